@@ -1,0 +1,184 @@
+//! The vocabulary in which helper and kfunc prototypes are written. The tables themselves stand beside it.
+//!
+//! A prototype is read by three parties: the verifier (may this call be made with these arguments?), the interpreter
+//! (turn addresses into slices, then call) and the compiler (inline or direct call). None of them knows a helper by name
+//! except for what a prototype cannot say.
+
+/// How a helper uses memory that an argument points to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MemAccess {
+    /// Read: must be initialised.
+    Read,
+    /// Written entirely: may be uninitialised before (`MEM_UNINIT`).
+    Write,
+    /// Read and written.
+    ReadWrite,
+}
+
+/// Where the length of a memory argument comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MemSize {
+    /// Constant.
+    Fixed(u32),
+    /// The next argument, which is [`ArgKind::Size`].
+    NextArg,
+}
+
+/// Kinds of socket pointers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum SockKind {
+    /// `struct bpf_sock`, full.
+    Sock,
+    /// `struct sock_common`.
+    Common,
+    /// `struct bpf_tcp_sock`.
+    Tcp,
+    /// Anything that is a BTF-typed socket (`ARG_PTR_TO_BTF_ID_SOCK_COMMON`).
+    BtfCommon,
+}
+
+/// What memory a dynptr stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DynptrKind {
+    /// Any kind.
+    Any,
+    /// Local memory (map value or stack-independent memory).
+    Local,
+    /// Ring buffer record; must be submitted or discarded.
+    Ringbuf,
+    /// The packet.
+    Xdp,
+}
+
+/// How a helper uses a dynptr argument.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FuncAccess {
+    /// Must be initialised.
+    Use,
+    /// Becomes initialised by the call.
+    Init,
+    /// Must be initialised; the call releases it.
+    Release,
+}
+
+/// What an argument must be.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ArgKind {
+    /// Any initialised value.
+    Anything,
+    /// The program's context.
+    Ctx,
+    /// A map, known at load time.
+    ConstMap,
+    /// Memory of the map's key size.
+    MapKey,
+    /// Memory of the map's value size.
+    MapValue(MemAccess),
+    /// Memory.
+    Mem(MemAccess, MemSize),
+    /// Length of the preceding memory argument.
+    Size {
+        /// Zero is allowed.
+        zero_ok: bool,
+    },
+    /// Constant length of memory that the helper allocates (`ARG_CONST_ALLOC_SIZE_OR_ZERO`).
+    AllocSize,
+    /// Memory that a helper allocated (ring buffer record).
+    AllocMem {
+        /// The call releases it.
+        release: bool,
+    },
+    /// A pointer to a `struct bpf_spin_lock` in a map value.
+    SpinLock,
+    /// A pointer to a `struct bpf_timer` in a map value.
+    Timer,
+    /// A static subprogram.
+    Func,
+    /// Stack memory handed to a callback, or null.
+    CallbackCtx,
+    /// Null-terminated read-only string in a frozen map.
+    ConstStr,
+    /// Dynptr on the stack.
+    Dynptr(DynptrKind, FuncAccess),
+    /// Place of a kptr in a map value.
+    KptrDest,
+    /// A socket.
+    Sock {
+        /// Kind.
+        kind: SockKind,
+        /// The call releases it.
+        release: bool,
+    },
+    /// A kernel object of a named BTF type, for example `task_struct`.
+    BtfPtr(&'static str),
+    /// Per-CPU kernel variable.
+    PercpuBtfPtr,
+}
+
+/// One argument of a prototype.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Arg {
+    /// What it must be.
+    pub kind: ArgKind,
+    /// Null is allowed too.
+    pub nullable: bool,
+}
+
+/// What a helper returns in r0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Ret {
+    /// A number.
+    Integer,
+    /// Nothing; r0 must not be read.
+    Void,
+    /// Pointer to the value of the map argument, or null.
+    MapValueOrNull,
+    /// Ring buffer record of the constant size argument, or null; must be released.
+    AllocMemOrNull,
+    /// Memory of the constant size argument (dynptr data), or null.
+    DynptrDataOrNull,
+    /// Socket or null.
+    SockOrNull {
+        /// Kind.
+        kind: SockKind,
+        /// The program must release it.
+        acquire: bool,
+    },
+    /// Kernel object of a named BTF type.
+    BtfPtr {
+        /// Type.
+        name: &'static str,
+        /// May be null.
+        nullable: bool,
+        /// Trusted (may be passed on to helpers).
+        trusted: bool,
+    },
+    /// Per-CPU kernel variable or memory.
+    PercpuBtfPtr {
+        /// May be null.
+        nullable: bool,
+    },
+    /// The kptr that was exchanged, or null; must be released.
+    KptrOrNull,
+}
+
+/// One helper of Linux.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HelperProto {
+    /// Number (`enum bpf_func_id`).
+    pub id: u32,
+    /// Name with its `bpf_` prefix.
+    pub name: &'static str,
+    /// Result.
+    pub ret: Ret,
+    /// Arguments r1…; shorter than five when the rest is ignored.
+    pub args: &'static [Arg],
+    /// Needs a licence compatible with the GPL.
+    pub gpl_only: bool,
+    /// Moves or replaces packet data: every packet pointer becomes invalid.
+    pub changes_packet: bool,
+    /// May be given packet memory (`pkt_access`).
+    pub pkt_access: bool,
+    /// An XDP program may call it (Linux 6.18, all capabilities).
+    pub xdp: bool,
+}

@@ -1,0 +1,15 @@
+//! Linux's contract as data: numbers, names and rules that an XDP program and its loader may rely on.
+//!
+//! Every table here has one reader-visible source (`linux/bpf.h`, `linux/if_xdp.h`, the running kernel) and is the only
+//! place in the project that states the fact. The crate says what the contract is and knows nothing of how it is kept.
+#![forbid(unsafe_code)]
+
+mod errno;
+mod helper;
+mod map;
+mod verdict;
+
+pub use errno::Errno;
+pub use helper::{Arg, ArgKind, DynptrKind, FuncAccess, HelperProto, MemAccess, MemSize, Ret, SockKind};
+pub use map::{MapSpec, MapType, flags as map_flags};
+pub use verdict::Verdict;

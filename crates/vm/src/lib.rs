@@ -1,0 +1,1 @@
+//! (chapter to be written)
