@@ -77,6 +77,11 @@ impl Size {
             Size::DW => 8,
         }
     }
+
+    /// Length in bits: 8, 16, 32 or 64.
+    pub const fn bits(self) -> u32 {
+        self.bytes() * 8
+    }
 }
 
 /// Second operand: a register or an immediate (sign-extended where 64 bits are wanted).
@@ -117,6 +122,25 @@ pub enum AluOp {
     Xor,
     /// Arithmetic shift right.
     Arsh,
+}
+
+impl AluOp {
+    /// Every operation.
+    pub const ALL: [AluOp; 13] = [
+        AluOp::Add,
+        AluOp::Sub,
+        AluOp::Mul,
+        AluOp::Div,
+        AluOp::SDiv,
+        AluOp::Or,
+        AluOp::And,
+        AluOp::Lsh,
+        AluOp::Rsh,
+        AluOp::Mod,
+        AluOp::SMod,
+        AluOp::Xor,
+        AluOp::Arsh,
+    ];
 }
 
 /// How a register move extends its source.
@@ -168,6 +192,23 @@ pub enum Cond {
     SLt,
     /// Signed less or equal.
     SLe,
+}
+
+impl Cond {
+    /// Every condition.
+    pub const ALL: [Cond; 11] = [
+        Cond::Eq,
+        Cond::Ne,
+        Cond::Set,
+        Cond::Gt,
+        Cond::Ge,
+        Cond::Lt,
+        Cond::Le,
+        Cond::SGt,
+        Cond::SGe,
+        Cond::SLt,
+        Cond::SLe,
+    ];
 }
 
 /// Atomic read-modify-write operations on memory of four or eight bytes.
