@@ -117,6 +117,7 @@ impl Home {
 /// dropping them.
 #[derive(Debug)]
 pub struct Pool {
+    #[expect(clippy::vec_box, reason = "a slot keeps its address for life: compiled code will hold it as the context")]
     free: Vec<Box<Slot>>,
     /// Chunks from here on have not been used yet: they take no memory until they are.
     fresh: u32,
