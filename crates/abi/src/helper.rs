@@ -20,6 +20,8 @@ pub enum MemAccess {
 pub enum MemSize {
     /// Constant.
     Fixed(u32),
+    /// Constant, and the address must be a multiple of it (`MEM_ALIGNED`).
+    FixedAligned(u32),
     /// The next argument, which is [`ArgKind::Size`].
     NextArg,
 }
@@ -42,7 +44,7 @@ pub enum SockKind {
 pub enum DynptrKind {
     /// Any kind.
     Any,
-    /// Local memory (map value or stack-independent memory).
+    /// Local memory (of a map value).
     Local,
     /// Ring buffer record; must be submitted or discarded.
     Ringbuf,
@@ -59,6 +61,38 @@ pub enum FuncAccess {
     Init,
     /// Must be initialised; the call releases it.
     Release,
+}
+
+/// The kind of function that a helper calls back: what it gets in r1… and what it may return.
+///
+/// Source: the `set_…_callback_state` functions of Linux's verifier and the helpers' descriptions in `linux/bpf.h`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Callback {
+    /// `bpf_loop`: (index, ctx); returns 0 to go on, 1 to stop.
+    Loop,
+    /// `bpf_for_each_map_elem`: (map, key, value, ctx); returns 0 to go on, 1 to stop.
+    MapElem,
+    /// `bpf_timer_set_callback`: (map, key, value), run later; returns 0.
+    Timer,
+    /// `bpf_find_vma`: (task, vma, ctx); returns 0.
+    Vma,
+    /// `bpf_user_ringbuf_drain`: (dynptr, ctx); returns 0 to go on, 1 to stop.
+    UserRingbuf,
+}
+
+impl Callback {
+    /// The largest value that the function may return; the smallest is 0.
+    pub const fn max_return(self) -> u64 {
+        match self {
+            Callback::Loop | Callback::MapElem | Callback::UserRingbuf => 1,
+            Callback::Timer | Callback::Vma => 0,
+        }
+    }
+
+    /// True when the function runs after the helper has returned.
+    pub const fn is_async(self) -> bool {
+        matches!(self, Callback::Timer)
+    }
 }
 
 /// What an argument must be.
@@ -92,8 +126,8 @@ pub enum ArgKind {
     SpinLock,
     /// A pointer to a `struct bpf_timer` in a map value.
     Timer,
-    /// A static subprogram.
-    Func,
+    /// A static subprogram with this signature.
+    Func(Callback),
     /// Stack memory handed to a callback, or null.
     CallbackCtx,
     /// Null-terminated read-only string in a frozen map.
@@ -102,6 +136,8 @@ pub enum ArgKind {
     Dynptr(DynptrKind, FuncAccess),
     /// Place of a kptr in a map value.
     KptrDest,
+    /// A kptr of the type that the destination holds; the call releases it.
+    KptrSource,
     /// A socket.
     Sock {
         /// Kind.
@@ -129,6 +165,10 @@ pub struct Arg {
 pub enum Ret {
     /// A number.
     Integer,
+    /// A number below the number of CPUs.
+    CpuNumber,
+    /// A negative errno, or a length of at most the size argument (`do_refine_retval_range` of Linux's verifier).
+    LengthOrError,
     /// Nothing; r0 must not be read.
     Void,
     /// Pointer to the value of the map argument, or null.
@@ -163,6 +203,9 @@ pub enum Ret {
 }
 
 /// One helper of Linux.
+///
+/// `ret`, `args` and the flags are stated for the helpers that an XDP program may call (`xdp`), in the form that such a
+/// program gets; the others carry their number and name only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HelperProto {
     /// Number (`enum bpf_func_id`).
@@ -179,6 +222,17 @@ pub struct HelperProto {
     pub changes_packet: bool,
     /// May be given packet memory (`pkt_access`).
     pub pkt_access: bool,
+    /// May sleep, and so is refused in every XDP program although its prototype is known to them.
+    pub might_sleep: bool,
+    /// Leaves r1 to r5 alone as far as it does not use them (`bpf_fastcall`): spills around the call may be dropped.
+    pub fastcall: bool,
     /// An XDP program may call it (Linux 6.18, all capabilities).
     pub xdp: bool,
+}
+
+impl HelperProto {
+    /// The argument in register `r1` + `n`, `None` when the prototype ignores it.
+    pub const fn arg(&self, n: usize) -> Option<Arg> {
+        if n < self.args.len() { Some(self.args[n]) } else { None }
+    }
 }
