@@ -13,5 +13,5 @@ mod verdict;
 pub use errno::Errno;
 pub use helper::{Arg, ArgKind, Callback, DynptrKind, FuncAccess, HelperProto, MemAccess, MemSize, Ret, SockKind};
 pub use helpers::{HELPER_MAX, helper, helper_by_name, helpers};
-pub use map::{MapSpec, MapType, flags as map_flags};
+pub use map::{MapSpec, MapType, SpecialField, SpecialKind, flags as map_flags};
 pub use verdict::Verdict;

@@ -123,12 +123,60 @@ pub struct MapSpec {
     pub map_extra: u64,
     /// Template of the inner maps of a map of maps.
     pub inner: Option<Box<MapSpec>>,
+    /// Fields of the value that plain copies must not touch, from the value's BTF; in order of offset.
+    pub special: Vec<SpecialField>,
+}
+
+/// Kinds of value fields that belong to the runtime and not to whoever copies the value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum SpecialKind {
+    /// `struct bpf_spin_lock`.
+    SpinLock,
+    /// `struct bpf_timer`.
+    Timer,
+    /// `struct bpf_wq`.
+    Workqueue,
+    /// A pointer to a kernel object (`__kptr`, `__kptr_untrusted`, `__percpu_kptr`).
+    Kptr,
+    /// `struct bpf_list_head`, `bpf_list_node`, `bpf_rb_root`, `bpf_rb_node`, `bpf_refcount` and whatever else the kernel owns.
+    Other(u32),
+}
+
+impl SpecialKind {
+    /// Length in bytes.
+    pub const fn size(self) -> u32 {
+        match self {
+            SpecialKind::SpinLock => 4,
+            SpecialKind::Timer | SpecialKind::Workqueue => 16,
+            SpecialKind::Kptr => 8,
+            SpecialKind::Other(size) => size,
+        }
+    }
+}
+
+/// One special field of a map value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SpecialField {
+    /// What it is.
+    pub kind: SpecialKind,
+    /// Bytes from the start of the value.
+    pub offset: u32,
 }
 
 impl MapSpec {
     /// A spec without flags or extras.
     pub const fn new(map_type: MapType, key_size: u32, value_size: u32, max_entries: u32) -> MapSpec {
-        MapSpec { map_type, key_size, value_size, max_entries, flags: 0, numa_node: 0, map_extra: 0, inner: None }
+        MapSpec {
+            map_type,
+            key_size,
+            value_size,
+            max_entries,
+            flags: 0,
+            numa_node: 0,
+            map_extra: 0,
+            inner: None,
+            special: Vec::new(),
+        }
     }
 
     /// The same spec with these creation flags.

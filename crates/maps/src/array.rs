@@ -1,0 +1,194 @@
+//! ARRAY and PERCPU_ARRAY: values by index, all there from the start, zeroed.
+//!
+//! Atomicity: an update from the system call side overwrites the value in place. Aligned pieces of up to eight bytes are
+//! never torn; a reader that runs at the same time may see some pieces old and others new, as in Linux, unless both sides
+//! use the value's spin lock (`BPF_F_LOCK`).
+
+use xway_abi::map_flags::{LOCK, NOEXIST};
+use xway_abi::{Errno, MapSpec};
+
+use crate::layout::ValueLayout;
+use crate::ops::{Batches, Ops, check_plain_flags, check_update_flags, index_of, next_index};
+use crate::storage::Block;
+use crate::{Guard, ValueRef};
+
+/// ARRAY.
+pub(crate) struct Array {
+    len: u32,
+    layout: ValueLayout,
+    values: Block,
+}
+
+impl Array {
+    pub(crate) fn new(spec: &MapSpec) -> Result<Array, Errno> {
+        let layout = ValueLayout::new(spec);
+        let bytes = layout.stride.checked_mul(spec.max_entries as usize).ok_or(Errno::ENOMEM)?;
+        Ok(Array { len: spec.max_entries, values: Block::new(bytes)?, layout })
+    }
+
+    #[inline]
+    pub(crate) fn at<'g>(&self, index: u32, guard: &'g Guard) -> Option<ValueRef<'g>> {
+        (index < self.len).then(|| self.values.value(index as usize * self.layout.stride, self.layout.size, guard))
+    }
+}
+
+impl Ops for Array {
+    fn lookup(&self, key: &[u8], out: &mut [u8], locked: bool) -> Result<(), Errno> {
+        let guard = Guard::pin();
+        let value = self.at(index_of(key), &guard).ok_or(Errno::ENOENT)?;
+        if locked {
+            self.layout.read_locked(value, out)
+        } else {
+            self.layout.read(value, out)
+        }
+        Ok(())
+    }
+
+    fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        check_update_flags(flags)?;
+        let guard = Guard::pin();
+        let place = self.at(index_of(key), &guard).ok_or(Errno::E2BIG)?;
+        if flags & NOEXIST != 0 {
+            return Err(Errno::EEXIST);
+        }
+        if flags & LOCK != 0 {
+            if !self.layout.has_lock() {
+                return Err(Errno::EINVAL);
+            }
+            self.layout.write_locked(place, value);
+        } else {
+            self.layout.write(place, value);
+        }
+        Ok(())
+    }
+
+    fn delete(&self, _: &[u8]) -> Result<(), Errno> {
+        Err(Errno::EINVAL)
+    }
+
+    fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
+        next_index(key, self.len, out)
+    }
+
+    fn batches(&self) -> Batches {
+        Batches { lookup: true, update: true, ..Batches::default() }
+    }
+
+    fn value<'g>(&self, _: u32, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {
+        self.at(index_of(key), guard)
+    }
+
+    fn prog_update(&self, _: u32, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        self.update(key, value, flags)
+    }
+
+    fn for_each(
+        &self,
+        _: u32,
+        guard: &Guard,
+        visit: &mut dyn FnMut(&[u8], ValueRef<'_>) -> bool,
+    ) -> Result<u64, Errno> {
+        each_index(self.len, |index| self.at(index, guard), visit)
+    }
+}
+
+/// PERCPU_ARRAY: an array for each CPU, each in its own memory.
+pub(crate) struct PercpuArray {
+    len: u32,
+    layout: ValueLayout,
+    cpus: Vec<Block>,
+}
+
+impl PercpuArray {
+    pub(crate) fn new(spec: &MapSpec, cpus: u32) -> Result<PercpuArray, Errno> {
+        let layout = ValueLayout::new(spec);
+        let bytes = layout.stride.checked_mul(spec.max_entries as usize).ok_or(Errno::ENOMEM)?;
+        let cpus = (0..cpus).map(|_| Block::new(bytes)).collect::<Result<_, _>>()?;
+        Ok(PercpuArray { len: spec.max_entries, layout, cpus })
+    }
+
+    #[inline]
+    pub(crate) fn at<'g>(&self, cpu: u32, index: u32, guard: &'g Guard) -> Option<ValueRef<'g>> {
+        let block = self.cpus.get(cpu as usize)?;
+        (index < self.len).then(|| block.value(index as usize * self.layout.stride, self.layout.size, guard))
+    }
+}
+
+impl Ops for PercpuArray {
+    fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
+        let guard = Guard::pin();
+        for (cpu, out) in out.chunks_exact_mut(self.layout.stride).enumerate().take(self.cpus.len()) {
+            let value = self.at(cpu as u32, index_of(key), &guard).ok_or(Errno::ENOENT)?;
+            self.layout.read(value, out);
+        }
+        Ok(())
+    }
+
+    fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        check_plain_flags(flags)?;
+        let guard = Guard::pin();
+        self.at(0, index_of(key), &guard).ok_or(Errno::E2BIG)?;
+        if flags == NOEXIST {
+            return Err(Errno::EEXIST);
+        }
+        for (cpu, value) in value.chunks_exact(self.layout.stride).enumerate().take(self.cpus.len()) {
+            let place = self.at(cpu as u32, index_of(key), &guard).ok_or(Errno::E2BIG)?;
+            self.layout.write(place, value);
+        }
+        Ok(())
+    }
+
+    fn delete(&self, _: &[u8]) -> Result<(), Errno> {
+        Err(Errno::EINVAL)
+    }
+
+    fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
+        next_index(key, self.len, out)
+    }
+
+    fn batches(&self) -> Batches {
+        Batches { lookup: true, update: true, ..Batches::default() }
+    }
+
+    fn value<'g>(&self, cpu: u32, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {
+        self.at(cpu, index_of(key), guard)
+    }
+
+    fn prog_update(&self, cpu: u32, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        check_update_flags(flags)?;
+        let guard = Guard::pin();
+        let place = self.at(cpu, index_of(key), &guard).ok_or(Errno::E2BIG)?;
+        if flags & NOEXIST != 0 {
+            return Err(Errno::EEXIST);
+        }
+        if flags & LOCK != 0 && !self.layout.has_lock() {
+            return Err(Errno::EINVAL);
+        }
+        self.layout.write(place, value);
+        Ok(())
+    }
+
+    fn for_each(
+        &self,
+        cpu: u32,
+        guard: &Guard,
+        visit: &mut dyn FnMut(&[u8], ValueRef<'_>) -> bool,
+    ) -> Result<u64, Errno> {
+        each_index(self.len, |index| self.at(cpu, index, guard), visit)
+    }
+}
+
+fn each_index<'g>(
+    len: u32,
+    at: impl Fn(u32) -> Option<ValueRef<'g>>,
+    visit: &mut dyn FnMut(&[u8], ValueRef<'_>) -> bool,
+) -> Result<u64, Errno> {
+    for index in 0..len {
+        if let Some(value) = at(index)
+            && !visit(&index.to_ne_bytes(), value)
+        {
+            return Ok(u64::from(index) + 1);
+        }
+    }
+    Ok(u64::from(len))
+}

@@ -1,0 +1,116 @@
+//! What a map needs to know of the world around it.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use xway_abi::Errno;
+
+use crate::Map;
+
+/// The surroundings of a map: how many CPUs there are, and who resolves the descriptors that user space writes into maps.
+#[derive(Clone)]
+pub struct Env {
+    /// Possible CPUs (the engine: workers), at least 1. Per-CPU maps have this many values for each element.
+    pub cpus: u32,
+    /// Largest number of CPUs that the build knows (Linux: `CONFIG_NR_CPUS`): bound of a CPUMAP's `max_entries`.
+    pub nr_cpus: u32,
+    /// Bytes in a page: ring buffers are whole pages.
+    pub page_size: u32,
+    /// Resolves descriptors.
+    pub handles: Arc<dyn Handles>,
+}
+
+impl Env {
+    /// The default surroundings with this many CPUs.
+    pub fn with_cpus(cpus: u32) -> Env {
+        Env { cpus: cpus.max(1), ..Env::default() }
+    }
+}
+
+impl Default for Env {
+    /// One value per hardware thread, at most 8192 CPUs, pages of 4 KiB, no descriptors.
+    fn default() -> Env {
+        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        Env { cpus, nr_cpus: 8192, page_size: 4096, handles: Arc::new(NoHandles) }
+    }
+}
+
+impl fmt::Debug for Env {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Env").field("cpus", &self.cpus).field("nr_cpus", &self.nr_cpus).finish_non_exhaustive()
+    }
+}
+
+/// Turns the numbers that user space writes into maps of objects into the objects.
+///
+/// Implemented by whoever keeps the descriptors: the engine, the test-run, a test.
+pub trait Handles: Send + Sync {
+    /// The map with this descriptor.
+    fn map(&self, fd: i32) -> Result<Arc<Map>, Errno>;
+    /// The program with this descriptor.
+    fn program(&self, fd: i32) -> Result<Arc<dyn ProgramObject>, Errno>;
+    /// The AF_XDP-style socket with this descriptor: `EBADF`, `ENOTSOCK`, or `EOPNOTSUPP` for a socket of another kind.
+    fn socket(&self, fd: i32) -> Result<Arc<dyn SocketObject>, Errno>;
+    /// The control group with this descriptor.
+    fn cgroup(&self, fd: i32) -> Result<(), Errno>;
+    /// Whether a device has this index.
+    fn device(&self, ifindex: u32) -> bool;
+}
+
+/// No descriptor is known, every device is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoHandles;
+
+impl Handles for NoHandles {
+    fn map(&self, _: i32) -> Result<Arc<Map>, Errno> {
+        Err(Errno::EBADF)
+    }
+    fn program(&self, _: i32) -> Result<Arc<dyn ProgramObject>, Errno> {
+        Err(Errno::EBADF)
+    }
+    fn socket(&self, _: i32) -> Result<Arc<dyn SocketObject>, Errno> {
+        Err(Errno::EBADF)
+    }
+    fn cgroup(&self, _: i32) -> Result<(), Errno> {
+        Err(Errno::EBADF)
+    }
+    fn device(&self, _: u32) -> bool {
+        true
+    }
+}
+
+/// What a program was loaded for, as far as maps care (`enum bpf_attach_type` of XDP programs).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ProgramUse {
+    /// Attached to a device; tail-callable from the like.
+    Xdp,
+    /// Run for each frame that leaves through a DEVMAP entry.
+    XdpDevmap,
+    /// Run for each frame that arrives at a CPUMAP entry.
+    XdpCpumap,
+    /// Something else (raw programs of the conformance suite).
+    Other(u32),
+}
+
+/// A program as maps see it.
+pub trait ProgramObject: Send + Sync {
+    /// The program's id: what user space reads back from a PROG_ARRAY.
+    fn id(&self) -> u32;
+    /// What it was loaded for.
+    fn program_use(&self) -> ProgramUse;
+    /// Whether it handles frames of several buffers (`xdp.frags`); programs that differ in this do not share a PROG_ARRAY.
+    fn frags(&self) -> bool {
+        false
+    }
+    /// The program itself, for the crate that made it.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// An AF_XDP-style socket as maps see it.
+pub trait SocketObject: Send + Sync {
+    /// A number that names the socket.
+    fn id(&self) -> u64;
+    /// The socket itself, for the crate that made it.
+    fn as_any(&self) -> &dyn Any;
+}

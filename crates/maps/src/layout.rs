@@ -1,0 +1,101 @@
+//! How a value lies in memory and how it is copied.
+
+use xway_abi::{MapSpec, SpecialKind};
+
+use crate::ValueRef;
+
+/// Size of a value, and the fields in it that copies leave alone.
+#[derive(Clone, Debug)]
+pub(crate) struct ValueLayout {
+    /// Bytes of a value as its map declares it.
+    pub(crate) size: usize,
+    /// Bytes from one value to the next: the size, rounded up to 8.
+    pub(crate) stride: usize,
+    /// Ranges (start, end) of the special fields, ascending, inside the value.
+    special: Vec<(usize, usize)>,
+    /// Offset of the spin lock, if the value has one.
+    lock: Option<usize>,
+}
+
+impl ValueLayout {
+    pub(crate) fn new(spec: &MapSpec) -> ValueLayout {
+        let size = spec.value_size as usize;
+        let mut special: Vec<(usize, usize)> = spec
+            .special
+            .iter()
+            .map(|field| (field.offset as usize, field.offset as usize + field.kind.size() as usize))
+            .filter(|&(_, end)| end <= size)
+            .collect();
+        special.sort_unstable();
+        let lock = spec.special.iter().find(|field| field.kind == SpecialKind::SpinLock);
+        ValueLayout { size, stride: size.next_multiple_of(8), special, lock: lock.map(|field| field.offset as usize) }
+    }
+
+    /// Whether values hold a spin lock.
+    pub(crate) fn has_lock(&self) -> bool {
+        self.lock.is_some()
+    }
+
+    /// Whether values hold any special field.
+    pub(crate) fn has_special(&self) -> bool {
+        !self.special.is_empty()
+    }
+
+    /// Overwrites a live value; its special fields stay.
+    pub(crate) fn write(&self, value: ValueRef<'_>, bytes: &[u8]) {
+        let mut at = 0;
+        for &(start, end) in &self.special {
+            self.copy_in(value, bytes, at, start);
+            at = at.max(end);
+        }
+        self.copy_in(value, bytes, at, self.size);
+    }
+
+    /// As [`ValueLayout::write`], holding the value's spin lock.
+    pub(crate) fn write_locked(&self, value: ValueRef<'_>, bytes: &[u8]) {
+        self.with_lock(value, || self.write(value, bytes));
+    }
+
+    /// Fills the value of a new element; its special fields begin as zero.
+    pub(crate) fn init(&self, value: ValueRef<'_>, bytes: &[u8]) {
+        self.write(value, bytes);
+        self.clear_special(value);
+    }
+
+    /// Zeroes the special fields: what owns them (a running timer) finds out by that.
+    pub(crate) fn clear_special(&self, value: ValueRef<'_>) {
+        for &(start, end) in &self.special {
+            let zeros = [0u8; 64];
+            for at in (start..end).step_by(zeros.len()) {
+                let _ = value.write_bytes(at, &zeros[..zeros.len().min(end - at)]);
+            }
+        }
+    }
+
+    /// Copies a value out; special fields read as zero.
+    pub(crate) fn read(&self, value: ValueRef<'_>, out: &mut [u8]) {
+        let _ = value.read_bytes(0, &mut out[..self.size]);
+        for &(start, end) in &self.special {
+            out[start..end].fill(0);
+        }
+    }
+
+    /// As [`ValueLayout::read`], holding the value's spin lock.
+    pub(crate) fn read_locked(&self, value: ValueRef<'_>, out: &mut [u8]) {
+        self.with_lock(value, || self.read(value, out));
+    }
+
+    fn with_lock(&self, value: ValueRef<'_>, action: impl FnOnce()) {
+        let locked = self.lock.is_some_and(|offset| value.spin_lock(offset));
+        action();
+        if let (true, Some(offset)) = (locked, self.lock) {
+            value.spin_unlock(offset);
+        }
+    }
+
+    fn copy_in(&self, value: ValueRef<'_>, bytes: &[u8], from: usize, to: usize) {
+        if from < to {
+            let _ = value.write_bytes(from, &bytes[from..to]);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The map as everybody sees it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use xway_abi::{Errno, MapSpec, MapType, map_flags};
+
+use crate::array::{Array, PercpuArray};
+use crate::ops::Ops;
+use crate::{CreateError, Env, Guard, ValueRef, create};
+
+/// A map: created once, shared by programs and the system call side through an `Arc`.
+///
+/// Two sides use it. Programs go through [`Map::value`] and the `prog_…` calls: they get pointers and see the values of the
+/// CPU they run on. Everyone else goes through the calls named after `bpf(2)` commands ([`Map::lookup`], [`Map::update`],
+/// …): they get copies, see all CPUs' values side by side, and are subject to the permissions of the creation flags and to
+/// [`Map::freeze`].
+pub struct Map {
+    id: u32,
+    name: String,
+    spec: MapSpec,
+    env: Env,
+    frozen: AtomicBool,
+    kind: Kind,
+}
+
+/// The implementation behind the map's type.
+pub(crate) enum Kind {
+    Array(Array),
+    PercpuArray(PercpuArray),
+}
+
+/// Ids count up through the life of the process and are never given twice.
+static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+
+impl Map {
+    /// Creates a map without a name.
+    pub fn create(spec: &MapSpec, env: &Env) -> Result<Arc<Map>, CreateError> {
+        Map::create_named("", spec, env)
+    }
+
+    /// Creates a map. Of the name, the first 15 characters that Linux allows in one are kept.
+    ///
+    /// Errors are Linux's (see `docs/maps.md`): `EINVAL` for attributes that the type does not allow, `E2BIG` for sizes
+    /// above its limits, `ENOMEM` when there is no memory for it. Cost: memory is reserved at once, and used as it is
+    /// touched.
+    pub fn create_named(name: &str, spec: &MapSpec, env: &Env) -> Result<Arc<Map>, CreateError> {
+        create::check(spec, env)?;
+        let mut spec = spec.clone();
+        let kind = Kind::new(&mut spec, env).map_err(|(errno, reason)| CreateError {
+            errno,
+            map_type: spec.map_type,
+            reason,
+        })?;
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+        let name = name.chars().filter(allowed).take(15).collect();
+        Ok(Arc::new(Map { id, name, spec, env: env.clone(), frozen: AtomicBool::new(false), kind }))
+    }
+
+    /// The number that names the map in this process, from 1.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The name, at most 15 characters, may be empty.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the map was created from, after the adjustments that Linux makes (an LRU map's `max_entries` may be rounded, a
+    /// DEVMAP is read-only for programs).
+    pub fn spec(&self) -> &MapSpec {
+        &self.spec
+    }
+
+    /// The type.
+    pub fn map_type(&self) -> MapType {
+        self.spec.map_type
+    }
+
+    /// Key length in bytes.
+    pub fn key_size(&self) -> usize {
+        self.spec.key_size as usize
+    }
+
+    /// Value length in bytes, as programs see it.
+    pub fn value_size(&self) -> usize {
+        self.spec.value_size as usize
+    }
+
+    /// Length in bytes of what [`Map::lookup`] fills and [`Map::update`] takes: for per-CPU types one value for each CPU,
+    /// each rounded up to 8 bytes; 4 for types that hold descriptors.
+    pub fn user_value_size(&self) -> usize {
+        use MapType::*;
+        match self.spec.map_type {
+            PercpuHash | PercpuArray | LruPercpuHash => self.value_size().next_multiple_of(8) * self.env.cpus as usize,
+            PerfEventArray | ProgArray | CgroupArray | ArrayOfMaps | HashOfMaps => 4,
+            _ => self.value_size(),
+        }
+    }
+
+    /// CPUs that the map has values for.
+    pub fn cpus(&self) -> u32 {
+        self.env.cpus
+    }
+
+    /// Whether programs may read values (no `BPF_F_WRONLY_PROG`).
+    pub fn prog_readable(&self) -> bool {
+        self.spec.flags & map_flags::WRONLY_PROG == 0
+    }
+
+    /// Whether programs may write values (no `BPF_F_RDONLY_PROG`).
+    pub fn prog_writable(&self) -> bool {
+        self.spec.flags & map_flags::RDONLY_PROG == 0
+    }
+
+    /// Whether the system call side can no longer write.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_frozen(&self) -> bool {
+        !self.frozen.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn ops(&self) -> &dyn Ops {
+        match &self.kind {
+            Kind::Array(map) => map,
+            Kind::PercpuArray(map) => map,
+        }
+    }
+}
+
+/// The program side.
+impl Map {
+    /// A pointer to the value of `key` (on per-CPU types: the value of `cpu`), as `bpf_map_lookup_elem` gives it.
+    ///
+    /// `key` must be [`Map::key_size`] long (else `None`). The pointer stays good as long as the guard; whose value it
+    /// points to may change when the element is deleted, see [`Guard`].
+    #[inline]
+    pub fn value<'g>(&self, cpu: u32, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {
+        if key.len() != self.key_size() {
+            return None;
+        }
+        match &self.kind {
+            Kind::Array(map) => map.at(crate::ops::index_of(key), guard),
+            Kind::PercpuArray(map) => map.at(cpu, crate::ops::index_of(key), guard),
+        }
+    }
+
+    /// `bpf_map_update_elem` from a program that runs on `cpu`: creates or overwrites; on per-CPU types this CPU's value
+    /// (a new element's other values are zero). `value` is [`Map::value_size`] long.
+    pub fn prog_update(&self, cpu: u32, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        if key.len() != self.key_size() || value.len() != self.value_size() {
+            return Err(Errno::EINVAL);
+        }
+        self.ops().prog_update(cpu, key, value, flags)
+    }
+
+    /// `bpf_map_delete_elem` from a program that runs on `cpu`.
+    pub fn prog_delete(&self, cpu: u32, key: &[u8]) -> Result<(), Errno> {
+        if key.len() != self.key_size() {
+            return Err(Errno::EINVAL);
+        }
+        self.ops().prog_delete(cpu, key)
+    }
+
+    /// `bpf_map_push_elem`: queue, stack, bloom filter.
+    pub fn push(&self, value: &[u8], flags: u64) -> Result<(), Errno> {
+        if value.len() != self.value_size() {
+            return Err(Errno::EINVAL);
+        }
+        self.ops().push(value, flags)
+    }
+
+    /// `bpf_map_pop_elem`: queue, stack. When empty: `ENOENT`, and `out` is zeroed.
+    pub fn pop(&self, out: &mut [u8]) -> Result<(), Errno> {
+        if out.len() != self.value_size() {
+            return Err(Errno::EINVAL);
+        }
+        self.ops().pop(out)
+    }
+
+    /// `bpf_map_peek_elem`: queue, stack; on a bloom filter, asks whether `value` may have been pushed (`ENOENT`: surely
+    /// not).
+    pub fn peek(&self, value: &mut [u8]) -> Result<(), Errno> {
+        if value.len() != self.value_size() {
+            return Err(Errno::EINVAL);
+        }
+        self.ops().peek(value)
+    }
+
+    /// `bpf_for_each_map_elem`: calls `visit` with key and value of each element until it returns `false`; returns the
+    /// number of calls. `EINVAL` for types that programs cannot walk.
+    pub fn for_each(
+        &self,
+        cpu: u32,
+        guard: &Guard,
+        visit: &mut dyn FnMut(&[u8], ValueRef<'_>) -> bool,
+    ) -> Result<u64, Errno> {
+        self.ops().for_each(cpu, guard, visit)
+    }
+}
+
+impl std::fmt::Debug for Map {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let MapSpec { map_type, key_size, value_size, max_entries, flags, .. } = &self.spec;
+        write!(
+            f,
+            "Map {{ id {}, {:?}, {}, key {key_size}, value {value_size}, max_entries {max_entries}, flags {flags:#x} }}",
+            self.id,
+            self.name,
+            map_type.name()
+        )
+    }
+}
+
+impl Kind {
+    fn new(spec: &mut MapSpec, env: &Env) -> Result<Kind, (Errno, &'static str)> {
+        let memory = |errno| (errno, "no memory for it");
+        match spec.map_type {
+            MapType::Array => Array::new(spec).map(Kind::Array).map_err(memory),
+            MapType::PercpuArray => PercpuArray::new(spec, env.cpus).map(Kind::PercpuArray).map_err(memory),
+            _ => Err((Errno::EINVAL, "this type has no meaning outside the kernel")),
+        }
+    }
+}

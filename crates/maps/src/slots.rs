@@ -1,0 +1,128 @@
+//! Slots for shared objects (programs, inner maps, sockets) that readers reach without a lock.
+#![allow(unsafe_code)]
+// Why unsafe: a slot is one word that holds the address of a boxed object, swapped atomically; what was swapped out is
+// freed when no guard can see it any more.
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use xway_abi::Errno;
+
+use crate::Guard;
+use crate::storage::Block;
+
+/// An array of optional `T`s. Reading costs one load; the array costs memory only where slots were written.
+pub(crate) struct Slots<T: Send + Sync + 'static> {
+    /// One word for each slot: zero, or the exposed address of a `Box<T>` that the slot owns.
+    words: Block,
+    /// One more than the highest slot ever set.
+    used: AtomicUsize,
+    owns: PhantomData<T>,
+}
+
+impl<T: Send + Sync + 'static> Slots<T> {
+    pub(crate) fn new(len: usize) -> Result<Slots<T>, Errno> {
+        let bytes = len.checked_mul(8).ok_or(Errno::ENOMEM)?;
+        Ok(Slots { words: Block::new(bytes)?, used: AtomicUsize::new(0), owns: PhantomData })
+    }
+
+    /// What is in the slot; valid as long as the guard, even when it is replaced meanwhile.
+    #[inline]
+    pub(crate) fn get<'g>(&self, index: usize, _: &'g Guard) -> Option<&'g T> {
+        let address = self.words.words().get(index)?.load(Ordering::Acquire) as usize;
+        let ptr: *const T = std::ptr::with_exposed_provenance(address);
+        // SAFETY: a non-zero word is the address of a live box: `set` put it there (release), and whoever swaps it out
+        // defers its drop until all guards pinned by then, ours among them, are gone.
+        unsafe { ptr.as_ref() }
+    }
+
+    /// Puts `object` (or nothing) into the slot. Returns whether there was an object before. Panics when the index lies
+    /// outside: callers check.
+    pub(crate) fn set(&self, index: usize, object: Option<T>) -> bool {
+        let new = object.map_or(0, |object| {
+            self.used.fetch_max(index + 1, Ordering::Relaxed);
+            Box::into_raw(Box::new(object)).expose_provenance()
+        });
+        let old = self.words.words()[index].swap(new as u64, Ordering::AcqRel) as usize;
+        Self::retire(old);
+        old != 0
+    }
+
+    /// Puts `object` into the slot if it is empty; gives it back otherwise.
+    pub(crate) fn set_if_empty(&self, index: usize, object: T) -> Result<(), T> {
+        self.used.fetch_max(index + 1, Ordering::Relaxed);
+        let raw = Box::into_raw(Box::new(object));
+        let word = &self.words.words()[index];
+        match word.compare_exchange(0, raw.expose_provenance() as u64, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            // SAFETY: the exchange failed, so nobody else has seen the box that was made above.
+            Err(_) => Err(*unsafe { Box::from_raw(raw) }),
+        }
+    }
+
+    fn retire(address: usize) {
+        if address == 0 {
+            return;
+        }
+        let ptr: *mut T = std::ptr::with_exposed_provenance_mut(address);
+        // SAFETY: the word was swapped out of its slot, so this is the only owner of the box made in `set`.
+        let owned = unsafe { Box::from_raw(ptr) };
+        let guard = crossbeam_epoch::pin();
+        guard.defer(move || drop(owned));
+        guard.flush();
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Slots<T> {
+    fn drop(&mut self) {
+        for word in &self.words.words()[..self.used.load(Ordering::Relaxed)] {
+            Self::retire(word.swap(0, Ordering::AcqRel) as usize);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn set_get_replace() {
+        let slots: Slots<Arc<u32>> = Slots::new(4).unwrap();
+        let first = Arc::new(1);
+        let guard = Guard::pin();
+        assert!(slots.get(0, &guard).is_none() && slots.get(4, &guard).is_none());
+        assert!(!slots.set(3, Some(first.clone())));
+        let seen = slots.get(3, &guard).unwrap();
+        assert!(slots.set(3, Some(Arc::new(2))));
+        assert_eq!((**seen, **slots.get(3, &guard).unwrap()), (1, 2));
+        assert!(slots.set_if_empty(3, Arc::new(3)).is_err());
+        assert!(slots.set(3, None));
+        assert!(slots.set_if_empty(3, Arc::new(3)).is_ok());
+        drop(slots);
+        assert_eq!(**seen, 1);
+    }
+
+    #[test]
+    fn readers_race_with_a_writer() {
+        let slots: Slots<Arc<u64>> = Slots::new(1).unwrap();
+        let rounds = if cfg!(miri) { 20 } else { 2000 };
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut last = 0;
+                    for _ in 0..rounds {
+                        let guard = Guard::pin();
+                        if let Some(value) = slots.get(0, &guard) {
+                            assert!(**value >= last);
+                            last = **value;
+                        }
+                    }
+                });
+            }
+            for round in 1..=rounds {
+                slots.set(0, Some(Arc::new(round)));
+            }
+        });
+    }
+}
