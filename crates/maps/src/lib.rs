@@ -18,11 +18,16 @@ mod array;
 mod create;
 mod env;
 mod guard;
+mod hash;
+mod keyhash;
 mod layout;
 mod map;
 mod ops;
+mod pool;
+mod slab;
 mod slots;
 mod storage;
+mod table;
 mod user;
 mod value;
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use xway_abi::{Errno, MapSpec, MapType, map_flags};
 
 use crate::array::{Array, PercpuArray};
+use crate::hash::HashMap;
 use crate::ops::Ops;
 use crate::{CreateError, Env, Guard, ValueRef, create};
 
@@ -28,6 +29,7 @@ pub struct Map {
 pub(crate) enum Kind {
     Array(Array),
     PercpuArray(PercpuArray),
+    Hash(HashMap),
 }
 
 /// Ids count up through the life of the process and are never given twice.
@@ -128,6 +130,7 @@ impl Map {
         match &self.kind {
             Kind::Array(map) => map,
             Kind::PercpuArray(map) => map,
+            Kind::Hash(map) => map,
         }
     }
 }
@@ -146,6 +149,7 @@ impl Map {
         match &self.kind {
             Kind::Array(map) => map.at(crate::ops::index_of(key), guard),
             Kind::PercpuArray(map) => map.at(cpu, crate::ops::index_of(key), guard),
+            Kind::Hash(map) => map.at(cpu, key, guard),
         }
     }
 
@@ -222,6 +226,9 @@ impl Kind {
         match spec.map_type {
             MapType::Array => Array::new(spec).map(Kind::Array).map_err(memory),
             MapType::PercpuArray => PercpuArray::new(spec, env.cpus).map(Kind::PercpuArray).map_err(memory),
+            MapType::Hash | MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash => {
+                HashMap::new(spec, env).map(Kind::Hash).map_err(memory)
+            }
             _ => Err((Errno::EINVAL, "this type has no meaning outside the kernel")),
         }
     }
