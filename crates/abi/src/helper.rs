@@ -7,7 +7,7 @@
 /// How a helper uses memory that an argument points to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MemAccess {
-    /// Read: must be initialised.
+    /// Read: must be initialised. (Linux minds uninitialised stack only where the loader lacks CAP_PERFMON.)
     Read,
     /// Written entirely: may be uninitialised before (`MEM_UNINIT`).
     Write,
@@ -219,6 +219,9 @@ pub struct HelperProto {
     /// Needs a licence compatible with the GPL.
     pub gpl_only: bool,
     /// Moves or replaces packet data: every packet pointer becomes invalid.
+    ///
+    /// `bpf_tail_call` has it not set, because it returns only where it failed; but to the caller of a subprogram a
+    /// tail call inside it looks like a call that has moved the packet (Linux 6.18 says so too).
     pub changes_packet: bool,
     /// May be given packet memory (`pkt_access`).
     pub pkt_access: bool,

@@ -6,7 +6,7 @@ pub(super) const ROWS: &[HelperProto] = &[
     xdp(1, "bpf_map_lookup_elem", &[MAP, KEY], Ret::MapValueOrNull).reads_packet(),
     xdp(2, "bpf_map_update_elem", &[MAP, KEY, VALUE_IN, ANY], Ret::Integer).reads_packet(),
     xdp(3, "bpf_map_delete_elem", &[MAP, KEY], Ret::Integer).reads_packet(),
-    xdp(12, "bpf_tail_call", &[CTX, MAP, ANY], Ret::Void).moves_packet(),
+    xdp(12, "bpf_tail_call", &[CTX, MAP, ANY], Ret::Void),
     xdp(37, "bpf_current_task_under_cgroup", &[MAP, ANY], Ret::Integer),
     xdp(51, "bpf_redirect_map", &[MAP, ANY, ANY], Ret::Integer),
     xdp(87, "bpf_map_push_elem", &[MAP, VALUE_IN, ANY], Ret::Integer).reads_packet(),

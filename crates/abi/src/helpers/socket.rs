@@ -3,13 +3,13 @@
 use super::row::*;
 
 pub(super) const ROWS: &[HelperProto] = &[
-    xdp(84, "bpf_sk_lookup_tcp", &[CTX, MEM_IN, SIZE, ANY, ANY], FOUND_SOCK).reads_packet(),
-    xdp(85, "bpf_sk_lookup_udp", &[CTX, MEM_IN, SIZE, ANY, ANY], FOUND_SOCK).reads_packet(),
+    xdp(84, "bpf_sk_lookup_tcp", &[CTX, MEM_IN, SIZE_OR_ZERO, ANY, ANY], FOUND_SOCK).reads_packet(),
+    xdp(85, "bpf_sk_lookup_udp", &[CTX, MEM_IN, SIZE_OR_ZERO, ANY, ANY], FOUND_SOCK).reads_packet(),
     xdp(86, "bpf_sk_release", &[sock(SockKind::BtfCommon, true)], Ret::Integer),
     xdp(
         99,
         "bpf_skc_lookup_tcp",
-        &[CTX, MEM_IN, SIZE, ANY, ANY],
+        &[CTX, MEM_IN, SIZE_OR_ZERO, ANY, ANY],
         Ret::SockOrNull { kind: SockKind::Common, acquire: true },
     )
     .reads_packet(),
@@ -22,12 +22,22 @@ pub(super) const ROWS: &[HelperProto] = &[
     xdp(140, "bpf_skc_to_udp6_sock", &[SOCK], cast("udp6_sock")),
     xdp(178, "bpf_skc_to_unix_sock", &[SOCK], cast("unix_sock")),
     xdp(196, "bpf_skc_to_mptcp_sock", &[sock(SockKind::Common, false)], cast("mptcp_sock")),
-    xdp(204, "bpf_tcp_raw_gen_syncookie_ipv4", &[mem(MemAccess::Read, MemSize::Fixed(20)), MEM_IN, SIZE], Ret::Integer)
-        .reads_packet()
-        .gpl(),
-    xdp(205, "bpf_tcp_raw_gen_syncookie_ipv6", &[mem(MemAccess::Read, MemSize::Fixed(40)), MEM_IN, SIZE], Ret::Integer)
-        .reads_packet()
-        .gpl(),
+    xdp(
+        204,
+        "bpf_tcp_raw_gen_syncookie_ipv4",
+        &[mem(MemAccess::Read, MemSize::Fixed(20)), MEM_IN, SIZE_OR_ZERO],
+        Ret::Integer,
+    )
+    .reads_packet()
+    .gpl(),
+    xdp(
+        205,
+        "bpf_tcp_raw_gen_syncookie_ipv6",
+        &[mem(MemAccess::Read, MemSize::Fixed(40)), MEM_IN, SIZE_OR_ZERO],
+        Ret::Integer,
+    )
+    .reads_packet()
+    .gpl(),
     xdp(
         206,
         "bpf_tcp_raw_check_syncookie_ipv4",
