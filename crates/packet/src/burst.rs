@@ -1,70 +1,104 @@
 //! The unit of work: up to 64 frames.
 
-use crate::Frame;
+use crate::arena::Handle;
+use crate::frame::Frame;
 
-/// Frames that are received, run and sent together, in order of arrival.
+/// Up to [`Burst::MAX`] frames, received, run and sent together. Memory is allocated once, when the burst is made; a frame costs eight bytes to move.
 #[derive(Debug)]
 pub struct Burst {
     frames: Vec<Frame>,
 }
 
 impl Burst {
-    /// Most frames that a burst holds.
+    /// The most frames in a burst. Linux's drivers use the same number (`NAPI_POLL_WEIGHT`).
     pub const MAX: usize = 64;
 
-    /// An empty burst; its memory is allocated once, here.
+    /// An empty burst.
     pub fn new() -> Burst {
         Burst { frames: Vec::with_capacity(Self::MAX) }
     }
 
-    /// Number of frames.
-    pub fn len(&self) -> usize {
-        self.frames.len()
-    }
-
-    /// True when there is none.
-    pub fn is_empty(&self) -> bool {
-        self.frames.is_empty()
-    }
-
-    /// How many more frames fit.
-    pub fn room(&self) -> usize {
-        Self::MAX - self.frames.len()
-    }
-
-    /// Appends a frame; gives it back when the burst is full.
+    /// Adds a frame.
+    ///
+    /// # Errors
+    /// Gives the frame back when the burst is full.
+    #[inline]
     pub fn push(&mut self, frame: Frame) -> Result<(), Frame> {
-        if self.frames.len() == Self::MAX {
+        if self.is_full() {
             return Err(frame);
         }
         self.frames.push(frame);
         Ok(())
     }
 
-    /// The frames, in order.
+    /// Takes the last frame.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Frame> {
+        self.frames.pop()
+    }
+
+    /// Number of frames in it.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Whether there is no room for another.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.frames.len() >= Self::MAX
+    }
+
+    /// How many more fit.
+    #[inline]
+    pub fn room(&self) -> usize {
+        Self::MAX - self.frames.len()
+    }
+
+    /// The frames in order of arrival.
+    #[inline]
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }
 
-    /// The frames, in order, to be changed in place.
+    /// The frames in order of arrival, writable.
+    #[inline]
     pub fn frames_mut(&mut self) -> &mut [Frame] {
         &mut self.frames
     }
 
-    /// Takes every frame out, in order.
-    pub fn drain(&mut self) -> impl ExactSizeIterator<Item = Frame> + '_ {
+    /// Takes all frames out, in order of arrival.
+    pub fn drain(&mut self) -> std::vec::Drain<'_, Frame> {
         self.frames.drain(..)
     }
 
-    /// Takes the first `n` frames out, in order; all when `n` is larger.
-    pub fn drain_first(&mut self, n: usize) -> impl ExactSizeIterator<Item = Frame> + '_ {
-        let n = n.min(self.frames.len());
-        self.frames.drain(..n)
+    /// Takes the first `count` frames out (all, when there are fewer); the others move up.
+    pub fn drain_first(&mut self, count: usize) -> std::vec::Drain<'_, Frame> {
+        let count = count.min(self.frames.len());
+        self.frames.drain(..count)
+    }
+
+    /// Sends all frames home, with one atomic operation for each run of frames of the same pool. For a thread that does not
+    /// own the pool; the owner has [`crate::Pool::release_burst`].
+    pub fn release(&mut self) {
+        Handle::release_all(self.frames.drain(..).map(Frame::into_handle));
     }
 }
 
 impl Default for Burst {
     fn default() -> Self {
         Burst::new()
+    }
+}
+
+impl Drop for Burst {
+    fn drop(&mut self) {
+        self.release();
     }
 }

@@ -1,368 +1,417 @@
-//! One packet in one chunk, and the moves that a program may make on it.
-#![allow(unsafe_code)] // The frame is the owner of its chunk: here an address becomes a slice, and a dropped frame goes home.
-
-use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
-use std::sync::Arc;
+//! The frame: one packet in one chunk, with everything that is known about it.
 
 use xway_abi::Errno;
 
-use crate::Redirect;
-use crate::pool::Home;
+use crate::arena::Handle;
+use crate::layout::{ETH_HLEN, FRAME_RESERVE, META_ALIGN, META_MAX};
+use crate::redirect::Redirect;
 
-/// Length of an Ethernet header: a packet is never made shorter than this.
-pub const ETH_HLEN: u32 = 14;
+/// A packet and its descriptor. Owned: there is no second way to reach the same packet.
+///
+/// Positions are offsets in bytes from the start of the chunk (`data_hard_start` on Linux). At all times
+/// `FRAME_RESERVE <= data_meta <= data <= data_end <= chunk size`, except that a frame without metadata support has
+/// `data_meta == data + 1`, as on Linux.
+///
+/// Dropping a frame sends it home through the pool's return queue (one atomic operation). On the pool's own thread prefer
+/// [`crate::Pool::release`].
+pub struct Frame {
+    handle: Handle,
+}
 
-/// Bytes at the start of a chunk that no program reaches: `sizeof(struct xdp_frame)` on 64-bit Linux.
-pub const FRAME_RESERVE: u32 = 40;
-
-/// Longest metadata area: the kernel keeps its length in one byte, in multiples of four.
-const META_MAX: u32 = 252;
-
-/// `ENOTSUPP` is what Linux answers where metadata is not supported; bounds give `EINVAL`, a bad length `EACCES`.
-type Adjusted = Result<(), Errno>;
-
-/// An 802.1Q tag that the port took off the packet.
+/// A VLAN tag that a device took out of the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Vlan {
-    /// Tag protocol, host order: 0x8100 or 0x88a8.
+    /// Tag protocol, host byte order: 0x8100 or 0x88a8.
     pub proto: u16,
-    /// Priority, drop eligibility and VLAN id.
+    /// Priority, drop eligibility and VLAN id, host byte order.
     pub tci: u16,
 }
 
-/// What the port knows about a received frame beside its bytes. `None` means that the port does not say.
+/// What the device knew about a packet when it arrived; `None` where it did not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RxMeta {
-    /// RX hash and its type (`enum xdp_rss_hash_type`).
+    /// Receive hash and its type (`enum xdp_rss_hash_type` of Linux).
     pub hash: Option<(u32, u32)>,
-    /// Time of arrival, nanoseconds since the port's epoch (UNIX epoch for captures and AF_PACKET).
-    pub timestamp: Option<u64>,
-    /// Tag that was stripped.
+    /// Tag that the device removed.
     pub vlan: Option<Vlan>,
+    /// Arrival time in nanoseconds.
+    pub timestamp: Option<u64>,
 }
 
-/// The chunk and its description. Boxed once, when the pool is made; a frame is the right to use it.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub(crate) struct Slot {
-    base: NonNull<u8>,
-    data: u32,
-    data_end: u32,
-    data_meta: u32,
-    hard_end: u32,
-    ingress_ifindex: u32,
-    rx_queue: u32,
-    egress_ifindex: u32,
-    headroom: u32,
-    redirect: Redirect,
-    rx: RxMeta,
-    packet_id: u64,
-    original_len: u32,
-    home: Arc<Home>,
-}
-
-// SAFETY: a slot is the only way to its chunk (the pool makes exactly one slot a chunk and slots are not `Clone`), so
-// moving the slot to another thread moves the whole access.
-unsafe impl Send for Slot {}
-
-impl Slot {
-    /// A slot for the chunk of `size` bytes at `base`, which must be inside `home`'s mapping and belong to no other slot.
-    pub(crate) fn new(base: NonNull<u8>, size: u32, headroom: u32, tailroom: u32, home: Arc<Home>) -> Box<Slot> {
-        assert!(headroom >= FRAME_RESERVE && headroom + ETH_HLEN + tailroom <= size);
-        Box::new(Slot {
-            base,
-            data: headroom,
-            data_end: headroom,
-            data_meta: headroom,
-            hard_end: size - tailroom,
-            ingress_ifindex: 0,
-            rx_queue: 0,
-            egress_ifindex: 0,
-            headroom,
-            redirect: Redirect::None,
-            rx: RxMeta::default(),
-            packet_id: 0,
-            original_len: 0,
-            home,
-        })
-    }
-}
-
-/// One packet, owned. Offsets count bytes from the start of the chunk.
-///
-/// Dropping a frame sends its chunk home to the pool, from any thread. The owner of the pool does better with
-/// [`crate::Pool::release`], which takes no atomic operation.
-#[derive(Debug)]
-pub struct Frame {
-    slot: ManuallyDrop<Box<Slot>>,
+/// Bits of `Desc::has`.
+mod has {
+    pub(super) const HASH: u16 = 1;
+    pub(super) const VLAN: u16 = 2;
+    pub(super) const TIMESTAMP: u16 = 4;
 }
 
 impl Frame {
-    /// A frame with an empty packet at the default headroom.
-    pub(crate) fn new(slot: Box<Slot>) -> Frame {
-        let mut frame = Frame { slot: ManuallyDrop::new(slot) };
-        frame.reset();
-        frame
+    pub(crate) fn new(handle: Handle) -> Frame {
+        Frame { handle }
     }
 
-    /// The slot without the way home that `Drop` takes.
-    pub(crate) fn into_slot(self) -> Box<Slot> {
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is never dropped and never used again, so the box is taken exactly once.
-        unsafe { ManuallyDrop::take(&mut this.slot) }
+    pub(crate) fn into_handle(self) -> Handle {
+        self.handle
     }
 
-    /// True when the frame's chunk belongs to `home`.
-    pub(crate) fn belongs_to(&self, home: &Arc<Home>) -> bool {
-        Arc::ptr_eq(&self.slot.home, home)
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
     }
 
-    /// Empties the frame: no packet, no metadata, default headroom. The bytes of the chunk stay as they are.
+    /// Makes the frame empty: no packet, no metadata, no target; the default headroom. The bytes of the chunk stay as they
+    /// are.
     pub fn reset(&mut self) {
-        let s = &mut *self.slot;
-        (s.data, s.data_end, s.data_meta) = (s.headroom, s.headroom, s.headroom);
-        (s.ingress_ifindex, s.rx_queue, s.egress_ifindex) = (0, 0, 0);
-        (s.redirect, s.rx) = (Redirect::None, RxMeta::default());
-        (s.packet_id, s.original_len) = (0, 0);
+        let desc = self.handle.desc_mut();
+        desc.data = desc.start;
+        desc.data_end = desc.start;
+        desc.data_meta = desc.start + desc.without_meta;
+        desc.ingress_ifindex = 0;
+        desc.rx_queue = 0;
+        desc.egress_ifindex = 0;
+        desc.has = 0;
+        desc.original_len = 0;
+        desc.tag = 0;
+        desc.packet_id = 0;
+        desc.redirect = Redirect::None;
     }
 
-    /// Makes `bytes` the packet, at the default headroom.
+    // -- the packet ---------------------------------------------------------------------------------------------------
+
+    /// The packet's bytes.
+    #[inline]
+    pub fn packet(&self) -> &[u8] {
+        let desc = self.handle.desc();
+        &self.handle.chunk()[desc.data as usize..desc.data_end as usize]
+    }
+
+    /// The packet's bytes, writable.
+    #[inline]
+    pub fn packet_mut(&mut self) -> &mut [u8] {
+        let (start, end) = (self.data() as usize, self.data_end() as usize);
+        &mut self.handle.chunk_mut()[start..end]
+    }
+
+    /// Length of the packet in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        (self.data_end() - self.data()) as usize
+    }
+
+    /// Whether the packet has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.data() == self.data_end()
+    }
+
+    /// The metadata in front of the packet; empty without metadata.
+    pub fn meta(&self) -> &[u8] {
+        let end = self.data() as usize;
+        &self.handle.chunk()[end - self.meta_len() as usize..end]
+    }
+
+    /// The metadata in front of the packet, writable.
+    pub fn meta_mut(&mut self) -> &mut [u8] {
+        let (end, len) = (self.data() as usize, self.meta_len() as usize);
+        &mut self.handle.chunk_mut()[end - len..end]
+    }
+
+    /// The whole chunk. Position 0 is the hard start.
+    #[inline]
+    pub fn chunk(&self) -> &[u8] {
+        self.handle.chunk()
+    }
+
+    /// The whole chunk, writable. Whoever writes outside of the packet and its metadata harms only this frame.
+    #[inline]
+    pub fn chunk_mut(&mut self) -> &mut [u8] {
+        self.handle.chunk_mut()
+    }
+
+    /// Metadata and packet in one slice, from `data_meta` to `data_end`: everything that a program may touch.
+    pub fn accessible(&self) -> &[u8] {
+        &self.handle.chunk()[(self.data() - self.meta_len()) as usize..self.data_end() as usize]
+    }
+
+    /// As [`Frame::accessible`], writable.
+    pub fn accessible_mut(&mut self) -> &mut [u8] {
+        let (start, end) = (self.data() - self.meta_len(), self.data_end());
+        &mut self.handle.chunk_mut()[start as usize..end as usize]
+    }
+
+    /// The longest packet that [`Frame::fill`] takes.
+    pub fn capacity(&self) -> usize {
+        let desc = self.handle.desc();
+        (desc.hard_end - desc.start) as usize
+    }
+
+    /// Makes `bytes` the packet, at the default headroom, without metadata.
     ///
     /// # Errors
-    /// [`FrameFull`] when it does not fit; the frame is then empty.
+    /// [`FrameFull`] when it does not fit; nothing is changed then.
     pub fn fill(&mut self, bytes: &[u8]) -> Result<(), FrameFull> {
         self.set_len(bytes.len())?;
         self.packet_mut().copy_from_slice(bytes);
         Ok(())
     }
 
-    /// Makes the packet `len` bytes long at the default headroom, with whatever bytes the chunk holds: for ports that
-    /// let the kernel write into [`Frame::packet_mut`] afterwards.
+    /// Makes the packet `len` bytes long at the default headroom, without metadata, holding whatever was there: for a port
+    /// that then has the bytes written into [`Frame::packet_mut`]. The original length becomes `len` too.
     ///
     /// # Errors
-    /// [`FrameFull`] when it does not fit; the frame is then empty.
+    /// [`FrameFull`] when it does not fit; nothing is changed then.
     pub fn set_len(&mut self, len: usize) -> Result<(), FrameFull> {
-        let s = &mut *self.slot;
-        (s.data, s.data_end, s.data_meta) = (s.headroom, s.headroom, s.headroom);
-        let room = (s.hard_end - s.headroom) as usize;
+        let room = self.capacity();
         if len > room {
             return Err(FrameFull { len, room });
         }
-        s.data_end = s.headroom + len as u32;
-        s.original_len = len as u32;
+        let desc = self.handle.desc_mut();
+        desc.data = desc.start;
+        desc.data_meta = desc.start + desc.without_meta;
+        desc.data_end = desc.start + len as u32;
+        desc.original_len = len as u32;
         Ok(())
     }
 
-    /// Longest packet that [`Frame::fill`] takes, bytes.
-    pub fn capacity(&self) -> usize {
-        (self.slot.hard_end - self.slot.headroom) as usize
-    }
-
-    /// The packet.
-    pub fn packet(&self) -> &[u8] {
-        self.bytes(self.slot.data, self.slot.data_end)
-    }
-
-    /// The packet, to be changed in place.
-    pub fn packet_mut(&mut self) -> &mut [u8] {
-        let (from, to) = (self.slot.data, self.slot.data_end);
-        self.bytes_mut(from, to)
-    }
-
-    /// The metadata area that stands directly before the packet.
-    pub fn meta(&self) -> &[u8] {
-        self.bytes(self.slot.data_meta, self.slot.data)
-    }
-
-    /// Metadata and packet in one slice, from `data_meta` to `data_end`: everything that a program may touch.
-    pub fn accessible(&self) -> &[u8] {
-        self.bytes(self.slot.data_meta, self.slot.data_end)
-    }
-
-    /// As [`Frame::accessible`], to be changed in place.
-    pub fn accessible_mut(&mut self) -> &mut [u8] {
-        let (from, to) = (self.slot.data_meta, self.slot.data_end);
-        self.bytes_mut(from, to)
-    }
-
-    /// Length of the packet, bytes.
-    pub fn len(&self) -> usize {
-        (self.slot.data_end - self.slot.data) as usize
-    }
-
-    /// True for a packet of no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.slot.data == self.slot.data_end
-    }
-
-    /// Offset of the packet's first byte.
-    pub fn data(&self) -> u32 {
-        self.slot.data
-    }
-
-    /// Offset behind the packet's last byte.
-    pub fn data_end(&self) -> u32 {
-        self.slot.data_end
-    }
-
-    /// Offset of the metadata; equal to [`Frame::data`] when there is none.
-    pub fn data_meta(&self) -> u32 {
-        self.slot.data_meta
-    }
-
-    /// Offset behind the last byte that `adjust_tail` may reach.
-    pub fn hard_end(&self) -> u32 {
-        self.slot.hard_end
-    }
-
-    /// `bpf_xdp_adjust_head`: moves the start of the packet by `delta` bytes; negative grows it. Metadata moves along.
+    /// Places packet and metadata anywhere in the chunk, for a test run that states its geometry.
     ///
     /// # Errors
-    /// `EINVAL` when the packet would begin in the reserve or keep less than an Ethernet header.
-    pub fn adjust_head(&mut self, delta: i32) -> Adjusted {
-        let s = &*self.slot;
-        let meta_len = s.data - s.data_meta;
-        let data = i64::from(s.data) + i64::from(delta);
-        if data < i64::from(FRAME_RESERVE + meta_len) || data > i64::from(s.data_end) - i64::from(ETH_HLEN) {
+    /// `EINVAL` unless `FRAME_RESERVE <= data_meta <= data <= data_end <= hard_end`; nothing is changed then.
+    pub fn place(&mut self, data_meta: u32, data: u32, data_end: u32) -> Result<(), Errno> {
+        if data_meta < FRAME_RESERVE || data < data_meta || data_end < data || data_end > self.hard_end() {
+            return Err(Errno::EINVAL);
+        }
+        let desc = self.handle.desc_mut();
+        (desc.data_meta, desc.data, desc.data_end) = (data_meta, data, data_end);
+        Ok(())
+    }
+
+    // -- positions ----------------------------------------------------------------------------------------------------
+
+    /// Where the packet starts.
+    #[inline]
+    pub fn data(&self) -> u32 {
+        self.handle.desc().data
+    }
+
+    /// Where the packet ends: the first byte behind it.
+    #[inline]
+    pub fn data_end(&self) -> u32 {
+        self.handle.desc().data_end
+    }
+
+    /// Where the metadata starts; `data` when it is empty, `data + 1` when metadata is not supported.
+    #[inline]
+    pub fn data_meta(&self) -> u32 {
+        self.handle.desc().data_meta
+    }
+
+    /// Up to where `adjust_tail` may grow the packet.
+    #[inline]
+    pub fn hard_end(&self) -> u32 {
+        self.handle.desc().hard_end
+    }
+
+    /// Bytes of metadata.
+    #[inline]
+    pub fn meta_len(&self) -> u32 {
+        self.data().saturating_sub(self.data_meta())
+    }
+
+    /// Free bytes in front of the packet and its metadata.
+    pub fn headroom(&self) -> u32 {
+        self.data() - self.meta_len() - FRAME_RESERVE
+    }
+
+    /// Free bytes behind the packet.
+    pub fn tailroom(&self) -> u32 {
+        self.hard_end().saturating_sub(self.data_end())
+    }
+
+    /// Whether metadata may stand in front of the packet.
+    pub fn has_metadata_support(&self) -> bool {
+        self.data_meta() <= self.data()
+    }
+
+    // -- what the helpers do ------------------------------------------------------------------------------------------
+
+    /// `bpf_xdp_adjust_head`: moves the start of the packet by `delta` bytes and takes the metadata along. Bytes gained in
+    /// front hold whatever was there.
+    ///
+    /// # Errors
+    /// `EINVAL` when the metadata would leave the headroom or less than an Ethernet header would be left; nothing is changed.
+    pub fn adjust_head(&mut self, delta: i32) -> Result<(), Errno> {
+        let meta_len = self.meta_len();
+        let desc = self.handle.desc_mut();
+        let data = i64::from(desc.data) + i64::from(delta);
+        let first = i64::from(FRAME_RESERVE + meta_len);
+        let last = i64::from(desc.data_end) - i64::from(ETH_HLEN);
+        if data < first || data > last {
             return Err(Errno::EINVAL);
         }
         let data = data as u32;
-        let meta = data - meta_len;
+        let (old_meta, new_meta) = (desc.data_meta, desc.data_meta.wrapping_add_signed(delta));
+        (desc.data, desc.data_meta) = (data, new_meta);
         if meta_len > 0 {
-            let (from, to) = (s.data_meta, meta);
-            // Both areas lie between the reserve and `data_end` by the check above.
-            let low = from.min(to);
-            let area = self.bytes_mut(low, from.max(to) + meta_len);
-            area.copy_within((from - low) as usize..(from - low + meta_len) as usize, (to - low) as usize);
+            let (from, to) = (old_meta as usize, new_meta as usize);
+            self.handle.chunk_mut().copy_within(from..from + meta_len as usize, to);
         }
-        (self.slot.data, self.slot.data_meta) = (data, meta);
         Ok(())
     }
 
-    /// `bpf_xdp_adjust_tail`: moves the end of the packet by `delta` bytes; new bytes are zero.
+    /// `bpf_xdp_adjust_meta`: moves the start of the metadata by `delta` bytes. Bytes gained hold whatever was there.
     ///
     /// # Errors
-    /// `EINVAL` when the packet would pass `hard_end` or keep less than an Ethernet header.
-    pub fn adjust_tail(&mut self, delta: i32) -> Adjusted {
-        let s = &*self.slot;
-        let old = s.data_end;
-        let end = i64::from(old) + i64::from(delta);
-        if end > i64::from(s.hard_end) || end < i64::from(s.data + ETH_HLEN) {
+    /// `ENOTSUPP` without metadata support; `EINVAL` when it would start in front of the headroom or behind the start of the
+    /// packet; `EACCES` when its length would not be a multiple of four or above 252. Nothing is changed.
+    pub fn adjust_meta(&mut self, delta: i32) -> Result<(), Errno> {
+        if !self.has_metadata_support() {
+            return Err(Errno::ENOTSUPP);
+        }
+        let desc = self.handle.desc_mut();
+        let meta = i64::from(desc.data_meta) + i64::from(delta);
+        if meta < i64::from(FRAME_RESERVE) || meta > i64::from(desc.data) {
             return Err(Errno::EINVAL);
         }
-        let end = end as u32;
-        if end > old {
-            self.bytes_mut(old, end).fill(0);
-        }
-        self.slot.data_end = end;
-        Ok(())
-    }
-
-    /// `bpf_xdp_adjust_meta`: moves the start of the metadata by `delta` bytes; negative grows it.
-    ///
-    /// # Errors
-    /// `EINVAL` outside reserve and packet, `EACCES` for a length above 252 or not a multiple of four.
-    pub fn adjust_meta(&mut self, delta: i32) -> Adjusted {
-        let s = &mut *self.slot;
-        let meta = i64::from(s.data_meta) + i64::from(delta);
-        if meta < i64::from(FRAME_RESERVE) || meta > i64::from(s.data) {
-            return Err(Errno::EINVAL);
-        }
-        let len = s.data - meta as u32;
-        if len > META_MAX || !len.is_multiple_of(4) {
+        let len = desc.data - meta as u32;
+        if len % META_ALIGN != 0 || len > META_MAX {
             return Err(Errno::EACCES);
         }
-        s.data_meta = meta as u32;
+        desc.data_meta = meta as u32;
         Ok(())
     }
 
-    /// Interface index of the port that received the frame.
+    /// `bpf_xdp_adjust_tail`: moves the end of the packet by `delta` bytes. Bytes gained are zero.
+    ///
+    /// # Errors
+    /// `EINVAL` when it would end behind the hard end or less than an Ethernet header would be left; nothing is changed.
+    pub fn adjust_tail(&mut self, delta: i32) -> Result<(), Errno> {
+        let desc = self.handle.desc_mut();
+        let end = i64::from(desc.data_end) + i64::from(delta);
+        if end > i64::from(desc.hard_end) || end < i64::from(desc.data + ETH_HLEN) {
+            return Err(Errno::EINVAL);
+        }
+        let (old, new) = (desc.data_end as usize, end as usize);
+        desc.data_end = end as u32;
+        if new > old {
+            self.handle.chunk_mut()[old..new].fill(0);
+        }
+        Ok(())
+    }
+
+    // -- where it came from and where it goes -------------------------------------------------------------------------
+
+    /// Index of the interface that it arrived on.
+    #[inline]
     pub fn ingress_ifindex(&self) -> u32 {
-        self.slot.ingress_ifindex
+        self.handle.desc().ingress_ifindex
     }
 
-    /// Queue that received the frame.
+    /// Receive queue that it arrived on.
+    #[inline]
     pub fn rx_queue(&self) -> u32 {
-        self.slot.rx_queue
+        self.handle.desc().rx_queue
     }
 
-    /// Says where the frame came in.
-    pub fn set_ingress(&mut self, ifindex: u32, queue: u32) {
-        (self.slot.ingress_ifindex, self.slot.rx_queue) = (ifindex, queue);
+    /// Says where it arrived.
+    #[inline]
+    pub fn set_ingress(&mut self, ifindex: u32, rx_queue: u32) {
+        let desc = self.handle.desc_mut();
+        (desc.ingress_ifindex, desc.rx_queue) = (ifindex, rx_queue);
     }
 
-    /// Interface index of the target device while a device-map program runs; else 0.
+    /// Index of the interface that it is about to leave by; 0 except in a devmap's egress program.
+    #[inline]
     pub fn egress_ifindex(&self) -> u32 {
-        self.slot.egress_ifindex
+        self.handle.desc().egress_ifindex
     }
 
-    /// Sets [`Frame::egress_ifindex`].
+    /// Says which interface it is about to leave by.
     pub fn set_egress_ifindex(&mut self, ifindex: u32) {
-        self.slot.egress_ifindex = ifindex;
+        self.handle.desc_mut().egress_ifindex = ifindex;
     }
 
-    /// What the port said about the frame.
-    pub fn rx_meta(&self) -> &RxMeta {
-        &self.slot.rx
+    /// What the device knew about it.
+    pub fn rx_meta(&self) -> RxMeta {
+        let desc = self.handle.desc();
+        let some = |bit: u16| desc.has & bit != 0;
+        RxMeta {
+            hash: some(has::HASH).then_some((desc.rx_hash, u32::from(desc.rx_hash_type))),
+            vlan: some(has::VLAN).then_some(Vlan { proto: desc.vlan_proto, tci: desc.vlan_tci }),
+            timestamp: some(has::TIMESTAMP).then_some(desc.rx_timestamp),
+        }
     }
 
-    /// Sets what the port says about the frame.
-    pub fn set_rx_meta(&mut self, rx: RxMeta) {
-        self.slot.rx = rx;
+    /// Says what the device knew about it.
+    pub fn set_rx_meta(&mut self, meta: RxMeta) {
+        let desc = self.handle.desc_mut();
+        desc.has = 0;
+        if let Some((hash, kind)) = meta.hash {
+            desc.has |= has::HASH;
+            (desc.rx_hash, desc.rx_hash_type) = (hash, kind as u16); // Linux's type bits end at 2^8
+        }
+        if let Some(vlan) = meta.vlan {
+            desc.has |= has::VLAN;
+            (desc.vlan_proto, desc.vlan_tci) = (vlan.proto, vlan.tci);
+        }
+        if let Some(timestamp) = meta.timestamp {
+            desc.has |= has::TIMESTAMP;
+            desc.rx_timestamp = timestamp;
+        }
     }
 
-    /// Where a redirect helper wants the frame to go.
+    /// The target that a redirect helper chose.
+    #[inline]
     pub fn redirect(&self) -> Redirect {
-        self.slot.redirect
+        self.handle.desc().redirect
     }
 
-    /// Sets the redirect target.
-    pub fn set_redirect(&mut self, to: Redirect) {
-        self.slot.redirect = to;
+    /// Chooses a target, or forgets it.
+    #[inline]
+    pub fn set_redirect(&mut self, redirect: Redirect) {
+        self.handle.desc_mut().redirect = redirect;
+    }
+
+    /// Length that the packet had on the wire; more than it has here when a capture or a port had cut it.
+    pub fn original_len(&self) -> u32 {
+        self.handle.desc().original_len
+    }
+
+    /// Says how long the packet was on the wire, after [`Frame::fill`].
+    pub fn set_original_len(&mut self, bytes: u32) {
+        self.handle.desc_mut().original_len = bytes;
     }
 
     /// Number of the packet in its port's input, counted from 1; 0 when the port does not count.
     pub fn packet_id(&self) -> u64 {
-        self.slot.packet_id
+        self.handle.desc().packet_id
     }
 
-    /// Sets [`Frame::packet_id`].
+    /// Numbers the packet.
     pub fn set_packet_id(&mut self, id: u64) {
-        self.slot.packet_id = id;
+        self.handle.desc_mut().packet_id = id;
     }
 
-    /// Length that the packet had on the wire; larger than at arrival when a capture had cut it.
-    pub fn original_len(&self) -> u32 {
-        self.slot.original_len
+    /// A number for the port that received the frame, such as which of a capture's interfaces it came from.
+    pub fn tag(&self) -> u32 {
+        self.handle.desc().tag
     }
 
-    /// Sets [`Frame::original_len`], after [`Frame::fill`].
-    pub fn set_original_len(&mut self, len: u32) {
-        self.slot.original_len = len;
-    }
-
-    fn bytes(&self, from: u32, to: u32) -> &[u8] {
-        debug_assert!(from <= to && to <= self.slot.hard_end);
-        // SAFETY: `FRAME_RESERVE <= data_meta <= data <= data_end <= hard_end <= chunk size` is kept by every setter
-        // in this file, the chunk is mapped as long as `home` lives, it was zeroed by the kernel (so initialised), and
-        // this frame is its only owner, so no one writes while the borrow of `self` lasts.
-        unsafe { std::slice::from_raw_parts(self.slot.base.as_ptr().add(from as usize), (to - from) as usize) }
-    }
-
-    fn bytes_mut(&mut self, from: u32, to: u32) -> &mut [u8] {
-        debug_assert!(from <= to && to <= self.slot.hard_end);
-        // SAFETY: as in `bytes`; the exclusive borrow of `self` makes the slice the only one.
-        unsafe { std::slice::from_raw_parts_mut(self.slot.base.as_ptr().add(from as usize), (to - from) as usize) }
+    /// Sets the receiving port's number.
+    pub fn set_tag(&mut self, tag: u32) {
+        self.handle.desc_mut().tag = tag;
     }
 }
 
-impl Drop for Frame {
-    fn drop(&mut self) {
-        // SAFETY: the frame is being dropped and its field is not used again.
-        let slot = unsafe { ManuallyDrop::take(&mut self.slot) };
-        let home = Arc::clone(&slot.home);
-        home.take_back(slot);
+impl std::fmt::Debug for Frame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Frame")
+            .field("number", &self.handle.number())
+            .field("data_meta", &self.data_meta())
+            .field("data", &self.data())
+            .field("data_end", &self.data_end())
+            .field("ingress_ifindex", &self.ingress_ifindex())
+            .field("rx_queue", &self.rx_queue())
+            .field("redirect", &self.redirect())
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,31 +1,50 @@
 //! Packet memory: pools, frames and bursts.
 //!
-//! A [`Frame`] has one owner at every moment, and Rust's types say who: it is not `Clone`, and it moves from its [`Pool`]
-//! to a port, into a [`Burst`], through a verdict to a target, and home again. A frame that is simply dropped, anywhere
-//! and on any thread, goes home by itself through a lock-free queue, so that none is lost; [`Pool::close`] proves it.
-//!
-//! One frame is one chunk of the pool's single mapping:
+//! A [`Pool`] owns one mapping, cut into chunks of equal size, and belongs to one thread, normally the worker of one receive
+//! queue. A [`Frame`] owns one chunk together with the descriptor of the packet in it: where the packet starts and ends,
+//! where it came from, what the device knew about it, and where a redirect helper wants it to go. A frame is not `Clone`:
+//! whoever holds it is the only one who can touch the packet, so "who owns this packet" is answered by the type checker.
 //!
 //! ```text
-//! chunk start                                                                        chunk end
-//! |<- FRAME_RESERVE ->|                                                 |<-- tailroom -->|
-//! |<------------- headroom ------------->|                              |                |
-//! +-------------------+---------+--------+-------------------+----------+----------------+
-//! |     reserved      |  room   |  meta  |      packet       |   room   |    reserved    |
-//! +-------------------+---------+--------+-------------------+----------+----------------+
-//! 0                             data_meta data          data_end     hard_end
+//! one chunk (4 KiB by default)
+//!
+//! hard_start                                                                       hard_end        chunk end
+//! 0        40             data_meta       data                       data_end      size-320        size
+//! |--------|-----------------|-------------|---------------------------|------------|---------------|
+//! |reserved|   free headroom |  metadata   |          packet           |  tailroom  |   reserved    |
+//! |--------|-----------------|-------------|---------------------------|------------|---------------|
+//!   what Linux keeps for its own xdp_frame                               what Linux keeps for skb_shared_info
 //! ```
 //!
-//! The limits of `adjust_head`, `adjust_meta` and `adjust_tail` are Linux's, so that a program gets the same answer from
-//! both: the reserves stand where the kernel keeps its `xdp_frame` and its `skb_shared_info`.
+//! The two reserved ends are unused here; they exist so that `bpf_xdp_adjust_head`, `_meta` and `_tail` have the limits that
+//! they have on Linux and a program behaves the same in both places (see [`layout`]).
+//!
+//! Life of a frame:
+//!
+//! - The pool's owner allocates with [`Pool::alloc`] and gives back with [`Pool::release`]. Both are plain stack operations: no
+//!   atomic instruction.
+//! - Any other thread just drops the frame. It goes home through a lock-free queue that the owner empties when its own
+//!   stack runs dry. A burst that is released by another thread goes home with one atomic operation.
+//! - [`Pool::close`] proves that every frame came home. A pool that is dropped while frames are away stays mapped until the
+//!   last of them is gone, so a frame never dangles.
+//!
+//! `unsafe` lives in three files: `memory.rs` (the mapping), `arena.rs` (the one-owner-per-chunk rule) and `pool.rs` (which
+//! numbers may become handles). The return queue is safe code, checked by loom in every interleaving.
 
+mod arena;
 mod burst;
+mod config;
 mod frame;
+pub mod layout;
 mod memory;
 mod pool;
 mod redirect;
+#[doc(hidden)]
+pub mod returns;
 
 pub use burst::Burst;
-pub use frame::{ETH_HLEN, FRAME_RESERVE, Frame, FrameFull, RxMeta, Vlan};
-pub use pool::{Counters, Leak, Pool, PoolConfig, PoolError, Refused};
+pub use config::{Backing, Leak, PoolConfig, PoolError, Refused};
+pub use frame::{Frame, FrameFull, RxMeta, Vlan};
+pub use layout::{ETH_HLEN, FRAME_RESERVE};
+pub use pool::{Counters, Pool};
 pub use redirect::Redirect;

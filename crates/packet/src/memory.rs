@@ -1,46 +1,101 @@
-//! One anonymous mapping, given back when the last user is gone.
-#![allow(unsafe_code)] // mmap and munmap: the only way to page-aligned memory that is zero until touched.
+//! The mapping that a pool cuts into chunks.
+#![allow(unsafe_code)] // mmap and munmap
 
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use crate::config::{Backing, PoolError};
 
-/// A private anonymous mapping. Pages are zero and take no memory until they are touched.
-#[derive(Debug)]
+/// Zeroed memory of a fixed size, unmapped at drop. It hands out only its address: who may touch which byte is decided in
+/// `arena.rs`.
 pub(crate) struct Mapping {
-    base: NonNull<u8>,
+    start: NonNull<u8>,
     len: usize,
+    fd: Option<OwnedFd>,
 }
 
-// SAFETY: a mapping is plain memory; who may touch which part of it is the pool's business (one owner per chunk).
+// SAFETY: the value is an address, a length and a file descriptor; the memory behind it belongs to the process, not to a
+// thread. Access to the bytes is arbitrated by the arena.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; `&Mapping` gives out addresses only.
+// SAFETY: as above; a shared reference gives out plain values only.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes, `len > 0`.
-    pub(crate) fn new(len: usize) -> rustix::io::Result<Mapping> {
-        // SAFETY: a fresh private mapping at an address of the kernel's choice aliases nothing.
-        let base = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)?
-        };
-        let base = NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)?;
-        Ok(Mapping { base, len })
+    pub(crate) fn new(len: usize, backing: Backing) -> Result<Mapping, PoolError> {
+        let failed = |cause: std::io::Error| PoolError::Memory { bytes: len, cause };
+        os::map(len, backing).map_err(failed)
     }
 
-    /// Address of the chunk at `offset`, which must lie inside with `size` bytes behind it.
-    pub(crate) fn at(&self, offset: usize, size: usize) -> NonNull<u8> {
-        assert!(offset.checked_add(size).is_some_and(|end| end <= self.len), "chunk outside its mapping");
-        // SAFETY: the assertion above keeps the result inside the mapping.
-        unsafe { self.base.add(offset) }
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        use std::os::fd::AsFd;
+        self.fd.as_ref().map(|fd| fd.as_fd())
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping made in `new`, and nobody holds an address into it: every chunk owner holds a
-        // counted reference to the pool's home, which owns this value.
-        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "munmap of our own mapping cannot fail");
+        os::unmap(self.start, self.len);
+    }
+}
+
+#[cfg(not(miri))]
+mod os {
+    use super::*;
+    use rustix::{fs, mm};
+
+    pub(super) fn map(len: usize, backing: Backing) -> std::io::Result<Mapping> {
+        let prot = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
+        let (start, fd) = match backing {
+            Backing::Anonymous => {
+                // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
+                let start = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), len, prot, mm::MapFlags::PRIVATE) }?;
+                (start, None)
+            }
+            Backing::Memfd => {
+                let fd = fs::memfd_create(c"xway-pool", fs::MemfdFlags::CLOEXEC | fs::MemfdFlags::ALLOW_SEALING)?;
+                fs::ftruncate(&fd, len as u64)?;
+                // A holder of the descriptor must not be able to shrink the file: touching lost pages would be SIGBUS.
+                fs::fcntl_add_seals(&fd, fs::SealFlags::SHRINK | fs::SealFlags::GROW)?;
+                // SAFETY: as above, a new mapping at an address of the kernel's choice, of a file of exactly this length.
+                let start = unsafe { mm::mmap(std::ptr::null_mut(), len, prot, mm::MapFlags::SHARED, &fd, 0) }?;
+                (start, Some(fd))
+            }
+        };
+        // Fewer TLB misses where the kernel can; it is a wish, not a need, so the answer does not matter.
+        // SAFETY: the range is the mapping just made; the advice does not change its contents.
+        let _ = unsafe { mm::madvise(start, len, mm::Advice::LinuxHugepage) };
+        let start = NonNull::new(start.cast()).ok_or_else(|| std::io::Error::other("mapped at address zero"))?;
+        Ok(Mapping { start, len, fd })
+    }
+
+    pub(super) fn unmap(start: NonNull<u8>, len: usize) {
+        // SAFETY: exactly the range that `map` returned; the arena drops the mapping after the last frame is gone.
+        let _ = unsafe { mm::munmap(start.as_ptr().cast(), len) };
+    }
+}
+
+/// Miri has no mmap of memory files: the allocator stands in, with the alignment that a page has.
+#[cfg(miri)]
+mod os {
+    use super::*;
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, 4096).expect("pool size was checked")
+    }
+
+    pub(super) fn map(len: usize, _: Backing) -> std::io::Result<Mapping> {
+        // SAFETY: the length is not zero, the configuration check saw to it.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout(len)) }).ok_or(std::io::ErrorKind::OutOfMemory)?;
+        Ok(Mapping { start, len, fd: None })
+    }
+
+    pub(super) fn unmap(start: NonNull<u8>, len: usize) {
+        // SAFETY: allocated in `map` with the same layout.
+        unsafe { dealloc(start.as_ptr(), layout(len)) }
     }
 }

@@ -1,0 +1,219 @@
+//! One owner per chunk: the shared part of a pool and the handle that stands for one chunk.
+#![allow(unsafe_code)] // turns "who holds the handle owns the chunk" into references
+//!
+//! The invariant of this file, kept by `Arena::handle` and `Handle::into_number`: **for each chunk number there is at most
+//! one of: a live `Handle`, an entry in the owner's free stack, an entry in the return list, or membership in the range that
+//! was never used.** So a `Handle` may make references to its chunk and its descriptor without asking anybody.
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+use crate::config::{PoolConfig, PoolError};
+use crate::memory::Mapping;
+use crate::redirect::Redirect;
+use crate::returns::Returns;
+
+/// The descriptor of one frame. The first cache line holds what programs read through their context, the second what the
+/// engine needs after the verdict.
+#[repr(C, align(64))]
+pub(crate) struct Desc {
+    /// Start of the chunk. Written once, when the arena is made.
+    base: NonNull<u8>,
+    /// The arena that the chunk belongs to. Written once, when the arena is made.
+    arena: NonNull<Arena>,
+    // Offsets from `base`. Kept by `frame.rs`: 40 <= data_meta <= data (or data + 1 without metadata), data <= data_end,
+    // data_end <= chunk_size.
+    pub(crate) data: u32,
+    pub(crate) data_end: u32,
+    pub(crate) data_meta: u32,
+    pub(crate) hard_end: u32,
+    pub(crate) ingress_ifindex: u32,
+    pub(crate) rx_queue: u32,
+    pub(crate) egress_ifindex: u32,
+    pub(crate) rx_hash: u32,
+    pub(crate) rx_timestamp: u64,
+    pub(crate) rx_hash_type: u16,
+    pub(crate) vlan_tci: u16,
+    pub(crate) vlan_proto: u16,
+    /// Which of the receive metadata are there: `frame::has`.
+    pub(crate) has: u16,
+    // second line
+    number: u32,
+    chunk_size: u32,
+    /// Where `data` is in an empty frame.
+    pub(crate) start: u32,
+    /// 1 in a pool without metadata: `data_meta` of an empty frame is that much behind `data`.
+    pub(crate) without_meta: u32,
+    pub(crate) original_len: u32,
+    pub(crate) tag: u32,
+    pub(crate) packet_id: u64,
+    pub(crate) redirect: Redirect,
+}
+
+/// What a pool and its frames share: the mapping, the descriptors and the way home.
+pub(crate) struct Arena {
+    memory: Mapping,
+    /// `frames` descriptors, from `Box::into_raw`.
+    descs: NonNull<Desc>,
+    frames: u32,
+    pub(crate) returns: Returns,
+}
+
+impl Arena {
+    /// Makes the arena and gives the owner's reference to it. It lives until `Arena::free`.
+    pub(crate) fn create(config: &PoolConfig) -> Result<NonNull<Arena>, PoolError> {
+        config.check()?;
+        let memory = Mapping::new(config.frames as usize * config.chunk_size as usize, config.backing)?;
+        let start = memory.start();
+        let arena = NonNull::from(Box::leak(Box::<Arena>::new_uninit())).cast::<Arena>();
+        let descs: Box<[Desc]> = (0..config.frames)
+            .map(|number| Desc {
+                // SAFETY: number < frames, so the chunk lies inside the mapping.
+                base: unsafe { start.add(number as usize * config.chunk_size as usize) },
+                arena,
+                data: config.headroom,
+                data_end: config.headroom,
+                data_meta: config.headroom,
+                hard_end: config.chunk_size - config.tailroom,
+                ingress_ifindex: 0,
+                rx_queue: 0,
+                egress_ifindex: 0,
+                rx_hash: 0,
+                rx_timestamp: 0,
+                rx_hash_type: 0,
+                vlan_tci: 0,
+                vlan_proto: 0,
+                has: 0,
+                number,
+                chunk_size: config.chunk_size,
+                start: config.headroom,
+                without_meta: u32::from(!config.metadata),
+                original_len: 0,
+                tag: 0,
+                packet_id: 0,
+                redirect: Redirect::None,
+            })
+            .collect();
+        let descs = NonNull::from(Box::leak(descs)).cast::<Desc>();
+        let value = Arena { memory, descs, frames: config.frames, returns: Returns::new(config.frames) };
+        // SAFETY: the space was allocated above for exactly this type and nobody else has seen it.
+        unsafe { arena.write(value) };
+        Ok(arena)
+    }
+
+    pub(crate) fn memory(&self) -> &Mapping {
+        &self.memory
+    }
+
+    /// Frees an arena whose frames are all home.
+    ///
+    /// # Safety
+    /// No handle to it exists any more, and nobody will use the reference again.
+    pub(crate) unsafe fn free(arena: NonNull<Arena>) {
+        // SAFETY: leaked from a box in `create`; the caller vouches that this is the last use.
+        let arena = unsafe { Box::from_raw(arena.as_ptr()) };
+        let descs = std::ptr::slice_from_raw_parts_mut(arena.descs.as_ptr(), arena.frames as usize);
+        // SAFETY: leaked as exactly this slice in `create`; no handle points into it any more.
+        drop(unsafe { Box::from_raw(descs) });
+    }
+
+    /// The handle for a chunk.
+    ///
+    /// # Safety
+    /// `number` must be in nobody's hands: the caller just took it from the free stack, the return list or the unused range
+    /// (the invariant at the top).
+    pub(crate) unsafe fn handle(&self, number: u32) -> Handle {
+        debug_assert!(number < self.frames);
+        // SAFETY: number < frames, as numbers in the three places are.
+        Handle { desc: unsafe { self.descs.add(number as usize) } }
+    }
+}
+
+/// Exclusive access to one chunk and its descriptor. Dropping it sends the chunk home through the return list.
+pub(crate) struct Handle {
+    desc: NonNull<Desc>,
+}
+
+// SAFETY: a handle is the only one for its chunk, and chunk and descriptor belong to no thread.
+unsafe impl Send for Handle {}
+// SAFETY: through a shared handle everything can only be read.
+unsafe impl Sync for Handle {}
+
+impl Handle {
+    pub(crate) fn desc(&self) -> &Desc {
+        // SAFETY: the arena lives while a handle lives, and only this handle reaches the descriptor.
+        unsafe { self.desc.as_ref() }
+    }
+
+    pub(crate) fn desc_mut(&mut self) -> &mut Desc {
+        // SAFETY: as in `desc`, and `self` is borrowed exclusively.
+        unsafe { self.desc.as_mut() }
+    }
+
+    /// The whole chunk.
+    pub(crate) fn chunk(&self) -> &[u8] {
+        let desc = self.desc();
+        // SAFETY: the chunk is chunk_size initialised (zeroed by the kernel) bytes that only this handle reaches.
+        unsafe { std::slice::from_raw_parts(desc.base.as_ptr(), desc.chunk_size as usize) }
+    }
+
+    /// The whole chunk, writable.
+    pub(crate) fn chunk_mut(&mut self) -> &mut [u8] {
+        let desc = self.desc();
+        // SAFETY: as in `chunk`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(desc.base.as_ptr(), desc.chunk_size as usize) }
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.desc().number
+    }
+
+    pub(crate) fn arena(&self) -> NonNull<Arena> {
+        self.desc().arena
+    }
+
+    /// Gives up the handle for the chunk's number, which the caller must put in one of the places of the invariant.
+    pub(crate) fn into_number(self) -> u32 {
+        ManuallyDrop::new(self).number()
+    }
+
+    /// Sends many chunks home, one atomic operation for each run of the same arena.
+    pub(crate) fn release_all(handles: impl Iterator<Item = Handle>) {
+        const RUN: usize = 64;
+        let mut chain = [0u32; RUN];
+        let mut len = 0;
+        let mut current: Option<NonNull<Arena>> = None;
+        for handle in handles {
+            let arena = handle.arena();
+            if let Some(open) = current
+                && (open != arena || len == RUN)
+            {
+                push(open, &chain[..len]);
+                len = 0;
+            }
+            current = Some(arena);
+            chain[len] = handle.into_number();
+            len += 1;
+        }
+        if let Some(open) = current {
+            push(open, &chain[..len]);
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        push(self.arena(), &[self.number()]);
+    }
+}
+
+/// Sends numbers home whose handles were just given up, and frees the arena when they were the last of a closed pool.
+fn push(arena: NonNull<Arena>, numbers: &[u32]) {
+    // SAFETY: the arena lives while any of its chunks is away, and these are.
+    let door = unsafe { arena.as_ref() }.returns.door();
+    // Once these are home another thread may free the arena. Only references to its atomics are left by then.
+    if door.push(numbers) {
+        // SAFETY: `push` says true exactly once, after the owner closed and when no chunk is away.
+        unsafe { Arena::free(arena) };
+    }
+}

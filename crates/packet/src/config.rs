@@ -1,0 +1,139 @@
+//! What a pool is made of, and why making one can fail.
+
+use crate::layout;
+
+/// Where a pool's memory comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Backing {
+    /// Private anonymous memory.
+    #[default]
+    Anonymous,
+    /// A memory file that can be mapped by a second process or registered with a device; see [`crate::Pool::memory_fd`].
+    Memfd,
+}
+
+/// Shape and limits of a [`crate::Pool`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolConfig {
+    /// Number of chunks. Memory is reserved at once and touched only when a chunk is first used.
+    pub frames: u32,
+    /// Bytes per chunk: a power of two between [`layout::CHUNK_MIN`] and [`layout::CHUNK_MAX`].
+    pub chunk_size: u32,
+    /// Bytes in front of a fresh packet, at least [`layout::HEADROOM`].
+    pub headroom: u32,
+    /// Bytes at the end of a chunk that programs cannot reach; [`layout::TAIL_RESERVE`] is what Linux has.
+    pub tailroom: u32,
+    /// At most this many frames may be away at the same time; allocation is refused and counted beyond it. Values above
+    /// `frames` mean `frames`.
+    pub max_outstanding: u32,
+    /// Where the memory comes from.
+    pub backing: Backing,
+    /// Whether the pool can take device metadata in front of the packet; without it `bpf_xdp_adjust_meta` fails.
+    pub metadata: bool,
+}
+
+impl Default for PoolConfig {
+    /// 1024 chunks.
+    fn default() -> Self {
+        PoolConfig::new(1024)
+    }
+}
+
+impl PoolConfig {
+    /// 4 KiB chunks with Linux's reserves and no limit but their number.
+    pub const fn new(frames: u32) -> PoolConfig {
+        PoolConfig {
+            frames,
+            chunk_size: layout::CHUNK,
+            headroom: layout::HEADROOM,
+            tailroom: layout::TAIL_RESERVE,
+            max_outstanding: frames,
+            backing: Backing::Anonymous,
+            metadata: true,
+        }
+    }
+
+    /// Chunks of 2 KiB without a tailroom: half the memory, room for packets of 1792 bytes.
+    pub const fn compact(frames: u32) -> Self {
+        PoolConfig { chunk_size: layout::CHUNK_MIN, tailroom: 0, ..PoolConfig::new(frames) }
+    }
+
+    /// The longest packet that a fresh frame can hold.
+    pub const fn capacity(&self) -> u32 {
+        self.chunk_size.saturating_sub(self.headroom).saturating_sub(self.tailroom)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), PoolError> {
+        let size = self.chunk_size;
+        if !size.is_power_of_two() || !(layout::CHUNK_MIN..=layout::CHUNK_MAX).contains(&size) {
+            return Err(PoolError::ChunkSize(size));
+        }
+        if self.frames == 0 || self.frames > FRAMES_MAX || u64::from(self.frames) * u64::from(size) > BYTES_MAX {
+            return Err(PoolError::Frames { frames: self.frames, chunk_size: size });
+        }
+        if self.headroom < layout::HEADROOM {
+            return Err(PoolError::Headroom(self.headroom));
+        }
+        if self.capacity() < layout::ETH_HLEN {
+            return Err(PoolError::NoRoom { chunk_size: size, headroom: self.headroom, tailroom: self.tailroom });
+        }
+        Ok(())
+    }
+}
+
+/// Frames per pool are indexed with 32 bits, two values of which mean "end of list" and "closed".
+const FRAMES_MAX: u32 = 1 << 24;
+const BYTES_MAX: u64 = 1 << 40;
+
+/// Why a pool could not be made or closed.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// The chunk size is not one of those possible.
+    #[error("chunk size {0}: must be a power of two from {min} to {max}", min = layout::CHUNK_MIN, max = layout::CHUNK_MAX)]
+    ChunkSize(u32),
+    /// No frames, or more than a pool can number or an address space should hold.
+    #[error("{frames} frames of {chunk_size} bytes: a pool has 1 to {FRAMES_MAX} frames and at most 1 TiB")]
+    Frames {
+        /// Frames asked for.
+        frames: u32,
+        /// Bytes per frame.
+        chunk_size: u32,
+    },
+    /// Programs rely on at least 256 bytes in front of the packet.
+    #[error("headroom {0}: programs may rely on at least {min} bytes", min = layout::HEADROOM)]
+    Headroom(u32),
+    /// Headroom and tailroom leave no space for a packet.
+    #[error("headroom {headroom} and tailroom {tailroom} leave no room for a packet in {chunk_size} bytes")]
+    NoRoom {
+        /// Bytes per chunk.
+        chunk_size: u32,
+        /// Bytes in front.
+        headroom: u32,
+        /// Bytes behind.
+        tailroom: u32,
+    },
+    /// The kernel refused the memory.
+    #[error("cannot map {bytes} bytes of packet memory: {cause}")]
+    Memory {
+        /// Bytes asked for.
+        bytes: usize,
+        /// What the kernel said.
+        cause: std::io::Error,
+    },
+}
+
+/// An allocation was refused: as many frames are out as may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no frame: {outstanding} are out, and no more may be")]
+pub struct Refused {
+    /// Frames that are out.
+    pub outstanding: u32,
+}
+
+/// Frames that did not come home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{outstanding} frames did not come home to their pool")]
+pub struct Leak {
+    /// Their number.
+    pub outstanding: u32,
+}

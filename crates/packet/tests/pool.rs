@@ -1,0 +1,186 @@
+//! Pools: who owns a frame, how it comes home, what is counted.
+
+use xway_packet::{Backing, Burst, Counters, Leak, Pool, PoolConfig, Refused};
+
+fn small(frames: u32) -> PoolConfig {
+    PoolConfig { frames, ..PoolConfig::default() }
+}
+
+#[test]
+fn owner_allocates_slow_once_and_fast_ever_after() {
+    let mut pool = Pool::new(small(4)).unwrap();
+    for _ in 0..10 {
+        let frame = pool.alloc().unwrap();
+        pool.release(frame);
+    }
+    let expected =
+        Counters { slow: 1, fast: 9, recycled: 10, outstanding: 0, outstanding_max: 1, ..Counters::default() };
+    assert_eq!(pool.counters(), expected);
+    pool.close().unwrap();
+}
+
+#[test]
+fn exhaustion_is_refused_and_counted() {
+    let mut pool = Pool::new(small(3)).unwrap();
+    let held: Vec<_> = (0..3).map(|_| pool.alloc().unwrap()).collect();
+    assert_eq!(pool.alloc().unwrap_err(), Refused { outstanding: 3 });
+    assert_eq!((pool.counters().refused, pool.counters().outstanding), (1, 3));
+    drop(held);
+    assert!(pool.alloc().is_ok(), "dropped frames are found in the return queue");
+    assert_eq!(pool.counters().ring, 1);
+}
+
+#[test]
+fn outstanding_limit_holds_below_the_number_of_chunks() {
+    let mut pool = Pool::new(PoolConfig { max_outstanding: 2, ..small(8) }).unwrap();
+    let a = pool.alloc().unwrap();
+    let b = pool.alloc().unwrap();
+    assert!(pool.alloc().is_err());
+    pool.release(a);
+    let c = pool.alloc().unwrap();
+    assert!(pool.alloc().is_err());
+    drop(b);
+    let d = pool.alloc().expect("a frame in the return queue does not count against the limit");
+    pool.release(c);
+    pool.release(d);
+    let counters = pool.counters();
+    assert_eq!((counters.refused, counters.outstanding_max), (2, 2));
+    pool.close().unwrap();
+}
+
+#[test]
+fn close_names_what_is_missing_and_frames_outlive_the_pool() {
+    let mut pool = Pool::new(small(4)).unwrap();
+    let mut a = pool.alloc().unwrap();
+    let b = pool.alloc().unwrap();
+    a.fill(b"still here").unwrap();
+    assert!(matches!(pool.close(), Err(Leak { outstanding: 2 })));
+    drop(b);
+    assert_eq!(a.packet(), b"still here");
+}
+
+#[test]
+fn frame_of_another_pool_goes_home_to_that_pool() {
+    let (mut one, mut two) = (Pool::new(small(2)).unwrap(), Pool::new(small(2)).unwrap());
+    let frame = one.alloc().unwrap();
+    assert!(one.owns(&frame) && !two.owns(&frame));
+    two.release(frame);
+    assert_eq!(one.counters().returned, 1);
+    assert_eq!(two.counters().recycled, 0);
+    one.close().unwrap();
+    two.close().unwrap();
+}
+
+#[test]
+fn a_burst_of_mixed_pools_goes_home_to_each() {
+    let (mut one, mut two) = (Pool::new(small(40)).unwrap(), Pool::new(small(40)).unwrap());
+    let mut burst = Burst::new();
+    for round in 0..32 {
+        let pool = if round % 3 == 0 { &mut one } else { &mut two };
+        burst.push(pool.alloc().unwrap()).unwrap();
+    }
+    burst.release();
+    assert_eq!((one.counters().returned, two.counters().returned), (11, 21));
+    one.close().unwrap();
+    two.close().unwrap();
+}
+
+#[test]
+fn every_chunk_is_its_own() {
+    for backing in [Backing::Anonymous, Backing::Memfd] {
+        let mut pool = Pool::new(PoolConfig { backing, ..small(16) }).unwrap();
+        let mut frames: Vec<_> = (0..16).map(|_| pool.alloc().unwrap()).collect();
+        for (i, frame) in frames.iter_mut().enumerate() {
+            frame.chunk_mut().fill(i as u8);
+        }
+        for (i, frame) in frames.iter().enumerate() {
+            assert_eq!(frame.chunk().len(), 4096);
+            assert!(frame.chunk().iter().all(|&byte| byte == i as u8));
+        }
+        drop(frames);
+        pool.close().unwrap();
+    }
+}
+
+#[test]
+fn alloc_burst_stops_at_the_end_of_burst_or_pool() {
+    let mut pool = Pool::new(small(100)).unwrap();
+    let (mut a, mut b) = (Burst::new(), Burst::new());
+    assert_eq!(pool.alloc_burst(&mut a, 1000), 64);
+    assert_eq!(pool.alloc_burst(&mut b, 64), 36);
+    assert_eq!(pool.counters().refused, 1);
+    pool.release_burst(&mut a);
+    pool.release_burst(&mut b);
+    pool.close().unwrap();
+}
+
+#[test]
+fn configurations_that_make_no_sense_are_refused() {
+    let refused = |config: PoolConfig| Pool::new(config).expect_err("must be refused").to_string();
+    assert!(refused(PoolConfig { chunk_size: 3000, ..small(1) }).contains("power of two"));
+    assert!(refused(PoolConfig { chunk_size: 1024, ..small(1) }).contains("power of two"));
+    assert!(refused(small(0)).contains("1 to"));
+    assert!(refused(small(u32::MAX)).contains("1 to"));
+    assert!(refused(PoolConfig { headroom: 128, ..small(1) }).contains("256"));
+    assert!(refused(PoolConfig { headroom: 3776, ..small(1) }).contains("no room"));
+    assert!(refused(PoolConfig { headroom: u32::MAX, ..small(1) }).contains("no room"));
+}
+
+/// Frames cross threads in bulk and come home by every way there is; the pool is dropped while some are still travelling.
+#[test]
+fn frames_released_by_other_threads_come_home() {
+    let rounds = if cfg!(miri) { 20 } else { 5_000 };
+    let mut pool = Pool::new(small(200)).unwrap();
+    let mut sent = 0u64;
+    std::thread::scope(|scope| {
+        let (to, from) = std::sync::mpsc::sync_channel::<Burst>(2);
+        let from = std::sync::Arc::new(std::sync::Mutex::new(from));
+        for _ in 0..2 {
+            let from = from.clone();
+            scope.spawn(move || {
+                loop {
+                    let next = from.lock().unwrap().recv();
+                    let Ok(mut burst) = next else { break };
+                    let first = burst.pop();
+                    for frame in burst.frames() {
+                        assert_eq!(frame.packet(), frame.packet_id().to_ne_bytes());
+                    }
+                    burst.release();
+                    drop(first);
+                }
+            });
+        }
+        for round in 0..rounds {
+            let mut burst = Burst::new();
+            pool.alloc_burst(&mut burst, round % 64);
+            for frame in burst.frames_mut() {
+                sent += 1;
+                frame.set_packet_id(sent);
+                frame.fill(&sent.to_ne_bytes()).unwrap();
+            }
+            to.send(burst).unwrap();
+        }
+    });
+    let counters = pool.counters();
+    assert_eq!(counters.returned, sent);
+    assert_eq!(counters.fast + counters.ring + counters.slow, sent);
+    pool.close().unwrap();
+}
+
+#[test]
+fn pool_dropped_while_frames_travel_is_freed_by_the_last_one() {
+    let rounds = if cfg!(miri) { 10 } else { 500 };
+    for round in 0..rounds {
+        let mut pool = Pool::new(small(8)).unwrap();
+        let mut frames: Vec<_> = (0..8).map(|_| pool.alloc().unwrap()).collect();
+        let others = frames.split_off(4);
+        std::thread::scope(|scope| {
+            scope.spawn(move || drop(frames));
+            scope.spawn(move || drop(others));
+            if round % 2 == 0 {
+                std::thread::yield_now();
+            }
+            drop(pool);
+        });
+    }
+}
