@@ -1,5 +1,35 @@
 //! Linux's own XDP through a thin `bpf(2)` layer: the kernel takes our loader's instructions and maps as they are.
 //!
-//! [`sys`] is the system call; the other modules wrap one kind of kernel object each and are safe to call.
+//! [`sys`] is the system call; the other modules wrap one kind of kernel object each and are safe to call:
+//!
+//! - [`KernelMap`]: one method per map command, errno as the kernel gives it.
+//! - [`KernelProg`]: load with the verifier's log, describe, run over one packet.
+//! - [`XdpLink`]: a program on an interface, for as long as the link lives.
+//! - [`KernelObject`]: all of the above for an object that [`xway_object`] has read. Linked programs name maps by index,
+//!   which is the kernel's own `fd_array` convention, so nothing is rewritten but the ids of kernel functions.
+//!
+//! ```no_run
+//! use xway_kernel::{KernelObject, TestInput};
+//! let bytes = std::fs::read("prog.o")?;
+//! let object = xway_object::Object::parse(&bytes, &Default::default())?;
+//! let kernel = KernelObject::load(&object)?;
+//! let program = kernel.program(&object, "count_kinds").expect("the verifier accepts it");
+//! let run = program.test_run(&TestInput::packet(&[0; 64]))?;
+//! println!("{} after {:?}", run.ret, run.duration);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
+mod btf;
+mod error;
+mod link;
+mod map;
+mod object;
+mod prog;
 pub mod sys;
+
+pub use btf::{load_btf, vmlinux};
+pub use error::KernelError;
+pub use link::{XdpLink, XdpMode};
+pub use map::{KernelMap, MapBtf, possible_cpus};
+pub use object::KernelObject;
+pub use prog::{FuncInfo, KernelProg, LineInfo, ProgInfo, ProgSpec, TestInput, TestOutput, XdpMd, consts};

@@ -1,0 +1,231 @@
+//! A whole object in the kernel: its maps with their first contents, then its programs.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+use xway_abi::MapType;
+use xway_isa::{Slot, op};
+use xway_object::btf::Kind;
+use xway_object::{Initial, MapDef, Object, Program, ProgramKind, SlotRef};
+
+use crate::prog::{FuncInfo, LineInfo};
+use crate::{KernelError, KernelMap, KernelProg, MapBtf, ProgSpec, consts, load_btf, possible_cpus, vmlinux};
+
+/// An object in the kernel, with the indices of [`Object`].
+#[derive(Debug)]
+pub struct KernelObject {
+    /// One map for each of [`Object::maps`].
+    pub maps: Vec<KernelMap>,
+    /// One program for each of [`Object::programs`], or why the kernel has none.
+    pub programs: Vec<Result<KernelProg, KernelError>>,
+    /// The object's types, where it has any that the kernel takes.
+    pub btf: Option<OwnedFd>,
+}
+
+impl KernelObject {
+    /// Creates all maps and loads all programs.
+    ///
+    /// A map that cannot be created or filled fails the load. A program that is refused does not: its entry holds the
+    /// reason, and a PROG_ARRAY that names it keeps that slot empty.
+    pub fn load(object: &Object) -> Result<KernelObject, KernelError> {
+        KernelObject::load_some(object, |_| true)
+    }
+
+    /// As [`KernelObject::load`], only for programs that `want` names; the others' entries say that they were not asked
+    /// for.
+    pub fn load_some(object: &Object, want: impl Fn(&Program) -> bool) -> Result<KernelObject, KernelError> {
+        let btf = object_btf(object);
+        let maps = object.maps.iter().map(|def| create(def, btf.as_ref())).collect::<Result<Vec<_>, _>>()?;
+        for (def, map) in object.maps.iter().zip(&maps) {
+            fill(object, def, map, &maps)?;
+        }
+        let fds: Vec<RawFd> = maps.iter().map(|m| m.as_fd().as_raw_fd()).collect();
+        let load = |program: &Program| match want(program) {
+            true => load_program(object, program, &fds, btf.as_ref()),
+            false => Err(cannot_load(program, "it was not asked for")),
+        };
+        let programs: Vec<_> = object.programs.iter().map(load).collect();
+        for (def, map) in object.maps.iter().zip(&maps) {
+            fill_programs(object, def, map, &programs)?;
+        }
+        Ok(KernelObject { maps, programs, btf })
+    }
+
+    /// The map with this name in the object.
+    pub fn map(&self, object: &Object, name: &str) -> Option<&KernelMap> {
+        object.maps.iter().position(|def| def.name == name).map(|i| &self.maps[i])
+    }
+
+    /// The program with this name in the object, if the kernel took it.
+    pub fn program(&self, object: &Object, name: &str) -> Option<&KernelProg> {
+        let index = object.programs.iter().position(|p| p.name == name)?;
+        self.programs[index].as_ref().ok()
+    }
+}
+
+/// The object's types, if the kernel takes them: what needs them then fails with the kernel's own words.
+fn object_btf(object: &Object) -> Option<OwnedFd> {
+    load_btf(object.btf.as_ref()?.to_bytes()).ok()
+}
+
+fn create(def: &MapDef, btf: Option<&OwnedFd>) -> Result<KernelMap, KernelError> {
+    let mut spec = def.spec.clone();
+    if spec.map_type == MapType::PerfEventArray && spec.max_entries == 0 {
+        // The convention of objects: a buffer for each CPU.
+        spec.max_entries = possible_cpus();
+    }
+    let typed = btf.filter(|_| takes_types(spec.map_type) && (def.key_type | def.value_type) != 0).map(|btf| MapBtf {
+        btf: btf.as_fd(),
+        key_type: def.key_type,
+        value_type: def.value_type,
+    });
+    // Types that the kernel finds fault with (a key declared with another size) are left out, as other loaders do.
+    let untyped = || KernelMap::create(&def.name, &spec);
+    let created = match typed {
+        Some(_) => KernelMap::create_typed(&def.name, &spec, typed).or_else(|_| untyped()),
+        None => untyped(),
+    };
+    created.map_err(|errno| map_error(def, "creating it", errno))
+}
+
+/// Map types that may be created with types of key and value.
+fn takes_types(map_type: MapType) -> bool {
+    use MapType::{
+        ArrayOfMaps, CgroupArray, Cpumap, Devmap, DevmapHash, HashOfMaps, PerfEventArray, ProgArray, Sockhash, Sockmap,
+        StackTrace, Xskmap,
+    };
+    !matches!(
+        map_type,
+        PerfEventArray
+            | CgroupArray
+            | StackTrace
+            | ArrayOfMaps
+            | HashOfMaps
+            | Devmap
+            | DevmapHash
+            | Cpumap
+            | Xskmap
+            | Sockmap
+            | Sockhash
+            | ProgArray
+    )
+}
+
+/// Everything but programs, which do not exist yet.
+fn fill(object: &Object, def: &MapDef, map: &KernelMap, maps: &[KernelMap]) -> Result<(), KernelError> {
+    match &def.initial {
+        Initial::None => {}
+        Initial::Data(bytes) => {
+            map.update(&[0; 4], bytes, 0).map_err(|errno| map_error(def, "writing its first content", errno))?;
+        }
+        Initial::Slots(slots) => {
+            for (key, target) in slots {
+                let SlotRef::Map(index) = target else { continue };
+                let inner = maps.get(*index).ok_or_else(|| no_such(def, *key, *index, object.maps.len()))?;
+                map.update_fd(&key.to_ne_bytes(), inner.as_fd(), 0)
+                    .map_err(|errno| map_error(def, "putting in an inner map", errno))?;
+            }
+        }
+    }
+    if def.frozen {
+        map.freeze().map_err(|errno| map_error(def, "freezing it", errno))?;
+    }
+    Ok(())
+}
+
+fn fill_programs(
+    object: &Object,
+    def: &MapDef,
+    map: &KernelMap,
+    programs: &[Result<KernelProg, KernelError>],
+) -> Result<(), KernelError> {
+    let Initial::Slots(slots) = &def.initial else { return Ok(()) };
+    for (key, target) in slots {
+        let SlotRef::Program(index) = target else { continue };
+        let program = programs.get(*index).ok_or_else(|| no_such(def, *key, *index, object.programs.len()))?;
+        if let Ok(program) = program {
+            map.update_fd(&key.to_ne_bytes(), program.as_fd(), 0)
+                .map_err(|errno| map_error(def, "putting in a program", errno))?;
+        }
+    }
+    Ok(())
+}
+
+fn load_program(
+    object: &Object,
+    program: &Program,
+    fds: &[RawFd],
+    btf: Option<&OwnedFd>,
+) -> Result<KernelProg, KernelError> {
+    let attach_type = match program.kind {
+        ProgramKind::Xdp { .. } | ProgramKind::Unknown => consts::ATTACH_XDP,
+        ProgramKind::XdpDevmap { .. } => consts::ATTACH_XDP_DEVMAP,
+        ProgramKind::XdpCpumap { .. } => consts::ATTACH_XDP_CPUMAP,
+        ProgramKind::Raw => return Err(cannot_load(program, "the kernel has no programs over plain memory")),
+        ProgramKind::Other(hook) => {
+            return Err(cannot_load(program, &format!("it is for another hook ({hook})")));
+        }
+    };
+    let insns = resolve(program)?;
+    let func = |f: &xway_object::Subprog| FuncInfo { insn: f.start as u32, type_id: f.func_id };
+    // The kernel wants a record for every function or for none.
+    let known = btf.is_some() && program.subprogs.iter().all(|f| f.func_id != 0);
+    let funcs: Vec<_> = program.subprogs.iter().filter(|_| known).map(func).collect();
+    let lines: Vec<_> = program.line_info.iter().filter(|_| known).map(line).collect();
+    KernelProg::load(&ProgSpec {
+        attach_type,
+        flags: if program.kind.frags() { consts::F_XDP_HAS_FRAGS } else { 0 },
+        license: object.license.as_deref().unwrap_or(""),
+        kernel_version: object.version.unwrap_or(0),
+        fd_array: fds,
+        btf: btf.filter(|_| known).map(AsFd::as_fd),
+        funcs: &funcs,
+        lines: &lines,
+        ..ProgSpec::xdp(&program.name, &insns)
+    })
+}
+
+fn line(l: &xway_object::LineInfo) -> LineInfo {
+    LineInfo { insn: l.insn as u32, file_off: l.file_off, text_off: l.text_off, line: l.line, col: l.col }
+}
+
+/// The program's slots with indices of kernel functions and variables replaced by the running kernel's type ids.
+fn resolve(program: &Program) -> Result<Vec<Slot>, KernelError> {
+    let mut insns = program.insns.clone();
+    let mut at = 0;
+    while at < insns.len() {
+        let slot = insns[at];
+        if slot.opcode == op::CALL && slot.src == 2 {
+            let name = program.kfuncs.get(slot.imm as usize).map(|k| k.name.as_str());
+            insns[at].imm = kernel_id(program, "kernel function", name, |k| matches!(k, Kind::Func { .. }))?;
+        } else if slot.is_wide() && slot.src == 3 {
+            let name = program.ksyms.get(slot.imm as usize).map(|k| k.name.as_str());
+            insns[at].imm = kernel_id(program, "kernel variable", name, |k| matches!(k, Kind::Var { .. }))?;
+        }
+        at += if slot.is_wide() { 2 } else { 1 };
+    }
+    Ok(insns)
+}
+
+fn kernel_id(
+    program: &Program,
+    what: &'static str,
+    name: Option<&str>,
+    want: impl Fn(&Kind<'_>) -> bool,
+) -> Result<i32, KernelError> {
+    let name = name.ok_or_else(|| cannot_load(program, &format!("it names a {what} that its list does not have")))?;
+    let id = vmlinux().and_then(|btf| btf.find(name, |t| want(&t.kind)));
+    id.map(|id| id as i32).ok_or_else(|| KernelError::NoSymbol { program: program.name.clone(), what, name: name.into() })
+}
+
+fn map_error(def: &MapDef, step: &'static str, errno: xway_abi::Errno) -> KernelError {
+    KernelError::Map { name: def.name.clone(), step, errno }
+}
+
+fn no_such(def: &MapDef, key: u32, index: usize, have: usize) -> KernelError {
+    let why = format!("entry {key} refers to number {index} of {have}");
+    KernelError::Object { what: "map", name: def.name.clone(), why }
+}
+
+fn cannot_load(program: &Program, why: &str) -> KernelError {
+    KernelError::Object { what: "program", name: program.name.clone(), why: why.to_owned() }
+}

@@ -1,0 +1,361 @@
+//! Programs in the kernel: load, describe, run over one packet.
+#![allow(unsafe_code)] // bpf(2) takes addresses: each call here says which buffers stand behind them.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use xway_abi::Errno;
+use xway_isa::{Slot, slots_to_bytes};
+
+use crate::KernelError;
+use crate::sys::{Attr, Cmd, bpf, bpf_fd};
+
+/// Numbers of `linux/bpf.h` that programs are loaded with.
+pub mod consts {
+    /// `BPF_PROG_TYPE_XDP`.
+    pub const PROG_TYPE_XDP: u32 = 6;
+    /// `BPF_XDP_DEVMAP`.
+    pub const ATTACH_XDP_DEVMAP: u32 = 33;
+    /// `BPF_XDP`.
+    pub const ATTACH_XDP: u32 = 37;
+    /// `BPF_XDP_CPUMAP`.
+    pub const ATTACH_XDP_CPUMAP: u32 = 35;
+    /// `BPF_F_XDP_HAS_FRAGS`.
+    pub const F_XDP_HAS_FRAGS: u32 = 1 << 5;
+    /// `BPF_F_TEST_RND_HI32`: random upper halves after 32-bit writes that the verifier thinks dead.
+    pub const F_TEST_RND_HI32: u32 = 1 << 2;
+}
+
+/// One entry of `struct bpf_func_info`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FuncInfo {
+    /// First slot of the function.
+    pub insn: u32,
+    /// BTF id of its `FUNC`.
+    pub type_id: u32,
+}
+
+/// One entry of `struct bpf_line_info`; the offsets are those of the BTF's strings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LineInfo {
+    /// First slot.
+    pub insn: u32,
+    /// File name.
+    pub file_off: u32,
+    /// Text of the line.
+    pub text_off: u32,
+    /// Line number, at most 22 bits.
+    pub line: u32,
+    /// Column, at most 10 bits.
+    pub col: u32,
+}
+
+/// What `BPF_PROG_LOAD` is asked for.
+#[derive(Clone, Debug)]
+pub struct ProgSpec<'a> {
+    /// `enum bpf_prog_type`.
+    pub prog_type: u32,
+    /// `enum bpf_attach_type`.
+    pub attach_type: u32,
+    /// `BPF_F_…` of program load.
+    pub flags: u32,
+    /// Name; the kernel keeps 15 bytes.
+    pub name: &'a str,
+    /// Licence text.
+    pub license: &'a str,
+    /// `LINUX_VERSION_CODE`, for program types that still look at it.
+    pub kernel_version: u32,
+    /// All slots.
+    pub insns: &'a [Slot],
+    /// Descriptors of maps, by the index that instructions hold.
+    pub fd_array: &'a [RawFd],
+    /// Type information that the next two refer to.
+    pub btf: Option<BorrowedFd<'a>>,
+    /// All functions, by rising slot, or none.
+    pub funcs: &'a [FuncInfo],
+    /// Source lines, by rising slot, or none.
+    pub lines: &'a [LineInfo],
+    /// 0 for no log unless the load fails, 1 for the verifier's log of a program that it accepts, 2 for more of it.
+    pub log_level: u32,
+}
+
+impl<'a> ProgSpec<'a> {
+    /// An XDP program without maps or types, under a licence that permits every helper.
+    pub fn xdp(name: &'a str, insns: &'a [Slot]) -> ProgSpec<'a> {
+        ProgSpec {
+            prog_type: consts::PROG_TYPE_XDP,
+            attach_type: consts::ATTACH_XDP,
+            flags: 0,
+            name,
+            license: "GPL",
+            kernel_version: 0,
+            insns,
+            fd_array: &[],
+            btf: None,
+            funcs: &[],
+            lines: &[],
+            log_level: 0,
+        }
+    }
+}
+
+/// A program in the kernel. It lives as long as this descriptor or something else that holds it (a link, a map, a pin).
+#[derive(Debug)]
+pub struct KernelProg {
+    fd: OwnedFd,
+    log: String,
+}
+
+/// Room for the verifier's log. The kernel fills from the end when it does not suffice, so the reason is always in it.
+const LOG_BYTES: usize = 1 << 20;
+
+impl KernelProg {
+    /// Loads a program (`BPF_PROG_LOAD`).
+    ///
+    /// A program that is refused is loaded once more with a log, unless a log was asked for at once: the first attempt is
+    /// then cheap. Errors carry errno and log.
+    pub fn load(spec: &ProgSpec<'_>) -> Result<KernelProg, KernelError> {
+        let refuse = |(errno, log)| KernelError::Program { name: spec.name.to_owned(), errno, log };
+        match load_once(spec, spec.log_level) {
+            // The first errno stays: a log that does not fit would replace it with ENOSPC.
+            Err((errno, _)) if spec.log_level == 0 => {
+                load_once(spec, 1).map_err(|(_, log)| refuse((errno, log)))
+            }
+            other => other.map_err(refuse),
+        }
+    }
+
+    /// The verifier's log of the load; empty unless it was asked for.
+    pub fn log(&self) -> &str {
+        &self.log
+    }
+
+    /// What the kernel says about the program (`BPF_OBJ_GET_INFO_BY_FD`).
+    pub fn info(&self) -> Result<ProgInfo, KernelError> {
+        let mut out = [0u8; 232];
+        let len = out.len();
+        let mut attr = Attr::new();
+        attr.u32(0, self.fd.as_raw_fd() as u32).u32(4, len as u32).output(8, &mut out);
+        // SAFETY: the buffer holds `info_len` bytes, and its zeroed pointer fields make the kernel copy nothing else.
+        unsafe { bpf(Cmd::ObjGetInfoByFd, &mut attr) }
+            .map_err(|errno| KernelError::Call { step: "asking about a program", errno })?;
+        let word = |at: usize| u32::from_ne_bytes([out[at], out[at + 1], out[at + 2], out[at + 3]]);
+        let name = &out[64..80];
+        let name_len = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+        Ok(ProgInfo {
+            id: word(4),
+            tag: std::array::from_fn(|i| out[8 + i]),
+            jited_len: word(16),
+            xlated_len: word(20),
+            name: String::from_utf8_lossy(&name[..name_len]).into_owned(),
+            verified_insns: word(216),
+        })
+    }
+
+    /// Runs the program over one packet (`BPF_PROG_TEST_RUN`).
+    ///
+    /// The kernel refuses packets below 14 bytes (`EINVAL`) and, for programs that take no fragments, those that do not
+    /// fit into a page with headroom (`EINVAL`). Redirects are not carried out: their verdict is returned.
+    pub fn test_run(&self, input: &TestInput<'_>) -> Result<TestOutput, Errno> {
+        let room = input.data.len() + input.spare;
+        let mut data_out = vec![0u8; room];
+        let mut ctx_out = [0u8; XdpMd::BYTES];
+        let ctx_in = input.ctx.map(XdpMd::to_bytes);
+        let mut attr = Attr::new();
+        attr.u32(0, self.fd.as_raw_fd() as u32)
+            .u32(8, input.data.len() as u32)
+            .u32(12, room as u32)
+            .input(16, input.data)
+            .output(24, &mut data_out)
+            .u32(32, input.repeat)
+            .min_len(80);
+        if let Some(bytes) = &ctx_in {
+            attr.u32(40, XdpMd::BYTES as u32).input(48, bytes);
+            attr.u32(44, XdpMd::BYTES as u32).output(56, &mut ctx_out);
+        }
+        // SAFETY: each of the four buffers is as long as the length field beside its address says.
+        unsafe { bpf(Cmd::ProgTestRun, &mut attr) }?;
+        let (ret, len, nanos) = (attr.get_u32(4), attr.get_u32(12) as usize, attr.get_u32(36));
+        data_out.truncate(len);
+        let ctx = ctx_in.is_some().then(|| XdpMd::from_bytes(&ctx_out));
+        Ok(TestOutput { ret, data: data_out, ctx, duration: Duration::from_nanos(nanos.into()) })
+    }
+}
+
+impl AsFd for KernelProg {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn load_once(spec: &ProgSpec<'_>, log_level: u32) -> Result<KernelProg, (Errno, String)> {
+    let insns = slots_to_bytes(spec.insns);
+    let license = [spec.license.as_bytes(), &[0]].concat();
+    let fds: Vec<u8> = spec.fd_array.iter().flat_map(|fd| fd.to_ne_bytes()).collect();
+    let funcs: Vec<u8> = spec.funcs.iter().flat_map(|f| words(&[f.insn, f.type_id])).collect();
+    let line = |l: &LineInfo| words(&[l.insn, l.file_off, l.text_off, l.line << 10 | l.col.min(0x3ff)]);
+    let lines: Vec<u8> = spec.lines.iter().flat_map(line).collect();
+    let mut log = vec![0u8; if log_level > 0 { LOG_BYTES } else { 0 }];
+
+    let mut attr = Attr::new();
+    attr.u32(0, spec.prog_type)
+        .u32(4, spec.insns.len() as u32)
+        .input(8, &insns)
+        .input(16, &license)
+        .u32(40, spec.kernel_version)
+        .u32(44, spec.flags)
+        .name(48, spec.name)
+        .u32(68, spec.attach_type);
+    if log_level > 0 {
+        attr.u32(24, log_level).u32(28, LOG_BYTES as u32).output(32, &mut log);
+    }
+    if let Some(btf) = spec.btf {
+        attr.u32(72, btf.as_raw_fd() as u32);
+        if !funcs.is_empty() {
+            attr.u32(76, 8).input(80, &funcs).u32(88, spec.funcs.len() as u32);
+        }
+        if !lines.is_empty() {
+            attr.u32(92, 16).input(96, &lines).u32(104, spec.lines.len() as u32);
+        }
+    }
+    attr.input(120, &fds);
+    // SAFETY: instructions, function and line records have the counts and record sizes that stand beside their
+    // addresses; the licence ends with a zero; the log has the length that is stated. Of `fd_array` the kernel reads the
+    // entries that instructions name by index: `check_indices` has seen that all are there.
+    let mut call = || unsafe { bpf_fd(Cmd::ProgLoad, &mut attr) };
+    let loaded = check_indices(spec).and_then(|()| {
+        // A signal during verification gives EAGAIN.
+        (0..4).map(|_| call()).find(|r| !matches!(r, Err(Errno::EAGAIN))).unwrap_or(Err(Errno::EAGAIN))
+    });
+    let log = text(&log);
+    match loaded {
+        Ok(fd) => Ok(KernelProg { fd, log }),
+        Err(errno) => Err((errno, log)),
+    }
+}
+
+/// Refuses instructions that name an entry which `fd_array` does not have: the kernel would read behind the array.
+fn check_indices(spec: &ProgSpec<'_>) -> Result<(), Errno> {
+    let mut slots = spec.insns.iter();
+    while let Some(slot) = slots.next() {
+        let entry = match (slot.opcode, slot.src) {
+            (xway_isa::op::LD_IMM64, 5 | 6) => slot.imm as u32 as usize,
+            // The offset names the BTF of a module; 0 is the kernel's own and names no entry.
+            (xway_isa::op::CALL, 2) if slot.off != 0 => slot.off as u16 as usize,
+            _ => continue,
+        };
+        if entry >= spec.fd_array.len() {
+            return Err(Errno::EBADF);
+        }
+        if slot.is_wide() {
+            slots.next();
+        }
+    }
+    Ok(())
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|w| w.to_ne_bytes()).collect()
+}
+
+pub(crate) fn text(log: &[u8]) -> String {
+    let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
+    String::from_utf8_lossy(&log[..end]).into_owned()
+}
+
+/// What the kernel says about a program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProgInfo {
+    /// Its number.
+    pub id: u32,
+    /// SHA-1 over its normalised instructions, cut to eight bytes.
+    pub tag: [u8; 8],
+    /// Bytes of machine code; 0 where the kernel interprets.
+    pub jited_len: u32,
+    /// Bytes of instructions after the verifier's rewriting.
+    pub xlated_len: u32,
+    /// Name, cut to 15 bytes.
+    pub name: String,
+    /// Instructions that the verifier looked at.
+    pub verified_insns: u32,
+}
+
+/// `struct xdp_md`, as test runs take and give it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs)] // The fields are the header's.
+pub struct XdpMd {
+    pub data: u32,
+    pub data_end: u32,
+    pub data_meta: u32,
+    pub ingress_ifindex: u32,
+    pub rx_queue_index: u32,
+    pub egress_ifindex: u32,
+}
+
+impl XdpMd {
+    /// Bytes of the structure.
+    pub const BYTES: usize = 24;
+
+    /// In memory order.
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let fields = [
+            self.data,
+            self.data_end,
+            self.data_meta,
+            self.ingress_ifindex,
+            self.rx_queue_index,
+            self.egress_ifindex,
+        ];
+        let mut out = [0; Self::BYTES];
+        for (place, field) in out.as_chunks_mut::<4>().0.iter_mut().zip(fields) {
+            *place = field.to_ne_bytes();
+        }
+        out
+    }
+
+    /// From memory order.
+    pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> XdpMd {
+        let field = |i: usize| u32::from_ne_bytes(bytes.as_chunks::<4>().0[i]);
+        XdpMd {
+            data: field(0),
+            data_end: field(1),
+            data_meta: field(2),
+            ingress_ifindex: field(3),
+            rx_queue_index: field(4),
+            egress_ifindex: field(5),
+        }
+    }
+}
+
+/// One test run.
+#[derive(Clone, Copy, Debug)]
+pub struct TestInput<'a> {
+    /// The packet; with a context whose `data` is not 0 the metadata first.
+    pub data: &'a [u8],
+    /// The context: `data` is the length of the metadata, `data_end` that of all of [`TestInput::data`].
+    pub ctx: Option<XdpMd>,
+    /// Number of runs, over the same bytes without restoring them; 0 means 1.
+    pub repeat: u32,
+    /// Bytes that the packet may grow by.
+    pub spare: usize,
+}
+
+impl<'a> TestInput<'a> {
+    /// One run over `data` without a context of its own.
+    pub fn packet(data: &'a [u8]) -> TestInput<'a> {
+        TestInput { data, ctx: None, repeat: 1, spare: 4096 }
+    }
+}
+
+/// What a test run gave.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TestOutput {
+    /// The program's return value.
+    pub ret: u32,
+    /// The packet behind it (and its metadata before it, when a context was given).
+    pub data: Vec<u8>,
+    /// The context behind it, when one was given.
+    pub ctx: Option<XdpMd>,
+    /// Mean time of one run, whole nanoseconds.
+    pub duration: Duration,
+}

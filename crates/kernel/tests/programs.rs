@@ -1,0 +1,112 @@
+//! Programs built by hand, loaded into the running kernel.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use xway_abi::{Errno, MapSpec, MapType};
+use xway_isa::{AluOp, CallTarget, Cond, Imm64, Insn, Operand, Reg, Size, Slot, Width, encode};
+use xway_kernel::{KernelMap, KernelObject, KernelProg, ProgSpec, TestInput, XdpMd};
+use xway_object::{MapDef, Object, Program};
+use xway_testkit::Needs;
+
+fn slots(insns: &[Insn]) -> Vec<Slot> {
+    let mut out = Vec::new();
+    insns.iter().for_each(|insn| encode(insn, &mut out));
+    out
+}
+
+fn set(dst: Reg, value: i32) -> Insn {
+    Insn::Mov { width: Width::W64, dst, src: Operand::Imm(value), ext: xway_isa::MovExt::None }
+}
+
+fn copy(dst: Reg, src: Reg) -> Insn {
+    Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src), ext: xway_isa::MovExt::None }
+}
+
+#[test]
+fn a_verdict_comes_back() {
+    if !Needs::of("kernel::programs::a_verdict_comes_back").root().met() {
+        return;
+    }
+    let insns = slots(&[set(Reg::R0, 2), Insn::Exit]);
+    let prog = KernelProg::load(&ProgSpec::xdp("pass", &insns)).unwrap();
+    let packet: Vec<u8> = (0..60).collect();
+    let out = prog.test_run(&TestInput::packet(&packet)).unwrap();
+    assert_eq!((out.ret, out.data), (2, packet));
+    assert_eq!(prog.test_run(&TestInput::packet(&[0; 13])), Err(Errno::EINVAL));
+    let info = prog.info().unwrap();
+    assert_eq!((info.name.as_str(), info.verified_insns), ("pass", 2));
+}
+
+#[test]
+fn a_refusal_carries_errno_and_log() {
+    if !Needs::of("kernel::programs::a_refusal_carries_errno_and_log").root().met() {
+        return;
+    }
+    let unset = slots(&[Insn::Exit]);
+    let error = KernelProg::load(&ProgSpec::xdp("bad", &unset)).unwrap_err();
+    assert_eq!(error.errno(), Some(Errno::EACCES));
+    assert!(error.log().contains("R0 !read_ok"), "{error}");
+    // An index that `fd_array` does not have never reaches the kernel.
+    let map = Insn::LoadImm64 { dst: Reg::R1, imm: Imm64::MapIdx(3) };
+    let stray = slots(&[map, set(Reg::R0, 2), Insn::Exit]);
+    assert_eq!(KernelProg::load(&ProgSpec::xdp("stray", &stray)).unwrap_err().errno(), Some(Errno::EBADF));
+}
+
+#[test]
+fn maps_are_named_by_index() {
+    if !Needs::of("kernel::programs::maps_are_named_by_index").root().met() {
+        return;
+    }
+    // r0 = *lookup(map 1, key 0): the second map's value is the verdict.
+    let load = |size, dst, base, off| Insn::Load { size, signed: false, dst, base, off };
+    let program = slots(&[
+        Insn::Store { size: Size::W, base: Reg::FP, off: -4, src: Operand::Imm(0) },
+        Insn::LoadImm64 { dst: Reg::R1, imm: Imm64::MapIdx(1) },
+        copy(Reg::R2, Reg::FP),
+        Insn::Alu { width: Width::W64, op: AluOp::Add, dst: Reg::R2, src: Operand::Imm(-4) },
+        Insn::Call(CallTarget::Helper(1)),
+        Insn::Branch { width: Width::W64, cond: Cond::Eq, dst: Reg::R0, src: Operand::Imm(0), off: 1 },
+        load(Size::W, Reg::R0, Reg::R0, 0),
+        Insn::Exit,
+    ]);
+    let object = Object {
+        programs: vec![Program { name: "look".into(), insns: program, ..Program::default() }],
+        maps: ["a", "b"].map(|name| MapDef::new(name, MapSpec::new(MapType::Array, 4, 4, 1))).into(),
+        license: Some("GPL".into()),
+        ..Object::default()
+    };
+    let kernel = KernelObject::load(&object).unwrap();
+    kernel.map(&object, "b").unwrap().update(&[0; 4], &3u32.to_ne_bytes(), 0).unwrap();
+    let run = kernel.program(&object, "look").unwrap().test_run(&TestInput::packet(&[0; 64])).unwrap();
+    assert_eq!(run.ret, 3);
+}
+
+#[test]
+fn a_context_goes_in_and_out() {
+    if !Needs::of("kernel::programs::a_context_goes_in_and_out").root().met() {
+        return;
+    }
+    // r0 = ctx->ingress_ifindex: 1 is the loopback interface.
+    let insns =
+        slots(&[Insn::Load { size: Size::W, signed: false, dst: Reg::R0, base: Reg::R1, off: 12 }, Insn::Exit]);
+    let prog = KernelProg::load(&ProgSpec::xdp("ctx", &insns)).unwrap();
+    let ctx = XdpMd { data: 8, data_end: 72, ingress_ifindex: 1, ..XdpMd::default() };
+    let out = prog.test_run(&TestInput { ctx: Some(ctx), ..TestInput::packet(&[5; 72]) }).unwrap();
+    assert_eq!((out.ret, out.data.len()), (1, 72));
+    assert_eq!(out.ctx, Some(ctx));
+}
+
+#[test]
+fn inner_maps_come_from_the_template() {
+    if !Needs::of("kernel::programs::inner_maps_come_from_the_template").root().met() {
+        return;
+    }
+    let inner = MapSpec::new(MapType::Array, 4, 4, 1);
+    let outer = MapSpec { inner: Some(Box::new(inner.clone())), ..MapSpec::new(MapType::ArrayOfMaps, 4, 4, 2) };
+    let outer = KernelMap::create("outer", &outer).unwrap();
+    let inner = KernelMap::create("inner", &inner).unwrap();
+    outer.update_fd(&[0; 4], inner.as_fd(), 0).unwrap();
+    let id = outer.get(&[0; 4]).unwrap();
+    assert_ne!(u32::from_ne_bytes(id.try_into().unwrap()), 0);
+    assert!(inner.as_fd().as_raw_fd() > 0);
+}
