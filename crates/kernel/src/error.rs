@@ -88,7 +88,11 @@ impl KernelError {
 fn tail(log: &str) -> String {
     const LINES: usize = 12;
     let lines: Vec<_> = log.lines().collect();
-    if lines.is_empty() { String::new() } else { format!(":\n{}", lines[lines.len().saturating_sub(LINES)..].join("\n")) }
+    if lines.is_empty() {
+        String::new()
+    } else {
+        format!(":\n{}", lines[lines.len().saturating_sub(LINES)..].join("\n"))
+    }
 }
 
 #[cfg(test)]

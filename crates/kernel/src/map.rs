@@ -70,7 +70,9 @@ impl KernelMap {
         };
         let size = self.spec.value_size as usize;
         match self.spec.map_type {
-            PercpuHash | PercpuArray | LruPercpuHash | PercpuCgroupStorage => size.next_multiple_of(8) * possible_cpus() as usize,
+            PercpuHash | PercpuArray | LruPercpuHash | PercpuCgroupStorage => {
+                size.next_multiple_of(8) * possible_cpus() as usize
+            }
             ArrayOfMaps | HashOfMaps | ProgArray | PerfEventArray | CgroupArray => 4,
             _ => size,
         }

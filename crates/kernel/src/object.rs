@@ -214,7 +214,11 @@ fn kernel_id(
 ) -> Result<i32, KernelError> {
     let name = name.ok_or_else(|| cannot_load(program, &format!("it names a {what} that its list does not have")))?;
     let id = vmlinux().and_then(|btf| btf.find(name, |t| want(&t.kind)));
-    id.map(|id| id as i32).ok_or_else(|| KernelError::NoSymbol { program: program.name.clone(), what, name: name.into() })
+    id.map(|id| id as i32).ok_or_else(|| KernelError::NoSymbol {
+        program: program.name.clone(),
+        what,
+        name: name.into(),
+    })
 }
 
 fn map_error(def: &MapDef, step: &'static str, errno: xway_abi::Errno) -> KernelError {

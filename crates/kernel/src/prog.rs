@@ -118,9 +118,7 @@ impl KernelProg {
         let refuse = |(errno, log)| KernelError::Program { name: spec.name.to_owned(), errno, log };
         match load_once(spec, spec.log_level) {
             // The first errno stays: a log that does not fit would replace it with ENOSPC.
-            Err((errno, _)) if spec.log_level == 0 => {
-                load_once(spec, 1).map_err(|(_, log)| refuse((errno, log)))
-            }
+            Err((errno, _)) if spec.log_level == 0 => load_once(spec, 1).map_err(|(_, log)| refuse((errno, log))),
             other => other.map_err(refuse),
         }
     }
@@ -298,14 +296,8 @@ impl XdpMd {
 
     /// In memory order.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
-        let fields = [
-            self.data,
-            self.data_end,
-            self.data_meta,
-            self.ingress_ifindex,
-            self.rx_queue_index,
-            self.egress_ifindex,
-        ];
+        let fields =
+            [self.data, self.data_end, self.data_meta, self.ingress_ifindex, self.rx_queue_index, self.egress_ifindex];
         let mut out = [0; Self::BYTES];
         for (place, field) in out.as_chunks_mut::<4>().0.iter_mut().zip(fields) {
             *place = field.to_ne_bytes();

@@ -87,8 +87,7 @@ fn a_context_goes_in_and_out() {
         return;
     }
     // r0 = ctx->ingress_ifindex: 1 is the loopback interface.
-    let insns =
-        slots(&[Insn::Load { size: Size::W, signed: false, dst: Reg::R0, base: Reg::R1, off: 12 }, Insn::Exit]);
+    let insns = slots(&[Insn::Load { size: Size::W, signed: false, dst: Reg::R0, base: Reg::R1, off: 12 }, Insn::Exit]);
     let prog = KernelProg::load(&ProgSpec::xdp("ctx", &insns)).unwrap();
     let ctx = XdpMd { data: 8, data_end: 72, ingress_ifindex: 1, ..XdpMd::default() };
     let out = prog.test_run(&TestInput { ctx: Some(ctx), ..TestInput::packet(&[5; 72]) }).unwrap();
