@@ -4,14 +4,22 @@
 //! place in the project that states the fact. The crate says what the contract is and knows nothing of how it is kept.
 #![forbid(unsafe_code)]
 
+mod ctx;
 mod errno;
+pub mod flags;
 mod helper;
 mod helpers;
 mod map;
+mod map_rules;
+pub mod prog;
 mod verdict;
+pub mod xsk;
 
+pub use ctx::{CtxField, CtxValue, XDP_MD, XDP_MD_SIZE, ctx_field};
 pub use errno::Errno;
 pub use helper::{Arg, ArgKind, Callback, DynptrKind, FuncAccess, HelperProto, MemAccess, MemSize, Ret, SockKind};
 pub use helpers::{HELPER_MAX, helper, helper_by_name, helpers};
 pub use map::{MapSpec, MapType, SpecialField, SpecialKind, flags as map_flags};
+pub use map_rules::{helper_maps, helper_takes_map};
+pub use prog::XdpAttach;
 pub use verdict::Verdict;
