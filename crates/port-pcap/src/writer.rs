@@ -1,0 +1,122 @@
+//! Captures out: pcapng with verdicts, or the plain pcap of what would leave.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::CaptureError;
+use crate::format;
+
+/// One packet to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Written<'a> {
+    /// Nanoseconds since 1970.
+    pub timestamp_ns: u64,
+    /// Bytes.
+    pub data: &'a [u8],
+    /// Length on the wire.
+    pub original_len: u32,
+    /// Index of the interface, in the order of [`CaptureWriter::create`]'s list.
+    pub interface: u32,
+    /// RX queue.
+    pub queue: u32,
+    /// Number of the packet in its input: before and after share it.
+    pub packet_id: u64,
+    /// The program's return value.
+    pub verdict: u32,
+    /// A remark for the person who reads the capture.
+    pub comment: Option<&'a str>,
+}
+
+/// A capture file that appears under its name only when it is complete.
+///
+/// Until [`CaptureWriter::finish`] the bytes lie in a file beside it whose name ends in `.part`; a writer that is dropped
+/// unfinished removes that file.
+pub struct CaptureWriter {
+    file: BufWriter<File>,
+    plain: bool,
+    part: Option<PathBuf>,
+    path: PathBuf,
+    written: u64,
+    /// The record under construction; kept for its memory.
+    record: Vec<u8>,
+}
+
+impl CaptureWriter {
+    /// Begins a file: plain pcap with nanoseconds when the name ends in `.pcap`, else pcapng. `interfaces` are the names
+    /// of the ports that packets come from; pcapng records them.
+    ///
+    /// # Errors
+    /// [`CaptureError::Write`] when the file cannot be made.
+    pub fn create(path: &Path, interfaces: &[&str]) -> Result<CaptureWriter, CaptureError> {
+        let fail = |source| CaptureError::Write { path: path.display().to_string(), source };
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let mut file = BufWriter::with_capacity(1 << 16, File::create(&part).map_err(fail)?);
+        let plain = path.extension().is_some_and(|e| e == "pcap");
+        let mut record = Vec::new();
+        if plain {
+            format::pcap_header(&mut record);
+        } else {
+            format::section(&mut record, "xway");
+            for name in interfaces {
+                format::interface(&mut record, name);
+            }
+        }
+        file.write_all(&record).map_err(fail)?;
+        Ok(CaptureWriter { file, plain, part: Some(part), path: path.to_owned(), written: 0, record })
+    }
+
+    /// True for plain pcap, which has no place for verdicts: write to it only what would leave.
+    pub fn is_plain(&self) -> bool {
+        self.plain
+    }
+
+    /// Number of packets written.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Appends a packet.
+    ///
+    /// # Errors
+    /// [`CaptureError::Write`], for example when the disk is full.
+    pub fn write(&mut self, p: &Written<'_>) -> Result<(), CaptureError> {
+        self.record.clear();
+        if self.plain {
+            format::pcap_record(&mut self.record, p);
+        } else {
+            format::enhanced_packet(&mut self.record, p);
+        }
+        self.file.write_all(&self.record).map_err(|e| self.fail(e))?;
+        self.written += 1;
+        Ok(())
+    }
+
+    /// Completes the file and gives it its name.
+    ///
+    /// # Errors
+    /// [`CaptureError::Write`]; the file is then not there.
+    pub fn finish(mut self) -> Result<(), CaptureError> {
+        self.file.flush().map_err(|e| self.fail(e))?;
+        if let Some(part) = &self.part {
+            std::fs::rename(part, &self.path).map_err(|e| self.fail(e))?;
+        }
+        self.part = None;
+        Ok(())
+    }
+
+    fn fail(&self, source: io::Error) -> CaptureError {
+        CaptureError::Write { path: self.path.display().to_string(), source }
+    }
+}
+
+impl Drop for CaptureWriter {
+    fn drop(&mut self) {
+        if let Some(part) = &self.part {
+            // Nothing better can be done about a file that cannot be removed.
+            let _ = std::fs::remove_file(part);
+        }
+    }
+}
