@@ -57,6 +57,20 @@ const STACK_FRAMES_MAX: u32 = 127;
 
 const ACCESS: u32 = f::RDONLY | f::WRONLY | f::RDONLY_PROG | f::WRONLY_PROG;
 
+/// The spec as Linux keeps it: the places where it does not take the creator's word.
+pub(crate) fn adjusted(spec: &MapSpec, env: &Env) -> MapSpec {
+    let mut spec = spec.clone();
+    if matches!(spec.map_type, MapType::Devmap | MapType::DevmapHash) {
+        spec.flags |= f::RDONLY_PROG;
+    }
+    if spec.flags & f::NO_COMMON_LRU != 0 {
+        // Every CPU's list has the same length.
+        let whole = spec.max_entries.next_multiple_of(env.cpus);
+        spec.max_entries = whole.max(env.cpus);
+    }
+    spec
+}
+
 type Rule = Result<(), (Errno, &'static str)>;
 
 fn ensure(holds: bool, errno: Errno, reason: &'static str) -> Rule {

@@ -24,10 +24,6 @@ impl Guard {
     pub fn repin(&mut self) {
         self.0.repin();
     }
-
-    pub(crate) fn epoch(&self) -> &epoch::Guard {
-        &self.0
-    }
 }
 
 impl std::fmt::Debug for Guard {

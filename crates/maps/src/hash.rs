@@ -43,14 +43,10 @@ impl Source<'_> {
 }
 
 impl HashMap {
-    /// Rounds `max_entries` of an LRU map with separate lists to a multiple of the CPUs, as Linux does.
-    pub(crate) fn new(spec: &mut MapSpec, env: &Env) -> Result<HashMap, Errno> {
+    pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<HashMap, Errno> {
         let lru = matches!(spec.map_type, MapType::LruHash | MapType::LruPercpuHash);
         let percpu = matches!(spec.map_type, MapType::PercpuHash | MapType::LruPercpuHash);
         let separate = spec.flags & f::NO_COMMON_LRU != 0;
-        if separate {
-            spec.max_entries = spec.max_entries.next_multiple_of(env.cpus);
-        }
         let layout = ValueLayout::new(spec);
         let (capacity, pool) = if lru {
             (spec.max_entries, Pool::Lru(Lru::new(spec.max_entries, env.cpus, separate)))

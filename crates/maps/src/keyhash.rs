@@ -16,6 +16,11 @@ impl Seed {
     /// The seed of `BPF_F_ZERO_SEED`: the same table for the same keys.
     pub(crate) const ZERO: Seed = Seed(0, 0);
 
+    /// The n-th of a row of seeds that are the same in every map.
+    pub(crate) fn fixed(n: u64) -> Seed {
+        Seed(n.wrapping_mul(STEP), n.wrapping_mul(FINISH))
+    }
+
     /// Hashes a key of any length: eight bytes a step, each folded by a 64-to-128-bit multiplication with the secret in
     /// both factors.
     #[inline]

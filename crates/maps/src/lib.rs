@@ -15,17 +15,26 @@
 //! nothing of programs, ports or descriptors: what user space writes into maps of objects is resolved by [`Handles`].
 
 mod array;
+mod bloom;
 mod create;
 mod env;
 mod guard;
 mod hash;
 mod keyhash;
 mod layout;
+mod lpm;
 mod map;
+mod objects;
 mod ops;
+mod perf;
 mod pool;
+mod queue;
+mod redirect;
+mod ringbuf;
+mod signal;
 mod slab;
 mod slots;
+mod stack_trace;
 mod storage;
 mod table;
 mod user;
@@ -35,5 +44,8 @@ pub use create::{CreateError, is_supported};
 pub use env::{Env, Handles, NoHandles, ProgramObject, ProgramUse, SocketObject};
 pub use guard::Guard;
 pub use map::Map;
+pub use perf::{PERF_CURRENT_CPU, PERF_INDEX_MASK, PerfArray, PerfReader, PerfRecord};
+pub use redirect::Target;
+pub use ringbuf::{RingBuf, RingRecord, ringbuf_flags, ringbuf_query};
 pub use user::{BatchDone, BatchRead};
 pub use value::{AccessError, Rmw, ValueRef};

@@ -6,8 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use xway_abi::{Errno, MapSpec, MapType, map_flags};
 
 use crate::array::{Array, PercpuArray};
+use crate::bloom::Bloom;
+use crate::env::{ProgramObject, ProgramUse, SocketObject};
 use crate::hash::HashMap;
+use crate::lpm::LpmTrie;
+use crate::objects::{CgroupArray, MapArray, MapHash, ProgArray, XskMap};
 use crate::ops::Ops;
+use crate::perf::PerfArray;
+use crate::queue::Queue;
+use crate::redirect::{CpuMap, DevHash, DevMap, Target};
+use crate::ringbuf::RingBuf;
+use crate::stack_trace::StackTrace;
 use crate::{CreateError, Env, Guard, ValueRef, create};
 
 /// A map: created once, shared by programs and the system call side through an `Arc`.
@@ -30,6 +39,20 @@ pub(crate) enum Kind {
     Array(Array),
     PercpuArray(PercpuArray),
     Hash(HashMap),
+    ProgArray(ProgArray),
+    MapArray(MapArray),
+    MapHash(MapHash),
+    XskMap(XskMap),
+    CgroupArray(CgroupArray),
+    DevMap(DevMap),
+    DevHash(DevHash),
+    CpuMap(CpuMap),
+    Queue(Queue),
+    Bloom(Bloom),
+    LpmTrie(LpmTrie),
+    RingBuf(RingBuf),
+    PerfArray(PerfArray),
+    StackTrace(StackTrace),
 }
 
 /// Ids count up through the life of the process and are never given twice.
@@ -48,12 +71,9 @@ impl Map {
     /// touched.
     pub fn create_named(name: &str, spec: &MapSpec, env: &Env) -> Result<Arc<Map>, CreateError> {
         create::check(spec, env)?;
-        let mut spec = spec.clone();
-        let kind = Kind::new(&mut spec, env).map_err(|(errno, reason)| CreateError {
-            errno,
-            map_type: spec.map_type,
-            reason,
-        })?;
+        let spec = create::adjusted(spec, env);
+        let kind =
+            Kind::new(&spec, env).map_err(|(errno, reason)| CreateError { errno, map_type: spec.map_type, reason })?;
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
         let name = name.chars().filter(allowed).take(15).collect();
@@ -131,6 +151,20 @@ impl Map {
             Kind::Array(map) => map,
             Kind::PercpuArray(map) => map,
             Kind::Hash(map) => map,
+            Kind::ProgArray(map) => map,
+            Kind::MapArray(map) => map,
+            Kind::MapHash(map) => map,
+            Kind::XskMap(map) => map,
+            Kind::CgroupArray(map) => map,
+            Kind::DevMap(map) => map,
+            Kind::DevHash(map) => map,
+            Kind::CpuMap(map) => map,
+            Kind::Queue(map) => map,
+            Kind::Bloom(map) => map,
+            Kind::LpmTrie(map) => map,
+            Kind::RingBuf(map) => map,
+            Kind::PerfArray(map) => map,
+            Kind::StackTrace(map) => map,
         }
     }
 }
@@ -150,6 +184,8 @@ impl Map {
             Kind::Array(map) => map.at(crate::ops::index_of(key), guard),
             Kind::PercpuArray(map) => map.at(cpu, crate::ops::index_of(key), guard),
             Kind::Hash(map) => map.at(cpu, key, guard),
+            Kind::LpmTrie(map) => map.at(key, guard),
+            _ => self.ops().value(cpu, key, guard),
         }
     }
 
@@ -207,6 +243,116 @@ impl Map {
     }
 }
 
+/// Maps whose values are objects.
+impl Map {
+    /// The program at `index` of a PROG_ARRAY.
+    #[inline]
+    pub fn program<'g>(&self, index: u32, guard: &'g Guard) -> Option<&'g Arc<dyn ProgramObject>> {
+        match &self.kind {
+            Kind::ProgArray(map) => map.at(index, guard),
+            _ => None,
+        }
+    }
+
+    /// Puts a program into a PROG_ARRAY (`None` takes it out), without a descriptor. `EINVAL`: not a PROG_ARRAY, or the array
+    /// is for another kind of program; `E2BIG`: index too high.
+    ///
+    /// A program keeps its maps alive, and so does an array the programs in it: whoever tears down an array that its own
+    /// programs use calls [`Map::clear_programs`].
+    pub fn set_program(&self, index: u32, program: Option<Arc<dyn ProgramObject>>) -> Result<(), Errno> {
+        match &self.kind {
+            Kind::ProgArray(map) => map.set(index, program),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Says that a program of this kind is going to use the PROG_ARRAY; `EINVAL` when the array is for others.
+    pub fn claim_programs(&self, program_use: ProgramUse, frags: bool) -> Result<(), Errno> {
+        match &self.kind {
+            Kind::ProgArray(map) => map.claim(program_use, frags),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Takes every program out of a PROG_ARRAY, as Linux does when the last user of the map has gone.
+    pub fn clear_programs(&self) {
+        if let Kind::ProgArray(map) = &self.kind {
+            map.clear();
+        }
+    }
+
+    /// The inner map of `key` in an ARRAY_OF_MAPS or HASH_OF_MAPS.
+    #[inline]
+    pub fn inner<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<&'g Arc<Map>> {
+        if key.len() != self.key_size() {
+            return None;
+        }
+        match &self.kind {
+            Kind::MapArray(map) => map.at(key, guard),
+            Kind::MapHash(map) => map.at(key, guard),
+            _ => None,
+        }
+    }
+
+    /// Puts an inner map into a map of maps, without a descriptor. `EINVAL`: not a map of maps, or the inner map is not as the
+    /// template says; `E2BIG`: full or index too high.
+    pub fn set_inner(&self, key: &[u8], map: Arc<Map>) -> Result<(), Errno> {
+        if key.len() != self.key_size() {
+            return Err(Errno::EINVAL);
+        }
+        match &self.kind {
+            Kind::MapArray(outer) => outer.set(key, map),
+            Kind::MapHash(outer) => outer.set(key, map, map_flags::ANY),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Where `bpf_redirect_map` with this key goes: DEVMAP, DEVMAP_HASH, CPUMAP, XSKMAP.
+    #[inline]
+    pub fn target<'g>(&self, key: u32, guard: &'g Guard) -> Option<Target<'g>> {
+        match &self.kind {
+            Kind::DevMap(map) => map.at(key, guard),
+            Kind::DevHash(map) => map.at(key, guard),
+            Kind::CpuMap(map) => map.at(key, guard),
+            Kind::XskMap(map) => map.at(key, guard).map(Target::Socket),
+            _ => None,
+        }
+    }
+
+    /// Every device of a DEVMAP or DEVMAP_HASH: where `BPF_F_BROADCAST` goes. Cost: the whole map.
+    pub fn each_device<'g>(&self, guard: &'g Guard, visit: &mut dyn FnMut(Target<'g>)) {
+        match &self.kind {
+            Kind::DevMap(map) => map.each(guard, visit),
+            Kind::DevHash(map) => map.each(guard, visit),
+            _ => {}
+        }
+    }
+
+    /// Puts a socket into an XSKMAP, without a descriptor.
+    pub fn set_socket(&self, index: u32, socket: Arc<dyn SocketObject>) -> Result<(), Errno> {
+        match &self.kind {
+            Kind::XskMap(map) => map.set(index, socket, map_flags::ANY),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// The ring of a RINGBUF or USER_RINGBUF.
+    pub fn ringbuf(&self) -> Option<&RingBuf> {
+        match &self.kind {
+            Kind::RingBuf(ring) => Some(ring),
+            _ => None,
+        }
+    }
+
+    /// The buffers of a PERF_EVENT_ARRAY.
+    pub fn perf(&self) -> Option<&PerfArray> {
+        match &self.kind {
+            Kind::PerfArray(array) => Some(array),
+            _ => None,
+        }
+    }
+}
+
 impl std::fmt::Debug for Map {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let MapSpec { map_type, key_size, value_size, max_entries, flags, .. } = &self.spec;
@@ -221,7 +367,7 @@ impl std::fmt::Debug for Map {
 }
 
 impl Kind {
-    fn new(spec: &mut MapSpec, env: &Env) -> Result<Kind, (Errno, &'static str)> {
+    fn new(spec: &MapSpec, env: &Env) -> Result<Kind, (Errno, &'static str)> {
         let memory = |errno| (errno, "no memory for it");
         match spec.map_type {
             MapType::Array => Array::new(spec).map(Kind::Array).map_err(memory),
@@ -229,6 +375,20 @@ impl Kind {
             MapType::Hash | MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash => {
                 HashMap::new(spec, env).map(Kind::Hash).map_err(memory)
             }
+            MapType::LpmTrie => Ok(Kind::LpmTrie(LpmTrie::new(spec))),
+            MapType::ProgArray => ProgArray::new(spec, env).map(Kind::ProgArray).map_err(memory),
+            MapType::ArrayOfMaps => MapArray::new(spec, env).map(Kind::MapArray),
+            MapType::HashOfMaps => MapHash::new(spec, env).map(Kind::MapHash),
+            MapType::Xskmap => XskMap::new(spec, env).map(Kind::XskMap).map_err(memory),
+            MapType::CgroupArray => CgroupArray::new(spec, env).map(Kind::CgroupArray).map_err(memory),
+            MapType::Devmap => DevMap::new(spec, env).map(Kind::DevMap).map_err(memory),
+            MapType::DevmapHash => DevHash::new(spec, env).map(Kind::DevHash).map_err(memory),
+            MapType::Cpumap => CpuMap::new(spec, env).map(Kind::CpuMap).map_err(memory),
+            MapType::Queue | MapType::Stack => Queue::new(spec).map(Kind::Queue).map_err(memory),
+            MapType::BloomFilter => Bloom::new(spec).map(Kind::Bloom).map_err(memory),
+            MapType::Ringbuf | MapType::UserRingbuf => RingBuf::new(spec).map(Kind::RingBuf).map_err(memory),
+            MapType::PerfEventArray => PerfArray::new(spec).map(Kind::PerfArray).map_err(memory),
+            MapType::StackTrace => Ok(Kind::StackTrace(StackTrace::new(spec))),
             _ => Err((Errno::EINVAL, "this type has no meaning outside the kernel")),
         }
     }

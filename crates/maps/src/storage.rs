@@ -46,6 +46,7 @@ impl Block {
     }
 
     /// Usable length in bytes.
+    #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -88,9 +89,12 @@ impl Drop for Block {
         }
         let memory = Memory(self.raw, self.layout);
         let guard = crossbeam_epoch::pin();
+        let large = self.bytes >= 1 << 16;
         guard.defer(move || drop(memory));
-        // Blocks can be large: hand them to the collector now instead of when this thread's bag is full.
-        guard.flush();
+        if large {
+            // To the collector now, and not when this thread's bag is full.
+            guard.flush();
+        }
     }
 }
 

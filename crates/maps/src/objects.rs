@@ -1,0 +1,421 @@
+//! Maps whose values are objects: PROG_ARRAY, ARRAY_OF_MAPS, HASH_OF_MAPS, XSKMAP, CGROUP_ARRAY.
+//!
+//! User space writes descriptors, which [`Handles`](crate::Handles) resolves at once, and reads ids. Programs get the object
+//! itself, without a lock; what is replaced lives on behind the guards. Replacing an object is atomic.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use xway_abi::map_flags as f;
+use xway_abi::{Errno, MapSpec, MapType};
+
+use crate::env::{ProgramObject, ProgramUse, SocketObject};
+use crate::hash::{next_key, walk_buckets};
+use crate::keyhash::Seed;
+use crate::ops::{Batches, Ops, Walk, check_plain_flags, index_of, next_index};
+use crate::pool::FreeList;
+use crate::slots::Slots;
+use crate::table::{Pool, SPARE, Table};
+use crate::{Env, Guard, Map, create};
+
+/// The descriptor that a value is.
+fn descriptor(value: &[u8]) -> i32 {
+    index_of(value) as i32
+}
+
+fn put_id(out: &mut [u8], id: u32) {
+    out[..4].copy_from_slice(&id.to_ne_bytes());
+}
+
+/// PROG_ARRAY: what `bpf_tail_call` jumps to.
+pub(crate) struct ProgArray {
+    len: u32,
+    env: Env,
+    slots: Slots<Arc<dyn ProgramObject>>,
+    /// What kind of program the array is for; the first one decides.
+    owner: Mutex<Option<(ProgramUse, bool)>>,
+}
+
+impl ProgArray {
+    pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<ProgArray, Errno> {
+        let slots = Slots::new(spec.max_entries as usize)?;
+        Ok(ProgArray { len: spec.max_entries, env: env.clone(), slots, owner: Mutex::new(None) })
+    }
+
+    #[inline]
+    pub(crate) fn at<'g>(&self, index: u32, guard: &'g Guard) -> Option<&'g Arc<dyn ProgramObject>> {
+        if index < self.len { self.slots.get(index as usize, guard) } else { None }
+    }
+
+    pub(crate) fn set(&self, index: u32, program: Option<Arc<dyn ProgramObject>>) -> Result<(), Errno> {
+        if index >= self.len {
+            return Err(Errno::E2BIG);
+        }
+        if let Some(program) = &program {
+            self.claim(program.program_use(), program.frags())?;
+        }
+        self.slots.set(index as usize, program);
+        Ok(())
+    }
+
+    /// Takes every program out.
+    pub(crate) fn clear(&self) {
+        for index in 0..self.slots.used() {
+            self.slots.set(index as usize, None);
+        }
+    }
+
+    /// Makes this the kind of programs that the array is for, or checks that it is.
+    pub(crate) fn claim(&self, program_use: ProgramUse, frags: bool) -> Result<(), Errno> {
+        let owner = *self.owner.lock().get_or_insert((program_use, frags));
+        if owner == (program_use, frags) { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+}
+
+impl Ops for ProgArray {
+    fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
+        let guard = Guard::pin();
+        put_id(out, self.at(index_of(key), &guard).ok_or(Errno::ENOENT)?.id());
+        Ok(())
+    }
+
+    fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        if flags != f::ANY {
+            return Err(Errno::EINVAL);
+        }
+        let index = index_of(key);
+        if index >= self.len {
+            return Err(Errno::E2BIG);
+        }
+        self.set(index, Some(self.env.handles.program(descriptor(value))?))
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<(), Errno> {
+        let index = index_of(key);
+        if index >= self.len {
+            return Err(Errno::E2BIG);
+        }
+        if self.slots.set(index as usize, None) { Ok(()) } else { Err(Errno::ENOENT) }
+    }
+
+    fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
+        next_index(key, self.len, out)
+    }
+}
+
+/// What the inner maps of a map of maps must look like.
+pub(crate) struct Template {
+    spec: MapSpec,
+}
+
+impl Template {
+    /// `EBADF` without a template, `EINVAL` for one that is a map of maps itself, `ENOTSUPP` for types that cannot be
+    /// inner maps.
+    pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<Template, (Errno, &'static str)> {
+        use MapType::*;
+        let inner = spec.inner.as_deref().ok_or((Errno::EBADF, "a map of maps needs a template"))?;
+        match inner.map_type {
+            ArrayOfMaps | HashOfMaps => Err((Errno::EINVAL, "maps of maps do not nest")),
+            ProgArray | CgroupStorage | PercpuCgroupStorage | StructOps => {
+                Err((Errno::ENOTSUPP, "maps of this type cannot be inner maps"))
+            }
+            _ => Ok(Template { spec: create::adjusted(inner, env) }),
+        }
+    }
+
+    fn check(&self, map: &Map) -> Result<(), Errno> {
+        let (want, have) = (&self.spec, map.spec());
+        let same = want.map_type == have.map_type
+            && want.key_size == have.key_size
+            && want.value_size == have.value_size
+            && (want.flags ^ have.flags) & !(f::RDONLY | f::WRONLY) == 0
+            && want.special == have.special;
+        let fixed = want.map_type == MapType::Array && want.flags & f::INNER_MAP == 0;
+        let sized = matches!(want.map_type, MapType::Ringbuf | MapType::UserRingbuf);
+        if same && (!(fixed || sized) || want.max_entries == have.max_entries) { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+}
+
+/// ARRAY_OF_MAPS.
+pub(crate) struct MapArray {
+    len: u32,
+    env: Env,
+    template: Template,
+    slots: Slots<Arc<Map>>,
+}
+
+impl MapArray {
+    pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<MapArray, (Errno, &'static str)> {
+        let template = Template::new(spec, env)?;
+        let slots = Slots::new(spec.max_entries as usize).map_err(|errno| (errno, "no memory for it"))?;
+        Ok(MapArray { len: spec.max_entries, env: env.clone(), template, slots })
+    }
+
+    #[inline]
+    pub(crate) fn at<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<&'g Arc<Map>> {
+        let index = index_of(key);
+        if index < self.len { self.slots.get(index as usize, guard) } else { None }
+    }
+
+    pub(crate) fn set(&self, key: &[u8], map: Arc<Map>) -> Result<(), Errno> {
+        let index = index_of(key);
+        if index >= self.len {
+            return Err(Errno::E2BIG);
+        }
+        self.template.check(&map)?;
+        self.slots.set(index as usize, Some(map));
+        Ok(())
+    }
+}
+
+impl Ops for MapArray {
+    fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
+        let guard = Guard::pin();
+        put_id(out, self.at(key, &guard).ok_or(Errno::ENOENT)?.id());
+        Ok(())
+    }
+
+    fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        if flags != f::ANY {
+            return Err(Errno::EINVAL);
+        }
+        if index_of(key) >= self.len {
+            return Err(Errno::E2BIG);
+        }
+        self.set(key, self.env.handles.map(descriptor(value))?)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<(), Errno> {
+        let index = index_of(key);
+        if index >= self.len {
+            return Err(Errno::E2BIG);
+        }
+        if self.slots.set(index as usize, None) { Ok(()) } else { Err(Errno::ENOENT) }
+    }
+
+    fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
+        next_index(key, self.len, out)
+    }
+
+    fn batches(&self) -> Batches {
+        Batches { lookup: true, update: true, ..Batches::default() }
+    }
+}
+
+/// HASH_OF_MAPS: a hash table whose elements' values are the inner maps.
+pub(crate) struct MapHash {
+    env: Env,
+    template: Template,
+    table: Table,
+    /// By element number.
+    slots: Slots<Arc<Map>>,
+}
+
+impl MapHash {
+    pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<MapHash, (Errno, &'static str)> {
+        let template = Template::new(spec, env)?;
+        MapHash::with_template(spec, env, template).map_err(|errno| (errno, "no memory for it"))
+    }
+
+    fn with_template(spec: &MapSpec, env: &Env, template: Template) -> Result<MapHash, Errno> {
+        let capacity = spec.max_entries + SPARE;
+        let free = FreeList::new(capacity);
+        let pool = Pool::Plain { free, count: Default::default(), max: spec.max_entries };
+        let whole = spec.flags & f::NO_PREALLOC == 0;
+        let seed = if spec.flags & f::ZERO_SEED != 0 { Seed::ZERO } else { Seed::random() };
+        let buckets = spec.max_entries.next_power_of_two();
+        let table = Table::new(spec.key_size as usize, 0, buckets, capacity, whole, seed, pool)?;
+        Ok(MapHash { env: env.clone(), template, table, slots: Slots::new(capacity as usize)? })
+    }
+
+    pub(crate) fn at<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<&'g Arc<Map>> {
+        let hash = self.table.hash(key);
+        loop {
+            let found = self.table.find(hash, key)?;
+            let map = self.slots.get(found.index as usize, guard);
+            if self.table.still(found) {
+                return map;
+            }
+        }
+    }
+
+    pub(crate) fn set(&self, key: &[u8], map: Arc<Map>, flags: u64) -> Result<(), Errno> {
+        self.template.check(&map)?;
+        check_plain_flags(flags)?;
+        let hash = self.table.hash(key);
+        let _lock = self.table.lock(hash);
+        let old = self.table.find_locked(hash, key);
+        match (old, flags) {
+            (Some(_), f::NOEXIST) => return Err(Errno::EEXIST),
+            (None, f::EXIST) => return Err(Errno::ENOENT),
+            _ => {}
+        }
+        let index = self.table.take_plain(old.is_some())?;
+        self.table.insert(hash, key, index, |index| {
+            self.slots.set(index as usize, Some(map));
+        });
+        if let Some(old) = old {
+            self.drop_element(hash, old, false);
+        }
+        Ok(())
+    }
+
+    /// Under the bucket's lock.
+    fn drop_element(&self, hash: u32, index: u32, counted: bool) {
+        self.table.unlink(hash, index);
+        self.slots.set(index as usize, None);
+        self.table.give(0, index, counted);
+    }
+
+    fn id_of(&self, index: u32) -> u32 {
+        self.slots.get(index as usize, &Guard::pin()).map_or(0, |map| map.id())
+    }
+}
+
+impl Ops for MapHash {
+    fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
+        let guard = Guard::pin();
+        put_id(out, self.at(key, &guard).ok_or(Errno::ENOENT)?.id());
+        Ok(())
+    }
+
+    fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        self.set(key, self.env.handles.map(descriptor(value))?, flags)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<(), Errno> {
+        let hash = self.table.hash(key);
+        let _lock = self.table.lock(hash);
+        let index = self.table.find_locked(hash, key).ok_or(Errno::ENOENT)?;
+        self.drop_element(hash, index, true);
+        Ok(())
+    }
+
+    fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
+        next_key(&self.table, key, out)
+    }
+
+    fn batches(&self) -> Batches {
+        Batches { lookup: true, update: true, delete: true, lookup_and_delete: true }
+    }
+
+    fn walk(&self, walk: &mut Walk<'_>) -> Option<(u32, Result<(), Errno>)> {
+        let delete = walk.delete;
+        let copy = |index, out: &mut [u8]| {
+            put_id(out, self.id_of(index));
+            Ok(())
+        };
+        Some(walk_buckets(&self.table, walk, 4, copy, |hash, index| {
+            if delete {
+                self.drop_element(hash, index, true);
+            }
+        }))
+    }
+}
+
+/// XSKMAP: the AF_XDP-style sockets that frames are redirected to.
+pub(crate) struct XskMap {
+    len: u32,
+    env: Env,
+    slots: Slots<Arc<dyn SocketObject>>,
+}
+
+impl XskMap {
+    pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<XskMap, Errno> {
+        Ok(XskMap { len: spec.max_entries, env: env.clone(), slots: Slots::new(spec.max_entries as usize)? })
+    }
+
+    pub(crate) fn at<'g>(&self, index: u32, guard: &'g Guard) -> Option<&'g Arc<dyn SocketObject>> {
+        if index < self.len { self.slots.get(index as usize, guard) } else { None }
+    }
+
+    pub(crate) fn set(&self, index: u32, socket: Arc<dyn SocketObject>, flags: u64) -> Result<(), Errno> {
+        check_plain_flags(flags)?;
+        if index >= self.len {
+            return Err(Errno::E2BIG);
+        }
+        let guard = Guard::pin();
+        match (self.at(index, &guard), flags) {
+            (Some(_), f::NOEXIST) => return Err(Errno::EEXIST),
+            (None, f::EXIST) => return Err(Errno::ENOENT),
+            (None, f::NOEXIST) => {
+                return self.slots.set_if_empty(index as usize, socket).map_err(|_| Errno::EEXIST);
+            }
+            _ => {}
+        }
+        self.slots.set(index as usize, Some(socket));
+        Ok(())
+    }
+}
+
+impl Ops for XskMap {
+    fn lookup(&self, _: &[u8], _: &mut [u8], _: bool) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        check_plain_flags(flags)?;
+        let index = index_of(key);
+        if index >= self.len {
+            return Err(Errno::E2BIG);
+        }
+        self.set(index, self.env.handles.socket(descriptor(value))?, flags)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<(), Errno> {
+        let index = index_of(key);
+        if index >= self.len {
+            return Err(Errno::EINVAL);
+        }
+        self.slots.set(index as usize, None);
+        Ok(())
+    }
+
+    fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
+        next_index(key, self.len, out)
+    }
+}
+
+/// CGROUP_ARRAY: user space may fill it; XDP programs have no helper that reads it.
+pub(crate) struct CgroupArray {
+    len: u32,
+    env: Env,
+    slots: Slots<()>,
+}
+
+impl CgroupArray {
+    pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<CgroupArray, Errno> {
+        Ok(CgroupArray { len: spec.max_entries, env: env.clone(), slots: Slots::new(spec.max_entries as usize)? })
+    }
+}
+
+impl Ops for CgroupArray {
+    fn lookup(&self, _: &[u8], _: &mut [u8], _: bool) -> Result<(), Errno> {
+        Err(Errno::ENOTSUPP)
+    }
+
+    fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        if flags != f::ANY {
+            return Err(Errno::EINVAL);
+        }
+        let index = index_of(key);
+        if index >= self.len {
+            return Err(Errno::E2BIG);
+        }
+        self.env.handles.cgroup(descriptor(value))?;
+        self.slots.set(index as usize, Some(()));
+        Ok(())
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<(), Errno> {
+        let index = index_of(key);
+        if index >= self.len {
+            return Err(Errno::E2BIG);
+        }
+        if self.slots.set(index as usize, None) { Ok(()) } else { Err(Errno::ENOENT) }
+    }
+
+    fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
+        next_index(key, self.len, out)
+    }
+}

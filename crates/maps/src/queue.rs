@@ -1,0 +1,107 @@
+//! QUEUE and STACK: values without keys, first or last in first out.
+//!
+//! Programs and user space get copies; each push, pop and peek is atomic.
+
+use parking_lot::Mutex;
+use xway_abi::map_flags as f;
+use xway_abi::{Errno, MapSpec, MapType};
+
+use crate::ops::Ops;
+use crate::storage::Block;
+use crate::{Guard, ValueRef};
+
+pub(crate) struct Queue {
+    stack: bool,
+    len: usize,
+    size: usize,
+    stride: usize,
+    values: Block,
+    state: Mutex<State>,
+}
+
+/// Which values are there.
+struct State {
+    /// Place of the oldest.
+    tail: usize,
+    count: usize,
+}
+
+impl Queue {
+    pub(crate) fn new(spec: &MapSpec) -> Result<Queue, Errno> {
+        let size = spec.value_size as usize;
+        let stride = size.next_multiple_of(8);
+        let len = spec.max_entries as usize;
+        let values = Block::new(stride.checked_mul(len).ok_or(Errno::ENOMEM)?)?;
+        let state = Mutex::new(State { tail: 0, count: 0 });
+        Ok(Queue { stack: spec.map_type == MapType::Stack, len, size, stride, values, state })
+    }
+
+    fn place<'g>(&self, position: usize, guard: &'g Guard) -> ValueRef<'g> {
+        self.values.value(position % self.len * self.stride, self.size, guard)
+    }
+
+    fn take(&self, out: &mut [u8], remove: bool) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        if state.count == 0 {
+            out.fill(0);
+            return Err(Errno::ENOENT);
+        }
+        let position = if self.stack { state.tail + state.count - 1 } else { state.tail };
+        let _ = self.place(position, &Guard::pin()).read_bytes(0, &mut out[..self.size]);
+        if remove {
+            state.count -= 1;
+            if !self.stack {
+                state.tail = (state.tail + 1) % self.len;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Ops for Queue {
+    fn lookup(&self, _: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
+        self.take(out, false)
+    }
+
+    fn update(&self, _: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        self.push(value, flags)
+    }
+
+    fn delete(&self, _: &[u8]) -> Result<(), Errno> {
+        Err(Errno::EINVAL)
+    }
+
+    fn next_key(&self, _: Option<&[u8]>, _: &mut [u8]) -> Result<(), Errno> {
+        Err(Errno::EINVAL)
+    }
+
+    fn lookup_and_delete(&self, _: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
+        self.take(out, true)
+    }
+
+    fn push(&self, value: &[u8], flags: u64) -> Result<(), Errno> {
+        if flags & f::NOEXIST != 0 || flags > f::EXIST {
+            return Err(Errno::EINVAL);
+        }
+        let mut state = self.state.lock();
+        if state.count == self.len {
+            if flags & f::EXIST == 0 {
+                return Err(Errno::E2BIG);
+            }
+            // The oldest makes room.
+            state.tail = (state.tail + 1) % self.len;
+            state.count -= 1;
+        }
+        let _ = self.place(state.tail + state.count, &Guard::pin()).write_bytes(0, value);
+        state.count += 1;
+        Ok(())
+    }
+
+    fn pop(&self, out: &mut [u8]) -> Result<(), Errno> {
+        self.take(out, true)
+    }
+
+    fn peek(&self, value: &mut [u8]) -> Result<(), Errno> {
+        self.take(value, false)
+    }
+}

@@ -1,0 +1,330 @@
+//! Where frames are redirected to: DEVMAP, DEVMAP_HASH, CPUMAP.
+//!
+//! An entry is replaced whole and atomically; who follows an old one under a guard may finish with it.
+
+use std::sync::Arc;
+
+use xway_abi::map_flags as f;
+use xway_abi::{Errno, MapSpec};
+
+use crate::env::{ProgramObject, ProgramUse};
+use crate::hash::next_key;
+use crate::keyhash::Seed;
+use crate::ops::{Ops, check_plain_flags, index_of, next_index};
+use crate::pool::FreeList;
+use crate::slots::Slots;
+use crate::storage::Block;
+use crate::table::{Pool, SPARE, Table};
+use crate::{Env, Guard, SocketObject, ValueRef};
+
+/// Where `bpf_redirect_map` sends a frame.
+#[derive(Clone, Copy)]
+pub enum Target<'g> {
+    /// Out of a device, after the entry's program, if it has one.
+    Device {
+        /// The device.
+        ifindex: u32,
+        /// Runs for each frame on its way out.
+        program: Option<&'g Arc<dyn ProgramObject>>,
+    },
+    /// To another CPU, where the entry's program, if it has one, runs for each frame.
+    Cpu {
+        /// The CPU.
+        cpu: u32,
+        /// Frames that its queue holds.
+        qsize: u32,
+        /// Runs there.
+        program: Option<&'g Arc<dyn ProgramObject>>,
+    },
+    /// To an AF_XDP-style socket.
+    Socket(&'g Arc<dyn SocketObject>),
+}
+
+/// An entry of the maps in this file: first word (ifindex or queue size) and program.
+struct Entry {
+    word: u32,
+    program: Option<Arc<dyn ProgramObject>>,
+    /// The value as programs and user space read it: the word and the program's id.
+    value: Block,
+}
+
+impl Entry {
+    fn new(word: u32, program: Option<Arc<dyn ProgramObject>>) -> Result<Entry, Errno> {
+        let value = Block::new(8)?;
+        let id = program.as_ref().map_or(0, |program| program.id());
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&word.to_ne_bytes());
+        bytes[4..].copy_from_slice(&id.to_ne_bytes());
+        let _ = value.value(0, 8, &Guard::pin()).write_bytes(0, &bytes);
+        Ok(Entry { word, program, value })
+    }
+
+    fn read(&self, out: &mut [u8]) {
+        let _ = self.value.value(0, out.len().min(8), &Guard::pin()).read_bytes(0, out);
+    }
+
+    fn device(&self) -> Target<'_> {
+        Target::Device { ifindex: self.word, program: self.program.as_ref() }
+    }
+}
+
+/// First word and program descriptor of a value; a value of 4 bytes has no descriptor.
+fn split(value: &[u8]) -> (u32, i32) {
+    (index_of(value), value.get(4..8).map_or(-1, |fd| index_of(fd) as i32))
+}
+
+fn program_for(env: &Env, fd: i32, program_use: ProgramUse) -> Result<Option<Arc<dyn ProgramObject>>, Errno> {
+    if fd <= 0 {
+        return Ok(None);
+    }
+    let program = env.handles.program(fd).map_err(|_| Errno::EINVAL)?;
+    if program.program_use() == program_use { Ok(Some(program)) } else { Err(Errno::EINVAL) }
+}
+
+fn device_entry(env: &Env, value: &[u8]) -> Result<Entry, Errno> {
+    let (ifindex, fd) = split(value);
+    if !env.handles.device(ifindex) {
+        return Err(Errno::EINVAL);
+    }
+    Entry::new(ifindex, program_for(env, fd, ProgramUse::XdpDevmap)?)
+}
+
+/// DEVMAP: devices by index.
+pub(crate) struct DevMap {
+    len: u32,
+    value_size: usize,
+    env: Env,
+    slots: Slots<Entry>,
+}
+
+impl DevMap {
+    pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<DevMap, Errno> {
+        let slots = Slots::new(spec.max_entries as usize)?;
+        Ok(DevMap { len: spec.max_entries, value_size: spec.value_size as usize, env: env.clone(), slots })
+    }
+
+    fn entry<'g>(&self, index: u32, guard: &'g Guard) -> Option<&'g Entry> {
+        if index < self.len { self.slots.get(index as usize, guard) } else { None }
+    }
+
+    pub(crate) fn at<'g>(&self, index: u32, guard: &'g Guard) -> Option<Target<'g>> {
+        self.entry(index, guard).map(Entry::device)
+    }
+
+    /// Every device, in the order of the indexes.
+    pub(crate) fn each<'g>(&self, guard: &'g Guard, visit: &mut dyn FnMut(Target<'g>)) {
+        for index in 0..self.len.min(self.slots.used()) {
+            if let Some(target) = self.at(index, guard) {
+                visit(target);
+            }
+        }
+    }
+}
+
+impl Ops for DevMap {
+    fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
+        self.entry(index_of(key), &Guard::pin()).ok_or(Errno::ENOENT)?.read(out);
+        Ok(())
+    }
+
+    fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        check_plain_flags(flags)?;
+        let index = index_of(key);
+        if index >= self.len {
+            return Err(Errno::E2BIG);
+        }
+        if flags == f::NOEXIST {
+            return Err(Errno::EEXIST);
+        }
+        let entry = match split(value) {
+            (0, fd) if fd > 0 => return Err(Errno::EINVAL),
+            (0, _) => None,
+            _ => Some(device_entry(&self.env, value)?),
+        };
+        self.slots.set(index as usize, entry);
+        Ok(())
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<(), Errno> {
+        let index = index_of(key);
+        if index >= self.len {
+            return Err(Errno::EINVAL);
+        }
+        self.slots.set(index as usize, None);
+        Ok(())
+    }
+
+    fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
+        next_index(key, self.len, out)
+    }
+
+    fn value<'g>(&self, _: u32, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {
+        self.entry(index_of(key), guard).map(|entry| entry.value.value(0, self.value_size, guard))
+    }
+}
+
+/// DEVMAP_HASH: devices by any 32-bit number.
+pub(crate) struct DevHash {
+    value_size: usize,
+    env: Env,
+    table: Table,
+    /// By element number.
+    slots: Slots<Entry>,
+}
+
+impl DevHash {
+    pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<DevHash, Errno> {
+        let capacity = spec.max_entries.checked_add(SPARE).filter(|n| *n < 1 << 31).ok_or(Errno::ENOMEM)?;
+        let free = FreeList::new(capacity);
+        let pool = Pool::Plain { free, count: Default::default(), max: spec.max_entries };
+        let buckets = spec.max_entries.checked_next_power_of_two().ok_or(Errno::ENOMEM)?;
+        let table = Table::new(4, 0, buckets, capacity, false, Seed::random(), pool)?;
+        let slots = Slots::new(capacity as usize)?;
+        Ok(DevHash { value_size: spec.value_size as usize, env: env.clone(), table, slots })
+    }
+
+    fn entry<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<&'g Entry> {
+        let hash = self.table.hash(key);
+        loop {
+            let found = self.table.find(hash, key)?;
+            let entry = self.slots.get(found.index as usize, guard);
+            if self.table.still(found) {
+                return entry;
+            }
+        }
+    }
+
+    pub(crate) fn at<'g>(&self, key: u32, guard: &'g Guard) -> Option<Target<'g>> {
+        self.entry(&key.to_ne_bytes(), guard).map(Entry::device)
+    }
+
+    pub(crate) fn each<'g>(&self, guard: &'g Guard, visit: &mut dyn FnMut(Target<'g>)) {
+        for bucket in 0..self.table.buckets() {
+            for (key, _) in crate::hash::bucket_keys(&self.table, bucket) {
+                if let Some(entry) = self.entry(&key, guard) {
+                    visit(entry.device());
+                }
+            }
+        }
+    }
+
+    /// Under the bucket's lock.
+    fn drop_element(&self, hash: u32, index: u32, counted: bool) {
+        self.table.unlink(hash, index);
+        self.slots.set(index as usize, None);
+        self.table.give(0, index, counted);
+    }
+}
+
+impl Ops for DevHash {
+    fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
+        self.entry(key, &Guard::pin()).ok_or(Errno::ENOENT)?.read(out);
+        Ok(())
+    }
+
+    fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        if flags > f::EXIST || split(value).0 == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let hash = self.table.hash(key);
+        let _lock = self.table.lock(hash);
+        let old = self.table.find_locked(hash, key);
+        if old.is_some() && flags == f::NOEXIST {
+            return Err(Errno::EEXIST);
+        }
+        let entry = device_entry(&self.env, value)?;
+        let index = self.table.take_plain(old.is_some())?;
+        self.table.insert(hash, key, index, |index| {
+            self.slots.set(index as usize, Some(entry));
+        });
+        if let Some(old) = old {
+            self.drop_element(hash, old, false);
+        }
+        Ok(())
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<(), Errno> {
+        let hash = self.table.hash(key);
+        let _lock = self.table.lock(hash);
+        let index = self.table.find_locked(hash, key).ok_or(Errno::ENOENT)?;
+        self.drop_element(hash, index, true);
+        Ok(())
+    }
+
+    fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
+        next_key(&self.table, key, out)
+    }
+
+    fn value<'g>(&self, _: u32, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {
+        self.entry(key, guard).map(|entry| entry.value.value(0, self.value_size, guard))
+    }
+}
+
+/// CPUMAP: the CPUs that frames are handed to, by number.
+pub(crate) struct CpuMap {
+    len: u32,
+    env: Env,
+    slots: Slots<Entry>,
+}
+
+/// Frames that a CPU's queue holds at most.
+const QUEUE_MAX: u32 = 16384;
+
+impl CpuMap {
+    pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<CpuMap, Errno> {
+        Ok(CpuMap { len: spec.max_entries, env: env.clone(), slots: Slots::new(spec.max_entries as usize)? })
+    }
+
+    fn entry<'g>(&self, cpu: u32, guard: &'g Guard) -> Option<&'g Entry> {
+        if cpu < self.len { self.slots.get(cpu as usize, guard) } else { None }
+    }
+
+    pub(crate) fn at<'g>(&self, cpu: u32, guard: &'g Guard) -> Option<Target<'g>> {
+        let entry = self.entry(cpu, guard)?;
+        Some(Target::Cpu { cpu, qsize: entry.word, program: entry.program.as_ref() })
+    }
+}
+
+impl Ops for CpuMap {
+    fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
+        self.entry(index_of(key), &Guard::pin()).ok_or(Errno::ENOENT)?.read(out);
+        Ok(())
+    }
+
+    fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        check_plain_flags(flags)?;
+        let cpu = index_of(key);
+        if cpu >= self.len {
+            return Err(Errno::E2BIG);
+        }
+        if flags == f::NOEXIST {
+            return Err(Errno::EEXIST);
+        }
+        let (qsize, fd) = split(value);
+        if qsize > QUEUE_MAX {
+            return Err(Errno::EOVERFLOW);
+        }
+        if cpu >= self.env.cpus {
+            return Err(Errno::ENODEV);
+        }
+        let entry = match qsize {
+            0 => None,
+            _ => Some(Entry::new(qsize, program_for(&self.env, fd, ProgramUse::XdpCpumap)?)?),
+        };
+        self.slots.set(cpu as usize, entry);
+        Ok(())
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<(), Errno> {
+        let cpu = index_of(key);
+        if cpu >= self.len {
+            return Err(Errno::EINVAL);
+        }
+        self.slots.set(cpu as usize, None);
+        Ok(())
+    }
+
+    fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
+        next_index(key, self.len, out)
+    }
+}
