@@ -1,1 +1,43 @@
-//! (chapter to be written)
+//! The engine: verdicts become actions here and nowhere else.
+//!
+//! A [`Worker`] owns [`Port`]s and an [`Executor`], the thing that runs a program: the checked interpreter now, compiled code
+//! later. It works in bursts of up to 64 frames:
+//!
+//! ```text
+//! port.rx(queue, pool, burst)        a port fills frames from the pool
+//! executor.run(frames, guard)        the program runs over all of them; one guard for the burst
+//! sort by verdict                    DROP, ABORTED, unknown codes -> pool, counted with the reason
+//!                                    PASS -> stack side, TX -> same port, REDIRECT -> the port that was chosen
+//! port.tx / port.pass, port.flush    one doorbell for each target
+//! ```
+//!
+//! Nothing disappears unseen. [`Counters`] has one line for each way that a frame can end, [`Counters::balance`] says whether
+//! they add up to what came in, and the pool says at the end whether every frame came home. What is rare and interesting
+//! (a program that faults, a verdict that does not exist, a redirect that fails) is also an [`Event`] for whoever subscribed,
+//! at a bounded rate.
+//!
+//! What the verdicts mean on a port is the port's business and is stated in its [`Capabilities`]: a capture file has no
+//! stack side, a packet socket cannot take a packet away from its host.
+#![forbid(unsafe_code)]
+
+mod caps;
+mod counters;
+mod event;
+mod exec;
+mod live;
+mod outbox;
+mod port;
+mod recorder;
+mod stop;
+mod targets;
+mod worker;
+
+pub use caps::{Capabilities, MemoryModel, Support};
+pub use counters::{Counters, Tally};
+pub use event::{Event, EventKind, Subscriber};
+pub use exec::{Executor, ExecutorInfo, FaultError, Results};
+pub use live::Live;
+pub use port::{Port, PortError, PortErrorKind, PortStats, Rx, Sent};
+pub use recorder::Recorder;
+pub use stop::Stop;
+pub use worker::{End, Limits, Report, Worker, WorkerConfig};

@@ -184,6 +184,26 @@ impl Frame {
         Ok(())
     }
 
+    /// Becomes a copy of `of` in everything but the redirect target.
+    ///
+    /// # Errors
+    /// `EINVAL` when it does not fit the chunk at the same place.
+    pub(crate) fn copy_from(&mut self, of: &Frame) -> Result<(), Errno> {
+        let from = of.data() - of.meta_len();
+        self.place(from, of.data(), of.data_end())?;
+        self.accessible_mut().copy_from_slice(of.accessible());
+        let (theirs, ours) = (of.handle.desc(), self.handle.desc_mut());
+        ours.data_meta = theirs.data_meta;
+        ours.ingress_ifindex = theirs.ingress_ifindex;
+        ours.rx_queue = theirs.rx_queue;
+        ours.egress_ifindex = theirs.egress_ifindex;
+        ours.original_len = theirs.original_len;
+        ours.tag = theirs.tag;
+        ours.packet_id = theirs.packet_id;
+        self.set_rx_meta(of.rx_meta());
+        Ok(())
+    }
+
     // -- positions ----------------------------------------------------------------------------------------------------
 
     /// Where the packet starts.
@@ -272,7 +292,7 @@ impl Frame {
             return Err(Errno::EINVAL);
         }
         let len = desc.data - meta as u32;
-        if len % META_ALIGN != 0 || len > META_MAX {
+        if !len.is_multiple_of(META_ALIGN) || len > META_MAX {
             return Err(Errno::EACCES);
         }
         desc.data_meta = meta as u32;

@@ -99,6 +99,21 @@ impl Pool {
         burst.len() - before
     }
 
+    /// A copy of a frame of any pool: packet, metadata, ingress and receive metadata; not its redirect target. The packet
+    /// stands where it stands in the original, so it has the same room around it.
+    ///
+    /// # Errors
+    /// [`Refused`], counted, when there is no frame, or when the chunks of this pool are too small for it.
+    pub fn copy(&mut self, of: &Frame) -> Result<Frame, Refused> {
+        let mut frame = self.alloc()?;
+        if frame.copy_from(of).is_err() {
+            self.release(frame);
+            self.counters.refused += 1;
+            return Err(Refused { outstanding: self.counters.outstanding });
+        }
+        Ok(frame)
+    }
+
     /// Takes a frame back. One of another pool is sent home to that pool.
     #[inline]
     pub fn release(&mut self, frame: Frame) {

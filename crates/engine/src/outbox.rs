@@ -1,0 +1,43 @@
+//! What waits for the doorbell of one port.
+
+use xway_packet::Burst;
+
+/// Why a frame goes to a port. Each reason has its own burst, so that each loss is counted under its cause.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Why {
+    /// TX.
+    Tx,
+    /// PASS, to the port's own stack side.
+    Pass,
+    /// PASS, where the worker was told to send such frames out of a port.
+    PassOut,
+    /// REDIRECT out of the port.
+    Redirect,
+    /// REDIRECT to a CPU, which ends on the stack side of the port that the frame came from.
+    RedirectStack,
+    /// A broadcast's further copies.
+    Copy,
+}
+
+impl Why {
+    pub(crate) const ALL: [Why; 6] = [Why::Tx, Why::Pass, Why::PassOut, Why::Redirect, Why::RedirectStack, Why::Copy];
+}
+
+/// Frames of the current burst that go to one port.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    bursts: [Burst; Why::ALL.len()],
+    filled: bool,
+}
+
+impl Outbox {
+    pub(crate) fn burst(&mut self, why: Why) -> &mut Burst {
+        self.filled = true;
+        &mut self.bursts[why as usize]
+    }
+
+    /// Whether `burst` was asked for since the last time, that is, whether there is anything to send.
+    pub(crate) fn take_filled(&mut self) -> bool {
+        std::mem::take(&mut self.filled)
+    }
+}
