@@ -52,7 +52,26 @@ pub enum DynptrKind {
     Xdp,
 }
 
-/// How a helper uses a dynptr argument.
+/// Loops whose state lies on the stack.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum IterKind {
+    /// Numbers from a start up to an end (`struct bpf_iter_num`).
+    Num,
+    /// Bits that are set in memory (`struct bpf_iter_bits`).
+    Bits,
+}
+
+impl IterKind {
+    /// Length of the state on the stack, bytes; it is aligned to eight.
+    pub const fn size(self) -> u32 {
+        match self {
+            IterKind::Num => 8,
+            IterKind::Bits => 16,
+        }
+    }
+}
+
+/// How a call uses a dynptr, an iterator or a saved interrupt state on the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FuncAccess {
     /// Must be initialised.
@@ -149,6 +168,20 @@ pub enum ArgKind {
     BtfPtr(&'static str),
     /// Per-CPU kernel variable.
     PercpuBtfPtr,
+    /// A number (kfuncs).
+    Scalar,
+    /// A number known at load time (kfuncs, `__k`).
+    ConstScalar,
+    /// Length of the preceding memory argument, known at load time (kfuncs, `__szk`).
+    ConstSize,
+    /// Not looked at by the verifier, may be uninitialised (kfuncs, `__ign`).
+    Ignored,
+    /// Iterator on the stack (kfuncs).
+    Iter(IterKind, FuncAccess),
+    /// Eight bytes of stack that hold the interrupt state (kfuncs, `__irq_flag`).
+    IrqFlag(FuncAccess),
+    /// A pointer to a `struct bpf_res_spin_lock` in a map value or an allocated object (kfuncs).
+    ResSpinLock,
 }
 
 /// One argument of a prototype.

@@ -9,6 +9,7 @@ mod errno;
 pub mod flags;
 mod helper;
 mod helpers;
+mod kfunc;
 mod map;
 mod map_rules;
 pub mod prog;
@@ -17,8 +18,11 @@ pub mod xsk;
 
 pub use ctx::{CtxField, CtxValue, XDP_MD, XDP_MD_SIZE, ctx_field};
 pub use errno::Errno;
-pub use helper::{Arg, ArgKind, Callback, DynptrKind, FuncAccess, HelperProto, MemAccess, MemSize, Ret, SockKind};
+pub use helper::{
+    Arg, ArgKind, Callback, DynptrKind, FuncAccess, HelperProto, IterKind, MemAccess, MemSize, Ret, SockKind,
+};
 pub use helpers::{HELPER_MAX, helper, helper_by_name, helpers};
+pub use kfunc::{KfuncClass, KfuncProto, KfuncRet, Region, kfunc, kfuncs};
 pub use map::{MapSpec, MapType, SpecialField, SpecialKind, flags as map_flags};
 pub use map_rules::{helper_maps, helper_takes_map};
 pub use prog::XdpAttach;

@@ -10,7 +10,7 @@ mod general;
 mod kernel;
 mod maps;
 mod packet;
-mod row;
+pub(crate) mod row;
 mod socket;
 
 use crate::helper::HelperProto;

@@ -1,16 +1,16 @@
-//! The words that rows of the helper table are written in.
+//! The words that rows of the helper and kfunc tables are written in.
 
-pub(super) use crate::helper::{
-    Arg, ArgKind, Callback, DynptrKind, FuncAccess, HelperProto, MemAccess, MemSize, Ret, SockKind,
+pub(crate) use crate::helper::{
+    Arg, ArgKind, Callback, DynptrKind, FuncAccess, HelperProto, IterKind, MemAccess, MemSize, Ret, SockKind,
 };
 
 /// A helper that XDP programs may call.
-pub(super) const fn xdp(id: u32, name: &'static str, args: &'static [Arg], ret: Ret) -> HelperProto {
+pub(crate) const fn xdp(id: u32, name: &'static str, args: &'static [Arg], ret: Ret) -> HelperProto {
     HelperProto { args, ret, xdp: true, ..foreign(id, name) }
 }
 
 /// A helper of other program types.
-pub(super) const fn foreign(id: u32, name: &'static str) -> HelperProto {
+pub(crate) const fn foreign(id: u32, name: &'static str) -> HelperProto {
     HelperProto {
         id,
         name,
@@ -26,28 +26,28 @@ pub(super) const fn foreign(id: u32, name: &'static str) -> HelperProto {
 }
 
 impl HelperProto {
-    pub(super) const fn gpl(mut self) -> Self {
+    pub(crate) const fn gpl(mut self) -> Self {
         self.gpl_only = true;
         self
     }
 
-    pub(super) const fn moves_packet(mut self) -> Self {
+    pub(crate) const fn moves_packet(mut self) -> Self {
         self.changes_packet = true;
         self
     }
 
     /// Memory arguments may point into the packet.
-    pub(super) const fn reads_packet(mut self) -> Self {
+    pub(crate) const fn reads_packet(mut self) -> Self {
         self.pkt_access = true;
         self
     }
 
-    pub(super) const fn sleeps(mut self) -> Self {
+    pub(crate) const fn sleeps(mut self) -> Self {
         self.might_sleep = true;
         self
     }
 
-    pub(super) const fn fastcall(mut self) -> Self {
+    pub(crate) const fn fastcall(mut self) -> Self {
         self.fastcall = true;
         self
     }
@@ -61,55 +61,68 @@ const fn or_null(kind: ArgKind) -> Arg {
     Arg { kind, nullable: true }
 }
 
-pub(super) const fn mem(access: MemAccess, size: MemSize) -> Arg {
+pub(crate) const fn mem(access: MemAccess, size: MemSize) -> Arg {
     arg(ArgKind::Mem(access, size))
 }
 
-pub(super) const fn func(callback: Callback) -> Arg {
+pub(crate) const fn func(callback: Callback) -> Arg {
     arg(ArgKind::Func(callback))
 }
 
-pub(super) const fn dynptr(kind: DynptrKind, access: FuncAccess) -> Arg {
+pub(crate) const fn dynptr(kind: DynptrKind, access: FuncAccess) -> Arg {
     arg(ArgKind::Dynptr(kind, access))
 }
 
-pub(super) const fn sock(kind: SockKind, release: bool) -> Arg {
+pub(crate) const fn sock(kind: SockKind, release: bool) -> Arg {
     arg(ArgKind::Sock { kind, release })
 }
 
 /// Result of a `bpf_skc_to_…` cast.
-pub(super) const fn cast(name: &'static str) -> Ret {
+pub(crate) const fn cast(name: &'static str) -> Ret {
     Ret::BtfPtr { name, nullable: true, trusted: false }
 }
 
-pub(super) const ANY: Arg = arg(ArgKind::Anything);
-pub(super) const CTX: Arg = arg(ArgKind::Ctx);
-pub(super) const MAP: Arg = arg(ArgKind::ConstMap);
-pub(super) const KEY: Arg = arg(ArgKind::MapKey);
-pub(super) const VALUE_IN: Arg = arg(ArgKind::MapValue(MemAccess::Read));
-pub(super) const VALUE_IN_OR_NULL: Arg = or_null(ArgKind::MapValue(MemAccess::Read));
-pub(super) const VALUE_OUT: Arg = arg(ArgKind::MapValue(MemAccess::Write));
-pub(super) const MEM_IN: Arg = mem(MemAccess::Read, MemSize::NextArg);
-pub(super) const MEM_IN_OR_NULL: Arg = or_null(ArgKind::Mem(MemAccess::Read, MemSize::NextArg));
-pub(super) const MEM_OUT: Arg = mem(MemAccess::Write, MemSize::NextArg);
+pub(crate) const fn iter(kind: IterKind, access: FuncAccess) -> Arg {
+    arg(ArgKind::Iter(kind, access))
+}
+
+pub(crate) const fn irq(access: FuncAccess) -> Arg {
+    arg(ArgKind::IrqFlag(access))
+}
+
+pub(crate) const ANY: Arg = arg(ArgKind::Anything);
+pub(crate) const CTX: Arg = arg(ArgKind::Ctx);
+pub(crate) const MAP: Arg = arg(ArgKind::ConstMap);
+pub(crate) const KEY: Arg = arg(ArgKind::MapKey);
+pub(crate) const VALUE_IN: Arg = arg(ArgKind::MapValue(MemAccess::Read));
+pub(crate) const VALUE_IN_OR_NULL: Arg = or_null(ArgKind::MapValue(MemAccess::Read));
+pub(crate) const VALUE_OUT: Arg = arg(ArgKind::MapValue(MemAccess::Write));
+pub(crate) const MEM_IN: Arg = mem(MemAccess::Read, MemSize::NextArg);
+pub(crate) const MEM_IN_OR_NULL: Arg = or_null(ArgKind::Mem(MemAccess::Read, MemSize::NextArg));
+pub(crate) const MEM_OUT: Arg = mem(MemAccess::Write, MemSize::NextArg);
 /// Memory that must be initialised although it is only written.
-pub(super) const MEM_BUF: Arg = mem(MemAccess::ReadWrite, MemSize::NextArg);
-pub(super) const MEM_BUF_OR_NULL: Arg = or_null(ArgKind::Mem(MemAccess::ReadWrite, MemSize::NextArg));
-pub(super) const LONG_OUT: Arg = mem(MemAccess::Write, MemSize::FixedAligned(8));
-pub(super) const SIZE: Arg = arg(ArgKind::Size { zero_ok: false });
-pub(super) const SIZE_OR_ZERO: Arg = arg(ArgKind::Size { zero_ok: true });
-pub(super) const ALLOC_SIZE: Arg = arg(ArgKind::AllocSize);
-pub(super) const RECORD_RELEASE: Arg = arg(ArgKind::AllocMem { release: true });
-pub(super) const CONST_STR: Arg = arg(ArgKind::ConstStr);
-pub(super) const CALLBACK_CTX: Arg = or_null(ArgKind::CallbackCtx);
-pub(super) const SPIN_LOCK: Arg = arg(ArgKind::SpinLock);
-pub(super) const TIMER: Arg = arg(ArgKind::Timer);
-pub(super) const DYNPTR: Arg = dynptr(DynptrKind::Any, FuncAccess::Use);
-pub(super) const KPTR_DEST: Arg = arg(ArgKind::KptrDest);
-pub(super) const KPTR_IN: Arg = or_null(ArgKind::KptrSource);
-pub(super) const TASK: Arg = arg(ArgKind::BtfPtr("task_struct"));
-pub(super) const TASK_OR_NULL: Arg = or_null(ArgKind::BtfPtr("task_struct"));
-pub(super) const CGROUP_OR_NULL: Arg = or_null(ArgKind::BtfPtr("cgroup"));
-pub(super) const PERCPU: Arg = arg(ArgKind::PercpuBtfPtr);
-pub(super) const SOCK: Arg = sock(SockKind::BtfCommon, false);
-pub(super) const FOUND_SOCK: Ret = Ret::SockOrNull { kind: SockKind::Sock, acquire: true };
+pub(crate) const MEM_BUF: Arg = mem(MemAccess::ReadWrite, MemSize::NextArg);
+pub(crate) const MEM_BUF_OR_NULL: Arg = or_null(ArgKind::Mem(MemAccess::ReadWrite, MemSize::NextArg));
+pub(crate) const LONG_OUT: Arg = mem(MemAccess::Write, MemSize::FixedAligned(8));
+pub(crate) const SIZE: Arg = arg(ArgKind::Size { zero_ok: false });
+pub(crate) const SIZE_OR_ZERO: Arg = arg(ArgKind::Size { zero_ok: true });
+pub(crate) const ALLOC_SIZE: Arg = arg(ArgKind::AllocSize);
+pub(crate) const RECORD_RELEASE: Arg = arg(ArgKind::AllocMem { release: true });
+pub(crate) const CONST_STR: Arg = arg(ArgKind::ConstStr);
+pub(crate) const CALLBACK_CTX: Arg = or_null(ArgKind::CallbackCtx);
+pub(crate) const SPIN_LOCK: Arg = arg(ArgKind::SpinLock);
+pub(crate) const TIMER: Arg = arg(ArgKind::Timer);
+pub(crate) const DYNPTR: Arg = dynptr(DynptrKind::Any, FuncAccess::Use);
+pub(crate) const KPTR_DEST: Arg = arg(ArgKind::KptrDest);
+pub(crate) const KPTR_IN: Arg = or_null(ArgKind::KptrSource);
+pub(crate) const TASK: Arg = arg(ArgKind::BtfPtr("task_struct"));
+pub(crate) const TASK_OR_NULL: Arg = or_null(ArgKind::BtfPtr("task_struct"));
+pub(crate) const CGROUP_OR_NULL: Arg = or_null(ArgKind::BtfPtr("cgroup"));
+pub(crate) const PERCPU: Arg = arg(ArgKind::PercpuBtfPtr);
+pub(crate) const SOCK: Arg = sock(SockKind::BtfCommon, false);
+pub(crate) const FOUND_SOCK: Ret = Ret::SockOrNull { kind: SockKind::Sock, acquire: true };
+pub(crate) const SCALAR: Arg = arg(ArgKind::Scalar);
+pub(crate) const CONST_SCALAR: Arg = arg(ArgKind::ConstScalar);
+pub(crate) const CONST_SIZE: Arg = arg(ArgKind::ConstSize);
+pub(crate) const IGNORED: Arg = arg(ArgKind::Ignored);
+pub(crate) const RES_SPIN_LOCK: Arg = arg(ArgKind::ResSpinLock);
