@@ -5,17 +5,23 @@
 //! - [`clang`]: BPF C to object files, from a path or from text in the test.
 //! - [`packets`]: frames built layer by layer with right (or deliberately wrong) lengths and checksums, and the
 //!   [mixed set](packets::mixed_set) of named frames that every whole-program test runs over.
-//! - [`diff`]: a readable comparison of two byte strings.
+//! - [`capture`]: the demonstration capture, and pcapng files for tests.
+//! - [`Lab`] and [`traffic`]: network namespaces with veth pairs, and small clients and servers in them.
+//! - [`diff_bytes`]: a readable comparison of two byte strings.
 //!
 //! The library depends on no other crate of the house. Tests that set crates against each other or against the running
 //! kernel stand in this crate's `tests/` folder.
 
+pub mod capture;
 pub mod clang;
 mod diff;
+mod lab;
 pub mod packets;
 mod rng;
 mod skip;
+pub mod traffic;
 
 pub use diff::{diff_bytes, hex};
+pub use lab::{Lab, LabError, Namespace};
 pub use rng::Rng;
 pub use skip::{Needs, has_command, is_root, kernel_at_least, skip};
