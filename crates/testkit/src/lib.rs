@@ -12,6 +12,8 @@
 //! The library depends on no other crate of the house. Tests that set crates against each other or against the running
 //! kernel stand in this crate's `tests/` folder.
 
+#![forbid(unsafe_code)]
+
 pub mod capture;
 pub mod clang;
 mod diff;

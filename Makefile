@@ -1,0 +1,44 @@
+# One word each. `make` alone says which there are.
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+SAMPLES := $(wildcard bpf/samples/*.bpf.c)
+OBJECTS := $(SAMPLES:bpf/samples/%.bpf.c=$(TARGET)/bpf/%.o)
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup:  ## install what build and tests need and this machine lacks, after saying what
+	@scripts/setup test && echo "Everything is there."
+
+demo:  ## build, compile a sample, run it over a capture, show verdicts and counters
+	@scripts/setup demo
+	cargo build --release -p xway
+	@$(MAKE) --no-print-directory $(TARGET)/bpf/count.o
+	$(TARGET)/release/xway run $(TARGET)/bpf/count.o -i bpf/demo/mixed.pcapng --dump-maps
+
+test:  ## everything that must pass; says what could not run on this machine, and why
+	@scripts/setup test || echo "Going on: what needs them will be reported as not run."
+	@scripts/test $(TARGET)
+
+lint:  ## format, clippy, documentation, house rules
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	cargo test -q -p xway-testkit --test house
+
+samples: $(OBJECTS)  ## compile bpf/samples into object files
+
+$(TARGET)/bpf/%.o: bpf/samples/%.bpf.c $(wildcard bpf/include/*.h)
+	@scripts/samples $(TARGET)/bpf $<
+	@echo "$< -> $@"
+
+bench:  ## measure; nothing here passes or fails
+	cargo bench --workspace
+
+fuzz:  ## every fuzzer for ten minutes; SECONDS_EACH=n for another time
+	scripts/fuzz $(or $(SECONDS_EACH),600)
+
+clean:  ## remove everything that was built
+	cargo clean
+
+.PHONY: help setup demo test lint samples bench fuzz clean

@@ -1,0 +1,179 @@
+//! The house rules that a machine can check. Each failure names file, line and what to do.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use xway_testkit::clang::repository;
+
+/// Floors of the house: a crate may depend on crates of lower floors only (ARCHITECTURE.md, "The house").
+const FLOORS: &[(&str, u32)] = &[
+    ("isa", 0),
+    ("abi", 0),
+    ("packet-text", 0),
+    ("object", 1),
+    ("verifier", 2),
+    ("maps", 2),
+    ("packet", 2),
+    ("kernel", 2),
+    ("vm", 3),
+    ("engine", 4),
+    ("port-pcap", 5),
+    ("port-packet", 5),
+    ("xway", 6),
+];
+
+/// Crates whose root forbids `unsafe`, so that no file below can allow it.
+const FORBIDDEN: &[&str] = &["isa", "abi", "packet-text", "object", "verifier", "engine", "xway", "testkit"];
+
+#[test]
+fn arrows_go_down() {
+    let floor = |name: &str| FLOORS.iter().find(|(n, _)| *n == name).map(|(_, f)| *f);
+    let mut wrong = Vec::new();
+    for manifest in crates().map(|dir| dir.join("Cargo.toml")) {
+        let name = manifest.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+        if name == "testkit" {
+            continue;
+        }
+        let Some(own) = floor(&name) else {
+            wrong.push(format!("crates/{name}: not in FLOORS of this test and in ARCHITECTURE.md"));
+            continue;
+        };
+        for (line, dependency) in dependencies(&read(&manifest)) {
+            let problem = match floor(&dependency) {
+                _ if dependency == "testkit" => "only dev-dependencies may be testkit".to_owned(),
+                None => format!("{dependency} has no floor"),
+                Some(f) if f >= own => format!("{dependency} (floor {f}) is not below {name} (floor {own})"),
+                Some(_) => continue,
+            };
+            wrong.push(format!("crates/{name}/Cargo.toml:{line}: {problem}"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// Crates of the house under `[dependencies]` (not `dev-` or `build-`), with their line.
+fn dependencies(manifest: &str) -> Vec<(usize, String)> {
+    let mut section = "";
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(manifest.lines()) {
+        if line.starts_with('[') {
+            section = line.trim();
+        }
+        if section == "[dependencies]"
+            && let Some(rest) = line.strip_prefix("xway-")
+        {
+            let name = rest.split(['.', ' ', '=']).next().unwrap_or_default();
+            found.push((number, name.to_owned()));
+        }
+    }
+    found
+}
+
+#[test]
+fn unsafe_code_is_where_the_architecture_says() {
+    let page = read(&repository().join("ARCHITECTURE.md"));
+    let (_, section) = page.split_once("## Where unsafe code is").expect("the section of ARCHITECTURE.md");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    // Rows of the table: `| `path` | reason |`.
+    let named: Vec<&str> = section.lines().filter_map(|l| l.strip_prefix("| `")?.split('`').next()).collect();
+    let allowing: Vec<String> = sources("rs")
+        .filter(|(path, text)| text.contains("#![allow(unsafe_code)]") && !path.ends_with("tests/house.rs"))
+        .map(|(path, _)| path)
+        .collect();
+    let mut wrong: Vec<String> = allowing
+        .iter()
+        .filter(|path| !named.contains(&path.as_str()))
+        .map(|path| format!("{path}: add it to \"Where unsafe code is\" in ARCHITECTURE.md, with the reason"))
+        .collect();
+    let stale = named.iter().filter(|path| !allowing.iter().any(|a| a == *path));
+    wrong.extend(stale.map(|path| format!("ARCHITECTURE.md names {path}, which has no unsafe code")));
+    for name in FORBIDDEN {
+        let root = ["lib.rs", "main.rs"].map(|f| repository().join("crates").join(name).join("src").join(f));
+        let text: String = root.iter().filter(|f| f.exists()).map(|f| read(f)).collect();
+        if !text.contains("#![forbid(unsafe_code)]") {
+            wrong.push(format!("crates/{name}: its root needs #![forbid(unsafe_code)]"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn nothing_is_left_open() {
+    // Put together here, so that this file does not accuse itself.
+    let marks = [["to", "do!("], ["unimple", "mented!("], ["db", "g!("], ["FIX", "ME"], ["XX", "X:"]].map(|m| m.concat());
+    let mut wrong = Vec::new();
+    for (path, text) in sources("rs").chain(sources("c")).chain(sources("h")) {
+        for (number, line) in (1..).zip(text.lines()) {
+            for mark in marks.iter().filter(|m| line.contains(m.as_str())) {
+                wrong.push(format!("{path}:{number}: {mark} is unfinished work"));
+            }
+            if line.chars().count() > 140 {
+                wrong.push(format!("{path}:{number}: longer than 140 columns"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn files_stay_small() {
+    const LINES_MAX: usize = 700;
+    let long = sources("rs").filter(|(path, text)| !path.contains("/tests/") && text.lines().count() > LINES_MAX);
+    let wrong: Vec<String> = long.map(|(path, text)| format!("{path}: {} lines, split it", text.lines().count())).collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn bpf_sources_say_their_licence() {
+    let wrong: Vec<String> = sources("c")
+        .chain(sources("h"))
+        .filter(|(_, text)| !text.lines().next().unwrap_or("").contains("(GPL-2.0-only OR BSD-2-Clause)"))
+        .map(|(path, _)| format!("{path}:1: SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)"))
+        .collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn dependencies_are_named_once_and_explained() {
+    let page = read(&repository().join("ARCHITECTURE.md"));
+    let root = read(&repository().join("Cargo.toml"));
+    let (_, table) = root.split_once("[workspace.dependencies]").expect("the table of external crates");
+    let table = table.split("\n[").next().unwrap_or_default();
+    let wrong: Vec<String> = table
+        .lines()
+        .filter_map(|l| l.split_once('=').map(|(name, _)| name.trim()))
+        .filter(|name| !name.starts_with("xway-") && !name.starts_with('#'))
+        .filter(|name| !page.contains(&format!("`{name}`")))
+        .map(|name| format!("Cargo.toml: ARCHITECTURE.md does not say what `{name}` is for"))
+        .collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+fn crates() -> impl Iterator<Item = PathBuf> {
+    let mut dirs: Vec<_> = std::fs::read_dir(repository().join("crates")).unwrap().map(|e| e.unwrap().path()).collect();
+    dirs.sort();
+    dirs.into_iter().filter(|dir| dir.join("Cargo.toml").exists())
+}
+
+/// Sources with this extension below `crates`, `bpf` and `fuzz`: path from the repository's root, and text.
+fn sources(extension: &str) -> impl Iterator<Item = (String, String)> {
+    let root = repository();
+    let mut found = BTreeMap::new();
+    let mut open: Vec<PathBuf> = ["crates", "bpf", "fuzz"].map(|d| root.join(d)).into();
+    while let Some(dir) = open.pop() {
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() && path.file_name().is_some_and(|n| n != "target") {
+                open.push(path);
+            } else if path.extension().is_some_and(|e| e == extension) {
+                let name = path.strip_prefix(&root).unwrap().to_string_lossy().into_owned();
+                found.insert(name, read(&path));
+            }
+        }
+    }
+    found.into_iter()
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
