@@ -94,6 +94,10 @@ mod tests {
     fn the_file_in_the_repository_is_the_generated_one() {
         let path = crate::clang::repository().join("bpf/demo/mixed.pcapng");
         let kept = std::fs::read(&path).unwrap();
-        assert!(kept == demo_capture(), "{} is stale: cargo run -p xway-testkit --bin make-demo-capture", path.display());
+        assert!(
+            kept == demo_capture(),
+            "{} is stale: cargo run -p xway-testkit --bin make-demo-capture",
+            path.display()
+        );
     }
 }

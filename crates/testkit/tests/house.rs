@@ -100,7 +100,8 @@ fn unsafe_code_is_where_the_architecture_says() {
 #[test]
 fn nothing_is_left_open() {
     // Put together here, so that this file does not accuse itself.
-    let marks = [["to", "do!("], ["unimple", "mented!("], ["db", "g!("], ["FIX", "ME"], ["XX", "X:"]].map(|m| m.concat());
+    let marks =
+        [["to", "do!("], ["unimple", "mented!("], ["db", "g!("], ["FIX", "ME"], ["XX", "X:"]].map(|m| m.concat());
     let mut wrong = Vec::new();
     for (path, text) in sources("rs").chain(sources("c")).chain(sources("h")) {
         for (number, line) in (1..).zip(text.lines()) {
@@ -119,7 +120,8 @@ fn nothing_is_left_open() {
 fn files_stay_small() {
     const LINES_MAX: usize = 700;
     let long = sources("rs").filter(|(path, text)| !path.contains("/tests/") && text.lines().count() > LINES_MAX);
-    let wrong: Vec<String> = long.map(|(path, text)| format!("{path}: {} lines, split it", text.lines().count())).collect();
+    let wrong: Vec<String> =
+        long.map(|(path, text)| format!("{path}: {} lines, split it", text.lines().count())).collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
