@@ -75,7 +75,7 @@ pub enum KfuncRet {
 /// How a kfunc changes the region that the program is in.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Region {
-    /// `bpf_rcu_read_lock` (nests since 6.18).
+    /// `bpf_rcu_read_lock` (does not nest on 6.18).
     RcuEnter,
     /// `bpf_rcu_read_unlock`.
     RcuLeave,

@@ -5,12 +5,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use xway_abi::{Errno, MapSpec, MapType, map_flags};
 use xway_kernel::{KernelMap, MapBtf, load_btf};
 
-use crate::btf;
+use crate::btf::{Types, VALUE_BYTES, types};
 
 /// The maps of usual arguments.
 pub struct Maps {
-    /// Type information for functions: [`btf::MAIN`] and [`btf::CALLBACK`].
+    /// Type information, loaded.
     pub btf: OwnedFd,
+    /// The ids in it.
+    pub types: Types,
     /// Its value begins with a timer, followed at 16 by a spin lock.
     timer: KernelMap,
     /// Read-only to programs, frozen, and holding a string.
@@ -21,7 +23,8 @@ pub struct Maps {
 impl Maps {
     pub fn create() -> Result<Maps, Errno> {
         use MapType::*;
-        let btf = load_btf(&btf::bytes()).expect("type information");
+        let types = types();
+        let btf = load_btf(&types.bytes).expect("type information");
         let mut by_type = vec![
             plain(Array, 4, 64, 1, 0)?,
             plain(ProgArray, 4, 4, 1, 0)?,
@@ -34,15 +37,15 @@ impl Maps {
             plain(UserRingbuf, 0, 0, 4096, 0)?,
         ];
         for storage in [TaskStorage, CgrpStorage] {
-            by_type.push(typed(&btf, storage, btf::INT, 4)?);
+            by_type.push(typed(&btf, &types, storage, types.int, 4)?);
         }
-        let timer = typed(&btf, Array, btf::VALUE, btf::VALUE_BYTES)?;
+        let timer = typed(&btf, &types, Array, types.value, VALUE_BYTES)?;
         let frozen = plain(Array, 4, 64, 1, map_flags::RDONLY_PROG)?;
         let mut text = [0; 64];
         text[..4].copy_from_slice(b"abc\0");
         frozen.update(&0u32.to_ne_bytes(), &text, map_flags::ANY)?;
         frozen.freeze()?;
-        Ok(Maps { btf, timer, frozen, by_type })
+        Ok(Maps { btf, types, timer, frozen, by_type })
     }
 
     pub fn of(&self, map_type: MapType) -> RawFd {
@@ -73,14 +76,15 @@ impl Maps {
 /// One map of every type that can be made from sizes, flags and this test's types; `struct_ops` and `arena` want more.
 pub fn every_type() -> Vec<KernelMap> {
     use MapType::*;
-    let btf = load_btf(&btf::bytes()).expect("type information");
+    let types = types();
+    let btf = load_btf(&types.bytes).expect("type information");
     let made = |map_type| match map_type {
         ArrayOfMaps | HashOfMaps => {
             let inner = MapSpec::new(Array, 4, 4, 1);
             let spec = MapSpec { inner: Some(Box::new(inner)), ..MapSpec::new(map_type, 4, 4, 1) };
             KernelMap::create("outer", &spec)
         }
-        SkStorage | InodeStorage | TaskStorage | CgrpStorage => typed(&btf, map_type, btf::INT, 4),
+        SkStorage | InodeStorage | TaskStorage | CgrpStorage => typed(&btf, &types, map_type, types.int, 4),
         LpmTrie => plain(map_type, 8, 4, 1, map_flags::NO_PREALLOC),
         StackTrace => plain(map_type, 4, 8, 1, 0),
         CgroupStorage | PercpuCgroupStorage => plain(map_type, 8, 4, 0, 0),
@@ -97,8 +101,9 @@ fn plain(map_type: MapType, key: u32, value: u32, entries: u32, flags: u32) -> R
 }
 
 /// A map with keys of type `int` and values of the BTF type `value`; a local storage if it is none of the arrays.
-fn typed(btf: &OwnedFd, map_type: MapType, value: u32, value_bytes: u32) -> Result<KernelMap, Errno> {
+fn typed(btf: &OwnedFd, types: &Types, map_type: MapType, value: u32, bytes: u32) -> Result<KernelMap, Errno> {
     let (entries, flags) = if map_type == MapType::Array { (1, 0) } else { (0, map_flags::NO_PREALLOC) };
-    let spec = MapSpec::new(map_type, 4, value_bytes, entries).with_flags(flags);
-    KernelMap::create_typed("probe", &spec, Some(MapBtf { btf: btf.as_fd(), key_type: btf::INT, value_type: value }))
+    let spec = MapSpec::new(map_type, 4, bytes, entries).with_flags(flags);
+    let btf = MapBtf { btf: btf.as_fd(), key_type: types.int, value_type: value };
+    KernelMap::create_typed("probe", &spec, Some(btf))
 }

@@ -1,60 +1,13 @@
-//! The helper table of `abi` against the verdicts of the running kernel.
-
-mod btf;
-mod maps;
-mod probe;
+//! The helper table.
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use maps::Maps;
-use probe::{Vary, expectations, program};
-use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use xway_abi::{ArgKind, HELPER_MAX, HelperProto, MapType, helper, helper_takes_map, helpers};
-use xway_isa::assemble;
-use xway_kernel::{FuncInfo, KernelProg, ProgSpec};
 use xway_testkit::Needs;
 
-fn load(text: &str, license: &str) -> Result<(), String> {
-    load_with(text, license, None)
-}
-
-/// Loads a program, with type information when there are maps; `callback:` begins its last function.
-fn load_with(text: &str, license: &str, maps: Option<&Maps>) -> Result<(), String> {
-    let insns = assemble(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
-    let mut spec = ProgSpec { license, ..ProgSpec::xdp("probe", &insns) };
-    let main = FuncInfo { insn: 0, type_id: btf::MAIN };
-    let callback = text.split_once("callback:").map(|(_, body)| assemble(body).expect("callback").len());
-    let start = insns.len() - callback.unwrap_or(0);
-    let funcs = [main, FuncInfo { insn: start as u32, type_id: btf::CALLBACK }];
-    if let Some(maps) = maps {
-        spec.btf = Some(maps.btf.as_fd());
-        spec.funcs = if callback.is_some() { &funcs } else { &funcs[..1] };
-    }
-    KernelProg::load(&spec).map(drop).map_err(|e| e.log().to_owned() + &e.to_string())
-}
-
-/// True when the log says that this program may not have this helper at all.
-fn is_refused(log: &str) -> bool {
-    ["cannot use helper", "unknown func", "invalid func"].iter().any(|text| log.contains(text))
-}
-
-/// Runs `load` on a thread that has CAP_BPF but neither CAP_PERFMON nor CAP_SYS_ADMIN.
-fn without_perfmon<T: Send>(load: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            let mut caps = capabilities(None).expect("own capabilities");
-            caps.effective.remove(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN);
-            set_capabilities(None, caps).expect("fewer capabilities");
-            load()
-        });
-        thread.join().expect("loading thread")
-    })
-}
-
-/// The line of a verifier log that says why.
-fn reason(log: &str) -> &str {
-    log.lines().filter(|l| !l.starts_with("processed") && !l.is_empty()).next_back().unwrap_or(log)
-}
+use crate::load::{is_refused, load, load_with, reason, without_perfmon};
+use crate::maps::{self, Maps};
+use crate::probe::{self, Vary, expectations, program};
 
 #[test]
 fn xdp_may_call_what_linux_says() {
