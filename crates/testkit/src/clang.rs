@@ -87,10 +87,14 @@ fn include_dirs() -> Vec<PathBuf> {
 /// The object also stays in [`out_dir`], under the source's name, for a look with other tools. `flags` stand last, so that
 /// `-O1`, `-g0` or `-mcpu=v1` win.
 pub fn compile_file(source: &Path, flags: &[&str]) -> Result<Vec<u8>, ClangError> {
+    compile_file_as(source, "o", flags)
+}
+
+fn compile_file_as(source: &Path, extension: &str, flags: &[&str]) -> Result<Vec<u8>, ClangError> {
     let source = &source.canonicalize().map_err(|error| ClangError::Io { path: source.into(), error })?;
     let dir = source.parent().unwrap_or(Path::new("/"));
     let name = source.file_name().unwrap_or_default().to_string_lossy();
-    compile_in(dir, &name, source, flags)
+    compile_in(dir, &name, source, extension, flags)
 }
 
 /// Compiles C text. `name` appears in messages, in line info and in the object's file name.
@@ -99,7 +103,7 @@ pub fn compile_text(name: &str, text: &str, flags: &[&str]) -> Result<Vec<u8>, C
     let path = dir.join(unique(&format!("{name}.c")));
     create_dir(&dir)?;
     write(&path, text.as_bytes())?;
-    let object = compile_in(&repository(), name, &path, flags);
+    let object = compile_in(&repository(), name, &path, "o", flags);
     // Kept when clang refuses it: its messages point there.
     if object.is_ok() {
         let _ = std::fs::remove_file(&path);
@@ -107,7 +111,26 @@ pub fn compile_text(name: &str, text: &str, flags: &[&str]) -> Result<Vec<u8>, C
     object
 }
 
-fn compile_in(dir: &Path, name: &str, source: &Path, flags: &[&str]) -> Result<Vec<u8>, ClangError> {
+/// Compiles a file as compilers before LLVM 7 did: no debug information, and a symbol table that says of no symbol whether
+/// it is a function or data.
+///
+/// The way there is assembler text without its `.type` and `.size` lines.
+pub fn compile_untyped(source: &Path) -> Result<Vec<u8>, ClangError> {
+    let assembler = compile_file_as(source, "s", &["-g0", "-S"])?;
+    let text = String::from_utf8_lossy(&assembler);
+    let typed = |line: &&str| matches!(line.split_whitespace().next(), Some(".type" | ".size"));
+    let stripped: String = text.lines().filter(|l| !typed(l)).flat_map(|l| [l, "\n"]).collect();
+    let stem = source.file_stem().unwrap_or_default().to_string_lossy();
+    let dir = out_dir().join("text");
+    let path = dir.join(unique(&format!("{stem}.s")));
+    create_dir(&dir)?;
+    write(&path, stripped.as_bytes())?;
+    let object = compile_in(&dir, &format!("{stem}-untyped.c"), &path, "o", &["-g0"]);
+    let _ = std::fs::remove_file(&path);
+    object
+}
+
+fn compile_in(dir: &Path, name: &str, source: &Path, extension: &str, flags: &[&str]) -> Result<Vec<u8>, ClangError> {
     available().map_err(ClangError::Missing)?;
     let clang = compiler().ok_or_else(|| ClangError::Missing("clang".into()))?;
     let out_dir = out_dir();
@@ -127,7 +150,7 @@ fn compile_in(dir: &Path, name: &str, source: &Path, flags: &[&str]) -> Result<V
         return Err(ClangError::Refused { source_name: name.into(), messages });
     }
     let bytes = std::fs::read(&temporary).map_err(|error| ClangError::Io { path: temporary.clone(), error })?;
-    let kept = out_dir.join(format!("{stem}.o"));
+    let kept = out_dir.join(format!("{stem}.{extension}"));
     std::fs::rename(&temporary, &kept).map_err(|error| ClangError::Io { path: kept.clone(), error })?;
     Ok(bytes)
 }
