@@ -14,8 +14,12 @@ pub struct Counters {
     pub rx_bytes: u64,
     /// Frames by verdict, in the order of [`Verdict::ALL`]; unknown codes are in `invalid`.
     pub verdicts: [u64; 5],
+    /// Bytes by verdict, of frames as their program left them.
+    pub verdict_bytes: [u64; 5],
     /// Frames whose program returned a code that is no verdict. They are dropped.
     pub invalid: u64,
+    /// Their bytes.
+    pub invalid_bytes: u64,
     /// The same by code.
     pub invalid_codes: Tally<u32>,
     /// Of the aborted frames, those whose program was stopped for a fault.

@@ -249,10 +249,15 @@ impl Worker {
         let results = std::mem::take(&mut self.results);
         for (index, (mut frame, ret)) in burst.drain().zip(results.all_rets()).enumerate() {
             let verdict = Verdict::from_ret(ret);
+            let len = frame.len() as u64;
             match verdict {
-                Some(verdict) => self.counters.verdicts[verdict as usize] += 1,
+                Some(verdict) => {
+                    self.counters.verdicts[verdict as usize] += 1;
+                    self.counters.verdict_bytes[verdict as usize] += len;
+                }
                 None => {
                     self.counters.invalid += 1;
+                    self.counters.invalid_bytes += len;
                     self.counters.invalid_codes.add(ret as u32, 1);
                     let kind = EventKind::InvalidAction { code: ret as u32 };
                     self.events.tell(&self.program, Some(&frame), kind);
