@@ -18,12 +18,22 @@
 #![forbid(unsafe_code)]
 
 pub mod btf;
+mod core_relo;
+mod elf;
 mod error;
+mod externs;
 mod find;
+mod functions;
+mod kconfig;
+mod kinds;
+mod lines;
+mod link;
 mod load;
+mod maps;
 mod model;
 mod options;
 mod tag;
+mod unit;
 
 pub use btf::Btf;
 pub use error::ObjectError;

@@ -21,11 +21,18 @@ pub struct LoadOptions {
     pub kfuncs: Option<Exists>,
     /// Which kernel variables exist. Absent: those that `target_btf` has; without that, none, so that weak ones are null.
     pub ksyms: Option<Exists>,
+    /// Number of possible CPUs: the size of PERF_EVENT_ARRAY maps that give none. Absent: what this process may use.
+    pub possible_cpus: Option<u32>,
 }
 
 impl LoadOptions {
     /// The kernel whose contract this project keeps: 6.18.
     pub const DEFAULT_KERNEL_VERSION: u32 = 6 << 16 | 18 << 8;
+
+    pub(crate) fn cpus(&self) -> u32 {
+        let here = || std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        self.possible_cpus.unwrap_or_else(here).max(1)
+    }
 }
 
 impl std::fmt::Debug for LoadOptions {
@@ -36,6 +43,7 @@ impl std::fmt::Debug for LoadOptions {
             .field("kconfig", &self.kconfig.as_ref().map(|t| t.len()))
             .field("kfuncs", &self.kfuncs.is_some())
             .field("ksyms", &self.ksyms.is_some())
+            .field("possible_cpus", &self.possible_cpus)
             .finish()
     }
 }

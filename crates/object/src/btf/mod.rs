@@ -140,8 +140,7 @@ impl Btf {
     /// ```
     pub fn find(&self, name: &str, want: impl Fn(&Type<'_>) -> bool) -> Option<u32> {
         self.with_essential_name(essential_name(name))
-            .filter(|id| self.ty(*id).is_ok_and(|t| t.name == name && want(&t)))
-            .min()
+            .find(|id| self.ty(*id).is_ok_and(|t| t.name == name && want(&t)))
     }
 
     /// The struct with this name.
@@ -160,6 +159,27 @@ impl Btf {
     /// Ids and types, from 1.
     pub fn types(&self) -> impl Iterator<Item = (u32, Type<'_>)> {
         (1..=self.max_id()).filter_map(|id| Some((id, self.ty(id).ok()?)))
+    }
+
+    /// Sets the size of a data section and the offsets of some of its variables, and sorts them by offset.
+    pub(crate) fn place_datasec(&mut self, id: u32, size: u32, offsets: &[(usize, u32)]) {
+        let Ok(Type { kind: Kind::Datasec { vars, .. }, .. }) = self.ty(id) else { return };
+        let mut list: Vec<SecVar> = vars.iter().collect();
+        for &(i, offset) in offsets {
+            if let Some(var) = list.get_mut(i) {
+                var.offset = offset;
+            }
+        }
+        list.sort_by_key(|v| v.offset);
+        // The record of a data section: name, info, size, then (type, offset, size) for each variable.
+        let at = self.types_at + self.offsets[id as usize - 1] as usize;
+        self.raw[at + 8..at + 12].copy_from_slice(&size.to_le_bytes());
+        for (i, v) in list.iter().enumerate() {
+            let record = &mut self.raw[at + 12 + i * 12..at + 24 + i * 12];
+            record[..4].copy_from_slice(&v.ty.to_le_bytes());
+            record[4..8].copy_from_slice(&v.offset.to_le_bytes());
+            record[8..].copy_from_slice(&v.size.to_le_bytes());
+        }
     }
 
     fn name_of(&self, id: u32) -> &str {
