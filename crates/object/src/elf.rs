@@ -106,7 +106,10 @@ impl<'d> Elf<'d> {
             if let Place::Section(n) = place
                 && n >= sections.len()
             {
-                return Err(damaged(&format!("symbol {index}"), format!("it lies in section {n}, which does not exist")));
+                return Err(damaged(
+                    &format!("symbol {index}"),
+                    format!("it lies in section {n}, which does not exist"),
+                ));
             }
             symbols.push(Symbol {
                 name: std::str::from_utf8(name).unwrap_or("<not UTF-8>"),

@@ -74,9 +74,8 @@ struct Config<'a> {
 }
 
 fn declaration<'b>(btf: &'b Btf, name: &str) -> Option<(u32, Kind<'b>)> {
-    let is_extern = |k: &Kind<'_>| {
-        matches!(k, Kind::Var(_, VarLinkage::Extern)) || matches!(k, Kind::Func(_, FuncLinkage::Extern))
-    };
+    let is_extern =
+        |k: &Kind<'_>| matches!(k, Kind::Var(_, VarLinkage::Extern)) || matches!(k, Kind::Func(_, FuncLinkage::Extern));
     let id = btf.find(name, |t| is_extern(&t.kind))?;
     Some((id, btf.ty(id).ok()?.kind))
 }
@@ -111,7 +110,9 @@ fn function(name: &str, id: u32, weak: bool, opts: &LoadOptions) -> Extern {
     match (known, weak) {
         (true, _) => Extern::Function(KfuncRef { name: essential.to_owned(), func_id: id, weak }),
         (false, true) => Extern::Absent,
-        (false, false) => Extern::Failed("no such kernel function here (declare it `__weak` to test for it)".to_owned()),
+        (false, false) => {
+            Extern::Failed("no such kernel function here (declare it `__weak` to test for it)".to_owned())
+        }
     }
 }
 
@@ -151,8 +152,8 @@ fn lay_out(
     if bytes.is_empty() {
         return;
     }
-    let spec = MapSpec::new(MapType::Array, 4, bytes.len() as u32, 1)
-        .with_flags(map_flags::RDONLY_PROG | map_flags::MMAPABLE);
+    let spec =
+        MapSpec::new(MapType::Array, 4, bytes.len() as u32, 1).with_flags(map_flags::RDONLY_PROG | map_flags::MMAPABLE);
     let mut def = MapDef::new(".kconfig", spec);
     def.section = ".kconfig".to_owned();
     (def.kind, def.frozen, def.initial) = (MapKind::Kconfig, true, Initial::Data(bytes));
@@ -177,7 +178,8 @@ fn value_of(c: &Config<'_>, values: &HashMap<&str, &str>, opts: &LoadOptions) ->
         Some(value) => Ok(Some((*value).to_owned())),
         None if c.weak => Ok(None),
         None if c.name.starts_with("CONFIG_") && opts.kconfig.is_none() => {
-            Err("the kernel's configuration is not known here (/proc/config.gz); declare it `__weak` to do without".to_owned())
+            Err("the kernel's configuration is not known here (/proc/config.gz); declare it `__weak` to do without"
+                .to_owned())
         }
         None if c.name.starts_with("CONFIG_") => {
             Err("the kernel's configuration does not set it; declare it `__weak` to get 0".to_owned())

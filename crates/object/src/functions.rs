@@ -64,9 +64,8 @@ impl Functions {
 /// (start byte, BTF id) of a section's functions, sorted.
 fn func_records(section: &str, btf: Option<(&Btf, &BtfExt)>) -> Vec<(u64, u32)> {
     let Some((btf, ext)) = btf else { return Vec::new() };
-    let mut out: Vec<(u64, u32)> = BtfExt::in_section(&ext.funcs, btf, section)
-        .map(|r| (u64::from(r.offset), r.record.func_id))
-        .collect();
+    let mut out: Vec<(u64, u32)> =
+        BtfExt::in_section(&ext.funcs, btf, section).map(|r| (u64::from(r.offset), r.record.func_id)).collect();
     out.sort_unstable();
     out
 }

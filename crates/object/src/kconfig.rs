@@ -33,8 +33,8 @@ enum Shape {
 
 /// Writes a configuration value (`y`, `n`, `m`, a number, a quoted text) as the variable of type `ty` holds it.
 pub(crate) fn encode(btf: &Btf, ty: u32, value: &str, out: &mut [u8]) -> Result<(), String> {
-    let shape = shape(btf, ty)
-        .ok_or_else(|| format!("its type `{}` cannot hold a configuration value", btf.type_name(ty)))?;
+    let shape =
+        shape(btf, ty).ok_or_else(|| format!("its type `{}` cannot hold a configuration value", btf.type_name(ty)))?;
     let misfit = || format!("the value {value} does not fit its type `{}`", btf.type_name(ty));
     if let Some(text) = value.strip_prefix('"') {
         let text = text.strip_suffix('"').ok_or_else(misfit)?;

@@ -13,9 +13,7 @@ use crate::lines::Lines;
 use crate::link::Units;
 use crate::maps::{Context, Maps, PendingSlot, Target};
 use crate::unit::Unit;
-use crate::{
-    Initial, LoadOptions, Object, ObjectError, Program, ProgramKind, RejectedProgram, Section, SlotRef,
-};
+use crate::{Initial, LoadOptions, Object, ObjectError, Program, ProgramKind, RejectedProgram, Section, SlotRef};
 
 /// Everything that is known about an object while its programs are put together.
 pub(crate) struct Loader<'d> {
@@ -130,21 +128,14 @@ fn text_section(elf: &Elf<'_>, name: &str) -> Option<String> {
 }
 
 fn public_section(s: &crate::elf::Section<'_>) -> Section {
-    Section {
-        index: s.index,
-        name: s.name.to_owned(),
-        size: s.size,
-        executable: s.executable,
-        alloc: s.alloc,
-    }
+    Section { index: s.index, name: s.name.to_owned(), size: s.size, executable: s.executable, alloc: s.alloc }
 }
 
 impl Loader<'_> {
     /// Links the programs into `object`. The result tells which function became which program.
     fn programs(&self, btf: Option<&Btf>, object: &mut Object) -> HashMap<usize, Result<usize, ObjectError>> {
         let units: Vec<_> = self.functions.iter().map(|(_, f)| Unit::extract(self, f)).collect();
-        let called: HashSet<usize> =
-            units.iter().flatten().flat_map(|u| u.calls.iter().map(|c| c.1)).collect();
+        let called: HashSet<usize> = units.iter().flatten().flat_map(|u| u.calls.iter().map(|c| c.1)).collect();
         let tail_called: HashSet<usize> = self.maps.pending.iter().filter_map(|p| self.slot_function(p)).collect();
         let is_text = |name: &str| name == ".text" || name.starts_with(".text.");
         let only_text = self.functions.iter().all(|(_, f)| is_text(self.elf.sections[f.section].name));
@@ -171,7 +162,12 @@ impl Loader<'_> {
                 }
                 Err(error) => {
                     let name = self.functions.get(entry).name.clone();
-                    object.rejected.push(RejectedProgram { name, section: section.to_owned(), kind, error: error.clone() });
+                    object.rejected.push(RejectedProgram {
+                        name,
+                        section: section.to_owned(),
+                        kind,
+                        error: error.clone(),
+                    });
                     Err(error)
                 }
             };
@@ -213,7 +209,9 @@ impl Loader<'_> {
             .zip(first_guess)
             .map(|(e, (kind, autoload))| match kind {
                 ProgramKind::Unknown if is_target(*e) && main.is_some() => (tail, autoload),
-                ProgramKind::Unknown if tail_call_slot(self.elf.sections[self.functions.get(*e).section].name).is_some() => {
+                ProgramKind::Unknown
+                    if tail_call_slot(self.elf.sections[self.functions.get(*e).section].name).is_some() =>
+                {
                     (tail, autoload)
                 }
                 // A tail-called program must take what its caller takes.
@@ -292,10 +290,8 @@ impl Loader<'_> {
             let section = self.elf.sections[f.section].name;
             let Some((id, key)) = tail_call_slot(section) else { continue };
             let Some(place) = places.get(&function) else { continue };
-            let holder = object
-                .maps
-                .iter()
-                .position(|m| m.id == Some(id) && m.spec.map_type == xway_abi::MapType::ProgArray);
+            let holder =
+                object.maps.iter().position(|m| m.id == Some(id) && m.spec.map_type == xway_abi::MapType::ProgArray);
             let Some(holder) = holder else {
                 object.notes.push(format!("section `{section}`: no PROG_ARRAY has the id {id}, nothing tail-calls it"));
                 continue;

@@ -92,7 +92,10 @@ impl Unit {
         match slot.opcode {
             op::LD_IMM64 if at + 1 < self.insns.len() => self.relocate_load(loader, at, r, symbol),
             op::CALL => self.relocate_call(loader, at, r, symbol),
-            other => Err(format!("`{}` is referred to by an instruction that is no 64-bit load and no call (opcode {other:#04x})", symbol.name)),
+            other => Err(format!(
+                "`{}` is referred to by an instruction that is no 64-bit load and no call (opcode {other:#04x})",
+                symbol.name
+            )),
         }
     }
 
@@ -109,7 +112,10 @@ impl Unit {
             Place::Section(n) => n,
             Place::Undefined => return self.load_extern(loader, at, r.symbol, symbol.name),
             Place::Common => {
-                return Err(format!("`{}` is a common symbol; compile with `-fno-common` or initialise it", symbol.name));
+                return Err(format!(
+                    "`{}` is a common symbol; compile with `-fno-common` or initialise it",
+                    symbol.name
+                ));
             }
             Place::Other => return Err(format!("`{}` lies in no section", symbol.name)),
         };
@@ -130,7 +136,10 @@ impl Unit {
             return Err(format!("`{}` in section `{}` is neither map nor data", symbol.name, target.name));
         };
         if offset > target.size {
-            return Err(format!("offset {} lies outside of section `{}` ({} bytes)", offset as i64, target.name, target.size));
+            return Err(format!(
+                "offset {} lies outside of section `{}` ({} bytes)",
+                offset as i64, target.name, target.size
+            ));
         }
         self.set_load(at, 6, map, offset as u32);
         Ok(())

@@ -139,8 +139,7 @@ impl Btf {
     /// assert_eq!(btf.find("nothing", |_| true), None);
     /// ```
     pub fn find(&self, name: &str, want: impl Fn(&Type<'_>) -> bool) -> Option<u32> {
-        self.with_essential_name(essential_name(name))
-            .find(|id| self.ty(*id).is_ok_and(|t| t.name == name && want(&t)))
+        self.with_essential_name(essential_name(name)).find(|id| self.ty(*id).is_ok_and(|t| t.name == name && want(&t)))
     }
 
     /// The struct with this name.

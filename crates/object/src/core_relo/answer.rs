@@ -30,9 +30,7 @@ pub(super) fn answer(btf: &Btf, spec: &Spec, question: Question) -> Result<Answe
         LocalTypeId | TargetTypeId => plain(u64::from(spec.root)),
         TypeSize => plain(u64::from(size(btf, spec.root)?)),
         EnumValue => match btf.resolve(spec.root).map(|t| t.1.kind) {
-            Ok(Kind::Enum(e) | Kind::Enum64(e)) => {
-                plain(e.get(spec.enumerator).ok_or("no such enum value")?.1 as u64)
-            }
+            Ok(Kind::Enum(e) | Kind::Enum64(e)) => plain(e.get(spec.enumerator).ok_or("no such enum value")?.1 as u64),
             _ => Err("not an enum".to_owned()),
         },
         ByteOffset | ByteSize | Signed | LShift | RShift => field(btf, spec, question),

@@ -103,8 +103,8 @@ impl<'a> Resolver<'a> {
 
     /// Answers one relocation. The error is a malformed relocation, in words.
     pub fn resolve(&mut self, relo: &CoreRelo) -> Result<Resolution, String> {
-        let question =
-            Question::from_number(relo.kind).ok_or_else(|| format!("CO-RE relocation of unknown kind {}", relo.kind))?;
+        let question = Question::from_number(relo.kind)
+            .ok_or_else(|| format!("CO-RE relocation of unknown kind {}", relo.kind))?;
         let access = self.local.string(relo.access).ok_or("CO-RE relocation without an access string")?;
         let spec = Spec::parse(self.local, relo.ty, access, question)?;
         let what = spec.describe(self.local, question);

@@ -214,12 +214,8 @@ impl Declaration<'_> {
 impl Parameters {
     fn spec(&self) -> MapSpec {
         let map_type = self.map_type.unwrap_or(MapType::Array);
-        let mut spec = MapSpec::new(
-            map_type,
-            self.key_size.unwrap_or(0),
-            self.value_size.unwrap_or(0),
-            self.max_entries,
-        );
+        let mut spec =
+            MapSpec::new(map_type, self.key_size.unwrap_or(0), self.value_size.unwrap_or(0), self.max_entries);
         spec.flags = self.flags;
         // Without BPF_F_NUMA_NODE in the flags the number means nothing, here as in Linux.
         spec.numa_node = self.numa_node;

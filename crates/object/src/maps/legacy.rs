@@ -17,7 +17,7 @@ use xway_abi::{MapSpec, map_flags};
 
 use super::{Context, Maps, PendingSlot, Target, map_error, map_type};
 use crate::btf::{Btf, Kind};
-use crate::elf::{SymKind, Section};
+use crate::elf::{Section, SymKind};
 use crate::{MapDef, ObjectError, Pinning};
 
 /// Numbers of a legacy declaration beyond the spec, kept until all maps are known.
@@ -43,8 +43,10 @@ pub(super) fn collect(cx: &Context<'_>, section: &Section<'_>, maps: &mut Maps) 
     }
     let first = maps.defs.len();
     for (i, &(start, size, name)) in variables.iter().enumerate() {
-        let end = if size != 0 { start.saturating_add(size) } else { starts.get(i + 1).copied().unwrap_or(section.size) };
-        let bytes = usize::try_from(start).ok().zip(usize::try_from(end).ok()).and_then(|(a, b)| section.data.get(a..b));
+        let end =
+            if size != 0 { start.saturating_add(size) } else { starts.get(i + 1).copied().unwrap_or(section.size) };
+        let bytes =
+            usize::try_from(start).ok().zip(usize::try_from(end).ok()).and_then(|(a, b)| section.data.get(a..b));
         let Some(bytes) = bytes else {
             return Err(map_error(name, section, "it lies outside of its section"));
         };
@@ -86,7 +88,9 @@ impl Reader<'_> {
                 Field::NumaNode => numa_node = value,
                 Field::Zero => {
                     if value != 0 {
-                        return Err(self.wrong(format!("the declaration sets {value} at byte {at}, which means nothing here")));
+                        return Err(
+                            self.wrong(format!("the declaration sets {value} at byte {at}, which means nothing here"))
+                        );
                     }
                 }
             }
@@ -119,10 +123,15 @@ impl Reader<'_> {
     fn named_layout(&self) -> Option<Vec<(Field, usize)>> {
         let btf = self.cx.btf?;
         let var = btf.find(self.name, |t| matches!(t.kind, Kind::Var(..)))?;
-        let Kind::Struct(c) = btf.resolve(match btf.ty(var).ok()?.kind {
-            Kind::Var(ty, _) => ty,
-            _ => return None,
-        }).ok()?.1.kind else {
+        let Kind::Struct(c) = btf
+            .resolve(match btf.ty(var).ok()?.kind {
+                Kind::Var(ty, _) => ty,
+                _ => return None,
+            })
+            .ok()?
+            .1
+            .kind
+        else {
             return None;
         };
         let mut out = Vec::new();
@@ -156,7 +165,9 @@ impl Reader<'_> {
     fn guessed_layout(&self) -> Result<Vec<(Field, usize)>, ObjectError> {
         let len = self.bytes.len();
         if len < 16 {
-            return Err(self.wrong(format!("its declaration of {len} bytes is shorter than a map definition (16 to 20)")));
+            return Err(
+                self.wrong(format!("its declaration of {len} bytes is shorter than a map definition (16 to 20)"))
+            );
         }
         let mut fields: Vec<Field> = (0..5).map(Field::Spec).collect();
         let number = self.word(0)?;
