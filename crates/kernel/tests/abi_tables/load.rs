@@ -84,5 +84,5 @@ pub fn without_perfmon<T: Send>(load: impl FnOnce() -> T + Send) -> T {
 
 /// The line of a verifier log that says why.
 pub fn reason(log: &str) -> &str {
-    log.lines().filter(|l| !l.starts_with("processed") && !l.is_empty()).next_back().unwrap_or(log)
+    log.lines().rfind(|l| !l.starts_with("processed") && !l.is_empty()).unwrap_or(log)
 }
