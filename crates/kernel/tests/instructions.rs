@@ -1,8 +1,8 @@
-//! Our text of instructions against the text that the running kernel's verifier logs for the same slots.
+//! Our reading and our text of instructions against those of the running kernel, for the same slots.
 
 use std::borrow::Cow;
 
-use xway_isa::{CallTarget, Imm64, Insn, Names, Slot, assemble, decode_at, encode, with_names};
+use xway_isa::{CallTarget, Imm64, Insn, Names, Slot, assemble, decode_at, encode, op, with_names};
 use xway_kernel::{KernelProg, ProgSpec};
 use xway_testkit::{Needs, Rng};
 
@@ -85,4 +85,69 @@ fn our_text_is_the_kernels() {
     }
     // Every opcode of RFC 9669 and Linux's additions.
     assert_eq!(opcodes, 128);
+}
+
+/// What the kernel says about slots that are no instruction.
+const MALFORMED: [&str; 6] = [
+    "unknown opcode",
+    "reserved fields",
+    "is invalid",
+    "invalid bpf_ld_imm64 insn",
+    "unrecognized bpf_ld_imm64 insn",
+    "BPF_ATOMIC uses invalid atomic opcode",
+];
+
+/// A slot around an opcode, its fields often near those that mean something.
+fn any_slot(rng: &mut Rng, opcode: u8) -> Slot {
+    let mut slot = Slot::from_bytes(rng.u64().to_le_bytes());
+    slot.opcode = opcode;
+    if !rng.one_in(4) {
+        (slot.dst, slot.src) = (slot.dst % 11, slot.src % 11);
+    }
+    if !rng.one_in(3) {
+        slot.imm = *rng.pick(&[0, 0, 1, 16, 32, 64, 0x40, 0x41, 0x50, 0x51, 0xa0, 0xa1, 0xe1, 0xf1, 0x100, 0x110, -1]);
+    }
+    let is_jump = matches!(opcode & op::CLASS_MASK, op::JMP | op::JMP32);
+    if is_jump {
+        slot.off = 0;
+    } else if !rng.one_in(4) {
+        slot.off = *rng.pick(&[0, 0, 0, 1, 8, 16, 32]);
+    }
+    if rng.one_in(2) {
+        slot.src = *rng.pick(&[0, 0, 1, 2]);
+    }
+    if rng.one_in(2) {
+        slot.dst = 0;
+    }
+    slot
+}
+
+#[test]
+fn slots_without_a_meaning_are_those_that_the_kernel_refuses() {
+    if !Needs::of("slots_without_a_meaning_are_those_that_the_kernel_refuses").root().kernel(6, 18).met() {
+        return;
+    }
+    let mut rng = Rng::new(0xdec0de);
+    let (mut meaningless, mut meaningful) = (0, 0);
+    for opcode in (0..=255).flat_map(|o| [o; 60]) {
+        let slot = any_slot(&mut rng, opcode);
+        let second = Slot { imm: *rng.pick(&[0, 5]), ..Slot::default() };
+        let this = if slot.is_wide() { vec![slot, second] } else { vec![slot] };
+        let mut slots = assemble(&format!("{PROLOGUE}if r7 == 0 goto pc+{}", this.len())).expect("prologue");
+        slots.extend(&this);
+        slots.extend(assemble("r0 = 2\nexit").expect("end"));
+        let answer = KernelProg::load(&ProgSpec::xdp("text", &slots));
+        match decode_at(&this, 0) {
+            Ok(insn) => {
+                meaningful += 1;
+                let log = answer.err().map(|e| e.log().to_owned()).unwrap_or_default();
+                assert!(!MALFORMED.iter().any(|m| log.contains(m)), "{insn} ({slot:?}): {log}");
+            }
+            Err(e) => {
+                meaningless += 1;
+                assert!(answer.is_err(), "the kernel accepts it: {e} ({slot:?})");
+            }
+        }
+    }
+    assert!(meaningless > 5000 && meaningful > 800, "{meaningless} {meaningful}");
 }
