@@ -82,11 +82,11 @@ impl Ops for Array {
         self.update(key, value, flags)
     }
 
-    fn for_each(
+    fn for_each<'g>(
         &self,
         _: u32,
-        guard: &Guard,
-        visit: &mut dyn FnMut(&[u8], ValueRef<'_>) -> bool,
+        guard: &'g Guard,
+        visit: &mut dyn FnMut(&[u8], ValueRef<'g>) -> bool,
     ) -> Result<u64, Errno> {
         each_index(self.len, |index| self.at(index, guard), visit)
     }
@@ -168,11 +168,11 @@ impl Ops for PercpuArray {
         Ok(())
     }
 
-    fn for_each(
+    fn for_each<'g>(
         &self,
         cpu: u32,
-        guard: &Guard,
-        visit: &mut dyn FnMut(&[u8], ValueRef<'_>) -> bool,
+        guard: &'g Guard,
+        visit: &mut dyn FnMut(&[u8], ValueRef<'g>) -> bool,
     ) -> Result<u64, Errno> {
         each_index(self.len, |index| self.at(cpu, index, guard), visit)
     }
@@ -181,7 +181,7 @@ impl Ops for PercpuArray {
 fn each_index<'g>(
     len: u32,
     at: impl Fn(u32) -> Option<ValueRef<'g>>,
-    visit: &mut dyn FnMut(&[u8], ValueRef<'_>) -> bool,
+    visit: &mut dyn FnMut(&[u8], ValueRef<'g>) -> bool,
 ) -> Result<u64, Errno> {
     for index in 0..len {
         if let Some(value) = at(index)

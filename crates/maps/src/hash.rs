@@ -308,11 +308,11 @@ impl Ops for HashMap {
         self.remove(cpu, key, |_| ())
     }
 
-    fn for_each(
+    fn for_each<'g>(
         &self,
         cpu: u32,
-        guard: &Guard,
-        visit: &mut dyn FnMut(&[u8], ValueRef<'_>) -> bool,
+        guard: &'g Guard,
+        visit: &mut dyn FnMut(&[u8], ValueRef<'g>) -> bool,
     ) -> Result<u64, Errno> {
         let mut visits = 0;
         for bucket in 0..self.table.buckets() {

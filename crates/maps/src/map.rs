@@ -233,11 +233,11 @@ impl Map {
 
     /// `bpf_for_each_map_elem`: calls `visit` with key and value of each element until it returns `false`; returns the
     /// number of calls. `EINVAL` for types that programs cannot walk.
-    pub fn for_each(
+    pub fn for_each<'g>(
         &self,
         cpu: u32,
-        guard: &Guard,
-        visit: &mut dyn FnMut(&[u8], ValueRef<'_>) -> bool,
+        guard: &'g Guard,
+        visit: &mut dyn FnMut(&[u8], ValueRef<'g>) -> bool,
     ) -> Result<u64, Errno> {
         self.ops().for_each(cpu, guard, visit)
     }

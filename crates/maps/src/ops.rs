@@ -89,11 +89,11 @@ pub(crate) trait Ops: Send + Sync {
 
     /// Program side: calls `visit` for each element until it returns `false`; the number of calls. `EINVAL` where the
     /// kind cannot be walked by programs.
-    fn for_each(
+    fn for_each<'g>(
         &self,
         _cpu: u32,
-        _guard: &Guard,
-        _visit: &mut dyn FnMut(&[u8], ValueRef<'_>) -> bool,
+        _guard: &'g Guard,
+        _visit: &mut dyn FnMut(&[u8], ValueRef<'g>) -> bool,
     ) -> Result<u64, Errno> {
         Err(Errno::EINVAL)
     }

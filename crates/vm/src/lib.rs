@@ -1,1 +1,62 @@
-//! (chapter to be written)
+//! Running programs: the context, the helpers and the checked interpreter.
+//!
+//! # The model
+//!
+//! A [`Program`] is linked once: decoded into a dense array, with its maps and helper calls resolved. [`run`] executes it over
+//! one [`Frame`](xway_packet::Frame) in the surroundings of an [`Env`], made once per burst, and gives an [`Outcome`]: r0, or
+//! the [`Fault`] that stopped it.
+//!
+//! ```text
+//!   object::Program + maps ──link──> Program ─┐
+//!   Frame ────────────────────────────────────┼── run ──> Outcome { ret, fault, insns }
+//!   Guard, Host, worker number ──> Env ───────┘           Frame: changed packet, redirect target
+//! ```
+//!
+//! The interpreter trusts nothing. Registers hold *virtual addresses*: a region and an offset. Regions are the context, the
+//! packet, the stack of each function, and what the run was granted: one map value for each look-up, one ring record for each
+//! reservation. Every access is checked against its region; one that fails stops the program and says which instruction, which
+//! source line, which region and why. So any program can be run, verified or not, and a verified one must never fault.
+//!
+//! Helpers are found through the prototype table of `xway_abi`. One marshalling step turns registers into numbers, maps and
+//! slices by that table; the implementations see nothing else. What only the machine can answer comes from a [`Host`]. How
+//! close each helper comes to Linux is said by [`support`].
+//!
+//! # Files
+//!
+//! | file | what |
+//! |---|---|
+//! | `addr` | virtual addresses |
+//! | `op`, `program` | pre-decoded instructions; linking |
+//! | `mem` | loads, stores, grants, and the words when they fail |
+//! | `interp` | the loop |
+//! | `call` | from registers to arguments |
+//! | `helpers/*` | implementations by subject |
+//! | `kfuncs` | kernel functions by name |
+//! | `xdp_md` | the context |
+//! | `host/*` | the machine: clocks, routes over netlink, a deterministic stand-in |
+//! | `testrun` | one packet, as `BPF_PROG_TEST_RUN` runs it |
+#![forbid(unsafe_code)]
+
+mod addr;
+mod call;
+mod env;
+mod fault;
+mod helpers;
+pub mod host;
+mod interp;
+mod kfuncs;
+mod mem;
+mod op;
+mod program;
+mod run;
+mod testrun;
+mod xdp_md;
+
+pub use env::{BUDGET_DEFAULT, Env, Outcome};
+pub use fault::{Access, Fault, FaultKind};
+pub use helpers::{Support, Timers, support};
+pub use host::{FixedHost, Host, SystemHost};
+pub use kfuncs::kfunc_support;
+pub use program::{LinkError, Program, SLOTS_MAX};
+pub use run::{run, run_raw};
+pub use testrun::{TestRun, TestRunError, TestRunResult, test_run};

@@ -1,0 +1,128 @@
+//! What a run needs beside the program and the packet, and what it gives back.
+
+use std::collections::HashMap;
+
+use xway_maps::{Guard, RingRecord, ValueRef};
+
+use crate::host::Host;
+use crate::{Fault, Timers};
+
+/// Instructions that one run may execute unless told otherwise: some seconds of work.
+pub const BUDGET_DEFAULT: u64 = 1 << 30;
+
+/// Surroundings of a run: guard, host, worker number, and working memory that is reused from run to run.
+///
+/// Made once per burst: `guard` keeps alive whatever programs are granted, so it must be as old as the `Env`.
+pub struct Env<'e> {
+    pub(crate) guard: &'e Guard,
+    pub(crate) host: &'e dyn Host,
+    pub(crate) cpu: u32,
+    pub(crate) budget: u64,
+    pub(crate) timers: &'e Timers,
+    pub(crate) state: State<'e>,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// r0 at exit; 0 (`XDP_ABORTED`) after a fault.
+    pub ret: u64,
+    /// Set when the program was stopped.
+    pub fault: Option<Box<Fault>>,
+    /// Instructions that were executed, those of tail-called programs included.
+    pub insns: u64,
+}
+
+impl<'e> Env<'e> {
+    /// Surroundings for the worker with this number (`bpf_get_smp_processor_id`, slot of per-CPU maps).
+    pub fn new(guard: &'e Guard, host: &'e dyn Host, cpu: u32) -> Env<'e> {
+        Env { guard, host, cpu, budget: BUDGET_DEFAULT, timers: Timers::shared(), state: State::default() }
+    }
+
+    /// Limits the instructions of each run; a run that needs more faults.
+    pub fn with_budget(mut self, insns: u64) -> Env<'e> {
+        self.budget = insns;
+        self
+    }
+
+    /// Keeps the timers of programs in this table instead of the shared one.
+    pub fn with_timers(mut self, timers: &'e Timers) -> Env<'e> {
+        self.timers = timers;
+        self
+    }
+
+    /// The host.
+    pub fn host(&self) -> &'e dyn Host {
+        self.host
+    }
+
+    /// The guard.
+    pub fn guard(&self) -> &'e Guard {
+        self.guard
+    }
+}
+
+impl std::fmt::Debug for Env<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Env").field("cpu", &self.cpu).field("budget", &self.budget).finish_non_exhaustive()
+    }
+}
+
+/// Length of a function's stack, bytes.
+pub(crate) const STACK_LEN: usize = 512;
+/// Functions that may be active at once.
+pub(crate) const FRAMES: usize = 8;
+
+/// Working memory of runs.
+pub(crate) struct State<'e> {
+    /// Stack of each frame.
+    pub stack: Box<[[u8; STACK_LEN]; FRAMES]>,
+    /// Granted regions, from [`crate::addr::GRANT`] on.
+    pub grants: Vec<Grant<'e>>,
+    /// Region number by address of the value, once there are many.
+    pub index: HashMap<(usize, u32), u32>,
+    /// Maps that were found in maps.
+    pub inner: Vec<&'e xway_maps::Map>,
+    /// Copies for callbacks, by depth of calls.
+    pub copies: [Vec<u8>; FRAMES],
+    /// Dynptrs of callbacks, by depth of calls.
+    pub handles: [[u8; 16]; FRAMES],
+    /// Memory for arguments of helpers.
+    pub scratch: Vec<u8>,
+    /// Address of a lock that is held, 0 if none.
+    pub lock: u64,
+}
+
+impl Default for State<'_> {
+    fn default() -> Self {
+        State {
+            stack: Box::new([[0; STACK_LEN]; FRAMES]),
+            grants: Vec::new(),
+            index: HashMap::new(),
+            inner: Vec::new(),
+            copies: Default::default(),
+            handles: Default::default(),
+            scratch: Vec::new(),
+            lock: 0,
+        }
+    }
+}
+
+/// A region that was granted during the run.
+pub(crate) struct Grant<'e> {
+    /// The memory.
+    pub value: ValueRef<'e>,
+    pub kind: GrantKind<'e>,
+    pub readable: bool,
+    pub writable: bool,
+}
+
+/// What a granted region is.
+pub(crate) enum GrantKind<'e> {
+    /// A value of a map, or part of one.
+    Value,
+    /// A reserved ring record.
+    Record(RingRecord<'e>),
+    /// It was a ring record that has been submitted or discarded.
+    Returned,
+}

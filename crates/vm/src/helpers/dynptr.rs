@@ -1,0 +1,189 @@
+//! Dynptrs: memory with a length that is known only at run time.
+//!
+//! `struct bpf_dynptr` is 16 opaque bytes on the program's stack. A program could forge them; so nothing in them is
+//! trusted, and every use goes through the checks that an address gets.
+
+use xway_abi::{Errno, HelperProto};
+
+use super::packet::range;
+use crate::addr::{PACKET, at};
+use crate::call::bad;
+use crate::fault::{Access, Trap};
+use crate::mem::Vm;
+use crate::program::Program;
+
+/// Longest dynptr.
+pub(crate) const SIZE_MAX: u64 = (1 << 24) - 1;
+
+/// What memory a dynptr stands for (the kernel's numbers).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Local = 1,
+    Ringbuf = 2,
+    Xdp = 4,
+}
+
+/// The content of a `struct bpf_dynptr`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dynptr {
+    pub kind: Kind,
+    /// Address of the memory; for packets unused.
+    pub data: u64,
+    pub size: u32,
+    pub offset: u32,
+    pub read_only: bool,
+}
+
+const KIND_SHIFT: u32 = 28;
+const READ_ONLY: u32 = 1 << 31;
+
+impl Dynptr {
+    /// Reads the dynptr at `addr`; `None` for a null one.
+    pub(crate) fn load(vm: &Vm<'_, '_>, addr: u64) -> Result<Option<Dynptr>, Trap> {
+        let (data, word) = (vm.load::<8>(addr)?, vm.load::<8>(addr.wrapping_add(8))?);
+        let (size, offset) = (word as u32, (word >> 32) as u32);
+        let kind = match (size & !READ_ONLY) >> KIND_SHIFT {
+            1 => Kind::Local,
+            2 => Kind::Ringbuf,
+            4 => Kind::Xdp,
+            _ => return Ok(None),
+        };
+        if data == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Dynptr { kind, data, size: size & SIZE_MAX as u32, offset, read_only: size & READ_ONLY != 0 }))
+    }
+
+    /// Writes it to `addr`.
+    pub(crate) fn store(&self, vm: &mut Vm<'_, '_>, addr: u64) -> Result<(), Trap> {
+        vm.write(addr, &self.to_bytes())
+    }
+
+    /// The 16 bytes that a program keeps.
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        let read_only = if self.read_only { READ_ONLY } else { 0 };
+        let size = self.size | (self.kind as u32) << KIND_SHIFT | read_only;
+        let mut out = [0; 16];
+        out[..8].copy_from_slice(&self.data.to_ne_bytes());
+        out[8..].copy_from_slice(&(u64::from(size) | u64::from(self.offset) << 32).to_ne_bytes());
+        out
+    }
+
+    /// Makes the dynptr at `addr` null.
+    pub(crate) fn clear(vm: &mut Vm<'_, '_>, addr: u64) -> Result<(), Trap> {
+        vm.store::<8>(addr, 0)?;
+        vm.store::<8>(addr.wrapping_add(8), 0)
+    }
+
+    /// `E2BIG` when `len` bytes at `offset` do not all lie inside.
+    pub(crate) fn inside(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        let size = u64::from(self.size);
+        if len > size || offset > size - len { Err(Errno::E2BIG) } else { Ok(()) }
+    }
+
+    /// The address of `len` bytes at `offset`, for kinds whose memory lies in one piece.
+    pub(crate) fn address(&self, offset: u64) -> u64 {
+        self.data.wrapping_add(self.offset.into()).wrapping_add(offset)
+    }
+
+    /// A dynptr of the whole packet.
+    pub(crate) fn packet(len: usize) -> Dynptr {
+        Dynptr { kind: Kind::Xdp, data: at(PACKET, 0), size: len as u32, offset: 0, read_only: false }
+    }
+
+    /// The address of packet bytes.
+    pub(crate) fn packet_address(&self, vm: &Vm<'_, '_>, offset: u64, len: u64) -> Result<u64, Errno> {
+        let frame = vm.frame.as_deref().ok_or(Errno::EINVAL)?;
+        let start = self.offset.wrapping_add(offset as u32);
+        let range = range(frame, start, len as usize)?;
+        Ok(at(PACKET, u64::from(frame.data()) + range.start as u64))
+    }
+}
+
+/// `bpf_dynptr_from_mem(data, size, flags, ptr)`
+pub(crate) fn from_mem(
+    vm: &mut Vm<'_, '_>,
+    _: &Program,
+    proto: &'static HelperProto,
+    r: [u64; 5],
+) -> Result<u64, Trap> {
+    let size = vm.size_arg(proto, 1, r)?;
+    if size > 0 {
+        vm.check(r[0], size, Access::Write)?;
+    }
+    let error = if size > SIZE_MAX {
+        Errno::E2BIG
+    } else if r[2] != 0 {
+        Errno::EINVAL
+    } else {
+        let d = Dynptr { kind: Kind::Local, data: r[0], size: size as u32, offset: 0, read_only: false };
+        return d.store(vm, r[3]).map(|()| 0);
+    };
+    Dynptr::clear(vm, r[3])?;
+    Ok(error.as_ret())
+}
+
+/// `bpf_dynptr_read(dst, len, src, offset, flags)`
+pub(crate) fn read(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, r: [u64; 5]) -> Result<u64, Trap> {
+    let len = vm.size_arg(proto, 1, r)?;
+    if len > 0 {
+        vm.check(r[0], len, Access::Write)?;
+    }
+    let found = match Dynptr::load(vm, r[2])? {
+        Some(d) if r[4] == 0 => d.inside(r[3], len).and_then(|()| source(vm, &d, r[3], len)),
+        _ => Err(Errno::EINVAL),
+    };
+    match found {
+        Ok(addr) => {
+            let mut bytes = vec![0; len as usize];
+            if len > 0 {
+                vm.read(addr, &mut bytes)?;
+                vm.write(r[0], &bytes)?;
+            }
+            Ok(0)
+        }
+        Err(errno) => Ok(errno.as_ret()),
+    }
+}
+
+fn source(vm: &Vm<'_, '_>, d: &Dynptr, offset: u64, len: u64) -> Result<u64, Errno> {
+    if d.kind == Kind::Xdp { d.packet_address(vm, offset, len) } else { Ok(d.address(offset)) }
+}
+
+/// `bpf_dynptr_write(dst, offset, src, len, flags)`
+pub(crate) fn write(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, r: [u64; 5]) -> Result<u64, Trap> {
+    let len = vm.size_arg(proto, 3, r)?;
+    let mut bytes = vec![0; len as usize];
+    if len > 0 {
+        vm.read(r[2], &mut bytes)?;
+    }
+    let found = match Dynptr::load(vm, r[0])? {
+        Some(d) if !d.read_only => {
+            d.inside(r[1], len).and_then(|()| if r[4] == 0 { source(vm, &d, r[1], len) } else { Err(Errno::EINVAL) })
+        }
+        _ => Err(Errno::EINVAL),
+    };
+    match found {
+        Ok(addr) => {
+            if len > 0 {
+                vm.write(addr, &bytes)?;
+            }
+            Ok(0)
+        }
+        Err(errno) => Ok(errno.as_ret()),
+    }
+}
+
+/// `bpf_dynptr_data(ptr, offset, len)`: an address, or null where a copy would be needed.
+pub(crate) fn data(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, r: [u64; 5]) -> Result<u64, Trap> {
+    let len = r[2] as u32 as u64;
+    let Some(d) = Dynptr::load(vm, r[0])? else { return Ok(0) };
+    if d.read_only || d.kind == Kind::Xdp || d.inside(r[1], len).is_err() {
+        return Ok(0);
+    }
+    let addr = d.address(r[1]);
+    if vm.check(addr, len, Access::Write).is_err() {
+        return Err(bad(proto, 0, "is a dynptr of memory that is gone".into()));
+    }
+    Ok(addr)
+}

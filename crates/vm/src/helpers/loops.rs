@@ -1,0 +1,119 @@
+//! Helpers that call the program back.
+
+use xway_abi::{Errno, HelperProto, MapType};
+
+use super::dynptr::{Dynptr, Kind as DynptrKind};
+
+use crate::addr;
+use crate::call::bad;
+use crate::fault::{FaultKind, Trap};
+use crate::interp::Stopped;
+use crate::mem::Vm;
+use crate::program::Program;
+
+/// Iterations that one call may make (`BPF_MAX_LOOPS`).
+const LOOPS_MAX: u32 = 8 * 1024 * 1024;
+
+/// Carries a fault inside a callback out: it is recorded already.
+pub(crate) fn inside(_: Stopped) -> Trap {
+    Box::new(FaultKind::Call("the callback was stopped".into()))
+}
+
+/// `bpf_loop(count, callback, ctx, flags)`: callback(index, ctx); returns the number of calls.
+pub(crate) fn bpf_loop<'e>(
+    vm: &mut Vm<'_, 'e>,
+    program: &'e Program,
+    proto: &'static HelperProto,
+    r: [u64; 5],
+) -> Result<u64, Trap> {
+    let count = r[0] as u32;
+    if r[3] != 0 {
+        return Ok(Errno::EINVAL.as_ret());
+    }
+    if count > LOOPS_MAX {
+        return Ok(Errno::E2BIG.as_ret());
+    }
+    let entry = vm.func_arg(program, proto, 1, r[1])?;
+    for i in 0..count {
+        let args = [i.into(), r[2], addr::POISON, addr::POISON, addr::POISON];
+        if vm.call(program, entry, args).map_err(inside)? != 0 {
+            return Ok(u64::from(i) + 1);
+        }
+    }
+    Ok(count.into())
+}
+
+/// `bpf_for_each_map_elem(map, callback, ctx, flags)`: callback(map, key, value, ctx); returns the number of calls.
+pub(crate) fn for_each_map_elem<'e>(
+    vm: &mut Vm<'_, 'e>,
+    program: &'e Program,
+    proto: &'static HelperProto,
+    r: [u64; 5],
+) -> Result<u64, Trap> {
+    let map = vm.map_arg(program, proto, 0, r[0])?;
+    let entry = vm.func_arg(program, proto, 1, r[1])?;
+    if r[3] != 0 {
+        return Ok(Errno::EINVAL.as_ret());
+    }
+    let (cpu, guard) = (vm.env.cpu, vm.env.guard);
+    let mut failed = None;
+    let visited = map.for_each(cpu, guard, &mut |key, value| {
+        let mut step = || {
+            let key = vm.copy_region(key);
+            let value = vm.grant_value(value, map.prog_readable(), map.prog_writable())?;
+            vm.call(program, entry, [r[0], key, value, r[2], addr::POISON]).map_err(inside)
+        };
+        match step() {
+            Ok(more) => more == 0,
+            Err(trap) => {
+                failed = Some(trap);
+                false
+            }
+        }
+    });
+    match (failed, visited) {
+        (Some(trap), _) => Err(trap),
+        (None, Ok(n)) => Ok(n),
+        (None, Err(_)) => {
+            Err(bad(proto, 0, format!("is a map of type {}, which cannot be walked", map.map_type().name())))
+        }
+    }
+}
+
+/// `bpf_user_ringbuf_drain(map, callback, ctx, flags)`: callback(dynptr, ctx); returns the number of records.
+pub(crate) fn user_ringbuf_drain<'e>(
+    vm: &mut Vm<'_, 'e>,
+    program: &'e Program,
+    proto: &'static HelperProto,
+    r: [u64; 5],
+) -> Result<u64, Trap> {
+    let map = vm.map_arg(program, proto, 0, r[0])?;
+    let entry = vm.func_arg(program, proto, 1, r[1])?;
+    let Some(ring) = map.ringbuf().filter(|_| map.map_type() == MapType::UserRingbuf) else {
+        return Err(bad(proto, 0, format!("is a map of type {}, not a user ring buffer", map.map_type().name())));
+    };
+    // BPF_RB_NO_WAKEUP and BPF_RB_FORCE_WAKEUP; waking is the consumer's business, and there is none to wake.
+    if r[3] & !3 != 0 {
+        return Ok(Errno::EINVAL.as_ret());
+    }
+    let mut failed = None;
+    let drained = ring.drain(&mut |record| {
+        let copy = vm.copy_region(&record.to_vec());
+        let size = record.len() as u32;
+        let dynptr = Dynptr { kind: DynptrKind::Local, data: copy, size, offset: 0, read_only: true };
+        let step = vm.with_handle(dynptr, |vm, handle| {
+            vm.call(program, entry, [handle, r[2], addr::POISON, addr::POISON, addr::POISON]).map_err(inside)
+        });
+        match step {
+            Ok(more) => more == 0,
+            Err(trap) => {
+                failed = Some(trap);
+                false
+            }
+        }
+    });
+    match (failed, drained) {
+        (Some(trap), _) => Err(trap),
+        (None, result) => Ok(result.unwrap_or_else(Errno::as_ret)),
+    }
+}

@@ -1,0 +1,96 @@
+//! The packet: room, copies, length, and where it goes.
+
+use xway_abi::Errno;
+use xway_packet::{Frame, Redirect};
+
+use crate::call::Call;
+
+/// `bpf_xdp_adjust_head(ctx, delta)`
+pub(crate) fn adjust_head(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
+    let delta = call.num(1) as i32;
+    call.frame()?.adjust_head(delta).map(|()| 0)
+}
+
+/// `bpf_xdp_adjust_meta(ctx, delta)`
+pub(crate) fn adjust_meta(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
+    let delta = call.num(1) as i32;
+    call.frame()?.adjust_meta(delta).map(|()| 0)
+}
+
+/// `bpf_xdp_adjust_tail(ctx, delta)`
+pub(crate) fn adjust_tail(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
+    let delta = call.num(1) as i32;
+    call.frame()?.adjust_tail(delta).map(|()| 0)
+}
+
+/// `bpf_xdp_get_buff_len(ctx)`
+pub(crate) fn get_buff_len(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
+    Ok(call.frame()?.len() as u64)
+}
+
+/// Offsets and lengths that `bpf_xdp_load_bytes` and `bpf_xdp_store_bytes` look at.
+const POINTER_MAX: u32 = 0xffff;
+
+pub(crate) fn range(frame: &Frame, offset: u32, len: usize) -> Result<std::ops::Range<usize>, Errno> {
+    if offset > POINTER_MAX || len > POINTER_MAX as usize {
+        return Err(Errno::EFAULT);
+    }
+    let start = offset as usize;
+    let end = start + len;
+    if end > frame.len() { Err(Errno::EINVAL) } else { Ok(start..end) }
+}
+
+/// `bpf_xdp_load_bytes(ctx, offset, buf, len)`
+pub(crate) fn load_bytes(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
+    let offset = call.num(1) as u32;
+    let frame = call.frame.take().ok_or(Errno::EINVAL)?;
+    let buf = call.bytes_mut(2);
+    buf.copy_from_slice(&frame.packet()[range(frame, offset, buf.len())?]);
+    Ok(0)
+}
+
+/// `bpf_xdp_store_bytes(ctx, offset, buf, len)`
+pub(crate) fn store_bytes(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
+    let offset = call.num(1) as u32;
+    let frame = call.frame.take().ok_or(Errno::EINVAL)?;
+    let buf = call.bytes(2);
+    let range = range(frame, offset, buf.len())?;
+    frame.packet_mut()[range].copy_from_slice(buf);
+    Ok(0)
+}
+
+/// What `bpf_redirect` and `bpf_redirect_map` return when the redirect is on: `XDP_REDIRECT`.
+pub(crate) const XDP_REDIRECT: u64 = 4;
+
+/// `bpf_redirect(ifindex, flags)`: any flag gives `XDP_ABORTED`.
+pub(crate) fn redirect(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
+    let (ifindex, flags) = (call.num(0) as u32, call.num(1));
+    if flags != 0 {
+        return Ok(0);
+    }
+    if let Some(frame) = call.frame.as_deref_mut() {
+        frame.set_redirect(Redirect::Ifindex(ifindex));
+    }
+    Ok(XDP_REDIRECT)
+}
+
+/// `bpf_check_mtu(ctx, ifindex, mtu_len, len_diff, flags)`
+pub(crate) fn check_mtu(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
+    /// `BPF_MTU_CHK_RET_FRAG_NEEDED`
+    const FRAG_NEEDED: u64 = 1;
+    let (ifindex, diff, flags) = (call.num(1) as u32, call.num(3) as i32, call.num(4));
+    if flags != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let host = call.host;
+    let frame = call.frame()?;
+    let ifindex = if ifindex == 0 { frame.ingress_ifindex() } else { ifindex };
+    let len = frame.len() as i64;
+    let device = host.device(ifindex)?;
+    let given = call.bytes_mut(2).first_chunk_mut::<4>().ok_or(Errno::EINVAL)?;
+    let l3 = u32::from_ne_bytes(*given);
+    let header = i64::from(device.header_len);
+    let len = if l3 != 0 { i64::from(l3) + header } else { len } + i64::from(diff);
+    *given = device.mtu.to_ne_bytes();
+    Ok(if len > i64::from(device.mtu) + header { FRAG_NEEDED } else { 0 })
+}

@@ -1,0 +1,267 @@
+//! Text from numbers: `bpf_trace_printk`, `bpf_trace_vprintk`, `bpf_snprintf`.
+
+use xway_abi::{Errno, HelperProto};
+
+use crate::fault::{Access, Trap};
+use crate::mem::Vm;
+use crate::program::Program;
+
+/// Arguments that the vector forms take (`MAX_BPRINTF_VARARGS`).
+const VALUES_MAX: u64 = 12;
+/// Longest line of `bpf_trace_printk` (`BPF_TRACE_PRINTK_SIZE`), with its zero.
+const TRACE_MAX: usize = 1024;
+
+/// `bpf_trace_printk(fmt, fmt_size, a, b, c)`
+pub(crate) fn trace_printk(
+    vm: &mut Vm<'_, '_>,
+    _: &Program,
+    proto: &'static HelperProto,
+    r: [u64; 5],
+) -> Result<u64, Trap> {
+    let fmt = read(vm, r[0], vm.size_arg(proto, 1, r)?)?;
+    Ok(trace(vm, &fmt, &r[2..5]))
+}
+
+/// `bpf_trace_vprintk(fmt, fmt_size, data, data_len)`
+pub(crate) fn trace_vprintk(
+    vm: &mut Vm<'_, '_>,
+    _: &Program,
+    proto: &'static HelperProto,
+    r: [u64; 5],
+) -> Result<u64, Trap> {
+    let fmt = read(vm, r[0], vm.size_arg(proto, 1, r)?)?;
+    Ok(match values(vm, r[2], vm.size_arg(proto, 3, r)?)? {
+        Ok(values) => trace(vm, &fmt, &values),
+        Err(errno) => errno.as_ret(),
+    })
+}
+
+fn trace(vm: &mut Vm<'_, '_>, fmt: &[u8], values: &[u64]) -> u64 {
+    match format(vm, fmt, values) {
+        Ok(mut text) => {
+            text.truncate(TRACE_MAX - 1);
+            vm.env.host.trace(&String::from_utf8_lossy(&text));
+            text.len() as u64
+        }
+        Err(errno) => errno.as_ret(),
+    }
+}
+
+/// `bpf_snprintf(str, str_size, fmt, data, data_len)`: the length of the whole text with its zero.
+pub(crate) fn snprintf(
+    vm: &mut Vm<'_, '_>,
+    _: &Program,
+    proto: &'static HelperProto,
+    r: [u64; 5],
+) -> Result<u64, Trap> {
+    let size = vm.size_arg(proto, 1, r)?;
+    if size > 0 {
+        vm.check(r[0], size, Access::Write)?;
+    }
+    let mut fmt = vm.const_str(proto, 2, r[2])?;
+    fmt.push(0);
+    let values = match values(vm, r[3], vm.size_arg(proto, 4, r)?)? {
+        Ok(values) => values,
+        Err(errno) => return Ok(errno.as_ret()),
+    };
+    match format(vm, &fmt, &values) {
+        Ok(text) => {
+            if size > 0 {
+                let mut out = text[..text.len().min(size as usize - 1)].to_vec();
+                out.push(0);
+                vm.write(r[0], &out)?;
+            }
+            Ok(text.len() as u64 + 1)
+        }
+        Err(errno) => Ok(errno.as_ret()),
+    }
+}
+
+fn read(vm: &Vm<'_, '_>, addr: u64, len: u64) -> Result<Vec<u8>, Trap> {
+    vm.check(addr, len, Access::Read)?;
+    let mut bytes = vec![0; len as usize];
+    vm.read(addr, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn values(vm: &Vm<'_, '_>, addr: u64, len: u64) -> Result<Result<Vec<u64>, Errno>, Trap> {
+    if !len.is_multiple_of(8) || len > VALUES_MAX * 8 || (len > 0 && addr == 0) {
+        return Ok(Err(Errno::EINVAL));
+    }
+    if len == 0 {
+        return Ok(Ok(vec![]));
+    }
+    let bytes = read(vm, addr, len)?;
+    let (words, _) = bytes.as_chunks::<8>();
+    Ok(Ok(words.iter().map(|w| u64::from_ne_bytes(*w)).collect()))
+}
+
+/// Formats as the kernel does for programs: a small set of conversions, everything else `EINVAL`. `fmt` ends with a zero.
+fn format(vm: &Vm<'_, '_>, fmt: &[u8], values: &[u64]) -> Result<Vec<u8>, Errno> {
+    let end = fmt.iter().position(|b| *b == 0).ok_or(Errno::EINVAL)?;
+    let fmt = &fmt[..end];
+    let at = |i: usize| fmt.get(i).copied().unwrap_or(0);
+    let mut out = Vec::with_capacity(end + 32);
+    let mut values = values.iter();
+    let mut i = 0;
+    while i < fmt.len() {
+        let b = fmt[i];
+        if !(b.is_ascii_graphic() || b == b' ' || (0x09..=0x0d).contains(&b)) {
+            return Err(Errno::EINVAL);
+        }
+        i += 1;
+        if b != b'%' {
+            out.push(b);
+            continue;
+        }
+        if at(i) == b'%' {
+            out.push(b'%');
+            i += 1;
+            continue;
+        }
+        let value = *values.next().ok_or(Errno::EINVAL)?;
+        let mut field = Field::default();
+        while let flag @ (b'0' | b'+' | b'-' | b' ') = at(i) {
+            match flag {
+                b'0' => field.zeros = true,
+                b'+' => field.plus = true,
+                b'-' => field.left = true,
+                _ => field.space = true,
+            }
+            i += 1;
+        }
+        while at(i).is_ascii_digit() {
+            field.width = field.width.saturating_mul(10).saturating_add(usize::from(at(i) - b'0'));
+            i += 1;
+        }
+        // The kernel keeps the width in 24 bits; nobody wants to wait for that many spaces.
+        field.width = field.width.min(TRACE_MAX);
+        i += conversion(vm, &fmt[i..], value, field, &mut out)?;
+    }
+    Ok(out)
+}
+
+/// Writes one conversion and gives the number of bytes that it takes in the format.
+fn conversion(vm: &Vm<'_, '_>, fmt: &[u8], value: u64, field: Field, out: &mut Vec<u8>) -> Result<usize, Errno> {
+    let at = |i: usize| fmt.get(i).copied().unwrap_or(0);
+    let ends = |i: usize| at(i) == 0 || at(i).is_ascii_whitespace() || at(i) == 0x0b || at(i).is_ascii_punctuation();
+    match at(0) {
+        b'p' if ends(1) => {
+            field.put(out, "", &format!("{value:016x}"));
+            Ok(1)
+        }
+        b'p' => match (at(1), at(2)) {
+            (b'k' | b'u', b's') => string(vm, value, field, out, ends(3)).map(|()| 3),
+            (b'K' | b'x' | b's' | b'S' | b'B', _) => {
+                field.put(out, "", &format!("{value:016x}"));
+                Ok(2)
+            }
+            (b'i' | b'I', b'4') => {
+                let mut a = [0; 4];
+                let _ = vm.read(value, &mut a); // What cannot be read prints as zero.
+                let text = if at(1) == b'I' {
+                    format!("{}.{}.{}.{}", a[0], a[1], a[2], a[3])
+                } else {
+                    format!("{:03}.{:03}.{:03}.{:03}", a[0], a[1], a[2], a[3])
+                };
+                field.put(out, "", &text);
+                Ok(3)
+            }
+            (b'i' | b'I', b'6') => {
+                let mut a = [0; 16];
+                let _ = vm.read(value, &mut a);
+                let colon = if at(1) == b'I' { ":" } else { "" };
+                let words: Vec<String> = a.chunks(2).map(|w| format!("{:02x}{:02x}", w[0], w[1])).collect();
+                field.put(out, "", &words.join(colon));
+                Ok(3)
+            }
+            _ => Err(Errno::EINVAL),
+        },
+        b's' => string(vm, value, field, out, ends(1)).map(|()| 1),
+        b'c' => {
+            if !ends(1) {
+                return Err(Errno::EINVAL);
+            }
+            field.put_bytes(out, &[value as u8]);
+            Ok(1)
+        }
+        _ => {
+            let longs = fmt.iter().take(2).take_while(|b| **b == b'l').count();
+            let wide = longs > 0;
+            let (low, signed) = (value as u32, if wide { value as i64 } else { (value as i32).into() });
+            let unsigned = if wide { value } else { low.into() };
+            match at(longs) {
+                b'd' | b'i' => {
+                    let sign = match (signed < 0, field.plus, field.space) {
+                        (true, ..) => "-",
+                        (_, true, _) => "+",
+                        (_, _, true) => " ",
+                        _ => "",
+                    };
+                    field.put(out, sign, &signed.unsigned_abs().to_string());
+                }
+                b'u' => field.put(out, "", &unsigned.to_string()),
+                b'x' => field.put(out, "", &format!("{unsigned:x}")),
+                b'X' => field.put(out, "", &format!("{unsigned:X}")),
+                _ => return Err(Errno::EINVAL),
+            }
+            Ok(longs + 1)
+        }
+    }
+}
+
+/// A string behind an address; what cannot be read is empty, as the kernel makes it.
+fn string(vm: &Vm<'_, '_>, addr: u64, field: Field, out: &mut Vec<u8>, ends: bool) -> Result<(), Errno> {
+    if !ends {
+        return Err(Errno::EINVAL);
+    }
+    let mut text = vec![];
+    // The kernel gives all strings of a call half a kilobyte.
+    for i in 0..512 {
+        let mut b = [0];
+        if vm.read(addr.wrapping_add(i), &mut b).is_err() || b[0] == 0 {
+            break;
+        }
+        text.push(b[0]);
+    }
+    field.put_bytes(out, &text);
+    Ok(())
+}
+
+#[derive(Clone, Copy, Default)]
+struct Field {
+    zeros: bool,
+    plus: bool,
+    left: bool,
+    space: bool,
+    width: usize,
+}
+
+impl Field {
+    fn put(self, out: &mut Vec<u8>, sign: &str, digits: &str) {
+        let pad = self.width.saturating_sub(sign.len() + digits.len());
+        let fill = |out: &mut Vec<u8>, b| out.extend(std::iter::repeat_n(b, pad));
+        if !self.left && !self.zeros {
+            fill(out, b' ');
+        }
+        out.extend_from_slice(sign.as_bytes());
+        if !self.left && self.zeros {
+            fill(out, b'0');
+        }
+        out.extend_from_slice(digits.as_bytes());
+        if self.left {
+            fill(out, b' ');
+        }
+    }
+
+    fn put_bytes(self, out: &mut Vec<u8>, bytes: &[u8]) {
+        let pad = std::iter::repeat_n(b' ', self.width.saturating_sub(bytes.len()));
+        if self.left {
+            out.extend_from_slice(bytes);
+            out.extend(pad);
+        } else {
+            out.extend(pad);
+            out.extend_from_slice(bytes);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A host that answers the same in every run.
+
+use std::cell::{Cell, RefCell};
+
+use xway_abi::Errno;
+
+use super::route::{FibAnswer, FibQuery, Link, Tables};
+use super::{Clock, Host, Task};
+
+/// A deterministic host: the clock moves by a fixed step at each reading, random numbers follow from a seed, routes are
+/// those that were put in. Trace output is kept.
+#[derive(Debug)]
+pub struct FixedHost {
+    now: Cell<u64>,
+    step: u64,
+    seed: Cell<u64>,
+    /// Routes, neighbours and interfaces.
+    pub tables: Tables,
+    /// Who runs.
+    pub task: Task,
+    trace: RefCell<Vec<String>>,
+}
+
+impl FixedHost {
+    /// A host whose clock starts at one second and whose random numbers follow from `seed`.
+    pub fn new(seed: u64) -> FixedHost {
+        FixedHost {
+            now: Cell::new(1_000_000_000),
+            step: 1000,
+            seed: Cell::new(seed),
+            tables: Tables::default(),
+            task: Task {
+                pid: 2,
+                tgid: 1,
+                comm: *b"xway\0\0\0\0\0\0\0\0\0\0\0\0",
+                cgroup_ids: vec![1],
+                ..Task::default()
+            },
+            trace: RefCell::default(),
+        }
+    }
+
+    /// Sets the clock, nanoseconds, and how far each reading moves it.
+    pub fn with_clock(mut self, now_ns: u64, step_ns: u64) -> FixedHost {
+        self.now = Cell::new(now_ns);
+        self.step = step_ns;
+        self
+    }
+
+    /// Moves the clock.
+    pub fn advance(&self, ns: u64) {
+        self.now.set(self.now.get().wrapping_add(ns));
+    }
+
+    /// Takes the trace lines since the last call.
+    pub fn take_trace(&self) -> Vec<String> {
+        self.trace.take()
+    }
+}
+
+impl Host for FixedHost {
+    fn clock_ns(&self, _: Clock) -> u64 {
+        let now = self.now.get();
+        self.now.set(now.wrapping_add(self.step));
+        now
+    }
+
+    fn jiffies(&self) -> u64 {
+        self.now.get() / 4_000_000
+    }
+
+    fn random_u32(&self) -> u32 {
+        let mut state = self.seed.get();
+        let out = splitmix(&mut state);
+        self.seed.set(state);
+        out as u32
+    }
+
+    fn numa_node(&self) -> i32 {
+        0
+    }
+
+    fn task(&self) -> Task {
+        self.task.clone()
+    }
+
+    fn trace(&self, text: &str) {
+        self.trace.borrow_mut().push(text.to_owned());
+    }
+
+    fn syncookie_secret(&self) -> [u64; 2] {
+        [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]
+    }
+
+    fn fib_lookup(&self, query: &FibQuery) -> Result<FibAnswer, Errno> {
+        self.tables.lookup(query)
+    }
+
+    fn device(&self, ifindex: u32) -> Result<Link, Errno> {
+        self.tables.link(ifindex).copied().ok_or(Errno::ENODEV)
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+pub(super) fn splitmix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

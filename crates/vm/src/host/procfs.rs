@@ -1,0 +1,80 @@
+//! Facts that the kernel publishes as files.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use super::Task;
+
+/// Ticks a second (`CONFIG_HZ`). From the kernel's configuration where it is published; else 250, most distributions'
+/// choice.
+pub(super) fn kernel_hz() -> u64 {
+    const DEFAULT: u64 = 250;
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let text = fs::read_to_string(format!("/boot/config-{}", release.trim())).ok();
+    let from_config =
+        |text: String| text.lines().find_map(|l| l.strip_prefix("CONFIG_HZ=")).and_then(|v| v.trim().parse().ok());
+    text.and_then(from_config).or_else(hz_from_timer_list).unwrap_or(DEFAULT)
+}
+
+/// `/proc/timer_list` gives a tick's length to root.
+fn hz_from_timer_list() -> Option<u64> {
+    let text = fs::read_to_string("/proc/timer_list").ok()?;
+    // jiffies counts from 2^32 - 300 * HZ; with the time since boot that determines HZ.
+    let number = |key: &str| -> Option<u64> {
+        let line = text.lines().find(|l| l.trim_start().starts_with(key))?;
+        line.split_whitespace().find_map(|w| w.parse().ok())
+    };
+    let (jiffies, now) = (number("jiffies:")?, text.lines().find_map(|l| l.strip_prefix("now at "))?);
+    let now: u64 = now.split_whitespace().next()?.parse().ok()?;
+    let seconds = now / 1_000_000_000;
+    [100, 250, 300, 1000]
+        .into_iter()
+        .min_by_key(|hz| ((1u64 << 32) - 300 * hz).wrapping_add(seconds * hz).abs_diff(jiffies))
+}
+
+/// The NUMA node of the CPU that the thread runs on; 0 where that cannot be said.
+pub(super) fn numa_node() -> i32 {
+    let cpu = rustix::thread::sched_getcpu();
+    let Ok(entries) = fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")) else { return 0 };
+    entries.flatten().find_map(|e| e.file_name().to_str()?.strip_prefix("node")?.parse().ok()).unwrap_or(0)
+}
+
+/// The calling thread.
+pub(super) fn task() -> Task {
+    let mut comm = [0; 16];
+    if let Ok(name) = fs::read("/proc/thread-self/comm") {
+        let name = name.strip_suffix(b"\n").unwrap_or(&name);
+        let len = name.len().min(15);
+        comm[..len].copy_from_slice(&name[..len]);
+    }
+    let ns = fs::metadata("/proc/self/ns/pid").map_or((0, 0), |m| (m.dev(), m.ino()));
+    Task {
+        pid: rustix::thread::gettid().as_raw_nonzero().get() as u32,
+        tgid: rustix::process::getpid().as_raw_nonzero().get() as u32,
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+        comm,
+        cgroup_ids: cgroup_ids(),
+        pid_ns: ns,
+    }
+}
+
+/// Ids of the version-2 control group and its ancestors, the root first: the inode numbers of their directories.
+fn cgroup_ids() -> Vec<u64> {
+    let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let Some(path) = text.lines().find_map(|l| l.strip_prefix("0::")) else { return vec![] };
+    let mut dir = std::path::PathBuf::from("/sys/fs/cgroup");
+    if !dir.join("cgroup.controllers").exists() {
+        dir.push("unified");
+    }
+    let parts = path.split('/').filter(|p| !p.is_empty());
+    let mut ids: Vec<u64> = fs::metadata(&dir).map(|m| m.ino()).into_iter().collect();
+    for part in parts {
+        dir.push(part);
+        match fs::metadata(&dir) {
+            Ok(m) => ids.push(m.ino()),
+            Err(_) => break,
+        }
+    }
+    ids
+}

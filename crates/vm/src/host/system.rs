@@ -1,0 +1,147 @@
+//! The machine itself as a host.
+
+use std::cell::{Cell, RefCell};
+use std::io::Write;
+
+use rustix::time::{ClockId, clock_gettime};
+use xway_abi::Errno;
+
+use super::netlink::Netlink;
+use super::route::{FibAnswer, FibQuery, Link};
+use super::{Clock, Host, Task, procfs};
+
+/// The machine: its clocks, its random numbers, its routes. Holds one netlink socket, opened when first needed.
+///
+/// Random numbers come from a generator that `getrandom` seeds once; like the kernel's helper they are not for secrets.
+pub struct SystemHost {
+    random: Cell<u64>,
+    secret: [u64; 2],
+    hz: u64,
+    netlink: RefCell<Option<Netlink>>,
+    trace: RefCell<Box<dyn FnMut(&str)>>,
+}
+
+impl SystemHost {
+    /// A host whose trace output goes to standard error, one line a call.
+    pub fn new() -> SystemHost {
+        let mut seed = [0u8; 24];
+        // Without entropy the clock must do: nothing here is secret except SYN cookies, which the process then shares
+        // with whoever can guess its start to the nanosecond.
+        if rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).is_err() {
+            seed[..8].copy_from_slice(&clock(ClockId::Realtime).to_ne_bytes());
+        }
+        let word = |n: usize| seed[n * 8..].first_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
+        SystemHost {
+            random: Cell::new(word(0)),
+            secret: [word(1), word(2)],
+            hz: procfs::kernel_hz(),
+            netlink: RefCell::new(None),
+            trace: RefCell::new(Box::new(|text| {
+                // Nothing can be done about a closed standard error.
+                let _ = writeln!(std::io::stderr(), "bpf_trace_printk: {}", text.trim_end_matches('\n'));
+            })),
+        }
+    }
+
+    /// Sends trace output elsewhere.
+    pub fn with_trace(mut self, sink: impl FnMut(&str) + 'static) -> SystemHost {
+        self.trace = RefCell::new(Box::new(sink));
+        self
+    }
+
+    /// Shares the SYN cookie secret with another worker's host.
+    pub fn with_syncookie_secret(mut self, secret: [u64; 2]) -> SystemHost {
+        self.secret = secret;
+        self
+    }
+
+    /// Runs `with` over routing tables that are up to date.
+    fn tables<T>(&self, with: impl FnOnce(&super::route::Tables) -> T) -> Result<T, Errno> {
+        let mut slot = self.netlink.borrow_mut();
+        let netlink = match &mut *slot {
+            Some(n) => n,
+            empty => empty.insert(Netlink::open()?),
+        };
+        Ok(with(netlink.tables()?))
+    }
+}
+
+impl Default for SystemHost {
+    fn default() -> Self {
+        SystemHost::new()
+    }
+}
+
+impl std::fmt::Debug for SystemHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SystemHost").field("hz", &self.hz).finish_non_exhaustive()
+    }
+}
+
+fn clock(id: ClockId) -> u64 {
+    let t = clock_gettime(id);
+    nanoseconds(t.tv_sec, t.tv_nsec)
+}
+
+fn nanoseconds(seconds: i64, rest: i64) -> u64 {
+    (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(rest as u64)
+}
+
+impl Host for SystemHost {
+    fn clock_ns(&self, which: Clock) -> u64 {
+        clock(match which {
+            Clock::Monotonic => ClockId::Monotonic,
+            Clock::Boot => ClockId::Boottime,
+            Clock::Coarse => ClockId::MonotonicCoarse,
+            Clock::Real => ClockId::Realtime,
+            Clock::Tai => return tai(),
+        })
+    }
+
+    fn jiffies(&self) -> u64 {
+        // The kernel lets its counter start five minutes before 32 bits overflow, so that overflows are met early.
+        let start = (1u64 << 32) - 300 * self.hz;
+        let now = u128::from(clock(ClockId::MonotonicCoarse));
+        start + (now * u128::from(self.hz) / 1_000_000_000) as u64
+    }
+
+    fn random_u32(&self) -> u32 {
+        let mut state = self.random.get();
+        let out = super::fixed::splitmix(&mut state);
+        self.random.set(state);
+        (out >> 32) as u32
+    }
+
+    fn numa_node(&self) -> i32 {
+        procfs::numa_node()
+    }
+
+    fn task(&self) -> Task {
+        procfs::task()
+    }
+
+    fn trace(&self, text: &str) {
+        if let Ok(mut sink) = self.trace.try_borrow_mut() {
+            sink(text);
+        }
+    }
+
+    fn syncookie_secret(&self) -> [u64; 2] {
+        self.secret
+    }
+
+    fn fib_lookup(&self, query: &FibQuery) -> Result<FibAnswer, Errno> {
+        self.tables(|t| t.lookup(query))?
+    }
+
+    fn device(&self, ifindex: u32) -> Result<Link, Errno> {
+        self.tables(|t| t.link(ifindex).copied())?.ok_or(Errno::ENODEV)
+    }
+}
+
+fn tai() -> u64 {
+    use rustix::time::{DynamicClockId, clock_gettime_dynamic};
+    // The kernel has had this clock since 3.10; the wall clock is at most 37 leap seconds away.
+    clock_gettime_dynamic(DynamicClockId::Tai)
+        .map_or_else(|_| clock(ClockId::Realtime), |t| nanoseconds(t.tv_sec, t.tv_nsec))
+}

@@ -1,0 +1,527 @@
+//! Memory as a program sees it: which bytes an address reaches, and what is said when it reaches none.
+
+use xway_maps::{Map, Rmw, ValueRef};
+use xway_packet::Frame;
+
+use crate::addr::{self, at, offset, region};
+use crate::env::{Env, FRAMES, Grant, GrantKind, STACK_LEN};
+use crate::fault::{Access, FaultKind, Trap};
+use crate::helpers::Dynptr;
+use crate::xdp_md;
+
+/// A run in progress.
+pub(crate) struct Vm<'v, 'e> {
+    pub env: &'v mut Env<'e>,
+    /// The packet; none for raw programs.
+    pub frame: Option<&'v mut Frame>,
+    /// Memory of a raw program.
+    pub raw: &'v mut [u8],
+    /// Instructions that may still be executed.
+    pub fuel: u64,
+    /// Tail calls so far.
+    pub tail_calls: u32,
+    /// Active functions.
+    pub depth: usize,
+    /// Where a fault happened, innermost first: set once.
+    pub stopped: Option<Box<crate::Fault>>,
+}
+
+impl<'v, 'e> Vm<'v, 'e> {
+    pub(crate) fn new(env: &'v mut Env<'e>, frame: Option<&'v mut Frame>, raw: &'v mut [u8]) -> Vm<'v, 'e> {
+        let fuel = env.budget;
+        env.state.grants.clear();
+        env.state.inner.clear();
+        env.state.lock = 0;
+        if !env.state.index.is_empty() {
+            env.state.index.clear();
+        }
+        Vm { env, frame, raw, fuel, tail_calls: 0, depth: 0, stopped: None }
+    }
+
+    // ---- loads and stores of 1, 2, 4 and 8 bytes ----
+
+    #[inline(always)]
+    pub(crate) fn load<const N: usize>(&self, addr: u64) -> Result<u64, Trap> {
+        let off = offset(addr);
+        let reg = region(addr);
+        if reg == addr::PACKET {
+            if let Some(frame) = &self.frame
+                && let Some(bytes) = tail(frame.accessible(), off.wrapping_sub(frame.data_meta().into()))
+                && let Some(bytes) = bytes.first_chunk::<N>()
+            {
+                return Ok(from_ne(bytes));
+            }
+        } else if reg.wrapping_sub(addr::STACK) < FRAMES as u64 {
+            let stack = &self.env.state.stack[(reg - addr::STACK) as usize];
+            if off < STACK_LEN as u64
+                && let Some(bytes) = stack[off as usize..].first_chunk::<N>()
+            {
+                return Ok(from_ne(bytes));
+            }
+        }
+        self.load_other(addr, N)
+    }
+
+    #[inline(always)]
+    pub(crate) fn store<const N: usize>(&mut self, addr: u64, value: u64) -> Result<(), Trap> {
+        let off = offset(addr);
+        let reg = region(addr);
+        if reg == addr::PACKET {
+            if let Some(frame) = &mut self.frame
+                && let off = off.wrapping_sub(frame.data_meta().into())
+                && let Ok(off) = usize::try_from(off)
+                && let Some(bytes) = frame.accessible_mut().get_mut(off..).and_then(|b| b.first_chunk_mut::<N>())
+            {
+                *bytes = to_ne(value);
+                return Ok(());
+            }
+        } else if reg.wrapping_sub(addr::STACK) < FRAMES as u64 {
+            let stack = &mut self.env.state.stack[(reg - addr::STACK) as usize];
+            if off < STACK_LEN as u64
+                && let Some(bytes) = stack[off as usize..].first_chunk_mut::<N>()
+            {
+                *bytes = to_ne(value);
+                return Ok(());
+            }
+        }
+        self.store_other(addr, N, value)
+    }
+
+    #[inline(never)]
+    fn load_other(&self, addr: u64, len: usize) -> Result<u64, Trap> {
+        let (reg, off) = (region(addr), offset(addr));
+        if reg >= addr::GRANT {
+            if let Some(grant) = self.grant(reg)
+                && grant.readable
+                && let Ok(value) = grant.value.load(off as usize, len)
+            {
+                return Ok(value);
+            }
+        } else if reg == addr::CTX {
+            if let Some(frame) = &self.frame
+                && let Some(value) = xdp_md::load(frame, off, len)
+            {
+                return Ok(value);
+            }
+        } else if reg == addr::OPAQUE {
+            // As in Linux, where a load through a kernel pointer that goes wrong gives zero.
+            return Ok(0);
+        } else if (addr::COPY..addr::GRANT).contains(&reg) {
+            let end = off.checked_add(len as u64);
+            if let (Some(copy), Some(end)) = (self.copy(reg), end)
+                && end <= copy.len() as u64
+            {
+                return Ok(from_ne_slice(&copy[off as usize..end as usize]));
+            }
+        } else if reg == addr::RAW {
+            let end = off.checked_add(len as u64).filter(|e| *e <= self.raw.len() as u64);
+            if end.is_some() {
+                return Ok(from_ne_slice(&self.raw[off as usize..off as usize + len]));
+            }
+        }
+        Err(self.refuse(addr, len as u64, Access::Read))
+    }
+
+    #[inline(never)]
+    fn store_other(&mut self, addr: u64, len: usize, value: u64) -> Result<(), Trap> {
+        let (reg, off) = (region(addr), offset(addr));
+        if reg >= addr::GRANT {
+            if let Some(grant) = self.grant(reg)
+                && grant.writable
+                && grant.value.store(off as usize, len, value).is_ok()
+            {
+                return Ok(());
+            }
+        } else if reg == addr::RAW && off.checked_add(len as u64).is_some_and(|e| e <= self.raw.len() as u64) {
+            let from = if cfg!(target_endian = "big") { 8 - len } else { 0 };
+            self.raw[off as usize..off as usize + len].copy_from_slice(&value.to_ne_bytes()[from..from + len]);
+            return Ok(());
+        }
+        Err(self.refuse(addr, len as u64, Access::Write))
+    }
+
+    // ---- atomics ----
+
+    /// Read-modify-write of 4 or 8 bytes; returns the old number. `expect` makes it a compare-and-exchange.
+    pub(crate) fn rmw(&mut self, addr: u64, len: usize, op: Rmw, value: u64, expect: Option<u64>) -> Result<u64, Trap> {
+        let (reg, off) = (region(addr), offset(addr));
+        if reg >= addr::GRANT {
+            if let Some(grant) = self.grant(reg)
+                && grant.readable
+                && grant.writable
+            {
+                let old = match expect {
+                    None => grant.value.rmw(off as usize, len, op, value),
+                    Some(e) => grant.value.cmpxchg(off as usize, len, e, value),
+                };
+                match old {
+                    Ok(old) => return Ok(old),
+                    // x86-64 does not ask for alignment. Such an access cannot be made atomic in safe code; what is left
+                    // is that it works.
+                    Err(_) if off.checked_add(len as u64).is_some_and(|e| e <= grant.value.len() as u64) => {}
+                    Err(_) => return Err(self.refuse(addr, len as u64, Access::Atomic)),
+                }
+            } else {
+                return Err(self.refuse(addr, len as u64, Access::Atomic));
+            }
+        } else if !matches!(reg, addr::RAW) && !(addr::STACK..addr::STACK + FRAMES as u64).contains(&reg) {
+            // Linux refuses atomics on the context and on packets.
+            return Err(self.refuse(addr, len as u64, Access::Atomic));
+        }
+        let load = |vm: &Self| if len == 4 { vm.load::<4>(addr) } else { vm.load::<8>(addr) };
+        let old = load(self)?;
+        let new = match (expect, op) {
+            (Some(e), _) if e != old => return Ok(old),
+            (Some(_), _) | (None, Rmw::Xchg) => value,
+            (None, Rmw::Add) => old.wrapping_add(value),
+            (None, Rmw::Or) => old | value,
+            (None, Rmw::And) => old & value,
+            (None, Rmw::Xor) => old ^ value,
+        };
+        if len == 4 {
+            self.store::<4>(addr, new)?
+        } else {
+            self.store::<8>(addr, new)?
+        }
+        Ok(old)
+    }
+
+    /// Load with acquire ordering.
+    pub(crate) fn load_acquire<const N: usize>(&self, addr: u64) -> Result<u64, Trap> {
+        self.ordered(addr, N, Access::Read)?;
+        let value = self.load::<N>(addr)?;
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+        Ok(value)
+    }
+
+    /// Store with release ordering.
+    pub(crate) fn store_release<const N: usize>(&mut self, addr: u64, value: u64) -> Result<(), Trap> {
+        self.ordered(addr, N, Access::Write)?;
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        self.store::<N>(addr, value)
+    }
+
+    /// Linux refuses ordered access to the context and to packets.
+    fn ordered(&self, addr: u64, len: usize, access: Access) -> Result<(), Trap> {
+        match region(addr) {
+            addr::CTX | addr::PACKET => {
+                let (off, region) = (offset(addr) as i64, self.region_name(addr));
+                let why = "ordered and atomic access is only for the stack and for map values";
+                Err(Box::new(FaultKind::Denied { access, len: len as u64, off, region, why }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    // ---- ranges of bytes, for helpers ----
+
+    /// Checks that `len` bytes at `addr` may be accessed.
+    pub(crate) fn check(&self, addr: u64, len: u64, access: Access) -> Result<(), Trap> {
+        let (reg, off) = (region(addr), offset(addr));
+        let inside = |low: u64, high: u64| off >= low && off.checked_add(len).is_some_and(|end| end <= high);
+        let ok = match reg {
+            addr::PACKET => {
+                let (low, high) = self.packet_bounds();
+                self.frame.is_some() && inside(low, high)
+            }
+            r if (addr::COPY..addr::GRANT).contains(&r) => {
+                access == Access::Read && self.copy(r).is_some_and(|c| inside(0, c.len() as u64))
+            }
+            addr::RAW => inside(0, self.raw.len() as u64),
+            r if (addr::STACK..addr::STACK + FRAMES as u64).contains(&r) => inside(0, STACK_LEN as u64),
+            r => self.grant(r).is_some_and(|g| {
+                inside(0, g.value.len() as u64)
+                    && (g.readable || access == Access::Write)
+                    && (g.writable || access == Access::Read)
+            }),
+        };
+        if ok { Ok(()) } else { Err(self.refuse(addr, len, access)) }
+    }
+
+    /// Copies bytes out of the program's memory.
+    pub(crate) fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Trap> {
+        self.check(addr, out.len() as u64, Access::Read)?;
+        let (reg, off) = (region(addr), offset(addr) as usize);
+        let off = if reg == addr::PACKET { off - self.packet_bounds().0 as usize } else { off };
+        let from = match reg {
+            addr::PACKET => self.frame.as_ref().map_or(&[][..], |f| f.accessible()),
+            r if (addr::COPY..addr::GRANT).contains(&r) => self.copy(r).unwrap_or(&[]),
+            addr::RAW => self.raw,
+            r if (addr::STACK..addr::STACK + FRAMES as u64).contains(&r) => {
+                &self.env.state.stack[(r - addr::STACK) as usize]
+            }
+            r => {
+                if let Some(grant) = self.grant(r) {
+                    let _ = grant.value.read_bytes(off, out); // Checked above.
+                }
+                return Ok(());
+            }
+        };
+        out.copy_from_slice(&from[off..off + out.len()]);
+        Ok(())
+    }
+
+    /// Copies bytes into the program's memory.
+    pub(crate) fn write(&mut self, addr: u64, bytes: &[u8]) -> Result<(), Trap> {
+        self.check(addr, bytes.len() as u64, Access::Write)?;
+        let (reg, off) = (region(addr), offset(addr) as usize);
+        let off = if reg == addr::PACKET { off - self.packet_bounds().0 as usize } else { off };
+        let to = match reg {
+            addr::PACKET => self.frame.as_mut().map_or(&mut [][..], |f| f.accessible_mut()),
+            addr::RAW => &mut *self.raw,
+            r if (addr::STACK..addr::STACK + FRAMES as u64).contains(&r) => {
+                &mut self.env.state.stack[(r - addr::STACK) as usize]
+            }
+            r => {
+                if let Some(grant) = self.grant(r) {
+                    let _ = grant.value.write_bytes(off, bytes); // Checked above.
+                }
+                return Ok(());
+            }
+        };
+        to[off..off + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// The place of `len` bytes inside a map value.
+    pub(crate) fn place(&self, addr: u64, len: usize) -> Result<ValueRef<'e>, Trap> {
+        if let Some(grant) = self.grant(region(addr))
+            && grant.writable
+            && let Ok(part) = grant.value.slice(offset(addr) as usize, len)
+        {
+            return Ok(part);
+        }
+        Err(self.refuse(addr, len as u64, Access::Atomic))
+    }
+
+    // ---- what callbacks are handed ----
+
+    /// Copies bytes to where the callback that is called next can read them.
+    pub(crate) fn copy_region(&mut self, bytes: &[u8]) -> u64 {
+        let depth = self.depth.min(FRAMES - 1);
+        let copy = &mut self.env.state.copies[depth];
+        copy.clear();
+        copy.extend_from_slice(bytes);
+        at(addr::COPY + depth as u64, 0)
+    }
+
+    /// Hands a dynptr to the callback that `with` calls.
+    pub(crate) fn with_handle<T>(&mut self, dynptr: Dynptr, with: impl FnOnce(&mut Self, u64) -> T) -> T {
+        let depth = self.depth.min(FRAMES - 1);
+        self.env.state.handles[depth] = dynptr.to_bytes();
+        let ret = with(self, at(addr::HANDLE + depth as u64, 0));
+        self.env.state.handles[depth] = [0; 16];
+        ret
+    }
+
+    fn copy(&self, region: u64) -> Option<&[u8]> {
+        let state = &self.env.state;
+        if region < addr::HANDLE {
+            state.copies.get((region - addr::COPY) as usize).map(|c| &c[..])
+        } else {
+            state.handles.get((region - addr::HANDLE) as usize).map(|h| &h[..])
+        }
+    }
+
+    /// The offsets that a program may access in the packet's buffer.
+    fn packet_bounds(&self) -> (u64, u64) {
+        self.frame.as_ref().map_or((0, 0), |f| (f.data_meta().into(), f.data_end().into()))
+    }
+
+    // ---- grants ----
+
+    #[inline(always)]
+    pub(crate) fn grant(&self, region: u64) -> Option<&Grant<'e>> {
+        self.env.state.grants.get(region.wrapping_sub(addr::GRANT) as usize)
+    }
+
+    /// Grants a value to the program and gives its address; the same value has the same address for the whole run.
+    #[inline]
+    pub(crate) fn grant_value(&mut self, value: ValueRef<'e>, readable: bool, writable: bool) -> Result<u64, Trap> {
+        const SCANNED: usize = 16;
+        let state = &mut self.env.state;
+        let key = (value.addr(), value.len() as u32);
+        let same = |g: &Grant<'_>| (g.value.addr(), g.value.len() as u32) == key && matches!(g.kind, GrantKind::Value);
+        if state.grants.len() <= SCANNED {
+            if let Some(i) = state.grants.iter().position(same) {
+                return Ok(at(addr::GRANT + i as u64, 0));
+            }
+        } else {
+            if state.index.is_empty() {
+                let values = state.grants.iter().enumerate().filter(|(_, g)| matches!(g.kind, GrantKind::Value));
+                state.index = values.map(|(i, g)| ((g.value.addr(), g.value.len() as u32), i as u32)).collect();
+            }
+            if let Some(i) = state.index.get(&key) {
+                return Ok(at(addr::GRANT + u64::from(*i), 0));
+            }
+            state.index.insert(key, state.grants.len() as u32);
+        }
+        self.add_grant(Grant { value, kind: GrantKind::Value, readable, writable })
+    }
+
+    pub(crate) fn add_grant(&mut self, grant: Grant<'e>) -> Result<u64, Trap> {
+        let grants = &mut self.env.state.grants;
+        // A slot whose record went back is used again, but late, so that a stale pointer is caught.
+        const REUSE_FROM: usize = 1 << 16;
+        if grants.len() >= REUSE_FROM
+            && !matches!(grant.kind, GrantKind::Value)
+            && let Some(i) = grants.iter().position(|g| matches!(g.kind, GrantKind::Returned))
+        {
+            grants[i] = grant;
+            return Ok(at(addr::GRANT + i as u64, 0));
+        }
+        if grants.len() >= addr::GRANTS_MAX {
+            return Err(Box::new(FaultKind::Grants(addr::GRANTS_MAX)));
+        }
+        grants.push(grant);
+        Ok(at(addr::GRANT + grants.len() as u64 - 1, 0))
+    }
+
+    /// The address that stands for a map which was found in a map.
+    pub(crate) fn grant_map(&mut self, map: &'e Map) -> u64 {
+        let inner = &mut self.env.state.inner;
+        let i = inner.iter().position(|m| std::ptr::eq(*m, map)).unwrap_or_else(|| {
+            inner.push(map);
+            inner.len() - 1
+        });
+        at(addr::MAP, INNER_MAPS + i as u64)
+    }
+
+    // ---- words for faults ----
+
+    /// Says why an access was refused.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn refuse(&self, addr: u64, len: u64, access: Access) -> Trap {
+        let (reg, off) = (region(addr), offset(addr) as i64);
+        let name = self.region_name(addr);
+        let denied = |why| Box::new(FaultKind::Denied { access, len, off, region: name.clone(), why });
+        let bounds = |low, high| Box::new(FaultKind::Bounds { access, len, off, region: name.clone(), low, high });
+        match reg {
+            addr::NULL => Box::new(FaultKind::Null { access, len, addr }),
+            addr::CTX if access == Access::Read => {
+                denied("the fields of struct xdp_md are read as aligned 4 bytes at offsets 0 to 20")
+            }
+            addr::CTX => denied("an XDP program may not write its context"),
+            addr::PACKET if access == Access::Atomic => {
+                denied("atomic operations are only for the stack and for map values")
+            }
+            addr::PACKET => {
+                let (low, high) = self.packet_bounds();
+                bounds(low, high)
+            }
+            r if (addr::COPY..addr::GRANT).contains(&r) => match (self.copy(r), access) {
+                (Some(copy), Access::Read) => bounds(0, copy.len() as u64),
+                _ => denied("what a callback is handed by address here may only be read"),
+            },
+            addr::RAW => bounds(0, self.raw.len() as u64),
+            addr::MAP => denied("a map is reached through helpers, not through its address"),
+            addr::CODE => denied("code is not data"),
+            addr::CLOBBERED => denied("the register holds nothing: it was never set, or a call clobbered it"),
+            addr::OPAQUE => denied("the object cannot be looked into from user space"),
+            r if (addr::STACK..addr::STACK + FRAMES as u64).contains(&r) => bounds(0, STACK_LEN as u64),
+            r => match self.grant(r) {
+                None => Box::new(FaultKind::Wild { access, len, addr }),
+                Some(g) if matches!(g.kind, GrantKind::Returned) => {
+                    denied("the record was submitted or discarded before")
+                }
+                Some(g) => {
+                    let end = (off as u64).checked_add(len);
+                    if end.is_none_or(|e| e > g.value.len() as u64) {
+                        bounds(0, g.value.len() as u64)
+                    } else if !g.writable {
+                        denied("the map is read-only for programs")
+                    } else {
+                        denied("the map is write-only for programs")
+                    }
+                }
+            },
+        }
+    }
+
+    /// The region that an address lies in, in words.
+    pub(crate) fn region_name(&self, addr: u64) -> String {
+        match region(addr) {
+            addr::NULL => "no region".into(),
+            addr::CTX => "the context".into(),
+            addr::PACKET => match &self.frame {
+                Some(f) => format!(
+                    "the packet buffer (data_meta {}, data {}, data_end {})",
+                    f.data_meta(),
+                    f.data(),
+                    f.data_end()
+                ),
+                None => "a packet that is not there".into(),
+            },
+            addr::RAW => "the program's memory".into(),
+            addr::MAP => "a map pointer".into(),
+            addr::CODE => "the program's code".into(),
+            addr::CLOBBERED => "an unset register".into(),
+            addr::OPAQUE => "a kernel object".into(),
+            r if (addr::COPY..addr::HANDLE).contains(&r) => "a key or record handed to a callback".into(),
+            r if (addr::HANDLE..addr::GRANT).contains(&r) => "a dynptr handed to a callback".into(),
+            r if (addr::STACK..addr::STACK + FRAMES as u64).contains(&r) => {
+                format!("the stack of call frame {}", r - addr::STACK)
+            }
+            r => match self.grant(r) {
+                None => "no region".into(),
+                Some(g) => match g.kind {
+                    GrantKind::Value => format!("a map value of {} bytes", g.value.len()),
+                    GrantKind::Record(_) => format!("a ring buffer record of {} bytes", g.value.len()),
+                    GrantKind::Returned => "a returned ring buffer record".into(),
+                },
+            },
+        }
+    }
+
+    /// A register's content in words.
+    pub(crate) fn describe(&self, value: u64) -> String {
+        match region(value) {
+            addr::NULL if value < 10 => format!("{value}"),
+            addr::NULL => format!("{value:#x}"),
+            addr::CTX => "the context".into(),
+            r if r >= addr::GRANT && self.grant(r).is_none() => format!("{value:#x}"),
+            _ => format!("{} {:+}", self.region_name(value), offset(value) as i64),
+        }
+    }
+}
+
+/// Map handles from here on are indices into [`crate::env::State::inner`]; below they are indices into the program's maps.
+pub(crate) const INNER_MAPS: u64 = 1 << 24;
+
+#[inline(always)]
+fn tail(bytes: &[u8], from: u64) -> Option<&[u8]> {
+    bytes.get(usize::try_from(from).ok()?..)
+}
+
+#[inline(always)]
+fn from_ne<const N: usize>(bytes: &[u8; N]) -> u64 {
+    let mut out = [0; 8];
+    if cfg!(target_endian = "big") {
+        out[8 - N..].copy_from_slice(bytes);
+    } else {
+        out[..N].copy_from_slice(bytes);
+    }
+    u64::from_ne_bytes(out)
+}
+
+fn from_ne_slice(bytes: &[u8]) -> u64 {
+    match bytes.len() {
+        1 => bytes[0].into(),
+        2 => u16::from_ne_bytes([bytes[0], bytes[1]]).into(),
+        4 => u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).into(),
+        _ => bytes.first_chunk::<8>().map_or(0, |b| u64::from_ne_bytes(*b)),
+    }
+}
+
+#[inline(always)]
+fn to_ne<const N: usize>(value: u64) -> [u8; N] {
+    let bytes = value.to_ne_bytes();
+    let mut out = [0; N];
+    if cfg!(target_endian = "big") {
+        out.copy_from_slice(&bytes[8 - N..]);
+    } else {
+        out.copy_from_slice(&bytes[..N]);
+    }
+    out
+}

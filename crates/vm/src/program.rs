@@ -1,0 +1,395 @@
+//! Linking: from an object's program and live maps to something that can be run.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use xway_abi::HelperProto;
+use xway_isa::{CallTarget, DecodeError, Imm64, Insn};
+use xway_maps::{Map, ProgramObject, ProgramUse};
+use xway_object::{LineInfo, ProgramKind, Subprog};
+
+use crate::kfuncs::Kfunc;
+use crate::op::{Code, Op, translate};
+
+/// A program that can be run: decoded, with its maps. Immutable and shared; replacing a program means linking another.
+#[derive(Debug)]
+pub struct Program {
+    me: Weak<Program>,
+    id: u32,
+    name: String,
+    section: String,
+    kind: ProgramKind,
+    tag: [u8; 8],
+    pub(crate) insns: Vec<Option<Insn>>,
+    pub(crate) ops: Box<[Op]>,
+    pub(crate) maps: Box<[Arc<Map>]>,
+    pub(crate) calls: Box<[HelperSite]>,
+    pub(crate) kfuncs: Box<[Kfunc]>,
+    pub(crate) traps: Box<[String]>,
+    subprogs: Vec<Subprog>,
+    lines: Vec<LineInfo>,
+}
+
+/// A helper call that was resolved at link time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HelperSite {
+    pub proto: &'static HelperProto,
+    pub run: crate::helpers::Implementation,
+}
+
+/// Why a program could not be linked.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// No instructions.
+    #[error("program {program} has no instructions")]
+    Empty {
+        /// Its name.
+        program: String,
+    },
+    /// More slots than the limit.
+    #[error("program {program} has {slots} instruction slots; at most {max} are taken")]
+    TooLong {
+        /// Its name.
+        program: String,
+        /// Number of slots.
+        slots: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A slot is no instruction.
+    #[error("program {program}: {error}")]
+    Decode {
+        /// Its name.
+        program: String,
+        /// Where and why.
+        error: DecodeError,
+    },
+    /// A jump or call leaves the program or lands inside a wide instruction.
+    #[error("program {program}: instruction {at} goes to slot {target}, which is no instruction")]
+    Target {
+        /// Its name.
+        program: String,
+        /// The jump.
+        at: usize,
+        /// Where it goes.
+        target: i64,
+    },
+    /// Execution can run past the end of a function.
+    #[error("program {program}: the last instruction ({at}) is neither exit nor a jump back")]
+    OpenEnd {
+        /// Its name.
+        program: String,
+        /// The last instruction.
+        at: usize,
+    },
+    /// A map index without a map.
+    #[error("program {program}: instruction {at} refers to map {index}, but {maps} maps were given")]
+    NoMap {
+        /// Its name.
+        program: String,
+        /// The instruction.
+        at: usize,
+        /// Index asked for.
+        index: i32,
+        /// Maps that were given.
+        maps: usize,
+    },
+    /// A reference of a kind that only a kernel can resolve (file descriptors, kernel variables, arenas).
+    #[error("program {program}: instruction {at}: {what}")]
+    Unsupported {
+        /// Its name.
+        program: String,
+        /// The instruction.
+        at: usize,
+        /// What it refers to.
+        what: String,
+    },
+    /// A kernel function that is not there.
+    #[error("program {program}: instruction {at} calls kernel function {name}: {why}")]
+    Kfunc {
+        /// Its name.
+        program: String,
+        /// The instruction.
+        at: usize,
+        /// The function.
+        name: String,
+        /// Why it cannot be called.
+        why: &'static str,
+    },
+}
+
+/// Longest program, in slots: Linux's limit on verified instructions for privileged users.
+pub const SLOTS_MAX: usize = 1_000_000;
+
+static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+
+impl Program {
+    /// Links a program that an object holds with the live maps of that object, in the order of [`xway_object::Object::maps`].
+    ///
+    /// Checked here: every slot is an instruction, jumps and calls reach instructions, map references exist. Not checked:
+    /// what the program does; the interpreter traps what is wrong when it happens. A call of a helper that does not exist
+    /// or that XDP programs may not call is no error unless it is reached, because programs guard such calls by constants.
+    /// Cost: linear in the number of instructions.
+    pub fn link(image: &xway_object::Program, maps: &[Arc<Map>]) -> Result<Arc<Program>, LinkError> {
+        let name = || image.name.clone();
+        if image.insns.is_empty() {
+            return Err(LinkError::Empty { program: name() });
+        }
+        if image.insns.len() > SLOTS_MAX {
+            return Err(LinkError::TooLong { program: name(), slots: image.insns.len(), max: SLOTS_MAX });
+        }
+        let insns = xway_isa::decode(&image.insns).map_err(|error| LinkError::Decode { program: name(), error })?;
+        let mut linker =
+            Linker { image, maps, ops: Vec::with_capacity(insns.len()), calls: vec![], kfuncs: vec![], traps: vec![] };
+        for (at, insn) in insns.iter().enumerate() {
+            let op = match insn {
+                None => Op::stop(Code::Hole),
+                Some(insn) => linker.op(insn, at)?,
+            };
+            linker.ops.push(op);
+        }
+        linker.check_targets()?;
+        let Linker { ops, calls, kfuncs, traps, .. } = linker;
+        Ok(Arc::new_cyclic(|me| Program {
+            me: me.clone(),
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            name: image.name.clone(),
+            section: image.section.clone(),
+            kind: image.kind,
+            tag: image.tag(),
+            ops: ops.into(),
+            insns,
+            maps: maps.into(),
+            calls: calls.into(),
+            kfuncs: kfuncs.into(),
+            traps: traps.into(),
+            subprogs: image.subprogs.clone(),
+            lines: image.line_info.clone(),
+        }))
+    }
+
+    /// The counted reference to this program.
+    pub(crate) fn arc(&self) -> Option<Arc<Program>> {
+        self.me.upgrade()
+    }
+
+    /// Number of this program, unique in the process.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Its function's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The section it came from.
+    pub fn section(&self) -> &str {
+        &self.section
+    }
+
+    /// What it is for.
+    pub fn kind(&self) -> ProgramKind {
+        self.kind
+    }
+
+    /// Linux's tag: the first eight bytes of a hash over the normalised instructions.
+    pub fn tag(&self) -> [u8; 8] {
+        self.tag
+    }
+
+    /// Number of instruction slots.
+    pub fn slots(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Its maps, by the index that instructions use.
+    pub fn maps(&self) -> &[Arc<Map>] {
+        &self.maps
+    }
+
+    /// The decoded instructions by slot; the second slot of a wide one is `None`.
+    pub fn insns(&self) -> &[Option<Insn>] {
+        &self.insns
+    }
+
+    /// Source line of an instruction.
+    pub fn line(&self, insn: usize) -> Option<&LineInfo> {
+        let after = self.lines.partition_point(|l| l.insn <= insn);
+        self.lines[..after].last()
+    }
+
+    /// Name of the function that an instruction stands in.
+    pub fn function(&self, insn: usize) -> &str {
+        self.subprogs
+            .iter()
+            .find(|s| (s.start..s.start + s.len).contains(&insn))
+            .map_or(self.name.as_str(), |s| s.name.as_str())
+    }
+}
+
+impl ProgramObject for Program {
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn program_use(&self) -> ProgramUse {
+        match self.kind {
+            ProgramKind::XdpDevmap { .. } => ProgramUse::XdpDevmap,
+            ProgramKind::XdpCpumap { .. } => ProgramUse::XdpCpumap,
+            ProgramKind::Raw => ProgramUse::Other(0),
+            // A section whose name says nothing is run as XDP when it is asked for.
+            _ => ProgramUse::Xdp,
+        }
+    }
+
+    fn frags(&self) -> bool {
+        self.kind.frags()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+struct Linker<'a> {
+    image: &'a xway_object::Program,
+    maps: &'a [Arc<Map>],
+    ops: Vec<Op>,
+    calls: Vec<HelperSite>,
+    kfuncs: Vec<Kfunc>,
+    traps: Vec<String>,
+}
+
+impl Linker<'_> {
+    fn op(&mut self, insn: &Insn, at: usize) -> Result<Op, LinkError> {
+        if let Some(op) = translate(insn, at) {
+            return Ok(op);
+        }
+        match *insn {
+            Insn::LoadImm64 { dst, imm } => {
+                let mut op = self.reference(imm, at)?;
+                op.dst = dst.index() as u8;
+                Ok(op)
+            }
+            Insn::Call(CallTarget::Helper(id)) => Ok(self.helper(id, at)),
+            Insn::Call(CallTarget::Kfunc { id, .. }) => self.kfunc(id, at),
+            Insn::AddrSpaceCast { .. } => {
+                Err(self.unsupported(at, "arena address casts are not for XDP programs".into()))
+            }
+            _ => Err(self.unsupported(at, "legacy packet access (ld_abs, ld_ind) is not for XDP programs".into())),
+        }
+    }
+
+    fn reference(&mut self, imm: Imm64, at: usize) -> Result<Op, LinkError> {
+        let mut op = Op::stop(Code::Trap);
+        match imm {
+            Imm64::MapIdx(i) => {
+                op.imm = self.map(i, at)?;
+                op.code = Code::LoadMap;
+            }
+            Imm64::MapIdxValue { idx, off } => {
+                op.imm = self.map(idx, at)?;
+                op.off = off as i32;
+                op.code = Code::LoadMapValue;
+            }
+            Imm64::Func(off) => {
+                op.off = i32::try_from(at as i64 + 1 + i64::from(off)).unwrap_or(-1);
+                op.code = Code::LoadFunc;
+            }
+            Imm64::BtfId { id, .. } => {
+                let sym = usize::try_from(id).ok().and_then(|i| self.image.ksyms.get(i));
+                match sym {
+                    // A weak variable or function that is not there has the address 0; programs test for that.
+                    Some(s) if s.weak => op.code = Code::Mov64K,
+                    Some(s) => {
+                        let what = format!("kernel variable {} cannot be reached from user space", s.name);
+                        return Err(self.unsupported(at, what));
+                    }
+                    None => return Err(self.unsupported(at, format!("reference to kernel variable number {id}"))),
+                }
+            }
+            Imm64::MapFd(fd) | Imm64::MapFdValue { fd, .. } => {
+                return Err(self.unsupported(at, format!("map by file descriptor ({fd}); link the object instead")));
+            }
+            Imm64::Value(v) => {
+                op.code = Code::Mov64K;
+                op.imm = v as i64;
+            }
+        }
+        Ok(op)
+    }
+
+    fn map(&self, index: i32, at: usize) -> Result<i64, LinkError> {
+        match usize::try_from(index) {
+            Ok(i) if i < self.maps.len() => Ok(i as i64),
+            _ => Err(LinkError::NoMap { program: self.image.name.clone(), at, index, maps: self.maps.len() }),
+        }
+    }
+
+    fn helper(&mut self, id: u32, at: usize) -> Op {
+        let mut op = Op::stop(Code::CallHelper);
+        let reason = if let Some(p) = self.image.poisons.iter().find(|p| p.insn == at) {
+            p.reason.clone()
+        } else {
+            match (xway_abi::helper(id), crate::helpers::implementation(id)) {
+                (None, _) => format!("helper {id} does not exist"),
+                (Some(proto), _) if !proto.xdp => format!("Linux does not let XDP programs call {} ({id})", proto.name),
+                (Some(proto), None) => format!("{} ({id}) is not implemented", proto.name),
+                (Some(proto), Some(run)) => {
+                    if id == crate::helpers::TAIL_CALL {
+                        op.code = Code::TailCall;
+                    }
+                    op.imm = self.calls.len() as i64;
+                    self.calls.push(HelperSite { proto, run });
+                    return op;
+                }
+            }
+        };
+        self.trap(reason)
+    }
+
+    fn kfunc(&mut self, id: i32, at: usize) -> Result<Op, LinkError> {
+        let Some(kfunc) = usize::try_from(id).ok().and_then(|i| self.image.kfuncs.get(i)) else {
+            return Err(self.unsupported(at, format!("call of kernel function number {id}, which has no name")));
+        };
+        match crate::kfuncs::resolve(&kfunc.name) {
+            Ok(k) => {
+                let op = Op { imm: self.kfuncs.len() as i64, ..Op::stop(Code::CallKfunc) };
+                self.kfuncs.push(k);
+                Ok(op)
+            }
+            Err(why) if kfunc.weak => Ok(self.trap(format!("kernel function {}: {why}", kfunc.name))),
+            Err(why) => Err(LinkError::Kfunc { program: self.image.name.clone(), at, name: kfunc.name.clone(), why }),
+        }
+    }
+
+    fn trap(&mut self, reason: String) -> Op {
+        self.traps.push(reason);
+        Op { imm: self.traps.len() as i64 - 1, ..Op::stop(Code::Trap) }
+    }
+
+    fn unsupported(&self, at: usize, what: String) -> LinkError {
+        LinkError::Unsupported { program: self.image.name.clone(), at, what }
+    }
+
+    fn check_targets(&self) -> Result<(), LinkError> {
+        let program = || self.image.name.clone();
+        for (at, op) in self.ops.iter().enumerate() {
+            if !op.code.has_target() {
+                continue;
+            }
+            let ok = usize::try_from(op.off).ok().and_then(|t| self.ops.get(t)).is_some_and(|o| o.code != Code::Hole);
+            if !ok {
+                return Err(LinkError::Target { program: program(), at, target: op.off.into() });
+            }
+        }
+        let at = self.ops.len() - 1;
+        // A weak or poisoned call may stand last: nothing follows a call that never returns.
+        match self.ops[at].code {
+            Code::Exit | Code::Jump | Code::Trap => Ok(()),
+            _ => Err(LinkError::OpenEnd { program: program(), at }),
+        }
+    }
+}

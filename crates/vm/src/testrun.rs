@@ -1,0 +1,188 @@
+//! One packet through a program, as `BPF_PROG_TEST_RUN` does it for XDP.
+
+use std::time::{Duration, Instant};
+
+use xway_abi::Errno;
+use xway_packet::{ETH_HLEN, Pool, PoolConfig};
+
+use crate::{Env, Fault, Program, run, xdp_md};
+
+/// A test run.
+#[derive(Clone, Copy, Debug)]
+pub struct TestRun<'a> {
+    /// The packet, from 14 bytes up; with a context, whatever metadata it declares comes first.
+    pub data_in: &'a [u8],
+    /// `struct xdp_md`, 24 bytes or a shorter prefix of it; longer ones must be zero beyond. `data` is the length of the metadata
+    /// in `data_in`, `data_end` the length of `data_in`, `data_meta` 0, `egress_ifindex` 0. `ingress_ifindex` and
+    /// `rx_queue_index` are what the program sees.
+    pub ctx_in: Option<&'a [u8]>,
+    /// Times to run; 0 counts as 1. Each run starts from the packet as it came in, as in Linux.
+    pub repeat: u32,
+    /// Queues of the device that `ingress_ifindex` names: a greater `rx_queue_index` is refused.
+    pub queues: u32,
+}
+
+impl<'a> TestRun<'a> {
+    /// One run over a packet, with the context that Linux makes when none is given.
+    pub fn new(data_in: &'a [u8]) -> TestRun<'a> {
+        TestRun { data_in, ctx_in: None, repeat: 1, queues: 1 }
+    }
+}
+
+/// What came out.
+#[derive(Debug)]
+pub struct TestRunResult {
+    /// What the program returned, 32 bits.
+    pub retval: u32,
+    /// Metadata and packet after the (last) run.
+    pub data_out: Vec<u8>,
+    /// The context after the run, in the form of `ctx_in`.
+    pub ctx_out: [u8; xdp_md::LEN],
+    /// Mean time of a run.
+    pub duration: Duration,
+    /// Where `XDP_REDIRECT` would have gone.
+    pub redirect: xway_packet::Redirect,
+    /// Instructions of the last run.
+    pub insns: u64,
+    /// Set when the program was stopped; it then counts as `XDP_ABORTED`.
+    pub fault: Option<Box<Fault>>,
+}
+
+/// Why a test run did not start: the errno that Linux gives, and what is wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{why} ({errno})")]
+pub struct TestRunError {
+    /// Linux's errno.
+    pub errno: Errno,
+    /// In words.
+    pub why: &'static str,
+}
+
+/// Headroom of a test run's packet: `XDP_PACKET_HEADROOM`.
+const HEADROOM: u32 = 256;
+/// What Linux keeps behind the packet for `struct skb_shared_info` on 64-bit machines.
+const TAILROOM: u32 = 320;
+const PAGE: u32 = 4096;
+/// Longest packet that fits one page with its rooms.
+const DATA_MAX: usize = (PAGE - HEADROOM - TAILROOM) as usize;
+
+/// The interface index that a program sees in a test run without a context: the loopback's.
+const LOOPBACK: u32 = 1;
+
+/// Runs a program over one packet, as `BPF_PROG_TEST_RUN` does.
+pub fn test_run<'e>(
+    program: &'e Program,
+    test: &TestRun<'_>,
+    env: &mut Env<'e>,
+) -> Result<TestRunResult, TestRunError> {
+    let ctx = Context::parse(test, env)?;
+    let config = PoolConfig { chunk_size: PAGE, headroom: HEADROOM, tailroom: TAILROOM, ..PoolConfig::new(1) };
+    let no_memory = TestRunError { errno: Errno::ENOMEM, why: "no memory for a packet" };
+    let mut pool = Pool::new(config).map_err(|_| no_memory)?;
+    let mut frame = pool.alloc().map_err(|_| no_memory)?;
+    let repeat = test.repeat.max(1);
+    let mut elapsed = Duration::ZERO;
+    let mut n = 0;
+    let outcome = loop {
+        let too_long = TestRunError { errno: Errno::EINVAL, why: "the packet does not fit one page with its rooms" };
+        frame.fill(test.data_in).map_err(|_| too_long)?;
+        ctx.place(&mut frame)?;
+        let start = Instant::now();
+        let outcome = run(program, &mut frame, env);
+        elapsed += start.elapsed();
+        n += 1;
+        if n >= repeat || outcome.fault.is_some() {
+            break outcome;
+        }
+    };
+    let data_out = frame.accessible().to_vec();
+    let ctx_out = ctx.write(&frame);
+    let redirect = frame.redirect();
+    pool.release(frame);
+    Ok(TestRunResult {
+        retval: outcome.ret as u32,
+        data_out,
+        ctx_out,
+        duration: elapsed / n,
+        redirect,
+        insns: outcome.insns,
+        fault: outcome.fault,
+    })
+}
+
+/// The context that a caller asked for.
+struct Context {
+    meta_len: u32,
+    ifindex: u32,
+    queue: u32,
+    given: bool,
+}
+
+impl Context {
+    fn parse(test: &TestRun<'_>, env: &Env<'_>) -> Result<Context, TestRunError> {
+        let refuse = |why| Err(TestRunError { errno: Errno::EINVAL, why });
+        let mut ctx = Context { meta_len: 0, ifindex: LOOPBACK, queue: 0, given: test.ctx_in.is_some() };
+        if test.data_in.len() < ETH_HLEN as usize {
+            return refuse("a packet has at least 14 bytes");
+        }
+        if let Some(bytes) = test.ctx_in {
+            let mut md = [0; xdp_md::LEN];
+            let known = bytes.len().min(md.len());
+            if bytes[known..].iter().any(|b| *b != 0) {
+                return Err(TestRunError { errno: Errno::E2BIG, why: "the context is longer than struct xdp_md" });
+            }
+            md[..known].copy_from_slice(&bytes[..known]);
+            let word = |n: usize| u32::from_ne_bytes([md[n * 4], md[n * 4 + 1], md[n * 4 + 2], md[n * 4 + 3]]);
+            let [data, data_end, data_meta, ifindex, queue, egress] = std::array::from_fn(word);
+            if data_meta != 0 || data_end as usize != test.data_in.len() || egress != 0 {
+                return refuse(
+                    "in the context, data_meta and egress_ifindex are 0 and data_end is the length of the data",
+                );
+            }
+            if !data.is_multiple_of(4) || data > 252 {
+                return refuse("in the context, data is the length of the metadata: a multiple of 4 up to 252");
+            }
+            if data as usize + ETH_HLEN as usize > test.data_in.len() {
+                return refuse("a packet has at least 14 bytes behind its metadata");
+            }
+            if ifindex == 0 && queue != 0 {
+                return refuse("in the context, rx_queue_index needs an ingress_ifindex");
+            }
+            if ifindex != 0 {
+                if env.host().device(ifindex).is_err() {
+                    return Err(TestRunError { errno: Errno::ENODEV, why: "no interface has this ingress_ifindex" });
+                }
+                if queue >= test.queues {
+                    return refuse("the interface has no such queue");
+                }
+                (ctx.ifindex, ctx.queue) = (ifindex, queue);
+            }
+            ctx.meta_len = data;
+        }
+        if test.data_in.len() > DATA_MAX {
+            return refuse("the packet does not fit one page with its rooms");
+        }
+        Ok(ctx)
+    }
+
+    fn place(&self, frame: &mut xway_packet::Frame) -> Result<(), TestRunError> {
+        frame.set_ingress(self.ifindex, self.queue);
+        if self.meta_len > 0 {
+            let wrong = |_| TestRunError { errno: Errno::EINVAL, why: "the metadata does not fit" };
+            frame.adjust_head(self.meta_len as i32).map_err(wrong)?;
+            frame.adjust_meta(-(self.meta_len as i32)).map_err(wrong)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, frame: &xway_packet::Frame) -> [u8; xdp_md::LEN] {
+        let mut md = [0; xdp_md::LEN];
+        let data = frame.data() - frame.data_meta();
+        let (ifindex, queue) = if self.given { (self.ifindex, self.queue) } else { (0, 0) };
+        let words = [data, frame.data_end() - frame.data_meta(), 0, ifindex, queue, 0];
+        for (slot, word) in md.chunks_exact_mut(4).zip(words) {
+            slot.copy_from_slice(&word.to_ne_bytes());
+        }
+        md
+    }
+}
