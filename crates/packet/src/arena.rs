@@ -44,8 +44,7 @@ pub(crate) struct Desc {
     pub(crate) start: u32,
     /// 1 in a pool without metadata: `data_meta` of an empty frame is that much behind `data`.
     pub(crate) without_meta: u32,
-    pub(crate) original_len: u32,
-    pub(crate) tag: u32,
+    pub(crate) cut: u32,
     pub(crate) packet_id: u64,
     pub(crate) redirect: Redirect,
 }
@@ -88,8 +87,7 @@ impl Arena {
                 chunk_size: config.chunk_size,
                 start: config.headroom,
                 without_meta: u32::from(!config.metadata),
-                original_len: 0,
-                tag: 0,
+                cut: 0,
                 packet_id: 0,
                 redirect: Redirect::None,
             })

@@ -69,8 +69,7 @@ impl Frame {
         desc.rx_queue = 0;
         desc.egress_ifindex = 0;
         desc.has = 0;
-        desc.original_len = 0;
-        desc.tag = 0;
+        desc.cut = 0;
         desc.packet_id = 0;
         desc.redirect = Redirect::None;
     }
@@ -154,7 +153,7 @@ impl Frame {
     }
 
     /// Makes the packet `len` bytes long at the default headroom, without metadata, holding whatever was there: for a port
-    /// that then has the bytes written into [`Frame::packet_mut`]. The original length becomes `len` too.
+    /// that then has the bytes written into [`Frame::packet_mut`].
     ///
     /// # Errors
     /// [`FrameFull`] when it does not fit; nothing is changed then.
@@ -167,7 +166,7 @@ impl Frame {
         desc.data = desc.start;
         desc.data_meta = desc.start + desc.without_meta;
         desc.data_end = desc.start + len as u32;
-        desc.original_len = len as u32;
+        desc.cut = 0;
         Ok(())
     }
 
@@ -197,8 +196,7 @@ impl Frame {
         ours.ingress_ifindex = theirs.ingress_ifindex;
         ours.rx_queue = theirs.rx_queue;
         ours.egress_ifindex = theirs.egress_ifindex;
-        ours.original_len = theirs.original_len;
-        ours.tag = theirs.tag;
+        ours.cut = theirs.cut;
         ours.packet_id = theirs.packet_id;
         self.set_rx_meta(of.rx_meta());
         Ok(())
@@ -390,16 +388,6 @@ impl Frame {
         self.handle.desc_mut().redirect = redirect;
     }
 
-    /// Length that the packet had on the wire; more than it has here when a capture or a port had cut it.
-    pub fn original_len(&self) -> u32 {
-        self.handle.desc().original_len
-    }
-
-    /// Says how long the packet was on the wire, after [`Frame::fill`].
-    pub fn set_original_len(&mut self, bytes: u32) {
-        self.handle.desc_mut().original_len = bytes;
-    }
-
     /// Number of the packet in its port's input, counted from 1; 0 when the port does not count.
     pub fn packet_id(&self) -> u64 {
         self.handle.desc().packet_id
@@ -410,14 +398,14 @@ impl Frame {
         self.handle.desc_mut().packet_id = id;
     }
 
-    /// A number for the port that received the frame, such as which of a capture's interfaces it came from.
-    pub fn tag(&self) -> u32 {
-        self.handle.desc().tag
+    /// Bytes that the packet had on the wire and a capture or a port cut off before it came here; 0 for a whole packet.
+    pub fn cut(&self) -> u32 {
+        self.handle.desc().cut
     }
 
-    /// Sets the receiving port's number.
-    pub fn set_tag(&mut self, tag: u32) {
-        self.handle.desc_mut().tag = tag;
+    /// Says how many bytes are missing, after [`Frame::fill`].
+    pub fn set_cut(&mut self, bytes: u32) {
+        self.handle.desc_mut().cut = bytes;
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Chain, Cursor, Read};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
@@ -15,18 +16,53 @@ const ZSTD_WINDOW_MAX: u64 = 64 << 20;
 /// Any source of bytes.
 pub(crate) type Bytes = Box<dyn Read + Send>;
 
+/// How much of a file has been read.
+#[derive(Clone, Default)]
+pub(crate) struct Progress {
+    read: Arc<AtomicU64>,
+    /// Length of the file, bytes; 0 for what is no regular file.
+    len: u64,
+}
+
+impl Progress {
+    /// Bytes read and bytes in all, as they lie in the file (packed or not); `None` for an input without a known length.
+    pub(crate) fn get(&self) -> Option<(u64, u64)> {
+        (self.len > 0).then(|| (self.read.load(Ordering::Relaxed).min(self.len), self.len))
+    }
+}
+
 /// Opens a file and unpacks it when its first bytes say gzip or zstd; the name plays no part. `-` is standard input.
-pub(crate) fn open(path: &Path) -> Result<Bytes, CaptureError> {
+pub(crate) fn open(path: &Path) -> Result<(Bytes, Progress), CaptureError> {
+    let mut progress = Progress::default();
     let raw: Bytes = if path.as_os_str() == "-" {
         Box::new(io::stdin())
     } else {
-        let file = File::open(path)
-            .and_then(|f| if f.metadata()?.is_dir() { Err(io::ErrorKind::IsADirectory.into()) } else { Ok(f) })
-            .map_err(|source| CaptureError::Open { path: path.display().to_string(), source })?;
-        Box::new(file)
+        let fail = |source| CaptureError::Open { path: path.display().to_string(), source };
+        let file = File::open(path).map_err(fail)?;
+        let about = file.metadata().map_err(fail)?;
+        if about.is_dir() {
+            return Err(fail(io::ErrorKind::IsADirectory.into()));
+        }
+        progress.len = if about.is_file() { about.len() } else { 0 };
+        Box::new(Counted { inner: file, read: Arc::clone(&progress.read) })
     };
     let name = path.display().to_string();
-    unpack(raw).map_err(|source| CaptureError::Read { name, packets: 0, source })
+    let bytes = unpack(raw).map_err(|source| CaptureError::Read { name, packets: 0, source })?;
+    Ok((bytes, progress))
+}
+
+/// Counts what is read from a file, below any decompressor.
+struct Counted {
+    inner: File,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(out)?;
+        self.read.fetch_add(n as u64, Ordering::Relaxed);
+        Ok(n)
+    }
 }
 
 /// Looks at the first four bytes and puts a decompressor in front where they ask for one.

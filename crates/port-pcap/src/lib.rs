@@ -4,16 +4,22 @@
 //! in constant memory. [`CaptureWriter`] writes pcapng in which each packet carries its verdict the way Wireshark shows
 //! it, or a plain pcap of what would leave. A file that is damaged or cut delivers every packet before the damage and
 //! then one error that says where it is.
+//!
+//! [`PcapPort`] is the engine's port over a reader, [`CaptureRecorder`] the engine's record of verdicts over a writer.
 #![forbid(unsafe_code)]
 
 mod error;
 mod format;
 mod input;
+mod port;
 mod reader;
+mod recorder;
 mod writer;
 
 pub use error::CaptureError;
+pub use port::{DEFAULT_IFINDEX, PcapPort};
 pub use reader::CaptureReader;
+pub use recorder::CaptureRecorder;
 pub use writer::{CaptureWriter, Written};
 
 /// One packet of a capture.

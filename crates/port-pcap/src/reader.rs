@@ -10,7 +10,7 @@ use pcap_parser::{
 };
 
 use crate::error::link_name;
-use crate::input::{self, ErrorSlot, Watched};
+use crate::input::{self, ErrorSlot, Progress, Watched};
 use crate::{CaptureError, Record};
 
 /// Buffer at the start, bytes: two records of the usual largest length.
@@ -27,6 +27,7 @@ pub struct CaptureReader {
     capacity: usize,
     pcapng: bool,
     read_error: ErrorSlot,
+    progress: Progress,
     state: State,
 }
 
@@ -60,7 +61,8 @@ impl CaptureReader {
     /// [`CaptureError`]: the file is missing, no capture, empty, or its packets are not Ethernet frames.
     pub fn open(path: &Path) -> Result<CaptureReader, CaptureError> {
         let name = if path.as_os_str() == "-" { "standard input".to_owned() } else { path.display().to_string() };
-        Self::new(name, input::open(path)?)
+        let (bytes, progress) = input::open(path)?;
+        Ok(CaptureReader { progress, ..Self::new(name, bytes)? })
     }
 
     /// Reads a capture from any source; `name` stands in its errors.
@@ -89,8 +91,15 @@ impl CaptureReader {
             Kind::Pcapng => Box::new(PcapNGReader::new(BUFFER_START, whole).map_err(no_header)?),
         };
         let state = State { clocks: Vec::new(), big_endian: false, packets: 0, offset: 0 };
-        let mut reader =
-            CaptureReader { name, blocks, capacity: BUFFER_START, pcapng: kind == Kind::Pcapng, read_error, state };
+        let mut reader = CaptureReader {
+            name,
+            blocks,
+            capacity: BUFFER_START,
+            pcapng: kind == Kind::Pcapng,
+            read_error,
+            progress: Progress::default(),
+            state,
+        };
         if kind == Kind::Pcap {
             reader.pcap_header()?;
         }
@@ -100,6 +109,11 @@ impl CaptureReader {
     /// Name of the input, for messages.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Bytes read and bytes in all, as they lie in the file; `None` for a pipe.
+    pub fn progress(&self) -> Option<(u64, u64)> {
+        self.progress.get()
     }
 
     /// Bytes of (uncompressed) capture consumed so far.

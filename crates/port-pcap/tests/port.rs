@@ -1,0 +1,132 @@
+//! A capture through the engine: packets in, verdicts decided by a rule, a capture with verdicts out.
+
+use std::path::PathBuf;
+
+use xway_engine::{End, Executor, ExecutorInfo, Port, Results, Rx, Stop, Worker, WorkerConfig};
+use xway_maps::Guard;
+use xway_packet::{Burst, Frame, Pool, PoolConfig};
+use xway_port_pcap::{CaptureReader, CaptureRecorder, CaptureWriter, PcapPort, Written};
+
+/// Returns the packet's first byte as the program's verdict, and makes packets that are sent one byte shorter.
+struct FirstByte;
+
+impl Executor for FirstByte {
+    fn run(&mut self, frames: &mut [Frame], _: &Guard, results: &mut Results) {
+        for frame in frames {
+            let verdict = u64::from(frame.packet()[0]);
+            if verdict == 3 {
+                frame.adjust_tail(-1).expect("long enough");
+            }
+            results.push(verdict, 1);
+        }
+    }
+
+    fn info(&self) -> ExecutorInfo {
+        ExecutorInfo { program: "first_byte".into(), engine: "test" }
+    }
+}
+
+fn scratch(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("xway-pcap-port-{}-{name}", std::process::id()))
+}
+
+/// A capture of 200 packets whose first bytes are 0 to 5 in turn; every tenth was cut, packet 100 is too long for a frame.
+fn input(path: &std::path::Path) {
+    let mut writer = CaptureWriter::create(path, &["in0"]).expect("a file");
+    for i in 0..200u32 {
+        let len = if i == 99 { 4000 } else { 64 };
+        let mut data = vec![0xee; len];
+        data[0] = (i % 6) as u8;
+        let original_len = if i % 10 == 0 { 1500 } else { len as u32 };
+        let packet = Written {
+            timestamp_ns: 1_000_000_000 + u64::from(i),
+            data: &data,
+            original_len,
+            interface: 0,
+            queue: 0,
+            packet_id: 0,
+            verdict: 0,
+            comment: None,
+        };
+        writer.write(&packet).expect("written");
+    }
+    writer.finish().expect("complete");
+}
+
+fn run(from: &std::path::Path, to: &std::path::Path) -> xway_engine::Report {
+    let port = PcapPort::open(from, 7).expect("a capture");
+    let recorder = CaptureRecorder::create(to, port.name()).expect("a file");
+    let pool = Pool::new(PoolConfig::new(256)).expect("a pool");
+    let config = WorkerConfig { recorder: Some(Box::new(recorder)), ..WorkerConfig::new(Stop::new().expect("a stop")) };
+    Worker::new(vec![Box::new(port)], Box::new(FirstByte), pool, config).run()
+}
+
+#[test]
+fn every_packet_has_its_verdict_and_its_end() {
+    let (from, to) = (scratch("in.pcapng"), scratch("out.pcapng"));
+    input(&from);
+    let report = run(&from, &to);
+    assert!(matches!(report.end, End::Input), "{:?}", report.end);
+    let c = &report.counters;
+    assert_eq!((c.rx, c.verdicts, c.invalid), (199, [34, 34, 33, 32, 33], 33));
+    let (_, stats) = &report.ports[0];
+    assert_eq!((stats.rx, stats.oversize, stats.truncated), (199, 1, 20));
+    assert!(report.leak.is_none() && report.record_error.is_none());
+    c.balance().expect("in = out + losses");
+
+    let mut reader = CaptureReader::open(&to).expect("our own file");
+    let mut seen = 0;
+    let check = |r: xway_port_pcap::Record<'_>| {
+        let (len, original) = (r.data.len(), r.original_len);
+        let (want_len, cut) = (if r.data[0] == 3 { 63 } else { 64 }, (r.timestamp.expect("a time") % 10 == 0) as u32);
+        assert_eq!((len, original), (want_len, want_len as u32 + cut * (1500 - 64)));
+    };
+    while reader.next_with(check).expect("whole").is_some() {
+        seen += 1;
+    }
+    assert_eq!(seen, 199);
+
+    // The plain form holds only what would leave.
+    let plain = scratch("out.pcap");
+    run(&from, &plain);
+    let mut reader = CaptureReader::open(&plain).expect("our own file");
+    let mut leaving = 0;
+    while reader.next_with(|r| assert!(matches!(r.data[0], 2..=4))).expect("whole").is_some() {
+        leaving += 1;
+    }
+    assert_eq!(leaving, 98);
+    [from, to, plain].iter().for_each(|f| std::fs::remove_file(f).expect("scratch file"));
+}
+
+#[test]
+fn a_damaged_capture_delivers_what_is_whole_and_then_fails() {
+    let (from, to) = (scratch("cut.pcapng"), scratch("cut-out.pcapng"));
+    input(&from);
+    let bytes = std::fs::read(&from).expect("scratch file");
+    std::fs::write(&from, &bytes[..bytes.len() - 5]).expect("scratch file");
+    let report = run(&from, &to);
+    assert_eq!(report.counters.rx, 198);
+    let End::Failed(error) = &report.end else { panic!("{:?}", report.end) };
+    assert!(error.to_string().contains("cut"), "{error}");
+    assert!(report.leak.is_none());
+    [from, to].iter().for_each(|f| std::fs::remove_file(f).expect("the record of what was whole is kept"));
+}
+
+#[test]
+fn a_packet_waits_in_the_file_while_the_pool_is_empty() {
+    let from = scratch("wait.pcapng");
+    input(&from);
+    let mut port = PcapPort::open(&from, 0).expect("a capture");
+    assert_eq!(port.ifindex(), xway_port_pcap::DEFAULT_IFINDEX);
+    let mut pool = Pool::new(PoolConfig::new(1)).expect("a pool");
+    let mut burst = Burst::new();
+    let mut ids = Vec::new();
+    while port.rx(0, &mut pool, &mut burst, 64).expect("whole") != Rx::End {
+        ids.extend(burst.drain().map(|f| f.packet_id()));
+    }
+    assert_eq!(ids.len(), 199);
+    assert!(ids.is_sorted() && port.stats().no_frame > 0);
+    let (read, all) = port.progress().expect("a file");
+    assert_eq!(read, all);
+    std::fs::remove_file(from).expect("scratch file");
+}
