@@ -5,8 +5,8 @@
 //! - [`KernelMap`]: one method per map command, errno as the kernel gives it.
 //! - [`KernelProg`]: load with the verifier's log, describe, run over one packet.
 //! - [`XdpLink`]: a program on an interface, for as long as the link lives.
-//! - [`KernelObject`]: all of the above for an object that [`xway_object`] has read. Linked programs name maps by index,
-//!   which is the kernel's own `fd_array` convention, so nothing is rewritten but the ids of kernel functions.
+//! - [`KernelObject`]: all of the above for an object that [`xway_object`] has read. Linked programs name maps by index;
+//!   these become descriptors, and names of kernel functions become type ids. Nothing else is rewritten.
 //!
 //! ```no_run
 //! use xway_kernel::{KernelObject, TestInput};

@@ -165,7 +165,7 @@ fn load_program(
             return Err(cannot_load(program, &format!("it is for another hook ({hook})")));
         }
     };
-    let insns = resolve(program)?;
+    let insns = resolve(program, fds)?;
     let func = |f: &xway_object::Subprog| FuncInfo { insn: f.start as u32, type_id: f.func_id };
     // The kernel wants a record for every function or for none.
     let known = btf.is_some() && program.subprogs.iter().all(|f| f.func_id != 0);
@@ -176,7 +176,6 @@ fn load_program(
         flags: if program.kind.frags() { consts::F_XDP_HAS_FRAGS } else { 0 },
         license: object.license.as_deref().unwrap_or(""),
         kernel_version: object.version.unwrap_or(0),
-        fd_array: fds,
         btf: btf.filter(|_| known).map(AsFd::as_fd),
         funcs: &funcs,
         lines: &lines,
@@ -188,13 +187,21 @@ fn line(l: &xway_object::LineInfo) -> LineInfo {
     LineInfo { insn: l.insn as u32, file_off: l.file_off, text_off: l.text_off, line: l.line, col: l.col }
 }
 
-/// The program's slots with indices of kernel functions and variables replaced by the running kernel's type ids.
-fn resolve(program: &Program) -> Result<Vec<Slot>, KernelError> {
+/// The program's slots with what only this kernel and this load know: descriptors for the indices of maps, type ids for
+/// those of kernel functions and variables.
+///
+/// The kernel would take map indices as they are (`fd_array`), but then they would become part of the program's tag, and
+/// the same program would have another tag than under other loaders.
+fn resolve(program: &Program, fds: &[RawFd]) -> Result<Vec<Slot>, KernelError> {
     let mut insns = program.insns.clone();
     let mut at = 0;
     while at < insns.len() {
         let slot = insns[at];
-        if slot.opcode == op::CALL && slot.src == 2 {
+        if slot.is_wide() && matches!(slot.src, 5 | 6) {
+            let fd = fds.get(slot.imm as usize);
+            insns[at].imm = *fd.ok_or_else(|| cannot_load(program, &format!("it names map number {}", slot.imm)))?;
+            insns[at].src = if slot.src == 5 { 1 } else { 2 };
+        } else if slot.opcode == op::CALL && slot.src == 2 {
             let name = program.kfuncs.get(slot.imm as usize).map(|k| k.name.as_str());
             insns[at].imm = kernel_id(program, "kernel function", name, |k| matches!(k, Kind::Func { .. }))?;
         } else if slot.is_wide() && slot.src == 3 {
