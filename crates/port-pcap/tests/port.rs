@@ -78,7 +78,8 @@ fn every_packet_has_its_verdict_and_its_end() {
     let mut seen = 0;
     let check = |r: xway_port_pcap::Record<'_>| {
         let (len, original) = (r.data.len(), r.original_len);
-        let (want_len, cut) = (if r.data[0] == 3 { 63 } else { 64 }, (r.timestamp.expect("a time") % 10 == 0) as u32);
+        let (want_len, cut) =
+            (if r.data[0] == 3 { 63 } else { 64 }, u32::from(r.timestamp.expect("a time").is_multiple_of(10)));
         assert_eq!((len, original), (want_len, want_len as u32 + cut * (1500 - 64)));
     };
     while reader.next_with(check).expect("whole").is_some() {
