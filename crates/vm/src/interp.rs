@@ -578,12 +578,25 @@ impl<'e> Vm<'_, 'e> {
                         break t;
                     }
                 }
-                Code::LoadMap => r[d] = at(addr::MAP, op.imm as u64),
+                Code::LoadImm => {
+                    r[d] = op.imm as u64;
+                    pc += 1;
+                }
+                Code::LoadMap => {
+                    r[d] = at(addr::MAP, op.imm as u64);
+                    pc += 1;
+                }
                 Code::LoadMapValue => match self.data_value(program, op.imm as usize, op.off as u32) {
-                    Ok(a) => r[d] = a,
+                    Ok(a) => {
+                        r[d] = a;
+                        pc += 1;
+                    }
                     Err(t) => break t,
                 },
-                Code::LoadFunc => r[d] = at(addr::CODE, op.off as u64),
+                Code::LoadFunc => {
+                    r[d] = at(addr::CODE, op.off as u64);
+                    pc += 1;
+                }
                 Code::CallLocal => {
                     let args = [r[1], r[2], r[3], r[4], r[5]];
                     match outside!(self.call(program, op.off as usize, args)) {

@@ -62,7 +62,8 @@ pub(crate) enum Code {
     /// Read-modify-write; `imm` is the index of an [`AtomicOp`] in [`ATOMICS`].
     Atomic32, Atomic64,
     AcquireB, AcquireH, AcquireW, AcquireDw, ReleaseB, ReleaseH, ReleaseW, ReleaseDw,
-    LoadMap, LoadMapValue, LoadFunc,
+    /// The wide instructions; they skip their second slot.
+    LoadImm, LoadMap, LoadMapValue, LoadFunc,
     CallLocal, CallHelper, CallKfunc, TailCall,
     /// Second slot of a wide instruction; nothing may jump here.
     Hole,
@@ -230,7 +231,7 @@ pub(crate) fn translate(insn: &Insn, at: usize) -> Option<Op> {
             op.dst = dst.index() as u8;
         }
         Insn::LoadImm64 { dst, imm: Imm64::Value(v) } => {
-            op = Op { code: Code::Mov64K, dst: dst.index() as u8, src: 0, off: 0, imm: v as i64 };
+            op = Op { code: Code::LoadImm, dst: dst.index() as u8, src: 0, off: 0, imm: v as i64 };
         }
         Insn::Load { size, signed, dst, base, off } => {
             op.code = match (size, signed) {

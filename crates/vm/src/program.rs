@@ -302,7 +302,7 @@ impl Linker<'_> {
                 let sym = usize::try_from(id).ok().and_then(|i| self.image.ksyms.get(i));
                 match sym {
                     // A weak variable or function that is not there has the address 0; programs test for that.
-                    Some(s) if s.weak => op.code = Code::Mov64K,
+                    Some(s) if s.weak => op.code = Code::LoadImm,
                     Some(s) => {
                         let what = format!("kernel variable {} cannot be reached from user space", s.name);
                         return Err(self.unsupported(at, what));
@@ -314,7 +314,7 @@ impl Linker<'_> {
                 return Err(self.unsupported(at, format!("map by file descriptor ({fd}); link the object instead")));
             }
             Imm64::Value(v) => {
-                op.code = Code::Mov64K;
+                op.code = Code::LoadImm;
                 op.imm = v as i64;
             }
         }
