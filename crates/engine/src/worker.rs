@@ -28,9 +28,9 @@ pub struct Limits {
 pub struct WorkerConfig {
     /// Ports that frames are received from, by position in the worker's list, with the queue. Served in turn.
     pub inputs: Vec<(usize, u32)>,
-    /// Where PASS goes: `None` is the stack side of the port that the frame came in on; a port's position sends it out of
-    /// that port instead.
-    pub pass_to: Option<usize>,
+    /// Where PASS goes for frames that came in on the first port: out of the second one. Without an entry it goes to the
+    /// stack side of the port that the frame came in on.
+    pub pass_to: Vec<(usize, usize)>,
     /// Takes frames that are redirected to an interface that is none of the worker's ports. Without one they are dropped
     /// with an error, as on a machine without that interface.
     pub redirect_fallback: Option<usize>,
@@ -57,7 +57,7 @@ impl WorkerConfig {
     pub fn new(stop: Stop) -> WorkerConfig {
         WorkerConfig {
             inputs: vec![(0, 0)],
-            pass_to: None,
+            pass_to: Vec::new(),
             redirect_fallback: None,
             maps: Vec::new(),
             limits: Limits::default(),
@@ -123,7 +123,7 @@ impl Worker {
     /// A worker over these ports. Positions in the configuration that name no port are ignored.
     pub fn new(ports: Vec<Box<dyn Port>>, executor: Box<dyn Executor>, pool: Pool, mut config: WorkerConfig) -> Worker {
         config.inputs.retain(|&(port, _)| port < ports.len());
-        config.pass_to = config.pass_to.filter(|&port| port < ports.len());
+        config.pass_to.retain(|&(_, to)| to < ports.len());
         config.redirect_fallback = config.redirect_fallback.filter(|&port| port < ports.len());
         let ifindexes = ports.iter().map(|port| port.ifindex()).collect();
         let targets = Targets::new(ifindexes, std::mem::take(&mut config.maps), config.redirect_fallback);
@@ -247,6 +247,8 @@ impl Worker {
     /// Gives each frame back to the pool or puts it where its verdict sends it.
     fn sort(&mut self, input: usize, burst: &mut Burst) {
         let results = std::mem::take(&mut self.results);
+        let pass_to = self.config.pass_to.iter().find(|&&(from, _)| from == input);
+        let pass = pass_to.map_or((input, Why::Pass), |&(_, to)| (to, Why::PassOut));
         for (index, (mut frame, ret)) in burst.drain().zip(results.all_rets()).enumerate() {
             let verdict = Verdict::from_ret(ret);
             let len = frame.len() as u64;
@@ -264,7 +266,7 @@ impl Worker {
                 }
             }
             let (port, why) = match verdict {
-                Some(Verdict::Pass) => self.config.pass_to.map_or((input, Why::Pass), |port| (port, Why::PassOut)),
+                Some(Verdict::Pass) => pass,
                 Some(Verdict::Tx) => (input, Why::Tx),
                 Some(Verdict::Redirect) => match self.redirect(input, &mut frame) {
                     Some(target) => target,
