@@ -17,6 +17,8 @@ use crate::{CaptureError, Record};
 const BUFFER_START: usize = 1 << 17;
 /// Largest record, bytes: beyond `MAXIMUM_SNAPLEN` (256 KiB) of the usual tools, with options.
 const RECORD_MAX: usize = 1 << 22;
+/// Shortest pcapng block, bytes: type and both lengths.
+const BLOCK_MIN: u32 = 12;
 /// Most interfaces in one pcapng section; a packet names one of them.
 const INTERFACES_MAX: usize = 4096;
 
@@ -129,6 +131,12 @@ impl CaptureReader {
         let mut take = Some(take);
         let mut idle_refills = 0;
         loop {
+            // The parser takes 12 off every length before it looks at it.
+            if self.block_len().is_some_and(|len| len < BLOCK_MIN) {
+                return Err(self
+                    .state
+                    .fault(&self.name, Fault::Malformed("its length is below that of any block".into())));
+            }
             let problem = match self.blocks.next() {
                 Ok((len, block)) => {
                     let out = self.state.block(block, &mut take).map_err(|w| self.state.fault(&self.name, w))?;
@@ -170,13 +178,18 @@ impl CaptureReader {
         }
     }
 
+    /// Total length of the next pcapng block as its header says, once the header is there. (A section header may be in
+    /// another byte order than the section before it; read the wrong way round, a length that fits looks far too large, and
+    /// one that looks tiny is 16 MiB and more.)
+    fn block_len(&self) -> Option<u32> {
+        let (head, _) = self.blocks.data().split_first_chunk::<8>()?;
+        let len = [head[4], head[5], head[6], head[7]];
+        self.pcapng.then_some(if self.state.big_endian { u32::from_be_bytes(len) } else { u32::from_le_bytes(len) })
+    }
+
     /// True when the buffer holds all that the next pcapng block's length asks for.
     fn block_is_whole(&self) -> bool {
-        let data = self.blocks.data();
-        let Some((head, _)) = data.split_first_chunk::<8>() else { return false };
-        let len = [head[4], head[5], head[6], head[7]];
-        let len = if self.state.big_endian { u32::from_be_bytes(len) } else { u32::from_le_bytes(len) };
-        self.pcapng && data.len() >= len as usize
+        self.block_len().is_some_and(|len| self.blocks.data().len() >= len as usize)
     }
 
     fn grow(&mut self) -> Result<(), CaptureError> {

@@ -138,6 +138,21 @@ fn hostile_lengths_are_refused_in_bounded_memory() {
     assert!(matches!(error, Some(CaptureError::Malformed { packets: 0, .. })), "{error:?}");
 }
 
+/// The parser beneath subtracts the length of a block's frame before it has looked at the block's own length.
+#[test]
+fn a_block_shorter_than_its_frame_is_malformed() {
+    for (big, len) in [false, true].into_iter().flat_map(|big| [0u32, 4, 8, 11].map(|len| (big, len))) {
+        for kind in [0x8000_0001u32, 6, 3, 1, 0x0bad, 0x4242] {
+            let mut bytes = pcapng(big);
+            for word in [kind, len, len, 0, 0, 0] {
+                bytes.extend(if big { word.to_be_bytes() } else { word.to_le_bytes() });
+            }
+            let (_, error) = read_all(&bytes);
+            assert!(matches!(error, Some(CaptureError::Malformed { .. })), "{kind:#x} {len}: {error:?}");
+        }
+    }
+}
+
 #[test]
 fn an_interface_that_was_never_described_is_an_error() {
     let mut bytes = pcapng(false);
