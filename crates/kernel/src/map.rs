@@ -235,7 +235,7 @@ impl KernelMap {
         let Batch { in_batch, out_batch, keys, values, count, elem_flags, flags } = batch;
         let reads = matches!(cmd, Cmd::MapLookupBatch | Cmd::MapLookupAndDeleteBatch);
         let token = self.batch_token_size();
-        let need = |size: usize| size.checked_mul(count as usize).unwrap_or(usize::MAX);
+        let need = |size: usize| size.saturating_mul(count as usize);
         let short = keys.len() < need(self.key_size())
             || (cmd != Cmd::MapDeleteBatch && values.len() < need(self.user_value_size()))
             || (reads && (out_batch.len() < token || in_batch.is_some_and(|b| b.len() < token)));

@@ -34,13 +34,18 @@ fn which_types_have_which_batches() {
                     for flags in [0, 1, 4] {
                         for delete in [false, true] {
                             let seen = map.lookup_batch(None, count, elem_flags, flags, delete);
-                            log.push(format!("{name} read {count} {elem_flags:#x} {flags} {delete}: {} {:?}", seen.count, seen.result));
+                            log.push(format!(
+                                "{name} read {count} {elem_flags:#x} {flags} {delete}: {} {:?}",
+                                seen.count, seen.result
+                            ));
                         }
                         // What a full or unlucky update leaves is compared elsewhere; values here name nothing that exists.
                         if lru && count > 1 {
                             continue;
                         }
-                        let keys: Vec<u8> = (0..count).flat_map(|n| n.to_ne_bytes().into_iter().cycle().take(spec.key_size as usize)).collect();
+                        let keys: Vec<u8> = (0..count)
+                            .flat_map(|n| n.to_ne_bytes().into_iter().cycle().take(spec.key_size as usize))
+                            .collect();
                         let values = vec![0xff; map.user_value_size() * count as usize];
                         if spec.map_type == MapType::BloomFilter || spec.key_size == 0 && count > 0 {
                             continue;
@@ -168,7 +173,10 @@ fn updates_and_deletes_stop_at_the_first_error() {
                     .collect();
                 let values: Vec<u8> = (0..6 * map.user_value_size()).map(|n| n as u8).collect();
                 for elem_flags in [0, map_flags::NOEXIST, map_flags::EXIST, map_flags::LOCK, 9] {
-                    log.push(format!("{name} update {elem_flags}: {:?}", map.update_batch(&keys, &values, 6, elem_flags, 0)));
+                    log.push(format!(
+                        "{name} update {elem_flags}: {:?}",
+                        map.update_batch(&keys, &values, 6, elem_flags, 0)
+                    ));
                     log.push(format!("{name} now {:?}", map.contents()));
                 }
                 log.push(format!("{name} delete 2: {:?}", map.delete_batch(&keys, 2, 0, 0)));

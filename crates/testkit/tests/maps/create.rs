@@ -31,9 +31,48 @@ pub fn supported() -> impl Iterator<Item = MapType> {
 const KEYS: &[u32] =
     &[0, 1, 2, 3, 4, 5, 6, 8, 16, 20, 64, 128, 256, 259, 260, 261, 512, 513, 4096, 1 << 20, 0x7fff_ffff, u32::MAX];
 const VALUES: &[u32] = &[
-    0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 24, 32, 64, 512, 1008, 1016, 1024, 4064, 4072, 4096, 8192, 32760, 32761, 32768,
-    32769, 1 << 20, (4 << 20) - 400, (4 << 20) - 304, (4 << 20) - 303, (4 << 20) - 64, (4 << 20) - 60, (4 << 20) - 53,
-    (4 << 20) - 52, (4 << 20) - 51, (4 << 20) - 48, (4 << 20) - 4, 4 << 20, (4 << 20) + 1, 0x7fff_ffff, 0x8000_0000, u32::MAX,
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    7,
+    8,
+    9,
+    12,
+    16,
+    24,
+    32,
+    64,
+    512,
+    1008,
+    1016,
+    1024,
+    4064,
+    4072,
+    4096,
+    8192,
+    32760,
+    32761,
+    32768,
+    32769,
+    1 << 20,
+    (4 << 20) - 400,
+    (4 << 20) - 304,
+    (4 << 20) - 303,
+    (4 << 20) - 64,
+    (4 << 20) - 60,
+    (4 << 20) - 53,
+    (4 << 20) - 52,
+    (4 << 20) - 51,
+    (4 << 20) - 48,
+    (4 << 20) - 4,
+    4 << 20,
+    (4 << 20) + 1,
+    0x7fff_ffff,
+    0x8000_0000,
+    u32::MAX,
 ];
 const ENTRIES: &[u32] = &[0, 1, 2, 3, 4, 5, 7, 8, 63, 64, 100, 1000, 2048, 4095, 4096, 4097, 6144, 8192, 12288, 65536];
 
@@ -41,7 +80,9 @@ const ENTRIES: &[u32] = &[0, 1, 2, 3, 4, 5, 7, 8, 63, 64, 100, 1000, 2048, 4095,
 fn too_large(spec: &MapSpec) -> bool {
     let value = u64::from(spec.value_size) + u64::from(spec.key_size) + 64;
     value <= 5 << 20 && value * u64::from(spec.max_entries) > 48 << 20
-        || (spec.map_type == MapType::Array && value * u64::from(spec.max_entries) > 48 << 20 && spec.value_size < 1 << 31)
+        || (spec.map_type == MapType::Array
+            && value * u64::from(spec.max_entries) > 48 << 20
+            && spec.value_size < 1 << 31)
 }
 
 fn try_all(world: &dyn World, specs: Vec<MapSpec>) -> Vec<String> {
@@ -52,7 +93,10 @@ fn try_all(world: &dyn World, specs: Vec<MapSpec>) -> Vec<String> {
         };
         let MapSpec { map_type, key_size, value_size, max_entries, flags, numa_node, map_extra, .. } = spec;
         let extra = format!("node {numa_node} extra {map_extra:#x}");
-        format!("{} key {key_size} value {value_size} entries {max_entries} flags {flags:#x} {extra}: {seen}", map_type.name())
+        format!(
+            "{} key {key_size} value {value_size} entries {max_entries} flags {flags:#x} {extra}: {seen}",
+            map_type.name()
+        )
     };
     specs.into_iter().filter(|spec| !too_large(spec)).map(log).collect()
 }

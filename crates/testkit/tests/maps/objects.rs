@@ -41,8 +41,11 @@ fn elements_are_ids() {
         let mut log = Vec::new();
         for outer in [MapType::ArrayOfMaps, MapType::HashOfMaps] {
             for flags in [0, map_flags::NO_PREALLOC] {
-                let Ok(map) = world.create(&MapSpec { max_entries: 3, ..valid(outer).with_flags(flags) }) else { continue };
-                let inner: Vec<_> = (0..3).map(|_| world.create(&MapSpec::new(MapType::Array, 4, 4, 1)).unwrap()).collect();
+                let Ok(map) = world.create(&MapSpec { max_entries: 3, ..valid(outer).with_flags(flags) }) else {
+                    continue;
+                };
+                let inner: Vec<_> =
+                    (0..3).map(|_| world.create(&MapSpec::new(MapType::Array, 4, 4, 1)).unwrap()).collect();
                 let fds: Vec<[u8; 4]> = inner.iter().map(|inner| inner.handle().to_ne_bytes()).collect();
                 // An id is shown as the number of the inner map.
                 let which = |id: Result<Vec<u8>, _>| {
@@ -50,14 +53,16 @@ fn elements_are_ids() {
                 };
                 for (n, key) in [0u32, 1, 2, 3, 4, 0, 1].iter().enumerate() {
                     for update_flags in [1, 0, 2, 3, 4] {
-                        let result = map.update(&key.to_ne_bytes(), &fds[(n + update_flags as usize) % 3], update_flags);
+                        let result =
+                            map.update(&key.to_ne_bytes(), &fds[(n + update_flags as usize) % 3], update_flags);
                         log.push(format!("{} {flags} update {key} {update_flags}: {result:?}", outer.name()));
                         log.push(format!("now {:?}", which(map.get(&key.to_ne_bytes()))));
                     }
                     let mut out = [0; 4];
                     log.push(format!("take {:?}", map.lookup_and_delete(&key.to_ne_bytes(), &mut out, 0)));
                     let seen = map.lookup_batch(None, 4, 0, 0, false);
-                    let ids: std::collections::BTreeSet<_> = seen.values.iter().map(|id| which(Ok(id.clone()))).collect();
+                    let ids: std::collections::BTreeSet<_> =
+                        seen.values.iter().map(|id| which(Ok(id.clone()))).collect();
                     log.push(format!("batch {} {:?} {ids:?}", seen.count, seen.result));
                 }
                 log.push(format!("delete {:?}", map.delete(&0u32.to_ne_bytes())));

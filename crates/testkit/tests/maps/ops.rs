@@ -74,7 +74,8 @@ fn some_key(spec: &MapSpec, rng: &mut Rng) -> Vec<u8> {
     match spec.map_type {
         MapType::LpmTrie => {
             let bits = (spec.key_size - 4) * 8;
-            let len = if rng.one_in(20) { bits + 1 + rng.below(3) as u32 } else { rng.below(u64::from(bits) + 1) as u32 };
+            let len =
+                if rng.one_in(20) { bits + 1 + rng.below(3) as u32 } else { rng.below(u64::from(bits) + 1) as u32 };
             key[..4].copy_from_slice(&len.to_ne_bytes());
             // Few distinct addresses, so that prefixes nest.
             for byte in &mut key[4..] {
@@ -171,7 +172,10 @@ fn every_command_with_every_flag() {
             }
             let mut next = vec![0; key_size];
             let first = map.next_key(None, &mut next);
-            log.push(format!("{title}: first {first:?} {}", if has_order(spec.map_type) { format!("{next:?}") } else { String::new() }));
+            log.push(format!(
+                "{title}: first {first:?} {}",
+                if has_order(spec.map_type) { format!("{next:?}") } else { String::new() }
+            ));
             log.push(format!("{title}: all {}", whole(&*map, &spec)));
         }
         log
@@ -191,7 +195,13 @@ fn random_runs() {
             let room = if lru { 4096 } else { spec.max_entries };
             for (round, entries) in [spec.max_entries, 16].into_iter().enumerate() {
                 let ring = matches!(spec.map_type, MapType::Ringbuf | MapType::UserRingbuf);
-                let asked = if lru { room } else if ring || spec.map_type == MapType::Cpumap { spec.max_entries } else { entries };
+                let asked = if lru {
+                    room
+                } else if ring || spec.map_type == MapType::Cpumap {
+                    spec.max_entries
+                } else {
+                    entries
+                };
                 let Ok(map) = world.create(&MapSpec { max_entries: asked, ..spec.clone() }) else { continue };
                 let keys_of = MapSpec { max_entries: entries, ..spec.clone() };
                 log.push(title(&keys_of));
@@ -227,7 +237,11 @@ fn random_run(world: &dyn World, spec: &MapSpec, map: &dyn MapUnderTest, seed: u
                 let mut next = vec![0; key.len()];
                 let from = (!rng.one_in(4)).then_some(key.as_slice());
                 let result = map.next_key(from, &mut next);
-                if has_order(spec.map_type) { format!("next {from:?}: {result:?} {next:?}") } else { "next".to_string() }
+                if has_order(spec.map_type) {
+                    format!("next {from:?}: {result:?} {next:?}")
+                } else {
+                    "next".to_string()
+                }
             }
         };
         log.push(format!("{title} seed {seed} step {step}: {what}"));
@@ -300,7 +314,8 @@ fn lru_maps_take_more_than_they_hold() {
                     let map = world.create(&spec).unwrap();
                     let (kept, _) = map.kept();
                     for n in 0..5 * entries {
-                        let value: Vec<u8> = n.to_ne_bytes().iter().cycle().copied().take(map.user_value_size()).collect();
+                        let value: Vec<u8> =
+                            n.to_ne_bytes().iter().cycle().copied().take(map.user_value_size()).collect();
                         map.update(&n.to_ne_bytes(), &value, 0).unwrap();
                         // What was just put in is there.
                         assert_eq!(map.get(&n.to_ne_bytes()), Ok(value), "{map_type:?} {flags:#x} {entries} {n}");
@@ -310,7 +325,10 @@ fn lru_maps_take_more_than_they_hold() {
                     // The newest tenth is there, whatever else was evicted: eviction goes for the old.
                     let newest = (5 * entries - (entries / 10).max(1))..5 * entries;
                     if flags == 0 {
-                        assert!(newest.clone().all(|n| keys.contains(&n.to_ne_bytes().to_vec())), "{map_type:?} {entries}");
+                        assert!(
+                            newest.clone().all(|n| keys.contains(&n.to_ne_bytes().to_vec())),
+                            "{map_type:?} {entries}"
+                        );
                     }
                 }
             }
@@ -324,7 +342,8 @@ fn a_full_hash_takes_no_new_key_but_replaces() {
         for map_type in [MapType::Hash, MapType::PercpuHash] {
             for flags in [0, map_flags::NO_PREALLOC] {
                 for entries in [1u32, 7, 500] {
-                    let map = world.create(&MapSpec { max_entries: entries, ..valid(map_type).with_flags(flags) }).unwrap();
+                    let map =
+                        world.create(&MapSpec { max_entries: entries, ..valid(map_type).with_flags(flags) }).unwrap();
                     let value = vec![1; map.user_value_size()];
                     for n in 0..entries {
                         map.update(&n.to_ne_bytes(), &value, map_flags::NOEXIST).unwrap();
@@ -347,7 +366,9 @@ fn a_full_hash_takes_no_new_key_but_replaces() {
 #[test]
 fn bloom_filters_forget_nothing() {
     on_both("bloom_filters_forget_nothing", |world| {
-        for (value_size, map_extra, entries) in [(4, 0, 1000u32), (8, 3, 1000), (13, 15, 300), (1, 1, 50), (64, 7, 1000)] {
+        for (value_size, map_extra, entries) in
+            [(4, 0, 1000u32), (8, 3, 1000), (13, 15, 300), (1, 1, 50), (64, 7, 1000)]
+        {
             let spec = MapSpec { value_size, map_extra, max_entries: entries, ..valid(MapType::BloomFilter) };
             let map = world.create(&spec).unwrap();
             let mut rng = Rng::new(u64::from(value_size));
@@ -359,7 +380,8 @@ fn bloom_filters_forget_nothing() {
                 assert_eq!(map.lookup(&[], &mut value.clone(), 0), Ok(()));
             }
             if value_size >= 4 {
-                let wrong = (0..2000).filter(|_| map.lookup(&[], &mut rng.bytes(value_size as usize), 0).is_ok()).count();
+                let wrong =
+                    (0..2000).filter(|_| map.lookup(&[], &mut rng.bytes(value_size as usize), 0).is_ok()).count();
                 assert!(wrong < 2000 / 4, "{wrong} of 2000 strangers were taken for members");
             }
         }

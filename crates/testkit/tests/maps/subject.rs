@@ -136,12 +136,7 @@ pub struct Ours {
 impl Ours {
     pub fn new() -> Ours {
         let handles = Arc::new(TestHandles::default());
-        let env = Env {
-            cpus: possible_cpus(),
-            nr_cpus: kernel_nr_cpus(),
-            handles: handles.clone(),
-            ..Env::default()
-        };
+        let env = Env { cpus: possible_cpus(), nr_cpus: kernel_nr_cpus(), handles: handles.clone(), ..Env::default() };
         Ours { env, handles }
     }
 }
@@ -208,8 +203,7 @@ impl MapUnderTest for OurMap {
         let room = Room::new(self, count);
         room.fill(|token, keys, values| {
             let batch = BatchRead { in_batch: from, out_batch: token, keys, values, count, elem_flags, flags };
-            let done =
-                if delete { self.map.lookup_and_delete_batch(batch) } else { self.map.lookup_batch(batch) };
+            let done = if delete { self.map.lookup_and_delete_batch(batch) } else { self.map.lookup_batch(batch) };
             (done.count, done.result)
         })
     }
@@ -274,11 +268,7 @@ impl MapUnderTest for KernelMap {
         let room = Room::new(self, count);
         room.fill(|token, keys, values| {
             let batch = Batch { in_batch: from, out_batch: token, keys, values, count, elem_flags, flags };
-            if delete {
-                KernelMap::lookup_and_delete_batch(self, batch)
-            } else {
-                KernelMap::lookup_batch(self, batch)
-            }
+            if delete { KernelMap::lookup_and_delete_batch(self, batch) } else { KernelMap::lookup_batch(self, batch) }
         })
     }
     fn update_batch(&self, keys: &[u8], values: &[u8], count: u32, elem_flags: u64, flags: u64) -> (u32, Done) {
@@ -350,21 +340,23 @@ impl Room {
 /// it cannot be asked.
 pub fn kernel_nr_cpus() -> u32 {
     thread_local! { static KNOWN: RefCell<HashMap<(), u32>> = RefCell::default(); }
-    KNOWN.with(|known| *known.borrow_mut().entry(()).or_insert_with(|| {
-        let fits = |n: u32| match KernelMap::create("probe", &MapSpec::new(MapType::Cpumap, 4, 4, n)) {
-            Err(Errno::E2BIG) => Some(false),
-            Ok(_) => Some(true),
-            Err(_) => None,
-        };
-        let (mut low, mut high) = (1u32, 1 << 16);
-        while low < high {
-            let middle = (low + high).div_ceil(2);
-            match fits(middle) {
-                Some(true) => low = middle,
-                Some(false) => high = middle - 1,
-                None => return 8192,
+    KNOWN.with(|known| {
+        *known.borrow_mut().entry(()).or_insert_with(|| {
+            let fits = |n: u32| match KernelMap::create("probe", &MapSpec::new(MapType::Cpumap, 4, 4, n)) {
+                Err(Errno::E2BIG) => Some(false),
+                Ok(_) => Some(true),
+                Err(_) => None,
+            };
+            let (mut low, mut high) = (1u32, 1 << 16);
+            while low < high {
+                let middle = (low + high).div_ceil(2);
+                match fits(middle) {
+                    Some(true) => low = middle,
+                    Some(false) => high = middle - 1,
+                    None => return 8192,
+                }
             }
-        }
-        low
-    }))
+            low
+        })
+    })
 }
