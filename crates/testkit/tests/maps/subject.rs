@@ -13,6 +13,9 @@ use xway_testkit::Needs;
 /// Result of a call without a value.
 pub type Done = Result<(), Errno>;
 
+/// Key and value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
 /// What a batch command left: the count, the result, keys, values and token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BatchSeen {
@@ -64,7 +67,7 @@ pub trait MapUnderTest {
     }
 
     /// Every key and value, sorted.
-    fn contents(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+    fn contents(&self) -> Result<Vec<Pair>, Errno> {
         let mut all: Vec<_> = self
             .keys()?
             .into_iter()
@@ -81,9 +84,6 @@ pub trait MapUnderTest {
 /// Where maps are made.
 pub trait World {
     fn create(&self, spec: &MapSpec) -> Result<Box<dyn MapUnderTest>, Errno>;
-    fn cpus(&self) -> usize {
-        possible_cpus() as usize
-    }
     /// An index of a device that exists.
     fn device(&self) -> u32 {
         1
