@@ -24,7 +24,6 @@ mod error;
 mod externs;
 mod find;
 mod functions;
-mod host;
 mod kconfig;
 mod kinds;
 mod lines;

@@ -1,1 +1,111 @@
-//! (chapter to be written)
+//! The verifier: proves that a program is safe to run without checks, or says why it is not.
+//!
+//! [`verify`] is a pure function. It walks every path of a program with *abstract* values: instead of a number a register
+//! holds what is known about it, instead of an address the object that it points into and the bounds of the offset. A
+//! program is accepted when on every path every access lies inside what the program was given, everything is written
+//! before it is read where that matters, what was acquired is released, and the path ends. `docs/verifier.md` explains
+//! the analysis with examples.
+//!
+//! From the bottom up:
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `domain` | abstract numbers: known bits (`tnum`), intervals (`range`), both and the 32-bit half (`scalar`), arithmetic, comparisons |
+//! | `value`, `state` | register kinds; frames, stack bytes, references, locks |
+//! | `graph` | where numbers come from, so that only those on which something relied are compared |
+//! | `cfg` | jumps, functions, live registers; checked before anything is walked |
+//! | `step`, `alu`, `branch`, `memory`, `stack` | one class of instructions each |
+//! | `call`, `args`, `func`, `kfunc`, `signature` | helpers by their prototypes, functions, callbacks, kernel functions |
+//! | `explore`, `prune`, `include` | all paths, checkpoints, and when a path shows nothing new |
+//! | `facts`, `diag`, `show`, `log` | what is handed over: facts, refusals, values in words, the state log |
+//!
+//! What a helper takes and gives is read from the one table in `xway-abi`.
+#![forbid(unsafe_code)]
+
+mod alu;
+mod api;
+mod args;
+mod branch;
+mod call;
+mod cfg;
+mod diag;
+pub mod domain;
+mod explore;
+mod facts;
+mod func;
+mod graph;
+mod include;
+mod kfunc;
+mod log;
+mod memory;
+mod prune;
+mod show;
+mod signature;
+mod stack;
+mod state;
+mod step;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod value;
+
+pub use api::{CallFact, Config, Facts, KeyPlace, MapsView, Rejection, Stats, Verified};
+pub use diag::{Diagnostic, Kind, PathStep};
+
+use xway_object::{Program, ProgramKind};
+
+use crate::cfg::Cfg;
+use crate::diag::place;
+use crate::explore::Verifier;
+
+/// Proves a linked program, or refuses it with reasons.
+///
+/// Cost: proportional to the instructions visited, which [`Config::budget`] bounds; memory is bounded by
+/// [`Config::memory`]. Hostile input is refused, never a panic.
+///
+/// ```
+/// use xway_verifier::{Config, MapsView, verify};
+/// let program = xway_object::Program { insns: xway_isa::assemble("r0 = 2\nexit")?, ..Default::default() };
+/// let proof = verify(&program, &MapsView::empty(), &Config::default()).expect("a safe program");
+/// assert_eq!(proof.facts().verdicts, Some(vec![xway_abi::Verdict::Pass]));
+/// # Ok::<(), xway_isa::AsmError>(())
+/// ```
+pub fn verify(program: &Program, view: &MapsView<'_>, config: &Config) -> Result<Verified, Rejection> {
+    let shape = check_kind(program).and_then(|()| Cfg::new(program));
+    let cfg = match shape {
+        Ok(cfg) => cfg,
+        Err(fail) => {
+            let insn = fail.at.unwrap_or(0);
+            let (file, line, source) = place(program, insn);
+            let error = Diagnostic {
+                kind: fail.kind,
+                insn,
+                file,
+                line,
+                source,
+                message: fail.message,
+                hint: fail.hint,
+                path: Vec::new(),
+                values: Vec::new(),
+            };
+            return Err(Rejection { errors: vec![error], stats: Stats::default(), log: String::new() });
+        }
+    };
+    let mut v = Verifier::new(program, *view, config, cfg);
+    v.run();
+    if !v.errors.is_empty() {
+        return Err(Rejection { errors: v.errors, stats: v.stats, log: v.log });
+    }
+    let exits = std::mem::take(&mut v.exits);
+    let verdicts = v.graph.verdicts(&exits);
+    let facts = v.facts.finish(&v.cfg, verdicts);
+    Ok(Verified { insns: program.insns.clone(), facts, stats: v.stats, log: v.log })
+}
+
+fn check_kind(program: &Program) -> Result<(), diag::Fail> {
+    match program.kind {
+        ProgramKind::Other(prefix) => diag::fail!(Unsupported, "programs of type {prefix} are not XDP"),
+        _ => Ok(()),
+    }
+}

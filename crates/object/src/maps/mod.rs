@@ -3,7 +3,6 @@
 mod btf_maps;
 mod data;
 mod legacy;
-mod special;
 
 use std::collections::HashMap;
 
@@ -71,9 +70,6 @@ impl Maps {
         data::collect(cx, &mut maps, notes)?;
         for def in &mut maps.defs {
             finish(&mut def.spec, cx.cpus);
-            if let Some(btf) = cx.btf {
-                special::fill(btf, def);
-            }
         }
         Ok(maps)
     }

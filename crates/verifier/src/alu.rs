@@ -1,0 +1,239 @@
+//! Arithmetic and moves.
+
+use xway_isa::{AluOp, ByteOrder, MovExt, Operand, Reg, Width};
+
+use crate::diag::{Fail, Kind, fail};
+use crate::domain::Scalar;
+use crate::explore::Verifier;
+use crate::graph::NONE;
+use crate::state::State;
+use crate::value::{Base, Num, Ptr, Value};
+
+/// Offsets beyond this are refused (`BPF_MAX_VAR_OFF`): pointers then never wrap.
+pub const OFFSET_MAX: i64 = 1 << 29;
+
+impl Verifier<'_> {
+    /// The right operand as a value.
+    pub fn operand(&mut self, st: &State, src: Operand) -> Result<Value, Fail> {
+        match src {
+            Operand::Reg(r) => self.read(st, r).copied(),
+            Operand::Imm(i) => {
+                let x = i64::from(i) as u64;
+                Ok(Value::num(Scalar::constant(x), self.graph.constant(x)))
+            }
+        }
+    }
+
+    /// `dst = dst OP src`
+    pub fn alu(&mut self, st: &mut State, width: Width, op: AluOp, dst: Reg, src: Operand) -> Result<(), Fail> {
+        self.writable(dst)?;
+        let left = *self.read(st, dst)?;
+        let right = self.operand(st, src)?;
+        if let Operand::Imm(i) = src {
+            check_immediate(op, width, i)?;
+        }
+        let result = match (&left, &right) {
+            (Value::Num(a), Value::Num(b)) => self.alu_numbers(op, width, a, b, src),
+            (Value::Ptr(p), Value::Num(n)) => {
+                self.alu_pointer(op, width, p, n, true).map_err(|e| e.reg(dst.index()))?
+            }
+            (Value::Num(n), Value::Ptr(p)) => {
+                if op == AluOp::Sub && width == Width::W64 {
+                    return fail!(PointerArithmetic, "{dst} is a number: a pointer cannot be subtracted from it");
+                }
+                self.alu_pointer(op, width, p, n, false).map_err(|e| e.reg(dst.index()))?
+            }
+            (Value::Ptr(_), Value::Ptr(_)) if op == AluOp::Sub => Value::num(unknown(width), NONE),
+            _ => {
+                return fail!(PointerArithmetic, "two pointers can be subtracted, but not combined by {op:?}")
+                    .map_err(|e| e.reg(dst.index()));
+            }
+        };
+        st.set(dst, result);
+        Ok(())
+    }
+
+    fn alu_numbers(&mut self, op: AluOp, width: Width, a: &Num, b: &Num, src: Operand) -> Value {
+        let s = a.s.alu(op, &b.s, width);
+        let def = self.graph.op(a.def, b.def);
+        let mut n = Num::new(s, def);
+        // x + constant stays linked with x.
+        if let (AluOp::Add | AluOp::Sub, Width::W64, Operand::Imm(i)) = (op, width, src)
+            && a.link != 0
+        {
+            let step = if op == AluOp::Add { i64::from(i) } else { -i64::from(i) };
+            n.link = a.link;
+            n.delta = a.delta.wrapping_add(step);
+        }
+        Value::Num(n)
+    }
+
+    /// Pointer and number. `pointer_first` tells which operand is the pointer.
+    fn alu_pointer(&mut self, op: AluOp, width: Width, p: &Ptr, n: &Num, pointer_first: bool) -> Result<Value, Fail> {
+        if width == Width::W32 {
+            if op == AluOp::Sub {
+                return Ok(Value::num(unknown(width), NONE));
+            }
+            return fail!(PointerArithmetic, "32-bit arithmetic cuts a pointer in half")
+                .map_err(|e| e.hint("use 64-bit types for pointers and for what is added to them"));
+        }
+        if p.nullable {
+            return fail!(Null, "arithmetic on a pointer that may be null ({})", p.kind_name())
+                .map_err(|e| e.hint("compare the pointer with null first"));
+        }
+        match (op, p.base) {
+            (AluOp::Add | AluOp::Sub, Base::End | Base::Sock(_)) => {
+                return fail!(PointerArithmetic, "arithmetic on {} is not possible", p.kind_name())
+                    .map_err(|e| e.hint("compute with the packet pointer and compare the result with data_end"));
+            }
+            (AluOp::Add, Base::Map(_)) if n.s.as_const() == Some(0) => {}
+            (AluOp::Add | AluOp::Sub, Base::Map(_) | Base::Func(_)) => {
+                return fail!(PointerArithmetic, "arithmetic on {} is not possible", p.kind_name());
+            }
+            (AluOp::Sub, Base::Stack(_)) if !pointer_first => {
+                return fail!(PointerArithmetic, "a stack pointer cannot be subtracted from a number");
+            }
+            (AluOp::Sub, Base::Stack(_)) => {
+                return fail!(PointerArithmetic, "subtraction from a stack pointer is not possible")
+                    .map_err(|e| e.hint("add a negative constant instead"));
+            }
+            (AluOp::Add | AluOp::Sub, _) => {}
+            (AluOp::And | AluOp::Or | AluOp::Xor, _) => {
+                return fail!(PointerArithmetic, "bitwise {op:?} on a pointer")
+                    .map_err(|e| e.hint("mask the number before it is added to the pointer"));
+            }
+            _ => return fail!(PointerArithmetic, "{op:?} on a pointer"),
+        }
+        self.graph.mark(n.def);
+        let mut q = *p;
+        let amount = if op == AluOp::Add { n.s } else { n.s.neg(Width::W64) };
+        if n.s.smin() < -OFFSET_MAX || n.s.smin() > OFFSET_MAX {
+            return fail!(
+                Unbounded,
+                "the number that is added to the pointer ({}) has no lower bound that keeps the address near",
+                p.kind_name()
+            )
+            .map_err(|e| e.hint("check that the number is not negative, or mask it: `x &= 0xffff`"));
+        }
+        match amount.as_const() {
+            Some(c) => {
+                let off = i64::from(p.off) + c as i64;
+                if off.abs() >= OFFSET_MAX {
+                    return fail!(Unbounded, "the offset {off} is too far from the start of {}", p.kind_name());
+                }
+                q.off = off as i32;
+            }
+            None => {
+                q.var = p.var.alu(AluOp::Add, &amount, Width::W64);
+                if q.var.smin() < -OFFSET_MAX || q.var.smin() > OFFSET_MAX {
+                    return fail!(Unbounded, "the offset into {} has no lower bound", p.kind_name());
+                }
+                if p.is_packet() {
+                    // A new place: what was proved about the old one says nothing here.
+                    q.id = self.id();
+                    q.range = 0;
+                }
+            }
+        }
+        Ok(Value::Ptr(q))
+    }
+
+    /// `dst = src`
+    pub fn mov(&mut self, st: &mut State, width: Width, dst: Reg, src: Operand, ext: MovExt) -> Result<(), Fail> {
+        self.writable(dst)?;
+        let value = self.operand(st, src)?;
+        let result = match value {
+            Value::Num(n) => self.mov_number(st, width, n, src, ext),
+            other if width == Width::W64 && ext == MovExt::None => other,
+            // Part of a pointer is a number like any other.
+            _ => Value::num(unknown(width), NONE),
+        };
+        st.set(dst, result);
+        Ok(())
+    }
+
+    fn mov_number(&mut self, st: &mut State, width: Width, mut n: Num, src: Operand, ext: MovExt) -> Value {
+        let bits = if width == Width::W64 { 64 } else { 32 };
+        let s = match ext {
+            MovExt::None => n.s.truncate(bits),
+            MovExt::S8 => n.s.sign_extend(8, bits),
+            MovExt::S16 => n.s.sign_extend(16, bits),
+            MovExt::S32 => n.s.sign_extend(32, bits),
+        };
+        let Operand::Reg(r) = src else {
+            // An immediate is sign-extended first, then cut.
+            let def = s.as_const().map_or(NONE, |x| self.graph.constant(x));
+            return Value::num(s, def);
+        };
+        if s == n.s {
+            // A move that changes no bit: both registers hold the same number from now on.
+            let same = ext == MovExt::None && width == Width::W64 || unchanged(&n.s, width, ext);
+            if same {
+                if n.s.as_const().is_none() {
+                    if n.link == 0 {
+                        n.link = self.id();
+                        n.delta = 0;
+                        st.set(r, Value::Num(n));
+                    }
+                }
+                return Value::Num(n);
+            }
+        }
+        let def = self.graph.op(n.def, NONE);
+        Value::num(s, def)
+    }
+
+    /// `dst = -dst`
+    pub fn neg(&mut self, st: &mut State, width: Width, dst: Reg) -> Result<(), Fail> {
+        self.writable(dst)?;
+        let v = match *self.read(st, dst)? {
+            Value::Num(n) => Value::num(n.s.neg(width), self.graph.op(n.def, NONE)),
+            _ => Value::num(unknown(width), NONE),
+        };
+        st.set(dst, v);
+        Ok(())
+    }
+
+    /// Byte order of `dst`.
+    pub fn endian(&mut self, st: &mut State, order: ByteOrder, bits: u8, dst: Reg) -> Result<(), Fail> {
+        self.writable(dst)?;
+        let v = match *self.read(st, dst)? {
+            Value::Num(n) => Value::num(n.s.endian(order, bits.into()), self.graph.op(n.def, NONE)),
+            _ => Value::num(Scalar::of_bits(bits.into()), NONE),
+        };
+        st.set(dst, v);
+        Ok(())
+    }
+}
+
+/// True when the move keeps every possible number as it is.
+fn unchanged(s: &Scalar, width: Width, ext: MovExt) -> bool {
+    let bits = match ext {
+        MovExt::None => return width == Width::W64 || s.umax() <= u64::from(u32::MAX),
+        MovExt::S8 => 8,
+        MovExt::S16 => 16,
+        MovExt::S32 => 32,
+    };
+    let top = (1i64 << (bits - 1)) - 1;
+    match width {
+        Width::W64 => s.smin() >= -top - 1 && s.smax() <= top,
+        Width::W32 => s.smin() >= 0 && s.smax() <= top,
+    }
+}
+
+fn unknown(width: Width) -> Scalar {
+    if width == Width::W64 { Scalar::unknown() } else { Scalar::of_bits(32) }
+}
+
+fn check_immediate(op: AluOp, width: Width, imm: i32) -> Result<(), Fail> {
+    let bits = if width == Width::W64 { 64 } else { 32 };
+    match op {
+        AluOp::Div | AluOp::Mod | AluOp::SDiv | AluOp::SMod if imm == 0 => {
+            Err(Fail::new(Kind::BadInstruction, "division by the constant zero"))
+        }
+        AluOp::Lsh | AluOp::Rsh | AluOp::Arsh if !(0..bits).contains(&imm) => {
+            Err(Fail::new(Kind::BadInstruction, format!("shift by {imm} of a number of {bits} bits")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,195 @@
+//! What goes in and what comes out.
+
+use std::time::Duration;
+
+use xway_abi::Verdict;
+use xway_isa::Slot;
+use xway_object::{Btf, MapDef, Object};
+
+use crate::diag::Diagnostic;
+
+/// The surroundings of a program: its maps (in the order of the program's map indices), its types, its licence.
+#[derive(Clone, Copy, Debug)]
+pub struct MapsView<'a> {
+    /// Map descriptions, special value fields and constant contents included.
+    pub maps: &'a [MapDef],
+    /// Types of the object, for the signatures of global functions.
+    pub btf: Option<&'a Btf>,
+    /// Licence; helpers that are reserved for GPL programs need a compatible one.
+    pub license: Option<&'a str>,
+}
+
+impl<'a> From<&'a Object> for MapsView<'a> {
+    fn from(o: &'a Object) -> Self {
+        MapsView { maps: &o.maps, btf: o.btf.as_deref(), license: o.license.as_deref() }
+    }
+}
+
+impl MapsView<'_> {
+    /// No maps, no types, GPL.
+    pub const fn empty() -> MapsView<'static> {
+        MapsView { maps: &[], btf: None, license: Some("GPL") }
+    }
+
+    /// True when helpers reserved for the GPL may be called (the list of `license_is_gpl_compatible`).
+    pub fn gpl(&self) -> bool {
+        matches!(
+            self.license.map(|l| l.trim_end_matches('\0')),
+            Some("GPL" | "GPL v2" | "GPL and additional rights" | "Dual BSD/GPL" | "Dual MIT/GPL" | "Dual MPL/GPL")
+        )
+    }
+}
+
+/// Limits and strictness.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Instructions that the analysis may visit. Linux: one million.
+    pub budget: u64,
+    /// Bytes that states and history may take.
+    pub memory: usize,
+    /// Memory accesses must be aligned even where x86-64 would not mind (`BPF_F_STRICT_ALIGNMENT`).
+    pub strict_alignment: bool,
+    /// Keep a log of states in the format of Linux's verifier, of at most [`Config::log_max`] bytes.
+    pub log: bool,
+    /// Longest log, bytes.
+    pub log_max: usize,
+    /// Independent errors after which the analysis stops.
+    pub errors_max: usize,
+    /// Length of a raw program's input memory (r1 = address, r2 = length), bytes.
+    pub raw_input: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            budget: 8_000_000,
+            memory: 768 << 20,
+            strict_alignment: false,
+            log: false,
+            log_max: 16 << 20,
+            errors_max: 10,
+            raw_input: 0,
+        }
+    }
+}
+
+/// A program with its proof. Only [`crate::verify`] makes one.
+#[derive(Clone, Debug)]
+pub struct Verified {
+    pub(crate) insns: Vec<Slot>,
+    pub(crate) facts: Facts,
+    pub(crate) stats: Stats,
+    pub(crate) log: String,
+}
+
+impl Verified {
+    /// The program that was proved, exactly as it was given.
+    pub fn insns(&self) -> &[Slot] {
+        &self.insns
+    }
+
+    /// What the proof found out.
+    pub const fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// What the proof cost.
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The state log, empty unless it was asked for.
+    pub fn log(&self) -> &str {
+        &self.log
+    }
+}
+
+/// What holds on every run of a verified program.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Facts {
+    /// Helper calls, by instruction.
+    pub calls: Vec<CallFact>,
+    /// Instructions that no run reaches. Second slots of 64-bit immediates are not listed.
+    pub dead: Vec<usize>,
+    /// Conditional jumps that always go the same way: (instruction, taken).
+    pub decided: Vec<(usize, bool)>,
+    /// Actions that the program can return; `None` when it can return anything.
+    pub verdicts: Option<Vec<Verdict>>,
+    /// Numbers of the helpers that are called on some run.
+    pub helpers: Vec<u32>,
+    /// Names of the kernel functions that are called on some run.
+    pub kfuncs: Vec<String>,
+    /// Maps that some run touches, by index.
+    pub maps: Vec<u32>,
+    /// The byte after the last one that direct packet access reads or writes, from `data`.
+    pub packet_bytes: u32,
+    /// Some run writes the packet directly.
+    pub packet_written: bool,
+    /// Some run may move or replace packet data.
+    pub packet_moved: bool,
+    /// Some run reads the metadata area.
+    pub meta_used: bool,
+    /// Some run may leave by a tail call.
+    pub tail_calls: bool,
+    /// Stack of each function, bytes.
+    pub stack: Vec<u32>,
+    /// Stack of the deepest chain of calls, as Linux counts it, bytes.
+    pub stack_chain: u32,
+}
+
+/// What holds at one helper call on every run that reaches it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CallFact {
+    /// The call instruction.
+    pub insn: usize,
+    /// Number of the helper.
+    pub helper: u32,
+    /// The map argument, when it is the same on every run.
+    pub map: Option<u32>,
+    /// Where the key lies, when it is the same kind of place on every run.
+    pub key: Option<KeyPlace>,
+    /// The key as a number, when it is one constant (keys of four bytes).
+    pub key_const: Option<u32>,
+    /// Bounds of the length argument, when there is one.
+    pub size: Option<(u64, u64)>,
+}
+
+/// Where a key argument lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyPlace {
+    /// On the running function's stack, at this offset from its frame pointer.
+    Stack(i32),
+    /// On a caller's stack.
+    OuterStack,
+    /// In the packet.
+    Packet,
+    /// In a map value.
+    MapValue,
+    /// In other memory.
+    Other,
+}
+
+/// What a proof cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Instructions visited.
+    pub visited: u64,
+    /// Checkpoints made.
+    pub states: u64,
+    /// Checkpoints kept at the same time, at most.
+    pub peak_states: u64,
+    /// Time taken.
+    pub time: Duration,
+}
+
+/// A program that was not accepted.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{}", .errors.first().map_or("refused", |e| e.message.as_str()))]
+pub struct Rejection {
+    /// What is wrong; never empty. The first one is what an analysis that stops at the first error would say.
+    pub errors: Vec<Diagnostic>,
+    /// What the analysis cost until then.
+    pub stats: Stats,
+    /// The state log, empty unless it was asked for.
+    pub log: String,
+}

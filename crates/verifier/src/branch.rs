@@ -1,0 +1,261 @@
+//! Conditional jumps: what each outcome says about numbers and pointers.
+
+use xway_isa::{Cond, Operand, Reg, Width};
+
+use crate::diag::Fail;
+use crate::domain::{Scalar, refine};
+use crate::explore::{Flow, Verifier};
+use crate::state::State;
+use crate::value::{Base, Num, Ptr, Value};
+
+/// Packet offsets beyond this prove nothing (`MAX_PACKET_OFF`).
+pub const PACKET_OFFSET_MAX: u64 = 0xffff;
+
+impl Verifier<'_> {
+    /// `if dst COND src goto target`
+    pub fn branch(
+        &mut self,
+        st: &mut State,
+        width: Width,
+        cond: Cond,
+        dst: Reg,
+        src: Operand,
+        target: usize,
+    ) -> Result<Flow, Fail> {
+        let pc = st.pc;
+        let left = *self.read(st, dst)?;
+        let right = self.operand(st, src)?;
+        let src_reg = if let Operand::Reg(r) = src { Some(r) } else { None };
+        let mut jump = st.clone();
+        let outcome =
+            |v: &mut Self, s: &mut State, holds| v.outcome(s, width, cond, (dst, &left), (src_reg, &right), holds);
+        let can_jump = outcome(self, &mut jump, true);
+        let can_fall = outcome(self, st, false);
+        match (can_jump, can_fall) {
+            (true, true) => {
+                self.facts.branch(pc, true);
+                self.facts.branch(pc, false);
+                jump.pc = target;
+                self.note_branch(&mut jump, pc, true);
+                self.note_branch(st, pc, false);
+                self.push(jump)?;
+                Ok(Flow::Next(pc + 1))
+            }
+            (jumps, falls) => {
+                // The bounds decided: they were relied on.
+                for v in [&left, &right] {
+                    if let Value::Num(n) = v {
+                        self.graph.mark(n.def);
+                    }
+                }
+                if jumps {
+                    self.facts.branch(pc, true);
+                    *st = jump;
+                    return Ok(Flow::Next(target));
+                }
+                if falls {
+                    self.facts.branch(pc, false);
+                    return Ok(Flow::Next(pc + 1));
+                }
+                // Neither outcome is possible: no run comes here at all.
+                Ok(Flow::End)
+            }
+        }
+    }
+
+    /// Applies one outcome to a state. False when it is impossible.
+    fn outcome(
+        &mut self,
+        st: &mut State,
+        width: Width,
+        cond: Cond,
+        (dst, left): (Reg, &Value),
+        (src, right): (Option<Reg>, &Value),
+        holds: bool,
+    ) -> bool {
+        match (left, right) {
+            (Value::Num(a), Value::Num(b)) => self.compare_numbers(st, width, cond, (dst, a), (src, b), holds),
+            (Value::Ptr(p), Value::Num(n)) if n.s.as_const() == Some(0) && width == Width::W64 => {
+                let equal = match cond {
+                    Cond::Eq => holds,
+                    Cond::Ne => !holds,
+                    // Unsigned: above zero is not null.
+                    Cond::Gt => !holds,
+                    Cond::Le => holds,
+                    _ => return true,
+                };
+                self.null_outcome(st, p, equal)
+            }
+            (Value::Num(n), Value::Ptr(p)) if n.s.as_const() == Some(0) && width == Width::W64 => match cond {
+                Cond::Eq => self.null_outcome(st, p, holds),
+                Cond::Ne => self.null_outcome(st, p, !holds),
+                _ => true,
+            },
+            (Value::Ptr(a), Value::Ptr(b)) if width == Width::W64 => self.compare_pointers(st, cond, a, b, holds),
+            _ => true,
+        }
+    }
+
+    fn compare_numbers(
+        &mut self,
+        st: &mut State,
+        width: Width,
+        cond: Cond,
+        (dst, a): (Reg, &Num),
+        (src, b): (Option<Reg>, &Num),
+        holds: bool,
+    ) -> bool {
+        if src == Some(dst) {
+            // A register against itself.
+            let always = matches!(cond, Cond::Eq | Cond::Ge | Cond::Le | Cond::SGe | Cond::SLe);
+            let never = matches!(cond, Cond::Ne | Cond::Gt | Cond::Lt | Cond::SGt | Cond::SLt);
+            if always || never {
+                return always == holds;
+            }
+        }
+        let Some((x, y)) = refine(&a.s, &b.s, cond, width, holds) else { return false };
+        // Equal numbers get all that is known of both; the history of the second is part of it.
+        for (reg, old, new, other) in [(Some(dst), a, x, b), (src, b, y, a)] {
+            let Some(reg) = reg else { continue };
+            if new == old.s {
+                continue;
+            }
+            let n = Num { s: new, def: self.graph.refined(old.def, other.def), ..*old };
+            st.set(reg, Value::Num(n));
+            st.sync_links(&n, &mut self.graph);
+        }
+        true
+    }
+
+    /// Two pointers: packet bounds, and a nullable pointer that equals one that is not null.
+    fn compare_pointers(&mut self, st: &mut State, cond: Cond, a: &Ptr, b: &Ptr, holds: bool) -> bool {
+        let equal = matches!((cond, holds), (Cond::Eq, true) | (Cond::Ne, false));
+        if equal && a.nullable && !b.nullable && never_null(b) {
+            return self.null_outcome(st, a, false);
+        }
+        if equal && b.nullable && !a.nullable && never_null(a) {
+            return self.null_outcome(st, b, false);
+        }
+        // Bring it into the form: packet pointer REL end.
+        let (packet, cond) = if is_end(b, a) {
+            (a, cond)
+        } else if is_end(a, b) {
+            (b, mirror(cond))
+        } else {
+            return true;
+        };
+        let cond = if holds {
+            cond
+        } else {
+            match crate::domain::compare::negate(cond) {
+                Some(c) => c,
+                None => return true,
+            }
+        };
+        let reach = packet.off + proven_extra(cond);
+        match cond {
+            // packet <= end, packet < end: everything below lies inside.
+            Cond::Le | Cond::Lt | Cond::Eq => {
+                prove(st, packet, reach);
+                true
+            }
+            // packet > end although the place was proved to lie inside: impossible.
+            Cond::Gt => !(known_inside(packet) && packet.off >= 0 && packet.off as u32 <= packet.range),
+            Cond::Ge => !(known_inside(packet) && packet.off >= 0 && (packet.off as u32) < packet.range),
+            _ => true,
+        }
+    }
+
+    /// The pointer turned out to be null, or not. False when that cannot be.
+    fn null_outcome(&mut self, st: &mut State, p: &Ptr, null: bool) -> bool {
+        if !p.nullable {
+            return !null || !never_null_at_all(p);
+        }
+        let zero = self.graph.constant(0);
+        let (id, reference) = (p.id, p.reference);
+        let keep_id = keeps_identity(p);
+        st.for_each(|v| match v {
+            Value::Ptr(q) if q.nullable && q.id == id => {
+                if null {
+                    *v = Value::num(Scalar::constant(0), zero);
+                } else {
+                    q.nullable = false;
+                    if !keep_id {
+                        q.id = 0;
+                    }
+                }
+                true
+            }
+            _ => false,
+        });
+        if null && reference != 0 {
+            st.refs.retain(|r| r.id != reference);
+        }
+        true
+    }
+}
+
+/// `p < end` means that even the byte at `p` lies inside.
+fn proven_extra(cond: Cond) -> i32 {
+    i32::from(cond == Cond::Lt)
+}
+
+/// The range of a place counts: it is a fixed place, or something was proved about it.
+fn known_inside(p: &Ptr) -> bool {
+    p.range > 0
+}
+
+/// `end` bounds `p`: data_end bounds packet pointers, the unmoved `data` bounds metadata pointers.
+fn is_end(end: &Ptr, p: &Ptr) -> bool {
+    match (end.base, p.base) {
+        (Base::End, Base::Packet) => true,
+        (Base::Packet, Base::Meta) => end.off == 0 && end.is_fixed() && end.id == 0,
+        _ => false,
+    }
+}
+
+fn never_null(p: &Ptr) -> bool {
+    matches!(p.base, Base::MapValue(_) | Base::Mem { .. } | Base::Stack(_) | Base::Sock(_) | Base::Ctx)
+}
+
+/// The same comparison with its operands exchanged.
+fn mirror(cond: Cond) -> Cond {
+    match cond {
+        Cond::Gt => Cond::Lt,
+        Cond::Ge => Cond::Le,
+        Cond::Lt => Cond::Gt,
+        Cond::Le => Cond::Ge,
+        Cond::SGt => Cond::SLt,
+        Cond::SGe => Cond::SLe,
+        Cond::SLt => Cond::SGt,
+        Cond::SLe => Cond::SGe,
+        c => c,
+    }
+}
+
+/// `reach` bytes from the place that `p` counts from lie inside the packet: every pointer that counts from it knows.
+fn prove(st: &mut State, p: &Ptr, reach: i32) {
+    // A place before the start may be "below the end" without anything being inside. A variable part beyond the largest
+    // packet could wrap in a comparison of narrower numbers; Linux draws the same line.
+    if p.off < 0 || reach <= 0 || p.var.umax() > PACKET_OFFSET_MAX || p.var.smin() < 0 {
+        return;
+    }
+    let (id, base, reach) = (p.id, p.base, reach as u32);
+    st.for_each(|v| match v {
+        Value::Ptr(q) if q.id == id && q.base == base && q.range < reach && !q.nullable => {
+            q.range = reach;
+            true
+        }
+        _ => false,
+    });
+}
+
+/// Map values with a lock keep their identity: lock and unlock must name the same element.
+fn keeps_identity(p: &Ptr) -> bool {
+    matches!(p.base, Base::MapValue(_))
+}
+
+/// Pointers that are not nullable are never null, wherever they point.
+fn never_null_at_all(p: &Ptr) -> bool {
+    !matches!(p.base, Base::Packet | Base::Meta | Base::End) || p.is_fixed()
+}

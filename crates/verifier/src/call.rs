@@ -1,0 +1,336 @@
+//! Helper calls: what the prototype demands, what the call leaves behind.
+
+use xway_abi::{ArgKind, Callback, HelperProto, MapType, Ret};
+use xway_isa::Reg;
+
+use crate::api::{CallFact, KeyPlace};
+use crate::diag::{Fail, fail};
+use crate::domain::Scalar;
+use crate::explore::{Flow, Verifier};
+use crate::graph::{Def, NONE};
+use crate::state::{Byte, Reference, State};
+use crate::value::{Base, Dynptr, MapRef, MemKind, Ptr, Value};
+
+/// What the arguments of one call turned out to be.
+#[derive(Default)]
+pub(crate) struct CallArgs {
+    /// The map argument.
+    pub map: Option<MapRef>,
+    /// Where the key lies.
+    pub key: Option<KeyPlace>,
+    /// The key, when it is a constant of four bytes.
+    pub key_const: Option<u32>,
+    /// Bounds of the length argument.
+    pub size: Option<(u64, u64)>,
+    /// The constant length of memory to be allocated.
+    pub alloc: Option<u32>,
+    /// The callback's first instruction and its kind.
+    pub callback: Option<(usize, Callback)>,
+    /// The reference that the call releases.
+    pub release: u32,
+    /// A dynptr argument that is used.
+    pub dynptr: Option<Dynptr>,
+    /// Slot that the call makes a dynptr: frame, slot of the first half, kind.
+    pub init: Option<(usize, usize, xway_abi::DynptrKind)>,
+}
+
+impl Verifier<'_> {
+    /// `call helper`
+    pub fn call_helper(&mut self, st: &mut State, id: u32, next: usize) -> Result<Flow, Fail> {
+        let proto = self.allowed_helper(st, id)?;
+        let mut args = CallArgs::default();
+        for (i, arg) in proto.args.iter().enumerate() {
+            self.check_arg(st, proto, i, *arg, &mut args).map_err(|e| {
+                let mut e = e.reg(i + 1);
+                e.message = format!("argument {} of {}: {}", i + 1, proto.name, e.message);
+                e
+            })?;
+        }
+        self.facts.call(
+            CallFact {
+                insn: st.pc,
+                helper: id,
+                map: args.map.filter(|m| !m.inner).map(|m| m.index),
+                key: args.key,
+                key_const: args.key_const,
+                size: args.size,
+            },
+            id == 12,
+        );
+        if id == 12 {
+            self.nothing_held(st, "a tail call")?;
+        }
+        if let Some((start, kind)) = args.callback {
+            return self.call_back(st, proto, &args, start, kind, next);
+        }
+        self.special_effects(st, id, &args)?;
+        self.after_call(st, proto, &args)?;
+        Ok(Flow::Next(next))
+    }
+
+    fn allowed_helper(&mut self, st: &State, id: u32) -> Result<&'static HelperProto, Fail> {
+        if let Some(p) = self.program.poisons.iter().find(|p| p.insn == st.pc) {
+            return fail!(BadReference, "{}", p.reason);
+        }
+        let Some(proto) = xway_abi::helper(id) else {
+            return fail!(BadCall, "there is no helper with number {id}");
+        };
+        if !proto.xdp {
+            return fail!(BadCall, "{} cannot be called by XDP programs", proto.name);
+        }
+        if proto.might_sleep {
+            return fail!(BadCall, "{} may sleep, and XDP programs must not", proto.name);
+        }
+        if proto.gpl_only && !self.view.gpl() {
+            return fail!(
+                BadCall,
+                "{} may only be called by programs with a licence compatible with the GPL",
+                proto.name
+            )
+            .map_err(|e| e.hint("declare it: char LICENSE[] SEC(\"license\") = \"GPL\";"));
+        }
+        if matches!(self.program.kind, xway_object::ProgramKind::Raw) {
+            return fail!(BadCall, "programs over plain memory call no helpers ({})", proto.name);
+        }
+        if st.lock.is_some() && id != 94 {
+            return fail!(Lock, "{} is called while a spin lock is held", proto.name)
+                .map_err(|e| e.hint("only memory of the element may be used until bpf_spin_unlock"));
+        }
+        Ok(proto)
+    }
+
+    /// Fails when references or a lock are held.
+    pub fn nothing_held(&self, st: &State, what: &str) -> Result<(), Fail> {
+        if let Some(lock) = &st.lock {
+            return fail!(Lock, "{what} while the spin lock taken at instruction {} is held", lock.insn)
+                .map_err(|e| e.hint("call bpf_spin_unlock on every path"));
+        }
+        if let Some(r) = st.refs.first() {
+            let (_, line, _) = crate::diag::place(self.program, r.insn);
+            let at = if line > 0 { format!("line {line}") } else { format!("instruction {}", r.insn) };
+            return fail!(Leak, "{what} while {} from {at} is not released", r.what)
+                .map_err(|e| e.hint("release it on every path, error paths included"));
+        }
+        Ok(())
+    }
+
+    /// Effects that a prototype cannot say.
+    fn special_effects(&mut self, st: &mut State, id: u32, args: &CallArgs) -> Result<(), Fail> {
+        match id {
+            93 => {
+                if let Some(l) = &st.lock {
+                    return fail!(Lock, "a second spin lock is taken; instruction {} took one already", l.insn);
+                }
+                let Value::Ptr(p) = *st.reg(Reg::R1) else { return Ok(()) };
+                st.lock = Some(crate::state::Lock { ptr: p, insn: st.pc });
+            }
+            94 => {
+                let Value::Ptr(p) = *st.reg(Reg::R1) else { return Ok(()) };
+                match &st.lock {
+                    Some(l) if l.ptr.base == p.base && l.ptr.id == p.id => st.lock = None,
+                    Some(_) => return fail!(Lock, "the lock that is released is not the one that is held"),
+                    None => return fail!(Lock, "no spin lock is held"),
+                }
+            }
+            _ => {}
+        }
+        if args.release != 0 {
+            self.release(st, args.release)?;
+        }
+        Ok(())
+    }
+
+    /// A reference ends: whatever carries it is a plain number from now on.
+    pub fn release(&mut self, st: &mut State, reference: u32) -> Result<(), Fail> {
+        let before = st.refs.len();
+        st.refs.retain(|r| r.id != reference);
+        if st.refs.len() == before {
+            return fail!(Leak, "the reference was released before");
+        }
+        st.for_each(|v| match v {
+            Value::Ptr(p) if p.reference == reference => {
+                *v = Value::num(Scalar::unknown(), NONE);
+                true
+            }
+            _ => false,
+        });
+        for i in 0..st.frames.len() {
+            let holds = |s: &crate::state::Slot| matches!(s.spill, Value::Dynptr(d) if d.reference == reference);
+            if st.frames[i].stack.iter().any(holds) {
+                for slot in st.frame_at(i).stack.iter_mut().filter(|s| holds(s)) {
+                    slot.bytes = [Byte::Misc; 8];
+                    slot.spill = Value::Uninit;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Registers and memory after the call: r1 to r5 are gone, r0 is the result.
+    pub fn after_call(&mut self, st: &mut State, proto: &HelperProto, args: &CallArgs) -> Result<(), Fail> {
+        if proto.changes_packet {
+            self.packet_moves(st);
+        }
+        let result = self.result(st, proto, args)?;
+        self.make_dynptr(st, args);
+        let regs = &mut st.frame_mut().regs;
+        regs[0] = result;
+        regs[1..6].fill(Value::Uninit);
+        Ok(())
+    }
+
+    /// Makes the dynptr that an argument asks for.
+    pub(crate) fn make_dynptr(&mut self, st: &mut State, args: &CallArgs) {
+        if let Some((frame, slot, kind)) = args.init {
+            let id = self.id();
+            let reference = if kind == xway_abi::DynptrKind::Ringbuf {
+                st.refs.push(Reference { id, insn: st.pc, what: "the ring buffer record" });
+                id
+            } else {
+                0
+            };
+            for part in 0..2u8 {
+                let s = st.frame_at(frame).slot_mut(slot - usize::from(part));
+                s.bytes = [Byte::Special; 8];
+                s.spill = Value::Dynptr(Dynptr { kind, id, reference, part });
+            }
+        }
+    }
+
+    /// Every packet pointer becomes a worthless number.
+    pub fn packet_moves(&mut self, st: &mut State) {
+        self.facts.packet_moved();
+        let stale = self.graph.stale(st.pc);
+        st.for_each(|v| match v {
+            Value::Ptr(p) if p.is_packet() => {
+                *v = Value::num(Scalar::unknown(), stale);
+                true
+            }
+            _ => false,
+        });
+    }
+
+    fn result(&mut self, st: &mut State, proto: &HelperProto, args: &CallArgs) -> Result<Value, Fail> {
+        let nullable = |v: &mut Self, base| Ptr { nullable: true, id: v.id(), ..Ptr::to(base) };
+        Ok(match proto.ret {
+            Ret::Integer => Value::num(Scalar::unknown(), self.verdict_of(st, proto.id)),
+            Ret::CpuNumber => Value::num(Scalar::between(0, 8191), NONE),
+            Ret::LengthOrError => {
+                let most = args.size.map_or(i64::MAX, |s| i64::try_from(s.1).unwrap_or(i64::MAX));
+                Value::num(Scalar::between_signed(-4095, most), NONE)
+            }
+            // A tail call that fails goes on behind the call.
+            Ret::Void if proto.id == 12 => Value::num(Scalar::unknown(), NONE),
+            Ret::Void => Value::Uninit,
+            Ret::MapValueOrNull => self.looked_up(proto, args)?,
+            Ret::AllocMemOrNull => {
+                let size = args.alloc.unwrap_or(0);
+                let mut p = nullable(self, Base::Mem { size, kind: MemKind::Record, read_only: false });
+                p.reference = p.id;
+                st.refs.push(Reference { id: p.id, insn: st.pc, what: "the ring buffer record" });
+                Value::Ptr(p)
+            }
+            Ret::DynptrDataOrNull => {
+                let size = args.alloc.unwrap_or(0);
+                let mut p = nullable(self, Base::Mem { size, kind: MemKind::Slice, read_only: false });
+                p.reference = args.dynptr.map_or(0, |d| d.reference);
+                Value::Ptr(p)
+            }
+            Ret::SockOrNull { kind, acquire } => {
+                let mut p = nullable(self, Base::Sock(kind));
+                if acquire {
+                    p.reference = p.id;
+                    st.refs.push(Reference { id: p.id, insn: st.pc, what: "the socket" });
+                }
+                Value::Ptr(p)
+            }
+            Ret::BtfPtr { .. } | Ret::PercpuBtfPtr { .. } | Ret::KptrOrNull => {
+                return fail!(
+                    Unsupported,
+                    "{} returns an object of the kernel, which user space cannot have",
+                    proto.name
+                );
+            }
+        })
+    }
+
+    /// Result of a look-up.
+    fn looked_up(&mut self, proto: &HelperProto, args: &CallArgs) -> Result<Value, Fail> {
+        let Some(map) = args.map else { return fail!(Argument, "{} needs a map", proto.name) };
+        let Some(spec) = self.map_spec(&map) else { return fail!(BadReference, "the map has no description") };
+        let (map_type, entries, has_inner) = (spec.map_type, spec.max_entries, spec.inner.is_some());
+        let id = self.id();
+        let base = match map_type {
+            MapType::ArrayOfMaps | MapType::HashOfMaps => {
+                if map.inner || !has_inner {
+                    return fail!(BadReference, "the map of maps has no description of its inner maps");
+                }
+                Base::Map(MapRef { inner: true, uid: id, ..map })
+            }
+            MapType::Xskmap | MapType::Sockmap | MapType::Sockhash => {
+                return fail!(Unsupported, "sockets looked up in a {} are not supported", map_type.name());
+            }
+            _ => Base::MapValue(map),
+        };
+        let in_array = matches!(map_type, MapType::Array | MapType::PercpuArray) && proto.id == 1;
+        let certain = in_array && !map.inner && args.key_const.is_some_and(|k| k < entries);
+        Ok(Value::Ptr(Ptr { nullable: !certain, id, ..Ptr::to(base) }))
+    }
+
+    /// Redirect helpers give known actions.
+    fn verdict_of(&mut self, st: &State, id: u32) -> Def {
+        match id {
+            23 => self.graph.verdict_set(0b10001),
+            51 => {
+                let fallback = match st.reg(Reg::R3).as_const() {
+                    Some(flags) => {
+                        if let Value::Num(n) = st.reg(Reg::R3) {
+                            self.graph.mark(n.def);
+                        }
+                        1 << (flags & 3)
+                    }
+                    None => 0b1111,
+                };
+                self.graph.verdict_set(0b10001 | fallback)
+            }
+            _ => NONE,
+        }
+    }
+
+    /// The kind that an argument must have does not fit.
+    pub(crate) fn wrong_arg(&self, v: &Value, want: &ArgKind) -> Fail {
+        let got = crate::show::value(v);
+        Fail::new(crate::diag::Kind::Argument, format!("{got} is given where {} is wanted", words(want)))
+    }
+}
+
+/// An argument kind in words.
+fn words(kind: &ArgKind) -> &'static str {
+    match kind {
+        ArgKind::Anything => "a value",
+        ArgKind::Ctx => "the context",
+        ArgKind::ConstMap => "a map",
+        ArgKind::MapKey => "a pointer to a key",
+        ArgKind::MapValue(_) => "a pointer to a value",
+        ArgKind::Mem(..) => "a pointer to memory",
+        ArgKind::Size { .. } => "a length",
+        ArgKind::AllocSize => "a constant length",
+        ArgKind::AllocMem { .. } => "a ring buffer record",
+        ArgKind::SpinLock => "a pointer to a bpf_spin_lock in a map value",
+        ArgKind::Timer => "a pointer to a bpf_timer in a map value",
+        ArgKind::Func(_) => "a static function",
+        ArgKind::CallbackCtx => "a pointer to the stack, or null",
+        ArgKind::ConstStr => "a string in a read-only map",
+        ArgKind::Dynptr(..) => "a dynptr on the stack",
+        ArgKind::KptrDest | ArgKind::KptrSource => "a pointer to a kernel object in a map value",
+        ArgKind::Sock { .. } => "a socket",
+        ArgKind::BtfPtr(_) | ArgKind::PercpuBtfPtr => "an object of the kernel",
+        ArgKind::Scalar => "a number",
+        ArgKind::ConstScalar => "a constant",
+        ArgKind::ConstSize => "a constant length",
+        ArgKind::Ignored => "anything",
+        ArgKind::Iter(..) => "an iterator on the stack",
+        ArgKind::IrqFlag(_) => "an interrupt state on the stack",
+        ArgKind::ResSpinLock => "a pointer to a bpf_res_spin_lock",
+    }
+}

@@ -1,0 +1,196 @@
+//! What a refusal says.
+
+use xway_object::Program;
+
+/// Kinds of refusals. [`Kind::name`] is what JSON calls them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// A slot is no instruction, or one that XDP cannot use.
+    BadInstruction,
+    /// A jump leaves its function or lands inside an instruction.
+    BadJump,
+    /// Code that no jump reaches.
+    Unreachable,
+    /// A function does not end with a jump or an exit.
+    NoExit,
+    /// A call of something that does not exist or must not be called.
+    BadCall,
+    /// A reference to a map, function or type that does not exist.
+    BadReference,
+    /// A register is read that was never written.
+    Uninitialised,
+    /// The frame pointer is written.
+    FramePointer,
+    /// Arithmetic that makes no sense on this pointer.
+    PointerArithmetic,
+    /// A pointer that may be null is used.
+    Null,
+    /// A number is used as an address.
+    NotAPointer,
+    /// An address that an earlier call made worthless.
+    Stale,
+    /// Packet access that is not proved to lie inside the packet.
+    PacketBounds,
+    /// Access outside a map value.
+    MapBounds,
+    /// Access outside other memory.
+    MemoryBounds,
+    /// Access outside the stack.
+    StackBounds,
+    /// Context access that does not exist.
+    Context,
+    /// Write to something read-only, or read of something write-only.
+    Permission,
+    /// Access at an address that is not a multiple of what it must be.
+    Alignment,
+    /// A number without the bounds that its use needs.
+    Unbounded,
+    /// An argument of the wrong kind.
+    Argument,
+    /// A map of the wrong type for the call.
+    MapType,
+    /// A reference that is not released.
+    Leak,
+    /// A spin lock used in a wrong way.
+    Lock,
+    /// Too many frames, or too much stack in a chain of calls.
+    StackDepth,
+    /// A loop that does not end.
+    InfiniteLoop,
+    /// The analysis needs more work or memory than it may use.
+    Budget,
+    /// A return value outside what is allowed.
+    ReturnValue,
+    /// A part of Linux that this verifier does not know.
+    Unsupported,
+}
+
+impl Kind {
+    /// The machine-readable name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::BadInstruction => "bad-instruction",
+            Kind::BadJump => "bad-jump",
+            Kind::Unreachable => "unreachable",
+            Kind::NoExit => "no-exit",
+            Kind::BadCall => "bad-call",
+            Kind::BadReference => "bad-reference",
+            Kind::Uninitialised => "uninitialised",
+            Kind::FramePointer => "frame-pointer",
+            Kind::PointerArithmetic => "pointer-arithmetic",
+            Kind::Null => "null-pointer",
+            Kind::NotAPointer => "not-a-pointer",
+            Kind::Stale => "stale-packet-pointer",
+            Kind::PacketBounds => "packet-bounds",
+            Kind::MapBounds => "map-value-bounds",
+            Kind::MemoryBounds => "memory-bounds",
+            Kind::StackBounds => "stack-bounds",
+            Kind::Context => "context-access",
+            Kind::Permission => "permission",
+            Kind::Alignment => "alignment",
+            Kind::Unbounded => "unbounded",
+            Kind::Argument => "argument",
+            Kind::MapType => "map-type",
+            Kind::Leak => "unreleased-reference",
+            Kind::Lock => "spin-lock",
+            Kind::StackDepth => "stack-depth",
+            Kind::InfiniteLoop => "infinite-loop",
+            Kind::Budget => "budget",
+            Kind::ReturnValue => "return-value",
+            Kind::Unsupported => "unsupported",
+        }
+    }
+}
+
+/// One reason for a refusal, with everything a person needs to act on it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Diagnostic {
+    /// Kind.
+    pub kind: Kind,
+    /// Instruction at which it shows.
+    pub insn: usize,
+    /// C file, when known.
+    pub file: Option<String>,
+    /// Line, 0 when unknown.
+    pub line: u32,
+    /// The line's text; the disassembled instruction when unknown.
+    pub source: String,
+    /// What is wrong.
+    pub message: String,
+    /// What would make it acceptable.
+    pub hint: Option<String>,
+    /// Branches taken on the way, in order.
+    pub path: Vec<PathStep>,
+    /// What was known about the values involved: (register, description).
+    pub values: Vec<(String, String)>,
+}
+
+/// One branch on the way to an error.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PathStep {
+    /// The branch instruction.
+    pub insn: usize,
+    /// Jumped, or fell through.
+    pub taken: bool,
+    /// Line, 0 when unknown.
+    pub line: u32,
+    /// Text of the line; the disassembled instruction when unknown.
+    pub source: String,
+}
+
+/// A refusal as the transfer functions raise it; the exploration adds place and path.
+#[derive(Clone, Debug)]
+pub struct Fail {
+    pub(crate) kind: Kind,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+    /// Registers whose knowledge belongs into the message.
+    pub(crate) regs: Vec<usize>,
+    /// The place, when it is not the current instruction.
+    pub(crate) at: Option<usize>,
+}
+
+impl Fail {
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Fail {
+        Fail { kind, message: message.into(), hint: None, regs: Vec::new(), at: None }
+    }
+
+    pub(crate) fn reg(mut self, r: usize) -> Fail {
+        self.regs.push(r);
+        self
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Fail {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn at(mut self, insn: usize) -> Fail {
+        self.at = Some(insn);
+        self
+    }
+}
+
+/// `Err(Fail::new(kind, format!(…)))`
+macro_rules! fail {
+    ($kind:ident, $($text:tt)*) => {
+        Err($crate::diag::Fail::new($crate::diag::Kind::$kind, format!($($text)*)))
+    };
+}
+pub(crate) use fail;
+
+/// File, line and text of an instruction.
+pub(crate) fn place(program: &Program, insn: usize) -> (Option<String>, u32, String) {
+    let i = program.line_info.partition_point(|l| l.insn <= insn);
+    if let Some(l) = i.checked_sub(1).map(|i| &program.line_info[i])
+        && !l.file.is_empty()
+    {
+        return (Some(l.file.to_string()), l.line, l.text.trim().to_owned());
+    }
+    let text = if insn < program.insns.len() {
+        xway_isa::decode_at(&program.insns, insn).map_or_else(|e| e.to_string(), |i| i.to_string())
+    } else {
+        String::new()
+    };
+    (None, 0, text)
+}

@@ -1,0 +1,281 @@
+//! Walking all paths: the work list, checkpoints, what is counted, and what becomes of errors.
+//!
+//! Paths are walked depth first. At a branch whose outcome is open the jump is put on the stack and the walk goes on with
+//! the instruction below, as Linux does. At instructions to which several ways lead ([`crate::cfg::Cfg::prune`]) the state is
+//! compared with the checkpoints left there ([`crate::prune`]); a path whose state is included in one of them ends.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use xway_isa::{CallTarget, Insn};
+use xway_object::Program;
+
+use crate::api::{Config, MapsView, Stats};
+use crate::cfg::Cfg;
+use crate::diag::{Diagnostic, Fail, PathStep, fail, place};
+use crate::facts::Collector;
+use crate::graph::{Def, Graph};
+use crate::prune::Checkpoints;
+use crate::state::{Frame, FrameKind, State};
+
+/// "No checkpoint", "no branch".
+pub(crate) const NOWHERE: u32 = u32::MAX;
+
+/// The analysis of one program.
+pub(crate) struct Verifier<'a> {
+    pub program: &'a Program,
+    pub view: MapsView<'a>,
+    pub config: &'a Config,
+    pub cfg: Cfg,
+    pub graph: Graph,
+    pub points: Checkpoints,
+    pub pending: Vec<State>,
+    pub facts: Collector,
+    pub errors: Vec<Diagnostic>,
+    pub stats: Stats,
+    pub log: String,
+    /// Branches of all paths: (earlier branch, instruction, taken).
+    pub paths: Vec<(u32, u32, bool)>,
+    /// Last identity given out.
+    pub last_id: u32,
+    /// Bytes that pending states take, roughly.
+    pub pending_bytes: usize,
+    /// r0 at the program's exits.
+    pub exits: Vec<Def>,
+    /// Entry of the functions that run later (timer callbacks), already queued.
+    pub async_done: Vec<(usize, u32)>,
+    /// Functions that may move the packet, directly or through others.
+    pub moves_packet: Vec<bool>,
+}
+
+/// What an instruction leads to.
+pub(crate) enum Flow {
+    /// The slot at which the path goes on.
+    Next(usize),
+    /// The path ends here, all is well.
+    End,
+}
+
+impl<'a> Verifier<'a> {
+    pub fn new(program: &'a Program, view: MapsView<'a>, config: &'a Config, cfg: Cfg) -> Self {
+        let n = cfg.insns.len();
+        let funcs = cfg.funcs.len();
+        let moves_packet = crate::func::packet_movers(&cfg, program);
+        Verifier {
+            program,
+            view,
+            config,
+            points: Checkpoints::new(n),
+            facts: Collector::new(n, funcs),
+            cfg,
+            graph: Graph::default(),
+            pending: Vec::new(),
+            errors: Vec::new(),
+            stats: Stats::default(),
+            log: String::new(),
+            paths: Vec::new(),
+            last_id: 0,
+            pending_bytes: 0,
+            exits: Vec::new(),
+            async_done: Vec::new(),
+            moves_packet,
+        }
+    }
+
+    /// A fresh identity.
+    pub fn id(&mut self) -> u32 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// Analyses the program and each global function. Errors are left in `errors`.
+    pub fn run(&mut self) {
+        let started = Instant::now();
+        for f in 0..self.cfg.funcs.len() {
+            if f > 0 && !(self.cfg.funcs[f].global && self.facts.global_called[f]) {
+                continue;
+            }
+            let done = self.entry(f).and_then(|states| states.into_iter().try_for_each(|s| self.explore(s)));
+            if let Err(fail) = done {
+                self.report(fail, self.cfg.funcs[f].start, NOWHERE, None);
+            }
+            if self.errors.len() >= self.config.errors_max {
+                break;
+            }
+        }
+        if self.errors.is_empty()
+            && let Err(fail) = self.check_stack_depth()
+        {
+            self.report(fail, 0, NOWHERE, None);
+        }
+        self.stats.states = self.points.made;
+        self.stats.peak_states = self.points.peak;
+        self.stats.time = started.elapsed();
+    }
+
+    /// A state with one frame at the start of a function.
+    pub fn fresh(&mut self, func: usize, kind: FrameKind) -> State {
+        let uid = self.id();
+        State {
+            frames: vec![Rc::new(Frame::new(func, 0, 0, uid, kind))],
+            refs: Vec::new(),
+            lock: None,
+            pc: self.cfg.funcs[func].start,
+            parent: NOWHERE,
+            path: NOWHERE,
+            insns_since: 0,
+            jumps_since: 0,
+        }
+    }
+
+    /// Walks all paths from `first`. Fails only when limits are reached; other errors are recorded and end their path.
+    fn explore(&mut self, first: State) -> Result<(), Fail> {
+        self.points.clear();
+        self.pending.clear();
+        self.pending_bytes = 0;
+        self.pending.push(first);
+        while let Some(state) = self.pending.pop() {
+            self.pending_bytes = self.pending_bytes.saturating_sub(weight(&state));
+            if self.config.log {
+                self.log_state_switch(&state);
+            }
+            self.walk(state)?;
+            if self.errors.len() >= self.config.errors_max {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows one path to its end.
+    fn walk(&mut self, mut st: State) -> Result<(), Fail> {
+        loop {
+            self.stats.visited += 1;
+            if self.stats.visited > self.config.budget {
+                return fail!(Budget, "the analysis visited {} instructions and is not done", self.config.budget)
+                    .map_err(|e| e.at(st.pc).hint(BUDGET_HINT));
+            }
+            if self.stats.visited & 0xff == 0 && self.memory() > self.config.memory {
+                return fail!(Budget, "the analysis needs more than {} MiB of memory", self.config.memory >> 20)
+                    .map_err(|e| e.at(st.pc).hint(BUDGET_HINT));
+            }
+            let Some(insn) = self.cfg.insn(st.pc).copied() else {
+                return fail!(BadJump, "execution runs into the middle of an instruction").map_err(|e| e.at(st.pc));
+            };
+            let pc = st.pc;
+            let pruned = if self.is_prune_point(&insn, pc) { self.at_prune_point(&mut st) } else { Ok(false) };
+            let flow = match pruned {
+                Ok(true) => {
+                    if self.config.log {
+                        self.log_pruned(pc);
+                    }
+                    Ok(Flow::End)
+                }
+                Ok(false) => {
+                    st.insns_since += 1;
+                    self.facts.reached[pc] = true;
+                    if self.config.log {
+                        self.log_insn(&st, &insn);
+                    }
+                    self.step(&mut st, &insn)
+                }
+                Err(fail) => Err(fail),
+            };
+            match flow {
+                Ok(Flow::Next(next)) => st.pc = next,
+                Ok(Flow::End) => {
+                    self.points.path_ended(st.parent);
+                    return Ok(());
+                }
+                Err(fail) => {
+                    self.report(fail, pc, st.path, Some(&st));
+                    self.points.path_ended(st.parent);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn is_prune_point(&self, insn: &Insn, pc: usize) -> bool {
+        self.cfg.prune[pc]
+            || match insn {
+                Insn::Call(CallTarget::Helper(id)) => crate::func::calls_back(*id),
+                _ => false,
+            }
+    }
+
+    /// Puts another path on the stack.
+    pub fn push(&mut self, st: State) -> Result<(), Fail> {
+        if self.pending.len() >= 100_000 {
+            return fail!(Budget, "more than 100000 branches are open at once").map_err(|e| e.hint(BUDGET_HINT));
+        }
+        self.points.path_added(st.parent);
+        self.pending_bytes += weight(&st);
+        self.pending.push(st);
+        Ok(())
+    }
+
+    /// Notes a branch on the state's path.
+    pub fn note_branch(&mut self, st: &mut State, pc: usize, taken: bool) {
+        self.paths.push((st.path, pc as u32, taken));
+        st.path = (self.paths.len() - 1) as u32;
+    }
+
+    /// Bytes that the analysis holds, roughly.
+    fn memory(&self) -> usize {
+        self.pending_bytes + self.points.bytes() + self.graph.len() * 16 + self.paths.len() * 12 + self.log.len()
+    }
+
+    /// Records an error, unless one of its kind is known at this place.
+    pub fn report(&mut self, fail: Fail, pc: usize, path: u32, st: Option<&State>) {
+        let insn = fail.at.unwrap_or(pc);
+        if self.errors.iter().any(|e| e.insn == insn) {
+            return;
+        }
+        let (file, line, source) = place(self.program, insn);
+        let mut values = Vec::new();
+        if let Some(st) = st {
+            for r in &fail.regs {
+                values.push((format!("r{r}"), crate::show::describe(&st.frame().regs[*r], &self.graph)));
+            }
+        }
+        let diag = Diagnostic {
+            kind: fail.kind,
+            insn,
+            file,
+            line,
+            source,
+            message: fail.message,
+            hint: fail.hint,
+            path: self.path_steps(path),
+            values,
+        };
+        if self.config.log {
+            self.log.push_str(&format!("{}\n", diag.message));
+        }
+        self.errors.push(diag);
+    }
+
+    /// The branches that lead to `path`, the last 64 of them.
+    fn path_steps(&self, mut path: u32) -> Vec<PathStep> {
+        let mut steps = Vec::new();
+        while path != NOWHERE && steps.len() < 64 {
+            let (before, insn, taken) = self.paths[path as usize];
+            let (_, line, source) = place(self.program, insn as usize);
+            steps.push(PathStep { insn: insn as usize, taken, line, source });
+            path = before;
+        }
+        steps.reverse();
+        steps
+    }
+}
+
+const BUDGET_HINT: &str =
+    "bound the loops more tightly, move their bodies into functions called with bpf_loop, or raise the budget";
+
+/// Bytes that a state takes, roughly.
+pub(crate) fn weight(st: &State) -> usize {
+    let own = |f: &Frame| std::mem::size_of::<Frame>() + f.stack.len() * std::mem::size_of::<crate::state::Slot>();
+    // Frames below the running one are mostly shared.
+    std::mem::size_of::<State>() + own(st.frame())
+}

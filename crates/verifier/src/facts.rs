@@ -1,0 +1,146 @@
+//! What is collected while paths are walked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use xway_abi::Verdict;
+
+use crate::api::{CallFact, Facts, KeyPlace};
+use crate::cfg::Cfg;
+
+/// Facts in the making.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    /// Instructions that some path executes.
+    pub reached: Vec<bool>,
+    /// Global functions that some path calls.
+    pub global_called: Vec<bool>,
+    branches: BTreeMap<usize, (bool, bool)>,
+    calls: BTreeMap<usize, CallFact>,
+    kfuncs: BTreeSet<String>,
+    maps: BTreeSet<u32>,
+    packet_bytes: u64,
+    packet_written: bool,
+    packet_moved: bool,
+    meta_used: bool,
+    tail_calls: bool,
+    /// Stack of each function, bytes.
+    pub stack: Vec<i64>,
+    /// Stack of the deepest chain, bytes.
+    pub stack_chain: u32,
+}
+
+impl Collector {
+    pub fn new(insns: usize, funcs: usize) -> Collector {
+        Collector {
+            reached: vec![false; insns],
+            global_called: vec![false; funcs],
+            branches: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            kfuncs: BTreeSet::new(),
+            maps: BTreeSet::new(),
+            packet_bytes: 0,
+            packet_written: false,
+            packet_moved: false,
+            meta_used: false,
+            tail_calls: false,
+            stack: vec![0; funcs],
+            stack_chain: 0,
+        }
+    }
+
+    /// A branch can go this way.
+    pub fn branch(&mut self, insn: usize, taken: bool) {
+        let b = self.branches.entry(insn).or_default();
+        if taken {
+            b.0 = true;
+        } else {
+            b.1 = true;
+        }
+    }
+
+    /// A map is referred to.
+    pub fn map_used(&mut self, index: u32) {
+        self.maps.insert(index);
+    }
+
+    /// Direct packet access that ends at this byte.
+    pub fn packet_access(&mut self, end: u64, write: bool) {
+        self.packet_bytes = self.packet_bytes.max(end);
+        self.packet_written |= write;
+    }
+
+    /// The metadata area is looked at.
+    pub fn meta_used(&mut self) {
+        self.meta_used = true;
+    }
+
+    /// Packet data may move.
+    pub fn packet_moved(&mut self) {
+        self.packet_moved = true;
+    }
+
+    /// A function uses this many bytes of stack.
+    pub fn stack_use(&mut self, func: usize, bytes: i64) {
+        self.stack[func] = self.stack[func].max(bytes);
+    }
+
+    /// A kernel function is called.
+    pub fn kfunc(&mut self, name: &str) {
+        self.kfuncs.insert(name.to_owned());
+    }
+
+    /// A helper is called; facts of several paths are merged to what holds on all of them.
+    pub fn call(&mut self, new: CallFact, tail: bool) {
+        self.tail_calls |= tail;
+        match self.calls.get_mut(&new.insn) {
+            None => {
+                self.calls.insert(new.insn, new);
+            }
+            Some(old) => {
+                let same = |a: Option<u32>, b: Option<u32>| if a == b { a } else { None };
+                let place: Option<KeyPlace> = if old.key == new.key { old.key } else { None };
+                old.map = same(old.map, new.map);
+                old.key_const = same(old.key_const, new.key_const);
+                old.key = place;
+                old.size = match (old.size, new.size) {
+                    (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+                    _ => None,
+                };
+            }
+        }
+    }
+
+    /// The finished facts. `verdicts` has bit n set for action n.
+    pub fn finish(self, cfg: &Cfg, verdicts: Option<u32>) -> Facts {
+        let dead = (0..cfg.insns.len()).filter(|i| cfg.insns[*i].is_some() && !self.reached[*i]).collect();
+        let decided = self
+            .branches
+            .iter()
+            .filter_map(|(insn, (taken, fell))| match (taken, fell) {
+                (true, false) => Some((*insn, true)),
+                (false, true) => Some((*insn, false)),
+                _ => None,
+            })
+            .collect();
+        let verdicts = verdicts
+            .filter(|bits| *bits < 1 << Verdict::ALL.len())
+            .map(|bits| Verdict::ALL.into_iter().filter(|v| bits >> *v as u32 & 1 != 0).collect());
+        let helpers: BTreeSet<u32> = self.calls.values().map(|c| c.helper).collect();
+        Facts {
+            calls: self.calls.into_values().collect(),
+            dead,
+            decided,
+            verdicts,
+            helpers: helpers.into_iter().collect(),
+            kfuncs: self.kfuncs.into_iter().collect(),
+            maps: self.maps.into_iter().collect(),
+            packet_bytes: u32::try_from(self.packet_bytes).unwrap_or(u32::MAX),
+            packet_written: self.packet_written,
+            packet_moved: self.packet_moved,
+            meta_used: self.meta_used,
+            tail_calls: self.tail_calls,
+            stack: self.stack.iter().map(|s| *s as u32).collect(),
+            stack_chain: self.stack_chain,
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Functions of the program: calls, returns, callbacks, functions that are analysed on their own, stack in a chain.
+
+use std::rc::Rc;
+
+use xway_abi::{ArgKind, Callback, HelperProto};
+use xway_isa::{CallTarget, Insn, Reg};
+use xway_object::{Program, ProgramKind};
+
+use crate::call::CallArgs;
+use crate::cfg::Cfg;
+use crate::diag::{Fail, fail};
+use crate::domain::Scalar;
+use crate::explore::{Flow, Verifier};
+use crate::graph::NONE;
+use crate::signature::{Param, Signature};
+use crate::state::{FRAMES_MAX, Frame, FrameKind, STACK_MAX, State};
+use crate::value::{Base, MapRef, MemKind, Ptr, Value};
+
+/// True for helpers that call a function of the program before they return.
+pub(crate) fn calls_back(id: u32) -> bool {
+    let is_callback = |k: ArgKind| matches!(k, ArgKind::Func(c) if !c.is_async());
+    xway_abi::helper(id).is_some_and(|p| p.args.iter().any(|a| is_callback(a.kind)))
+}
+
+/// For each function whether it may move the packet, itself or through functions that it calls or hands out.
+pub(crate) fn packet_movers(cfg: &Cfg, program: &Program) -> Vec<bool> {
+    let moves = |insn: &Insn| match insn {
+        Insn::Call(CallTarget::Helper(id)) => xway_abi::helper(*id).is_none_or(|p| p.changes_packet),
+        Insn::Call(CallTarget::Kfunc { id, .. }) => crate::kfunc::moves_packet(program, *id),
+        _ => false,
+    };
+    let mut out: Vec<bool> = cfg.funcs.iter().map(|f| cfg.insns[f.start..f.end].iter().flatten().any(moves)).collect();
+    // As often as there are functions: then every chain has been followed.
+    for _ in 0..cfg.funcs.len() {
+        for i in 0..cfg.funcs.len() {
+            let f = &cfg.funcs[i];
+            let inner = f.calls.iter().map(|c| c.1).chain(f.takes.iter().copied()).any(|c| out[c]);
+            out[i] |= inner;
+        }
+    }
+    out
+}
+
+impl Verifier<'_> {
+    /// The states in which a function that is analysed on its own starts.
+    pub fn entry(&mut self, func: usize) -> Result<Vec<State>, Fail> {
+        let mut st = self.fresh(func, FrameKind::Entry);
+        if func > 0 {
+            let Some(sig) = self.signature(func) else { return Ok(Vec::new()) };
+            for (i, param) in sig.params.iter().enumerate() {
+                let v = match param {
+                    Param::Number => Value::num(Scalar::unknown(), NONE),
+                    Param::Ctx => Value::Ptr(Ptr::to(Base::Ctx)),
+                    Param::Mem { size, nullable } => {
+                        let base = Base::Mem { size: *size, kind: MemKind::Arg, read_only: false };
+                        let id = if *nullable { self.id() } else { 0 };
+                        Value::Ptr(Ptr { nullable: *nullable, id, ..Ptr::to(base) })
+                    }
+                };
+                st.frame_mut().regs[i + 1] = v;
+            }
+        } else if self.program.kind == ProgramKind::Raw {
+            let size = self.config.raw_input;
+            let base = Base::Mem { size, kind: MemKind::Input, read_only: false };
+            st.set(Reg::R1, Value::Ptr(Ptr::to(base)));
+            st.set(Reg::R2, Value::num(Scalar::constant(size.into()), NONE));
+        } else {
+            st.set(Reg::R1, Value::Ptr(Ptr::to(Base::Ctx)));
+        }
+        Ok(vec![st])
+    }
+
+    /// The signature of a function that can be analysed on its own; `None` for static ones and for those whose
+    /// parameters are not simple: they are walked through at every call.
+    pub fn signature(&self, func: usize) -> Option<Signature> {
+        let f = &self.cfg.funcs[func];
+        let sub = self.program.subprogs.iter().find(|s| s.start == f.start && s.global && func > 0)?;
+        Signature::read(self.view.btf?, sub.func_id)
+    }
+
+    /// `call` of a function of the program.
+    pub fn call_local(&mut self, st: &mut State, target: usize, next: usize) -> Result<Flow, Fail> {
+        let Some(func) = self.cfg.func_at(target) else {
+            return fail!(BadReference, "no function starts at {target}");
+        };
+        if let Some(sig) = self.signature(func) {
+            if st.lock.is_some() {
+                return fail!(Lock, "a global function is called while a spin lock is held");
+            }
+            self.call_global(st, func, &sig)?;
+            return Ok(Flow::Next(next));
+        }
+        self.enter(st, func, FrameKind::Call, |_, _| ())?;
+        Ok(Flow::Next(target))
+    }
+
+    /// A global function was proved for all arguments of its types: only the arguments are checked here.
+    fn call_global(&mut self, st: &mut State, func: usize, sig: &Signature) -> Result<(), Fail> {
+        let name = self.cfg.funcs[func].name.clone();
+        for (i, param) in sig.params.iter().enumerate() {
+            let reg = Reg::new(i as u8 + 1).expect("at most five parameters");
+            let v = *self.read(st, reg)?;
+            let wrong = |what: &str| {
+                fail!(Argument, "argument {} of {name} must be {what}", i + 1).map_err(|e: Fail| e.reg(i + 1))
+            };
+            match (param, &v) {
+                (Param::Number, Value::Num(_)) => {}
+                (Param::Number, _) => return wrong("a number"),
+                (Param::Ctx, Value::Ptr(p)) if p.base == Base::Ctx && p.off == 0 && p.is_fixed() => {}
+                (Param::Ctx, _) => return wrong("the context"),
+                (Param::Mem { nullable: true, .. }, Value::Num(n)) if n.s.as_const() == Some(0) => {
+                    self.graph.mark(n.def);
+                }
+                (Param::Mem { size, nullable }, Value::Ptr(p)) if !p.nullable || *nullable => {
+                    let p = Ptr { nullable: false, ..*p };
+                    self.check_memory(st, true, &p, *size, xway_abi::MemAccess::ReadWrite).map_err(|e| e.reg(i + 1))?;
+                }
+                (Param::Mem { size, .. }, _) => return wrong(&format!("a pointer to {size} bytes")),
+            }
+        }
+        self.facts.global_called[func] = true;
+        if self.moves_packet[func] {
+            self.packet_moves(st);
+        }
+        let result = if sig.void { Value::Uninit } else { Value::num(Scalar::unknown(), NONE) };
+        let regs = &mut st.frame_mut().regs;
+        regs[0] = result;
+        regs[1..6].fill(Value::Uninit);
+        Ok(())
+    }
+
+    /// Pushes a frame; `args` sets its registers from the caller's. Without callback the caller's r0 to r5 are gone.
+    fn enter(
+        &mut self,
+        st: &mut State,
+        func: usize,
+        kind: FrameKind,
+        args: impl FnOnce(&Frame, &mut Frame),
+    ) -> Result<(), Fail> {
+        if st.frames.len() >= FRAMES_MAX {
+            return fail!(StackDepth, "more than {FRAMES_MAX} frames deep ({} is called)", self.cfg.funcs[func].name)
+                .map_err(|e| e.hint("recursion is not possible; flatten the chain of calls"));
+        }
+        let uid = self.id();
+        let mut frame = Frame::new(func, st.frames.len(), st.pc, uid, kind);
+        if kind == FrameKind::Call {
+            frame.regs[1..6].copy_from_slice(&st.frame().regs[1..6]);
+            st.frame_mut().regs[..6].fill(Value::Uninit);
+        } else {
+            args(st.frame(), &mut frame);
+        }
+        st.frames.push(Rc::new(frame));
+        st.pc = self.cfg.funcs[func].start;
+        Ok(())
+    }
+
+    /// `exit`
+    pub fn exit(&mut self, st: &mut State) -> Result<Flow, Fail> {
+        let r0 = *self
+            .read(st, Reg::R0)
+            .map_err(|e| Fail { message: "the function ends without a return value in r0".into(), ..e })?;
+        match st.frame().kind {
+            FrameKind::Entry => {
+                self.nothing_held(st, "the program ends")?;
+                match &r0 {
+                    Value::Num(n) if st.frame().func == 0 => self.exits.push(n.def),
+                    Value::Num(_) => {}
+                    _ if st.frame().func == 0 => self.exits.push(NONE),
+                    _ => return fail!(ReturnValue, "a global function returns a pointer").map_err(|e| e.reg(0)),
+                }
+                Ok(Flow::End)
+            }
+            FrameKind::Async => {
+                self.nothing_held(st, "the callback ends")?;
+                self.check_return(&r0, 0)?;
+                Ok(Flow::End)
+            }
+            FrameKind::Call => {
+                let depth = st.depth();
+                if matches!(r0, Value::Ptr(p) if p.base == Base::Stack(depth as u8)) {
+                    return fail!(ReturnValue, "a pointer to the function's own stack is returned")
+                        .map_err(|e| e.reg(0));
+                }
+                let next = st.frame().callsite + 1;
+                st.frames.pop();
+                st.set(Reg::R0, r0);
+                Ok(Flow::Next(next))
+            }
+            FrameKind::Callback { ret_max } => {
+                self.check_return(&r0, ret_max)?;
+                let uid = st.frame().uid;
+                if let Some(r) = st.refs.iter().find(|r| r.id > uid) {
+                    return fail!(Leak, "the callback ends while {} is not released", r.what).map_err(|e| e.at(r.insn));
+                }
+                if st.lock.is_some() {
+                    return fail!(Lock, "the callback ends while a spin lock is held");
+                }
+                let callsite = st.frame().callsite;
+                st.frames.pop();
+                Ok(Flow::Next(callsite))
+            }
+        }
+    }
+
+    fn check_return(&mut self, r0: &Value, max: u64) -> Result<(), Fail> {
+        match r0 {
+            Value::Num(n) if n.s.umax() <= max => {
+                self.graph.mark(n.def);
+                Ok(())
+            }
+            _ => fail!(
+                ReturnValue,
+                "a callback returns 0{}; here {}",
+                if max > 0 { " or 1" } else { "" },
+                crate::show::value(r0)
+            )
+            .map_err(|e| e.reg(0)),
+        }
+    }
+
+    /// A helper that calls a function of the program: never, once, or many times.
+    pub fn call_back(
+        &mut self,
+        st: &mut State,
+        proto: &HelperProto,
+        args: &CallArgs,
+        start: usize,
+        kind: Callback,
+        next: usize,
+    ) -> Result<Flow, Fail> {
+        let Some(func) = self.cfg.func_at(start) else {
+            return fail!(BadReference, "no function starts at {start}");
+        };
+        if kind.is_async() {
+            self.queue_async(func, args)?;
+            self.after_call(st, proto, args)?;
+            return Ok(Flow::Next(next));
+        }
+        if !matches!(kind, Callback::Loop | Callback::MapElem) {
+            return fail!(Unsupported, "{} is not supported", proto.name);
+        }
+        if st.frame().callback_loop == 0 {
+            let id = self.id();
+            st.frame_mut().callback_loop = id;
+        }
+        // The function may run once more ...
+        let map = args.map;
+        let mut body = st.clone();
+        let id = self.id();
+        let value = map.map(|m| self.callback_map_args(&m, id));
+        let ret_max = kind.max_return();
+        self.enter(&mut body, func, FrameKind::Callback { ret_max }, |caller, frame| match (kind, value) {
+            (Callback::MapElem, Some([m, k, v])) => {
+                frame.regs[1] = m;
+                frame.regs[2] = k;
+                frame.regs[3] = v;
+                frame.regs[4] = caller.regs[3];
+            }
+            _ => {
+                frame.regs[1] = Value::num(Scalar::of_bits(32), NONE);
+                frame.regs[2] = caller.regs[3];
+            }
+        })?;
+        self.push(body)?;
+        // ... or the helper returns. That is walked first: it shows which numbers the loop must keep apart.
+        st.frame_mut().callback_loop = 0;
+        self.after_call(st, proto, args)?;
+        Ok(Flow::Next(next))
+    }
+
+    /// map, key, value as a callback gets them.
+    fn callback_map_args(&self, m: &MapRef, id: u32) -> [Value; 3] {
+        let key_size = self.map_spec(m).map_or(0, |s| s.key_size);
+        let key = Base::Mem { size: key_size, kind: MemKind::MapKey, read_only: true };
+        [
+            Value::Ptr(Ptr::to(Base::Map(*m))),
+            Value::Ptr(Ptr::to(key)),
+            Value::Ptr(Ptr { id, ..Ptr::to(Base::MapValue(*m)) }),
+        ]
+    }
+
+    /// A function that runs later is analysed once for each map that it can be called for.
+    fn queue_async(&mut self, func: usize, args: &CallArgs) -> Result<(), Fail> {
+        let Some(map) = args.map else { return fail!(Argument, "the timer does not lie in a map value") };
+        if self.async_done.contains(&(func, map.index)) {
+            return Ok(());
+        }
+        self.async_done.push((func, map.index));
+        let mut st = self.fresh(func, FrameKind::Async);
+        let id = self.id();
+        let [m, key, v] = self.callback_map_args(&map, id);
+        let regs = &mut st.frame_mut().regs;
+        (regs[1], regs[2], regs[3]) = (m, key, v);
+        self.push(st)
+    }
+
+    /// Stack of the deepest chain of calls, each frame rounded up as Linux rounds it.
+    pub fn check_stack_depth(&mut self) -> Result<(), Fail> {
+        let own = |v: &Self, f: usize| {
+            let used = v.facts.stack[f] + if v.cfg.has_may_goto(f) { 16 } else { 0 };
+            (used + 15) / 16 * 16
+        };
+        let mut deepest = 0;
+        // Chains are short (eight frames) and calls few; the budget of steps ends hostile shapes.
+        let mut steps = 0u32;
+        let mut work = vec![(0usize, own(self, 0), 1usize)];
+        for f in 1..self.cfg.funcs.len() {
+            work.push((f, own(self, f), 1));
+        }
+        while let Some((f, total, depth)) = work.pop() {
+            steps += 1;
+            deepest = deepest.max(total);
+            if total > STACK_MAX {
+                return fail!(
+                    StackDepth,
+                    "a chain of {depth} calls needs {total} bytes of stack, more than {STACK_MAX}"
+                )
+                .map_err(|e| {
+                    e.at(self.cfg.funcs[f].start)
+                        .hint("move large variables into a per-CPU array map, or split the work by tail calls")
+                });
+            }
+            if depth >= FRAMES_MAX || steps > 1_000_000 {
+                if steps > 1_000_000 || !self.cfg.funcs[f].calls.is_empty() {
+                    return fail!(StackDepth, "calls are more than {FRAMES_MAX} frames deep, or recursive")
+                        .map_err(|e| e.at(self.cfg.funcs[f].start));
+                }
+                continue;
+            }
+            let mut callees: Vec<usize> = self.cfg.funcs[f].calls.iter().map(|c| c.1).collect();
+            callees.extend(&self.cfg.funcs[f].takes);
+            callees.sort_unstable();
+            callees.dedup();
+            for c in callees {
+                work.push((c, total + own(self, c), depth + 1));
+            }
+        }
+        self.facts.stack_chain = deepest as u32;
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! Is every run that starts from one state also a run of another?
+
+use crate::cfg::Cfg;
+use crate::graph::Graph;
+use crate::prune::live_regs;
+use crate::state::{Byte, Frame, Slot, State};
+use crate::value::{Base, MapRef, Num, Ptr, Value};
+
+/// One comparison. Identities (of links, look-ups, packet offsets, references) are numbers without a meaning of their own:
+/// they are matched up as they are met.
+pub(crate) struct Inclusion<'a> {
+    graph: &'a Graph,
+    cfg: &'a Cfg,
+    /// Compare everything, because it is not yet known what matters.
+    exact: bool,
+    ids: Vec<(u32, u32)>,
+    links: Vec<(u32, u32, i64)>,
+}
+
+impl<'a> Inclusion<'a> {
+    pub fn new(graph: &'a Graph, cfg: &'a Cfg, exact: bool) -> Self {
+        Inclusion { graph, cfg, exact, ids: Vec::new(), links: Vec::new() }
+    }
+
+    /// True when `old` includes `new`.
+    pub fn state(&mut self, old: &State, new: &State) -> bool {
+        if old.frames.len() != new.frames.len() || old.refs.len() != new.refs.len() {
+            return false;
+        }
+        let same_shape = old
+            .frames
+            .iter()
+            .zip(&new.frames)
+            .all(|(o, n)| o.func == n.func && o.callsite == n.callsite && o.kind == n.kind && self.same_loop(o, n));
+        if !same_shape {
+            return false;
+        }
+        if !old.refs.iter().zip(&new.refs).all(|(o, n)| o.what == n.what && self.id(o.id, n.id)) {
+            return false;
+        }
+        let locks = match (&old.lock, &new.lock) {
+            (None, None) => true,
+            (Some(o), Some(n)) => self.ptr(&o.ptr, &n.ptr),
+            _ => false,
+        };
+        let last = old.frames.len() - 1;
+        locks
+            && (0..=last).all(|i| {
+                let at = if i == last { new.pc } else { new.frames[i + 1].callsite };
+                let live = live_regs(self.cfg, &new.frames[i], at, i == last);
+                self.frame(&old.frames[i], &new.frames[i], live)
+            })
+    }
+
+    /// The frames run the same kind of callback loop. While the outcome is open the loop must be the very same.
+    fn same_loop(&self, o: &Frame, n: &Frame) -> bool {
+        if self.exact {
+            o.callback_loop == n.callback_loop && o.uid == n.uid
+        } else {
+            (o.callback_loop == 0) == (n.callback_loop == 0)
+        }
+    }
+
+    fn frame(&mut self, old: &Frame, new: &Frame, live: u16) -> bool {
+        (0..10).all(|r| live >> r & 1 == 0 || self.value(&old.regs[r], &new.regs[r]))
+            && old.stack.iter().enumerate().all(|(i, o)| {
+                let fresh = Slot::default();
+                self.slot(o, new.stack.get(i).unwrap_or(&fresh))
+            })
+            && new.stack.iter().skip(old.stack.len()).all(|n| n.bytes[0] != Byte::Special)
+    }
+
+    fn value(&mut self, old: &Value, new: &Value) -> bool {
+        match (old, new) {
+            (Value::Uninit, _) => true,
+            (Value::Num(o), Value::Num(n)) => self.num(o, n),
+            (Value::Ptr(o), Value::Ptr(n)) => self.ptr(o, n),
+            _ => false,
+        }
+    }
+
+    fn num(&mut self, old: &Num, new: &Num) -> bool {
+        if !self.exact && !self.graph.is_marked(old.def) {
+            return true;
+        }
+        old.s.includes(&new.s) && (old.link == 0 || self.link(old, new))
+    }
+
+    /// Numbers that the old state links must be linked in the new one, with the same distances.
+    fn link(&mut self, old: &Num, new: &Num) -> bool {
+        let shift = new.delta.wrapping_sub(old.delta);
+        if let Some(known) = self.links.iter().find(|l| l.0 == old.link) {
+            return new.link == known.1 && new.link != 0 && shift == known.2;
+        }
+        self.links.push((old.link, new.link, shift));
+        true
+    }
+
+    fn ptr(&mut self, old: &Ptr, new: &Ptr) -> bool {
+        let offsets = old.off == new.off && old.nullable == new.nullable && old.var.includes(&new.var);
+        // A wider variable part would also need the same identity; packet ranges count from the place that `id` names.
+        offsets
+            && self.base(&old.base, &new.base)
+            && old.range <= new.range
+            && self.id(old.id, new.id)
+            && self.id(old.reference, new.reference)
+    }
+
+    fn base(&mut self, old: &Base, new: &Base) -> bool {
+        match (old, new) {
+            (Base::MapValue(o), Base::MapValue(n)) | (Base::Map(o), Base::Map(n)) => self.map(o, n),
+            (o, n) => o == n,
+        }
+    }
+
+    fn map(&mut self, old: &MapRef, new: &MapRef) -> bool {
+        old.index == new.index && old.inner == new.inner && self.id(old.uid, new.uid)
+    }
+
+    /// Zero matches zero only; other identities match one to one.
+    fn id(&mut self, old: u32, new: u32) -> bool {
+        if old == 0 || new == 0 {
+            return old == new;
+        }
+        for (o, n) in &self.ids {
+            if *o == old || *n == new {
+                return *o == old && *n == new;
+            }
+        }
+        self.ids.push((old, new));
+        true
+    }
+
+    fn slot(&mut self, old: &Slot, new: &Slot) -> bool {
+        let special = |s: &Slot| s.bytes[0] == Byte::Special;
+        if special(old) || special(new) {
+            return special(old) && special(new) && self.special(&old.spill, &new.spill);
+        }
+        if !self.exact && !self.graph.is_marked(old.live) {
+            return true;
+        }
+        let len = old.spill_len();
+        if len > 0 {
+            let fits = match (&old.spill, new.spill_len() == len) {
+                (Value::Num(o), true) if matches!(new.spill, Value::Num(_)) => {
+                    let Value::Num(n) = &new.spill else { return false };
+                    self.num(o, n)
+                }
+                // Data that was not spilled as a number of this length: what a read of it would give.
+                (Value::Num(o), _) if new.spilled_ptr().is_none() => {
+                    let got = new.as_scalar(len);
+                    (!self.exact && !self.graph.is_marked(o.def)) || (o.link == 0 && o.s.includes(&got))
+                }
+                (Value::Ptr(o), true) => new.spilled_ptr().is_some_and(|n| self.ptr(o, n)),
+                _ => false,
+            };
+            if !fits {
+                return false;
+            }
+        }
+        (len..8).all(|i| match old.bytes[i] {
+            Byte::Uninit => true,
+            Byte::Misc => new.spilled_ptr().is_none(),
+            // A spilled zero would do as well, but nothing would mark its history as relied on.
+            Byte::Zero => new.bytes[i] == Byte::Zero,
+            Byte::Spill | Byte::Special => false,
+        })
+    }
+
+    fn special(&mut self, old: &Value, new: &Value) -> bool {
+        match (old, new) {
+            (Value::Iter(o), Value::Iter(n)) => {
+                let id = if self.exact { o.id == n.id } else { self.id(o.id, n.id) };
+                id && o.drained == n.drained && o.part == n.part
+            }
+            (Value::Dynptr(o), Value::Dynptr(n)) => {
+                o.kind == n.kind && o.part == n.part && self.id(o.id, n.id) && self.id(o.reference, n.reference)
+            }
+            _ => false,
+        }
+    }
+}

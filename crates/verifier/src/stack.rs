@@ -1,0 +1,205 @@
+//! The stack, slot by slot and byte by byte.
+
+use crate::diag::{Fail, fail};
+use crate::domain::Scalar;
+use crate::explore::Verifier;
+use crate::graph::NONE;
+use crate::state::{Byte, STACK_MAX, Slot, State};
+use crate::value::{Base, Ptr, Value};
+
+/// The slot that holds the byte at `off` (negative), and the byte's place in it.
+pub(crate) const fn slot_of(off: i64) -> (usize, usize) {
+    (((-off - 1) / 8) as usize, (off & 7) as usize)
+}
+
+impl Verifier<'_> {
+    /// First and last offset that an access may start at; fails unless all of it lies on the stack.
+    pub fn stack_extent(&mut self, st: &State, frame: usize, p: &Ptr, off: i64, size: u32) -> Result<(i64, i64), Fail> {
+        let at = i64::from(p.off) + off;
+        let (lo, hi) = (at.saturating_add(p.var.smin()), at.saturating_add(p.var.smax()));
+        if lo < -STACK_MAX || hi.saturating_add(size.into()) > 0 {
+            let place = if p.is_fixed() { format!("{lo}") } else { format!("{lo} to {hi}") };
+            return fail!(
+                StackBounds,
+                "access of {size} bytes at offset {place} from the frame pointer: the stack is 512 bytes below it"
+            )
+            .map_err(|e| e.hint("a stack array is too large or its index is not bounded"));
+        }
+        self.facts.stack_use(st.frames[frame].func, -lo);
+        Ok((lo, hi))
+    }
+
+    /// Reads from a frame's stack.
+    pub fn stack_read(&mut self, st: &mut State, frame: usize, p: &Ptr, off: i64, size: u32) -> Result<Value, Fail> {
+        self.check_aligned(p, off, size, true)?;
+        let (lo, hi) = self.stack_extent(st, frame, p, off, size)?;
+        if lo != hi {
+            self.stack_use_range(st, frame, lo, hi + i64::from(size))?;
+            return Ok(Value::num(Scalar::of_bits(size * 8), NONE));
+        }
+        let (i, first) = slot_of(lo);
+        let Some(slot) = st.frames[frame].stack.get(i).copied() else {
+            return Ok(Value::num(Scalar::of_bits(size * 8), NONE));
+        };
+        self.graph.mark(slot.live);
+        let len = size as usize;
+        let bytes = &slot.bytes[first..first + len];
+        if bytes.contains(&Byte::Special) {
+            return fail!(Argument, "an iterator or dynptr on the stack cannot be read");
+        }
+        match slot.spill {
+            Value::Ptr(_) if bytes.contains(&Byte::Spill) => {
+                if len == 8 {
+                    Ok(slot.spill)
+                } else {
+                    Ok(Value::num(Scalar::of_bits(size * 8), NONE))
+                }
+            }
+            Value::Num(n) if first == 0 && slot.spill_len() == len => Ok(Value::Num(n)),
+            Value::Num(n) if bytes.contains(&Byte::Spill) => {
+                // Part of a number: the bytes are those of the number shifted down.
+                let whole = first + len <= slot.spill_len();
+                let shift = Scalar::constant(8 * first as u64);
+                let s = if whole {
+                    n.s.alu(xway_isa::AluOp::Rsh, &shift, xway_isa::Width::W64).truncate(size * 8)
+                } else {
+                    Scalar::of_bits(size * 8)
+                };
+                let def = if whole { self.graph.op(n.def, NONE) } else { NONE };
+                Ok(Value::num(s, def))
+            }
+            _ if bytes.iter().all(|b| *b == Byte::Zero) => {
+                let def = self.graph.constant(0);
+                Ok(Value::num(Scalar::constant(0), def))
+            }
+            _ => Ok(Value::num(Scalar::of_bits(size * 8), NONE)),
+        }
+    }
+
+    /// Writes to a frame's stack; `None` is unknown data.
+    pub fn stack_write(
+        &mut self,
+        st: &mut State,
+        frame: usize,
+        p: &Ptr,
+        off: i64,
+        size: u32,
+        v: Option<Value>,
+    ) -> Result<(), Fail> {
+        self.check_aligned(p, off, size, true)?;
+        let (lo, hi) = self.stack_extent(st, frame, p, off, size)?;
+        if lo != hi {
+            if matches!(v, Some(Value::Ptr(_))) && size != 8 {
+                return fail!(StackBounds, "part of a pointer cannot be written to the stack");
+            }
+            return self.stack_clobber(st, frame, lo, hi + i64::from(size));
+        }
+        let running = st.depth();
+        let (i, first) = slot_of(lo);
+        let slot = st.frame_at(frame).slot_mut(i);
+        if slot.bytes.contains(&Byte::Special) {
+            return fail!(
+                Argument,
+                "the slot at offset {lo} holds an iterator or dynptr, which only its functions may change"
+            );
+        }
+        let len = size as usize;
+        match v {
+            Some(Value::Ptr(q)) => {
+                if len != 8 {
+                    return fail!(StackBounds, "a pointer can only be kept on the stack as a whole (8 bytes)");
+                }
+                if matches!(q.base, Base::Stack(f) if usize::from(f) > frame)
+                    || (frame != running && q.base == Base::Stack(running as u8))
+                {
+                    return fail!(Argument, "a pointer to this function's stack cannot be kept in a caller's stack");
+                }
+                *slot = Slot { bytes: [Byte::Spill; 8], spill: Value::Ptr(q), live: NONE };
+            }
+            Some(Value::Num(n)) if first == 0 => {
+                demote(slot, first, len);
+                slot.bytes[..len].fill(Byte::Spill);
+                slot.spill = Value::Num(n);
+                if len == 8 {
+                    slot.live = NONE;
+                }
+            }
+            other => {
+                let zero = other.and_then(|v| v.as_const()) == Some(0);
+                if let (true, Some(Value::Num(n))) = (zero, other) {
+                    // The zero is kept as such: its history must be compared.
+                    self.graph.mark(n.def);
+                }
+                let slot = st.frame_at(frame).slot_mut(i);
+                demote(slot, first, len);
+                slot.bytes[first..first + len].fill(if zero { Byte::Zero } else { Byte::Misc });
+                if len == 8 {
+                    slot.live = NONE;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes from `lo` up to `hi` are read by a call; fails on iterators and dynptrs.
+    pub fn stack_use_range(&mut self, st: &mut State, frame: usize, lo: i64, hi: i64) -> Result<(), Fail> {
+        for i in slot_of(hi - 1).0..=slot_of(lo).0 {
+            let Some(slot) = st.frames[frame].stack.get(i).copied() else { continue };
+            self.graph.mark(slot.live);
+            if slot.bytes.contains(&Byte::Special) {
+                return fail!(Argument, "an iterator or dynptr on the stack cannot be read");
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes from `lo` up to `hi` get unknown data.
+    pub fn stack_clobber(&mut self, st: &mut State, frame: usize, lo: i64, hi: i64) -> Result<(), Fail> {
+        for i in slot_of(hi - 1).0..=slot_of(lo).0 {
+            let slot = st.frame_at(frame).slot_mut(i);
+            if slot.bytes.contains(&Byte::Special) {
+                return fail!(Argument, "an iterator or dynptr on the stack can only be changed by its own functions");
+            }
+            let base = -8 * (i as i64 + 1);
+            let first = (lo - base).clamp(0, 8) as usize;
+            let end = (hi - base).clamp(0, 8) as usize;
+            demote(slot, first, end - first);
+            slot.bytes[first..end].fill(Byte::Misc);
+        }
+        Ok(())
+    }
+}
+
+/// Bytes `first..first + len` are about to be overwritten: what is left of a spilled value is plain data.
+fn demote(slot: &mut Slot, first: usize, len: usize) {
+    let spill = slot.spill_len();
+    if spill > 0 && len > 0 && first < spill {
+        slot.bytes[..spill].fill(Byte::Misc);
+        slot.spill = Value::Uninit;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_name_slots_and_bytes() {
+        assert_eq!(slot_of(-8), (0, 0));
+        assert_eq!(slot_of(-1), (0, 7));
+        assert_eq!(slot_of(-9), (1, 7));
+        assert_eq!(slot_of(-512), (63, 0));
+    }
+
+    #[test]
+    fn overwriting_part_of_a_spill_leaves_data() {
+        let spilled = Slot { bytes: [Byte::Spill; 8], spill: Value::num(Scalar::constant(7), NONE), live: NONE };
+        let mut s = spilled;
+        demote(&mut s, 4, 4);
+        assert_eq!((s.bytes, s.spill), ([Byte::Misc; 8], Value::Uninit));
+        let mut s = spilled;
+        s.bytes[4..].fill(Byte::Misc);
+        demote(&mut s, 4, 4);
+        assert_eq!(s.spill_len(), 4);
+    }
+}

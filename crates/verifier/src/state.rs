@@ -1,0 +1,237 @@
+//! The abstract machine: frames with registers and stack, references, locks.
+
+use std::rc::Rc;
+
+use xway_isa::Reg;
+
+use crate::domain::Scalar;
+use crate::graph::{Def, Graph, NONE};
+use crate::value::{Base, Num, Ptr, Value};
+
+/// Most frames in a chain of calls.
+pub const FRAMES_MAX: usize = 8;
+/// Bytes of stack for a frame, and for a chain.
+pub const STACK_MAX: i64 = 512;
+
+/// What one stack byte holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Byte {
+    /// Never written.
+    #[default]
+    Uninit,
+    /// Some data.
+    Misc,
+    /// Zero.
+    Zero,
+    /// Part of the slot's `spill`, which starts at the slot's first byte.
+    Spill,
+    /// Part of an iterator or a dynptr.
+    Special,
+}
+
+/// Eight aligned bytes of stack; slot `i` lies at `fp - 8 * (i + 1)`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Slot {
+    /// The bytes, by rising address.
+    pub bytes: [Byte; 8],
+    /// The spilled value, when `bytes` say so.
+    pub spill: Value,
+    /// Liveness node: marked when the slot is read.
+    pub live: Def,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Slot { bytes: [Byte::Uninit; 8], spill: Value::Uninit, live: NONE }
+    }
+}
+
+impl Slot {
+    /// Number of bytes that the spilled value covers, 0 without one.
+    pub fn spill_len(&self) -> usize {
+        self.bytes.iter().take_while(|b| **b == Byte::Spill).count()
+    }
+
+    /// The spilled pointer, if there is one.
+    pub fn spilled_ptr(&self) -> Option<&Ptr> {
+        if self.bytes[0] == Byte::Spill { self.spill.as_ptr() } else { None }
+    }
+
+    /// The slot read as a number of `len` bytes from its start.
+    pub fn as_scalar(&self, len: usize) -> Scalar {
+        match self.spill {
+            Value::Num(n) if self.spill_len() >= len => n.s.truncate(len as u32 * 8),
+            _ if self.bytes[..len].iter().all(|b| *b == Byte::Zero) => Scalar::constant(0),
+            _ => Scalar::of_bits(len as u32 * 8),
+        }
+    }
+}
+
+/// Why a frame exists.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum FrameKind {
+    /// The program, or a global function that is analysed on its own.
+    Entry,
+    /// Called by an instruction.
+    Call,
+    /// Called by a helper, any number of times, until it returns something other than zero.
+    Callback {
+        /// Numbers that it may return are 0 to this one.
+        ret_max: u64,
+    },
+    /// Called later by somebody else (a timer).
+    Async,
+}
+
+/// One function activation.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Frame {
+    /// r0 to r10.
+    pub regs: [Value; 11],
+    /// Slots that have been touched, from the frame pointer downwards.
+    pub stack: Vec<Slot>,
+    /// Index of the function.
+    pub func: usize,
+    /// The call instruction in the caller.
+    pub callsite: usize,
+    /// Identity of this activation on its path.
+    pub uid: u32,
+    /// Why it exists.
+    pub kind: FrameKind,
+    /// Identity of the callback loop that this frame's current call instruction runs, 0 when it runs none.
+    pub callback_loop: u32,
+}
+
+impl Frame {
+    /// A fresh activation at depth `index`, everything uninitialised but the frame pointer.
+    pub fn new(func: usize, index: usize, callsite: usize, uid: u32, kind: FrameKind) -> Frame {
+        let mut regs = [Value::Uninit; 11];
+        regs[10] = Value::Ptr(Ptr::to(Base::Stack(index as u8)));
+        Frame { regs, stack: Vec::new(), func, callsite, uid, kind, callback_loop: 0 }
+    }
+
+    /// The slot with this index, made when it was never touched.
+    pub fn slot_mut(&mut self, i: usize) -> &mut Slot {
+        if self.stack.len() <= i {
+            self.stack.resize(i + 1, Slot::default());
+        }
+        &mut self.stack[i]
+    }
+}
+
+/// Something that must be released.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Reference {
+    /// Identity; pointers carry it.
+    pub id: u32,
+    /// The instruction that acquired it.
+    pub insn: usize,
+    /// In words.
+    pub what: &'static str,
+}
+
+/// A spin lock that is held.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Lock {
+    /// The pointer to the element that holds it.
+    pub ptr: Ptr,
+    /// The instruction that took it.
+    pub insn: usize,
+}
+
+/// One abstract machine state.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// Frames, the program's first.
+    pub frames: Vec<Rc<Frame>>,
+    /// References that are held.
+    pub refs: Vec<Reference>,
+    /// Spin lock that is held.
+    pub lock: Option<Lock>,
+    /// Next instruction.
+    pub pc: usize,
+    /// The checkpoint that this path comes from, `u32::MAX` for none.
+    pub parent: u32,
+    /// Last branch of the path, for messages.
+    pub path: u32,
+    /// Instructions since the last checkpoint.
+    pub insns_since: u32,
+    /// Jumps since the last checkpoint.
+    pub jumps_since: u32,
+}
+
+impl State {
+    /// The running frame.
+    pub fn frame(&self) -> &Frame {
+        &self.frames[self.frames.len() - 1]
+    }
+
+    /// The running frame, to change.
+    pub fn frame_mut(&mut self) -> &mut Frame {
+        let last = self.frames.len() - 1;
+        Rc::make_mut(&mut self.frames[last])
+    }
+
+    /// A frame by its depth, to change.
+    pub fn frame_at(&mut self, i: usize) -> &mut Frame {
+        Rc::make_mut(&mut self.frames[i])
+    }
+
+    /// A register of the running frame.
+    pub fn reg(&self, r: Reg) -> &Value {
+        &self.frame().regs[r.index()]
+    }
+
+    /// Sets a register of the running frame.
+    pub fn set(&mut self, r: Reg, v: Value) {
+        self.frame_mut().regs[r.index()] = v;
+    }
+
+    /// Every register and every spilled value of every frame, to change. `f` returns true when it changed the value, so
+    /// that frames which stay the same stay shared.
+    pub fn for_each(&mut self, mut f: impl FnMut(&mut Value) -> bool) {
+        for frame in &mut self.frames {
+            let mut copy = None::<Frame>;
+            for i in 0..11 {
+                let mut v = frame.regs[i];
+                if f(&mut v) {
+                    copy.get_or_insert_with(|| (**frame).clone()).regs[i] = v;
+                }
+            }
+            for i in 0..frame.stack.len() {
+                if frame.stack[i].bytes[0] != Byte::Spill {
+                    continue;
+                }
+                let mut v = frame.stack[i].spill;
+                if f(&mut v) {
+                    copy.get_or_insert_with(|| (**frame).clone()).stack[i].spill = v;
+                }
+            }
+            if let Some(new) = copy {
+                *frame = Rc::new(new);
+            }
+        }
+    }
+
+    /// Gives every number linked with `n` what is now known about `n`.
+    pub fn sync_links(&mut self, n: &Num, graph: &mut Graph) {
+        if n.link == 0 {
+            return;
+        }
+        self.for_each(|v| match v {
+            Value::Num(o) if o.link == n.link && *o != *n => {
+                let shifted = n.s.add_const(o.delta.wrapping_sub(n.delta));
+                // Both descriptions hold; an empty meet cannot happen on a path that can be reached.
+                o.s = o.s.meet(&shifted).unwrap_or(shifted);
+                o.def = graph.op(o.def, n.def);
+                true
+            }
+            _ => false,
+        });
+    }
+
+    /// Index of the running frame.
+    pub fn depth(&self) -> usize {
+        self.frames.len() - 1
+    }
+}

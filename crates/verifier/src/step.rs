@@ -1,0 +1,154 @@
+//! One instruction: which transfer function it belongs to.
+
+use xway_abi::{MapType, XdpAttach};
+use xway_isa::{CallTarget, Imm64, Insn, Reg};
+use xway_object::{Initial, ProgramKind};
+
+use crate::diag::{Fail, fail};
+use crate::domain::Scalar;
+use crate::explore::{Flow, Verifier};
+use crate::state::State;
+use crate::value::{Base, MapRef, Ptr, Value};
+
+impl Verifier<'_> {
+    /// Applies one instruction to the state.
+    pub fn step(&mut self, st: &mut State, insn: &Insn) -> Result<Flow, Fail> {
+        let pc = st.pc;
+        let next = pc + insn.slots();
+        match *insn {
+            Insn::Alu { width, op, dst, src } => self.alu(st, width, op, dst, src)?,
+            Insn::Mov { width, dst, src, ext } => self.mov(st, width, dst, src, ext)?,
+            Insn::Neg { width, dst } => self.neg(st, width, dst)?,
+            Insn::Endian { order, bits, dst } => self.endian(st, order, bits, dst)?,
+            Insn::LoadImm64 { dst, imm } => self.load_imm(st, pc, dst, imm)?,
+            Insn::Load { size, signed, dst, base, off } => self.load(st, size, signed, dst, base, off)?,
+            Insn::LoadAcquire { size, dst, base, off } => self.load_acquire(st, size, dst, base, off)?,
+            Insn::Store { size, base, off, src } => self.store(st, size, base, off, src)?,
+            Insn::StoreRelease { size, base, off, src } => self.store_release(st, size, base, off, src)?,
+            Insn::Atomic { size, op, base, off, src } => self.atomic(st, size, op, base, off, src)?,
+            Insn::Jump { off, .. } => {
+                st.jumps_since += 1;
+                return Ok(Flow::Next((pc as i64 + 1 + i64::from(off)) as usize));
+            }
+            Insn::Branch { width, cond, dst, src, off } => {
+                st.jumps_since += 1;
+                return self.branch(st, width, cond, dst, src, (pc as i64 + 1 + i64::from(off)) as usize);
+            }
+            Insn::MayGoto { off } => {
+                st.jumps_since += 1;
+                let mut exit = st.clone();
+                exit.pc = (pc as i64 + 1 + i64::from(off)) as usize;
+                self.note_branch(&mut exit, pc, true);
+                // What follows the loop is walked first: it shows which numbers the loop must keep apart.
+                let mut body = st.clone();
+                body.pc = next;
+                self.note_branch(&mut body, pc, false);
+                self.push(body)?;
+                *st = exit;
+                return Ok(Flow::Next(st.pc));
+            }
+            Insn::Call(target) => {
+                st.jumps_since += 1;
+                return match target {
+                    CallTarget::Helper(id) => self.call_helper(st, id, next),
+                    CallTarget::Local(rel) => self.call_local(st, (pc as i64 + 1 + i64::from(rel)) as usize, next),
+                    CallTarget::Kfunc { id, .. } => self.call_kfunc(st, id, next),
+                };
+            }
+            Insn::Exit => return self.exit(st),
+            Insn::AddrSpaceCast { .. } => {
+                return fail!(Unsupported, "arena pointers (addr_space_cast) cannot be used by XDP programs");
+            }
+            Insn::LegacyLoad { .. } => {
+                return fail!(
+                    BadInstruction,
+                    "legacy packet loads (BPF_LD_ABS, BPF_LD_IND) cannot be used by XDP programs"
+                )
+                .map_err(|e| e.hint("read through data and data_end of the context instead"));
+            }
+        }
+        Ok(Flow::Next(next))
+    }
+
+    /// Fails unless the register was written.
+    pub fn read<'s>(&self, st: &'s State, r: Reg) -> Result<&'s Value, Fail> {
+        match st.reg(r) {
+            Value::Uninit => fail!(Uninitialised, "{r} is read but was never written on this path").map_err(|e| {
+                let hint = if (1..=5).contains(&r.index()) {
+                    "calls destroy r1 to r5: keep what is needed later in r6 to r9 or on the stack"
+                } else {
+                    "set it on every path that leads here"
+                };
+                e.reg(r.index()).hint(hint)
+            }),
+            v => Ok(v),
+        }
+    }
+
+    /// Fails for the frame pointer.
+    pub fn writable(&self, r: Reg) -> Result<(), Fail> {
+        if r == Reg::FP { fail!(FramePointer, "r10 is the frame pointer and cannot be written") } else { Ok(()) }
+    }
+
+    fn load_imm(&mut self, st: &mut State, pc: usize, dst: Reg, imm: Imm64) -> Result<(), Fail> {
+        self.writable(dst)?;
+        let value = match imm {
+            Imm64::Value(x) => Value::num(Scalar::constant(x), self.graph.constant(x)),
+            Imm64::MapIdx(i) => Value::Ptr(Ptr::to(Base::Map(self.map_ref(i)?))),
+            Imm64::MapIdxValue { idx, off } => {
+                let map = self.map_ref(idx)?;
+                let spec = &self.view.maps[map.index as usize].spec;
+                let inside = off < spec.value_size;
+                if spec.map_type != MapType::Array || spec.max_entries != 1 || !inside {
+                    return fail!(
+                        BadReference,
+                        "the address of a value needs an array map of one entry and an offset inside it"
+                    );
+                }
+                Value::Ptr(Ptr { off: off as i32, ..Ptr::to(Base::MapValue(map)) })
+            }
+            Imm64::Func(rel) => Value::Ptr(Ptr::to(Base::Func((pc as i64 + 1 + i64::from(rel)) as u32))),
+            Imm64::MapFd(_) | Imm64::MapFdValue { .. } => {
+                return fail!(BadReference, "the program refers to a map by file descriptor; maps are given by index");
+            }
+            Imm64::BtfId { .. } => return fail!(Unsupported, "kernel variables cannot be read in user space"),
+        };
+        st.set(dst, value);
+        Ok(())
+    }
+
+    fn map_ref(&mut self, index: i32) -> Result<MapRef, Fail> {
+        let found = usize::try_from(index).ok().filter(|i| *i < self.view.maps.len());
+        let Some(i) = found else {
+            return fail!(BadReference, "the program refers to map {index}, which does not exist");
+        };
+        self.facts.map_used(i as u32);
+        Ok(MapRef { index: i as u32, inner: false, uid: 0 })
+    }
+
+    /// The description of a map.
+    pub fn map_spec(&self, m: &MapRef) -> Option<&xway_abi::MapSpec> {
+        let spec = &self.view.maps.get(m.index as usize)?.spec;
+        if m.inner { spec.inner.as_deref() } else { Some(spec) }
+    }
+
+    /// The bytes of a map that nobody can change any more.
+    pub fn map_constant(&self, m: &MapRef) -> Option<&[u8]> {
+        let def = self.view.maps.get(m.index as usize)?;
+        match &def.initial {
+            Initial::Data(d) if def.frozen && !m.inner && def.spec.flags & xway_abi::map_flags::RDONLY_PROG != 0 => {
+                Some(d)
+            }
+            _ => None,
+        }
+    }
+
+    /// Where the program is to be attached.
+    pub fn place(&self) -> XdpAttach {
+        match self.program.kind {
+            ProgramKind::XdpDevmap { .. } => XdpAttach::Devmap,
+            ProgramKind::XdpCpumap { .. } => XdpAttach::Cpumap,
+            _ => XdpAttach::Device,
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Whole programs, written as text, with the verdict they must get.
+
+mod basics;
+mod calls;
+mod loops;
+mod packets;

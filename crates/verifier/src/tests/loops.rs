@@ -1,0 +1,81 @@
+//! Loops, and pruning that must not go too far.
+
+use crate::Kind;
+use crate::testing::check;
+
+#[track_caller]
+fn refused(text: &str, kind: Kind) {
+    match check(text, &[]) {
+        Ok(_) => panic!("accepted:\n{text}"),
+        Err(r) => assert_eq!(r.errors[0].kind, kind, "{}\n{text}", r.errors[0].message),
+    }
+}
+
+#[track_caller]
+fn accepted(text: &str) -> crate::Verified {
+    check(text, &[]).unwrap_or_else(|r| panic!("{:#?}\n{text}", r.errors))
+}
+
+#[test]
+fn bounded_loops_are_unrolled() {
+    accepted("r0 = 0\nloop: r0 += 1\nif r0 < 100 goto loop\nexit");
+    accepted(
+        "r6 = *(u32 *)(r1 +12)\nr0 = 0\nif r6 > 50 goto out\nloop: if r6 == 0 goto out\nr6 -= 1\ngoto loop\nout: exit",
+    );
+}
+
+#[test]
+fn endless_loops_are_refused() {
+    refused("r0 = 0\nloop: goto loop\nexit", Kind::Unreachable);
+    refused("r6 = *(u32 *)(r1 +12)\nr0 = 0\nloop: if r6 != 7 goto loop\nexit", Kind::InfiniteLoop);
+    refused("r6 = *(u32 *)(r1 +12)\nr0 = 0\nloop: r0 += 1\nif r6 != 7 goto loop\nexit", Kind::Budget);
+}
+
+#[test]
+fn may_goto_ends_loops() {
+    accepted("r0 = 0\nloop: may_goto +2\nr0 += 1\ngoto loop\nexit");
+    // What the loop changes is not known behind it.
+    refused(
+        "r6 = 0\nloop: may_goto +2\nr6 += 1\ngoto loop\nr2 = r10\nr2 -= 0\nr0 = 0\nif r6 > 3 goto +1\nexit\nr0 = *(u8 *)(r6 +0)\nexit",
+        Kind::PointerArithmetic,
+    );
+}
+
+#[test]
+fn pruning_keeps_numbers_apart_that_matter_later() {
+    // r6 is 8 or 16 with the same r0: the second must not be pruned at the join.
+    let text = |second: &str| {
+        format!(
+            "r7 = *(u32 *)(r1 +12)\nr8 = *(u32 *)(r1 +16)\nr6 = -8\nif r7 == 0 goto join\nr6 = {second}\n\
+             join: r0 = 0\nif r8 == 1 goto +1\nr0 = 1\nr1 = r10\nr1 += r6\n*(u8 *)(r1 +0) = 1\nexit"
+        )
+    };
+    accepted(&text("-16"));
+    refused(&text("8"), Kind::StackBounds);
+    refused(&text("-600"), Kind::StackBounds);
+}
+
+#[test]
+fn pruning_keeps_spilled_numbers_apart_that_matter_later() {
+    let text = |second: &str| {
+        format!(
+            "r7 = *(u32 *)(r1 +12)\nr8 = *(u32 *)(r1 +16)\n*(u64 *)(r10 -8) = -8\nif r7 == 0 goto join\n*(u64 *)(r10 -8) = {second}\n\
+             join: r0 = 0\nif r8 == 1 goto +1\nr0 = 1\nr6 = *(u64 *)(r10 -8)\nr1 = r10\nr1 += r6\n*(u8 *)(r1 +0) = 1\nexit"
+        )
+    };
+    accepted(&text("-16"));
+    refused(&text("8"), Kind::StackBounds);
+}
+
+#[test]
+fn pruning_saves_work_where_nothing_matters() {
+    let mut text = String::from("r6 = *(u32 *)(r1 +12)\nr0 = 0\n");
+    for bit in 0..20 {
+        text.push_str(&format!(
+            "r7 = r6\nr7 >>= {bit}\nr7 &= 1\nif r7 == 0 goto l{bit}\nr0 += {bit}\nr0 ^= 3\nl{bit}: r8 = 1\n"
+        ));
+    }
+    text.push_str("exit");
+    let v = accepted(&text);
+    assert!(v.stats().visited < 5000, "{:?}", v.stats());
+}
