@@ -1,0 +1,217 @@
+//! An object brought to life: its maps created and filled, its programs linked to them.
+
+use std::sync::{Arc, OnceLock};
+
+use xway_abi::{Errno, MapType};
+use xway_maps::{CreateError, Env, Handles, Map, ProgramObject, SocketObject};
+use xway_object::{Initial, MapDef, Object, SlotRef};
+
+use crate::{LinkError, Program};
+
+/// The maps of an object, alive and holding what the object says they hold before the first packet, and its programs.
+///
+/// User space writes maps and programs into maps by descriptor. An instance has descriptors of its own for that:
+/// [`Instance::map_fd`] and [`Instance::program_fd`].
+pub struct Instance {
+    object: Arc<Object>,
+    maps: Vec<Arc<Map>>,
+    table: Arc<Table>,
+}
+
+/// Why an object could not be brought to life.
+#[derive(Debug, thiserror::Error)]
+pub enum InstanceError {
+    /// A map could not be created.
+    #[error("map {map}: {error}")]
+    Create {
+        /// Its name.
+        map: String,
+        /// The reason.
+        error: CreateError,
+    },
+    /// The object's own first content was refused by its map.
+    #[error("map {map}: initial value at key {key}: {errno} ({})", errno.text())]
+    Initial {
+        /// Its name.
+        map: String,
+        /// Key.
+        key: u32,
+        /// Why.
+        errno: Errno,
+    },
+    /// An initial value refers to something that the object does not have.
+    #[error("map {map}: initial value at key {key} refers to {what} {index}, which does not exist")]
+    Dangling {
+        /// Its name.
+        map: String,
+        /// Key.
+        key: u32,
+        /// `map` or `program`.
+        what: &'static str,
+        /// Index in the object.
+        index: usize,
+    },
+    /// A program could not be linked.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
+/// First descriptor of a map; programs follow far above, so that one is never taken for the other.
+const MAP_FD: i32 = 1 << 10;
+const PROGRAM_FD: i32 = 1 << 20;
+
+/// What descriptors stand for. Filled while the instance is made, read by the maps.
+#[derive(Default)]
+struct Table {
+    maps: OnceLock<Vec<Arc<Map>>>,
+    programs: Vec<OnceLock<Arc<Program>>>,
+}
+
+impl Handles for Table {
+    fn map(&self, fd: i32) -> Result<Arc<Map>, Errno> {
+        let index = usize::try_from(fd - MAP_FD).map_err(|_| Errno::EBADF)?;
+        self.maps.get().and_then(|m| m.get(index)).cloned().ok_or(Errno::EBADF)
+    }
+
+    fn program(&self, fd: i32) -> Result<Arc<dyn ProgramObject>, Errno> {
+        let index = usize::try_from(fd - PROGRAM_FD).map_err(|_| Errno::EBADF)?;
+        let program = self.programs.get(index).and_then(OnceLock::get).cloned().ok_or(Errno::EBADF)?;
+        Ok(program)
+    }
+
+    fn socket(&self, _: i32) -> Result<Arc<dyn SocketObject>, Errno> {
+        Err(Errno::EBADF)
+    }
+
+    fn cgroup(&self, _: i32) -> Result<(), Errno> {
+        Err(Errno::EBADF)
+    }
+
+    /// Every number is a device: which ones there are is known when a frame is redirected, not before.
+    fn device(&self, _: u32) -> bool {
+        true
+    }
+}
+
+impl Instance {
+    /// Creates the maps of an object, fills and freezes them. Per-CPU maps get values for `cpus` CPUs.
+    ///
+    /// Programs that a PROG_ARRAY holds from the start are linked here; others when they are asked for.
+    pub fn new(object: Arc<Object>, cpus: u32) -> Result<Instance, InstanceError> {
+        let table = Arc::new(Table {
+            maps: OnceLock::new(),
+            programs: object.programs.iter().map(|_| OnceLock::new()).collect(),
+        });
+        let env = Env { handles: table.clone(), ..Env::with_cpus(cpus) };
+        let create = |def: &MapDef| {
+            let mut spec = def.spec.clone();
+            // As libbpf: a perf event array without a size has a slot for each CPU.
+            if spec.map_type == MapType::PerfEventArray && spec.max_entries == 0 {
+                spec.max_entries = cpus;
+            }
+            Map::create_named(&def.name, &spec, &env)
+                .map_err(|error| InstanceError::Create { map: def.name.clone(), error })
+        };
+        let maps: Vec<Arc<Map>> = object.maps.iter().map(create).collect::<Result<_, _>>()?;
+        let _ = table.maps.set(maps.clone());
+        let instance = Instance { object, maps, table };
+        for (def, map) in instance.object.maps.iter().zip(&instance.maps) {
+            instance.fill(def, map)?;
+        }
+        Ok(instance)
+    }
+
+    fn fill(&self, def: &MapDef, map: &Map) -> Result<(), InstanceError> {
+        let put = |key: u32, value: &[u8]| {
+            map.update(&key.to_ne_bytes(), value, xway_abi::map_flags::ANY)
+                .map_err(|errno| InstanceError::Initial { map: def.name.clone(), key, errno })
+        };
+        match &def.initial {
+            Initial::None => {}
+            Initial::Data(bytes) => put(0, bytes)?,
+            Initial::Slots(slots) => {
+                for (key, slot) in slots {
+                    let dangling = |what, index| InstanceError::Dangling { map: def.name.clone(), key: *key, what, index };
+                    let fd = match *slot {
+                        SlotRef::Map(i) => self.map_fd(i).ok_or_else(|| dangling("map", i))?,
+                        SlotRef::Program(i) if i < self.object.programs.len() => self.program_fd(i)?,
+                        SlotRef::Program(i) => return Err(dangling("program", i)),
+                    };
+                    put(*key, &fd.to_ne_bytes())?;
+                }
+            }
+        }
+        if def.frozen {
+            map.freeze().map_err(|errno| InstanceError::Initial { map: def.name.clone(), key: 0, errno })?;
+        }
+        Ok(())
+    }
+
+    /// The object.
+    pub fn object(&self) -> &Arc<Object> {
+        &self.object
+    }
+
+    /// The maps, in the order of [`Object::maps`].
+    pub fn maps(&self) -> &[Arc<Map>] {
+        &self.maps
+    }
+
+    /// The map with this name in the object.
+    pub fn map(&self, name: &str) -> Option<&Arc<Map>> {
+        self.maps.get(self.object.map_index(name)?)
+    }
+
+    /// Links a program to the maps: one of the object's, or one that was made from it.
+    pub fn link(&self, program: &xway_object::Program) -> Result<Arc<Program>, LinkError> {
+        Program::link(program, &self.maps)
+    }
+
+    /// The linked program with this index in [`Object::programs`]. Linked once.
+    ///
+    /// # Errors
+    /// [`LinkError`]; an index beyond the object's programs is [`LinkError::Empty`].
+    pub fn program(&self, index: usize) -> Result<Arc<Program>, LinkError> {
+        let (Some(image), Some(slot)) = (self.object.programs.get(index), self.table.programs.get(index)) else {
+            return Err(LinkError::Empty { program: format!("number {index}") });
+        };
+        if let Some(done) = slot.get() {
+            return Ok(done.clone());
+        }
+        // A program without a telling section that others tail-call is one of theirs.
+        let image = image.as_xdp().unwrap_or_else(|_| image.clone());
+        let linked = self.link(&image)?;
+        Ok(slot.get_or_init(|| linked).clone())
+    }
+
+    /// Descriptor of a map by its index in [`Object::maps`], for values of maps of maps.
+    pub fn map_fd(&self, index: usize) -> Option<i32> {
+        (index < self.maps.len()).then(|| MAP_FD + index as i32)
+    }
+
+    /// Descriptor of a program by its index in [`Object::programs`], for values of PROG_ARRAYs, DEVMAPs and CPUMAPs.
+    /// Links it.
+    pub fn program_fd(&self, index: usize) -> Result<i32, LinkError> {
+        self.program(index)?;
+        Ok(PROGRAM_FD + index as i32)
+    }
+
+    /// Name of the map with this id ([`Map::id`]), which is what user space reads back from a map of maps.
+    pub fn map_name(&self, id: u32) -> Option<&str> {
+        let index = self.maps.iter().position(|m| m.id() == id)?;
+        Some(&self.object.maps[index].name)
+    }
+
+    /// Name of the program with this id ([`Program::id`]), which is what user space reads back from a PROG_ARRAY.
+    pub fn program_name(&self, id: u32) -> Option<&str> {
+        let is = |slot: &OnceLock<Arc<Program>>| slot.get().is_some_and(|p| p.id() == id);
+        let index = self.table.programs.iter().position(is)?;
+        Some(&self.object.programs[index].name)
+    }
+}
+
+impl std::fmt::Debug for Instance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Instance").field("maps", &self.maps).finish_non_exhaustive()
+    }
+}
