@@ -4,6 +4,7 @@
 //!
 //! - [`KernelMap`]: one method per map command, errno as the kernel gives it.
 //! - [`KernelProg`]: load with the verifier's log, describe, run over one packet.
+//! - [`KernelRing`]: what programs wrote into a ring buffer.
 //! - [`XdpLink`]: a program on an interface, for as long as the link lives.
 //! - [`KernelObject`]: all of the above for an object that [`xway_object`] has read. Linked programs name maps by index;
 //!   these become descriptors, and names of kernel functions become type ids. Nothing else is rewritten.
@@ -25,6 +26,7 @@ mod link;
 mod map;
 mod object;
 mod prog;
+mod ring;
 pub mod sys;
 
 pub use btf::{load_btf, vmlinux};
@@ -33,3 +35,4 @@ pub use link::{XdpLink, XdpMode};
 pub use map::{KernelMap, MapBtf, possible_cpus};
 pub use object::KernelObject;
 pub use prog::{FuncInfo, KernelProg, LineInfo, ProgInfo, ProgSpec, TestInput, TestOutput, XdpMd, consts};
+pub use ring::KernelRing;
