@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * Helpers under remote control: each program takes its arguments from the packet, behind the Ethernet header, and leaves
+ * results in a map. The tests send many packets through both sides and compare results, packets and verdicts.
+ */
+#include "parse.h"
+
+struct arguments {
+	__u32 word[6];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16);
+	__type(key, __u32);
+	__type(value, __s64);
+} results SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, char[256]);
+} text SEC(".maps");
+
+static __always_inline void result(__u32 slot, __s64 value)
+{
+	bpf_map_update_elem(&results, &slot, &value, BPF_ANY);
+}
+
+/* Copies the arguments out, because helpers move the packet. */
+static __always_inline int arguments(struct xdp_md *ctx, struct arguments *args)
+{
+	struct cursor c;
+	struct arguments *in;
+
+	cursor_init(&c, ctx);
+	take(&c, sizeof(struct ethhdr));
+	in = take(&c, sizeof(*in));
+	if (!in)
+		return 0;
+	*args = *in;
+	return 1;
+}
+
+/* Where the packet lies after a move, as far as a program can see it. */
+static __always_inline void shape(struct xdp_md *ctx, __u32 slot)
+{
+	result(slot, ctx->data_end - ctx->data);
+	result(slot + 1, ctx->data - ctx->data_meta);
+}
+
+/* Up to three moves in a row: word 0, 2, 4 say which kind, the words behind them how far. */
+static __always_inline __s64 move(struct xdp_md *ctx, __u32 kind, __s32 delta)
+{
+	switch (kind % 3) {
+	case 0:
+		return bpf_xdp_adjust_head(ctx, delta);
+	case 1:
+		return bpf_xdp_adjust_tail(ctx, delta);
+	default:
+		return bpf_xdp_adjust_meta(ctx, delta);
+	}
+}
+
+SEC("xdp")
+int adjust(struct xdp_md *ctx)
+{
+	struct arguments a;
+
+	if (!arguments(ctx, &a))
+		return XDP_ABORTED;
+	result(0, move(ctx, a.word[0], a.word[1]));
+	shape(ctx, 1);
+	result(3, move(ctx, a.word[2], a.word[3]));
+	shape(ctx, 4);
+	result(6, move(ctx, a.word[4], a.word[5]));
+	shape(ctx, 7);
+	return XDP_PASS;
+}
+
+/* Copies between the packet and the stack by offset and length. */
+SEC("xdp")
+int bytes(struct xdp_md *ctx)
+{
+	__u8 buffer[64] = {};
+	struct arguments a;
+	__u32 length;
+
+	if (!arguments(ctx, &a))
+		return XDP_ABORTED;
+	length = a.word[1] & 63;
+	result(0, bpf_xdp_get_buff_len(ctx));
+	if (length == 0)
+		return XDP_PASS;
+	result(1, bpf_xdp_load_bytes(ctx, a.word[0], buffer, length));
+	buffer[0] ^= 0xa5;
+	result(2, bpf_xdp_store_bytes(ctx, a.word[2], buffer, length));
+	result(3, buffer[length - 1]);
+	return XDP_TX;
+}
+
+/* Checksum differences of two pieces of the argument area. */
+SEC("xdp")
+int checksum(struct xdp_md *ctx)
+{
+	__u32 buffer[16] = {};
+	struct arguments a;
+	__u32 from, to;
+
+	if (!arguments(ctx, &a))
+		return XDP_ABORTED;
+	buffer[0] = a.word[2];
+	buffer[3] = a.word[3];
+	buffer[7] = a.word[4];
+	buffer[9] = a.word[5];
+	from = a.word[0] & 31;
+	to = a.word[1] & 31;
+	result(0, bpf_csum_diff(buffer, from, buffer + 8, to, a.word[5]));
+	result(1, bpf_csum_diff(0, 0, buffer, to, 0));
+	result(2, bpf_csum_diff(buffer, from, 0, 0, ~a.word[4]));
+	return XDP_PASS;
+}
+
+/* Numbers to text and back. */
+SEC("xdp")
+int print(struct xdp_md *ctx)
+{
+	static const char format[] = "%d|%5u|%-8llx|%+d|%c|%%|%pI4|%08lld";
+	/* Without an address: Linux counts it wrongly where the buffer ends before it. */
+	static const char plain[] = "%d|%5u|%-8llx|%+d|%c|%%";
+	__u32 zero = 0;
+	struct arguments a;
+	__u64 data[7];
+	char *out;
+
+	if (!arguments(ctx, &a))
+		return XDP_ABORTED;
+	out = bpf_map_lookup_elem(&text, &zero);
+	if (!out)
+		return XDP_ABORTED;
+	data[0] = (__s64)(__s32)a.word[0];
+	data[1] = a.word[1];
+	data[2] = ((__u64)a.word[2] << 32) | a.word[3];
+	data[3] = a.word[4];
+	data[4] = 'a' + (a.word[5] & 15);
+	data[5] = (__u64)(long)&a.word[5];
+	data[6] = (__s64)(__s32)a.word[2];
+	result(0, bpf_snprintf(out, 256, format, data, sizeof(data)));
+	result(1, bpf_snprintf(out + 128, 1 + (a.word[0] & 31), plain, data, 5 * sizeof(data[0])));
+	return XDP_PASS;
+}
+
+SEC("xdp")
+int parse(struct xdp_md *ctx)
+{
+	char digits[25] = {};
+	struct arguments a;
+	unsigned long u = 0;
+	long s = 0;
+
+	if (!arguments(ctx, &a))
+		return XDP_ABORTED;
+	__builtin_memcpy(digits, a.word, sizeof(a.word));
+	result(0, bpf_strtol(digits, sizeof(digits) - 1, 0, &s));
+	result(1, s);
+	result(2, bpf_strtoul(digits, sizeof(digits) - 1, 16, &u));
+	result(3, u);
+	result(4, bpf_strncmp(digits, sizeof(digits), "0x12"));
+	return XDP_PASS;
+}
+
+/* What a program may read of its context. */
+SEC("xdp")
+int context(struct xdp_md *ctx)
+{
+	result(0, ctx->ingress_ifindex);
+	result(1, ctx->rx_queue_index);
+	shape(ctx, 2);
+	result(4, bpf_get_smp_processor_id());
+	result(5, bpf_redirect(1, 0));
+	result(6, bpf_redirect(1, 1));
+	return XDP_PASS;
+}
+
+char _license[] SEC("license") = "GPL";

@@ -1,0 +1,172 @@
+//! One object on two sides: in the kernel and in our interpreter, behind the same few calls.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use xway_abi::{Errno, MapType};
+use xway_kernel::{KernelError, KernelObject, KernelRing, TestInput, possible_cpus};
+use xway_maps::Guard;
+use xway_object::Object;
+use xway_packet::{Pool, PoolConfig};
+use xway_vm::{Env, Instance, SystemHost};
+
+/// What a map holds: values by key.
+pub type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What a run over one packet gave: the return value, and metadata and packet behind it.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Run {
+    pub ret: u32,
+    pub bytes: Vec<u8>,
+    /// Why the program was stopped, on the side where that can happen.
+    pub fault: Option<String>,
+}
+
+pub trait Side {
+    /// One packet that comes in on queue 0 of the loopback interface, as in a test run without a context.
+    fn run(&mut self, program: usize, packet: &[u8]) -> Run;
+    fn update(&self, map: usize, key: &[u8], value: &[u8]) -> Result<(), Errno>;
+    fn put_program(&self, map: usize, key: u32, program: usize);
+    fn lookup(&self, map: usize, key: &[u8]) -> Result<Vec<u8>, Errno>;
+    fn keys(&self, map: usize) -> Vec<Vec<u8>>;
+    fn pop(&self, map: usize) -> Option<Vec<u8>>;
+    fn records(&self, map: usize) -> Vec<Vec<u8>>;
+}
+
+/// Contents of a map as both sides can be compared by: `None` for types whose contents are objects or secrets.
+pub fn contents(side: &dyn Side, object: &Object, map: usize) -> Option<Contents> {
+    use MapType::{Array, Hash, LpmTrie, LruHash, LruPercpuHash, PercpuArray, PercpuHash, Queue, Ringbuf, Stack};
+    let spec = &object.maps[map].spec;
+    match spec.map_type {
+        Array | Hash | LruHash | LpmTrie | PercpuArray | PercpuHash | LruPercpuHash => {
+            let value = |key: &Vec<u8>| {
+                let mut value = side.lookup(map, key).unwrap_or_else(|e| panic!("{}: {e}", object.maps[map].name));
+                if matches!(spec.map_type, PercpuArray | PercpuHash | LruPercpuHash) {
+                    // Both sides run on CPU 0.
+                    value.truncate(spec.value_size as usize);
+                }
+                value
+            };
+            Some(side.keys(map).into_iter().map(|key| (key.clone(), value(&key))).collect())
+        }
+        Queue | Stack => Some(numbered(std::iter::from_fn(|| side.pop(map)))),
+        Ringbuf => Some(numbered(side.records(map).into_iter())),
+        _ => None,
+    }
+}
+
+fn numbered(values: impl Iterator<Item = Vec<u8>>) -> Contents {
+    values.zip(0u32..).map(|(value, number)| (number.to_be_bytes().to_vec(), value)).collect()
+}
+
+pub struct InKernel {
+    pub loaded: KernelObject,
+}
+
+impl InKernel {
+    /// Errors say which program the kernel refuses, and its log.
+    pub fn load(object: &Object) -> Result<InKernel, KernelError> {
+        Ok(InKernel { loaded: KernelObject::load(object)? })
+    }
+}
+
+impl Side for InKernel {
+    fn run(&mut self, program: usize, packet: &[u8]) -> Run {
+        let program = self.loaded.programs[program].as_ref().expect("checked by the caller");
+        let out = program.test_run(&TestInput::packet(packet)).expect("a packet of 14 bytes to a page runs");
+        Run { ret: out.ret, bytes: out.data, fault: None }
+    }
+
+    fn update(&self, map: usize, key: &[u8], value: &[u8]) -> Result<(), Errno> {
+        self.loaded.maps[map].update(key, value, 0)
+    }
+
+    fn put_program(&self, map: usize, key: u32, program: usize) {
+        let program = self.loaded.programs[program].as_ref().expect("the kernel takes it");
+        self.loaded.maps[map].update_fd(&key.to_ne_bytes(), program.as_fd(), 0).expect("room in the array");
+    }
+
+    fn lookup(&self, map: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
+        self.loaded.maps[map].get(key)
+    }
+
+    fn keys(&self, map: usize) -> Vec<Vec<u8>> {
+        self.loaded.maps[map].keys().expect("keys")
+    }
+
+    fn pop(&self, map: usize) -> Option<Vec<u8>> {
+        let map = &self.loaded.maps[map];
+        let mut value = vec![0; map.user_value_size()];
+        map.lookup_and_delete(&[], &mut value, 0).is_ok().then_some(value)
+    }
+
+    fn records(&self, map: usize) -> Vec<Vec<u8>> {
+        let mut records = Vec::new();
+        let mut ring = KernelRing::open(&self.loaded.maps[map]).expect("a ring buffer");
+        ring.drain(&mut |record| records.push(record.to_vec()));
+        records
+    }
+}
+
+pub struct InInterpreter {
+    instance: Instance,
+    pool: Pool,
+    host: SystemHost,
+}
+
+impl InInterpreter {
+    pub fn load(object: &Arc<Object>) -> InInterpreter {
+        let instance = Instance::new(object.clone(), possible_cpus()).expect("an instance");
+        let pool = Pool::new(PoolConfig::default()).expect("packet memory");
+        InInterpreter { instance, pool, host: SystemHost::new() }
+    }
+}
+
+impl Side for InInterpreter {
+    fn run(&mut self, program: usize, packet: &[u8]) -> Run {
+        let program = self.instance.program(program).expect("links");
+        let mut frame = self.pool.alloc().expect("a free frame");
+        // What lies around a packet is anybody's guess; in a test run of the kernel it is zero.
+        frame.chunk_mut().fill(0);
+        frame.fill(packet).expect("room for a packet");
+        frame.set_ingress(1, 0);
+        let guard = Guard::pin();
+        let outcome = xway_vm::run(&program, &mut frame, &mut Env::new(&guard, &self.host, 0));
+        let bytes = [frame.meta(), frame.packet()].concat();
+        self.pool.release(frame);
+        Run { ret: outcome.ret as u32, bytes, fault: outcome.fault.map(|fault| fault.to_string()) }
+    }
+
+    fn update(&self, map: usize, key: &[u8], value: &[u8]) -> Result<(), Errno> {
+        self.instance.maps()[map].update(key, value, 0)
+    }
+
+    fn put_program(&self, map: usize, key: u32, program: usize) {
+        let fd = self.instance.program_fd(program).expect("links");
+        self.update(map, &key.to_ne_bytes(), &fd.to_ne_bytes()).expect("room in the array");
+    }
+
+    fn lookup(&self, map: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
+        let map = &self.instance.maps()[map];
+        let mut value = vec![0; map.user_value_size()];
+        map.lookup(key, &mut value, 0).map(|()| value)
+    }
+
+    fn keys(&self, map: usize) -> Vec<Vec<u8>> {
+        self.instance.maps()[map].keys().expect("keys")
+    }
+
+    fn pop(&self, map: usize) -> Option<Vec<u8>> {
+        let map = &self.instance.maps()[map];
+        let mut value = vec![0; map.user_value_size()];
+        map.lookup_and_delete(&[], &mut value, 0).is_ok().then_some(value)
+    }
+
+    fn records(&self, map: usize) -> Vec<Vec<u8>> {
+        let mut records = Vec::new();
+        let ring = self.instance.maps()[map].ringbuf().expect("a ring buffer");
+        ring.consume(usize::MAX, &mut |record| records.push(record.to_vec())).expect("nobody else reads");
+        records
+    }
+}
