@@ -122,16 +122,18 @@ impl Instance {
     }
 
     fn fill(&self, def: &MapDef, map: &Map) -> Result<(), InstanceError> {
-        let put = |key: u32, value: &[u8]| {
-            map.update(&key.to_ne_bytes(), value, xway_abi::map_flags::ANY)
-                .map_err(|errno| InstanceError::Initial { map: def.name.clone(), key, errno })
-        };
+        let put =
+            |key: u32, value: &[u8]| {
+                map.update(&key.to_ne_bytes(), value, xway_abi::map_flags::ANY)
+                    .map_err(|errno| InstanceError::Initial { map: def.name.clone(), key, errno })
+            };
         match &def.initial {
             Initial::None => {}
             Initial::Data(bytes) => put(0, bytes)?,
             Initial::Slots(slots) => {
                 for (key, slot) in slots {
-                    let dangling = |what, index| InstanceError::Dangling { map: def.name.clone(), key: *key, what, index };
+                    let dangling =
+                        |what, index| InstanceError::Dangling { map: def.name.clone(), key: *key, what, index };
                     let fd = match *slot {
                         SlotRef::Map(i) => self.map_fd(i).ok_or_else(|| dangling("map", i))?,
                         SlotRef::Program(i) if i < self.object.programs.len() => self.program_fd(i)?,
