@@ -11,6 +11,7 @@
 
 mod elf;
 mod mutate;
+mod program;
 mod targets;
 
 pub use mutate::mutate;
