@@ -18,7 +18,7 @@ pub struct SystemHost {
     secret: [u64; 2],
     hz: u64,
     netlink: RefCell<Option<Netlink>>,
-    trace: RefCell<Box<dyn FnMut(&str)>>,
+    trace: RefCell<Box<dyn FnMut(&str) + Send>>,
 }
 
 impl SystemHost {
@@ -44,7 +44,7 @@ impl SystemHost {
     }
 
     /// Sends trace output elsewhere.
-    pub fn with_trace(mut self, sink: impl FnMut(&str) + 'static) -> SystemHost {
+    pub fn with_trace(mut self, sink: impl FnMut(&str) + Send + 'static) -> SystemHost {
         self.trace = RefCell::new(Box::new(sink));
         self
     }
