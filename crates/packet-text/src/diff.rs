@@ -14,6 +14,7 @@ const FIELDS_MAX: usize = 40;
 pub struct Difference {
     expected: Vec<u8>,
     got: Vec<u8>,
+    names: [&'static str; 2],
     /// Places of bytes that differ, or that only one packet has.
     pub offsets: Vec<usize>,
 }
@@ -24,14 +25,16 @@ pub fn diff(expected: &[u8], got: &[u8]) -> Option<Difference> {
         return None;
     }
     let offsets = (0..expected.len().max(got.len())).filter(|&i| expected.get(i) != got.get(i)).collect();
-    Some(Difference { expected: expected.to_vec(), got: got.to_vec(), offsets })
+    Some(Difference { expected: expected.to_vec(), got: got.to_vec(), names: ["expected", "got"], offsets })
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (e, g) = (&self.expected, &self.got);
-        writeln!(f, "expected {} bytes: {}", e.len(), summary(e))?;
-        writeln!(f, "     got {} bytes: {}", g.len(), summary(g))?;
+        let [first, second] = self.names;
+        let width = first.len().max(second.len());
+        writeln!(f, "{first:>width$} {} bytes: {}", e.len(), summary(e))?;
+        writeln!(f, "{second:>width$} {} bytes: {}", g.len(), summary(g))?;
         writeln!(f, "{} differ:", plural(self.offsets.len(), "byte"))?;
         self.fields(f)?;
         self.rows(f)
@@ -39,6 +42,12 @@ impl fmt::Display for Difference {
 }
 
 impl Difference {
+    /// The same with other words for the first and the second packet, which are "expected" and "got".
+    pub fn named(mut self, first: &'static str, second: &'static str) -> Difference {
+        self.names = [first, second];
+        self
+    }
+
     /// The fields that differ, with both values. Only meaningful where both packets have the same headers.
     fn fields(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (a, b) = (dissect(&self.expected), dissect(&self.got));
@@ -57,7 +66,8 @@ impl Difference {
         if lines.is_empty() {
             return Ok(());
         }
-        writeln!(f, "  {:<6}  {:<22} {:<28} got", "offset", "field", "expected")?;
+        let [first, second] = self.names;
+        writeln!(f, "  {:<6}  {:<22} {first:<28} {second}", "offset", "field")?;
         for line in lines.iter().take(FIELDS_MAX) {
             writeln!(f, "{line}")?;
         }
@@ -67,7 +77,7 @@ impl Difference {
         Ok(())
     }
 
-    /// Rows of sixteen bytes that differ: `-` expected, `+` got, and a line of carets under the bytes.
+    /// Rows of sixteen bytes that differ: `-` of the first packet, `+` of the second, and a line of carets under the bytes.
     fn rows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rows: Vec<usize> = self.offsets.iter().map(|o| o / 16).collect();
         rows.dedup();
