@@ -1,1 +1,68 @@
-fn main() {}
+//! `xway`: XDP programs in user space, from the command line.
+//!
+//! This crate parses arguments, calls the libraries and prints. What a program means is decided in `xway-vm`, what happens
+//! to a packet in `xway-engine`, what an object holds in `xway-object`. One file per command, in `commands/`.
+#![forbid(unsafe_code)]
+
+mod args;
+mod capture;
+mod commands;
+mod contents;
+mod ctx;
+mod events;
+mod executor;
+mod failure;
+mod interrupt;
+mod load;
+mod losses;
+mod output;
+mod payload;
+mod ports;
+mod print;
+mod progress;
+mod session;
+mod single;
+mod unit;
+mod values;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command, Prog};
+use failure::{Exit, Failure};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let (name, result) = match &cli.command {
+        Command::Run(args) => ("run", commands::run::run(args, cli.json)),
+        Command::Prog(Prog::Run(args)) => ("prog run", commands::prog_run::run(args, cli.json)),
+        Command::Prog(Prog::Inspect(args)) => ("prog inspect", commands::inspect::run(args, cli.json)),
+        Command::Test(args) => ("test", commands::test::run(args, cli.json)),
+        Command::Conformance(args) => ("conformance", commands::conformance::run(args, cli.json)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            print::failure(name, &failure, cli.json);
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}
+
+/// `--help` and `--version` are answers; everything else that the parser stops at is a mistake on the command line.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        print::text(&error.render().to_string());
+        return ExitCode::SUCCESS;
+    }
+    let _ = error.print();
+    if std::env::args().skip(1).any(|a| a == "-j" || a == "--json") {
+        let message = error.render().to_string();
+        print::failure_document("xway", &Failure::usage(message.trim().trim_start_matches("error: ")));
+    }
+    ExitCode::from(Exit::Usage as u8)
+}

@@ -1,0 +1,272 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Run XDP programs, as clang compiles them for Linux, in user space.
+#[derive(Parser, Debug)]
+#[command(name = "xway", version, propagate_version = true, arg_required_else_help = true, after_help = MAIN_HELP)]
+pub struct Cli {
+    /// Print one JSON document (with a schema_version) instead of text
+    #[arg(short = 'j', long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const MAIN_HELP: &str = "\
+Examples:
+  xway run prog.o -i capture.pcapng          verdicts over a capture
+  xway run prog.o -i packet:eth0 --timeout 5 verdicts over live traffic (copies; nothing is taken away)
+  xway prog run prog.o --data-in hex:ffff…   one packet through the program
+  xway prog inspect prog.o --insns --source  what is in the object
+  xway test tests.toml                       unit tests for a program
+
+Exit codes: 0 done, 1 the answer is no, 2 usage, 3 input could not be read, 4 a privilege or device is missing.";
+
+/// The verbs.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Run a program over the packets of a capture or an interface and count verdicts
+    #[command(after_help = RUN_HELP)]
+    Run(Run),
+    /// Run a program over one packet, or look into an object
+    #[command(subcommand)]
+    Prog(Prog),
+    /// Run unit tests for programs, written in TOML
+    #[command(after_help = TEST_HELP)]
+    Test(Test),
+    /// Run instructions from standard input: the plug-in protocol of the public BPF conformance runner
+    #[command(after_help = CONFORMANCE_HELP)]
+    Conformance(Conformance),
+}
+
+/// Verbs about one program.
+#[derive(Subcommand, Debug)]
+pub enum Prog {
+    /// Run a program over one packet, as BPF_PROG_TEST_RUN does
+    #[command(after_help = PROG_RUN_HELP)]
+    Run(ProgRun),
+    /// Show sections, programs, maps, helpers, needs and disassembly of an object
+    #[command(after_help = INSPECT_HELP)]
+    Inspect(Inspect),
+}
+
+/// Which program of which object.
+#[derive(Args, Debug, Clone)]
+pub struct Select {
+    /// Object file that clang made with `-target bpf`
+    #[arg(value_name = "OBJ")]
+    pub object: PathBuf,
+    /// Program by the name of its function; needed when the object has several
+    #[arg(short = 'n', long, value_name = "PROG")]
+    pub name: Option<String>,
+    /// Program by its section
+    #[arg(short = 's', long, value_name = "SECTION")]
+    pub section: Option<String>,
+    /// Resolve CO-RE relocations against these types instead of /sys/kernel/btf/vmlinux; `none`: the object's own
+    #[arg(long, value_name = "FILE")]
+    pub btf: Option<PathBuf>,
+}
+
+/// What a program runs with.
+#[derive(Args, Debug, Clone)]
+pub struct Environment {
+    /// Fill a map before the run from a JSON file of [{"key": …, "value": …}, …], as --dump-maps prints it
+    #[arg(long = "map", value_name = "NAME=FILE.json")]
+    pub maps: Vec<String>,
+    /// Print what the maps hold after the run
+    #[arg(long)]
+    pub dump_maps: bool,
+    /// Instructions that one packet may take before the program is stopped
+    #[arg(long, value_name = "INSNS")]
+    pub budget: Option<u64>,
+    /// How the program is executed
+    #[arg(long, value_enum, default_value_t = Engine::Interp)]
+    pub engine: Engine,
+}
+
+/// Ways to execute a program.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// The checked interpreter
+    Interp,
+    /// Machine code (not in this version)
+    Jit,
+}
+
+impl Engine {
+    /// Its name in output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Engine::Interp => "interp",
+            Engine::Jit => "jit",
+        }
+    }
+}
+
+/// `xway run`
+#[derive(Args, Debug)]
+pub struct Run {
+    /// Which program.
+    #[command(flatten)]
+    pub select: Select,
+    /// Where packets come from: a capture (FILE.pcap, FILE.pcapng, also .gz and .zst, pcap:FILE, pcap:- for standard
+    /// input) or an interface (packet:IFACE)
+    #[arg(short = 'i', long, value_name = "PORT")]
+    pub input: String,
+    /// Where packets go: FILE.pcapng gets all of them with verdict, queue and packet id; FILE.pcap gets those that
+    /// leave (PASS, TX, REDIRECT)
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Stop after this many packets
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// Stop after this many seconds
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    pub timeout: Option<std::time::Duration>,
+    /// What the program runs with.
+    #[command(flatten)]
+    pub environment: Environment,
+}
+
+/// `xway prog run`
+#[derive(Args, Debug)]
+pub struct ProgRun {
+    /// Which program.
+    #[command(flatten)]
+    pub select: Select,
+    /// The packet: a file with its bytes, `hex:…` or `base64:…`
+    #[arg(long, value_name = "X")]
+    pub data_in: String,
+    /// Write the packet after the run to this file
+    #[arg(long, value_name = "FILE")]
+    pub data_out: Option<PathBuf>,
+    /// The context (struct xdp_md): a file with its bytes, `hex:…`, `base64:…`, or a .json file with its fields
+    #[arg(long, value_name = "X")]
+    pub ctx_in: Option<String>,
+    /// Write the context after the run to this file
+    #[arg(long, value_name = "FILE")]
+    pub ctx_out: Option<PathBuf>,
+    /// How often to run; the duration is the mean, every run gets the packet of the one before, as Linux does it
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+    /// What the program runs with.
+    #[command(flatten)]
+    pub environment: Environment,
+}
+
+/// `xway prog inspect`
+#[derive(Args, Debug)]
+pub struct Inspect {
+    /// Which program; all of them when none is chosen.
+    #[command(flatten)]
+    pub select: Select,
+    /// Show instructions
+    #[arg(long)]
+    pub insns: bool,
+    /// Show the C source lines between the instructions (the object must have been compiled with -g)
+    #[arg(long)]
+    pub source: bool,
+}
+
+/// `xway test`
+#[derive(Args, Debug)]
+pub struct Test {
+    /// Test files
+    #[arg(value_name = "FILE.toml", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Run only cases whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub filter: Option<String>,
+    /// Print results as TAP (Test Anything Protocol, version 14)
+    #[arg(long)]
+    pub tap: bool,
+    /// Write results as JUnit XML to this file
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Instructions that one packet may take before the program is stopped
+    #[arg(long, value_name = "INSNS")]
+    pub budget: Option<u64>,
+}
+
+/// `xway conformance`
+#[derive(Args, Debug)]
+pub struct Conformance {
+    /// Memory that r1 points to, as hexadecimal bytes separated by spaces; absent or empty: none
+    #[arg(value_name = "MEMORY", allow_hyphen_values = false)]
+    pub memory: Option<String>,
+    /// How to execute
+    #[arg(long, value_enum, default_value_t = Engine::Interp)]
+    pub engine: Engine,
+    /// Instructions as hexadecimal bytes, instead of standard input
+    #[arg(long, value_name = "HEX")]
+    pub program: Option<String>,
+    /// Standard input holds an ELF object, as hexadecimal bytes
+    #[arg(long)]
+    pub elf: bool,
+    /// Say on standard error what was read
+    #[arg(long)]
+    pub debug: bool,
+    /// Instructions that may be executed
+    #[arg(long, value_name = "INSNS")]
+    pub budget: Option<u64>,
+    /// Further arguments: the runner passes an empty one when it has no options to pass
+    #[arg(hide = true)]
+    pub rest: Vec<String>,
+}
+
+fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    let secs: f64 = text.parse().map_err(|_| "expected a number of seconds, as 5 or 0.5".to_string())?;
+    std::time::Duration::try_from_secs_f64(secs).map_err(|_| "expected a number of seconds that is not negative".into())
+}
+
+const RUN_HELP: &str = "\
+Examples:
+  xway run count.o -i traffic.pcapng
+  xway run count.o -n count_packets -i traffic.pcap.gz -o verdicts.pcapng -j
+  tcpdump -w - | xway run count.o -i pcap:-
+  xway run filter.o -i packet:eth0 --count 1000 --map blocked=blocked.json --dump-maps";
+
+const PROG_RUN_HELP: &str = "\
+Examples:
+  xway prog run count.o --data-in packet.bin --data-out changed.bin
+  xway prog run count.o --data-in hex:ffffffffffff0200000000010800… --dump-maps -j
+  xway prog run count.o --data-in base64:////… --ctx-in ctx.json --repeat 1000000";
+
+const INSPECT_HELP: &str = "\
+Examples:
+  xway prog inspect count.o
+  xway prog inspect count.o -n count_packets --insns --source";
+
+const TEST_HELP: &str = "\
+Examples:
+  xway test tests/*.toml
+  xway test tests/filter.toml --filter vlan --junit results.xml
+
+The file format is described in docs/testing.md.";
+
+const CONFORMANCE_HELP: &str = "\
+Examples:
+  echo 'b7 00 00 00 2a 00 00 00 95 00 00 00 00 00 00 00' | xway conformance      prints 2a
+  echo '71 10 01 00 00 00 00 00 95 00 00 00 00 00 00 00' | xway conformance 'aa bb'
+
+The runner starts one executable: give it a script with the line  exec xway conformance \"$@\"";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn seconds_may_have_a_fraction() {
+        assert_eq!(seconds("0.5"), Ok(std::time::Duration::from_millis(500)));
+        assert!(seconds("-1").is_err() && seconds("x").is_err() && seconds("inf").is_err());
+    }
+}

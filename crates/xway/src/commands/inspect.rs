@@ -1,0 +1,429 @@
+//! `xway prog inspect`: what is in an object.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+use xway_isa::{CallTarget, Imm64, Insn, Names};
+use xway_object::{Initial, MapDef, MapKind, Object, Program, SlotRef};
+
+use crate::args;
+use crate::failure::Failure;
+use crate::load;
+use crate::print::{self, Paint};
+
+/// Runs the command.
+pub fn run(args: &args::Inspect, as_json: bool) -> Result<(), Failure> {
+    let object = load::object(&args.select)?;
+    let one;
+    let chosen: Vec<&Program> = if args.select.name.is_some() || args.select.section.is_some() {
+        one = load::choose(&object, &args.select)?;
+        vec![&one]
+    } else {
+        object.programs.iter().collect()
+    };
+    if as_json {
+        print::json(&print::document("prog inspect", document(&object, &chosen, args)));
+    } else {
+        print::text(&text(&object, &chosen, args));
+    }
+    Ok(())
+}
+
+/// What a program refers to and what it takes to run it.
+struct Uses {
+    maps: Vec<usize>,
+    helpers: BTreeMap<u32, u32>,
+    kfuncs: Vec<String>,
+    /// The helpers that move packet bounds are among the calls.
+    moves_packet: bool,
+    loops_back: bool,
+}
+
+impl Uses {
+    fn of(program: &Program) -> Uses {
+        let mut uses =
+            Uses { maps: vec![], helpers: BTreeMap::new(), kfuncs: vec![], moves_packet: false, loops_back: false };
+        let insns = xway_isa::decode(&program.insns).unwrap_or_default();
+        for insn in insns.iter().flatten() {
+            match *insn {
+                Insn::LoadImm64 { imm: Imm64::MapIdx(i) | Imm64::MapIdxValue { idx: i, .. }, .. } => {
+                    uses.maps.extend(usize::try_from(i));
+                }
+                Insn::Call(CallTarget::Helper(id)) => *uses.helpers.entry(id).or_default() += 1,
+                Insn::Call(CallTarget::Kfunc { id, .. }) => {
+                    uses.kfuncs
+                        .extend(usize::try_from(id).ok().and_then(|i| program.kfuncs.get(i)).map(|k| k.name.clone()));
+                }
+                Insn::Jump { off, .. } if off < 0 => uses.loops_back = true,
+                Insn::Branch { off, .. } | Insn::MayGoto { off } if off < 0 => uses.loops_back = true,
+                _ => {}
+            }
+        }
+        uses.maps.sort_unstable();
+        uses.maps.dedup();
+        uses.kfuncs.sort_unstable();
+        uses.kfuncs.dedup();
+        uses.moves_packet = uses.helpers.keys().any(|id| xway_abi::helper(*id).is_some_and(|h| h.changes_packet));
+        uses
+    }
+
+    fn helper_names(&self) -> Vec<String> {
+        self.helpers.keys().map(|id| helper_name(*id)).collect()
+    }
+
+    /// What must be there for the program to do its work, in words.
+    fn needs(&self, object: &Object, program: &Program) -> Value {
+        let has = |name: &str| self.helpers.keys().any(|id| helper_name(*id) == name);
+        let gpl: Vec<String> = self
+            .helpers
+            .keys()
+            .filter(|id| xway_abi::helper(**id).is_some_and(|h| h.gpl_only))
+            .map(|id| helper_name(*id))
+            .collect();
+        let refused: Vec<String> = self
+            .helpers
+            .keys()
+            .filter(|id| xway_abi::helper(**id).is_none_or(|h| !h.xdp))
+            .map(|id| helper_name(*id))
+            .collect();
+        let mut map_types: Vec<&str> =
+            self.maps.iter().filter_map(|i| object.maps.get(*i)).map(|m| m.spec.map_type.name()).collect();
+        map_types.sort_unstable();
+        map_types.dedup();
+        json!({
+            "frags": program.kind.frags(),
+            "moves_packet": self.moves_packet,
+            "redirect": has("bpf_redirect") || has("bpf_redirect_map"),
+            "tail_calls": has("bpf_tail_call"),
+            "routes": has("bpf_fib_lookup"),
+            "loops": self.loops_back || has("bpf_loop") || has("bpf_for_each_map_elem"),
+            "gpl_helpers": gpl,
+            "refused_helpers": refused,
+            "map_types": map_types,
+            "kfuncs": self.kfuncs,
+        })
+    }
+}
+
+fn helper_name(id: u32) -> String {
+    xway_abi::helper(id).map_or_else(|| format!("helper {id} (unknown)"), |h| h.name.to_owned())
+}
+
+/// Names for the disassembler.
+struct InObject<'a>(&'a Object, &'a Program);
+
+impl Names for InObject<'_> {
+    fn helper(&self, id: u32) -> Option<Cow<'_, str>> {
+        xway_abi::helper(id).map(|h| h.name.into())
+    }
+
+    fn kfunc(&self, id: i32, _: i16) -> Option<Cow<'_, str>> {
+        self.1.kfuncs.get(usize::try_from(id).ok()?).map(|k| k.name.as_str().into())
+    }
+
+    fn map(&self, idx: i32) -> Option<Cow<'_, str>> {
+        self.0.maps.get(usize::try_from(idx).ok()?).map(|m| m.name.as_str().into())
+    }
+}
+
+/// One line of a disassembly.
+struct Line {
+    insn: usize,
+    opcode: u8,
+    text: String,
+}
+
+fn disassemble(object: &Object, program: &Program) -> Vec<Line> {
+    let names = InObject(object, program);
+    let mut lines = Vec::new();
+    let mut at = 0;
+    while at < program.insns.len() {
+        let opcode = program.insns[at].opcode;
+        let (text, slots) = match xway_isa::decode_at(&program.insns, at) {
+            Ok(insn) => {
+                let mut text = xway_isa::with_names(&insn, &names).to_string();
+                if let Some(note) = target_note(program, &insn, at) {
+                    text.push_str(&note);
+                }
+                (text, insn.slots())
+            }
+            Err(error) => (format!("; {error}"), 1),
+        };
+        lines.push(Line { insn: at, opcode, text });
+        at += slots;
+    }
+    lines
+}
+
+/// The name of the function that a local call or a callback reference reaches; the reason why an instruction is poisoned.
+fn target_note(program: &Program, insn: &Insn, at: usize) -> Option<String> {
+    if let Some(poison) = program.poisons.iter().find(|p| p.insn == at) {
+        return Some(format!("  ; {}", poison.reason));
+    }
+    let next = at as i64 + insn.slots() as i64;
+    let target = match *insn {
+        Insn::Call(CallTarget::Local(rel)) => next + i64::from(rel),
+        // Counted from the slot after the first one, as the kernel counts it.
+        Insn::LoadImm64 { imm: Imm64::Func(rel), .. } => at as i64 + 1 + i64::from(rel),
+        _ => return None,
+    };
+    let found = program.subprogs.iter().find(|s| s.start as i64 == target)?;
+    Some(format!("  ; {}", found.name))
+}
+
+fn document(object: &Object, chosen: &[&Program], args: &args::Inspect) -> Value {
+    let programs: Vec<Value> = chosen.iter().map(|p| program_json(object, p, args)).collect();
+    let rejected: Vec<Value> = object
+        .rejected
+        .iter()
+        .map(|r| json!({ "name": r.name, "section": r.section, "type": r.kind.name(), "error": r.error.to_string() }))
+        .collect();
+    let sections: Vec<Value> = object
+        .sections
+        .iter()
+        .map(|s| json!({ "index": s.index, "name": s.name, "size": s.size, "executable": s.executable, "alloc": s.alloc }))
+        .collect();
+    json!({
+        "object": args.select.object.display().to_string(),
+        "license": object.license,
+        "version": object.version,
+        "btf": object.btf.is_some(),
+        "sections": sections,
+        "programs": programs,
+        "rejected": rejected,
+        "maps": object.maps.iter().map(|m| map_json(object, m)).collect::<Vec<_>>(),
+        "notes": object.notes,
+    })
+}
+
+fn program_json(object: &Object, program: &Program, args: &args::Inspect) -> Value {
+    let uses = Uses::of(program);
+    let helpers: Vec<Value> =
+        uses.helpers.iter().map(|(id, calls)| json!({ "id": id, "name": helper_name(*id), "calls": calls })).collect();
+    let subprograms: Vec<Value> = program
+        .subprogs
+        .iter()
+        .map(|s| json!({ "name": s.name, "start": s.start, "insns": s.len, "global": s.global }))
+        .collect();
+    let mut out = json!({
+        "name": program.name,
+        "section": program.section,
+        "type": program.kind.name(),
+        "frags": program.kind.frags(),
+        "tag": load::tag(program),
+        "insns": program.insns.len(),
+        "subprograms": subprograms,
+        "maps": uses.maps.iter().filter_map(|i| object.maps.get(*i)).map(|m| m.name.as_str()).collect::<Vec<_>>(),
+        "helpers": helpers,
+        "kfuncs": uses.kfuncs,
+        "needs": uses.needs(object, program),
+    });
+    if args.insns || args.source {
+        let lines: Vec<Value> = disassemble(object, program)
+            .into_iter()
+            .map(|line| {
+                let mut entry = json!({ "insn": line.insn, "opcode": line.opcode, "text": line.text });
+                let source = program.line_info.iter().find(|l| l.insn == line.insn).filter(|_| args.source);
+                if let Some(l) = source {
+                    entry["source"] =
+                        json!({ "file": &*l.file, "line": l.line, "column": l.col, "text": l.text.trim() });
+                }
+                entry
+            })
+            .collect();
+        out["disassembly"] = json!(lines);
+    }
+    out
+}
+
+fn map_json(object: &Object, map: &MapDef) -> Value {
+    json!({
+        "name": map.name,
+        "type": map.spec.map_type.name(),
+        "key_size": map.spec.key_size,
+        "value_size": map.spec.value_size,
+        "max_entries": map.spec.max_entries,
+        "flags": map.spec.flags,
+        "kind": kind_name(map.kind),
+        "key_type": type_name(object, map.key_type),
+        "value_type": type_name(object, map.value_type),
+        "inner": map.spec.inner.as_ref().map(|i| json!({
+            "type": i.map_type.name(), "key_size": i.key_size, "value_size": i.value_size, "max_entries": i.max_entries,
+        })),
+        "initial": initial(object, map),
+        "frozen": map.frozen,
+    })
+}
+
+fn kind_name(kind: MapKind) -> &'static str {
+    match kind {
+        MapKind::User => "map",
+        MapKind::Rodata => "rodata",
+        MapKind::Data => "data",
+        MapKind::Bss => "bss",
+        MapKind::Kconfig => "kconfig",
+    }
+}
+
+fn type_name(object: &Object, id: u32) -> Option<String> {
+    object.btf.as_ref().filter(|_| id != 0).map(|b| b.type_name(id))
+}
+
+fn initial(object: &Object, map: &MapDef) -> Option<String> {
+    match &map.initial {
+        Initial::None => None,
+        Initial::Data(bytes) => Some(format!("{} bytes", bytes.len())),
+        Initial::Slots(slots) => {
+            let name = |r: &SlotRef| match *r {
+                SlotRef::Map(i) => object.maps.get(i).map_or("?", |m| &m.name),
+                SlotRef::Program(i) => object.programs.get(i).map_or("?", |p| &p.name),
+            };
+            Some(slots.iter().map(|(k, r)| format!("{k}={}", name(r))).collect::<Vec<_>>().join(" "))
+        }
+    }
+}
+
+fn text(object: &Object, chosen: &[&Program], args: &args::Inspect) -> String {
+    let mut out = String::new();
+    let license = object.license.as_deref().map_or("no license".into(), |l| format!("license {l}"));
+    let btf = if object.btf.is_some() { "with type information" } else { "without type information (compile with -g)" };
+    let _ = writeln!(out, "{}: {license}, {btf}", args.select.object.display());
+    for note in &object.notes {
+        let _ = writeln!(out, "note: {note}");
+    }
+    out.push_str("\nSections\n");
+    let rows: Vec<Vec<String>> = object
+        .sections
+        .iter()
+        .filter(|s| s.size > 0 && (s.alloc || s.executable))
+        .map(|s| {
+            vec![
+                s.name.clone(),
+                format!("{} bytes", print::grouped(s.size)),
+                if s.executable { "code" } else { "data" }.into(),
+            ]
+        })
+        .collect();
+    out.push_str(&print::table(&rows));
+    if !object.maps.is_empty() {
+        out.push_str("\nMaps\n");
+        let mut rows = vec![["name", "type", "key", "value", "entries", "flags", "holds"].map(String::from).to_vec()];
+        rows.extend(object.maps.iter().map(|m| map_row(object, m)));
+        out.push_str(&print::table(&rows));
+    }
+    let paint = Paint::stdout();
+    for program in chosen {
+        out.push('\n');
+        out.push_str(&program_text(object, program));
+        if args.insns || args.source {
+            out.push('\n');
+            out.push_str(&listing(object, program, args.source, paint));
+        }
+    }
+    for r in &object.rejected {
+        let _ = writeln!(out, "\nProgram {} (section {}) cannot be loaded: {}", r.name, r.section, r.error);
+    }
+    out
+}
+
+fn map_row(object: &Object, m: &MapDef) -> Vec<String> {
+    let sized = |id: u32, size: u32| match type_name(object, id).filter(|_| m.kind == MapKind::User) {
+        Some(name) => format!("{size} ({name})"),
+        None => size.to_string(),
+    };
+    vec![
+        m.name.clone(),
+        m.spec.map_type.name().into(),
+        sized(m.key_type, m.spec.key_size),
+        sized(m.value_type, m.spec.value_size),
+        m.spec.max_entries.to_string(),
+        format!("{:#x}", m.spec.flags),
+        initial(object, m).unwrap_or_else(|| "-".into()),
+    ]
+}
+
+fn program_text(object: &Object, program: &Program) -> String {
+    let uses = Uses::of(program);
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "Program {}: section {}, type {}{}, {} instructions, tag {}",
+        program.name,
+        program.section,
+        program.kind.name(),
+        if program.kind.frags() { " (frags)" } else { "" },
+        program.insns.len(),
+        load::tag(program)
+    );
+    let mut line = |what: &str, list: &[String]| {
+        if !list.is_empty() {
+            let _ = writeln!(out, "  {what:<12} {}", list.join(", "));
+        }
+    };
+    if program.subprogs.len() > 1 {
+        let list: Vec<String> = program
+            .subprogs
+            .iter()
+            .map(|s| format!("{} ({}..{}{})", s.name, s.start, s.start + s.len, if s.global { ", global" } else { "" }))
+            .collect();
+        line("functions", &list);
+    }
+    let maps: Vec<String> = uses.maps.iter().filter_map(|i| object.maps.get(*i)).map(|m| m.name.clone()).collect();
+    line("maps", &maps);
+    line("helpers", &uses.helper_names());
+    line("kfuncs", &uses.kfuncs);
+    let needs = uses.needs(object, program);
+    let mut words: Vec<String> = Vec::new();
+    for (key, word) in [
+        ("frags", "packets of several buffers"),
+        ("moves_packet", "room to move the packet's ends"),
+        ("redirect", "redirect targets"),
+        ("tail_calls", "tail calls"),
+        ("routes", "a routing table"),
+        ("loops", "loops"),
+    ] {
+        if needs[key] == true {
+            words.push(word.into());
+        }
+    }
+    if needs["gpl_helpers"].as_array().is_some_and(|a| !a.is_empty()) {
+        words.push("a GPL-compatible licence".into());
+    }
+    line("needs", &words);
+    let refused: Vec<String> = needs["refused_helpers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|v| v.as_str().map(String::from))
+        .collect();
+    line("not in XDP", &refused);
+    out
+}
+
+/// Instructions, and before each the source line that it was made from.
+fn listing(object: &Object, program: &Program, source: bool, paint: Paint) -> String {
+    let mut out = String::new();
+    for line in disassemble(object, program) {
+        if let Some(s) = program.subprogs.iter().find(|s| s.start == line.insn)
+            && program.subprogs.len() > 1
+        {
+            let _ = writeln!(out, "{}:", s.name);
+        }
+        let info = program.line_info.iter().find(|l| l.insn == line.insn).filter(|_| source);
+        if let Some(l) = info {
+            let shown = match l.text.trim() {
+                "" => format!("; {}:{}", l.file, l.line),
+                text => format!("; {text}  [{}:{}]", base(&l.file), l.line),
+            };
+            let _ = writeln!(out, "{}", paint.dim(&shown));
+        }
+        let _ = writeln!(out, "{:4}: ({:02x}) {}", line.insn, line.opcode, line.text);
+    }
+    out
+}
+
+fn base(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

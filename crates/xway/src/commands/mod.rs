@@ -1,0 +1,7 @@
+//! The commands, one file each.
+
+pub mod conformance;
+pub mod inspect;
+pub mod prog_run;
+pub mod run;
+pub mod test;

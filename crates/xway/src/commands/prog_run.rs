@@ -1,0 +1,128 @@
+//! `xway prog run`: one packet through a program, as BPF_PROG_TEST_RUN does it.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::{Value, json};
+use xway_maps::Guard;
+use xway_packet_text::{hex_rows, summary};
+use xway_vm::{BUDGET_DEFAULT, Env, SystemHost, TestRun, TestRunResult, test_run};
+
+use crate::args;
+use crate::events::{Delivered, Reader};
+use crate::failure::Failure;
+use crate::print::{self, grouped};
+use crate::session::Session;
+use crate::unit::format::Expected;
+use crate::{contents, ctx, output, payload, single};
+
+/// Runs the command.
+pub fn run(args: &args::ProgRun, as_json: bool) -> Result<(), Failure> {
+    single::check_engine(args.environment.engine)?;
+    let data_in = payload::bytes("--data-in", &args.data_in)?;
+    let ctx_in = args.ctx_in.as_deref().map(|x| ctx::read(x, data_in.len())).transpose()?;
+    let session = Session::open(&args.select, &args.environment.maps)?;
+
+    let events = Reader::open(&session.instance)?;
+    let host = SystemHost::new();
+    let guard = Guard::pin();
+    let budget = args.environment.budget.unwrap_or(BUDGET_DEFAULT);
+    let mut env = Env::new(&guard, &host, 0).with_budget(budget);
+    let test = TestRun {
+        ctx_in: ctx_in.as_deref(),
+        repeat: args.repeat,
+        // The queues of a real device are of no interest here: any number can be asked for.
+        queues: u32::MAX,
+        ..TestRun::new(&data_in)
+    };
+    let result = test_run(&session.program, &test, &mut env).map_err(|e| Failure::input(format!("test run: {e}")))?;
+
+    if let Some(path) = &args.data_out {
+        output::write(path, &result.data_out)?;
+    }
+    if let Some(path) = &args.ctx_out {
+        output::write(path, &result.ctx_out)?;
+    }
+    let maps = if args.environment.dump_maps { contents::dump(&session.instance) } else { Vec::new() };
+    let outcome = Outcome { args, session: &session, data_in: &data_in, events: events.finish(), result };
+    if as_json {
+        print::json(&print::document("prog run", outcome.json(&maps)));
+    } else {
+        print::text(&outcome.text());
+        if args.environment.dump_maps {
+            print::text(&format!("\n{}", contents::text(&maps)));
+        }
+    }
+    match &outcome.result.fault {
+        Some(fault) if as_json => Err(Failure::no(fault).said()),
+        Some(fault) => Err(Failure::no(fault)),
+        None => Ok(()),
+    }
+}
+
+struct Outcome<'a> {
+    args: &'a args::ProgRun,
+    session: &'a Session,
+    data_in: &'a [u8],
+    events: Vec<Delivered>,
+    result: TestRunResult,
+}
+
+impl Outcome<'_> {
+    fn verdict(&self) -> &'static str {
+        Expected::of(self.result.retval).name()
+    }
+
+    fn json(&self, maps: &[Value]) -> Value {
+        let r = &self.result;
+        let mut doc = json!({
+            "program": self.session.program_json(),
+            "engine": self.args.environment.engine.name(),
+            "retval": r.retval,
+            "verdict": self.verdict(),
+            "duration_ns": r.duration.as_nanos() as u64,
+            "repeat": self.args.repeat,
+            "insns": r.insns,
+            "data_size_out": r.data_out.len(),
+            "data_out": BASE64.encode(&r.data_out),
+            "ctx_out": BASE64.encode(r.ctx_out),
+            "ctx": ctx::fields(&r.ctx_out),
+            "fault": r.fault.as_ref().map(|f| f.to_string()),
+            "events": self.events.iter().map(Delivered::json).collect::<Vec<_>>(),
+        });
+        if self.args.environment.dump_maps {
+            doc["maps"] = json!(maps);
+        }
+        doc
+    }
+
+    fn text(&self) -> String {
+        let r = &self.result;
+        let mut out = format!("{}\n\n", self.session.title());
+        out.push_str(&format!(
+            "verdict {} (return value {}), {}, {} instructions\n",
+            self.verdict(),
+            r.retval,
+            time(r.duration, self.args.repeat),
+            grouped(r.insns)
+        ));
+        // Metadata stands before the packet when the program made some.
+        let meta = ctx::word(&r.ctx_out, 0) as usize;
+        let (meta, packet) = r.data_out.split_at(meta.min(r.data_out.len()));
+        if !meta.is_empty() {
+            out.push_str(&format!("metadata, {} bytes:\n{}", meta.len(), hex_rows(meta)));
+        }
+        match xway_packet_text::diff(self.data_in, packet) {
+            None => out.push_str(&format!("packet unchanged, {} bytes: {}\n", packet.len(), summary(packet))),
+            Some(difference) => out.push_str(&format!("packet changed:\n{}", difference.named("before", "after"))),
+        }
+        self.events.iter().filter(|e| e.total + e.lost > 0).for_each(|e| out.push_str(&e.text()));
+        out
+    }
+}
+
+fn time(mean: Duration, repeat: u32) -> String {
+    let mean = format!("{} ns", grouped(mean.as_nanos() as u64));
+    if repeat > 1 { format!("{mean} a run over {} runs", grouped(repeat.into())) } else { mean }
+}

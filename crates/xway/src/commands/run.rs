@@ -1,0 +1,188 @@
+//! `xway run`: a program over the packets of a port, and what came of them.
+
+use serde_json::{Value, json};
+use xway_engine::{End, Limits, Report, Stop, Worker, WorkerConfig};
+use xway_packet::{Pool, PoolConfig};
+
+use crate::args;
+use crate::events::{self, Delivered};
+use crate::failure::Failure;
+use crate::losses::{self, Seen};
+use crate::ports::{self, PortName};
+use crate::print::{self, grouped, scaled, table};
+use crate::session::Session;
+use crate::{contents, interrupt, progress, single};
+
+/// Runs the command.
+pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
+    single::check_engine(args.environment.engine)?;
+    let name = PortName::parse(&args.input)?;
+    let session = Session::open(&args.select, &args.environment.maps)?;
+    let executor = session.executor(args.environment.budget);
+    let port = ports::open(&name)?;
+    let stop = Stop::new().map_err(|e| Failure::needs(format!("no file descriptor left: {e}")))?;
+    interrupt::catch(&stop)?;
+
+    let seen = Seen::default();
+    let mut config = WorkerConfig::new(stop);
+    config.limits = Limits { count: args.count, timeout: args.timeout };
+    config.maps = session.instance.maps().to_vec();
+    config.subscriber = Some(Box::new(seen.subscriber()));
+    config.events_per_second = losses::EVENTS_PER_SECOND;
+    if let Some(path) = &args.output {
+        config.recorder = Some(ports::recorder(path, port.name())?);
+    }
+    if matches!(name, PortName::Capture(_)) {
+        // There are no other interfaces in a capture: what is redirected leaves, wherever to.
+        config.redirect_fallback = Some(0);
+    }
+    let live = config.live.clone();
+    let pool = Pool::new(PoolConfig::default()).map_err(Failure::needs)?;
+    let worker = Worker::new(vec![port], Box::new(executor), pool, config);
+    let events = events::Reader::open(&session.instance)?.in_background();
+    let bar = progress::start(live);
+    let report = worker.run();
+    bar.finish();
+    let events = events.finish();
+
+    let maps = if args.environment.dump_maps { contents::dump(&session.instance) } else { Vec::new() };
+    let outcome =
+        Outcome { args, session: &session, name: &name, errors: losses::errors(&report, &seen), events, report };
+    if as_json {
+        print::json(&print::document("run", outcome.json(&maps)));
+    } else {
+        print::text(&outcome.text());
+        if args.environment.dump_maps {
+            print::text(&format!("\n{}", contents::text(&maps)));
+            outcome.events.iter().for_each(|e| print::text(&e.text()));
+        }
+        outcome.errors.iter().filter(|e| !e.ends_the_run()).for_each(|e| print::warn(&e.text()));
+    }
+    outcome.exit(as_json)
+}
+
+struct Outcome<'a> {
+    args: &'a args::Run,
+    session: &'a Session,
+    name: &'a PortName,
+    report: Report,
+    errors: Vec<losses::Error>,
+    events: Vec<Delivered>,
+}
+
+impl Outcome<'_> {
+    /// Verdicts in their order with packets and bytes, the invalid ones last.
+    fn verdicts(&self) -> Vec<(&'static str, u64, u64)> {
+        let c = &self.report.counters;
+        let mut rows: Vec<_> =
+            xway_abi::Verdict::ALL.iter().map(|v| (v.name(), c.verdict(*v), c.verdict_bytes[*v as usize])).collect();
+        rows.push(("INVALID", c.invalid, c.invalid_bytes));
+        rows
+    }
+
+    /// Packets per second over all, nanoseconds a packet in the program.
+    fn rates(&self) -> (f64, f64) {
+        let c = &self.report.counters;
+        let seconds = self.report.elapsed.as_secs_f64();
+        let pps = if seconds > 0.0 { c.rx as f64 / seconds } else { 0.0 };
+        let ns = if c.rx > 0 { c.run_ns as f64 / c.rx as f64 } else { 0.0 };
+        (pps, ns)
+    }
+
+    fn json(&self, maps: &[Value]) -> Value {
+        let c = &self.report.counters;
+        let (pps, ns_per_packet) = self.rates();
+        let rounded = |v: f64| (v * 100.0).round() / 100.0;
+        let packets: serde_json::Map<String, Value> =
+            self.verdicts().into_iter().map(|(name, packets, _)| (name.into(), json!(packets))).collect();
+        let bytes: serde_json::Map<String, Value> =
+            self.verdicts().into_iter().map(|(name, _, bytes)| (name.into(), json!(bytes))).collect();
+        let mut doc = json!({
+            "program": self.session.program_json(),
+            "engine": self.args.environment.engine.name(),
+            "input": self.name.to_string(),
+            "output": self.args.output.as_ref().map(|p| p.display().to_string()),
+            "end": end_name(&self.report.end),
+            "packets": c.rx,
+            "bytes": c.rx_bytes,
+            "verdicts": packets,
+            "verdict_bytes": bytes,
+            "losses": losses::counters_json(&self.report),
+            "errors": self.errors.iter().map(losses::Error::json).collect::<Vec<_>>(),
+            "events": self.events.iter().map(Delivered::json).collect::<Vec<_>>(),
+            "insns": c.insns,
+            "elapsed_ns": self.report.elapsed.as_nanos() as u64,
+            "ns_per_packet": rounded(ns_per_packet),
+            "pps": rounded(pps),
+        });
+        if self.args.environment.dump_maps {
+            doc["maps"] = json!(maps);
+        }
+        doc
+    }
+
+    fn text(&self) -> String {
+        let c = &self.report.counters;
+        let mut rows = vec![["verdict", "packets", "bytes", "%"].map(String::from).to_vec()];
+        for (name, packets, bytes) in self.verdicts() {
+            let share = if c.rx > 0 { packets as f64 * 100.0 / c.rx as f64 } else { 0.0 };
+            rows.push(vec![name.into(), grouped(packets), grouped(bytes), format!("{share:.1}")]);
+        }
+        let total: u64 = self.verdicts().iter().map(|v| v.2).sum();
+        rows.push(vec![
+            "total".into(),
+            grouped(c.rx),
+            grouped(total),
+            if c.rx > 0 { "100.0".into() } else { "0.0".into() },
+        ]);
+        let (pps, ns) = self.rates();
+        let mut out = format!("{}, {}\n\n{}\n", self.session.title(), self.name, table(&rows));
+        let end = match self.report.end {
+            End::Stopped => ", stopped",
+            End::Timeout => ", time is up",
+            End::Count => ", count reached",
+            End::Failed(_) => ", input failed",
+            End::Input => "",
+        };
+        out.push_str(&format!(
+            "{} packets in {:.3} s{end}: {}packets/s, {ns:.1} ns a packet in the program ({})\n",
+            grouped(c.rx),
+            self.report.elapsed.as_secs_f64(),
+            scaled(pps),
+            self.args.environment.engine.name(),
+        ));
+        for events in self.events.iter().filter(|e| e.total + e.lost > 0) {
+            out.push_str(&format!("events: {} through {}\n", grouped(events.total), events.map));
+        }
+        if let Some(path) = &self.args.output {
+            out.push_str(&format!("written: {}\n", path.display()));
+        }
+        out
+    }
+
+    /// The exit code: what stopped the input comes first, then what the program did wrong.
+    fn exit(&self, as_json: bool) -> Result<(), Failure> {
+        let failed = match (&self.report.end, &self.report.record_error) {
+            (End::Failed(error), _) | (_, Some(error)) => Some(ports::port_failure(error)),
+            _ => None,
+        };
+        if let Some(failure) = failed {
+            // The document has it in `errors`; a second document would be one too many.
+            return Err(if as_json { failure.said() } else { failure });
+        }
+        if let Some(leak) = &self.report.leak {
+            return Err(Failure::no(format!("{leak}: this is a bug of xway, please report it")));
+        }
+        if self.report.counters.exceptions > 0 { Err(Failure::silent()) } else { Ok(()) }
+    }
+}
+
+fn end_name(end: &End) -> &'static str {
+    match end {
+        End::Input => "input",
+        End::Count => "count",
+        End::Timeout => "timeout",
+        End::Stopped => "stopped",
+        End::Failed(_) => "failed",
+    }
+}

@@ -1,0 +1,176 @@
+//! What went wrong with packets: every counter of a loss, and the events that explain them.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use xway_engine::{End, Event, EventKind, Report, Subscriber, Tally};
+
+/// Events of each kind that are looked at per second.
+pub const EVENTS_PER_SECOND: u32 = 1000;
+/// Different messages that are kept.
+const MESSAGES_MAX: usize = 32;
+
+/// Different events that were seen, each with its first packet.
+#[derive(Default, Clone)]
+pub struct Seen(Arc<Mutex<Vec<First>>>);
+
+struct First {
+    kind: &'static str,
+    message: String,
+    packet: u64,
+}
+
+impl Seen {
+    /// What the worker tells its events to.
+    pub fn subscriber(&self) -> impl Subscriber + use<> {
+        let seen = self.0.clone();
+        move |event: &Event<'_>| {
+            let (kind, message) = match event.kind {
+                EventKind::Exception { fault: Some(fault) } => ("fault", fault.to_string()),
+                // Returned by the program itself: the counter says it.
+                EventKind::Exception { fault: None } => return,
+                EventKind::InvalidAction { code } => ("invalid_action", format!("the program returned {code}")),
+                EventKind::RedirectError { errno, target } => {
+                    ("redirect_error", format!("redirect to {target:?}: {errno} ({})", errno.text()))
+                }
+            };
+            let mut seen = seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if seen.len() < MESSAGES_MAX && !seen.iter().any(|f| f.kind == kind && f.message == message) {
+                seen.push(First { kind, message, packet: event.packet_id });
+            }
+        }
+    }
+
+    fn of(&self, kind: &str) -> Vec<(String, u64)> {
+        let seen = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        seen.iter().filter(|f| f.kind == kind).map(|f| (f.message.clone(), f.packet)).collect()
+    }
+}
+
+/// One kind of trouble.
+pub struct Error {
+    /// `fault`, `invalid_action`, `redirect_error`, `lost`, `input`, `output`, `leak`.
+    kind: &'static str,
+    /// Packets concerned.
+    count: u64,
+    /// What happened.
+    message: String,
+    /// First packet that it was seen on.
+    packet: Option<u64>,
+}
+
+impl Error {
+    /// The command's last message says it already.
+    pub fn ends_the_run(&self) -> bool {
+        matches!(self.kind, "input" | "output")
+    }
+
+    /// For standard error.
+    pub fn text(&self) -> String {
+        let packets = match self.count {
+            0 => String::new(),
+            1 => "1 packet: ".into(),
+            n => format!("{} packets: ", crate::print::grouped(n)),
+        };
+        let first = self.packet.filter(|p| *p > 0).map_or(String::new(), |p| format!(" (first at packet {p})"));
+        format!("{packets}{}{first}", self.message)
+    }
+
+    /// For the document.
+    pub fn json(&self) -> Value {
+        json!({ "kind": self.kind, "count": self.count, "message": self.message, "packet": self.packet })
+    }
+}
+
+/// Everything that went wrong in a run. Nothing is lost that is not in here.
+pub fn errors(report: &Report, seen: &Seen) -> Vec<Error> {
+    let c = &report.counters;
+    let mut out = Vec::new();
+    let events = |out: &mut Vec<Error>, kind: &'static str, total: u64, otherwise: &str| {
+        if total == 0 {
+            return;
+        }
+        let messages = seen.of(kind);
+        let first = messages.first().cloned();
+        let (message, packet) = first.map_or((otherwise.to_owned(), None), |(m, p)| (m, Some(p)));
+        out.push(Error { kind, count: total, message, packet });
+        // Further messages of the same kind: how many packets each concerns is not known.
+        out.extend(messages.into_iter().skip(1).map(|(message, p)| Error { kind, count: 0, message, packet: Some(p) }));
+    };
+    events(&mut out, "fault", c.exceptions, "the program was stopped");
+    events(&mut out, "invalid_action", c.invalid, "the program returned a value that is no verdict");
+    events(&mut out, "redirect_error", c.redirect_err.total(), "redirect failed");
+    let mut lost = |count: u64, message: String| {
+        if count > 0 {
+            out.push(Error { kind: "lost", count, message, packet: None });
+        }
+    };
+    let reasons = |tally: &Tally<xway_abi::Errno>| {
+        let list: Vec<String> = tally.entries().iter().map(|(errno, n)| format!("{errno} {n}")).collect();
+        list.join(", ")
+    };
+    lost(c.pass_lost.total(), format!("PASS, but not delivered: {}", reasons(&c.pass_lost)));
+    lost(c.tx_full, "TX, but the queue was full".into());
+    lost(c.tx_err.total(), format!("TX, but not sent: {}", reasons(&c.tx_err)));
+    lost(c.copies_lost.total(), format!("copies of a broadcast not sent: {}", reasons(&c.copies_lost)));
+    for (name, stats) in &report.ports {
+        lost(stats.dropped, format!("{name}: lost before they were read; the input was faster than the program"));
+        lost(stats.oversize, format!("{name}: not received, because they are longer than a frame"));
+        lost(stats.truncated, format!("{name}: received cut, the frame holds less than the wire had"));
+        for (what, count) in &stats.other {
+            lost(*count, format!("{name}: {what}"));
+        }
+    }
+    if let End::Failed(error) = &report.end {
+        out.push(Error { kind: "input", count: 0, message: crate::ports::message(error), packet: None });
+    }
+    if let Some(error) = &report.record_error {
+        out.push(Error { kind: "output", count: 0, message: crate::ports::message(error), packet: None });
+    }
+    if let Err((received, ended)) = c.balance() {
+        let message =
+            format!("{received} packets received, but {ended} accounted for: a bug of xway, please report it");
+        out.push(Error { kind: "leak", count: received.abs_diff(ended), message, packet: None });
+    }
+    if let Some(leak) = &report.leak {
+        out.push(Error { kind: "leak", count: 0, message: leak.to_string(), packet: None });
+    }
+    out
+}
+
+/// Every counter of a loss by name, also those that are zero.
+pub fn counters_json(report: &Report) -> Value {
+    let c = &report.counters;
+    let tally = |t: &Tally<xway_abi::Errno>| {
+        let mut table: serde_json::Map<String, Value> =
+            t.entries().iter().map(|(errno, n)| (errno.to_string(), json!(n))).collect();
+        if t.others() > 0 {
+            table.insert("other".into(), json!(t.others()));
+        }
+        Value::Object(table)
+    };
+    let codes: serde_json::Map<String, Value> =
+        c.invalid_codes.entries().iter().map(|(code, n)| (code.to_string(), json!(n))).collect();
+    let ports: Vec<Value> = report
+        .ports
+        .iter()
+        .map(|(name, s)| {
+            let other: serde_json::Map<String, Value> = s.other.iter().map(|(k, n)| ((*k).into(), json!(n))).collect();
+            json!({
+                "port": name, "rx": s.rx, "rx_bytes": s.rx_bytes, "tx": s.tx, "tx_bytes": s.tx_bytes,
+                "dropped": s.dropped, "truncated": s.truncated, "oversize": s.oversize, "no_frame": s.no_frame,
+                "other": other,
+            })
+        })
+        .collect();
+    json!({
+        "faults": c.exceptions,
+        "invalid_codes": codes,
+        "pass_lost": tally(&c.pass_lost),
+        "tx_full": c.tx_full,
+        "tx_err": tally(&c.tx_err),
+        "redirect_err": tally(&c.redirect_err),
+        "copies_lost": tally(&c.copies_lost),
+        "ports": ports,
+    })
+}

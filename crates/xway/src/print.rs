@@ -1,0 +1,185 @@
+//! Writing results: one text or one JSON document on standard output, everything else on standard error.
+
+use std::io::{IsTerminal, Write};
+
+use serde_json::{Map, Value, json};
+
+use crate::failure::Failure;
+
+/// Version of every JSON document. It rises when a field changes its meaning or goes away, not when one is added.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Writes text to standard output. A reader that has gone away (`| head`) ends the program quietly.
+pub fn text(text: &str) {
+    let mut out = std::io::stdout().lock();
+    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        if error.kind() != std::io::ErrorKind::BrokenPipe {
+            warn(&format!("standard output: {error}"));
+        }
+        std::process::exit(3);
+    }
+}
+
+/// A document that names its schema and its command; `fields` follow.
+pub fn document(command: &str, fields: Value) -> Value {
+    let mut doc = Map::new();
+    doc.insert("schema_version".into(), json!(SCHEMA_VERSION));
+    doc.insert("command".into(), json!(command));
+    if let Value::Object(more) = fields {
+        doc.extend(more);
+    }
+    Value::Object(doc)
+}
+
+/// Writes one JSON document: indented for people at a terminal, on one line in a pipe.
+pub fn json(doc: &Value) {
+    let shown = if std::io::stdout().is_terminal() { format!("{doc:#}") } else { doc.to_string() };
+    text(&(shown + "\n"));
+}
+
+/// A warning on standard error.
+pub fn warn(message: &str) {
+    // A closed standard error must not stop the work.
+    let _ = writeln!(std::io::stderr(), "xway: warning: {message}");
+}
+
+/// A failure: in words on standard error, and as the one JSON document where JSON was asked for.
+pub fn failure(command: &str, failure: &Failure, as_json: bool) {
+    if failure.is_silent() {
+        return;
+    }
+    let _ = writeln!(std::io::stderr(), "{failure}");
+    if as_json && !failure.said {
+        failure_document(command, failure);
+    }
+}
+
+/// The JSON document of a failure.
+pub fn failure_document(command: &str, failure: &Failure) {
+    json(&document(command, json!({ "error": failure_json(failure) })));
+}
+
+/// A failure as a JSON value.
+pub fn failure_json(failure: &Failure) -> Value {
+    json!({
+        "exit": failure.exit as u8,
+        "kind": failure.exit.kind(),
+        "message": failure.message,
+        "hint": failure.hint,
+    })
+}
+
+/// Colours, used for emphasis only: what is red also says so in words.
+#[derive(Clone, Copy, Debug)]
+pub struct Paint(bool);
+
+impl Paint {
+    /// Colours if standard output is a terminal that has them and `NO_COLOR` is not set (no-color.org).
+    pub fn stdout() -> Paint {
+        let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
+        Paint(std::io::stdout().is_terminal() && !set("NO_COLOR") && !dumb)
+    }
+
+    /// Without colours.
+    #[cfg(test)]
+    pub fn plain() -> Paint {
+        Paint(false)
+    }
+
+    /// Green: it is well.
+    pub fn good(self, text: &str) -> String {
+        self.paint("32", text)
+    }
+
+    /// Red: it is not.
+    pub fn bad(self, text: &str) -> String {
+        self.paint("31;1", text)
+    }
+
+    /// Dim: secondary.
+    pub fn dim(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
+    }
+}
+
+/// A number with thin groups: `12 345 678` as `12,345,678`.
+pub fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// A rate with a unit that keeps three digits: `1.23 M`.
+pub fn scaled(value: f64) -> String {
+    let (scaled, unit) = match value {
+        v if v >= 1e9 => (v / 1e9, " G"),
+        v if v >= 1e6 => (v / 1e6, " M"),
+        v if v >= 1e3 => (v / 1e3, " k"),
+        v => (v, " "),
+    };
+    let decimals = if scaled >= 100.0 {
+        0
+    } else if scaled >= 10.0 {
+        1
+    } else {
+        2
+    };
+    format!("{scaled:.decimals$}{unit}")
+}
+
+/// Columns of text: the first left-aligned, the others right-aligned.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut out = String::new();
+    for row in rows {
+        let mut line = String::from(" ");
+        for (c, (cell, w)) in row.iter().zip(&widths).enumerate() {
+            line.push_str(&if c == 0 { format!(" {cell:<w$}") } else { format!("  {cell:>w$}") });
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1234567), "1,234,567");
+        assert_eq!(scaled(1_234_567.0), "1.23 M");
+        assert_eq!(scaled(12_345.0), "12.3 k");
+        assert_eq!(scaled(7.0), "7.00 ");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [vec!["a".into(), "10".into()], vec!["long".into(), "1".into()]];
+        assert_eq!(table(&rows), "  a     10\n  long   1\n");
+    }
+
+    #[test]
+    fn a_document_names_itself() {
+        let doc = document("run", json!({"packets": 1}));
+        assert_eq!(doc["schema_version"], SCHEMA_VERSION);
+        assert_eq!((doc["command"].as_str(), doc["packets"].as_u64()), (Some("run"), Some(1)));
+        assert_eq!(Paint::plain().bad("x"), "x");
+    }
+}

@@ -1,0 +1,72 @@
+//! The progress bar: on a terminal, for inputs that take longer than a moment.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use xway_engine::Live;
+
+use crate::print::{grouped, scaled};
+
+/// How long a run may take without a bar.
+const PATIENCE: Duration = Duration::from_secs(1);
+const REFRESH: Duration = Duration::from_millis(200);
+
+/// Shows progress until it is finished.
+pub struct Progress(Option<(Sender<()>, JoinHandle<()>)>);
+
+/// Starts to show how far a worker has come, if standard error is a terminal. The bar appears after a second.
+pub fn start(live: Arc<Live>) -> Progress {
+    if !std::io::stderr().is_terminal() {
+        return Progress(None);
+    }
+    let (end, ended) = channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let started = Instant::now();
+        if ended.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+        let bar = bar(live.progress().map(|(_, total)| total));
+        loop {
+            let rate = live.rx() as f64 / started.elapsed().as_secs_f64();
+            match live.progress() {
+                Some((done, total)) => {
+                    bar.set_length(total);
+                    bar.set_position(done.min(total));
+                }
+                None => bar.tick(),
+            }
+            bar.set_message(format!("{} packets, {}packets/s", grouped(live.rx()), scaled(rate)));
+            if ended.recv_timeout(REFRESH) != Err(RecvTimeoutError::Timeout) {
+                bar.finish_and_clear();
+                return;
+            }
+        }
+    });
+    Progress(Some((end, thread)))
+}
+
+impl Progress {
+    /// Takes the bar away.
+    pub fn finish(self) {
+        if let Some((end, thread)) = self.0 {
+            drop(end);
+            // A bar that failed to draw is no reason to lose the result.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn bar(total: Option<u64>) -> ProgressBar {
+    let (bar, template) = match total {
+        Some(total) => (ProgressBar::new(total), "{bar:30} {percent:>3}%  {msg}  {bytes_per_sec}, {eta} left"),
+        None => (ProgressBar::new_spinner(), "{spinner} {elapsed}  {msg}"),
+    };
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}

@@ -1,0 +1,54 @@
+//! The command line itself: help, version, mistakes.
+
+mod common;
+
+use common::{Dir, xway};
+
+#[test]
+fn every_verb_has_help_with_an_example() {
+    for verb in [&["run"][..], &["prog", "run"], &["prog", "inspect"], &["test"], &["conformance"]] {
+        let help = xway(&[verb, &["--help"]].concat()).exits(0);
+        assert!(help.out.contains("Examples:"), "{verb:?}:\n{}", help.out);
+        assert!(help.out.contains(&format!("xway {}", verb.join(" "))), "{verb:?}");
+        assert_eq!(help.err, "");
+    }
+    assert!(xway(&["--help"]).exits(0).out.contains("Exit codes: 0 done"));
+    assert!(xway(&["--version"]).exits(0).out.starts_with("xway "));
+}
+
+#[test]
+fn mistakes_are_usage_errors() {
+    for args in [
+        &["nonsense"][..],
+        &["run"],
+        &["run", "x.o"],
+        &["run", "x.o", "-i", "x.pcap", "--count", "many"],
+        &["run", "x.o", "-i", "x.pcap", "--timeout", "-1"],
+        &["prog", "run", "x.o"],
+        &["prog", "run", "x.o", "--data-in", "hex:00", "--repeat", "0"],
+        &["test"],
+        &["conformance", "--engine", "magic"],
+        &["conformance", "zz"],
+    ] {
+        let ran = xway(args).exits(2);
+        assert!(!ran.err.is_empty() && ran.out.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn usage_errors_are_json_documents_too() {
+    let doc = xway(&["run", "-j"]).exits(2).json();
+    assert_eq!((doc["error"]["exit"].as_u64(), doc["error"]["kind"].as_str()), (Some(2), Some("usage")));
+    let doc = xway(&["prog", "inspect", "/no/such/file", "-j"]).exits(3).json();
+    assert_eq!(doc["error"]["kind"], "input");
+    assert!(doc["error"]["message"].as_str().unwrap().contains("/no/such/file"));
+}
+
+#[test]
+fn output_that_nobody_reads_is_no_disaster() {
+    let dir = Dir::new();
+    let script = format!("{} --help | head -c 1; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_xway"));
+    let path = dir.file("script.sh", script);
+    let done = std::process::Command::new("bash").arg(path).output().unwrap();
+    assert!(!String::from_utf8_lossy(&done.stderr).contains("panicked"));
+}
