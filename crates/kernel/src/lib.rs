@@ -32,7 +32,7 @@ pub mod sys;
 pub use btf::{load_btf, vmlinux};
 pub use error::KernelError;
 pub use link::{XdpLink, XdpMode};
-pub use map::{KernelMap, MapBtf, possible_cpus};
+pub use map::{Batch, KernelMap, MapBtf, MapInfo, possible_cpus};
 pub use object::KernelObject;
 pub use prog::{FuncInfo, KernelProg, LineInfo, ProgInfo, ProgSpec, TestInput, TestOutput, XdpMd, consts};
 pub use ring::KernelRing;

@@ -19,6 +19,44 @@ pub struct MapBtf<'a> {
     pub value_type: u32,
 }
 
+/// What a map is, as the kernel reports it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MapInfo {
+    /// Number of the type.
+    pub map_type: u32,
+    /// Id of the map.
+    pub id: u32,
+    /// Key length in bytes.
+    pub key_size: u32,
+    /// Value length in bytes.
+    pub value_size: u32,
+    /// Largest number of entries.
+    pub max_entries: u32,
+    /// Creation flags that are kept.
+    pub flags: u32,
+    /// Name, at most 15 characters.
+    pub name: String,
+}
+
+/// Arguments of the batch commands.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    /// Where to go on; `None` begins at the beginning.
+    pub in_batch: Option<&'a [u8]>,
+    /// Filled with where the next call goes on.
+    pub out_batch: &'a mut [u8],
+    /// `count` keys.
+    pub keys: &'a mut [u8],
+    /// `count` values.
+    pub values: &'a mut [u8],
+    /// Elements.
+    pub count: u32,
+    /// Flags of each element.
+    pub elem_flags: u64,
+    /// Flags of the command.
+    pub flags: u64,
+}
+
 /// A map in the kernel. It lives as long as this descriptor or something else that holds it.
 #[derive(Debug)]
 pub struct KernelMap {
@@ -36,13 +74,16 @@ impl KernelMap {
     /// As [`KernelMap::create`], with types.
     pub fn create_typed(name: &str, spec: &MapSpec, btf: Option<MapBtf<'_>>) -> Result<KernelMap, Errno> {
         let inner = spec.inner.as_deref().map(|inner| KernelMap::create("", inner)).transpose()?;
+        // Maps of maps must have a template: without one, a number that is no descriptor (0 is one, of something else).
+        let of_maps = matches!(spec.map_type, MapType::ArrayOfMaps | MapType::HashOfMaps);
+        let no_template = if of_maps { u32::MAX } else { 0 };
         let mut attr = Attr::new();
         attr.u32(0, spec.map_type as u32)
             .u32(4, spec.key_size)
             .u32(8, spec.value_size)
             .u32(12, spec.max_entries)
             .u32(16, spec.flags)
-            .u32(20, inner.as_ref().map_or(0, |m| m.fd.as_raw_fd() as u32))
+            .u32(20, inner.as_ref().map_or(no_template, |m| m.fd.as_raw_fd() as u32))
             .u32(24, spec.numa_node)
             .name(28, name);
         if let Some(MapBtf { btf, key_type, value_type }) = btf {
@@ -83,7 +124,11 @@ impl KernelMap {
     }
 
     /// A key of the right length: [`Errno::EFAULT`] when it is shorter, as when the kernel reads past a mapping.
+    /// Where there are no keys, whatever is given goes to the kernel, which wants a null pointer.
     fn key<'k>(&self, key: &'k [u8]) -> Result<&'k [u8], Errno> {
+        if self.key_size() == 0 {
+            return Ok(key);
+        }
         key.get(..self.key_size()).ok_or(Errno::EFAULT)
     }
 
@@ -158,6 +203,79 @@ impl KernelMap {
         attr.u32(0, self.fd.as_raw_fd() as u32);
         // SAFETY: the command takes no addresses.
         unsafe { bpf(Cmd::MapFreeze, &mut attr) }.map(drop)
+    }
+
+    /// `BPF_MAP_LOOKUP_BATCH`: count and errno as the kernel leaves them. `keys` and `values` have room for `count`
+    /// elements, tokens for [`KernelMap::batch_token_size`] bytes; else `EFAULT`.
+    pub fn lookup_batch(&self, batch: Batch<'_>) -> (u32, Result<(), Errno>) {
+        self.batch(Cmd::MapLookupBatch, batch)
+    }
+
+    /// `BPF_MAP_LOOKUP_AND_DELETE_BATCH`.
+    pub fn lookup_and_delete_batch(&self, batch: Batch<'_>) -> (u32, Result<(), Errno>) {
+        self.batch(Cmd::MapLookupAndDeleteBatch, batch)
+    }
+
+    /// `BPF_MAP_UPDATE_BATCH`; the tokens are not used.
+    pub fn update_batch(&self, batch: Batch<'_>) -> (u32, Result<(), Errno>) {
+        self.batch(Cmd::MapUpdateBatch, batch)
+    }
+
+    /// `BPF_MAP_DELETE_BATCH`; tokens and values are not used.
+    pub fn delete_batch(&self, batch: Batch<'_>) -> (u32, Result<(), Errno>) {
+        self.batch(Cmd::MapDeleteBatch, batch)
+    }
+
+    /// Bytes of a batch token: a bucket number or a key.
+    pub fn batch_token_size(&self) -> usize {
+        self.key_size().max(4)
+    }
+
+    fn batch(&self, cmd: Cmd, batch: Batch<'_>) -> (u32, Result<(), Errno>) {
+        let Batch { in_batch, out_batch, keys, values, count, elem_flags, flags } = batch;
+        let reads = matches!(cmd, Cmd::MapLookupBatch | Cmd::MapLookupAndDeleteBatch);
+        let token = self.batch_token_size();
+        let need = |size: usize| size.saturating_mul(count as usize);
+        let short = keys.len() < need(self.key_size())
+            || (cmd != Cmd::MapDeleteBatch && values.len() < need(self.user_value_size()))
+            || (reads && (out_batch.len() < token || in_batch.is_some_and(|b| b.len() < token)));
+        if short {
+            return (count, Err(Errno::EFAULT));
+        }
+        let mut attr = Attr::new();
+        attr.input(0, in_batch.unwrap_or(&[]))
+            .output(8, out_batch)
+            .output(16, keys)
+            .output(24, values)
+            .u32(32, count)
+            .u32(36, self.fd.as_raw_fd() as u32)
+            .u64(40, elem_flags)
+            .u64(48, flags);
+        // SAFETY: keys and values hold `count` elements of the sizes that the kernel goes by, tokens are as long as the
+        // longer of a bucket number and a key (checked above); commands that use less of them use less.
+        let result = unsafe { bpf(cmd, &mut attr) }.map(drop);
+        (attr.get_u32(32), result)
+    }
+
+    /// What the kernel says of the map now (`BPF_OBJ_GET_INFO_BY_FD`): some attributes are not as they were asked for.
+    pub fn info(&self) -> Result<MapInfo, Errno> {
+        let mut info = [0u8; 88];
+        let len = info.len() as u32;
+        let mut attr = Attr::new();
+        attr.u32(0, self.fd.as_raw_fd() as u32).u32(4, len).output(8, &mut info);
+        // SAFETY: the buffer has the length that the block states.
+        unsafe { bpf(Cmd::ObjGetInfoByFd, &mut attr) }?;
+        let word = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+        let name = info[24..40].iter().take_while(|b| **b != 0).map(|b| char::from(*b)).collect();
+        Ok(MapInfo {
+            map_type: word(0),
+            id: word(4),
+            key_size: word(8),
+            value_size: word(12),
+            max_entries: word(16),
+            flags: word(20),
+            name,
+        })
     }
 
     /// Every key, at most `max_entries` and some of them if the map changes meanwhile.

@@ -64,7 +64,7 @@ impl KernelObject {
 
 /// The object's types, if the kernel takes them: what needs them then fails with the kernel's own words.
 fn object_btf(object: &Object) -> Option<OwnedFd> {
-    load_btf(object.btf.as_ref()?.to_bytes()).ok()
+    load_btf(&object.btf.as_ref()?.for_kernel()).ok()
 }
 
 fn create(def: &MapDef, btf: Option<&OwnedFd>) -> Result<KernelMap, KernelError> {

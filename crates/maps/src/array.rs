@@ -112,14 +112,20 @@ impl PercpuArray {
         let block = self.cpus.get(cpu as usize)?;
         (index < self.len).then(|| block.value(index as usize * self.layout.stride, self.layout.size, guard))
     }
+
+    /// The value with the bytes up to the next multiple of 8.
+    fn padded<'g>(&self, cpu: u32, index: u32, guard: &'g Guard) -> Option<ValueRef<'g>> {
+        let block = self.cpus.get(cpu as usize)?;
+        (index < self.len).then(|| block.value(index as usize * self.layout.stride, self.layout.stride, guard))
+    }
 }
 
 impl Ops for PercpuArray {
     fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
         let guard = Guard::pin();
         for (cpu, out) in out.chunks_exact_mut(self.layout.stride).enumerate().take(self.cpus.len()) {
-            let value = self.at(cpu as u32, index_of(key), &guard).ok_or(Errno::ENOENT)?;
-            self.layout.read(value, out);
+            let value = self.padded(cpu as u32, index_of(key), &guard).ok_or(Errno::ENOENT)?;
+            self.layout.read_padded(value, out);
         }
         Ok(())
     }
@@ -132,8 +138,8 @@ impl Ops for PercpuArray {
             return Err(Errno::EEXIST);
         }
         for (cpu, value) in value.chunks_exact(self.layout.stride).enumerate().take(self.cpus.len()) {
-            let place = self.at(cpu as u32, index_of(key), &guard).ok_or(Errno::E2BIG)?;
-            self.layout.write(place, value);
+            let place = self.padded(cpu as u32, index_of(key), &guard).ok_or(Errno::E2BIG)?;
+            self.layout.write_padded(place, value);
         }
         Ok(())
     }

@@ -143,6 +143,7 @@ fn rules(spec: &MapSpec, env: &Env) -> Rule {
             ensure(u64::from(spec.value_size) <= KMALLOC_MAX, E::E2BIG, "value_size is above 4 MiB")
         }
         BloomFilter => {
+            ensure(u64::from(spec.value_size) <= KMALLOC_MAX, E::E2BIG, "value_size is above 4 MiB")?;
             ensure(spec.key_size == 0, E::EINVAL, "there are no keys: key_size must be 0")?;
             ensure(spec.value_size != 0, E::EINVAL, "value_size is 0")?;
             ensure(spec.max_entries != 0, E::EINVAL, "max_entries is 0")?;

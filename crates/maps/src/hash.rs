@@ -84,34 +84,44 @@ impl HashMap {
         Some(block.value(offset, self.layout.size, guard))
     }
 
+    /// One CPU's value with the bytes up to the next multiple of 8.
+    fn padded<'g>(&self, index: u32, cpu: usize, guard: &'g Guard) -> Option<ValueRef<'g>> {
+        let (block, offset) = self.percpu.get(cpu)?.place(index);
+        Some(block.value(offset, self.layout.stride, guard))
+    }
+
     /// Copies an element's value, or all CPUs' values.
     fn read_value(&self, index: u32, out: &mut [u8], locked: bool) {
         let guard = Guard::pin();
-        let cpus = self.percpu.len().max(1);
-        for (cpu, out) in out.chunks_mut(self.layout.stride).enumerate().take(cpus) {
-            let Some(value) = self.value_of(index, cpu as u32, &guard) else { return };
+        if self.percpu.is_empty() {
+            let value = self.table.value(index, &guard);
             if locked { self.layout.read_locked(value, out) } else { self.layout.read(value, out) }
+        }
+        for (cpu, out) in out.chunks_exact_mut(self.layout.stride).enumerate() {
+            let Some(value) = self.padded(index, cpu, &guard) else { return };
+            self.layout.read_padded(value, out);
         }
     }
 
     /// Fills the value of a new element: every CPU's, zero where the source has nothing for it.
     fn init_value(&self, index: u32, source: Source<'_>) {
         let guard = Guard::pin();
-        let cpus = self.percpu.len().max(1);
-        for cpu in 0..cpus {
-            let Some(value) = self.value_of(index, cpu as u32, &guard) else { return };
-            match source {
-                Source::User(bytes) => self.layout.init(value, &bytes[cpu * self.layout.stride..]),
-                Source::Program(_, bytes) if self.percpu.is_empty() => self.layout.init(value, bytes),
-                Source::Program(own, bytes) if own as usize == cpu => self.layout.init(value, bytes),
-                Source::Program(..) => {
-                    let _ = value.write_bytes(0, &vec![0; self.layout.size]);
-                }
-            }
+        if self.percpu.is_empty() {
+            let (Source::Program(_, bytes) | Source::User(bytes)) = source;
+            self.layout.init(self.table.value(index, &guard), bytes);
+            return;
         }
+        for cpu in 0..self.percpu.len() {
+            let Some(value) = self.padded(index, cpu, &guard) else { return };
+            if let Source::Program(..) = source {
+                let _ = value.write_bytes(0, &vec![0; self.layout.stride]);
+            }
+            self.layout.clear_special(value);
+        }
+        self.write_value(index, source);
     }
 
-    /// Overwrites in place: all CPUs' values, or those that the source has.
+    /// Overwrites in place: all CPUs' values, or the one that the source has.
     fn write_value(&self, index: u32, source: Source<'_>) {
         let guard = Guard::pin();
         match source {
@@ -121,9 +131,9 @@ impl HashMap {
                 }
             }
             Source::User(bytes) => {
-                for (cpu, bytes) in bytes.chunks(self.layout.stride).enumerate().take(self.percpu.len()) {
-                    if let Some(value) = self.value_of(index, cpu as u32, &guard) {
-                        self.layout.write(value, bytes);
+                for (cpu, bytes) in bytes.chunks_exact(self.layout.stride).enumerate() {
+                    if let Some(value) = self.padded(index, cpu, &guard) {
+                        self.layout.write_padded(value, bytes);
                     }
                 }
             }
@@ -274,7 +284,7 @@ impl Ops for HashMap {
     }
 
     fn batches(&self) -> Batches {
-        Batches { lookup: true, update: true, delete: true, lookup_and_delete: true }
+        Batches { lookup: true, update: true, delete: true, lookup_and_delete: true, checks_flags: true }
     }
 
     fn walk(&self, walk: &mut Walk<'_>) -> Option<(u32, Result<(), Errno>)> {

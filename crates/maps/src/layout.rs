@@ -85,6 +85,25 @@ impl ValueLayout {
         self.with_lock(value, || self.read(value, out));
     }
 
+    /// A per-CPU value as user space writes it: with the bytes up to the next multiple of 8, which are kept. `value` is
+    /// [`ValueLayout::stride`] long.
+    pub(crate) fn write_padded(&self, value: ValueRef<'_>, bytes: &[u8]) {
+        if self.special.is_empty() {
+            let _ = value.write_bytes(0, &bytes[..self.stride]);
+        } else {
+            self.write(value, bytes);
+        }
+    }
+
+    /// A per-CPU value as user space reads it.
+    pub(crate) fn read_padded(&self, value: ValueRef<'_>, out: &mut [u8]) {
+        if self.special.is_empty() {
+            let _ = value.read_bytes(0, &mut out[..self.stride]);
+        } else {
+            self.read(value, out);
+        }
+    }
+
     fn with_lock(&self, value: ValueRef<'_>, action: impl FnOnce()) {
         let locked = self.lock.is_some_and(|offset| value.spin_lock(offset));
         action();

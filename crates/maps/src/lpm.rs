@@ -223,7 +223,7 @@ impl Ops for LpmTrie {
     }
 
     fn batches(&self) -> Batches {
-        Batches { lookup: true, update: true, delete: true, lookup_and_delete: false }
+        Batches { lookup: true, update: true, delete: true, ..Batches::default() }
     }
 
     fn value<'g>(&self, _: u32, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {

@@ -130,9 +130,12 @@ impl Template {
             && want.value_size == have.value_size
             && (want.flags ^ have.flags) & !(f::RDONLY | f::WRONLY) == 0
             && want.special == have.special;
-        let fixed = want.map_type == MapType::Array && want.flags & f::INNER_MAP == 0;
-        let sized = matches!(want.map_type, MapType::Ringbuf | MapType::UserRingbuf);
-        if same && (!(fixed || sized) || want.max_entries == have.max_entries) { Ok(()) } else { Err(Errno::EINVAL) }
+        let fixed = match want.map_type {
+            MapType::Array => want.flags & f::INNER_MAP == 0,
+            MapType::Xskmap => true,
+            _ => false,
+        };
+        if same && (!fixed || want.max_entries == have.max_entries) { Ok(()) } else { Err(Errno::EINVAL) }
     }
 }
 
@@ -296,7 +299,7 @@ impl Ops for MapHash {
     }
 
     fn batches(&self) -> Batches {
-        Batches { lookup: true, update: true, delete: true, lookup_and_delete: true }
+        Batches { lookup: true, update: true, delete: true, lookup_and_delete: true, checks_flags: true }
     }
 
     fn walk(&self, walk: &mut Walk<'_>) -> Option<(u32, Result<(), Errno>)> {

@@ -11,6 +11,8 @@ pub(crate) struct Batches {
     pub(crate) update: bool,
     pub(crate) delete: bool,
     pub(crate) lookup_and_delete: bool,
+    /// Reading batches refuse flags of the command itself; elsewhere Linux does not look at them.
+    pub(crate) checks_flags: bool,
 }
 
 /// Arguments of a batch command that walks the map.

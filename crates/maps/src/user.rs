@@ -163,7 +163,8 @@ impl Map {
     }
 
     /// `BPF_MAP_UPDATE_BATCH`: updates in order until one fails; `count` says how many were done.
-    pub fn update_batch(&self, keys: &[u8], values: &[u8], count: u32, elem_flags: u64, flags: u64) -> BatchDone {
+    /// Linux does not look at the command's own flags here, nor in [`Map::delete_batch`].
+    pub fn update_batch(&self, keys: &[u8], values: &[u8], count: u32, elem_flags: u64, _flags: u64) -> BatchDone {
         let refuse = |errno| BatchDone { count, result: Err(errno) };
         if let Err(errno) = self.need_write() {
             return refuse(errno);
@@ -171,7 +172,7 @@ impl Map {
         if !self.ops().batches().update {
             return refuse(Errno::ENOTSUPP);
         }
-        if let Err(errno) = self.batch_flags(elem_flags, flags) {
+        if let Err(errno) = self.batch_flags(elem_flags) {
             return refuse(errno);
         }
         let (key_size, value_size) = (self.key_size(), self.user_value_size());
@@ -192,7 +193,7 @@ impl Map {
     }
 
     /// `BPF_MAP_DELETE_BATCH`: deletes in order until one fails; `count` says how many were done.
-    pub fn delete_batch(&self, keys: &[u8], count: u32, elem_flags: u64, flags: u64) -> BatchDone {
+    pub fn delete_batch(&self, keys: &[u8], count: u32, elem_flags: u64, _flags: u64) -> BatchDone {
         let refuse = |errno| BatchDone { count, result: Err(errno) };
         if let Err(errno) = self.need_write() {
             return refuse(errno);
@@ -200,7 +201,7 @@ impl Map {
         if !self.ops().batches().delete {
             return refuse(Errno::ENOTSUPP);
         }
-        if let Err(errno) = self.batch_flags(elem_flags, flags) {
+        if let Err(errno) = self.batch_flags(elem_flags) {
             return refuse(errno);
         }
         let key_size = self.key_size();
@@ -228,8 +229,11 @@ impl Map {
         if if delete { !batches.lookup_and_delete } else { !batches.lookup } {
             return refuse(Errno::ENOTSUPP);
         }
-        if let Err(errno) = self.batch_flags(batch.elem_flags, batch.flags) {
+        if let Err(errno) = self.batch_flags(batch.elem_flags) {
             return refuse(errno);
+        }
+        if batches.checks_flags && batch.flags != 0 {
+            return refuse(Errno::EINVAL);
         }
         if batch.count == 0 {
             return BatchDone { count: 0, result: Ok(()) };
@@ -285,10 +289,9 @@ impl Map {
         (done as u32, result)
     }
 
-    fn batch_flags(&self, elem_flags: u64, flags: u64) -> Result<(), Errno> {
+    fn batch_flags(&self, elem_flags: u64) -> Result<(), Errno> {
         check_lock_flag(elem_flags)?;
-        self.need_lock_field(elem_flags)?;
-        if flags != 0 { Err(Errno::EINVAL) } else { Ok(()) }
+        self.need_lock_field(elem_flags)
     }
 }
 

@@ -23,12 +23,17 @@ pub(crate) enum Extern {
     Failed(String),
 }
 
-/// Externs by symbol index.
-pub(crate) struct Externs(HashMap<usize, Extern>);
+/// All externs of an object.
+#[derive(Default)]
+pub(crate) struct Externs {
+    by_symbol: HashMap<usize, Extern>,
+    /// Places of the configuration variables in their map: BTF name and offset.
+    pub config_places: Vec<(String, u32)>,
+}
 
 impl Externs {
     pub fn find(elf: &Elf<'_>, btf: Option<&Btf>, opts: &LoadOptions, maps: &mut Vec<MapDef>) -> Externs {
-        let mut all = HashMap::new();
+        let mut externs = Externs::default();
         let mut config: Vec<Config<'_>> = Vec::new();
         for (index, s) in elf.symbols.iter().enumerate() {
             if s.place != Place::Undefined || s.name.is_empty() || s.local {
@@ -52,16 +57,16 @@ impl Externs {
                     ),
                 },
             };
-            all.insert(index, found);
+            externs.by_symbol.insert(index, found);
         }
         if let (Some(btf), false) = (btf, config.is_empty()) {
-            lay_out(btf, config, opts, maps, &mut all);
+            lay_out(btf, config, opts, maps, &mut externs);
         }
-        Externs(all)
+        externs
     }
 
     pub fn get(&self, symbol: usize) -> Option<&Extern> {
-        self.0.get(&symbol)
+        self.by_symbol.get(&symbol)
     }
 }
 
@@ -117,13 +122,7 @@ fn function(name: &str, id: u32, weak: bool, opts: &LoadOptions) -> Extern {
 }
 
 /// Lays out the configuration variables as libbpf does, by falling alignment and size, and fills in their values.
-fn lay_out(
-    btf: &Btf,
-    mut config: Vec<Config<'_>>,
-    opts: &LoadOptions,
-    maps: &mut Vec<MapDef>,
-    all: &mut HashMap<usize, Extern>,
-) {
+fn lay_out(btf: &Btf, mut config: Vec<Config<'_>>, opts: &LoadOptions, maps: &mut Vec<MapDef>, externs: &mut Externs) {
     let layout = |c: &Config<'_>| Some((btf.align_of(c.ty).ok()?, btf.size_of(c.ty).ok()?));
     config.sort_by_cached_key(|c| (std::cmp::Reverse(layout(c).unwrap_or((0, 0))), c.name));
     let text = opts.kconfig.as_deref().unwrap_or("");
@@ -133,7 +132,9 @@ fn lay_out(
     let mut bytes: Vec<u8> = Vec::new();
     for c in config {
         let Some((align, size)) = layout(&c).filter(|l| l.1 <= MAX_VALUE && bytes.len() < MAX_SECTION) else {
-            all.insert(c.symbol, Extern::Failed(format!("its type `{}` has no usable size", btf.type_name(c.ty))));
+            externs
+                .by_symbol
+                .insert(c.symbol, Extern::Failed(format!("its type `{}` has no usable size", btf.type_name(c.ty))));
             continue;
         };
         let offset = bytes.len().next_multiple_of(align as usize);
@@ -147,7 +148,8 @@ fn lay_out(
             Ok(()) => Extern::Kconfig { map, offset: offset as u32 },
             Err(why) => Extern::Failed(why),
         };
-        all.insert(c.symbol, resolved);
+        externs.by_symbol.insert(c.symbol, resolved);
+        externs.config_places.push((c.name.to_owned(), offset as u32));
     }
     if bytes.is_empty() {
         return;

@@ -1,6 +1,9 @@
 //! Finding a program by what a person calls it.
 
-use crate::{Object, ObjectError, Program, ProgramKind};
+use std::collections::HashSet;
+
+use crate::kinds::tail_call_slot;
+use crate::{Initial, MapDef, Object, ObjectError, Program, ProgramKind, SlotRef};
 
 /// Which program of an object is meant.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -57,16 +60,19 @@ impl Object {
     }
 
     fn only_program(&self) -> Result<&Program, ObjectError> {
-        // Programs that devices cannot run by themselves, and those marked `?`, do not make a choice ambiguous.
+        // Programs that devices cannot run by themselves, those marked `?` and the targets of tail calls do not make a choice
+        // ambiguous.
+        let targets: HashSet<usize> = self.maps.iter().flat_map(initial_programs).collect();
         let ranks: [fn(&Program) -> bool; 5] = [
-            |p| matches!(p.kind, ProgramKind::Xdp { .. }) && p.autoload && !numbered(&p.section),
+            |p| matches!(p.kind, ProgramKind::Xdp { .. }) && p.autoload && tail_call_slot(&p.section).is_none(),
             |p| p.kind.is_xdp() && p.autoload,
             |p| p.kind.is_xdp(),
             |p| p.kind == ProgramKind::Raw,
             |p| p.kind == ProgramKind::Unknown,
         ];
-        for fits in ranks {
-            let fitting: Vec<&Program> = self.programs.iter().filter(|p| fits(p)).collect();
+        for (rank, fits) in ranks.iter().enumerate() {
+            let all = self.programs.iter().enumerate().filter(|(i, p)| fits(p) && (rank > 0 || !targets.contains(i)));
+            let fitting: Vec<&Program> = all.map(|(_, p)| p).collect();
             match fitting.as_slice() {
                 [] => {}
                 [one] => return Ok(one),
@@ -111,9 +117,16 @@ impl Program {
     }
 }
 
-/// iproute2's `ID/KEY`: the target of a tail call.
-fn numbered(section: &str) -> bool {
-    section.split_once('/').is_some_and(|(id, key)| id.parse::<u32>().is_ok() && key.parse::<u32>().is_ok())
+/// The programs that a PROG_ARRAY starts with.
+fn initial_programs(map: &MapDef) -> impl Iterator<Item = usize> + '_ {
+    let slots = match &map.initial {
+        Initial::Slots(slots) => slots.as_slice(),
+        _ => &[],
+    };
+    slots.iter().filter_map(|(_, target)| match target {
+        SlotRef::Program(index) => Some(*index),
+        SlotRef::Map(_) => None,
+    })
 }
 
 fn ambiguous(programs: &[&Program]) -> ObjectError {

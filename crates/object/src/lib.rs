@@ -24,6 +24,7 @@ mod error;
 mod externs;
 mod find;
 mod functions;
+mod host;
 mod kconfig;
 mod kinds;
 mod lines;

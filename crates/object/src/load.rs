@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::btf::{Btf, BtfExt, Kind, VarLinkage};
 use crate::core_relo::{Resolution, Resolver};
-use crate::elf::{Elf, SymKind};
+use crate::elf::{Elf, Place, SymKind, Symbol};
 use crate::externs::Externs;
 use crate::functions::Functions;
 use crate::kinds::{kind_of_section, kind_of_signature, tail_call_slot};
@@ -13,7 +13,9 @@ use crate::lines::Lines;
 use crate::link::Units;
 use crate::maps::{Context, Maps, PendingSlot, Target};
 use crate::unit::Unit;
-use crate::{Initial, LoadOptions, Object, ObjectError, Program, ProgramKind, RejectedProgram, Section, SlotRef};
+use crate::{
+    Initial, LoadOptions, MapKind, Object, ObjectError, Program, ProgramKind, RejectedProgram, Section, SlotRef,
+};
 
 /// Everything that is known about an object while its programs are put together.
 pub(crate) struct Loader<'d> {
@@ -38,11 +40,14 @@ impl Object {
     pub fn parse(bytes: &[u8], opts: &LoadOptions) -> Result<Object, ObjectError> {
         let elf = Elf::parse(bytes)?;
         let mut notes = Vec::new();
-        let (btf, ext) = types(&elf)?;
-        let with_ext = btf.as_ref().zip(ext.as_ref());
+        let (mut btf, ext) = types(&elf)?;
         let cpus = opts.cpus();
         let mut maps = Maps::find(&Context { elf: &elf, btf: btf.as_ref(), cpus }, &mut notes)?;
         let externs = Externs::find(&elf, btf.as_ref(), opts, &mut maps.defs);
+        if let (Some(btf), Some(def)) = (&mut btf, maps.defs.iter_mut().find(|m| m.kind == MapKind::Kconfig)) {
+            def.value_type = place_config(btf, &externs.config_places, def.spec.value_size);
+        }
+        let with_ext = btf.as_ref().zip(ext.as_ref());
         let functions = Functions::find(&elf, with_ext);
         let lines = with_ext.map(|(btf, ext)| Lines::new(btf, ext)).unwrap_or_default();
         let core = with_ext.map(|(btf, ext)| core_answers(&elf, btf, ext, opts)).unwrap_or_default();
@@ -74,35 +79,57 @@ fn types(elf: &Elf<'_>) -> Result<(Option<Btf>, Option<BtfExt>), ObjectError> {
     Ok((Some(btf), ext))
 }
 
-/// Compilers leave sizes of data sections and offsets of global variables to the loader.
+/// Compilers leave sizes of data sections and offsets of global variables to the loader. A constant that was merged with
+/// others of its content lies in another section than its type says; it is moved out of sight.
 fn place_variables(elf: &Elf<'_>, btf: &mut Btf) {
-    let globals: HashMap<(usize, &str), u64> = elf
-        .symbols
-        .iter()
-        .filter(|s| !s.local && matches!(s.kind, SymKind::Data | SymKind::None))
-        .filter_map(|s| match s.place {
-            crate::elf::Place::Section(n) => Some(((n, s.name), s.value)),
-            _ => None,
-        })
-        .collect();
+    let mut symbols: HashMap<&str, Vec<&Symbol<'_>>> = HashMap::new();
+    for s in elf.symbols.iter().filter(|s| matches!(s.kind, SymKind::Data | SymKind::None)) {
+        let same = symbols.entry(s.name).or_default();
+        // Two are enough to see that a name is not unique.
+        if same.len() < 2 {
+            same.push(s);
+        }
+    }
     let mut changes = Vec::new();
     for (id, ty) in btf.types() {
         let (Kind::Datasec { vars, .. }, Some(section)) = (ty.kind, elf.section(ty.name)) else { continue };
-        let offsets: Vec<(usize, u32)> = vars
-            .iter()
-            .enumerate()
-            .filter_map(|(i, v)| {
-                let var = btf.ty(v.ty).ok()?;
-                let global = matches!(var.kind, Kind::Var(_, VarLinkage::Global));
-                let place = *globals.get(&(section.index, var.name)).filter(|_| global)?;
-                Some((i, u32::try_from(place).ok()?))
-            })
-            .collect();
+        let offset = |ty: u32| -> Option<u32> {
+            let var = btf.ty(ty).ok()?;
+            let (symbol, others) = symbols.get(var.name)?.split_first()?;
+            match var.kind {
+                Kind::Var(_, VarLinkage::Global) if symbol.place == Place::Section(section.index) => {
+                    u32::try_from(symbol.value).ok()
+                }
+                Kind::Var(_, VarLinkage::Static)
+                    if others.is_empty() && symbol.place != Place::Section(section.index) =>
+                {
+                    Some(u32::MAX)
+                }
+                _ => None,
+            }
+        };
+        let offsets: Vec<(usize, u32)> =
+            vars.iter().enumerate().filter_map(|(i, v)| Some((i, offset(v.ty)?))).collect();
         changes.push((id, u32::try_from(section.size).unwrap_or(u32::MAX), offsets));
     }
     for (id, size, offsets) in changes {
         btf.place_datasec(id, size, &offsets);
     }
+}
+
+/// Gives the configuration variables the places that they have in their map. Returns the section's type.
+fn place_config(btf: &mut Btf, places: &[(String, u32)], size: u32) -> u32 {
+    let Some(id) = btf.find(".kconfig", |t| matches!(t.kind, Kind::Datasec { .. })) else { return 0 };
+    let Ok(Kind::Datasec { vars, .. }) = btf.ty(id).map(|t| t.kind) else { return 0 };
+    let by_name: HashMap<&str, u32> = places.iter().map(|p| (&*p.0, p.1)).collect();
+    let offsets: Vec<(usize, u32)> =
+        vars.iter().enumerate().filter_map(|(i, v)| Some((i, *by_name.get(btf.ty(v.ty).ok()?.name)?))).collect();
+    // A variable that no symbol asks for has no place; then the section's type would not describe the map.
+    let complete = offsets.len() == vars.iter().len();
+    if complete {
+        btf.place_datasec(id, size, &offsets);
+    }
+    if complete { id } else { 0 }
 }
 
 fn core_answers(

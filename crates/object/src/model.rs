@@ -71,6 +71,12 @@ pub enum ProgramKind {
 }
 
 impl ProgramKind {
+    /// What a section's name says about the programs in it, and whether they are loaded without being asked for (a name
+    /// that begins with `?` says no).
+    pub fn of_section(name: &str) -> (ProgramKind, bool) {
+        crate::kinds::kind_of_section(name)
+    }
+
     /// True for the three XDP kinds.
     pub const fn is_xdp(self) -> bool {
         matches!(self, ProgramKind::Xdp { .. } | ProgramKind::XdpDevmap { .. } | ProgramKind::XdpCpumap { .. })

@@ -12,6 +12,7 @@ mod layout;
 mod parse;
 mod print;
 mod types;
+mod upload;
 pub mod value;
 
 pub use build::BtfBuilder;
@@ -105,7 +106,7 @@ impl std::fmt::Debug for Btf {
 }
 
 impl Btf {
-    /// The bytes that it was read from: what `BPF_BTF_LOAD` takes (but see `Object::kernel_btf`).
+    /// The bytes that it was read from: what `BPF_BTF_LOAD` takes (but see [`Btf::for_kernel`]).
     pub fn to_bytes(&self) -> &[u8] {
         &self.raw
     }

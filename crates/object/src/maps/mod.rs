@@ -3,6 +3,7 @@
 mod btf_maps;
 mod data;
 mod legacy;
+mod special;
 
 use std::collections::HashMap;
 
@@ -70,6 +71,9 @@ impl Maps {
         data::collect(cx, &mut maps, notes)?;
         for def in &mut maps.defs {
             finish(&mut def.spec, cx.cpus);
+            if let Some(btf) = cx.btf {
+                special::fill(btf, def);
+            }
         }
         Ok(maps)
     }

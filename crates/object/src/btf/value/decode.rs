@@ -47,7 +47,9 @@ impl<'a> Decoder<'a> {
                 for v in vars.iter() {
                     let var = self.btf.ty(v.ty).map_err(|e| ValueError::new(e.to_string()))?;
                     let Kind::Var(ty, _) = var.kind else { continue };
-                    let part = bytes.get(v.offset as usize..).unwrap_or_default();
+                    // A constant that the linker merged elsewhere has no value here.
+                    let size = self.btf.size_of(ty).unwrap_or(v.size) as usize;
+                    let Some(part) = bytes.get(v.offset as usize..).filter(|part| part.len() >= size) else { continue };
                     let value = self.value(ty, part, depth).map_err(|e| e.under(var.name))?;
                     out.push((var.name.to_owned(), value));
                 }

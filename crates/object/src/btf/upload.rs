@@ -1,0 +1,138 @@
+//! The types as the kernel takes them (`BPF_BTF_LOAD`).
+//!
+//! The kernel's checker knows no externs: a variable must be defined, a data section must have a size and hold variables
+//! only, a function's parameters must have names. Objects that use `__kconfig` and `__ksym` break those rules by their
+//! nature, so loaders write such declarations as definitions before the upload. Ids stay the same.
+
+use std::borrow::Cow;
+
+use super::types::num;
+use super::{Btf, FuncLinkage, Kind, VarLinkage};
+
+impl Btf {
+    /// The bytes for `BPF_BTF_LOAD`. Borrowed when nothing had to change.
+    pub fn for_kernel(&self) -> Cow<'_, [u8]> {
+        let foreign = |t: &super::Type<'_>| {
+            matches!(t.kind, Kind::Var(_, VarLinkage::Extern) | Kind::Func(_, FuncLinkage::Extern))
+        };
+        if !self.types().any(|(_, t)| foreign(&t)) {
+            return Cow::Borrowed(&self.raw);
+        }
+        Cow::Owned(Upload::new(self).finish())
+    }
+}
+
+/// The sections being rewritten.
+struct Upload<'a> {
+    btf: &'a Btf,
+    types: Vec<u8>,
+    strings: Vec<u8>,
+    /// A four-byte integer, and a variable of it that stands for functions in data sections.
+    int: u32,
+    stand_in: u32,
+    stand_in_name: u32,
+}
+
+impl<'a> Upload<'a> {
+    fn new(btf: &'a Btf) -> Upload<'a> {
+        let end = btf.offsets.last().map_or(0, |last| *last as usize);
+        // The last record's end is the end of the type area, which the parser has measured.
+        let area = btf.raw.get(btf.types_at..).unwrap_or(&[]);
+        let len = end + record_len(area, end);
+        let mut up = Upload {
+            btf,
+            types: area.get(..len).unwrap_or(&[]).to_vec(),
+            strings: btf.raw[btf.strings.0..btf.strings.0 + btf.strings.1].to_vec(),
+            int: btf.max_id() + 1,
+            stand_in: btf.max_id() + 2,
+            stand_in_name: 0,
+        };
+        let int_name = up.string("int");
+        up.stand_in_name = up.string("extern_function");
+        up.append(&[int_name, num::INT << 24, 4, 1 << 24 | 32]);
+        up.append(&[up.stand_in_name, num::VAR << 24, up.int, 1]);
+        up
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        for (id, ty) in self.btf.types() {
+            match ty.kind {
+                Kind::Var(_, VarLinkage::Extern) => self.set(id, 12, 1),
+                Kind::Func(prototype, FuncLinkage::Extern) => {
+                    self.set(id, 4, num::FUNC << 24 | 1);
+                    self.name_parameters(prototype);
+                }
+                Kind::Datasec { vars, size } => {
+                    let mut end = size;
+                    for (i, v) in vars.iter().enumerate() {
+                        let at = 12 + i * 12;
+                        match self.btf.ty(v.ty).map(|t| t.kind) {
+                            Ok(Kind::Func(..)) => {
+                                self.set(id, at, self.stand_in);
+                                end = self.place(id, at, end, 4);
+                            }
+                            // Variables of the kernel have no place in a section either; most have no size.
+                            Ok(Kind::Var(_, VarLinkage::Extern)) if ty.name == ".ksyms" => {
+                                self.set(v.ty, 8, self.int);
+                                end = self.place(id, at, end, 4);
+                            }
+                            Ok(Kind::Var(t, VarLinkage::Extern)) if size == 0 => {
+                                end = self.place(id, at, end, self.btf.size_of(t).unwrap_or(4));
+                            }
+                            _ => {}
+                        }
+                    }
+                    self.set(id, 8, end);
+                }
+                _ => {}
+            }
+        }
+        let mut out = vec![0x9f, 0xeb, 1, 0];
+        for word in [24, 0, self.types.len() as u32, self.types.len() as u32, self.strings.len() as u32] {
+            out.extend(word.to_le_bytes());
+        }
+        out.extend(self.types);
+        out.extend(self.strings);
+        out
+    }
+
+    /// Gives a variable of a section the next place; returns the end of it.
+    fn place(&mut self, section: u32, at: usize, offset: u32, size: u32) -> u32 {
+        self.set(section, at + 4, offset);
+        self.set(section, at + 8, size);
+        offset.saturating_add(size)
+    }
+
+    fn name_parameters(&mut self, prototype: u32) {
+        let Ok(Kind::FuncProto { params, .. }) = self.btf.ty(prototype).map(|t| t.kind) else { return };
+        for (i, p) in params.iter().enumerate() {
+            if p.name.is_empty() && p.ty != 0 {
+                self.set(prototype, 12 + i * 8, self.stand_in_name);
+            }
+        }
+    }
+
+    /// Overwrites a word of a type's record.
+    fn set(&mut self, id: u32, at: usize, value: u32) {
+        let start = self.btf.offsets.get((id as usize).wrapping_sub(1)).map(|o| *o as usize + at);
+        if let Some(word) = start.and_then(|s| self.types.get_mut(s..s + 4)) {
+            word.copy_from_slice(&value.to_le_bytes());
+        }
+    }
+
+    fn append(&mut self, words: &[u32]) {
+        self.types.extend(words.iter().flat_map(|w| w.to_le_bytes()));
+    }
+
+    fn string(&mut self, text: &str) -> u32 {
+        let at = self.strings.len() as u32;
+        self.strings.extend(text.as_bytes());
+        self.strings.push(0);
+        at
+    }
+}
+
+fn record_len(area: &[u8], at: usize) -> usize {
+    let info = area.get(at + 4..at + 8).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b));
+    12 + super::types::tail_len(info >> 24 & 0x1f, info & 0xffff).unwrap_or(0)
+}

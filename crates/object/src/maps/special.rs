@@ -1,0 +1,113 @@
+//! Members of map values that belong to the runtime: spin locks, timers, kernel pointers.
+
+use xway_abi::{MapSpec, MapType, SpecialField, SpecialKind};
+
+use crate::MapDef;
+use crate::btf::{Btf, Kind, MAX_DEPTH};
+
+/// A bound on the members that are looked at in one value.
+const MAX_MEMBERS: u32 = 100_000;
+
+/// A bound on the special members of one value; Linux's is 11.
+const MAX_FIELDS: usize = 64;
+
+/// Fills in the special members of a map's values and of its inner maps' values, from their types.
+pub(super) fn fill(btf: &Btf, def: &mut MapDef) {
+    fill_spec(btf, def.value_type, &mut def.spec);
+    if let Some(inner) = &mut def.spec.inner {
+        fill_spec(btf, def.inner_value_type, inner);
+    }
+}
+
+fn fill_spec(btf: &Btf, value_type: u32, spec: &mut MapSpec) {
+    // Values of other types are no memory that a program could put such a member into.
+    let typed = matches!(
+        spec.map_type,
+        MapType::Hash
+            | MapType::Array
+            | MapType::PercpuHash
+            | MapType::PercpuArray
+            | MapType::LruHash
+            | MapType::LruPercpuHash
+    );
+    if value_type == 0 || !typed {
+        return;
+    }
+    let mut search = Search { btf, fields: Vec::new(), left: MAX_MEMBERS };
+    search.walk(value_type, 0, MAX_DEPTH);
+    search.fields.sort_by_key(|f| f.offset);
+    spec.special = search.fields;
+}
+
+struct Search<'a> {
+    btf: &'a Btf,
+    fields: Vec<SpecialField>,
+    left: u32,
+}
+
+impl Search<'_> {
+    fn walk(&mut self, id: u32, offset: u32, depth: usize) {
+        let Some(left) = self.left.checked_sub(1) else { return };
+        self.left = left;
+        let (Some(depth), true) = (depth.checked_sub(1), self.fields.len() < MAX_FIELDS) else { return };
+        let Ok((_, ty)) = self.btf.resolve(id) else { return };
+        match ty.kind {
+            Kind::Struct(c) => {
+                if let Some(kind) = owned_struct(ty.name, c.size) {
+                    self.fields.push(SpecialField { kind, offset });
+                    return;
+                }
+                for m in c.members().filter(|m| m.bit_size == 0) {
+                    self.walk(m.ty, offset.saturating_add(m.bit_offset / 8), depth);
+                }
+            }
+            Kind::Array(a) => {
+                let Ok(step) = self.btf.size_of(a.element) else { return };
+                for i in 0..a.len.min(self.left) {
+                    let found = self.fields.len();
+                    self.walk(a.element, offset.saturating_add(i.saturating_mul(step)), depth);
+                    // What the first element has not, no other has.
+                    if self.fields.len() == found {
+                        break;
+                    }
+                }
+            }
+            Kind::Datasec { vars, .. } => {
+                for v in vars.iter() {
+                    self.walk(v.ty, offset.saturating_add(v.offset), depth);
+                }
+            }
+            Kind::Var(ty, _) => self.walk(ty, offset, depth),
+            Kind::Ptr(to) if self.is_kernel_pointer(to) => {
+                self.fields.push(SpecialField { kind: SpecialKind::Kptr, offset });
+            }
+            _ => {}
+        }
+    }
+
+    /// A type tag behind the pointer says that the kernel keeps a reference in it.
+    fn is_kernel_pointer(&self, mut id: u32) -> bool {
+        for _ in 0..MAX_DEPTH {
+            let Ok(ty) = self.btf.ty(id) else { return false };
+            id = match ty.kind {
+                Kind::TypeTag(_) if matches!(ty.name, "kptr" | "kptr_untrusted" | "percpu_kptr" | "uptr") => {
+                    return true;
+                }
+                Kind::TypeTag(t) | Kind::Const(t) | Kind::Volatile(t) | Kind::Restrict(t) => t,
+                _ => return false,
+            };
+        }
+        false
+    }
+}
+
+fn owned_struct(name: &str, size: u32) -> Option<SpecialKind> {
+    match name {
+        "bpf_spin_lock" => Some(SpecialKind::SpinLock),
+        "bpf_timer" => Some(SpecialKind::Timer),
+        "bpf_wq" => Some(SpecialKind::Workqueue),
+        "bpf_list_head" | "bpf_list_node" | "bpf_rb_root" | "bpf_rb_node" | "bpf_refcount" | "bpf_res_spin_lock"
+        | "bpf_task_work" => Some(SpecialKind::Other(size)),
+        _ => None,
+    }
+}

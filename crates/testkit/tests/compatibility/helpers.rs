@@ -1,0 +1,74 @@
+//! Helpers and kernel functions.
+
+use xway_abi::{KfuncClass, helpers as helper_table, kfuncs as kfunc_table};
+use xway_vm::{Support, kfunc_support, support};
+
+use crate::Table;
+
+pub fn helpers() -> String {
+    let mut table = Table::new(&["helper", "number", "GPL", "here"]);
+    let (mut same, mut differ, mut missing) = (0, 0, 0);
+    for h in helper_table().iter().filter(|h| h.xdp) {
+        let here = match support(h.id) {
+            Support::Yes => {
+                same += 1;
+                "yes".to_owned()
+            }
+            Support::Differs(how) => {
+                differ += 1;
+                format!("differs: {how}")
+            }
+            Support::No => {
+                missing += 1;
+                "no".to_owned()
+            }
+        };
+        let gpl = if h.gpl_only { "needed" } else { "" };
+        table.row(&[&format!("`{}`", h.name), &h.id.to_string(), gpl, &here]);
+    }
+    let foreign: Vec<String> =
+        helper_table().iter().filter(|h| !h.xdp).map(|h| format!("`{}` ({})", h.name, h.id)).collect();
+    format!(
+        "## Helpers\n\nLinux 6.18 gives XDP programs {} helpers. Here {same} are the same, {differ} differ, {missing} are missing.\n\n\
+         {table}\nThe other {} are not for XDP, in Linux as here: {}.\n",
+        same + differ + missing,
+        foreign.len(),
+        foreign.join(", ")
+    )
+}
+
+pub fn kfuncs() -> String {
+    let mut table = Table::new(&["kernel function", "about", "here"]);
+    for k in kfunc_table().iter().filter(|k| k.xdp()) {
+        let here = match kfunc_support(k.name) {
+            Ok(()) if k.class == KfuncClass::Metadata => "yes, and without binding to a device".to_owned(),
+            Ok(()) => "yes".to_owned(),
+            Err(why) => format!("no: {why}"),
+        };
+        table.row(&[&format!("`{}`", k.name), about(k.class), &here]);
+    }
+    let not_for_xdp = kfunc_table().iter().filter(|k| !k.xdp()).count();
+    format!(
+        "## Kernel functions\n\nThose that Linux 6.18 lets an XDP program call. All of them need a licence compatible with the \
+         GPL there.\n\n{table}\nAnother {not_for_xdp} are known by name and refused in every XDP program, as in Linux: they sleep or \
+         belong to other hooks.\n"
+    )
+}
+
+fn about(class: KfuncClass) -> &'static str {
+    match class {
+        KfuncClass::Metadata => "RX metadata",
+        KfuncClass::Packet => "the packet",
+        KfuncClass::Dynptr => "dynptrs",
+        KfuncClass::Iterator => "loops",
+        KfuncClass::Region => "regions and locks",
+        KfuncClass::Object => "objects, lists, trees",
+        KfuncClass::Cast => "casts",
+        KfuncClass::Text => "strings",
+        KfuncClass::Deferred => "work that runs later",
+        KfuncClass::Exception => "leaving at once",
+        KfuncClass::Map => "maps",
+        KfuncClass::Kernel => "objects of the kernel",
+        KfuncClass::Sleepable | KfuncClass::Foreign => "not for XDP",
+    }
+}
