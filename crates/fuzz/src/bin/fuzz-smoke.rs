@@ -1,7 +1,8 @@
 //! `fuzz-smoke [SECONDS [SEED [TARGET…]]]`: each target for some seconds with seeded mutation.
 //!
 //! Prints what it did. A panic ends the run with exit code 1; the input that caused it is written to the current directory
-//! and can be replayed with `fuzz-smoke --replay TARGET FILE`.
+//! and can be replayed with `fuzz-smoke --replay TARGET FILE`. With `XWAY_FUZZ_SLOW_MS` set, inputs that take as long as that
+//! are written too. `fuzz-smoke --seeds TARGET DIR` writes the inputs to start from.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -16,8 +17,9 @@ fn main() -> ExitCode {
         && flag == "--replay"
     {
         let input = std::fs::read(file).unwrap_or_else(|e| panic!("{file}: {e}"));
+        let began = Instant::now();
         (target(name).run)(&input);
-        println!("{name}: {file} does no harm");
+        println!("{name}: {file} does no harm ({:.1} ms)", began.elapsed().as_secs_f64() * 1e3);
         return ExitCode::SUCCESS;
     }
     if let [flag, name, dir] = &args[..]
@@ -37,6 +39,7 @@ fn smoke(target: &Target, time: Duration, seed: u64) -> bool {
     let mut rng = Rng::new(seed);
     let mut pool = (target.seeds)();
     let seeds = pool.len();
+    let slow = std::env::var("XWAY_FUZZ_SLOW_MS").ok().and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
     let (start, mut runs, mut slowest) = (Instant::now(), 0u64, Duration::ZERO);
     while start.elapsed() < time {
         let (one, other) = (rng.index(pool.len()), rng.index(pool.len()));
@@ -46,7 +49,11 @@ fn smoke(target: &Target, time: Duration, seed: u64) -> bool {
             report(target, seed, runs, &input);
             return false;
         }
-        slowest = slowest.max(began.elapsed());
+        let took = began.elapsed();
+        if slow.is_some_and(|limit| took >= limit) {
+            save(target, "slow", seed, runs, &input);
+        }
+        slowest = slowest.max(took);
         runs += 1;
         // Mutants of mutants reach deeper; the pool stays small and keeps its seeds.
         if rng.one_in(64) {
@@ -70,10 +77,18 @@ fn smoke(target: &Target, time: Duration, seed: u64) -> bool {
 }
 
 fn report(target: &Target, seed: u64, runs: u64, input: &[u8]) {
-    let file = format!("fuzz-{}-{seed}-{runs}.bin", target.name);
-    let saved = std::fs::write(&file, input).map_or_else(|e| format!("not saved: {e}"), |()| file.clone());
-    println!("{}: input {runs} of seed {seed} made it panic; input: {saved}", target.name);
+    println!("{}: input {runs} of seed {seed} made it panic", target.name);
+    let file = save(target, "panic", seed, runs, input);
     println!("replay with: cargo run -p xway-fuzz --bin fuzz-smoke -- --replay {} {file}", target.name);
+}
+
+/// Writes an input to the current directory and gives its name.
+fn save(target: &Target, why: &str, seed: u64, runs: u64, input: &[u8]) -> String {
+    let file = format!("fuzz-{}-{why}-{seed}-{runs}.bin", target.name);
+    if let Err(e) = std::fs::write(&file, input) {
+        eprintln!("{file}: {e}");
+    }
+    file
 }
 
 /// Writes a target's seeds into a directory, for other fuzzers.

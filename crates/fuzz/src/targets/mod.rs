@@ -24,7 +24,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "object", what: "object reader", run: object::run, seeds: object::seeds },
     Target { name: "btf", what: "type information reader", run: btf::run, seeds: btf::seeds },
     Target { name: "capture", what: "capture reader", run: capture::run, seeds: capture::seeds },
-    Target { name: "program", what: "linker and checked interpreter", run: program::run, seeds: program::seeds },
+    Target {
+        name: "program",
+        what: "linker, verifier and checked interpreter",
+        run: program::run,
+        seeds: program::seeds,
+    },
 ];
 
 /// Object files compiled from this repository's BPF sources; none where no clang is.

@@ -1,15 +1,19 @@
-//! Bytes as a program: decoded, linked, run by the checked interpreter.
+//! Bytes as a program: decoded, linked, verified, run by the checked interpreter. What the verifier accepts must not trap.
 
 use std::sync::Arc;
 
 use xway_isa::{CallTarget, Imm64, Insn, Slot, decode, slots_from_bytes};
 use xway_maps::{Env as MapEnv, Guard, Map};
-use xway_vm::{Env, FixedHost, Program, TestRun, test_run};
+use xway_object::{MapDef, ProgramKind};
+use xway_verifier::{Config, MapsView, Verified, verify};
+use xway_vm::{Env, FaultKind, FixedHost, Program, TestRun, test_run};
 
 use crate::program::{map_specs, shape};
 
 /// Instructions of one run.
 const BUDGET: u64 = 4096;
+/// Instructions that one analysis may visit.
+const VERIFIER_BUDGET: u64 = 20_000;
 
 /// The bytes as slots, for what decoders and linkers make of them, and shaped into a program that gets further.
 pub fn run(data: &[u8]) {
@@ -22,14 +26,37 @@ pub fn run(data: &[u8]) {
 }
 
 fn execute(slots: &[Slot], packet: &[u8]) {
-    let image = xway_object::Program { name: "fuzz".to_owned(), insns: slots.to_vec(), ..Default::default() };
+    let kind = ProgramKind::Xdp { frags: false };
+    let image = xway_object::Program { name: "fuzz".to_owned(), kind, insns: slots.to_vec(), ..Default::default() };
+    let proof = proof(&image);
     let Some(maps) = maps_of(slots) else { return };
-    let Ok(program) = Program::link(&image, &maps) else { return };
+    let program = match Program::link(&image, &maps) {
+        Ok(program) => program,
+        Err(e) => {
+            assert!(proof.is_none(), "accepted, but it cannot be linked: {e}");
+            return;
+        }
+    };
     let (host, guard) = (FixedHost::new(1), Guard::pin());
     let mut env = Env::new(&guard, &host, 0).with_budget(BUDGET);
     let result = test_run(&program, &TestRun::new(packet), &mut env).expect("the packet is fit for a test run");
     assert!(result.insns <= BUDGET, "{} instructions", result.insns);
-    assert!(result.fault.is_none() || result.retval == 0, "a fault that returns {}", result.retval);
+    let Some(fault) = result.fault else { return };
+    assert_eq!(result.retval, 0, "a fault that returns something");
+    // Long loops are no crime.
+    let trapped = !matches!(fault.kind, FaultKind::Budget(_));
+    assert!(!(trapped && proof.is_some()), "accepted, but it traps: {fault}\n{}", text(slots));
+}
+
+fn proof(image: &xway_object::Program) -> Option<Verified> {
+    let maps: Vec<MapDef> = map_specs().into_iter().map(|spec| MapDef::new("m", spec)).collect();
+    let view = MapsView { maps: &maps, btf: None, license: Some("GPL") };
+    let config = Config { budget: VERIFIER_BUDGET, memory: 64 << 20, ..Config::default() };
+    verify(image, &view, &config).ok()
+}
+
+fn text(slots: &[Slot]) -> String {
+    xway_isa::listing(slots, &xway_isa::NoNames).unwrap_or_default()
 }
 
 /// The maps that the program names, the others being whatever is cheapest; `None` when it names what is not there.
