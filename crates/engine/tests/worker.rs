@@ -421,9 +421,12 @@ fn a_failing_port_ends_the_run_and_what_came_before_is_counted() {
     assert_eq!((report.counters.rx, seen.lock().unwrap().passed.len()), (70, 70));
 }
 
+/// First byte of a frame, and its verdict.
+type Note = (u8, Result<Verdict, u32>);
+
 /// Remembers what it saw; fails after some records.
 struct Notes {
-    seen: Arc<Mutex<Vec<(u8, Result<Verdict, u32>)>>>,
+    seen: Arc<Mutex<Vec<Note>>>,
     fail_after: usize,
 }
 
