@@ -19,6 +19,8 @@ const BUFFER_START: usize = 1 << 17;
 const RECORD_MAX: usize = 1 << 22;
 /// Shortest pcapng block, bytes: type and both lengths.
 const BLOCK_MIN: u32 = 12;
+/// Type of the obsolete packet block.
+const BLOCK_PACKET: u32 = 2;
 /// Most interfaces in one pcapng section; a packet names one of them.
 const INTERFACES_MAX: usize = 4096;
 
@@ -288,6 +290,15 @@ impl State {
                 self.clocks.push(Interface { link: b.linktype, snaplen: b.snaplen, clock });
                 return Ok(None);
             }
+            // The parser reads an unknown block's type as little-endian, whatever the section says.
+            PcapBlockOwned::NG(Block::Unknown(b))
+                if b.block_type == if self.big_endian { BLOCK_PACKET.swap_bytes() } else { BLOCK_PACKET } =>
+            {
+                let packet = ObsoletePacket::parse(b.data, self.big_endian).ok_or_else(|| {
+                    Fault::Malformed("an obsolete packet block that is shorter than its fields say".into())
+                })?;
+                (packet.interface, Some(packet.ticks), packet.data, packet.original_len)
+            }
             _ => return Ok(None),
         };
         let known = self.clocks.get(interface as usize).ok_or_else(|| {
@@ -298,6 +309,35 @@ impl State {
         let timestamp = ticks.and_then(|t| known.clock.to_ns(t));
         let record = Record { data, original_len, timestamp, interface, number: self.packets };
         Ok(take.take().map(|f| f(record)))
+    }
+}
+
+/// A packet block of the first pcapng drafts (appendix "Packet Block" of draft-ietf-opsawg-pcapng), which the parser knows
+/// only by its type.
+struct ObsoletePacket<'a> {
+    interface: u32,
+    ticks: u64,
+    data: &'a [u8],
+    original_len: u32,
+}
+
+impl<'a> ObsoletePacket<'a> {
+    fn parse(body: &'a [u8], big_endian: bool) -> Option<ObsoletePacket<'a>> {
+        let u16_at = |at: usize| {
+            let bytes = body.get(at..at + 2)?.try_into().ok()?;
+            Some(if big_endian { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) })
+        };
+        let u32_at = |at: usize| {
+            let bytes = body.get(at..at + 4)?.try_into().ok()?;
+            Some(if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+        };
+        let (high, low, captured, original_len) = (u32_at(4)?, u32_at(8)?, u32_at(12)?, u32_at(16)?);
+        Some(ObsoletePacket {
+            interface: u16_at(0)?.into(),
+            ticks: u64::from(high) << 32 | u64::from(low),
+            data: body.get(20..)?.get(..captured as usize)?,
+            original_len,
+        })
     }
 }
 

@@ -31,7 +31,8 @@ pub struct Written<'a> {
 /// A capture file that appears under its name only when it is complete.
 ///
 /// Until [`CaptureWriter::finish`] the bytes lie in a file beside it whose name ends in `.part`; a writer that is dropped
-/// unfinished removes that file.
+/// unfinished removes that file. Only where the name is already that of something else than a file (a pipe, a device) is it
+/// written to directly.
 pub struct CaptureWriter {
     file: BufWriter<File>,
     plain: bool,
@@ -50,10 +51,9 @@ impl CaptureWriter {
     /// [`CaptureError::Write`] when the file cannot be made.
     pub fn create(path: &Path, interfaces: &[&str]) -> Result<CaptureWriter, CaptureError> {
         let fail = |source| CaptureError::Write { path: path.display().to_string(), source };
-        let mut part = path.as_os_str().to_owned();
-        part.push(".part");
-        let part = PathBuf::from(part);
-        let mut file = BufWriter::with_capacity(1 << 16, File::create(&part).map_err(fail)?);
+        let part = part_of(path);
+        let file = File::create(part.as_deref().unwrap_or(path)).map_err(fail)?;
+        let mut file = BufWriter::with_capacity(1 << 16, file);
         let plain = path.extension().is_some_and(|e| e == "pcap");
         let mut record = Vec::new();
         if plain {
@@ -65,7 +65,7 @@ impl CaptureWriter {
             }
         }
         file.write_all(&record).map_err(fail)?;
-        Ok(CaptureWriter { file, plain, part: Some(part), path: path.to_owned(), written: 0, record })
+        Ok(CaptureWriter { file, plain, part, path: path.to_owned(), written: 0, record })
     }
 
     /// True for plain pcap, which has no place for verdicts: write to it only what would leave.
@@ -110,6 +110,16 @@ impl CaptureWriter {
     fn fail(&self, source: io::Error) -> CaptureError {
         CaptureError::Write { path: self.path.display().to_string(), source }
     }
+}
+
+/// Where the bytes lie until they are complete; `None` for what must not be replaced by a file.
+fn part_of(path: &Path) -> Option<PathBuf> {
+    if std::fs::metadata(path).is_ok_and(|about| !about.is_file()) {
+        return None;
+    }
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    Some(part.into())
 }
 
 impl Drop for CaptureWriter {

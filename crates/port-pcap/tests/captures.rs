@@ -70,6 +70,9 @@ fn pcapng(big: bool) -> Vec<u8> {
     interface.extend([0; 4]);
     let mut packet: Vec<u8> = [0, 0, 2048, 3, 100].into_iter().flat_map(u32b).collect();
     packet.extend([1, 2, 3, 0]);
+    let mut obsolete = [u16b(0), u16b(7)].concat();
+    obsolete.extend([0, 3072, 2, 60].into_iter().flat_map(u32b));
+    obsolete.extend([5, 6, 0, 0]);
     let mut simple = u32b(2).to_vec();
     simple.extend([9, 8, 0, 0]);
     [
@@ -78,6 +81,7 @@ fn pcapng(big: bool) -> Vec<u8> {
         block(big, 6, &packet),
         block(big, 0x0bad, b"what nobody knows is skipped"),
         block(big, 3, &simple),
+        block(big, 2, &obsolete),
     ]
     .concat()
 }
@@ -101,6 +105,7 @@ fn pcapng_with_a_binary_clock_an_offset_and_blocks_of_every_kind() {
         assert!(error.is_none(), "{error:?}");
         assert_eq!(seen[0], (vec![1, 2, 3], 100, Some(12_000_000_000), 1), "big endian {big}");
         assert_eq!(seen[1], (vec![9, 8], 2, None, 2));
+        assert_eq!(seen[2], (vec![5, 6], 60, Some(13_000_000_000), 3));
     }
 }
 
@@ -282,6 +287,16 @@ fn an_unfinished_file_leaves_nothing_behind() {
     let mut part = path.clone().into_os_string();
     part.push(".part");
     assert!(!path.exists() && !PathBuf::from(part).exists());
+}
+
+#[test]
+fn a_device_is_written_to_and_not_replaced() {
+    let path = scratch("device.pcapng");
+    let _ = std::fs::remove_file(&path);
+    std::os::unix::fs::symlink("/dev/null", &path).expect("scratch link");
+    CaptureWriter::create(&path, &["eth0"]).expect("a device").finish().expect("complete");
+    assert!(std::fs::symlink_metadata(&path).expect("still there").is_symlink());
+    std::fs::remove_file(&path).expect("scratch link");
 }
 
 #[test]
