@@ -67,6 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "thousands of hashes, all safe code")]
     fn spreads_counters_and_single_bits() {
         for seed in [Seed::ZERO, Seed::random()] {
             let mut buckets = [0u32; 256];

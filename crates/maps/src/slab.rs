@@ -71,6 +71,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
+    #[cfg_attr(miri, ignore = "thousands of places, all safe code")]
     fn places_are_distinct_and_inside() {
         for (capacity, whole) in
             [(1, true), (63, true), (64, true), (1000, true), (1, false), (64, false), (1000, false)]

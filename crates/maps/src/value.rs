@@ -368,7 +368,7 @@ mod tests {
         let guard = Guard::pin();
         let value = block.value(0, 33, &guard);
         let pattern: Vec<u8> = (1..=33).collect();
-        for offset in 0..33 {
+        for offset in if cfg!(miri) { 0..9 } else { 0..33 } {
             for len in 0..=33 - offset {
                 value.write_bytes(0, &[0; 33]).unwrap();
                 value.write_bytes(offset, &pattern[..len]).unwrap();

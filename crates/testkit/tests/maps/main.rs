@@ -7,4 +7,5 @@ mod batch;
 mod create;
 mod objects;
 mod ops;
+mod programs;
 mod subject;
