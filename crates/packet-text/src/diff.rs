@@ -83,8 +83,9 @@ impl Difference {
         rows.dedup();
         for row in rows.iter().take(ROWS_MAX) {
             let at = row * 16;
-            writeln!(f, "- {at:04x}: {}", hex_row(&self.expected, at))?;
-            writeln!(f, "+ {at:04x}: {}", hex_row(&self.got, at))?;
+            for (mark, packet) in [('-', &self.expected), ('+', &self.got)] {
+                writeln!(f, "{}", format!("{mark} {at:04x}: {}", hex_row(packet, at)).trim_end())?;
+            }
             let marks: String =
                 (at..at + 16).map(|i| if self.offsets.binary_search(&i).is_ok() { "^^ " } else { "   " }).collect();
             writeln!(f, "        {}", marks.trim_end())?;

@@ -1,0 +1,89 @@
+//! `xway prog inspect`.
+
+mod common;
+
+use common::{Dir, clang, compiled, sample, xway};
+
+#[test]
+fn an_object_is_described() {
+    if !clang("inspect::an_object_is_described") {
+        return;
+    }
+    let dir = Dir::new();
+    let object = sample(&dir, "chain");
+    let doc = xway(&["prog", "inspect", &object, "-j"]).exits(0).json();
+    assert_eq!(doc["license"], "Dual BSD/GPL");
+    assert!(doc["sections"].as_array().unwrap().iter().any(|s| s["name"] == "xdp" && s["executable"] == true));
+    let programs = doc["programs"].as_array().unwrap();
+    assert_eq!(programs.len(), 5);
+    let chain = programs.iter().find(|p| p["name"] == "chain").unwrap();
+    assert_eq!((chain["type"].as_str(), chain["section"].as_str()), (Some("xdp"), Some("xdp")));
+    assert_eq!(chain["tag"].as_str().unwrap().len(), 16);
+    assert_eq!(chain["maps"], serde_json::json!(["stages", "steps"]));
+    assert!(chain["helpers"].as_array().unwrap().iter().any(|h| h["name"] == "bpf_tail_call"));
+    assert_eq!(
+        (chain["needs"]["tail_calls"].as_bool(), chain["needs"]["moves_packet"].as_bool()),
+        (Some(true), Some(true))
+    );
+    let stages = doc["maps"].as_array().unwrap().iter().find(|m| m["name"] == "stages").unwrap();
+    assert_eq!(stages["type"], "prog_array");
+    assert!(stages["initial"].as_str().unwrap().contains("0=stage_ipv4"));
+    let text = xway(&["prog", "inspect", &object]).exits(0).out;
+    for words in ["Sections", "Maps", "Program chain:", "tail calls", "bpf_xdp_adjust_meta", "license Dual BSD/GPL"] {
+        assert!(text.contains(words), "{words}:\n{text}");
+    }
+}
+
+const WITH_FUNCTION: &str = r#"
+static __attribute__((noinline)) int twice(int x) { asm volatile(""); return x * 2; }
+SEC("xdp") int p(struct xdp_md *ctx)
+{
+	return twice(ctx->rx_queue_index);
+}
+char _license[] SEC("license") = "Dual BSD/GPL";
+"#;
+
+#[test]
+fn instructions_stand_between_their_source_lines() {
+    if !clang("inspect::instructions_stand_between_their_source_lines") {
+        return;
+    }
+    let dir = Dir::new();
+    let object = compiled(&dir, "function", WITH_FUNCTION, &[]);
+    let text = xway(&["prog", "inspect", &object, "--insns", "--source"]).exits(0).out;
+    let at = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words}:\n{text}"));
+    assert!(at("; return twice(ctx->rx_queue_index);") < at("call pc+"), "{text}");
+    assert!(at("(95) exit") < at("twice:\n"), "{text}");
+    assert!(text.contains("functions    p (0..") && text.contains("; twice"), "{text}");
+    let bare = xway(&["prog", "inspect", &object, "--insns"]).exits(0).out;
+    assert!(bare.contains("(95) exit") && !bare.contains("; return"), "{bare}");
+    let doc = xway(&["prog", "inspect", &object, "--source", "-j"]).exits(0).json();
+    let program = &doc["programs"][0];
+    assert_eq!(program["subprograms"].as_array().unwrap().len(), 2);
+    let lines = program["disassembly"].as_array().unwrap();
+    assert!(lines.iter().any(|l| l["source"]["text"].as_str().is_some_and(|t| t.contains("x * 2"))), "{doc}");
+}
+
+#[test]
+fn objects_without_types_are_described_too() {
+    if !clang("inspect::objects_without_types_are_described_too") {
+        return;
+    }
+    let dir = Dir::new();
+    let object = compiled(&dir, "plain", WITH_FUNCTION, &["-g0"]);
+    let doc = xway(&["prog", "inspect", &object, "--insns", "--source", "-j"]).exits(0).json();
+    assert_eq!(doc["btf"], false);
+    assert!(doc["programs"][0]["insns"].as_u64().unwrap() > 3);
+}
+
+#[test]
+fn one_program_of_several() {
+    if !clang("inspect::one_program_of_several") {
+        return;
+    }
+    let dir = Dir::new();
+    let object = sample(&dir, "chain");
+    let doc = xway(&["prog", "inspect", &object, "-n", "stage_udp", "-j"]).exits(0).json();
+    assert_eq!(doc["programs"].as_array().unwrap().len(), 1);
+    xway(&["prog", "inspect", &object, "-n", "nothing"]).exits(2).says("stage_udp");
+}
