@@ -9,7 +9,7 @@
 //! | iproute2's `bpf_elf_map` | 36, first 28 | `id`, `pinning`, `inner_id`, `inner_idx` |
 //! | gobpf's | 280 | `pinning`, `namespace[256]` |
 //!
-//! With BTF the members' names tell which it is. Without, the length does; of the two with 28 bytes it is iproute2's
+//! With BTF the names of the members after the five tell which it is. Without, the length does; of the two with 28 bytes it is iproute2's
 //! unless the map is a map of maps or asks for a NUMA node. A variable's length is its symbol's, or for symbols without
 //! one the distance to the next. What lies beyond the known members must be zero.
 
@@ -138,11 +138,8 @@ impl Reader<'_> {
         for m in c.members() {
             let (at, size) = ((m.bit_offset / 8) as usize, btf.size_of(m.ty).ok()?);
             let field = match (m.name, size) {
-                ("type", 4) => Field::Spec(0),
-                ("key_size" | "size_key", 4) => Field::Spec(1),
-                ("value_size" | "size_value", 4) => Field::Spec(2),
-                ("max_entries" | "max_elem", 4) => Field::Spec(3),
-                ("map_flags" | "flags", 4) => Field::Spec(4),
+                // All structs begin alike; what they call these five differs.
+                (_, 4) if at < 20 => Field::Spec(at / 4),
                 ("id", 4) => Field::Id,
                 ("pinning", 4) => Field::Pinning,
                 ("inner_id", 4) => Field::InnerId,

@@ -17,7 +17,9 @@ impl Btf {
     /// assert_eq!(btf.encode_value(pair, &v).unwrap(), [1, 0, 2, 0]);
     /// ```
     pub fn decode_value(&self, id: u32, bytes: &[u8]) -> Result<Value, ValueError> {
-        Decoder { btf: self, nodes: MAX_NODES }.value(id, bytes, MAX_DEPTH)
+        // Bytes bound the members that are really there; unions read the same bytes more than once.
+        let nodes = u32::try_from(bytes.len()).map_or(MAX_NODES, |n| n.saturating_mul(8)).saturating_add(1 << 16);
+        Decoder { btf: self, nodes: nodes.min(MAX_NODES) }.value(id, bytes, MAX_DEPTH)
     }
 }
 
