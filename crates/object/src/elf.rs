@@ -213,9 +213,9 @@ fn section<'d>(
         name,
         size: s.sh_size.get(Le),
         data: bytes,
-        executable: flags & u64::from(elf::SHF_EXECINSTR.0) != 0,
-        alloc: flags & u64::from(elf::SHF_ALLOC.0) != 0,
-        writable: flags & u64::from(elf::SHF_WRITE.0) != 0,
+        executable: flags & elf::SHF_EXECINSTR.0 != 0,
+        alloc: flags & elf::SHF_ALLOC.0 != 0,
+        writable: flags & elf::SHF_WRITE.0 != 0,
         nobits: s.sh_type(Le) == elf::SHT_NOBITS,
     })
 }

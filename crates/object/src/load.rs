@@ -25,8 +25,11 @@ pub(crate) struct Loader<'d> {
     pub externs: Externs,
     pub lines: Lines,
     /// CO-RE answers by section: byte offset and answer, sorted.
-    pub core: HashMap<usize, Vec<(u32, Result<Resolution, String>)>>,
+    pub core: CoreAnswers,
 }
+
+/// CO-RE answers by section: byte offset, and answer or what is wrong with the relocation.
+type CoreAnswers = HashMap<usize, Vec<(u32, Result<Resolution, String>)>>;
 
 /// Bound on the slots of all linked programs together.
 const MAX_TOTAL_INSNS: usize = 4 << 20;
@@ -132,12 +135,7 @@ fn place_config(btf: &mut Btf, places: &[(String, u32)], size: u32) -> u32 {
     if complete { id } else { 0 }
 }
 
-fn core_answers(
-    elf: &Elf<'_>,
-    btf: &Btf,
-    ext: &BtfExt,
-    opts: &LoadOptions,
-) -> HashMap<usize, Vec<(u32, Result<Resolution, String>)>> {
+fn core_answers(elf: &Elf<'_>, btf: &Btf, ext: &BtfExt, opts: &LoadOptions) -> CoreAnswers {
     let mut resolver = Resolver::new(btf, opts.target_btf.as_deref());
     let mut out: HashMap<usize, Vec<_>> = HashMap::new();
     for r in &ext.core {

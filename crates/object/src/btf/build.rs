@@ -55,7 +55,7 @@ impl BtfBuilder {
             IntEncoding::Char => 2,
             IntEncoding::Bool => 4,
         };
-        self.record(name, num::INT, 0, false, size, &[code << 24 | size * 8])
+        self.record(name, num::INT, 0, false, size, &[(code << 24) | (size * 8)])
     }
 
     /// A pointer.
