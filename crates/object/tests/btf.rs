@@ -8,7 +8,7 @@ use xway_testkit::{Needs, clang};
 const SOURCE: &str = r#"
 typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
 enum color { RED = 1, GREEN = 2, NEGATIVE = -5 };
-enum big { HUGE = 0x123456789abcdef };
+enum big { LARGE = 0x1234567 };
 struct mac { u8 addr[6]; };
 struct flow {
     struct mac from;
@@ -100,7 +100,7 @@ fn values_go_there_and_back() {
         ("flag".into(), Value::Bool(true)),
         ("ratio".into(), Value::Float(0.25)),
         ("named".into(), Value::Struct(vec![("inner".into(), Value::Int(-1))])),
-        ("big".into(), text("HUGE")),
+        ("big".into(), text("LARGE")),
     ]);
     let bytes = btf.encode_value(flow, &tree).unwrap();
     assert_eq!(bytes.len(), 96);
@@ -119,7 +119,7 @@ fn values_go_there_and_back() {
     assert_eq!(back.get("flag"), Some(&Value::Bool(true)));
     assert_eq!(back.get("ratio"), Some(&Value::Float(0.25)));
     assert_eq!(back.get("named").and_then(|n| n.get("inner")), Some(&Value::Int(-1)));
-    assert_eq!(int("big"), Some(0x0123_4567_89ab_cdef));
+    assert_eq!(int("big"), Some(0x0123_4567));
     // What was read is what is written.
     assert_eq!(btf.encode_value(flow, &back).unwrap(), bytes);
 }
@@ -147,6 +147,25 @@ fn values_that_do_not_fit_name_their_place() {
     assert_eq!(refused("words", Value::List(vec![text("x")])), "words[0]: `x` is not a number");
     assert_eq!(refused("named", Value::Int(3)), "named: an object of members is wanted, not a number");
     assert!(btf.decode_value(flow, &[0; 10]).unwrap_err().to_string().contains("96 bytes"));
+}
+
+#[test]
+fn enums_of_64_bits_and_tags() {
+    let mut b = BtfBuilder::new();
+    let big = b.enumeration64("big", true, &[("HUGE", 0x0123_4567_89ab_cdef), ("MINUS", u64::MAX)]);
+    let unsigned = b.enumeration64("unsigned", false, &[("ALL", u64::MAX)]);
+    let tag = b.decl_tag("note", big, -1);
+    let btf = b.finish();
+    for (id, bytes, name, value) in [
+        (big, 0x0123_4567_89ab_cdefu64, "HUGE", 0x0123_4567_89ab_cdef_i128),
+        (big, u64::MAX, "MINUS", -1),
+        (unsigned, u64::MAX, "ALL", i128::from(u64::MAX)),
+    ] {
+        let read = btf.decode_value(id, &bytes.to_le_bytes()).unwrap();
+        assert_eq!(read, Value::Enum { name: name.into(), value });
+        assert_eq!(btf.encode_value(id, &Value::Text(name.into())).unwrap(), bytes.to_le_bytes());
+    }
+    assert!(matches!(btf.ty(tag).unwrap().kind, Kind::DeclTag { target, component: -1 } if target == big));
 }
 
 #[test]
