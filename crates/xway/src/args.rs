@@ -121,6 +121,10 @@ pub struct Run {
     /// leave (PASS, TX, REDIRECT)
     #[arg(short = 'o', long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Send packets that PASS out of this interface (packet:IFACE) instead of leaving them to the host: the program then
+    /// stands between the two interfaces and its verdicts rule, in this direction
+    #[arg(long, value_name = "PORT")]
+    pub pass_to: Option<String>,
     /// Stop after this many packets
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
@@ -228,7 +232,8 @@ Examples:
   xway run count.o -i traffic.pcapng
   xway run count.o -n count_packets -i traffic.pcap.gz -o verdicts.pcapng -j
   tcpdump -w - | xway run count.o -i pcap:-
-  xway run filter.o -i packet:eth0 --count 1000 --map blocked=blocked.json --dump-maps";
+  xway run filter.o -i packet:eth0 --count 1000 --map blocked=blocked.json --dump-maps
+  xway run filter.o -i packet:eth0 --pass-to packet:eth1";
 
 const PROG_RUN_HELP: &str = "\
 Examples:

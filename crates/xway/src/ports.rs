@@ -37,6 +37,15 @@ impl PortName {
                 .hint("pcap:FILE for a capture, packet:IFACE for an interface, pcap:- for standard input")),
         }
     }
+
+    /// Reads the name of a port that can send.
+    pub fn interface(text: &str) -> Result<PortName, Failure> {
+        match PortName::parse(text)? {
+            PortName::Capture(_) => Err(Failure::usage(format!("{text}: nothing can be sent to a capture"))
+                .hint("packet:IFACE; -o FILE writes a capture")),
+            port => Ok(port),
+        }
+    }
 }
 
 impl fmt::Display for PortName {

@@ -19,7 +19,10 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     let name = PortName::parse(&args.input)?;
     let session = Session::open(&args.select, &args.environment.maps)?;
     let executor = session.executor(args.environment.budget);
-    let port = ports::open(&name)?;
+    let mut ports = vec![ports::open(&name)?];
+    if let Some(other) = &args.pass_to {
+        ports.push(ports::open(&PortName::interface(other)?)?);
+    }
     let stop = Stop::new().map_err(|e| Failure::needs(format!("no file descriptor left: {e}")))?;
     interrupt::catch(&stop)?;
 
@@ -30,15 +33,16 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     config.subscriber = Some(Box::new(seen.subscriber()));
     config.events_per_second = losses::EVENTS_PER_SECOND;
     if let Some(path) = &args.output {
-        config.recorder = Some(ports::recorder(path, port.name())?);
+        config.recorder = Some(ports::recorder(path, ports[0].name())?);
     }
+    config.pass_to = args.pass_to.iter().map(|_| (0, 1)).collect();
     if matches!(name, PortName::Capture(_)) {
         // There are no other interfaces in a capture: what is redirected leaves, wherever to.
         config.redirect_fallback = Some(0);
     }
     let live = config.live.clone();
     let pool = Pool::new(PoolConfig::default()).map_err(Failure::needs)?;
-    let worker = Worker::new(vec![port], Box::new(executor), pool, config);
+    let worker = Worker::new(ports, Box::new(executor), pool, config);
     let events = events::Reader::open(&session.instance)?.in_background();
     let bar = progress::start(live);
     let report = worker.run();

@@ -92,7 +92,7 @@ fn structs_unions_arrays_and_bit_fields() {
     let flags = b.bitfields("flags", 1, &[("low", u8_id, 0, 3), ("high", u8_id, 3, 5)]);
     let outer = b.structure("outer", 12, &[("a", u32_id, 0), ("", either, 32), ("f", flags, 64)]);
     let btf = b.finish();
-    let bytes = [1, 0, 0, 0, 2, 0, 3, 0, 0b01000_101, 0, 0, 0];
+    let bytes = [1, 0, 0, 0, 2, 0, 3, 0, 0x45, 0, 0, 0];
     let value = json!({"a": 1, "halves": [2, 3], "f": {"low": 5, "high": 8}});
     check(&btf, outer, value, &bytes);
     let shown = decode(Shape::new(Some(&btf), outer, 12), &bytes);
