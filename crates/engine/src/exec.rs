@@ -1,5 +1,7 @@
 //! What the engine asks of whatever runs programs.
 
+use std::time::Duration;
+
 use xway_maps::Guard;
 use xway_packet::Frame;
 
@@ -10,6 +12,12 @@ pub trait Executor: Send {
     ///
     /// The guard lives as long as the burst: what maps give out under it stays valid.
     fn run(&mut self, frames: &mut [Frame], guard: &Guard, results: &mut Results);
+
+    /// Does what is due beside frames (timers of programs); called between bursts and before the worker sleeps. Returns the
+    /// time until it wants to be called again.
+    fn tick(&mut self) -> Option<Duration> {
+        None
+    }
 
     /// What is running, for reports and events.
     fn info(&self) -> ExecutorInfo;

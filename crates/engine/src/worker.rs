@@ -207,9 +207,10 @@ impl Worker {
             if left == Some(Duration::ZERO) {
                 return Ok(End::Timeout);
             }
+            let due = self.executor.tick();
             idle_polls = if idle { idle_polls + 1 } else { 0 };
             if idle_polls > self.config.idle_polls {
-                self.sleep(&inputs, left);
+                self.sleep(&inputs, left.into_iter().chain(due).min());
             }
         }
     }

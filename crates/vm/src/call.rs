@@ -24,7 +24,7 @@ pub(crate) enum Implementation {
 }
 
 pub(crate) type SpecialFn =
-    for<'v, 'e> fn(&mut Vm<'v, 'e>, &'e Program, &'static HelperProto, [u64; 5]) -> Result<u64, Trap>;
+    for<'v, 'e> fn(&mut Vm<'v, 'e>, &'e Program, &'static HelperProto, &[u64; 5]) -> Result<u64, Trap>;
 
 /// A resolved argument.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ struct Span {
 
 impl<'e> Vm<'_, 'e> {
     /// Calls a helper.
-    pub(crate) fn helper(&mut self, program: &'e Program, site: &HelperSite, args: [u64; 5]) -> Result<u64, Trap> {
+    pub(crate) fn helper(&mut self, program: &'e Program, site: &HelperSite, args: &[u64; 5]) -> Result<u64, Trap> {
         match site.run {
             Implementation::Special(run) => run(self, program, site.proto, args),
             Implementation::Plain(run) => self.plain(program, site.proto, run, args),
@@ -110,7 +110,7 @@ impl<'e> Vm<'_, 'e> {
         program: &'e Program,
         proto: &'static HelperProto,
         run: fn(&mut Call<'_, '_>) -> Result<u64, Errno>,
-        regs: [u64; 5],
+        regs: &[u64; 5],
     ) -> Result<u64, Trap> {
         let mut args = [const { Arg::None }; 5];
         let mut spans = [Span { arg: 0, addr: 0, len: 0, write: false }; 5];
@@ -243,7 +243,7 @@ impl<'e> Vm<'_, 'e> {
     }
 
     /// The length that stands in argument `n`.
-    pub(crate) fn size_arg(&self, proto: &'static HelperProto, n: usize, regs: [u64; 5]) -> Result<u64, Trap> {
+    pub(crate) fn size_arg(&self, proto: &'static HelperProto, n: usize, regs: &[u64; 5]) -> Result<u64, Trap> {
         // Linux takes lengths as 32 bits and its verifier proves that they are below 2^29.
         let len = regs[n];
         let zero_ok = matches!(proto.args.get(n).map(|a| a.kind), Some(ArgKind::Size { zero_ok: true }));

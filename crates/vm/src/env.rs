@@ -73,10 +73,13 @@ pub(crate) const STACK_LEN: usize = 512;
 /// Functions that may be active at once.
 pub(crate) const FRAMES: usize = 8;
 
+/// The stacks of all functions that may be active.
+pub(crate) type Stack = [[u8; STACK_LEN]; FRAMES];
+
 /// Working memory of runs.
 pub(crate) struct State<'e> {
-    /// Stack of each frame.
-    pub stack: Box<[[u8; STACK_LEN]; FRAMES]>,
+    /// Stack of each frame; away during a run.
+    pub stack: Option<Box<Stack>>,
     /// Granted regions, from [`crate::addr::GRANT`] on.
     pub grants: Vec<Grant<'e>>,
     /// Region number by address of the value, once there are many.
@@ -96,7 +99,7 @@ pub(crate) struct State<'e> {
 impl Default for State<'_> {
     fn default() -> Self {
         State {
-            stack: Box::new([[0; STACK_LEN]; FRAMES]),
+            stack: None,
             grants: Vec::new(),
             index: HashMap::new(),
             inner: Vec::new(),
@@ -122,7 +125,7 @@ pub(crate) enum GrantKind<'e> {
     /// A value of a map, or part of one.
     Value,
     /// A reserved ring record.
-    Record(RingRecord<'e>),
+    Record(Box<RingRecord<'e>>),
     /// It was a ring record that has been submitted or discarded.
     Returned,
 }

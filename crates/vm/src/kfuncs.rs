@@ -67,7 +67,7 @@ const LOOPS_MAX: i64 = 8 * 1024 * 1024;
 
 impl Vm<'_, '_> {
     /// Calls a kernel function.
-    pub(crate) fn kfunc(&mut self, which: Kfunc, r: [u64; 5]) -> Result<u64, Trap> {
+    pub(crate) fn kfunc(&mut self, which: Kfunc, r: &[u64; 5]) -> Result<u64, Trap> {
         let ret = match which {
             Kfunc::RxTimestamp | Kfunc::RxHash | Kfunc::RxVlanTag => self.rx_metadata(which, r)?,
             Kfunc::IterNumNew => self.iter_num_new(r)?,
@@ -79,7 +79,7 @@ impl Vm<'_, '_> {
         Ok(ret.unwrap_or_else(Errno::as_ret))
     }
 
-    fn rx_metadata(&mut self, which: Kfunc, r: [u64; 5]) -> Result<Result<u64, Errno>, Trap> {
+    fn rx_metadata(&mut self, which: Kfunc, r: &[u64; 5]) -> Result<Result<u64, Errno>, Trap> {
         let Some(frame) = &self.frame else {
             return Err(Box::new(FaultKind::Call("packet metadata without a packet".into())));
         };
@@ -109,7 +109,7 @@ impl Vm<'_, '_> {
     }
 
     /// `struct bpf_iter_num` is two numbers: the current one and the end.
-    fn iter_num_new(&mut self, r: [u64; 5]) -> Result<Result<u64, Errno>, Trap> {
+    fn iter_num_new(&mut self, r: &[u64; 5]) -> Result<Result<u64, Errno>, Trap> {
         let (start, end) = (r[1] as i32, r[2] as i32);
         let error = if start > end {
             Errno::EINVAL
@@ -134,7 +134,7 @@ impl Vm<'_, '_> {
         Ok(iter)
     }
 
-    fn dynptr_kfunc(&mut self, which: Kfunc, r: [u64; 5]) -> Result<u64, Trap> {
+    fn dynptr_kfunc(&mut self, which: Kfunc, r: &[u64; 5]) -> Result<u64, Trap> {
         if which == Kfunc::DynptrFromXdp {
             if r[1] != 0 {
                 Dynptr::clear(self, r[2])?;

@@ -4,7 +4,7 @@ use xway_maps::{Map, Rmw, ValueRef};
 use xway_packet::Frame;
 
 use crate::addr::{self, at, offset, region};
-use crate::env::{Env, FRAMES, Grant, GrantKind, STACK_LEN};
+use crate::env::{Env, FRAMES, Grant, GrantKind, STACK_LEN, Stack};
 use crate::fault::{Access, FaultKind, Trap};
 use crate::helpers::Dynptr;
 use crate::xdp_md;
@@ -14,6 +14,8 @@ pub(crate) struct Vm<'v, 'e> {
     pub env: &'v mut Env<'e>,
     /// The packet; none for raw programs.
     pub frame: Option<&'v mut Frame>,
+    /// Stack of each active function.
+    pub stack: Box<Stack>,
     /// Memory of a raw program.
     pub raw: &'v mut [u8],
     /// Instructions that may still be executed.
@@ -35,7 +37,8 @@ impl<'v, 'e> Vm<'v, 'e> {
         if !env.state.index.is_empty() {
             env.state.index.clear();
         }
-        Vm { env, frame, raw, fuel, tail_calls: 0, depth: 0, stopped: None }
+        let stack = env.state.stack.take().unwrap_or_else(|| Box::new([[0; STACK_LEN]; FRAMES]));
+        Vm { env, frame, stack, raw, fuel, tail_calls: 0, depth: 0, stopped: None }
     }
 
     // ---- loads and stores of 1, 2, 4 and 8 bytes ----
@@ -52,14 +55,14 @@ impl<'v, 'e> Vm<'v, 'e> {
                 return Ok(from_ne(bytes));
             }
         } else if reg.wrapping_sub(addr::STACK) < FRAMES as u64 {
-            let stack = &self.env.state.stack[(reg - addr::STACK) as usize];
+            let stack = &self.stack[(reg - addr::STACK) as usize];
             if off < STACK_LEN as u64
                 && let Some(bytes) = stack[off as usize..].first_chunk::<N>()
             {
                 return Ok(from_ne(bytes));
             }
         }
-        self.load_other(addr, N)
+        self.load_other::<N>(addr)
     }
 
     #[inline(always)]
@@ -76,7 +79,7 @@ impl<'v, 'e> Vm<'v, 'e> {
                 return Ok(());
             }
         } else if reg.wrapping_sub(addr::STACK) < FRAMES as u64 {
-            let stack = &mut self.env.state.stack[(reg - addr::STACK) as usize];
+            let stack = &mut self.stack[(reg - addr::STACK) as usize];
             if off < STACK_LEN as u64
                 && let Some(bytes) = stack[off as usize..].first_chunk_mut::<N>()
             {
@@ -84,12 +87,39 @@ impl<'v, 'e> Vm<'v, 'e> {
                 return Ok(());
             }
         }
-        self.store_other(addr, N, value)
+        self.store_other::<N>(addr, value)
+    }
+
+    /// Load at a fixed place of the running function's stack.
+    #[inline(always)]
+    pub(crate) fn load_stack<const N: usize>(&self, off: i32) -> u64 {
+        let stack = &self.stack[(self.depth - 1) % FRAMES];
+        stack.get(off as usize..).and_then(|b| b.first_chunk::<N>()).map_or(0, from_ne)
+    }
+
+    /// Store at a fixed place of the running function's stack.
+    #[inline(always)]
+    pub(crate) fn store_stack<const N: usize>(&mut self, off: i32, value: u64) {
+        let stack = &mut self.stack[(self.depth - 1) % FRAMES];
+        if let Some(bytes) = stack.get_mut(off as usize..).and_then(|b| b.first_chunk_mut::<N>()) {
+            *bytes = to_ne(value);
+        }
+    }
+
+    /// Adds to a number in a map value by a load and a store, and returns the sum; `None` when the address is something else
+    /// or the access is not allowed.
+    #[inline(always)]
+    pub(crate) fn add_in_value<const N: usize>(&mut self, addr: u64, delta: u64) -> Option<u64> {
+        let grant = self.grant(region(addr)).filter(|g| g.readable && g.writable)?;
+        let off = offset(addr) as usize;
+        let sum = grant.value.load(off, N).ok()?.wrapping_add(delta);
+        grant.value.store(off, N, sum).ok()?;
+        Some(sum)
     }
 
     #[inline(never)]
-    fn load_other(&self, addr: u64, len: usize) -> Result<u64, Trap> {
-        let (reg, off) = (region(addr), offset(addr));
+    fn load_other<const N: usize>(&self, addr: u64) -> Result<u64, Trap> {
+        let (reg, off, len) = (region(addr), offset(addr), N);
         if reg >= addr::GRANT {
             if let Some(grant) = self.grant(reg)
                 && grant.readable
@@ -123,8 +153,8 @@ impl<'v, 'e> Vm<'v, 'e> {
     }
 
     #[inline(never)]
-    fn store_other(&mut self, addr: u64, len: usize, value: u64) -> Result<(), Trap> {
-        let (reg, off) = (region(addr), offset(addr));
+    fn store_other<const N: usize>(&mut self, addr: u64, value: u64) -> Result<(), Trap> {
+        let (reg, off, len) = (region(addr), offset(addr), N);
         if reg >= addr::GRANT {
             if let Some(grant) = self.grant(reg)
                 && grant.writable
@@ -247,9 +277,7 @@ impl<'v, 'e> Vm<'v, 'e> {
             addr::PACKET => self.frame.as_ref().map_or(&[][..], |f| f.accessible()),
             r if (addr::COPY..addr::GRANT).contains(&r) => self.copy(r).unwrap_or(&[]),
             addr::RAW => self.raw,
-            r if (addr::STACK..addr::STACK + FRAMES as u64).contains(&r) => {
-                &self.env.state.stack[(r - addr::STACK) as usize]
-            }
+            r if (addr::STACK..addr::STACK + FRAMES as u64).contains(&r) => &self.stack[(r - addr::STACK) as usize],
             r => {
                 if let Some(grant) = self.grant(r) {
                     let _ = grant.value.read_bytes(off, out); // Checked above.
@@ -269,9 +297,7 @@ impl<'v, 'e> Vm<'v, 'e> {
         let to = match reg {
             addr::PACKET => self.frame.as_mut().map_or(&mut [][..], |f| f.accessible_mut()),
             addr::RAW => &mut *self.raw,
-            r if (addr::STACK..addr::STACK + FRAMES as u64).contains(&r) => {
-                &mut self.env.state.stack[(r - addr::STACK) as usize]
-            }
+            r if (addr::STACK..addr::STACK + FRAMES as u64).contains(&r) => &mut self.stack[(r - addr::STACK) as usize],
             r => {
                 if let Some(grant) = self.grant(r) {
                     let _ = grant.value.write_bytes(off, bytes); // Checked above.
@@ -281,6 +307,14 @@ impl<'v, 'e> Vm<'v, 'e> {
         };
         to[off..off + bytes.len()].copy_from_slice(bytes);
         Ok(())
+    }
+
+    /// Bytes of the stack, as they lie there.
+    #[inline]
+    pub(crate) fn stack_bytes(&self, addr: u64, len: usize) -> Option<&[u8]> {
+        let frame = region(addr).wrapping_sub(addr::STACK);
+        let stack = self.stack.get(usize::try_from(frame).ok()?)?;
+        tail(stack, offset(addr))?.get(..len)
     }
 
     /// The place of `len` bytes inside a map value.

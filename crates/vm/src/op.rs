@@ -8,19 +8,33 @@ pub(crate) struct Op {
     /// What to do.
     pub code: Code,
     /// Destination register (loads, arithmetic) or base register (stores).
-    pub dst: u8,
+    pub dst: R,
     /// Source register or base register of a load.
-    pub src: u8,
+    pub src: R,
     /// Memory offset, or absolute index of a jump's target.
     pub off: i32,
     /// Immediate, extended as the operation wants it; index of a call site.
     pub imm: i64,
 }
 
+/// A register, as an index that the compiler knows to be below 11: the register file needs no bounds check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+#[rustfmt::skip]
+pub(crate) enum R { R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10 }
+
+impl From<xway_isa::Reg> for R {
+    fn from(reg: xway_isa::Reg) -> R {
+        use R::*;
+        const ALL: [R; 11] = [R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10];
+        ALL[reg.index()]
+    }
+}
+
 impl Op {
     /// An entry that stops the program when it is reached.
     pub(crate) const fn stop(code: Code) -> Op {
-        Op { code, dst: 0, src: 0, off: 0, imm: 0 }
+        Op { code, dst: R::R0, src: R::R0, off: 0, imm: 0 }
     }
 }
 
@@ -62,9 +76,20 @@ pub(crate) enum Code {
     /// Read-modify-write; `imm` is the index of an [`AtomicOp`] in [`ATOMICS`].
     Atomic32, Atomic64,
     AcquireB, AcquireH, AcquireW, AcquireDw, ReleaseB, ReleaseH, ReleaseW, ReleaseDw,
-    /// The wide instructions; they skip their second slot.
     LoadImm, LoadMap, LoadMapValue, LoadFunc,
     CallLocal, CallHelper, CallKfunc, TailCall,
+    // Faster forms of what stands above, chosen by `fuse`.
+    /// Access relative to r10, checked at link time; `off` counts from the start of the stack.
+    StackLoadB, StackLoadH, StackLoadW, StackLoadDw,
+    StackStoreB, StackStoreH, StackStoreW, StackStoreDw,
+    /// `dst = src; dst += imm`, two slots.
+    MovAdd,
+    /// `dst <<= 32; dst >>= 32`, two slots.
+    ZeroExtend,
+    /// `dst = *(src + off); dst += …; *(src + off) = dst`, three slots.
+    IncWK, IncWX, IncDwK, IncDwX,
+    /// `bpf_map_lookup_elem`.
+    Lookup,
     /// Second slot of a wide instruction; nothing may jump here.
     Hole,
     /// Something that was known at link time to be impossible; `imm` is the index of its reason.
@@ -203,7 +228,7 @@ pub(crate) fn translate(insn: &Insn, at: usize) -> Option<Op> {
     match *insn {
         Insn::Alu { width, op: alu, dst, src } => {
             op.code = alu_code(alu, width, matches!(src, Operand::Reg(_)));
-            op.dst = dst.index() as u8;
+            op.dst = dst.into();
             operand(&mut op, src);
         }
         Insn::Mov { width, dst, src, ext } => {
@@ -219,19 +244,19 @@ pub(crate) fn translate(insn: &Insn, at: usize) -> Option<Op> {
                 (MovExt::S16, Width::W32, _) => Code::MovS16X32,
                 (MovExt::S32, _, _) => Code::MovS32X64,
             };
-            op.dst = dst.index() as u8;
+            op.dst = dst.into();
             operand(&mut op, src);
         }
         Insn::Neg { width, dst } => {
             op.code = if width == Width::W64 { Code::Neg64 } else { Code::Neg32 };
-            op.dst = dst.index() as u8;
+            op.dst = dst.into();
         }
         Insn::Endian { order, bits, dst } => {
             op.code = endian(order, bits);
-            op.dst = dst.index() as u8;
+            op.dst = dst.into();
         }
         Insn::LoadImm64 { dst, imm: Imm64::Value(v) } => {
-            op = Op { code: Code::LoadImm, dst: dst.index() as u8, src: 0, off: 0, imm: v as i64 };
+            op = Op { code: Code::LoadImm, dst: dst.into(), src: R::R0, off: 0, imm: v as i64 };
         }
         Insn::Load { size, signed, dst, base, off } => {
             op.code = match (size, signed) {
@@ -243,7 +268,7 @@ pub(crate) fn translate(insn: &Insn, at: usize) -> Option<Op> {
                 (Size::H, true) => Code::LoadSH,
                 (Size::W, true) => Code::LoadSW,
             };
-            (op.dst, op.src, op.off) = (dst.index() as u8, base.index() as u8, off.into());
+            (op.dst, op.src, op.off) = (dst.into(), base.into(), off.into());
         }
         Insn::Store { size, base, off, src } => {
             let reg = matches!(src, Operand::Reg(_));
@@ -257,12 +282,12 @@ pub(crate) fn translate(insn: &Insn, at: usize) -> Option<Op> {
                 (Size::W, false) => Code::StoreKW,
                 (Size::DW, false) => Code::StoreKDw,
             };
-            (op.dst, op.off) = (base.index() as u8, off.into());
+            (op.dst, op.off) = (base.into(), off.into());
             operand(&mut op, src);
         }
         Insn::Atomic { size, op: atomic, base, off, src } => {
             op.code = if size == Size::DW { Code::Atomic64 } else { Code::Atomic32 };
-            (op.dst, op.src, op.off) = (base.index() as u8, src.index() as u8, off.into());
+            (op.dst, op.src, op.off) = (base.into(), src.into(), off.into());
             op.imm = ATOMICS.iter().position(|a| *a == atomic)? as i64;
         }
         Insn::LoadAcquire { size, dst, base, off } => {
@@ -272,7 +297,7 @@ pub(crate) fn translate(insn: &Insn, at: usize) -> Option<Op> {
                 Size::W => Code::AcquireW,
                 Size::DW => Code::AcquireDw,
             };
-            (op.dst, op.src, op.off) = (dst.index() as u8, base.index() as u8, off.into());
+            (op.dst, op.src, op.off) = (dst.into(), base.into(), off.into());
         }
         Insn::StoreRelease { size, base, off, src } => {
             op.code = match size {
@@ -281,7 +306,7 @@ pub(crate) fn translate(insn: &Insn, at: usize) -> Option<Op> {
                 Size::W => Code::ReleaseW,
                 Size::DW => Code::ReleaseDw,
             };
-            (op.dst, op.src, op.off) = (base.index() as u8, src.index() as u8, off.into());
+            (op.dst, op.src, op.off) = (base.into(), src.into(), off.into());
         }
         Insn::Jump { off, .. } => {
             op.code = Code::Jump;
@@ -289,7 +314,7 @@ pub(crate) fn translate(insn: &Insn, at: usize) -> Option<Op> {
         }
         Insn::Branch { width, cond, dst, src, off } => {
             op.code = jump_code(cond, width, matches!(src, Operand::Reg(_)));
-            op.dst = dst.index() as u8;
+            op.dst = dst.into();
             operand(&mut op, src);
             op.off = target(off.into());
         }
@@ -309,7 +334,7 @@ pub(crate) fn translate(insn: &Insn, at: usize) -> Option<Op> {
 
 fn operand(op: &mut Op, src: Operand) {
     match src {
-        Operand::Reg(r) => op.src = r.index() as u8,
+        Operand::Reg(r) => op.src = r.into(),
         Operand::Imm(i) => op.imm = i.into(),
     }
 }
@@ -354,5 +379,66 @@ pub(crate) fn registers_read(insn: &Insn) -> u16 {
         Insn::Call(_) => 0b11_1110,
         Insn::Exit => 1,
         Insn::LoadImm64 { .. } | Insn::Jump { .. } | Insn::MayGoto { .. } | Insn::LegacyLoad { .. } => 0,
+    }
+}
+
+/// Replaces instructions and short sequences by forms that run faster.
+///
+/// A sequence is replaced in its first slot only: the others stay as they are, so jumps into it keep their meaning, and a
+/// fast form that cannot do its work does what its first instruction did and leaves the rest to them.
+pub(crate) fn fuse(ops: &mut [Op], is_lookup: impl Fn(&Op) -> bool) {
+    use Code::*;
+    const STACK: i32 = crate::env::STACK_LEN as i32;
+    for i in 0..ops.len() {
+        let op = ops[i];
+        let (next, third) = (ops.get(i + 1).copied(), ops.get(i + 2).copied());
+        let stack_form = match op.code {
+            LoadB | LoadH | LoadW | LoadDw if op.src == R::R10 => Some(match op.code {
+                LoadB => (StackLoadB, 1),
+                LoadH => (StackLoadH, 2),
+                LoadW => (StackLoadW, 4),
+                _ => (StackLoadDw, 8),
+            }),
+            StoreXB | StoreXH | StoreXW | StoreXDw if op.dst == R::R10 => Some(match op.code {
+                StoreXB => (StackStoreB, 1),
+                StoreXH => (StackStoreH, 2),
+                StoreXW => (StackStoreW, 4),
+                _ => (StackStoreDw, 8),
+            }),
+            _ => None,
+        };
+        if let Some((code, len)) = stack_form {
+            if op.off >= -STACK && op.off + len <= 0 {
+                ops[i] = Op { code, off: op.off + STACK, ..op };
+            }
+            continue;
+        }
+        match (op.code, next, third) {
+            (Mov64X, Some(add), _) if add.code == Add64K && add.dst == op.dst => {
+                ops[i] = Op { code: MovAdd, imm: add.imm, ..op };
+            }
+            (Lsh64K, Some(r), _) if r.code == Rsh64K && r.dst == op.dst && op.imm == 32 && r.imm == 32 => {
+                ops[i].code = ZeroExtend;
+            }
+            (LoadW | LoadDw, Some(add), Some(store))
+                if matches!(add.code, Add64K | Add64X)
+                    && add.dst == op.dst
+                    && (add.code == Add64K || add.src != op.dst)
+                    && op.src != op.dst
+                    && store.code == (if op.code == LoadW { StoreXW } else { StoreXDw })
+                    && store.src == op.dst
+                    && store.dst == op.src
+                    && store.off == op.off =>
+            {
+                ops[i].code = match (op.code, add.code) {
+                    (LoadW, Add64K) => IncWK,
+                    (LoadW, _) => IncWX,
+                    (_, Add64K) => IncDwK,
+                    _ => IncDwX,
+                };
+            }
+            (CallHelper, ..) if is_lookup(&op) => ops[i].code = Lookup,
+            _ => {}
+        }
     }
 }

@@ -10,7 +10,7 @@ use xway_maps::{Map, ProgramObject, ProgramUse};
 use xway_object::{LineInfo, ProgramKind, Subprog};
 
 use crate::kfuncs::Kfunc;
-use crate::op::{Code, Op, translate};
+use crate::op::{Code, Op, fuse, translate};
 
 /// A program that can be run: decoded, with its maps. Immutable and shared; replacing a program means linking another.
 #[derive(Debug)]
@@ -150,7 +150,8 @@ impl Program {
             linker.ops.push(op);
         }
         linker.check_targets()?;
-        let Linker { ops, calls, kfuncs, traps, .. } = linker;
+        let Linker { mut ops, calls, kfuncs, traps, .. } = linker;
+        fuse(&mut ops, |op| calls[op.imm as usize].proto.id == crate::helpers::LOOKUP);
         Ok(Arc::new_cyclic(|me| Program {
             me: me.clone(),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -270,7 +271,7 @@ impl Linker<'_> {
         match *insn {
             Insn::LoadImm64 { dst, imm } => {
                 let mut op = self.reference(imm, at)?;
-                op.dst = dst.index() as u8;
+                op.dst = dst.into();
                 Ok(op)
             }
             Insn::Call(CallTarget::Helper(id)) => Ok(self.helper(id, at)),

@@ -29,6 +29,7 @@ fn start<'e>(program: &'e Program, mut vm: Vm<'_, 'e>, args: [u64; 5]) -> Outcom
     let insns = vm.env.budget - vm.fuel;
     let fault = vm.stopped.take();
     vm.clean_up();
+    vm.env.state.stack = Some(vm.stack);
     match result {
         Ok(ret) => Outcome { ret, fault: None, insns },
         Err(Stopped) => Outcome { ret: 0, fault, insns },

@@ -105,7 +105,7 @@ pub(crate) fn from_mem(
     vm: &mut Vm<'_, '_>,
     _: &Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let size = vm.size_arg(proto, 1, r)?;
     if size > 0 {
@@ -124,7 +124,7 @@ pub(crate) fn from_mem(
 }
 
 /// `bpf_dynptr_read(dst, len, src, offset, flags)`
-pub(crate) fn read(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, r: [u64; 5]) -> Result<u64, Trap> {
+pub(crate) fn read(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
     let len = vm.size_arg(proto, 1, r)?;
     if len > 0 {
         vm.check(r[0], len, Access::Write)?;
@@ -151,7 +151,7 @@ fn source(vm: &Vm<'_, '_>, d: &Dynptr, offset: u64, len: u64) -> Result<u64, Err
 }
 
 /// `bpf_dynptr_write(dst, offset, src, len, flags)`
-pub(crate) fn write(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, r: [u64; 5]) -> Result<u64, Trap> {
+pub(crate) fn write(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
     let len = vm.size_arg(proto, 3, r)?;
     let mut bytes = vec![0; len as usize];
     if len > 0 {
@@ -175,7 +175,7 @@ pub(crate) fn write(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProt
 }
 
 /// `bpf_dynptr_data(ptr, offset, len)`: an address, or null where a copy would be needed.
-pub(crate) fn data(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, r: [u64; 5]) -> Result<u64, Trap> {
+pub(crate) fn data(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
     let len = r[2] as u32 as u64;
     let Some(d) = Dynptr::load(vm, r[0])? else { return Ok(0) };
     if d.read_only || d.kind == Kind::Xdp || d.inside(r[1], len).is_err() {

@@ -24,7 +24,7 @@ pub(crate) fn bpf_loop<'e>(
     vm: &mut Vm<'_, 'e>,
     program: &'e Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let count = r[0] as u32;
     if r[3] != 0 {
@@ -48,7 +48,7 @@ pub(crate) fn for_each_map_elem<'e>(
     vm: &mut Vm<'_, 'e>,
     program: &'e Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let map = vm.map_arg(program, proto, 0, r[0])?;
     let entry = vm.func_arg(program, proto, 1, r[1])?;
@@ -85,7 +85,7 @@ pub(crate) fn user_ringbuf_drain<'e>(
     vm: &mut Vm<'_, 'e>,
     program: &'e Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let map = vm.map_arg(program, proto, 0, r[0])?;
     let entry = vm.func_arg(program, proto, 1, r[1])?;

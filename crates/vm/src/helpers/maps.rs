@@ -15,9 +15,15 @@ pub(crate) fn lookup<'e>(
     vm: &mut Vm<'_, 'e>,
     program: &'e Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let map = vm.map_arg(program, proto, 0, r[0])?;
+    // The usual case, without a copy: the key lies on the stack.
+    if let Some(key) = vm.stack_bytes(r[1], map.key_size())
+        && let Some(value) = map.value(vm.env.cpu, key, vm.env.guard)
+    {
+        return vm.grant_value(value, map.prog_readable(), map.prog_writable());
+    }
     vm.with_bytes(proto, 1, r[1], map.key_size(), |vm, key| {
         if matches!(map.map_type(), MapType::ArrayOfMaps | MapType::HashOfMaps) {
             return Ok(map.inner(key, vm.env.guard).map_or(0, |inner| vm.grant_map(inner)));
@@ -32,7 +38,7 @@ pub(crate) fn lookup_percpu<'e>(
     vm: &mut Vm<'_, 'e>,
     program: &'e Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let map = vm.map_arg(program, proto, 0, r[0])?;
     if !matches!(map.map_type(), MapType::PercpuArray | MapType::PercpuHash | MapType::LruPercpuHash) {
@@ -60,7 +66,7 @@ pub(crate) fn update<'e>(
     vm: &mut Vm<'_, 'e>,
     program: &'e Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let map = vm.map_arg(program, proto, 0, r[0])?;
     writable(proto, map)?;
@@ -76,7 +82,7 @@ pub(crate) fn delete<'e>(
     vm: &mut Vm<'_, 'e>,
     program: &'e Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let map = vm.map_arg(program, proto, 0, r[0])?;
     writable(proto, map)?;
@@ -135,6 +141,6 @@ pub(crate) fn redirect_map(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
 }
 
 /// Stands in the table for what the interpreter does itself.
-pub(crate) fn never(_: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, _: [u64; 5]) -> Result<u64, Trap> {
+pub(crate) fn never(_: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, _: &[u64; 5]) -> Result<u64, Trap> {
     Err(Box::new(FaultKind::Call(format!("{} is an instruction of its own", proto.name))))
 }

@@ -5,7 +5,7 @@
 mod checksum;
 mod dynptr;
 mod loops;
-mod maps;
+pub(crate) mod maps;
 mod packet;
 mod print;
 mod probe;
@@ -30,10 +30,13 @@ use Implementation::{Plain, Special};
 /// Number of `bpf_tail_call`, which is an instruction of its own here.
 pub(crate) const TAIL_CALL: u32 = 12;
 
+/// Number of `bpf_map_lookup_elem`, which has an instruction of its own too.
+pub(crate) const LOOKUP: u32 = 1;
+
 /// The implementation of a helper, `None` when there is none.
 pub(crate) fn implementation(id: u32) -> Option<Implementation> {
     Some(match id {
-        1 => Special(maps::lookup),
+        LOOKUP => Special(maps::lookup),
         2 => Special(maps::update),
         3 => Special(maps::delete),
         5 => Plain(time::ktime_get_ns),

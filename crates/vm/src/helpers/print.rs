@@ -16,7 +16,7 @@ pub(crate) fn trace_printk(
     vm: &mut Vm<'_, '_>,
     _: &Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let fmt = read(vm, r[0], vm.size_arg(proto, 1, r)?)?;
     Ok(trace(vm, &fmt, &r[2..5]))
@@ -27,7 +27,7 @@ pub(crate) fn trace_vprintk(
     vm: &mut Vm<'_, '_>,
     _: &Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let fmt = read(vm, r[0], vm.size_arg(proto, 1, r)?)?;
     Ok(match values(vm, r[2], vm.size_arg(proto, 3, r)?)? {
@@ -52,7 +52,7 @@ pub(crate) fn snprintf(
     vm: &mut Vm<'_, '_>,
     _: &Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let size = vm.size_arg(proto, 1, r)?;
     if size > 0 {

@@ -27,7 +27,7 @@ pub(crate) fn read_kernel(
     vm: &mut Vm<'_, '_>,
     _: &Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let len = vm.size_arg(proto, 1, r)?;
     if len == 0 {
@@ -48,7 +48,7 @@ pub(crate) fn read_kernel_str(
     vm: &mut Vm<'_, '_>,
     _: &Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let len = vm.size_arg(proto, 1, r)? as usize;
     if len == 0 {

@@ -32,7 +32,7 @@ pub(crate) fn reserve<'e>(
     vm: &mut Vm<'_, 'e>,
     program: &'e Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     reserve_record(vm, program, proto, [r[0], r[1], r[2]]).map(|found| found.unwrap_or(0))
 }
@@ -48,7 +48,7 @@ fn reserve_record<'e>(
     match ring.reserve(size, flags, vm.env.guard) {
         Ok(record) => {
             let value = record.value();
-            let grant = Grant { value, kind: GrantKind::Record(record), readable: true, writable: true };
+            let grant = Grant { value, kind: GrantKind::Record(Box::new(record)), readable: true, writable: true };
             vm.add_grant(grant).map(Some)
         }
         Err(_) => Ok(None),
@@ -71,12 +71,17 @@ fn finish(vm: &mut Vm<'_, '_>, proto: &'static HelperProto, addr: u64, flags: u6
 }
 
 /// `bpf_ringbuf_submit(record, flags)`
-pub(crate) fn submit(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, r: [u64; 5]) -> Result<u64, Trap> {
+pub(crate) fn submit(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
     finish(vm, proto, r[0], r[1], true)
 }
 
 /// `bpf_ringbuf_discard(record, flags)`
-pub(crate) fn discard(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, r: [u64; 5]) -> Result<u64, Trap> {
+pub(crate) fn discard(
+    vm: &mut Vm<'_, '_>,
+    _: &Program,
+    proto: &'static HelperProto,
+    r: &[u64; 5],
+) -> Result<u64, Trap> {
     finish(vm, proto, r[0], r[1], false)
 }
 
@@ -85,7 +90,7 @@ pub(crate) fn reserve_dynptr<'e>(
     vm: &mut Vm<'_, 'e>,
     program: &'e Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let size = u64::from(r[1] as u32);
     let error = if r[2] != 0 {
@@ -102,7 +107,7 @@ pub(crate) fn reserve_dynptr<'e>(
     Ok(error.as_ret())
 }
 
-fn finish_dynptr(vm: &mut Vm<'_, '_>, proto: &'static HelperProto, r: [u64; 5], submit: bool) -> Result<u64, Trap> {
+fn finish_dynptr(vm: &mut Vm<'_, '_>, proto: &'static HelperProto, r: &[u64; 5], submit: bool) -> Result<u64, Trap> {
     if let Some(d) = Dynptr::load(vm, r[0])? {
         // The record's start, whatever part of it the dynptr stands for.
         finish(vm, proto, at(region(d.data), 0), r[1], submit)?;
@@ -116,7 +121,7 @@ pub(crate) fn submit_dynptr(
     vm: &mut Vm<'_, '_>,
     _: &Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     finish_dynptr(vm, proto, r, true)
 }
@@ -126,7 +131,7 @@ pub(crate) fn discard_dynptr(
     vm: &mut Vm<'_, '_>,
     _: &Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     finish_dynptr(vm, proto, r, false)
 }

@@ -14,7 +14,7 @@ pub(crate) fn spin_lock(
     vm: &mut Vm<'_, '_>,
     _: &Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let place = vm.place(r[0], 4)?;
     if vm.env.state.lock != 0 {
@@ -32,7 +32,7 @@ pub(crate) fn spin_unlock(
     vm: &mut Vm<'_, '_>,
     _: &Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let place = vm.place(r[0], 4)?;
     if vm.env.state.lock != r[0] {

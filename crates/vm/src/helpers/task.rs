@@ -78,13 +78,18 @@ pub(crate) fn get_current_task(
     _: &mut Vm<'_, '_>,
     _: &Program,
     _: &'static HelperProto,
-    _: [u64; 5],
+    _: &[u64; 5],
 ) -> Result<u64, Trap> {
     Ok(at(addr::OPAQUE, 0))
 }
 
 /// `bpf_task_pt_regs(task)`: a handle.
-pub(crate) fn task_pt_regs(_: &mut Vm<'_, '_>, _: &Program, _: &'static HelperProto, _: [u64; 5]) -> Result<u64, Trap> {
+pub(crate) fn task_pt_regs(
+    _: &mut Vm<'_, '_>,
+    _: &Program,
+    _: &'static HelperProto,
+    _: &[u64; 5],
+) -> Result<u64, Trap> {
     Ok(at(addr::OPAQUE, 1 << 20))
 }
 

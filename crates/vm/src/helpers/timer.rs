@@ -151,7 +151,7 @@ pub(crate) fn init<'e>(
     vm: &mut Vm<'_, 'e>,
     program: &'e Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let place = vm.place(r[0], 16)?;
     let map = vm.map_arg(program, proto, 1, r[1])?;
@@ -196,7 +196,7 @@ pub(crate) fn set_callback<'e>(
     vm: &mut Vm<'_, 'e>,
     program: &'e Program,
     proto: &'static HelperProto,
-    r: [u64; 5],
+    r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let entry = vm.func_arg(program, proto, 1, r[1])?;
     let owner = program.arc();
@@ -210,7 +210,7 @@ pub(crate) fn set_callback<'e>(
 }
 
 /// `bpf_timer_start(timer, nanoseconds, flags)`
-pub(crate) fn start(vm: &mut Vm<'_, '_>, _: &Program, _: &'static HelperProto, r: [u64; 5]) -> Result<u64, Trap> {
+pub(crate) fn start(vm: &mut Vm<'_, '_>, _: &Program, _: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
     const ABSOLUTE: u64 = 1;
     const CPU_PIN: u64 = 2;
     let host = vm.env.host;
@@ -228,7 +228,7 @@ pub(crate) fn start(vm: &mut Vm<'_, '_>, _: &Program, _: &'static HelperProto, r
 }
 
 /// `bpf_timer_cancel(timer)`: 1 when it was armed.
-pub(crate) fn cancel(vm: &mut Vm<'_, '_>, _: &Program, _: &'static HelperProto, r: [u64; 5]) -> Result<u64, Trap> {
+pub(crate) fn cancel(vm: &mut Vm<'_, '_>, _: &Program, _: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
     vm.with_timer(r[0], |timer| match timer {
         Some(timer) => {
             timer.callback = None;
