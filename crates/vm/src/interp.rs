@@ -40,7 +40,8 @@ impl<'e> Vm<'_, 'e> {
                 Left::Exit(ret) => break ret,
                 Left::Tail(next) => {
                     self.stack[self.depth - 1] = [0; STACK_LEN];
-                    left = self.run(next, 0, [at(addr::CTX, 0), addr::POISON, addr::POISON, addr::POISON, addr::POISON])?;
+                    left =
+                        self.run(next, 0, [at(addr::CTX, 0), addr::POISON, addr::POISON, addr::POISON, addr::POISON])?;
                 }
             }
         };
@@ -55,8 +56,10 @@ impl<'e> Vm<'_, 'e> {
         let decoded = program.insns.get(insn).and_then(|i| i.as_ref());
         let known = decoded.map_or(vec![], |i| {
             let read = crate::op::registers_read(i);
-            (0..regs.len().min(11)).filter(|n| read & (1 << n) != 0)
-                .map(|n| format!("r{n} = {}", self.describe(regs[n]))).collect()
+            (0..regs.len().min(11))
+                .filter(|n| read & (1 << n) != 0)
+                .map(|n| format!("r{n} = {}", self.describe(regs[n])))
+                .collect()
         });
         if self.stopped.is_none() {
             self.stopped = Some(Box::new(Fault {
@@ -145,8 +148,7 @@ impl<'e> Vm<'_, 'e> {
             macro_rules! inc {
                 ($n:literal, $delta:expr) => {
                     if let Some(add) = code.as_slice().first()
-                        && let Some(sum) =
-                            self.add_in_value::<$n>(r[s].wrapping_add(op.off as i64 as u64), $delta(add))
+                        && let Some(sum) = self.add_in_value::<$n>(r[s].wrapping_add(op.off as i64 as u64), $delta(add))
                     {
                         r[d] = sum;
                         code.next();
@@ -164,58 +166,214 @@ impl<'e> Vm<'_, 'e> {
                 };
             }
             match op.code {
-                Code::Add64X => { let (a, b) = (r[d], r[s]); r[d] = a.wrapping_add(b); }
-                Code::Add64K => { let (a, b) = (r[d], op.imm as u64); r[d] = a.wrapping_add(b); }
-                Code::Add32X => { let (a, b) = (r[d] as u32, r[s] as u32); r[d] = u64::from(a.wrapping_add(b)); }
-                Code::Add32K => { let (a, b) = (r[d] as u32, op.imm as u32); r[d] = u64::from(a.wrapping_add(b)); }
-                Code::Sub64X => { let (a, b) = (r[d], r[s]); r[d] = a.wrapping_sub(b); }
-                Code::Sub64K => { let (a, b) = (r[d], op.imm as u64); r[d] = a.wrapping_sub(b); }
-                Code::Sub32X => { let (a, b) = (r[d] as u32, r[s] as u32); r[d] = u64::from(a.wrapping_sub(b)); }
-                Code::Sub32K => { let (a, b) = (r[d] as u32, op.imm as u32); r[d] = u64::from(a.wrapping_sub(b)); }
-                Code::Mul64X => { let (a, b) = (r[d], r[s]); r[d] = a.wrapping_mul(b); }
-                Code::Mul64K => { let (a, b) = (r[d], op.imm as u64); r[d] = a.wrapping_mul(b); }
-                Code::Mul32X => { let (a, b) = (r[d] as u32, r[s] as u32); r[d] = u64::from(a.wrapping_mul(b)); }
-                Code::Mul32K => { let (a, b) = (r[d] as u32, op.imm as u32); r[d] = u64::from(a.wrapping_mul(b)); }
-                Code::Div64X => { let (a, b) = (r[d], r[s]); r[d] = a.checked_div(b).unwrap_or(0); }
-                Code::Div64K => { let (a, b) = (r[d], op.imm as u64); r[d] = a.checked_div(b).unwrap_or(0); }
-                Code::Div32X => { let (a, b) = (r[d] as u32, r[s] as u32); r[d] = u64::from(a.checked_div(b).unwrap_or(0)); }
-                Code::Div32K => { let (a, b) = (r[d] as u32, op.imm as u32); r[d] = u64::from(a.checked_div(b).unwrap_or(0)); }
-                Code::SDiv64X => { let (a, b) = (r[d], r[s]); r[d] = sdiv64(a, b); }
-                Code::SDiv64K => { let (a, b) = (r[d], op.imm as u64); r[d] = sdiv64(a, b); }
-                Code::SDiv32X => { let (a, b) = (r[d] as u32, r[s] as u32); r[d] = u64::from(sdiv32(a, b)); }
-                Code::SDiv32K => { let (a, b) = (r[d] as u32, op.imm as u32); r[d] = u64::from(sdiv32(a, b)); }
-                Code::Or64X => { let (a, b) = (r[d], r[s]); r[d] = a | b; }
-                Code::Or64K => { let (a, b) = (r[d], op.imm as u64); r[d] = a | b; }
-                Code::Or32X => { let (a, b) = (r[d] as u32, r[s] as u32); r[d] = u64::from(a | b); }
-                Code::Or32K => { let (a, b) = (r[d] as u32, op.imm as u32); r[d] = u64::from(a | b); }
-                Code::And64X => { let (a, b) = (r[d], r[s]); r[d] = a & b; }
-                Code::And64K => { let (a, b) = (r[d], op.imm as u64); r[d] = a & b; }
-                Code::And32X => { let (a, b) = (r[d] as u32, r[s] as u32); r[d] = u64::from(a & b); }
-                Code::And32K => { let (a, b) = (r[d] as u32, op.imm as u32); r[d] = u64::from(a & b); }
-                Code::Lsh64X => { let (a, b) = (r[d], r[s]); r[d] = a.wrapping_shl(b as u32); }
-                Code::Lsh64K => { let (a, b) = (r[d], op.imm as u64); r[d] = a.wrapping_shl(b as u32); }
-                Code::Lsh32X => { let (a, b) = (r[d] as u32, r[s] as u32); r[d] = u64::from(a.wrapping_shl(b)); }
-                Code::Lsh32K => { let (a, b) = (r[d] as u32, op.imm as u32); r[d] = u64::from(a.wrapping_shl(b)); }
-                Code::Rsh64X => { let (a, b) = (r[d], r[s]); r[d] = a.wrapping_shr(b as u32); }
-                Code::Rsh64K => { let (a, b) = (r[d], op.imm as u64); r[d] = a.wrapping_shr(b as u32); }
-                Code::Rsh32X => { let (a, b) = (r[d] as u32, r[s] as u32); r[d] = u64::from(a.wrapping_shr(b)); }
-                Code::Rsh32K => { let (a, b) = (r[d] as u32, op.imm as u32); r[d] = u64::from(a.wrapping_shr(b)); }
-                Code::Mod64X => { let (a, b) = (r[d], r[s]); r[d] = a.checked_rem(b).unwrap_or(a); }
-                Code::Mod64K => { let (a, b) = (r[d], op.imm as u64); r[d] = a.checked_rem(b).unwrap_or(a); }
-                Code::Mod32X => { let (a, b) = (r[d] as u32, r[s] as u32); r[d] = u64::from(a.checked_rem(b).unwrap_or(a)); }
-                Code::Mod32K => { let (a, b) = (r[d] as u32, op.imm as u32); r[d] = u64::from(a.checked_rem(b).unwrap_or(a)); }
-                Code::SMod64X => { let (a, b) = (r[d], r[s]); r[d] = smod64(a, b); }
-                Code::SMod64K => { let (a, b) = (r[d], op.imm as u64); r[d] = smod64(a, b); }
-                Code::SMod32X => { let (a, b) = (r[d] as u32, r[s] as u32); r[d] = u64::from(smod32(a, b)); }
-                Code::SMod32K => { let (a, b) = (r[d] as u32, op.imm as u32); r[d] = u64::from(smod32(a, b)); }
-                Code::Xor64X => { let (a, b) = (r[d], r[s]); r[d] = a ^ b; }
-                Code::Xor64K => { let (a, b) = (r[d], op.imm as u64); r[d] = a ^ b; }
-                Code::Xor32X => { let (a, b) = (r[d] as u32, r[s] as u32); r[d] = u64::from(a ^ b); }
-                Code::Xor32K => { let (a, b) = (r[d] as u32, op.imm as u32); r[d] = u64::from(a ^ b); }
-                Code::Arsh64X => { let (a, b) = (r[d], r[s]); r[d] = (a as i64).wrapping_shr(b as u32) as u64; }
-                Code::Arsh64K => { let (a, b) = (r[d], op.imm as u64); r[d] = (a as i64).wrapping_shr(b as u32) as u64; }
-                Code::Arsh32X => { let (a, b) = (r[d] as u32, r[s] as u32); r[d] = u64::from((a as i32).wrapping_shr(b) as u32); }
-                Code::Arsh32K => { let (a, b) = (r[d] as u32, op.imm as u32); r[d] = u64::from((a as i32).wrapping_shr(b) as u32); }
+                Code::Add64X => {
+                    let (a, b) = (r[d], r[s]);
+                    r[d] = a.wrapping_add(b);
+                }
+                Code::Add64K => {
+                    let (a, b) = (r[d], op.imm as u64);
+                    r[d] = a.wrapping_add(b);
+                }
+                Code::Add32X => {
+                    let (a, b) = (r[d] as u32, r[s] as u32);
+                    r[d] = u64::from(a.wrapping_add(b));
+                }
+                Code::Add32K => {
+                    let (a, b) = (r[d] as u32, op.imm as u32);
+                    r[d] = u64::from(a.wrapping_add(b));
+                }
+                Code::Sub64X => {
+                    let (a, b) = (r[d], r[s]);
+                    r[d] = a.wrapping_sub(b);
+                }
+                Code::Sub64K => {
+                    let (a, b) = (r[d], op.imm as u64);
+                    r[d] = a.wrapping_sub(b);
+                }
+                Code::Sub32X => {
+                    let (a, b) = (r[d] as u32, r[s] as u32);
+                    r[d] = u64::from(a.wrapping_sub(b));
+                }
+                Code::Sub32K => {
+                    let (a, b) = (r[d] as u32, op.imm as u32);
+                    r[d] = u64::from(a.wrapping_sub(b));
+                }
+                Code::Mul64X => {
+                    let (a, b) = (r[d], r[s]);
+                    r[d] = a.wrapping_mul(b);
+                }
+                Code::Mul64K => {
+                    let (a, b) = (r[d], op.imm as u64);
+                    r[d] = a.wrapping_mul(b);
+                }
+                Code::Mul32X => {
+                    let (a, b) = (r[d] as u32, r[s] as u32);
+                    r[d] = u64::from(a.wrapping_mul(b));
+                }
+                Code::Mul32K => {
+                    let (a, b) = (r[d] as u32, op.imm as u32);
+                    r[d] = u64::from(a.wrapping_mul(b));
+                }
+                Code::Div64X => {
+                    let (a, b) = (r[d], r[s]);
+                    r[d] = a.checked_div(b).unwrap_or(0);
+                }
+                Code::Div64K => {
+                    let (a, b) = (r[d], op.imm as u64);
+                    r[d] = a.checked_div(b).unwrap_or(0);
+                }
+                Code::Div32X => {
+                    let (a, b) = (r[d] as u32, r[s] as u32);
+                    r[d] = u64::from(a.checked_div(b).unwrap_or(0));
+                }
+                Code::Div32K => {
+                    let (a, b) = (r[d] as u32, op.imm as u32);
+                    r[d] = u64::from(a.checked_div(b).unwrap_or(0));
+                }
+                Code::SDiv64X => {
+                    let (a, b) = (r[d], r[s]);
+                    r[d] = sdiv64(a, b);
+                }
+                Code::SDiv64K => {
+                    let (a, b) = (r[d], op.imm as u64);
+                    r[d] = sdiv64(a, b);
+                }
+                Code::SDiv32X => {
+                    let (a, b) = (r[d] as u32, r[s] as u32);
+                    r[d] = u64::from(sdiv32(a, b));
+                }
+                Code::SDiv32K => {
+                    let (a, b) = (r[d] as u32, op.imm as u32);
+                    r[d] = u64::from(sdiv32(a, b));
+                }
+                Code::Or64X => {
+                    let (a, b) = (r[d], r[s]);
+                    r[d] = a | b;
+                }
+                Code::Or64K => {
+                    let (a, b) = (r[d], op.imm as u64);
+                    r[d] = a | b;
+                }
+                Code::Or32X => {
+                    let (a, b) = (r[d] as u32, r[s] as u32);
+                    r[d] = u64::from(a | b);
+                }
+                Code::Or32K => {
+                    let (a, b) = (r[d] as u32, op.imm as u32);
+                    r[d] = u64::from(a | b);
+                }
+                Code::And64X => {
+                    let (a, b) = (r[d], r[s]);
+                    r[d] = a & b;
+                }
+                Code::And64K => {
+                    let (a, b) = (r[d], op.imm as u64);
+                    r[d] = a & b;
+                }
+                Code::And32X => {
+                    let (a, b) = (r[d] as u32, r[s] as u32);
+                    r[d] = u64::from(a & b);
+                }
+                Code::And32K => {
+                    let (a, b) = (r[d] as u32, op.imm as u32);
+                    r[d] = u64::from(a & b);
+                }
+                Code::Lsh64X => {
+                    let (a, b) = (r[d], r[s]);
+                    r[d] = a.wrapping_shl(b as u32);
+                }
+                Code::Lsh64K => {
+                    let (a, b) = (r[d], op.imm as u64);
+                    r[d] = a.wrapping_shl(b as u32);
+                }
+                Code::Lsh32X => {
+                    let (a, b) = (r[d] as u32, r[s] as u32);
+                    r[d] = u64::from(a.wrapping_shl(b));
+                }
+                Code::Lsh32K => {
+                    let (a, b) = (r[d] as u32, op.imm as u32);
+                    r[d] = u64::from(a.wrapping_shl(b));
+                }
+                Code::Rsh64X => {
+                    let (a, b) = (r[d], r[s]);
+                    r[d] = a.wrapping_shr(b as u32);
+                }
+                Code::Rsh64K => {
+                    let (a, b) = (r[d], op.imm as u64);
+                    r[d] = a.wrapping_shr(b as u32);
+                }
+                Code::Rsh32X => {
+                    let (a, b) = (r[d] as u32, r[s] as u32);
+                    r[d] = u64::from(a.wrapping_shr(b));
+                }
+                Code::Rsh32K => {
+                    let (a, b) = (r[d] as u32, op.imm as u32);
+                    r[d] = u64::from(a.wrapping_shr(b));
+                }
+                Code::Mod64X => {
+                    let (a, b) = (r[d], r[s]);
+                    r[d] = a.checked_rem(b).unwrap_or(a);
+                }
+                Code::Mod64K => {
+                    let (a, b) = (r[d], op.imm as u64);
+                    r[d] = a.checked_rem(b).unwrap_or(a);
+                }
+                Code::Mod32X => {
+                    let (a, b) = (r[d] as u32, r[s] as u32);
+                    r[d] = u64::from(a.checked_rem(b).unwrap_or(a));
+                }
+                Code::Mod32K => {
+                    let (a, b) = (r[d] as u32, op.imm as u32);
+                    r[d] = u64::from(a.checked_rem(b).unwrap_or(a));
+                }
+                Code::SMod64X => {
+                    let (a, b) = (r[d], r[s]);
+                    r[d] = smod64(a, b);
+                }
+                Code::SMod64K => {
+                    let (a, b) = (r[d], op.imm as u64);
+                    r[d] = smod64(a, b);
+                }
+                Code::SMod32X => {
+                    let (a, b) = (r[d] as u32, r[s] as u32);
+                    r[d] = u64::from(smod32(a, b));
+                }
+                Code::SMod32K => {
+                    let (a, b) = (r[d] as u32, op.imm as u32);
+                    r[d] = u64::from(smod32(a, b));
+                }
+                Code::Xor64X => {
+                    let (a, b) = (r[d], r[s]);
+                    r[d] = a ^ b;
+                }
+                Code::Xor64K => {
+                    let (a, b) = (r[d], op.imm as u64);
+                    r[d] = a ^ b;
+                }
+                Code::Xor32X => {
+                    let (a, b) = (r[d] as u32, r[s] as u32);
+                    r[d] = u64::from(a ^ b);
+                }
+                Code::Xor32K => {
+                    let (a, b) = (r[d] as u32, op.imm as u32);
+                    r[d] = u64::from(a ^ b);
+                }
+                Code::Arsh64X => {
+                    let (a, b) = (r[d], r[s]);
+                    r[d] = (a as i64).wrapping_shr(b as u32) as u64;
+                }
+                Code::Arsh64K => {
+                    let (a, b) = (r[d], op.imm as u64);
+                    r[d] = (a as i64).wrapping_shr(b as u32) as u64;
+                }
+                Code::Arsh32X => {
+                    let (a, b) = (r[d] as u32, r[s] as u32);
+                    r[d] = u64::from((a as i32).wrapping_shr(b) as u32);
+                }
+                Code::Arsh32K => {
+                    let (a, b) = (r[d] as u32, op.imm as u32);
+                    r[d] = u64::from((a as i32).wrapping_shr(b) as u32);
+                }
                 Code::Mov64X => r[d] = r[s],
                 Code::Mov64K => r[d] = op.imm as u64,
                 Code::Mov32X => r[d] = u64::from(r[s] as u32),
@@ -234,50 +392,182 @@ impl<'e> Vm<'_, 'e> {
                 Code::Swap32 => r[d] = u64::from((r[d] as u32).swap_bytes()),
                 Code::Swap64 => r[d] = r[d].swap_bytes(),
 
-                Code::JEq64X => { let (a, b) = (r[d] as u64, (r[s]) as u64); jump!(a == b) }
-                Code::JEq64K => { let (a, b) = (r[d] as u64, (op.imm as u64) as u64); jump!(a == b) }
-                Code::JEq32X => { let (a, b) = (r[d] as u32, (r[s]) as u32); jump!(a == b) }
-                Code::JEq32K => { let (a, b) = (r[d] as u32, (op.imm as u64) as u32); jump!(a == b) }
-                Code::JNe64X => { let (a, b) = (r[d] as u64, (r[s]) as u64); jump!(a != b) }
-                Code::JNe64K => { let (a, b) = (r[d] as u64, (op.imm as u64) as u64); jump!(a != b) }
-                Code::JNe32X => { let (a, b) = (r[d] as u32, (r[s]) as u32); jump!(a != b) }
-                Code::JNe32K => { let (a, b) = (r[d] as u32, (op.imm as u64) as u32); jump!(a != b) }
-                Code::JSet64X => { let (a, b) = (r[d] as u64, (r[s]) as u64); jump!(a & b != 0) }
-                Code::JSet64K => { let (a, b) = (r[d] as u64, (op.imm as u64) as u64); jump!(a & b != 0) }
-                Code::JSet32X => { let (a, b) = (r[d] as u32, (r[s]) as u32); jump!(a & b != 0) }
-                Code::JSet32K => { let (a, b) = (r[d] as u32, (op.imm as u64) as u32); jump!(a & b != 0) }
-                Code::JGt64X => { let (a, b) = (r[d] as u64, (r[s]) as u64); jump!(a > b) }
-                Code::JGt64K => { let (a, b) = (r[d] as u64, (op.imm as u64) as u64); jump!(a > b) }
-                Code::JGt32X => { let (a, b) = (r[d] as u32, (r[s]) as u32); jump!(a > b) }
-                Code::JGt32K => { let (a, b) = (r[d] as u32, (op.imm as u64) as u32); jump!(a > b) }
-                Code::JGe64X => { let (a, b) = (r[d] as u64, (r[s]) as u64); jump!(a >= b) }
-                Code::JGe64K => { let (a, b) = (r[d] as u64, (op.imm as u64) as u64); jump!(a >= b) }
-                Code::JGe32X => { let (a, b) = (r[d] as u32, (r[s]) as u32); jump!(a >= b) }
-                Code::JGe32K => { let (a, b) = (r[d] as u32, (op.imm as u64) as u32); jump!(a >= b) }
-                Code::JLt64X => { let (a, b) = (r[d] as u64, (r[s]) as u64); jump!(a < b) }
-                Code::JLt64K => { let (a, b) = (r[d] as u64, (op.imm as u64) as u64); jump!(a < b) }
-                Code::JLt32X => { let (a, b) = (r[d] as u32, (r[s]) as u32); jump!(a < b) }
-                Code::JLt32K => { let (a, b) = (r[d] as u32, (op.imm as u64) as u32); jump!(a < b) }
-                Code::JLe64X => { let (a, b) = (r[d] as u64, (r[s]) as u64); jump!(a <= b) }
-                Code::JLe64K => { let (a, b) = (r[d] as u64, (op.imm as u64) as u64); jump!(a <= b) }
-                Code::JLe32X => { let (a, b) = (r[d] as u32, (r[s]) as u32); jump!(a <= b) }
-                Code::JLe32K => { let (a, b) = (r[d] as u32, (op.imm as u64) as u32); jump!(a <= b) }
-                Code::JSGt64X => { let (a, b) = (r[d] as i64, (r[s]) as i64); jump!(a > b) }
-                Code::JSGt64K => { let (a, b) = (r[d] as i64, (op.imm as u64) as i64); jump!(a > b) }
-                Code::JSGt32X => { let (a, b) = (r[d] as i32, (r[s]) as i32); jump!(a > b) }
-                Code::JSGt32K => { let (a, b) = (r[d] as i32, (op.imm as u64) as i32); jump!(a > b) }
-                Code::JSGe64X => { let (a, b) = (r[d] as i64, (r[s]) as i64); jump!(a >= b) }
-                Code::JSGe64K => { let (a, b) = (r[d] as i64, (op.imm as u64) as i64); jump!(a >= b) }
-                Code::JSGe32X => { let (a, b) = (r[d] as i32, (r[s]) as i32); jump!(a >= b) }
-                Code::JSGe32K => { let (a, b) = (r[d] as i32, (op.imm as u64) as i32); jump!(a >= b) }
-                Code::JSLt64X => { let (a, b) = (r[d] as i64, (r[s]) as i64); jump!(a < b) }
-                Code::JSLt64K => { let (a, b) = (r[d] as i64, (op.imm as u64) as i64); jump!(a < b) }
-                Code::JSLt32X => { let (a, b) = (r[d] as i32, (r[s]) as i32); jump!(a < b) }
-                Code::JSLt32K => { let (a, b) = (r[d] as i32, (op.imm as u64) as i32); jump!(a < b) }
-                Code::JSLe64X => { let (a, b) = (r[d] as i64, (r[s]) as i64); jump!(a <= b) }
-                Code::JSLe64K => { let (a, b) = (r[d] as i64, (op.imm as u64) as i64); jump!(a <= b) }
-                Code::JSLe32X => { let (a, b) = (r[d] as i32, (r[s]) as i32); jump!(a <= b) }
-                Code::JSLe32K => { let (a, b) = (r[d] as i32, (op.imm as u64) as i32); jump!(a <= b) }
+                Code::JEq64X => {
+                    let (a, b) = (r[d] as u64, (r[s]) as u64);
+                    jump!(a == b)
+                }
+                Code::JEq64K => {
+                    let (a, b) = (r[d] as u64, (op.imm as u64) as u64);
+                    jump!(a == b)
+                }
+                Code::JEq32X => {
+                    let (a, b) = (r[d] as u32, (r[s]) as u32);
+                    jump!(a == b)
+                }
+                Code::JEq32K => {
+                    let (a, b) = (r[d] as u32, (op.imm as u64) as u32);
+                    jump!(a == b)
+                }
+                Code::JNe64X => {
+                    let (a, b) = (r[d] as u64, (r[s]) as u64);
+                    jump!(a != b)
+                }
+                Code::JNe64K => {
+                    let (a, b) = (r[d] as u64, (op.imm as u64) as u64);
+                    jump!(a != b)
+                }
+                Code::JNe32X => {
+                    let (a, b) = (r[d] as u32, (r[s]) as u32);
+                    jump!(a != b)
+                }
+                Code::JNe32K => {
+                    let (a, b) = (r[d] as u32, (op.imm as u64) as u32);
+                    jump!(a != b)
+                }
+                Code::JSet64X => {
+                    let (a, b) = (r[d] as u64, (r[s]) as u64);
+                    jump!(a & b != 0)
+                }
+                Code::JSet64K => {
+                    let (a, b) = (r[d] as u64, (op.imm as u64) as u64);
+                    jump!(a & b != 0)
+                }
+                Code::JSet32X => {
+                    let (a, b) = (r[d] as u32, (r[s]) as u32);
+                    jump!(a & b != 0)
+                }
+                Code::JSet32K => {
+                    let (a, b) = (r[d] as u32, (op.imm as u64) as u32);
+                    jump!(a & b != 0)
+                }
+                Code::JGt64X => {
+                    let (a, b) = (r[d] as u64, (r[s]) as u64);
+                    jump!(a > b)
+                }
+                Code::JGt64K => {
+                    let (a, b) = (r[d] as u64, (op.imm as u64) as u64);
+                    jump!(a > b)
+                }
+                Code::JGt32X => {
+                    let (a, b) = (r[d] as u32, (r[s]) as u32);
+                    jump!(a > b)
+                }
+                Code::JGt32K => {
+                    let (a, b) = (r[d] as u32, (op.imm as u64) as u32);
+                    jump!(a > b)
+                }
+                Code::JGe64X => {
+                    let (a, b) = (r[d] as u64, (r[s]) as u64);
+                    jump!(a >= b)
+                }
+                Code::JGe64K => {
+                    let (a, b) = (r[d] as u64, (op.imm as u64) as u64);
+                    jump!(a >= b)
+                }
+                Code::JGe32X => {
+                    let (a, b) = (r[d] as u32, (r[s]) as u32);
+                    jump!(a >= b)
+                }
+                Code::JGe32K => {
+                    let (a, b) = (r[d] as u32, (op.imm as u64) as u32);
+                    jump!(a >= b)
+                }
+                Code::JLt64X => {
+                    let (a, b) = (r[d] as u64, (r[s]) as u64);
+                    jump!(a < b)
+                }
+                Code::JLt64K => {
+                    let (a, b) = (r[d] as u64, (op.imm as u64) as u64);
+                    jump!(a < b)
+                }
+                Code::JLt32X => {
+                    let (a, b) = (r[d] as u32, (r[s]) as u32);
+                    jump!(a < b)
+                }
+                Code::JLt32K => {
+                    let (a, b) = (r[d] as u32, (op.imm as u64) as u32);
+                    jump!(a < b)
+                }
+                Code::JLe64X => {
+                    let (a, b) = (r[d] as u64, (r[s]) as u64);
+                    jump!(a <= b)
+                }
+                Code::JLe64K => {
+                    let (a, b) = (r[d] as u64, (op.imm as u64) as u64);
+                    jump!(a <= b)
+                }
+                Code::JLe32X => {
+                    let (a, b) = (r[d] as u32, (r[s]) as u32);
+                    jump!(a <= b)
+                }
+                Code::JLe32K => {
+                    let (a, b) = (r[d] as u32, (op.imm as u64) as u32);
+                    jump!(a <= b)
+                }
+                Code::JSGt64X => {
+                    let (a, b) = (r[d] as i64, (r[s]) as i64);
+                    jump!(a > b)
+                }
+                Code::JSGt64K => {
+                    let (a, b) = (r[d] as i64, (op.imm as u64) as i64);
+                    jump!(a > b)
+                }
+                Code::JSGt32X => {
+                    let (a, b) = (r[d] as i32, (r[s]) as i32);
+                    jump!(a > b)
+                }
+                Code::JSGt32K => {
+                    let (a, b) = (r[d] as i32, (op.imm as u64) as i32);
+                    jump!(a > b)
+                }
+                Code::JSGe64X => {
+                    let (a, b) = (r[d] as i64, (r[s]) as i64);
+                    jump!(a >= b)
+                }
+                Code::JSGe64K => {
+                    let (a, b) = (r[d] as i64, (op.imm as u64) as i64);
+                    jump!(a >= b)
+                }
+                Code::JSGe32X => {
+                    let (a, b) = (r[d] as i32, (r[s]) as i32);
+                    jump!(a >= b)
+                }
+                Code::JSGe32K => {
+                    let (a, b) = (r[d] as i32, (op.imm as u64) as i32);
+                    jump!(a >= b)
+                }
+                Code::JSLt64X => {
+                    let (a, b) = (r[d] as i64, (r[s]) as i64);
+                    jump!(a < b)
+                }
+                Code::JSLt64K => {
+                    let (a, b) = (r[d] as i64, (op.imm as u64) as i64);
+                    jump!(a < b)
+                }
+                Code::JSLt32X => {
+                    let (a, b) = (r[d] as i32, (r[s]) as i32);
+                    jump!(a < b)
+                }
+                Code::JSLt32K => {
+                    let (a, b) = (r[d] as i32, (op.imm as u64) as i32);
+                    jump!(a < b)
+                }
+                Code::JSLe64X => {
+                    let (a, b) = (r[d] as i64, (r[s]) as i64);
+                    jump!(a <= b)
+                }
+                Code::JSLe64K => {
+                    let (a, b) = (r[d] as i64, (op.imm as u64) as i64);
+                    jump!(a <= b)
+                }
+                Code::JSLe32X => {
+                    let (a, b) = (r[d] as i32, (r[s]) as i32);
+                    jump!(a <= b)
+                }
+                Code::JSLe32K => {
+                    let (a, b) = (r[d] as i32, (op.imm as u64) as i32);
+                    jump!(a <= b)
+                }
                 Code::Jump => {
                     goto!(op);
                 }
