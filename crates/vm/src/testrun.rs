@@ -13,7 +13,7 @@ pub struct TestRun<'a> {
     /// The packet, from 14 bytes up; with a context, whatever metadata it declares comes first.
     pub data_in: &'a [u8],
     /// `struct xdp_md`, 24 bytes or a shorter prefix of it; longer ones must be zero beyond. `data` is the length of the metadata
-    /// in `data_in`, `data_end` the length of `data_in`, `data_meta` 0, `egress_ifindex` 0. `ingress_ifindex` and
+    /// in `data_in`, `data_end` the length of `data_in` (Linux takes less since 6.18 and puts the rest into further buffers), `data_meta` 0, `egress_ifindex` 0. `ingress_ifindex` and
     /// `rx_queue_index` are what the program sees.
     pub ctx_in: Option<&'a [u8]>,
     /// Times to run; 0 counts as 1. Each run gets the packet as the one before left it, as in Linux.
@@ -86,8 +86,10 @@ pub fn test_run<'e>(
     let mut elapsed = Duration::ZERO;
     let mut n = 0;
     let too_long = TestRunError { errno: Errno::EINVAL, why: "the packet does not fit one page with its rooms" };
-    frame.fill(test.data_in).map_err(|_| too_long)?;
-    ctx.place(&mut frame)?;
+    // The metadata takes its room from the headroom.
+    let (meta, packet) = test.data_in.split_at(ctx.meta_len as usize);
+    frame.fill(packet).map_err(|_| too_long)?;
+    ctx.place(&mut frame, meta)?;
     let outcome = loop {
         let start = Instant::now();
         let outcome = run(program, &mut frame, env);
@@ -117,13 +119,14 @@ struct Context {
     meta_len: u32,
     ifindex: u32,
     queue: u32,
-    given: bool,
+    /// `ingress_ifindex` and `rx_queue_index` as they were given.
+    given: [u32; 2],
 }
 
 impl Context {
     fn parse(test: &TestRun<'_>, env: &Env<'_>) -> Result<Context, TestRunError> {
         let refuse = |why| Err(TestRunError { errno: Errno::EINVAL, why });
-        let mut ctx = Context { meta_len: 0, ifindex: LOOPBACK, queue: 0, given: test.ctx_in.is_some() };
+        let mut ctx = Context { meta_len: 0, ifindex: LOOPBACK, queue: 0, given: [0; 2] };
         if test.data_in.len() < ETH_HLEN as usize {
             return refuse("a packet has at least 14 bytes");
         }
@@ -162,19 +165,20 @@ impl Context {
                 (ctx.ifindex, ctx.queue) = (ifindex, queue);
             }
             ctx.meta_len = data;
+            ctx.given = [ifindex, queue];
         }
-        if test.data_in.len() > DATA_MAX {
+        if test.data_in.len() > DATA_MAX + ctx.meta_len as usize {
             return refuse("the packet does not fit one page with its rooms");
         }
         Ok(ctx)
     }
 
-    fn place(&self, frame: &mut xway_packet::Frame) -> Result<(), TestRunError> {
+    fn place(&self, frame: &mut xway_packet::Frame, meta: &[u8]) -> Result<(), TestRunError> {
         frame.set_ingress(self.ifindex, self.queue);
-        if self.meta_len > 0 {
+        if !meta.is_empty() {
             let wrong = |_| TestRunError { errno: Errno::EINVAL, why: "the metadata does not fit" };
-            frame.adjust_head(self.meta_len as i32).map_err(wrong)?;
-            frame.adjust_meta(-(self.meta_len as i32)).map_err(wrong)?;
+            frame.adjust_meta(-(meta.len() as i32)).map_err(wrong)?;
+            frame.accessible_mut()[..meta.len()].copy_from_slice(meta);
         }
         Ok(())
     }
@@ -182,7 +186,7 @@ impl Context {
     fn write(&self, frame: &xway_packet::Frame) -> [u8; xdp_md::LEN] {
         let mut md = [0; xdp_md::LEN];
         let data = frame.data() - frame.data_meta();
-        let (ifindex, queue) = if self.given { (self.ifindex, self.queue) } else { (0, 0) };
+        let [ifindex, queue] = self.given;
         let words = [data, frame.data_end() - frame.data_meta(), 0, ifindex, queue, 0];
         for (slot, word) in md.chunks_exact_mut(4).zip(words) {
             slot.copy_from_slice(&word.to_ne_bytes());

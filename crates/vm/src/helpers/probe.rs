@@ -1,10 +1,11 @@
 //! Reads of memory that a program was not given, and other looks into the kernel.
 //!
-//! In Linux these never crash: what cannot be read is zeroed and `EFAULT` comes back. In user space nothing but the
+//! In Linux these never crash: what cannot be read is zeroed and `EFAULT` or `ERANGE` comes back. In user space nothing but the
 //! program's own memory can be read.
 
 use xway_abi::{Errno, HelperProto};
 
+use crate::addr::{self, region};
 use crate::call::Call;
 use crate::fault::{Access, Trap};
 use crate::mem::Vm;
@@ -22,6 +23,11 @@ pub(crate) fn read_user_str(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
     read_user(call)
 }
 
+/// Linux refuses addresses below the kernel's half before it tries, and null is one of them.
+fn unreadable(addr: u64) -> Errno {
+    if region(addr) == addr::NULL { Errno::ERANGE } else { Errno::EFAULT }
+}
+
 /// `bpf_probe_read_kernel(dst, size, address)`
 pub(crate) fn read_kernel(
     vm: &mut Vm<'_, '_>,
@@ -37,7 +43,7 @@ pub(crate) fn read_kernel(
     let mut bytes = vec![0; len as usize];
     let ret = match vm.read(r[2], &mut bytes) {
         Ok(()) => 0,
-        Err(_) => Errno::EFAULT.as_ret(),
+        Err(_) => unreadable(r[2]).as_ret(),
     };
     vm.write(r[0], &bytes)?;
     Ok(ret)
@@ -65,7 +71,7 @@ pub(crate) fn read_kernel_str(
         if vm.read(r[2].wrapping_add(n as u64), &mut b).is_err() {
             bytes.fill(0);
             n = len - 1;
-            break Errno::EFAULT.as_ret();
+            break unreadable(r[2]).as_ret();
         }
         bytes[n] = b[0];
         n += 1;
