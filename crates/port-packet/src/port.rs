@@ -44,9 +44,8 @@ pub struct PacketPort {
     name: String,
     interface: String,
     ifindex: u32,
-    /// Receives: bound to all protocols.
-    receiver: OwnedFd,
-    ring: Ring,
+    /// Receives: bound to all protocols. `None` for a port that only sends.
+    receiver: Option<Receiver>,
     /// Sends: bound to no protocol, so that nothing is queued on it.
     sender: OwnedFd,
     stats: PortStats,
@@ -55,26 +54,32 @@ pub struct PacketPort {
     packet_id: u64,
 }
 
+struct Receiver {
+    ring: Ring,
+    socket: OwnedFd,
+}
+
 impl PacketPort {
+    /// Opens an interface for sending only: nothing is received, so nothing is lost when nobody reads.
+    ///
+    /// # Errors
+    /// As [`PacketPort::open`].
+    pub fn open_sender(config: &PacketConfig) -> Result<PacketPort, OpenError> {
+        let sender = sys::packet_socket().map_err(OpenError::system("packet socket"))?;
+        let ifindex = check_interface(sender.as_fd(), &config.interface)?;
+        PacketPort::new(config, ifindex, None)
+    }
+
     /// Opens an interface of the network namespace that the calling thread is in.
     ///
     /// # Errors
     /// [`OpenError`]: the interface is missing, down or of another kind, or the process may not.
     pub fn open(config: &PacketConfig) -> Result<PacketPort, OpenError> {
         let failed = OpenError::system;
-        let interface = config.interface.clone();
         let (slots, slot_size) = ring_shape(config)?;
-        let receiver = sys::packet_socket().map_err(failed("packet socket"))?;
-        let fd = receiver.as_fd();
-        let ifindex = sys::interface_index(fd, &interface).map_err(failed("interface index"))?;
-        let Some(ifindex) = ifindex else { return Err(OpenError::NoInterface { interface }) };
-        let hardware = sys::interface_hardware(fd, &interface).map_err(failed("hardware type of the interface"))?;
-        if !matches!(hardware, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK) {
-            return Err(OpenError::NotEthernet { interface, hardware });
-        }
-        if !sys::interface_up(fd, &interface).map_err(failed("state of the interface"))? {
-            return Err(OpenError::Down { interface });
-        }
+        let socket = sys::packet_socket().map_err(failed("packet socket"))?;
+        let fd = socket.as_fd();
+        let ifindex = check_interface(fd, &config.interface)?;
 
         // Everything before the bind, so that no packet of another interface or kind is ever received.
         sys::set_number(fd, libc::PACKET_VERSION, 1).map_err(failed("ring version 2"))?; // TPACKET_V2
@@ -87,6 +92,12 @@ impl PacketPort {
         }
         sys::bind(fd, ifindex, libc::ETH_P_ALL as u16).map_err(failed("binding to the interface"))?;
 
+        PacketPort::new(config, ifindex, Some(Receiver { ring, socket }))
+    }
+
+    fn new(config: &PacketConfig, ifindex: u32, receiver: Option<Receiver>) -> Result<PacketPort, OpenError> {
+        let failed = OpenError::system;
+        let interface = config.interface.clone();
         let sender = sys::packet_socket().map_err(failed("packet socket"))?;
         sys::set_number(sender.as_fd(), libc::PACKET_QDISC_BYPASS, config.qdisc_bypass.into())
             .map_err(failed("queueing discipline bypass"))?;
@@ -98,7 +109,6 @@ impl PacketPort {
             interface,
             ifindex,
             receiver,
-            ring,
             sender,
             stats: PortStats::default(),
             gso: 0,
@@ -108,8 +118,8 @@ impl PacketPort {
     }
 
     /// Why nothing more will come, if that is so. Costs a system call, so it is asked only when nothing came.
-    fn lost(&self) -> Option<Lost> {
-        let errno = sys::take_error(self.receiver.as_fd()).unwrap_or_else(|error| error.raw_os_error().unwrap_or(0));
+    fn lost(&self, receiver: &Receiver) -> Option<Lost> {
+        let errno = sys::take_error(receiver.socket.as_fd()).unwrap_or_else(|error| error.raw_os_error().unwrap_or(0));
         match errno {
             0 => None,
             libc::ENETDOWN | libc::ENODEV | libc::ENXIO => {
@@ -118,6 +128,59 @@ impl PacketPort {
             }
             errno => Some(Lost::Other(errno)),
         }
+    }
+
+    fn receive_from(
+        &mut self,
+        receiver: &mut Receiver,
+        queue: u32,
+        pool: &mut Pool,
+        burst: &mut Burst,
+        budget: usize,
+    ) -> Result<Rx, PortError> {
+        let budget = budget.min(burst.room());
+        let before = burst.len();
+        for _ in 0..budget * LOOKS_PER_FRAME {
+            if burst.len() - before == budget {
+                break;
+            }
+            if !receiver.ring.is_ready() {
+                if burst.len() == before
+                    && let Some(lost) = self.lost(receiver)
+                {
+                    return Err(PortError::new(&*self.name, PortErrorKind::Missing, lost));
+                }
+                return Ok(Rx::Idle);
+            }
+            let Ok(mut frame) = pool.alloc() else {
+                self.stats.no_frame += 1;
+                break;
+            };
+            let Some(slot) = receiver.ring.take() else {
+                pool.release(frame);
+                break;
+            };
+            let received = receive(&slot, &mut frame);
+            drop(slot);
+            self.packet_id += 1;
+            match received {
+                Ok(()) => {
+                    frame.set_ingress(self.ifindex, queue);
+                    frame.set_packet_id(self.packet_id);
+                    self.stats.rx += 1;
+                    self.stats.rx_bytes += frame.len() as u64;
+                    if let Err(frame) = burst.push(frame) {
+                        pool.release(frame);
+                    }
+                    continue;
+                }
+                Err(Loss::Oversize) => self.stats.oversize += 1,
+                Err(Loss::Gso) => self.gso += 1,
+                Err(Loss::Runt) => self.runt += 1,
+            }
+            pool.release(frame);
+        }
+        Ok(Rx::More)
     }
 }
 
@@ -149,49 +212,11 @@ impl Port for PacketPort {
     }
 
     fn rx(&mut self, queue: u32, pool: &mut Pool, burst: &mut Burst, budget: usize) -> Result<Rx, PortError> {
-        let budget = budget.min(burst.room());
-        let before = burst.len();
-        for _ in 0..budget * LOOKS_PER_FRAME {
-            if burst.len() - before == budget {
-                break;
-            }
-            if !self.ring.is_ready() {
-                if burst.len() == before
-                    && let Some(lost) = self.lost()
-                {
-                    return Err(PortError::new(&*self.name, PortErrorKind::Missing, lost));
-                }
-                return Ok(Rx::Idle);
-            }
-            let Ok(mut frame) = pool.alloc() else {
-                self.stats.no_frame += 1;
-                break;
-            };
-            let Some(slot) = self.ring.take() else {
-                pool.release(frame);
-                break;
-            };
-            let received = receive(&slot, &mut frame);
-            drop(slot);
-            self.packet_id += 1;
-            match received {
-                Ok(()) => {
-                    frame.set_ingress(self.ifindex, queue);
-                    frame.set_packet_id(self.packet_id);
-                    self.stats.rx += 1;
-                    self.stats.rx_bytes += frame.len() as u64;
-                    if let Err(frame) = burst.push(frame) {
-                        pool.release(frame);
-                    }
-                    continue;
-                }
-                Err(Loss::Oversize) => self.stats.oversize += 1,
-                Err(Loss::Gso) => self.gso += 1,
-                Err(Loss::Runt) => self.runt += 1,
-            }
-            pool.release(frame);
-        }
-        Ok(Rx::More)
+        // Taken out so that the port's counters can be written while a packet in its ring is read.
+        let Some(mut receiver) = self.receiver.take() else { return Ok(Rx::End) };
+        let received = self.receive_from(&mut receiver, queue, pool, burst, budget);
+        self.receiver = Some(receiver);
+        received
     }
 
     fn tx(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst) -> Sent {
@@ -235,17 +260,35 @@ impl Port for PacketPort {
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.receiver.as_fd())
+        self.receiver.as_ref().map(|receiver| receiver.socket.as_fd())
     }
 
     fn stats(&mut self) -> PortStats {
-        if let Ok((_, dropped)) = sys::statistics(self.receiver.as_fd()) {
+        if let Some(receiver) = &self.receiver
+            && let Ok((_, dropped)) = sys::statistics(receiver.socket.as_fd())
+        {
             self.stats.dropped += u64::from(dropped);
         }
         self.stats.other = vec![("gso", self.gso), ("runt", self.runt)];
         self.stats.other.retain(|&(_, count)| count > 0);
         self.stats.clone()
     }
+}
+
+/// Index of an interface that can be used.
+fn check_interface(fd: BorrowedFd<'_>, name: &str) -> Result<u32, OpenError> {
+    let failed = OpenError::system;
+    let interface = name.to_owned();
+    let ifindex = sys::interface_index(fd, name).map_err(failed("interface index"))?;
+    let Some(ifindex) = ifindex else { return Err(OpenError::NoInterface { interface }) };
+    let hardware = sys::interface_hardware(fd, name).map_err(failed("hardware type of the interface"))?;
+    if !matches!(hardware, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK) {
+        return Err(OpenError::NotEthernet { interface, hardware });
+    }
+    if !sys::interface_up(fd, name).map_err(failed("state of the interface"))? {
+        return Err(OpenError::Down { interface });
+    }
+    Ok(ifindex)
 }
 
 /// Number and size of the ring's slots.

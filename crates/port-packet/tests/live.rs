@@ -254,13 +254,14 @@ fn tags_long_packets_and_packets_too_long_to_send_are_accounted_for() {
 
 /// Sends one frame through the port under test, which is the simplest raw sender at hand.
 fn send(interface: &str, packet: &[u8]) {
-    let mut port = PacketPort::open(&PacketConfig::new(interface)).unwrap();
+    let mut port = PacketPort::open_sender(&PacketConfig::new(interface)).unwrap();
     let mut pool = Pool::new(PoolConfig { chunk_size: 16384, ..PoolConfig::new(1) }).unwrap();
     let mut burst = xway_packet::Burst::new();
     let mut frame = pool.alloc().unwrap();
     frame.fill(packet).unwrap();
     burst.push(frame).unwrap();
     assert_eq!(port.tx(0, &mut pool, &mut burst).sent, 1);
+    assert_eq!(port.rx(0, &mut pool, &mut burst, 1).unwrap(), xway_engine::Rx::End, "it receives nothing");
 }
 
 #[test]
