@@ -149,7 +149,9 @@ proptest! {
 
     #[test]
     fn mutated_real_packets_can_be_shown(at in 0usize..120, value: u8, cut in 0usize..150) {
-        let mut bytes = build(r#"{"vlan":[1,2],"ipv4":{"options":"01010101"},"inner":{"ipv6":{},"tcp":{"options":"02040506"},"payload":20}}"#);
+        let mut bytes = build(
+            r#"{"vlan":[1,2],"ipv4":{"options":"01010101"},"inner":{"ipv6":{},"tcp":{"options":"02040506"},"payload":20}}"#,
+        );
         let original = bytes.clone();
         if let Some(b) = bytes.get_mut(at) { *b = value; }
         bytes.truncate(cut);

@@ -3,7 +3,8 @@
 use crate::arena::Handle;
 use crate::frame::Frame;
 
-/// Up to [`Burst::MAX`] frames, received, run and sent together. Memory is allocated once, when the burst is made; a frame costs eight bytes to move.
+/// Up to [`Burst::MAX`] frames, received, run and sent together. Memory is allocated once, when the burst is made; a frame
+/// costs eight bytes to move.
 #[derive(Debug)]
 pub struct Burst {
     frames: Vec<Frame>,

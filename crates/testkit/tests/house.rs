@@ -41,7 +41,7 @@ fn arrows_go_down() {
         };
         for (line, dependency) in dependencies(&read(&manifest)) {
             let problem = match floor(&dependency) {
-                _ if dependency == "testkit" => "only dev-dependencies may be testkit".to_owned(),
+                _ if dependency == "testkit" => "testkit may only be a dev-dependency".to_owned(),
                 None => format!("{dependency} has no floor"),
                 Some(f) if f >= own => format!("{dependency} (floor {f}) is not below {name} (floor {own})"),
                 Some(_) => continue,
@@ -109,7 +109,8 @@ fn nothing_is_left_open() {
             for mark in marks.iter().filter(|m| line.contains(m.as_str())) {
                 wrong.push(format!("{path}:{number}: {mark} is unfinished work"));
             }
-            if line.chars().count() > 140 {
+            // Rows of tables cannot be broken.
+            if line.chars().count() > 140 && !line.trim_start().starts_with("//! |") {
                 wrong.push(format!("{path}:{number}: longer than 140 columns"));
             }
         }
