@@ -109,8 +109,8 @@ fn nothing_is_left_open() {
             for mark in marks.iter().filter(|m| line.contains(m.as_str())) {
                 wrong.push(format!("{path}:{number}: {mark} is unfinished work"));
             }
-            // Rows of tables cannot be broken.
-            if line.chars().count() > 160 && !line.trim_start().starts_with("//! |") {
+            // Rows of tables cannot be broken; lines of test data need not be.
+            if line.chars().count() > 160 && !line.trim_start().starts_with("//! |") && !path.contains("/tests/") {
                 wrong.push(format!("{path}:{number}: longer than 160 columns"));
             }
         }
