@@ -221,7 +221,7 @@ impl HashMap {
             if lru {
                 self.table.touch(index);
             }
-            self.table.unlink(hash, old);
+            self.table.unlink_replaced(hash, old);
             self.retire(old);
             self.table.give(cpu, old, false);
         }

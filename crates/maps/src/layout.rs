@@ -74,10 +74,14 @@ impl ValueLayout {
 
     /// Copies a value out; special fields read as zero.
     pub(crate) fn read(&self, value: ValueRef<'_>, out: &mut [u8]) {
-        let _ = value.read_bytes(0, &mut out[..self.size]);
+        // Special fields are not even looked at: their owner uses other widths on them at the same time.
+        let mut at = 0;
         for &(start, end) in &self.special {
+            let _ = value.read_bytes(at, &mut out[at..start.max(at)]);
             out[start..end].fill(0);
+            at = at.max(end);
         }
+        let _ = value.read_bytes(at, &mut out[at..self.size]);
     }
 
     /// As [`ValueLayout::read`], holding the value's spin lock.

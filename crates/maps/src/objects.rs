@@ -265,7 +265,11 @@ impl MapHash {
 
     /// Under the bucket's lock.
     fn drop_element(&self, hash: u32, index: u32, counted: bool) {
-        self.table.unlink(hash, index);
+        if counted {
+            self.table.unlink(hash, index)
+        } else {
+            self.table.unlink_replaced(hash, index)
+        }
         self.slots.set(index as usize, None);
         self.table.give(0, index, counted);
     }

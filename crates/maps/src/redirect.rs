@@ -210,7 +210,11 @@ impl DevHash {
 
     /// Under the bucket's lock.
     fn drop_element(&self, hash: u32, index: u32, counted: bool) {
-        self.table.unlink(hash, index);
+        if counted {
+            self.table.unlink(hash, index)
+        } else {
+            self.table.unlink_replaced(hash, index)
+        }
         self.slots.set(index as usize, None);
         self.table.give(0, index, counted);
     }
@@ -309,7 +313,11 @@ impl Ops for CpuMap {
         }
         let entry = match qsize {
             0 => None,
-            _ => Some(Entry::new(qsize, program_for(&self.env, fd, ProgramUse::XdpCpumap)?)?),
+            // Linux has one errno for everything that goes wrong with a new entry.
+            _ => program_for(&self.env, fd, ProgramUse::XdpCpumap)
+                .and_then(|program| Entry::new(qsize, program))
+                .map(Some)
+                .map_err(|_| Errno::ENOMEM)?,
         };
         self.slots.set(cpu as usize, entry);
         Ok(())

@@ -1,6 +1,6 @@
 //! Slots for shared objects (programs, inner maps, sockets) that readers reach without a lock.
 #![allow(unsafe_code)]
-// Why unsafe: a slot is one word that holds the address of a boxed object, swapped atomically; what was swapped out is
+// Why unsafe: a slot is one pointer to a boxed object, swapped atomically; what was swapped out is
 // freed when no guard can see it any more.
 
 use std::marker::PhantomData;
@@ -14,8 +14,8 @@ use crate::storage::Block;
 
 /// An array of optional `T`s. Reading costs one load; the array costs memory only where slots were written.
 pub(crate) struct Slots<T: Send + Sync + 'static> {
-    /// One word for each slot: zero, or the exposed address of a `Box<T>` that the slot owns.
-    words: Block,
+    /// One pointer for each slot: null, or a `Box<T>` that the slot owns.
+    pointers: Block,
     /// One more than the highest slot ever set.
     used: AtomicUsize,
     owns: PhantomData<T>,
@@ -23,17 +23,16 @@ pub(crate) struct Slots<T: Send + Sync + 'static> {
 
 impl<T: Send + Sync + 'static> Slots<T> {
     pub(crate) fn new(len: usize) -> Result<Slots<T>, Errno> {
-        let bytes = len.checked_mul(8).ok_or(Errno::ENOMEM)?;
-        Ok(Slots { words: Block::new(bytes)?, used: AtomicUsize::new(0), owns: PhantomData })
+        let bytes = len.checked_mul(size_of::<*mut T>()).ok_or(Errno::ENOMEM)?;
+        Ok(Slots { pointers: Block::new(bytes)?, used: AtomicUsize::new(0), owns: PhantomData })
     }
 
     /// What is in the slot; valid as long as the guard, even when it is replaced meanwhile.
     #[inline]
     pub(crate) fn get<'g>(&self, index: usize, _: &'g Guard) -> Option<&'g T> {
-        let address = self.words.words().get(index)?.load(Ordering::Acquire) as usize;
-        let ptr: *const T = std::ptr::with_exposed_provenance(address);
-        // SAFETY: a non-zero word is the address of a live box: `set` put it there (release), and whoever swaps it out
-        // defers its drop until all guards pinned by then, ours among them, are gone.
+        let ptr = self.pointers.pointers::<T>().get(index)?.load(Ordering::Acquire);
+        // SAFETY: a pointer that is not null is that of a live box: `set` put it there (release), and whoever swaps it
+        // out defers its drop until all guards pinned by then, ours among them, are gone.
         unsafe { ptr.as_ref() }
     }
 
@@ -45,33 +44,32 @@ impl<T: Send + Sync + 'static> Slots<T> {
     /// Puts `object` (or nothing) into the slot. Returns whether there was an object before. Panics when the index lies
     /// outside: callers check.
     pub(crate) fn set(&self, index: usize, object: Option<T>) -> bool {
-        let new = object.map_or(0, |object| {
+        let new = object.map_or(std::ptr::null_mut(), |object| {
             self.used.fetch_max(index + 1, Ordering::Relaxed);
-            Box::into_raw(Box::new(object)).expose_provenance()
+            Box::into_raw(Box::new(object))
         });
-        let old = self.words.words()[index].swap(new as u64, Ordering::AcqRel) as usize;
+        let old = self.pointers.pointers::<T>()[index].swap(new, Ordering::AcqRel);
         Self::retire(old);
-        old != 0
+        !old.is_null()
     }
 
     /// Puts `object` into the slot if it is empty; gives it back otherwise.
     pub(crate) fn set_if_empty(&self, index: usize, object: T) -> Result<(), T> {
         self.used.fetch_max(index + 1, Ordering::Relaxed);
         let raw = Box::into_raw(Box::new(object));
-        let word = &self.words.words()[index];
-        match word.compare_exchange(0, raw.expose_provenance() as u64, Ordering::AcqRel, Ordering::Acquire) {
+        let slot = &self.pointers.pointers::<T>()[index];
+        match slot.compare_exchange(std::ptr::null_mut(), raw, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),
             // SAFETY: the exchange failed, so nobody else has seen the box that was made above.
             Err(_) => Err(*unsafe { Box::from_raw(raw) }),
         }
     }
 
-    fn retire(address: usize) {
-        if address == 0 {
+    fn retire(ptr: *mut T) {
+        if ptr.is_null() {
             return;
         }
-        let ptr: *mut T = std::ptr::with_exposed_provenance_mut(address);
-        // SAFETY: the word was swapped out of its slot, so this is the only owner of the box made in `set`.
+        // SAFETY: the pointer was swapped out of its slot, so this is the only owner of the box made in `set`.
         let owned = unsafe { Box::from_raw(ptr) };
         let guard = crossbeam_epoch::pin();
         guard.defer(move || drop(owned));
@@ -140,8 +138,8 @@ impl<T: Send + Sync + 'static> Drop for Link<T> {
 
 impl<T: Send + Sync + 'static> Drop for Slots<T> {
     fn drop(&mut self) {
-        for word in &self.words.words()[..self.used.load(Ordering::Relaxed)] {
-            Self::retire(word.swap(0, Ordering::AcqRel) as usize);
+        for slot in &self.pointers.pointers::<T>()[..self.used.load(Ordering::Relaxed)] {
+            Self::retire(slot.swap(std::ptr::null_mut(), Ordering::AcqRel));
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Memory that maps are made of.
 #![allow(unsafe_code)]
 // Why unsafe: blocks are allocated zeroed without being touched (a map of many gigabytes costs what is used of it), are
-// viewed as slices of atomics of two widths, and give out references that outlive the block's owner, up to the guard.
+// viewed as slices of atomics of several widths, and give out references that outlive the block's owner, up to the guard.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use xway_abi::Errno;
 
@@ -63,6 +63,13 @@ impl Block {
     pub(crate) fn halves(&self) -> &[AtomicU32] {
         // SAFETY: as in `words`.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.bytes / 4) }
+    }
+
+    /// The memory as pointers, null where nothing was written.
+    #[inline]
+    pub(crate) fn pointers<T>(&self) -> &[AtomicPtr<T>] {
+        // SAFETY: as in `words`; the alignment suits pointers and zeroed bytes are a null pointer.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.bytes / size_of::<AtomicPtr<T>>()) }
     }
 
     /// The `len` bytes at `offset`, valid as long as the guard, whatever happens to the block. Panics when they do not lie

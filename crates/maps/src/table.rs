@@ -5,10 +5,12 @@
 //! element = next, hash, link, generation | key, padded to 8 | value, padded to 8
 //! ```
 //!
-//! Elements are used again at once after they leave the table, while readers may stand on them. Two things keep readers
+//! Elements are used again at once after they leave the table, while readers may stand on them. Three things keep readers
 //! right. The *end mark* names the bucket, so that a reader who was carried into another chain notices at its end and
 //! starts again. The *generation* is even while an element is in the table and changes when it leaves: a reader compares
-//! the key (and copies the value) between two looks at it, and starts again when it has changed.
+//! the key (and copies the value) between two looks at it, and starts again when it has changed. And a reader who finds
+//! nothing looks whether some key of the bucket changed its element on the way, and then looks again: a key that is only
+//! ever replaced is always found.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -37,9 +39,18 @@ pub(crate) struct Table {
     slab: Slab,
     heads: Block,
     mask: u32,
-    locks: Box<[Mutex<()>]>,
+    stripes: Box<[Stripe]>,
     seed: Seed,
     pool: Pool,
+}
+
+/// What some buckets share.
+#[derive(Default)]
+struct Stripe {
+    /// Held to change a chain.
+    lock: Mutex<()>,
+    /// Elements that left their chain because a new one took over their key.
+    replaced: AtomicU32,
 }
 
 /// An element found by a reader.
@@ -103,7 +114,7 @@ impl Table {
             slab: Slab::new(stride, capacity, whole)?,
             heads: Block::new(buckets as usize * 4)?,
             mask: buckets - 1,
-            locks: (0..buckets.min(LOCKS_MAX)).map(|_| Mutex::new(())).collect(),
+            stripes: (0..buckets.min(LOCKS_MAX)).map(|_| Stripe::default()).collect(),
             seed,
             pool,
         })
@@ -139,30 +150,43 @@ impl Table {
 
     /// Locks the bucket of this hash (and those that share its lock). Locks are taken one at a time.
     pub(crate) fn lock(&self, hash: u32) -> MutexGuard<'_, ()> {
-        self.locks[(hash & self.mask) as usize & (self.locks.len() - 1)].lock()
+        self.stripe(hash).lock.lock()
+    }
+
+    #[inline]
+    fn stripe(&self, hash: u32) -> &Stripe {
+        &self.stripes[(hash & self.mask) as usize & (self.stripes.len() - 1)]
     }
 
     /// Looks a key up without a lock.
     #[inline]
     pub(crate) fn find(&self, hash: u32, key: &[u8]) -> Option<Found> {
         let bucket = hash & self.mask;
+        let replaced = &self.stripe(hash).replaced;
         'again: loop {
+            let before = replaced.load(Ordering::Acquire);
             let mut at = self.heads.halves()[bucket as usize].load(Ordering::Acquire);
             while at != 0 && at & END == 0 {
                 let element = self.element(at - 1);
                 let generation = element.word(GENERATION).load(Ordering::Acquire);
                 let next = element.word(NEXT).load(Ordering::Acquire);
-                if element.word(HASH).load(Ordering::Relaxed) == hash && self.key_is(element, key) {
-                    let found = Found { index: at - 1, generation };
-                    if generation & 1 == 0 && self.still(found) {
-                        return Some(found);
-                    }
+                let matches = element.word(HASH).load(Ordering::Relaxed) == hash && self.key_is(element, key);
+                let found = Found { index: at - 1, generation };
+                // Key and link must be of one moment in which the element was in the table. Else it may have been the
+                // wanted key's before and the key may have a new element, in front of where we are.
+                if generation & 1 == 1 || !self.still(found) {
                     std::hint::spin_loop();
                     continue 'again;
                 }
+                if matches {
+                    return Some(found);
+                }
                 at = next;
             }
-            if at == 0 || at == END | bucket {
+            // Nothing found. If a key of this stripe changed its element meanwhile, it may have been this one: its new
+            // element in front of where the walk began, its old one gone from behind.
+            fence(Ordering::Acquire);
+            if (at == 0 || at == END | bucket) && replaced.load(Ordering::Relaxed) == before {
                 return None;
             }
         }
@@ -247,6 +271,13 @@ impl Table {
         element.word(NEXT).store(if first == 0 { END | bucket } else { first }, Ordering::Release);
         generation.store(odd.wrapping_add(1), Ordering::Release);
         head.store(index + 1, Ordering::Release);
+    }
+
+    /// Under the bucket's lock: takes out the element whose key has just got a new one.
+    pub(crate) fn unlink_replaced(&self, hash: u32, index: u32) {
+        // Before the old element goes: a reader who no longer finds it sees the count or the new element.
+        self.stripe(hash).replaced.fetch_add(1, Ordering::Release);
+        self.unlink(hash, index);
     }
 
     /// Under the bucket's lock: takes an element out of its chain. Its successor link stays for readers who stand on it.

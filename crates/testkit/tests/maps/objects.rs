@@ -1,9 +1,86 @@
-//! Maps of maps: what fits the template, ids, replacement.
+//! Maps of objects: what fits, ids, replacement.
 
 use xway_abi::{MapSpec, MapType, map_flags};
 
+use xway_maps::ProgramUse;
+
 use crate::create::{supported, valid};
-use crate::subject::same_on_both;
+use crate::subject::{World, same_on_both};
+
+/// One program of each kind: what it is, its descriptor and its id.
+fn programs(world: &dyn World) -> Vec<(String, i32, u32)> {
+    let mut all = Vec::new();
+    for program_use in [ProgramUse::Xdp, ProgramUse::XdpDevmap, ProgramUse::XdpCpumap] {
+        for frags in [false, true] {
+            for n in 0..2 {
+                let (fd, id) = world.program(program_use, frags);
+                all.push((format!("{program_use:?} {frags} {n}"), fd, id));
+            }
+        }
+    }
+    all
+}
+
+/// A value with ids replaced by what they name.
+fn named(value: Result<Vec<u8>, xway_abi::Errno>, at: usize, programs: &[(String, i32, u32)]) -> String {
+    let Ok(mut value) = value else { return format!("{value:?}") };
+    let mut name = "nothing";
+    if let Some(place) = value.get_mut(at..at + 4)
+        && let Some((found, ..)) = programs.iter().find(|(.., id)| id.to_ne_bytes() == place[..])
+    {
+        name = found;
+        place.fill(0xee);
+    }
+    format!("{value:?} {name}")
+}
+
+#[test]
+fn programs_in_program_arrays() {
+    same_on_both("programs_in_program_arrays", |world| {
+        let mut log = Vec::new();
+        let programs = programs(world);
+        // The first program decides what the array is for.
+        for (first, fd, _) in &programs {
+            let map = world.create(&valid(MapType::ProgArray)).unwrap();
+            log.push(format!("{first} first: {:?}", map.update(&[0; 4], &fd.to_ne_bytes(), 0)));
+            for (n, (name, fd, _)) in programs.iter().enumerate() {
+                let key = (n as u32 % 5).to_ne_bytes();
+                for flags in [0, 1, 2] {
+                    log.push(format!("then {name} {flags}: {:?}", map.update(&key, &fd.to_ne_bytes(), flags)));
+                }
+                log.push(format!("now {}", named(map.get(&key), 0, &programs)));
+            }
+            for key in 0..5u32 {
+                log.push(format!("delete {:?} {:?}", map.delete(&key.to_ne_bytes()), map.delete(&key.to_ne_bytes())));
+            }
+            log.push(format!("not a program: {:?}", map.update(&[0; 4], &map.handle().to_ne_bytes(), 0).is_err()));
+        }
+        log
+    });
+}
+
+#[test]
+fn programs_of_redirect_entries() {
+    same_on_both("programs_of_redirect_entries", |world| {
+        let mut log = Vec::new();
+        let programs = programs(world);
+        for map_type in [MapType::Devmap, MapType::DevmapHash, MapType::Cpumap] {
+            let first = if map_type == MapType::Cpumap { 192 } else { world.device() };
+            for (name, fd, _) in &programs {
+                let map = world.create(&valid(map_type)).unwrap();
+                for word in [first, 0] {
+                    let value = [word.to_ne_bytes(), fd.to_ne_bytes()].concat();
+                    log.push(format!("{} {word} {name}: {:?}", map_type.name(), map.update(&[0; 4], &value, 0)));
+                    log.push(format!("now {}", named(map.get(&[0; 4]), 4, &programs)));
+                }
+                let plain = [first.to_ne_bytes(), [0; 4]].concat();
+                log.push(format!("plain: {:?}", map.update(&[0; 4], &plain, 2)));
+                log.push(format!("now {}", named(map.get(&[0; 4]), 4, &programs)));
+            }
+        }
+        log
+    });
+}
 
 #[test]
 fn inner_maps_must_match_the_template() {

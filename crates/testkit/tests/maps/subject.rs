@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex};
 
 use xway_abi::{Errno, MapSpec, MapType};
-use xway_kernel::{Batch, KernelMap, possible_cpus};
-use xway_maps::{BatchRead, Env, Handles, Map, ProgramObject, SocketObject};
+use xway_kernel::{Batch, KernelMap, KernelProg, ProgSpec, consts, possible_cpus};
+use xway_maps::{BatchRead, Env, Handles, Map, ProgramObject, ProgramUse, SocketObject};
 use xway_testkit::Needs;
 
 /// Result of a call without a value.
@@ -84,6 +84,8 @@ pub trait MapUnderTest {
 /// Where maps are made.
 pub trait World {
     fn create(&self, spec: &MapSpec) -> Result<Box<dyn MapUnderTest>, Errno>;
+    /// A descriptor of a fresh program of this use, and the program's id.
+    fn program(&self, program_use: ProgramUse, frags: bool) -> (i32, u32);
     /// An index of a device that exists.
     fn device(&self) -> u32 {
         1
@@ -98,7 +100,7 @@ pub trait World {
 pub fn on_both(name: &str, body: impl Fn(&dyn World)) {
     body(&Ours::new());
     if kernel_maps(name) {
-        body(&Kernels);
+        body(&Kernels::default());
     }
 }
 
@@ -109,7 +111,7 @@ pub fn same_on_both(name: &str, body: impl Fn(&dyn World) -> Vec<String>) {
     if !kernel_maps(name) {
         return;
     }
-    let kernels = body(&Kernels);
+    let kernels = body(&Kernels::default());
     let mut differences = Vec::new();
     for (ours, kernels) in ours.iter().zip(&kernels) {
         if ours != kernels {
@@ -146,23 +148,54 @@ impl World for Ours {
         let map = Map::create_named("test", spec, &self.env).map_err(|error| error.errno)?;
         Ok(Box::new(OurMap { map, handles: self.handles.clone() }))
     }
+
+    fn program(&self, program_use: ProgramUse, frags: bool) -> (i32, u32) {
+        let mut programs = self.handles.programs.lock().unwrap();
+        let id = programs.len() as u32 + 1;
+        programs.push(Arc::new(OurProgram { id, program_use, frags }));
+        (FIRST_PROGRAM + programs.len() as i32 - 1, id)
+    }
 }
 
 /// Descriptors of the test: numbers from 1000 on for maps and programs.
 #[derive(Default)]
 pub struct TestHandles {
     maps: Mutex<Vec<Arc<Map>>>,
+    programs: Mutex<Vec<Arc<dyn ProgramObject>>>,
 }
 
 const FIRST_HANDLE: i32 = 1000;
+const FIRST_PROGRAM: i32 = 1_000_000;
+
+struct OurProgram {
+    id: u32,
+    program_use: ProgramUse,
+    frags: bool,
+}
+
+impl ProgramObject for OurProgram {
+    fn id(&self) -> u32 {
+        self.id
+    }
+    fn program_use(&self) -> ProgramUse {
+        self.program_use
+    }
+    fn frags(&self) -> bool {
+        self.frags
+    }
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}
 
 impl Handles for TestHandles {
     fn map(&self, fd: i32) -> Result<Arc<Map>, Errno> {
         let maps = self.maps.lock().unwrap();
-        usize::try_from(fd - FIRST_HANDLE).ok().and_then(|n| maps.get(n).cloned()).ok_or(Errno::EBADF)
+        usize::try_from(fd.wrapping_sub(FIRST_HANDLE)).ok().and_then(|n| maps.get(n).cloned()).ok_or(Errno::EBADF)
     }
-    fn program(&self, _: i32) -> Result<Arc<dyn ProgramObject>, Errno> {
-        Err(Errno::EBADF)
+    fn program(&self, fd: i32) -> Result<Arc<dyn ProgramObject>, Errno> {
+        let programs = self.programs.lock().unwrap();
+        usize::try_from(fd.wrapping_sub(FIRST_PROGRAM)).ok().and_then(|n| programs.get(n).cloned()).ok_or(Errno::EBADF)
     }
     fn socket(&self, _: i32) -> Result<Arc<dyn SocketObject>, Errno> {
         Err(Errno::EBADF)
@@ -237,9 +270,28 @@ impl MapUnderTest for OurMap {
 }
 
 /// The kernel's maps.
-pub struct Kernels;
+#[derive(Default)]
+pub struct Kernels {
+    /// Kept so that their descriptors stay open.
+    programs: RefCell<Vec<KernelProg>>,
+}
 
 impl World for Kernels {
+    fn program(&self, program_use: ProgramUse, frags: bool) -> (i32, u32) {
+        let insns = xway_isa::assemble("r0 = 2\n exit").unwrap();
+        let attach_type = match program_use {
+            ProgramUse::Xdp => consts::ATTACH_XDP,
+            ProgramUse::XdpDevmap => consts::ATTACH_XDP_DEVMAP,
+            ProgramUse::XdpCpumap => consts::ATTACH_XDP_CPUMAP,
+            ProgramUse::Other(other) => panic!("{other}"),
+        };
+        let flags = if frags { consts::F_XDP_HAS_FRAGS } else { 0 };
+        let program = KernelProg::load(&ProgSpec { attach_type, flags, ..ProgSpec::xdp("test", &insns) }).unwrap();
+        let (fd, id) = (program.as_fd().as_raw_fd(), program.info().unwrap().id);
+        self.programs.borrow_mut().push(program);
+        (fd, id)
+    }
+
     fn create(&self, spec: &MapSpec) -> Result<Box<dyn MapUnderTest>, Errno> {
         Ok(Box::new(KernelMap::create("test", spec)?))
     }
