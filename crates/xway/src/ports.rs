@@ -71,6 +71,15 @@ pub fn open(name: &PortName) -> Result<Box<dyn Port>, Failure> {
     }
 }
 
+/// Opens a port for sending only.
+pub fn open_sender(name: &PortName) -> Result<Box<dyn Port>, Failure> {
+    let PortName::Packet(interface) = name else { return open(name) };
+    match PacketPort::open_sender(&PacketConfig::new(interface)) {
+        Ok(port) => Ok(Box::new(port)),
+        Err(error) => Err(port_failure(&error.into_port_error(&name.to_string()))),
+    }
+}
+
 /// A recorder that writes a capture file.
 pub fn recorder(path: &Path, input: &str) -> Result<Box<dyn Recorder>, Failure> {
     match CaptureRecorder::create(path, input) {

@@ -21,7 +21,7 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     let executor = session.executor(args.environment.budget);
     let mut ports = vec![ports::open(&name)?];
     if let Some(other) = &args.pass_to {
-        ports.push(ports::open(&PortName::interface(other)?)?);
+        ports.push(ports::open_sender(&PortName::interface(other)?)?);
     }
     let stop = Stop::new().map_err(|e| Failure::needs(format!("no file descriptor left: {e}")))?;
     interrupt::catch(&stop)?;
