@@ -23,7 +23,8 @@ fn programs_and_maps_agree() {
         let programs: BTreeSet<&str> = ours.programs.iter().map(|p| &*p.name).collect();
         assert_eq!(programs, theirs.programs.keys().map(|n| &**n).collect(), "{}", path.display());
         for (name, map) in &theirs.maps {
-            let def = ours.maps.iter().find(|m| m.name == *name).unwrap_or_else(|| panic!("{}: {name}", path.display()));
+            let def =
+                ours.maps.iter().find(|m| m.name == *name).unwrap_or_else(|| panic!("{}: {name}", path.display()));
             assert_eq!((def.spec.key_size, def.spec.value_size), (map.key_size(), map.value_size()), "{name}");
             assert_eq!((def.spec.map_type as u32, def.spec.max_entries), (map.map_type(), map.max_entries()), "{name}");
             if let (MapKind::Rodata | MapKind::Data, Initial::Data(bytes)) = (def.kind, &def.initial) {

@@ -11,7 +11,8 @@ const SOURCE: &str = r#"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
-struct thing { unsigned long wide; int moved; int changed_sign; short shrunk; int missing; struct { int deep; }; int list[4]; } __attribute__((preserve_access_index));
+struct thing { unsigned long wide; int moved; int changed_sign; short shrunk; int missing; struct { int deep; }; int list[4];
+    } __attribute__((preserve_access_index));
 SEC("xdp") int moved(struct xdp_md *ctx) { return ((struct thing *)(void *)ctx)->moved; }
 SEC("xdp") int narrowed(struct xdp_md *ctx) { return ((struct thing *)(void *)ctx)->wide; }
 SEC("xdp") int missing(struct xdp_md *ctx) { return ((struct thing *)(void *)ctx)->missing; }

@@ -58,8 +58,10 @@ struct { __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS); __uint(max_entries, 5); __typ
 } outer SEC(".maps") = { .values = { [1] = &inner_b, [4] = &inner_a } };
 struct { __uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY); __uint(key_size, 4); __uint(value_size, 4); } events SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 5000); } ring SEC(".maps");
-struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 50); __uint(map_flags, BPF_F_NO_COMMON_LRU); __type(key, __u32); __type(value, __u64); } lru SEC(".maps");
-struct { __uint(type, BPF_MAP_TYPE_DEVMAP_HASH); __uint(max_entries, 8); __type(key, __u32); __type(value, struct bpf_devmap_val); } devs SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 50); __uint(map_flags, BPF_F_NO_COMMON_LRU);
+    __type(key, __u32); __type(value, __u64); } lru SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_DEVMAP_HASH); __uint(max_entries, 8); __type(key, __u32);
+    __type(value, struct bpf_devmap_val); } devs SEC(".maps");
 SEC("xdp") int pass(struct xdp_md *ctx) { return XDP_PASS; }
 struct { __uint(type, BPF_MAP_TYPE_PROG_ARRAY); __uint(max_entries, 3); __uint(key_size, 4); __array(values, int (void *)); }
 tails SEC(".maps") = { .values = { [2] = (void *)&pass } };
@@ -83,10 +85,13 @@ SEC("xdp") int entry(struct xdp_md *ctx) {
 #include <bpf/bpf_core_read.h>
 #define KEEP __attribute__((preserve_access_index))
 struct list { void *next, *prev; } KEEP;
-struct net_device { int ifindex; char name[16]; unsigned int mtu; struct { int nothing; } gone; unsigned long features; unsigned char *dev_addr; } KEEP;
+struct net_device { int ifindex; char name[16]; unsigned int mtu; struct { int nothing; } gone; unsigned long features;
+    unsigned char *dev_addr; } KEEP;
 struct net_device___other { int ifindex; unsigned int flags; } KEEP;
-struct sk_buff { unsigned int len; unsigned char pkt_type : 3; unsigned char ip_summed : 2; unsigned char cloned : 1; unsigned short transport_header; } KEEP;
-struct task_struct { int pid; unsigned int personality; unsigned sched_reset_on_fork : 1; struct task_struct *real_parent; char comm[16]; } KEEP;
+struct sk_buff { unsigned int len; unsigned char pkt_type : 3; unsigned char ip_summed : 2; unsigned char cloned : 1;
+    unsigned short transport_header; } KEEP;
+struct task_struct { int pid; unsigned int personality; unsigned sched_reset_on_fork : 1; struct task_struct *real_parent;
+    char comm[16]; } KEEP;
 struct never_heard_of { int x; } KEEP;
 struct xdp_buff { void *data; void *data_end; } KEEP;
 typedef struct { int counter; } atomic_t;
@@ -101,18 +106,21 @@ SEC("xdp") int entry(struct xdp_md *ctx) {
     int n = 0;
 #define PUT(x) out[n++] = (__u64)(x)
     PUT(bpf_core_field_offset(dev->mtu)); PUT(bpf_core_field_size(dev->name)); PUT(bpf_core_field_exists(dev->gone));
-    PUT(bpf_core_field_exists(((struct net_device___other *)dev)->flags)); PUT(bpf_core_field_offset(((struct net_device___other *)dev)->flags));
+    PUT(bpf_core_field_exists(((struct net_device___other *)dev)->flags));
+    PUT(bpf_core_field_offset(((struct net_device___other *)dev)->flags));
     PUT(bpf_core_field_size(dev->features)); PUT(bpf_core_field_offset(dev->name[3]));
     PUT(bpf_core_field_exists(skb->cloned)); PUT(bpf_core_field_offset(skb->transport_header));
     PUT(bpf_core_field_exists(nothing->x));
     PUT(bpf_core_type_exists(struct never_heard_of)); PUT(bpf_core_type_exists(struct xdp_buff)); PUT(bpf_core_type_exists(atomic_t));
     PUT(bpf_core_type_size(struct task_struct)); PUT(bpf_core_type_size(struct never_heard_of)); PUT(bpf_core_type_size(atomic_t));
-    PUT(bpf_core_type_id_local(struct xdp_buff)); PUT(bpf_core_type_id_kernel(struct xdp_buff)); PUT(bpf_core_type_id_kernel(struct never_heard_of));
+    PUT(bpf_core_type_id_local(struct xdp_buff)); PUT(bpf_core_type_id_kernel(struct xdp_buff));
+    PUT(bpf_core_type_id_kernel(struct never_heard_of));
     PUT(bpf_core_enum_value_exists(enum bpf_prog_type___local, BPF_PROG_TYPE_XDP___local));
     PUT(bpf_core_enum_value(enum bpf_prog_type___local, BPF_PROG_TYPE_XDP___local));
     PUT(bpf_core_enum_value_exists(enum bpf_prog_type___local, BPF_PROG_TYPE_NEVER___local));
     PUT(bpf_core_enum_value(enum xdp_action___x, XDP_TX___x));
-    PUT(__builtin_preserve_field_info(task->pid, BPF_FIELD_SIGNED)); PUT(__builtin_preserve_field_info(task->personality, BPF_FIELD_SIGNED));
+    PUT(__builtin_preserve_field_info(task->pid, BPF_FIELD_SIGNED));
+    PUT(__builtin_preserve_field_info(task->personality, BPF_FIELD_SIGNED));
     if (ctx->ingress_ifindex == 0x7fffffff) {
         PUT(BPF_CORE_READ_BITFIELD_PROBED(skb, pkt_type)); PUT(BPF_CORE_READ_BITFIELD_PROBED(task, sched_reset_on_fork));
         PUT(BPF_CORE_READ(task, real_parent, real_parent, pid));

@@ -26,7 +26,8 @@ struct {
 } outer SEC(".maps") = { .values = { [1] = &inner_b, [4] = &inner_a } };
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 10); __uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_NUMA_NODE);
     __uint(numa_node, 1); __uint(pinning, LIBBPF_PIN_BY_NAME); __type(key, struct key); __type(value, struct value); } pinned SEC(".maps");
-struct { __uint(type, BPF_MAP_TYPE_BLOOM_FILTER); __uint(max_entries, 100); __uint(value_size, 4); __uint(map_extra, 3); } bloom SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_BLOOM_FILTER); __uint(max_entries, 100); __uint(value_size, 4); __uint(map_extra, 3);
+    } bloom SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY); } events SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 5000); } ring SEC(".maps");
 SEC("xdp") int late(struct xdp_md *ctx);
@@ -94,7 +95,8 @@ const LEGACY: &str = r#"
 #include <bpf/bpf_helpers.h>
 struct bpf_map_def { unsigned int type, key_size, value_size, max_entries, map_flags EXTRA; };
 struct bpf_map_def SEC("maps") inner = { .type = BPF_MAP_TYPE_HASH, .key_size = 4, .value_size = 8, .max_entries = 9 };
-struct bpf_map_def SEC("maps") second = { .type = BPF_MAP_TYPE_LRU_HASH, .key_size = 6, .value_size = 8, .max_entries = 3, .map_flags = BPF_F_NO_COMMON_LRU };
+struct bpf_map_def SEC("maps") second = { .type = BPF_MAP_TYPE_LRU_HASH, .key_size = 6, .value_size = 8, .max_entries = 3,
+    .map_flags = BPF_F_NO_COMMON_LRU };
 static struct bpf_map_def SEC("maps") third = { .type = BPF_MAP_TYPE_ARRAY, .key_size = 4, .value_size = 8, .max_entries = 2 };
 struct bpf_map_def SEC("maps") outer = { .type = BPF_MAP_TYPE_HASH_OF_MAPS, .key_size = 4, .value_size = 4, .max_entries = 3 INIT };
 SEC("anything") int entry(struct xdp_md *ctx) {
@@ -147,8 +149,10 @@ const IPROUTE2: &str = r#"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 struct bpf_elf_map { __u32 type, size_key, size_value, max_elem, flags, id, pinning, inner_id, inner_idx; };
-struct bpf_elf_map SEC("maps") jumps = { .type = BPF_MAP_TYPE_PROG_ARRAY, .id = 1, .size_key = 4, .size_value = 4, .pinning = 1, .max_elem = 4 };
-struct bpf_elf_map SEC("maps") in = { .type = BPF_MAP_TYPE_ARRAY, .id = 42, .size_key = 4, .size_value = 8, .max_elem = 1, .inner_idx = 2, .pinning = 2 };
+struct bpf_elf_map SEC("maps") jumps = { .type = BPF_MAP_TYPE_PROG_ARRAY, .id = 1, .size_key = 4, .size_value = 4,
+    .pinning = 1, .max_elem = 4 };
+struct bpf_elf_map SEC("maps") in = { .type = BPF_MAP_TYPE_ARRAY, .id = 42, .size_key = 4, .size_value = 8, .max_elem = 1,
+    .inner_idx = 2, .pinning = 2 };
 struct bpf_elf_map SEC("maps") out = { .type = BPF_MAP_TYPE_ARRAY_OF_MAPS, .size_key = 4, .size_value = 4, .max_elem = 3, .inner_id = 42 };
 SEC("1/0") int zero(struct xdp_md *ctx) { return XDP_DROP; }
 SEC("1/3") int three(struct xdp_md *ctx) { return XDP_TX; }
@@ -254,7 +258,8 @@ fn wrong_declarations_say_what_is_wrong() {
         ("short", "int m SEC(\"maps\") = 1;", "-g0", "shorter"),
         (
             "beyond",
-            "int q(void *c); SEC(\"xdp\") int q(void *c) { return 1; }\nstruct { __uint(type, 3); __uint(max_entries, 2); __array(values, int (void *)); } m SEC(\".maps\") = { .values = { [5] = &q } };",
+            "int q(void *c); SEC(\"xdp\") int q(void *c) { return 1; }\nstruct { __uint(type, 3); __uint(max_entries, 2);
+    __array(values, int (void *)); } m SEC(\".maps\") = { .values = { [5] = &q } };",
             "-g",
             "initial entry 5",
         ),

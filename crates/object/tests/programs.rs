@@ -134,7 +134,8 @@ fn a_program_without_a_section_is_found() {
     if !Needs::of("programs::a_program_without_a_section_is_found").clang().met() {
         return;
     }
-    let text = "struct xdp_md; static __attribute__((noinline)) int help(void *c) { return c != 0; }\nint lonely(struct xdp_md *c) { return help(c); }\n";
+    let text = "struct xdp_md; static __attribute__((noinline)) int help(void *c) { return c != 0;
+    }\nint lonely(struct xdp_md *c) { return help(c); }\n";
     let o = load("no_section", text, &[]);
     let p = o.select(&Select::Only).unwrap();
     assert_eq!((&*p.name, p.subprogs.len(), p.kind), ("lonely", 2, ProgramKind::Xdp { frags: false }));
