@@ -1,6 +1,6 @@
 //! Kernel functions that programs may call by name.
 
-use xway_abi::Errno;
+use xway_abi::{Errno, KfuncClass};
 
 use crate::addr::POISON;
 use crate::fault::{FaultKind, Trap};
@@ -14,7 +14,9 @@ pub(crate) enum Kfunc {
     RxHash,
     RxVlanTag,
     DynptrFromXdp,
-    DynptrSlice { writable: bool },
+    DynptrSlice {
+        writable: bool,
+    },
     DynptrAdjust,
     DynptrIsNull,
     DynptrIsRdonly,
@@ -23,8 +25,8 @@ pub(crate) enum Kfunc {
     IterNumNew,
     IterNumNext,
     IterNumDestroy,
-    RcuReadLock,
-    RcuReadUnlock,
+    /// RCU and preemption: a worker runs one program at a time and its guard outlives the run.
+    Region,
 }
 
 /// The function with this name, or why there is none.
@@ -45,14 +47,19 @@ pub(crate) fn resolve(name: &str) -> Result<Kfunc, &'static str> {
         "bpf_iter_num_new" => IterNumNew,
         "bpf_iter_num_next" => IterNumNext,
         "bpf_iter_num_destroy" => IterNumDestroy,
-        "bpf_rcu_read_lock" => RcuReadLock,
-        "bpf_rcu_read_unlock" => RcuReadUnlock,
-        _ if name.starts_with("bpf_iter_") => return Err("this iterator is not implemented in user space"),
-        _ if name.starts_with("bpf_xdp_") || name.starts_with("bpf_dynptr_") => {
-            return Err("not implemented in user space");
-        }
-        _ => return Err("it works on objects of the kernel, which a user-space engine does not have"),
+        "bpf_rcu_read_lock" | "bpf_rcu_read_unlock" | "bpf_preempt_disable" | "bpf_preempt_enable" => Region,
+        _ => return Err(why_not(name)),
     })
+}
+
+fn why_not(name: &str) -> &'static str {
+    match xway_abi::kfunc(name).map(|k| k.class) {
+        None => "Linux 6.18 knows no kernel function of this name",
+        Some(KfuncClass::Kernel) => "it works on objects of the kernel, which a user-space engine does not have",
+        Some(KfuncClass::Sleepable) => "it may sleep, which no XDP program may",
+        Some(KfuncClass::Foreign) => "it is not for XDP programs",
+        Some(_) => "not implemented in user space",
+    }
 }
 
 /// Whether a program may call this kernel function here: `Err` says why not.
@@ -73,7 +80,7 @@ impl Vm<'_, '_> {
             Kfunc::IterNumNew => self.iter_num_new(r)?,
             Kfunc::IterNumNext => return self.iter_num_next(r[0]),
             Kfunc::IterNumDestroy => Ok(self.store::<8>(r[0], 0)?).map(|()| 0),
-            Kfunc::RcuReadLock | Kfunc::RcuReadUnlock => Ok(0),
+            Kfunc::Region => Ok(0),
             _ => return self.dynptr_kfunc(which, r),
         };
         Ok(ret.unwrap_or_else(Errno::as_ret))
