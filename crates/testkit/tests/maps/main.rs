@@ -5,6 +5,7 @@
 
 mod batch;
 mod create;
+mod docs;
 mod objects;
 mod ops;
 mod programs;
