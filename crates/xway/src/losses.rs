@@ -14,10 +14,17 @@ const MESSAGES_MAX: usize = 32;
 #[derive(Default, Clone)]
 pub struct Seen(Arc<Mutex<Vec<First>>>);
 
+/// Events of one kind with one cause.
+#[derive(Clone)]
 struct First {
     kind: &'static str,
+    /// What makes two events the same: for a fault the instruction, else the message.
+    cause: String,
+    /// The first event's words.
     message: String,
+    /// The first event's packet.
     packet: u64,
+    count: u64,
 }
 
 impl Seen {
@@ -34,16 +41,25 @@ impl Seen {
                     ("redirect_error", format!("redirect to {target:?}: {errno} ({})", errno.text()))
                 }
             };
+            let cause = match event.kind {
+                EventKind::Exception { fault: Some(fault) } => match fault.downcast_ref::<xway_vm::Fault>() {
+                    Some(fault) => format!("{} {}", fault.program, fault.insn),
+                    None => message.clone(),
+                },
+                _ => message.clone(),
+            };
             let mut seen = seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if seen.len() < MESSAGES_MAX && !seen.iter().any(|f| f.kind == kind && f.message == message) {
-                seen.push(First { kind, message, packet: event.packet_id });
+            if let Some(first) = seen.iter_mut().find(|f| f.kind == kind && f.cause == cause) {
+                first.count += 1;
+            } else if seen.len() < MESSAGES_MAX {
+                seen.push(First { kind, cause, message, packet: event.packet_id, count: 1 });
             }
         }
     }
 
-    fn of(&self, kind: &str) -> Vec<(String, u64)> {
+    fn of(&self, kind: &str) -> Vec<First> {
         let seen = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        seen.iter().filter(|f| f.kind == kind).map(|f| (f.message.clone(), f.packet)).collect()
+        seen.iter().filter(|f| f.kind == kind).cloned().collect()
     }
 }
 
@@ -90,12 +106,20 @@ pub fn errors(report: &Report, seen: &Seen) -> Vec<Error> {
         if total == 0 {
             return;
         }
-        let messages = seen.of(kind);
-        let first = messages.first().cloned();
-        let (message, packet) = first.map_or((otherwise.to_owned(), None), |(m, p)| (m, Some(p)));
-        out.push(Error { kind, count: total, message, packet });
-        // Further messages of the same kind: how many packets each concerns is not known.
-        out.extend(messages.into_iter().skip(1).map(|(message, p)| Error { kind, count: 0, message, packet: Some(p) }));
+        let heard = seen.of(kind);
+        let told: u64 = heard.iter().map(|f| f.count).sum();
+        out.extend(heard.into_iter().map(|f| Error {
+            kind,
+            count: f.count,
+            message: f.message,
+            packet: Some(f.packet),
+        }));
+        // Events come at a bounded rate; the counter knows them all.
+        if total > told {
+            let message =
+                if told > 0 { format!("{otherwise} (not looked at one by one)") } else { otherwise.to_owned() };
+            out.push(Error { kind, count: total - told, message, packet: None });
+        }
     };
     events(&mut out, "fault", c.exceptions, "the program was stopped");
     events(&mut out, "invalid_action", c.invalid, "the program returned a value that is no verdict");
