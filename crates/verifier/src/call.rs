@@ -267,7 +267,9 @@ impl Verifier<'_> {
                 }
                 Base::Map(MapRef { inner: true, uid: id, ..map })
             }
-            MapType::Xskmap | MapType::Sockmap | MapType::Sockhash => {
+            // `struct bpf_xdp_sock`: the queue number.
+            MapType::Xskmap => Base::Mem { size: 4, kind: MemKind::XskSocket, read_only: true },
+            MapType::Sockmap | MapType::Sockhash => {
                 return fail!(Unsupported, "sockets looked up in a {} are not supported", map_type.name());
             }
             _ => Base::MapValue(map),

@@ -221,6 +221,7 @@ impl Verifier<'_> {
                         )
                         .map_err(|e| e.hint("make every turn change what the loop's condition looks at"));
                     }
+                    self.points.all[i as usize].misses += 1;
                     continue;
                 }
             }

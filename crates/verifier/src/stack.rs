@@ -89,9 +89,7 @@ impl Verifier<'_> {
         self.check_aligned(p, off, size, true)?;
         let (lo, hi) = self.stack_extent(st, frame, p, off, size)?;
         if lo != hi {
-            if matches!(v, Some(Value::Ptr(_))) && size != 8 {
-                return fail!(StackBounds, "part of a pointer cannot be written to the stack");
-            }
+            // Whatever is written, a pointer or a part of one included, is data from now on.
             return self.stack_clobber(st, frame, lo, hi + i64::from(size));
         }
         let running = st.depth();

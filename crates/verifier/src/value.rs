@@ -103,6 +103,8 @@ pub enum MemKind {
     Input,
     /// The number that an open-coded iterator yields.
     IterItem,
+    /// What a program sees of an AF_XDP socket.
+    XskSocket,
 }
 
 /// A map of the program, or an inner map of one.

@@ -130,3 +130,16 @@ fn several_errors_are_reported_in_one_run() {
     assert_eq!(at, [2, 4]);
     assert_eq!(r.errors[0].path.len(), 1);
 }
+
+#[test]
+fn atomics_need_aligned_addresses() {
+    let body = |mask: i32| {
+        format!(
+            "r6 = *(u32 *)(r1 +12)\n{LOOKUP}if r0 == 0 goto out\nr1 = 1\nr6 &= {mask}\nr0 += r6\n\
+             lock *(u32 *)(r0 +28) += r1\nout: r0 = 0\nexit"
+        )
+    };
+    refused(&body(15), &hash(64), Kind::Alignment);
+    accepted(&body(12), &hash(64));
+    refused("r1 = 1\n*(u64 *)(r10 -8) = 0\nlock *(u32 *)(r10 -6) += r1\nr0 = 0\nexit", &[], Kind::Alignment);
+}
