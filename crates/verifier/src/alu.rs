@@ -169,12 +169,10 @@ impl Verifier<'_> {
             // A move that changes no bit: both registers hold the same number from now on.
             let same = ext == MovExt::None && width == Width::W64 || unchanged(&n.s, width, ext);
             if same {
-                if n.s.as_const().is_none() {
-                    if n.link == 0 {
-                        n.link = self.id();
-                        n.delta = 0;
-                        st.set(r, Value::Num(n));
-                    }
+                if n.s.as_const().is_none() && n.link == 0 {
+                    n.link = self.id();
+                    n.delta = 0;
+                    st.set(r, Value::Num(n));
                 }
                 return Value::Num(n);
             }
