@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use xway_engine::Live;
 
 use crate::print::{grouped, scaled};
@@ -31,15 +31,20 @@ pub fn start(live: Arc<Live>) -> Progress {
         }
         let bar = bar(live.progress().map(|(_, total)| total));
         loop {
-            let rate = live.rx() as f64 / started.elapsed().as_secs_f64();
+            let elapsed = started.elapsed().as_secs_f64();
+            let rate = live.rx() as f64 / elapsed;
+            let mut message = format!("{} packets, {}packets/s", grouped(live.rx()), scaled(rate));
             match live.progress() {
                 Some((done, total)) => {
                     bar.set_length(total);
                     bar.set_position(done.min(total));
+                    // From the whole run so far: the bar itself was not there from the start.
+                    let left = elapsed * total.saturating_sub(done) as f64 / done.max(1) as f64;
+                    message.push_str(&format!(", {} left", HumanDuration(Duration::from_secs_f64(left.min(1e9)))));
                 }
                 None => bar.tick(),
             }
-            bar.set_message(format!("{} packets, {}packets/s", grouped(live.rx()), scaled(rate)));
+            bar.set_message(message);
             if ended.recv_timeout(REFRESH) != Err(RecvTimeoutError::Timeout) {
                 bar.finish_and_clear();
                 return;
@@ -62,7 +67,7 @@ impl Progress {
 
 fn bar(total: Option<u64>) -> ProgressBar {
     let (bar, template) = match total {
-        Some(total) => (ProgressBar::new(total), "{bar:30} {percent:>3}%  {msg}  {bytes_per_sec}, {eta} left"),
+        Some(total) => (ProgressBar::new(total), "{bar:20} {percent:>3}%  {msg}"),
         None => (ProgressBar::new_spinner(), "{spinner} {elapsed}  {msg}"),
     };
     match ProgressStyle::with_template(template) {
