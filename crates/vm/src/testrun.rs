@@ -13,7 +13,8 @@ pub struct TestRun<'a> {
     /// The packet, from 14 bytes up; with a context, whatever metadata it declares comes first.
     pub data_in: &'a [u8],
     /// `struct xdp_md`, 24 bytes or a shorter prefix of it; longer ones must be zero beyond. `data` is the length of the metadata
-    /// in `data_in`, `data_end` the length of `data_in` (Linux takes less since 6.18 and puts the rest into further buffers), `data_meta` 0, `egress_ifindex` 0. `ingress_ifindex` and
+    /// in `data_in`, `data_end` the length of `data_in` (Linux takes less since 6.18 and puts the rest into further
+    /// buffers), `data_meta` 0, `egress_ifindex` 0. `ingress_ifindex` and
     /// `rx_queue_index` are what the program sees.
     pub ctx_in: Option<&'a [u8]>,
     /// Times to run; 0 counts as 1. Each run gets the packet as the one before left it, as in Linux.
