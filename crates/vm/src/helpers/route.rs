@@ -74,7 +74,7 @@ fn query(p: &[u8; at::SIZE], flags: u32) -> Result<FibQuery, Errno> {
         dport: u16::from_be(u16_at(at::DPORT)),
         tot_len: u16_at(at::LEN),
         direct: flags & DIRECT != 0,
-        table: (flags & (DIRECT | TBID) == DIRECT | TBID).then(|| u32_at(at::VLAN)).filter(|t| *t != 0),
+        table: (flags & (DIRECT | TBID) == DIRECT | TBID).then(|| u32_at(at::VLAN)),
         output: flags & OUTPUT != 0,
         skip_neigh: flags & SKIP_NEIGH != 0,
         want_src: flags & SRC != 0,
@@ -107,7 +107,7 @@ fn store(p: &mut [u8; at::SIZE], answer: &FibAnswer) {
         put(at::SMAC, &smac);
         put(at::DMAC, &dmac);
     }
-    if answer.forwards() {
+    if answer.forwards() || answer.table_used {
         put(at::VLAN, &[0; 4]);
     }
     if let Some(IpAddr::V6(_)) = answer.gateway

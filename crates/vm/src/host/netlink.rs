@@ -379,6 +379,7 @@ fn route(body: &[u8]) -> Option<Route> {
     const TABLE: u16 = 15;
     const VIA: u16 = 18;
     const ENCAP_TYPE: u16 = 21;
+    const METRIC_LOCK: u16 = 1;
     const METRIC_MTU: u16 = 2;
     const RTM_F_CLONED: u32 = 0x200;
     let (family, prefix_len, tos, table, kind) =
@@ -412,8 +413,11 @@ fn route(body: &[u8]) -> Option<Route> {
             PREFSRC => route.prefsrc = addr(content),
             TABLE => route.table = word(content, 0)?,
             METRICS => {
-                route.mtu =
-                    attributes(content).find(|(k, _)| *k == METRIC_MTU).and_then(|(_, c)| word(c, 0)).unwrap_or(0);
+                let metric =
+                    |which| attributes(content).find(|(k, _)| *k == which).and_then(|(_, c)| word(c, 0)).unwrap_or(0);
+                // Forwarding looks at the MTU of a route only if it is locked.
+                let locked = metric(METRIC_LOCK) & (1 << METRIC_MTU) != 0;
+                route.mtu = if locked { metric(METRIC_MTU) } else { 0 };
             }
             MULTIPATH => hops(content, &mut route.hops),
             _ => {}

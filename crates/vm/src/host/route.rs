@@ -86,6 +86,8 @@ pub struct FibAnswer {
     pub src: Option<IpAddr>,
     /// Destination and source Ethernet address.
     pub macs: Option<([u8; 6], [u8; 6])>,
+    /// The table's number in the program's structure has been used up: the field becomes zero.
+    pub table_used: bool,
 }
 
 impl FibAnswer {
@@ -163,7 +165,7 @@ pub struct Route {
     pub metric: u32,
     /// Kind.
     pub kind: RouteType,
-    /// MTU set on the route, 0 for none.
+    /// MTU set on the route that counts when forwarding, 0 for none.
     pub mtu: u32,
     /// Preferred source address.
     pub prefsrc: Option<IpAddr>,
@@ -312,6 +314,10 @@ impl Tables {
     /// Answers a query as `bpf_fib_lookup` does. `ENODEV` when the interface does not exist.
     pub fn lookup(&self, q: &FibQuery) -> Result<FibAnswer, Errno> {
         let code = |code| Ok(FibAnswer { code, ..FibAnswer::default() });
+        // IPv6 addresses that mean something on one link only are never forwarded.
+        if local_to_link(q.dst) || local_to_link(q.src) {
+            return code(FibCode::NotForwarded);
+        }
         let link = self.links.get(&q.ifindex).ok_or(Errno::ENODEV)?;
         let v6 = q.dst.is_ipv6();
         if !(if v6 { link.forward_v6 } else { link.forward_v4 }) {
@@ -319,10 +325,12 @@ impl Tables {
         }
         let found = if q.direct {
             let vrf = if link.vrf_table != 0 { link.vrf_table } else { TABLE_MAIN };
-            self.in_table(q.table.unwrap_or(vrf), q, -1)
+            let table = q.table.map_or(vrf, |t| if t == 0 { TABLE_MAIN } else { t });
+            self.in_table(table, q, -1)
         } else {
             self.by_rules(q, link)
         };
+        let code = |code| Ok(FibAnswer { code, table_used: q.direct && q.table.is_some(), ..FibAnswer::default() });
         let Some(found) = found else { return code(FibCode::NotForwarded) };
         let route = match found {
             Found::Route(route) => route,
@@ -332,7 +340,7 @@ impl Tables {
             return code(end_code(route.kind));
         }
         let Some(hop) = choose(route, q) else { return code(FibCode::NotForwarded) };
-        let mut answer = FibAnswer::default();
+        let mut answer = code(FibCode::Success)?;
         let out = self.links.get(&hop.ifindex);
         let mtu = match route.mtu {
             0 => out.map_or(1500, |l| l.mtu),
@@ -493,6 +501,13 @@ impl Rule {
             && port(self.dport, q.dport)
             && (!self.l3mdev || link.vrf_table != 0);
         all != self.invert
+    }
+}
+
+fn local_to_link(addr: IpAddr) -> bool {
+    match addr {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(a) => a.is_multicast() || a.is_unicast_link_local() || a.is_loopback(),
     }
 }
 
