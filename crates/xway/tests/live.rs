@@ -34,11 +34,12 @@ fn start(space: &Namespace, args: &[&str]) -> Child {
         // One line of heading; a socket per line after it.
         let sockets = std::fs::read_to_string(format!("/proc/{}/net/packet", child.id())).unwrap_or_default();
         if sockets.lines().count() > 1 || Instant::now() > deadline {
-            std::thread::sleep(Duration::from_millis(50));
-            return child;
+            break;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
+    std::thread::sleep(Duration::from_millis(50));
+    child
 }
 
 /// Ctrl-C, and the document with the totals.

@@ -1,6 +1,6 @@
 //! `xway test`: unit tests for XDP programs.
 //!
-//! [`format`] is the file, [`case`] runs one case and compares, [`report`] writes what came of it, [`compile`] makes objects
+//! [`mod@format`] is the file, [`mod@case`] runs one case and compares, [`mod@report`] writes what came of it, [`mod@compile`] makes objects
 //! of C sources.
 
 pub mod case;

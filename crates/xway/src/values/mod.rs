@@ -1,6 +1,6 @@
 //! Keys and values of maps as JSON, both ways, typed where the object says what they are.
 //!
-//! Without a type, bytes are a literal (`"hex:0a 0b"`). What [`decode`] prints, [`encode`] reads back.
+//! Without a type, bytes are a literal (`"hex:0a 0b"`). What [`decode()`] prints, [`encode()`] reads back.
 
 mod decode;
 mod encode;
