@@ -458,12 +458,14 @@ fn end_code(kind: RouteType) -> FibCode {
 }
 
 fn usable(hop: &NextHop, q: &FibQuery) -> bool {
-    !hop.dead && !(q.output && hop.ifindex != q.ifindex)
+    // IPv6 takes the outgoing interface as a wish, IPv4 as a condition.
+    !hop.dead && (!q.output || q.dst.is_ipv6() || hop.ifindex == q.ifindex)
 }
 
 /// One way on out of several: the same for all packets between the same addresses, in proportion to the weights.
 fn choose<'r>(route: &'r Route, q: &FibQuery) -> Option<&'r NextHop> {
-    let hops = || route.hops.iter().filter(|h| usable(h, q));
+    let wished = q.output && route.hops.iter().any(|h| usable(h, q) && h.ifindex == q.ifindex);
+    let hops = || route.hops.iter().filter(|h| usable(h, q) && (!wished || h.ifindex == q.ifindex));
     let total: u64 = hops().map(|h| u64::from(h.weight.max(1))).sum();
     if total == 0 {
         return None;
