@@ -91,6 +91,10 @@ impl<'a> Verifier<'a> {
     /// Analyses the program and each global function. Errors are left in `errors`.
     pub fn run(&mut self) {
         let started = Instant::now();
+        if let Err(fail) = self.check_references() {
+            self.report(fail, 0, NOWHERE, None);
+            return;
+        }
         for f in 0..self.cfg.funcs.len() {
             if f > 0 && !(self.cfg.funcs[f].global && self.facts.global_called[f]) {
                 continue;

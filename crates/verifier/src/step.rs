@@ -97,33 +97,60 @@ impl Verifier<'_> {
             Imm64::MapIdx(i) => Value::Ptr(Ptr::to(Base::Map(self.map_ref(i)?))),
             Imm64::MapIdxValue { idx, off } => {
                 let map = self.map_ref(idx)?;
-                let spec = &self.view.maps[map.index as usize].spec;
-                let inside = off < spec.value_size;
-                if spec.map_type != MapType::Array || spec.max_entries != 1 || !inside {
-                    return fail!(
-                        BadReference,
-                        "the address of a value needs an array map of one entry and an offset inside it"
-                    );
-                }
                 Value::Ptr(Ptr { off: off as i32, ..Ptr::to(Base::MapValue(map)) })
             }
             Imm64::Func(rel) => Value::Ptr(Ptr::to(Base::Func((pc as i64 + 1 + i64::from(rel)) as u32))),
-            Imm64::MapFd(_) | Imm64::MapFdValue { .. } => {
-                return fail!(BadReference, "the program refers to a map by file descriptor; maps are given by index");
+            // Refused before anything was walked.
+            Imm64::MapFd(_) | Imm64::MapFdValue { .. } | Imm64::BtfId { .. } => {
+                return fail!(BadReference, "the reference cannot be resolved");
             }
-            Imm64::BtfId { .. } => return fail!(Unsupported, "kernel variables cannot be read in user space"),
         };
         st.set(dst, value);
         Ok(())
     }
 
-    fn map_ref(&mut self, index: i32) -> Result<MapRef, Fail> {
-        let found = usize::try_from(index).ok().filter(|i| *i < self.view.maps.len());
-        let Some(i) = found else {
-            return fail!(BadReference, "the program refers to map {index}, which does not exist");
+    /// Every reference must resolve, those in code that no path reaches included: a linker would stop at them.
+    pub fn check_references(&self) -> Result<(), Fail> {
+        for (pc, insn) in self.cfg.insns.iter().enumerate() {
+            let checked = match insn {
+                Some(Insn::LoadImm64 { imm, .. }) => self.check_reference(*imm),
+                Some(Insn::Call(CallTarget::Kfunc { id, .. })) => match usize::try_from(*id) {
+                    Ok(i) if i < self.program.kfuncs.len() => Ok(()),
+                    _ => fail!(BadReference, "kernel function {id} of the program's list does not exist"),
+                },
+                _ => Ok(()),
+            };
+            checked.map_err(|e| e.at(pc))?;
+        }
+        Ok(())
+    }
+
+    fn check_reference(&self, imm: Imm64) -> Result<(), Fail> {
+        let map = |index: i32| match usize::try_from(index).ok().and_then(|i| self.view.maps.get(i)) {
+            Some(def) => Ok(&def.spec),
+            None => fail!(BadReference, "the program refers to map {index}, which does not exist"),
         };
-        self.facts.map_used(i as u32);
-        Ok(MapRef { index: i as u32, inner: false, uid: 0 })
+        match imm {
+            Imm64::Value(_) | Imm64::Func(_) => Ok(()),
+            Imm64::MapIdx(i) => map(i).map(|_| ()),
+            Imm64::MapIdxValue { idx, off } => {
+                let spec = map(idx)?;
+                if spec.map_type == MapType::Array && spec.max_entries == 1 && off < spec.value_size {
+                    return Ok(());
+                }
+                fail!(BadReference, "the address of a value needs an array map of one entry and an offset inside it")
+            }
+            Imm64::MapFd(_) | Imm64::MapFdValue { .. } => {
+                fail!(BadReference, "the program refers to a map by file descriptor; maps are given by index")
+            }
+            Imm64::BtfId { .. } => fail!(Unsupported, "kernel variables cannot be read in user space"),
+        }
+    }
+
+    fn map_ref(&mut self, index: i32) -> Result<MapRef, Fail> {
+        let i = u32::try_from(index).unwrap_or(u32::MAX);
+        self.facts.map_used(i);
+        Ok(MapRef { index: i, inner: false, uid: 0 })
     }
 
     /// The description of a map.

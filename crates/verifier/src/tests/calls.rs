@@ -109,5 +109,7 @@ fn helpers_check_their_arguments() {
     refused("r0 = 0\ncall 4\nexit", &[], Kind::BadCall);
     refused("call 9999\nexit", &[], Kind::BadCall);
     refused("r1 = map[idx:0]\nr2 = r10\nr2 += -4\ncall bpf_map_lookup_elem\nr0 = 0\nexit", &ring(), Kind::MapType);
+    // In code that no path reaches, too.
+    refused("r0 = 0\nif r0 == 0 goto +2\nr1 = map[idx:3]\nexit", &ring(), Kind::BadReference);
     refused("r1 = map[idx:3]\nr0 = 0\nexit", &ring(), Kind::BadReference);
 }
