@@ -77,6 +77,7 @@ pub(crate) const FRAMES: usize = 8;
 pub(crate) type Stack = [[u8; STACK_LEN]; FRAMES];
 
 /// Working memory of runs.
+#[derive(Default)]
 pub(crate) struct State<'e> {
     /// Stack of each frame; away during a run.
     pub stack: Option<Box<Stack>>,
@@ -94,21 +95,6 @@ pub(crate) struct State<'e> {
     pub scratch: Vec<u8>,
     /// Address of a lock that is held, 0 if none.
     pub lock: u64,
-}
-
-impl Default for State<'_> {
-    fn default() -> Self {
-        State {
-            stack: None,
-            grants: Vec::new(),
-            index: HashMap::new(),
-            inner: Vec::new(),
-            copies: Default::default(),
-            handles: Default::default(),
-            scratch: Vec::new(),
-            lock: 0,
-        }
-    }
 }
 
 /// A region that was granted during the run.

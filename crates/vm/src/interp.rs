@@ -30,7 +30,7 @@ impl<'e> Vm<'_, 'e> {
     /// Calls the function at `entry` with these arguments and runs it to its exit, through whatever tail calls it makes.
     pub(crate) fn call(&mut self, program: &'e Program, entry: usize, args: [u64; 5]) -> Result<u64, Stopped> {
         if self.depth >= FRAMES {
-            return Err(self.stop(program, entry, Box::new(FaultKind::Depth), &[]));
+            return Err(self.stop(program, entry, FaultKind::Depth, &[]));
         }
         self.depth += 1;
         self.stack[self.depth - 1] = [0; STACK_LEN];
@@ -52,7 +52,7 @@ impl<'e> Vm<'_, 'e> {
     /// Records a fault, innermost first.
     #[cold]
     #[inline(never)]
-    pub(crate) fn stop(&mut self, program: &Program, insn: usize, kind: Trap, regs: &[u64]) -> Stopped {
+    pub(crate) fn stop(&mut self, program: &Program, insn: usize, kind: FaultKind, regs: &[u64]) -> Stopped {
         let decoded = program.insns.get(insn).and_then(|i| i.as_ref());
         let known = decoded.map_or(vec![], |i| {
             let read = crate::op::registers_read(i);
@@ -68,7 +68,7 @@ impl<'e> Vm<'_, 'e> {
                 insn,
                 text: decoded.map_or(String::new(), |i| i.to_string()),
                 line: program.line(insn).cloned(),
-                kind: *kind,
+                kind,
                 known,
             }));
         }
@@ -393,179 +393,179 @@ impl<'e> Vm<'_, 'e> {
                 Code::Swap64 => r[d] = r[d].swap_bytes(),
 
                 Code::JEq64X => {
-                    let (a, b) = (r[d] as u64, (r[s]) as u64);
+                    let (a, b) = (r[d], r[s]);
                     jump!(a == b)
                 }
                 Code::JEq64K => {
-                    let (a, b) = (r[d] as u64, (op.imm as u64) as u64);
+                    let (a, b) = (r[d], op.imm as u64);
                     jump!(a == b)
                 }
                 Code::JEq32X => {
-                    let (a, b) = (r[d] as u32, (r[s]) as u32);
+                    let (a, b) = (r[d] as u32, r[s] as u32);
                     jump!(a == b)
                 }
                 Code::JEq32K => {
-                    let (a, b) = (r[d] as u32, (op.imm as u64) as u32);
+                    let (a, b) = (r[d] as u32, op.imm as u32);
                     jump!(a == b)
                 }
                 Code::JNe64X => {
-                    let (a, b) = (r[d] as u64, (r[s]) as u64);
+                    let (a, b) = (r[d], r[s]);
                     jump!(a != b)
                 }
                 Code::JNe64K => {
-                    let (a, b) = (r[d] as u64, (op.imm as u64) as u64);
+                    let (a, b) = (r[d], op.imm as u64);
                     jump!(a != b)
                 }
                 Code::JNe32X => {
-                    let (a, b) = (r[d] as u32, (r[s]) as u32);
+                    let (a, b) = (r[d] as u32, r[s] as u32);
                     jump!(a != b)
                 }
                 Code::JNe32K => {
-                    let (a, b) = (r[d] as u32, (op.imm as u64) as u32);
+                    let (a, b) = (r[d] as u32, op.imm as u32);
                     jump!(a != b)
                 }
                 Code::JSet64X => {
-                    let (a, b) = (r[d] as u64, (r[s]) as u64);
+                    let (a, b) = (r[d], r[s]);
                     jump!(a & b != 0)
                 }
                 Code::JSet64K => {
-                    let (a, b) = (r[d] as u64, (op.imm as u64) as u64);
+                    let (a, b) = (r[d], op.imm as u64);
                     jump!(a & b != 0)
                 }
                 Code::JSet32X => {
-                    let (a, b) = (r[d] as u32, (r[s]) as u32);
+                    let (a, b) = (r[d] as u32, r[s] as u32);
                     jump!(a & b != 0)
                 }
                 Code::JSet32K => {
-                    let (a, b) = (r[d] as u32, (op.imm as u64) as u32);
+                    let (a, b) = (r[d] as u32, op.imm as u32);
                     jump!(a & b != 0)
                 }
                 Code::JGt64X => {
-                    let (a, b) = (r[d] as u64, (r[s]) as u64);
+                    let (a, b) = (r[d], r[s]);
                     jump!(a > b)
                 }
                 Code::JGt64K => {
-                    let (a, b) = (r[d] as u64, (op.imm as u64) as u64);
+                    let (a, b) = (r[d], op.imm as u64);
                     jump!(a > b)
                 }
                 Code::JGt32X => {
-                    let (a, b) = (r[d] as u32, (r[s]) as u32);
+                    let (a, b) = (r[d] as u32, r[s] as u32);
                     jump!(a > b)
                 }
                 Code::JGt32K => {
-                    let (a, b) = (r[d] as u32, (op.imm as u64) as u32);
+                    let (a, b) = (r[d] as u32, op.imm as u32);
                     jump!(a > b)
                 }
                 Code::JGe64X => {
-                    let (a, b) = (r[d] as u64, (r[s]) as u64);
+                    let (a, b) = (r[d], r[s]);
                     jump!(a >= b)
                 }
                 Code::JGe64K => {
-                    let (a, b) = (r[d] as u64, (op.imm as u64) as u64);
+                    let (a, b) = (r[d], op.imm as u64);
                     jump!(a >= b)
                 }
                 Code::JGe32X => {
-                    let (a, b) = (r[d] as u32, (r[s]) as u32);
+                    let (a, b) = (r[d] as u32, r[s] as u32);
                     jump!(a >= b)
                 }
                 Code::JGe32K => {
-                    let (a, b) = (r[d] as u32, (op.imm as u64) as u32);
+                    let (a, b) = (r[d] as u32, op.imm as u32);
                     jump!(a >= b)
                 }
                 Code::JLt64X => {
-                    let (a, b) = (r[d] as u64, (r[s]) as u64);
+                    let (a, b) = (r[d], r[s]);
                     jump!(a < b)
                 }
                 Code::JLt64K => {
-                    let (a, b) = (r[d] as u64, (op.imm as u64) as u64);
+                    let (a, b) = (r[d], op.imm as u64);
                     jump!(a < b)
                 }
                 Code::JLt32X => {
-                    let (a, b) = (r[d] as u32, (r[s]) as u32);
+                    let (a, b) = (r[d] as u32, r[s] as u32);
                     jump!(a < b)
                 }
                 Code::JLt32K => {
-                    let (a, b) = (r[d] as u32, (op.imm as u64) as u32);
+                    let (a, b) = (r[d] as u32, op.imm as u32);
                     jump!(a < b)
                 }
                 Code::JLe64X => {
-                    let (a, b) = (r[d] as u64, (r[s]) as u64);
+                    let (a, b) = (r[d], r[s]);
                     jump!(a <= b)
                 }
                 Code::JLe64K => {
-                    let (a, b) = (r[d] as u64, (op.imm as u64) as u64);
+                    let (a, b) = (r[d], op.imm as u64);
                     jump!(a <= b)
                 }
                 Code::JLe32X => {
-                    let (a, b) = (r[d] as u32, (r[s]) as u32);
+                    let (a, b) = (r[d] as u32, r[s] as u32);
                     jump!(a <= b)
                 }
                 Code::JLe32K => {
-                    let (a, b) = (r[d] as u32, (op.imm as u64) as u32);
+                    let (a, b) = (r[d] as u32, op.imm as u32);
                     jump!(a <= b)
                 }
                 Code::JSGt64X => {
-                    let (a, b) = (r[d] as i64, (r[s]) as i64);
+                    let (a, b) = (r[d] as i64, r[s] as i64);
                     jump!(a > b)
                 }
                 Code::JSGt64K => {
-                    let (a, b) = (r[d] as i64, (op.imm as u64) as i64);
+                    let (a, b) = (r[d] as i64, op.imm);
                     jump!(a > b)
                 }
                 Code::JSGt32X => {
-                    let (a, b) = (r[d] as i32, (r[s]) as i32);
+                    let (a, b) = (r[d] as i32, r[s] as i32);
                     jump!(a > b)
                 }
                 Code::JSGt32K => {
-                    let (a, b) = (r[d] as i32, (op.imm as u64) as i32);
+                    let (a, b) = (r[d] as i32, op.imm as i32);
                     jump!(a > b)
                 }
                 Code::JSGe64X => {
-                    let (a, b) = (r[d] as i64, (r[s]) as i64);
+                    let (a, b) = (r[d] as i64, r[s] as i64);
                     jump!(a >= b)
                 }
                 Code::JSGe64K => {
-                    let (a, b) = (r[d] as i64, (op.imm as u64) as i64);
+                    let (a, b) = (r[d] as i64, op.imm);
                     jump!(a >= b)
                 }
                 Code::JSGe32X => {
-                    let (a, b) = (r[d] as i32, (r[s]) as i32);
+                    let (a, b) = (r[d] as i32, r[s] as i32);
                     jump!(a >= b)
                 }
                 Code::JSGe32K => {
-                    let (a, b) = (r[d] as i32, (op.imm as u64) as i32);
+                    let (a, b) = (r[d] as i32, op.imm as i32);
                     jump!(a >= b)
                 }
                 Code::JSLt64X => {
-                    let (a, b) = (r[d] as i64, (r[s]) as i64);
+                    let (a, b) = (r[d] as i64, r[s] as i64);
                     jump!(a < b)
                 }
                 Code::JSLt64K => {
-                    let (a, b) = (r[d] as i64, (op.imm as u64) as i64);
+                    let (a, b) = (r[d] as i64, op.imm);
                     jump!(a < b)
                 }
                 Code::JSLt32X => {
-                    let (a, b) = (r[d] as i32, (r[s]) as i32);
+                    let (a, b) = (r[d] as i32, r[s] as i32);
                     jump!(a < b)
                 }
                 Code::JSLt32K => {
-                    let (a, b) = (r[d] as i32, (op.imm as u64) as i32);
+                    let (a, b) = (r[d] as i32, op.imm as i32);
                     jump!(a < b)
                 }
                 Code::JSLe64X => {
-                    let (a, b) = (r[d] as i64, (r[s]) as i64);
+                    let (a, b) = (r[d] as i64, r[s] as i64);
                     jump!(a <= b)
                 }
                 Code::JSLe64K => {
-                    let (a, b) = (r[d] as i64, (op.imm as u64) as i64);
+                    let (a, b) = (r[d] as i64, op.imm);
                     jump!(a <= b)
                 }
                 Code::JSLe32X => {
-                    let (a, b) = (r[d] as i32, (r[s]) as i32);
+                    let (a, b) = (r[d] as i32, r[s] as i32);
                     jump!(a <= b)
                 }
                 Code::JSLe32K => {
-                    let (a, b) = (r[d] as i32, (op.imm as u64) as i32);
+                    let (a, b) = (r[d] as i32, op.imm as i32);
                     jump!(a <= b)
                 }
                 Code::Jump => {
@@ -706,7 +706,7 @@ impl<'e> Vm<'_, 'e> {
         };
         let pc = ops.len() - code.len();
         self.fuel = self.fuel.saturating_sub(pc.saturating_sub(from) as u64);
-        Err(self.stop(program, pc.saturating_sub(1), trap, &r))
+        Err(self.stop(program, pc.saturating_sub(1), *trap, &r))
     }
 
     /// A read-modify-write instruction, with its results in the registers.

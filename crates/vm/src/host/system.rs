@@ -18,8 +18,11 @@ pub struct SystemHost {
     secret: [u64; 2],
     hz: u64,
     netlink: RefCell<Option<Netlink>>,
-    trace: RefCell<Box<dyn FnMut(&str) + Send>>,
+    trace: RefCell<Sink>,
 }
+
+/// Takes trace output, a call at a time.
+type Sink = Box<dyn FnMut(&str) + Send>;
 
 impl SystemHost {
     /// A host whose trace output goes to standard error, one line a call.

@@ -1,0 +1,222 @@
+//! Calls, tail calls, maps, helpers and kernel functions.
+
+mod common;
+
+use common::{fault, link, map, ret, run_on, run_with, try_link};
+use xway_abi::MapType;
+use xway_object::{KfuncRef, ProgramKind};
+use xway_packet::{Redirect, RxMeta, Vlan};
+use xway_vm::{FaultKind, FixedHost, LinkError, Program, Timers};
+
+#[test]
+fn the_context_gives_pointers_and_numbers() {
+    let text = "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr3 -= r2\nr4 = *(u32 *)(r1 +12)\nr5 = *(u32 *)(r1 +16)\n\
+                r0 = *(u8 *)(r2 +5)\nr0 <<= 8\nr0 += r3\nr0 <<= 8\nr0 += r4\nr0 <<= 8\nr0 += r5\nexit";
+    let ran = run_on(&link(text, &[]), &[9; 60], |frame| frame.set_ingress(3, 2));
+    assert_eq!(ran.outcome.ret, 0x09_3c_03_02, "{:?}", ran.outcome.fault);
+    assert_eq!(ran.outcome.insns, 13);
+}
+
+#[test]
+fn tail_calls_stop_after_33() {
+    let array = map(MapType::ProgArray, 4, 4, 2);
+    // Counts the bytes that it drops from the packet's first byte on: one a call.
+    let text = "r6 = r1\nr2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = r2\nr4 += 1\nif r4 > r3 goto out\nr5 = *(u8 *)(r2 +0)\n\
+                r5 += 1\n*(u8 *)(r2 +0) = r5\nr1 = r6\nr2 = map[idx:0]\nr3 = 0\ncall 12\nr0 = 2\nexit\nout:\nr0 = 1\nexit";
+    let program = link(text, std::slice::from_ref(&array));
+    array.set_program(0, Some(program.clone())).unwrap();
+    let ran = run_on(&program, &[0; 64], |_| ());
+    assert_eq!((ran.outcome.ret, ran.packet[0]), (2, 34), "{:?}", ran.outcome.fault);
+    // An empty slot and an index behind the end fall through; the upper half of the index does not count.
+    for (index, expected) in [("1", 2), ("7", 2), ("0x100000001", 2)] {
+        let text = format!("r2 = map[idx:0]\nr3 = {index}\ncall 12\nr0 = 2\nexit");
+        assert_eq!(ret(&text, std::slice::from_ref(&array)), expected);
+    }
+    // From a function, the target returns to that function's caller.
+    let other = link("r0 = 40\nexit", &[]);
+    array.set_program(1, Some(other)).unwrap();
+    let text = "call sub\nr0 += 2\nexit\nsub:\nr2 = map[idx:0]\nr3 = 1\ncall 12\nr0 = 0\nexit";
+    let text = text.replace("call sub", "r6 = 0\ncall sub");
+    assert_eq!(ret(&text, std::slice::from_ref(&array)), 42);
+    array.clear_programs();
+}
+
+#[test]
+fn values_keep_their_address_and_are_shared() {
+    let hash = map(MapType::Hash, 4, 16, 8);
+    let look_up = "r1 = map[idx:0]\nr2 = r10\nr2 += -4\ncall 1\n";
+    let text = format!(
+        "*(u32 *)(r10 -4) = 5\n*(u64 *)(r10 -16) = 1\n*(u64 *)(r10 -24) = 2\nr1 = map[idx:0]\nr2 = r10\nr2 += -4\nr3 = r10\n\
+         r3 += -24\nr4 = 0\ncall 2\n{look_up}if r0 == 0 goto bad\nr6 = r0\n{look_up}if r0 != r6 goto bad\n\
+         r1 = *(u64 *)(r6 +8)\nr1 += 40\n*(u64 *)(r6 +8) = r1\nr0 = *(u64 *)(r0 +8)\nexit\nbad:\nr0 = 99\nexit"
+    );
+    assert_eq!(ret(&text, std::slice::from_ref(&hash)), 41);
+    let mut value = [0; 16];
+    hash.lookup(&5u32.to_ne_bytes(), &mut value, 0).unwrap();
+    assert_eq!((value[0], value[8]), (2, 41));
+}
+
+#[test]
+fn maps_in_maps() {
+    let inner = map(MapType::Array, 4, 8, 4);
+    let mut spec = xway_abi::MapSpec::new(MapType::ArrayOfMaps, 4, 4, 2);
+    spec.inner = Some(Box::new(inner.spec().clone()));
+    let outer = xway_maps::Map::create(&spec, &xway_maps::Env::with_cpus(2)).unwrap();
+    outer.set_inner(&0u32.to_ne_bytes(), inner.clone()).unwrap();
+    inner.update(&3u32.to_ne_bytes(), &77u64.to_ne_bytes(), 0).unwrap();
+    let text = |slot: u32| {
+        format!(
+            "*(u32 *)(r10 -4) = {slot}\nr1 = map[idx:0]\nr2 = r10\nr2 += -4\ncall 1\nif r0 == 0 goto none\n\
+             *(u32 *)(r10 -4) = 3\nr1 = r0\nr2 = r10\nr2 += -4\ncall 1\nif r0 == 0 goto none\nr0 = *(u64 *)(r0 +0)\nexit\n\
+             none:\nr0 = 1\nexit"
+        )
+    };
+    assert_eq!(ret(&text(0), std::slice::from_ref(&outer)), 77);
+    assert_eq!(ret(&text(1), std::slice::from_ref(&outer)), 1);
+}
+
+#[test]
+fn ring_records_are_granted_and_taken_back() {
+    let ring = map(MapType::Ringbuf, 0, 0, 4096);
+    let maps = std::slice::from_ref(&ring);
+    let reserve =
+        "r1 = map[idx:0]\nr2 = 8\nr3 = 0\ncall 131\nif r0 != 0 goto have\nexit\nhave:\nr6 = r0\n*(u64 *)(r6 +0) = 55\n";
+    assert_eq!(ret(&format!("{reserve}r1 = r6\nr2 = 0\ncall 132\nr0 = 0\nexit"), maps), 0);
+    let mut seen = vec![];
+    ring.ringbuf().unwrap().consume(10, &mut |r| seen.push(r.to_vec())).unwrap();
+    assert_eq!(seen, [55u64.to_ne_bytes().to_vec()]);
+    let used = fault(&format!("{reserve}r1 = r6\nr2 = 0\ncall 132\nr0 = *(u64 *)(r6 +0)\nexit"), maps);
+    assert!(used.to_string().contains("submitted or discarded"), "{used}");
+    let twice = fault(&format!("{reserve}r1 = r6\nr2 = 0\ncall 133\nr1 = r6\nr2 = 0\ncall 133\nr0 = 0\nexit"), maps);
+    assert!(matches!(twice.kind, FaultKind::Argument { arg: 1, .. }), "{twice}");
+    // A record that a fault leaves behind is discarded, so that the ring goes on.
+    fault(&format!("{reserve}r0 = *(u64 *)(r6 +1)\nexit"), maps);
+    assert_eq!(ret(&format!("{reserve}r1 = r6\nr2 = 0\ncall 132\nr0 = 0\nexit"), maps), 0);
+    seen.clear();
+    ring.ringbuf().unwrap().consume(10, &mut |r| seen.push(r.to_vec())).unwrap();
+    assert!(!seen.is_empty());
+}
+
+#[test]
+fn redirect_targets_are_left_in_the_frame() {
+    let ran = run_on(&link("r1 = 7\nr2 = 0\ncall 23\nexit", &[]), &[0; 64], |_| ());
+    assert_eq!((ran.outcome.ret, ran.redirect), (4, Redirect::Ifindex(7)));
+    let devices = map(MapType::Devmap, 4, 4, 4);
+    devices.update(&2u32.to_ne_bytes(), &9u32.to_ne_bytes(), 0).unwrap();
+    let text = |key: u32, flags: u32| format!("r1 = map[idx:0]\nr2 = {key}\nr3 = {flags}\ncall 51\nexit");
+    let go = |key, flags| {
+        let ran = run_on(&link(&text(key, flags), std::slice::from_ref(&devices)), &[0; 64], |_| ());
+        (ran.outcome.ret, ran.redirect)
+    };
+    let map_id = devices.id();
+    assert_eq!(go(2, 0), (4, Redirect::Device { map_id, key: 2, ifindex: 9 }));
+    assert_eq!(go(3, 2), (2, Redirect::None));
+    assert_eq!(go(3, 24), (4, Redirect::Broadcast { map_id, exclude_ingress: true }));
+    assert_eq!(go(2, 32), (0, Redirect::None));
+}
+
+#[test]
+fn trace_output_and_text() {
+    let text = b"%d %5u|%-4x|%03d %lld %s%% %c %pI4\n\0";
+    let mut code = String::new();
+    for (i, b) in text.iter().enumerate() {
+        code += &format!("*(u8 *)(r10 {}) = {b}\n", i as i32 - 64);
+    }
+    // Three values are what bpf_trace_printk takes; a fourth conversion is refused.
+    let program =
+        link(&format!("{code}r1 = r10\nr1 += -64\nr2 = {}\nr3 = 1\nr4 = 2\nr5 = 3\ncall 6\nexit", text.len()), &[]);
+    let host = FixedHost::new(1);
+    assert_eq!(run_with(&program, &[0; 64], &host, |_| ()).outcome.ret as i64, -22);
+    let values = [-5i64 as u32 as i64, 42, 0xab, 7, i64::MIN];
+    let mut code = code.replace("%s%% %c %pI4", "");
+    for (i, v) in values.iter().enumerate() {
+        code += &format!("r1 = {v} ll\n*(u64 *)(r10 {}) = r1\n", -128 + 8 * i as i32);
+    }
+    let short = b"%d %5u|%-4x|%03d %lld\n\0";
+    for (i, b) in short.iter().enumerate() {
+        code += &format!("*(u8 *)(r10 {}) = {b}\n", i as i32 - 64);
+    }
+    let text =
+        format!("{code}r1 = r10\nr1 += -64\nr2 = {}\nr3 = r10\nr3 += -128\nr4 = 40\ncall 177\nexit", short.len());
+    let ran = run_with(&link(&text, &[]), &[0; 64], &host, |_| ());
+    assert_eq!(host.take_trace(), ["-5    42|ab  |007 -9223372036854775808\n"], "{:?}", ran.outcome.fault);
+    assert_eq!(ran.outcome.ret, 39);
+}
+
+#[test]
+fn metadata_of_the_port() {
+    let program = |name: &str, stores: &str| {
+        let insns = xway_isa::assemble(&format!("r2 = r10\nr2 += -8\nr3 = r10\nr3 += -16\n*(u64 *)(r10 -8) = 0\n*(u64 *)(r10 -16) = 0\ncall kfunc#0\n{stores}exit"))
+            .unwrap();
+        let kfuncs = vec![KfuncRef { name: name.into(), func_id: 0, weak: false }];
+        Program::link(&xway_object::Program { name: "meta".into(), insns, kfuncs, ..Default::default() }, &[]).unwrap()
+    };
+    let stores = "if r0 != 0 goto pc+4\nr0 = *(u64 *)(r10 -8)\nr1 = *(u64 *)(r10 -16)\nr1 <<= 32\nr0 += r1\n";
+    let rx = RxMeta { hash: Some((0xabcd, 5)), timestamp: Some(123), vlan: Some(Vlan { proto: 0x8100, tci: 7 }) };
+    for (name, expected) in [
+        ("bpf_xdp_metadata_rx_hash", 0x5_0000_abcd),
+        ("bpf_xdp_metadata_rx_timestamp", 123),
+        ("bpf_xdp_metadata_rx_vlan_tag", 0x7_0000_0000 + u64::from(0x8100u16.to_be())),
+    ] {
+        let program = program(name, stores);
+        let with = run_on(&program, &[0; 64], |f| f.set_rx_meta(rx));
+        assert_eq!(with.outcome.ret, expected, "{name}: {:?}", with.outcome.fault);
+        let without = run_on(&program, &[0; 64], |_| ());
+        assert_eq!(without.outcome.ret as i64, -61, "{name}");
+    }
+}
+
+#[test]
+fn timers_run_their_callbacks_when_due() {
+    let values = map(MapType::Array, 4, 32, 1);
+    let value = "*(u32 *)(r10 -4) = 0\nr1 = map[idx:0]\nr2 = r10\nr2 += -4\ncall 1\nif r0 != 0 goto have\nexit\nhave:\nr6 = r0\n";
+    let text = format!(
+        "{value}r1 = r6\nr2 = map[idx:0]\nr3 = 1\ncall 169\nr7 = r0\nr1 = r6\nr2 = subprog[fire]\ncall 170\nr7 |= r0\n\
+         r1 = r6\nr2 = 5000 ll\nr3 = 0\ncall 171\nr0 |= r7\nexit\n\
+         fire:\nr1 = *(u64 *)(r3 +16)\nr1 += 1\n*(u64 *)(r3 +16) = r1\nr1 = *(u32 *)(r2 +0)\nr1 += 100\n*(u64 *)(r3 +24) = r1\nr0 = 0\nexit"
+    );
+    let program = link(&text, std::slice::from_ref(&values));
+    let timers = Timers::default();
+    let host = FixedHost::new(1).with_clock(1_000_000, 0);
+    let guard = xway_maps::Guard::pin();
+    let mut pool = xway_packet::Pool::new(xway_packet::PoolConfig::new(1)).unwrap();
+    let mut frame = pool.alloc().unwrap();
+    frame.fill(&[0; 64]).unwrap();
+    let mut env = xway_vm::Env::new(&guard, &host, 0).with_timers(&timers);
+    let outcome = xway_vm::run(&program, &mut frame, &mut env);
+    assert_eq!(outcome.ret, 0, "{:?}", outcome.fault);
+    let count = || {
+        let mut value = [0; 32];
+        values.lookup(&[0; 4], &mut value, 0).unwrap();
+        (value[16], value[24])
+    };
+    assert_eq!(timers.next_due(&host), Some(5000));
+    assert_eq!(timers.run_due(&host, 0).0, 0);
+    host.advance(5000);
+    assert_eq!(timers.run_due(&host, 0).0, 1);
+    assert_eq!((count(), timers.next_due(&host)), ((1, 100), None));
+    // A second initialisation is refused; a start arms it again.
+    let outcome = xway_vm::run(&program, &mut frame, &mut env);
+    assert_eq!(outcome.ret as i64 as i32, -16);
+    assert_eq!(timers.next_due(&host), Some(5000));
+    // An element that is overwritten loses its timer.
+    values.update(&[0; 4], &[0; 32], 0).unwrap();
+    host.advance(5000);
+    assert_eq!((timers.run_due(&host, 0).0, timers.len()), (0, 0));
+    pool.release(frame);
+}
+
+#[test]
+fn linking_says_what_is_wrong() {
+    let xdp = ProgramKind::Xdp { frags: false };
+    let error = |text: &str| try_link(text, &[], xdp).expect_err("no error");
+    assert!(matches!(error("r0 = 0\nr1 = map[idx:0]\nexit"), LinkError::NoMap { at: 1, index: 0, .. }));
+    assert!(matches!(error("r0 = 0\nr1 = map[fd:3]\nexit"), LinkError::Unsupported { at: 1, .. }));
+    assert!(matches!(error("r0 = 0"), LinkError::OpenEnd { at: 0, .. }));
+    assert!(matches!(error("goto pc+5\nexit"), LinkError::Target { at: 0, target: 6, .. }));
+    assert!(matches!(error("goto pc+1\nr0 = 5 ll\nexit"), LinkError::Target { target: 2, .. }));
+    // What cannot be called is an error only when it is reached.
+    assert_eq!(ret("r0 = 1\nif r0 == 1 goto out\ncall 9\nout:\nexit", &[]), 1);
+    assert!(fault("call 9\nexit", &[]).to_string().contains("does not let XDP programs call"));
+    assert!(fault("call 999\nexit", &[]).to_string().contains("does not exist"));
+}
