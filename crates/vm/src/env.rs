@@ -1,6 +1,6 @@
 //! What a run needs beside the program and the packet, and what it gives back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use xway_maps::{Guard, RingRecord, ValueRef};
 
@@ -83,6 +83,8 @@ pub(crate) struct State<'e> {
     pub stack: Option<Box<Stack>>,
     /// Granted regions, from [`crate::addr::GRANT`] on.
     pub grants: Vec<Grant<'e>>,
+    /// Granted regions whose records went back, the oldest first.
+    pub free: VecDeque<u32>,
     /// Region number by address of the value, once there are many.
     pub index: HashMap<(usize, u32), u32>,
     /// Maps that were found in maps.

@@ -696,6 +696,21 @@ impl<'e> Vm<'_, 'e> {
                     }
                     r[1..6].fill(addr::POISON);
                 }
+                Code::LookupOnStack => {
+                    let map = &program.maps[op.imm as usize];
+                    match self.lookup_on_stack(map, op.off as usize) {
+                        Some(Ok(ret)) => {
+                            r[0] = ret;
+                            r[1..6].fill(addr::POISON);
+                            code.nth(3);
+                        }
+                        None => {
+                            r[d] = r[s].wrapping_add(i64::from(op.off - STACK_LEN as i32) as u64);
+                            code.next();
+                        }
+                        Some(Err(t)) => break t,
+                    }
+                }
                 Code::Exit => {
                     account!();
                     return Ok(Left::Exit(r[0]));

@@ -32,6 +32,7 @@ impl<'v, 'e> Vm<'v, 'e> {
     pub(crate) fn new(env: &'v mut Env<'e>, frame: Option<&'v mut Frame>, raw: &'v mut [u8]) -> Vm<'v, 'e> {
         let fuel = env.budget;
         env.state.grants.clear();
+        env.state.free.clear();
         env.state.inner.clear();
         env.state.lock = 0;
         if !env.state.index.is_empty() {
@@ -104,6 +105,17 @@ impl<'v, 'e> Vm<'v, 'e> {
         if let Some(bytes) = stack.get_mut(off as usize..).and_then(|b| b.first_chunk_mut::<N>()) {
             *bytes = to_ne(value);
         }
+    }
+
+    /// `bpf_map_lookup_elem` with a key at a fixed place of the running function's stack; `None` when the key does not lie
+    /// there.
+    #[inline]
+    pub(crate) fn lookup_on_stack(&mut self, map: &Map, off: usize) -> Option<Result<u64, Trap>> {
+        let key = self.stack[(self.depth - 1) % FRAMES].get(off..)?.get(..map.key_size())?;
+        Some(match map.value(self.env.cpu, key, self.env.guard) {
+            Some(value) => self.grant_value(value, map.prog_readable(), map.prog_writable()),
+            None => Ok(0),
+        })
     }
 
     /// Adds to a number in a map value by a load and a store, and returns the sum; `None` when the address is something else
@@ -373,24 +385,37 @@ impl<'v, 'e> Vm<'v, 'e> {
     #[inline]
     pub(crate) fn grant_value(&mut self, value: ValueRef<'e>, readable: bool, writable: bool) -> Result<u64, Trap> {
         const SCANNED: usize = 16;
-        let state = &mut self.env.state;
+        let grants = &mut self.env.state.grants;
         let key = (value.addr(), value.len() as u32);
         let same = |g: &Grant<'_>| (g.value.addr(), g.value.len() as u32) == key && matches!(g.kind, GrantKind::Value);
-        if state.grants.len() <= SCANNED {
-            if let Some(i) = state.grants.iter().position(same) {
+        let count = grants.len();
+        if count <= SCANNED {
+            if let Some(i) = grants.iter().position(same) {
                 return Ok(at(addr::GRANT + i as u64, 0));
             }
-        } else {
-            if state.index.is_empty() {
-                let values = state.grants.iter().enumerate().filter(|(_, g)| matches!(g.kind, GrantKind::Value));
-                state.index = values.map(|(i, g)| ((g.value.addr(), g.value.len() as u32), i as u32)).collect();
+            if count < SCANNED {
+                grants.push(Grant { value, kind: GrantKind::Value, readable, writable });
+                return Ok(at(addr::GRANT + count as u64, 0));
             }
-            if let Some(i) = state.index.get(&key) {
-                return Ok(at(addr::GRANT + u64::from(*i), 0));
-            }
-            state.index.insert(key, state.grants.len() as u32);
         }
-        self.add_grant(Grant { value, kind: GrantKind::Value, readable, writable })
+        self.grant_among_many(value, readable, writable)
+    }
+
+    /// The same with a table to find values by address.
+    #[inline(never)]
+    fn grant_among_many(&mut self, value: ValueRef<'e>, readable: bool, writable: bool) -> Result<u64, Trap> {
+        let state = &mut self.env.state;
+        let key = (value.addr(), value.len() as u32);
+        if state.index.is_empty() {
+            let values = state.grants.iter().enumerate().filter(|(_, g)| matches!(g.kind, GrantKind::Value));
+            state.index = values.map(|(i, g)| ((g.value.addr(), g.value.len() as u32), i as u32)).collect();
+        }
+        if let Some(i) = state.index.get(&key) {
+            return Ok(at(addr::GRANT + u64::from(*i), 0));
+        }
+        let granted = self.add_grant(Grant { value, kind: GrantKind::Value, readable, writable })?;
+        self.env.state.index.insert(key, (region(granted) - addr::GRANT) as u32);
+        Ok(granted)
     }
 
     pub(crate) fn add_grant(&mut self, grant: Grant<'e>) -> Result<u64, Trap> {
@@ -398,11 +423,11 @@ impl<'v, 'e> Vm<'v, 'e> {
         // A slot whose record went back is used again, but late, so that a stale pointer is caught.
         const REUSE_FROM: usize = 1 << 16;
         if grants.len() >= REUSE_FROM
-            && !matches!(grant.kind, GrantKind::Value)
-            && let Some(i) = grants.iter().position(|g| matches!(g.kind, GrantKind::Returned))
+            && let Some(i) = self.env.state.free.pop_front()
+            && let Some(slot) = grants.get_mut(i as usize)
         {
-            grants[i] = grant;
-            return Ok(at(addr::GRANT + i as u64, 0));
+            *slot = grant;
+            return Ok(at(addr::GRANT + u64::from(i), 0));
         }
         if grants.len() >= addr::GRANTS_MAX {
             return Err(Box::new(FaultKind::Grants(addr::GRANTS_MAX)));

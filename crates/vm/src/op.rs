@@ -90,6 +90,9 @@ pub(crate) enum Code {
     IncWK, IncWX, IncDwK, IncDwX,
     /// `bpf_map_lookup_elem`.
     Lookup,
+    /// `dst = r10; dst += …; r1 = map; call bpf_map_lookup_elem`, five slots: `off` is the key's place on the stack, `imm`
+    /// the map.
+    LookupOnStack,
     /// Second slot of a wide instruction; nothing may jump here.
     Hole,
     /// Something that was known at link time to be impossible; `imm` is the index of its reason.
@@ -386,7 +389,7 @@ pub(crate) fn registers_read(insn: &Insn) -> u16 {
 ///
 /// A sequence is replaced in its first slot only: the others stay as they are, so jumps into it keep their meaning, and a
 /// fast form that cannot do its work does what its first instruction did and leaves the rest to them.
-pub(crate) fn fuse(ops: &mut [Op], is_lookup: impl Fn(&Op) -> bool) {
+pub(crate) fn fuse(ops: &mut [Op], is_lookup: impl Fn(&Op) -> bool, key_size: impl Fn(i64) -> Option<i32>) {
     use Code::*;
     const STACK: i32 = crate::env::STACK_LEN as i32;
     for i in 0..ops.len() {
@@ -414,6 +417,16 @@ pub(crate) fn fuse(ops: &mut [Op], is_lookup: impl Fn(&Op) -> bool) {
             continue;
         }
         match (op.code, next, third) {
+            (Mov64X, Some(add), Some(map))
+                if add.code == Add64K
+                    && (op.src, op.dst, add.dst) == (R::R10, R::R2, R::R2)
+                    && (map.code, map.dst) == (LoadMap, R::R1)
+                    && ops.get(i + 4).is_some_and(|call| call.code == CallHelper && is_lookup(call))
+                    && key_size(map.imm)
+                        .is_some_and(|size| (-i64::from(STACK)..=-i64::from(size)).contains(&add.imm)) =>
+            {
+                ops[i] = Op { code: LookupOnStack, off: add.imm as i32 + STACK, imm: map.imm, ..op };
+            }
             (Mov64X, Some(add), _) if add.code == Add64K && add.dst == op.dst => {
                 ops[i] = Op { code: MovAdd, imm: add.imm, ..op };
             }

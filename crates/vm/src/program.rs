@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use xway_abi::HelperProto;
+use xway_abi::{HelperProto, MapType};
 use xway_isa::{CallTarget, DecodeError, Imm64, Insn};
 use xway_maps::{Map, ProgramObject, ProgramUse};
 use xway_object::{LineInfo, ProgramKind, Subprog};
@@ -151,7 +151,13 @@ impl Program {
         }
         linker.check_targets()?;
         let Linker { mut ops, calls, kfuncs, traps, .. } = linker;
-        fuse(&mut ops, |op| calls[op.imm as usize].proto.id == crate::helpers::LOOKUP);
+        // A map of maps gives maps, not values: its look-ups take the general way.
+        let key_size = |map: i64| {
+            let map = maps.get(usize::try_from(map).ok()?)?;
+            let gives_values = !matches!(map.map_type(), MapType::ArrayOfMaps | MapType::HashOfMaps);
+            gives_values.then(|| i32::try_from(map.key_size()).ok()).flatten()
+        };
+        fuse(&mut ops, |op| calls[op.imm as usize].proto.id == crate::helpers::LOOKUP, key_size);
         Ok(Arc::new_cyclic(|me| Program {
             me: me.clone(),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),

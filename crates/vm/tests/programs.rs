@@ -57,6 +57,24 @@ fn values_keep_their_address_and_are_shared() {
 }
 
 #[test]
+fn many_values_and_records_in_one_run() {
+    // 40 values, looked up twice each: the second time at the same address.
+    let maps = [map(MapType::Array, 4, 8, 40), map(MapType::Ringbuf, 0, 0, 4096)];
+    let text = "r6 = 0\nloop:\n*(u32 *)(r10 -4) = r6\nr2 = r10\nr2 += -4\nr1 = map[idx:0]\ncall 1\nif r0 == 0 goto bad\nr7 = r0\n\
+                r1 = *(u64 *)(r7 +0)\nr1 += 1\n*(u64 *)(r7 +0) = r1\n\
+                r1 = map[idx:0]\nr2 = r10\nr2 += -4\ncall 1\nif r0 != r7 goto bad\nr6 += 1\nif r6 != 40 goto loop\nr0 = 2\nexit\n\
+                bad:\nr0 = 1\nexit";
+    assert_eq!(ret(text, &maps), 2);
+    let mut value = [0; 8];
+    maps[0].lookup(&39u32.to_ne_bytes(), &mut value, 0).unwrap();
+    assert_eq!(value[0], 1);
+    // More records in one run than there are slots before old ones are used again.
+    let text = "r1 = 70000\nr2 = subprog[f]\nr3 = 0\nr4 = 0\ncall 181\nexit\n\
+                f:\nr1 = map[idx:1]\nr2 = 8\nr3 = 0\ncall 131\nif r0 == 0 goto full\nr1 = r0\nr2 = 0\ncall 133\nfull:\nr0 = 0\nexit";
+    assert_eq!(ret(text, &maps), 70000);
+}
+
+#[test]
 fn maps_in_maps() {
     let inner = map(MapType::Array, 4, 8, 4);
     let mut spec = xway_abi::MapSpec::new(MapType::ArrayOfMaps, 4, 4, 2);

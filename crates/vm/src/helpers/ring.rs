@@ -65,7 +65,12 @@ fn finish(vm: &mut Vm<'_, '_>, proto: &'static HelperProto, addr: u64, flags: u6
     };
     (grant.readable, grant.writable) = (false, false);
     if let GrantKind::Record(record) = std::mem::replace(&mut grant.kind, GrantKind::Returned) {
-        if submit { record.submit(flags) } else { record.discard(flags) }
+        if submit {
+            record.submit(flags)
+        } else {
+            record.discard(flags)
+        }
+        vm.env.state.free.push_back(index as u32);
     }
     Ok(0)
 }
