@@ -12,12 +12,18 @@ use xway_object::{Initial, ProgramKind};
 use xway_testkit::{Needs, Rng, clang};
 
 /// Objects that other people wrote: those of Debian's package xdp-tools.
-fn xdp_tools() -> Option<Vec<PathBuf>> {
+fn xdp_tools() -> Vec<PathBuf> {
     let dir = format!("/usr/lib/{}-linux-gnu/bpf", std::env::consts::ARCH);
-    let mut found: Vec<_> = std::fs::read_dir(dir).ok()?.map(|e| e.unwrap().path()).collect();
+    let mut found: Vec<_> = std::fs::read_dir(dir).into_iter().flatten().map(|e| e.unwrap().path()).collect();
     found.retain(|p| p.extension().is_some_and(|e| e == "o"));
     found.sort();
-    (!found.is_empty()).then_some(found)
+    found
+}
+
+/// The same for a test that needs them; none when the test cannot run, which is then reported.
+fn xdp_tools_for(name: &str) -> Vec<PathBuf> {
+    let found = xdp_tools();
+    if needs(name).that(!found.is_empty(), "xdp-tools").met() { found } else { Vec::new() }
 }
 
 fn needs(name: &str) -> Needs {
@@ -31,9 +37,10 @@ fn read(path: &Path) -> Subject {
 
 #[test]
 fn xdp_tools_with_empty_maps() {
-    let Some(paths) = xdp_tools().filter(|_| needs("xdp_tools_with_empty_maps").met()) else {
-        return xway_testkit::skip("testkit::differential::xdp_tools_with_empty_maps", "xdp-tools");
-    };
+    let paths = xdp_tools_for("xdp_tools_with_empty_maps");
+    if paths.is_empty() {
+        return;
+    }
     let mut report = Report::default();
     paths.iter().for_each(|path| report.add(&read(path)));
     // The two programs of xdpdump for other hooks are no XDP programs; everything else runs.
@@ -44,9 +51,10 @@ fn xdp_tools_with_empty_maps() {
 
 #[test]
 fn xdp_filter_with_rules() {
-    let Some(paths) = xdp_tools().filter(|_| needs("xdp_filter_with_rules").met()) else {
-        return xway_testkit::skip("testkit::differential::xdp_filter_with_rules", "xdp-tools");
-    };
+    let paths = xdp_tools_for("xdp_filter_with_rules");
+    if paths.is_empty() {
+        return;
+    }
     let mut report = Report::default();
     for path in paths.iter().filter(|p| p.to_string_lossy().contains("xdpfilt_")) {
         let plain = read(path);
@@ -79,9 +87,10 @@ fn filter_rules(flags: u64) -> Vec<Fill> {
 
 #[test]
 fn xdp_dispatcher_with_slots() {
-    let Some(paths) = xdp_tools().filter(|_| needs("xdp_dispatcher_with_slots").met()) else {
-        return xway_testkit::skip("testkit::differential::xdp_dispatcher_with_slots", "xdp-tools");
-    };
+    let paths = xdp_tools_for("xdp_dispatcher_with_slots");
+    if paths.is_empty() {
+        return;
+    }
     let path = paths.iter().find(|p| p.ends_with("xdp-dispatcher.o")).expect("the dispatcher");
     let mut report = Report::default();
     // How many slots are in use, and for which of their return values the next one is asked (31 is what an empty slot
@@ -220,7 +229,7 @@ fn spoilt_packets() {
     for subject in compiled("bpf/samples", &["-mcpu=v3"]) {
         report.add_with(&subject, &packets);
     }
-    for path in xdp_tools().unwrap_or_default() {
+    for path in xdp_tools() {
         report.add_with(&read(&path), &packets);
     }
     report.finish("spoilt packets");
