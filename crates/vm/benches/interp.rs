@@ -65,6 +65,25 @@ fn counting_parser() -> Option<Arc<Program>> {
     Some(Program::link(&object.programs[0], &maps).expect("the sample links"))
 }
 
+/// The least program: what a run costs before its first instruction.
+#[divan::bench]
+fn pass(bencher: Bencher) {
+    let insns = xway_isa::assemble("r0 = 2\nexit").expect("assembles");
+    let program = Program::link(&xway_object::Program { insns, ..Default::default() }, &[]).expect("links");
+    let host = FixedHost::new(1);
+    let mut pool = Pool::new(PoolConfig::new(1)).expect("pool");
+    let mut frame = pool.alloc().expect("frame");
+    frame.fill(&[0; 64]).expect("room");
+    bencher.counter(ItemsCount::new(BURST)).bench_local(|| {
+        let guard = Guard::pin();
+        let mut env = Env::new(&guard, &host, 0);
+        for _ in 0..BURST {
+            assert_eq!(xway_vm::run(&program, &mut frame, &mut env).ret, 2);
+        }
+    });
+    pool.release(frame);
+}
+
 #[divan::bench]
 fn alu(bencher: Bencher) {
     const ROUNDS: usize = 1000;
