@@ -16,10 +16,11 @@ const FLOORS: &[(&str, u32)] = &[
     ("packet", 2),
     ("kernel", 2),
     ("vm", 3),
-    ("engine", 4),
-    ("port-pcap", 5),
-    ("port-packet", 5),
-    ("xway", 6),
+    ("jit", 4),
+    ("engine", 5),
+    ("port-pcap", 6),
+    ("port-packet", 6),
+    ("xway", 7),
 ];
 
 /// Crates whose root forbids `unsafe`, so that no file below can allow it.

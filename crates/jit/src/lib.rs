@@ -1,0 +1,1 @@
+//! Verified programs to machine code, with Cranelift.
