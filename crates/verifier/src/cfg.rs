@@ -70,6 +70,17 @@ impl Cfg {
         self.insns.get(pc).and_then(Option::as_ref)
     }
 
+    /// Where a jump leads when it is taken, and when it is not.
+    pub fn successor(&self, pc: usize, taken: bool) -> usize {
+        let next = pc + self.insn(pc).map_or(1, Insn::slots);
+        match self.insn(pc) {
+            Some(Insn::Branch { off, .. } | Insn::MayGoto { off }) if taken => {
+                (pc as i64 + 1 + i64::from(*off)) as usize
+            }
+            _ => next,
+        }
+    }
+
     /// True when a function holds a `may_goto`.
     pub fn has_may_goto(&self, func: usize) -> bool {
         let f = &self.funcs[func];

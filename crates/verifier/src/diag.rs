@@ -119,10 +119,52 @@ pub struct Diagnostic {
     pub message: String,
     /// What would make it acceptable.
     pub hint: Option<String>,
-    /// Branches taken on the way, in order.
+    /// Branches taken on the way, in order: the shortest way that was found.
     pub path: Vec<PathStep>,
     /// What was known about the values involved: (register, description).
     pub values: Vec<(String, String)>,
+    /// Other places that belong to the story, in the order in which they are passed: where the pointer was checked,
+    /// where it was invalidated.
+    pub notes: Vec<Note>,
+    /// Every instruction of that way, the refused one last; empty when the way is not known in full. For tools.
+    pub trace: Vec<u32>,
+    /// A packet with which the refused access really goes wrong. The verifier leaves it empty; `xway-witness` finds it.
+    pub counterexample: Option<Counterexample>,
+}
+
+/// Another place that belongs to the story of an error.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// The instruction.
+    pub insn: usize,
+    /// C file, when known.
+    pub file: Option<String>,
+    /// Line, 0 when unknown.
+    pub line: u32,
+    /// The line's text; the disassembled instruction when unknown.
+    pub source: String,
+    /// What happens there.
+    pub text: String,
+}
+
+/// A packet that makes the program do what it was refused for; it was run in the checked interpreter and faulted there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Counterexample {
+    /// The whole packet.
+    pub packet: Vec<u8>,
+    /// The parts of it that matter, by offset; all other bytes may be anything that keeps the way.
+    pub decisive: Vec<Decisive>,
+    /// What the interpreter said.
+    pub fault: String,
+}
+
+/// Bytes of a packet that matter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Decisive {
+    /// First byte.
+    pub offset: u32,
+    /// Number of bytes.
+    pub len: u32,
 }
 
 /// One branch on the way to an error.
@@ -136,6 +178,29 @@ pub struct PathStep {
     pub line: u32,
     /// Text of the line; the disassembled instruction when unknown.
     pub source: String,
+    /// Line where the way goes on, 0 when unknown. A compiler may turn a condition round: this tells the outcome in C.
+    pub to_line: u32,
+}
+
+impl Diagnostic {
+    /// A refusal at a place, without a way that leads there.
+    pub(crate) fn new(program: &Program, insn: usize, fail: Fail) -> Diagnostic {
+        let (file, line, source) = place(program, insn);
+        Diagnostic {
+            kind: fail.kind,
+            insn,
+            file,
+            line,
+            source,
+            message: fail.message,
+            hint: fail.hint,
+            path: Vec::new(),
+            values: Vec::new(),
+            notes: Vec::new(),
+            trace: Vec::new(),
+            counterexample: None,
+        }
+    }
 }
 
 /// A refusal as the transfer functions raise it; the exploration adds place and path.

@@ -236,24 +236,13 @@ impl<'a> Verifier<'a> {
         if self.errors.iter().any(|e| e.insn == insn) {
             return;
         }
-        let (file, line, source) = place(self.program, insn);
         let mut values = Vec::new();
         if let Some(st) = st {
             for r in &fail.regs {
                 values.push((format!("r{r}"), crate::show::describe(&st.frame().regs[*r], &self.graph)));
             }
         }
-        let diag = Diagnostic {
-            kind: fail.kind,
-            insn,
-            file,
-            line,
-            source,
-            message: fail.message,
-            hint: fail.hint,
-            path: self.path_steps(path),
-            values,
-        };
+        let diag = Diagnostic { path: self.path_steps(path), values, ..Diagnostic::new(self.program, insn, fail) };
         if self.config.log {
             self.log.push_str(&format!("{}\n", diag.message));
         }
@@ -266,7 +255,8 @@ impl<'a> Verifier<'a> {
         while path != NOWHERE && steps.len() < 64 {
             let (before, insn, taken) = self.paths[path as usize];
             let (_, line, source) = place(self.program, insn as usize);
-            steps.push(PathStep { insn: insn as usize, taken, line, source });
+            let to_line = place(self.program, self.cfg.successor(insn as usize, taken)).1;
+            steps.push(PathStep { insn: insn as usize, taken, line, source, to_line });
             path = before;
         }
         steps.reverse();

@@ -261,6 +261,8 @@ impl Verifier<'_> {
                 frame.regs[2] = caller.regs[3];
             }
         })?;
+        self.note_branch(&mut body, st.pc, true);
+        self.note_branch(st, st.pc, false);
         self.push(body)?;
         // ... or the helper returns. That is walked first: it shows which numbers the loop must keep apart.
         st.frame_mut().callback_loop = 0;

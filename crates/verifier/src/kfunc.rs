@@ -188,6 +188,8 @@ impl Verifier<'_> {
             more.pc = next;
             let item = Base::Mem { size: 4, kind: MemKind::IterItem, read_only: true };
             self.returned(&mut more, Value::Ptr(Ptr { reference: iter.id, ..Ptr::to(item) }));
+            self.note_branch(&mut more, st.pc, true);
+            self.note_branch(st, st.pc, false);
             self.push(more)?;
         }
         // The end of the loop is walked first: it shows which numbers the loop must keep apart.

@@ -51,12 +51,11 @@ mod tests;
 mod value;
 
 pub use api::{CallFact, Config, Facts, KeyPlace, MapsView, Rejection, Stats, Verified};
-pub use diag::{Diagnostic, Kind, PathStep};
+pub use diag::{Counterexample, Decisive, Diagnostic, Kind, Note, PathStep};
 
 use xway_object::{Program, ProgramKind};
 
 use crate::cfg::Cfg;
-use crate::diag::place;
 use crate::explore::Verifier;
 
 /// Proves a linked program, or refuses it with reasons.
@@ -76,19 +75,7 @@ pub fn verify(program: &Program, view: &MapsView<'_>, config: &Config) -> Result
     let cfg = match shape {
         Ok(cfg) => cfg,
         Err(fail) => {
-            let insn = fail.at.unwrap_or(0);
-            let (file, line, source) = place(program, insn);
-            let error = Diagnostic {
-                kind: fail.kind,
-                insn,
-                file,
-                line,
-                source,
-                message: fail.message,
-                hint: fail.hint,
-                path: Vec::new(),
-                values: Vec::new(),
-            };
+            let error = Diagnostic::new(program, fail.at.unwrap_or(0), fail);
             return Err(Rejection { errors: vec![error], stats: Stats::default(), log: String::new() });
         }
     };
