@@ -10,25 +10,18 @@ use xway_packet::Frame;
 
 use crate::addr::{self, at, offset, region};
 use crate::fault::{Access, FaultKind, Trap};
+use crate::helpers::{Implementation, special};
 use crate::host::Host;
+use crate::machine::{Checked, Machine};
 use crate::mem::{INNER_MAPS, Vm};
 use crate::program::{HelperSite, Program};
 
-/// How a helper is implemented.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Implementation {
-    /// Numbers and slices in, a number out.
-    Plain(fn(&mut Call<'_, '_>) -> Result<u64, Errno>),
-    /// Needs the run itself: it grants memory, calls back, or looks where an address points.
-    Special(SpecialFn),
-}
-
-pub(crate) type SpecialFn =
-    for<'v, 'e> fn(&mut Vm<'v, 'e>, &'e Program, &'static HelperProto, &[u64; 5]) -> Result<u64, Trap>;
+/// A helper that takes numbers and slices and gives a number.
+pub type PlainFn = fn(&mut Call<'_, '_>) -> Result<u64, Errno>;
 
 /// A resolved argument.
 #[derive(Debug)]
-pub(crate) enum Arg<'c, 'e> {
+pub enum Arg<'c, 'e> {
     /// Beyond the prototype, or the length of the memory before it.
     None,
     /// A number; also an address that the helper does not look behind.
@@ -44,12 +37,16 @@ pub(crate) enum Arg<'c, 'e> {
 }
 
 /// A call of a plain helper.
-pub(crate) struct Call<'c, 'e> {
+pub struct Call<'c, 'e> {
+    /// The machine.
     pub host: &'c dyn Host,
+    /// Keeps alive whatever is found.
     pub guard: &'e Guard,
+    /// Number of the worker.
     pub cpu: u32,
     /// The packet; there whenever the prototype has a context argument.
     pub frame: Option<&'c mut Frame>,
+    /// By the prototype.
     pub args: [Arg<'c, 'e>; 5],
 }
 
@@ -100,7 +97,7 @@ impl<'e> Vm<'_, 'e> {
     /// Calls a helper.
     pub(crate) fn helper(&mut self, program: &'e Program, site: &HelperSite, args: &[u64; 5]) -> Result<u64, Trap> {
         match site.run {
-            Implementation::Special(run) => run(self, program, site.proto, args),
+            Implementation::Special => special(site.proto.id, &mut Checked { vm: self, program }, site.proto, args),
             Implementation::Plain(run) => self.plain(program, site.proto, run, args),
         }
     }
@@ -109,7 +106,7 @@ impl<'e> Vm<'_, 'e> {
         &mut self,
         program: &'e Program,
         proto: &'static HelperProto,
-        run: fn(&mut Call<'_, '_>) -> Result<u64, Errno>,
+        run: PlainFn,
         regs: &[u64; 5],
     ) -> Result<u64, Trap> {
         let mut args = [const { Arg::None }; 5];
@@ -128,7 +125,7 @@ impl<'e> Vm<'_, 'e> {
                 ArgKind::MapKey => (map.map_or(0, Map::key_size) as u64, MemAccess::Read),
                 ArgKind::MapValue(access) => (map.map_or(0, Map::value_size) as u64, access),
                 ArgKind::Mem(access, MemSize::Fixed(len) | MemSize::FixedAligned(len)) => (len.into(), access),
-                ArgKind::Mem(access, MemSize::NextArg) => (self.size_arg(proto, n + 1, regs)?, access),
+                ArgKind::Mem(access, MemSize::NextArg) => (size_arg(proto, n + 1, regs)?, access),
                 ArgKind::ConstStr => {
                     let text = self.const_str(proto, n, reg)?;
                     spans[count] = Span { arg: n, addr: 0, len: text.len(), write: false };
@@ -242,20 +239,6 @@ impl<'e> Vm<'_, 'e> {
         Err(bad(proto, n, format!("is {}, not a map", self.describe(reg))))
     }
 
-    /// The length that stands in argument `n`.
-    pub(crate) fn size_arg(&self, proto: &'static HelperProto, n: usize, regs: &[u64; 5]) -> Result<u64, Trap> {
-        // Linux takes lengths as 32 bits and its verifier proves that they are below 2^29.
-        let len = regs[n];
-        let zero_ok = matches!(proto.args.get(n).map(|a| a.kind), Some(ArgKind::Size { zero_ok: true }));
-        if len >= 1 << 29 {
-            return Err(bad(proto, n, format!("is a length of {}", len as i64)));
-        }
-        if len == 0 && !zero_ok {
-            return Err(bad(proto, n, "is a length of 0".into()));
-        }
-        Ok(len)
-    }
-
     /// A constant string: the bytes up to the zero.
     pub(crate) fn const_str(&self, proto: &'static HelperProto, n: usize, reg: u64) -> Result<Vec<u8>, Trap> {
         let grant = self.grant(region(reg)).filter(|g| !g.writable);
@@ -286,35 +269,47 @@ impl<'e> Vm<'_, 'e> {
             Err(bad(proto, n, format!("is {}, not a function", self.describe(reg))))
         }
     }
-
-    /// Copies a key or value argument into scratch memory and hands it to `with`.
-    pub(crate) fn with_bytes<T>(
-        &mut self,
-        proto: &'static HelperProto,
-        n: usize,
-        addr: u64,
-        len: usize,
-        with: impl FnOnce(&mut Self, &[u8]) -> Result<T, Trap>,
-    ) -> Result<T, Trap> {
-        if region(addr) == addr::PACKET && !proto.pkt_access {
-            return Err(bad(proto, n, "points into the packet, which this helper does not take".into()));
-        }
-        const SMALL: usize = 64;
-        if len <= SMALL {
-            let mut small = [0; SMALL];
-            self.read(addr, &mut small[..len])?;
-            with(self, &small[..len])
-        } else {
-            self.check(addr, len as u64, Access::Read)?;
-            let mut large = vec![0; len];
-            self.read(addr, &mut large)?;
-            with(self, &large)
-        }
-    }
 }
 
 /// An argument that its prototype does not allow.
 #[cold]
 pub(crate) fn bad(proto: &'static HelperProto, n: usize, why: String) -> Trap {
     Box::new(FaultKind::Argument { helper: proto.name, arg: n as u8 + 1, why })
+}
+
+/// The length that stands in argument `n`.
+pub(crate) fn size_arg(proto: &'static HelperProto, n: usize, regs: &[u64; 5]) -> Result<u64, Trap> {
+    // Linux takes lengths as 32 bits and its verifier proves that they are below 2^29.
+    let len = regs[n];
+    let zero_ok = matches!(proto.args.get(n).map(|a| a.kind), Some(ArgKind::Size { zero_ok: true }));
+    if len >= 1 << 29 {
+        return Err(bad(proto, n, format!("is a length of {}", len as i64)));
+    }
+    if len == 0 && !zero_ok {
+        return Err(bad(proto, n, "is a length of 0".into()));
+    }
+    Ok(len)
+}
+
+/// Copies a key or value argument into scratch memory and hands it to `with`.
+pub(crate) fn with_bytes<'e, M: Machine<'e>, T>(
+    vm: &mut M,
+    proto: &'static HelperProto,
+    n: usize,
+    addr: u64,
+    len: usize,
+    with: impl FnOnce(&mut M, &[u8]) -> Result<T, Trap>,
+) -> Result<T, Trap> {
+    vm.memory_arg(proto, n, addr)?;
+    const SMALL: usize = 64;
+    if len <= SMALL {
+        let mut small = [0; SMALL];
+        vm.read(addr, &mut small[..len])?;
+        with(vm, &small[..len])
+    } else {
+        vm.check(addr, len as u64, Access::Read)?;
+        let mut large = vec![0; len];
+        vm.read(addr, &mut large)?;
+        with(vm, &large)
+    }
 }

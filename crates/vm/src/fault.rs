@@ -150,4 +150,4 @@ impl std::fmt::Display for Fault {
 impl std::error::Error for Fault {}
 
 /// Shorthand inside the crate: faults are rare, so they travel boxed.
-pub(crate) type Trap = Box<FaultKind>;
+pub type Trap = Box<FaultKind>;

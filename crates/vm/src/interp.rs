@@ -9,6 +9,8 @@ use xway_maps::Rmw;
 use crate::addr::{self, at};
 use crate::env::{FRAMES, STACK_LEN};
 use crate::fault::{FaultKind, Trap};
+use crate::kfuncs::kfunc;
+use crate::machine::Checked;
 use crate::mem::Vm;
 use crate::op::{ATOMICS, Code, Op};
 use crate::{Fault, Program};
@@ -651,7 +653,7 @@ impl<'e> Vm<'_, 'e> {
                 }
                 Code::CallKfunc => {
                     let args = r[1..].first_chunk().expect("eleven registers");
-                    match self.kfunc(program.kfuncs[op.imm as usize], args) {
+                    match kfunc(&mut Checked { vm: self, program }, program.kfuncs[op.imm as usize], args) {
                         Ok(ret) => r[0] = ret,
                         Err(t) => break t,
                     }
@@ -690,7 +692,7 @@ impl<'e> Vm<'_, 'e> {
                 Code::Lookup => {
                     let args = r[1..].first_chunk().expect("eleven registers");
                     let site = &program.calls[op.imm as usize];
-                    match crate::helpers::maps::lookup(self, program, site.proto, args) {
+                    match crate::helpers::maps::lookup(&mut Checked { vm: self, program }, site.proto, args) {
                         Ok(ret) => r[0] = ret,
                         Err(t) => break t,
                     }

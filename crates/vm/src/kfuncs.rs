@@ -2,28 +2,41 @@
 
 use xway_abi::{Errno, KfuncClass};
 
-use crate::addr::POISON;
 use crate::fault::{FaultKind, Trap};
 use crate::helpers::Dynptr;
-use crate::mem::Vm;
+use crate::machine::{Machine, load, store};
 
 /// A kernel function that is implemented.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kfunc {
+pub enum Kfunc {
+    /// `bpf_xdp_metadata_rx_timestamp`
     RxTimestamp,
+    /// `bpf_xdp_metadata_rx_hash`
     RxHash,
+    /// `bpf_xdp_metadata_rx_vlan_tag`
     RxVlanTag,
+    /// `bpf_dynptr_from_xdp`
     DynptrFromXdp,
+    /// `bpf_dynptr_slice`, `bpf_dynptr_slice_rdwr`
     DynptrSlice {
+        /// The slice may be written.
         writable: bool,
     },
+    /// `bpf_dynptr_adjust`
     DynptrAdjust,
+    /// `bpf_dynptr_is_null`
     DynptrIsNull,
+    /// `bpf_dynptr_is_rdonly`
     DynptrIsRdonly,
+    /// `bpf_dynptr_size`
     DynptrSize,
+    /// `bpf_dynptr_clone`
     DynptrClone,
+    /// `bpf_iter_num_new`
     IterNumNew,
+    /// `bpf_iter_num_next`
     IterNumNext,
+    /// `bpf_iter_num_destroy`
     IterNumDestroy,
     /// RCU and preemption: a worker runs one program at a time and its guard outlives the run.
     Region,
@@ -72,126 +85,124 @@ const ENODATA: Errno = Errno(61);
 /// Longest run of a numbers iterator (`BPF_MAX_LOOPS`).
 const LOOPS_MAX: i64 = 8 * 1024 * 1024;
 
-impl Vm<'_, '_> {
-    /// Calls a kernel function.
-    pub(crate) fn kfunc(&mut self, which: Kfunc, r: &[u64; 5]) -> Result<u64, Trap> {
-        let ret = match which {
-            Kfunc::RxTimestamp | Kfunc::RxHash | Kfunc::RxVlanTag => self.rx_metadata(which, r)?,
-            Kfunc::IterNumNew => self.iter_num_new(r)?,
-            Kfunc::IterNumNext => return self.iter_num_next(r[0]),
-            Kfunc::IterNumDestroy => Ok(self.store::<8>(r[0], 0)?).map(|()| 0),
-            Kfunc::Region => Ok(0),
-            _ => return self.dynptr_kfunc(which, r),
-        };
-        Ok(ret.unwrap_or_else(Errno::as_ret))
-    }
+/// Calls a kernel function.
+pub fn kfunc<'e, M: Machine<'e>>(vm: &mut M, which: Kfunc, r: &[u64; 5]) -> Result<u64, Trap> {
+    let ret = match which {
+        Kfunc::RxTimestamp | Kfunc::RxHash | Kfunc::RxVlanTag => rx_metadata(vm, which, r)?,
+        Kfunc::IterNumNew => iter_num_new(vm, r)?,
+        Kfunc::IterNumNext => return iter_num_next(vm, r[0]),
+        Kfunc::IterNumDestroy => Ok(store::<8, M>(vm, r[0], 0)?).map(|()| 0),
+        Kfunc::Region => Ok(0),
+        _ => return dynptr_kfunc(vm, which, r),
+    };
+    Ok(ret.unwrap_or_else(Errno::as_ret))
+}
 
-    fn rx_metadata(&mut self, which: Kfunc, r: &[u64; 5]) -> Result<Result<u64, Errno>, Trap> {
-        let Some(frame) = &self.frame else {
-            return Err(Box::new(FaultKind::Call("packet metadata without a packet".into())));
-        };
-        let rx = frame.rx_meta();
-        match which {
-            Kfunc::RxTimestamp => match rx.timestamp {
-                Some(t) => self.store::<8>(r[1], t)?,
-                None => return Ok(Err(ENODATA)),
-            },
-            Kfunc::RxHash => match rx.hash {
-                Some((hash, kind)) => {
-                    self.store::<4>(r[1], hash.into())?;
-                    self.store::<4>(r[2], kind.into())?;
-                }
-                None => return Ok(Err(ENODATA)),
-            },
-            _ => match rx.vlan {
-                Some(vlan) => {
-                    // The protocol is handed out in network order, the tag in host order.
-                    self.store::<2>(r[1], vlan.proto.to_be().into())?;
-                    self.store::<2>(r[2], vlan.tci.into())?;
-                }
-                None => return Ok(Err(ENODATA)),
-            },
+fn rx_metadata<'e, M: Machine<'e>>(vm: &mut M, which: Kfunc, r: &[u64; 5]) -> Result<Result<u64, Errno>, Trap> {
+    let Some(frame) = vm.frame() else {
+        return Err(Box::new(FaultKind::Call("packet metadata without a packet".into())));
+    };
+    let rx = frame.rx_meta();
+    match which {
+        Kfunc::RxTimestamp => match rx.timestamp {
+            Some(t) => store::<8, M>(vm, r[1], t)?,
+            None => return Ok(Err(ENODATA)),
+        },
+        Kfunc::RxHash => match rx.hash {
+            Some((hash, kind)) => {
+                store::<4, M>(vm, r[1], hash.into())?;
+                store::<4, M>(vm, r[2], kind.into())?;
+            }
+            None => return Ok(Err(ENODATA)),
+        },
+        _ => match rx.vlan {
+            Some(vlan) => {
+                // The protocol is handed out in network order, the tag in host order.
+                store::<2, M>(vm, r[1], vlan.proto.to_be().into())?;
+                store::<2, M>(vm, r[2], vlan.tci.into())?;
+            }
+            None => return Ok(Err(ENODATA)),
+        },
+    }
+    Ok(Ok(0))
+}
+
+/// `struct bpf_iter_num` is two numbers: the current one and the end.
+fn iter_num_new<'e, M: Machine<'e>>(vm: &mut M, r: &[u64; 5]) -> Result<Result<u64, Errno>, Trap> {
+    let (start, end) = (r[1] as i32, r[2] as i32);
+    let error = if start > end {
+        Errno::EINVAL
+    } else if i64::from(end) - i64::from(start) > LOOPS_MAX {
+        Errno::E2BIG
+    } else {
+        store::<4, M>(vm, r[0], start.wrapping_sub(1) as u32 as u64)?;
+        store::<4, M>(vm, r[0].wrapping_add(4), end as u32 as u64)?;
+        return Ok(Ok(0));
+    };
+    store::<8, M>(vm, r[0], 0)?;
+    Ok(Err(error))
+}
+
+fn iter_num_next<'e, M: Machine<'e>>(vm: &mut M, iter: u64) -> Result<u64, Trap> {
+    let (cur, end) = (load::<4, M>(vm, iter)? as i32, load::<4, M>(vm, iter.wrapping_add(4))? as i32);
+    if i64::from(cur) + 1 >= i64::from(end) {
+        store::<8, M>(vm, iter, 0)?;
+        return Ok(0);
+    }
+    store::<4, M>(vm, iter, (cur + 1) as u32 as u64)?;
+    Ok(iter)
+}
+
+fn dynptr_kfunc<'e, M: Machine<'e>>(vm: &mut M, which: Kfunc, r: &[u64; 5]) -> Result<u64, Trap> {
+    if which == Kfunc::DynptrFromXdp {
+        if r[1] != 0 {
+            Dynptr::clear(vm, r[2])?;
+            return Ok(Errno::EINVAL.as_ret());
         }
-        Ok(Ok(0))
+        let len = vm.frame().map_or(0, |f| f.len());
+        Dynptr::packet(vm, len).store(vm, r[2])?;
+        return Ok(0);
     }
-
-    /// `struct bpf_iter_num` is two numbers: the current one and the end.
-    fn iter_num_new(&mut self, r: &[u64; 5]) -> Result<Result<u64, Errno>, Trap> {
-        let (start, end) = (r[1] as i32, r[2] as i32);
-        let error = if start > end {
-            Errno::EINVAL
-        } else if i64::from(end) - i64::from(start) > LOOPS_MAX {
-            Errno::E2BIG
-        } else {
-            self.store::<4>(r[0], start.wrapping_sub(1) as u32 as u64)?;
-            self.store::<4>(r[0].wrapping_add(4), end as u32 as u64)?;
-            return Ok(Ok(0));
+    let dynptr = Dynptr::load(vm, r[0])?;
+    let Some(mut d) = dynptr else {
+        return match which {
+            Kfunc::DynptrIsNull => Ok(1),
+            Kfunc::DynptrIsRdonly | Kfunc::DynptrSlice { .. } => Ok(0),
+            Kfunc::DynptrClone => {
+                Dynptr::clear(vm, r[1])?;
+                Ok(Errno::EINVAL.as_ret())
+            }
+            _ => Ok(Errno::EINVAL.as_ret()),
         };
-        self.store::<8>(r[0], 0)?;
-        Ok(Err(error))
-    }
-
-    fn iter_num_next(&mut self, iter: u64) -> Result<u64, Trap> {
-        let (cur, end) = (self.load::<4>(iter)? as i32, self.load::<4>(iter.wrapping_add(4))? as i32);
-        if i64::from(cur) + 1 >= i64::from(end) {
-            self.store::<8>(iter, 0)?;
-            return Ok(0);
-        }
-        self.store::<4>(iter, (cur + 1) as u32 as u64)?;
-        Ok(iter)
-    }
-
-    fn dynptr_kfunc(&mut self, which: Kfunc, r: &[u64; 5]) -> Result<u64, Trap> {
-        if which == Kfunc::DynptrFromXdp {
-            if r[1] != 0 {
-                Dynptr::clear(self, r[2])?;
+    };
+    match which {
+        Kfunc::DynptrIsNull => Ok(0),
+        Kfunc::DynptrIsRdonly => Ok(d.read_only.into()),
+        Kfunc::DynptrSize => Ok(d.size.into()),
+        Kfunc::DynptrClone => d.store(vm, r[1]).map(|()| 0),
+        Kfunc::DynptrAdjust => {
+            let (start, end) = (r[1] as u32, r[2] as u32);
+            if start > end {
                 return Ok(Errno::EINVAL.as_ret());
             }
-            let len = self.frame.as_deref().map_or(0, |f| f.len());
-            Dynptr::packet(len).store(self, r[2])?;
-            return Ok(0);
-        }
-        let dynptr = Dynptr::load(self, r[0])?;
-        let Some(mut d) = dynptr else {
-            return match which {
-                Kfunc::DynptrIsNull => Ok(1),
-                Kfunc::DynptrIsRdonly | Kfunc::DynptrSlice { .. } => Ok(0),
-                Kfunc::DynptrClone => {
-                    Dynptr::clear(self, r[1])?;
-                    Ok(Errno::EINVAL.as_ret())
-                }
-                _ => Ok(Errno::EINVAL.as_ret()),
-            };
-        };
-        match which {
-            Kfunc::DynptrIsNull => Ok(0),
-            Kfunc::DynptrIsRdonly => Ok(d.read_only.into()),
-            Kfunc::DynptrSize => Ok(d.size.into()),
-            Kfunc::DynptrClone => d.store(self, r[1]).map(|()| 0),
-            Kfunc::DynptrAdjust => {
-                let (start, end) = (r[1] as u32, r[2] as u32);
-                if start > end {
-                    return Ok(Errno::EINVAL.as_ret());
-                }
-                if end > d.size {
-                    return Ok(Errno::ERANGE.as_ret());
-                }
-                d.offset = d.offset.wrapping_add(start);
-                d.size = end - start;
-                d.store(self, r[0]).map(|()| 0)
+            if end > d.size {
+                return Ok(Errno::ERANGE.as_ret());
             }
-            Kfunc::DynptrSlice { writable } => {
-                let (offset, len) = (u64::from(r[1] as u32), u64::from(r[3] as u32));
-                if d.inside(offset, len).is_err() || (writable && d.read_only) {
-                    return Ok(0);
-                }
-                Ok(match d.kind {
-                    // The packet is one piece, so no copy into the buffer is needed.
-                    crate::helpers::DynptrKind::Xdp => d.packet_address(self, offset, len).unwrap_or(0),
-                    _ => d.address(offset),
-                })
-            }
-            _ => Ok(POISON),
+            d.offset = d.offset.wrapping_add(start);
+            d.size = end - start;
+            d.store(vm, r[0]).map(|()| 0)
         }
+        Kfunc::DynptrSlice { writable } => {
+            let (offset, len) = (u64::from(r[1] as u32), u64::from(r[3] as u32));
+            if d.inside(offset, len).is_err() || (writable && d.read_only) {
+                return Ok(0);
+            }
+            Ok(match d.kind {
+                // The packet is one piece, so no copy into the buffer is needed.
+                crate::helpers::DynptrKind::Xdp => d.packet_address(vm, offset, len).unwrap_or(0),
+                _ => d.address(offset),
+            })
+        }
+        _ => Ok(0),
     }
 }

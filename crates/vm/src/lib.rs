@@ -29,6 +29,7 @@
 //! | `op`, `program` | pre-decoded instructions; linking |
 //! | `mem` | loads, stores, grants, and the words when they fail |
 //! | `interp` | the loop |
+//! | `machine` | what helpers ask of a run: one trait, for the interpreter and for generated code |
 //! | `call` | from registers to arguments |
 //! | `helpers/*` | implementations by subject |
 //! | `kfuncs` | kernel functions by name |
@@ -46,6 +47,7 @@ pub mod host;
 mod instance;
 mod interp;
 mod kfuncs;
+pub mod machine;
 mod mem;
 mod op;
 mod program;
@@ -59,6 +61,6 @@ pub use helpers::{Support, Timers, support};
 pub use host::{FixedHost, Host, SystemHost};
 pub use instance::{Instance, InstanceError};
 pub use kfuncs::kfunc_support;
-pub use program::{LinkError, Program, SLOTS_MAX};
-pub use run::{run, run_raw};
+pub use program::{Callee, LinkError, Program, SLOTS_MAX};
+pub use run::{TAIL_CALLS_MAX, run, run_raw, run_tail};
 pub use testrun::{TestRun, TestRunError, TestRunResult, test_run};

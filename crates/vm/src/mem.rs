@@ -6,7 +6,6 @@ use xway_packet::Frame;
 use crate::addr::{self, at, offset, region};
 use crate::env::{Env, FRAMES, Grant, GrantKind, STACK_LEN, Stack};
 use crate::fault::{Access, FaultKind, Trap};
-use crate::helpers::Dynptr;
 use crate::xdp_md;
 
 /// A run in progress.
@@ -351,13 +350,11 @@ impl<'v, 'e> Vm<'v, 'e> {
         at(addr::COPY + depth as u64, 0)
     }
 
-    /// Hands a dynptr to the callback that `with` calls.
-    pub(crate) fn with_handle<T>(&mut self, dynptr: Dynptr, with: impl FnOnce(&mut Self, u64) -> T) -> T {
+    /// Puts a dynptr where the callback that is called next can use it: its slot and its address.
+    pub(crate) fn put_handle(&mut self, dynptr: [u8; 16]) -> (usize, u64) {
         let depth = self.depth.min(FRAMES - 1);
-        self.env.state.handles[depth] = dynptr.to_bytes();
-        let ret = with(self, at(addr::HANDLE + depth as u64, 0));
-        self.env.state.handles[depth] = [0; 16];
-        ret
+        self.env.state.handles[depth] = dynptr;
+        (depth, at(addr::HANDLE + depth as u64, 0))
     }
 
     fn copy(&self, region: u64) -> Option<&[u8]> {

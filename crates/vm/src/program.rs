@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use xway_abi::{HelperProto, MapType};
 use xway_isa::{CallTarget, DecodeError, Imm64, Insn};
@@ -29,6 +29,18 @@ pub struct Program {
     pub(crate) traps: Box<[String]>,
     subprogs: Vec<Subprog>,
     lines: Vec<LineInfo>,
+    native: OnceLock<Arc<dyn Any + Send + Sync>>,
+}
+
+/// What a call instruction reaches.
+#[derive(Clone, Copy, Debug)]
+pub enum Callee<'p> {
+    /// A helper.
+    Helper(&'static HelperProto),
+    /// A kernel function.
+    Kfunc(Kfunc),
+    /// Nothing, for this reason: reaching the call stops the program.
+    Nothing(&'p str),
 }
 
 /// A helper call that was resolved at link time.
@@ -173,11 +185,12 @@ impl Program {
             traps: traps.into(),
             subprogs: image.subprogs.clone(),
             lines: image.line_info.clone(),
+            native: OnceLock::new(),
         }))
     }
 
-    /// The counted reference to this program.
-    pub(crate) fn arc(&self) -> Option<Arc<Program>> {
+    /// The counted reference to this program; `None` when its last one is just going.
+    pub fn arc(&self) -> Option<Arc<Program>> {
         self.me.upgrade()
     }
 
@@ -219,6 +232,27 @@ impl Program {
     /// The decoded instructions by slot; the second slot of a wide one is `None`.
     pub fn insns(&self) -> &[Option<Insn>] {
         &self.insns
+    }
+
+    /// What the call instruction at `at` reaches; `None` where no helper or kernel function is called.
+    pub fn callee(&self, at: usize) -> Option<Callee<'_>> {
+        let op = self.ops.get(at)?;
+        Some(match op.code {
+            Code::CallHelper | Code::Lookup | Code::TailCall => Callee::Helper(self.calls.get(op.imm as usize)?.proto),
+            Code::CallKfunc => Callee::Kfunc(*self.kfuncs.get(op.imm as usize)?),
+            Code::Trap => Callee::Nothing(self.traps.get(op.imm as usize)?),
+            _ => return None,
+        })
+    }
+
+    /// What a compiler has kept here: the program's machine code.
+    pub fn native(&self) -> Option<&Arc<dyn Any + Send + Sync>> {
+        self.native.get()
+    }
+
+    /// Keeps machine code with the program, so that tail calls find it. The first to come stays.
+    pub fn set_native(&self, code: Arc<dyn Any + Send + Sync>) -> &Arc<dyn Any + Send + Sync> {
+        self.native.get_or_init(|| code)
     }
 
     /// Source line of an instruction.

@@ -9,12 +9,20 @@ use crate::mem::Vm;
 use crate::{Env, Outcome, Program};
 
 /// Tail calls that one run may make (`MAX_TAIL_CALL_CNT`).
-const TAIL_CALLS_MAX: u32 = 33;
+pub const TAIL_CALLS_MAX: u32 = 33;
 
 /// Runs a program over a packet: r1 is the context. The packet may come back changed, moved, and with a redirect target.
 pub fn run<'e>(program: &'e Program, frame: &mut Frame, env: &mut Env<'e>) -> Outcome {
     frame.set_redirect(xway_packet::Redirect::None);
     start(program, Vm::new(env, Some(frame), &mut []), [at(addr::CTX, 0), POISON, POISON, POISON, POISON])
+}
+
+/// Goes on in `program` after `tail_calls` tail calls, over a packet whose redirect target stays: what a tail call from
+/// compiled code into a program that is not compiled does.
+pub fn run_tail<'e>(program: &'e Program, frame: &mut Frame, env: &mut Env<'e>, tail_calls: u32) -> Outcome {
+    let mut vm = Vm::new(env, Some(frame), &mut []);
+    vm.tail_calls = tail_calls;
+    start(program, vm, [at(addr::CTX, 0), POISON, POISON, POISON, POISON])
 }
 
 /// Runs a raw program over plain memory: r1 is its address, r2 its length; without memory both are 0.

@@ -6,11 +6,9 @@
 use xway_abi::{Errno, HelperProto};
 
 use super::packet::range;
-use crate::addr::{PACKET, at};
-use crate::call::bad;
+use crate::call::{bad, size_arg};
 use crate::fault::{Access, Trap};
-use crate::mem::Vm;
-use crate::program::Program;
+use crate::machine::{Machine, load};
 
 /// Longest dynptr.
 pub(crate) const SIZE_MAX: u64 = (1 << 24) - 1;
@@ -39,8 +37,8 @@ const READ_ONLY: u32 = 1 << 31;
 
 impl Dynptr {
     /// Reads the dynptr at `addr`; `None` for a null one.
-    pub(crate) fn load(vm: &Vm<'_, '_>, addr: u64) -> Result<Option<Dynptr>, Trap> {
-        let (data, word) = (vm.load::<8>(addr)?, vm.load::<8>(addr.wrapping_add(8))?);
+    pub(crate) fn load<'e, M: Machine<'e>>(vm: &M, addr: u64) -> Result<Option<Dynptr>, Trap> {
+        let (data, word) = (load::<8, M>(vm, addr)?, load::<8, M>(vm, addr.wrapping_add(8))?);
         let (size, offset) = (word as u32, (word >> 32) as u32);
         let kind = match (size & !READ_ONLY) >> KIND_SHIFT {
             1 => Kind::Local,
@@ -55,7 +53,7 @@ impl Dynptr {
     }
 
     /// Writes it to `addr`.
-    pub(crate) fn store(&self, vm: &mut Vm<'_, '_>, addr: u64) -> Result<(), Trap> {
+    pub(crate) fn store<'e, M: Machine<'e>>(&self, vm: &mut M, addr: u64) -> Result<(), Trap> {
         vm.write(addr, &self.to_bytes())
     }
 
@@ -70,9 +68,8 @@ impl Dynptr {
     }
 
     /// Makes the dynptr at `addr` null.
-    pub(crate) fn clear(vm: &mut Vm<'_, '_>, addr: u64) -> Result<(), Trap> {
-        vm.store::<8>(addr, 0)?;
-        vm.store::<8>(addr.wrapping_add(8), 0)
+    pub(crate) fn clear<'e, M: Machine<'e>>(vm: &mut M, addr: u64) -> Result<(), Trap> {
+        vm.write(addr, &[0; 16])
     }
 
     /// `E2BIG` when `len` bytes at `offset` do not all lie inside.
@@ -87,27 +84,22 @@ impl Dynptr {
     }
 
     /// A dynptr of the whole packet.
-    pub(crate) fn packet(len: usize) -> Dynptr {
-        Dynptr { kind: Kind::Xdp, data: at(PACKET, 0), size: len as u32, offset: 0, read_only: false }
+    pub(crate) fn packet<'e, M: Machine<'e>>(vm: &M, len: usize) -> Dynptr {
+        Dynptr { kind: Kind::Xdp, data: vm.packet_at(0), size: len as u32, offset: 0, read_only: false }
     }
 
     /// The address of packet bytes.
-    pub(crate) fn packet_address(&self, vm: &Vm<'_, '_>, offset: u64, len: u64) -> Result<u64, Errno> {
-        let frame = vm.frame.as_deref().ok_or(Errno::EINVAL)?;
+    pub(crate) fn packet_address<'e, M: Machine<'e>>(&self, vm: &M, offset: u64, len: u64) -> Result<u64, Errno> {
+        let frame = vm.frame().ok_or(Errno::EINVAL)?;
         let start = self.offset.wrapping_add(offset as u32);
         let range = range(frame, start, len as usize)?;
-        Ok(at(PACKET, u64::from(frame.data()) + range.start as u64))
+        Ok(vm.packet_at(u64::from(frame.data()) + range.start as u64))
     }
 }
 
 /// `bpf_dynptr_from_mem(data, size, flags, ptr)`
-pub(crate) fn from_mem(
-    vm: &mut Vm<'_, '_>,
-    _: &Program,
-    proto: &'static HelperProto,
-    r: &[u64; 5],
-) -> Result<u64, Trap> {
-    let size = vm.size_arg(proto, 1, r)?;
+pub(crate) fn from_mem<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
+    let size = size_arg(proto, 1, r)?;
     if size > 0 {
         vm.check(r[0], size, Access::Write)?;
     }
@@ -124,8 +116,8 @@ pub(crate) fn from_mem(
 }
 
 /// `bpf_dynptr_read(dst, len, src, offset, flags)`
-pub(crate) fn read(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
-    let len = vm.size_arg(proto, 1, r)?;
+pub(crate) fn read<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
+    let len = size_arg(proto, 1, r)?;
     if len > 0 {
         vm.check(r[0], len, Access::Write)?;
     }
@@ -146,13 +138,13 @@ pub(crate) fn read(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto
     }
 }
 
-fn source(vm: &Vm<'_, '_>, d: &Dynptr, offset: u64, len: u64) -> Result<u64, Errno> {
+fn source<'e, M: Machine<'e>>(vm: &M, d: &Dynptr, offset: u64, len: u64) -> Result<u64, Errno> {
     if d.kind == Kind::Xdp { d.packet_address(vm, offset, len) } else { Ok(d.address(offset)) }
 }
 
 /// `bpf_dynptr_write(dst, offset, src, len, flags)`
-pub(crate) fn write(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
-    let len = vm.size_arg(proto, 3, r)?;
+pub(crate) fn write<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
+    let len = size_arg(proto, 3, r)?;
     let mut bytes = vec![0; len as usize];
     if len > 0 {
         vm.read(r[2], &mut bytes)?;
@@ -175,7 +167,7 @@ pub(crate) fn write(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProt
 }
 
 /// `bpf_dynptr_data(ptr, offset, len)`: an address, or null where a copy would be needed.
-pub(crate) fn data(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
+pub(crate) fn data<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
     let len = r[2] as u32 as u64;
     let Some(d) = Dynptr::load(vm, r[0])? else { return Ok(0) };
     if d.read_only || d.kind == Kind::Xdp || d.inside(r[1], len).is_err() {

@@ -4,28 +4,15 @@ use xway_abi::{Errno, HelperProto, MapType};
 
 use super::dynptr::{Dynptr, Kind as DynptrKind};
 
-use crate::addr;
 use crate::call::bad;
-use crate::fault::{FaultKind, Trap};
-use crate::interp::Stopped;
-use crate::mem::Vm;
-use crate::program::Program;
+use crate::fault::Trap;
+use crate::machine::Machine;
 
 /// Iterations that one call may make (`BPF_MAX_LOOPS`).
 const LOOPS_MAX: u32 = 8 * 1024 * 1024;
 
-/// Carries a fault inside a callback out: it is recorded already.
-pub(crate) fn inside(_: Stopped) -> Trap {
-    Box::new(FaultKind::Call("the callback was stopped".into()))
-}
-
 /// `bpf_loop(count, callback, ctx, flags)`: callback(index, ctx); returns the number of calls.
-pub(crate) fn bpf_loop<'e>(
-    vm: &mut Vm<'_, 'e>,
-    program: &'e Program,
-    proto: &'static HelperProto,
-    r: &[u64; 5],
-) -> Result<u64, Trap> {
+pub(crate) fn bpf_loop<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
     let count = r[0] as u32;
     if r[3] != 0 {
         return Ok(Errno::EINVAL.as_ret());
@@ -33,10 +20,9 @@ pub(crate) fn bpf_loop<'e>(
     if count > LOOPS_MAX {
         return Ok(Errno::E2BIG.as_ret());
     }
-    let entry = vm.func_arg(program, proto, 1, r[1])?;
+    let entry = vm.func_arg(proto, 1, r[1])?;
     for i in 0..count {
-        let args = [i.into(), r[2], addr::POISON, addr::POISON, addr::POISON];
-        if vm.call(program, entry, args).map_err(inside)? != 0 {
+        if vm.call_back(entry, &[i.into(), r[2]])? != 0 {
             return Ok(u64::from(i) + 1);
         }
     }
@@ -44,24 +30,23 @@ pub(crate) fn bpf_loop<'e>(
 }
 
 /// `bpf_for_each_map_elem(map, callback, ctx, flags)`: callback(map, key, value, ctx); returns the number of calls.
-pub(crate) fn for_each_map_elem<'e>(
-    vm: &mut Vm<'_, 'e>,
-    program: &'e Program,
+pub(crate) fn for_each_map_elem<'e, M: Machine<'e>>(
+    vm: &mut M,
     proto: &'static HelperProto,
     r: &[u64; 5],
 ) -> Result<u64, Trap> {
-    let map = vm.map_arg(program, proto, 0, r[0])?;
-    let entry = vm.func_arg(program, proto, 1, r[1])?;
+    let map = vm.map_arg(proto, 0, r[0])?;
+    let entry = vm.func_arg(proto, 1, r[1])?;
     if r[3] != 0 {
         return Ok(Errno::EINVAL.as_ret());
     }
-    let (cpu, guard) = (vm.env.cpu, vm.env.guard);
+    let (cpu, guard) = (vm.cpu(), vm.guard());
     let mut failed = None;
     let visited = map.for_each(cpu, guard, &mut |key, value| {
         let mut step = || {
             let key = vm.copy_region(key);
             let value = vm.grant_value(value, map.prog_readable(), map.prog_writable())?;
-            vm.call(program, entry, [r[0], key, value, r[2], addr::POISON]).map_err(inside)
+            vm.call_back(entry, &[r[0], key, value, r[2]])
         };
         match step() {
             Ok(more) => more == 0,
@@ -81,14 +66,13 @@ pub(crate) fn for_each_map_elem<'e>(
 }
 
 /// `bpf_user_ringbuf_drain(map, callback, ctx, flags)`: callback(dynptr, ctx); returns the number of records.
-pub(crate) fn user_ringbuf_drain<'e>(
-    vm: &mut Vm<'_, 'e>,
-    program: &'e Program,
+pub(crate) fn user_ringbuf_drain<'e, M: Machine<'e>>(
+    vm: &mut M,
     proto: &'static HelperProto,
     r: &[u64; 5],
 ) -> Result<u64, Trap> {
-    let map = vm.map_arg(program, proto, 0, r[0])?;
-    let entry = vm.func_arg(program, proto, 1, r[1])?;
+    let map = vm.map_arg(proto, 0, r[0])?;
+    let entry = vm.func_arg(proto, 1, r[1])?;
     let Some(ring) = map.ringbuf().filter(|_| map.map_type() == MapType::UserRingbuf) else {
         return Err(bad(proto, 0, format!("is a map of type {}, not a user ring buffer", map.map_type().name())));
     };
@@ -101,9 +85,7 @@ pub(crate) fn user_ringbuf_drain<'e>(
         let copy = vm.copy_region(&record.to_vec());
         let size = record.len() as u32;
         let dynptr = Dynptr { kind: DynptrKind::Local, data: copy, size, offset: 0, read_only: true };
-        let step = vm.with_handle(dynptr, |vm, handle| {
-            vm.call(program, entry, [handle, r[2], addr::POISON, addr::POISON, addr::POISON]).map_err(inside)
-        });
+        let step = vm.with_handle(dynptr.to_bytes(), |vm, handle| vm.call_back(entry, &[handle, r[2]]));
         match step {
             Ok(more) => more == 0,
             Err(trap) => {

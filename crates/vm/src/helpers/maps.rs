@@ -5,56 +5,49 @@ use xway_maps::{Map, Target, ValueRef};
 use xway_packet::Redirect;
 
 use super::packet::XDP_REDIRECT;
-use crate::call::{Call, bad};
-use crate::fault::{FaultKind, Trap};
-use crate::mem::Vm;
-use crate::program::Program;
+use crate::call::{Call, bad, with_bytes};
+use crate::fault::Trap;
+use crate::machine::Machine;
 
 /// `bpf_map_lookup_elem(map, key)`
-pub(crate) fn lookup<'e>(
-    vm: &mut Vm<'_, 'e>,
-    program: &'e Program,
-    proto: &'static HelperProto,
-    r: &[u64; 5],
-) -> Result<u64, Trap> {
-    let map = vm.map_arg(program, proto, 0, r[0])?;
+pub(crate) fn lookup<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
+    let map = vm.map_arg(proto, 0, r[0])?;
     // The usual case, without a copy: the key lies on the stack.
-    if let Some(key) = vm.stack_bytes(r[1], map.key_size())
-        && let Some(value) = map.value(vm.env.cpu, key, vm.env.guard)
+    if let Some(key) = vm.direct(r[1], map.key_size())
+        && let Some(value) = map.value(vm.cpu(), key, vm.guard())
     {
         return vm.grant_value(value, map.prog_readable(), map.prog_writable());
     }
-    vm.with_bytes(proto, 1, r[1], map.key_size(), |vm, key| {
+    with_bytes(vm, proto, 1, r[1], map.key_size(), |vm, key| {
         if matches!(map.map_type(), MapType::ArrayOfMaps | MapType::HashOfMaps) {
-            return Ok(map.inner(key, vm.env.guard).map_or(0, |inner| vm.grant_map(inner)));
+            return Ok(map.inner(key, vm.guard()).map_or(0, |inner| vm.grant_map(inner)));
         }
-        let value = map.value(vm.env.cpu, key, vm.env.guard);
+        let value = map.value(vm.cpu(), key, vm.guard());
         grant(vm, map, value)
     })
 }
 
 /// `bpf_map_lookup_percpu_elem(map, key, cpu)`
-pub(crate) fn lookup_percpu<'e>(
-    vm: &mut Vm<'_, 'e>,
-    program: &'e Program,
+pub(crate) fn lookup_percpu<'e, M: Machine<'e>>(
+    vm: &mut M,
     proto: &'static HelperProto,
     r: &[u64; 5],
 ) -> Result<u64, Trap> {
-    let map = vm.map_arg(program, proto, 0, r[0])?;
+    let map = vm.map_arg(proto, 0, r[0])?;
     if !matches!(map.map_type(), MapType::PercpuArray | MapType::PercpuHash | MapType::LruPercpuHash) {
         return Err(bad(proto, 0, format!("is a map of type {}, which is not per CPU", map.map_type().name())));
     }
     let cpu = r[2] as u32;
-    vm.with_bytes(proto, 1, r[1], map.key_size(), |vm, key| {
+    with_bytes(vm, proto, 1, r[1], map.key_size(), |vm, key| {
         if cpu >= map.cpus() {
             return Ok(0);
         }
-        let value = map.value(cpu, key, vm.env.guard);
+        let value = map.value(cpu, key, vm.guard());
         grant(vm, map, value)
     })
 }
 
-fn grant<'e>(vm: &mut Vm<'_, 'e>, map: &Map, value: Option<ValueRef<'e>>) -> Result<u64, Trap> {
+fn grant<'e, M: Machine<'e>>(vm: &mut M, map: &Map, value: Option<ValueRef<'e>>) -> Result<u64, Trap> {
     match value {
         Some(value) => vm.grant_value(value, map.prog_readable(), map.prog_writable()),
         None => Ok(0),
@@ -62,31 +55,21 @@ fn grant<'e>(vm: &mut Vm<'_, 'e>, map: &Map, value: Option<ValueRef<'e>>) -> Res
 }
 
 /// `bpf_map_update_elem(map, key, value, flags)`
-pub(crate) fn update<'e>(
-    vm: &mut Vm<'_, 'e>,
-    program: &'e Program,
-    proto: &'static HelperProto,
-    r: &[u64; 5],
-) -> Result<u64, Trap> {
-    let map = vm.map_arg(program, proto, 0, r[0])?;
+pub(crate) fn update<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
+    let map = vm.map_arg(proto, 0, r[0])?;
     writable(proto, map)?;
-    vm.with_bytes(proto, 1, r[1], map.key_size(), |vm, key| {
-        vm.with_bytes(proto, 2, r[2], map.value_size(), |vm, value| {
-            Ok(errno(map.prog_update(vm.env.cpu, key, value, r[3])))
+    with_bytes(vm, proto, 1, r[1], map.key_size(), |vm, key| {
+        with_bytes(vm, proto, 2, r[2], map.value_size(), |vm, value| {
+            Ok(errno(map.prog_update(vm.cpu(), key, value, r[3])))
         })
     })
 }
 
 /// `bpf_map_delete_elem(map, key)`
-pub(crate) fn delete<'e>(
-    vm: &mut Vm<'_, 'e>,
-    program: &'e Program,
-    proto: &'static HelperProto,
-    r: &[u64; 5],
-) -> Result<u64, Trap> {
-    let map = vm.map_arg(program, proto, 0, r[0])?;
+pub(crate) fn delete<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
+    let map = vm.map_arg(proto, 0, r[0])?;
     writable(proto, map)?;
-    vm.with_bytes(proto, 1, r[1], map.key_size(), |vm, key| Ok(errno(map.prog_delete(vm.env.cpu, key))))
+    with_bytes(vm, proto, 1, r[1], map.key_size(), |vm, key| Ok(errno(map.prog_delete(vm.cpu(), key))))
 }
 
 fn errno(result: Result<(), Errno>) -> u64 {
@@ -138,9 +121,4 @@ pub(crate) fn redirect_map(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
         frame.set_redirect(target.unwrap_or(Redirect::None));
     }
     Ok(if target.is_some() { XDP_REDIRECT } else { flags & ACTION_MASK })
-}
-
-/// Stands in the table for what the interpreter does itself.
-pub(crate) fn never(_: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, _: &[u64; 5]) -> Result<u64, Trap> {
-    Err(Box::new(FaultKind::Call(format!("{} is an instruction of its own", proto.name))))
 }

@@ -2,9 +2,9 @@
 
 use xway_abi::{Errno, HelperProto};
 
+use crate::call::size_arg;
 use crate::fault::{Access, Trap};
-use crate::mem::Vm;
-use crate::program::Program;
+use crate::machine::Machine;
 
 /// Arguments that the vector forms take (`MAX_BPRINTF_VARARGS`).
 const VALUES_MAX: u64 = 12;
@@ -12,35 +12,33 @@ const VALUES_MAX: u64 = 12;
 const TRACE_MAX: usize = 1024;
 
 /// `bpf_trace_printk(fmt, fmt_size, a, b, c)`
-pub(crate) fn trace_printk(
-    vm: &mut Vm<'_, '_>,
-    _: &Program,
+pub(crate) fn trace_printk<'e, M: Machine<'e>>(
+    vm: &mut M,
     proto: &'static HelperProto,
     r: &[u64; 5],
 ) -> Result<u64, Trap> {
-    let fmt = read(vm, r[0], vm.size_arg(proto, 1, r)?)?;
+    let fmt = read(vm, r[0], size_arg(proto, 1, r)?)?;
     Ok(trace(vm, &fmt, &r[2..5]))
 }
 
 /// `bpf_trace_vprintk(fmt, fmt_size, data, data_len)`
-pub(crate) fn trace_vprintk(
-    vm: &mut Vm<'_, '_>,
-    _: &Program,
+pub(crate) fn trace_vprintk<'e, M: Machine<'e>>(
+    vm: &mut M,
     proto: &'static HelperProto,
     r: &[u64; 5],
 ) -> Result<u64, Trap> {
-    let fmt = read(vm, r[0], vm.size_arg(proto, 1, r)?)?;
-    Ok(match values(vm, r[2], vm.size_arg(proto, 3, r)?)? {
+    let fmt = read(vm, r[0], size_arg(proto, 1, r)?)?;
+    Ok(match values(vm, r[2], size_arg(proto, 3, r)?)? {
         Ok(values) => trace(vm, &fmt, &values),
         Err(errno) => errno.as_ret(),
     })
 }
 
-fn trace(vm: &mut Vm<'_, '_>, fmt: &[u8], values: &[u64]) -> u64 {
+fn trace<'e, M: Machine<'e>>(vm: &mut M, fmt: &[u8], values: &[u64]) -> u64 {
     match format(vm, fmt, values) {
         Ok(mut text) => {
             text.truncate(TRACE_MAX - 1);
-            vm.env.host.trace(&String::from_utf8_lossy(&text));
+            vm.host().trace(&String::from_utf8_lossy(&text));
             text.len() as u64
         }
         Err(errno) => errno.as_ret(),
@@ -48,19 +46,14 @@ fn trace(vm: &mut Vm<'_, '_>, fmt: &[u8], values: &[u64]) -> u64 {
 }
 
 /// `bpf_snprintf(str, str_size, fmt, data, data_len)`: the length of the whole text with its zero.
-pub(crate) fn snprintf(
-    vm: &mut Vm<'_, '_>,
-    _: &Program,
-    proto: &'static HelperProto,
-    r: &[u64; 5],
-) -> Result<u64, Trap> {
-    let size = vm.size_arg(proto, 1, r)?;
+pub(crate) fn snprintf<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
+    let size = size_arg(proto, 1, r)?;
     if size > 0 {
         vm.check(r[0], size, Access::Write)?;
     }
     let mut fmt = vm.const_str(proto, 2, r[2])?;
     fmt.push(0);
-    let values = match values(vm, r[3], vm.size_arg(proto, 4, r)?)? {
+    let values = match values(vm, r[3], size_arg(proto, 4, r)?)? {
         Ok(values) => values,
         Err(errno) => return Ok(errno.as_ret()),
     };
@@ -77,14 +70,14 @@ pub(crate) fn snprintf(
     }
 }
 
-fn read(vm: &Vm<'_, '_>, addr: u64, len: u64) -> Result<Vec<u8>, Trap> {
+fn read<'e, M: Machine<'e>>(vm: &M, addr: u64, len: u64) -> Result<Vec<u8>, Trap> {
     vm.check(addr, len, Access::Read)?;
     let mut bytes = vec![0; len as usize];
     vm.read(addr, &mut bytes)?;
     Ok(bytes)
 }
 
-fn values(vm: &Vm<'_, '_>, addr: u64, len: u64) -> Result<Result<Vec<u64>, Errno>, Trap> {
+fn values<'e, M: Machine<'e>>(vm: &M, addr: u64, len: u64) -> Result<Result<Vec<u64>, Errno>, Trap> {
     if !len.is_multiple_of(8) || len > VALUES_MAX * 8 || (len > 0 && addr == 0) {
         return Ok(Err(Errno::EINVAL));
     }
@@ -97,7 +90,7 @@ fn values(vm: &Vm<'_, '_>, addr: u64, len: u64) -> Result<Result<Vec<u64>, Errno
 }
 
 /// Formats as the kernel does for programs: a small set of conversions, everything else `EINVAL`. `fmt` ends with a zero.
-fn format(vm: &Vm<'_, '_>, fmt: &[u8], values: &[u64]) -> Result<Vec<u8>, Errno> {
+fn format<'e, M: Machine<'e>>(vm: &M, fmt: &[u8], values: &[u64]) -> Result<Vec<u8>, Errno> {
     let end = fmt.iter().position(|b| *b == 0).ok_or(Errno::EINVAL)?;
     let fmt = &fmt[..end];
     let at = |i: usize| fmt.get(i).copied().unwrap_or(0);
@@ -142,7 +135,13 @@ fn format(vm: &Vm<'_, '_>, fmt: &[u8], values: &[u64]) -> Result<Vec<u8>, Errno>
 }
 
 /// Writes one conversion and gives the number of bytes that it takes in the format.
-fn conversion(vm: &Vm<'_, '_>, fmt: &[u8], value: u64, field: Field, out: &mut Vec<u8>) -> Result<usize, Errno> {
+fn conversion<'e, M: Machine<'e>>(
+    vm: &M,
+    fmt: &[u8],
+    value: u64,
+    field: Field,
+    out: &mut Vec<u8>,
+) -> Result<usize, Errno> {
     let at = |i: usize| fmt.get(i).copied().unwrap_or(0);
     let ends = |i: usize| at(i) == 0 || at(i).is_ascii_whitespace() || at(i) == 0x0b || at(i).is_ascii_punctuation();
     match at(0) {
@@ -158,7 +157,7 @@ fn conversion(vm: &Vm<'_, '_>, fmt: &[u8], value: u64, field: Field, out: &mut V
             }
             (b'i' | b'I', b'4') => {
                 let mut a = [0; 4];
-                let _ = vm.read(value, &mut a); // What cannot be read prints as zero.
+                let _ = vm.probe(value, &mut a); // What cannot be read prints as zero.
                 let text = if at(1) == b'I' {
                     format!("{}.{}.{}.{}", a[0], a[1], a[2], a[3])
                 } else {
@@ -169,7 +168,7 @@ fn conversion(vm: &Vm<'_, '_>, fmt: &[u8], value: u64, field: Field, out: &mut V
             }
             (b'i' | b'I', b'6') => {
                 let mut a = [0; 16];
-                let _ = vm.read(value, &mut a);
+                let _ = vm.probe(value, &mut a);
                 let colon = if at(1) == b'I' { ":" } else { "" };
                 let words: Vec<String> = a.chunks(2).map(|w| format!("{:02x}{:02x}", w[0], w[1])).collect();
                 field.put(out, "", &words.join(colon));
@@ -211,7 +210,7 @@ fn conversion(vm: &Vm<'_, '_>, fmt: &[u8], value: u64, field: Field, out: &mut V
 }
 
 /// A string behind an address; what cannot be read is empty, as the kernel makes it.
-fn string(vm: &Vm<'_, '_>, addr: u64, field: Field, out: &mut Vec<u8>, ends: bool) -> Result<(), Errno> {
+fn string<'e, M: Machine<'e>>(vm: &M, addr: u64, field: Field, out: &mut Vec<u8>, ends: bool) -> Result<(), Errno> {
     if !ends {
         return Err(Errno::EINVAL);
     }
@@ -219,7 +218,7 @@ fn string(vm: &Vm<'_, '_>, addr: u64, field: Field, out: &mut Vec<u8>, ends: boo
     // The kernel gives all strings of a call half a kilobyte.
     for i in 0..512 {
         let mut b = [0];
-        if vm.read(addr.wrapping_add(i), &mut b).is_err() || b[0] == 0 {
+        if !vm.probe(addr.wrapping_add(i), &mut b) || b[0] == 0 {
             break;
         }
         text.push(b[0]);

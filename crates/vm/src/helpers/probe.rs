@@ -5,11 +5,9 @@
 
 use xway_abi::{Errno, HelperProto};
 
-use crate::addr::{self, region};
-use crate::call::Call;
+use crate::call::{Call, size_arg};
 use crate::fault::{Access, Trap};
-use crate::mem::Vm;
-use crate::program::Program;
+use crate::machine::Machine;
 
 /// `bpf_probe_read_user(dst, size, address)`
 pub(crate) fn read_user(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
@@ -24,39 +22,34 @@ pub(crate) fn read_user_str(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
 }
 
 /// Linux refuses addresses below the kernel's half before it tries, and null is one of them.
-fn unreadable(addr: u64) -> Errno {
-    if region(addr) == addr::NULL { Errno::ERANGE } else { Errno::EFAULT }
+fn unreadable<'e, M: Machine<'e>>(vm: &M, addr: u64) -> Errno {
+    if vm.is_small(addr) { Errno::ERANGE } else { Errno::EFAULT }
 }
 
 /// `bpf_probe_read_kernel(dst, size, address)`
-pub(crate) fn read_kernel(
-    vm: &mut Vm<'_, '_>,
-    _: &Program,
+pub(crate) fn read_kernel<'e, M: Machine<'e>>(
+    vm: &mut M,
     proto: &'static HelperProto,
     r: &[u64; 5],
 ) -> Result<u64, Trap> {
-    let len = vm.size_arg(proto, 1, r)?;
+    let len = size_arg(proto, 1, r)?;
     if len == 0 {
         return Ok(0);
     }
     vm.check(r[0], len, Access::Write)?;
     let mut bytes = vec![0; len as usize];
-    let ret = match vm.read(r[2], &mut bytes) {
-        Ok(()) => 0,
-        Err(_) => unreadable(r[2]).as_ret(),
-    };
+    let ret = if vm.probe(r[2], &mut bytes) { 0 } else { unreadable(vm, r[2]).as_ret() };
     vm.write(r[0], &bytes)?;
     Ok(ret)
 }
 
 /// `bpf_probe_read_kernel_str(dst, size, address)`: the length of the string with its zero.
-pub(crate) fn read_kernel_str(
-    vm: &mut Vm<'_, '_>,
-    _: &Program,
+pub(crate) fn read_kernel_str<'e, M: Machine<'e>>(
+    vm: &mut M,
     proto: &'static HelperProto,
     r: &[u64; 5],
 ) -> Result<u64, Trap> {
-    let len = vm.size_arg(proto, 1, r)? as usize;
+    let len = size_arg(proto, 1, r)? as usize;
     if len == 0 {
         return Ok(0);
     }
@@ -68,10 +61,10 @@ pub(crate) fn read_kernel_str(
             break len as u64;
         }
         let mut b = [0];
-        if vm.read(r[2].wrapping_add(n as u64), &mut b).is_err() {
+        if !vm.probe(r[2].wrapping_add(n as u64), &mut b) {
             bytes.fill(0);
             n = len - 1;
-            break unreadable(r[2]).as_ret();
+            break unreadable(vm, r[2]).as_ret();
         }
         bytes[n] = b[0];
         n += 1;

@@ -4,12 +4,9 @@ use xway_abi::{Errno, HelperProto, MapType};
 use xway_maps::{Map, PERF_CURRENT_CPU, PERF_INDEX_MASK, RingBuf};
 
 use super::dynptr::{Dynptr, Kind, SIZE_MAX};
-use crate::addr::{at, offset, region};
 use crate::call::{Call, bad};
-use crate::env::{Grant, GrantKind};
 use crate::fault::Trap;
-use crate::mem::Vm;
-use crate::program::Program;
+use crate::machine::Machine;
 
 /// The ring of a RINGBUF map.
 fn ring(map: &Map) -> Option<&RingBuf> {
@@ -28,72 +25,53 @@ pub(crate) fn query(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
 }
 
 /// `bpf_ringbuf_reserve(map, size, flags)`: a record of exactly `size` bytes, or null.
-pub(crate) fn reserve<'e>(
-    vm: &mut Vm<'_, 'e>,
-    program: &'e Program,
-    proto: &'static HelperProto,
-    r: &[u64; 5],
-) -> Result<u64, Trap> {
-    reserve_record(vm, program, proto, [r[0], r[1], r[2]]).map(|found| found.unwrap_or(0))
+pub(crate) fn reserve<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
+    reserve_record(vm, proto, [r[0], r[1], r[2]]).map(|found| found.unwrap_or(0))
 }
 
-fn reserve_record<'e>(
-    vm: &mut Vm<'_, 'e>,
-    program: &'e Program,
+fn reserve_record<'e, M: Machine<'e>>(
+    vm: &mut M,
     proto: &'static HelperProto,
     [map, size, flags]: [u64; 3],
 ) -> Result<Option<u64>, Trap> {
-    let map = vm.map_arg(program, proto, 0, map)?;
+    let map = vm.map_arg(proto, 0, map)?;
     let ring = ring(map).ok_or_else(|| bad(proto, 0, format!("is a map of type {}", map.map_type().name())))?;
-    match ring.reserve(size, flags, vm.env.guard) {
-        Ok(record) => {
-            let value = record.value();
-            let grant = Grant { value, kind: GrantKind::Record(Box::new(record)), readable: true, writable: true };
-            vm.add_grant(grant).map(Some)
-        }
+    match ring.reserve(size, flags, vm.guard()) {
+        Ok(record) => vm.grant_record(record).map(Some),
         Err(_) => Ok(None),
     }
 }
 
 /// Takes a record back from the program; its address then reaches nothing.
-fn finish(vm: &mut Vm<'_, '_>, proto: &'static HelperProto, addr: u64, flags: u64, submit: bool) -> Result<u64, Trap> {
-    let index = region(addr).wrapping_sub(crate::addr::GRANT) as usize;
-    let at_start = offset(addr) == 0;
-    let grant = vm.env.state.grants.get_mut(index).filter(|g| at_start && matches!(g.kind, GrantKind::Record(_)));
-    let Some(grant) = grant else {
-        return Err(bad(proto, 0, format!("is {}, not a reserved record", vm.describe(addr))));
-    };
-    (grant.readable, grant.writable) = (false, false);
-    if let GrantKind::Record(record) = std::mem::replace(&mut grant.kind, GrantKind::Returned) {
-        if submit {
-            record.submit(flags)
-        } else {
-            record.discard(flags)
-        }
-        vm.env.state.free.push_back(index as u32);
+fn finish<'e, M: Machine<'e>>(
+    vm: &mut M,
+    proto: &'static HelperProto,
+    addr: u64,
+    flags: u64,
+    submit: bool,
+) -> Result<u64, Trap> {
+    let record = vm.take_record(proto, addr)?;
+    if submit {
+        record.submit(flags)
+    } else {
+        record.discard(flags)
     }
     Ok(0)
 }
 
 /// `bpf_ringbuf_submit(record, flags)`
-pub(crate) fn submit(vm: &mut Vm<'_, '_>, _: &Program, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
+pub(crate) fn submit<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
     finish(vm, proto, r[0], r[1], true)
 }
 
 /// `bpf_ringbuf_discard(record, flags)`
-pub(crate) fn discard(
-    vm: &mut Vm<'_, '_>,
-    _: &Program,
-    proto: &'static HelperProto,
-    r: &[u64; 5],
-) -> Result<u64, Trap> {
+pub(crate) fn discard<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
     finish(vm, proto, r[0], r[1], false)
 }
 
 /// `bpf_ringbuf_reserve_dynptr(map, size, flags, ptr)`
-pub(crate) fn reserve_dynptr<'e>(
-    vm: &mut Vm<'_, 'e>,
-    program: &'e Program,
+pub(crate) fn reserve_dynptr<'e, M: Machine<'e>>(
+    vm: &mut M,
     proto: &'static HelperProto,
     r: &[u64; 5],
 ) -> Result<u64, Trap> {
@@ -102,7 +80,7 @@ pub(crate) fn reserve_dynptr<'e>(
         Errno::EINVAL
     } else if size > SIZE_MAX {
         Errno::E2BIG
-    } else if let Some(data) = reserve_record(vm, program, proto, [r[0], size, 0])? {
+    } else if let Some(data) = reserve_record(vm, proto, [r[0], size, 0])? {
         let d = Dynptr { kind: Kind::Ringbuf, data, size: size as u32, offset: 0, read_only: false };
         return d.store(vm, r[3]).map(|()| 0);
     } else {
@@ -112,19 +90,23 @@ pub(crate) fn reserve_dynptr<'e>(
     Ok(error.as_ret())
 }
 
-fn finish_dynptr(vm: &mut Vm<'_, '_>, proto: &'static HelperProto, r: &[u64; 5], submit: bool) -> Result<u64, Trap> {
+fn finish_dynptr<'e, M: Machine<'e>>(
+    vm: &mut M,
+    proto: &'static HelperProto,
+    r: &[u64; 5],
+    submit: bool,
+) -> Result<u64, Trap> {
     if let Some(d) = Dynptr::load(vm, r[0])? {
-        // The record's start, whatever part of it the dynptr stands for.
-        finish(vm, proto, at(region(d.data), 0), r[1], submit)?;
+        // `data` is the record's start, whatever part of it the dynptr stands for.
+        finish(vm, proto, d.data, r[1], submit)?;
     }
     Dynptr::clear(vm, r[0])?;
     Ok(0)
 }
 
 /// `bpf_ringbuf_submit_dynptr(ptr, flags)`
-pub(crate) fn submit_dynptr(
-    vm: &mut Vm<'_, '_>,
-    _: &Program,
+pub(crate) fn submit_dynptr<'e, M: Machine<'e>>(
+    vm: &mut M,
     proto: &'static HelperProto,
     r: &[u64; 5],
 ) -> Result<u64, Trap> {
@@ -132,9 +114,8 @@ pub(crate) fn submit_dynptr(
 }
 
 /// `bpf_ringbuf_discard_dynptr(ptr, flags)`
-pub(crate) fn discard_dynptr(
-    vm: &mut Vm<'_, '_>,
-    _: &Program,
+pub(crate) fn discard_dynptr<'e, M: Machine<'e>>(
+    vm: &mut M,
     proto: &'static HelperProto,
     r: &[u64; 5],
 ) -> Result<u64, Trap> {

@@ -5,41 +5,38 @@ use xway_maps::Rmw;
 
 use crate::call::{Arg, Call, bad};
 use crate::fault::Trap;
-use crate::mem::Vm;
-use crate::program::Program;
+use crate::machine::Machine;
 
 /// `bpf_spin_lock(lock)`: waits for the lock. A program holds one lock at a time, so a second one is a fault; waiting for a
 /// lock that this very run holds would be for ever.
-pub(crate) fn spin_lock(
-    vm: &mut Vm<'_, '_>,
-    _: &Program,
+pub(crate) fn spin_lock<'e, M: Machine<'e>>(
+    vm: &mut M,
     proto: &'static HelperProto,
     r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let place = vm.place(r[0], 4)?;
-    if vm.env.state.lock != 0 {
+    if *vm.lock() != 0 {
         return Err(bad(proto, 0, "is taken while another lock is held".into()));
     }
     if !place.spin_lock(0) {
         return Err(bad(proto, 0, "is not aligned as a lock must be".into()));
     }
-    vm.env.state.lock = r[0];
+    *vm.lock() = r[0];
     Ok(0)
 }
 
 /// `bpf_spin_unlock(lock)`
-pub(crate) fn spin_unlock(
-    vm: &mut Vm<'_, '_>,
-    _: &Program,
+pub(crate) fn spin_unlock<'e, M: Machine<'e>>(
+    vm: &mut M,
     proto: &'static HelperProto,
     r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let place = vm.place(r[0], 4)?;
-    if vm.env.state.lock != r[0] {
+    if *vm.lock() != r[0] {
         return Err(bad(proto, 0, "is a lock that is not held".into()));
     }
     place.spin_unlock(0);
-    vm.env.state.lock = 0;
+    *vm.lock() = 0;
     Ok(0)
 }
 

@@ -2,11 +2,9 @@
 
 use xway_abi::{Errno, HelperProto};
 
-use crate::addr::{self, at};
 use crate::call::Call;
 use crate::fault::Trap;
-use crate::mem::Vm;
-use crate::program::Program;
+use crate::machine::Machine;
 
 /// `bpf_get_current_pid_tgid()`
 pub(crate) fn get_current_pid_tgid(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
@@ -74,23 +72,17 @@ pub(crate) fn get_ns_current_pid_tgid(call: &mut Call<'_, '_>) -> Result<u64, Er
 }
 
 /// `bpf_get_current_task()`, `bpf_get_current_task_btf()`: a handle.
-pub(crate) fn get_current_task(
-    _: &mut Vm<'_, '_>,
-    _: &Program,
+pub(crate) fn get_current_task<'e, M: Machine<'e>>(
+    vm: &mut M,
     _: &'static HelperProto,
     _: &[u64; 5],
 ) -> Result<u64, Trap> {
-    Ok(at(addr::OPAQUE, 0))
+    Ok(vm.opaque(0))
 }
 
 /// `bpf_task_pt_regs(task)`: a handle.
-pub(crate) fn task_pt_regs(
-    _: &mut Vm<'_, '_>,
-    _: &Program,
-    _: &'static HelperProto,
-    _: &[u64; 5],
-) -> Result<u64, Trap> {
-    Ok(at(addr::OPAQUE, 1 << 20))
+pub(crate) fn task_pt_regs<'e, M: Machine<'e>>(vm: &mut M, _: &'static HelperProto, _: &[u64; 5]) -> Result<u64, Trap> {
+    Ok(vm.opaque(1 << 20))
 }
 
 /// `bpf_send_signal`, `bpf_send_signal_thread`: programs get no handle on the process that runs them.

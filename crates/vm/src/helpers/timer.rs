@@ -12,11 +12,12 @@ use xway_abi::{Errno, HelperProto};
 use xway_maps::{Map, ValueRef};
 
 use crate::Fault;
-use crate::addr::{self, region};
+use crate::addr;
 use crate::call::bad;
 use crate::env::Env;
 use crate::fault::Trap;
 use crate::host::Clock;
+use crate::machine::Machine;
 use crate::mem::Vm;
 use crate::program::Program;
 
@@ -133,13 +134,13 @@ impl<'e> Vm<'_, 'e> {
         self.call(program, entry, [map, key, value, addr::POISON, addr::POISON]).map_err(|_| ())?;
         Ok(())
     }
+}
 
-    /// The timer whose structure is at `addr`, locked in its table.
-    fn with_timer<T>(&mut self, addr: u64, with: impl FnOnce(Option<&mut Timer>) -> T) -> Result<T, Trap> {
-        let place = self.place(addr, 16)?;
-        let id = place.load(0, 8).unwrap_or(0);
-        Ok(with(self.env.timers.lock().timers.get_mut(&id)))
-    }
+/// The timer whose structure is at `addr`, locked in its table.
+fn with_timer<'e, M: Machine<'e>, T>(vm: &M, addr: u64, with: impl FnOnce(Option<&mut Timer>) -> T) -> Result<T, Trap> {
+    let place = vm.place(addr, 16)?;
+    let id = place.load(0, 8).unwrap_or(0);
+    Ok(with(vm.timers().lock().timers.get_mut(&id)))
 }
 
 const CLOCK_REALTIME: u64 = 0;
@@ -147,28 +148,23 @@ const CLOCK_MONOTONIC: u64 = 1;
 const CLOCK_BOOTTIME: u64 = 7;
 
 /// `bpf_timer_init(timer, map, clock)`
-pub(crate) fn init<'e>(
-    vm: &mut Vm<'_, 'e>,
-    program: &'e Program,
-    proto: &'static HelperProto,
-    r: &[u64; 5],
-) -> Result<u64, Trap> {
+pub(crate) fn init<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
     let place = vm.place(r[0], 16)?;
-    let map = vm.map_arg(program, proto, 1, r[1])?;
+    let map = vm.map_arg(proto, 1, r[1])?;
     let clock = match r[2] {
         CLOCK_MONOTONIC => Clock::Monotonic,
         CLOCK_BOOTTIME => Clock::Boot,
         CLOCK_REALTIME => Clock::Real,
         _ => return Ok(Errno::EINVAL.as_ret()),
     };
-    let Some(map) = program.maps.iter().find(|m| std::ptr::eq(&***m, map)).cloned() else {
+    let Some(map) = vm.own_map(map) else {
         return Err(bad(proto, 1, "is an inner map, which cannot hold timers here".into()));
     };
-    // The element's key is needed later, and only its address is known: find it.
-    let wanted = vm.grant(region(r[0])).map(|g| g.value.addr());
+    // The element's key is needed later, and only the timer's address is known: find it.
+    let wanted = place.addr();
     let mut key = None;
-    let _ = map.for_each(vm.env.cpu, vm.env.guard, &mut |k, v| {
-        if Some(v.addr()) == wanted {
+    let _ = map.for_each(vm.cpu(), vm.guard(), &mut |k, v| {
+        if (v.addr()..v.addr() + v.len()).contains(&wanted) {
             key = Some(k.into());
         }
         key.is_none()
@@ -176,7 +172,7 @@ pub(crate) fn init<'e>(
     let Some(key) = key else {
         return Err(bad(proto, 0, format!("is {}, not in an element of the map", vm.describe(r[0]))));
     };
-    let mut table = vm.env.timers.lock();
+    let mut table = vm.timers().lock();
     let id = place.load(0, 8).unwrap_or(0);
     if table.timers.contains_key(&id) {
         return Ok(Errno::EBUSY.as_ret());
@@ -192,17 +188,15 @@ pub(crate) fn init<'e>(
 }
 
 /// `bpf_timer_set_callback(timer, callback)`
-pub(crate) fn set_callback<'e>(
-    vm: &mut Vm<'_, 'e>,
-    program: &'e Program,
+pub(crate) fn set_callback<'e, M: Machine<'e>>(
+    vm: &mut M,
     proto: &'static HelperProto,
     r: &[u64; 5],
 ) -> Result<u64, Trap> {
-    let entry = vm.func_arg(program, proto, 1, r[1])?;
-    let owner = program.arc();
-    vm.with_timer(r[0], |timer| match (timer, owner) {
-        (Some(timer), Some(owner)) => {
-            timer.callback = Some((owner, entry));
+    let callback = vm.owned_callback(proto, 1, r[1])?;
+    with_timer(vm, r[0], |timer| match (timer, callback) {
+        (Some(timer), Some(callback)) => {
+            timer.callback = Some(callback);
             0
         }
         _ => Errno::EINVAL.as_ret(),
@@ -210,14 +204,14 @@ pub(crate) fn set_callback<'e>(
 }
 
 /// `bpf_timer_start(timer, nanoseconds, flags)`
-pub(crate) fn start(vm: &mut Vm<'_, '_>, _: &Program, _: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
+pub(crate) fn start<'e, M: Machine<'e>>(vm: &mut M, _: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
     const ABSOLUTE: u64 = 1;
     const CPU_PIN: u64 = 2;
-    let host = vm.env.host;
+    let host = vm.host();
     if r[2] & !(ABSOLUTE | CPU_PIN) != 0 {
         return Ok(Errno::EINVAL.as_ret());
     }
-    vm.with_timer(r[0], |timer| match timer {
+    with_timer(vm, r[0], |timer| match timer {
         Some(timer) if timer.callback.is_some() => {
             let from = if r[2] & ABSOLUTE != 0 { 0 } else { host.clock_ns(timer.clock) };
             timer.due = Some(from.saturating_add(r[1]));
@@ -228,8 +222,8 @@ pub(crate) fn start(vm: &mut Vm<'_, '_>, _: &Program, _: &'static HelperProto, r
 }
 
 /// `bpf_timer_cancel(timer)`: 1 when it was armed.
-pub(crate) fn cancel(vm: &mut Vm<'_, '_>, _: &Program, _: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
-    vm.with_timer(r[0], |timer| match timer {
+pub(crate) fn cancel<'e, M: Machine<'e>>(vm: &mut M, _: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
+    with_timer(vm, r[0], |timer| match timer {
         Some(timer) => {
             timer.callback = None;
             u64::from(timer.due.take().is_some())
