@@ -84,13 +84,19 @@ impl Verifier<'_> {
                     Cond::Le => holds,
                     _ => return true,
                 };
+                // That the number is zero is relied on, even where both outcomes stay open.
+                self.graph.mark(n.def);
                 self.null_outcome(st, p, equal)
             }
-            (Value::Num(n), Value::Ptr(p)) if n.s.as_const() == Some(0) && width == Width::W64 => match cond {
-                Cond::Eq => self.null_outcome(st, p, holds),
-                Cond::Ne => self.null_outcome(st, p, !holds),
-                _ => true,
-            },
+            (Value::Num(n), Value::Ptr(p)) if n.s.as_const() == Some(0) && width == Width::W64 => {
+                let equal = match cond {
+                    Cond::Eq => holds,
+                    Cond::Ne => !holds,
+                    _ => return true,
+                };
+                self.graph.mark(n.def);
+                self.null_outcome(st, p, equal)
+            }
             (Value::Ptr(a), Value::Ptr(b)) if width == Width::W64 => self.compare_pointers(st, cond, a, b, holds),
             _ => true,
         }

@@ -7,6 +7,7 @@ use crate::api::{CallFact, KeyPlace};
 use crate::diag::{Fail, fail};
 use crate::domain::Scalar;
 use crate::explore::{Flow, Verifier};
+use crate::func::TAIL_CALL;
 use crate::graph::{Def, NONE};
 use crate::state::{Byte, Reference, State};
 use crate::value::{Base, Dynptr, MapRef, MemKind, Ptr, Value};
@@ -55,10 +56,11 @@ impl Verifier<'_> {
                 key_const: args.key_const,
                 size: args.size,
             },
-            id == 12,
+            id == TAIL_CALL,
         );
-        if id == 12 {
+        if id == TAIL_CALL {
             self.nothing_held(st, "a tail call")?;
+            self.tail_call_returns(st)?;
         }
         if let Some((start, kind)) = args.callback {
             return self.call_back(st, proto, &args, start, kind, next);
@@ -220,7 +222,7 @@ impl Verifier<'_> {
                 Value::num(Scalar::between_signed(-4095, most), NONE)
             }
             // A tail call that fails goes on behind the call.
-            Ret::Void if proto.id == 12 => Value::num(Scalar::unknown(), NONE),
+            Ret::Void if proto.id == TAIL_CALL => Value::num(Scalar::unknown(), NONE),
             Ret::Void => Value::Uninit,
             Ret::MapValueOrNull => self.looked_up(proto, args)?,
             Ret::AllocMemOrNull => {

@@ -95,12 +95,14 @@ impl<'a> Verifier<'a> {
             self.report(fail, 0, NOWHERE, None);
             return;
         }
-        for f in 0..self.cfg.funcs.len() {
-            if f > 0 && !(self.cfg.funcs[f].global && self.facts.global_called[f]) {
-                continue;
-            }
-            let done = self.entry(f).and_then(|states| states.into_iter().try_for_each(|s| self.explore(s)));
-            if let Err(fail) = done {
+        // A global function may be called first by one that stands behind it, so the list is gone through until nothing
+        // new was called.
+        let mut done = vec![false; self.cfg.funcs.len()];
+        let wanted = |v: &Self, f: usize| f == 0 || (v.cfg.funcs[f].global && v.facts.global_called[f]);
+        while let Some(f) = (0..done.len()).find(|f| !done[*f] && wanted(self, *f)) {
+            done[f] = true;
+            let walked = self.entry(f).and_then(|states| states.into_iter().try_for_each(|s| self.explore(s)));
+            if let Err(fail) = walked {
                 self.report(fail, self.cfg.funcs[f].start, NOWHERE, None);
             }
             if self.errors.len() >= self.config.errors_max {

@@ -16,6 +16,9 @@ use crate::signature::{Param, Signature};
 use crate::state::{FRAMES_MAX, Frame, FrameKind, STACK_MAX, State};
 use crate::value::{Base, MapRef, MemKind, Ptr, Value};
 
+/// `bpf_tail_call`.
+pub(crate) const TAIL_CALL: u32 = 12;
+
 /// True for helpers that call a function of the program before they return.
 pub(crate) fn calls_back(id: u32) -> bool {
     let is_callback = |k: ArgKind| matches!(k, ArgKind::Func(c) if !c.is_async());
@@ -25,6 +28,8 @@ pub(crate) fn calls_back(id: u32) -> bool {
 /// For each function whether it may move the packet, itself or through functions that it calls or hands out.
 pub(crate) fn packet_movers(cfg: &Cfg, program: &Program) -> Vec<bool> {
     let moves = |insn: &Insn| match insn {
+        // Behind a tail call another program may do anything to the packet before it returns to the caller.
+        Insn::Call(CallTarget::Helper(TAIL_CALL)) => true,
         Insn::Call(CallTarget::Helper(id)) => xway_abi::helper(*id).is_none_or(|p| p.changes_packet),
         Insn::Call(CallTarget::Kfunc { id, .. }) => crate::kfunc::moves_packet(program, *id),
         _ => false,
@@ -200,6 +205,24 @@ impl Verifier<'_> {
                 Ok(Flow::Next(callsite))
             }
         }
+    }
+
+    /// A tail call inside a called function that succeeds: the other program's end is the function's, with any result and
+    /// with the packet moved.
+    pub fn tail_call_returns(&mut self, st: &State) -> Result<(), Fail> {
+        if !matches!(st.frame().kind, FrameKind::Call | FrameKind::Callback { .. }) {
+            return Ok(());
+        }
+        let mut after = st.clone();
+        self.packet_moves(&mut after);
+        let (called, callsite) = (after.frame().kind == FrameKind::Call, after.frame().callsite);
+        after.frames.pop();
+        if called {
+            after.set(Reg::R0, Value::num(Scalar::unknown(), NONE));
+        }
+        after.pc = if called { callsite + 1 } else { callsite };
+        after.jumps_since += 1;
+        self.push(after)
     }
 
     fn check_return(&mut self, r0: &Value, max: u64) -> Result<(), Fail> {

@@ -4,3 +4,4 @@ mod basics;
 mod calls;
 mod loops;
 mod packets;
+mod soundness;

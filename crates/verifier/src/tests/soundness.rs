@@ -1,0 +1,71 @@
+//! Programs that an earlier version accepted and that were not safe, each the smallest of its kind.
+
+use xway_abi::{MapSpec, MapType};
+use xway_object::btf::{BtfBuilder, FuncLinkage, IntEncoding};
+use xway_object::{MapDef, Subprog};
+
+use crate::testing::{check, program};
+use crate::{Config, Kind, MapsView, verify};
+
+fn maps() -> Vec<MapDef> {
+    vec![
+        MapDef::new("hash", MapSpec::new(MapType::Hash, 4, 16, 16)),
+        MapDef::new("programs", MapSpec::new(MapType::ProgArray, 4, 4, 2)),
+    ]
+}
+
+#[track_caller]
+fn refused(text: &str, kind: Kind) {
+    match check(text, &maps()) {
+        Ok(_) => panic!("accepted:\n{text}"),
+        Err(r) => assert_eq!(r.errors[0].kind, kind, "{}\n{text}", r.errors[0].message),
+    }
+}
+
+/// A comparison with a register that holds zero is a null check only where it holds zero: a path on which it holds
+/// something else must not be cut off against one on which it does not.
+#[test]
+fn null_checks_against_a_register_rely_on_its_value() {
+    let with = |other: &str| {
+        format!(
+            "r7 = *(u32 *)(r1 +12)\n*(u32 *)(r10 -4) = 0\nr2 = r10\nr2 += -4\nr1 = map[idx:0]\ncall bpf_map_lookup_elem\n\
+             r8 = r0\nr9 = 0\nif r7 == 5 goto x\ngoto l\nx: r9 = {other}\nl: r0 = 0\nif r8 == r9 goto out\n\
+             r0 = *(u64 *)(r8 +0)\nout: exit"
+        )
+    };
+    refused(&with("7"), Kind::Null);
+    assert!(check(&with("0"), &maps()).is_ok());
+}
+
+/// A function that tail-calls returns to its caller when the other program ends, whatever that program did.
+#[test]
+fn a_tail_call_in_a_function_returns_anything_and_moves_the_packet() {
+    let function = "f: r2 = map[idx:1]\nr3 = 0\ncall bpf_tail_call\nr0 = 1\nexit";
+    let head = "r6 = r1\nr7 = *(u32 *)(r1 +0)\nr8 = *(u32 *)(r1 +4)\nr2 = r7\nr2 += 14\nif r2 > r8 goto out\ncall f\n";
+    refused(&format!("{head}r0 = *(u8 *)(r7 +0)\nout: r0 = 2\nexit\n{function}"), Kind::Stale);
+    let index = "*(u64 *)(r10 -8) = 0\ncall f\nr1 = r10\nr1 += -8\nr0 -= 1\nr1 += r0\nr0 = *(u8 *)(r1 +0)\nexit\n";
+    refused(&format!("{index}{function}"), Kind::Unbounded);
+    assert!(check(&format!("call f\nr0 &= 3\nexit\n{function}"), &maps()).is_ok());
+}
+
+/// Global functions are analysed on their own: also one that only a function behind it calls.
+#[test]
+fn global_functions_are_all_analysed_whatever_their_order() {
+    let mut b = BtfBuilder::new();
+    let int = b.int("int", 4, IntEncoding::Signed);
+    let none = b.prototype(int, &[]);
+    let func_id = b.func("g", none, FuncLinkage::Global);
+    let btf = b.finish();
+    let global = |name: &str, start, len| Subprog { name: name.into(), start, len, global: true, func_id };
+    let image = |bad: &str| {
+        let mut p =
+            program(&format!("call second\nr0 = 0\nexit\nfirst: {bad}\nexit\nsecond: call first\nr0 = 0\nexit"));
+        let main = Subprog { name: "main".into(), start: 0, len: 3, global: true, func_id: 0 };
+        p.subprogs = vec![main, global("first", 3, 2), global("second", 5, 3)];
+        p
+    };
+    let view = MapsView { maps: &[], btf: Some(&btf), license: Some("GPL") };
+    assert!(verify(&image("r0 = 1"), &view, &Config::default()).is_ok());
+    let refusal = verify(&image("r0 = r9"), &view, &Config::default()).unwrap_err();
+    assert_eq!((refusal.errors[0].kind, refusal.errors[0].insn), (Kind::Uninitialised, 3));
+}
