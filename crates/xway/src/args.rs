@@ -22,6 +22,7 @@ Examples:
   xway run prog.o -i packet:eth0 --timeout 5 verdicts over live traffic (copies; nothing is taken away)
   xway prog run prog.o --data-in hex:ffff…   one packet through the program
   xway prog inspect prog.o --insns --source  what is in the object
+  xway verify prog.o                         is it safe, and if not, why
   xway test tests.toml                       unit tests for a program
 
 Exit codes: 0 done, 1 the answer is no, 2 usage, 3 input could not be read, 4 a privilege or device is missing.";
@@ -35,6 +36,9 @@ pub enum Command {
     /// Run a program over one packet, or look into an object
     #[command(subcommand)]
     Prog(Prog),
+    /// Prove that programs are safe to run, or say why they are not
+    #[command(after_help = VERIFY_HELP)]
+    Verify(Verify),
     /// Run unit tests for programs, written in TOML
     #[command(after_help = TEST_HELP)]
     Test(Test),
@@ -176,6 +180,29 @@ pub struct Inspect {
     pub source: bool,
 }
 
+/// `xway verify`
+#[derive(Args, Debug)]
+pub struct Verify {
+    /// Object files that clang made with `-target bpf`
+    #[arg(value_name = "OBJ", required = true)]
+    pub objects: Vec<PathBuf>,
+    /// Verify only the program with this function name
+    #[arg(short = 'n', long, value_name = "PROG")]
+    pub name: Option<String>,
+    /// Print the log of states in the format of Linux's verifier
+    #[arg(short = 'v', long)]
+    pub verbose: bool,
+    /// Instructions that the analysis of one program may visit
+    #[arg(long, value_name = "N")]
+    pub budget: Option<u64>,
+    /// Refuse memory accesses that are not aligned, as machines that cannot do them would have it
+    #[arg(long)]
+    pub strict_alignment: bool,
+    /// Resolve CO-RE relocations against these types instead of /sys/kernel/btf/vmlinux; `none`: the object's own
+    #[arg(long, value_name = "FILE")]
+    pub btf: Option<PathBuf>,
+}
+
 /// `xway test`
 #[derive(Args, Debug)]
 pub struct Test {
@@ -245,6 +272,12 @@ const INSPECT_HELP: &str = "\
 Examples:
   xway prog inspect count.o
   xway prog inspect count.o -n count_packets --insns --source";
+
+const VERIFY_HELP: &str = "\
+Examples:
+  xway verify count.o
+  xway verify *.o -j
+  xway verify count.o -n count_packets -v";
 
 const TEST_HELP: &str = "\
 Examples:

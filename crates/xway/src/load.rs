@@ -20,8 +20,13 @@ const KCONFIG_MAX: u64 = 4 << 20;
 
 /// Reads the object that the arguments name.
 pub fn object(select: &Select) -> Result<Object, Failure> {
-    let bytes = payload::file(&select.object, OBJECT_MAX)?;
-    parse(&bytes, select.btf.as_deref()).map_err(|f| f.at(select.object.display()))
+    read(&select.object, select.btf.as_deref())
+}
+
+/// Reads the object in a file.
+pub fn read(path: &Path, btf: Option<&Path>) -> Result<Object, Failure> {
+    let bytes = payload::file(path, OBJECT_MAX)?;
+    parse(&bytes, btf).map_err(|f| f.at(path.display()))
 }
 
 /// Reads an object for this machine: its kernel's types, version and configuration where they can be had.

@@ -9,12 +9,15 @@ mod capture;
 mod commands;
 mod contents;
 mod ctx;
+mod disasm;
 mod events;
 mod executor;
 mod failure;
+mod finding;
 mod interrupt;
 mod load;
 mod losses;
+mod needs;
 mod output;
 mod payload;
 mod ports;
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Command::Run(args) => ("run", commands::run::run(args, cli.json)),
         Command::Prog(Prog::Run(args)) => ("prog run", commands::prog_run::run(args, cli.json)),
         Command::Prog(Prog::Inspect(args)) => ("prog inspect", commands::inspect::run(args, cli.json)),
+        Command::Verify(args) => ("verify", commands::verify::run(args, cli.json)),
         Command::Test(args) => ("test", commands::test::run(args, cli.json)),
         Command::Conformance(args) => ("conformance", commands::conformance::run(args, cli.json)),
     };

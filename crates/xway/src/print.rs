@@ -70,15 +70,23 @@ pub fn failure_json(failure: &Failure) -> Value {
 }
 
 /// Colours, used for emphasis only: what is red also says so in words.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Paint(bool);
 
 impl Paint {
     /// Colours if standard output is a terminal that has them and `NO_COLOR` is not set (no-color.org).
     pub fn stdout() -> Paint {
+        Paint(Paint::wanted() && std::io::stdout().is_terminal())
+    }
+
+    fn wanted() -> bool {
         let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
-        let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
-        Paint(std::io::stdout().is_terminal() && !set("NO_COLOR") && !dumb)
+        !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
+    }
+
+    /// Whether colours are used.
+    pub const fn is_on(self) -> bool {
+        self.0
     }
 
     /// Without colours.

@@ -1,16 +1,16 @@
 //! `xway prog inspect`: what is in an object.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use xway_isa::{CallTarget, Imm64, Insn, Names};
 use xway_object::{Initial, MapDef, MapKind, Object, Program, SlotRef};
+use xway_verifier::{Config, Facts, MapsView, Rejection, Verified, verify};
 
 use crate::args;
+use crate::disasm::disassemble;
 use crate::failure::Failure;
 use crate::load;
+use crate::needs::{Uses, helper_name};
 use crate::print::{self, Paint};
 
 /// Runs the command.
@@ -29,148 +29,6 @@ pub fn run(args: &args::Inspect, as_json: bool) -> Result<(), Failure> {
         print::text(&text(&object, &chosen, args));
     }
     Ok(())
-}
-
-/// What a program refers to and what it takes to run it.
-struct Uses {
-    maps: Vec<usize>,
-    helpers: BTreeMap<u32, u32>,
-    kfuncs: Vec<String>,
-    /// The helpers that move packet bounds are among the calls.
-    moves_packet: bool,
-    loops_back: bool,
-}
-
-impl Uses {
-    fn of(program: &Program) -> Uses {
-        let mut uses =
-            Uses { maps: vec![], helpers: BTreeMap::new(), kfuncs: vec![], moves_packet: false, loops_back: false };
-        let insns = xway_isa::decode(&program.insns).unwrap_or_default();
-        for insn in insns.iter().flatten() {
-            match *insn {
-                Insn::LoadImm64 { imm: Imm64::MapIdx(i) | Imm64::MapIdxValue { idx: i, .. }, .. } => {
-                    uses.maps.extend(usize::try_from(i));
-                }
-                Insn::Call(CallTarget::Helper(id)) => *uses.helpers.entry(id).or_default() += 1,
-                Insn::Call(CallTarget::Kfunc { id, .. }) => {
-                    uses.kfuncs
-                        .extend(usize::try_from(id).ok().and_then(|i| program.kfuncs.get(i)).map(|k| k.name.clone()));
-                }
-                Insn::Jump { off, .. } if off < 0 => uses.loops_back = true,
-                Insn::Branch { off, .. } | Insn::MayGoto { off } if off < 0 => uses.loops_back = true,
-                _ => {}
-            }
-        }
-        uses.maps.sort_unstable();
-        uses.maps.dedup();
-        uses.kfuncs.sort_unstable();
-        uses.kfuncs.dedup();
-        uses.moves_packet = uses.helpers.keys().any(|id| xway_abi::helper(*id).is_some_and(|h| h.changes_packet));
-        uses
-    }
-
-    fn helper_names(&self) -> Vec<String> {
-        self.helpers.keys().map(|id| helper_name(*id)).collect()
-    }
-
-    /// What must be there for the program to do its work, in words.
-    fn needs(&self, object: &Object, program: &Program) -> Value {
-        let has = |name: &str| self.helpers.keys().any(|id| helper_name(*id) == name);
-        let gpl: Vec<String> = self
-            .helpers
-            .keys()
-            .filter(|id| xway_abi::helper(**id).is_some_and(|h| h.gpl_only))
-            .map(|id| helper_name(*id))
-            .collect();
-        let refused: Vec<String> = self
-            .helpers
-            .keys()
-            .filter(|id| xway_abi::helper(**id).is_none_or(|h| !h.xdp))
-            .map(|id| helper_name(*id))
-            .collect();
-        let mut map_types: Vec<&str> =
-            self.maps.iter().filter_map(|i| object.maps.get(*i)).map(|m| m.spec.map_type.name()).collect();
-        map_types.sort_unstable();
-        map_types.dedup();
-        json!({
-            "frags": program.kind.frags(),
-            "moves_packet": self.moves_packet,
-            "redirect": has("bpf_redirect") || has("bpf_redirect_map"),
-            "tail_calls": has("bpf_tail_call"),
-            "routes": has("bpf_fib_lookup"),
-            "loops": self.loops_back || has("bpf_loop") || has("bpf_for_each_map_elem"),
-            "gpl_helpers": gpl,
-            "refused_helpers": refused,
-            "map_types": map_types,
-            "kfuncs": self.kfuncs,
-        })
-    }
-}
-
-fn helper_name(id: u32) -> String {
-    xway_abi::helper(id).map_or_else(|| format!("helper {id} (unknown)"), |h| h.name.to_owned())
-}
-
-/// Names for the disassembler.
-struct InObject<'a>(&'a Object, &'a Program);
-
-impl Names for InObject<'_> {
-    fn helper(&self, id: u32) -> Option<Cow<'_, str>> {
-        xway_abi::helper(id).map(|h| h.name.into())
-    }
-
-    fn kfunc(&self, id: i32, _: i16) -> Option<Cow<'_, str>> {
-        self.1.kfuncs.get(usize::try_from(id).ok()?).map(|k| k.name.as_str().into())
-    }
-
-    fn map(&self, idx: i32) -> Option<Cow<'_, str>> {
-        self.0.maps.get(usize::try_from(idx).ok()?).map(|m| m.name.as_str().into())
-    }
-}
-
-/// One line of a disassembly.
-struct Line {
-    insn: usize,
-    opcode: u8,
-    text: String,
-}
-
-fn disassemble(object: &Object, program: &Program) -> Vec<Line> {
-    let names = InObject(object, program);
-    let mut lines = Vec::new();
-    let mut at = 0;
-    while at < program.insns.len() {
-        let opcode = program.insns[at].opcode;
-        let (text, slots) = match xway_isa::decode_at(&program.insns, at) {
-            Ok(insn) => {
-                let mut text = xway_isa::with_names(&insn, &names).to_string();
-                if let Some(note) = target_note(program, &insn, at) {
-                    text.push_str(&note);
-                }
-                (text, insn.slots())
-            }
-            Err(error) => (format!("; {error}"), 1),
-        };
-        lines.push(Line { insn: at, opcode, text });
-        at += slots;
-    }
-    lines
-}
-
-/// The name of the function that a local call or a callback reference reaches; the reason why an instruction is poisoned.
-fn target_note(program: &Program, insn: &Insn, at: usize) -> Option<String> {
-    if let Some(poison) = program.poisons.iter().find(|p| p.insn == at) {
-        return Some(format!("  ; {}", poison.reason));
-    }
-    let next = at as i64 + insn.slots() as i64;
-    let target = match *insn {
-        Insn::Call(CallTarget::Local(rel)) => next + i64::from(rel),
-        // Counted from the slot after the first one, as the kernel counts it.
-        Insn::LoadImm64 { imm: Imm64::Func(rel), .. } => at as i64 + 1 + i64::from(rel),
-        _ => return None,
-    };
-    let found = program.subprogs.iter().find(|s| s.start as i64 == target)?;
-    Some(format!("  ; {}", found.name))
 }
 
 fn document(object: &Object, chosen: &[&Program], args: &args::Inspect) -> Value {
@@ -198,8 +56,25 @@ fn document(object: &Object, chosen: &[&Program], args: &args::Inspect) -> Value
     })
 }
 
+/// The verifier's answer; none for a program of another hook.
+fn prove(object: &Object, program: &Program) -> Proof {
+    let program = program.as_xdp().ok()?;
+    Some(verify(&program, &MapsView::from(object), &Config::default()))
+}
+
+type Proof = Option<Result<Verified, Rejection>>;
+
+fn facts(proof: &Proof) -> Option<&Facts> {
+    proof.as_ref()?.as_ref().ok().map(Verified::facts)
+}
+
+fn verdict(proof: &Proof) -> Option<&'static str> {
+    proof.as_ref().map(|p| if p.is_ok() { "accepted" } else { "rejected" })
+}
+
 fn program_json(object: &Object, program: &Program, args: &args::Inspect) -> Value {
     let uses = Uses::of(program);
+    let proof = prove(object, program);
     let helpers: Vec<Value> =
         uses.helpers.iter().map(|(id, calls)| json!({ "id": id, "name": helper_name(*id), "calls": calls })).collect();
     let subprograms: Vec<Value> = program
@@ -218,7 +93,8 @@ fn program_json(object: &Object, program: &Program, args: &args::Inspect) -> Val
         "maps": uses.maps.iter().filter_map(|i| object.maps.get(*i)).map(|m| m.name.as_str()).collect::<Vec<_>>(),
         "helpers": helpers,
         "kfuncs": uses.kfuncs,
-        "needs": uses.needs(object, program),
+        "needs": uses.needs(object, program, facts(&proof)),
+        "verdict": verdict(&proof),
     });
     if args.insns || args.source {
         let lines: Vec<Value> = disassemble(object, program)
@@ -374,7 +250,8 @@ fn program_text(object: &Object, program: &Program) -> String {
     line("maps", &maps);
     line("helpers", &uses.helper_names());
     line("kfuncs", &uses.kfuncs);
-    let needs = uses.needs(object, program);
+    let proof = prove(object, program);
+    let needs = uses.needs(object, program, facts(&proof));
     let mut words: Vec<String> = Vec::new();
     for (key, word) in [
         ("frags", "packets of several buffers"),

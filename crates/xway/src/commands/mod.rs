@@ -5,3 +5,4 @@ pub mod inspect;
 pub mod prog_run;
 pub mod run;
 pub mod test;
+pub mod verify;

@@ -1,0 +1,118 @@
+//! What is wrong with a program, shown in its source: refusals of the verifier and faults of the checked interpreter.
+//!
+//! A [`Finding`] is the fault itself; [`Code`] is the program that it is about. [`render`] puts both together in the way
+//! that compilers show their errors: the line, the branches that lead to it, what was known, what to try. Where the
+//! object has line information the lines are C, read from the file on disk when it is there and is still the same, from
+//! the object otherwise; where it has none they are instructions, numbered as in a disassembly.
+
+mod files;
+mod lines;
+mod path;
+
+pub use files::Files;
+
+use annotate_snippets::{Level, Renderer};
+use serde_json::{Value, json};
+use xway_object::{LineInfo, Object, Program};
+use xway_verifier::Diagnostic;
+
+use crate::print::Paint;
+
+/// Something wrong at one instruction.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The machine-readable kind.
+    pub kind: String,
+    /// What is wrong.
+    pub message: String,
+    /// First slot of the instruction.
+    pub insn: usize,
+    /// Branches on the way: instruction, jumped or not.
+    pub path: Vec<(usize, bool)>,
+    /// What was known about the values involved.
+    pub known: Vec<String>,
+    /// What to try.
+    pub hint: Option<String>,
+}
+
+impl Finding {
+    /// A refusal.
+    pub fn of(d: &Diagnostic) -> Finding {
+        Finding {
+            kind: d.kind.name().into(),
+            message: d.message.clone(),
+            insn: d.insn,
+            path: d.path.iter().map(|s| (s.insn, s.taken)).collect(),
+            known: d.values.iter().map(|(name, words)| format!("{name} {words}")).collect(),
+            hint: d.hint.clone(),
+        }
+    }
+}
+
+/// The program that findings are about.
+#[derive(Clone, Copy)]
+pub struct Code<'a> {
+    /// What the file is called in messages.
+    pub place: &'a str,
+    /// The object, for the names of maps.
+    pub object: &'a Object,
+    /// The program.
+    pub program: &'a Program,
+}
+
+impl<'a> Code<'a> {
+    /// The source line of an instruction: the last entry at or before it, in its function, that names a line.
+    pub fn line(&self, insn: usize) -> Option<&'a LineInfo> {
+        let start = self.function(insn).map_or(0, |f| f.start);
+        let after = self.program.line_info.partition_point(|l| l.insn <= insn);
+        let own = self.program.line_info[..after].iter().rev().take_while(|l| l.insn >= start);
+        own.into_iter().find(|l| l.line > 0 && !l.file.is_empty())
+    }
+
+    /// The function that an instruction stands in.
+    pub fn function(&self, insn: usize) -> Option<&'a xway_object::Subprog> {
+        self.program.subprogs.iter().find(|s| (s.start..s.start + s.len).contains(&insn))
+    }
+}
+
+/// A refusal in JSON.
+pub fn json(d: &Diagnostic) -> Value {
+    let path: Vec<Value> = d
+        .path
+        .iter()
+        .map(|s| json!({ "insn": s.insn, "taken": s.taken, "line": s.line, "source": s.source }))
+        .collect();
+    json!({
+        "kind": d.kind.name(),
+        "insn": d.insn,
+        "file": d.file,
+        "line": d.line,
+        "source": d.source,
+        "message": d.message,
+        "hint": d.hint,
+        "known": d.values.iter().map(|(name, words)| json!({ "value": name, "known": words })).collect::<Vec<_>>(),
+        "path": path,
+    })
+}
+
+/// A finding as text; ends with a newline.
+pub fn render(finding: &Finding, code: Code<'_>, files: &mut Files, paint: Paint) -> String {
+    let shown = lines::show(finding, code, files);
+    let mut group = Level::ERROR.primary_title(&*finding.message).id(&*finding.kind).elements(shown.snippets);
+    for note in shown.notes.iter() {
+        group = group.element(Level::NOTE.message(clean(note)));
+    }
+    for known in &finding.known {
+        group = group.element(Level::NOTE.with_name("known").message(clean(known)));
+    }
+    if let Some(hint) = &finding.hint {
+        group = group.element(Level::HELP.message(clean(hint)));
+    }
+    let renderer = if paint.is_on() { Renderer::styled() } else { Renderer::plain() };
+    renderer.render(&[group]) + "\n"
+}
+
+/// Text that came with an object, without what would steer a terminal.
+fn clean(text: &str) -> String {
+    annotate_snippets::normalize_untrusted_str(text)
+}

@@ -1,0 +1,193 @@
+//! `xway verify`.
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::{Dir, clang, compiled, sample, xway};
+use xway_testkit::clang::repository;
+
+/// Compiles one of `tests/refused`; the object's path.
+fn refused(dir: &Dir, name: &str, flags: &[&str]) -> String {
+    let source = repository().join(format!("crates/xway/tests/refused/{name}.bpf.c"));
+    let bytes = xway_testkit::clang::compile_file(&source, flags).unwrap();
+    dir.file(&format!("{name}.o"), bytes)
+}
+
+/// Output without what differs from machine to machine and from run to run: directories and times.
+fn settled(out: &str, dir: &Dir) -> String {
+    let out = out.replace(&dir.arg(""), "").replace(&format!("{}/", repository().display()), "");
+    let mut text = String::new();
+    for line in out.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let times: Vec<usize> =
+            (1..words.len()).filter(|i| words[*i].trim_end_matches(',') == "ms").map(|i| i - 1).collect();
+        let shown: Vec<&str> =
+            words.iter().enumerate().map(|(i, w)| if times.contains(&i) { "TIME" } else { *w }).collect();
+        text.push_str(&shown.join(" "));
+        text.push('\n');
+    }
+    text
+}
+
+/// Compares with `tests/refused/NAME`, or writes it with XWAY_BLESS=1.
+#[track_caller]
+fn golden(name: &str, text: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/refused").join(name);
+    if std::env::var_os("XWAY_BLESS").is_some() {
+        std::fs::write(&path, text).unwrap();
+        return;
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        expected == text,
+        "{} is different; if the new text is better: XWAY_BLESS=1 cargo test -p xway --test verify\n\
+         --- expected\n{expected}\n--- got\n{text}",
+        path.display()
+    );
+}
+
+#[test]
+fn refusals_are_shown_in_the_source() {
+    if !clang("verify::refusals_are_shown_in_the_source") {
+        return;
+    }
+    let dir = Dir::new();
+    for name in ["bounds", "null", "several", "moved"] {
+        let object = refused(&dir, name, &[]);
+        golden(&format!("{name}.txt"), &settled(&xway(&["verify", &object]).exits(1).out, &dir));
+    }
+}
+
+#[test]
+fn without_line_information_instructions_are_shown() {
+    if !clang("verify::without_line_information_instructions_are_shown") {
+        return;
+    }
+    let dir = Dir::new();
+    let object = refused(&dir, "bounds", &["-g0"]);
+    golden("bounds.g0.txt", &settled(&xway(&["verify", &object]).exits(1).out, &dir));
+}
+
+#[test]
+fn without_the_source_file_the_object_tells_its_lines() {
+    if !clang("verify::without_the_source_file_the_object_tells_its_lines") {
+        return;
+    }
+    let dir = Dir::new();
+    let text = std::fs::read_to_string(repository().join("crates/xway/tests/refused/bounds.bpf.c")).unwrap();
+    let source = dir.path("gone.bpf.c");
+    std::fs::write(&source, &text).unwrap();
+    let object = dir.file("gone.o", xway_testkit::clang::compile_file(&source, &[]).unwrap());
+    let there = xway(&["verify", &object]).exits(1).out;
+    assert!(there.contains("19 |         return XDP_PASS;"), "{there}");
+    // A file that has changed since would show wrong lines.
+    std::fs::write(&source, text.replace("ip->protocol == 17", "ip->ttl == 1")).unwrap();
+    let changed = xway(&["verify", &object]).exits(1).out;
+    std::fs::remove_file(&source).unwrap();
+    let gone = xway(&["verify", &object]).exits(1).out;
+    assert!(!gone.contains("19 |         return XDP_PASS;") && gone.contains("ip->protocol == 17"), "{gone}");
+    assert_eq!(settled(&changed, &dir), settled(&gone, &dir));
+    golden("gone.txt", &settled(&gone, &dir));
+}
+
+#[test]
+fn the_document_has_what_the_text_has() {
+    if !clang("verify::the_document_has_what_the_text_has") {
+        return;
+    }
+    let dir = Dir::new();
+    let several = refused(&dir, "several", &[]);
+    let null = refused(&dir, "null", &[]);
+    let mut doc = xway(&["verify", &several, &null, "-j"]).exits(1).json();
+    assert_eq!((doc["accepted"].as_u64(), doc["rejected"].as_u64()), (Some(1), Some(2)));
+    for program in doc["programs"].as_array_mut().unwrap() {
+        assert!(program["time_us"].is_u64());
+        program["time_us"] = 0.into();
+    }
+    golden("document.json", &settled(&format!("{doc:#}"), &dir));
+}
+
+#[test]
+fn good_programs_are_accepted() {
+    if !clang("verify::good_programs_are_accepted") {
+        return;
+    }
+    let dir = Dir::new();
+    let objects = ["chain", "count", "swap"].map(|name| sample(&dir, name));
+    let args: Vec<&str> = std::iter::once("verify").chain(objects.iter().map(String::as_str)).collect();
+    let ran = xway(&args).exits(0);
+    assert!(ran.out.ends_with("7 programs: 7 accepted, 0 refused\n"), "{}", ran.out);
+    let doc = xway(&["verify", &objects[1], "-j"]).exits(0).json();
+    let program = &doc["programs"][0];
+    let keys: Vec<&String> = program.as_object().unwrap().keys().collect();
+    assert_eq!(
+        keys,
+        [
+            "object",
+            "name",
+            "section",
+            "verdict",
+            "insns",
+            "visited",
+            "states",
+            "peak_states",
+            "time_us",
+            "stack",
+            "needs",
+            "error",
+            "errors"
+        ]
+    );
+    assert_eq!((program["verdict"].as_str(), program["error"].is_null()), (Some("accepted"), true));
+    assert_eq!(program["needs"]["verdicts"], serde_json::json!(["DROP", "PASS"]));
+    assert_eq!(program["needs"]["maps"][0]["type"], "percpu_array");
+    let one = xway(&["verify", &objects[0], "-n", "stage_udp", "-v"]).exits(0).out;
+    assert!(one.contains("0: (") && one.contains("R1=ctx() R10=fp0") && !one.contains("stage_tcp"), "{one}");
+    let log = xway(&["verify", &objects[0], "-n", "stage_udp", "-vj"]).exits(0).json();
+    assert!(log["programs"][0]["log"].as_str().unwrap().contains("R1=ctx()"));
+}
+
+#[test]
+fn limits_and_strictness() {
+    if !clang("verify::limits_and_strictness") {
+        return;
+    }
+    let dir = Dir::new();
+    let object = sample(&dir, "count");
+    let doc = xway(&["verify", &object, "--budget", "50", "-j"]).exits(1).json();
+    assert_eq!(doc["programs"][0]["error"]["kind"], "budget");
+    let text = "SEC(\"xdp\") int p(struct xdp_md *ctx) {\n void *d = (void *)(long)ctx->data, *e = (void *)(long)ctx->data_end;\n\
+                if (d + 8 > e) return 0;\n return *(volatile __u32 *)(d + 1); }\n";
+    let unaligned = compiled(&dir, "unaligned", text, &[]);
+    xway(&["verify", &unaligned]).exits(0);
+    let doc = xway(&["verify", &unaligned, "--strict-alignment", "-j"]).exits(1).json();
+    assert_eq!(doc["programs"][0]["error"]["kind"], "alignment");
+}
+
+#[test]
+fn what_cannot_be_verified() {
+    let dir = Dir::new();
+    xway(&["verify"]).exits(2);
+    xway(&["verify", &dir.arg("none.o")]).exits(3).says("no such file");
+    let broken = dir.file("broken.o", b"\x7fELF and no more");
+    let ran = xway(&["verify", &broken, "-j"]).exits(3).says("broken.o");
+    assert_eq!(ran.json()["error"]["exit"], 3);
+    if !clang("verify::what_cannot_be_verified") {
+        return;
+    }
+    let good = sample(&dir, "swap");
+    xway(&["verify", &good, "-n", "nothing"]).exits(2).says("swap_macs");
+    // One that cannot be read does not hide the others.
+    let ran = xway(&["verify", &broken, &good, "-j"]).exits(3);
+    let doc = ran.json();
+    assert_eq!(doc["programs"][0]["verdict"], "accepted");
+    assert!(doc["failures"][0]["object"].as_str().unwrap().ends_with("broken.o"));
+    let other = compiled(&dir, "tc", "SEC(\"tc\") int p(void *c) { return 0; }", &[]);
+    xway(&["verify", &other]).exits(3).says("tc");
+    let both = "SEC(\"tc\") int a(void *c) { return 0; }\nSEC(\"xdp\") int b(void *c) { return 2; }";
+    let both = compiled(&dir, "both", both, &[]);
+    let doc = xway(&["verify", &both, "-j"]).exits(0).json();
+    assert_eq!(doc["skipped"][0]["name"], "a");
+    assert!(xway(&["verify", &both]).exits(0).out.starts_with("skipped  a of "));
+}
