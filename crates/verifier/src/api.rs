@@ -53,6 +53,9 @@ pub struct Config {
     pub log: bool,
     /// Longest log, bytes.
     pub log_max: usize,
+    /// Instructions that may be visited for each error to find the shortest way to it; 0 leaves errors unexplained, which
+    /// is what fuzzers want.
+    pub explain: u64,
     /// Independent errors after which the analysis stops.
     pub errors_max: usize,
     /// Length of a raw program's input memory (r1 = address, r2 = length), bytes.
@@ -67,6 +70,7 @@ impl Default for Config {
             strict_alignment: false,
             log: false,
             log_max: 16 << 20,
+            explain: 20_000,
             errors_max: 10,
             raw_input: 0,
         }

@@ -211,7 +211,7 @@ impl Cfg {
 }
 
 /// Where execution may go on after an instruction, inside its function.
-fn successors(insn: &Insn, pc: usize) -> impl Iterator<Item = i64> + use<> {
+pub(crate) fn successors(insn: &Insn, pc: usize) -> impl Iterator<Item = i64> + use<> {
     let next = (pc + insn.slots()) as i64;
     let to = |off: i64| pc as i64 + 1 + off;
     let (a, b) = match *insn {

@@ -46,6 +46,12 @@ pub(crate) struct Verifier<'a> {
     pub async_done: Vec<(usize, u32)>,
     /// Functions that may move the packet, directly or through others.
     pub moves_packet: Vec<bool>,
+    /// The function that is being analysed on its own.
+    pub root: usize,
+    /// For each error the function under analysis and the last branch of the way.
+    pub origins: Vec<(usize, u32)>,
+    /// Last branch of the way that was given up because a limit was reached.
+    last_path: u32,
 }
 
 /// What an instruction leads to.
@@ -79,6 +85,9 @@ impl<'a> Verifier<'a> {
             exits: Vec::new(),
             async_done: Vec::new(),
             moves_packet,
+            root: 0,
+            origins: Vec::new(),
+            last_path: NOWHERE,
         }
     }
 
@@ -101,9 +110,11 @@ impl<'a> Verifier<'a> {
         let wanted = |v: &Self, f: usize| f == 0 || (v.cfg.funcs[f].global && v.facts.global_called[f]);
         while let Some(f) = (0..done.len()).find(|f| !done[*f] && wanted(self, *f)) {
             done[f] = true;
+            self.root = f;
             let walked = self.entry(f).and_then(|states| states.into_iter().try_for_each(|s| self.explore(s)));
             if let Err(fail) = walked {
-                self.report(fail, self.cfg.funcs[f].start, NOWHERE, None);
+                let path = self.last_path;
+                self.report(fail, self.cfg.funcs[f].start, path, None);
             }
             if self.errors.len() >= self.config.errors_max {
                 break;
@@ -158,10 +169,12 @@ impl<'a> Verifier<'a> {
         loop {
             self.stats.visited += 1;
             if self.stats.visited > self.config.budget {
+                self.last_path = st.path;
                 return fail!(Budget, "the analysis visited {} instructions and is not done", self.config.budget)
                     .map_err(|e| e.at(st.pc).hint(BUDGET_HINT));
             }
             if self.stats.visited & 0xff == 0 && self.memory() > self.config.memory {
+                self.last_path = st.path;
                 return fail!(Budget, "the analysis needs more than {} MiB of memory", self.config.memory >> 20)
                     .map_err(|e| e.at(st.pc).hint(BUDGET_HINT));
             }
@@ -249,6 +262,28 @@ impl<'a> Verifier<'a> {
             self.log.push_str(&format!("{}\n", diag.message));
         }
         self.errors.push(diag);
+        self.origins.push((self.root, path));
+    }
+
+    /// Adds to each error what is computed only for errors: the shortest way, notes, hints.
+    pub fn explain(&mut self) {
+        let mut errors = std::mem::take(&mut self.errors);
+        for (error, (func, path)) in errors.iter_mut().zip(&self.origins) {
+            crate::explain::complete(self, error, *func, &self.branches(*path));
+        }
+        self.errors = errors;
+    }
+
+    /// All branches that lead to `path`, in order: (instruction, jumped).
+    fn branches(&self, mut path: u32) -> Vec<(u32, bool)> {
+        let mut out = Vec::new();
+        while path != NOWHERE {
+            let (before, insn, taken) = self.paths[path as usize];
+            out.push((insn, taken));
+            path = before;
+        }
+        out.reverse();
+        out
     }
 
     /// The branches that lead to `path`, the last 64 of them.

@@ -17,6 +17,7 @@
 //! | `step`, `alu`, `branch`, `memory`, `stack` | one class of instructions each |
 //! | `call`, `args`, `func`, `kfunc`, `signature` | helpers by their prototypes, functions, callbacks, kernel functions |
 //! | `explore`, `prune`, `include` | all paths, checkpoints, and when a path shows nothing new |
+//! | `explain` | only for refusals: the shortest way, where values come from, hints |
 //! | `facts`, `diag`, `show`, `log` | what is handed over: facts, refusals, values in words, the state log |
 //!
 //! What a helper takes and gives is read from the one table in `xway-abi`.
@@ -30,6 +31,7 @@ mod call;
 mod cfg;
 mod diag;
 pub mod domain;
+mod explain;
 mod explore;
 mod facts;
 mod func;
@@ -82,6 +84,7 @@ pub fn verify(program: &Program, view: &MapsView<'_>, config: &Config) -> Result
     let mut v = Verifier::new(program, *view, config, cfg);
     v.run();
     if !v.errors.is_empty() {
+        v.explain();
         return Err(Rejection { errors: v.errors, stats: v.stats, log: v.log });
     }
     let exits = std::mem::take(&mut v.exits);

@@ -110,7 +110,7 @@ pub fn packets() -> Vec<Vec<u8>> {
 /// Puts one program before both, and runs it.
 pub fn ask(program: &Program, maps: &Maps, comparable: bool) -> Answer {
     let view = MapsView { maps: &maps.defs, btf: None, license: Some("GPL") };
-    let config = Config { budget: 1_000_000, errors_max: 1, ..Config::default() };
+    let config = Config { budget: 1_000_000, errors_max: 1, explain: 0, ..Config::default() };
     let ours = verify(program, &view, &config);
     let fds: Vec<RawFd> = maps.kernel.iter().map(|m| m.as_fd().as_raw_fd()).collect();
     let spec = ProgSpec { fd_array: &fds, ..ProgSpec::xdp("fuzz", &program.insns) };

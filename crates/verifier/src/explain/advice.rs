@@ -1,0 +1,583 @@
+//! Hints: for the refusals that people meet most often, the check to add, with the program's own names and lines.
+//!
+//! `docs/verifier.md` lists them; each has a sample under `bpf/verifier-cases/refused/`.
+
+use std::collections::HashMap;
+
+use xway_isa::{AluOp, CallTarget, Insn, Operand};
+
+use super::story::{Check, Story, at};
+use crate::diag::{Diagnostic, Kind, Note, PathStep, place};
+use crate::explore::Verifier;
+use crate::value::{Base, MemKind, Ptr, Value};
+
+/// Gives the error its hint and the notes that belong to it.
+pub(crate) fn give(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic) {
+    let reg = subject(story);
+    match (error.kind, reg) {
+        (Kind::PacketBounds, Some(r)) => packet(story, error, r),
+        (Kind::Stale, Some(r)) => stale(story, v, error, r),
+        (Kind::Null, Some(r)) => null(story, error, r),
+        (Kind::MapBounds | Kind::MemoryBounds | Kind::StackBounds | Kind::Unbounded, Some(r)) => {
+            if let Some(len) = story.length_argument() {
+                length(story, error, len);
+            } else {
+                index(story, v, error, r);
+            }
+        }
+        (Kind::PointerArithmetic, Some(r)) => arithmetic(story, error, r),
+        (Kind::NotAPointer, Some(r)) => not_a_pointer(story, error, r),
+        (Kind::Argument, Some(r)) => argument(story, error, r),
+        (Kind::Uninitialised, _) => uninitialised(story, error, reg),
+        (Kind::Leak | Kind::Lock, _) => held(story, error),
+        (Kind::Permission, Some(r)) => permission(story, v, error, r),
+        _ => {}
+    }
+}
+
+/// The register that the refusal is about: of a memory argument and its length the memory.
+fn subject(story: &Story<'_>) -> Option<usize> {
+    let reg = story.way.fail.regs.first().copied()?;
+    let before = story.length_argument().map(|r| r - 1).filter(|r| *r > 0);
+    Some(before.filter(|r| matches!(story.value(story.last(), *r), Value::Ptr(_))).unwrap_or(reg))
+}
+
+/// The name of what the refused instruction reaches, in backquotes; the register when the source does not say.
+fn called(story: &Story<'_>, reg: usize) -> String {
+    let last = story.last();
+    let name = match story.insn(last) {
+        Some(Insn::Load { .. } | Insn::Store { .. } | Insn::Atomic { .. }) => story.accessed(last),
+        _ => None,
+    };
+    name.or_else(|| story.name(last, reg)).map_or_else(|| format!("r{reg}"), |n| format!("`{n}`"))
+}
+
+/// How the check of the whole object is written in C: `(void *)(ip + 1) > data_end`.
+fn check_in_c(story: &Story<'_>, reg: usize, end: i64, limit: &str) -> String {
+    let last = story.last();
+    let text = story.text(last);
+    if let Some(name) = story.accessed(last)
+        && text.contains(&format!("{name}->"))
+    {
+        return format!("(void *)({name} + 1) > {limit}");
+    }
+    match story.named_pointer(last, reg) {
+        Some((name, p)) if end > i64::from(p.off) => format!("(void *){name} + {} > {limit}", end - i64::from(p.off)),
+        _ => format!("ptr + {end} > {limit}"),
+    }
+}
+
+fn packet(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
+    let last = story.last();
+    let Value::Ptr(p) = story.value(last, r) else { return };
+    let limit = if p.base == Base::Meta { "data" } else { "data_end" };
+    if p.base == Base::End {
+        error.hint = Some("nothing lies behind data_end: read through a pointer that counts from data".into());
+        return;
+    }
+    let (off, size) = access(story, last);
+    let end = i64::from(p.off) + off + size;
+    let me = called(story, r);
+    let here = story.at(last);
+    let checks = story.checks();
+    let same = |c: &&Check| c.ptr.base == p.base && c.ptr.id == p.id;
+    if p.var.smin() < 0 || i64::from(p.off) + off < 0 {
+        let low = p.var.smin().saturating_add(i64::from(p.off) + off);
+        let from = offset_name(story, r).map_or("the offset".to_owned(), |(n, _)| format!("`{n}`"));
+        error.hint = Some(format!(
+            "{from} may be negative, so that {me} may lie before the packet (offset {low}): make it unsigned, or check that \
+             it is at least 0"
+        ));
+        note_offset(story, error, r);
+        return;
+    }
+    let check = check_in_c(story, r, end, limit);
+    // 1: a check of this place that proves too little.
+    if let Some(c) = checks.iter().rev().filter(same).find(|c| c.proved > 0) {
+        error.notes.push(story.note(c.step, format!("this check proves {} bytes, not {end}", c.proved)));
+        error.hint = Some(format!(
+            "{} checks `{}`, which proves {} bytes; {here} needs {end}: check `{check}` before it",
+            story.at(c.step),
+            story.condition(c.step),
+            c.proved
+        ));
+        return;
+    }
+    // 2: compared, but nothing is proved on this way.
+    if let Some(c) = checks.iter().rev().find(same) {
+        note_offset(story, error, r);
+        if p.var.umax() > 0xffff {
+            error
+                .notes
+                .push(story.note(c.step, "this comparison proves nothing about an offset without a small bound"));
+            let from = offset_name(story, r).map_or("the offset".to_owned(), |(n, _)| format!("`{n}`"));
+            error.hint = Some(format!(
+                "{from} may be as large as {}, and a comparison with {limit} proves something only for offsets up to 65535: \
+                 bound it before it is added, for example `if ({} > 1500) return XDP_PASS;`",
+                p.var.umax(),
+                from.trim_matches('`')
+            ));
+        } else {
+            error.notes.push(story.note(c.step, "on this way the comparison says that the bytes are not there"));
+            error.hint = Some(format!(
+                "{} compares {me} with {limit}, but the way to {here} is the one on which the packet is too short: turn the \
+                 check round, `if ({check}) return XDP_PASS;`",
+                story.at(c.step)
+            ));
+        }
+        return;
+    }
+    // 3: another place was checked, then a variable offset was added.
+    if !p.is_fixed()
+        && let Some(added) = variable_part(story, r)
+    {
+        let other = checks.iter().rev().find(|c| c.proved > 0);
+        error.notes.extend(other.map(|c| story.note(c.step, "this check is about the pointer without the offset")));
+        error
+            .notes
+            .push(story.note(added, "here a variable offset is added: what was proved before does not hold for it"));
+        let before = other.map_or(String::new(), |c| {
+            format!("`{}` is checked at {}, but ", story.condition(c.step), story.at(c.step))
+        });
+        error.hint = Some(format!(
+            "{before}{} adds a variable offset, and the sum was never compared with {limit}: check `{check}` before {here}",
+            story.at(added)
+        ));
+        return;
+    }
+    let stray = checks.iter().rev().find(|c| c.ptr.base == p.base && c.proved > 0);
+    error.notes.extend(stray.map(|c| story.note(c.step, "this check is about another pointer")));
+    error.hint = Some(format!(
+        "nothing on this way compares {me} with {limit}: add `if ({check}) return XDP_PASS;` before {here}"
+    ));
+}
+
+/// Offset and size of the access that a step makes through its pointer.
+fn access(story: &Story<'_>, step: usize) -> (i64, i64) {
+    match story.insn(step) {
+        Some(Insn::Load { size, off, .. } | Insn::Store { size, off, .. } | Insn::Atomic { size, off, .. }) => {
+            (i64::from(*off), i64::from(size.bytes()))
+        }
+        Some(Insn::Call(CallTarget::Helper(_))) => {
+            let len = story.length_argument().and_then(|r| story.value(step, r).as_num().map(|n| n.s.umax()));
+            (0, len.and_then(|l| i64::try_from(l).ok()).unwrap_or(1))
+        }
+        _ => (0, 1),
+    }
+}
+
+/// The step that gave a pointer its variable offset.
+fn variable_part(story: &Story<'_>, r: usize) -> Option<usize> {
+    story
+        .chain(story.last(), r)
+        .into_iter()
+        .find(|k| matches!(story.insn(*k), Some(Insn::Alu { op: AluOp::Add | AluOp::Sub, src: Operand::Reg(_), .. })))
+}
+
+/// The number that was added to a pointer: its name, and what was known of it then.
+fn offset_name(story: &Story<'_>, r: usize) -> Option<(String, crate::domain::Scalar)> {
+    let k = variable_part(story, r)?;
+    let (number, s) = added_number(story, k)?;
+    let name =
+        story.name(k, number).or_else(|| indexed(&story.text(k))).or_else(|| indexed(&story.text(story.last())))?;
+    Some((name, s))
+}
+
+/// The register with the number of an addition, and its bounds.
+fn added_number(story: &Story<'_>, k: usize) -> Option<(usize, crate::domain::Scalar)> {
+    let Some(Insn::Alu { dst, src: Operand::Reg(src), .. }) = story.insn(k) else { return None };
+    [dst.index(), src.index()].into_iter().find_map(|r| match story.value(k, r) {
+        Value::Num(n) => Some((r, n.s)),
+        _ => None,
+    })
+}
+
+/// The plain identifier in brackets: `i` in `v->table[i]`.
+fn indexed(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once('[')?;
+    let inner = rest.split(']').next()?.trim();
+    let word = inner.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && inner.starts_with(|c: char| !c.is_ascii_digit());
+    word.then(|| inner.to_owned())
+}
+
+fn note_offset(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
+    if let Some(k) = variable_part(story, r)
+        && let Some((_, s)) = added_number(story, k)
+    {
+        error.notes.push(story.note(k, format!("the offset that is added here is {}", range(&s))));
+    }
+}
+
+fn range(s: &crate::domain::Scalar) -> String {
+    match (s.smin(), s.smax()) {
+        (i64::MIN, i64::MAX) => "not bounded at all".into(),
+        (i64::MIN, hi) => format!("at most {hi}, and may be negative"),
+        (lo, i64::MAX) => format!("at least {lo}, without an upper bound"),
+        (lo, hi) => format!("{lo} to {hi}"),
+    }
+}
+
+/// A packet pointer that a call made worthless.
+fn stale(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: usize) {
+    let last = story.last();
+    let Value::Num(n) = story.value(last, r) else { return };
+    let Some(insn) = v.graph.stale_since(n.def) else { return };
+    let Some(moved) = (0..last).rev().find(|k| story.way.steps[*k].pc == insn) else { return };
+    let helper = match story.insn(moved) {
+        Some(Insn::Call(CallTarget::Helper(id))) => xway_abi::helper(*id).map_or("the call", |h| h.name),
+        _ => "the call",
+    };
+    let me = called(story, r);
+    error.notes.push(story.note(moved, format!("{helper} may move the packet: all packet pointers end here")));
+    // What the pointer was when it still was one, and which check it had.
+    let chain = story.chain(last, r);
+    let old = chain.iter().find_map(|k| match story.insn(*k)? {
+        Insn::Load { base, .. } if matches!(story.value(*k, base.index()), Value::Ptr(p) if p.base == Base::Ctx) => {
+            Some(*k)
+        }
+        _ => None,
+    });
+    let check = story.checks().into_iter().rev().find(|c| c.step < moved && c.proved > 0);
+    let checked = check.map_or(String::new(), |c| {
+        let about =
+            old.and_then(|k| super::story::assigned(&story.text(k))).map_or(String::new(), |n| format!(" on `{n}`"));
+        format!("`{}` is checked{about} at {}, but ", story.condition(c.step), story.at(c.step))
+    });
+    error.notes.extend(check.map(|c| story.note(c.step, "this check holds up to the call only")));
+    error.hint = Some(format!(
+        "{checked}{} goes through {me}, which {helper} invalidated at {}: after the call load data and data_end from the \
+         context again and repeat the check",
+        story.at(last),
+        story.at(moved)
+    ));
+}
+
+/// A pointer that may be null.
+fn null(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
+    let last = story.last();
+    let chain = story.chain(last, r);
+    let made = chain.last().copied();
+    let name = story.name(last, r);
+    let me = name.clone().map_or_else(|| format!("r{r}"), |n| format!("`{n}`"));
+    let write = name.unwrap_or_else(|| "ptr".into());
+    let from = made.map_or(String::new(), |k| {
+        let what = match story.insn(k) {
+            Some(Insn::Call(CallTarget::Helper(id))) => xway_abi::helper(*id).map_or("the call", |h| h.name),
+            _ => "the call",
+        };
+        error.notes.push(story.note(k, format!("{what} gives null when there is nothing")));
+        format!(" ({what} at {})", story.at(k))
+    });
+    error.hint =
+        Some(format!("{me} may be null{from}: add `if (!{write}) return XDP_PASS;` before {}", story.at(last)));
+}
+
+/// An offset into something of known size.
+fn index(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: usize) {
+    let last = story.last();
+    let Value::Ptr(p) = story.value(last, r) else { return };
+    let what = match p.base {
+        Base::MapValue(m) => {
+            let (name, size) =
+                (v.view.maps.get(m.index as usize).map(|d| d.name.clone()), v.map_spec(&m).map(|s| s.value_size));
+            name.zip(size).map(|(n, s)| (format!("a value of map {n}"), i64::from(s)))
+        }
+        Base::Mem { size, kind, .. } => {
+            let what = if kind == MemKind::Record { "the ring buffer record" } else { "the memory" };
+            Some((what.to_owned(), i64::from(size)))
+        }
+        Base::Stack(_) => Some(("the stack".to_owned(), 512)),
+        _ => None,
+    };
+    let Some((what, size)) = what else { return unbounded(story, error, r) };
+    if error.kind == Kind::Unbounded {
+        return unbounded(story, error, r);
+    }
+    let (off, len) = access(story, last);
+    let fixed = i64::from(p.off) + off;
+    let Some(k) = variable_part(story, r).filter(|_| !p.is_fixed()) else {
+        if !matches!(p.base, Base::Stack(_)) {
+            error.hint = Some(format!(
+                "{what} has {size} bytes, and {} touches bytes {fixed} to {}: use the type that the map was declared with",
+                story.at(last),
+                fixed + len - 1
+            ));
+        }
+        return;
+    };
+    let Some((number, s)) = added_number(story, k) else { return };
+    let name = offset_name(story, r).map(|(n, _)| n);
+    let me = name.as_ref().map_or("the offset".to_owned(), |n| format!("`{n}`"));
+    error.notes.push(story.note(k, format!("the offset that is added here is {}", range(&s))));
+    if let Some(c) = compared(story, k, number) {
+        error.notes.push(story.note(c, "this comparison is not enough"));
+    }
+    let write = name.unwrap_or_else(|| "i".into());
+    let signed = p.var.smin() < 0;
+    error.hint = Some(if signed && p.var.smax() < size {
+        format!("{me} is signed and may be negative ({}): make it unsigned, or check `{write} >= 0` too", range(&s))
+    } else {
+        let room = match p.base {
+            Base::Stack(_) => "the array on the stack".to_owned(),
+            _ => format!("{what}, which has {size} bytes"),
+        };
+        format!(
+            "{me} makes the offset {} in {room}: before {} check `if ({write} >= N) return XDP_PASS;` with the array's \
+             length N, or mask it, `{write} &= N - 1`",
+            range(&p.var),
+            story.at(k)
+        )
+    });
+}
+
+/// A number that is added to a pointer without bounds.
+fn unbounded(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
+    let last = story.last();
+    let Some((number, s)) = added_number(story, last) else { return };
+    let name = story.name(last, number).or_else(|| indexed(&story.text(last)));
+    let me = name.clone().map_or("the number".to_owned(), |n| format!("`{n}`"));
+    let write = name.unwrap_or_else(|| "x".into());
+    error.notes.extend(story.definition(last, number).map(|k| story.note(k, "the number comes from here")));
+    let _ = r;
+    error.hint = Some(format!(
+        "{me} is {}: before {} bound it on both sides, for example `if ({write} > 1500) return XDP_PASS;` with an unsigned \
+         type, or mask it, `{write} &= 0x7ff`",
+        range(&s),
+        story.at(last)
+    ));
+}
+
+/// The last comparison of a number that was added at step `k`.
+fn compared(story: &Story<'_>, k: usize, number: usize) -> Option<usize> {
+    let chain = story.chain(k, number);
+    let since = chain.last().copied().unwrap_or(0);
+    (since..k).rev().find(|s| {
+        let is_number = |r: usize| matches!(story.value(*s, r), Value::Num(_));
+        matches!(story.insn(*s), Some(Insn::Branch { dst, .. }) if is_number(dst.index())
+            && story.chain(*s, dst.index()).last() == chain.last())
+    })
+}
+
+/// A length argument of a call.
+fn length(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
+    let last = story.last();
+    let Value::Num(n) = story.value(last, r) else { return };
+    let name = story.name(last, r);
+    let me = name.clone().map_or_else(|| format!("r{r}"), |n| format!("`{n}`"));
+    let write = name.unwrap_or_else(|| "len".into());
+    error.notes.extend(story.chain(last, r).last().map(|k| story.note(*k, "the length comes from here")));
+    error.hint = Some(if n.s.umin() == 0 && n.s.umax() < 1 << 29 && n.s.smin() >= 0 {
+        format!(
+            "{me} may be 0, which the call does not take: add `if ({write} < 1) return XDP_PASS;` before {}",
+            story.at(last)
+        )
+    } else {
+        let room = match story.value(last, r.saturating_sub(1)) {
+            Value::Ptr(p) if matches!(p.base, Base::Stack(_)) && p.is_fixed() => {
+                format!(", and there is room for {} bytes", -i64::from(p.off))
+            }
+            Value::Ptr(Ptr { base: Base::Mem { size, .. }, .. }) => format!(", and there is room for {size} bytes"),
+            _ => String::new(),
+        };
+        format!(
+            "{me} is {}{room}: before {} add `if ({write} > sizeof(buf)) return XDP_PASS;` with an unsigned type, or mask it, \
+             `{write} &= 0xff`",
+            range(&n.s),
+            story.at(last)
+        )
+    });
+}
+
+fn arithmetic(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
+    let last = story.last();
+    let Value::Ptr(p) = story.value(last, r) else { return };
+    let text = story.text(last);
+    error.hint = match p.base {
+        Base::End => Some(format!(
+            "instead of computing with data_end move the constant to the other side: `ptr + n > data_end`, not \
+             `ptr > data_end - n` ({})",
+            if text.is_empty() { story.at(last) } else { format!("{}: {text}", story.at(last)) }
+        )),
+        _ => return,
+    };
+}
+
+fn not_a_pointer(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
+    let last = story.last();
+    let chain = story.chain(last, r);
+    let me = called(story, r);
+    // It was a record, a socket, a slice until something released it.
+    let mut released = None;
+    for k in 0..last {
+        let Some(Insn::Call(CallTarget::Helper(id))) = story.insn(k) else { continue };
+        let Some(Value::Ptr(p)) = story.value(k, 1).as_ptr().map(|p| Value::Ptr(*p)) else { continue };
+        if p.reference != 0 && !story.state(k + 1).refs.iter().any(|x| x.id == p.reference) {
+            released = Some((k, xway_abi::helper(*id).map_or("the call", |h| h.name)));
+        }
+    }
+    if let Some((k, name)) = released {
+        error.notes.push(story.note(k, format!("{name} gives the memory away")));
+        error.hint = Some(format!(
+            "{me} was given away by {name} at {}: use it before that call, or keep what is needed in a variable",
+            story.at(k)
+        ));
+        return;
+    }
+    let Some(origin) = chain.last().copied() else { return };
+    error.notes.push(story.note(origin, "the number comes from here"));
+    if let Some(Insn::Load { base, .. }) = story.insn(origin)
+        && matches!(story.value(origin, base.index()), Value::Ptr(_))
+    {
+        error.hint = Some(format!(
+            "{me} was loaded from memory at {}: an address that was kept there is a plain number when it comes back. Keep an \
+             index or an offset instead, and add it to a fresh pointer",
+            story.at(origin)
+        ));
+    }
+}
+
+fn argument(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
+    let last = story.last();
+    let Value::Ptr(p) = story.value(last, r) else { return };
+    if p.is_packet() && error.message.contains("packet memory") {
+        let me = called(story, r);
+        error.hint = Some(format!(
+            "{me} points into the packet, which this call does not take: copy the bytes into a variable on the stack (after \
+             their check against data_end) and pass its address at {}",
+            story.at(last)
+        ));
+        error.notes.extend(story.chain(last, r).last().map(|k| story.note(*k, "the packet pointer comes from here")));
+    }
+}
+
+fn uninitialised(story: &Story<'_>, error: &mut Diagnostic, reg: Option<usize>) {
+    let last = story.last();
+    if matches!(story.insn(last), Some(Insn::Exit)) {
+        let func = &story.cfg.funcs[story.state(last).frame().func].name;
+        error.hint = Some(format!(
+            "every way through {func} needs a `return`: on this one it ends at {} without one",
+            story.at(last)
+        ));
+        return;
+    }
+    let Some(r) = reg.filter(|r| (1..=5).contains(r)) else {
+        if let Some(r) = reg {
+            let name = story.name(last, r).map_or_else(|| format!("r{r}"), |n| format!("`{n}`"));
+            error.hint = Some(format!("give {name} a value on every way that leads to {}", story.at(last)));
+        }
+        return;
+    };
+    if let Some(k) = story.definition(last, r)
+        && let Some(Insn::Call(target)) = story.insn(k)
+    {
+        let what = match target {
+            CallTarget::Helper(id) => xway_abi::helper(*id).map_or("the call", |h| h.name),
+            _ => "the call",
+        };
+        error.notes.push(story.note(k, format!("{what} destroys r1 to r5")));
+        error.hint = Some(format!(
+            "r{r} is lost with the call of {what} at {}: keep what is needed later in r6 to r9 or on the stack",
+            story.at(k)
+        ));
+    }
+}
+
+fn held(story: &Story<'_>, error: &mut Diagnostic) {
+    let last = story.last();
+    let st = story.state(last);
+    let step_of = |insn: usize| (0..=last).rev().find(|k| story.way.steps[*k].pc == insn);
+    if let Some(lock) = &st.lock {
+        if let Some(k) = step_of(lock.insn) {
+            error.notes.push(story.note(k, "the lock is taken here"));
+            error.hint = Some(format!(
+                "the spin lock taken at {} is still held at {}: call bpf_spin_unlock before it",
+                story.at(k),
+                story.at(last)
+            ));
+        }
+        return;
+    }
+    let Some(k) = st.refs.first().and_then(|r| step_of(r.insn)) else { return };
+    let (what, release) = match story.insn(k) {
+        Some(Insn::Call(CallTarget::Helper(131))) => ("the record", "bpf_ringbuf_submit or bpf_ringbuf_discard"),
+        Some(Insn::Call(CallTarget::Helper(198))) => {
+            ("the record", "bpf_ringbuf_submit_dynptr or bpf_ringbuf_discard_dynptr")
+        }
+        Some(Insn::Call(CallTarget::Kfunc { .. })) => ("the iterator", "bpf_iter_num_destroy"),
+        _ => ("the socket", "bpf_sk_release"),
+    };
+    error.notes.push(story.note(k, format!("{what} is acquired here")));
+    let more =
+        if what == "the record" { " (with bpf_ringbuf_reserve_dynptr: even when the reservation failed)" } else { "" };
+    let more = if release.contains("dynptr") { more } else { "" };
+    error.hint = Some(format!(
+        "{what} acquired at {} is still held where the program ends at {}: call {release} on this way too{more}",
+        story.at(k),
+        story.at(last)
+    ));
+}
+
+fn permission(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: usize) {
+    let last = story.last();
+    let Value::Ptr(Ptr { base: Base::MapValue(m), .. }) = story.value(last, r) else { return };
+    let Some(def) = v.view.maps.get(m.index as usize) else { return };
+    let flags = def.spec.flags;
+    let write = matches!(story.insn(last), Some(Insn::Store { .. } | Insn::Atomic { .. } | Insn::Call(_)));
+    if write && def.name.contains(".rodata") {
+        error.hint = Some(format!(
+            "{} writes a `const` variable, which lies in {}: take the `const` away, or write a variable of its own",
+            story.at(last),
+            def.name
+        ));
+    } else if write && flags & xway_abi::map_flags::RDONLY_PROG != 0 {
+        error.hint = Some(format!(
+            "map {} was declared with BPF_F_RDONLY_PROG: take the flag away, or write to another map",
+            def.name
+        ));
+    } else if flags & xway_abi::map_flags::WRONLY_PROG != 0 {
+        error.hint = Some(format!("map {} was declared with BPF_F_WRONLY_PROG: programs cannot read it", def.name));
+    }
+}
+
+/// Loops that do not end, or not soon: which loop it is.
+pub(crate) fn about_loop(v: &Verifier<'_>, error: &mut Diagnostic, branches: &[(u32, bool)]) {
+    let mut turns: HashMap<(u32, bool), u32> = HashMap::new();
+    for b in branches {
+        *turns.entry(*b).or_default() += 1;
+    }
+    // The branch that was passed most often; of equals the first in the program.
+    let Some(((insn, taken), n)) = turns
+        .into_iter()
+        .max_by_key(|((insn, taken), n)| (*n, -i64::from(*insn), *taken))
+        .map(|((i, t), n)| ((i as usize, t), n))
+    else {
+        return;
+    };
+    if n < 2 && error.kind == Kind::Budget {
+        return;
+    }
+    let (file, line, source) = place(v.program, insn);
+    let place_text = at(v.program, insn);
+    error.notes.push(Note {
+        insn,
+        file,
+        line,
+        source,
+        text: format!("passed {n} times on the way that was walked last"),
+    });
+    if error.kind == Kind::Budget {
+        error.hint = Some(format!(
+            "the loop at {place_text} is walked turn by turn ({n} turns on one way): give it a smaller constant bound, move its \
+             body into a function for bpf_loop, or raise the budget"
+        ));
+    } else {
+        error.hint = Some(format!(
+            "nothing in the loop at {place_text} brings its end nearer: count a variable up to a constant bound, or use \
+             bpf_loop or bpf_for"
+        ));
+    }
+    let to = v.cfg.successor(insn, taken);
+    let (_, line, source) = place(v.program, insn);
+    error.path = vec![PathStep { insn, taken, line, source, to_line: place(v.program, to).1 }];
+}

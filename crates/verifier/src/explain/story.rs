@@ -1,0 +1,361 @@
+//! Questions about a way: where does this value come from, which check proved it, what do the lines call it.
+
+use xway_isa::{AluOp, CallTarget, Insn, Operand, Reg, Width};
+use xway_object::Program;
+
+use super::search::Way;
+use crate::cfg::Cfg;
+use crate::diag::{Note, place};
+use crate::state::State;
+use crate::value::{Base, Ptr, Value};
+
+/// A way with what is needed to talk about it.
+pub(crate) struct Story<'a> {
+    pub program: &'a Program,
+    pub cfg: &'a Cfg,
+    pub way: &'a Way,
+}
+
+/// A comparison of a packet pointer with the end of the packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Check {
+    /// Step of the way.
+    pub step: usize,
+    /// The pointer that is compared.
+    pub ptr: Ptr,
+    /// Bytes that were proved by it, for all pointers of the same identity; 0 when it proved nothing new.
+    pub proved: u32,
+}
+
+impl<'a> Story<'a> {
+    /// The last step: the instruction that is refused.
+    pub fn last(&self) -> usize {
+        self.way.steps.len() - 1
+    }
+
+    pub fn state(&self, step: usize) -> &'a State {
+        &self.way.steps[step].state
+    }
+
+    pub fn insn(&self, step: usize) -> Option<&'a Insn> {
+        self.cfg.insn(self.way.steps[step].pc)
+    }
+
+    fn depth(&self, step: usize) -> usize {
+        self.state(step).depth()
+    }
+
+    /// A register before a step.
+    pub fn value(&self, step: usize, reg: usize) -> Value {
+        self.state(step).frame().regs[reg]
+    }
+
+    /// Text of a step's line, without leading blanks.
+    pub fn text(&self, step: usize) -> String {
+        place(self.program, self.way.steps[step].pc).2
+    }
+
+    /// `line 31`, or `instruction 12` where lines are not known.
+    pub fn at(&self, step: usize) -> String {
+        at(self.program, self.way.steps[step].pc)
+    }
+
+    /// A note at a step.
+    pub fn note(&self, step: usize, text: impl Into<String>) -> Note {
+        let insn = self.way.steps[step].pc;
+        let (file, line, source) = place(self.program, insn);
+        Note { insn, file, line, source, text: text.into() }
+    }
+
+    /// The step before `step` that wrote the register of the frame that runs at `step`.
+    pub fn definition(&self, step: usize, reg: usize) -> Option<usize> {
+        self.definition_in(step, self.depth(step), reg)
+    }
+
+    fn definition_in(&self, step: usize, depth: usize, reg: usize) -> Option<usize> {
+        for k in (0..step).rev() {
+            let insn = self.insn(k)?;
+            let d = self.depth(k);
+            let returns = d == depth + 1 && matches!(insn, Insn::Exit) && self.depth(k + 1) == depth;
+            if returns && reg == 0 {
+                return Some(k);
+            }
+            if d + 1 == depth && self.depth(k + 1) == depth {
+                // The frame begins here: arguments are the caller's.
+                return (1..=5).contains(&reg).then_some(k);
+            }
+            if d == depth && writes(insn) >> reg & 1 == 1 {
+                let enters = matches!(insn, Insn::Call(CallTarget::Local(_))) && self.depth(k + 1) > depth;
+                if !(enters && reg == 0) {
+                    return Some(k);
+                }
+            }
+        }
+        None
+    }
+
+    /// The steps through which a register's value came, the latest first: copies, spills, additions to a pointer, calls of
+    /// the program's own functions. The last one made it.
+    pub fn chain(&self, step: usize, reg: usize) -> Vec<usize> {
+        let mut out = Vec::new();
+        let (mut step, mut reg, mut depth) = (step, reg, self.depth(step));
+        while out.len() < 64 {
+            let Some(k) = self.definition_in(step, depth, reg) else { break };
+            out.push(k);
+            let d = self.depth(k);
+            let is_pointer = |r: usize| matches!(self.state(k).frames[d].regs[r], Value::Ptr(_));
+            let next = match *self.insn(k).expect("a step is an instruction") {
+                Insn::Mov { width: Width::W64, src: Operand::Reg(r), .. } => Some((k, r.index(), d)),
+                Insn::Mov { src: Operand::Reg(r), .. } => Some((k, r.index(), d)),
+                Insn::Alu { op: AluOp::Add | AluOp::Sub, dst, src, .. } => match src {
+                    Operand::Reg(r) if is_pointer(r.index()) && !is_pointer(dst.index()) => Some((k, r.index(), d)),
+                    _ => Some((k, dst.index(), d)),
+                },
+                Insn::Alu { dst, src: Operand::Imm(_), .. } | Insn::Endian { dst, .. } => Some((k, dst.index(), d)),
+                Insn::Exit => Some((k, 0, d)),
+                Insn::Call(CallTarget::Local(_)) if d + 1 == depth => Some((k, reg, d)),
+                Insn::Load { base, off, .. } => self.spill(k, base, off).map(|(k, r)| (k, r, self.depth(k))),
+                _ => None,
+            };
+            let Some((s, r, d)) = next else { break };
+            (step, reg, depth) = (s, r, d);
+        }
+        out
+    }
+
+    /// The store that put a spilled value where step `k` loads from: its step and source register.
+    fn spill(&self, k: usize, base: Reg, off: i16) -> Option<(usize, usize)> {
+        let slot = |step: usize, base: Reg, off: i16| match self.value(step, base.index()) {
+            Value::Ptr(p) if p.is_fixed() => match p.base {
+                Base::Stack(f) => Some((f, i64::from(p.off) + i64::from(off))),
+                _ => None,
+            },
+            _ => None,
+        };
+        let wanted = slot(k, base, off)?;
+        (0..k).rev().find_map(|s| match *self.insn(s)? {
+            Insn::Store { base, off, src: Operand::Reg(r), .. } if slot(s, base, off) == Some(wanted) => {
+                Some((s, r.index()))
+            }
+            _ => None,
+        })
+    }
+
+    /// The register that is refused as the length argument of a call, if that is what is refused.
+    pub fn length_argument(&self) -> Option<usize> {
+        let last = self.last();
+        let r = *self.way.fail.regs.first()?;
+        let number = r > 1 && matches!(self.value(last, r), Value::Num(_));
+        (matches!(self.insn(last), Some(Insn::Call(_))) && number && !self.way.fail.message.contains("is given where"))
+            .then_some(r)
+    }
+
+    /// The name that the source gives to a register's value, guessed from the lines that made it.
+    pub fn name(&self, step: usize, reg: usize) -> Option<String> {
+        self.chain(step, reg).into_iter().find_map(|k| assigned(&self.text(k)))
+    }
+
+    /// The name through which the line of a step reaches memory: `ip` in `ip->protocol`. Of an assignment the side that
+    /// the instruction works on.
+    pub fn accessed(&self, step: usize) -> Option<String> {
+        let text = self.text(step);
+        let store = matches!(self.insn(step), Some(Insn::Store { .. } | Insn::Atomic { .. }));
+        match assignment(&text) {
+            Some((left, right)) => reached(if store { left } else { right }).or_else(|| reached(&text)),
+            None => reached(&text),
+        }
+    }
+
+    /// The nearest step that gave the value a name, the name, and the pointer as it was then.
+    pub fn named_pointer(&self, step: usize, reg: usize) -> Option<(String, Ptr)> {
+        self.chain(step, reg).into_iter().find_map(|k| {
+            let name = assigned(&self.text(k))?;
+            let dst = writes(self.insn(k)?).trailing_zeros() as usize;
+            let after = self.state(k + 1).frames.get(self.depth(k))?.regs[dst.min(10)];
+            Some((name, *after.as_ptr()?))
+        })
+    }
+
+    /// All comparisons of packet pointers with the end on the way.
+    pub fn checks(&self) -> Vec<Check> {
+        let mut out = Vec::new();
+        for k in 0..self.last() {
+            let Some(Insn::Branch { dst, src: Operand::Reg(src), .. }) = self.insn(k) else { continue };
+            let (a, b) = (self.value(k, dst.index()), self.value(k, src.index()));
+            let ptr = match (a, b) {
+                (Value::Ptr(p), Value::Ptr(e)) if is_end(&e, &p) => p,
+                (Value::Ptr(e), Value::Ptr(p)) if is_end(&e, &p) => p,
+                _ => continue,
+            };
+            let (before, after) = (proved(self.state(k), &ptr), proved(self.state(k + 1), &ptr));
+            out.push(Check { step: k, ptr, proved: if after > before { after } else { 0 } });
+        }
+        out
+    }
+
+    /// What stands between the parentheses of an `if` on a step's line, or the whole line.
+    pub fn condition(&self, step: usize) -> String {
+        condition(&self.text(step)).unwrap_or_else(|| self.text(step))
+    }
+}
+
+/// `line 31`, or `instruction 12` where lines are not known.
+pub(crate) fn at(program: &Program, insn: usize) -> String {
+    match place(program, insn).1 {
+        0 => format!("instruction {insn}"),
+        n => format!("line {n}"),
+    }
+}
+
+fn is_end(end: &Ptr, p: &Ptr) -> bool {
+    matches!((end.base, p.base), (Base::End, Base::Packet) | (Base::Packet, Base::Meta))
+}
+
+/// Bytes that a state knows for the place that `p` counts from.
+fn proved(st: &State, p: &Ptr) -> u32 {
+    let spills = st.frames.iter().flat_map(|f| f.stack.iter().filter_map(|s| s.spilled_ptr()));
+    let regs = st.frames.iter().flat_map(|f| f.regs.iter().filter_map(|v| v.as_ptr()));
+    regs.chain(spills).filter(|q| q.base == p.base && q.id == p.id).map(|q| q.range).max().unwrap_or(0)
+}
+
+/// Registers that an instruction writes (bit n: rn).
+fn writes(insn: &Insn) -> u16 {
+    match *insn {
+        Insn::Alu { dst, .. }
+        | Insn::Mov { dst, .. }
+        | Insn::Neg { dst, .. }
+        | Insn::Endian { dst, .. }
+        | Insn::LoadImm64 { dst, .. }
+        | Insn::Load { dst, .. }
+        | Insn::LoadAcquire { dst, .. } => 1 << dst.index(),
+        Insn::Atomic { src, .. } => 1 << src.index(),
+        Insn::Call(_) => 0x3f,
+        _ => 0,
+    }
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// The last identifier of a text that ends with one (an index in brackets is skipped).
+fn trailing(text: &str) -> Option<String> {
+    let mut text = text.trim_end();
+    if text.ends_with(']') {
+        text = text[..text.rfind('[')?].trim_end();
+    }
+    let start = text.rfind(|c| !is_word(c)).map_or(0, |i| i + 1);
+    let word = &text[start..];
+    let good = word.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_') && !KEYWORDS.contains(&word);
+    good.then(|| word.to_owned())
+}
+
+const KEYWORDS: &[&str] = &[
+    "if", "for", "while", "return", "int", "char", "void", "long", "unsigned", "sizeof", "struct", "ctx", "xdp", "md",
+];
+
+/// Both sides of an assignment that is a statement of its own.
+fn assignment(text: &str) -> Option<(&str, &str)> {
+    let i = text.match_indices('=').map(|(i, _)| i).find(|i| {
+        let around = (text.as_bytes().get(i.wrapping_sub(1)), text.as_bytes().get(i + 1));
+        !matches!(around.0, Some(b'=' | b'!' | b'<' | b'>')) && around.1 != Some(&b'=')
+    })?;
+    (!text.starts_with("if") && !text.starts_with("for")).then(|| (&text[..i], &text[i + 1..]))
+}
+
+/// The variable that a line assigns: `eth` in `struct ethhdr *eth = data;`.
+pub(crate) fn assigned(text: &str) -> Option<String> {
+    let bytes = text.as_bytes();
+    let mut depth = 0i32;
+    for (i, c) in text.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            '=' if depth == 0 || text.starts_with("if") || text.starts_with("for") || text.starts_with("while") => {
+                let before = i.checked_sub(1).map_or(b' ', |j| bytes[j]);
+                let after = bytes.get(i + 1).copied().unwrap_or(b' ');
+                if after == b'=' || matches!(before, b'=' | b'!' | b'<' | b'>') {
+                    continue;
+                }
+                let end = if b"+-*/&|^%".contains(&before) { i - 1 } else { i };
+                let left = &text[..end];
+                // A member is no name of the value.
+                let name = trailing(left)?;
+                let lead = left.trim_end().strip_suffix(name.as_str()).unwrap_or("");
+                return (!lead.ends_with('.') && !lead.ends_with("->")).then_some(name);
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The variable through which a line reaches memory: before `->`, before `[`, or behind `*`.
+pub(crate) fn reached(text: &str) -> Option<String> {
+    for (i, _) in text.match_indices("->") {
+        if let Some(name) = trailing(&text[..i]) {
+            return Some(name);
+        }
+    }
+    for (i, _) in text.match_indices('[') {
+        if let Some(name) = trailing(&text[..i]) {
+            return Some(name);
+        }
+    }
+    // `*p` where it cannot be a product or a declaration.
+    for (i, _) in text.match_indices('*') {
+        let before = text[..i].trim_end().chars().next_back();
+        let before = before.filter(|_| !text[..i].trim_end().ends_with("return"));
+        // `*(type *)p`: the star of the cast stands right before the name.
+        let rest = text[i + 1..].strip_prefix(')');
+        let before = if rest.is_some() { None } else { before };
+        let name: String = rest.unwrap_or(&text[i + 1..]).chars().take_while(|c| is_word(*c)).collect();
+        let first = name.chars().next();
+        if matches!(before, None | Some('=' | '(' | ',' | '+' | '!' | '<' | '>' | ')'))
+            && first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        {
+            return Some(name);
+        }
+    }
+    None
+}
+
+/// What stands between the parentheses of an `if` or a loop, when all of it is on the line.
+fn condition(text: &str) -> Option<String> {
+    let start = text.find("if (").map(|i| i + 4).or_else(|| text.find("while (").map(|i| i + 7))?;
+    let mut depth = 1;
+    for (i, c) in text[start..].char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(text[start..start + i].to_owned());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_lines() {
+        let some = |s: &str| Some(s.to_owned());
+        assert_eq!(assigned("struct ethhdr *eth = data;"), some("eth"));
+        assert_eq!(assigned("void *data_end = (void *)(long)ctx->data_end;"), some("data_end"));
+        assert_eq!(assigned("off += ip->ihl * 4;"), some("off"));
+        assert_eq!(assigned("if (a == b && c <= d)"), None);
+        assert_eq!(assigned("if (!(v = bpf_map_lookup_elem(&m, &k)))"), some("v"));
+        assert_eq!(assigned("v->count = 1;"), None);
+        assert_eq!(assigned("key[3] = 1;"), some("key"));
+        assert_eq!(reached("if (ip->protocol != 6)"), some("ip"));
+        assert_eq!(reached("sum += table[i & 7];"), some("table"));
+        assert_eq!(reached("return *(__u8 *)p;"), some("p"));
+        assert_eq!(reached("return a * b;"), None);
+        assert_eq!(condition("if ((void *)(eth + 1) > data_end) return 1;"), some("(void *)(eth + 1) > data_end"));
+        assert_eq!(condition("return 1;"), None);
+    }
+}
