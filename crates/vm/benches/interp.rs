@@ -1,7 +1,7 @@
 //! What the checked interpreter costs a packet: `cargo bench -p xway-vm`.
 //!
-//! `count` is the counting parser of `bpf/samples` (Ethernet, VLAN, IPv4 or IPv6, TCP or UDP, with a per-CPU counter at each
-//! layer); times are per packet. `alu` is a loop of register arithmetic, times are per instruction.
+//! `count` is the counting parser of `bpf/samples` (Ethernet, VLAN, IPv4 or IPv6, TCP or UDP, then a row of a per-CPU array);
+//! times are per packet. `alu` is a loop of register arithmetic, times are per instruction.
 
 use std::sync::Arc;
 

@@ -19,9 +19,9 @@ fn block(text: &str, mark: &str) -> String {
 
 #[test]
 fn the_documented_example_is_the_one_that_runs() {
-    let shown = block(&documentation(), "<!-- the same text as bpf/tests/blacklist.toml -->");
-    let file = std::fs::read_to_string(repository().join("bpf/tests/blacklist.toml")).unwrap();
-    assert_eq!(shown, file);
+    let shown = block(&documentation(), "<!-- the first part of bpf/samples/blacklist.toml -->");
+    let file = std::fs::read_to_string(repository().join("bpf/samples/blacklist.toml")).unwrap();
+    assert!(file.starts_with(&shown), "docs/testing.md shows\n{shown}\nbut the file is\n{file}");
 }
 
 #[test]
@@ -29,19 +29,24 @@ fn the_samples_pass_their_tests() {
     if !clang("unit_files::the_samples_pass_their_tests") {
         return;
     }
-    let mut files: Vec<String> = ["bpf/samples", "bpf/tests"]
-        .iter()
-        .flat_map(|dir| std::fs::read_dir(repository().join(dir)).unwrap())
+    let mut files: Vec<String> = std::fs::read_dir(repository().join("bpf/samples"))
+        .unwrap()
         .map(|e| e.unwrap().path().to_str().unwrap().to_owned())
         .filter(|p| p.ends_with(".toml"))
         .collect();
     files.sort();
-    assert!(files.len() >= 14, "{files:?}");
+    // Each sample has its file.
+    for entry in std::fs::read_dir(repository().join("bpf/samples")).unwrap() {
+        let path = entry.unwrap().path().to_str().unwrap().to_owned();
+        if let Some(stem) = path.strip_suffix(".bpf.c") {
+            assert!(files.contains(&format!("{stem}.toml")), "{path} has no vectors");
+        }
+    }
     let mut args = vec!["test", "-j"];
     args.extend(files.iter().map(String::as_str));
     let doc = xway(&args).exits(0).json();
     assert_eq!(doc["failed"], 0);
-    assert!(doc["passed"].as_u64().unwrap() > 60, "{doc}");
+    assert!(doc["passed"].as_u64().unwrap() >= 55, "{doc}");
     assert_eq!(doc["files"].as_array().unwrap().len(), files.len());
 }
 
