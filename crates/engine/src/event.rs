@@ -42,6 +42,15 @@ pub enum EventKind<'a> {
         /// Where it should have gone.
         target: Redirect,
     },
+    /// Frames with the verdict TX could not be sent. One event for each burst and port.
+    TxError {
+        /// Why; `ENOSPC` when the port's queue was full.
+        errno: Errno,
+        /// The port's interface.
+        ifindex: u32,
+        /// How many frames.
+        count: u32,
+    },
 }
 
 /// Somebody who wants to know. Called on the worker's thread, between bursts.
@@ -60,7 +69,7 @@ impl<F: FnMut(&Event<'_>) + Send> Subscriber for F {
 pub(crate) struct Events {
     subscriber: Option<Box<dyn Subscriber>>,
     per_second: u32,
-    limits: [Limit; 3],
+    limits: [Limit; 4],
 }
 
 #[derive(Clone, Copy, Default)]
@@ -90,6 +99,7 @@ impl Events {
             EventKind::Exception { .. } => 0,
             EventKind::InvalidAction { .. } => 1,
             EventKind::RedirectError { .. } => 2,
+            EventKind::TxError { .. } => 3,
         }];
         let now = Instant::now();
         if limit.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(1)) {

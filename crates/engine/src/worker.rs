@@ -348,6 +348,15 @@ impl Worker {
                 self.pool.release_burst(burst);
                 let unexplained = count.saturating_sub(sent.sent + sent.full + sent.failed);
                 account(&mut self.counters, why, sent, unexplained);
+                if why == Why::Tx {
+                    let failed = (sent.failed + unexplained, sent.errno.unwrap_or(Errno::EIO));
+                    for (count, errno) in [(sent.full, Errno::ENOSPC), failed] {
+                        if count > 0 {
+                            let kind = EventKind::TxError { errno, ifindex: port.ifindex(), count };
+                            self.events.tell(&self.program, None, kind);
+                        }
+                    }
+                }
                 if let (Why::Redirect | Why::RedirectStack, Some(errno)) = (why, sent.errno) {
                     let kind = EventKind::RedirectError { errno, target: Redirect::Ifindex(port.ifindex()) };
                     self.events.tell(&self.program, None, kind);

@@ -479,6 +479,7 @@ fn events_tell_what_happened_at_a_bounded_rate() {
                 }
                 EventKind::InvalidAction { code } => format!("invalid {code}"),
                 EventKind::RedirectError { errno, target } => format!("redirect {errno} {target:?}"),
+                EventKind::TxError { errno, ifindex, count } => format!("tx {errno} {count} on {ifindex}"),
             };
             told.lock().unwrap().push(format!("{}: {text}, {} before", event.program, event.suppressed));
         }
@@ -500,6 +501,27 @@ fn events_tell_what_happened_at_a_bounded_rate() {
     let has = |what: &str| told.iter().any(|line| line.starts_with(what));
     assert!(has("prog: exception: out of bounds") && has("prog: exception: by itself"), "{told:?}");
     assert!(has("prog: invalid 9") && has("prog: redirect EINVAL None"), "{told:?}");
+}
+
+#[test]
+fn a_full_queue_is_an_event_with_the_number_of_frames() {
+    for (room, broken, expected) in [(7, None, (Errno::ENOSPC, 3)), (99, Some(Errno::ENETDOWN), (Errno::ENETDOWN, 10))]
+    {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let subscriber = {
+            let told = told.clone();
+            move |event: &Event<'_>| match event.kind {
+                EventKind::TxError { errno, ifindex, count } => told.lock().unwrap().push((errno, count, ifindex)),
+                other => panic!("{other:?}"),
+            }
+        };
+        let (mut port, _) = MemoryPort::new(5, packets(10));
+        (port.room, port.broken) = (room, broken);
+        let config = WorkerConfig { subscriber: Some(Box::new(subscriber)), ..config() };
+        let report = run(vec![port], config, |_| Some(Verdict::Tx as u64));
+        assert_eq!(*told.lock().unwrap(), [(expected.0, expected.1, 5)]);
+        assert_eq!(report.counters.tx_full + report.counters.tx_err.total(), u64::from(expected.1));
+    }
 }
 
 /// What one frame's program does.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use xway_abi::Errno;
 use xway_engine::{End, Event, EventKind, Report, Subscriber, Tally};
 
 /// Events of each kind that are looked at per second.
@@ -32,6 +33,7 @@ impl Seen {
     pub fn subscriber(&self) -> impl Subscriber + use<> {
         let seen = self.0.clone();
         move |event: &Event<'_>| {
+            let mut frames = 1;
             let (kind, message) = match event.kind {
                 EventKind::Exception { fault: Some(fault) } => ("fault", fault.to_string()),
                 // Returned by the program itself: the counter says it.
@@ -39,6 +41,11 @@ impl Seen {
                 EventKind::InvalidAction { code } => ("invalid_action", format!("the program returned {code}")),
                 EventKind::RedirectError { errno, target } => {
                     ("redirect_error", format!("redirect to {target:?}: {errno} ({})", errno.text()))
+                }
+                EventKind::TxError { errno, ifindex, count } => {
+                    frames = u64::from(count);
+                    let why = if errno == Errno::ENOSPC { "the queue was full" } else { errno.text() };
+                    ("tx_error", format!("TX on interface {ifindex}: {errno} ({why})"))
                 }
             };
             let cause = match event.kind {
@@ -50,9 +57,9 @@ impl Seen {
             };
             let mut seen = seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             if let Some(first) = seen.iter_mut().find(|f| f.kind == kind && f.cause == cause) {
-                first.count += 1;
+                first.count += frames;
             } else if seen.len() < MESSAGES_MAX {
-                seen.push(First { kind, cause, message, packet: event.packet_id, count: 1 });
+                seen.push(First { kind, cause, message, packet: event.packet_id, count: frames });
             }
         }
     }
@@ -65,7 +72,7 @@ impl Seen {
 
 /// One kind of trouble.
 pub struct Error {
-    /// `fault`, `invalid_action`, `redirect_error`, `lost`, `input`, `output`, `leak`.
+    /// `fault`, `invalid_action`, `redirect_error`, `tx_error`, `lost`, `input`, `output`, `leak`.
     kind: &'static str,
     /// Packets concerned.
     count: u64,
@@ -124,18 +131,17 @@ pub fn errors(report: &Report, seen: &Seen) -> Vec<Error> {
     events(&mut out, "fault", c.exceptions, "the program was stopped");
     events(&mut out, "invalid_action", c.invalid, "the program returned a value that is no verdict");
     events(&mut out, "redirect_error", c.redirect_err.total(), "redirect failed");
+    events(&mut out, "tx_error", c.tx_full + c.tx_err.total(), "TX, but not sent");
     let mut lost = |count: u64, message: String| {
         if count > 0 {
             out.push(Error { kind: "lost", count, message, packet: None });
         }
     };
-    let reasons = |tally: &Tally<xway_abi::Errno>| {
+    let reasons = |tally: &Tally<Errno>| {
         let list: Vec<String> = tally.entries().iter().map(|(errno, n)| format!("{errno} {n}")).collect();
         list.join(", ")
     };
     lost(c.pass_lost.total(), format!("PASS, but not delivered: {}", reasons(&c.pass_lost)));
-    lost(c.tx_full, "TX, but the queue was full".into());
-    lost(c.tx_err.total(), format!("TX, but not sent: {}", reasons(&c.tx_err)));
     lost(c.copies_lost.total(), format!("copies of a broadcast not sent: {}", reasons(&c.copies_lost)));
     for (name, stats) in &report.ports {
         lost(stats.dropped, format!("{name}: lost before they were read; the input was faster than the program"));
@@ -165,7 +171,7 @@ pub fn errors(report: &Report, seen: &Seen) -> Vec<Error> {
 /// Every counter of a loss by name, also those that are zero.
 pub fn counters_json(report: &Report) -> Value {
     let c = &report.counters;
-    let tally = |t: &Tally<xway_abi::Errno>| {
+    let tally = |t: &Tally<Errno>| {
         let mut table: serde_json::Map<String, Value> =
             t.entries().iter().map(|(errno, n)| (errno.to_string(), json!(n))).collect();
         if t.others() > 0 {
