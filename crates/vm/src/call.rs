@@ -96,10 +96,12 @@ struct Span {
 impl<'e> Vm<'_, 'e> {
     /// Calls a helper.
     pub(crate) fn helper(&mut self, program: &'e Program, site: &HelperSite, args: &[u64; 5]) -> Result<u64, Trap> {
-        match site.run {
+        let ret = match site.run {
             Implementation::Special => special(site.proto.id, &mut Checked { vm: self, program }, site.proto, args),
             Implementation::Plain(run) => self.plain(program, site.proto, run, args),
-        }
+        };
+        self.packet_moved();
+        ret
     }
 
     fn plain(

@@ -1,7 +1,8 @@
 //! The interpreter's loop.
 //!
 //! One Rust call for each active function of the program, so callee-saved registers are saved by being locals. Semantics
-//! are those of RFC 9669; where it leaves a choice, Linux's.
+//! are those of RFC 9669; where it leaves a choice, Linux's. Arithmetic and conditions come from the table in `rows`; what
+//! takes long or happens rarely stands in functions of its own, so that the loop keeps its state in registers.
 
 use xway_isa::AtomicOp;
 use xway_maps::Rmw;
@@ -13,6 +14,7 @@ use crate::kfuncs::kfunc;
 use crate::machine::Checked;
 use crate::mem::Vm;
 use crate::op::{ATOMICS, Code, Op};
+use crate::rows::rows;
 use crate::{Fault, Program};
 
 /// The run was stopped; the fault is in [`Vm::stopped`].
@@ -35,13 +37,12 @@ impl<'e> Vm<'_, 'e> {
             return Err(self.stop(program, entry, FaultKind::Depth, &[]));
         }
         self.depth += 1;
-        self.stack[self.depth - 1] = [0; STACK_LEN];
         let mut left = self.run(program, entry, args)?;
         let ret = loop {
+            self.clean_stack(self.depth - 1);
             match left {
                 Left::Exit(ret) => break ret,
                 Left::Tail(next) => {
-                    self.stack[self.depth - 1] = [0; STACK_LEN];
                     left =
                         self.run(next, 0, [at(addr::CTX, 0), addr::POISON, addr::POISON, addr::POISON, addr::POISON])?;
                 }
@@ -83,298 +84,163 @@ impl<'e> Vm<'_, 'e> {
         r[1..6].copy_from_slice(&args);
         r[10] = at(addr::STACK + self.depth as u64 - 1, STACK_LEN as u64);
         let mut may_goto = MAY_GOTO_MAX;
-        let mut code = ops.get(entry..).unwrap_or(&[]).iter();
-        // Instructions are counted by straight runs: `from` is where the present one began.
+        // The next instruction. Instructions are counted by straight runs: `from` is where the present one began.
+        let mut pc = entry;
         let mut from = entry;
         let trap: Trap = loop {
-            let Some(op) = code.next() else {
-                break Box::new(FaultKind::Pc(ops.len() as i64));
+            let Some(op) = ops.get(pc) else {
+                break Box::new(FaultKind::Pc(pc as i64));
             };
+            pc += 1;
             let (d, s) = (op.dst as usize, op.src as usize);
 
-            macro_rules! load {
-                ($n:literal, $as:ty) => {
-                    match self.load::<$n>(r[s].wrapping_add(op.off as i64 as u64)) {
-                        Ok(v) => r[d] = v as $as as i64 as u64,
-                        Err(t) => break t,
-                    }
-                };
-            }
-            macro_rules! store {
-                ($n:literal, $v:expr) => {
-                    if let Err(t) = self.store::<$n>(r[d].wrapping_add(op.off as i64 as u64), $v) {
-                        break t;
-                    }
-                };
-            }
-            macro_rules! acquire {
-                ($n:literal) => {
-                    match self.load_acquire::<$n>(r[s].wrapping_add(op.off as i64 as u64)) {
-                        Ok(v) => r[d] = v,
-                        Err(t) => break t,
-                    }
-                };
-            }
-            macro_rules! release {
-                ($n:literal) => {
-                    if let Err(t) = self.store_release::<$n>(r[d].wrapping_add(op.off as i64 as u64), r[s]) {
-                        break t;
-                    }
-                };
-            }
-            // Index of the next instruction.
-            macro_rules! pc {
-                () => {
-                    ops.len() - code.len()
-                };
-            }
-            // Ends a straight run; another one begins at the jump's target, which the linker has checked.
-            macro_rules! goto {
-                ($op:expr) => {
-                    account!();
-                    from = $op.off as usize;
-                    code = ops.get(from..).unwrap_or(&[]).iter();
-                };
-            }
             // Ends a straight run at something that counts for itself, or at the end.
             macro_rules! account {
                 () => {
-                    let run = (pc!() - from) as u64;
+                    let run = (pc - from) as u64;
                     if run > self.fuel {
                         break Box::new(FaultKind::Budget(self.env.budget));
                     }
                     self.fuel -= run;
                 };
             }
+            // Another straight run begins at the jump's target, which the linker has checked.
+            macro_rules! goto {
+                ($op:expr) => {{
+                    account!();
+                    pc = $op.off as usize;
+                    from = pc;
+                }};
+            }
+            // Takes a result, or leaves the loop with the reason why there is none.
+            macro_rules! ok {
+                ($result:expr) => {
+                    match $result {
+                        Ok(v) => v,
+                        Err(t) => break t,
+                    }
+                };
+            }
+            macro_rules! place {
+                ($base:expr) => {
+                    $base.wrapping_add(op.off as i64 as u64)
+                };
+            }
+            macro_rules! load {
+                ($n:literal, $as:ty) => {
+                    r[d] = ok!(self.load::<$n>(place!(r[s]))) as $as as i64 as u64
+                };
+            }
+            macro_rules! store {
+                ($n:literal, $v:expr) => {
+                    ok!(self.store::<$n>(place!(r[d]), $v))
+                };
+            }
+            macro_rules! acquire {
+                ($n:literal) => {
+                    r[d] = ok!(self.load_acquire::<$n>(place!(r[s])))
+                };
+            }
+            macro_rules! release {
+                ($n:literal) => {
+                    ok!(self.store_release::<$n>(place!(r[d]), r[s]))
+                };
+            }
             // Three instructions at once where the address is that of a map value, else the first of them.
             macro_rules! inc {
                 ($n:literal, $delta:expr) => {
-                    if let Some(add) = code.as_slice().first()
-                        && let Some(sum) = self.add_in_value::<$n>(r[s].wrapping_add(op.off as i64 as u64), $delta(add))
+                    if let Some(add) = ops.get(pc)
+                        && let Some(sum) = self.add_in_value::<$n>(place!(r[s]), $delta(add))
                     {
                         r[d] = sum;
-                        code.next();
-                        code.next();
+                        pc += 2;
                     } else {
-                        load!($n, u64);
+                        load!($n, u64)
                     }
                 };
             }
-            macro_rules! jump {
-                ($cond:expr) => {
-                    if $cond {
-                        goto!(op);
+            macro_rules! called {
+                ($ret:expr) => {{
+                    r[0] = $ret;
+                    r[1..6].fill(addr::POISON);
+                }};
+            }
+            // The four groups of rows, over operands of 64 and of 32 bits.
+            macro_rules! unsigned {
+                (64 $right:expr, $a:ident $b:ident $meaning:expr) => {{
+                    let ($a, $b) = (r[d], $right as u64);
+                    r[d] = $meaning
+                }};
+                (32 $right:expr, $a:ident $b:ident $meaning:expr) => {{
+                    let ($a, $b) = (r[d] as u32, $right as u32);
+                    r[d] = u64::from($meaning)
+                }};
+            }
+            macro_rules! signed {
+                (64 $right:expr, $a:ident $b:ident $meaning:expr) => {{
+                    let ($a, $b) = (r[d] as i64, $right as i64);
+                    r[d] = ($meaning) as u64
+                }};
+                (32 $right:expr, $a:ident $b:ident $meaning:expr) => {{
+                    let ($a, $b) = (r[d] as i32, $right as i32);
+                    r[d] = u64::from(($meaning) as u32)
+                }};
+            }
+            macro_rules! if_unsigned {
+                (64 $right:expr, $a:ident $b:ident $meaning:expr) => {{
+                    let ($a, $b) = (r[d], $right as u64);
+                    if $meaning {
+                        goto!(op)
+                    }
+                }};
+                (32 $right:expr, $a:ident $b:ident $meaning:expr) => {{
+                    let ($a, $b) = (r[d] as u32, $right as u32);
+                    if $meaning {
+                        goto!(op)
+                    }
+                }};
+            }
+            macro_rules! if_signed {
+                (64 $right:expr, $a:ident $b:ident $meaning:expr) => {{
+                    let ($a, $b) = (r[d] as i64, $right as i64);
+                    if $meaning {
+                        goto!(op)
+                    }
+                }};
+                (32 $right:expr, $a:ident $b:ident $meaning:expr) => {{
+                    let ($a, $b) = (r[d] as i32, $right as i32);
+                    if $meaning {
+                        goto!(op)
+                    }
+                }};
+            }
+            macro_rules! interpret {
+                (
+                    { $($arms:tt)* }
+                    $($group:ident {
+                        $($op:ident: $x64:ident $k64:ident $x32:ident $k32:ident, |$a:ident, $b:ident| $meaning:expr;)*
+                    })*
+                ) => {
+                    match op.code {
+                        $($(
+                            Code::$x64 => $group!(64 r[s], $a $b $meaning),
+                            Code::$k64 => $group!(64 op.imm, $a $b $meaning),
+                            Code::$x32 => $group!(32 r[s], $a $b $meaning),
+                            Code::$k32 => $group!(32 op.imm, $a $b $meaning),
+                        )*)*
+                        $($arms)*
                     }
                 };
             }
-            match op.code {
-                Code::Add64X => {
-                    let (a, b) = (r[d], r[s]);
-                    r[d] = a.wrapping_add(b);
-                }
-                Code::Add64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    r[d] = a.wrapping_add(b);
-                }
-                Code::Add32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    r[d] = u64::from(a.wrapping_add(b));
-                }
-                Code::Add32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    r[d] = u64::from(a.wrapping_add(b));
-                }
-                Code::Sub64X => {
-                    let (a, b) = (r[d], r[s]);
-                    r[d] = a.wrapping_sub(b);
-                }
-                Code::Sub64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    r[d] = a.wrapping_sub(b);
-                }
-                Code::Sub32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    r[d] = u64::from(a.wrapping_sub(b));
-                }
-                Code::Sub32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    r[d] = u64::from(a.wrapping_sub(b));
-                }
-                Code::Mul64X => {
-                    let (a, b) = (r[d], r[s]);
-                    r[d] = a.wrapping_mul(b);
-                }
-                Code::Mul64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    r[d] = a.wrapping_mul(b);
-                }
-                Code::Mul32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    r[d] = u64::from(a.wrapping_mul(b));
-                }
-                Code::Mul32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    r[d] = u64::from(a.wrapping_mul(b));
-                }
-                Code::Div64X => {
-                    let (a, b) = (r[d], r[s]);
-                    r[d] = a.checked_div(b).unwrap_or(0);
-                }
-                Code::Div64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    r[d] = a.checked_div(b).unwrap_or(0);
-                }
-                Code::Div32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    r[d] = u64::from(a.checked_div(b).unwrap_or(0));
-                }
-                Code::Div32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    r[d] = u64::from(a.checked_div(b).unwrap_or(0));
-                }
-                Code::SDiv64X => {
-                    let (a, b) = (r[d], r[s]);
-                    r[d] = sdiv64(a, b);
-                }
-                Code::SDiv64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    r[d] = sdiv64(a, b);
-                }
-                Code::SDiv32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    r[d] = u64::from(sdiv32(a, b));
-                }
-                Code::SDiv32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    r[d] = u64::from(sdiv32(a, b));
-                }
-                Code::Or64X => {
-                    let (a, b) = (r[d], r[s]);
-                    r[d] = a | b;
-                }
-                Code::Or64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    r[d] = a | b;
-                }
-                Code::Or32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    r[d] = u64::from(a | b);
-                }
-                Code::Or32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    r[d] = u64::from(a | b);
-                }
-                Code::And64X => {
-                    let (a, b) = (r[d], r[s]);
-                    r[d] = a & b;
-                }
-                Code::And64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    r[d] = a & b;
-                }
-                Code::And32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    r[d] = u64::from(a & b);
-                }
-                Code::And32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    r[d] = u64::from(a & b);
-                }
-                Code::Lsh64X => {
-                    let (a, b) = (r[d], r[s]);
-                    r[d] = a.wrapping_shl(b as u32);
-                }
-                Code::Lsh64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    r[d] = a.wrapping_shl(b as u32);
-                }
-                Code::Lsh32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    r[d] = u64::from(a.wrapping_shl(b));
-                }
-                Code::Lsh32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    r[d] = u64::from(a.wrapping_shl(b));
-                }
-                Code::Rsh64X => {
-                    let (a, b) = (r[d], r[s]);
-                    r[d] = a.wrapping_shr(b as u32);
-                }
-                Code::Rsh64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    r[d] = a.wrapping_shr(b as u32);
-                }
-                Code::Rsh32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    r[d] = u64::from(a.wrapping_shr(b));
-                }
-                Code::Rsh32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    r[d] = u64::from(a.wrapping_shr(b));
-                }
-                Code::Mod64X => {
-                    let (a, b) = (r[d], r[s]);
-                    r[d] = a.checked_rem(b).unwrap_or(a);
-                }
-                Code::Mod64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    r[d] = a.checked_rem(b).unwrap_or(a);
-                }
-                Code::Mod32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    r[d] = u64::from(a.checked_rem(b).unwrap_or(a));
-                }
-                Code::Mod32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    r[d] = u64::from(a.checked_rem(b).unwrap_or(a));
-                }
-                Code::SMod64X => {
-                    let (a, b) = (r[d], r[s]);
-                    r[d] = smod64(a, b);
-                }
-                Code::SMod64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    r[d] = smod64(a, b);
-                }
-                Code::SMod32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    r[d] = u64::from(smod32(a, b));
-                }
-                Code::SMod32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    r[d] = u64::from(smod32(a, b));
-                }
-                Code::Xor64X => {
-                    let (a, b) = (r[d], r[s]);
-                    r[d] = a ^ b;
-                }
-                Code::Xor64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    r[d] = a ^ b;
-                }
-                Code::Xor32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    r[d] = u64::from(a ^ b);
-                }
-                Code::Xor32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    r[d] = u64::from(a ^ b);
-                }
-                Code::Arsh64X => {
-                    let (a, b) = (r[d], r[s]);
-                    r[d] = (a as i64).wrapping_shr(b as u32) as u64;
-                }
-                Code::Arsh64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    r[d] = (a as i64).wrapping_shr(b as u32) as u64;
-                }
-                Code::Arsh32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    r[d] = u64::from((a as i32).wrapping_shr(b) as u32);
-                }
-                Code::Arsh32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    r[d] = u64::from((a as i32).wrapping_shr(b) as u32);
+            rows! { interpret! {
+                Code::Jump => goto!(op),
+                Code::MayGoto => match may_goto.checked_sub(1) {
+                    Some(rest) => may_goto = rest,
+                    None => goto!(op),
+                },
+                Code::Exit => {
+                    account!();
+                    return Ok(Left::Exit(r[0]));
                 }
                 Code::Mov64X => r[d] = r[s],
                 Code::Mov64K => r[d] = op.imm as u64,
@@ -393,192 +259,6 @@ impl<'e> Vm<'_, 'e> {
                 Code::Swap16 => r[d] = u64::from((r[d] as u16).swap_bytes()),
                 Code::Swap32 => r[d] = u64::from((r[d] as u32).swap_bytes()),
                 Code::Swap64 => r[d] = r[d].swap_bytes(),
-
-                Code::JEq64X => {
-                    let (a, b) = (r[d], r[s]);
-                    jump!(a == b)
-                }
-                Code::JEq64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    jump!(a == b)
-                }
-                Code::JEq32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    jump!(a == b)
-                }
-                Code::JEq32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    jump!(a == b)
-                }
-                Code::JNe64X => {
-                    let (a, b) = (r[d], r[s]);
-                    jump!(a != b)
-                }
-                Code::JNe64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    jump!(a != b)
-                }
-                Code::JNe32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    jump!(a != b)
-                }
-                Code::JNe32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    jump!(a != b)
-                }
-                Code::JSet64X => {
-                    let (a, b) = (r[d], r[s]);
-                    jump!(a & b != 0)
-                }
-                Code::JSet64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    jump!(a & b != 0)
-                }
-                Code::JSet32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    jump!(a & b != 0)
-                }
-                Code::JSet32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    jump!(a & b != 0)
-                }
-                Code::JGt64X => {
-                    let (a, b) = (r[d], r[s]);
-                    jump!(a > b)
-                }
-                Code::JGt64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    jump!(a > b)
-                }
-                Code::JGt32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    jump!(a > b)
-                }
-                Code::JGt32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    jump!(a > b)
-                }
-                Code::JGe64X => {
-                    let (a, b) = (r[d], r[s]);
-                    jump!(a >= b)
-                }
-                Code::JGe64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    jump!(a >= b)
-                }
-                Code::JGe32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    jump!(a >= b)
-                }
-                Code::JGe32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    jump!(a >= b)
-                }
-                Code::JLt64X => {
-                    let (a, b) = (r[d], r[s]);
-                    jump!(a < b)
-                }
-                Code::JLt64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    jump!(a < b)
-                }
-                Code::JLt32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    jump!(a < b)
-                }
-                Code::JLt32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    jump!(a < b)
-                }
-                Code::JLe64X => {
-                    let (a, b) = (r[d], r[s]);
-                    jump!(a <= b)
-                }
-                Code::JLe64K => {
-                    let (a, b) = (r[d], op.imm as u64);
-                    jump!(a <= b)
-                }
-                Code::JLe32X => {
-                    let (a, b) = (r[d] as u32, r[s] as u32);
-                    jump!(a <= b)
-                }
-                Code::JLe32K => {
-                    let (a, b) = (r[d] as u32, op.imm as u32);
-                    jump!(a <= b)
-                }
-                Code::JSGt64X => {
-                    let (a, b) = (r[d] as i64, r[s] as i64);
-                    jump!(a > b)
-                }
-                Code::JSGt64K => {
-                    let (a, b) = (r[d] as i64, op.imm);
-                    jump!(a > b)
-                }
-                Code::JSGt32X => {
-                    let (a, b) = (r[d] as i32, r[s] as i32);
-                    jump!(a > b)
-                }
-                Code::JSGt32K => {
-                    let (a, b) = (r[d] as i32, op.imm as i32);
-                    jump!(a > b)
-                }
-                Code::JSGe64X => {
-                    let (a, b) = (r[d] as i64, r[s] as i64);
-                    jump!(a >= b)
-                }
-                Code::JSGe64K => {
-                    let (a, b) = (r[d] as i64, op.imm);
-                    jump!(a >= b)
-                }
-                Code::JSGe32X => {
-                    let (a, b) = (r[d] as i32, r[s] as i32);
-                    jump!(a >= b)
-                }
-                Code::JSGe32K => {
-                    let (a, b) = (r[d] as i32, op.imm as i32);
-                    jump!(a >= b)
-                }
-                Code::JSLt64X => {
-                    let (a, b) = (r[d] as i64, r[s] as i64);
-                    jump!(a < b)
-                }
-                Code::JSLt64K => {
-                    let (a, b) = (r[d] as i64, op.imm);
-                    jump!(a < b)
-                }
-                Code::JSLt32X => {
-                    let (a, b) = (r[d] as i32, r[s] as i32);
-                    jump!(a < b)
-                }
-                Code::JSLt32K => {
-                    let (a, b) = (r[d] as i32, op.imm as i32);
-                    jump!(a < b)
-                }
-                Code::JSLe64X => {
-                    let (a, b) = (r[d] as i64, r[s] as i64);
-                    jump!(a <= b)
-                }
-                Code::JSLe64K => {
-                    let (a, b) = (r[d] as i64, op.imm);
-                    jump!(a <= b)
-                }
-                Code::JSLe32X => {
-                    let (a, b) = (r[d] as i32, r[s] as i32);
-                    jump!(a <= b)
-                }
-                Code::JSLe32K => {
-                    let (a, b) = (r[d] as i32, op.imm as i32);
-                    jump!(a <= b)
-                }
-                Code::Jump => {
-                    goto!(op);
-                }
-                Code::MayGoto => match may_goto.checked_sub(1) {
-                    Some(rest) => may_goto = rest,
-                    None => {
-                        goto!(op);
-                    }
-                },
                 Code::LoadB => load!(1, u64),
                 Code::LoadH => load!(2, u64),
                 Code::LoadW => load!(4, u64),
@@ -602,73 +282,56 @@ impl<'e> Vm<'_, 'e> {
                 Code::ReleaseH => release!(2),
                 Code::ReleaseW => release!(4),
                 Code::ReleaseDw => release!(8),
-                Code::Atomic32 | Code::Atomic64 => {
-                    let at = r[d].wrapping_add(op.off as i64 as u64);
-                    if let Err(t) = self.atomic(at, op.code == Code::Atomic64, op.imm, s, &mut r) {
-                        break t;
-                    }
-                }
+                Code::Atomic32 => ok!(self.atomic::<4>(place!(r[d]), op.imm, s, &mut r)),
+                Code::Atomic64 => ok!(self.atomic::<8>(place!(r[d]), op.imm, s, &mut r)),
+                // Wide instructions: the second slot is stepped over.
                 Code::LoadImm => {
                     r[d] = op.imm as u64;
-                    code.next();
+                    pc += 1;
                 }
                 Code::LoadMap => {
                     r[d] = at(addr::MAP, op.imm as u64);
-                    code.next();
+                    pc += 1;
                 }
-                Code::LoadMapValue => match self.data_value(program, op.imm as usize, op.off as u32) {
-                    Ok(a) => {
-                        r[d] = a;
-                        code.next();
-                    }
-                    Err(t) => break t,
-                },
+                Code::LoadMapValue => {
+                    r[d] = ok!(self.data_value(program, op.imm as usize, op.off as u32));
+                    pc += 1;
+                }
                 Code::LoadFunc => {
                     r[d] = at(addr::CODE, op.off as u64);
-                    code.next();
+                    pc += 1;
                 }
+                // Calls.
                 Code::CallLocal => {
-                    let args = [r[1], r[2], r[3], r[4], r[5]];
                     account!();
-                    from = pc!();
-                    match self.call(program, op.off as usize, args) {
-                        Ok(ret) => r[0] = ret,
-                        Err(Stopped) => return Err(Stopped),
-                    }
-                    r[1..6].fill(addr::POISON);
+                    from = pc;
+                    let args = [r[1], r[2], r[3], r[4], r[5]];
+                    called!(self.call(program, op.off as usize, args)?)
                 }
                 Code::CallHelper => {
-                    let args = r[1..].first_chunk().expect("eleven registers");
                     account!();
-                    from = pc!();
-                    match self.helper(program, &program.calls[op.imm as usize], args) {
-                        Ok(ret) => r[0] = ret,
-                        Err(t) if self.stopped.is_some() => {
-                            drop(t);
-                            return Err(Stopped);
-                        }
+                    from = pc;
+                    let args = [r[1], r[2], r[3], r[4], r[5]];
+                    match self.helper(program, &program.calls[op.imm as usize], &args) {
+                        Ok(ret) => called!(ret),
+                        // A callback of the helper was stopped.
+                        Err(_) if self.stopped.is_some() => return Err(Stopped),
                         Err(t) => break t,
                     }
-                    r[1..6].fill(addr::POISON);
                 }
                 Code::CallKfunc => {
-                    let args = r[1..].first_chunk().expect("eleven registers");
-                    match kfunc(&mut Checked { vm: self, program }, program.kfuncs[op.imm as usize], args) {
-                        Ok(ret) => r[0] = ret,
-                        Err(t) => break t,
-                    }
-                    r[1..6].fill(addr::POISON);
+                    let args = [r[1], r[2], r[3], r[4], r[5]];
+                    called!(ok!(kfunc(&mut Checked { vm: self, program }, program.kfuncs[op.imm as usize], &args)))
                 }
                 Code::TailCall => {
                     account!();
-                    from = pc!();
-                    match self.tail_target(program, [r[1], r[2], r[3]]) {
-                        Ok(Some(next)) => return Ok(Left::Tail(next)),
-                        Ok(None) => {}
-                        Err(t) => break t,
+                    from = pc;
+                    if let Some(next) = ok!(self.tail_target(program, [r[1], r[2], r[3]])) {
+                        return Ok(Left::Tail(next));
                     }
                     r[..6].fill(addr::POISON);
                 }
+                // Fast forms.
                 Code::StackLoadB => r[d] = self.load_stack::<1>(op.off),
                 Code::StackLoadH => r[d] = self.load_stack::<2>(op.off),
                 Code::StackLoadW => r[d] = self.load_stack::<4>(op.off),
@@ -679,57 +342,47 @@ impl<'e> Vm<'_, 'e> {
                 Code::StackStoreDw => self.store_stack::<8>(op.off, r[s]),
                 Code::MovAdd => {
                     r[d] = r[s].wrapping_add(op.imm as u64);
-                    code.next();
+                    pc += 1;
+                }
+                Code::MovAddGt => {
+                    r[d] = r[s].wrapping_add(op.imm as u64);
+                    pc += 1;
+                    if let Some(jump) = ops.get(pc) {
+                        pc += 1;
+                        if r[d] > r[jump.src as usize] {
+                            goto!(jump)
+                        }
+                    }
                 }
                 Code::ZeroExtend => {
                     r[d] = u64::from(r[d] as u32);
-                    code.next();
+                    pc += 1;
                 }
                 Code::IncWK => inc!(4, |add: &Op| add.imm as u64),
                 Code::IncWX => inc!(4, |add: &Op| r[add.src as usize]),
                 Code::IncDwK => inc!(8, |add: &Op| add.imm as u64),
                 Code::IncDwX => inc!(8, |add: &Op| r[add.src as usize]),
                 Code::Lookup => {
-                    let args = r[1..].first_chunk().expect("eleven registers");
-                    let site = &program.calls[op.imm as usize];
-                    match crate::helpers::maps::lookup(&mut Checked { vm: self, program }, site.proto, args) {
-                        Ok(ret) => r[0] = ret,
-                        Err(t) => break t,
-                    }
-                    r[1..6].fill(addr::POISON);
+                    let args = [r[1], r[2], r[3], r[4], r[5]];
+                    let proto = program.calls[op.imm as usize].proto;
+                    called!(ok!(crate::helpers::maps::lookup(&mut Checked { vm: self, program }, proto, &args)))
                 }
                 Code::LookupOnStack => {
-                    let map = &program.maps[op.imm as usize];
-                    match self.lookup_on_stack(map, op.off as usize) {
-                        Some(Ok(ret)) => {
-                            r[0] = ret;
-                            r[1..6].fill(addr::POISON);
-                            code.nth(3);
-                        }
-                        None => {
-                            r[d] = r[s].wrapping_add(i64::from(op.off - STACK_LEN as i32) as u64);
-                            code.next();
-                        }
-                        Some(Err(t)) => break t,
-                    }
+                    called!(ok!(self.lookup_on_stack(&program.maps[op.imm as usize], op.off as usize)));
+                    pc += 4;
                 }
-                Code::Exit => {
-                    account!();
-                    return Ok(Left::Exit(r[0]));
-                }
-                Code::Hole => break Box::new(FaultKind::Pc(pc!() as i64 - 1)),
+                Code::Hole => break Box::new(FaultKind::Pc(pc as i64 - 1)),
                 Code::Trap => break Box::new(FaultKind::Call(program.traps[op.imm as usize].clone())),
-            }
+            } }
         };
-        let pc = ops.len() - code.len();
         self.fuel = self.fuel.saturating_sub(pc.saturating_sub(from) as u64);
         Err(self.stop(program, pc.saturating_sub(1), *trap, &r))
     }
 
-    /// A read-modify-write instruction, with its results in the registers.
-    fn atomic(&mut self, at: u64, wide: bool, op: i64, s: usize, r: &mut [u64; 11]) -> Result<(), Trap> {
-        let len = if wide { 8 } else { 4 };
-        let narrow = |v: u64| if wide { v } else { u64::from(v as u32) };
+    /// A read-modify-write instruction of `N` bytes, with its results in the registers.
+    #[inline(never)]
+    fn atomic<const N: usize>(&mut self, at: u64, op: i64, s: usize, r: &mut [u64; 11]) -> Result<(), Trap> {
+        let narrow = |v: u64| if N == 8 { v } else { u64::from(v as u32) };
         let value = narrow(r[s]);
         let (rmw, fetch) = match ATOMICS[op as usize] {
             AtomicOp::Add { fetch } => (Rmw::Add, fetch),
@@ -738,33 +391,14 @@ impl<'e> Vm<'_, 'e> {
             AtomicOp::Xor { fetch } => (Rmw::Xor, fetch),
             AtomicOp::Xchg => (Rmw::Xchg, true),
             AtomicOp::CmpXchg => {
-                r[0] = self.rmw(at, len, Rmw::Xchg, value, Some(narrow(r[0])))?;
+                r[0] = self.rmw(at, N, Rmw::Xchg, value, Some(narrow(r[0])))?;
                 return Ok(());
             }
         };
-        let old = self.rmw(at, len, rmw, value, None)?;
+        let old = self.rmw(at, N, rmw, value, None)?;
         if fetch {
             r[s] = old;
         }
         Ok(())
     }
-}
-
-// Division by zero gives 0 and remainder by zero gives the dividend; the quotient that does not fit wraps (RFC 9669
-// section 4.1).
-
-fn sdiv64(a: u64, b: u64) -> u64 {
-    if b == 0 { 0 } else { (a as i64).wrapping_div(b as i64) as u64 }
-}
-
-fn sdiv32(a: u32, b: u32) -> u32 {
-    if b == 0 { 0 } else { (a as i32).wrapping_div(b as i32) as u32 }
-}
-
-fn smod64(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { (a as i64).wrapping_rem(b as i64) as u64 }
-}
-
-fn smod32(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { (a as i32).wrapping_rem(b as i32) as u32 }
 }

@@ -26,8 +26,9 @@
 //! | file | what |
 //! |---|---|
 //! | `addr` | virtual addresses |
-//! | `op`, `program` | pre-decoded instructions; linking |
-//! | `mem` | loads, stores, grants, and the words when they fail |
+//! | `rows` | the table of arithmetic and conditions |
+//! | `op`, `fuse`, `program` | pre-decoded instructions; fast forms; linking |
+//! | `mem`, `words` | loads, stores and grants; the words when they fail |
 //! | `interp` | the loop |
 //! | `machine` | what helpers ask of a run: one trait, for the interpreter and for generated code |
 //! | `call` | from registers to arguments |
@@ -42,6 +43,7 @@ mod addr;
 mod call;
 mod env;
 mod fault;
+mod fuse;
 mod helpers;
 pub mod host;
 mod instance;
@@ -51,8 +53,10 @@ pub mod machine;
 mod mem;
 mod op;
 mod program;
+mod rows;
 mod run;
 mod testrun;
+mod words;
 mod xdp_md;
 
 pub use env::{BUDGET_DEFAULT, Env, Outcome};

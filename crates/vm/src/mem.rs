@@ -13,8 +13,12 @@ pub(crate) struct Vm<'v, 'e> {
     pub env: &'v mut Env<'e>,
     /// The packet; none for raw programs.
     pub frame: Option<&'v mut Frame>,
+    /// What of the packet may be accessed.
+    pub packet: Window,
     /// Stack of each active function.
     pub stack: Box<Stack>,
+    /// For each stack, the lowest byte that may not be zero.
+    pub stack_low: [u32; FRAMES],
     /// Memory of a raw program.
     pub raw: &'v mut [u8],
     /// Instructions that may still be executed.
@@ -27,65 +31,78 @@ pub(crate) struct Vm<'v, 'e> {
     pub stopped: Option<Box<crate::Fault>>,
 }
 
+/// The part of the packet's buffer that a program may access, metadata included.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Window {
+    /// Address of its first byte.
+    addr: u64,
+    /// Where that is in the buffer.
+    start: u32,
+    len: u32,
+}
+
+impl Window {
+    fn of(frame: &Frame) -> Window {
+        let start = frame.data() - frame.meta_len();
+        Window { addr: at(addr::PACKET, start.into()), start, len: frame.data_end() - start }
+    }
+
+    /// Where `N` bytes at this address lie in the buffer; `None` when they do not all lie in the window.
+    #[inline(always)]
+    fn find<const N: usize>(self, addr: u64) -> Option<usize> {
+        let i = addr.wrapping_sub(self.addr);
+        let ends = u64::from(self.len).saturating_sub(N as u64 - 1);
+        (i < ends).then(|| self.start as usize + i as usize)
+    }
+}
+
 impl<'v, 'e> Vm<'v, 'e> {
     pub(crate) fn new(env: &'v mut Env<'e>, frame: Option<&'v mut Frame>, raw: &'v mut [u8]) -> Vm<'v, 'e> {
         let fuel = env.budget;
-        env.state.grants.clear();
-        env.state.free.clear();
-        env.state.inner.clear();
-        env.state.lock = 0;
-        if !env.state.index.is_empty() {
-            env.state.index.clear();
-        }
         let stack = env.state.stack.take().unwrap_or_else(|| Box::new([[0; STACK_LEN]; FRAMES]));
-        Vm { env, frame, stack, raw, fuel, tail_calls: 0, depth: 0, stopped: None }
+        let packet = frame.as_deref().map_or(Window::default(), Window::of);
+        let stack_low = [STACK_LEN as u32; FRAMES];
+        Vm { env, frame, packet, stack, stack_low, raw, fuel, tail_calls: 0, depth: 0, stopped: None }
+    }
+
+    /// To be called when the packet may have moved or changed its length.
+    #[inline]
+    pub(crate) fn packet_moved(&mut self) {
+        self.packet = self.frame.as_deref().map_or(Window::default(), Window::of);
+    }
+
+    /// Makes a stack zero again: it is whenever a function begins.
+    #[inline]
+    pub(crate) fn clean_stack(&mut self, frame: usize) {
+        // In steps of a cache line, whose number the processor predicts.
+        const LINE: usize = 64;
+        let low = std::mem::replace(&mut self.stack_low[frame % FRAMES], STACK_LEN as u32) as usize;
+        for line in self.stack[frame % FRAMES].as_chunks_mut::<LINE>().0.iter_mut().skip(low / LINE) {
+            *line = [0; LINE];
+        }
     }
 
     // ---- loads and stores of 1, 2, 4 and 8 bytes ----
 
     #[inline(always)]
     pub(crate) fn load<const N: usize>(&self, addr: u64) -> Result<u64, Trap> {
-        let off = offset(addr);
-        let reg = region(addr);
-        if reg == addr::PACKET {
-            if let Some(frame) = &self.frame
-                && let Some(bytes) = tail(frame.accessible(), off.wrapping_sub(frame.data_meta().into()))
-                && let Some(bytes) = bytes.first_chunk::<N>()
-            {
-                return Ok(from_ne(bytes));
-            }
-        } else if reg.wrapping_sub(addr::STACK) < FRAMES as u64 {
-            let stack = &self.stack[(reg - addr::STACK) as usize];
-            if off < STACK_LEN as u64
-                && let Some(bytes) = stack[off as usize..].first_chunk::<N>()
-            {
-                return Ok(from_ne(bytes));
-            }
+        if let Some(i) = self.packet.find::<N>(addr)
+            && let Some(frame) = &self.frame
+            && let Some(bytes) = frame.chunk().get(i..).and_then(|b| b.first_chunk::<N>())
+        {
+            return Ok(from_ne(bytes));
         }
         self.load_other::<N>(addr)
     }
 
     #[inline(always)]
     pub(crate) fn store<const N: usize>(&mut self, addr: u64, value: u64) -> Result<(), Trap> {
-        let off = offset(addr);
-        let reg = region(addr);
-        if reg == addr::PACKET {
-            if let Some(frame) = &mut self.frame
-                && let off = off.wrapping_sub(frame.data_meta().into())
-                && let Ok(off) = usize::try_from(off)
-                && let Some(bytes) = frame.accessible_mut().get_mut(off..).and_then(|b| b.first_chunk_mut::<N>())
-            {
-                *bytes = to_ne(value);
-                return Ok(());
-            }
-        } else if reg.wrapping_sub(addr::STACK) < FRAMES as u64 {
-            let stack = &mut self.stack[(reg - addr::STACK) as usize];
-            if off < STACK_LEN as u64
-                && let Some(bytes) = stack[off as usize..].first_chunk_mut::<N>()
-            {
-                *bytes = to_ne(value);
-                return Ok(());
-            }
+        if let Some(i) = self.packet.find::<N>(addr)
+            && let Some(frame) = &mut self.frame
+            && let Some(bytes) = frame.chunk_mut().get_mut(i..).and_then(|b| b.first_chunk_mut::<N>())
+        {
+            *bytes = to_ne(value);
+            return Ok(());
         }
         self.store_other::<N>(addr, value)
     }
@@ -100,21 +117,23 @@ impl<'v, 'e> Vm<'v, 'e> {
     /// Store at a fixed place of the running function's stack.
     #[inline(always)]
     pub(crate) fn store_stack<const N: usize>(&mut self, off: i32, value: u64) {
-        let stack = &mut self.stack[(self.depth - 1) % FRAMES];
-        if let Some(bytes) = stack.get_mut(off as usize..).and_then(|b| b.first_chunk_mut::<N>()) {
+        let frame = (self.depth - 1) % FRAMES;
+        if let Some(bytes) = self.stack[frame].get_mut(off as usize..).and_then(|b| b.first_chunk_mut::<N>()) {
             *bytes = to_ne(value);
+            self.stack_low[frame] = self.stack_low[frame].min(off as u32);
         }
     }
 
-    /// `bpf_map_lookup_elem` with a key at a fixed place of the running function's stack; `None` when the key does not lie
-    /// there.
-    #[inline]
-    pub(crate) fn lookup_on_stack(&mut self, map: &Map, off: usize) -> Option<Result<u64, Trap>> {
-        let key = self.stack[(self.depth - 1) % FRAMES].get(off..)?.get(..map.key_size())?;
-        Some(match map.value(self.env.cpu, key, self.env.guard) {
+    /// `bpf_map_lookup_elem` with a key at a fixed place of the running function's stack. The linker has checked that the
+    /// key lies there.
+    #[inline(never)]
+    pub(crate) fn lookup_on_stack(&mut self, map: &Map, off: usize) -> Result<u64, Trap> {
+        let stack = &self.stack[(self.depth - 1) % FRAMES];
+        let key = stack.get(off..off + map.key_size()).unwrap_or(&[]);
+        match map.value(self.env.cpu, key, self.env.guard) {
             Some(value) => self.grant_value(value, map.prog_readable(), map.prog_writable()),
             None => Ok(0),
-        })
+        }
     }
 
     /// Adds to a number in a map value by a load and a store, and returns the sum; `None` when the address is something else
@@ -131,7 +150,11 @@ impl<'v, 'e> Vm<'v, 'e> {
     #[inline(never)]
     fn load_other<const N: usize>(&self, addr: u64) -> Result<u64, Trap> {
         let (reg, off, len) = (region(addr), offset(addr), N);
-        if reg >= addr::GRANT {
+        if let Some(frame) = stack_frame(reg) {
+            if let Some(bytes) = tail(&self.stack[frame], off).and_then(|b| b.first_chunk::<N>()) {
+                return Ok(from_ne(bytes));
+            }
+        } else if reg >= addr::GRANT {
             if let Some(grant) = self.grant(reg)
                 && grant.readable
                 && let Ok(value) = grant.value.load(off as usize, len)
@@ -166,7 +189,14 @@ impl<'v, 'e> Vm<'v, 'e> {
     #[inline(never)]
     fn store_other<const N: usize>(&mut self, addr: u64, value: u64) -> Result<(), Trap> {
         let (reg, off, len) = (region(addr), offset(addr), N);
-        if reg >= addr::GRANT {
+        if let Some(frame) = stack_frame(reg) {
+            let bytes = usize::try_from(off).ok().and_then(|o| self.stack[frame].get_mut(o..));
+            if let Some(bytes) = bytes.and_then(|b| b.first_chunk_mut::<N>()) {
+                *bytes = to_ne(value);
+                self.stack_low[frame] = self.stack_low[frame].min(off as u32);
+                return Ok(());
+            }
+        } else if reg >= addr::GRANT {
             if let Some(grant) = self.grant(reg)
                 && grant.writable
                 && grant.value.store(off as usize, len, value).is_ok()
@@ -205,7 +235,7 @@ impl<'v, 'e> Vm<'v, 'e> {
             } else {
                 return Err(self.refuse(addr, len as u64, Access::Atomic));
             }
-        } else if !matches!(reg, addr::RAW) && !(addr::STACK..addr::STACK + FRAMES as u64).contains(&reg) {
+        } else if reg != addr::RAW && stack_frame(reg).is_none() {
             // Linux refuses atomics on the context and on packets.
             return Err(self.refuse(addr, len as u64, Access::Atomic));
         }
@@ -269,7 +299,7 @@ impl<'v, 'e> Vm<'v, 'e> {
                 access == Access::Read && self.copy(r).is_some_and(|c| inside(0, c.len() as u64))
             }
             addr::RAW => inside(0, self.raw.len() as u64),
-            r if (addr::STACK..addr::STACK + FRAMES as u64).contains(&r) => inside(0, STACK_LEN as u64),
+            r if stack_frame(r).is_some() => inside(0, STACK_LEN as u64),
             r => self.grant(r).is_some_and(|g| {
                 inside(0, g.value.len() as u64)
                     && (g.readable || access == Access::Write)
@@ -288,7 +318,7 @@ impl<'v, 'e> Vm<'v, 'e> {
             addr::PACKET => self.frame.as_ref().map_or(&[][..], |f| f.accessible()),
             r if (addr::COPY..addr::GRANT).contains(&r) => self.copy(r).unwrap_or(&[]),
             addr::RAW => self.raw,
-            r if (addr::STACK..addr::STACK + FRAMES as u64).contains(&r) => &self.stack[(r - addr::STACK) as usize],
+            r if stack_frame(r).is_some() => &self.stack[stack_frame(r).unwrap_or(0)],
             r => {
                 if let Some(grant) = self.grant(r) {
                     let _ = grant.value.read_bytes(off, out); // Checked above.
@@ -308,7 +338,11 @@ impl<'v, 'e> Vm<'v, 'e> {
         let to = match reg {
             addr::PACKET => self.frame.as_mut().map_or(&mut [][..], |f| f.accessible_mut()),
             addr::RAW => &mut *self.raw,
-            r if (addr::STACK..addr::STACK + FRAMES as u64).contains(&r) => &mut self.stack[(r - addr::STACK) as usize],
+            r if stack_frame(r).is_some() => {
+                let frame = stack_frame(r).unwrap_or(0);
+                self.stack_low[frame] = self.stack_low[frame].min(off as u32);
+                &mut self.stack[frame]
+            }
             r => {
                 if let Some(grant) = self.grant(r) {
                     let _ = grant.value.write_bytes(off, bytes); // Checked above.
@@ -323,9 +357,7 @@ impl<'v, 'e> Vm<'v, 'e> {
     /// Bytes of the stack, as they lie there.
     #[inline]
     pub(crate) fn stack_bytes(&self, addr: u64, len: usize) -> Option<&[u8]> {
-        let frame = region(addr).wrapping_sub(addr::STACK);
-        let stack = self.stack.get(usize::try_from(frame).ok()?)?;
-        tail(stack, offset(addr))?.get(..len)
+        tail(&self.stack[stack_frame(region(addr))?], offset(addr))?.get(..len)
     }
 
     /// The place of `len` bytes inside a map value.
@@ -357,7 +389,7 @@ impl<'v, 'e> Vm<'v, 'e> {
         (depth, at(addr::HANDLE + depth as u64, 0))
     }
 
-    fn copy(&self, region: u64) -> Option<&[u8]> {
+    pub(crate) fn copy(&self, region: u64) -> Option<&[u8]> {
         let state = &self.env.state;
         if region < addr::HANDLE {
             state.copies.get((region - addr::COPY) as usize).map(|c| &c[..])
@@ -367,8 +399,9 @@ impl<'v, 'e> Vm<'v, 'e> {
     }
 
     /// The offsets that a program may access in the packet's buffer.
-    fn packet_bounds(&self) -> (u64, u64) {
-        self.frame.as_ref().map_or((0, 0), |f| (f.data_meta().into(), f.data_end().into()))
+    pub(crate) fn packet_bounds(&self) -> (u64, u64) {
+        let start = u64::from(self.packet.start);
+        (start, start + u64::from(self.packet.len))
     }
 
     // ---- grants ----
@@ -442,108 +475,17 @@ impl<'v, 'e> Vm<'v, 'e> {
         });
         at(addr::MAP, INNER_MAPS + i as u64)
     }
-
-    // ---- words for faults ----
-
-    /// Says why an access was refused.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn refuse(&self, addr: u64, len: u64, access: Access) -> Trap {
-        let (reg, off) = (region(addr), offset(addr) as i64);
-        let name = self.region_name(addr);
-        let denied = |why| Box::new(FaultKind::Denied { access, len, off, region: name.clone(), why });
-        let bounds = |low, high| Box::new(FaultKind::Bounds { access, len, off, region: name.clone(), low, high });
-        match reg {
-            addr::NULL => Box::new(FaultKind::Null { access, len, addr }),
-            addr::CTX if access == Access::Read => {
-                denied("the fields of struct xdp_md are read as aligned 4 bytes at offsets 0 to 20")
-            }
-            addr::CTX => denied("an XDP program may not write its context"),
-            addr::PACKET if access == Access::Atomic => {
-                denied("atomic operations are only for the stack and for map values")
-            }
-            addr::PACKET => {
-                let (low, high) = self.packet_bounds();
-                bounds(low, high)
-            }
-            r if (addr::COPY..addr::GRANT).contains(&r) => match (self.copy(r), access) {
-                (Some(copy), Access::Read) => bounds(0, copy.len() as u64),
-                _ => denied("what a callback is handed by address here may only be read"),
-            },
-            addr::RAW => bounds(0, self.raw.len() as u64),
-            addr::MAP => denied("a map is reached through helpers, not through its address"),
-            addr::CODE => denied("code is not data"),
-            addr::CLOBBERED => denied("the register holds nothing: it was never set, or a call clobbered it"),
-            addr::OPAQUE => denied("the object cannot be looked into from user space"),
-            r if (addr::STACK..addr::STACK + FRAMES as u64).contains(&r) => bounds(0, STACK_LEN as u64),
-            r => match self.grant(r) {
-                None => Box::new(FaultKind::Wild { access, len, addr }),
-                Some(g) if matches!(g.kind, GrantKind::Returned) => {
-                    denied("the record was submitted or discarded before")
-                }
-                Some(g) => {
-                    let end = (off as u64).checked_add(len);
-                    if end.is_none_or(|e| e > g.value.len() as u64) {
-                        bounds(0, g.value.len() as u64)
-                    } else if !g.writable {
-                        denied("the map is read-only for programs")
-                    } else {
-                        denied("the map is write-only for programs")
-                    }
-                }
-            },
-        }
-    }
-
-    /// The region that an address lies in, in words.
-    pub(crate) fn region_name(&self, addr: u64) -> String {
-        match region(addr) {
-            addr::NULL => "no region".into(),
-            addr::CTX => "the context".into(),
-            addr::PACKET => match &self.frame {
-                Some(f) => format!(
-                    "the packet buffer (data_meta {}, data {}, data_end {})",
-                    f.data_meta(),
-                    f.data(),
-                    f.data_end()
-                ),
-                None => "a packet that is not there".into(),
-            },
-            addr::RAW => "the program's memory".into(),
-            addr::MAP => "a map pointer".into(),
-            addr::CODE => "the program's code".into(),
-            addr::CLOBBERED => "an unset register".into(),
-            addr::OPAQUE => "a kernel object".into(),
-            r if (addr::COPY..addr::HANDLE).contains(&r) => "a key or record handed to a callback".into(),
-            r if (addr::HANDLE..addr::GRANT).contains(&r) => "a dynptr handed to a callback".into(),
-            r if (addr::STACK..addr::STACK + FRAMES as u64).contains(&r) => {
-                format!("the stack of call frame {}", r - addr::STACK)
-            }
-            r => match self.grant(r) {
-                None => "no region".into(),
-                Some(g) => match g.kind {
-                    GrantKind::Value => format!("a map value of {} bytes", g.value.len()),
-                    GrantKind::Record(_) => format!("a ring buffer record of {} bytes", g.value.len()),
-                    GrantKind::Returned => "a returned ring buffer record".into(),
-                },
-            },
-        }
-    }
-
-    /// A register's content in words.
-    pub(crate) fn describe(&self, value: u64) -> String {
-        match region(value) {
-            addr::NULL if value < 10 => format!("{value}"),
-            addr::NULL => format!("{value:#x}"),
-            addr::CTX => "the context".into(),
-            r if r >= addr::GRANT && self.grant(r).is_none() => format!("{value:#x}"),
-            _ => format!("{} {:+}", self.region_name(value), offset(value) as i64),
-        }
-    }
 }
 
 /// Map handles from here on are indices into [`crate::env::State::inner`]; below they are indices into the program's maps.
 pub(crate) const INNER_MAPS: u64 = 1 << 24;
+
+/// The call frame whose stack a region is.
+#[inline(always)]
+pub(crate) fn stack_frame(region: u64) -> Option<usize> {
+    let frame = region.wrapping_sub(addr::STACK);
+    (frame < FRAMES as u64).then_some(frame as usize)
+}
 
 #[inline(always)]
 fn tail(bytes: &[u8], from: u64) -> Option<&[u8]> {

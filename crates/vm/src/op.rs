@@ -2,6 +2,8 @@
 
 use xway_isa::{AluOp, AtomicOp, ByteOrder, CallTarget, Cond, Imm64, Insn, MovExt, Operand, Size, Width};
 
+use crate::rows::rows;
+
 /// One pre-decoded instruction, 16 bytes. What the fields mean depends on the code.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op {
@@ -38,66 +40,51 @@ impl Op {
     }
 }
 
-/// Operation of an [`Op`]. `X` reads a register, `K` an immediate; the number is the width.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-#[rustfmt::skip]
-pub(crate) enum Code {
-    Add64X, Add64K, Add32X, Add32K,
-    Sub64X, Sub64K, Sub32X, Sub32K,
-    Mul64X, Mul64K, Mul32X, Mul32K,
-    Div64X, Div64K, Div32X, Div32K,
-    SDiv64X, SDiv64K, SDiv32X, SDiv32K,
-    Or64X, Or64K, Or32X, Or32K,
-    And64X, And64K, And32X, And32K,
-    Lsh64X, Lsh64K, Lsh32X, Lsh32K,
-    Rsh64X, Rsh64K, Rsh32X, Rsh32K,
-    Mod64X, Mod64K, Mod32X, Mod32K,
-    SMod64X, SMod64K, SMod32X, SMod32K,
-    Xor64X, Xor64K, Xor32X, Xor32K,
-    Arsh64X, Arsh64K, Arsh32X, Arsh32K,
-    Mov64X, Mov64K, Mov32X, Mov32K,
-    MovS8X64, MovS16X64, MovS32X64, MovS8X32, MovS16X32,
-    Neg64, Neg32, Le16, Le32, Nop, Swap16, Swap32, Swap64,
-    JEq64X, JEq64K, JEq32X, JEq32K,
-    JNe64X, JNe64K, JNe32X, JNe32K,
-    JSet64X, JSet64K, JSet32X, JSet32K,
-    JGt64X, JGt64K, JGt32X, JGt32K,
-    JGe64X, JGe64K, JGe32X, JGe32K,
-    JLt64X, JLt64K, JLt32X, JLt32K,
-    JLe64X, JLe64K, JLe32X, JLe32K,
-    JSGt64X, JSGt64K, JSGt32X, JSGt32K,
-    JSGe64X, JSGe64K, JSGe32X, JSGe32K,
-    JSLt64X, JSLt64K, JSLt32X, JSLt32K,
-    JSLe64X, JSLe64K, JSLe32X, JSLe32K,
-    Jump, MayGoto, Exit,
-    LoadB, LoadH, LoadW, LoadDw, LoadSB, LoadSH, LoadSW,
-    StoreXB, StoreXH, StoreXW, StoreXDw, StoreKB, StoreKH, StoreKW, StoreKDw,
-    /// Read-modify-write; `imm` is the index of an [`AtomicOp`] in [`ATOMICS`].
-    Atomic32, Atomic64,
-    AcquireB, AcquireH, AcquireW, AcquireDw, ReleaseB, ReleaseH, ReleaseW, ReleaseDw,
-    LoadImm, LoadMap, LoadMapValue, LoadFunc,
-    CallLocal, CallHelper, CallKfunc, TailCall,
-    // Faster forms of what stands above, chosen by `fuse`.
-    /// Access relative to r10, checked at link time; `off` counts from the start of the stack.
-    StackLoadB, StackLoadH, StackLoadW, StackLoadDw,
-    StackStoreB, StackStoreH, StackStoreW, StackStoreDw,
-    /// `dst = src; dst += imm`, two slots.
-    MovAdd,
-    /// `dst <<= 32; dst >>= 32`, two slots.
-    ZeroExtend,
-    /// `dst = *(src + off); dst += …; *(src + off) = dst`, three slots.
-    IncWK, IncWX, IncDwK, IncDwX,
-    /// `bpf_map_lookup_elem`.
-    Lookup,
-    /// `dst = r10; dst += …; r1 = map; call bpf_map_lookup_elem`, five slots: `off` is the key's place on the stack, `imm`
-    /// the map.
-    LookupOnStack,
-    /// Second slot of a wide instruction; nothing may jump here.
-    Hole,
-    /// Something that was known at link time to be impossible; `imm` is the index of its reason.
-    Trap,
+macro_rules! codes {
+    ($($group:ident { $($op:ident: $($code:ident)*, |$a:ident, $b:ident| $meaning:expr;)* })*) => {
+        /// Operation of an [`Op`]. `X` reads a register, `K` an immediate; the number is the width.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u8)]
+        #[rustfmt::skip]
+        pub(crate) enum Code {
+            // The rows come first, arithmetic before conditions.
+            $($($($code,)*)*)*
+            Jump, MayGoto, Exit,
+            Mov64X, Mov64K, Mov32X, Mov32K,
+            MovS8X64, MovS16X64, MovS32X64, MovS8X32, MovS16X32,
+            Neg64, Neg32, Le16, Le32, Nop, Swap16, Swap32, Swap64,
+            LoadB, LoadH, LoadW, LoadDw, LoadSB, LoadSH, LoadSW,
+            StoreXB, StoreXH, StoreXW, StoreXDw, StoreKB, StoreKH, StoreKW, StoreKDw,
+            /// Read-modify-write; `imm` is the index of an [`AtomicOp`] in [`ATOMICS`].
+            Atomic32, Atomic64,
+            AcquireB, AcquireH, AcquireW, AcquireDw, ReleaseB, ReleaseH, ReleaseW, ReleaseDw,
+            LoadImm, LoadMap, LoadMapValue, LoadFunc,
+            CallLocal, CallHelper, CallKfunc, TailCall,
+            // Faster forms of what stands above, chosen by `fuse`.
+            /// Access relative to r10, checked at link time; `off` counts from the start of the stack.
+            StackLoadB, StackLoadH, StackLoadW, StackLoadDw,
+            StackStoreB, StackStoreH, StackStoreW, StackStoreDw,
+            /// `dst = src; dst += imm`, two slots.
+            MovAdd,
+            /// `dst = src; dst += imm; if dst > … goto …`, three slots: how programs ask whether the packet is long enough.
+            MovAddGt,
+            /// `dst <<= 32; dst >>= 32`, two slots.
+            ZeroExtend,
+            /// `dst = *(src + off); dst += …; *(src + off) = dst`, three slots.
+            IncWK, IncWX, IncDwK, IncDwX,
+            /// `bpf_map_lookup_elem`.
+            Lookup,
+            /// `r2 = r10; r2 += …; r1 = map; call bpf_map_lookup_elem`, five slots: `off` is the key's place on the stack,
+            /// `imm` the map. Only for maps of values.
+            LookupOnStack,
+            /// Second slot of a wide instruction; nothing may jump here.
+            Hole,
+            /// Something that was known at link time to be impossible; `imm` is the index of its reason.
+            Trap,
+        }
+    };
 }
+rows!(codes!);
 
 /// Atomic operations by the number that [`Op::imm`] holds.
 pub(crate) const ATOMICS: [AtomicOp; 10] = [
@@ -113,113 +100,31 @@ pub(crate) const ATOMICS: [AtomicOp; 10] = [
     AtomicOp::CmpXchg,
 ];
 
-#[rustfmt::skip]
-const fn alu_code(op: AluOp, width: Width, reg: bool) -> Code {
-    use Width::{W32, W64};
-    match (op, width, reg) {
-        (AluOp::Add, W64, true) => Code::Add64X,
-        (AluOp::Add, W64, false) => Code::Add64K,
-        (AluOp::Add, W32, true) => Code::Add32X,
-        (AluOp::Add, W32, false) => Code::Add32K,
-        (AluOp::Sub, W64, true) => Code::Sub64X,
-        (AluOp::Sub, W64, false) => Code::Sub64K,
-        (AluOp::Sub, W32, true) => Code::Sub32X,
-        (AluOp::Sub, W32, false) => Code::Sub32K,
-        (AluOp::Mul, W64, true) => Code::Mul64X,
-        (AluOp::Mul, W64, false) => Code::Mul64K,
-        (AluOp::Mul, W32, true) => Code::Mul32X,
-        (AluOp::Mul, W32, false) => Code::Mul32K,
-        (AluOp::Div, W64, true) => Code::Div64X,
-        (AluOp::Div, W64, false) => Code::Div64K,
-        (AluOp::Div, W32, true) => Code::Div32X,
-        (AluOp::Div, W32, false) => Code::Div32K,
-        (AluOp::SDiv, W64, true) => Code::SDiv64X,
-        (AluOp::SDiv, W64, false) => Code::SDiv64K,
-        (AluOp::SDiv, W32, true) => Code::SDiv32X,
-        (AluOp::SDiv, W32, false) => Code::SDiv32K,
-        (AluOp::Or, W64, true) => Code::Or64X,
-        (AluOp::Or, W64, false) => Code::Or64K,
-        (AluOp::Or, W32, true) => Code::Or32X,
-        (AluOp::Or, W32, false) => Code::Or32K,
-        (AluOp::And, W64, true) => Code::And64X,
-        (AluOp::And, W64, false) => Code::And64K,
-        (AluOp::And, W32, true) => Code::And32X,
-        (AluOp::And, W32, false) => Code::And32K,
-        (AluOp::Lsh, W64, true) => Code::Lsh64X,
-        (AluOp::Lsh, W64, false) => Code::Lsh64K,
-        (AluOp::Lsh, W32, true) => Code::Lsh32X,
-        (AluOp::Lsh, W32, false) => Code::Lsh32K,
-        (AluOp::Rsh, W64, true) => Code::Rsh64X,
-        (AluOp::Rsh, W64, false) => Code::Rsh64K,
-        (AluOp::Rsh, W32, true) => Code::Rsh32X,
-        (AluOp::Rsh, W32, false) => Code::Rsh32K,
-        (AluOp::Mod, W64, true) => Code::Mod64X,
-        (AluOp::Mod, W64, false) => Code::Mod64K,
-        (AluOp::Mod, W32, true) => Code::Mod32X,
-        (AluOp::Mod, W32, false) => Code::Mod32K,
-        (AluOp::SMod, W64, true) => Code::SMod64X,
-        (AluOp::SMod, W64, false) => Code::SMod64K,
-        (AluOp::SMod, W32, true) => Code::SMod32X,
-        (AluOp::SMod, W32, false) => Code::SMod32K,
-        (AluOp::Xor, W64, true) => Code::Xor64X,
-        (AluOp::Xor, W64, false) => Code::Xor64K,
-        (AluOp::Xor, W32, true) => Code::Xor32X,
-        (AluOp::Xor, W32, false) => Code::Xor32K,
-        (AluOp::Arsh, W64, true) => Code::Arsh64X,
-        (AluOp::Arsh, W64, false) => Code::Arsh64K,
-        (AluOp::Arsh, W32, true) => Code::Arsh32X,
-        (AluOp::Arsh, W32, false) => Code::Arsh32K,
-    }
-}
+macro_rules! choose {
+    (
+        unsigned { $($u:ident: $($uc:ident)*, |$a:ident, $b:ident| $um:expr;)* }
+        signed { $($s:ident: $($sc:ident)*, |$sa:ident, $sb:ident| $sm:expr;)* }
+        if_unsigned { $($iu:ident: $($iuc:ident)*, |$iua:ident, $iub:ident| $ium:expr;)* }
+        if_signed { $($is:ident: $($isc:ident)*, |$isa:ident, $isb:ident| $ism:expr;)* }
+    ) => {
+        fn alu_code(op: AluOp, width: Width, src: Operand) -> Code {
+            form(match op { $(AluOp::$u => [$(Code::$uc),*],)* $(AluOp::$s => [$(Code::$sc),*],)* }, width, src)
+        }
 
-#[rustfmt::skip]
-const fn jump_code(op: Cond, width: Width, reg: bool) -> Code {
-    use Width::{W32, W64};
-    match (op, width, reg) {
-        (Cond::Eq, W64, true) => Code::JEq64X,
-        (Cond::Eq, W64, false) => Code::JEq64K,
-        (Cond::Eq, W32, true) => Code::JEq32X,
-        (Cond::Eq, W32, false) => Code::JEq32K,
-        (Cond::Ne, W64, true) => Code::JNe64X,
-        (Cond::Ne, W64, false) => Code::JNe64K,
-        (Cond::Ne, W32, true) => Code::JNe32X,
-        (Cond::Ne, W32, false) => Code::JNe32K,
-        (Cond::Set, W64, true) => Code::JSet64X,
-        (Cond::Set, W64, false) => Code::JSet64K,
-        (Cond::Set, W32, true) => Code::JSet32X,
-        (Cond::Set, W32, false) => Code::JSet32K,
-        (Cond::Gt, W64, true) => Code::JGt64X,
-        (Cond::Gt, W64, false) => Code::JGt64K,
-        (Cond::Gt, W32, true) => Code::JGt32X,
-        (Cond::Gt, W32, false) => Code::JGt32K,
-        (Cond::Ge, W64, true) => Code::JGe64X,
-        (Cond::Ge, W64, false) => Code::JGe64K,
-        (Cond::Ge, W32, true) => Code::JGe32X,
-        (Cond::Ge, W32, false) => Code::JGe32K,
-        (Cond::Lt, W64, true) => Code::JLt64X,
-        (Cond::Lt, W64, false) => Code::JLt64K,
-        (Cond::Lt, W32, true) => Code::JLt32X,
-        (Cond::Lt, W32, false) => Code::JLt32K,
-        (Cond::Le, W64, true) => Code::JLe64X,
-        (Cond::Le, W64, false) => Code::JLe64K,
-        (Cond::Le, W32, true) => Code::JLe32X,
-        (Cond::Le, W32, false) => Code::JLe32K,
-        (Cond::SGt, W64, true) => Code::JSGt64X,
-        (Cond::SGt, W64, false) => Code::JSGt64K,
-        (Cond::SGt, W32, true) => Code::JSGt32X,
-        (Cond::SGt, W32, false) => Code::JSGt32K,
-        (Cond::SGe, W64, true) => Code::JSGe64X,
-        (Cond::SGe, W64, false) => Code::JSGe64K,
-        (Cond::SGe, W32, true) => Code::JSGe32X,
-        (Cond::SGe, W32, false) => Code::JSGe32K,
-        (Cond::SLt, W64, true) => Code::JSLt64X,
-        (Cond::SLt, W64, false) => Code::JSLt64K,
-        (Cond::SLt, W32, true) => Code::JSLt32X,
-        (Cond::SLt, W32, false) => Code::JSLt32K,
-        (Cond::SLe, W64, true) => Code::JSLe64X,
-        (Cond::SLe, W64, false) => Code::JSLe64K,
-        (Cond::SLe, W32, true) => Code::JSLe32X,
-        (Cond::SLe, W32, false) => Code::JSLe32K,
+        fn jump_code(cond: Cond, width: Width, src: Operand) -> Code {
+            form(match cond { $(Cond::$iu => [$(Code::$iuc),*],)* $(Cond::$is => [$(Code::$isc),*],)* }, width, src)
+        }
+    };
+}
+rows!(choose!);
+
+/// The code of a row, or of anything with the same four forms, that fits width and operand.
+fn form([x64, k64, x32, k32]: [Code; 4], width: Width, src: Operand) -> Code {
+    match (width, src) {
+        (Width::W64, Operand::Reg(_)) => x64,
+        (Width::W64, Operand::Imm(_)) => k64,
+        (Width::W32, Operand::Reg(_)) => x32,
+        (Width::W32, Operand::Imm(_)) => k32,
     }
 }
 
@@ -230,22 +135,18 @@ pub(crate) fn translate(insn: &Insn, at: usize) -> Option<Op> {
     let mut op = Op::stop(Code::Trap);
     match *insn {
         Insn::Alu { width, op: alu, dst, src } => {
-            op.code = alu_code(alu, width, matches!(src, Operand::Reg(_)));
+            op.code = alu_code(alu, width, src);
             op.dst = dst.into();
             operand(&mut op, src);
         }
         Insn::Mov { width, dst, src, ext } => {
-            let reg = matches!(src, Operand::Reg(_));
-            op.code = match (ext, width, reg) {
-                (MovExt::None, Width::W64, true) => Code::Mov64X,
-                (MovExt::None, Width::W64, false) => Code::Mov64K,
-                (MovExt::None, Width::W32, true) => Code::Mov32X,
-                (MovExt::None, Width::W32, false) => Code::Mov32K,
-                (MovExt::S8, Width::W64, _) => Code::MovS8X64,
-                (MovExt::S16, Width::W64, _) => Code::MovS16X64,
-                (MovExt::S8, Width::W32, _) => Code::MovS8X32,
-                (MovExt::S16, Width::W32, _) => Code::MovS16X32,
-                (MovExt::S32, _, _) => Code::MovS32X64,
+            op.code = match (ext, width) {
+                (MovExt::None, _) => form([Code::Mov64X, Code::Mov64K, Code::Mov32X, Code::Mov32K], width, src),
+                (MovExt::S8, Width::W64) => Code::MovS8X64,
+                (MovExt::S16, Width::W64) => Code::MovS16X64,
+                (MovExt::S8, Width::W32) => Code::MovS8X32,
+                (MovExt::S16, Width::W32) => Code::MovS16X32,
+                (MovExt::S32, _) => Code::MovS32X64,
             };
             op.dst = dst.into();
             operand(&mut op, src);
@@ -316,7 +217,7 @@ pub(crate) fn translate(insn: &Insn, at: usize) -> Option<Op> {
             op.off = target(off);
         }
         Insn::Branch { width, cond, dst, src, off } => {
-            op.code = jump_code(cond, width, matches!(src, Operand::Reg(_)));
+            op.code = jump_code(cond, width, src);
             op.dst = dst.into();
             operand(&mut op, src);
             op.off = target(off.into());
@@ -382,76 +283,5 @@ pub(crate) fn registers_read(insn: &Insn) -> u16 {
         Insn::Call(_) => 0b11_1110,
         Insn::Exit => 1,
         Insn::LoadImm64 { .. } | Insn::Jump { .. } | Insn::MayGoto { .. } | Insn::LegacyLoad { .. } => 0,
-    }
-}
-
-/// Replaces instructions and short sequences by forms that run faster.
-///
-/// A sequence is replaced in its first slot only: the others stay as they are, so jumps into it keep their meaning, and a
-/// fast form that cannot do its work does what its first instruction did and leaves the rest to them.
-pub(crate) fn fuse(ops: &mut [Op], is_lookup: impl Fn(&Op) -> bool, key_size: impl Fn(i64) -> Option<i32>) {
-    use Code::*;
-    const STACK: i32 = crate::env::STACK_LEN as i32;
-    for i in 0..ops.len() {
-        let op = ops[i];
-        let (next, third) = (ops.get(i + 1).copied(), ops.get(i + 2).copied());
-        let stack_form = match op.code {
-            LoadB | LoadH | LoadW | LoadDw if op.src == R::R10 => Some(match op.code {
-                LoadB => (StackLoadB, 1),
-                LoadH => (StackLoadH, 2),
-                LoadW => (StackLoadW, 4),
-                _ => (StackLoadDw, 8),
-            }),
-            StoreXB | StoreXH | StoreXW | StoreXDw if op.dst == R::R10 => Some(match op.code {
-                StoreXB => (StackStoreB, 1),
-                StoreXH => (StackStoreH, 2),
-                StoreXW => (StackStoreW, 4),
-                _ => (StackStoreDw, 8),
-            }),
-            _ => None,
-        };
-        if let Some((code, len)) = stack_form {
-            if op.off >= -STACK && op.off + len <= 0 {
-                ops[i] = Op { code, off: op.off + STACK, ..op };
-            }
-            continue;
-        }
-        match (op.code, next, third) {
-            (Mov64X, Some(add), Some(map))
-                if add.code == Add64K
-                    && (op.src, op.dst, add.dst) == (R::R10, R::R2, R::R2)
-                    && (map.code, map.dst) == (LoadMap, R::R1)
-                    && ops.get(i + 4).is_some_and(|call| call.code == CallHelper && is_lookup(call))
-                    && key_size(map.imm)
-                        .is_some_and(|size| (-i64::from(STACK)..=-i64::from(size)).contains(&add.imm)) =>
-            {
-                ops[i] = Op { code: LookupOnStack, off: add.imm as i32 + STACK, imm: map.imm, ..op };
-            }
-            (Mov64X, Some(add), _) if add.code == Add64K && add.dst == op.dst => {
-                ops[i] = Op { code: MovAdd, imm: add.imm, ..op };
-            }
-            (Lsh64K, Some(r), _) if r.code == Rsh64K && r.dst == op.dst && op.imm == 32 && r.imm == 32 => {
-                ops[i].code = ZeroExtend;
-            }
-            (LoadW | LoadDw, Some(add), Some(store))
-                if matches!(add.code, Add64K | Add64X)
-                    && add.dst == op.dst
-                    && (add.code == Add64K || add.src != op.dst)
-                    && op.src != op.dst
-                    && store.code == (if op.code == LoadW { StoreXW } else { StoreXDw })
-                    && store.src == op.dst
-                    && store.dst == op.src
-                    && store.off == op.off =>
-            {
-                ops[i].code = match (op.code, add.code) {
-                    (LoadW, Add64K) => IncWK,
-                    (LoadW, _) => IncWX,
-                    (_, Add64K) => IncDwK,
-                    _ => IncDwX,
-                };
-            }
-            (CallHelper, ..) if is_lookup(&op) => ops[i].code = Lookup,
-            _ => {}
-        }
     }
 }

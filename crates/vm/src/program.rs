@@ -9,8 +9,9 @@ use xway_isa::{CallTarget, DecodeError, Imm64, Insn};
 use xway_maps::{Map, ProgramObject, ProgramUse};
 use xway_object::{LineInfo, ProgramKind, Subprog};
 
+use crate::fuse::fuse;
 use crate::kfuncs::Kfunc;
-use crate::op::{Code, Op, fuse, translate};
+use crate::op::{Code, Op, translate};
 
 /// A program that can be run: decoded, with its maps. Immutable and shared; replacing a program means linking another.
 #[derive(Debug)]
@@ -167,7 +168,7 @@ impl Program {
         let key_size = |map: i64| {
             let map = maps.get(usize::try_from(map).ok()?)?;
             let gives_values = !matches!(map.map_type(), MapType::ArrayOfMaps | MapType::HashOfMaps);
-            gives_values.then(|| i32::try_from(map.key_size()).ok()).flatten()
+            gives_values.then(|| map.key_size() as i64)
         };
         fuse(&mut ops, |op| calls[op.imm as usize].proto.id == crate::helpers::LOOKUP, key_size);
         Ok(Arc::new_cyclic(|me| Program {

@@ -36,6 +36,10 @@ fn start<'e>(program: &'e Program, mut vm: Vm<'_, 'e>, args: [u64; 5]) -> Outcom
     let result = vm.call(program, 0, args);
     let insns = vm.env.budget - vm.fuel;
     let fault = vm.stopped.take();
+    if result.is_err() {
+        // The functions that were active have left their stacks as they were.
+        (0..vm.depth).for_each(|frame| vm.clean_stack(frame));
+    }
     vm.clean_up();
     vm.env.state.stack = Some(vm.stack);
     match result {
@@ -54,7 +58,13 @@ impl<'e> Vm<'_, 'e> {
             place.spin_unlock(0);
         }
         // Records that were neither submitted nor discarded are discarded when their grants go.
-        self.env.state.grants.clear();
+        let state = &mut self.env.state;
+        state.grants.clear();
+        state.inner.clear();
+        if !state.index.is_empty() || !state.free.is_empty() {
+            state.index.clear();
+            state.free.clear();
+        }
     }
 
     /// Where `bpf_tail_call(ctx, map, index)` goes. `None`: it falls through, because the limit is reached or there is no
