@@ -17,6 +17,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("kernel", 2),
     ("vm", 3),
     ("jit", 4),
+    ("witness", 4),
     ("engine", 5),
     ("port-pcap", 6),
     ("port-packet", 6),
@@ -24,7 +25,8 @@ const FLOORS: &[(&str, u32)] = &[
 ];
 
 /// Crates whose root forbids `unsafe`, so that no file below can allow it.
-const FORBIDDEN: &[&str] = &["isa", "abi", "packet-text", "object", "verifier", "engine", "xway", "testkit", "fuzz"];
+const FORBIDDEN: &[&str] =
+    &["isa", "abi", "packet-text", "object", "verifier", "engine", "witness", "xway", "testkit", "fuzz"];
 
 #[test]
 fn arrows_go_down() {
