@@ -53,6 +53,26 @@ pub enum KernelError {
         /// What is wrong with it.
         why: String,
     },
+    /// A file in the BPF file system.
+    #[error("{step} {path} failed with {errno} ({})", errno.text())]
+    Path {
+        /// What was being done.
+        step: &'static str,
+        /// Which file.
+        path: String,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// A request about a network interface failed; `said` is the kernel's or the driver's own explanation.
+    #[error("{step} failed with {errno} ({}){}", errno.text(), if said.is_empty() { String::new() } else { format!(": {said}") })]
+    Netlink {
+        /// What was being done.
+        step: &'static str,
+        /// The kernel's answer.
+        errno: Errno,
+        /// Extended acknowledgement, empty when there is none.
+        said: String,
+    },
     /// Another command failed.
     #[error("{step} failed with {errno} ({})", errno.text())]
     Call {
@@ -70,6 +90,8 @@ impl KernelError {
             KernelError::Map { errno, .. }
             | KernelError::Program { errno, .. }
             | KernelError::Btf { errno, .. }
+            | KernelError::Path { errno, .. }
+            | KernelError::Netlink { errno, .. }
             | KernelError::Call { errno, .. } => Some(*errno),
             KernelError::NoSymbol { .. } | KernelError::Object { .. } => None,
         }

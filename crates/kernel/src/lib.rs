@@ -5,7 +5,9 @@
 //! - [`KernelMap`]: one method per map command, errno as the kernel gives it.
 //! - [`KernelProg`]: load with the verifier's log, describe, run over one packet.
 //! - [`KernelRing`]: what programs wrote into a ring buffer.
-//! - [`XdpLink`]: a program on an interface, for as long as the link lives.
+//! - [`XdpLink`]: a program on an interface, for as long as the link lives; [`set_xdp`]: until it is taken away.
+//! - [`devices`], [`driver_features`]: what is attached where, what a driver can do.
+//! - [`ids`], [`pin`], [`pinned`]: what others have made.
 //! - [`KernelObject`]: all of the above for an object that [`xway_object`] has read. Linked programs name maps by index;
 //!   these become descriptors, and names of kernel functions become type ids. Nothing else is rewritten.
 //!
@@ -21,18 +23,29 @@
 //! ```
 
 mod btf;
+mod device;
 mod error;
+mod ids;
 mod link;
 mod map;
+mod netlink;
 mod object;
 mod prog;
 mod ring;
 pub mod sys;
 
-pub use btf::{load_btf, vmlinux};
+pub use btf::{btf_by_id, load_btf, vmlinux};
+pub use device::{
+    Device, DriverFeatures, Expect, RX_METADATA, XDP_FEATURES, XSK_FEATURES, bit_names, device_by_name, devices,
+    driver_features, set_xdp,
+};
 pub use error::KernelError;
-pub use link::{XdpLink, XdpMode};
+pub use ids::{ObjectKind, ids, pin, pinned};
+pub use link::{LINK_TYPE_XDP, LinkInfo, XdpLink, XdpMode};
 pub use map::{Batch, KernelMap, MapBtf, MapInfo, possible_cpus};
 pub use object::KernelObject;
-pub use prog::{FuncInfo, KernelProg, LineInfo, ProgInfo, ProgSpec, TestInput, TestOutput, XdpMd, consts};
+pub use prog::{
+    FuncInfo, KernelProg, LineInfo, ProgInfo, ProgSpec, RunStatistics, TestInput, TestOutput, XdpMd, consts,
+    run_statistics,
+};
 pub use ring::KernelRing;

@@ -2,7 +2,9 @@
 #![allow(unsafe_code)] // bpf(2) takes addresses: each call here says which buffers stand behind them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
+use crate::ids::{self, Fields, ObjectKind, info_by_fd};
 use crate::sys::{Attr, Cmd, bpf, bpf_fd};
 use crate::{KernelError, KernelProg, consts};
 
@@ -15,6 +17,46 @@ pub enum XdpMode {
     Generic,
     /// Native: in the driver (`XDP_FLAGS_DRV_MODE`).
     Native,
+    /// In the device itself (`XDP_FLAGS_HW_MODE`).
+    Offload,
+}
+
+impl XdpMode {
+    /// `XDP_FLAGS_…_MODE`.
+    pub(crate) const fn flags(self) -> u32 {
+        match self {
+            XdpMode::Any => 0,
+            XdpMode::Generic => 1 << 1,
+            XdpMode::Native => 1 << 2,
+            XdpMode::Offload => 1 << 3,
+        }
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            XdpMode::Any => "auto",
+            XdpMode::Generic => "generic",
+            XdpMode::Native => "native",
+            XdpMode::Offload => "offload",
+        }
+    }
+}
+
+/// `BPF_LINK_TYPE_XDP`.
+pub const LINK_TYPE_XDP: u32 = 6;
+
+/// What the kernel says about a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkInfo {
+    /// `enum bpf_link_type`.
+    pub link_type: u32,
+    /// Its number.
+    pub id: u32,
+    /// The program behind it.
+    pub prog_id: u32,
+    /// Interface of an XDP link; `None` for other links and when the interface has gone.
+    pub ifindex: Option<u32>,
 }
 
 /// A program that is attached to an interface (`BPF_LINK_CREATE`); dropping the link detaches it.
@@ -29,17 +71,50 @@ impl XdpLink {
     /// Errors: `EBUSY` when another program is attached, `EOPNOTSUPP` when the driver has no native hook, `ENODEV` or
     /// `EINVAL` when there is no such interface.
     pub fn attach(prog: &KernelProg, ifindex: u32, mode: XdpMode) -> Result<XdpLink, KernelError> {
-        let flags = match mode {
-            XdpMode::Any => 0,
-            XdpMode::Generic => 1 << 1,
-            XdpMode::Native => 1 << 2,
-        };
         let mut attr = Attr::new();
-        attr.u32(0, prog.as_fd().as_raw_fd() as u32).u32(4, ifindex).u32(8, consts::ATTACH_XDP).u32(12, flags);
+        attr.u32(0, prog.as_fd().as_raw_fd() as u32).u32(4, ifindex).u32(8, consts::ATTACH_XDP).u32(12, mode.flags());
         // SAFETY: this form of the command takes no addresses; it returns a new descriptor.
         let fd = unsafe { bpf_fd(Cmd::LinkCreate, &mut attr) }
             .map_err(|errno| KernelError::Call { step: "attaching to an interface", errno })?;
         Ok(XdpLink { fd })
+    }
+
+    /// The link with this id.
+    pub fn by_id(id: u32) -> Result<XdpLink, KernelError> {
+        Ok(XdpLink { fd: ids::open(ObjectKind::Link, id)? })
+    }
+
+    /// The link that is pinned at `path`.
+    pub fn pinned(path: &Path) -> Result<XdpLink, KernelError> {
+        let link = XdpLink { fd: ids::pinned(path)? };
+        match ids::is_kind(link.as_fd(), "bpf_link") {
+            true => Ok(link),
+            false => {
+                let path = path.display().to_string();
+                Err(KernelError::Path { step: "opening as a link", path, errno: xway_abi::Errno::EINVAL })
+            }
+        }
+    }
+
+    /// What the kernel says about it.
+    pub fn info(&self) -> Result<LinkInfo, KernelError> {
+        let mut out = [0u8; 64];
+        // SAFETY: all address fields are zero.
+        unsafe { info_by_fd(self.as_fd(), &mut out, "asking about a link") }?;
+        let of = Fields(&out);
+        let xdp = of.u32(0) == LINK_TYPE_XDP;
+        let ifindex = xdp.then(|| of.u32(16)).filter(|i| *i != 0);
+        Ok(LinkInfo { link_type: of.u32(0), id: of.u32(4), prog_id: of.u32(8), ifindex })
+    }
+
+    /// Detaches, whoever else holds the link (`BPF_LINK_DETACH`).
+    pub fn detach(&self) -> Result<(), KernelError> {
+        let mut attr = Attr::new();
+        attr.u32(0, self.fd.as_raw_fd() as u32);
+        // SAFETY: the command takes no addresses.
+        unsafe { bpf(Cmd::LinkDetach, &mut attr) }
+            .map(drop)
+            .map_err(|errno| KernelError::Call { step: "detaching a link", errno })
     }
 
     /// Replaces the program under traffic; no packet sees none (`BPF_LINK_UPDATE`).

@@ -2,10 +2,13 @@
 #![allow(unsafe_code)] // bpf(2) takes addresses: each call here says which buffers stand behind them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::OnceLock;
 
 use xway_abi::{Errno, MapSpec, MapType, map_flags};
 
+use crate::KernelError;
+use crate::ids::{self, Fields, ObjectKind, info_by_fd};
 use crate::sys::{Attr, Cmd, bpf, bpf_fd};
 
 /// Types of a map's keys and values, for commands that print them and for values with special fields.
@@ -36,6 +39,14 @@ pub struct MapInfo {
     pub flags: u32,
     /// Name, at most 15 characters.
     pub name: String,
+    /// Type information, 0 for none.
+    pub btf_id: u32,
+    /// Type of the key in it, 0 for none.
+    pub key_type: u32,
+    /// Type of the value in it, 0 for none.
+    pub value_type: u32,
+    /// Further attribute of some types (hash functions of a bloom filter).
+    pub map_extra: u64,
 }
 
 /// Arguments of the batch commands.
@@ -95,6 +106,33 @@ impl KernelMap {
         // SAFETY: the command takes no addresses.
         let fd = unsafe { bpf_fd(Cmd::MapCreate, &mut attr) }?;
         Ok(KernelMap { fd, spec: spec.clone() })
+    }
+
+    /// The map with this id.
+    pub fn by_id(id: u32) -> Result<KernelMap, KernelError> {
+        KernelMap::adopt(ids::open(ObjectKind::Map, id)?)
+    }
+
+    /// The map that is pinned at `path`.
+    pub fn pinned(path: &Path) -> Result<KernelMap, KernelError> {
+        let fd = ids::pinned(path)?;
+        if !ids::is_kind(fd.as_fd(), "bpf-map") {
+            let path = path.display().to_string();
+            return Err(KernelError::Path { step: "opening as a map", path, errno: Errno::EINVAL });
+        }
+        KernelMap::adopt(fd)
+    }
+
+    /// A map that somebody else created. Its attributes are asked of the kernel; inner maps' are not known.
+    fn adopt(fd: OwnedFd) -> Result<KernelMap, KernelError> {
+        let info = info(fd.as_fd())?;
+        let Some(map_type) = MapType::from_u32(info.map_type) else {
+            return Err(KernelError::Call { step: "opening a map of a type that is not known", errno: Errno::EINVAL });
+        };
+        let mut spec = MapSpec::new(map_type, info.key_size, info.value_size, info.max_entries);
+        spec.flags = info.flags;
+        spec.map_extra = info.map_extra;
+        Ok(KernelMap { fd, spec })
     }
 
     /// What it was created from.
@@ -259,23 +297,7 @@ impl KernelMap {
 
     /// What the kernel says of the map now (`BPF_OBJ_GET_INFO_BY_FD`): some attributes are not as they were asked for.
     pub fn info(&self) -> Result<MapInfo, Errno> {
-        let mut info = [0u8; 88];
-        let len = info.len() as u32;
-        let mut attr = Attr::new();
-        attr.u32(0, self.fd.as_raw_fd() as u32).u32(4, len).output(8, &mut info);
-        // SAFETY: the buffer has the length that the block states.
-        unsafe { bpf(Cmd::ObjGetInfoByFd, &mut attr) }?;
-        let word = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
-        let name = info[24..40].iter().take_while(|b| **b != 0).map(|b| char::from(*b)).collect();
-        Ok(MapInfo {
-            map_type: word(0),
-            id: word(4),
-            key_size: word(8),
-            value_size: word(12),
-            max_entries: word(16),
-            flags: word(20),
-            name,
-        })
+        info(self.fd.as_fd()).map_err(|e| e.errno().unwrap_or(Errno::EIO))
     }
 
     /// Every key, at most `max_entries` and some of them if the map changes meanwhile.
@@ -302,6 +324,26 @@ impl AsFd for KernelMap {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+fn info(fd: BorrowedFd<'_>) -> Result<MapInfo, KernelError> {
+    let mut out = [0u8; 88];
+    // SAFETY: the structure has no address fields.
+    unsafe { info_by_fd(fd, &mut out, "asking about a map") }?;
+    let of = Fields(&out);
+    Ok(MapInfo {
+        map_type: of.u32(0),
+        id: of.u32(4),
+        key_size: of.u32(8),
+        value_size: of.u32(12),
+        max_entries: of.u32(16),
+        flags: of.u32(20),
+        name: of.name(24),
+        btf_id: of.u32(64),
+        key_type: of.u32(68),
+        value_type: of.u32(72),
+        map_extra: of.u64(80),
+    })
 }
 
 /// Possible CPUs of this machine: the number of values that an element of a per-CPU map has. 1 where it cannot be read.

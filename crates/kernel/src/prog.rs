@@ -2,13 +2,15 @@
 #![allow(unsafe_code)] // bpf(2) takes addresses: each call here says which buffers stand behind them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::time::Duration;
 
 use xway_abi::Errno;
 use xway_isa::{Slot, slots_to_bytes};
 
-use crate::KernelError;
+use crate::ids::{self, Fields, ObjectKind, info_by_fd};
 use crate::sys::{Attr, Cmd, bpf, bpf_fd};
+use crate::KernelError;
 
 /// Numbers of `linux/bpf.h` that programs are loaded with.
 pub mod consts {
@@ -128,25 +130,55 @@ impl KernelProg {
         &self.log
     }
 
+    /// The program with this id.
+    pub fn by_id(id: u32) -> Result<KernelProg, KernelError> {
+        Ok(KernelProg { fd: ids::open(ObjectKind::Program, id)?, log: String::new() })
+    }
+
+    /// The program that is pinned at `path`.
+    pub fn pinned(path: &Path) -> Result<KernelProg, KernelError> {
+        let program = KernelProg { fd: ids::pinned(path)?, log: String::new() };
+        match ids::is_kind(program.fd.as_fd(), "bpf-prog") {
+            true => Ok(program),
+            false => Err(KernelError::Path {
+                step: "opening as a program",
+                path: path.display().to_string(),
+                errno: Errno::EINVAL,
+            }),
+        }
+    }
+
     /// What the kernel says about the program (`BPF_OBJ_GET_INFO_BY_FD`).
     pub fn info(&self) -> Result<ProgInfo, KernelError> {
+        const STEP: &str = "asking about a program";
         let mut out = [0u8; 232];
-        let len = out.len();
-        let mut attr = Attr::new();
-        attr.u32(0, self.fd.as_raw_fd() as u32).u32(4, len as u32).output(8, &mut out);
-        // SAFETY: the buffer holds `info_len` bytes, and its zeroed pointer fields make the kernel copy nothing else.
-        unsafe { bpf(Cmd::ObjGetInfoByFd, &mut attr) }
-            .map_err(|errno| KernelError::Call { step: "asking about a program", errno })?;
-        let word = |at: usize| u32::from_ne_bytes([out[at], out[at + 1], out[at + 2], out[at + 3]]);
-        let name = &out[64..80];
-        let name_len = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+        // SAFETY: all address fields are zero: the kernel copies nothing but the structure itself.
+        unsafe { info_by_fd(self.as_fd(), &mut out, STEP) }?;
+        let count = Fields(&out).u32(52) as usize;
+        let mut maps = vec![0u32; count];
+        if count > 0 {
+            let mut again = [0u8; 232];
+            again[52..56].copy_from_slice(&(count as u32).to_ne_bytes());
+            again[56..64].copy_from_slice(&(maps.as_mut_ptr() as u64).to_ne_bytes());
+            // SAFETY: the only address is that of `maps`, which holds as many numbers as the count beside it says.
+            unsafe { info_by_fd(self.as_fd(), &mut again, STEP) }?;
+        }
+        let of = Fields(&out);
         Ok(ProgInfo {
-            id: word(4),
+            id: of.u32(4),
+            prog_type: of.u32(0),
             tag: std::array::from_fn(|i| out[8 + i]),
-            jited_len: word(16),
-            xlated_len: word(20),
-            name: String::from_utf8_lossy(&name[..name_len]).into_owned(),
-            verified_insns: word(216),
+            jited_len: of.u32(16),
+            xlated_len: of.u32(20),
+            loaded_at: Duration::from_nanos(of.u64(40)),
+            uid: of.u32(48),
+            map_ids: maps,
+            name: of.name(64),
+            gpl_compatible: of.u32(84) & 1 != 0,
+            btf_id: of.u32(128),
+            run_time: Duration::from_nanos(of.u64(192)),
+            run_count: of.u64(200),
+            verified_insns: of.u32(216),
         })
     }
 
@@ -261,19 +293,49 @@ pub(crate) fn text(log: &[u8]) -> String {
     String::from_utf8_lossy(&log[..end]).into_owned()
 }
 
+/// Run time and count of programs are taken while this lives (`BPF_ENABLE_STATS`).
+#[derive(Debug)]
+pub struct RunStatistics(#[expect(dead_code, reason = "closing it ends the counting")] OwnedFd);
+
+/// Switches run statistics on, for all programs of the machine.
+pub fn run_statistics() -> Result<RunStatistics, KernelError> {
+    let mut attr = Attr::new();
+    attr.u32(0, 0);
+    // SAFETY: the command takes no addresses and returns a new descriptor.
+    unsafe { bpf_fd(Cmd::EnableStats, &mut attr) }
+        .map(RunStatistics)
+        .map_err(|errno| KernelError::Call { step: "switching run statistics on", errno })
+}
+
 /// What the kernel says about a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProgInfo {
     /// Its number.
     pub id: u32,
+    /// `enum bpf_prog_type`; 6 is XDP.
+    pub prog_type: u32,
     /// SHA-1 over its normalised instructions, cut to eight bytes.
     pub tag: [u8; 8],
     /// Bytes of machine code; 0 where the kernel interprets.
     pub jited_len: u32,
     /// Bytes of instructions after the verifier's rewriting.
     pub xlated_len: u32,
+    /// When it was loaded, since boot.
+    pub loaded_at: Duration,
+    /// Number of the user who loaded it.
+    pub uid: u32,
+    /// Ids of the maps that it uses.
+    pub map_ids: Vec<u32>,
     /// Name, cut to 15 bytes.
     pub name: String,
+    /// Its licence permits helpers that want the GPL.
+    pub gpl_compatible: bool,
+    /// Its type information, 0 for none.
+    pub btf_id: u32,
+    /// Time that it has run; counted only while statistics are on ([`crate::run_statistics`]).
+    pub run_time: Duration,
+    /// How often it has run, likewise.
+    pub run_count: u64,
     /// Instructions that the verifier looked at.
     pub verified_insns: u32,
 }
