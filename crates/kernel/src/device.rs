@@ -14,6 +14,8 @@ const RTM_GETLINK: u16 = 18;
 const RTM_SETLINK: u16 = 19;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
+const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
@@ -41,6 +43,8 @@ pub struct Device {
     pub name: String,
     /// Driver's kind for virtual interfaces (`veth`, `bridge`), empty otherwise.
     pub kind: String,
+    /// The interface that this one leads to (the other end of a veth), when it lies in the same namespace.
+    pub peer: Option<u32>,
     /// Largest packet without its Ethernet header, bytes.
     pub mtu: u32,
     /// Receive queues.
@@ -60,7 +64,8 @@ pub struct Device {
 impl Device {
     /// Attached programs with their modes, first the one that sees packets first.
     pub fn attached(&self) -> impl Iterator<Item = (XdpMode, u32)> {
-        let all = [(XdpMode::Offload, self.offloaded), (XdpMode::Native, self.native), (XdpMode::Generic, self.generic)];
+        let all =
+            [(XdpMode::Offload, self.offloaded), (XdpMode::Native, self.native), (XdpMode::Generic, self.generic)];
         all.into_iter().filter_map(|(mode, id)| Some((mode, id?)))
     }
 }
@@ -97,8 +102,11 @@ fn device(body: &[u8]) -> Option<Device> {
     };
     let number = |value: &[u8]| word(value, 0).unwrap_or(0);
     let mut device = Device { ifindex: word(body, 4)?, up: word(body, 8)? & 1 != 0, ..Device::default() };
+    let mut elsewhere = false;
     for (kind, value) in attributes(body.get(IFINFO..)?) {
         match kind {
+            IFLA_LINK => device.peer = word(value, 0),
+            IFLA_LINK_NETNSID => elsewhere = true,
             IFLA_IFNAME => device.name = text(value),
             IFLA_MTU => device.mtu = number(value),
             IFLA_NUM_RX_QUEUES => device.rx_queues = number(value),
@@ -111,6 +119,7 @@ fn device(body: &[u8]) -> Option<Device> {
             _ => {}
         }
     }
+    device.peer = device.peer.filter(|_| !elsewhere);
     Some(device)
 }
 

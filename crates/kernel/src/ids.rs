@@ -87,9 +87,11 @@ pub fn pin(object: BorrowedFd<'_>, path: &Path) -> Result<(), KernelError> {
     let mut attr = Attr::new();
     attr.input(0, name.as_bytes_with_nul()).u32(8, object.as_raw_fd() as u32).min_len(16);
     // SAFETY: the path ends with a zero.
-    unsafe { bpf(Cmd::ObjPin, &mut attr) }
-        .map(drop)
-        .map_err(|errno| KernelError::Path { step: "pinning at", path: path.display().to_string(), errno })
+    unsafe { bpf(Cmd::ObjPin, &mut attr) }.map(drop).map_err(|errno| KernelError::Path {
+        step: "pinning at",
+        path: path.display().to_string(),
+        errno,
+    })
 }
 
 /// A descriptor of the object that is pinned at `path` (`BPF_OBJ_GET`); of which kind it is, its information tells.
@@ -98,8 +100,11 @@ pub fn pinned(path: &Path) -> Result<OwnedFd, KernelError> {
     let mut attr = Attr::new();
     attr.input(0, name.as_bytes_with_nul()).min_len(16);
     // SAFETY: the path ends with a zero; the command returns a new descriptor.
-    unsafe { bpf_fd(Cmd::ObjGet, &mut attr) }
-        .map_err(|errno| KernelError::Path { step: "opening the pin", path: path.display().to_string(), errno })
+    unsafe { bpf_fd(Cmd::ObjGet, &mut attr) }.map_err(|errno| KernelError::Path {
+        step: "opening the pin",
+        path: path.display().to_string(),
+        errno,
+    })
 }
 
 /// Whether a descriptor is of this kind: `bpf-prog`, `bpf-map`, `bpf_link`. The name of its inode tells.
@@ -121,11 +126,7 @@ fn c_path(path: &Path) -> Result<CString, KernelError> {
 /// # Safety
 /// An address field of the kind's structure in `out` must be zero, or be that of a buffer that the caller owns until the
 /// call is over and that has the length which the count field beside it states.
-pub(crate) unsafe fn info_by_fd(
-    object: BorrowedFd<'_>,
-    out: &mut [u8],
-    step: &'static str,
-) -> Result<(), KernelError> {
+pub(crate) unsafe fn info_by_fd(object: BorrowedFd<'_>, out: &mut [u8], step: &'static str) -> Result<(), KernelError> {
     let len = out.len() as u32;
     let mut attr = Attr::new();
     attr.u32(0, object.as_raw_fd() as u32).u32(4, len).output(8, out);

@@ -117,6 +117,18 @@ impl XdpLink {
             .map_err(|errno| KernelError::Call { step: "detaching a link", errno })
     }
 
+    /// As [`XdpLink::replace`], if `old` is the program behind it (`BPF_F_REPLACE`); else `EPERM`.
+    pub fn replace_expecting(&self, prog: &KernelProg, old: &KernelProg) -> Result<(), KernelError> {
+        const BPF_F_REPLACE: u32 = 4;
+        let fd = |p: &KernelProg| p.as_fd().as_raw_fd() as u32;
+        let mut attr = Attr::new();
+        attr.u32(0, self.fd.as_raw_fd() as u32).u32(4, fd(prog)).u32(8, BPF_F_REPLACE).u32(12, fd(old));
+        // SAFETY: the command takes no addresses.
+        unsafe { bpf(Cmd::LinkUpdate, &mut attr) }
+            .map(drop)
+            .map_err(|errno| KernelError::Call { step: "replacing an attached program", errno })
+    }
+
     /// Replaces the program under traffic; no packet sees none (`BPF_LINK_UPDATE`).
     pub fn replace(&self, prog: &KernelProg) -> Result<(), KernelError> {
         let mut attr = Attr::new();

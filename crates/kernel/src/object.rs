@@ -33,9 +33,25 @@ impl KernelObject {
     /// As [`KernelObject::load`], only for programs that `want` names; the others' entries say that they were not asked
     /// for.
     pub fn load_some(object: &Object, want: impl Fn(&Program) -> bool) -> Result<KernelObject, KernelError> {
+        KernelObject::load_sharing(object, want, |_| Ok(None))
+    }
+
+    /// As [`KernelObject::load_some`], with maps that are there already: where `shared` gives one, it is used as it is, and
+    /// nothing is written into it.
+    pub fn load_sharing(
+        object: &Object,
+        want: impl Fn(&Program) -> bool,
+        mut shared: impl FnMut(&MapDef) -> Result<Option<KernelMap>, KernelError>,
+    ) -> Result<KernelObject, KernelError> {
         let btf = object_btf(object);
-        let maps = object.maps.iter().map(|def| create(def, btf.as_ref())).collect::<Result<Vec<_>, _>>()?;
-        for (def, map) in object.maps.iter().zip(&maps) {
+        let mut maps = Vec::new();
+        let mut ours = Vec::new();
+        for def in &object.maps {
+            let found = shared(def)?;
+            ours.push(found.is_none());
+            maps.push(found.map_or_else(|| create(def, btf.as_ref()), Ok)?);
+        }
+        for ((def, map), _) in object.maps.iter().zip(&maps).zip(&ours).filter(|(_, ours)| **ours) {
             fill(object, def, map, &maps)?;
         }
         let fds: Vec<RawFd> = maps.iter().map(|m| m.as_fd().as_raw_fd()).collect();
@@ -44,7 +60,7 @@ impl KernelObject {
             false => Err(cannot_load(program, "it was not asked for")),
         };
         let programs: Vec<_> = object.programs.iter().map(load).collect();
-        for (def, map) in object.maps.iter().zip(&maps) {
+        for ((def, map), _) in object.maps.iter().zip(&maps).zip(&ours).filter(|(_, ours)| **ours) {
             fill_programs(object, def, map, &programs)?;
         }
         Ok(KernelObject { maps, programs, btf })

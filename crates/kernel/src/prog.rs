@@ -8,9 +8,9 @@ use std::time::Duration;
 use xway_abi::Errno;
 use xway_isa::{Slot, slots_to_bytes};
 
+use crate::KernelError;
 use crate::ids::{self, Fields, ObjectKind, info_by_fd};
 use crate::sys::{Attr, Cmd, bpf, bpf_fd};
-use crate::KernelError;
 
 /// Numbers of `linux/bpf.h` that programs are loaded with.
 pub mod consts {

@@ -1,0 +1,129 @@
+//! What an errno of the kernel means in its place, and what mends it.
+
+use xway_abi::Errno;
+use xway_kernel::{Device, KernelError};
+
+use crate::{Blame, HookError, Mode};
+
+/// An error that has nothing to do with an interface.
+pub fn plain(error: &KernelError) -> HookError {
+    let mut out = HookError::new(Blame::Request, error);
+    out.errno = error.errno();
+    out.log = error.log().to_owned();
+    match error.errno() {
+        Some(Errno::EPERM | Errno::EACCES) if error.log().is_empty() => {
+            out.blame = Blame::Machine;
+            out.hint = Some(privilege());
+        }
+        Some(Errno::ENOMEM) => {
+            out.blame = Blame::Machine;
+            out.hint = Some("free memory, or raise the limit of locked memory: ulimit -l unlimited".into());
+        }
+        Some(Errno::ENOSYS) => {
+            out.blame = Blame::Machine;
+            out.hint = Some("a kernel with bpf(2): CONFIG_BPF_SYSCALL=y".into());
+        }
+        _ => {}
+    }
+    match error {
+        KernelError::Program { .. } | KernelError::Btf { .. } => {
+            out.blame = if out.blame == Blame::Machine { Blame::Machine } else { Blame::Input };
+        }
+        KernelError::NoSymbol { .. } | KernelError::Object { .. } => out.blame = Blame::Input,
+        _ => {}
+    }
+    out
+}
+
+/// An attachment that was refused.
+pub fn attach(error: &KernelError, device: &Device, mode: Mode) -> HookError {
+    let mut out = plain(error);
+    out.message = format!("{}: {error}", device.name);
+    let said = match error {
+        KernelError::Netlink { said, .. } => said.to_lowercase(),
+        _ => String::new(),
+    };
+    let name = &device.name;
+    let (blame, hint) = match error.errno() {
+        Some(Errno::EBUSY | Errno::EEXIST) if said.contains("same time") || other_mode(device, mode) => {
+            let there = attached(device);
+            (Blame::Request, format!("{there}; take it away first: xway unload {name} -a, or load in the same mode"))
+        }
+        Some(Errno::EBUSY | Errno::EEXIST) => {
+            let there = attached(device);
+            (Blame::Request, format!("{there}; replace it: --replace ID, or take it away: xway unload {name} -a"))
+        }
+        Some(Errno::EOPNOTSUPP) if mode == Mode::Offload => {
+            (Blame::Machine, "no offload in this device; use -m native or -m generic".into())
+        }
+        Some(Errno::EOPNOTSUPP) => {
+            let kind = if device.kind.is_empty() { String::new() } else { format!(" ({})", device.kind) };
+            (Blame::Machine, format!("the driver of {name}{kind} has no native XDP; use -m generic"))
+        }
+        Some(Errno::EPERM | Errno::EACCES) => (Blame::Machine, privilege()),
+        Some(Errno::EINVAL | Errno::ERANGE) if device.mtu > 3498 || said.contains("mtu") => {
+            let text = format!(
+                "MTU {} is too large for a program without fragments: ip link set {name} mtu 1500, or build the \
+                 program for the section xdp.frags",
+                device.mtu
+            );
+            (Blame::Machine, text)
+        }
+        Some(Errno::EINVAL) if said.contains("lro") || said.contains("gro_hw") => {
+            (Blame::Machine, format!("switch the offload off: ethtool -K {name} lro off rx-gro-hw off"))
+        }
+        Some(Errno::EINVAL | Errno::ENOSPC) if said.contains("queue") || said.contains("channel") => (
+            Blame::Machine,
+            format!("the driver wants spare queues for XDP: ethtool -L {name} combined N, with a lower N"),
+        ),
+        Some(Errno::ENETDOWN) => (Blame::Machine, format!("ip link set {name} up")),
+        Some(Errno::ENODEV) => (Blame::Request, "the interface has gone".to_owned()),
+        _ => return out,
+    };
+    out.blame = blame;
+    out.hint = Some(hint);
+    out
+}
+
+/// What a person must know about an attachment that was made: one line each.
+pub fn warnings(device: &Device, mode: Mode, peer: Option<&Device>, may_send: bool) -> Vec<String> {
+    let mut out = Vec::new();
+    if mode == Mode::Native && device.kind == "veth" && may_send && peer.is_none_or(|peer| peer.native.is_none()) {
+        out.push(format!(
+            "{} is a veth: frames that the program sends (XDP_TX, or a redirect to it) are lost unless the other end \
+             has a native program too; one that passes everything is enough",
+            device.name
+        ));
+    }
+    if !device.up {
+        out.push(format!("{} is down: no packet comes before `ip link set {} up`", device.name, device.name));
+    }
+    out
+}
+
+fn other_mode(device: &Device, mode: Mode) -> bool {
+    match mode {
+        Mode::Native => device.native.is_none() && device.generic.is_some(),
+        Mode::Generic => device.generic.is_none() && device.native.is_some(),
+        _ => false,
+    }
+}
+
+fn attached(device: &Device) -> String {
+    let all: Vec<String> = device.attached().map(|(mode, id)| format!("program {id} ({})", mode.name())).collect();
+    match all.is_empty() {
+        true => format!("{} has another attachment", device.name),
+        false => format!("{} has {}", device.name, all.join(" and ")),
+    }
+}
+
+fn privilege() -> String {
+    // The kernel's switch: 1 or 2 forbids it to everyone without the privilege, which is the default.
+    let locked = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    if locked.contains("[confidentiality]") {
+        return "the kernel is locked down (confidentiality): BPF is refused to everybody; boot with another \
+                lockdown mode"
+            .into();
+    }
+    "run as root, or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN".into()
+}

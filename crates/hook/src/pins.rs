@@ -1,0 +1,89 @@
+//! Maps that outlive the command: pinned by name in the BPF file system, and found again by the next load.
+
+use std::path::{Path, PathBuf};
+
+use xway_abi::Errno;
+use xway_kernel::{KernelMap, KernelObject};
+use xway_object::{MapDef, MapKind, Object, Pinning};
+
+use crate::{Blame, HookError, explain};
+
+/// Where the BPF file system is mounted by convention.
+pub const BPFFS: &str = "/sys/fs/bpf";
+
+/// `BPF_FS_MAGIC` of `linux/magic.h`.
+const MAGIC: u64 = 0xcafe_4a11;
+
+/// Whether a directory lies in a BPF file system.
+pub fn is_bpffs(dir: &Path) -> bool {
+    let mut at = Some(dir);
+    // A directory that is still to be made lies where its nearest ancestor lies.
+    while let Some(path) = at {
+        if let Ok(stat) = rustix::fs::statfs(path) {
+            return stat.f_type as u64 == MAGIC;
+        }
+        at = path.parent();
+    }
+    false
+}
+
+/// Makes a directory for pins, if it is not there.
+pub fn directory(dir: &Path) -> Result<(), HookError> {
+    if !is_bpffs(dir) {
+        let message = format!("{}: not in a BPF file system, so nothing can be pinned there", dir.display());
+        return Err(HookError::new(Blame::Machine, message).hint(format!("mount -t bpf bpf {BPFFS}")));
+    }
+    std::fs::create_dir_all(dir).map_err(|e| HookError::new(Blame::Machine, format!("{}: {e}", dir.display())))
+}
+
+/// Whether a map is pinned when a directory is given: those whose author said so, or all that an author declared.
+pub fn wanted(def: &MapDef, all: bool) -> bool {
+    def.kind == MapKind::User && (all || def.pinning != Pinning::None)
+}
+
+/// The map that is pinned at `path`, if there is one. It must be what the object declares.
+pub fn find(path: &Path, def: &MapDef) -> Result<Option<KernelMap>, HookError> {
+    let map = match KernelMap::pinned(path) {
+        Ok(map) => map,
+        Err(e) if e.errno() == Some(Errno::ENOENT) => return Ok(None),
+        Err(e) => return Err(explain::plain(&e)),
+    };
+    let (have, want) = (map.spec(), &def.spec);
+    let entries = want.max_entries == have.max_entries || want.max_entries == 0;
+    let same = have.map_type == want.map_type
+        && have.key_size == want.key_size
+        && have.value_size == want.value_size
+        && entries;
+    if same {
+        return Ok(Some(map));
+    }
+    let message = format!(
+        "map {}: the one pinned at {} is another kind of map: {} with keys of {} and values of {} bytes, {} entries; the \
+         object wants {} with {}, {}, {}",
+        def.name,
+        path.display(),
+        have.map_type.name(),
+        have.key_size,
+        have.value_size,
+        have.max_entries,
+        want.map_type.name(),
+        want.key_size,
+        want.value_size,
+        want.max_entries
+    );
+    Err(HookError::new(Blame::Request, message).hint(format!("rm {} when nothing uses it any more", path.display())))
+}
+
+/// Pins the maps of a loaded object that are not pinned yet; gives the paths that are new.
+pub fn pin(dir: &Path, object: &Object, loaded: &KernelObject, all: bool) -> Result<Vec<PathBuf>, HookError> {
+    let mut made = Vec::new();
+    for (def, map) in object.maps.iter().zip(&loaded.maps).filter(|(def, _)| wanted(def, all)) {
+        let path = dir.join(&def.name);
+        match xway_kernel::pin(std::os::fd::AsFd::as_fd(map), &path) {
+            Ok(()) => made.push(path),
+            Err(e) if e.errno() == Some(Errno::EEXIST) => {}
+            Err(e) => return Err(explain::plain(&e)),
+        }
+    }
+    Ok(made)
+}
