@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::args_kernel as kernel;
+
 /// Run XDP programs, as clang compiles them for Linux, in user space.
 #[derive(Parser, Debug)]
 #[command(name = "xway", version, propagate_version = true, arg_required_else_help = true, after_help = MAIN_HELP)]
@@ -24,6 +26,7 @@ Examples:
   xway prog inspect prog.o --insns --source  what is in the object
   xway verify prog.o                         is it safe, and if not, why
   xway test tests.toml                       unit tests for a program
+  xway load eth0 prog.o                      the same program in the kernel
 
 Exit codes: 0 done, 1 the answer is no, 2 usage, 3 input could not be read, 4 a privilege or device is missing.";
 
@@ -42,6 +45,27 @@ pub enum Command {
     /// Run unit tests for programs, written in TOML
     #[command(after_help = TEST_HELP)]
     Test(Test),
+    /// Attach a program to an interface, in the kernel
+    #[command(after_help = kernel::LOAD_HELP)]
+    Load(kernel::Load),
+    /// Take programs away from an interface
+    #[command(after_help = kernel::UNLOAD_HELP)]
+    Unload(kernel::Unload),
+    /// Show which programs are attached to which interfaces
+    #[command(after_help = kernel::STATUS_HELP)]
+    Status(kernel::Status),
+    /// Show what the driver of an interface can do
+    #[command(after_help = kernel::FEATURES_HELP)]
+    Features(kernel::Features),
+    /// Remove what attachments have left behind in the BPF file system
+    #[command(after_help = kernel::CLEAN_HELP)]
+    Clean,
+    /// Show and change maps in the kernel
+    #[command(subcommand)]
+    Map(kernel::Map),
+    /// Show and detach links in the kernel
+    #[command(subcommand)]
+    Link(kernel::Link),
     /// Run instructions from standard input: the plug-in protocol of the public BPF conformance runner
     #[command(after_help = CONFORMANCE_HELP)]
     Conformance(Conformance),
@@ -56,6 +80,9 @@ pub enum Prog {
     /// Show sections, programs, maps, helpers, needs and disassembly of an object
     #[command(after_help = INSPECT_HELP)]
     Inspect(Inspect),
+    /// List programs in the kernel, or show some of them: [id N | name NAME | tag TAG | pinned PATH]
+    #[command(visible_alias = "list", after_help = kernel::PROG_SHOW_HELP)]
+    Show(kernel::Rest),
 }
 
 /// Which program of which object.
@@ -249,7 +276,7 @@ pub struct Conformance {
     pub rest: Vec<String>,
 }
 
-fn seconds(text: &str) -> Result<std::time::Duration, String> {
+pub fn seconds(text: &str) -> Result<std::time::Duration, String> {
     let secs: f64 = text.parse().map_err(|_| "expected a number of seconds, as 5 or 0.5".to_string())?;
     std::time::Duration::try_from_secs_f64(secs).map_err(|_| "expected a number of seconds that is not negative".into())
 }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod args_kernel;
 mod capture;
 mod commands;
 mod contents;
@@ -46,6 +47,14 @@ fn main() -> ExitCode {
         Command::Prog(Prog::Inspect(args)) => ("prog inspect", commands::inspect::run(args, cli.json)),
         Command::Verify(args) => ("verify", commands::verify::run(args, cli.json)),
         Command::Test(args) => ("test", commands::test::run(args, cli.json)),
+        Command::Prog(Prog::Show(args)) => ("prog show", commands::kernel::prog::show(args, cli.json)),
+        Command::Load(args) => ("load", commands::kernel::attach::load(args, cli.json)),
+        Command::Unload(args) => ("unload", commands::kernel::attach::unload(args, cli.json)),
+        Command::Status(args) => ("status", commands::kernel::attach::status(args, cli.json)),
+        Command::Features(args) => ("features", commands::kernel::attach::features(args, cli.json)),
+        Command::Clean => ("clean", commands::kernel::attach::clean(cli.json)),
+        Command::Map(args) => ("map", commands::kernel::map::run(args, cli.json)),
+        Command::Link(args) => ("link", commands::kernel::link::run(args, cli.json)),
         Command::Conformance(args) => ("conformance", commands::conformance::run(args, cli.json)),
     };
     match result {

@@ -79,6 +79,11 @@ impl Paint {
         Paint(Paint::wanted() && std::io::stdout().is_terminal())
     }
 
+    /// The same for standard error.
+    pub fn stderr() -> Paint {
+        Paint(Paint::wanted() && std::io::stderr().is_terminal())
+    }
+
     fn wanted() -> bool {
         let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
         !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|t| t != "dumb")

@@ -2,6 +2,7 @@
 
 pub mod conformance;
 pub mod inspect;
+pub mod kernel;
 pub mod prog_run;
 pub mod run;
 pub mod test;

@@ -1,0 +1,204 @@
+//! The command line of the verbs about Linux's own hook.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::args::Select;
+
+/// Where the program runs.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Native where the driver can, otherwise generic; says which and why
+    Auto,
+    /// In the driver
+    Native,
+    /// Behind the driver (also: skb)
+    #[value(alias = "skb")]
+    Generic,
+    /// In the device (also: hw)
+    #[value(alias = "hw")]
+    Offload,
+}
+
+/// `xway load`
+#[derive(Args, Debug)]
+pub struct Load {
+    /// Interface
+    #[arg(value_name = "IFACE")]
+    pub interface: String,
+    /// Which program.
+    #[command(flatten)]
+    pub select: Select,
+    /// Where it runs
+    #[arg(short = 'm', long, value_enum, default_value_t = Mode::Auto)]
+    pub mode: Mode,
+    /// Share maps by name with what was loaded from this directory of the BPF file system before, and pin new ones there
+    #[arg(short = 'p', long = "pin-path", value_name = "DIR")]
+    pub pins: Option<PathBuf>,
+    /// Replace the attached program if it has this id or name, in one step
+    #[arg(long, value_name = "ID|NAME", conflicts_with = "force")]
+    pub replace: Option<String>,
+    /// Replace whatever is attached
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `xway unload`
+#[derive(Args, Debug)]
+pub struct Unload {
+    /// Interface
+    #[arg(value_name = "IFACE")]
+    pub interface: String,
+    /// The program with this id
+    #[arg(short = 'i', long, value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    pub id: Option<u32>,
+    /// Every program
+    #[arg(short = 'a', long)]
+    pub all: bool,
+}
+
+/// `xway status`
+#[derive(Args, Debug)]
+pub struct Status {
+    /// Interface; all that have a program when none is named
+    #[arg(value_name = "IFACE")]
+    pub interface: Option<String>,
+    /// Measure for this long how often the programs run, and for how long
+    #[arg(long, value_name = "SECS", value_parser = crate::args::seconds)]
+    pub measure: Option<std::time::Duration>,
+}
+
+/// `xway features`
+#[derive(Args, Debug)]
+pub struct Features {
+    /// Interface
+    #[arg(value_name = "IFACE")]
+    pub interface: String,
+}
+
+/// Verbs about maps in the kernel. WHICH is an id, a name, or `id N`, `name NAME`, `pinned PATH`.
+#[derive(Subcommand, Debug)]
+pub enum Map {
+    /// List maps, or show some of them
+    #[command(visible_alias = "list", after_help = MAP_SHOW_HELP)]
+    Show(Rest),
+    /// Show all entries of a map
+    #[command(after_help = MAP_DUMP_HELP)]
+    Dump(Rest),
+    /// Show the entry at a key: WHICH key KEY
+    #[command(after_help = MAP_LOOKUP_HELP)]
+    Lookup(Rest),
+    /// Write an entry: WHICH [key KEY] value VALUE [any|exist|noexist]
+    #[command(after_help = MAP_UPDATE_HELP)]
+    Update(Rest),
+    /// Remove an entry: WHICH key KEY
+    #[command(after_help = MAP_DELETE_HELP)]
+    Delete(Rest),
+    /// Show the key behind a key, or the first: WHICH [key KEY]
+    #[command(after_help = MAP_GETNEXT_HELP)]
+    Getnext(Rest),
+    /// Pin a map in the BPF file system: WHICH PATH
+    #[command(after_help = MAP_PIN_HELP)]
+    Pin(Rest),
+    /// Forbid writing from user space for ever: WHICH
+    #[command(after_help = MAP_FREEZE_HELP)]
+    Freeze(Rest),
+}
+
+/// Words in bpftool's order.
+#[derive(Args, Debug)]
+pub struct Rest {
+    /// WHICH, then what the verb takes
+    #[arg(value_name = "WORDS", allow_hyphen_values = true)]
+    pub words: Vec<String>,
+}
+
+/// Verbs about attachments.
+#[derive(Subcommand, Debug)]
+pub enum Link {
+    /// List links, or show some of them
+    #[command(visible_alias = "list", after_help = LINK_SHOW_HELP)]
+    Show(Rest),
+    /// Detach, whoever else holds the link: WHICH
+    #[command(after_help = LINK_DETACH_HELP)]
+    Detach(Rest),
+}
+
+pub const LOAD_HELP: &str = "\
+Examples:
+  xway load eth0 filter.o                    native where the driver can; the output says what it became
+  xway load eth0 filter.o -n drop_udp -m generic
+  xway load eth0 filter.o -p /sys/fs/bpf/filter --replace drop_udp";
+
+pub const UNLOAD_HELP: &str = "\
+Examples:
+  xway unload eth0 -a
+  xway unload eth0 -i 42";
+
+pub const STATUS_HELP: &str = "\
+Examples:
+  xway status
+  xway status eth0 --measure 1               packets per second and nanoseconds per run";
+
+pub const FEATURES_HELP: &str = "\
+Examples:
+  xway features eth0
+  xway features eth0 -j";
+
+pub const CLEAN_HELP: &str = "\
+Examples:
+  xway clean                                 remove pins of attachments whose interface has gone";
+
+pub const PROG_SHOW_HELP: &str = "\
+Examples:
+  xway prog show                             every program in the kernel
+  xway prog show id 42
+  xway prog show name drop_udp -j";
+
+const MAP_SHOW_HELP: &str = "\
+Examples:
+  xway map show
+  xway map show name blocked";
+
+const MAP_DUMP_HELP: &str = "\
+Examples:
+  xway map dump blocked
+  xway map dump id 7 -j";
+
+const MAP_LOOKUP_HELP: &str = "\
+Examples:
+  xway map lookup blocked key ip:10.0.0.1    by a literal
+  xway map lookup id 7 key 0x0a 0x00 0x00 0x01   by bytes, as bpftool takes them
+  xway map lookup id 7 key hex 0a 00 00 01";
+
+const MAP_UPDATE_HELP: &str = "\
+Examples:
+  xway map update blocked key ip:10.0.0.1 value 1
+  xway map update id 7 key hex 0a 00 00 01 value '{\"packets\": 0}' noexist";
+
+const MAP_DELETE_HELP: &str = "\
+Examples:
+  xway map delete blocked key ip:10.0.0.1";
+
+const MAP_GETNEXT_HELP: &str = "\
+Examples:
+  xway map getnext id 7
+  xway map getnext id 7 key hex 0a 00 00 01";
+
+const MAP_PIN_HELP: &str = "\
+Examples:
+  xway map pin blocked /sys/fs/bpf/blocked";
+
+const MAP_FREEZE_HELP: &str = "\
+Examples:
+  xway map freeze id 7";
+
+const LINK_SHOW_HELP: &str = "\
+Examples:
+  xway link show
+  xway link show id 3";
+
+const LINK_DETACH_HELP: &str = "\
+Examples:
+  xway link detach id 3";

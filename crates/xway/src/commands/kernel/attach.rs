@@ -1,0 +1,285 @@
+//! `xway load`, `unload`, `status`, `features`, `clean`.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use xway_hook::kernel::{self, Attachment, Loaded, Replace, Via};
+use xway_hook::{HookError, Mode};
+use xway_kernel::{
+    DriverFeatures, KernelProg, RX_METADATA, XDP_FEATURES, XSK_FEATURES, bit_names, driver_features, run_statistics,
+};
+use xway_object::{Object, Program};
+use xway_verifier::{Config, MapsView, verify};
+
+use super::{failure, prog, refused};
+use crate::args_kernel as args;
+use crate::commands::verify;
+use crate::failure::Failure;
+use crate::finding::{Code, Files};
+use crate::load;
+use crate::print::{self, Paint};
+
+const fn mode(asked: args::Mode) -> Mode {
+    match asked {
+        args::Mode::Auto => Mode::Auto,
+        args::Mode::Native => Mode::Native,
+        args::Mode::Generic => Mode::Generic,
+        args::Mode::Offload => Mode::Offload,
+    }
+}
+
+/// `xway load`
+pub fn load(args: &args::Load, as_json: bool) -> Result<(), Failure> {
+    let object = load::object(&args.select)?;
+    let chosen = load::choose(&object, &args.select)?;
+    let replace = match &args.replace {
+        _ if args.force => Replace::Any,
+        None => Replace::Never,
+        Some(text) => text.parse().map_or_else(|_| Replace::Name(text.clone()), Replace::Id),
+    };
+    let index = object.programs.iter().position(|p| p.name == chosen.name).unwrap_or_default();
+    let request = kernel::Load {
+        object: &object,
+        program: index,
+        interface: &args.interface,
+        mode: mode(args.mode),
+        pins: args.pins.as_deref(),
+        replace,
+        may_send: may_send(&object, &chosen),
+    };
+    let done = kernel::load(&request).map_err(|e| diagnosed(e, &object, &chosen, args))?;
+    if as_json {
+        print::json(&print::document("load", loaded_json(&done, args)));
+    } else {
+        print::text(&loaded_text(&done, args));
+    }
+    Ok(())
+}
+
+/// Whether the program may send frames; what cannot be proved, may.
+fn may_send(object: &Object, program: &Program) -> bool {
+    let proof = verify(program, &MapsView::from(object), &Config::default());
+    let verdicts = proof.ok().and_then(|p| p.facts().verdicts.clone());
+    verdicts.is_none_or(|all| all.iter().any(|v| matches!(v, xway_abi::Verdict::Tx | xway_abi::Verdict::Redirect)))
+}
+
+/// A refusal by the kernel's verifier, with what ours says to the same program: source lines first, then the kernel's log.
+fn diagnosed(error: HookError, object: &Object, program: &Program, args: &args::Load) -> Failure {
+    if error.log.is_empty() {
+        return failure(error);
+    }
+    let log: Vec<&str> = error.log.lines().collect();
+    let tail = log[log.len().saturating_sub(12)..].join("\n");
+    let Some(errno) = error.errno else { return failure(error) };
+    let place = args.select.object.display().to_string();
+    let mut message = String::new();
+    if let Err(refusal) = verify(program, &MapsView::from(object), &Config::default()) {
+        let code = Code { place: &place, object, program };
+        message = verify::refused(&refusal, code, &mut Files::default(), Paint::stderr());
+        message.push('\n');
+    }
+    let hint = match message.is_empty() {
+        true => "our verifier accepts this program: xway run executes it in user space",
+        false => "mend the program; xway verify says it without the kernel",
+    };
+    message = format!(
+        "{}: the kernel's verifier refused program {} with {errno}\n{message}the kernel says:\n{tail}",
+        args.interface, program.name
+    );
+    Failure::no(message).hint(hint)
+}
+
+fn loaded_text(done: &Loaded, args: &args::Load) -> String {
+    let Attachment { device, mode, via, program } = &done.attachment;
+    let mut out = format!(
+        "{}: program {} (id {}, tag {}) runs in mode {}, held by {}\n",
+        device.name,
+        program.name,
+        program.id,
+        prog::tag(&program.tag),
+        mode.name(),
+        via.name()
+    );
+    let asked = self::mode(args.mode);
+    if let Some(reason) = done.reason.as_ref().filter(|_| asked != *mode) {
+        out.push_str(&format!("  asked for mode {}: {reason}\n", asked.name()));
+    }
+    if let Some(id) = done.replaced {
+        out.push_str(&format!("  in the place of program {id}\n"));
+    }
+    for (word, paths) in [("shares", &done.shared), ("pinned", &done.pinned)] {
+        for path in paths {
+            out.push_str(&format!("  {word} {}\n", path.display()));
+        }
+    }
+    done.warnings.iter().for_each(|w| out.push_str(&format!("  note: {w}\n")));
+    out
+}
+
+fn loaded_json(done: &Loaded, args: &args::Load) -> Value {
+    let paths = |all: &[std::path::PathBuf]| all.iter().map(|p| p.display().to_string()).collect::<Vec<_>>();
+    json!({
+        "attachment": attachment_json(&done.attachment, None),
+        "mode": {
+            "requested": self::mode(args.mode).name(),
+            "effective": done.attachment.mode.name(),
+            "reason": done.reason,
+        },
+        "replaced": done.replaced,
+        "shared": paths(&done.shared),
+        "pinned": paths(&done.pinned),
+        "warnings": done.warnings,
+    })
+}
+
+/// `xway unload`
+pub fn unload(args: &args::Unload, as_json: bool) -> Result<(), Failure> {
+    let gone = kernel::unload(&args.interface, args.id).map_err(failure)?;
+    if as_json {
+        print::json(&print::document("unload", json!({ "interface": args.interface, "programs": gone })));
+    } else {
+        let text: String = gone.iter().map(|id| format!("{}: program {id} is detached\n", args.interface)).collect();
+        print::text(&text);
+    }
+    Ok(())
+}
+
+/// What a program did while it was measured.
+struct Measured {
+    packets_per_second: f64,
+    nanoseconds_per_run: Option<f64>,
+}
+
+/// `xway status`
+pub fn status(args: &args::Status, as_json: bool) -> Result<(), Failure> {
+    let attached = kernel::status(args.interface.as_deref()).map_err(failure)?;
+    let measured = args.measure.map(|time| measure(&attached, time)).transpose()?;
+    let rate = |i: usize| measured.as_ref().and_then(|m| m.get(i));
+    if as_json {
+        let all: Vec<Value> = attached.iter().enumerate().map(|(i, a)| attachment_json(a, rate(i))).collect();
+        print::json(&print::document("status", json!({ "attachments": all })));
+        return Ok(());
+    }
+    if attached.is_empty() {
+        let place = args.interface.as_deref().map_or_else(|| "any interface".to_owned(), str::to_owned);
+        print::text(&format!("no XDP program on {place}\n"));
+        return Ok(());
+    }
+    let mut head = vec!["interface", "mode", "id", "name", "tag", "held by", "maps"];
+    if measured.is_some() {
+        head.extend(["packets/s", "ns/run"]);
+    }
+    let mut rows: Vec<Vec<String>> = vec![head.into_iter().map(str::to_owned).collect()];
+    for (i, a) in attached.iter().enumerate() {
+        let maps: Vec<String> = a.program.map_ids.iter().map(u32::to_string).collect();
+        let held = match a.via {
+            Via::Link(id) => format!("link {id}"),
+            Via::Netlink => "netlink".to_owned(),
+        };
+        let id = a.program.id.to_string();
+        let mut row = vec![a.device.name.clone(), a.mode.name().into(), id, a.program.name.clone()];
+        row.extend([prog::tag(&a.program.tag), held, maps.join(",")]);
+        if let Some(m) = rate(i) {
+            row.push(print::scaled(m.packets_per_second).trim_end().to_owned());
+            row.push(m.nanoseconds_per_run.map_or_else(|| "-".into(), |ns| format!("{ns:.0}")));
+        }
+        rows.push(row);
+    }
+    print::text(&print::table(&rows));
+    Ok(())
+}
+
+fn measure(attached: &[Attachment], time: Duration) -> Result<Vec<Measured>, Failure> {
+    let _on = run_statistics().map_err(refused)?;
+    let read = || -> Result<Vec<(u64, Duration)>, Failure> {
+        let one = |a: &Attachment| KernelProg::by_id(a.program.id).and_then(|p| p.info()).map_err(refused);
+        attached.iter().map(|a| one(a).map(|i| (i.run_count, i.run_time))).collect()
+    };
+    let start = std::time::Instant::now();
+    let before = read()?;
+    std::thread::sleep(time);
+    let after = read()?;
+    let secs = start.elapsed().as_secs_f64();
+    let between = |(b, a): (&(u64, Duration), &(u64, Duration))| {
+        let (runs, took) = (a.0.saturating_sub(b.0), a.1.saturating_sub(b.1));
+        let nanoseconds_per_run = (runs > 0).then(|| took.as_nanos() as f64 / runs as f64);
+        Measured { packets_per_second: runs as f64 / secs, nanoseconds_per_run }
+    };
+    Ok(before.iter().zip(&after).map(between).collect())
+}
+
+fn attachment_json(a: &Attachment, measured: Option<&Measured>) -> Value {
+    let mut out = json!({
+        "interface": a.device.name,
+        "ifindex": a.device.ifindex,
+        "queue": null,
+        "mode": a.mode.name(),
+        "engine": "kernel",
+        "via": a.via.name(),
+        "link_id": match a.via { Via::Link(id) => Some(id), Via::Netlink => None },
+        "program": prog::json(&a.program),
+    });
+    if let Some(m) = measured {
+        out["packets_per_second"] = json!(m.packets_per_second);
+        out["nanoseconds_per_run"] = json!(m.nanoseconds_per_run);
+    }
+    out
+}
+
+/// `xway features`
+pub fn features(args: &args::Features, as_json: bool) -> Result<(), Failure> {
+    let device = kernel::device(&args.interface).map_err(failure)?;
+    let asked = driver_features(device.ifindex).map_err(refused)?;
+    let features = asked.unwrap_or_default();
+    let DriverFeatures { xdp, zero_copy_segments, rx_metadata, xsk } = features;
+    let (xdp, meta) = (bit_names(xdp, &XDP_FEATURES), bit_names(rx_metadata, &RX_METADATA));
+    let xsk = bit_names(xsk, &XSK_FEATURES);
+    if as_json {
+        let doc = json!({
+            "interface": device.name,
+            "ifindex": device.ifindex,
+            "kind": device.kind,
+            "mtu": device.mtu,
+            "rx_queues": device.rx_queues,
+            "tx_queues": device.tx_queues,
+            "known": asked.is_some(),
+            "xdp": xdp,
+            "zero_copy_segments": zero_copy_segments,
+            "rx_metadata": meta,
+            "xsk": xsk,
+        });
+        print::json(&print::document("features", doc));
+        return Ok(());
+    }
+    let kind = if device.kind.is_empty() { String::new() } else { format!(", {}", device.kind) };
+    let mut out = format!(
+        "{} (number {}{kind}): MTU {}, {} receive and {} transmit queues\n",
+        device.name, device.ifindex, device.mtu, device.rx_queues, device.tx_queues
+    );
+    if asked.is_none() {
+        out.push_str("  the running kernel cannot be asked what drivers can do (Linux 6.3 and later can)\n");
+    } else {
+        let list = |all: &[String]| if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+        out.push_str(&format!("  native XDP:  {}\n", list(&xdp)));
+        out.push_str(&format!("  RX metadata: {}\n", list(&meta)));
+        out.push_str(&format!("  AF_XDP TX:   {}\n", list(&xsk)));
+        if zero_copy_segments > 0 {
+            out.push_str(&format!("  zero copy:   {zero_copy_segments} buffers a frame at most\n"));
+        }
+        out.push_str("  generic XDP: always\n");
+    }
+    print::text(&out);
+    Ok(())
+}
+
+/// `xway clean`
+pub fn clean(as_json: bool) -> Result<(), Failure> {
+    let gone = kernel::clean().map_err(failure)?;
+    let paths: Vec<String> = gone.iter().map(|p| p.display().to_string()).collect();
+    if as_json {
+        print::json(&print::document("clean", json!({ "removed": paths })));
+    } else {
+        print::text(&paths.iter().map(|p| format!("removed {p}\n")).collect::<String>());
+    }
+    Ok(())
+}

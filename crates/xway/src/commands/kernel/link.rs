@@ -1,0 +1,114 @@
+//! `xway link`: attachments that are held by links.
+
+use serde_json::{Value, json};
+use xway_kernel::{LINK_TYPE_XDP, LinkInfo, ObjectKind, XdpLink, devices, ids};
+
+use super::refused;
+use super::which::Which;
+use crate::args_kernel::{self as args, Rest};
+use crate::failure::Failure;
+use crate::print;
+
+/// Names of `enum bpf_link_type`, by number, as bpftool prints them.
+const TYPES: [&str; 15] = [
+    "unspec",
+    "raw_tracepoint",
+    "tracing",
+    "cgroup",
+    "iter",
+    "netns",
+    "xdp",
+    "perf_event",
+    "kprobe_multi",
+    "struct_ops",
+    "netfilter",
+    "tcx",
+    "uprobe_multi",
+    "netkit",
+    "sockmap",
+];
+
+/// Runs the command.
+pub fn run(args: &args::Link, as_json: bool) -> Result<(), Failure> {
+    match args {
+        args::Link::Show(rest) => show(rest, as_json),
+        args::Link::Detach(rest) => detach(rest, as_json),
+    }
+}
+
+fn show(args: &Rest, as_json: bool) -> Result<(), Failure> {
+    let found: Vec<LinkInfo> = match Which::only(&args.words)? {
+        Some(which) => vec![open(&which)?.info().map_err(refused)?],
+        // A link that goes away meanwhile is left out.
+        None => {
+            let all = ids(ObjectKind::Link).map_err(refused)?;
+            all.into_iter().filter_map(|id| XdpLink::by_id(id).and_then(|l| l.info()).ok()).collect()
+        }
+    };
+    if as_json {
+        let doc = json!({ "links": found.iter().map(json).collect::<Vec<_>>() });
+        print::json(&print::document("link show", doc));
+    } else {
+        print::text(&found.iter().map(text).collect::<String>());
+    }
+    Ok(())
+}
+
+fn detach(args: &Rest, as_json: bool) -> Result<(), Failure> {
+    let (which, rest) = Which::needed(&args.words, "link")?;
+    if let Some(extra) = rest.first() {
+        return Err(Failure::usage(format!("{extra}: not expected here")));
+    }
+    let link = open(&which)?;
+    let info = link.info().map_err(refused)?;
+    link.detach().map_err(refused)?;
+    if as_json {
+        print::json(&print::document("link detach", json!({ "link": json(&info) })));
+    } else {
+        print::text(&format!("link {} is detached\n", info.id));
+    }
+    Ok(())
+}
+
+fn open(which: &Which) -> Result<XdpLink, Failure> {
+    match which {
+        Which::Id(id) => XdpLink::by_id(*id).map_err(refused),
+        Which::Pinned(path) => XdpLink::pinned(path).map_err(refused),
+        Which::Name(_) | Which::Tag(_) => {
+            Err(Failure::usage(format!("{which}: links have no names")).hint("id N or pinned PATH"))
+        }
+    }
+}
+
+fn json(info: &LinkInfo) -> Value {
+    json!({
+        "id": info.id,
+        "type": type_name(info.link_type),
+        "prog_id": info.prog_id,
+        "ifindex": info.ifindex,
+        "devname": device(info),
+    })
+}
+
+fn text(info: &LinkInfo) -> String {
+    let place = match (info.link_type == LINK_TYPE_XDP, info.ifindex) {
+        (true, None) => "  its interface has gone".to_owned(),
+        (_, Some(index)) => {
+            format!("  {} (number {index})", device(info).unwrap_or_else(|| "in another namespace".into()))
+        }
+        (false, None) => String::new(),
+    };
+    format!("{}: {}  prog {}{place}\n", info.id, type_name(info.link_type), info.prog_id)
+}
+
+fn device(info: &LinkInfo) -> Option<String> {
+    let index = info.ifindex?;
+    // The number is that of the interface's own namespace: it is ours only if our interface has this program.
+    let found = devices().ok()?.into_iter().find(|d| d.ifindex == index)?;
+    let here = found.attached().any(|(_, id)| id == info.prog_id);
+    here.then_some(found.name)
+}
+
+fn type_name(number: u32) -> String {
+    TYPES.get(number as usize).map_or_else(|| format!("type {number}"), |n| (*n).to_owned())
+}

@@ -1,0 +1,32 @@
+//! The verbs about Linux's own hook: attach, list, and the objects behind.
+
+pub mod attach;
+mod entries;
+pub mod link;
+pub mod map;
+pub mod prog;
+mod which;
+
+use xway_hook::{Blame, HookError};
+use xway_kernel::KernelError;
+
+use crate::failure::{Exit, Failure};
+
+/// A hook's refusal as the command's.
+fn failure(error: HookError) -> Failure {
+    let exit = match error.blame {
+        Blame::Request => Exit::No,
+        Blame::Input => Exit::Input,
+        Blame::Machine => Exit::Needs,
+    };
+    let failure = Failure { exit, message: error.message, hint: None, said: false };
+    match error.hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+/// A refusal of the kernel that is not about an interface.
+fn refused(error: KernelError) -> Failure {
+    failure(xway_hook::explain::plain(&error))
+}
