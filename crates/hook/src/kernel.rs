@@ -101,6 +101,11 @@ pub struct Loaded {
 /// pinned.
 pub fn load(request: &Load<'_>) -> Result<Loaded, HookError> {
     let device = device(request.interface)?;
+    if request.mode == Mode::Offload {
+        // The program would have to be compiled for the device by the kernel from the start.
+        let message = format!("{}: running programs in the device itself is not supported", device.name);
+        return Err(HookError::new(Blame::Machine, message).hint("-m native or -m generic"));
+    }
     let program = &request.object.programs[request.program];
     let (dir, all) = match request.pins {
         Some(dir) => (dir.to_owned(), true),

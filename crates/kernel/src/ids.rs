@@ -107,10 +107,11 @@ pub fn pinned(path: &Path) -> Result<OwnedFd, KernelError> {
     })
 }
 
-/// Whether a descriptor is of this kind: `bpf-prog`, `bpf-map`, `bpf_link`. The name of its inode tells.
+/// Whether a descriptor is of this kind: `bpf-prog`, `bpf-map`, `bpf-link`. The name of its inode tells; for links, kernels
+/// differ in the dash.
 pub(crate) fn is_kind(object: BorrowedFd<'_>, kind: &str) -> bool {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", object.as_raw_fd())).unwrap_or_default();
-    link.to_string_lossy() == format!("anon_inode:{kind}")
+    link.to_string_lossy().replace('_', "-") == format!("anon-inode:{kind}")
 }
 
 fn c_path(path: &Path) -> Result<CString, KernelError> {

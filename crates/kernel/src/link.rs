@@ -87,7 +87,7 @@ impl XdpLink {
     /// The link that is pinned at `path`.
     pub fn pinned(path: &Path) -> Result<XdpLink, KernelError> {
         let link = XdpLink { fd: ids::pinned(path)? };
-        match ids::is_kind(link.as_fd(), "bpf_link") {
+        match ids::is_kind(link.as_fd(), "bpf-link") {
             true => Ok(link),
             false => {
                 let path = path.display().to_string();

@@ -110,7 +110,7 @@ pub enum Map {
 #[derive(Args, Debug)]
 pub struct Rest {
     /// WHICH, then what the verb takes
-    #[arg(value_name = "WORDS", allow_hyphen_values = true)]
+    #[arg(value_name = "WORDS", allow_negative_numbers = true)]
     pub words: Vec<String>,
 }
 
