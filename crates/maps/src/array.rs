@@ -7,23 +7,34 @@
 use xway_abi::map_flags::{LOCK, NOEXIST};
 use xway_abi::{Errno, MapSpec};
 
+use crate::hash::PerCpu;
 use crate::layout::ValueLayout;
+use crate::native::{ArrayLayout, MapLayout, PercpuArrayLayout};
 use crate::ops::{Batches, Ops, check_plain_flags, check_update_flags, index_of, next_index};
 use crate::storage::Block;
-use crate::{Guard, ValueRef};
+use crate::{Env, Guard, ValueRef};
 
 /// ARRAY.
 pub(crate) struct Array {
-    len: u32,
-    layout: ValueLayout,
-    values: Block,
+    pub(crate) len: u32,
+    pub(crate) layout: ValueLayout,
+    pub(crate) values: Block,
 }
 
 impl Array {
-    pub(crate) fn new(spec: &MapSpec) -> Result<Array, Errno> {
+    pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<Array, Errno> {
         let layout = ValueLayout::new(spec);
         let bytes = layout.stride.checked_mul(spec.max_entries as usize).ok_or(Errno::ENOMEM)?;
-        Ok(Array { len: spec.max_entries, values: Block::new(bytes)?, layout })
+        Ok(Array { len: spec.max_entries, values: Block::with_pages(bytes, env.huge_pages)?, layout })
+    }
+
+    pub(crate) fn layout(&self) -> MapLayout {
+        MapLayout::Array(ArrayLayout {
+            base: self.values.addr(),
+            stride: self.layout.stride,
+            max_entries: self.len,
+            index_mask: u32::MAX.checked_shr((self.len - 1).leading_zeros()).unwrap_or(0),
+        })
     }
 
     #[inline]
@@ -33,6 +44,10 @@ impl Array {
 }
 
 impl Ops for Array {
+    fn blocks(&self) -> Vec<&Block> {
+        vec![&self.values]
+    }
+
     fn lookup(&self, key: &[u8], out: &mut [u8], locked: bool) -> Result<(), Errno> {
         let guard = Guard::pin();
         let value = self.at(index_of(key), &guard).ok_or(Errno::ENOENT)?;
@@ -92,38 +107,59 @@ impl Ops for Array {
     }
 }
 
-/// PERCPU_ARRAY: an array for each CPU, each in its own memory.
+/// PERCPU_ARRAY: an array for each CPU, in memory that no other CPU's array shares a cache line with.
 pub(crate) struct PercpuArray {
-    len: u32,
-    layout: ValueLayout,
-    cpus: Vec<Block>,
+    pub(crate) len: u32,
+    pub(crate) layout: ValueLayout,
+    pub(crate) values: PerCpu,
 }
 
 impl PercpuArray {
-    pub(crate) fn new(spec: &MapSpec, cpus: u32) -> Result<PercpuArray, Errno> {
+    pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<PercpuArray, Errno> {
         let layout = ValueLayout::new(spec);
-        let bytes = layout.stride.checked_mul(spec.max_entries as usize).ok_or(Errno::ENOMEM)?;
-        let cpus = (0..cpus).map(|_| Block::new(bytes)).collect::<Result<_, _>>()?;
-        Ok(PercpuArray { len: spec.max_entries, layout, cpus })
+        let values = PerCpu::new(layout.stride, spec.max_entries as usize, env.cpus, env.huge_pages)?;
+        Ok(PercpuArray { len: spec.max_entries, layout, values })
+    }
+
+    pub(crate) fn layout(&self) -> MapLayout {
+        MapLayout::PercpuArray(PercpuArrayLayout {
+            base: self.values.values.addr(),
+            cpu_stride: self.values.cpu_stride,
+            stride: self.layout.stride,
+            max_entries: self.len,
+            cpus: self.values.cpus,
+        })
     }
 
     #[inline]
     pub(crate) fn at<'g>(&self, cpu: u32, index: u32, guard: &'g Guard) -> Option<ValueRef<'g>> {
-        let block = self.cpus.get(cpu as usize)?;
-        (index < self.len).then(|| block.value(index as usize * self.layout.stride, self.layout.size, guard))
+        self.part(cpu, index, self.layout.size, guard)
     }
 
     /// The value with the bytes up to the next multiple of 8.
     fn padded<'g>(&self, cpu: u32, index: u32, guard: &'g Guard) -> Option<ValueRef<'g>> {
-        let block = self.cpus.get(cpu as usize)?;
-        (index < self.len).then(|| block.value(index as usize * self.layout.stride, self.layout.stride, guard))
+        self.part(cpu, index, self.layout.stride, guard)
+    }
+
+    #[inline]
+    fn part<'g>(&self, cpu: u32, index: u32, len: usize, guard: &'g Guard) -> Option<ValueRef<'g>> {
+        let offset = self.values.offset(cpu, index, self.layout.stride)?;
+        (index < self.len).then(|| self.values.values.value(offset, len, guard))
+    }
+
+    fn cpus(&self) -> usize {
+        self.values.cpus as usize
     }
 }
 
 impl Ops for PercpuArray {
+    fn blocks(&self) -> Vec<&Block> {
+        vec![&self.values.values]
+    }
+
     fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
         let guard = Guard::pin();
-        for (cpu, out) in out.chunks_exact_mut(self.layout.stride).enumerate().take(self.cpus.len()) {
+        for (cpu, out) in out.chunks_exact_mut(self.layout.stride).enumerate().take(self.cpus()) {
             let value = self.padded(cpu as u32, index_of(key), &guard).ok_or(Errno::ENOENT)?;
             self.layout.read_padded(value, out);
         }
@@ -137,7 +173,7 @@ impl Ops for PercpuArray {
         if flags == NOEXIST {
             return Err(Errno::EEXIST);
         }
-        for (cpu, value) in value.chunks_exact(self.layout.stride).enumerate().take(self.cpus.len()) {
+        for (cpu, value) in value.chunks_exact(self.layout.stride).enumerate().take(self.cpus()) {
             let place = self.padded(cpu as u32, index_of(key), &guard).ok_or(Errno::E2BIG)?;
             self.layout.write_padded(place, value);
         }

@@ -33,13 +33,17 @@ impl Bloom {
         Ok(Bloom { bits: Block::new((bits / 8) as usize)?, mask: bits - 1, seeds: (0..hashes).map(seed).collect() })
     }
 
-    fn bit(&self, seed: Seed, value: &[u8]) -> (usize, u64) {
-        let bit = u64::from(seed.hash(value)) & self.mask;
+    fn bit(&self, seed: &Seed, value: &[u8]) -> (usize, u64) {
+        let bit = seed.hash(value) & self.mask;
         ((bit / 64) as usize, 1 << (bit % 64))
     }
 }
 
 impl Ops for Bloom {
+    fn blocks(&self) -> Vec<&Block> {
+        vec![&self.bits]
+    }
+
     /// Asks for the value in `out`.
     fn lookup(&self, _: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
         self.peek(out)
@@ -62,7 +66,7 @@ impl Ops for Bloom {
             return Err(Errno::EINVAL);
         }
         for seed in &self.seeds {
-            let (word, mask) = self.bit(*seed, value);
+            let (word, mask) = self.bit(seed, value);
             self.bits.words()[word].fetch_or(mask, Ordering::Release);
         }
         Ok(())
@@ -74,7 +78,7 @@ impl Ops for Bloom {
 
     fn peek(&self, value: &mut [u8]) -> Result<(), Errno> {
         let all = self.seeds.iter().all(|seed| {
-            let (word, mask) = self.bit(*seed, value);
+            let (word, mask) = self.bit(seed, value);
             self.bits.words()[word].load(Ordering::Acquire) & mask != 0
         });
         if all { Ok(()) } else { Err(Errno::ENOENT) }

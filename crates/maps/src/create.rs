@@ -96,7 +96,7 @@ fn rules(spec: &MapSpec, env: &Env) -> Rule {
         "read-only and write-only exclude each other",
     )?;
     ensure(
-        spec.flags & f::NUMA_NODE == 0 || spec.numa_node == 0 || spec.numa_node == u32::MAX,
+        spec.flags & f::NUMA_NODE == 0 || env.numa_nodes.has(spec.numa_node) || spec.numa_node == u32::MAX,
         E::EINVAL,
         "no such NUMA node",
     )?;

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use xway_abi::Errno;
 
@@ -17,8 +17,53 @@ pub struct Env {
     pub nr_cpus: u32,
     /// Bytes in a page: ring buffers are whole pages.
     pub page_size: u32,
+    /// Huge pages for the memory of preallocated maps. What a map got is in [`Memory`](crate::Memory).
+    pub huge_pages: HugePages,
+    /// The NUMA nodes that a map may name.
+    pub numa_nodes: NumaNodes,
     /// Resolves descriptors.
     pub handles: Arc<dyn Handles>,
+}
+
+/// NUMA nodes, by number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NumaNodes(u64);
+
+impl NumaNodes {
+    /// The nodes of this machine that are online, of the first 64; node 0 where the system does not say.
+    pub fn online() -> NumaNodes {
+        static ONLINE: OnceLock<u64> = OnceLock::new();
+        let read = || std::fs::read_to_string("/sys/devices/system/node/online").map_or(1, |list| node_mask(&list));
+        NumaNodes(*ONLINE.get_or_init(read))
+    }
+
+    /// Whether this is one of them.
+    pub fn has(self, node: u32) -> bool {
+        node < 64 && self.0 & 1 << node != 0
+    }
+}
+
+/// A list as the kernel writes it (`0-2,5`) as bits; 1 for what is no such list.
+fn node_mask(list: &str) -> u64 {
+    let mut mask = 0;
+    for range in list.trim().split(',') {
+        let (from, to) = range.split_once('-').unwrap_or((range, range));
+        let (Ok(from), Ok(to)) = (from.parse::<u32>(), to.parse::<u32>()) else { return 1 };
+        (from..=to.min(63)).for_each(|node| mask |= 1u64 << node.min(63));
+    }
+    mask.max(1)
+}
+
+/// Whether maps lie on huge pages: random access to large ones is twice as fast, because the CPU's page tables suffice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum HugePages {
+    /// Pages of the usual size.
+    Never,
+    /// The kernel is asked to use huge pages where it has some (`MADV_HUGEPAGE`).
+    #[default]
+    Transparent,
+    /// Pages from the reserved pool (`MAP_HUGETLB`); transparent ones when the pool has too few.
+    Explicit,
 }
 
 impl Env {
@@ -32,7 +77,14 @@ impl Default for Env {
     /// One value per hardware thread, at most 8192 CPUs, pages of 4 KiB, no descriptors.
     fn default() -> Env {
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        Env { cpus, nr_cpus: 8192, page_size: 4096, handles: Arc::new(NoHandles) }
+        Env {
+            cpus,
+            nr_cpus: 8192,
+            page_size: 4096,
+            huge_pages: HugePages::default(),
+            numa_nodes: NumaNodes::online(),
+            handles: Arc::new(NoHandles),
+        }
     }
 }
 
@@ -103,6 +155,11 @@ pub trait ProgramObject: Send + Sync {
     fn frags(&self) -> bool {
         false
     }
+    /// Where compiled code of it begins, for tail calls that generated code makes; 0: it has none. Asked once, when the
+    /// program is put into an array.
+    fn entry(&self) -> usize {
+        0
+    }
     /// The program itself, for the crate that made it.
     fn as_any(&self) -> &dyn Any;
 }
@@ -113,4 +170,15 @@ pub trait SocketObject: Send + Sync {
     fn id(&self) -> u64;
     /// The socket itself, for the crate that made it.
     fn as_any(&self) -> &dyn Any;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_nodes() {
+        assert_eq!(["0\n", "0-1,3\n", "", "7", "0-200"].map(node_mask), [1, 0b1011, 1, 1 << 7, u64::MAX]);
+        assert!(NumaNodes::online().has(0) && !NumaNodes(1).has(64));
+    }
 }

@@ -11,17 +11,45 @@ use xway_abi::{Errno, MapSpec, MapType};
 
 use crate::keyhash::Seed;
 use crate::layout::ValueLayout;
+use crate::native::{HashLayout, MapLayout};
 use crate::ops::{Batches, Ops, Walk, check_plain_flags, check_update_flags};
-use crate::pool::{FreeList, Lru};
-use crate::slab::Slab;
-use crate::table::{Pool, SPARE, Table};
-use crate::{Env, Guard, ValueRef};
+use crate::pool::Pool;
+use crate::storage::Block;
+use crate::table::{Bucket, Place, Shape, Table};
+use crate::{Env, Guard, HugePages, ValueRef};
 
 pub(crate) struct HashMap {
-    table: Table,
-    layout: ValueLayout,
-    /// One slab of values for each CPU, by element number; empty where the value lies in the element.
-    percpu: Vec<Slab>,
+    pub(crate) table: Table,
+    pub(crate) layout: ValueLayout,
+    pub(crate) percpu: Option<PerCpu>,
+    /// Preallocated: all memory counts from the start.
+    whole: bool,
+}
+
+/// The values of all CPUs, where they do not lie in the elements: CPU by CPU, each by element number.
+pub(crate) struct PerCpu {
+    pub(crate) values: Block,
+    /// Bytes from one CPU's values to the next CPU's: whole pages, so that CPUs share neither a line nor a page.
+    pub(crate) cpu_stride: usize,
+    pub(crate) cpus: u32,
+}
+
+impl PerCpu {
+    /// Values of `stride` bytes for `count` elements on each CPU.
+    pub(crate) fn new(stride: usize, count: usize, cpus: u32, pages: HugePages) -> Result<PerCpu, Errno> {
+        let bytes = stride.checked_mul(count).ok_or(Errno::ENOMEM)?;
+        // Small maps need not waste a page for each CPU; lines are kept apart always.
+        let unit = if bytes < 4096 { 64 } else { 4096 };
+        let cpu_stride = bytes.checked_next_multiple_of(unit).ok_or(Errno::ENOMEM)?;
+        let whole = cpu_stride.checked_mul(cpus as usize).ok_or(Errno::ENOMEM)?;
+        Ok(PerCpu { values: Block::with_pages(whole, pages)?, cpu_stride, cpus })
+    }
+
+    /// Where a CPU's value begins; `None`: no such CPU.
+    #[inline]
+    pub(crate) fn offset(&self, cpu: u32, index: u32, stride: usize) -> Option<usize> {
+        (cpu < self.cpus).then(|| cpu as usize * self.cpu_stride + index as usize * stride)
+    }
 }
 
 /// The bytes that fill a value.
@@ -48,54 +76,112 @@ impl HashMap {
         let percpu = matches!(spec.map_type, MapType::PercpuHash | MapType::LruPercpuHash);
         let separate = spec.flags & f::NO_COMMON_LRU != 0;
         let layout = ValueLayout::new(spec);
-        let (capacity, pool) = if lru {
-            (spec.max_entries, Pool::Lru(Lru::new(spec.max_entries, env.cpus, separate)))
-        } else {
-            let capacity = spec.max_entries + SPARE;
-            let free = FreeList::new(capacity);
-            (capacity, Pool::Plain { free, count: Default::default(), max: spec.max_entries })
-        };
         let whole = spec.flags & f::NO_PREALLOC == 0;
-        let seed = if spec.flags & f::ZERO_SEED != 0 { Seed::ZERO } else { Seed::random() };
-        let buckets = spec.max_entries.next_power_of_two();
-        let inline = if percpu { 0 } else { layout.size };
-        let table = Table::new(spec.key_size as usize, inline, buckets, capacity, whole, seed, pool)?;
-        let values = if percpu { env.cpus } else { 0 };
-        let percpu = (0..values).map(|_| Slab::new(layout.stride, capacity, whole)).collect::<Result<_, _>>()?;
-        Ok(HashMap { table, layout, percpu })
+        let pages = if whole { env.huge_pages } else { HugePages::Never };
+        let pool = Pool::new(spec.max_entries, env.cpus, lru, separate);
+        let capacity = pool.capacity() as usize;
+        let shape = Shape {
+            key_size: spec.key_size as usize,
+            value_size: if percpu { 0 } else { layout.size },
+            seed: if spec.flags & f::ZERO_SEED != 0 { Seed::zero() } else { Seed::random() },
+            pool,
+            pages,
+        };
+        let table = Table::new(shape)?;
+        let percpu = percpu.then(|| PerCpu::new(layout.stride, capacity, env.cpus, pages)).transpose()?;
+        Ok(HashMap { table, layout, percpu, whole })
+    }
+
+    pub(crate) fn layout(&self) -> MapLayout {
+        let percpu = self.percpu.as_ref();
+        MapLayout::Hash(HashLayout {
+            lines: self.table.lines.addr(),
+            elements: self.table.elements.addr(),
+            seed: self.table.seed.0,
+            stride: self.table.stride,
+            value_at: self.table.value_at,
+            percpu_values: percpu.map_or(0, |values| values.values.addr()),
+            cpu_stride: percpu.map_or(0, |values| values.cpu_stride),
+            value_stride: percpu.map_or(0, |_| self.layout.stride),
+            mask: self.table.mask,
+            key_size: self.table.key_size() as u32,
+            max_entries: self.table.pool().max(),
+            mark_used: u32::from(self.table.pool().evicts()),
+        })
+    }
+
+    /// Looks up to [`MANY`] keys up, with all memory that the next step needs on its way before the step begins.
+    pub(crate) fn at_many<'k, 'g>(
+        &self,
+        cpu: u32,
+        count: usize,
+        key: impl Fn(usize) -> &'k [u8],
+        guard: &'g Guard,
+        mut each: impl FnMut(usize, Option<ValueRef<'g>>),
+    ) {
+        let mut hashes = [0; MANY];
+        let hashes = &mut hashes[..count];
+        for (n, hash) in hashes.iter_mut().enumerate() {
+            *hash = self.table.hash(key(n));
+            self.table.prefetch_bucket(*hash);
+        }
+        for hash in hashes.iter() {
+            self.table.prefetch_element(*hash);
+        }
+        for (n, hash) in hashes.iter().enumerate() {
+            let found = self.table.find(*hash, key(n));
+            each(
+                n,
+                found.and_then(|found| {
+                    self.table.touch(found);
+                    self.value_of(found.index, cpu, guard)
+                }),
+            );
+        }
     }
 
     /// The look-up of programs.
     #[inline]
     pub(crate) fn at<'g>(&self, cpu: u32, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {
         let found = self.table.find(self.table.hash(key), key)?;
-        if let Pool::Lru(_) = self.table.pool() {
-            self.table.touch(found.index);
-        }
+        self.table.touch(found);
         self.value_of(found.index, cpu, guard)
     }
 
     #[inline]
-    fn value_of<'g>(&self, index: u32, cpu: u32, guard: &'g Guard) -> Option<ValueRef<'g>> {
-        if self.percpu.is_empty() {
-            return Some(self.table.value(index, guard));
+    pub(crate) fn value_of<'g>(&self, index: u32, cpu: u32, guard: &'g Guard) -> Option<ValueRef<'g>> {
+        match &self.percpu {
+            None => Some(self.table.value(index, guard)),
+            Some(values) => {
+                let offset = values.offset(cpu, index, self.layout.stride)?;
+                Some(values.values.value(offset, self.layout.size, guard))
+            }
         }
-        let (block, offset) = self.percpu.get(cpu as usize)?.place(index);
-        Some(block.value(offset, self.layout.size, guard))
     }
 
     /// One CPU's value with the bytes up to the next multiple of 8.
     fn padded<'g>(&self, index: u32, cpu: usize, guard: &'g Guard) -> Option<ValueRef<'g>> {
-        let (block, offset) = self.percpu.get(cpu)?.place(index);
-        Some(block.value(offset, self.layout.stride, guard))
+        let values = self.percpu.as_ref()?;
+        let offset = values.offset(cpu as u32, index, self.layout.stride)?;
+        Some(values.values.value(offset, self.layout.stride, guard))
+    }
+
+    /// How many values an element has.
+    fn values(&self) -> u32 {
+        self.percpu.as_ref().map_or(1, |values| values.cpus)
     }
 
     /// Copies an element's value, or all CPUs' values.
     fn read_value(&self, index: u32, out: &mut [u8], locked: bool) {
         let guard = Guard::pin();
-        if self.percpu.is_empty() {
+        if self.percpu.is_none() {
             let value = self.table.value(index, &guard);
-            if locked { self.layout.read_locked(value, out) } else { self.layout.read(value, out) }
+            if locked {
+                self.layout.read_locked(value, out)
+            } else {
+                self.layout.read(value, out)
+            }
+            return;
         }
         for (cpu, out) in out.chunks_exact_mut(self.layout.stride).enumerate() {
             let Some(value) = self.padded(index, cpu, &guard) else { return };
@@ -106,12 +192,12 @@ impl HashMap {
     /// Fills the value of a new element: every CPU's, zero where the source has nothing for it.
     fn init_value(&self, index: u32, source: Source<'_>) {
         let guard = Guard::pin();
-        if self.percpu.is_empty() {
+        if self.percpu.is_none() {
             let (Source::Program(_, bytes) | Source::User(bytes)) = source;
             self.layout.init(self.table.value(index, &guard), bytes);
             return;
         }
-        for cpu in 0..self.percpu.len() {
+        for cpu in 0..self.values() as usize {
             let Some(value) = self.padded(index, cpu, &guard) else { return };
             if let Source::Program(..) = source {
                 let _ = value.write_bytes(0, &vec![0; self.layout.stride]);
@@ -140,16 +226,12 @@ impl HashMap {
         }
     }
 
-    fn grow(&self, index: u32) -> Result<(), Errno> {
-        self.percpu.iter().try_for_each(|slab| slab.grow_to(index))
-    }
-
     /// What an element that leaves the table takes with it: its timers and the like see the zero and stop.
     fn retire(&self, index: u32) {
         if self.layout.has_special() {
             let guard = Guard::pin();
-            for cpu in 0..self.percpu.len().max(1) {
-                if let Some(value) = self.value_of(index, cpu as u32, &guard) {
+            for cpu in 0..self.values() {
+                if let Some(value) = self.value_of(index, cpu, &guard) {
                     self.layout.clear_special(value);
                 }
             }
@@ -163,96 +245,121 @@ impl HashMap {
         }
         let hash = self.table.hash(key);
         let cpu = source.cpu(self.cpus());
-        let mut new = match self.table.pool() {
-            // Making room may need another bucket's lock, so it comes before ours. A per-CPU update of what must exist
-            // needs no new element.
-            Pool::Lru(lru) if self.percpu.is_empty() || flags != f::EXIST => {
-                Some(self.table.take_lru(lru, cpu, |index| self.retire(index))?)
+        for tries in 0..TRIES {
+            let mut bucket = self.table.lock(hash);
+            let mut old = bucket.find(hash, key);
+            // Linux makes room before it looks for the key. That shows where the only room is the key's own.
+            if let Some(only) = old
+                && self.table.pool().evicts()
+                && self.table.pool().max() == 1
+                && (self.percpu.is_none() || flags != f::EXIST)
+            {
+                self.drop_element(&mut bucket, only, cpu);
+                old = None;
             }
-            _ => None,
-        };
-        let result = self.store_locked(hash, key, source, flags, cpu, &mut new);
-        if let Some(unused) = new {
-            self.table.give(cpu, unused, false);
+            match old {
+                Some(_) if flags & !f::LOCK == f::NOEXIST => return Err(Errno::EEXIST),
+                None if flags & !f::LOCK == f::EXIST => return Err(Errno::ENOENT),
+                Some(place) => {
+                    self.overwrite(&mut bucket, place, key, source, flags, cpu);
+                    return Ok(());
+                }
+                None => {}
+            }
+            let index = self.table.take(cpu).or_else(|| {
+                let evicted = self.table.pool().evicts().then(|| bucket.make_room(cpu)).flatten()?;
+                self.retire(evicted);
+                Some(evicted)
+            });
+            if let Some(index) = index {
+                let inserted = bucket.insert(hash, key, index, |index| self.init_value(index, source));
+                if inserted.is_err() {
+                    self.table.give(cpu, index);
+                }
+                return inserted;
+            }
+            if !self.table.pool().evicts() {
+                return Err(Errno::E2BIG);
+            }
+            // Every element is in the hands of threads that are about to put it in.
+            drop(bucket);
+            if tries % 16 == 15 {
+                std::thread::yield_now();
+            }
         }
-        result
+        Err(Errno::ENOMEM)
     }
 
-    fn store_locked(
-        &self,
-        hash: u32,
+    /// Gives a key that is there another value: in place under the value's lock and for per-CPU types, else in a new
+    /// element.
+    fn overwrite<'t>(
+        &'t self,
+        bucket: &mut Bucket<'t>,
+        place: Place<'t>,
         key: &[u8],
         source: Source<'_>,
         flags: u64,
         cpu: u32,
-        new: &mut Option<u32>,
-    ) -> Result<(), Errno> {
-        let _lock = self.table.lock(hash);
-        let old = self.table.find_locked(hash, key);
-        match old {
-            Some(_) if flags & !f::LOCK == f::NOEXIST => return Err(Errno::EEXIST),
-            None if flags & !f::LOCK == f::EXIST => return Err(Errno::ENOENT),
-            Some(index) if flags & f::LOCK != 0 => {
-                let (Source::Program(_, bytes) | Source::User(bytes)) = source;
-                self.layout.write_locked(self.table.value(index, &Guard::pin()), bytes);
-                return Ok(());
-            }
-            Some(index) if !self.percpu.is_empty() => {
-                self.write_value(index, source);
-                if let Pool::Lru(_) = self.table.pool() {
-                    self.table.touch(index);
-                }
-                return Ok(());
-            }
-            _ => {}
+    ) {
+        if flags & f::LOCK != 0 {
+            let (Source::Program(_, bytes) | Source::User(bytes)) = source;
+            self.layout.write_locked(self.table.value(place.index, &Guard::pin()), bytes);
+            return;
         }
-        let lru = matches!(self.table.pool(), Pool::Lru(_));
-        let index = match new.take() {
-            Some(index) => index,
-            None if lru => return Err(Errno::ENOENT),
-            None => self.table.take_plain(old.is_some())?,
-        };
-        if let Err(errno) = self.grow(index) {
-            self.table.give(cpu, index, old.is_none());
-            return Err(errno);
+        if self.percpu.is_some() {
+            self.write_value(place.index, source);
+            bucket.touch(place);
+            return;
         }
-        self.table.insert(hash, key, index, |index| self.init_value(index, source));
-        if let Some(old) = old {
-            if lru {
-                self.table.touch(index);
-            }
-            self.table.unlink_replaced(hash, old);
-            self.retire(old);
-            self.table.give(cpu, old, false);
-        }
-        Ok(())
+        let (spare, index) = self.table.pool().take_spare(cpu, place.index);
+        bucket.replace(place, key, index, |index| self.init_value(index, source));
+        self.retire(place.index);
+        self.table.pool().give_spare(spare, place.index);
     }
 
     fn remove(&self, cpu: u32, key: &[u8], before: impl FnOnce(u32)) -> Result<(), Errno> {
         let hash = self.table.hash(key);
-        let _lock = self.table.lock(hash);
-        let index = self.table.find_locked(hash, key).ok_or(Errno::ENOENT)?;
-        before(index);
-        self.drop_element(hash, index, cpu);
+        let mut bucket = self.table.lock(hash);
+        let place = bucket.find(hash, key).ok_or(Errno::ENOENT)?;
+        before(place.index);
+        self.drop_element(&mut bucket, place, cpu);
         Ok(())
     }
 
-    /// Under the bucket's lock.
-    fn drop_element(&self, hash: u32, index: u32, cpu: u32) {
-        self.table.unlink(hash, index);
-        self.retire(index);
-        self.table.give(cpu, index, true);
+    fn drop_element<'t>(&'t self, bucket: &mut Bucket<'t>, place: Place<'t>, cpu: u32) {
+        bucket.remove(place);
+        self.retire(place.index);
+        self.table.give(cpu, place.index);
     }
 
     fn cpus(&self) -> usize {
-        match self.table.pool() {
-            Pool::Lru(lru) => lru.cpus(),
-            Pool::Plain { .. } => self.percpu.len().max(1),
-        }
+        self.table.pool().cpus() as usize
     }
 }
 
+/// Keys that are looked up at once: enough to hide the memory's latency, few enough to stay in the first cache.
+pub(crate) const MANY: usize = 32;
+
+/// How often a full LRU table is asked for room while other threads hold all its elements.
+const TRIES: u32 = 1024;
+
 impl Ops for HashMap {
+    fn blocks(&self) -> Vec<&Block> {
+        let values = self.percpu.as_ref().map(|values| &values.values);
+        [&self.table.elements, &self.table.lines].into_iter().chain(values).collect()
+    }
+
+    fn memory(&self) -> usize {
+        let values = self.percpu.as_ref().map_or(0, |values| {
+            if self.whole {
+                values.values.bytes()
+            } else {
+                self.table.touched() * self.layout.stride * values.cpus as usize
+            }
+        });
+        self.table.memory(self.whole) + values
+    }
+
     fn lookup(&self, key: &[u8], out: &mut [u8], locked: bool) -> Result<(), Errno> {
         let hash = self.table.hash(key);
         loop {
@@ -265,7 +372,7 @@ impl Ops for HashMap {
     }
 
     fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
-        if !self.percpu.is_empty() {
+        if self.percpu.is_some() {
             check_plain_flags(flags)?;
         }
         self.store(key, Source::User(value), flags)
@@ -296,9 +403,9 @@ impl Ops for HashMap {
             Ok(())
         };
         let value_size = walk.values.len() / walk.max;
-        Some(walk_buckets(&self.table, walk, value_size, copy, |hash, index| {
+        Some(walk_buckets(&self.table, walk, value_size, copy, |bucket, place| {
             if delete {
-                self.drop_element(hash, index, cpu);
+                self.drop_element(bucket, place, cpu);
             }
         }))
     }
@@ -308,7 +415,7 @@ impl Ops for HashMap {
     }
 
     fn prog_update(&self, cpu: u32, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
-        if !self.percpu.is_empty() {
+        if self.percpu.is_some() {
             check_plain_flags(flags)?;
         }
         self.store(key, Source::Program(cpu, value), flags)
@@ -344,90 +451,89 @@ pub(crate) fn bucket_keys(table: &Table, bucket: u32) -> Vec<(Vec<u8>, u32)> {
     if table.is_empty_bucket(bucket) {
         return Vec::new();
     }
-    let _lock = table.lock(bucket);
-    table
-        .chain(bucket)
-        .map(|index| {
-            let mut key = vec![0; table.key_size()];
-            table.read_key(index, &mut key);
-            (key, index)
-        })
-        .collect()
+    let locked = table.lock(u64::from(bucket));
+    let with_key = |place: Place<'_>| {
+        let mut key = vec![0; table.key_size()];
+        table.read_key(place.index, &mut key);
+        (key, place.index)
+    };
+    locked.places().into_iter().map(with_key).collect()
 }
 
-/// `get_next_key` of hash tables: along the chain, then on to the next bucket that holds something.
+/// `get_next_key` of hash tables: along the bucket, then on to the next bucket that holds something.
 pub(crate) fn next_key(table: &Table, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
     let mut from = 0;
     if let Some(key) = key {
         let hash = table.hash(key);
-        let _lock = table.lock(hash);
-        if let Some(here) = table.find_locked(hash, key) {
-            let bucket = hash & (table.buckets() - 1);
-            if let Some(next) = table.chain(bucket).skip_while(|&index| index != here).nth(1) {
-                table.read_key(next, out);
+        let bucket = table.lock(hash);
+        if let Some(here) = bucket.find(hash, key) {
+            if let Some(next) = bucket.places().iter().skip_while(|place| place.index != here.index).nth(1) {
+                table.read_key(next.index, out);
                 return Ok(());
             }
-            from = bucket + 1;
+            from = (hash as u32 & (table.buckets() - 1)) + 1;
         }
     }
     for bucket in from..table.buckets() {
         if table.is_empty_bucket(bucket) {
             continue;
         }
-        let _lock = table.lock(bucket);
-        if let Some(first) = table.chain(bucket).next() {
-            table.read_key(first, out);
+        let locked = table.lock(u64::from(bucket));
+        if let Some(first) = locked.places().first() {
+            table.read_key(first.index, out);
             return Ok(());
         }
     }
     Err(Errno::ENOENT)
 }
 
-/// The batch walk of hash tables: whole buckets, the token is the next bucket's number. `ENOSPC` when not even one bucket
-/// fits, `ENOENT` after the last.
-pub(crate) fn walk_buckets(
-    table: &Table,
+/// The batch walk of hash tables: whole buckets as Linux counts them, the token is the next bucket's number. `ENOSPC` when
+/// not even one bucket fits, `ENOENT` after the last.
+pub(crate) fn walk_buckets<'t>(
+    table: &'t Table,
     walk: &mut Walk<'_>,
     value_size: usize,
     mut copy: impl FnMut(u32, &mut [u8]) -> Result<(), Errno>,
-    mut after: impl FnMut(u32, u32),
+    mut after: impl FnMut(&mut Bucket<'t>, Place<'t>),
 ) -> (u32, Result<(), Errno>) {
-    let mut bucket = walk.from.map_or(0, crate::ops::index_of);
-    if bucket >= table.buckets() {
+    let parts_in_bucket = table.parts() / table.buckets();
+    let mut part = walk.from.map_or(0, crate::ops::index_of);
+    if part >= table.parts() {
         return (0, Err(Errno::ENOENT));
     }
     let key_size = table.key_size();
     let mut done = 0;
     let mut result = Ok(());
     loop {
-        if !table.is_empty_bucket(bucket) {
-            let _lock = table.lock(bucket);
-            let elements: Vec<u32> = table.chain(bucket).collect();
-            if elements.len() > walk.max - done {
+        let number = part / parts_in_bucket;
+        if !table.is_empty_bucket(number) {
+            let mut bucket = table.lock(u64::from(number));
+            let places = bucket.places_in_part(part);
+            if places.len() > walk.max - done {
                 if done == 0 {
                     result = Err(Errno::ENOSPC);
                 }
                 break;
             }
-            for &index in &elements {
+            for place in &places {
                 let value = &mut walk.values[done * value_size..][..value_size];
-                if copy(index, value).is_err() {
+                if copy(place.index, value).is_err() {
                     continue;
                 }
-                table.read_key(index, &mut walk.keys[done * key_size..][..key_size]);
+                table.read_key(place.index, &mut walk.keys[done * key_size..][..key_size]);
                 done += 1;
             }
-            for index in elements {
-                after(table.hash_of(index), index);
+            for place in places {
+                after(&mut bucket, place);
             }
         }
-        bucket += 1;
-        if bucket >= table.buckets() {
+        part += 1;
+        if part >= table.parts() {
             result = Err(Errno::ENOENT);
             break;
         }
     }
-    walk.token[..4].copy_from_slice(&bucket.to_ne_bytes());
+    walk.token[..4].copy_from_slice(&part.to_ne_bytes());
     (done as u32, result)
 }
 

@@ -22,8 +22,12 @@ mod guard;
 mod hash;
 mod keyhash;
 mod layout;
+#[doc(hidden)]
+pub mod line;
 mod lpm;
 mod map;
+mod memory;
+pub mod native;
 mod objects;
 mod ops;
 mod perf;
@@ -39,11 +43,13 @@ mod storage;
 mod table;
 mod user;
 mod value;
+mod vector;
 
 pub use create::{CreateError, is_supported};
-pub use env::{Env, Handles, NoHandles, ProgramObject, ProgramUse, SocketObject};
+pub use env::{Env, Handles, HugePages, NoHandles, NumaNodes, ProgramObject, ProgramUse, SocketObject};
 pub use guard::Guard;
 pub use map::Map;
+pub use memory::Memory;
 pub use perf::{PERF_CURRENT_CPU, PERF_INDEX_MASK, PerfArray, PerfReader, PerfRecord};
 pub use redirect::Target;
 pub use ringbuf::{RingBuf, RingRecord, ringbuf_flags, ringbuf_query};

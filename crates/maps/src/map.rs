@@ -8,8 +8,9 @@ use xway_abi::{Errno, MapSpec, MapType, map_flags};
 use crate::array::{Array, PercpuArray};
 use crate::bloom::Bloom;
 use crate::env::{ProgramObject, ProgramUse, SocketObject};
-use crate::hash::HashMap;
+use crate::hash::{HashMap, MANY};
 use crate::lpm::LpmTrie;
+use crate::native::MapLayout;
 use crate::objects::{CgroupArray, MapArray, MapHash, ProgArray, XskMap};
 use crate::ops::Ops;
 use crate::perf::PerfArray;
@@ -32,6 +33,7 @@ pub struct Map {
     env: Env,
     frozen: AtomicBool,
     kind: Kind,
+    node: Option<u32>,
 }
 
 /// The implementation behind the map's type.
@@ -74,10 +76,11 @@ impl Map {
         let spec = create::adjusted(spec, env);
         let kind =
             Kind::new(&spec, env).map_err(|(errno, reason)| CreateError { errno, map_type: spec.map_type, reason })?;
+        let node = place(&spec, &kind);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
         let name = name.chars().filter(allowed).take(15).collect();
-        Ok(Arc::new(Map { id, name, spec, env: env.clone(), frozen: AtomicBool::new(false), kind }))
+        Ok(Arc::new(Map { id, name, spec, env: env.clone(), frozen: AtomicBool::new(false), kind, node }))
     }
 
     /// The number that names the map in this process, from 1.
@@ -146,8 +149,19 @@ impl Map {
         !self.frozen.swap(true, Ordering::AcqRel)
     }
 
+    /// The NUMA node that the system agreed to.
+    pub(crate) fn node(&self) -> Option<u32> {
+        self.node
+    }
+
     pub(crate) fn ops(&self) -> &dyn Ops {
-        match &self.kind {
+        self.kind.ops()
+    }
+}
+
+impl Kind {
+    fn ops(&self) -> &dyn Ops {
+        match self {
             Kind::Array(map) => map,
             Kind::PercpuArray(map) => map,
             Kind::Hash(map) => map,
@@ -169,8 +183,52 @@ impl Map {
     }
 }
 
+/// What generated code needs.
+impl Map {
+    /// Where the map's memory lies; see [`native`](crate::native) for what may be done with it. Fixed for the map's life.
+    pub fn layout(&self) -> MapLayout {
+        match &self.kind {
+            Kind::Array(map) => map.layout(),
+            Kind::PercpuArray(map) => map.layout(),
+            Kind::Hash(map) => map.layout(),
+            Kind::MapArray(map) => map.layout(),
+            Kind::ProgArray(map) => map.layout(),
+            _ => MapLayout::Opaque,
+        }
+    }
+}
+
 /// The program side.
 impl Map {
+    /// What [`Map::value`] gives for each of `keys`, which lie side by side, in `out`: as many as there are whole keys and
+    /// places. On hash tables that are larger than the CPU's cache this takes a fraction of the time of single look-ups,
+    /// because the memory's latencies pass side by side.
+    pub fn lookup_many<'g>(&self, cpu: u32, keys: &[u8], out: &mut [Option<ValueRef<'g>>], guard: &'g Guard) {
+        let size = self.key_size();
+        let count = out.len().min(keys.len().checked_div(size).unwrap_or(0));
+        self.each_value(cpu, count, |n| &keys[n * size..][..size], guard, |n, value| out[n] = value);
+    }
+
+    /// The same with keys and results wherever they are.
+    pub(crate) fn each_value<'k, 'g>(
+        &self,
+        cpu: u32,
+        count: usize,
+        key: impl Fn(usize) -> &'k [u8],
+        guard: &'g Guard,
+        mut each: impl FnMut(usize, Option<ValueRef<'g>>),
+    ) {
+        match &self.kind {
+            Kind::Hash(map) => {
+                for start in (0..count).step_by(MANY) {
+                    let len = MANY.min(count - start);
+                    map.at_many(cpu, len, |n| key(start + n), guard, |n, value| each(start + n, value));
+                }
+            }
+            _ => (0..count).for_each(|n| each(n, self.value(cpu, key(n), guard))),
+        }
+    }
+
     /// A pointer to the value of `key` (on per-CPU types: the value of `cpu`), as `bpf_map_lookup_elem` gives it.
     ///
     /// `key` must be [`Map::key_size`] long (else `None`). The pointer stays good as long as the guard; whose value it
@@ -366,12 +424,24 @@ impl std::fmt::Debug for Map {
     }
 }
 
+/// Asks for the pages of a new map on the node that its creator named. The node, if the system agreed for every piece that
+/// has pages of its own.
+fn place(spec: &MapSpec, kind: &Kind) -> Option<u32> {
+    if spec.flags & map_flags::NUMA_NODE == 0 || spec.numa_node == u32::MAX {
+        return None;
+    }
+    let blocks = kind.ops().blocks();
+    let mut mapped = blocks.iter().filter(|block| block.is_mapped()).peekable();
+    mapped.peek()?;
+    mapped.all(|block| block.prefer_node(spec.numa_node)).then_some(spec.numa_node)
+}
+
 impl Kind {
     fn new(spec: &MapSpec, env: &Env) -> Result<Kind, (Errno, &'static str)> {
         let memory = |errno| (errno, "no memory for it");
         match spec.map_type {
-            MapType::Array => Array::new(spec).map(Kind::Array).map_err(memory),
-            MapType::PercpuArray => PercpuArray::new(spec, env.cpus).map(Kind::PercpuArray).map_err(memory),
+            MapType::Array => Array::new(spec, env).map(Kind::Array).map_err(memory),
+            MapType::PercpuArray => PercpuArray::new(spec, env).map(Kind::PercpuArray).map_err(memory),
             MapType::Hash | MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash => {
                 HashMap::new(spec, env).map(Kind::Hash).map_err(memory)
             }

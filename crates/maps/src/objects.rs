@@ -12,11 +12,13 @@ use xway_abi::{Errno, MapSpec, MapType};
 use crate::env::{ProgramObject, ProgramUse, SocketObject};
 use crate::hash::{next_key, walk_buckets};
 use crate::keyhash::Seed;
+use crate::native::{InnerSlot, MapLayout, ProgramSlot, SlotsLayout};
 use crate::ops::{Batches, Ops, Walk, check_plain_flags, index_of, next_index};
-use crate::pool::FreeList;
+use crate::pool::Pool;
 use crate::slots::Slots;
-use crate::table::{Pool, SPARE, Table};
-use crate::{Env, Guard, Map, create};
+use crate::storage::Block;
+use crate::table::{Bucket, Place, Shape, Table};
+use crate::{Env, Guard, HugePages, Map, create};
 
 /// The descriptor that a value is.
 fn descriptor(value: &[u8]) -> i32 {
@@ -31,7 +33,7 @@ fn put_id(out: &mut [u8], id: u32) {
 pub(crate) struct ProgArray {
     len: u32,
     env: Env,
-    slots: Slots<Arc<dyn ProgramObject>>,
+    slots: Slots<ProgramSlot>,
     /// What kind of program the array is for; the first one decides.
     owner: Mutex<Option<(ProgramUse, bool)>>,
 }
@@ -44,7 +46,7 @@ impl ProgArray {
 
     #[inline]
     pub(crate) fn at<'g>(&self, index: u32, guard: &'g Guard) -> Option<&'g Arc<dyn ProgramObject>> {
-        if index < self.len { self.slots.get(index as usize, guard) } else { None }
+        if index < self.len { Some(&self.slots.get(index as usize, guard)?.object) } else { None }
     }
 
     pub(crate) fn set(&self, index: u32, program: Option<Arc<dyn ProgramObject>>) -> Result<(), Errno> {
@@ -54,8 +56,12 @@ impl ProgArray {
         if let Some(program) = &program {
             self.claim(program.program_use(), program.frags())?;
         }
-        self.slots.set(index as usize, program);
+        self.slots.set(index as usize, program.map(ProgramSlot::new));
         Ok(())
+    }
+
+    pub(crate) fn layout(&self) -> MapLayout {
+        MapLayout::Programs(SlotsLayout { base: self.slots.block().addr(), max_entries: self.len })
     }
 
     /// Takes every program out.
@@ -73,6 +79,14 @@ impl ProgArray {
 }
 
 impl Ops for ProgArray {
+    fn blocks(&self) -> Vec<&Block> {
+        vec![self.slots.block()]
+    }
+
+    fn memory(&self) -> usize {
+        self.slots.memory()
+    }
+
     fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
         let guard = Guard::pin();
         put_id(out, self.at(index_of(key), &guard).ok_or(Errno::ENOENT)?.id());
@@ -144,7 +158,7 @@ pub(crate) struct MapArray {
     len: u32,
     env: Env,
     template: Template,
-    slots: Slots<Arc<Map>>,
+    slots: Slots<InnerSlot>,
 }
 
 impl MapArray {
@@ -157,7 +171,7 @@ impl MapArray {
     #[inline]
     pub(crate) fn at<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<&'g Arc<Map>> {
         let index = index_of(key);
-        if index < self.len { self.slots.get(index as usize, guard) } else { None }
+        if index < self.len { Some(&self.slots.get(index as usize, guard)?.map) } else { None }
     }
 
     pub(crate) fn set(&self, key: &[u8], map: Arc<Map>) -> Result<(), Errno> {
@@ -166,12 +180,26 @@ impl MapArray {
             return Err(Errno::E2BIG);
         }
         self.template.check(&map)?;
-        self.slots.set(index as usize, Some(map));
+        self.slots.set(index as usize, Some(InnerSlot::new(map)));
         Ok(())
     }
 }
 
+impl MapArray {
+    pub(crate) fn layout(&self) -> MapLayout {
+        MapLayout::Maps(SlotsLayout { base: self.slots.block().addr(), max_entries: self.len })
+    }
+}
+
 impl Ops for MapArray {
+    fn blocks(&self) -> Vec<&Block> {
+        vec![self.slots.block()]
+    }
+
+    fn memory(&self) -> usize {
+        self.slots.memory()
+    }
+
     fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
         let guard = Guard::pin();
         put_id(out, self.at(key, &guard).ok_or(Errno::ENOENT)?.id());
@@ -221,14 +249,12 @@ impl MapHash {
     }
 
     fn with_template(spec: &MapSpec, env: &Env, template: Template) -> Result<MapHash, Errno> {
-        let capacity = spec.max_entries + SPARE;
-        let free = FreeList::new(capacity);
-        let pool = Pool::Plain { free, count: Default::default(), max: spec.max_entries };
-        let whole = spec.flags & f::NO_PREALLOC == 0;
-        let seed = if spec.flags & f::ZERO_SEED != 0 { Seed::ZERO } else { Seed::random() };
-        let buckets = spec.max_entries.next_power_of_two();
-        let table = Table::new(spec.key_size as usize, 0, buckets, capacity, whole, seed, pool)?;
-        Ok(MapHash { env: env.clone(), template, table, slots: Slots::new(capacity as usize)? })
+        let pool = Pool::new(spec.max_entries, env.cpus, false, false);
+        let capacity = pool.capacity() as usize;
+        let seed = if spec.flags & f::ZERO_SEED != 0 { Seed::zero() } else { Seed::random() };
+        let key_size = spec.key_size as usize;
+        let table = Table::new(Shape { key_size, value_size: 0, seed, pool, pages: HugePages::Never })?;
+        Ok(MapHash { env: env.clone(), template, table, slots: Slots::new(capacity)? })
     }
 
     pub(crate) fn at<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<&'g Arc<Map>> {
@@ -246,32 +272,36 @@ impl MapHash {
         self.template.check(&map)?;
         check_plain_flags(flags)?;
         let hash = self.table.hash(key);
-        let _lock = self.table.lock(hash);
-        let old = self.table.find_locked(hash, key);
-        match (old, flags) {
-            (Some(_), f::NOEXIST) => return Err(Errno::EEXIST),
-            (None, f::EXIST) => return Err(Errno::ENOENT),
-            _ => {}
+        let mut bucket = self.table.lock(hash);
+        match (bucket.find(hash, key), flags) {
+            (Some(_), f::NOEXIST) => Err(Errno::EEXIST),
+            (None, f::EXIST) => Err(Errno::ENOENT),
+            (Some(old), _) => {
+                let (spare, index) = self.table.pool().take_spare(0, old.index);
+                bucket.replace(old, key, index, |index| {
+                    self.slots.set(index as usize, Some(map));
+                });
+                self.slots.set(old.index as usize, None);
+                self.table.pool().give_spare(spare, old.index);
+                Ok(())
+            }
+            (None, _) => {
+                let index = self.table.take(0).ok_or(Errno::E2BIG)?;
+                let inserted = bucket.insert(hash, key, index, |index| {
+                    self.slots.set(index as usize, Some(map));
+                });
+                if inserted.is_err() {
+                    self.table.give(0, index);
+                }
+                inserted
+            }
         }
-        let index = self.table.take_plain(old.is_some())?;
-        self.table.insert(hash, key, index, |index| {
-            self.slots.set(index as usize, Some(map));
-        });
-        if let Some(old) = old {
-            self.drop_element(hash, old, false);
-        }
-        Ok(())
     }
 
-    /// Under the bucket's lock.
-    fn drop_element(&self, hash: u32, index: u32, counted: bool) {
-        if counted {
-            self.table.unlink(hash, index)
-        } else {
-            self.table.unlink_replaced(hash, index)
-        }
-        self.slots.set(index as usize, None);
-        self.table.give(0, index, counted);
+    fn drop_element<'t>(&'t self, bucket: &mut Bucket<'t>, place: Place<'t>) {
+        bucket.remove(place);
+        self.slots.set(place.index as usize, None);
+        self.table.give(0, place.index);
     }
 
     fn id_of(&self, index: u32) -> u32 {
@@ -280,6 +310,14 @@ impl MapHash {
 }
 
 impl Ops for MapHash {
+    fn blocks(&self) -> Vec<&Block> {
+        vec![&self.table.lines, &self.table.elements, self.slots.block()]
+    }
+
+    fn memory(&self) -> usize {
+        self.table.memory(false) + self.slots.memory()
+    }
+
     fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
         let guard = Guard::pin();
         put_id(out, self.at(key, &guard).ok_or(Errno::ENOENT)?.id());
@@ -292,9 +330,9 @@ impl Ops for MapHash {
 
     fn delete(&self, key: &[u8]) -> Result<(), Errno> {
         let hash = self.table.hash(key);
-        let _lock = self.table.lock(hash);
-        let index = self.table.find_locked(hash, key).ok_or(Errno::ENOENT)?;
-        self.drop_element(hash, index, true);
+        let mut bucket = self.table.lock(hash);
+        let place = bucket.find(hash, key).ok_or(Errno::ENOENT)?;
+        self.drop_element(&mut bucket, place);
         Ok(())
     }
 
@@ -312,9 +350,9 @@ impl Ops for MapHash {
             put_id(out, self.id_of(index));
             Ok(())
         };
-        Some(walk_buckets(&self.table, walk, 4, copy, |hash, index| {
+        Some(walk_buckets(&self.table, walk, 4, copy, |bucket, place| {
             if delete {
-                self.drop_element(hash, index, true);
+                self.drop_element(bucket, place);
             }
         }))
     }
@@ -356,6 +394,14 @@ impl XskMap {
 }
 
 impl Ops for XskMap {
+    fn blocks(&self) -> Vec<&Block> {
+        vec![self.slots.block()]
+    }
+
+    fn memory(&self) -> usize {
+        self.slots.memory()
+    }
+
     fn lookup(&self, _: &[u8], _: &mut [u8], _: bool) -> Result<(), Errno> {
         Err(Errno::EOPNOTSUPP)
     }
@@ -397,6 +443,14 @@ impl CgroupArray {
 }
 
 impl Ops for CgroupArray {
+    fn blocks(&self) -> Vec<&Block> {
+        vec![self.slots.block()]
+    }
+
+    fn memory(&self) -> usize {
+        self.slots.memory()
+    }
+
     fn lookup(&self, _: &[u8], _: &mut [u8], _: bool) -> Result<(), Errno> {
         Err(Errno::ENOTSUPP)
     }

@@ -2,6 +2,7 @@
 
 use xway_abi::Errno;
 
+use crate::storage::Block;
 use crate::{Guard, ValueRef};
 
 /// Which batch commands a kind has; the others give `ENOTSUPP`.
@@ -57,6 +58,16 @@ pub(crate) trait Ops: Send + Sync {
     /// A walk of the kind's own (hash tables go by bucket); `None`: by keys.
     fn walk(&self, _walk: &mut Walk<'_>) -> Option<(u32, Result<(), Errno>)> {
         None
+    }
+
+    /// The large pieces of memory that the map consists of.
+    fn blocks(&self) -> Vec<&Block> {
+        Vec::new()
+    }
+
+    /// Bytes of memory taken.
+    fn memory(&self) -> usize {
+        self.blocks().iter().map(|block| block.bytes()).sum()
     }
 
     /// Program side: a pointer to the value.

@@ -1,25 +1,31 @@
-//! Where a table's elements come from: a free list, or the eviction of what was not used lately.
+//! Where a table's elements come from: lists of free ones, and a few spares for replacements.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-
 /// Element numbers that were never used, and a lock-free stack of those that came back.
+#[repr(align(64))]
 pub(crate) struct FreeList {
-    capacity: u32,
-    /// Elements handed out that were never used before.
+    /// The range's first number, and the first beyond it.
+    start: u32,
+    end: u32,
+    /// The next number that was never used.
     fresh: AtomicU32,
     /// Top of the stack: number + 1 in the low half (0: empty), a change counter in the high half.
     top: AtomicU64,
 }
 
 impl FreeList {
-    pub(crate) fn new(capacity: u32) -> FreeList {
-        FreeList { capacity, fresh: AtomicU32::new(0), top: AtomicU64::new(0) }
+    pub(crate) fn new(start: u32, end: u32) -> FreeList {
+        FreeList { start, end, fresh: AtomicU32::new(start), top: AtomicU64::new(0) }
     }
 
-    /// Takes an element; `link` reads the stack link kept in an element.
-    pub(crate) fn take(&self, link: impl Fn(u32) -> u32) -> Option<u32> {
+    /// Elements that were ever handed out.
+    fn touched(&self) -> u32 {
+        self.fresh.load(Ordering::Relaxed) - self.start
+    }
+
+    /// Takes an element that came back; `link` reads the stack link kept in an element.
+    pub(crate) fn take_back(&self, link: impl Fn(u32) -> u32) -> Option<u32> {
         let mut top = self.top.load(Ordering::Acquire);
         while top as u32 != 0 {
             let index = top as u32 - 1;
@@ -29,8 +35,15 @@ impl FreeList {
                 Err(now) => top = now,
             }
         }
-        let capacity = self.capacity;
-        self.fresh.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| (n < capacity).then_some(n + 1)).ok()
+        None
+    }
+
+    /// Takes an element that was never used.
+    pub(crate) fn take_fresh(&self) -> Option<u32> {
+        if self.fresh.load(Ordering::Relaxed) >= self.end {
+            return None;
+        }
+        self.fresh.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| (n < self.end).then_some(n + 1)).ok()
     }
 
     /// Gives an element back; `set_link` writes the stack link kept in it.
@@ -47,107 +60,135 @@ impl FreeList {
     }
 }
 
-/// Eviction by the clock: a hand goes round the elements, clears the "used" mark of those that have it and takes those that
-/// have not.
+/// The elements of a table that are not in it.
 ///
-/// No global list and no global lock: CPUs share nothing but the hand, one counter, from which each claims a few elements
-/// to look at; what is taken goes to the CPU's own stock. The cost of making room is bounded by [`Lru::SCAN_MAX`].
-pub(crate) struct Lru {
-    /// One for each CPU.
-    stocks: Vec<Mutex<Vec<u32>>>,
-    /// One range of elements and one hand for all CPUs, or one for each (`BPF_F_NO_COMMON_LRU`).
-    ranges: Vec<Range>,
-    per_cpu: bool,
-    /// Elements that one claim of the hand covers.
-    window: u32,
+/// Numbers below `max` are the table's capacity: one list for all CPUs, or a range and a list for each
+/// (`BPF_F_NO_COMMON_LRU`). Each list has spares above `max`: an element that replaces another of the same key
+/// comes from the spares, and the one it replaces goes there, so that updates of what is there need no free element. All
+/// spares together always are as many as at first.
+pub(crate) struct Pool {
+    max: u32,
+    /// Whether old elements make room for new ones.
+    evicts: bool,
+    /// One, or one for each CPU.
+    lists: Box<[FreeList]>,
+    /// Free stacks of a common pool, one for each CPU; its only list keeps the fresh numbers.
+    stacks: Box<[FreeList]>,
+    /// [`Pool::SPARES`] for each CPU, in lines of their own.
+    spares: Box<[Spare]>,
 }
 
-struct Range {
-    start: u32,
-    len: u32,
-    fresh: AtomicU32,
-    hand: AtomicU32,
-}
+#[repr(align(64))]
+struct Spare(AtomicU32);
 
-/// What [`Lru::take`] asks the table about one element.
-pub(crate) enum Evict {
-    /// It was in the table and is out now: ours.
-    Taken,
-    /// It had the mark, which is cleared now.
-    Spared,
-    /// It is not in the table: another CPU is about to use it.
-    Absent,
-}
+/// No spare here: another thread is replacing something with it.
+const GONE: u32 = u32::MAX;
 
-impl Lru {
-    /// Elements looked at, for each one asked for, before the mark is no longer honoured.
-    const SCAN_MAX: u32 = 64;
+impl Pool {
+    /// Spares for each CPU.
+    const SPARES: u32 = 2;
 
-    /// `capacity` is a multiple of `cpus` when `per_cpu`.
-    pub(crate) fn new(capacity: u32, cpus: u32, per_cpu: bool) -> Lru {
-        let ranges = if per_cpu { cpus } else { 1 };
-        let len = capacity / ranges;
-        let range = |n| Range { start: n * len, len, fresh: AtomicU32::new(0), hand: AtomicU32::new(0) };
-        Lru {
-            stocks: (0..cpus).map(|_| Mutex::new(Vec::new())).collect(),
-            ranges: (0..ranges).map(range).collect(),
-            per_cpu,
-            window: (len / (cpus * 8)).clamp(1, 16),
+    /// `max` elements in the table at most; a multiple of `cpus` when `separate`, which gives each CPU its share.
+    pub(crate) fn new(max: u32, cpus: u32, evicts: bool, separate: bool) -> Pool {
+        let lists = if separate { cpus } else { 1 };
+        let len = max / lists;
+        let stacks = if separate { 0 } else { cpus };
+        Pool {
+            max,
+            evicts,
+            lists: (0..lists).map(|n| FreeList::new(n * len, (n + 1) * len)).collect(),
+            stacks: (0..stacks).map(|_| FreeList::new(0, 0)).collect(),
+            spares: (0..cpus * Pool::SPARES).map(|n| Spare(AtomicU32::new(max + n))).collect(),
         }
     }
 
-    pub(crate) fn cpus(&self) -> usize {
-        self.stocks.len()
+    /// How many elements need memory.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.max + self.spares.len() as u32
     }
 
-    /// An element for `cpu`, with one taken from the table if no free one is left. `evict(index, force)` tries to take the
-    /// element out of the table. `None` only when every element is in some other thread's hands.
-    pub(crate) fn take(&self, cpu: u32, evict: impl Fn(u32, bool) -> Evict) -> Option<u32> {
-        let cpu = cpu as usize % self.stocks.len();
-        if let Some(index) = self.stocks[cpu].lock().pop() {
-            return Some(index);
+    /// Elements in the table at most.
+    pub(crate) fn max(&self) -> u32 {
+        self.max
+    }
+
+    /// Elements that were ever handed out, and the spares.
+    pub(crate) fn touched(&self) -> u32 {
+        self.lists.iter().map(FreeList::touched).sum::<u32>() + self.spares.len() as u32
+    }
+
+    pub(crate) fn cpus(&self) -> u32 {
+        self.spares.len() as u32 / Pool::SPARES
+    }
+
+    pub(crate) fn evicts(&self) -> bool {
+        self.evicts
+    }
+
+    /// Whether an element may be evicted for this CPU.
+    #[inline]
+    pub(crate) fn is_own(&self, cpu: u32, index: u32) -> bool {
+        self.lists.len() == 1 || self.owner(index) == cpu % self.lists.len() as u32
+    }
+
+    /// The CPU whose element this is.
+    fn owner(&self, index: u32) -> u32 {
+        if index < self.max {
+            index / (self.max / self.lists.len() as u32)
+        } else {
+            (index - self.max) / Pool::SPARES % self.lists.len() as u32
         }
-        let range = &self.ranges[if self.per_cpu { cpu } else { 0 }];
-        let unused =
-            range.fresh.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| (n < range.len).then_some(n + 1));
-        if let Ok(n) = unused {
-            return Some(range.start + n);
+    }
+
+    /// A free element for this CPU. A common pool fills the table to its last element, whoever gave it back.
+    pub(crate) fn take(&self, cpu: u32, link: impl Fn(u32) -> u32) -> Option<u32> {
+        if self.lists.len() > 1 {
+            let list = &self.lists[cpu as usize % self.lists.len()];
+            return list.take_back(link).or_else(|| list.take_fresh());
         }
-        if !self.per_cpu {
-            // Free elements that other CPUs hold come before any eviction: the map fills to its last element.
-            for other in 1..self.stocks.len() {
-                if let Some(index) = self.stocks[(cpu + other) % self.stocks.len()].lock().pop() {
-                    return Some(index);
+        let own = cpu as usize % self.stacks.len();
+        self.stacks[own].take_back(&link).or_else(|| self.lists[0].take_fresh()).or_else(|| {
+            let others = (1..self.stacks.len()).map(|n| &self.stacks[(own + n) % self.stacks.len()]);
+            others.into_iter().find_map(|stack| stack.take_back(&link))
+        })
+    }
+
+    /// Gives an element back that is not in the table.
+    pub(crate) fn give(&self, cpu: u32, index: u32, set_link: impl Fn(u32)) {
+        let list = if self.lists.len() > 1 {
+            &self.lists[self.owner(index) as usize]
+        } else {
+            &self.stacks[cpu as usize % self.stacks.len()]
+        };
+        list.give(index, set_link);
+    }
+
+    /// An element to replace `old` with, and the place in the spares where `old` goes with [`Pool::give_spare`].
+    pub(crate) fn take_spare(&self, cpu: u32, old: u32) -> (usize, u32) {
+        let (first, len) = if self.lists.len() > 1 {
+            (self.owner(old) * Pool::SPARES, Pool::SPARES as usize)
+        } else {
+            (cpu * Pool::SPARES, self.spares.len())
+        };
+        for n in 0.. {
+            let place = if self.lists.len() > 1 { first as usize + n % len } else { (first as usize + n) % len };
+            let spare = &self.spares[place].0;
+            if spare.load(Ordering::Relaxed) != GONE {
+                let index = spare.swap(GONE, Ordering::AcqRel);
+                if index != GONE {
+                    return (place, index);
                 }
             }
-        }
-        self.make_room(cpu, range, evict)
-    }
-
-    /// Gives an element back to the CPU whose it is.
-    pub(crate) fn give(&self, cpu: u32, index: u32) {
-        let cpu = if self.per_cpu { (index / self.ranges[0].len) as usize } else { cpu as usize };
-        self.stocks[cpu % self.stocks.len()].lock().push(index);
-    }
-
-    fn make_room(&self, cpu: usize, range: &Range, evict: impl Fn(u32, bool) -> Evict) -> Option<u32> {
-        let mut looked_at = 0u32;
-        let mut mine = None;
-        // After twice round by force, all elements are in others' hands.
-        let limit = Lru::SCAN_MAX.saturating_add(range.len.saturating_mul(2));
-        while mine.is_none() && looked_at < limit {
-            let start = range.hand.fetch_add(self.window, Ordering::Relaxed);
-            for step in 0..self.window {
-                let index = range.start + start.wrapping_add(step) % range.len;
-                match evict(index, looked_at >= Lru::SCAN_MAX && mine.is_none()) {
-                    Evict::Taken if mine.is_none() => mine = Some(index),
-                    Evict::Taken => self.stocks[cpu].lock().push(index),
-                    Evict::Spared | Evict::Absent => {}
-                }
-                looked_at += 1;
+            if n % len == len - 1 {
+                // All spares are in the hands of threads that need no lock of ours to finish.
+                std::thread::yield_now();
             }
         }
-        mine
+        unreachable!("the loop has no end")
+    }
+
+    pub(crate) fn give_spare(&self, place: usize, old: u32) {
+        self.spares[place].0.store(old, Ordering::Release);
     }
 }
 
@@ -157,52 +198,45 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn free_list_gives_each_element_once() {
-        let links: Vec<AtomicU32> = (0..100).map(|_| AtomicU32::new(0)).collect();
-        let list = FreeList::new(100);
-        let take = || list.take(|i| links[i as usize].load(Ordering::Relaxed));
-        let give = |i: u32| list.give(i, |link| links[i as usize].store(link, Ordering::Relaxed));
-        let all: HashSet<u32> = (0..100).map(|_| take().unwrap()).collect();
-        assert_eq!((all.len(), take()), (100, None));
-        all.iter().for_each(|&i| give(i));
-        let again: HashSet<u32> = (0..100).map(|_| take().unwrap()).collect();
-        assert_eq!((again, take()), (all, None));
+    fn each_element_once() {
+        for (cpus, separate) in [(1, false), (4, false), (4, true)] {
+            let pool = Pool::new(100, cpus, separate, separate);
+            let links: Vec<AtomicU32> = (0..pool.capacity()).map(|_| AtomicU32::new(0)).collect();
+            let take = |cpu| pool.take(cpu, |i| links[i as usize].load(Ordering::Relaxed));
+            let give = |cpu, i: u32| pool.give(cpu, i, |link| links[i as usize].store(link, Ordering::Relaxed));
+            for _ in 0..2 {
+                let all: HashSet<u32> = (0..100).map(|n| take(n % cpus).unwrap()).collect();
+                assert_eq!((all.len(), take(0), take(3)), (100, None, None));
+                assert!(!separate || all.iter().all(|i| pool.is_own(i / 25, *i) && !pool.is_own(i / 25 + 1, *i)));
+                all.iter().for_each(|&i| give(i % 3, i));
+            }
+            // Elements change places with spares and stay those of their CPU.
+            for old in [0, 99] {
+                let (place, new) = pool.take_spare(2, old);
+                assert!(new != old && pool.owner(new) == pool.owner(old));
+                pool.give_spare(place, old);
+            }
+        }
     }
 
     #[test]
     fn free_list_under_threads() {
         let links: Vec<AtomicU32> = (0..8).map(|_| AtomicU32::new(0)).collect();
         let owned: Vec<AtomicU32> = (0..8).map(|_| AtomicU32::new(0)).collect();
-        let list = FreeList::new(8);
+        let pool = Pool::new(8, 3, false, false);
         let rounds = if cfg!(miri) { 30 } else { 20_000 };
         std::thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| {
+            for cpu in 0..3 {
+                let (pool, links, owned) = (&pool, &links, &owned);
+                scope.spawn(move || {
                     for _ in 0..rounds {
-                        let Some(i) = list.take(|i| links[i as usize].load(Ordering::Relaxed)) else { continue };
+                        let Some(i) = pool.take(cpu, |i| links[i as usize].load(Ordering::Relaxed)) else { continue };
                         assert_eq!(owned[i as usize].swap(1, Ordering::AcqRel), 0);
                         owned[i as usize].store(0, Ordering::Release);
-                        list.give(i, |link| links[i as usize].store(link, Ordering::Relaxed));
+                        pool.give(cpu, i, |link| links[i as usize].store(link, Ordering::Relaxed));
                     }
                 });
             }
         });
-    }
-
-    #[test]
-    fn the_hand_spares_marked_elements_once() {
-        let lru = Lru::new(4, 1, false);
-        let all: HashSet<u32> = (0..4).map(|_| lru.take(0, |_, _| Evict::Absent).unwrap()).collect();
-        assert_eq!(all.len(), 4);
-        let marked = [const { AtomicU32::new(1) }; 4];
-        marked[2].store(0, Ordering::Relaxed);
-        let evict = |i: u32, force: bool| {
-            let was = marked[i as usize].swap(0, Ordering::Relaxed);
-            if was == 0 || force { Evict::Taken } else { Evict::Spared }
-        };
-        assert_eq!(lru.take(0, evict), Some(2));
-        assert!(lru.take(0, |_, _| Evict::Absent).is_none());
-        // Everything marked again and again: force ends it.
-        assert!(lru.take(0, |_, force| if force { Evict::Taken } else { Evict::Spared }).is_some());
     }
 }

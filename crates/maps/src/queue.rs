@@ -59,6 +59,10 @@ impl Queue {
 }
 
 impl Ops for Queue {
+    fn blocks(&self) -> Vec<&Block> {
+        vec![&self.values]
+    }
+
     fn lookup(&self, _: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
         self.take(out, false)
     }

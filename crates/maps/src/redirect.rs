@@ -11,11 +11,11 @@ use crate::env::{ProgramObject, ProgramUse};
 use crate::hash::next_key;
 use crate::keyhash::Seed;
 use crate::ops::{Ops, check_plain_flags, index_of, next_index};
-use crate::pool::FreeList;
+use crate::pool::Pool;
 use crate::slots::Slots;
 use crate::storage::Block;
-use crate::table::{Pool, SPARE, Table};
-use crate::{Env, Guard, SocketObject, ValueRef};
+use crate::table::{Shape, Table};
+use crate::{Env, Guard, HugePages, SocketObject, ValueRef};
 
 /// Where `bpf_redirect_map` sends a frame.
 #[derive(Clone, Copy)]
@@ -122,6 +122,14 @@ impl DevMap {
 }
 
 impl Ops for DevMap {
+    fn blocks(&self) -> Vec<&Block> {
+        vec![self.slots.block()]
+    }
+
+    fn memory(&self) -> usize {
+        self.slots.memory()
+    }
+
     fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
         self.entry(index_of(key), &Guard::pin()).ok_or(Errno::ENOENT)?.read(out);
         Ok(())
@@ -174,13 +182,13 @@ pub(crate) struct DevHash {
 
 impl DevHash {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<DevHash, Errno> {
-        let capacity = spec.max_entries.checked_add(SPARE).filter(|n| *n < 1 << 31).ok_or(Errno::ENOMEM)?;
-        let free = FreeList::new(capacity);
-        let pool = Pool::Plain { free, count: Default::default(), max: spec.max_entries };
-        let buckets = spec.max_entries.checked_next_power_of_two().ok_or(Errno::ENOMEM)?;
-        let table = Table::new(4, 0, buckets, capacity, false, Seed::random(), pool)?;
-        let slots = Slots::new(capacity as usize)?;
-        Ok(DevHash { value_size: spec.value_size as usize, env: env.clone(), table, slots })
+        if spec.max_entries > DEVICES_MAX {
+            return Err(Errno::ENOMEM);
+        }
+        let pool = Pool::new(spec.max_entries, env.cpus, false, false);
+        let slots = Slots::new(pool.capacity() as usize)?;
+        let shape = Shape { key_size: 4, value_size: 0, seed: Seed::random(), pool, pages: HugePages::Never };
+        Ok(DevHash { value_size: spec.value_size as usize, env: env.clone(), table: Table::new(shape)?, slots })
     }
 
     fn entry<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<&'g Entry> {
@@ -207,20 +215,20 @@ impl DevHash {
             }
         }
     }
-
-    /// Under the bucket's lock.
-    fn drop_element(&self, hash: u32, index: u32, counted: bool) {
-        if counted {
-            self.table.unlink(hash, index)
-        } else {
-            self.table.unlink_replaced(hash, index)
-        }
-        self.slots.set(index as usize, None);
-        self.table.give(0, index, counted);
-    }
 }
 
+/// More devices than any DEVMAP_HASH can hold: an element's number has 28 bits.
+const DEVICES_MAX: u32 = 1 << 27;
+
 impl Ops for DevHash {
+    fn blocks(&self) -> Vec<&Block> {
+        vec![&self.table.lines, &self.table.elements, self.slots.block()]
+    }
+
+    fn memory(&self) -> usize {
+        self.table.memory(false) + self.slots.memory()
+    }
+
     fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
         self.entry(key, &Guard::pin()).ok_or(Errno::ENOENT)?.read(out);
         Ok(())
@@ -231,27 +239,37 @@ impl Ops for DevHash {
             return Err(Errno::EINVAL);
         }
         let hash = self.table.hash(key);
-        let _lock = self.table.lock(hash);
-        let old = self.table.find_locked(hash, key);
+        let mut bucket = self.table.lock(hash);
+        let old = bucket.find(hash, key);
         if old.is_some() && flags == f::NOEXIST {
             return Err(Errno::EEXIST);
         }
         let entry = device_entry(&self.env, value)?;
-        let index = self.table.take_plain(old.is_some())?;
-        self.table.insert(hash, key, index, |index| {
+        let set = |index: u32| {
             self.slots.set(index as usize, Some(entry));
-        });
+        };
         if let Some(old) = old {
-            self.drop_element(hash, old, false);
+            let (spare, index) = self.table.pool().take_spare(0, old.index);
+            bucket.replace(old, key, index, set);
+            self.slots.set(old.index as usize, None);
+            self.table.pool().give_spare(spare, old.index);
+            return Ok(());
         }
-        Ok(())
+        let index = self.table.take(0).ok_or(Errno::E2BIG)?;
+        let inserted = bucket.insert(hash, key, index, set);
+        if inserted.is_err() {
+            self.table.give(0, index);
+        }
+        inserted
     }
 
     fn delete(&self, key: &[u8]) -> Result<(), Errno> {
         let hash = self.table.hash(key);
-        let _lock = self.table.lock(hash);
-        let index = self.table.find_locked(hash, key).ok_or(Errno::ENOENT)?;
-        self.drop_element(hash, index, true);
+        let mut bucket = self.table.lock(hash);
+        let place = bucket.find(hash, key).ok_or(Errno::ENOENT)?;
+        bucket.remove(place);
+        self.slots.set(place.index as usize, None);
+        self.table.give(0, place.index);
         Ok(())
     }
 
@@ -290,6 +308,14 @@ impl CpuMap {
 }
 
 impl Ops for CpuMap {
+    fn blocks(&self) -> Vec<&Block> {
+        vec![self.slots.block()]
+    }
+
+    fn memory(&self) -> usize {
+        self.slots.memory()
+    }
+
     fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
         self.entry(index_of(key), &Guard::pin()).ok_or(Errno::ENOENT)?.read(out);
         Ok(())

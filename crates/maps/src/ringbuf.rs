@@ -275,6 +275,10 @@ impl Drop for Release<'_> {
 }
 
 impl Ops for RingBuf {
+    fn blocks(&self) -> Vec<&Block> {
+        vec![&self.data]
+    }
+
     fn lookup(&self, _: &[u8], _: &mut [u8], _: bool) -> Result<(), Errno> {
         Err(Errno::ENOTSUPP)
     }

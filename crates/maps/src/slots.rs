@@ -36,6 +36,16 @@ impl<T: Send + Sync + 'static> Slots<T> {
         unsafe { ptr.as_ref() }
     }
 
+    /// The pointers' memory.
+    pub(crate) fn block(&self) -> &Block {
+        &self.pointers
+    }
+
+    /// Bytes of pointers, and of an object for each slot up to the highest ever set.
+    pub(crate) fn memory(&self) -> usize {
+        self.pointers.bytes() + self.used() as usize * size_of::<T>()
+    }
+
     /// One more than the highest slot ever set.
     pub(crate) fn used(&self) -> u32 {
         self.used.load(Ordering::Acquire).min(u32::MAX as usize) as u32

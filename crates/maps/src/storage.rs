@@ -7,23 +7,37 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use xway_abi::Errno;
 
-use crate::{Guard, ValueRef};
+use crate::line::Line;
+use crate::{Guard, HugePages, ValueRef};
 
 /// A cache line: blocks begin on one.
 const LINE: usize = 64;
+/// Blocks from this size are mappings of their own.
+const MAPPED_MIN: usize = 64 << 10;
+/// What huge pages are aligned to; blocks below it do not ask for them.
+const HUGE: usize = 2 << 20;
 
 /// Zeroed memory, only ever accessed atomically, freed when no guard can still see it.
 pub(crate) struct Block {
-    /// Start of the allocation.
-    raw: NonNull<u8>,
-    layout: Layout,
+    memory: Memory,
     /// First aligned byte in it.
     base: NonNull<u8>,
     /// Usable bytes from `base`, a multiple of 8.
     bytes: usize,
+    huge: HugePages,
 }
+
+/// What is given back at the end.
+enum Memory {
+    Heap(NonNull<u8>, Layout),
+    Mapped(NonNull<u8>, usize),
+}
+
+// SAFETY: plain memory without a thread-bound part; freeing it on another thread is allowed.
+unsafe impl Send for Memory {}
 
 // SAFETY: the memory is owned by the block (no thread-bound part) and only accessed atomically.
 unsafe impl Send for Block {}
@@ -33,7 +47,16 @@ unsafe impl Sync for Block {}
 impl Block {
     /// At least `bytes` zeroed bytes on a cache-line boundary. `ENOMEM` when the system has no room for them.
     pub(crate) fn new(bytes: usize) -> Result<Block, Errno> {
+        Block::with_pages(bytes, HugePages::Never)
+    }
+
+    /// As [`Block::new`], on huge pages if there are any to be had; [`Block::huge`] says what was.
+    pub(crate) fn with_pages(bytes: usize, wanted: HugePages) -> Result<Block, Errno> {
         let bytes = bytes.max(8).checked_next_multiple_of(8).ok_or(Errno::ENOMEM)?;
+        if bytes >= MAPPED_MIN && !cfg!(miri) { Block::mapped(bytes, wanted) } else { Block::on_heap(bytes) }
+    }
+
+    fn on_heap(bytes: usize) -> Result<Block, Errno> {
         // The alignment is made here and not by the allocator, which would touch every page to zero aligned memory.
         let padded = bytes.checked_add(LINE).ok_or(Errno::ENOMEM)?;
         let layout = Layout::from_size_align(padded, 16).map_err(|_| Errno::ENOMEM)?;
@@ -42,13 +65,65 @@ impl Block {
         let skip = raw.as_ptr().align_offset(LINE);
         // SAFETY: `skip < LINE`, and LINE bytes more than needed were allocated.
         let base = unsafe { raw.add(skip.min(LINE)) };
-        Ok(Block { raw, layout, base, bytes })
+        Ok(Block { memory: Memory::Heap(raw, layout), base, bytes, huge: HugePages::Never })
+    }
+
+    fn mapped(bytes: usize, wanted: HugePages) -> Result<Block, Errno> {
+        let wanted = if bytes >= HUGE { wanted } else { HugePages::Never };
+        if wanted == HugePages::Explicit
+            && let Some(len) = bytes.checked_next_multiple_of(HUGE)
+            && let Ok(raw) = map(len, MapFlags::HUGETLB)
+        {
+            return Ok(Block { memory: Memory::Mapped(raw, len), base: raw, bytes, huge: HugePages::Explicit });
+        }
+        let align = if wanted == HugePages::Never { LINE } else { HUGE };
+        let len = bytes.checked_add(align).and_then(|len| len.checked_next_multiple_of(4096)).ok_or(Errno::ENOMEM)?;
+        let raw = map(len, MapFlags::NORESERVE)?;
+        let skip = raw.as_ptr().align_offset(align);
+        // SAFETY: `skip < align`, and `align` bytes more than needed were mapped.
+        let base = unsafe { raw.add(skip.min(align)) };
+        let mut huge = HugePages::Never;
+        if wanted != HugePages::Never {
+            // SAFETY: the range lies in the mapping that was just made; the advice changes no contents.
+            let advised = unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+            if advised.is_ok() {
+                huge = HugePages::Transparent;
+            }
+        }
+        Ok(Block { memory: Memory::Mapped(raw, len), base, bytes, huge })
     }
 
     /// Usable length in bytes.
-    #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whether the block has pages of its own.
+    pub(crate) fn is_mapped(&self) -> bool {
+        matches!(self.memory, Memory::Mapped(..))
+    }
+
+    /// Which kind of huge pages the block has.
+    pub(crate) fn huge(&self) -> HugePages {
+        self.huge
+    }
+
+    /// The address of the first byte, for generated code. It stays for the life of the block.
+    pub(crate) fn addr(&self) -> usize {
+        self.base.as_ptr() as usize
+    }
+
+    /// Asks for the block's pages on this NUMA node; whether the system agreed.
+    pub(crate) fn prefer_node(&self, node: u32) -> bool {
+        let Memory::Mapped(raw, len) = self.memory else { return false };
+        let mut mask = [0u64; 16];
+        let Some(word) = mask.get_mut(node as usize / 64) else { return false };
+        *word = 1 << (node % 64);
+        // SAFETY: the range is our mapping; `mask` is as long as the call is told; no contents change.
+        let result = unsafe {
+            libc::syscall(libc::SYS_mbind, raw.as_ptr(), len, libc::MPOL_PREFERRED, mask.as_ptr(), 64 * mask.len(), 0)
+        };
+        result == 0
     }
 
     /// The memory as 64-bit words.
@@ -72,6 +147,29 @@ impl Block {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.bytes / size_of::<AtomicPtr<T>>()) }
     }
 
+    /// The memory as buckets of a hash table.
+    #[inline]
+    pub(crate) fn lines(&self) -> &[Line] {
+        // SAFETY: as in `words`; a line is 64 bytes of atomics, aligned to 64, and zeroed bytes are an empty line.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.bytes / size_of::<Line>()) }
+    }
+
+    /// Brings the cache line at `offset` near, if it lies in the block. Reads nothing.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, offset: usize) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if offset < self.bytes {
+            // SAFETY: the address lies in the block; a prefetch neither faults nor reads as far as the program can tell.
+            unsafe {
+                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+                    self.base.as_ptr().add(offset).cast_const().cast(),
+                );
+            }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = offset;
+    }
+
     /// The `len` bytes at `offset`, valid as long as the guard, whatever happens to the block. Panics when they do not lie
     /// in the block: offsets are the map's own arithmetic.
     #[inline]
@@ -83,21 +181,35 @@ impl Block {
     }
 }
 
+fn map(len: usize, extra: MapFlags) -> Result<NonNull<u8>, Errno> {
+    let flags = MapFlags::PRIVATE | extra;
+    // SAFETY: a fresh anonymous mapping at an address of the system's choice touches nobody's memory.
+    let raw = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
+    raw.ok().and_then(|raw| NonNull::new(raw.cast())).ok_or(Errno::ENOMEM)
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
-        struct Memory(NonNull<u8>, Layout);
-        // SAFETY: plain memory; freeing it on another thread is allowed.
-        unsafe impl Send for Memory {}
-        impl Drop for Memory {
+        struct Owned(Memory);
+        impl Drop for Owned {
             fn drop(&mut self) {
-                // SAFETY: allocated in `Block::new` with this layout; the block that owned it is gone.
-                unsafe { dealloc(self.0.as_ptr(), self.1) }
+                match self.0 {
+                    // SAFETY: allocated in `Block::on_heap` with this layout; the block that owned it is gone.
+                    Memory::Heap(raw, layout) => unsafe { dealloc(raw.as_ptr(), layout) },
+                    Memory::Mapped(raw, len) => {
+                        // SAFETY: mapped in `Block::mapped` with this length; the block that owned it is gone.
+                        let _ = unsafe { munmap(raw.as_ptr().cast(), len) };
+                    }
+                }
             }
         }
-        let memory = Memory(self.raw, self.layout);
+        let owned = match self.memory {
+            Memory::Heap(raw, layout) => Owned(Memory::Heap(raw, layout)),
+            Memory::Mapped(raw, len) => Owned(Memory::Mapped(raw, len)),
+        };
         let guard = crossbeam_epoch::pin();
         let large = self.bytes >= 1 << 16;
-        guard.defer(move || drop(memory));
+        guard.defer(move || drop(owned));
         if large {
             // To the collector now, and not when this thread's bag is full.
             guard.flush();
@@ -112,7 +224,7 @@ mod tests {
 
     #[test]
     fn aligned_zeroed_and_sized() {
-        for bytes in [0, 1, 8, 9, 4096, 4097] {
+        for bytes in [0, 1, 8, 9, 4096, 4097, 70_000] {
             let block = Block::new(bytes).unwrap();
             assert!(block.bytes() >= bytes && block.bytes().is_multiple_of(8));
             assert_eq!(block.words().as_ptr() as usize % LINE, 0);
@@ -123,10 +235,25 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri maps no huge pages")]
+    fn huge_pages_are_had_or_the_block_says_so() {
+        for wanted in [HugePages::Never, HugePages::Transparent, HugePages::Explicit] {
+            let block = Block::with_pages(5 << 20, wanted).unwrap();
+            assert!(block.huge() <= wanted);
+            if block.huge() != HugePages::Never {
+                assert_eq!(block.addr() % HUGE, 0);
+            }
+            block.words().last().unwrap().store(1, Ordering::Relaxed);
+            assert_eq!(block.words()[1 << 18].load(Ordering::Relaxed), 0);
+        }
+        assert_eq!(Block::with_pages(4096, HugePages::Explicit).unwrap().huge(), HugePages::Never);
+    }
+
+    #[test]
     fn a_value_outlives_its_block_under_the_guard() {
         let guard = Guard::pin();
         let block = Block::new(64).unwrap();
-        let value = block.value(8, 8, &guard);
+        let value = block.value(0, 8, &guard);
         value.store(0, 8, 7).unwrap();
         drop(block);
         assert_eq!(value.load(0, 8).unwrap(), 7);

@@ -1,127 +1,109 @@
-//! The hash table under all hash maps: chains of numbered elements, writers lock a bucket, readers lock nothing.
+//! The hash table under all hash maps: buckets of one cache line, elements beside them.
 //!
 //! ```text
-//! heads[bucket] ──► element ──► element ──► END|bucket      (0 in a head: never used)
-//! element = next, hash, link, generation | key, padded to 8 | value, padded to 8
+//! hash ──► bucket: tags, element numbers ──► element = key, padded to 8 | value, padded to 8
+//!             └─ link ──► more slots, for the few buckets that are full
 //! ```
 //!
-//! Elements are used again at once after they leave the table, while readers may stand on them. Three things keep readers
-//! right. The *end mark* names the bucket, so that a reader who was carried into another chain notices at its end and
-//! starts again. The *generation* is even while an element is in the table and changes when it leaves: a reader compares
-//! the key (and copies the value) between two looks at it, and starts again when it has changed. And a reader who finds
-//! nothing looks whether some key of the bucket changed its element on the way, and then looks again: a key that is only
-//! ever replaced is always found.
+//! A look-up touches two cache lines, the bucket's and the element's, and both addresses follow from the hash alone and from
+//! the first line: they can be fetched ahead for a whole burst. `line.rs` has the protocol that keeps readers right without a
+//! lock. Elements are used again at once after they leave the table, while readers may stand on them, as in Linux.
+//!
+//! The low bits of the hash choose the bucket, its top byte is the tag. What Linux calls a bucket (the unit of the batch
+//! commands, one element each on average) are the elements of a line whose tags agree in some low bits.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use parking_lot::{Mutex, MutexGuard};
 use xway_abi::Errno;
 
+use crate::HugePages;
 use crate::keyhash::{Seed, tail};
-use crate::pool::{Evict, FreeList, Lru};
-use crate::slab::Slab;
+use crate::line::{Line, Locked, NUMBER, SLOTS, Seen, USED, tag_of};
+use crate::pool::Pool;
+use crate::slab::Lines;
 use crate::storage::Block;
 use crate::{Guard, ValueRef};
 
-/// Where elements come from.
-pub(crate) enum Pool {
-    /// A fixed number of elements; `E2BIG` when they are used up.
-    Plain { free: FreeList, count: AtomicU32, max: u32 },
-    /// Old elements make room for new ones.
-    Lru(Lru),
-}
-
 pub(crate) struct Table {
+    pub(crate) seed: Seed,
+    /// Buckets less one.
+    pub(crate) mask: u32,
     key_size: usize,
     /// Offset of the value in an element, and its length as programs see it (0: values are kept elsewhere).
-    value_at: usize,
+    pub(crate) value_at: usize,
     value_size: usize,
-    slab: Slab,
-    heads: Block,
-    mask: u32,
-    stripes: Box<[Stripe]>,
-    seed: Seed,
+    /// Bytes from one element to the next.
+    pub(crate) stride: usize,
+    pub(crate) lines: Block,
+    pub(crate) elements: Block,
+    /// Elements evict each other, and look-ups leave their mark.
+    evicts: bool,
+    /// Low bits of a tag that tell Linux's buckets in a line apart.
+    parts_log2: u32,
+    behind: Lines,
     pool: Pool,
 }
 
-/// What some buckets share.
-#[derive(Default)]
-struct Stripe {
-    /// Held to change a chain.
-    lock: Mutex<()>,
-    /// Elements that left their chain because a new one took over their key.
-    replaced: AtomicU32,
+/// What a table is made from.
+pub(crate) struct Shape {
+    pub(crate) key_size: usize,
+    /// 0: values are kept elsewhere.
+    pub(crate) value_size: usize,
+    pub(crate) seed: Seed,
+    pub(crate) pool: Pool,
+    pub(crate) pages: HugePages,
 }
 
 /// An element found by a reader.
 #[derive(Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct Found<'t> {
     pub(crate) index: u32,
-    generation: u32,
+    line: &'t Line,
+    slot: usize,
+    word: u32,
+    first: &'t Line,
+    seen: Seen,
 }
 
-/// Locks at most: more buckets share them.
-const LOCKS_MAX: u32 = 1024;
-/// Marks the end of a chain; the bucket's number is in the other bits.
-const END: u32 = 1 << 31;
-/// Elements beyond `max_entries` in a plain pool: a replacement needs a second element for a moment.
-pub(crate) const SPARE: u32 = 64;
+/// Elements for each bucket on average when the table is full: of eleven places.
+const PER_BUCKET_LOG2: u32 = 3;
 
-// Words of an element's header.
-const NEXT: usize = 0;
-const HASH: usize = 1;
-/// In a free element: the free list's link. In a used one: the LRU mark.
-const LINK: usize = 2;
-const GENERATION: usize = 3;
-const HEADER: usize = 16;
-
-/// One element's memory.
-#[derive(Clone, Copy)]
-struct Element<'t> {
-    block: &'t Block,
-    offset: usize,
-}
-
-impl<'t> Element<'t> {
-    #[inline]
-    fn word(&self, which: usize) -> &'t AtomicU32 {
-        &self.block.halves()[self.offset / 4 + which]
-    }
-
-    #[inline]
-    fn key(&self) -> &'t [AtomicU64] {
-        &self.block.words()[(self.offset + HEADER) / 8..]
-    }
+/// Bytes from one element to the next: up to a cache line a power of two, so that no element lies across two lines, and
+/// whole lines above.
+pub(crate) fn stride_of(bytes: usize) -> usize {
+    if bytes <= 64 { bytes.next_power_of_two().max(8) } else { bytes.next_multiple_of(64) }
 }
 
 impl Table {
-    /// `buckets` is a power of two. `whole`: all memory now, else as elements come.
-    pub(crate) fn new(
-        key_size: usize,
-        value_size: usize,
-        buckets: u32,
-        capacity: u32,
-        whole: bool,
-        seed: Seed,
-        pool: Pool,
-    ) -> Result<Table, Errno> {
-        let value_at = HEADER + key_size.next_multiple_of(8);
-        let stride = value_at + value_size.next_multiple_of(8);
+    pub(crate) fn new(shape: Shape) -> Result<Table, Errno> {
+        let Shape { key_size, value_size, seed, pool, pages } = shape;
+        let value_at = key_size.next_multiple_of(8);
+        let stride = stride_of(value_at + value_size.next_multiple_of(8));
+        if pool.capacity() > NUMBER {
+            return Err(Errno::ENOMEM);
+        }
+        let parts = pool.max().next_power_of_two();
+        let parts_log2 = parts.ilog2().min(PER_BUCKET_LOG2);
+        let buckets = parts >> parts_log2;
+        let bytes = stride.checked_mul(pool.capacity() as usize).ok_or(Errno::ENOMEM)?;
         Ok(Table {
+            seed,
+            mask: buckets - 1,
             key_size,
             value_at,
             value_size,
-            slab: Slab::new(stride, capacity, whole)?,
-            heads: Block::new(buckets as usize * 4)?,
-            mask: buckets - 1,
-            stripes: (0..buckets.min(LOCKS_MAX)).map(|_| Stripe::default()).collect(),
-            seed,
+            stride,
+            lines: Block::with_pages(buckets as usize * size_of::<Line>(), pages)?,
+            elements: Block::with_pages(bytes, pages)?,
+            evicts: pool.evicts(),
+            parts_log2,
+            behind: Lines::default(),
             pool,
         })
     }
 
     #[inline]
-    pub(crate) fn hash(&self, key: &[u8]) -> u32 {
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
         self.seed.hash(key)
     }
 
@@ -129,252 +111,368 @@ impl Table {
         self.mask + 1
     }
 
+    /// What Linux's batch commands count as buckets.
+    pub(crate) fn parts(&self) -> u32 {
+        self.buckets() << self.parts_log2
+    }
+
     pub(crate) fn key_size(&self) -> usize {
         self.key_size
-    }
-
-    /// The hash of an element's key.
-    pub(crate) fn hash_of(&self, index: u32) -> u32 {
-        self.element(index).word(HASH).load(Ordering::Relaxed)
-    }
-
-    /// Whether the bucket has no element right now; needs no lock.
-    pub(crate) fn is_empty_bucket(&self, bucket: u32) -> bool {
-        let head = self.heads.halves()[bucket as usize].load(Ordering::Acquire);
-        head == 0 || head & END != 0
     }
 
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// Locks the bucket of this hash (and those that share its lock). Locks are taken one at a time.
-    pub(crate) fn lock(&self, hash: u32) -> MutexGuard<'_, ()> {
-        self.stripe(hash).lock.lock()
+    /// Bytes of memory taken; `whole`: all elements count, else those that were used once.
+    pub(crate) fn memory(&self, whole: bool) -> usize {
+        let elements = if whole { self.elements.bytes() } else { self.touched() * self.stride };
+        self.lines.bytes() + elements + self.behind.bytes()
     }
 
-    #[inline]
-    fn stripe(&self, hash: u32) -> &Stripe {
-        &self.stripes[(hash & self.mask) as usize & (self.stripes.len() - 1)]
+    /// Elements that were ever used, spares included.
+    pub(crate) fn touched(&self) -> usize {
+        self.pool.touched() as usize
+    }
+
+    #[inline(always)]
+    fn line(&self, bucket: u32) -> &Line {
+        &self.lines.lines()[(bucket & self.mask) as usize]
+    }
+
+    /// Brings the bucket of a hash near.
+    #[inline(always)]
+    pub(crate) fn prefetch_bucket(&self, hash: u64) {
+        self.lines.prefetch((hash as u32 & self.mask) as usize * size_of::<Line>());
+    }
+
+    /// Brings the element near that the bucket names for this hash, if it names one. The bucket should be near.
+    #[inline(always)]
+    pub(crate) fn prefetch_element(&self, hash: u64) {
+        let line = self.line(hash as u32);
+        if let Some(slot) = line.look().matching(tag_of(hash)).next() {
+            self.elements.prefetch((line.slot(slot) & NUMBER) as usize * self.stride);
+        }
     }
 
     /// Looks a key up without a lock.
     #[inline]
-    pub(crate) fn find(&self, hash: u32, key: &[u8]) -> Option<Found> {
-        let bucket = hash & self.mask;
-        let replaced = &self.stripe(hash).replaced;
+    pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Option<Found<'_>> {
+        let first = self.line(hash as u32);
+        let tag = tag_of(hash);
         'again: loop {
-            let before = replaced.load(Ordering::Acquire);
-            let mut at = self.heads.halves()[bucket as usize].load(Ordering::Acquire);
-            while at != 0 && at & END == 0 {
-                let element = self.element(at - 1);
-                let generation = element.word(GENERATION).load(Ordering::Acquire);
-                let next = element.word(NEXT).load(Ordering::Acquire);
-                let matches = element.word(HASH).load(Ordering::Relaxed) == hash && self.key_is(element, key);
-                let found = Found { index: at - 1, generation };
-                // Key and link must be of one moment in which the element was in the table. Else it may have been the
-                // wanted key's before and the key may have a new element, in front of where we are.
-                if generation & 1 == 1 || !self.still(found) {
-                    std::hint::spin_loop();
-                    continue 'again;
+            let seen = first.look();
+            for slot in seen.matching(tag) {
+                let word = first.slot(slot);
+                let index = word & NUMBER;
+                if self.key_is(index, key) {
+                    if !first.still(seen) {
+                        continue 'again;
+                    }
+                    return Some(Found { index, line: first, slot, word, first, seen });
                 }
-                if matches {
-                    return Some(found);
-                }
-                at = next;
             }
-            // Nothing found. If a key of this stripe changed its element meanwhile, it may have been this one: its new
-            // element in front of where the walk began, its old one gone from behind.
-            fence(Ordering::Acquire);
-            if (at == 0 || at == END | bucket) && replaced.load(Ordering::Relaxed) == before {
+            if !seen.overflows(tag) {
                 return None;
             }
+            if let Ok(answer) = self.find_behind(first, seen, tag, key) {
+                return answer;
+            }
         }
+    }
+
+    /// Looks in the lines behind a full one. `Err`: something was taken out meanwhile; look again.
+    #[cold]
+    #[inline(never)]
+    fn find_behind<'t>(&'t self, first: &'t Line, seen: Seen, tag: u8, key: &[u8]) -> Result<Option<Found<'t>>, ()> {
+        let mut at = first.link();
+        // A line that was unhooked may hang behind another bucket by now: each step is only as good as the head.
+        while let Some(number) = at {
+            if !first.still(seen) {
+                return Err(());
+            }
+            let line = self.behind.get(number);
+            for slot in line.look().matching(tag) {
+                let word = line.slot(slot);
+                let index = word & NUMBER;
+                if self.key_is(index, key) {
+                    return if first.still(seen) {
+                        Ok(Some(Found { index, line, slot, word, first, seen }))
+                    } else {
+                        Err(())
+                    };
+                }
+            }
+            at = line.link();
+        }
+        if first.still(seen) { Ok(None) } else { Err(()) }
     }
 
     /// Whether the element has been this key's all the time since it was found. What was read from it in between is then
     /// what belonged to the key.
     #[inline]
-    pub(crate) fn still(&self, found: Found) -> bool {
-        fence(Ordering::Acquire);
-        self.element(found.index).word(GENERATION).load(Ordering::Relaxed) == found.generation
+    pub(crate) fn still(&self, found: Found<'_>) -> bool {
+        found.first.still(found.seen)
+    }
+
+    /// Marks the element as used lately, where that matters.
+    #[inline(always)]
+    pub(crate) fn touch(&self, found: Found<'_>) {
+        if self.evicts {
+            found.line.touch(found.slot, found.word);
+        }
     }
 
     /// The value of an element.
     #[inline]
     pub(crate) fn value<'g>(&self, index: u32, guard: &'g Guard) -> ValueRef<'g> {
-        let Element { block, offset } = self.element(index);
-        block.value(offset + self.value_at, self.value_size, guard)
-    }
-
-    /// Marks the element as used lately.
-    #[inline]
-    pub(crate) fn touch(&self, index: u32) {
-        let link = self.element(index).word(LINK);
-        if link.load(Ordering::Relaxed) == 0 {
-            link.store(1, Ordering::Relaxed);
-        }
+        self.elements.value(index as usize * self.stride + self.value_at, self.value_size, guard)
     }
 
     /// Copies an element's key out.
     pub(crate) fn read_key(&self, index: u32, out: &mut [u8]) {
-        let words = self.element(index).key();
-        for (word, out) in words.iter().zip(out[..self.key_size].chunks_mut(8)) {
+        for (word, out) in self.key(index).iter().zip(out[..self.key_size].chunks_mut(8)) {
             let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
             out.copy_from_slice(&bytes[..out.len()]);
         }
     }
 
-    /// Under the bucket's lock: looks a key up.
-    pub(crate) fn find_locked(&self, hash: u32, key: &[u8]) -> Option<u32> {
-        self.chain(hash & self.mask).find(|&index| {
-            let element = self.element(index);
-            element.word(HASH).load(Ordering::Relaxed) == hash && self.key_is(element, key)
-        })
+    /// Locks the bucket of this hash, or of this number.
+    pub(crate) fn lock(&self, hash: u64) -> Bucket<'_> {
+        let number = hash as u32 & self.mask;
+        Bucket { table: self, number, locked: self.line(number).lock() }
     }
 
-    /// Under the bucket's lock: the elements of a bucket.
-    pub(crate) fn chain(&self, bucket: u32) -> impl Iterator<Item = u32> {
-        let mut at = self.heads.halves()[bucket as usize].load(Ordering::Acquire);
-        std::iter::from_fn(move || {
-            if at == 0 || at & END != 0 {
-                return None;
-            }
-            let index = at - 1;
-            at = self.element(index).word(NEXT).load(Ordering::Relaxed);
-            Some(index)
-        })
+    /// Whether the bucket has no element right now; needs no lock.
+    pub(crate) fn is_empty_bucket(&self, bucket: u32) -> bool {
+        self.line(bucket).look().is_vacant()
     }
 
-    /// Under the bucket's lock: makes an element that was taken from the pool the first of its bucket. `fill` writes the
-    /// value.
-    pub(crate) fn insert(&self, hash: u32, key: &[u8], index: u32, fill: impl FnOnce(u32)) {
-        let element = self.element(index);
-        let generation = element.word(GENERATION);
-        // Odd from here until the element is complete; readers that still stand on it give up.
-        let odd = generation.load(Ordering::Relaxed) | 1;
-        generation.store(odd, Ordering::Relaxed);
+    /// Gives an element back that is not in the table.
+    pub(crate) fn give(&self, cpu: u32, index: u32) {
+        // A reader may still compare the key, in which the link lies; the head tells it that the element is gone.
         fence(Ordering::Release);
-        element.word(HASH).store(hash, Ordering::Relaxed);
-        element.word(LINK).store(0, Ordering::Relaxed);
-        let (chunks, rest) = key.as_chunks::<8>();
-        for (word, chunk) in element.key().iter().zip(chunks) {
-            word.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
-        }
-        if !rest.is_empty() {
-            element.key()[chunks.len()].store(tail(rest), Ordering::Relaxed);
+        self.pool.give(cpu, index, |link| self.key(index)[0].store(u64::from(link), Ordering::Relaxed));
+    }
+
+    /// A free element.
+    pub(crate) fn take(&self, cpu: u32) -> Option<u32> {
+        self.pool.take(cpu, |index| self.key(index)[0].load(Ordering::Relaxed) as u32)
+    }
+
+    #[inline(always)]
+    fn key(&self, index: u32) -> &[AtomicU64] {
+        &self.elements.words()[index as usize * (self.stride / 8)..]
+    }
+
+    /// Fills an element that nobody else can find.
+    fn fill(&self, key: &[u8], index: u32, fill: impl FnOnce(u32)) {
+        // Pairs with the reader's fence before its second look at the head: who reads a word of what is written now also
+        // reads a head that says that the element left its place before.
+        fence(Ordering::Release);
+        for (word, bytes) in self.key(index).iter().zip(key.chunks(8)) {
+            word.store(tail(bytes), Ordering::Relaxed);
         }
         fill(index);
-        let bucket = hash & self.mask;
-        let head = &self.heads.halves()[bucket as usize];
-        let first = head.load(Ordering::Relaxed);
-        element.word(NEXT).store(if first == 0 { END | bucket } else { first }, Ordering::Release);
-        generation.store(odd.wrapping_add(1), Ordering::Release);
-        head.store(index + 1, Ordering::Release);
     }
 
-    /// Under the bucket's lock: takes out the element whose key has just got a new one.
-    pub(crate) fn unlink_replaced(&self, hash: u32, index: u32) {
-        // Before the old element goes: a reader who no longer finds it sees the count or the new element.
-        self.stripe(hash).replaced.fetch_add(1, Ordering::Release);
-        self.unlink(hash, index);
-    }
-
-    /// Under the bucket's lock: takes an element out of its chain. Its successor link stays for readers who stand on it.
-    pub(crate) fn unlink(&self, hash: u32, index: u32) {
-        let head = &self.heads.halves()[(hash & self.mask) as usize];
-        let next = self.element(index).word(NEXT).load(Ordering::Relaxed);
-        let mut link = head;
-        while link.load(Ordering::Relaxed) != index + 1 {
-            let at = link.load(Ordering::Relaxed);
-            debug_assert!(at != 0 && at & END == 0, "the element is in its bucket");
-            if at == 0 || at & END != 0 {
-                return;
-            }
-            link = self.element(at - 1).word(NEXT);
-        }
-        link.store(next, Ordering::Release);
-        self.element(index).word(GENERATION).fetch_add(1, Ordering::Release);
-    }
-
-    /// An element of the LRU pool, before any lock is taken; one may be evicted for it, which `evicted` is told of before
-    /// the element can be used again. `ENOMEM` when all are in other threads' hands.
-    pub(crate) fn take_lru(&self, lru: &Lru, cpu: u32, evicted: impl Fn(u32)) -> Result<u32, Errno> {
-        let evict = |index: u32, force: bool| {
-            let element = self.element(index);
-            let generation = element.word(GENERATION).load(Ordering::Acquire);
-            if generation & 1 == 1 || generation == 0 {
-                return Evict::Absent;
-            }
-            if element.word(LINK).swap(0, Ordering::Relaxed) != 0 && !force {
-                return Evict::Spared;
-            }
-            let hash = element.word(HASH).load(Ordering::Relaxed);
-            let _lock = self.lock(hash);
-            // Unchanged under the lock: in the table, and the hash was its own.
-            if element.word(GENERATION).load(Ordering::Acquire) != generation {
-                return Evict::Absent;
-            }
-            self.unlink(hash, index);
-            evicted(index);
-            Evict::Taken
-        };
-        let index = lru.take(cpu, evict).ok_or(Errno::ENOMEM)?;
-        self.slab.grow_to(index).map(|()| index)
-    }
-
-    /// Under the bucket's lock: an element of the plain pool. `replaces`: another element leaves for it, so that fullness
-    /// does not matter; else `E2BIG` when the table is full.
-    pub(crate) fn take_plain(&self, replaces: bool) -> Result<u32, Errno> {
-        let Pool::Plain { free, count, max } = &self.pool else { return Err(Errno::EINVAL) };
-        if !replaces
-            && count.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| (n < *max).then_some(n + 1)).is_err()
-        {
-            return Err(Errno::E2BIG);
-        }
-        let index = loop {
-            match free.take(|index| self.element(index).word(LINK).load(Ordering::Relaxed)) {
-                Some(index) => break index,
-                // More replacements at once than there are spare elements: the others need no lock of ours to finish.
-                None => std::thread::yield_now(),
-            }
-        };
-        let grown = self.slab.grow_to(index);
-        if let Err(errno) = grown {
-            // The number is lost to the table, which is what running out of memory means; the count is not.
-            if !replaces {
-                count.fetch_sub(1, Ordering::AcqRel);
-            }
-            return Err(errno);
-        }
-        Ok(index)
-    }
-
-    /// Gives an element back that is not in the table. `counted`: it was an element of its own and not a replacement's
-    /// other half.
-    pub(crate) fn give(&self, cpu: u32, index: u32, counted: bool) {
-        match &self.pool {
-            Pool::Plain { free, count, .. } => {
-                free.give(index, |link| self.element(index).word(LINK).store(link, Ordering::Relaxed));
-                if counted {
-                    count.fetch_sub(1, Ordering::AcqRel);
-                }
-            }
-            Pool::Lru(lru) => lru.give(cpu, index),
-        }
-    }
-
-    #[inline]
-    fn element(&self, index: u32) -> Element<'_> {
-        let (block, offset) = self.slab.place(index);
-        Element { block, offset }
-    }
-
-    #[inline]
-    fn key_is(&self, element: Element<'_>, key: &[u8]) -> bool {
-        let words = element.key();
+    #[inline(always)]
+    fn key_is(&self, index: u32, key: &[u8]) -> bool {
+        let words = self.key(index);
         let (chunks, rest) = key.as_chunks::<8>();
         chunks.iter().zip(words).all(|(chunk, word)| word.load(Ordering::Relaxed) == u64::from_ne_bytes(*chunk))
             && (rest.is_empty() || words[chunks.len()].load(Ordering::Relaxed) == tail(rest))
+    }
+}
+
+/// A locked bucket.
+pub(crate) struct Bucket<'t> {
+    table: &'t Table,
+    number: u32,
+    locked: Locked<'t>,
+}
+
+/// Where an element stands in a locked bucket.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'t> {
+    pub(crate) index: u32,
+    line: &'t Line,
+    slot: usize,
+    tag: u8,
+}
+
+impl<'t> Bucket<'t> {
+    /// The bucket's lines, the first first.
+    fn lines(&self) -> impl Iterator<Item = &'t Line> + use<'t> {
+        let table = self.table;
+        std::iter::successors(Some(self.locked.line()), move |line| line.link().map(|next| table.behind.get(next)))
+    }
+
+    fn places_of(&self, line: &'t Line) -> impl Iterator<Item = Place<'t>> + use<'t> {
+        let seen = self.locked.look(line);
+        seen.used().map(move |slot| Place { index: line.slot(slot) & NUMBER, line, slot, tag: seen.tag(slot) })
+    }
+
+    /// Everything in the bucket.
+    pub(crate) fn places(&self) -> Vec<Place<'t>> {
+        self.lines().flat_map(|line| self.places_of(line)).collect()
+    }
+
+    /// Everything of one of Linux's buckets.
+    pub(crate) fn places_in_part(&self, part: u32) -> Vec<Place<'t>> {
+        let mask = (1u32 << self.table.parts_log2) - 1;
+        let mut places = self.places();
+        places.retain(|place| u32::from(place.tag) & mask == part & mask);
+        places
+    }
+
+    /// Looks a key up.
+    pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Option<Place<'t>> {
+        let tag = tag_of(hash);
+        let beyond = self.locked.look(self.locked.line()).overflows(tag);
+        self.lines().take(if beyond { usize::MAX } else { 1 }).find_map(|line| {
+            let slots = self.locked.look(line).matching(tag);
+            slots
+                .map(|slot| Place { index: line.slot(slot) & NUMBER, line, slot, tag })
+                .find(|place| self.table.key_is(place.index, key))
+        })
+    }
+
+    /// Puts a free element in, filled by `fill`. `ENOMEM`: no memory for a line more; the element is not in.
+    pub(crate) fn insert(&mut self, hash: u64, key: &[u8], index: u32, fill: impl FnOnce(u32)) -> Result<(), Errno> {
+        let tag = tag_of(hash);
+        let first = self.locked.line();
+        let youngest = if self.table.evicts { self.locked.youngest_place() } else { None };
+        let free = youngest
+            .map(|slot| (first, slot))
+            .or_else(|| self.lines().find_map(|line| Some((line, self.locked.look(line).matching(0).next()?))));
+        let (line, slot) = match free {
+            Some(place) => place,
+            None => {
+                let number = self.table.behind.take()?;
+                let line = self.table.behind.get(number);
+                self.locked.set_link(line, first.link());
+                self.locked.set_link(first, Some(number));
+                (line, 0)
+            }
+        };
+        self.table.fill(key, index, fill);
+        self.locked.fill(line, slot, index, tag);
+        if !std::ptr::eq(line, first) {
+            self.locked.add_to_filter(tag);
+        }
+        Ok(())
+    }
+
+    /// Puts another element in the place of one of the same key; then the old one is out.
+    pub(crate) fn replace(&mut self, place: Place<'t>, key: &[u8], index: u32, fill: impl FnOnce(u32)) {
+        self.table.fill(key, index, fill);
+        let marks = if self.table.evicts { USED } else { 0 };
+        self.locked.replace(place.line, place.slot, index | marks);
+    }
+
+    /// Marks an element as used lately, where that matters.
+    pub(crate) fn touch(&self, place: Place<'_>) {
+        if self.table.evicts {
+            place.line.touch(place.slot, 0);
+        }
+    }
+
+    /// Takes an element out.
+    pub(crate) fn remove(&mut self, place: Place<'t>) {
+        self.locked.clear(place.line, place.slot);
+        let first = self.locked.line();
+        if std::ptr::eq(place.line, first) {
+            return;
+        }
+        if self.locked.look(place.line).used().is_empty() {
+            self.unhook(place.line);
+        }
+        let tags = self.lines().skip(1).flat_map(|line| self.places_of(line));
+        let filter = tags.fold(0, |filter, place| filter | 1 << (place.tag & 7));
+        self.locked.set_filter(filter);
+    }
+
+    /// Takes an empty line out of the chain. Its own link stays for the readers who stand on it.
+    fn unhook(&mut self, line: &'t Line) {
+        let before = self
+            .lines()
+            .find(|before| before.link().is_some_and(|next| std::ptr::eq(self.table.behind.get(next), line)));
+        if let Some(before) = before
+            && let Some(number) = before.link()
+        {
+            self.locked.set_link(before, line.link());
+            self.table.behind.give(number);
+        }
+    }
+
+    /// Takes some element out that was not used lately, to be used for this bucket; `None`: there is none, or it is in
+    /// other threads' hands. Only elements of this CPU, if elements have CPUs.
+    pub(crate) fn make_room(&mut self, cpu: u32) -> Option<u32> {
+        let table = self.table;
+        let mine = self.locked.look(self.locked.line()).used().len();
+        // Buckets keep their number of elements from the time when the table filled up. Those that got few then take from
+        // their neighbours, else their keys would push each other out for ever.
+        if mine < table.pool.max() >> table.buckets().ilog2() {
+            let fuller = (1..4).map(|n| self.number ^ n).filter(|other| *other <= table.mask);
+            let fuller = fuller.map(|other| (table.line(other).look().used().len(), other)).max();
+            if let Some((count, other)) = fuller
+                && count > mine
+                && let Some(index) = table.try_lock(other).and_then(|mut other| other.evict(cpu))
+            {
+                return Some(index);
+            }
+        }
+        if let Some(index) = self.evict(cpu) {
+            return Some(index);
+        }
+        (1..table.buckets())
+            .map(|step| self.number.wrapping_add(step) & table.mask)
+            .find_map(|other| if table.is_empty_bucket(other) { None } else { table.try_lock(other)?.evict(cpu) })
+    }
+
+    /// The clock: the hand goes round the bucket, clears the mark of those that have it and takes the first that has none.
+    /// The lines behind the first are its last position: one element of theirs goes each time round.
+    fn evict(&mut self, cpu: u32) -> Option<u32> {
+        const POSITIONS: usize = SLOTS + 1;
+        let first = self.locked.line();
+        let seen = self.locked.look(first);
+        let hand = self.locked.hand();
+        for step in 0..2 * POSITIONS {
+            let at = (hand + step) % POSITIONS;
+            // The second time round marks no longer count.
+            let force = step >= POSITIONS;
+            let victim = if at < SLOTS {
+                let place = Place { index: first.slot(at) & NUMBER, line: first, slot: at, tag: seen.tag(at) };
+                (seen.used().has(at) && self.may_go(place, cpu, force)).then_some(place)
+            } else {
+                let mut behind = self.lines().skip(1).flat_map(|line| self.places_of(line));
+                behind.find(|place| self.may_go(*place, cpu, force))
+            };
+            if let Some(victim) = victim {
+                self.locked.set_hand((at + 1) % POSITIONS);
+                self.remove(victim);
+                return Some(victim.index);
+            }
+        }
+        None
+    }
+
+    /// Whether the clock may take this element; if not because it is marked, it no longer is.
+    fn may_go(&self, place: Place<'_>, cpu: u32, force: bool) -> bool {
+        if !self.table.pool.is_own(cpu, place.index) {
+            return false;
+        }
+        let marked = place.line.slot(place.slot) & USED != 0;
+        if marked && !force {
+            place.line.unmark(place.slot);
+        }
+        !marked || force
+    }
+}
+
+impl Table {
+    fn try_lock(&self, number: u32) -> Option<Bucket<'_>> {
+        Some(Bucket { table: self, number, locked: self.line(number).try_lock()? })
     }
 }
