@@ -9,7 +9,7 @@ use xway_maps::Rmw;
 
 use crate::addr::{self, at};
 use crate::env::{FRAMES, STACK_LEN};
-use crate::fault::{FaultKind, Trap};
+use crate::fault::{Caller, FaultKind, Trap};
 use crate::kfuncs::kfunc;
 use crate::machine::Checked;
 use crate::mem::Vm;
@@ -61,7 +61,7 @@ impl<'e> Vm<'_, 'e> {
             let read = crate::op::registers_read(i);
             (0..regs.len().min(11))
                 .filter(|n| read & (1 << n) != 0)
-                .map(|n| format!("r{n} = {}", self.describe(regs[n])))
+                .map(|n| (format!("r{n}"), self.describe(regs[n])))
                 .collect()
         });
         if self.stopped.is_none() {
@@ -73,9 +73,21 @@ impl<'e> Vm<'_, 'e> {
                 line: program.line(insn).cloned(),
                 kind,
                 known,
+                callers: vec![],
             }));
         }
         Stopped
+    }
+
+    /// Adds the call at `insn` to the way to a fault.
+    #[cold]
+    #[inline(never)]
+    fn called_from(&mut self, program: &Program, insn: usize, stopped: Stopped) -> Stopped {
+        if let Some(fault) = &mut self.stopped {
+            let function = program.function(insn).to_owned();
+            fault.callers.push(Caller { function, insn, line: program.line(insn).cloned() });
+        }
+        stopped
     }
 
     fn run(&mut self, program: &'e Program, entry: usize, args: [u64; 5]) -> Result<Left<'e>, Stopped> {
@@ -306,7 +318,10 @@ impl<'e> Vm<'_, 'e> {
                     account!();
                     from = pc;
                     let args = [r[1], r[2], r[3], r[4], r[5]];
-                    called!(self.call(program, op.off as usize, args)?)
+                    match self.call(program, op.off as usize, args) {
+                        Ok(ret) => called!(ret),
+                        Err(stopped) => return Err(self.called_from(program, pc - 1, stopped)),
+                    }
                 }
                 Code::CallHelper => {
                     account!();
@@ -315,7 +330,7 @@ impl<'e> Vm<'_, 'e> {
                     match self.helper(program, &program.calls[op.imm as usize], &args) {
                         Ok(ret) => called!(ret),
                         // A callback of the helper was stopped.
-                        Err(_) if self.stopped.is_some() => return Err(Stopped),
+                        Err(_) if self.stopped.is_some() => return Err(self.called_from(program, pc - 1, Stopped)),
                         Err(t) => break t,
                     }
                 }

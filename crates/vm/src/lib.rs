@@ -60,7 +60,7 @@ mod words;
 mod xdp_md;
 
 pub use env::{BUDGET_DEFAULT, Env, Outcome};
-pub use fault::{Access, Fault, FaultKind};
+pub use fault::{Access, Caller, Fault, FaultKind, Region, RegionKind};
 pub use helpers::{Support, Timers, support};
 pub use host::{FixedHost, Host, SystemHost};
 pub use instance::{Instance, InstanceError};

@@ -276,7 +276,7 @@ impl<'v, 'e> Vm<'v, 'e> {
     fn ordered(&self, addr: u64, len: usize, access: Access) -> Result<(), Trap> {
         match region(addr) {
             addr::CTX | addr::PACKET => {
-                let (off, region) = (offset(addr) as i64, self.region_name(addr));
+                let (region, off) = self.locate(addr);
                 let why = "ordered and atomic access is only for the stack and for map values";
                 Err(Box::new(FaultKind::Denied { access, len: len as u64, off, region, why }))
             }

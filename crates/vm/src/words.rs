@@ -2,7 +2,7 @@
 
 use crate::addr::{self, offset, region};
 use crate::env::{GrantKind, STACK_LEN};
-use crate::fault::{Access, FaultKind, Trap};
+use crate::fault::{Access, FaultKind, Region, RegionKind, Trap};
 use crate::mem::{Vm, stack_frame};
 
 impl Vm<'_, '_> {
@@ -10,10 +10,14 @@ impl Vm<'_, '_> {
     #[cold]
     #[inline(never)]
     pub(crate) fn refuse(&self, addr: u64, len: u64, access: Access) -> Trap {
-        let (reg, off) = (region(addr), offset(addr) as i64);
-        let name = self.region_name(addr);
-        let denied = |why| Box::new(FaultKind::Denied { access, len, off, region: name.clone(), why });
-        let bounds = |low, high| Box::new(FaultKind::Bounds { access, len, off, region: name.clone(), low, high });
+        let reg = region(addr);
+        let (region, off) = self.locate(addr);
+        let (named, from) = (region.clone(), off - offset(addr) as i64);
+        let denied = |why| Box::new(FaultKind::Denied { access, len, off, region: named.clone(), why });
+        let bounds = |low: u64, high: u64| {
+            let (low, high) = (low as i64 + from, high as i64 + from);
+            Box::new(FaultKind::Bounds { access, len, off, region: region.clone(), low, high })
+        };
         match reg {
             addr::NULL => Box::new(FaultKind::Null { access, len, addr }),
             addr::CTX if access == Access::Read => {
@@ -43,7 +47,7 @@ impl Vm<'_, '_> {
                     denied("the record was submitted or discarded before")
                 }
                 Some(g) => {
-                    let end = (off as u64).checked_add(len);
+                    let end = offset(addr).checked_add(len);
                     if end.is_none_or(|e| e > g.value.len() as u64) {
                         bounds(0, g.value.len() as u64)
                     } else if !g.writable {
@@ -56,36 +60,40 @@ impl Vm<'_, '_> {
         }
     }
 
-    /// The region that an address lies in, in words.
-    pub(crate) fn region_name(&self, addr: u64) -> String {
+    /// The region that an address means, and the offset in it.
+    pub(crate) fn locate(&self, addr: u64) -> (Region, i64) {
+        use RegionKind::*;
+        let off = offset(addr) as i64;
+        let of = |kind, words: &str| (Region { kind, words: words.into() }, off);
         match region(addr) {
-            addr::NULL => "no region".into(),
-            addr::CTX => "the context".into(),
+            addr::NULL => of(Nothing, "no region"),
+            addr::CTX => of(Context, "the context"),
             addr::PACKET => match &self.frame {
-                Some(f) => format!(
-                    "the packet buffer (data_meta {}, data {}, data_end {})",
-                    f.data_meta(),
-                    f.data(),
-                    f.data_end()
-                ),
-                None => "a packet that is not there".into(),
+                Some(f) => {
+                    let meta =
+                        if f.meta_len() > 0 { format!(", {} of metadata before", f.meta_len()) } else { "".into() };
+                    let words = format!("the packet ({} bytes{meta})", f.len());
+                    (Region { kind: Packet, words }, off - i64::from(f.data()))
+                }
+                None => of(Nothing, "a packet that is not there"),
             },
-            addr::RAW => "the program's memory".into(),
-            addr::MAP => "a map pointer".into(),
-            addr::CODE => "the program's code".into(),
-            addr::CLOBBERED => "an unset register".into(),
-            addr::OPAQUE => "a kernel object".into(),
-            r if (addr::COPY..addr::HANDLE).contains(&r) => "a key or record handed to a callback".into(),
-            r if (addr::HANDLE..addr::GRANT).contains(&r) => "a dynptr handed to a callback".into(),
-            r if stack_frame(r).is_some() => {
-                format!("the stack of call frame {}", r - addr::STACK)
-            }
-            r => match self.grant(r) {
-                None => "no region".into(),
-                Some(g) => match g.kind {
-                    GrantKind::Value => format!("a map value of {} bytes", g.value.len()),
-                    GrantKind::Record(_) => format!("a ring buffer record of {} bytes", g.value.len()),
-                    GrantKind::Returned => "a returned ring buffer record".into(),
+            addr::RAW => of(Memory, "the program's memory"),
+            addr::MAP => of(Handle, "a map pointer"),
+            addr::CODE => of(Handle, "the program's code"),
+            addr::CLOBBERED => of(Unset, "an unset register"),
+            addr::OPAQUE => of(Handle, "a kernel object"),
+            r if (addr::COPY..addr::HANDLE).contains(&r) => of(Lent, "a key or record handed to a callback"),
+            r if (addr::HANDLE..addr::GRANT).contains(&r) => of(Lent, "a dynptr handed to a callback"),
+            r => match (stack_frame(r), self.grant(r)) {
+                (Some(frame), _) => {
+                    let whose = if frame == 0 { String::new() } else { format!(" of call frame {frame}") };
+                    (Region { kind: Stack, words: format!("the stack{whose}") }, off - STACK_LEN as i64)
+                }
+                (None, None) => of(Nothing, "no region"),
+                (None, Some(g)) => match g.kind {
+                    GrantKind::Value => of(MapValue, &format!("a map value of {} bytes", g.value.len())),
+                    GrantKind::Record(_) => of(Record, &format!("a ring buffer record of {} bytes", g.value.len())),
+                    GrantKind::Returned => of(Record, "a returned ring buffer record"),
                 },
             },
         }
@@ -96,9 +104,12 @@ impl Vm<'_, '_> {
         match region(value) {
             addr::NULL if value < 10 => format!("{value}"),
             addr::NULL => format!("{value:#x}"),
-            addr::CTX => "the context".into(),
+            addr::CLOBBERED => "unset".into(),
             r if r >= addr::GRANT && self.grant(r).is_none() => format!("{value:#x}"),
-            _ => format!("{} {:+}", self.region_name(value), offset(value) as i64),
+            _ => match self.locate(value) {
+                (region, 0) => region.words,
+                (region, off) => format!("{} {} {}", region.words, if off < 0 { '-' } else { '+' }, off.unsigned_abs()),
+            },
         }
     }
 }

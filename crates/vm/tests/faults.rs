@@ -5,26 +5,27 @@ mod common;
 use common::{fault, link, map, raw_over, run_on};
 use xway_abi::{MapSpec, MapType, map_flags};
 use xway_maps::Guard;
-use xway_vm::{Access, Env, FaultKind, FixedHost};
+use xway_vm::{Access, Env, FaultKind, FixedHost, RegionKind};
 
 const DATA: &str = "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\n";
 
 #[test]
 fn packets_end_where_they_end() {
     for (access, message) in [
-        ("r0 = *(u32 *)(r2 +61)", "read of 4 bytes at offset 317"),
-        ("r0 = *(u8 *)(r3 +0)", "read of 1 bytes at offset 320"),
-        ("r0 = *(u8 *)(r2 -1)", "read of 1 bytes at offset 255"),
-        ("*(u64 *)(r2 +57) = 0", "write of 8 bytes at offset 313"),
+        ("r0 = *(u32 *)(r2 +61)", "read of 4 bytes at offset 61 of the packet (64 bytes)"),
+        ("r0 = *(u8 *)(r3 +0)", "read of 1 byte at offset 64 of the packet (64 bytes)"),
+        ("r0 = *(u8 *)(r2 -1)", "read of 1 byte at offset -1 of the packet (64 bytes)"),
+        ("*(u64 *)(r2 +57) = 0", "write of 8 bytes at offset 57 of the packet (64 bytes)"),
     ] {
         let f = fault(&format!("{DATA}{access}\nexit"), &[]);
         assert_eq!(f.insn, 2);
         assert!(f.to_string().contains(message), "{f}");
-        assert!(f.to_string().contains("256..320"), "{f}");
+        assert!(f.to_string().contains("only 0..64 may be accessed"), "{f}");
+        assert_eq!((f.kind.name(), f.kind.region().unwrap().kind), ("packet-bounds", RegionKind::Packet));
     }
     // After the packet has moved, old pointers are checked against the new bounds.
     let text = format!("r6 = r1\n{DATA}r7 = r2\nr2 = 20\ncall 44\nr0 = *(u8 *)(r7 +0)\nexit");
-    assert!(matches!(fault(&text, &[]).kind, FaultKind::Bounds { low: 276, .. }));
+    assert!(matches!(fault(&text, &[]).kind, FaultKind::Bounds { off: -20, low: 0, high: 44, .. }));
 }
 
 #[test]
@@ -53,11 +54,13 @@ fn null_and_wild_pointers() {
 
 #[test]
 fn stacks_are_512_bytes_each() {
-    assert!(matches!(fault("r0 = *(u64 *)(r10 +0)\nexit", &[]).kind, FaultKind::Bounds { off: 512, .. }));
-    assert!(matches!(fault("*(u8 *)(r10 -513) = 0\nr0 = 0\nexit", &[]).kind, FaultKind::Bounds { off: -1, .. }));
+    assert!(matches!(fault("r0 = *(u64 *)(r10 +0)\nexit", &[]).kind, FaultKind::Bounds { off: 0, low: -512, .. }));
+    assert!(matches!(fault("*(u8 *)(r10 -513) = 0\nr0 = 0\nexit", &[]).kind, FaultKind::Bounds { off: -513, .. }));
     // A function that recurses ends at eight frames.
     let f = fault("call f\nexit\nf:\ncall f\nexit", &[]);
     assert!(matches!(f.kind, FaultKind::Depth), "{f}");
+    let callers: Vec<usize> = f.callers.iter().map(|c| c.insn).collect();
+    assert_eq!(callers, [2, 2, 2, 2, 2, 2, 2, 0], "innermost first");
     // A pointer to the frame of a function that has returned reaches zeroed or reused memory of that frame, nothing else.
     assert!(
         run_on(&link("call f\nr0 = *(u64 *)(r0 -8)\nexit\nf:\nr0 = r10\nexit", &[]), &[0; 64], |_| ())

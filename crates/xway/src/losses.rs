@@ -23,6 +23,8 @@ struct First {
     cause: String,
     /// The first event's words.
     message: String,
+    /// The same for programs, where the event is a fault.
+    fault: Option<Value>,
     /// The first event's packet.
     packet: u64,
     count: u64,
@@ -48,18 +50,17 @@ impl Seen {
                     ("tx_error", format!("TX on interface {ifindex}: {errno} ({why})"))
                 }
             };
-            let cause = match event.kind {
-                EventKind::Exception { fault: Some(fault) } => match fault.downcast_ref::<xway_vm::Fault>() {
-                    Some(fault) => format!("{} {}", fault.program, fault.insn),
-                    None => message.clone(),
-                },
-                _ => message.clone(),
+            let fault = match event.kind {
+                EventKind::Exception { fault: Some(fault) } => fault.downcast_ref::<xway_vm::Fault>(),
+                _ => None,
             };
+            let cause = fault.map_or_else(|| message.clone(), |f| format!("{} {}", f.program, f.insn));
             let mut seen = seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             if let Some(first) = seen.iter_mut().find(|f| f.kind == kind && f.cause == cause) {
                 first.count += frames;
             } else if seen.len() < MESSAGES_MAX {
-                seen.push(First { kind, cause, message, packet: event.packet_id, count: frames });
+                let fault = fault.map(crate::fault::json);
+                seen.push(First { kind, cause, message, fault, packet: event.packet_id, count: frames });
             }
         }
     }
@@ -78,6 +79,8 @@ pub struct Error {
     count: u64,
     /// What happened.
     message: String,
+    /// The fault's parts.
+    fault: Option<Value>,
     /// First packet that it was seen on.
     packet: Option<u64>,
 }
@@ -95,13 +98,21 @@ impl Error {
             1 => "1 packet: ".into(),
             n => format!("{} packets: ", crate::print::grouped(n)),
         };
-        let first = self.packet.filter(|p| *p > 0).map_or(String::new(), |p| format!(" (first at packet {p})"));
-        format!("{packets}{}{first}", self.message)
+        let packet = match self.packet.filter(|p| *p > 0) {
+            None => String::new(),
+            Some(p) if self.message.contains('\n') => format!("\n  first at packet {p}"),
+            Some(p) => format!(" (first at packet {p})"),
+        };
+        format!("{packets}{}{packet}", self.message)
     }
 
     /// For the document.
     pub fn json(&self) -> Value {
-        json!({ "kind": self.kind, "count": self.count, "message": self.message, "packet": self.packet })
+        let mut out = json!({ "kind": self.kind, "count": self.count, "message": self.message, "packet": self.packet });
+        if let Some(fault) = &self.fault {
+            out["fault"] = fault.clone();
+        }
+        out
     }
 }
 
@@ -119,13 +130,14 @@ pub fn errors(report: &Report, seen: &Seen) -> Vec<Error> {
             kind,
             count: f.count,
             message: f.message,
+            fault: f.fault,
             packet: Some(f.packet),
         }));
         // Events come at a bounded rate; the counter knows them all.
         if total > told {
             let message =
                 if told > 0 { format!("{otherwise} (not looked at one by one)") } else { otherwise.to_owned() };
-            out.push(Error { kind, count: total - told, message, packet: None });
+            out.push(Error { kind, count: total - told, message, fault: None, packet: None });
         }
     };
     events(&mut out, "fault", c.exceptions, "the program was stopped");
@@ -134,7 +146,7 @@ pub fn errors(report: &Report, seen: &Seen) -> Vec<Error> {
     events(&mut out, "tx_error", c.tx_full + c.tx_err.total(), "TX, but not sent");
     let mut lost = |count: u64, message: String| {
         if count > 0 {
-            out.push(Error { kind: "lost", count, message, packet: None });
+            out.push(Error { kind: "lost", count, message, fault: None, packet: None });
         }
     };
     let reasons = |tally: &Tally<Errno>| {
@@ -152,18 +164,18 @@ pub fn errors(report: &Report, seen: &Seen) -> Vec<Error> {
         }
     }
     if let End::Failed(error) = &report.end {
-        out.push(Error { kind: "input", count: 0, message: crate::ports::message(error), packet: None });
+        out.push(Error { kind: "input", count: 0, message: crate::ports::message(error), fault: None, packet: None });
     }
     if let Some(error) = &report.record_error {
-        out.push(Error { kind: "output", count: 0, message: crate::ports::message(error), packet: None });
+        out.push(Error { kind: "output", count: 0, message: crate::ports::message(error), fault: None, packet: None });
     }
     if let Err((received, ended)) = c.balance() {
         let message =
             format!("{received} packets received, but {ended} accounted for: a bug of xway, please report it");
-        out.push(Error { kind: "leak", count: received.abs_diff(ended), message, packet: None });
+        out.push(Error { kind: "leak", count: received.abs_diff(ended), message, fault: None, packet: None });
     }
     if let Some(leak) = &report.leak {
-        out.push(Error { kind: "leak", count: 0, message: leak.to_string(), packet: None });
+        out.push(Error { kind: "leak", count: 0, message: leak.to_string(), fault: None, packet: None });
     }
     out
 }

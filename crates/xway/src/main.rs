@@ -14,6 +14,7 @@ mod disasm;
 mod events;
 mod executor;
 mod failure;
+mod fault;
 mod finding;
 mod interrupt;
 mod load;
