@@ -77,8 +77,12 @@ fn ensure(holds: bool, errno: Errno, reason: &'static str) -> Rule {
     if holds { Ok(()) } else { Err((errno, reason)) }
 }
 
-/// Checks everything that can be said before memory is allocated.
-pub(crate) fn check(spec: &MapSpec, env: &Env) -> Result<(), CreateError> {
+/// Checks everything that can be said of a description before memory is allocated. What passes can still fail for want of
+/// memory, or for the template of a map of maps.
+///
+/// # Errors
+/// The first rule that is broken, in Linux's order.
+pub fn check(spec: &MapSpec, env: &Env) -> Result<(), CreateError> {
     rules(spec, env).map_err(|(errno, reason)| CreateError { errno, map_type: spec.map_type, reason })
 }
 

@@ -69,7 +69,14 @@ pub enum HugePages {
 impl Env {
     /// The default surroundings with this many CPUs.
     pub fn with_cpus(cpus: u32) -> Env {
-        Env { cpus: cpus.max(1), ..Env::default() }
+        Env {
+            cpus: cpus.max(1),
+            nr_cpus: 8192,
+            page_size: 4096,
+            huge_pages: HugePages::default(),
+            numa_nodes: NumaNodes::online(),
+            handles: Arc::new(NoHandles),
+        }
     }
 }
 
@@ -77,14 +84,7 @@ impl Default for Env {
     /// One value per hardware thread, at most 8192 CPUs, pages of 4 KiB, no descriptors.
     fn default() -> Env {
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        Env {
-            cpus,
-            nr_cpus: 8192,
-            page_size: 4096,
-            huge_pages: HugePages::default(),
-            numa_nodes: NumaNodes::online(),
-            handles: Arc::new(NoHandles),
-        }
+        Env::with_cpus(cpus)
     }
 }
 

@@ -45,7 +45,7 @@ mod user;
 mod value;
 mod vector;
 
-pub use create::{CreateError, is_supported};
+pub use create::{CreateError, check, is_supported};
 pub use env::{Env, Handles, HugePages, NoHandles, NumaNodes, ProgramObject, ProgramUse, SocketObject};
 pub use guard::Guard;
 pub use map::Map;

@@ -211,8 +211,12 @@ pub struct Inspect {
 #[derive(Args, Debug)]
 pub struct Verify {
     /// Object files that clang made with `-target bpf`
-    #[arg(value_name = "OBJ", required = true)]
+    #[arg(value_name = "OBJ", required_unless_present = "raw", conflicts_with = "raw")]
     pub objects: Vec<PathBuf>,
+    /// Verify instructions instead of objects: a JSON object on each line of this file (`-`: standard input), a JSON object on
+    /// each line of the output
+    #[arg(long, value_name = "FILE.jsonl", conflicts_with_all = ["name", "verbose", "btf"])]
+    pub raw: Option<PathBuf>,
     /// Verify only the program with this function name
     #[arg(short = 'n', long, value_name = "PROG")]
     pub name: Option<String>,
@@ -300,11 +304,11 @@ Examples:
   xway prog inspect count.o
   xway prog inspect count.o -n count_packets --insns --source";
 
-const VERIFY_HELP: &str = "\
-Examples:
+const VERIFY_HELP: &str = r#"Examples:
   xway verify count.o
   xway verify *.o -j
-  xway verify count.o -n count_packets -v";
+  xway verify count.o -n count_packets -v
+  echo '{"id": 1, "insns": "b700000002000000 9500000000000000"}' | xway verify --raw -"#;
 
 const TEST_HELP: &str = "\
 Examples:

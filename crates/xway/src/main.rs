@@ -25,6 +25,7 @@ mod payload;
 mod ports;
 mod print;
 mod progress;
+mod raw;
 mod session;
 mod single;
 mod unit;

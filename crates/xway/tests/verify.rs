@@ -2,9 +2,7 @@
 
 mod common;
 
-use std::path::PathBuf;
-
-use common::{Dir, clang, compiled, sample, xway};
+use common::{Dir, clang, compiled, golden, sample, xway};
 use xway_testkit::clang::repository;
 
 /// Compiles one of `tests/refused`; the object's path.
@@ -28,23 +26,6 @@ fn settled(out: &str, dir: &Dir) -> String {
         text.push('\n');
     }
     text
-}
-
-/// Compares with `tests/refused/NAME`, or writes it with XWAY_BLESS=1.
-#[track_caller]
-fn golden(name: &str, text: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/refused").join(name);
-    if std::env::var_os("XWAY_BLESS").is_some() {
-        std::fs::write(&path, text).unwrap();
-        return;
-    }
-    let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        expected == text,
-        "{} is different; if the new text is better: XWAY_BLESS=1 cargo test -p xway --test verify\n\
-         --- expected\n{expected}\n--- got\n{text}",
-        path.display()
-    );
 }
 
 #[test]

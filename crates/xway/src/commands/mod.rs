@@ -7,3 +7,4 @@ pub mod prog_run;
 pub mod run;
 pub mod test;
 pub mod verify;
+mod verify_raw;

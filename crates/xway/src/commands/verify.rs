@@ -16,6 +16,9 @@ use crate::print::{self, Paint, grouped};
 /// Runs the command.
 pub fn run(args: &args::Verify, as_json: bool) -> Result<(), Failure> {
     let config = config(args);
+    if let Some(path) = &args.raw {
+        return super::verify_raw::run(path, &config);
+    }
     let mut report = Report { as_json, verbose: args.verbose, paint: Paint::stdout(), ..Report::default() };
     for path in &args.objects {
         let done = load::read(path, args.btf.as_deref()).and_then(|object| {
@@ -236,7 +239,7 @@ pub fn program_json(place: &str, object: &Object, program: &Program, result: &Re
 fn unlinked_json(path: &Path, name: &str, section: &str, error: &ObjectError) -> Value {
     let error = json!({
         "kind": "load", "insn": null, "file": null, "line": 0, "source": "", "message": error.to_string(), "hint": null,
-        "known": [], "path": [],
+        "known": [], "notes": [], "path": [],
     });
     json!({
         "object": path.display().to_string(),

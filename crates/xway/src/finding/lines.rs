@@ -58,6 +58,12 @@ pub fn show(finding: &Finding, code: Code<'_>, files: &mut Files) -> Shown {
     Shown { snippets, notes }
 }
 
+/// The places beside the finding itself: what happened there, and where the program went.
+fn others(finding: &Finding, branches: &[path::Branch]) -> Vec<(usize, String)> {
+    let branches = branches.iter().map(|b| (b.insn, b.words.clone()));
+    finding.notes.iter().cloned().chain(branches).collect()
+}
+
 fn in_source(
     finding: &Finding,
     line: &LineInfo,
@@ -84,10 +90,10 @@ fn in_source(
     let place =
         code.function(finding.insn).filter(|f| f.start > 0).map_or(String::new(), |f| format!(" in {}", f.name));
     add(line, format!("instruction {}{place}: {text}", finding.insn), true, notes);
-    for b in branches {
-        match code.line(b.insn) {
-            Some(l) => add(l, b.words.clone(), false, notes),
-            None => notes.push(format!("instruction {}: {}", b.insn, b.words)),
+    for (insn, words) in others(finding, branches) {
+        match code.line(insn) {
+            Some(l) => add(l, words, false, notes),
+            None => notes.push(format!("instruction {insn}: {words}")),
         }
     }
     marks
@@ -108,10 +114,10 @@ fn in_instructions(
     let mark = |insn: usize, label: String, primary| Mark { line: insn, col: None, label, primary };
     let place = code.function(finding.insn).filter(|f| f.start > 0).map_or(String::new(), |f| format!("in {}", f.name));
     let mut marks = vec![mark(finding.insn, place, true)];
-    for b in branches {
-        match b.insn.abs_diff(finding.insn) <= FAR {
-            true => marks.push(mark(b.insn, b.words.clone(), false)),
-            false => notes.push(format!("instruction {}: {}", b.insn, b.words)),
+    for (insn, words) in others(finding, branches) {
+        match insn.abs_diff(finding.insn) <= FAR {
+            true => marks.push(mark(insn, words, false)),
+            false => notes.push(format!("instruction {insn}: {words}")),
         }
     }
     // Where files have their line this has the instruction's number.

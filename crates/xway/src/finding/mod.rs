@@ -14,7 +14,7 @@ pub use files::Files;
 use annotate_snippets::{Level, Renderer};
 use serde_json::{Value, json};
 use xway_object::{LineInfo, Object, Program};
-use xway_verifier::Diagnostic;
+use xway_verifier::{Diagnostic, Note, PathStep};
 
 use crate::print::Paint;
 
@@ -29,6 +29,8 @@ pub struct Finding {
     pub insn: usize,
     /// Branches on the way: instruction, jumped or not.
     pub path: Vec<(usize, bool)>,
+    /// Other places of the story: instruction, what happens there.
+    pub notes: Vec<(usize, String)>,
     /// What was known about the values involved.
     pub known: Vec<String>,
     /// What to try.
@@ -43,6 +45,7 @@ impl Finding {
             message: d.message.clone(),
             insn: d.insn,
             path: d.path.iter().map(|s| (s.insn, s.taken)).collect(),
+            notes: d.notes.iter().map(|n| (n.insn, n.text.clone())).collect(),
             known: d.values.iter().map(|(name, words)| format!("{name} {words}")).collect(),
             hint: d.hint.clone(),
         }
@@ -75,13 +78,8 @@ impl<'a> Code<'a> {
     }
 }
 
-/// A refusal in JSON.
-pub fn json(d: &Diagnostic) -> Value {
-    let path: Vec<Value> = d
-        .path
-        .iter()
-        .map(|s| json!({ "insn": s.insn, "taken": s.taken, "line": s.line, "source": s.source }))
-        .collect();
+/// A refusal in JSON: what is wrong and where.
+pub fn brief_json(d: &Diagnostic) -> Value {
     json!({
         "kind": d.kind.name(),
         "insn": d.insn,
@@ -90,9 +88,19 @@ pub fn json(d: &Diagnostic) -> Value {
         "source": d.source,
         "message": d.message,
         "hint": d.hint,
-        "known": d.values.iter().map(|(name, words)| json!({ "value": name, "known": words })).collect::<Vec<_>>(),
-        "path": path,
     })
+}
+
+/// The same with everything that is known about it.
+pub fn json(d: &Diagnostic) -> Value {
+    let mut out = brief_json(d);
+    let known = |(name, words): &(String, String)| json!({ "value": name, "known": words });
+    out["known"] = d.values.iter().map(known).collect();
+    let note = |n: &Note| json!({ "insn": n.insn, "file": n.file, "line": n.line, "source": n.source, "text": n.text });
+    out["notes"] = d.notes.iter().map(note).collect();
+    let step = |s: &PathStep| json!({ "insn": s.insn, "taken": s.taken, "line": s.line, "to_line": s.to_line, "source": s.source });
+    out["path"] = d.path.iter().map(step).collect();
+    out
 }
 
 /// A finding as text; ends with a newline.

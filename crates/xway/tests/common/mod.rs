@@ -63,9 +63,12 @@ pub fn xway_with(args: &[&str], input: &[u8]) -> Ran {
         .stderr(Stdio::piped())
         .spawn()
         .expect("xway cannot be started");
-    // It may end before it has read everything.
-    let _ = child.stdin.take().expect("piped").write_all(input);
-    ran(child.wait_with_output().expect("xway cannot be waited for"))
+    let mut to = child.stdin.take().expect("piped");
+    // Beside the reading: it may answer before it has read everything, or end.
+    std::thread::scope(|scope| {
+        scope.spawn(move || to.write_all(input));
+        ran(child.wait_with_output().expect("xway cannot be waited for"))
+    })
 }
 
 fn ran(output: Output) -> Ran {
@@ -177,4 +180,21 @@ pub fn mixture() -> Vec<Vec<u8>> {
 /// Whether clang is here; says so when it is not.
 pub fn clang(test: &str) -> bool {
     xway_testkit::Needs::of(test).clang().met()
+}
+
+/// Compares with `tests/refused/NAME`, or writes it with XWAY_BLESS=1.
+#[track_caller]
+pub fn golden(name: &str, text: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/refused").join(name);
+    if std::env::var_os("XWAY_BLESS").is_some() {
+        std::fs::write(&path, text).unwrap();
+        return;
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        expected == text,
+        "{} is different; if the new text is better: XWAY_BLESS=1 cargo test -p xway\n\
+         --- expected\n{expected}\n--- got\n{text}",
+        path.display()
+    );
 }
