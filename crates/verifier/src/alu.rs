@@ -33,15 +33,29 @@ impl Verifier<'_> {
             check_immediate(op, width, i)?;
         }
         let result = match (&left, &right) {
-            (Value::Num(a), Value::Num(b)) => self.alu_numbers(op, width, a, b, src),
+            (Value::Num(a), Value::Num(b)) => {
+                let back = self.shifted_back(st, width, op, dst, src);
+                if let (AluOp::Lsh, Width::W64, Operand::Imm(32)) = (op, width, src) {
+                    st.shifted = Some((dst, *a, st.pc + 1));
+                }
+                back.unwrap_or_else(|| self.alu_numbers(op, width, a, b, src))
+            }
             (Value::Ptr(p), Value::Num(n)) => {
-                self.alu_pointer(op, width, p, n, true).map_err(|e| e.reg(dst.index()))?
+                let n = if op == AluOp::Add && width == Width::W64 { self.link_offset(st, p, n, src) } else { *n };
+                let mut sum = self.alu_pointer(op, width, p, &n, true).map_err(|e| e.reg(dst.index()))?;
+                if let (AluOp::Add, Value::Ptr(q), None) = (op, &mut sum, n.s.as_const()) {
+                    self.place_of_sum(st, p, &n, q);
+                }
+                sum
             }
             (Value::Num(n), Value::Ptr(p)) => {
                 if op == AluOp::Sub && width == Width::W64 {
                     return fail!(PointerArithmetic, "{dst} is a number: a pointer cannot be subtracted from it");
                 }
                 self.alu_pointer(op, width, p, n, false).map_err(|e| e.reg(dst.index()))?
+            }
+            (Value::Ptr(e), Value::Ptr(p)) if op == AluOp::Sub && width == Width::W64 && e.base == Base::End => {
+                self.distance(st, e, p)
             }
             (Value::Ptr(_), Value::Ptr(_)) if op == AluOp::Sub => Value::num(unknown(width), NONE),
             _ => {
@@ -51,6 +65,17 @@ impl Verifier<'_> {
         };
         st.set(dst, result);
         Ok(())
+    }
+
+    /// `x <<= 32; x >>= 32` leaves a number of 32 bits as it is: it stays linked with its copies. Compilers cut numbers so.
+    /// The second shift must be reached from the first one only.
+    fn shifted_back(&mut self, st: &State, width: Width, op: AluOp, dst: Reg, src: Operand) -> Option<Value> {
+        let (reg, before, next) = st.shifted?;
+        let shifts_back = matches!((op, width, src), (AluOp::Rsh, Width::W64, Operand::Imm(32)));
+        if !shifts_back || reg != dst || next != st.pc || self.cfg.prune[st.pc] {
+            return None;
+        }
+        (before.s.umax() <= u64::from(u32::MAX)).then_some(Value::Num(before))
     }
 
     fn alu_numbers(&mut self, op: AluOp, width: Width, a: &Num, b: &Num, src: Operand) -> Value {
@@ -82,6 +107,8 @@ impl Verifier<'_> {
                 .map_err(|e| e.hint("compare the pointer with null first"));
         }
         match (op, p.base) {
+            // A constant distance from the end: `data_end - 4`.
+            (AluOp::Add | AluOp::Sub, Base::End) if pointer_first && n.s.as_const().is_some() => {}
             (AluOp::Add | AluOp::Sub, Base::End | Base::Sock(_)) => {
                 return fail!(PointerArithmetic, "arithmetic on {} is not possible", p.kind_name())
                     .map_err(|e| e.hint("compute with the packet pointer and compare the result with data_end"));

@@ -200,6 +200,7 @@ impl Verifier<'_> {
         match *self.read(st, reg)? {
             Value::Ptr(p) if p.nullable => fail!(Null, "the memory before it may be null ({})", p.kind_name())
                 .map_err(|e| e.hint("compare it with null before the call")),
+            Value::Ptr(p) if self.fits_in_packet(st, proto.pkt_access, &p, i + 1, access) => Ok(()),
             Value::Ptr(p) => self.check_memory(st, proto.pkt_access, &p, s.umax() as u32, access),
             // Null was allowed above; then nothing may be read through it. A kernel function's optional buffer may be null
             // whatever its length.
@@ -239,7 +240,7 @@ impl Verifier<'_> {
             }
             Base::Packet | Base::Meta if !packet_ok => fail!(Argument, "this call cannot be given packet memory")
                 .map_err(|e| e.hint("copy the bytes to the stack first")),
-            Base::Ctx | Base::Map(_) | Base::Func(_) | Base::Sock(_) => {
+            Base::Ctx | Base::Map(_) | Base::Func(_) | Base::Sock(_) | Base::End => {
                 fail!(Argument, "{} is no plain memory", p.kind_name())
             }
             _ => {
@@ -253,6 +254,16 @@ impl Verifier<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// A packet pointer and a length whose sum is known to lie inside the packet, although neither bound is a constant.
+    fn fits_in_packet(&mut self, st: &State, packet_ok: bool, p: &Ptr, length: usize, access: MemAccess) -> bool {
+        let n = Reg::new(length as u8).and_then(|r| self.number(st, r));
+        let fits = packet_ok && n.is_some_and(|n| self.length_fits(st, p, &n));
+        if fits {
+            self.facts.packet_access(crate::extent::PACKET_LEN_MAX as u64, access != MemAccess::Read);
+        }
+        fits
     }
 
     fn check_unaligned(&mut self, p: &Ptr, size: u32, access: Access) -> Result<(), Fail> {

@@ -8,8 +8,9 @@ use crate::explore::{Flow, Verifier};
 use crate::state::State;
 use crate::value::{Base, Num, Ptr, Value};
 
-/// Packet offsets beyond this prove nothing (`MAX_PACKET_OFF`).
-pub const PACKET_OFFSET_MAX: u64 = 0xffff;
+/// Variable offsets beyond this prove nothing. Linux draws the line at 65,535 (`MAX_PACKET_OFF`), because its packet pointers
+/// may be narrow; here addresses have 64 bits, and one of them plus 32 bits never wraps.
+pub const PACKET_OFFSET_MAX: u64 = u32::MAX as u64;
 
 impl Verifier<'_> {
     /// `if dst COND src goto target`
@@ -129,6 +130,7 @@ impl Verifier<'_> {
             let n = Num { s: new, def: self.graph.refined(old.def, other.def), ..*old };
             st.set(reg, Value::Num(n));
             st.sync_links(&n, &mut self.graph);
+            self.number_bounded(st, &n);
         }
         true
     }
@@ -143,10 +145,10 @@ impl Verifier<'_> {
             return self.null_outcome(st, b, false);
         }
         // Bring it into the form: packet pointer REL end.
-        let (packet, cond) = if is_end(b, a) {
-            (a, cond)
+        let (packet, end, cond) = if is_end(b, a) {
+            (a, b, cond)
         } else if is_end(a, b) {
-            (b, mirror(cond))
+            (b, a, mirror(cond))
         } else {
             return true;
         };
@@ -158,7 +160,17 @@ impl Verifier<'_> {
                 None => return true,
             }
         };
+        // p REL end + e is p - e REL end: addresses are far from both ends of 64 bits.
+        let shifted = Ptr { off: packet.off.saturating_sub(end.off), ..*packet };
+        let packet = &shifted;
         let reach = packet.off + proven_extra(cond);
+        if end.base == Base::End && matches!(cond, Cond::Le | Cond::Lt | Cond::Eq) {
+            // No packet is that long.
+            let lowest = i64::from(reach).saturating_add(packet.var.smin());
+            if packet.var.smin() >= 0 && lowest > crate::extent::PACKET_LEN_MAX {
+                return false;
+            }
+        }
         match cond {
             // packet <= end, packet < end: everything below lies inside.
             Cond::Le | Cond::Lt | Cond::Eq => {
@@ -241,12 +253,15 @@ fn mirror(cond: Cond) -> Cond {
 
 /// `reach` bytes from the place that `p` counts from lie inside the packet: every pointer that counts from it knows.
 fn prove(st: &mut State, p: &Ptr, reach: i32) {
-    // A place before the start may be "below the end" without anything being inside. A variable part beyond the largest
-    // packet could wrap in a comparison of narrower numbers; Linux draws the same line.
+    // A place before the start may be "below the end" without anything being inside. A variable part without a
+    // bound could wrap.
     if p.off < 0 || reach <= 0 || p.var.umax() > PACKET_OFFSET_MAX || p.var.smin() < 0 {
         return;
     }
     let (id, base, reach) = (p.id, p.base, reach as u32);
+    if base == Base::Packet {
+        return crate::extent::prove(st, id, reach, true);
+    }
     st.for_each(|v| match v {
         Value::Ptr(q) if q.id == id && q.base == base && q.range < reach && !q.nullable => {
             q.range = reach;

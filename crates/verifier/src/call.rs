@@ -202,6 +202,7 @@ impl Verifier<'_> {
     /// Every packet pointer becomes a worthless number.
     pub fn packet_moves(&mut self, st: &mut State) {
         self.facts.packet_moved();
+        st.extent.forget();
         let stale = self.graph.stale(st.pc);
         st.for_each(|v| match v {
             Value::Ptr(p) if p.is_packet() => {

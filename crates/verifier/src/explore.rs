@@ -137,6 +137,8 @@ impl<'a> Verifier<'a> {
             frames: vec![Rc::new(Frame::new(func, 0, 0, uid, kind))],
             refs: Vec::new(),
             lock: None,
+            extent: crate::extent::Extent::default(),
+            shifted: None,
             pc: self.cfg.funcs[func].start,
             parent: NOWHERE,
             path: NOWHERE,

@@ -1,6 +1,7 @@
 //! Is every run that starts from one state also a run of another?
 
 use crate::cfg::Cfg;
+use crate::extent::Extent;
 use crate::graph::Graph;
 use crate::prune::live_regs;
 use crate::state::{Byte, Frame, Slot, State};
@@ -45,6 +46,7 @@ impl<'a> Inclusion<'a> {
         };
         let last = old.frames.len() - 1;
         locks
+            && self.extent(&old.extent, &new.extent)
             && (0..=last).all(|i| {
                 let at = if i == last { new.pc } else { new.frames[i + 1].callsite };
                 let live = live_regs(self.cfg, &new.frames[i], at, i == last);
@@ -59,6 +61,33 @@ impl<'a> Inclusion<'a> {
         } else {
             (o.callback_loop == 0) == (n.callback_loop == 0)
         }
+    }
+
+    /// What the old state knew of the packet's length the new one knows too. Not compared when nothing relied on it.
+    fn extent(&mut self, old: &Extent, new: &Extent) -> bool {
+        if !self.exact && !self.graph.is_marked(old.def) {
+            return true;
+        }
+        old.least <= new.least
+            && old
+                .rooms
+                .iter()
+                .all(|o| new.rooms.iter().any(|n| self.id(o.id, n.id) && self.same_link(o.link, n.link, 0)))
+            && old.places.iter().all(|o| {
+                new.places.iter().any(|n| {
+                    let fits = o.range <= n.range && self.id(o.from, n.from) && self.id(o.id, n.id);
+                    fits && self.same_link(o.link, n.link, n.delta.wrapping_sub(o.delta))
+                })
+            })
+    }
+
+    /// Links that must stand for the same number, up to the distance `shift`.
+    fn same_link(&mut self, old: u32, new: u32, shift: i64) -> bool {
+        if let Some(known) = self.links.iter().find(|l| l.0 == old) {
+            return known.1 == new && known.2 == shift;
+        }
+        self.links.push((old, new, shift));
+        true
     }
 
     fn frame(&mut self, old: &Frame, new: &Frame, live: u16) -> bool {

@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `domain` | abstract numbers: known bits (`tnum`), intervals (`range`), both and the 32-bit half (`scalar`), arithmetic, comparisons |
 //! | `value`, `state` | register kinds; frames, stack bytes, references, locks |
+//! | `extent` | how long the packet is: distances to its end, sums that name the same place |
 //! | `graph` | where numbers come from, so that only those on which something relied are compared |
 //! | `cfg` | jumps, functions, live registers; checked before anything is walked |
 //! | `step`, `alu`, `branch`, `memory`, `stack` | one class of instructions each |
@@ -33,6 +34,7 @@ mod diag;
 pub mod domain;
 mod explain;
 mod explore;
+mod extent;
 mod facts;
 mod func;
 mod graph;
@@ -54,6 +56,7 @@ mod value;
 
 pub use api::{CallFact, Config, Facts, KeyPlace, MapsView, Rejection, Stats, Verified};
 pub use diag::{Counterexample, Decisive, Diagnostic, Kind, Note, PathStep};
+pub use extent::PACKET_LEN_MAX;
 
 use xway_object::{Program, ProgramKind};
 

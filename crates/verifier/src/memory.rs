@@ -192,6 +192,10 @@ impl Verifier<'_> {
                 check_socket(kind, p, off, size)?;
                 Ok(unknown)
             }
+            Base::End => {
+                self.check_end(st, p, off, size, Access::Read)?;
+                Ok(unknown)
+            }
             _ => {
                 self.check_region(p, off, size, Access::Read)?;
                 Ok(unknown)
@@ -205,6 +209,7 @@ impl Verifier<'_> {
             Base::Ctx => fail!(Context, "the context cannot be written"),
             Base::Sock(_) => fail!(Permission, "a socket cannot be written"),
             Base::Stack(frame) => self.stack_write(st, frame.into(), p, off, size, v),
+            Base::End => self.check_end(st, p, off, size, Access::Write),
             _ => self.check_region(p, off, size, Access::Write),
         }
     }

@@ -272,6 +272,7 @@ impl Verifier<'_> {
                 }
             }
         }
+        st.extent.def = graph.copy(st.extent.def);
         let parent = st.parent;
         st.insns_since = 0;
         st.jumps_since = 0;
@@ -341,6 +342,7 @@ fn propagate(graph: &mut Graph, old: &State, new: &State, late: bool) {
             graph.mark(to);
         }
     };
+    link(old.extent.def, new.extent.def);
     let mut flows = Vec::new();
     for (o, n) in old.frames.iter().zip(&new.frames) {
         for (a, b) in o.regs.iter().zip(&n.regs) {
@@ -395,9 +397,11 @@ fn clean(st: &mut State, cfg: &Cfg) {
         links.extend(frame.regs.iter().chain(spills).filter_map(|v| v.as_num()).map(|n| n.link).filter(|l| *l != 0));
     }
     links.sort_unstable();
+    st.extent.clean(&links);
+    let extent = st.extent.clone();
     let alone = |l: u32| links.partition_point(|x| *x <= l) - links.partition_point(|x| *x < l) == 1;
     st.for_each(|v| match v {
-        Value::Num(n) if n.link != 0 && alone(n.link) => {
+        Value::Num(n) if n.link != 0 && alone(n.link) && !extent.names(n.link) => {
             n.link = 0;
             n.delta = 0;
             true

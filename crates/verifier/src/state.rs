@@ -5,6 +5,7 @@ use std::rc::Rc;
 use xway_isa::Reg;
 
 use crate::domain::Scalar;
+use crate::extent::Extent;
 use crate::graph::{Def, Graph, NONE};
 use crate::value::{Base, Num, Ptr, Value};
 
@@ -148,6 +149,11 @@ pub struct State {
     pub refs: Vec<Reference>,
     /// Spin lock that is held.
     pub lock: Option<Lock>,
+    /// What is known of the packet's length.
+    pub extent: Extent,
+    /// A number that was shifted left by 32 bits, for the shift back that may follow: register, the number before, the
+    /// instruction that must come next.
+    pub shifted: Option<(Reg, Num, usize)>,
     /// Next instruction.
     pub pc: usize,
     /// The checkpoint that this path comes from, `u32::MAX` for none.

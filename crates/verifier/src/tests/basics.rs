@@ -45,7 +45,8 @@ fn pointer_arithmetic() {
     refused("r0 = r10\nr0 |= 2\nexit", &[], Kind::PointerArithmetic);
     refused("r0 = r10\nw0 += 2\nexit", &[], Kind::PointerArithmetic);
     refused("r0 = r10\nr0 += r1\nexit", &[], Kind::PointerArithmetic);
-    refused("r2 = *(u32 *)(r1 +4)\nr2 += 1\nr0 = 0\nexit", &[], Kind::PointerArithmetic);
+    accepted("r2 = *(u32 *)(r1 +4)\nr2 += 1\nr0 = 0\nexit", &[]);
+    refused("r2 = *(u32 *)(r1 +4)\nr3 = *(u32 *)(r1 +12)\nr2 += r3\nr0 = 0\nexit", &[], Kind::PointerArithmetic);
     accepted("r0 = r10\nr0 -= r1\nexit", &[]);
 }
 

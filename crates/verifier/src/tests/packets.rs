@@ -52,14 +52,22 @@ fn variable_offsets_prove_for_their_own_place_only() {
     refused(&format!("{ihl}r0 = *(u16 *)(r7 +0)"), Kind::PacketBounds);
     accepted(&format!("{ihl}r8 = r7\nr8 += 4\nif r8 > r3 goto out\nr0 = *(u16 *)(r7 +2)"));
     refused(&format!("{ihl}r8 = r7\nr8 += 4\nif r8 > r3 goto out\nr0 = *(u16 *)(r7 +3)"), Kind::PacketBounds);
-    // Another sum of the same numbers is another place.
+    // Another sum of the same numbers is the same place; 18 bytes of it are proved.
+    let again = format!("{ihl}r8 = r7\nr8 += 4\nif r8 > r3 goto out\nr9 = r2\nr9 += r5\n");
+    accepted(&format!("{again}r0 = *(u16 *)(r9 +16)"));
+    refused(&format!("{again}r0 = *(u16 *)(r9 +17)"), Kind::PacketBounds);
+    refused(&format!("{again}r9 += 1\nr0 = *(u16 *)(r9 +16)"), Kind::PacketBounds);
+    // The same register with another number is another place.
     refused(
-        &format!("{ihl}r8 = r7\nr8 += 4\nif r8 > r3 goto out\nr9 = r2\nr9 += r5\nr0 = *(u16 *)(r9 +2)"),
+        &format!(
+            "{ihl}r8 = r7\nr8 += 4\nif r8 > r3 goto out\nr5 = *(u8 *)(r2 +15)\nr5 &= 15\nr9 = r2\nr9 += r5\nr0 = *(u16 *)(r9 +2)"
+        ),
         Kind::PacketBounds,
     );
-    // An offset without an upper bound proves nothing, and may not even be added when its sign is open.
+    // An offset of 32 bits may be anything and is compared all the same; one without bounds may not even be added.
     let wild = "r5 = *(u32 *)(r6 +12)\nr7 = r2\nr7 += r5\n";
-    refused(&format!("{wild}r8 = r7\nr8 += 4\nif r8 > r3 goto out\nr0 = *(u16 *)(r7 +0)"), Kind::PacketBounds);
+    accepted(&format!("{wild}r8 = r7\nr8 += 4\nif r8 > r3 goto out\nr0 = *(u16 *)(r7 +0)"));
+    refused(&format!("{wild}r8 = r7\nr8 += 4\nif r8 > r3 goto out\nr0 = *(u16 *)(r7 +3)"), Kind::PacketBounds);
     refused("call bpf_ktime_get_ns\nr2 = *(u32 *)(r6 +0)\nr2 += r0", Kind::Unbounded);
 }
 
@@ -96,4 +104,71 @@ fn facts_about_the_packet() {
     let v = accepted("r4 = r2\nr4 += 14\nif r4 > r3 goto out\n*(u16 *)(r2 +12) = 8\nr0 = *(u8 *)(r2 +0)");
     let f = v.facts();
     assert_eq!((f.packet_bytes, f.packet_written, f.packet_moved), (14, true, false));
+}
+
+#[test]
+fn distances_to_the_end_are_lengths() {
+    let len = "r4 = r3\nr4 -= r2\n";
+    accepted(&format!("{len}if r4 < 14 goto out\nr0 = *(u8 *)(r2 +13)"));
+    refused(&format!("{len}if r4 < 14 goto out\nr0 = *(u8 *)(r2 +14)"), Kind::PacketBounds);
+    refused(&format!("{len}if r4 > 14 goto out\nr0 = *(u8 *)(r2 +0)"), Kind::PacketBounds);
+    // Counted from a later place, and moved by a constant.
+    let rest = "r5 = r2\nr5 += 10\nr4 = r3\nr4 -= r5\nr4 += 3\n";
+    accepted(&format!("{rest}if r4 s< 7 goto out\nr0 = *(u8 *)(r5 +3)"));
+    refused(&format!("{rest}if r4 s< 7 goto out\nr0 = *(u8 *)(r5 +4)"), Kind::PacketBounds);
+    // A copy that was checked; the other way round it says nothing.
+    accepted(&format!("{len}r5 = r4\nif r5 < 14 goto out\nr0 = *(u8 *)(r2 +13)"));
+    accepted(&format!("{len}r4 <<= 32\nr4 >>= 32\nif r4 < 14 goto out\nr0 = *(u8 *)(r2 +13)"));
+    refused("r4 = r2\nr4 -= r3\nif r4 < 14 goto out\nr0 = *(u8 *)(r2 +0)", Kind::PacketBounds);
+    // The packet moves: the number stays what it was and proves nothing any more.
+    let moved =
+        "r7 = r3\nr7 -= r2\nr1 = r6\nr2 = 4\ncall bpf_xdp_adjust_head\nr2 = *(u32 *)(r6 +0)\nr3 = *(u32 *)(r6 +4)\n";
+    refused(&format!("{moved}if r7 < 14 goto out\nr0 = *(u8 *)(r2 +0)"), Kind::PacketBounds);
+}
+
+#[test]
+fn bytes_before_the_end_need_a_packet_that_long() {
+    let long = "r4 = r2\nr4 += 14\nif r4 > r3 goto out\n";
+    refused("r0 = *(u8 *)(r3 -1)", Kind::PacketBounds);
+    accepted(&format!("{long}r0 = *(u8 *)(r3 -14)"));
+    refused(&format!("{long}r0 = *(u8 *)(r3 -15)"), Kind::PacketBounds);
+    refused(&format!("{long}r0 = *(u16 *)(r3 -1)"), Kind::PacketBounds);
+    refused(&format!("{long}r0 = *(u8 *)(r3 +0)"), Kind::PacketBounds);
+    accepted("r3 += -4\nif r2 > r3 goto out\nr0 = *(u32 *)(r3 +0)");
+    accepted("r3 += -4\nif r2 > r3 goto out\nr0 = *(u32 *)(r2 +0)");
+    refused("r3 += -4\nif r2 > r3 goto out\nr0 = *(u32 *)(r2 +1)", Kind::PacketBounds);
+    refused("r3 += 4\nif r2 > r3 goto out\nr0 = *(u32 *)(r2 +0)", Kind::PacketBounds);
+    // Not for helpers, and not after the packet moved.
+    refused(
+        &format!("{long}r1 = r6\nr2 = 4\ncall bpf_xdp_adjust_head\nr3 = *(u32 *)(r6 +4)\nr0 = *(u8 *)(r3 -1)"),
+        Kind::PacketBounds,
+    );
+}
+
+#[test]
+fn a_length_that_fits_by_its_making_needs_no_constant_bound() {
+    let csum = "r1 = 0\nr2 = 0\nr5 = 0\ncall bpf_csum_diff\nr0 = 1\nexit";
+    let rest =
+        |n: i32| format!("r4 = r3\nr4 -= r2\nr4 += {n}\nif r4 s< 0 goto out\nif r4 > 2000 goto out\nr3 = r2\n{csum}");
+    accepted(&rest(0));
+    accepted(&rest(-4));
+    refused(&rest(4), Kind::PacketBounds);
+    // data + n + 20 lies inside: n bytes from data + 20 do, from data + 21 they do not.
+    let sum = |k: i32| {
+        format!(
+            "r4 = *(u32 *)(r6 +12)\nif r4 > 2000 goto out\nr5 = r2\nr5 += r4\nr5 += 20\nif r5 > r3 goto out\nr3 = r2\nr3 += {k}\n{csum}"
+        )
+    };
+    accepted(&sum(20));
+    refused(&sum(21), Kind::PacketBounds);
+}
+
+#[test]
+fn no_packet_is_longer_than_packet_memory() {
+    let v = accepted("r4 = r2\nr4 += 131073\nif r4 > r3 goto out\nr0 = *(u8 *)(r9 +0)");
+    assert!(!v.facts().dead.is_empty());
+    refused("r4 = r2\nr4 += 131072\nif r4 > r3 goto out\nr0 = *(u8 *)(r9 +0)", Kind::Uninitialised);
+    // A loop that the end alone bounds.
+    let v = accepted("loop: r4 = r2\nr4 += 64\nif r4 > r3 goto out\nr0 = *(u8 *)(r2 +0)\nr2 += 64\ngoto loop");
+    assert!(v.stats().visited < 20_000);
 }

@@ -1,0 +1,228 @@
+//! How long the packet is: what is known of it beyond the ranges of single pointers.
+//!
+//! Three kinds of knowledge, none of which Linux keeps:
+//!
+//! * **A least length.** Once `data + 14 <= data_end` was proved, `data_end - 1` is a byte of the packet.
+//! * **Rooms.** `len = data_end - data` is a number that *is* the distance between a place and the end. It has a link; all
+//!   numbers of that link differ from the distance by a constant. A check of such a number (`len >= 34`) proves bytes
+//!   for every pointer that counts from the place, and the number itself may be a length at that place.
+//! * **Places.** `p + n` for an unknown `n` is a new place. When the same `n` is added to the same `p` again, it is the same
+//!   place, and what was proved about it holds.
+//!
+//! All of it ends when the packet moves. It is compared between states only when something relied on it (`def`), as slots of
+//! the stack are.
+
+use xway_isa::{Operand, Reg};
+
+use crate::diag::{Fail, fail};
+use crate::domain::Scalar;
+use crate::explore::Verifier;
+use crate::graph::{Def, NONE};
+use crate::memory::Access;
+use crate::state::State;
+use crate::value::{Base, Num, Ptr, Value};
+
+/// No packet is longer: the largest chunk that packet memory is made of (`xway_packet`'s `CHUNK_MAX`; a test holds the two
+/// together).
+pub const PACKET_LEN_MAX: i64 = 128 * 1024;
+/// Places, and rooms, that are remembered at the same time.
+const PLACES_MAX: usize = 8;
+
+/// What is known on one path.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Extent {
+    /// The packet has at least this many bytes.
+    pub least: u32,
+    /// Numbers that are distances to the end.
+    pub rooms: Vec<Room>,
+    /// Sums of a pointer and a number.
+    pub places: Vec<Place>,
+    /// Marked when something relied on the above.
+    pub def: Def,
+}
+
+/// A number with this link and delta `d` is `data_end - place + d`, where `place` is where pointers of `id` with offset 0
+/// point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Room {
+    pub link: u32,
+    pub id: u32,
+}
+
+/// The place `id` is the place `from` plus the number with this link and delta.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub from: u32,
+    pub link: u32,
+    pub delta: i64,
+    pub id: u32,
+    /// Bytes behind the place that are proved to lie inside the packet.
+    pub range: u32,
+}
+
+impl Extent {
+    /// The packet moved: nothing is known any more.
+    pub fn forget(&mut self) {
+        *self = Extent { def: self.def, ..Extent::default() };
+    }
+
+    /// The link means more than "equal to others": it must not be dropped when only one number has it.
+    pub fn names(&self, link: u32) -> bool {
+        self.rooms.iter().any(|r| r.link == link) || self.places.iter().any(|p| p.link == link)
+    }
+
+    /// Drops what no number can refer to any more; `links` are the links that numbers have, sorted.
+    pub fn clean(&mut self, links: &[u32]) {
+        let used = |link: u32| links.binary_search(&link).is_ok();
+        self.rooms.retain(|r| used(r.link));
+        self.places.retain(|p| used(p.link));
+    }
+}
+
+impl Verifier<'_> {
+    /// Something relied on what is known of the packet's length.
+    fn rely_on_extent(&mut self, st: &State) {
+        self.graph.mark(st.extent.def);
+    }
+
+    /// `data_end + end.off - p`, both of the present packet.
+    pub(crate) fn distance(&mut self, st: &mut State, end: &Ptr, p: &Ptr) -> Value {
+        // Places lie at or behind `data` unless their offset may be negative; then nothing is said.
+        if p.var.smin() < 0 || p.base != Base::Packet {
+            return Value::num(Scalar::unknown(), NONE);
+        }
+        self.rely_on_extent(st);
+        let link = self.id();
+        if st.extent.rooms.len() >= PLACES_MAX {
+            st.extent.rooms.remove(0);
+        }
+        st.extent.rooms.push(Room { link, id: p.id });
+        let delta = i64::from(end.off) - i64::from(p.off);
+        // The distance from the place to the end: at least what was proved, at most what a packet can be.
+        let known = if p.id == 0 { st.extent.least.max(p.range) } else { p.range };
+        let low = if known > 0 || p.id == 0 { i64::from(known) } else { -i64::MAX / 4 };
+        let low = low.max(i64::from(st.extent.least).saturating_sub(p.var.smax()));
+        let high = PACKET_LEN_MAX - p.var.smin().min(PACKET_LEN_MAX);
+        // A place behind the end is as far away as its offset says.
+        let low = low.max(-p.var.smax().min(i64::MAX / 4));
+        let s = Scalar::between_signed(low.min(high) + delta, high + delta);
+        let node = self.graph.op(st.extent.def, NONE);
+        Value::Num(Num { s, link, delta, def: node })
+    }
+
+    /// A number was bounded by a comparison: when it is a distance to the end, bytes are proved.
+    pub(crate) fn number_bounded(&mut self, st: &mut State, n: &Num) {
+        let Some(room) = st.extent.rooms.iter().find(|r| n.link != 0 && r.link == n.link).copied() else { return };
+        let reach = n.s.smin().saturating_sub(n.delta);
+        if reach > 0 {
+            self.graph.mark(n.def);
+            self.rely_on_extent(st);
+            prove(st, room.id, reach.min(PACKET_LEN_MAX) as u32, room.id == 0);
+        }
+    }
+
+    /// The number behind a register is added to a packet pointer: it gets a link, so that a second sum is recognised.
+    pub(crate) fn link_offset(&mut self, st: &mut State, p: &Ptr, n: &Num, src: Operand) -> Num {
+        let Operand::Reg(r) = src else { return *n };
+        if n.link != 0 || p.base != Base::Packet || n.s.as_const().is_some() || p.var.smin() < 0 {
+            return *n;
+        }
+        let linked = Num { link: self.id(), delta: 0, ..*n };
+        st.set(r, Value::Num(linked));
+        linked
+    }
+
+    /// `q` is `p` plus the number `n`: the place that it points to may be known already.
+    pub(crate) fn place_of_sum(&mut self, st: &mut State, p: &Ptr, n: &Num, q: &mut Ptr) {
+        if n.link == 0 || q.base != Base::Packet {
+            return;
+        }
+        let known = st.extent.places.iter().find(|e| e.from == p.id && e.link == n.link).copied();
+        if let Some(e) = known {
+            let shift = n.delta.wrapping_sub(e.delta);
+            let off = i64::from(p.off).saturating_add(shift);
+            let var = n.s.add_const(shift.wrapping_neg());
+            if off.abs() < crate::alu::OFFSET_MAX && var.smin() >= 0 {
+                self.rely_on_extent(st);
+                // from + n = from + (n0 + shift) = the known place + shift.
+                q.id = e.id;
+                q.off = off as i32;
+                q.var = p.var.alu(xway_isa::AluOp::Add, &var, xway_isa::Width::W64);
+                q.range = e.range;
+            }
+            return;
+        }
+        let places = &mut st.extent.places;
+        if places.len() >= PLACES_MAX {
+            places.remove(0);
+        }
+        places.push(Place { from: p.id, link: n.link, delta: n.delta, id: q.id, range: 0 });
+    }
+
+    /// True when `n` bytes from `p` are known to end before the packet does, although `n` is not a constant.
+    pub(crate) fn length_fits(&mut self, st: &State, p: &Ptr, n: &Num) -> bool {
+        if p.base != Base::Packet || p.off < 0 || p.var.smin() < 0 || n.link == 0 || n.s.smin() < 0 {
+            return false;
+        }
+        let off = i64::from(p.off);
+        // n = data_end - place + delta: p + n = data_end + off + delta.
+        let room = st.extent.rooms.iter().any(|r| r.link == n.link && r.id == p.id && off.saturating_add(n.delta) <= 0);
+        // p + n = place(from) + off + n = place(id) + off + (n.delta - delta).
+        let place = st.extent.places.iter().any(|e| {
+            let end = off.saturating_add(n.delta).saturating_sub(e.delta);
+            e.link == n.link && e.from == p.id && end <= i64::from(e.range)
+        });
+        if room || place {
+            self.graph.mark(n.def);
+            self.rely_on_extent(st);
+        }
+        room || place
+    }
+
+    /// `size` bytes at `data_end + off` may be accessed: they end before the end and the packet is long enough.
+    pub(crate) fn check_end(&mut self, st: &State, p: &Ptr, off: i64, size: u32, access: Access) -> Result<(), Fail> {
+        let at = i64::from(p.off) + off;
+        if at + i64::from(size) > 0 {
+            return fail!(PacketBounds, "data_end points behind the packet: nothing can be accessed through it");
+        }
+        let least = i64::from(st.extent.least);
+        if least < -at {
+            return fail!(
+                PacketBounds,
+                "{} bytes before data_end are accessed, and the packet is proved to have {least} bytes",
+                -at
+            )
+            .map_err(|e| e.hint(format!("before this access check `if (data + {} > data_end) return …`", -at)));
+        }
+        self.rely_on_extent(st);
+        self.facts.packet_access(PACKET_LEN_MAX as u64, access == Access::Write);
+        Ok(())
+    }
+
+    /// A number of the running frame, when the register holds one.
+    pub(crate) fn number(&self, st: &State, r: Reg) -> Option<Num> {
+        st.reg(r).as_num().copied()
+    }
+}
+
+/// `reach` bytes behind the place `id` lie inside the packet: pointers and sums that count from it know. `inside` says that
+/// the place itself is known not to lie before the packet.
+pub(crate) fn prove(st: &mut State, id: u32, reach: u32, inside: bool) {
+    let mut inside = inside;
+    st.for_each(|v| match v {
+        Value::Ptr(q) if q.id == id && q.base == Base::Packet && !q.nullable && q.var.smin() >= 0 => {
+            inside = true;
+            let more = q.range < reach;
+            q.range = q.range.max(reach);
+            more
+        }
+        _ => false,
+    });
+    if inside {
+        let e = &mut st.extent;
+        e.least = e.least.max(reach);
+        for p in e.places.iter_mut().filter(|p| p.id == id) {
+            p.range = p.range.max(reach);
+        }
+    }
+}
