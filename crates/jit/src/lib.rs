@@ -1,1 +1,46 @@
 //! Verified programs to machine code, with Cranelift.
+//!
+//! # The model
+//!
+//! [`compile`] takes a linked program with its proof ([`xway_verifier::Verified`]) and gives a [`Compiled`]: code that runs a
+//! program over all frames of a burst without a call between them, and over a single one. There are no checks in it: registers
+//! hold real addresses, and the verifier has proved every use. What cannot be compiled is refused by name, and the engine runs
+//! it in the interpreter.
+//!
+//! ```text
+//!   vm::Program + Verified ──plan──> Plan ──passes──> Plan ──lower──> Cranelift ──link──> CodeMemory
+//!                                     │ facts: which memory, which map, where the key lies, what is dead
+//!   Frames, RunEnv ───────────────────┴────────────── Compiled::run_burst ──> verdicts
+//! ```
+//!
+//! # Files
+//!
+//! | file | what |
+//! |---|---|
+//! | `options` | a switch for every pass |
+//! | `plan/*` | the intermediate form, and how it is made from instructions and facts |
+//! | `lower/*` | from it to Cranelift's form |
+//! | `calls/*` | what generated code calls |
+//! | `env`, `native` | the worker's environment; helpers on real addresses |
+//! | `link`, `code` | relocations; memory that is never writable and executable at once |
+//! | `compiled` | all of it in order; running |
+//! | `refusal` | why a program is not compiled |
+//!
+//! `docs/design-notes/jit.md` says how they fit together and where a new pass goes.
+
+mod calls;
+mod code;
+mod compiled;
+mod env;
+mod link;
+mod lower;
+mod native;
+mod options;
+mod plan;
+mod refusal;
+
+pub use compiled::{Compiled, Stats, compile};
+pub use env::RunEnv;
+pub use link::Placed;
+pub use options::Options;
+pub use refusal::Refusal;

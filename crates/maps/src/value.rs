@@ -67,7 +67,7 @@ impl<'g> ValueRef<'g> {
     /// # Safety
     /// The bytes are initialised, stay allocated while any guard lives that was pinned when this was called, and are only
     /// ever accessed atomically.
-    pub(crate) unsafe fn new(base: NonNull<u8>, len: u32, _: &'g Guard) -> ValueRef<'g> {
+    pub unsafe fn new(base: NonNull<u8>, len: u32, _: &'g Guard) -> ValueRef<'g> {
         ValueRef { base, len, guard: PhantomData }
     }
 

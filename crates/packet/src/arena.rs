@@ -14,11 +14,11 @@ use crate::redirect::Redirect;
 use crate::returns::Returns;
 
 /// The descriptor of one frame. The first cache line holds what programs read through their context, the second what the
-/// engine needs after the verdict.
+/// engine needs after the verdict. Generated code reads it by the offsets in `descriptor.rs`.
 #[repr(C, align(64))]
 pub(crate) struct Desc {
     /// Start of the chunk. Written once, when the arena is made.
-    base: NonNull<u8>,
+    pub(crate) base: NonNull<u8>,
     /// The arena that the chunk belongs to. Written once, when the arena is made.
     arena: NonNull<Arena>,
     // Offsets from `base`. Kept by `frame.rs`: 40 <= data_meta <= data (or data + 1 without metadata), data <= data_end,
@@ -128,6 +128,7 @@ impl Arena {
 }
 
 /// Exclusive access to one chunk and its descriptor. Dropping it sends the chunk home through the return list.
+#[repr(transparent)]
 pub(crate) struct Handle {
     desc: NonNull<Desc>,
 }

@@ -14,6 +14,7 @@ use crate::redirect::Redirect;
 ///
 /// Dropping a frame sends it home through the pool's return queue (one atomic operation). On the pool's own thread prefer
 /// [`crate::Pool::release`].
+#[repr(transparent)] // generated code walks slices of frames: see `descriptor`
 pub struct Frame {
     handle: Handle,
 }

@@ -34,6 +34,7 @@
 mod arena;
 mod burst;
 mod config;
+pub mod descriptor;
 mod frame;
 pub mod layout;
 mod memory;

@@ -4,6 +4,7 @@
 ///
 /// Plain numbers: this crate knows neither maps nor programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u32)] // `None` is a first word of 0: generated code forgets targets with one store
 pub enum Redirect {
     /// No helper chose a target.
     #[default]

@@ -81,6 +81,7 @@ impl Default for Config {
 #[derive(Clone, Debug)]
 pub struct Verified {
     pub(crate) insns: Vec<Slot>,
+    pub(crate) maps: Vec<MapDef>,
     pub(crate) facts: Facts,
     pub(crate) stats: Stats,
     pub(crate) log: String,
@@ -90,6 +91,11 @@ impl Verified {
     /// The program that was proved, exactly as it was given.
     pub fn insns(&self) -> &[Slot] {
         &self.insns
+    }
+
+    /// The maps that the proof is about, constant contents included: running the program needs maps that are like them.
+    pub fn maps(&self) -> &[MapDef] {
+        &self.maps
     }
 
     /// What the proof found out.
@@ -113,6 +119,10 @@ impl Verified {
 pub struct Facts {
     /// Helper calls, by instruction.
     pub calls: Vec<CallFact>,
+    /// Memory instructions that some run reaches, by instruction.
+    pub accesses: Vec<AccessFact>,
+    /// Pointer arguments of calls: helpers, kernel functions and functions of the program, by instruction.
+    pub args: Vec<ArgsFact>,
     /// Instructions that no run reaches. Second slots of 64-bit immediates are not listed.
     pub dead: Vec<usize>,
     /// Conditional jumps that always go the same way: (instruction, taken).
@@ -135,6 +145,8 @@ pub struct Facts {
     pub meta_used: bool,
     /// Some run may leave by a tail call.
     pub tail_calls: bool,
+    /// First instruction of each function; the first is the program.
+    pub functions: Vec<usize>,
     /// Stack of each function, bytes.
     pub stack: Vec<u32>,
     /// Stack of the deepest chain of calls, as Linux counts it, bytes.
@@ -156,6 +168,65 @@ pub struct CallFact {
     pub key_const: Option<u32>,
     /// Bounds of the length argument, when there is one.
     pub size: Option<(u64, u64)>,
+}
+
+/// What holds at one memory instruction (load, store, atomic) on every run that reaches it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AccessFact {
+    /// The instruction.
+    pub insn: usize,
+    /// Where its first byte lies.
+    pub place: Place,
+}
+
+/// What holds for the arguments r1 to r5 of one call on every run that reaches it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ArgsFact {
+    /// The call instruction.
+    pub insn: usize,
+    /// Where each argument points, `None` when it is no pointer on some run. It may still be null.
+    pub args: [Option<Place>; 5],
+}
+
+/// A place in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The memory.
+    pub region: Region,
+    /// Distance from its start (stack: from the frame pointer of the function that owns it) when that is one constant.
+    pub off: Option<i32>,
+}
+
+/// Kinds of memory that a pointer can point into. They never overlap, `Other` and `Mixed` excepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Region {
+    /// The context.
+    Context,
+    /// The packet; offsets count from `data`.
+    Packet,
+    /// The metadata in front of it.
+    Meta,
+    /// The stack of the running function.
+    Stack,
+    /// The stack of one of its callers.
+    OuterStack,
+    /// A value of the map with this index.
+    MapValue(u32),
+    /// A value of an inner map of the map with this index.
+    InnerMapValue(u32),
+    /// The map with this index itself.
+    Map(u32),
+    /// An inner map of it.
+    InnerMap(u32),
+    /// A ring buffer record.
+    Record,
+    /// A function of the program, by its first instruction.
+    Func(u32),
+    /// Sized memory of another kind, which may be part of any of these: arguments of global functions, keys handed to
+    /// callbacks, slices of dynptrs.
+    Other,
+    /// Different on different runs.
+    Mixed,
 }
 
 /// Where a key argument lies.

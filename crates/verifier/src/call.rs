@@ -39,6 +39,7 @@ impl Verifier<'_> {
     /// `call helper`
     pub fn call_helper(&mut self, st: &mut State, id: u32, next: usize) -> Result<Flow, Fail> {
         let proto = self.allowed_helper(st, id)?;
+        self.facts.arguments(st.pc, &st.frame().regs, st.depth());
         let mut args = CallArgs::default();
         for (i, arg) in proto.args.iter().enumerate() {
             self.check_arg(st, proto, i, *arg, &mut args).map_err(|e| {

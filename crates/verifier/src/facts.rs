@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use xway_abi::Verdict;
 
-use crate::api::{CallFact, Facts, KeyPlace};
+use crate::api::{AccessFact, ArgsFact, CallFact, Facts, KeyPlace, Place, Region};
 use crate::cfg::Cfg;
+use crate::value::{Base, MemKind, Ptr, Value};
 
 /// Facts in the making.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct Collector {
     pub global_called: Vec<bool>,
     branches: BTreeMap<usize, (bool, bool)>,
     calls: BTreeMap<usize, CallFact>,
+    accesses: Vec<Option<Place>>,
+    args: BTreeMap<usize, [Option<Place>; 5]>,
     kfuncs: BTreeSet<String>,
     maps: BTreeSet<u32>,
     packet_bytes: u64,
@@ -36,6 +39,8 @@ impl Collector {
             global_called: vec![false; funcs],
             branches: BTreeMap::new(),
             calls: BTreeMap::new(),
+            accesses: vec![None; insns],
+            args: BTreeMap::new(),
             kfuncs: BTreeSet::new(),
             maps: BTreeSet::new(),
             packet_bytes: 0,
@@ -89,6 +94,21 @@ impl Collector {
         self.kfuncs.insert(name.to_owned());
     }
 
+    /// Memory at `p + off` is accessed by the instruction at `pc`, in the frame at `depth`.
+    pub fn access(&mut self, pc: usize, p: &Ptr, off: i64, depth: usize) {
+        let new = place_of(p, off, depth);
+        let slot = &mut self.accesses[pc];
+        *slot = Some(slot.map_or(new, |old| merge(old, new)));
+    }
+
+    /// A call is made with these registers.
+    pub fn arguments(&mut self, pc: usize, regs: &[Value; 11], depth: usize) {
+        let new: [Option<Place>; 5] = std::array::from_fn(|i| regs[i + 1].as_ptr().map(|p| place_of(p, 0, depth)));
+        let both = |a: Option<Place>, b: Option<Place>| Some(merge(a?, b?));
+        let slot = self.args.entry(pc).or_insert(new);
+        *slot = std::array::from_fn(|i| both(slot[i], new[i]));
+    }
+
     /// A helper is called; facts of several paths are merged to what holds on all of them.
     pub fn call(&mut self, new: CallFact, tail: bool) {
         self.tail_calls |= tail;
@@ -128,6 +148,10 @@ impl Collector {
         let helpers: BTreeSet<u32> = self.calls.values().map(|c| c.helper).collect();
         Facts {
             calls: self.calls.into_values().collect(),
+            accesses: (self.accesses.iter().enumerate())
+                .filter_map(|(insn, place)| place.map(|place| AccessFact { insn, place }))
+                .collect(),
+            args: self.args.into_iter().map(|(insn, args)| ArgsFact { insn, args }).collect(),
             dead,
             decided,
             verdicts,
@@ -139,8 +163,37 @@ impl Collector {
             packet_moved: self.packet_moved,
             meta_used: self.meta_used,
             tail_calls: self.tail_calls,
+            functions: cfg.funcs.iter().map(|f| f.start).collect(),
             stack: self.stack.iter().map(|s| *s as u32).collect(),
             stack_chain: self.stack_chain,
         }
+    }
+}
+
+/// What is known about a pointer plus a constant. Pointers are compared exactly wherever a path ends because it shows nothing
+/// new, constant and variable offset included, so what is collected here holds on the paths that were cut off too.
+fn place_of(p: &Ptr, off: i64, depth: usize) -> Place {
+    let region = match p.base {
+        Base::Ctx => Region::Context,
+        Base::Packet | Base::End => Region::Packet,
+        Base::Meta => Region::Meta,
+        Base::Stack(frame) if usize::from(frame) == depth => Region::Stack,
+        Base::Stack(_) => Region::OuterStack,
+        Base::MapValue(m) if m.inner => Region::InnerMapValue(m.index),
+        Base::MapValue(m) => Region::MapValue(m.index),
+        Base::Map(m) if m.inner => Region::InnerMap(m.index),
+        Base::Map(m) => Region::Map(m.index),
+        Base::Mem { kind: MemKind::Record, .. } => Region::Record,
+        Base::Mem { .. } | Base::Sock(_) => Region::Other,
+        Base::Func(start) => Region::Func(start),
+    };
+    let constant = p.is_fixed() && p.base != Base::End;
+    Place { region, off: if constant { i32::try_from(i64::from(p.off) + off).ok() } else { None } }
+}
+
+fn merge(a: Place, b: Place) -> Place {
+    Place {
+        region: if a.region == b.region { a.region } else { Region::Mixed },
+        off: if a.region == b.region && a.off == b.off { a.off } else { None },
     }
 }

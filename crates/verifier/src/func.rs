@@ -88,6 +88,7 @@ impl Verifier<'_> {
         let Some(func) = self.cfg.func_at(target) else {
             return fail!(BadReference, "no function starts at {target}");
         };
+        self.facts.arguments(st.pc, &st.frame().regs, st.depth());
         if let Some(sig) = self.signature(func) {
             if st.lock.is_some() {
                 return fail!(Lock, "a global function is called while a spin lock is held");

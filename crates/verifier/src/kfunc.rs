@@ -49,6 +49,7 @@ impl Verifier<'_> {
         let Some(name) = name(self.program, index).map(str::to_owned) else {
             return fail!(BadReference, "the program calls kernel function {index} of its list, which does not exist");
         };
+        self.facts.arguments(st.pc, &st.frame().regs, st.depth());
         if st.lock.is_some() {
             return fail!(Lock, "{name} is called while a spin lock is held");
         }

@@ -54,7 +54,9 @@ mod testing;
 mod tests;
 mod value;
 
-pub use api::{CallFact, Config, Facts, KeyPlace, MapsView, Rejection, Stats, Verified};
+pub use api::{
+    AccessFact, ArgsFact, CallFact, Config, Facts, KeyPlace, MapsView, Place, Region, Rejection, Stats, Verified,
+};
 pub use diag::{Counterexample, Decisive, Diagnostic, Kind, Note, PathStep};
 pub use extent::PACKET_LEN_MAX;
 
@@ -93,7 +95,7 @@ pub fn verify(program: &Program, view: &MapsView<'_>, config: &Config) -> Result
     let exits = std::mem::take(&mut v.exits);
     let verdicts = v.graph.verdicts(&exits);
     let facts = v.facts.finish(&v.cfg, verdicts);
-    Ok(Verified { insns: program.insns.clone(), facts, stats: v.stats, log: v.log })
+    Ok(Verified { insns: program.insns.clone(), maps: view.maps.to_vec(), facts, stats: v.stats, log: v.log })
 }
 
 fn check_kind(program: &Program) -> Result<(), diag::Fail> {

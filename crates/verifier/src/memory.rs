@@ -38,6 +38,7 @@ impl Verifier<'_> {
     ) -> Result<(), Fail> {
         self.writable(dst)?;
         let p = self.pointer(st, base)?;
+        self.facts.access(st.pc, &p, off.into(), st.depth());
         let mut v = self.read_memory(st, &p, off.into(), size.bytes()).map_err(|e| e.reg(base.index()))?;
         if signed {
             v = match v {
@@ -59,6 +60,7 @@ impl Verifier<'_> {
     pub fn store(&mut self, st: &mut State, size: Size, base: Reg, off: i16, src: Operand) -> Result<(), Fail> {
         let value = self.operand(st, src)?;
         let p = self.pointer(st, base)?;
+        self.facts.access(st.pc, &p, off.into(), st.depth());
         let value = match value {
             Value::Num(n) => {
                 let s = n.s.truncate(size.bytes() * 8);
@@ -140,6 +142,7 @@ impl Verifier<'_> {
                 .map_err(|e| e.reg(base.index()));
         }
         self.check_aligned(&p, off.into(), size.bytes(), true).map_err(|e| e.reg(base.index()))?;
+        self.facts.access(st.pc, &p, off.into(), st.depth());
         Ok(p)
     }
 

@@ -1,0 +1,319 @@
+//! The entries themselves.
+#![allow(unsafe_code)] // takes the environment and proved addresses from generated code
+//!
+//! Each is called by generated code only, with the environment that `compiled.rs` passed in and with arguments as the verifier
+//! has proved them (the invariant of `native.rs`). A panic in one ends the process: there is no way back through generated
+//! code.
+
+use xway_abi::{ArgKind, Errno, HelperProto, MemAccess, MemSize};
+use xway_maps::Map;
+use xway_vm::TAIL_CALLS_MAX;
+use xway_vm::machine::{self, Arg, Call, FaultKind, Implementation, Kfunc, Machine, PlainFn, Trap};
+
+use crate::compiled::Compiled;
+use crate::env::RunEnv;
+use crate::native::Native;
+
+// ---- any helper ----
+
+extern "C" fn helper<const ID: u32>(env: *mut RunEnv<'_>, a: u64, b: u64, c: u64, d: u64, e: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let native = unsafe { Native::new(env) };
+    call(ID, native, [a, b, c, d, e])
+}
+
+fn call(id: u32, mut native: Native<'_, '_>, regs: [u64; 5]) -> u64 {
+    let found = xway_abi::helper(id).zip(machine::implementation(id));
+    let result = match found {
+        Some((proto, Implementation::Special)) => machine::special(id, &mut native, proto, &regs),
+        Some((proto, Implementation::Plain(run))) => plain(&mut native, proto, run, &regs),
+        None => Err(Box::new(FaultKind::Call(format!("helper {id} does not exist"))) as Trap),
+    };
+    result.unwrap_or_else(|trap| native.fault(*trap))
+}
+
+/// A memory argument: where it is and where its copy lies in the scratch memory.
+#[derive(Clone, Copy)]
+struct Span {
+    arg: usize,
+    addr: u64,
+    len: usize,
+    write: bool,
+}
+
+/// Marshals by the prototype. Memory is copied in before and, where the prototype says so, out after the call, because map
+/// values are shared with other threads and must not be seen as slices.
+fn plain(native: &mut Native<'_, '_>, proto: &'static HelperProto, run: PlainFn, regs: &[u64; 5]) -> Result<u64, Trap> {
+    let mut args = [const { Arg::None }; 5];
+    let mut spans = [Span { arg: 0, addr: 0, len: 0, write: false }; 5];
+    let (mut count, mut total) = (0, 0);
+    let mut map: Option<&Map> = None;
+    for (n, arg) in proto.args.iter().enumerate() {
+        let reg = regs[n];
+        if arg.nullable && reg == 0 {
+            args[n] = Arg::Null;
+            continue;
+        }
+        let (len, access) = match arg.kind {
+            ArgKind::MapKey => (map.map_or(0, Map::key_size), MemAccess::Read),
+            ArgKind::MapValue(access) => (map.map_or(0, Map::value_size), access),
+            ArgKind::Mem(access, MemSize::Fixed(len) | MemSize::FixedAligned(len)) => (len as usize, access),
+            // Linux takes lengths as 32 bits and its verifier, as ours, proves that they are below 2^29.
+            ArgKind::Mem(access, MemSize::NextArg) => {
+                (regs.get(n + 1).map_or(0, |l| *l as usize & 0x1fff_ffff), access)
+            }
+            ArgKind::ConstMap => {
+                let m = native.map_arg(proto, n, reg)?;
+                map = Some(m);
+                args[n] = Arg::Map(m);
+                continue;
+            }
+            ArgKind::SpinLock => {
+                args[n] = Arg::Place(native.place(reg, 4)?);
+                continue;
+            }
+            ArgKind::Timer => {
+                args[n] = Arg::Place(native.place(reg, 16)?);
+                continue;
+            }
+            ArgKind::KptrDest => {
+                args[n] = Arg::Place(native.place(reg, 8)?);
+                continue;
+            }
+            ArgKind::Size { .. } | ArgKind::Ctx => continue,
+            _ => {
+                args[n] = Arg::Num(reg);
+                continue;
+            }
+        };
+        spans[count] = Span { arg: n, addr: reg, len, write: access != MemAccess::Read };
+        count += 1;
+        total += len;
+    }
+    const SMALL: usize = 256;
+    let mut small = [0u8; SMALL];
+    let mut large = vec![];
+    let scratch = if total <= SMALL {
+        &mut small[..total]
+    } else {
+        large.resize(total, 0);
+        &mut large[..]
+    };
+    let mut start = 0;
+    for span in &spans[..count] {
+        native.read(span.addr, &mut scratch[start..start + span.len])?;
+        start += span.len;
+    }
+    let mut rest = &mut *scratch;
+    for span in &spans[..count] {
+        let (bytes, after) = rest.split_at_mut(span.len);
+        args[span.arg] = Arg::Bytes(bytes);
+        rest = after;
+    }
+    let frame = native.frame_mut();
+    let (host, guard, cpu) = (native.host(), native.guard(), native.cpu());
+    let ret = run(&mut Call { host, guard, cpu, frame, args }).unwrap_or_else(Errno::as_ret);
+    let mut start = 0;
+    for span in &spans[..count] {
+        if span.write && span.len > 0 {
+            native.write(span.addr, &scratch[start..start + span.len])?;
+        }
+        start += span.len;
+    }
+    Ok(ret)
+}
+
+// ---- shorter ways ----
+
+/// A helper whose arguments are numbers and the context.
+extern "C" fn numbers_entry<const ID: u32>(env: *mut RunEnv<'_>, a: u64, b: u64, c: u64, d: u64, e: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let mut native = unsafe { Native::new(env) };
+    let args = [Arg::Num(a), Arg::Num(b), Arg::Num(c), Arg::Num(d), Arg::Num(e)];
+    run_plain(ID, &mut native, args)
+}
+
+#[inline(always)]
+fn run_plain(id: u32, native: &mut Native<'_, '_>, args: [Arg<'_, '_>; 5]) -> u64 {
+    let Some(Implementation::Plain(run)) = machine::implementation(id) else { return Errno::EINVAL.as_ret() };
+    let frame = native.frame_mut();
+    let (host, guard, cpu) = (native.host(), native.guard(), native.cpu());
+    run(&mut Call { host, guard, cpu, frame, args }).unwrap_or_else(Errno::as_ret)
+}
+
+/// `bpf_map_lookup_elem` with a key that nobody else writes.
+pub(super) extern "C" fn map_lookup(env: *mut RunEnv<'_>, map: u64, key: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let native = unsafe { Native::new(env) };
+    let map = native.map(map);
+    // SAFETY: `calls::typed`: the key is proved to lie on the stack or in the packet; nothing writes it meanwhile.
+    let key = unsafe { native.bytes(key, map.key_size()) };
+    map.value(native.cpu(), key, native.guard()).map_or(0, |v| v.as_ptr() as u64)
+}
+
+/// `bpf_map_update_elem` with key and value that nobody else writes.
+pub(super) extern "C" fn map_update(env: *mut RunEnv<'_>, map: u64, key: u64, value: u64, flags: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let native = unsafe { Native::new(env) };
+    let map = native.map(map);
+    // SAFETY: as in `map_lookup`. Key and value may overlap: both are only read.
+    let (key, value) = unsafe { (native.bytes(key, map.key_size()), native.bytes(value, map.value_size())) };
+    map.prog_update(native.cpu(), key, value, flags).map_or_else(Errno::as_ret, |()| 0)
+}
+
+/// `bpf_map_delete_elem` with a key that nobody else writes.
+pub(super) extern "C" fn map_delete(env: *mut RunEnv<'_>, map: u64, key: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let native = unsafe { Native::new(env) };
+    let map = native.map(map);
+    // SAFETY: as in `map_lookup`.
+    let key = unsafe { native.bytes(key, map.key_size()) };
+    map.prog_delete(native.cpu(), key).map_or_else(Errno::as_ret, |()| 0)
+}
+
+/// `bpf_redirect_map`
+pub(super) extern "C" fn redirect_map(env: *mut RunEnv<'_>, map: u64, key: u64, flags: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let mut native = unsafe { Native::new(env) };
+    let args = [Arg::Map(native.map(map)), Arg::Num(key), Arg::Num(flags), Arg::None, Arg::None];
+    run_plain(51, &mut native, args)
+}
+
+/// `bpf_xdp_load_bytes` to the stack.
+pub(super) extern "C" fn load_bytes(env: *mut RunEnv<'_>, _: u64, offset: u64, buf: u64, len: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let mut native = unsafe { Native::new(env) };
+    // SAFETY: `calls::typed`: the buffer is proved to lie on the stack, which is not the frame.
+    let buf = unsafe { native.stack(buf, len as usize) };
+    run_plain(189, &mut native, [Arg::None, Arg::Num(offset), Arg::Bytes(buf), Arg::None, Arg::None])
+}
+
+/// `bpf_xdp_store_bytes` from the stack.
+pub(super) extern "C" fn store_bytes(env: *mut RunEnv<'_>, _: u64, offset: u64, buf: u64, len: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let mut native = unsafe { Native::new(env) };
+    // SAFETY: as in `load_bytes`.
+    let buf = unsafe { native.stack(buf, len as usize) };
+    run_plain(190, &mut native, [Arg::None, Arg::Num(offset), Arg::Bytes(buf), Arg::None, Arg::None])
+}
+
+// ---- tail calls ----
+
+/// Where `bpf_tail_call` goes, with the call counted: code of [`crate::lower::Shape::Single`], or 0 when the program goes on.
+pub(super) extern "C" fn tail_target(env: *mut RunEnv<'_>, map: u64, index: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let mut native = unsafe { Native::new(env) };
+    let map = native.map(map);
+    // The index is 32 bits wide, whatever stands above.
+    let Some(next) = map.program(index as u32, native.guard()) else { return 0 };
+    let Some(next) = next.as_any().downcast_ref::<xway_vm::Program>() else { return 0 };
+    let cpu = native.cpu();
+    let env = native.env_mut();
+    if env.tail_calls >= TAIL_CALLS_MAX {
+        return 0;
+    }
+    env.tail_calls += 1;
+    let code = next.native().and_then(|code| code.downcast_ref::<Compiled>()).and_then(|c| c.tail_entry(cpu));
+    code.unwrap_or_else(|| {
+        env.next = Some(next);
+        interpret as *const () as u64
+    })
+}
+
+/// Stands in for the code of a program that has none: the interpreter goes on with it.
+extern "C" fn interpret(env: *mut RunEnv<'_>, _: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let mut native = unsafe { Native::new(env) };
+    let (guard, host, timers, cpu) = (native.guard(), native.host(), native.timers(), native.cpu());
+    let (next, tail_calls) = (native.env_mut().next.take(), native.env().tail_calls);
+    let Some((next, frame)) = next.zip(native.frame_mut()) else { return 0 };
+    let mut env = xway_vm::Env::new(guard, host, cpu).with_timers(timers);
+    let outcome = xway_vm::run_tail(next, frame, &mut env, tail_calls);
+    if let Some(fault) = outcome.fault {
+        native.fault(fault.kind);
+    }
+    outcome.ret
+}
+
+// ---- kernel functions ----
+
+extern "C" fn kfunc_entry<const N: usize>(env: *mut RunEnv<'_>, a: u64, b: u64, c: u64, d: u64, e: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let mut native = unsafe { Native::new(env) };
+    machine::kfunc(&mut native, KFUNCS[N], &[a, b, c, d, e]).unwrap_or_else(|trap| native.fault(*trap))
+}
+
+const KFUNCS: [Kfunc; 15] = [
+    Kfunc::RxTimestamp,
+    Kfunc::RxHash,
+    Kfunc::RxVlanTag,
+    Kfunc::DynptrFromXdp,
+    Kfunc::DynptrSlice { writable: false },
+    Kfunc::DynptrSlice { writable: true },
+    Kfunc::DynptrAdjust,
+    Kfunc::DynptrIsNull,
+    Kfunc::DynptrIsRdonly,
+    Kfunc::DynptrSize,
+    Kfunc::DynptrClone,
+    Kfunc::IterNumNew,
+    Kfunc::IterNumNext,
+    Kfunc::IterNumDestroy,
+    Kfunc::Region,
+];
+
+/// The entry of a kernel function.
+pub(super) fn kfunc(which: Kfunc) -> usize {
+    macro_rules! table {
+        ($($n:literal)*) => { [$(kfunc_entry::<$n> as *const () as usize),*] };
+    }
+    let entries = table!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+    KFUNCS.iter().position(|k| *k == which).map_or(entries[14], |n| entries[n])
+}
+
+// ---- tables ----
+
+macro_rules! entries {
+    ($id:ident, $entry:ident, $($n:literal)*) => {
+        match $id {
+            $($n => Some($entry::<$n> as *const () as usize),)*
+            _ => None,
+        }
+    };
+}
+
+/// The general entry of the helper with this number; one that always faults when there is none.
+pub(super) fn general(id: u32) -> usize {
+    let found = entries!(id, helper,
+        1 2 3 5 6 7 8 14 15 16 17 22 23 25 28 35 37 42 44 51 54 55 65 69 80 84 85 86 87 88 89 93 94 99 100 105 106 109 110
+        112 113 114 115 117 118 120 123 125 130 131 132 133 134 136 137 138 139 140 141 148 149 153 154 156 157 158 160 163
+        164 165 169 170 171 172 175 176 177 178 180 181 182 188 189 190 191 194 195 196 197 198 199 200 201 202 203 204 205
+        206 207 208 209 210 211);
+    found.unwrap_or(helper::<0> as *const () as usize)
+}
+
+/// The short entry of a helper that takes numbers and the context only.
+pub(super) fn numbers(id: u32) -> Option<usize> {
+    entries!(id, numbers_entry, 5 7 8 14 15 17 23 42 44 54 65 80 118 123 125 160 188 208)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_helper_has_its_own_entry() {
+        let none = helper::<0> as *const () as usize;
+        let mut seen = std::collections::BTreeSet::new();
+        for h in xway_abi::helpers().iter().filter(|h| h.id != crate::calls::TAIL_CALL) {
+            let entry = general(h.id);
+            assert_eq!(entry != none, machine::implementation(h.id).is_some(), "{} ({})", h.name, h.id);
+            assert!(entry == none || seen.insert(entry), "{} shares its entry", h.name);
+        }
+    }
+
+    #[test]
+    fn every_kernel_function_has_its_own_entry() {
+        let entries: std::collections::BTreeSet<usize> = KFUNCS.iter().map(|k| kfunc(*k)).collect();
+        assert_eq!(entries.len(), KFUNCS.len());
+    }
+}

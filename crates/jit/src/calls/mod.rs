@@ -1,0 +1,85 @@
+//! What generated code calls: for each helper and kernel function an entry with the C calling convention.
+//!
+//! The general entry of a helper takes the five registers and marshals them by the prototype, as the interpreter does; what
+//! the helper does is written once, in `xway-vm`. Frequent helpers have shorter ways in, chosen when the program is compiled:
+//! without memory arguments nothing has to be marshalled, and memory on the program's own stack needs no copy.
+
+mod entries;
+
+use std::sync::Arc;
+
+use xway_abi::{ArgKind, HelperProto, MapType};
+use xway_isa::Reg;
+use xway_maps::Map;
+use xway_verifier::{Place, Region};
+use xway_vm::machine::Kfunc;
+
+use crate::plan::Call;
+
+/// `bpf_tail_call`
+pub(crate) const TAIL_CALL: u32 = 12;
+
+/// A function that generated code calls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// For dumps.
+    pub name: &'static str,
+    pub address: usize,
+}
+
+const ARGS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
+
+/// The entry that works for every use of a helper.
+pub(crate) fn general(proto: &'static HelperProto) -> Entry {
+    Entry { name: proto.name, address: entries::general(proto.id) }
+}
+
+/// The entry of a kernel function.
+pub(crate) fn kfunc(which: Kfunc) -> Entry {
+    Entry { name: "kfunc", address: entries::kfunc(which) }
+}
+
+/// `fn(env, map, index) -> code`: what a tail call goes to, 0 for nowhere.
+pub(crate) fn tail_target() -> Entry {
+    Entry { name: "tail_target", address: entries::tail_target as *const () as usize }
+}
+
+/// Memory that nobody else writes meanwhile.
+fn is_own(place: &Option<Place>) -> bool {
+    matches!(place, Some(p) if matches!(p.region, Region::Stack | Region::OuterStack | Region::Packet | Region::Meta))
+}
+
+/// Memory of the program's stack.
+fn is_stack(place: &Option<Place>) -> bool {
+    matches!(place, Some(p) if matches!(p.region, Region::Stack | Region::OuterStack))
+}
+
+/// A shorter way in for this use of a helper, with the registers that it takes.
+pub(crate) fn typed(call: &Call, maps: &[Arc<Map>]) -> Option<(Entry, &'static [Reg])> {
+    let (id, args) = (call.proto.id, &call.args);
+    let entry = |name, address: *const ()| Entry { name, address: address as usize };
+    let map = call.map.and_then(|m| maps.get(m as usize));
+    match (id, map) {
+        (1, Some(map)) if is_own(&args[1]) => match map.map_type() {
+            MapType::ArrayOfMaps | MapType::HashOfMaps => None,
+            _ => Some((entry("map_lookup", entries::map_lookup as *const ()), &ARGS[..2])),
+        },
+        (2, Some(map)) if is_own(&args[1]) && is_own(&args[2]) && map.prog_writable() => {
+            Some((entry("map_update", entries::map_update as *const ()), &ARGS[..4]))
+        }
+        (3, Some(map)) if is_own(&args[1]) && map.prog_writable() => {
+            Some((entry("map_delete", entries::map_delete as *const ()), &ARGS[..2]))
+        }
+        (51, Some(_)) => Some((entry("redirect_map", entries::redirect_map as *const ()), &ARGS[..3])),
+        (189 | 190, _) if is_stack(&args[2]) => {
+            let address = if id == 189 { entries::load_bytes as *const () } else { entries::store_bytes as *const () };
+            Some((entry(call.proto.name, address), &ARGS[..4]))
+        }
+        _ => {
+            // Nothing to look behind: no marshalling.
+            let plain = (call.proto.args.iter()).all(|a| matches!(a.kind, ArgKind::Anything | ArgKind::Ctx));
+            let address = entries::numbers(id).filter(|_| plain)?;
+            Some((Entry { name: call.proto.name, address }, &ARGS[..call.proto.args.len().min(5)]))
+        }
+    }
+}

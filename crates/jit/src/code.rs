@@ -1,0 +1,76 @@
+//! Memory for machine code: written while it is not executable, executable when it is not writable.
+#![allow(unsafe_code)] // mmap, mprotect, munmap
+
+use std::ptr::NonNull;
+
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+
+use crate::Refusal;
+
+/// Executable code, unmapped at drop. Whoever runs it must keep it alive.
+#[derive(Debug)]
+pub(crate) struct CodeMemory {
+    start: NonNull<u8>,
+    len: usize,
+    mapped: usize,
+}
+
+// SAFETY: an address range that nobody writes; it belongs to the process, not to a thread.
+unsafe impl Send for CodeMemory {}
+// SAFETY: as above, a shared reference gives out its address and its bytes only.
+unsafe impl Sync for CodeMemory {}
+
+impl CodeMemory {
+    /// Maps memory, copies the code into it and makes it executable; it is never writable and executable at once.
+    pub fn new(code: &[u8]) -> Result<CodeMemory, Refusal> {
+        let failed = |e: rustix::io::Errno| Refusal::Memory(e.to_string());
+        let mapped = code.len().max(1).next_multiple_of(4096);
+        // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
+        let start = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        }
+        .map_err(failed)?;
+        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| Refusal::Memory("mapped at address zero".into()))?;
+        let memory = CodeMemory { start, len: code.len(), mapped };
+        // SAFETY: the mapping is at least this long, writable, and known to nobody else yet.
+        unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), start.as_ptr(), code.len()) };
+        // SAFETY: exactly the mapping made above; no reference into it exists.
+        unsafe { mprotect(start.as_ptr().cast(), mapped, MprotectFlags::READ | MprotectFlags::EXEC) }
+            .map_err(failed)?;
+        Ok(memory)
+    }
+
+    /// The address of a byte of the code.
+    pub fn at(&self, offset: usize) -> *const u8 {
+        debug_assert!(offset <= self.len);
+        self.start.as_ptr().wrapping_add(offset)
+    }
+
+    /// The code.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped readable for the life of `self` and written by nobody.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for CodeMemory {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `new`. Whoever runs the code holds the `Compiled` that owns this.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.mapped) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_executable_and_not_writable() {
+        let code = CodeMemory::new(&[0xc3; 5]).expect("memory");
+        assert_eq!(code.bytes(), [0xc3; 5]);
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+        let address = format!("{:x}-", code.at(0) as usize);
+        let line = maps.lines().find(|l| l.starts_with(&address)).expect("the mapping");
+        assert!(line.contains(" r-xp "), "{line}");
+    }
+}

@@ -1,0 +1,334 @@
+//! From a proof to code that runs.
+#![allow(unsafe_code)] // calls generated code
+//!
+//! The invariant that everything unsafe in this crate stands on: **code is made only from a program with its proof, and runs
+//! only with maps that are like those of the proof.** `check_maps` compares every property that the proof relies on, the
+//! contents of frozen maps included; the code keeps the maps alive.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use cranelift_codegen::Context;
+use cranelift_codegen::control::ControlPlane;
+use cranelift_codegen::isa::{OwnedTargetIsa, TargetIsa};
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_frontend::FunctionBuilderContext;
+use xway_abi::{MapType, map_flags};
+use xway_maps::{Guard, Map};
+use xway_object::{Initial, MapDef};
+use xway_packet::{Frame, Redirect};
+use xway_verifier::Verified;
+use xway_vm::Program;
+
+use crate::code::CodeMemory;
+use crate::env::RunEnv;
+use crate::link::{self, Placed};
+use crate::lower::{self, Shape, Surroundings};
+use crate::native::Handle;
+use crate::plan::{self, Plan};
+use crate::{Options, Refusal};
+
+/// A program as machine code. Immutable and shared by all workers.
+#[derive(Debug)]
+pub struct Compiled {
+    name: String,
+    code: CodeMemory,
+    burst: usize,
+    single: usize,
+    functions: Vec<Placed>,
+    texts: Vec<String>,
+    stats: Stats,
+    /// CPUs that all per-CPU maps have values for.
+    cpus: u32,
+    /// What the code refers to by address.
+    _maps: Vec<Arc<Map>>,
+    _handles: Box<[Handle]>,
+}
+
+/// What compiling cost and gave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Instructions of the program that became code.
+    pub insns: usize,
+    /// Length of the code, bytes.
+    pub code_len: usize,
+    /// Time taken.
+    pub time: Duration,
+}
+
+type BurstFn = unsafe extern "C" fn(*mut RunEnv<'_>, *mut Frame, u64, *mut u64);
+type SingleFn = unsafe extern "C" fn(*mut RunEnv<'_>, u64) -> u64;
+
+/// Compiles a linked program with its proof.
+///
+/// The program must be linked from what was verified, with maps like those that the verifier was told about; else it is
+/// refused. Cost: some microseconds for each instruction.
+pub fn compile(program: &Arc<Program>, proof: &Verified, options: &Options) -> Result<Arc<Compiled>, Refusal> {
+    let started = Instant::now();
+    let isa = host_isa(options)?;
+    let mut plan = plan(program, proof, options)?;
+    let insns = plan.funcs.iter().map(|f| f.insns).sum();
+    let maps = program.maps();
+    let values = data_values(maps);
+    let handles: Box<[Handle]> = (plan.funcs.iter())
+        .map(|f| Handle { code: AtomicUsize::new(0), insn: f.start, program: Arc::downgrade(program) })
+        .collect();
+    let addresses: Vec<u64> = handles.iter().map(|h| std::ptr::from_ref(h) as u64).collect();
+    check_values(&plan, maps, &values)?;
+    plan.zero_stack(options.zero_stack, maps);
+    let around = Surroundings { plan: &plan, maps, values: &values, handles: &addresses, options, isa: isa.as_ref() };
+    let (linked, texts) = emit(&around)?;
+    let code = CodeMemory::new(&linked.bytes)?;
+    for (handle, index) in handles.iter().zip(0..) {
+        if let Some(f) = linked.functions.iter().find(|f| f.shape == Shape::Function(index)) {
+            handle.code.store(code.at(f.offset) as usize, Ordering::Release);
+        }
+    }
+    let at = |shape| linked.functions.iter().find(|f| f.shape == shape).map_or(0, |f| f.offset);
+    let compiled = Compiled {
+        name: program.name().to_owned(),
+        burst: at(Shape::Burst),
+        single: at(Shape::Single),
+        functions: linked.functions,
+        texts,
+        stats: Stats { insns, code_len: code.bytes().len(), time: started.elapsed() },
+        cpus: maps.iter().filter(|m| is_per_cpu(m)).map(|m| m.cpus()).min().unwrap_or(u32::MAX),
+        _maps: maps.to_vec(),
+        _handles: handles,
+        code,
+    };
+    Ok(Arc::new(compiled))
+}
+
+/// Checks that proof and program belong together and makes the plan.
+pub(crate) fn plan(program: &Program, proof: &Verified, options: &Options) -> Result<Plan, Refusal> {
+    if xway_isa::decode(proof.insns()).ok().as_deref() != Some(program.insns()) {
+        return Err(Refusal::OtherProgram);
+    }
+    check_maps(proof.maps(), program.maps())?;
+    let facts = proof.facts();
+    let mut plan = plan::build(program, proof)?;
+    if options.decided {
+        plan.decide(&facts.decided);
+    }
+    Ok(plan)
+}
+
+/// Lowers and compiles every function that is needed, and lays them out.
+fn emit(around: &Surroundings<'_>) -> Result<(link::Linked, Vec<String>), Refusal> {
+    let mut scratch = FunctionBuilderContext::new();
+    let mut context = Context::new();
+    let mut control = ControlPlane::default();
+    let mut linker = link::Linker::default();
+    let mut texts = vec![];
+    let shapes = [Shape::Burst, Shape::Single].into_iter();
+    let functions = (1..around.plan.funcs.len()).map(Shape::Function);
+    // The main function as a callee or a callback: only where somebody calls it.
+    let main = around.plan.calls_main().then_some(Shape::Function(0));
+    for shape in shapes.chain(functions).chain(main) {
+        let index = if let Shape::Function(i) = shape { i } else { 0 };
+        let func = &around.plan.funcs[index];
+        if func.insns == 0 {
+            continue; // No run comes here.
+        }
+        let lowered = lower::lower(around, shape, &mut scratch);
+        context.clear();
+        context.func = lowered.func;
+        if around.options.keep_text {
+            let names: Vec<&str> = lowered.entries.iter().map(|e| e.name).collect();
+            texts.push(format!("; {} as {shape:?}, u1:n are {names:?}\n{}", func.name, context.func.display()));
+            context.set_disasm(true);
+        }
+        let failed = |why: String| Refusal::BackEnd { name: func.name.clone(), why };
+        let names: Vec<_> = context.func.params.user_named_funcs().values().cloned().collect();
+        let done = context.compile(around.isa, &mut control).map_err(|e| failed(format!("{:?}", e.inner)))?;
+        if let Some(text) = &done.vcode {
+            texts.push(text.clone());
+        }
+        linker.add(shape, &func.name, done, &names, &lowered.entries);
+    }
+    Ok((linker.finish()?, texts))
+}
+
+impl Plan {
+    /// Whether the main function is also called as a function.
+    fn calls_main(&self) -> bool {
+        self.funcs
+            .iter()
+            .flat_map(|f| &f.blocks)
+            .flat_map(|b| &b.ops)
+            .any(|op| matches!(op.kind, plan::Kind::Local { func: 0, .. } | plan::Kind::Func { func: 0, .. }))
+    }
+}
+
+/// The machine that we run on.
+fn host_isa(options: &Options) -> Result<OwnedTargetIsa, Refusal> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err(Refusal::Machine(format!("code for {} is not run yet", std::env::consts::ARCH)));
+    }
+    // Making one costs as much as compiling a small function.
+    static ISAS: [OnceLock<Result<OwnedTargetIsa, String>>; 4] = [const { OnceLock::new() }; 4];
+    let slot = &ISAS[usize::from(options.optimize) * 2 + usize::from(options.check)];
+    let make = || {
+        let builder = cranelift_native::builder().map_err(str::to_owned)?;
+        builder.finish(flags(options)).map_err(|e| e.to_string())
+    };
+    slot.get_or_init(make).clone().map_err(Refusal::Machine)
+}
+
+/// Cranelift's settings.
+pub(crate) fn flags(options: &Options) -> settings::Flags {
+    let mut builder = settings::builder();
+    let mut set = |name: &str, value: &str| builder.set(name, value).expect("a setting of this version");
+    set("opt_level", if options.optimize { "speed" } else { "none" });
+    set("enable_verifier", if options.check { "true" } else { "false" });
+    set("is_pic", "false");
+    set("enable_probestack", "false");
+    set("unwind_info", "false");
+    settings::Flags::new(builder)
+}
+
+fn is_per_cpu(map: &Map) -> bool {
+    matches!(map.map_type(), MapType::PercpuArray | MapType::PercpuHash | MapType::LruPercpuHash)
+}
+
+/// The address of the value of each map that has one value whose address may be taken.
+fn data_values(maps: &[Arc<Map>]) -> Vec<Option<u64>> {
+    let guard = Guard::pin();
+    let data = |m: &Arc<Map>| m.map_type() == MapType::Array && m.spec().max_entries == 1;
+    maps.iter().map(|m| if data(m) { m.value(0, &[0; 4], &guard).map(|v| v.addr() as u64) } else { None }).collect()
+}
+
+fn check_values(plan: &Plan, maps: &[Arc<Map>], values: &[Option<u64>]) -> Result<(), Refusal> {
+    for op in plan.funcs.iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops) {
+        if let plan::Kind::Value { map, .. } = op.kind
+            && values.get(map as usize).copied().flatten().is_none()
+        {
+            let map = maps.get(map as usize).map_or(String::new(), |m| m.name().to_owned());
+            return Err(Refusal::OtherMap { map, why: "it has no value whose address could be taken" });
+        }
+    }
+    Ok(())
+}
+
+/// Live maps are like the ones that the proof is about, in everything that it relies on.
+fn check_maps(proved: &[MapDef], live: &[Arc<Map>]) -> Result<(), Refusal> {
+    if proved.len() != live.len() {
+        return Err(Refusal::OtherProgram);
+    }
+    for (def, map) in proved.iter().zip(live) {
+        let refuse = |why| Err(Refusal::OtherMap { map: def.name.clone(), why });
+        let (want, have) = (&def.spec, map.spec());
+        if want.map_type != have.map_type {
+            return refuse("another type");
+        }
+        if (want.key_size, want.value_size) != (have.key_size, have.value_size) {
+            return refuse("other lengths of key or value");
+        }
+        let array = matches!(want.map_type, MapType::Array | MapType::PercpuArray);
+        if array && have.max_entries < want.max_entries {
+            return refuse("fewer entries");
+        }
+        const ACCESS: u32 = map_flags::RDONLY_PROG | map_flags::WRONLY_PROG;
+        if have.flags & ACCESS & !want.flags != 0 && !want.map_type.is_read_only_to_programs() {
+            return refuse("programs may do less with it");
+        }
+        if let Initial::Data(bytes) = &def.initial
+            && def.frozen
+            && want.flags & map_flags::RDONLY_PROG != 0
+        {
+            let guard = Guard::pin();
+            let same = map.value(0, &[0; 4], &guard).is_some_and(|v| v.to_vec() == *bytes);
+            if !same || !map.is_frozen() {
+                return refuse("its constant content differs or can still be changed");
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Compiled {
+    /// Runs the program over all frames, in order, and stores r0 of each. `verdicts` is as long as `frames`, else the shorter of
+    /// the two counts.
+    ///
+    /// # Errors
+    /// [`Refusal::Cpu`] when the worker's number is beyond the program's per-CPU maps; nothing was run then.
+    pub fn run_burst(&self, frames: &mut [Frame], env: &mut RunEnv<'_>, verdicts: &mut [u64]) -> Result<(), Refusal> {
+        self.admit(env.cpu)?;
+        let count = frames.len().min(verdicts.len());
+        // SAFETY: code that was compiled with exactly this signature (`Shape::Burst`) from a verified program, and mapped as
+        // long as `self`. It is lent the environment, the frames and the verdicts for the call.
+        unsafe {
+            let code = std::mem::transmute::<*const u8, BurstFn>(self.code.at(self.burst));
+            code(env, frames.as_mut_ptr(), count as u64, verdicts.as_mut_ptr());
+        }
+        env.frame = std::ptr::null_mut();
+        Ok(())
+    }
+
+    /// Runs the program over one packet and gives r0.
+    ///
+    /// # Errors
+    /// As [`Compiled::run_burst`].
+    pub fn run_one(&self, frame: &mut Frame, env: &mut RunEnv<'_>) -> Result<u64, Refusal> {
+        self.admit(env.cpu)?;
+        frame.set_redirect(Redirect::None);
+        env.frame = frame;
+        env.tail_calls = 0;
+        // SAFETY: as in `run_burst`, for `Shape::Single`. A frame is a pointer to its descriptor (`xway_packet::descriptor`), and
+        // a word is what the program has for its context.
+        let ret = unsafe {
+            let ctx = std::ptr::from_mut(frame).cast::<u64>().read();
+            let code = std::mem::transmute::<*const u8, SingleFn>(self.code.at(self.single));
+            code(env, ctx)
+        };
+        env.frame = std::ptr::null_mut();
+        Ok(ret)
+    }
+
+    fn admit(&self, cpu: u32) -> Result<(), Refusal> {
+        if cpu < self.cpus { Ok(()) } else { Err(Refusal::Cpu { cpu, cpus: self.cpus }) }
+    }
+
+    /// Where tail calls enter, unless this worker may not run it.
+    pub(crate) fn tail_entry(&self, cpu: u32) -> Option<u64> {
+        self.admit(cpu).ok().map(|()| self.code.at(self.single) as u64)
+    }
+
+    /// The program's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What compiling cost and gave.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Texts of the intermediate form and of the back end's assembly, when [`Options::keep_text`] asked for them.
+    pub fn texts(&self) -> &[String] {
+        &self.texts
+    }
+
+    /// The machine code.
+    pub fn code(&self) -> &[u8] {
+        self.code.bytes()
+    }
+
+    /// Address of the machine code's first byte.
+    pub fn address(&self) -> u64 {
+        self.code.at(0) as u64
+    }
+
+    /// The functions in it, by rising offset.
+    pub fn functions(&self) -> &[Placed] {
+        &self.functions
+    }
+}
+
+/// The target as Cranelift has it; for tests of other machines.
+#[allow(dead_code)]
+pub(crate) fn target_name(isa: &dyn TargetIsa) -> String {
+    isa.triple().to_string()
+}

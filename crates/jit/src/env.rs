@@ -1,0 +1,94 @@
+//! The worker's environment: what generated code and the helpers it calls know of the run.
+//!
+//! Generated code takes a pointer to it as first argument and reads the few fields at the front by offset; nothing of a worker
+//! or of a burst is a constant in the code, so workers share it.
+
+use xway_maps::{Guard, RingRecord};
+use xway_packet::Frame;
+use xway_vm::machine::FaultKind;
+use xway_vm::{Host, Program, Timers};
+
+/// Surroundings of compiled runs. Made once per burst: the guard must be as old as the environment.
+#[repr(C)]
+pub struct RunEnv<'e> {
+    // Read and written by generated code, at `offsets`.
+    /// The frame that is being run.
+    pub(crate) frame: *mut Frame,
+    /// Number of the worker.
+    pub(crate) cpu: u32,
+    /// Tail calls of this run so far.
+    pub(crate) tail_calls: u32,
+    // Used by helpers only.
+    pub(crate) guard: &'e Guard,
+    pub(crate) host: &'e dyn Host,
+    pub(crate) timers: &'e Timers,
+    /// A program that is not compiled, on its way into the interpreter.
+    pub(crate) next: Option<&'e Program>,
+    /// Ring records that were reserved and not yet given back, by address.
+    pub(crate) records: Vec<(u64, RingRecord<'e>)>,
+    /// Copies for callbacks, by depth of callbacks.
+    pub(crate) copies: Vec<Vec<u8>>,
+    pub(crate) depth: usize,
+    /// Address of the lock that is held, 0 for none.
+    pub(crate) lock: u64,
+    /// What no verified program can do and one did: the frame and the fault. Reported, because it is a defect of the verifier.
+    pub(crate) faults: Vec<(usize, FaultKind)>,
+}
+
+/// Where generated code finds the fields.
+pub(crate) mod offsets {
+    use super::RunEnv;
+    use std::mem::offset_of;
+
+    pub const FRAME: i32 = offset_of!(RunEnv<'static>, frame) as i32;
+    pub const CPU: i32 = offset_of!(RunEnv<'static>, cpu) as i32;
+    pub const TAIL_CALLS: i32 = offset_of!(RunEnv<'static>, tail_calls) as i32;
+}
+
+impl<'e> RunEnv<'e> {
+    /// Surroundings for the worker with this number.
+    pub fn new(guard: &'e Guard, host: &'e dyn Host, cpu: u32) -> RunEnv<'e> {
+        RunEnv {
+            frame: std::ptr::null_mut(),
+            cpu,
+            tail_calls: 0,
+            guard,
+            host,
+            timers: Timers::shared(),
+            next: None,
+            records: Vec::new(),
+            copies: Vec::new(),
+            depth: 0,
+            lock: 0,
+            faults: Vec::new(),
+        }
+    }
+
+    /// The faults of runs since the last call: address of the frame and what happened. No verified program faults, so
+    /// whatever is found here is a defect of the verifier; the run went on with the value 0.
+    pub fn take_faults(&mut self) -> Vec<(usize, FaultKind)> {
+        std::mem::take(&mut self.faults)
+    }
+
+    /// Keeps the timers of programs in this table instead of the shared one.
+    pub fn with_timers(mut self, timers: &'e Timers) -> RunEnv<'e> {
+        self.timers = timers;
+        self
+    }
+}
+
+impl std::fmt::Debug for RunEnv<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunEnv").field("cpu", &self.cpu).field("faults", &self.faults).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::offsets::*;
+
+    #[test]
+    fn what_generated_code_reads_stands_in_front() {
+        assert_eq!((FRAME, CPU, TAIL_CALLS), (0, 8, 12));
+    }
+}

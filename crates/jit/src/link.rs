@@ -1,0 +1,135 @@
+//! Functions side by side: layout, relocations, and which machine instruction came from which instruction of the program.
+
+use cranelift_codegen::binemit::Reloc;
+use cranelift_codegen::entity::EntityRef;
+use cranelift_codegen::ir::{ExternalName, UserExternalName};
+use cranelift_codegen::{CompiledCode, FinalizedRelocTarget};
+
+use crate::Refusal;
+use crate::calls::Entry;
+use crate::lower::{Shape, space};
+
+/// A function in the machine code.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    pub(crate) shape: Shape,
+    /// Its name, with a suffix that says what it is compiled to.
+    pub name: String,
+    /// First byte.
+    pub offset: usize,
+    /// Length in bytes.
+    pub len: usize,
+    /// Offset in the function from which on machine instructions belong to this instruction slot of the program; `None`: to
+    /// none.
+    pub lines: Vec<(u32, Option<usize>)>,
+}
+
+/// Machine code that is ready to be copied to its place: it does not depend on it.
+#[derive(Debug)]
+pub(crate) struct Linked {
+    pub bytes: Vec<u8>,
+    pub functions: Vec<Placed>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    Function(usize),
+    Address(usize),
+    Unknown,
+}
+
+#[derive(Debug)]
+struct Fixup {
+    at: usize,
+    kind: Reloc,
+    addend: i64,
+    target: Target,
+}
+
+/// Lays functions out.
+#[derive(Debug, Default)]
+pub(crate) struct Linker {
+    bytes: Vec<u8>,
+    functions: Vec<Placed>,
+    fixups: Vec<Fixup>,
+}
+
+impl Linker {
+    /// Adds a function.
+    pub fn add(
+        &mut self,
+        shape: Shape,
+        name: &str,
+        code: &CompiledCode,
+        names: &[UserExternalName],
+        entries: &[Entry],
+    ) {
+        let align = (code.buffer.alignment as usize).max(32);
+        self.bytes.resize(self.bytes.len().next_multiple_of(align), 0xcc);
+        let offset = self.bytes.len();
+        self.bytes.extend_from_slice(code.code_buffer());
+        for reloc in code.buffer.relocs() {
+            let target = match &reloc.target {
+                FinalizedRelocTarget::ExternalName(ExternalName::User(name)) => match names.get(name.index()) {
+                    Some(n) if n.namespace == space::LOCAL => Target::Function(n.index as usize),
+                    Some(n) => entries.get(n.index as usize).map_or(Target::Unknown, |e| Target::Address(e.address)),
+                    None => Target::Unknown,
+                },
+                FinalizedRelocTarget::Func(off) => Target::Address(offset + *off as usize),
+                _ => Target::Unknown,
+            };
+            let at = offset + reloc.offset as usize;
+            self.fixups.push(Fixup { at, kind: reloc.kind, addend: reloc.addend, target });
+        }
+        let lines = (code.buffer.get_srclocs_sorted().iter())
+            .map(|l| (l.start, (!l.loc.is_default()).then(|| l.loc.bits() as usize - 1)))
+            .collect();
+        let suffix = match shape {
+            Shape::Burst => "burst",
+            Shape::Single => "single",
+            Shape::Function(_) => "function",
+        };
+        let len = self.bytes.len() - offset;
+        self.functions.push(Placed { shape, name: format!("{name}.{suffix}"), offset, len, lines });
+    }
+
+    /// Applies the relocations.
+    pub fn finish(mut self) -> Result<Linked, Refusal> {
+        for fixup in std::mem::take(&mut self.fixups) {
+            self.apply(&fixup)?;
+        }
+        Ok(Linked { bytes: self.bytes, functions: self.functions })
+    }
+
+    fn apply(&mut self, fixup: &Fixup) -> Result<(), Refusal> {
+        let failed = |why: String| Refusal::BackEnd { name: "relocation".into(), why };
+        let local = |functions: &[Placed]| match fixup.target {
+            Target::Function(index) => functions.iter().find(|f| f.shape == Shape::Function(index)).map(|f| f.offset),
+            _ => None,
+        };
+        match (fixup.kind, fixup.target) {
+            (Reloc::Abs8, Target::Address(address)) => {
+                let value = (address as i64).wrapping_add(fixup.addend);
+                self.bytes[fixup.at..fixup.at + 8].copy_from_slice(&value.to_le_bytes());
+                Ok(())
+            }
+            (Reloc::X86CallPCRel4 | Reloc::X86PCRel4, Target::Function(_)) => {
+                let to = local(&self.functions).ok_or_else(|| failed("a function that was not compiled".into()))?;
+                let distance = (to as i64 + fixup.addend) - fixup.at as i64;
+                let distance = i32::try_from(distance).map_err(|_| failed("code of more than 2 GiB".into()))?;
+                self.bytes[fixup.at..fixup.at + 4].copy_from_slice(&distance.to_le_bytes());
+                Ok(())
+            }
+            (Reloc::Arm64Call, Target::Function(_)) => {
+                let to = local(&self.functions).ok_or_else(|| failed("a function that was not compiled".into()))?;
+                let words = (to as i64 + fixup.addend - fixup.at as i64) >> 2;
+                let place = &mut self.bytes[fixup.at..fixup.at + 4];
+                let insn = u32::from_le_bytes([place[0], place[1], place[2], place[3]]);
+                let insn = insn & 0xfc00_0000 | words as u32 & 0x03ff_ffff;
+                place.copy_from_slice(&insn.to_le_bytes());
+                Ok(())
+            }
+            (kind, target) => Err(failed(format!("{kind:?} to {target:?}"))),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Loads, stores and atomics on real addresses, and the context.
+
+use cranelift_codegen::ir::{AtomicRmwOp, InstBuilder, Value, types};
+use xway_isa::{AtomicOp, Operand, Reg, Size, Width};
+use xway_packet::descriptor;
+use xway_verifier::{Place, Region};
+
+use super::{Area, Body};
+use crate::plan::CtxField;
+
+/// The kind of memory that the proof found. What a callee sees of its callers, what came through a map of maps, and what
+/// differs from path to path may overlap with other memory that the function touches.
+fn area(place: &Place) -> Option<Area> {
+    match place.region {
+        Region::Packet | Region::Meta => Some(Area::Packet),
+        Region::Stack => Some(Area::Stack),
+        Region::MapValue(map) => Some(Area::Values(map)),
+        Region::Record => Some(Area::Record),
+        _ => None,
+    }
+}
+
+impl Body<'_, '_> {
+    /// A field of the context is a field of the frame's descriptor; pointers are made from the start of the chunk.
+    pub(super) fn context(&mut self, dst: Reg, base: Reg, field: CtxField) {
+        let desc = self.reg(base);
+        let flags = self.flags(Some(Area::Descriptor));
+        let (off, pointer) = match field {
+            CtxField::Data => (descriptor::DATA, true),
+            CtxField::DataEnd => (descriptor::DATA_END, true),
+            CtxField::DataMeta => (descriptor::DATA_META, true),
+            CtxField::IngressIfindex => (descriptor::INGRESS_IFINDEX, false),
+            CtxField::RxQueue => (descriptor::RX_QUEUE, false),
+            CtxField::EgressIfindex => (descriptor::EGRESS_IFINDEX, false),
+        };
+        let mut v = self.b.ins().uload32(flags, desc, off);
+        if pointer {
+            // Where a chunk starts never changes.
+            let fixed = flags.with_readonly().with_can_move();
+            let start = self.b.ins().load(types::I64, fixed, desc, descriptor::BASE);
+            v = self.b.ins().iadd(start, v);
+        }
+        self.set(dst, v);
+    }
+
+    pub(super) fn load(&mut self, size: Size, signed: bool, dst: Reg, base: Reg, off: i16, place: &Place) {
+        self.shared(place);
+        let p = self.reg(base);
+        let flags = self.flags(area(place));
+        let off = i32::from(off);
+        let ins = self.b.ins();
+        let v = match (size, signed) {
+            (Size::B, false) => ins.uload8(types::I64, flags, p, off),
+            (Size::B, true) => ins.sload8(types::I64, flags, p, off),
+            (Size::H, false) => ins.uload16(types::I64, flags, p, off),
+            (Size::H, true) => ins.sload16(types::I64, flags, p, off),
+            (Size::W, false) => ins.uload32(flags, p, off),
+            (Size::W, true) => ins.sload32(flags, p, off),
+            (Size::DW, _) => ins.load(types::I64, flags, p, off),
+        };
+        self.set(dst, v);
+    }
+
+    pub(super) fn store(&mut self, size: Size, base: Reg, off: i16, src: Operand, place: &Place) {
+        let v = self.operand(src, Width::W64);
+        let p = self.reg(base);
+        let flags = self.flags(area(place));
+        let off = i32::from(off);
+        let ins = self.b.ins();
+        match size {
+            Size::B => ins.istore8(flags, v, p, off),
+            Size::H => ins.istore16(flags, v, p, off),
+            Size::W => ins.istore32(flags, v, p, off),
+            Size::DW => ins.store(flags, v, p, off),
+        };
+    }
+
+    pub(super) fn atomic(&mut self, size: Size, op: AtomicOp, base: Reg, off: i16, src: Reg, place: &Place) {
+        let (width, ty) = if size == Size::DW { (Width::W64, types::I64) } else { (Width::W32, types::I32) };
+        let p = self.address(base, off);
+        let flags = self.flags(area(place));
+        let v = self.narrow(src, width);
+        let (rmw, fetch) = match op {
+            AtomicOp::Add { fetch } => (AtomicRmwOp::Add, fetch),
+            AtomicOp::Or { fetch } => (AtomicRmwOp::Or, fetch),
+            AtomicOp::And { fetch } => (AtomicRmwOp::And, fetch),
+            AtomicOp::Xor { fetch } => (AtomicRmwOp::Xor, fetch),
+            AtomicOp::Xchg => (AtomicRmwOp::Xchg, true),
+            AtomicOp::CmpXchg => {
+                let expected = self.narrow(Reg::R0, width);
+                let old = self.b.ins().atomic_cas(flags, p, expected, v);
+                return self.set_wide(Reg::R0, width, old);
+            }
+        };
+        let old = self.b.ins().atomic_rmw(ty, flags, rmw, p, v);
+        if fetch {
+            self.set_wide(src, width, old);
+        }
+    }
+
+    pub(super) fn load_acquire(&mut self, size: Size, dst: Reg, base: Reg, off: i16, place: &Place) {
+        let p = self.address(base, off);
+        let flags = self.flags(area(place));
+        let mut v = self.b.ins().atomic_load(int(size), flags, p);
+        if size != Size::DW {
+            v = self.b.ins().uextend(types::I64, v);
+        }
+        self.set(dst, v);
+    }
+
+    pub(super) fn store_release(&mut self, size: Size, base: Reg, off: i16, src: Reg, place: &Place) {
+        let mut v = self.reg(src);
+        if size != Size::DW {
+            v = self.b.ins().ireduce(int(size), v);
+        }
+        let p = self.address(base, off);
+        let flags = self.flags(area(place));
+        self.b.ins().atomic_store(flags, v, p);
+    }
+
+    fn address(&mut self, base: Reg, off: i16) -> Value {
+        let p = self.reg(base);
+        if off == 0 { p } else { self.b.ins().iadd_imm_s(p, i64::from(off)) }
+    }
+
+    /// Before a load from memory that others write at the same time: it must not be answered from an earlier one. Costs no
+    /// instruction.
+    fn shared(&mut self, place: &Place) {
+        let own =
+            matches!(place.region, Region::Packet | Region::Meta | Region::Stack | Region::OuterStack | Region::Record);
+        if !own && self.around.options.optimize {
+            self.b.ins().sequence_point();
+        }
+    }
+}
+
+fn int(size: Size) -> types::Type {
+    match size {
+        Size::B => types::I8,
+        Size::H => types::I16,
+        Size::W => types::I32,
+        Size::DW => types::I64,
+    }
+}

@@ -1,0 +1,84 @@
+//! What is compiled how: every pass has a name and a switch.
+
+/// Switches of the compiler. The default is everything on.
+///
+/// A pass that is off costs speed and nothing else: results are the same, which the differential test checks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// `decided`: branches that the proof found to go one way only become jumps.
+    pub decided: bool,
+    /// `zero-stack`: only those stack slots are cleared at entry that may be read before they are written. Off: all of a
+    /// function's stack is cleared.
+    pub zero_stack: bool,
+    /// `alias`: loads and stores carry the region that the proof found, so that a store to one kind of memory does not make
+    /// loads of another kind be repeated.
+    pub alias: bool,
+    /// `typed-calls`: frequent helpers are called with their own signature instead of through the general marshalling.
+    pub typed_calls: bool,
+    /// `optimize`: Cranelift's own mid-end (value numbering, constant folding, redundant loads).
+    pub optimize: bool,
+    /// Check Cranelift's intermediate form before code is made from it: for tests.
+    pub check: bool,
+    /// Keep texts of the intermediate form and of the machine code's assembly (`prog dump ir`).
+    pub keep_text: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            decided: true,
+            zero_stack: true,
+            alias: true,
+            typed_calls: true,
+            optimize: true,
+            check: cfg!(debug_assertions),
+            keep_text: false,
+        }
+    }
+}
+
+impl Options {
+    /// Everything off that can be off: one translation of each instruction.
+    pub fn plain() -> Options {
+        Options {
+            decided: false,
+            zero_stack: false,
+            alias: false,
+            typed_calls: false,
+            optimize: false,
+            ..Options::default()
+        }
+    }
+
+    /// Sets the switch of a pass by its name; false when there is no such pass.
+    pub fn set(&mut self, pass: &str, on: bool) -> bool {
+        let slot = match pass {
+            "decided" => &mut self.decided,
+            "zero-stack" => &mut self.zero_stack,
+            "alias" => &mut self.alias,
+            "typed-calls" => &mut self.typed_calls,
+            "optimize" => &mut self.optimize,
+            _ => return false,
+        };
+        *slot = on;
+        true
+    }
+
+    /// Names of the passes, in the order in which they run.
+    pub const PASSES: [&'static str; 5] = ["decided", "zero-stack", "typed-calls", "alias", "optimize"];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pass_has_a_switch() {
+        let mut options = Options::default();
+        for pass in Options::PASSES {
+            assert!(options.set(pass, false), "{pass}");
+        }
+        assert_eq!(options, Options::plain());
+        assert!(!options.set("nonsense", true));
+    }
+}

@@ -1,0 +1,248 @@
+//! The intermediate form between instructions and Cranelift: a program as basic blocks of operations, each with what the proof
+//! knows about it.
+//!
+//! It keeps the eleven registers; what it adds to the instructions is that every memory access says which memory, every call
+//! says what it reaches and where its arguments point, every jump is an edge between blocks, and that instructions which no run
+//! reaches are not there. A pass is a function that changes a [`Plan`]; `compiled.rs` runs them in order.
+
+mod build;
+pub(crate) mod stack;
+
+pub(crate) use build::build;
+
+use xway_abi::HelperProto;
+use xway_isa::{AluOp, AtomicOp, Cond, MovExt, Operand, Reg, Size, Width};
+use xway_verifier::Place;
+use xway_vm::machine::Kfunc;
+
+/// A program: its functions, the main one first.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub funcs: Vec<Func>,
+    /// Some run makes a tail call.
+    pub tail_calls: bool,
+    /// Some run may choose a redirect target or return `XDP_REDIRECT`: the frame's old target has to go first.
+    pub redirects: bool,
+}
+
+/// A function.
+#[derive(Clone, Debug)]
+pub(crate) struct Func {
+    pub name: String,
+    /// First slot.
+    pub start: usize,
+    /// Number of instructions that are left.
+    pub insns: usize,
+    /// The entry first.
+    pub blocks: Vec<Block>,
+    /// Bytes of stack below the frame pointer.
+    pub stack: u32,
+    /// Slots of eight bytes that are cleared at entry: bit n is the slot at `fp - 8 * (n + 1)`.
+    pub zeroed: u64,
+    /// Its address is taken: helpers call it.
+    pub callback: bool,
+    /// It counts the turns of `may_goto` loops.
+    pub may_goto: bool,
+}
+
+/// A basic block.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    pub ops: Vec<Op>,
+    pub end: End,
+    /// The slot of the instruction that ends it.
+    pub end_at: usize,
+}
+
+/// One operation, with the slot of its instruction.
+#[derive(Clone, Debug)]
+pub(crate) struct Op {
+    pub at: usize,
+    pub kind: Kind,
+}
+
+/// A field of the context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CtxField {
+    Data,
+    DataEnd,
+    DataMeta,
+    IngressIfindex,
+    RxQueue,
+    EgressIfindex,
+}
+
+/// What an operation does. Offsets of memory are in the instruction; `place` is what the proof says about the first byte.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    Alu {
+        width: Width,
+        op: AluOp,
+        dst: Reg,
+        src: Operand,
+    },
+    Mov {
+        width: Width,
+        dst: Reg,
+        src: Operand,
+        ext: MovExt,
+    },
+    Neg {
+        width: Width,
+        dst: Reg,
+    },
+    /// Keeps the low bits.
+    Truncate {
+        dst: Reg,
+        bits: u8,
+    },
+    /// Reverses the bytes of the low bits and clears the others.
+    Swap {
+        dst: Reg,
+        bits: u8,
+    },
+    Const {
+        dst: Reg,
+        value: u64,
+    },
+    /// The address of a map.
+    Map {
+        dst: Reg,
+        map: u32,
+    },
+    /// The address of a byte of a data section's value.
+    Value {
+        dst: Reg,
+        map: u32,
+        off: u32,
+    },
+    /// What stands for a function of the program, by its index.
+    Func {
+        dst: Reg,
+        func: usize,
+    },
+    Ctx {
+        dst: Reg,
+        base: Reg,
+        field: CtxField,
+    },
+    Load {
+        size: Size,
+        signed: bool,
+        dst: Reg,
+        base: Reg,
+        off: i16,
+        place: Place,
+    },
+    Store {
+        size: Size,
+        base: Reg,
+        off: i16,
+        src: Operand,
+        place: Place,
+    },
+    Atomic {
+        size: Size,
+        op: AtomicOp,
+        base: Reg,
+        off: i16,
+        src: Reg,
+        place: Place,
+    },
+    LoadAcquire {
+        size: Size,
+        dst: Reg,
+        base: Reg,
+        off: i16,
+        place: Place,
+    },
+    StoreRelease {
+        size: Size,
+        base: Reg,
+        off: i16,
+        src: Reg,
+        place: Place,
+    },
+    Helper(Call),
+    Kfunc {
+        which: Kfunc,
+        args: [Option<Place>; 5],
+    },
+    /// A function of the program, by its index.
+    Local {
+        func: usize,
+        args: [Option<Place>; 5],
+    },
+}
+
+/// A helper call.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub proto: &'static HelperProto,
+    /// The map argument, when it is the same on every run.
+    pub map: Option<u32>,
+    /// The key as a number, when it is one constant.
+    #[expect(dead_code, reason = "for inlined look-ups")]
+    pub key_const: Option<u32>,
+    /// Bounds of the length argument.
+    pub size: Option<(u64, u64)>,
+    pub args: [Option<Place>; 5],
+}
+
+/// How a block ends.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    Jump(usize),
+    Branch {
+        width: Width,
+        cond: Cond,
+        dst: Reg,
+        src: Operand,
+        taken: usize,
+        fall: usize,
+    },
+    /// Goes to `out` once the turns are used up.
+    MayGoto {
+        out: usize,
+        fall: usize,
+    },
+    Exit,
+    /// No run comes here.
+    Unreachable,
+}
+
+impl End {
+    /// Blocks that may follow.
+    pub fn successors(&self) -> impl Iterator<Item = usize> {
+        let (a, b) = match *self {
+            End::Jump(to) => (Some(to), None),
+            End::Branch { taken, fall, .. } => (Some(taken), Some(fall)),
+            End::MayGoto { out, fall } => (Some(out), Some(fall)),
+            End::Exit | End::Unreachable => (None, None),
+        };
+        a.into_iter().chain(b)
+    }
+}
+
+impl Plan {
+    /// `decided`: what always goes one way becomes a jump.
+    pub fn decide(&mut self, decided: &[(usize, bool)]) {
+        for block in self.funcs.iter_mut().flat_map(|f| &mut f.blocks) {
+            if let End::Branch { taken, fall, .. } = block.end
+                && let Ok(i) = decided.binary_search_by_key(&block.end_at, |d| d.0)
+            {
+                block.end = End::Jump(if decided[i].1 { taken } else { fall });
+            }
+        }
+    }
+
+    /// Whether some operation needs the frame of the packet in the environment.
+    pub fn needs_frame(&self) -> bool {
+        self.funcs.iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops).any(|op| match &op.kind {
+            // Clocks, randomness, CPU number, maps: nothing of the packet.
+            Kind::Helper(call) => !matches!(call.proto.id, 1..=3 | 5 | 7 | 8 | 28 | 125 | 160 | 195 | 208),
+            Kind::Kfunc { .. } => true,
+            _ => false,
+        })
+    }
+}

@@ -1,0 +1,162 @@
+//! `zero-stack`: which stack slots have to be cleared at entry.
+//!
+//! A program may read stack that it never wrote (Linux allows it to privileged programs, and padding of keys is the usual
+//! case). In the interpreter it reads zero. Native stack holds whatever was there before, addresses of the process included,
+//! so what may be read before it is written is cleared at entry. A forward analysis finds the bytes that are written on every
+//! path to each read.
+
+use xway_abi::{ArgKind, MemAccess, MemSize};
+use xway_maps::Map;
+use xway_verifier::{Place, Region};
+
+use super::{Func, Kind, Plan};
+
+/// Bytes of stack, bit n is the byte at `fp - 512 + n`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Bytes([u64; 8]);
+
+impl Bytes {
+    const NONE: Bytes = Bytes([0; 8]);
+    const ALL: Bytes = Bytes([u64::MAX; 8]);
+
+    /// `len` bytes from `fp + off`; cut to the stack.
+    fn range(off: i32, len: u64) -> Bytes {
+        let from = (i64::from(off) + 512).clamp(0, 512);
+        let to = (i64::from(off) + 512).saturating_add_unsigned(len).clamp(0, 512);
+        let mut bytes = Bytes::NONE;
+        for i in from..to {
+            bytes.0[i as usize / 64] |= 1 << (i % 64);
+        }
+        bytes
+    }
+
+    fn or(self, o: Bytes) -> Bytes {
+        Bytes(std::array::from_fn(|i| self.0[i] | o.0[i]))
+    }
+
+    fn and(self, o: Bytes) -> Bytes {
+        Bytes(std::array::from_fn(|i| self.0[i] & o.0[i]))
+    }
+
+    fn without(self, o: Bytes) -> Bytes {
+        Bytes(std::array::from_fn(|i| self.0[i] & !o.0[i]))
+    }
+
+    /// The slots of eight bytes that hold any of them, counted downwards from the frame pointer.
+    fn slots(self) -> u64 {
+        (0..64).filter(|n| self.0[(63 - n) / 8] >> ((63 - n) % 8 * 8) & 0xff != 0).fold(0, |all, n| all | 1 << n)
+    }
+}
+
+/// What an operation reads and surely writes of its own stack.
+fn effect(kind: &Kind, maps: &[std::sync::Arc<Map>]) -> (Bytes, Bytes) {
+    let of = |place: &Place, len: u64| match (place.region, place.off) {
+        (Region::Stack, Some(off)) => Bytes::range(off, len),
+        (Region::Stack | Region::Mixed, _) => Bytes::ALL,
+        _ => Bytes::NONE,
+    };
+    let fixed = |place: &Place, len: u64| match (place.region, place.off) {
+        (Region::Stack, Some(off)) => Bytes::range(off, len),
+        _ => Bytes::NONE,
+    };
+    let all = |args: &[Option<Place>; 5]| {
+        args.iter().flatten().fold(Bytes::NONE, |b, p| match p.region {
+            Region::Stack | Region::Mixed => Bytes::ALL,
+            _ => b,
+        })
+    };
+    match kind {
+        Kind::Load { size, place, .. } | Kind::LoadAcquire { size, place, .. } => {
+            (of(place, size.bytes().into()), Bytes::NONE)
+        }
+        Kind::Store { size, place, .. } | Kind::StoreRelease { size, place, .. } => {
+            (Bytes::NONE, fixed(place, size.bytes().into()))
+        }
+        Kind::Atomic { size, place, .. } => {
+            let len = size.bytes().into();
+            (of(place, len), fixed(place, len))
+        }
+        Kind::Local { args, .. } | Kind::Kfunc { args, .. } => (all(args), Bytes::NONE),
+        Kind::Helper(call) => {
+            let map = call.map.and_then(|m| maps.get(m as usize));
+            let mut reads = Bytes::NONE;
+            for (arg, place) in call.proto.args.iter().zip(&call.args) {
+                let Some(place) = place else { continue };
+                let (len, access) = match arg.kind {
+                    ArgKind::MapKey => (map.map(|m| m.key_size() as u64), MemAccess::Read),
+                    ArgKind::MapValue(access) => (map.map(|m| m.value_size() as u64), access),
+                    ArgKind::Mem(access, MemSize::Fixed(n) | MemSize::FixedAligned(n)) => (Some(n.into()), access),
+                    ArgKind::Mem(access, MemSize::NextArg) => (call.size.map(|s| s.1), access),
+                    ArgKind::Ctx | ArgKind::ConstMap => continue,
+                    // Callbacks, dynptrs: whatever lies there.
+                    _ => (None, MemAccess::ReadWrite),
+                };
+                if access == MemAccess::Write {
+                    continue;
+                }
+                reads = reads.or(match len {
+                    Some(len) => of(place, len),
+                    None if matches!(place.region, Region::Stack | Region::Mixed) => Bytes::ALL,
+                    None => Bytes::NONE,
+                });
+            }
+            (reads, Bytes::NONE)
+        }
+        _ => (Bytes::NONE, Bytes::NONE),
+    }
+}
+
+impl Plan {
+    /// Finds the slots to clear. With `exact` false: all of them.
+    pub fn zero_stack(&mut self, exact: bool, maps: &[std::sync::Arc<Map>]) {
+        for func in &mut self.funcs {
+            let used = Bytes::range(-(func.stack as i32), func.stack.into());
+            let read = if exact { unwritten(func, maps) } else { Bytes::ALL };
+            func.zeroed = read.and(used).slots();
+        }
+    }
+}
+
+/// The bytes that some path may read before it writes them.
+fn unwritten(func: &Func, maps: &[std::sync::Arc<Map>]) -> Bytes {
+    let mut at_start = vec![Bytes::ALL; func.blocks.len()];
+    let Some(first) = at_start.first_mut() else { return Bytes::NONE };
+    *first = Bytes::NONE;
+    let mut work: Vec<usize> = vec![0];
+    let mut seen = vec![false; func.blocks.len()];
+    let mut missing = Bytes::NONE;
+    while let Some(b) = work.pop() {
+        seen[b] = true;
+        let mut written = at_start[b];
+        for op in &func.blocks[b].ops {
+            let (reads, writes) = effect(&op.kind, maps);
+            missing = missing.or(reads.without(written));
+            written = written.or(writes);
+        }
+        for next in func.blocks[b].end.successors() {
+            let met = at_start[next].and(written);
+            if met != at_start[next] || !seen[next] {
+                at_start[next] = met;
+                if !work.contains(&next) {
+                    work.push(next);
+                }
+            }
+        }
+    }
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_name_slots_from_the_frame_pointer_down() {
+        assert_eq!(Bytes::range(-8, 8).slots(), 1);
+        assert_eq!(Bytes::range(-1, 1).slots(), 1);
+        assert_eq!(Bytes::range(-16, 9).slots(), 0b11);
+        assert_eq!(Bytes::range(-512, 1).slots(), 1 << 63);
+        assert_eq!(Bytes::ALL.slots(), u64::MAX);
+        assert_eq!(Bytes::NONE.slots(), 0);
+    }
+}

@@ -1,0 +1,219 @@
+//! One program in every engine: the interpreter, single-packet code, burst code, with all passes and with none.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use xway_abi::MapType;
+use xway_jit::{Options, RunEnv, compile};
+use xway_maps::{Guard, Map};
+use xway_object::Object;
+use xway_packet::{Burst, Frame, Pool, PoolConfig, Redirect};
+use xway_verifier::{Config, MapsView, verify};
+use xway_vm::{Env, FixedHost, Instance, Timers};
+
+/// What one packet came back as.
+#[derive(PartialEq, Eq, Debug, Clone)]
+pub struct Ran {
+    pub ret: u64,
+    pub bytes: Vec<u8>,
+    pub meta: usize,
+    pub redirect: Redirect,
+    pub fault: Option<String>,
+}
+
+/// What a map holds, by key, in a form that can be compared.
+pub type Contents = Vec<Option<BTreeMap<Vec<u8>, Vec<u8>>>>;
+
+/// What an engine made of all packets.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Result {
+    pub runs: Vec<Ran>,
+    pub maps: Contents,
+}
+
+/// How a program is run.
+#[derive(Clone, Debug)]
+pub enum Engine {
+    Interpreter,
+    Single(Options),
+    Burst(Options),
+}
+
+/// What became of a program.
+pub enum Outcome {
+    /// Every engine agreed.
+    Same,
+    /// The verifier refused it.
+    Unverified,
+    /// The compiler refused it, and says why.
+    NotCompiled(String),
+    /// Engines differ.
+    Differs(String),
+}
+
+/// Things to do with an instance before the first packet.
+pub type Prepare<'a> = &'a dyn Fn(&Instance);
+
+/// The worker that all runs are on; maps have values for two.
+const CPU: u32 = 1;
+
+/// The options that are compared with the interpreter.
+fn variants() -> Vec<(&'static str, Engine)> {
+    let (all, none) = (Options { check: true, ..Options::default() }, Options { check: true, ..Options::plain() });
+    vec![
+        ("single-packet code", Engine::Single(all.clone())),
+        ("burst code", Engine::Burst(all)),
+        ("single-packet code without passes", Engine::Single(none.clone())),
+        ("burst code without passes", Engine::Burst(none)),
+    ]
+}
+
+/// Runs the program with this index of an object over the packets in every engine, each with maps of its own.
+pub fn compare(object: &Arc<Object>, index: usize, packets: &[Vec<u8>], prepare: Prepare<'_>) -> Outcome {
+    let expected = match run(object, index, packets, prepare, &Engine::Interpreter) {
+        Ok(result) => result,
+        Err(outcome) => return outcome,
+    };
+    for (name, engine) in variants() {
+        let got = match run(object, index, packets, prepare, &engine) {
+            Ok(result) => result,
+            Err(outcome) => return outcome,
+        };
+        if let Some(difference) = difference(&expected, &got, packets, object) {
+            return Outcome::Differs(format!("{name}: {difference}"));
+        }
+    }
+    Outcome::Same
+}
+
+fn run(
+    object: &Arc<Object>,
+    index: usize,
+    packets: &[Vec<u8>],
+    prepare: Prepare<'_>,
+    engine: &Engine,
+) -> std::result::Result<Result, Outcome> {
+    let instance = Instance::new(object.clone(), 2).map_err(|_| Outcome::Unverified)?;
+    let image = object.programs[index].as_xdp().unwrap_or_else(|_| object.programs[index].clone());
+    let config = Config { budget: 1_000_000, errors_max: 1, ..Config::default() };
+    let proof = verify(&image, &MapsView::from(&**object), &config);
+    let proof = proof.map_err(|_| Outcome::Unverified)?;
+    let program = instance.link(&image).map_err(|_| Outcome::Unverified)?;
+    prepare(&instance);
+    let (guard, host, timers) = (Guard::pin(), FixedHost::new(1), Timers::default());
+    let mut pool = Pool::new(PoolConfig::new(64)).expect("packet memory");
+    let mut burst = Burst::new();
+    for packet in packets {
+        let mut frame = pool.alloc().expect("a frame");
+        frame.chunk_mut().fill(0);
+        frame.fill(packet).expect("room for a packet");
+        frame.set_ingress(1, 0);
+        burst.push(frame).expect("room in the burst");
+    }
+    let runs = match engine {
+        Engine::Interpreter => {
+            let mut env = Env::new(&guard, &host, CPU).with_timers(&timers);
+            let one = |frame: &mut Frame| {
+                let outcome = xway_vm::run(&program, frame, &mut env);
+                ran(frame, outcome.ret, outcome.fault.map(|f| f.to_string()))
+            };
+            burst.frames_mut().iter_mut().map(one).collect()
+        }
+        Engine::Single(options) | Engine::Burst(options) => {
+            let compiled = compile(&program, &proof, options).map_err(|e| Outcome::NotCompiled(e.to_string()))?;
+            let mut env = RunEnv::new(&guard, &host, CPU).with_timers(&timers);
+            let mut rets = vec![0; packets.len()];
+            if matches!(engine, Engine::Single(_)) {
+                for (frame, ret) in burst.frames_mut().iter_mut().zip(&mut rets) {
+                    *ret = compiled.run_one(frame, &mut env).expect("two CPUs");
+                }
+            } else {
+                compiled.run_burst(burst.frames_mut(), &mut env, &mut rets).expect("two CPUs");
+            }
+            let fault = env.take_faults().first().map(|f| f.1.to_string());
+            burst.frames().iter().zip(rets).map(|(frame, ret)| ran(frame, ret, fault.clone())).collect()
+        }
+    };
+    pool.release_burst(&mut burst);
+    let maps = instance.maps().iter().map(|m| contents(m)).collect();
+    for map in instance.maps() {
+        map.clear_programs();
+    }
+    Ok(Result { runs, maps })
+}
+
+fn ran(frame: &Frame, ret: u64, fault: Option<String>) -> Ran {
+    let mut redirect = frame.redirect();
+    // Ids of maps differ from instance to instance.
+    match &mut redirect {
+        Redirect::Device { map_id, .. }
+        | Redirect::Broadcast { map_id, .. }
+        | Redirect::Cpu { map_id, .. }
+        | Redirect::Socket { map_id, .. } => *map_id = 0,
+        _ => {}
+    }
+    // A pointer or a number: what a verdict is counted by has 32 bits.
+    Ran {
+        ret: u64::from(ret as u32),
+        bytes: frame.accessible().to_vec(),
+        meta: frame.meta_len() as usize,
+        redirect,
+        fault,
+    }
+}
+
+fn contents(map: &Map) -> Option<BTreeMap<Vec<u8>, Vec<u8>>> {
+    use MapType::{Array, Hash, LpmTrie, LruHash, LruPercpuHash, PercpuArray, PercpuHash, Queue, Ringbuf, Stack};
+    let number = |values: Vec<Vec<u8>>| {
+        values.into_iter().enumerate().map(|(n, v)| (n.to_be_bytes().to_vec(), v)).collect::<BTreeMap<_, _>>()
+    };
+    match map.map_type() {
+        Array | Hash | LruHash | LpmTrie | PercpuArray | PercpuHash | LruPercpuHash => {
+            let mut all = BTreeMap::new();
+            for key in map.keys().unwrap_or_default() {
+                let mut value = vec![0; map.user_value_size()];
+                if map.lookup(&key, &mut value, 0).is_ok() {
+                    all.insert(key, value);
+                }
+            }
+            Some(all)
+        }
+        Queue | Stack => {
+            let mut values = vec![];
+            let mut value = vec![0; map.user_value_size()];
+            while map.lookup_and_delete(&[], &mut value, 0).is_ok() {
+                values.push(value.clone());
+            }
+            Some(number(values))
+        }
+        Ringbuf => {
+            let mut records = vec![];
+            map.ringbuf()?.consume(usize::MAX, &mut |r| records.push(r.to_vec())).ok()?;
+            Some(number(records))
+        }
+        _ => None,
+    }
+}
+
+/// The first difference in words.
+fn difference(expected: &Result, got: &Result, packets: &[Vec<u8>], object: &Object) -> Option<String> {
+    for (n, (want, have)) in expected.runs.iter().zip(&got.runs).enumerate() {
+        if want != have {
+            let len = packets[n].len();
+            let what = |r: &Ran| {
+                format!("r0 {:#x}, meta {}, {:?}, fault {:?}, {:02x?}", r.ret, r.meta, r.redirect, r.fault, r.bytes)
+            };
+            return Some(format!(
+                "packet {n} of {len} bytes:\n  interpreter {}\n  compiled    {}",
+                what(want),
+                what(have)
+            ));
+        }
+    }
+    for (n, (want, have)) in expected.maps.iter().zip(&got.maps).enumerate() {
+        if want != have {
+            return Some(format!("map {}:\n  interpreter {want:02x?}\n  compiled    {have:02x?}", object.maps[n].name));
+        }
+    }
+    None
+}
