@@ -191,6 +191,7 @@ impl Map {
             Kind::Array(map) => map.layout(),
             Kind::PercpuArray(map) => map.layout(),
             Kind::Hash(map) => map.layout(),
+            Kind::LpmTrie(map) => map.layout(),
             Kind::MapArray(map) => map.layout(),
             Kind::ProgArray(map) => map.layout(),
             _ => MapLayout::Opaque,
@@ -445,7 +446,7 @@ impl Kind {
             MapType::Hash | MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash => {
                 HashMap::new(spec, env).map(Kind::Hash).map_err(memory)
             }
-            MapType::LpmTrie => Ok(Kind::LpmTrie(LpmTrie::new(spec))),
+            MapType::LpmTrie => LpmTrie::new(spec).map(Kind::LpmTrie).map_err(memory),
             MapType::ProgArray => ProgArray::new(spec, env).map(Kind::ProgArray).map_err(memory),
             MapType::ArrayOfMaps => MapArray::new(spec, env).map(Kind::MapArray),
             MapType::HashOfMaps => MapHash::new(spec, env).map(Kind::MapHash),

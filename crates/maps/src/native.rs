@@ -15,6 +15,26 @@
 //! 4. **After a hit** the value pointer is good for as long as the guard. As in Linux, when the element is deleted or evicted,
 //!    another key may get it at once.
 //!
+//! # Tries, first levels ([`LpmLayout`])
+//!
+//! For a key whose prefix length is all of the address, given as big-endian words of 32 bits, the last one filled up with zeros:
+//!
+//! ```text
+//! best = 0
+//! entry = load u32 [root]                  acquire
+//! again:
+//! if entry == 0:      found: value best - 1, or nothing when best == 0
+//! if entry & 1:       found: value entry >> 1
+//! node = nodes + 16 * (entry >> 2)
+//! above = load u32 [node]                  acquire      if above != 0: best = above
+//! if entry & 2:       a list: call [`lookup`], or compare as `lpm/mod.rs` does
+//! size = load u32 [node + 4], depth = load u32 [node + 8], own = load u32 [node + 12]     acquire for the last
+//! if the first `depth` bits of the address are not those of the path at [node + 20]:  found: value best - 1, or nothing
+//! if own != 0: best = own
+//! entry = load u32 [node + 20 + 4 * path_words + 4 * (the `size` bits of the address after the first `depth`)]   acquire
+//! go again
+//! ```
+//!
 //! # Hash tables, step by step ([`HashLayout`])
 //!
 //! ```text
@@ -76,6 +96,8 @@ pub enum MapLayout {
     PercpuArray(PercpuArrayLayout),
     /// HASH, LRU_HASH, PERCPU_HASH, LRU_PERCPU_HASH.
     Hash(HashLayout),
+    /// LPM_TRIE.
+    Lpm(LpmLayout),
     /// ARRAY_OF_MAPS: slots are pointers to [`InnerSlot`].
     Maps(SlotsLayout),
     /// PROG_ARRAY: slots are pointers to [`ProgramSlot`].
@@ -141,6 +163,24 @@ pub struct HashLayout {
     pub max_entries: u32,
     /// 1 for LRU types: a hit sets bit 28 of its slot's word if it is not set.
     pub mark_used: u32,
+}
+
+/// A trie of prefixes; the steps stand in the text of this module.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LpmLayout {
+    /// Address of the first entry.
+    pub root: usize,
+    /// Address of the nodes: node `n` lies at `nodes + 16 * n`.
+    pub nodes: usize,
+    /// Address of the values: value `v` lies at `values + v * stride`.
+    pub values: usize,
+    /// Bytes from one value to the next.
+    pub stride: usize,
+    /// Bytes of an address: a key is four bytes longer.
+    pub width: u32,
+    /// Words of a table's path; its entries lie behind.
+    pub path_words: u32,
 }
 
 /// Pointers: slot `i` is the pointer at `base + 8 * i` (*acquire*), null when empty, if `i < max_entries`. What it points to

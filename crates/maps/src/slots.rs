@@ -4,8 +4,7 @@
 // freed when no guard can see it any more.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use xway_abi::Errno;
 
@@ -87,65 +86,6 @@ impl<T: Send + Sync + 'static> Slots<T> {
     }
 }
 
-/// One shared pointer that readers follow without a lock: the link of a structure that is changed under its readers.
-///
-/// The link owns one count of an `Arc`; several links may own the same object, which lets a writer build the new form of a
-/// structure beside the old one.
-pub(crate) struct Link<T: Send + Sync + 'static> {
-    ptr: AtomicPtr<T>,
-    owns: PhantomData<Arc<T>>,
-}
-
-impl<T: Send + Sync + 'static> Link<T> {
-    pub(crate) fn new(object: Option<Arc<T>>) -> Link<T> {
-        let raw = object.map_or(std::ptr::null_mut(), |object| Arc::into_raw(object).cast_mut());
-        Link { ptr: AtomicPtr::new(raw), owns: PhantomData }
-    }
-
-    /// The object, good as long as the guard.
-    #[inline]
-    pub(crate) fn get<'g>(&self, _: &'g Guard) -> Option<&'g T> {
-        // SAFETY: the pointer came from `Arc::into_raw` and its count is given up only by `retire`, after every guard
-        // pinned while the link still held it is gone.
-        unsafe { self.ptr.load(Ordering::Acquire).as_ref() }
-    }
-
-    /// A count of one's own of the object.
-    pub(crate) fn share(&self, _: &Guard) -> Option<Arc<T>> {
-        let raw = self.ptr.load(Ordering::Acquire);
-        if raw.is_null() {
-            return None;
-        }
-        // SAFETY: as in `get`, the object and at least one count of it live as long as the guard; the new count is the
-        // returned value's.
-        unsafe {
-            Arc::increment_strong_count(raw);
-            Some(Arc::from_raw(raw))
-        }
-    }
-
-    /// Replaces the object. Readers see the one or the other.
-    pub(crate) fn set(&self, object: Option<Arc<T>>) {
-        let new = object.map_or(std::ptr::null_mut(), |object| Arc::into_raw(object).cast_mut());
-        Self::retire(self.ptr.swap(new, Ordering::AcqRel));
-    }
-
-    fn retire(raw: *mut T) {
-        if raw.is_null() {
-            return;
-        }
-        // SAFETY: the pointer was swapped out of its link, whose count this is.
-        let owned = unsafe { Arc::from_raw(raw) };
-        crossbeam_epoch::pin().defer(move || drop(owned));
-    }
-}
-
-impl<T: Send + Sync + 'static> Drop for Link<T> {
-    fn drop(&mut self) {
-        Self::retire(std::mem::replace(self.ptr.get_mut(), std::ptr::null_mut()));
-    }
-}
-
 impl<T: Send + Sync + 'static> Drop for Slots<T> {
     fn drop(&mut self) {
         for slot in &self.pointers.pointers::<T>()[..self.used.load(Ordering::Relaxed)] {
@@ -157,6 +97,7 @@ impl<T: Send + Sync + 'static> Drop for Slots<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     #[test]
     fn set_get_replace() {

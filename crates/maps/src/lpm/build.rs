@@ -1,0 +1,365 @@
+//! Changing the trie. Everything here runs under the writer's lock.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use xway_abi::Errno;
+
+use super::arena::{Garbage, Piece};
+use super::order::common_bits;
+use super::{BELOW, BEST, BITS, DEPTH, Entry, LEN, LIST_HEAD, LpmTrie, OWN, PATH, SIZE, VALUE, bits_at, same};
+
+/// Prefixes in a list at most; more become a table.
+const LIST_MAX: usize = 8;
+/// Bits of a table's index at most.
+const SIZE_MAX: u32 = 20;
+
+/// A prefix that is to be put into a node.
+struct Item {
+    len: u32,
+    bits: Vec<u32>,
+    value: u32,
+}
+
+/// Where a stored prefix has its value (+ 1).
+enum Spot<'t> {
+    /// A word that nothing else depends on.
+    Word(&'t AtomicU32),
+    /// Inside a table, by its number there, pushed down to the entries.
+    Inside(u32, usize),
+}
+
+impl LpmTrie {
+    /// The value of exactly this prefix.
+    pub(super) fn exact(&self, len: u32, bits: &[u32]) -> Option<u32> {
+        let word = match self.spot(len, bits)? {
+            Spot::Word(word) => word,
+            Spot::Inside(number, at) => &self.inside(number)[at],
+        };
+        word.load(Relaxed).checked_sub(1)
+    }
+
+    fn spot(&self, len: u32, bits: &[u32]) -> Option<Spot<'_>> {
+        let mut word = self.root().load(Relaxed);
+        loop {
+            let number = match Entry::of(word) {
+                Entry::Nothing | Entry::Value(_) => return None,
+                Entry::List(number) => {
+                    let node = self.arena.at(number);
+                    let step = BITS + self.words;
+                    let prefixes = node[LIST_HEAD..][..node[SIZE].load(Relaxed) as usize * step].chunks_exact(step);
+                    let found = prefixes
+                        .into_iter()
+                        .find(|prefix| prefix[LEN].load(Relaxed) == len && same(&prefix[BITS..], bits, len))?;
+                    return Some(Spot::Word(&found[VALUE]));
+                }
+                Entry::Table(number) => number,
+            };
+            let node = self.arena.at(number);
+            let (size, depth) = (node[SIZE].load(Relaxed), node[DEPTH].load(Relaxed));
+            if len < depth || !same(&node[PATH..], bits, depth) {
+                return None;
+            }
+            if len == depth {
+                return Some(Spot::Word(&node[OWN]));
+            }
+            if len <= depth + size {
+                return Some(Spot::Inside(number, (1 << (len - depth) | bits_at(bits, depth, len - depth)) as usize));
+            }
+            word = self.entry(number, bits_at(bits, depth, size)).load(Relaxed);
+        }
+    }
+
+    /// Gives a stored prefix another value.
+    pub(super) fn exchange(&self, len: u32, bits: &[u32], value: u32) {
+        match self.spot(len, bits) {
+            None => {}
+            Some(Spot::Word(word)) => word.store(value + 1, Release),
+            Some(Spot::Inside(number, at)) => {
+                self.inside(number)[at].store(value + 1, Release);
+                self.push(number, at, value + 1);
+            }
+        }
+    }
+
+    /// Puts a prefix in that is not stored.
+    pub(super) fn insert(&self, garbage: &mut Garbage, len: u32, bits: &[u32], value: u32) -> Result<(), Errno> {
+        let item = || Item { len, bits: bits.to_vec(), value };
+        let mut cell = self.root();
+        let mut tables = Vec::new();
+        loop {
+            let old = Entry::of(cell.load(Relaxed));
+            let (best, mut items) = match old {
+                Entry::Nothing => (0, Vec::new()),
+                Entry::Value(best) => (best + 1, Vec::new()),
+                Entry::List(number) => (self.arena.at(number)[BEST].load(Relaxed), self.items(old)),
+                Entry::Table(number) => {
+                    let node = self.arena.at(number);
+                    let (size, depth) = (node[SIZE].load(Relaxed), node[DEPTH].load(Relaxed));
+                    if len < depth || !same(&node[PATH..], bits, depth) {
+                        // It leaves the way to this table above it.
+                        (node[BEST].load(Relaxed), self.items(old))
+                    } else if len > depth + size {
+                        tables.push((cell, number));
+                        cell = self.entry(number, bits_at(bits, depth, size));
+                        continue;
+                    } else {
+                        if len == depth {
+                            node[OWN].store(value + 1, Release);
+                        } else {
+                            let at = (1 << (len - depth) | bits_at(bits, depth, len - depth)) as usize;
+                            self.inside(number)[at].store(value + 1, Release);
+                            self.push(number, at, value + 1);
+                        }
+                        tables.push((cell, number));
+                        break;
+                    }
+                }
+            };
+            items.push(item());
+            self.exchange_node(garbage, cell, items, best)?;
+            break;
+        }
+        for (_, number) in &tables {
+            let below = &self.arena.at(*number)[BELOW];
+            below.store(below.load(Relaxed) + 1, Relaxed);
+        }
+        // Twice as many prefixes as entries: it is time for a larger table. Without memory the old one still serves.
+        let crowded = tables.into_iter().find(|(_, number)| {
+            let node = self.arena.at(*number);
+            let size = node[SIZE].load(Relaxed);
+            size < SIZE_MAX && node[BELOW].load(Relaxed) > 2 << size && self.can_grow(*number)
+        });
+        if let Some((cell, number)) = crowded {
+            let best = self.arena.at(number)[BEST].load(Relaxed);
+            let _ = self.exchange_node(garbage, cell, self.items(Entry::Table(number)), best);
+        }
+        Ok(())
+    }
+
+    /// Whether there are bits left for a larger index.
+    fn can_grow(&self, number: u32) -> bool {
+        let node = self.arena.at(number);
+        ((node[DEPTH].load(Relaxed) + node[SIZE].load(Relaxed)) as usize) < self.width * 8
+    }
+
+    /// Takes a stored prefix out.
+    pub(super) fn take_out(&self, garbage: &mut Garbage, len: u32, bits: &[u32]) -> Result<(), Errno> {
+        let mut cell = self.root();
+        let mut tables = Vec::new();
+        loop {
+            let old = Entry::of(cell.load(Relaxed));
+            let number = match old {
+                Entry::Nothing | Entry::Value(_) => return Err(Errno::ENOENT),
+                Entry::List(number) => {
+                    let mut items = self.items(old);
+                    items.retain(|item| item.len != len || common_bits(&item.bits, bits, len) != len);
+                    self.exchange_node(garbage, cell, items, self.arena.at(number)[BEST].load(Relaxed))?;
+                    break;
+                }
+                Entry::Table(number) => number,
+            };
+            tables.push((cell, number));
+            let node = self.arena.at(number);
+            let (size, depth) = (node[SIZE].load(Relaxed), node[DEPTH].load(Relaxed));
+            if len > depth + size {
+                cell = self.entry(number, bits_at(bits, depth, size));
+                continue;
+            }
+            if len <= depth {
+                node[OWN].store(0, Release);
+            } else {
+                let at = (1 << (len - depth) | bits_at(bits, depth, len - depth)) as usize;
+                self.inside(number)[at].store(0, Release);
+                self.push(number, at, self.best_inside(number, at));
+            }
+            break;
+        }
+        for (_, number) in &tables {
+            let below = &self.arena.at(*number)[BELOW];
+            below.store(below.load(Relaxed) - 1, Relaxed);
+        }
+        let sparse = tables.into_iter().find(|(_, number)| {
+            let node = self.arena.at(*number);
+            let below = node[BELOW].load(Relaxed);
+            below as usize <= LIST_MAX / 2 || below < 1 << node[SIZE].load(Relaxed) >> 2
+        });
+        if let Some((cell, number)) = sparse {
+            let best = self.arena.at(number)[BEST].load(Relaxed);
+            // Without memory the large table goes on to serve.
+            let _ = self.exchange_node(garbage, cell, self.items(Entry::Table(number)), best);
+        }
+        Ok(())
+    }
+
+    /// Puts a node for these prefixes in the place of what is there.
+    fn exchange_node(&self, garbage: &mut Garbage, cell: &AtomicU32, items: Vec<Item>, best: u32) -> Result<(), Errno> {
+        let mut made = Vec::new();
+        match self.build(&mut made, items, best) {
+            Ok(new) => {
+                self.collect_pieces(Entry::of(cell.load(Relaxed)), &mut garbage.pieces);
+                cell.store(new.word(), Release);
+                Ok(())
+            }
+            Err(errno) => {
+                garbage.pieces.append(&mut made);
+                Err(errno)
+            }
+        }
+    }
+
+    /// A node for these prefixes, with everything below it. What memory it takes is added to `made`.
+    fn build(&self, made: &mut Vec<Piece>, mut items: Vec<Item>, best: u32) -> Result<Entry, Errno> {
+        if items.is_empty() {
+            return Ok(Entry::best(best));
+        }
+        if items.len() <= LIST_MAX {
+            return self.build_list(made, items, best);
+        }
+        let shortest = items.iter().map(|item| item.len).min().unwrap_or(0);
+        let depth = items[1..].iter().fold(shortest, |common, item| common_bits(&items[0].bits, &item.bits, common));
+        let size = items.len().ilog2().clamp(1, SIZE_MAX).min(self.width as u32 * 8 - depth);
+        let piece = self.arena.take(PATH + self.words + (3 << size))?;
+        made.push(piece);
+        let node = self.arena.at(piece.number);
+        let head = [best, size, depth, 0, items.len() as u32];
+        let zeros = std::iter::repeat_n(0, 3 << size);
+        let path = items[0].bits.clone();
+        let words = head.into_iter().chain(path).chain(zeros);
+        node.iter().zip(words).for_each(|(word, value)| word.store(value, Relaxed));
+        let mut deeper = Vec::new();
+        for item in items.drain(..) {
+            let inside = item.len - depth;
+            if inside == 0 {
+                node[OWN].store(item.value + 1, Relaxed);
+            } else if inside <= size {
+                let at = (1 << inside | bits_at(&item.bits, depth, inside)) as usize;
+                self.inside(piece.number)[at].store(item.value + 1, Relaxed);
+            } else {
+                deeper.push((bits_at(&item.bits, depth, size), item));
+            }
+        }
+        self.push_all(piece.number, 1, 0);
+        deeper.sort_by_key(|(slot, _)| *slot);
+        let mut deeper = deeper.into_iter().peekable();
+        while let Some((slot, item)) = deeper.next() {
+            let mut items = vec![item];
+            while let Some((_, item)) = deeper.next_if(|(next, _)| *next == slot) {
+                items.push(item);
+            }
+            let best = self.best_inside(piece.number, (1 << size) + slot as usize);
+            let entry = self.build(made, items, best)?;
+            self.entry(piece.number, slot).store(entry.word(), Relaxed);
+        }
+        Ok(Entry::Table(piece.number))
+    }
+
+    fn build_list(&self, made: &mut Vec<Piece>, mut items: Vec<Item>, best: u32) -> Result<Entry, Errno> {
+        items.sort_by_key(|item| std::cmp::Reverse(item.len));
+        let piece = self.arena.take(LIST_HEAD + items.len() * (BITS + self.words))?;
+        made.push(piece);
+        let prefixes =
+            items.iter().flat_map(|item| [item.len, item.value + 1].into_iter().chain(item.bits.iter().copied()));
+        let words = [best, items.len() as u32].into_iter().chain(prefixes);
+        self.arena.at(piece.number).iter().zip(words).for_each(|(word, value)| word.store(value, Relaxed));
+        Ok(Entry::List(piece.number))
+    }
+
+    /// All prefixes of a node and below it.
+    fn items(&self, entry: Entry) -> Vec<Item> {
+        let mut items = Vec::new();
+        self.collect_items(entry, &mut items);
+        items
+    }
+
+    fn collect_items(&self, entry: Entry, items: &mut Vec<Item>) {
+        let mut push = |value: u32| {
+            if let Some(value) = value.checked_sub(1) {
+                let (len, bits) = self.prefix(value);
+                items.push(Item { len, bits, value });
+            }
+        };
+        match entry {
+            Entry::Nothing | Entry::Value(_) => {}
+            Entry::List(number) => {
+                let node = self.arena.at(number);
+                let count = node[SIZE].load(Relaxed) as usize;
+                (0..count).for_each(|n| push(node[LIST_HEAD + n * (BITS + self.words) + VALUE].load(Relaxed)));
+            }
+            Entry::Table(number) => {
+                let node = self.arena.at(number);
+                let size = node[SIZE].load(Relaxed);
+                push(node[OWN].load(Relaxed));
+                self.inside(number)[2..2 << size].iter().for_each(|word| push(word.load(Relaxed)));
+                (0..1 << size)
+                    .for_each(|slot| self.collect_items(Entry::of(self.entry(number, slot).load(Relaxed)), items));
+            }
+        }
+    }
+
+    /// The memory of a node and of all below it.
+    fn collect_pieces(&self, entry: Entry, pieces: &mut Vec<Piece>) {
+        let unit = super::arena::UNIT;
+        match entry {
+            Entry::Nothing | Entry::Value(_) => {}
+            Entry::List(number) => {
+                let words = LIST_HEAD + self.arena.at(number)[SIZE].load(Relaxed) as usize * (BITS + self.words);
+                pieces.push(Piece { number, units: words.div_ceil(unit) });
+            }
+            Entry::Table(number) => {
+                let size = self.arena.at(number)[SIZE].load(Relaxed);
+                (0..1 << size)
+                    .for_each(|slot| self.collect_pieces(Entry::of(self.entry(number, slot).load(Relaxed)), pieces));
+                pieces.push(Piece { number, units: (PATH + self.words + (3 << size)).div_ceil(unit) });
+            }
+        }
+    }
+
+    fn entry(&self, number: u32, slot: u32) -> &AtomicU32 {
+        &self.arena.at(number)[PATH + self.words + slot as usize]
+    }
+
+    /// The values of a table's prefixes that end inside its bits, by number.
+    fn inside(&self, number: u32) -> &[AtomicU32] {
+        let node = self.arena.at(number);
+        &node[PATH + self.words + (1 << node[SIZE].load(Relaxed))..]
+    }
+
+    /// The value (+ 1) of the longest prefix inside a table that begins the one with the number `at`, or is it.
+    fn best_inside(&self, number: u32, at: usize) -> u32 {
+        let inside = self.inside(number);
+        let way = std::iter::successors(Some(at), |at| Some(at / 2)).take_while(|at| *at > 1);
+        way.map(|at| inside[at].load(Relaxed)).find(|value| *value != 0).unwrap_or(0)
+    }
+
+    /// Makes `best` what the entries below the prefix with the number `at` hold, but for those that have a longer one.
+    fn push(&self, number: u32, at: usize, best: u32) {
+        let size = self.arena.at(number)[SIZE].load(Relaxed);
+        if at >= 1 << size {
+            let entry = self.entry(number, (at - (1 << size)) as u32);
+            match Entry::of(entry.load(Relaxed)) {
+                Entry::List(node) | Entry::Table(node) => self.arena.at(node)[BEST].store(best, Release),
+                _ => entry.store(Entry::best(best).word(), Release),
+            }
+            return;
+        }
+        for below in [2 * at, 2 * at + 1] {
+            if self.inside(number)[below].load(Relaxed) == 0 {
+                self.push(number, below, best);
+            }
+        }
+    }
+
+    /// Fills the entries of a new table from the prefixes inside it.
+    fn push_all(&self, number: u32, at: usize, best: u32) {
+        let size = self.arena.at(number)[SIZE].load(Relaxed);
+        if at >= 1 << size {
+            self.entry(number, (at - (1 << size)) as u32).store(Entry::best(best).word(), Relaxed);
+            return;
+        }
+        for below in [2 * at, 2 * at + 1] {
+            let own = self.inside(number)[below].load(Relaxed);
+            self.push_all(number, below, if own != 0 { own } else { best });
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! LPM_TRIE: the value of the longest stored prefix that matches.
+//!
+//! A trie whose nodes look at many bits at once. A **table** first compares the bits that all its prefixes share (the path),
+//! then takes the next `s` bits of the address as an index. How many those are follows from the number of prefixes below,
+//! about one for each entry, and is chosen anew when that number doubles. A **list** holds up to eight prefixes, longest first.
+//!
+//! ```text
+//! entry   0: nothing | number of a value << 1 | 1 | number of a table << 2 | number of a list << 2 | 2
+//! list    best, count, then for each prefix: length, value + 1, its bits
+//! table   best, s, depth, own, count, path, then 2^s entries, then 2^(s+1) values by prefix
+//! ```
+//!
+//! `best` is what the table above has for this entry: the value (+ 1) of the longest prefix that ends inside its `s` bits.
+//! `own` is the value of the prefix that ends where the table's bits begin. Prefixes that end inside are kept by number: that
+//! of `l` bits with value `v` is number `2^l + v`, so a prefix's parent is half its number. They are pushed down to the
+//! entries, so that a look-up needs one word for each level.
+//!
+//! With 100,000 prefixes of IPv4 a look-up loads one entry of a table of 65,536 and, for every second address, one list.
+//!
+//! Readers walk without a lock. Writers take the trie's lock; they build lists and tables beside the old ones and exchange
+//! the entry. Elsewhere they change single words, so a look-up that runs at the same time sees the old value or the new one;
+//! a prefix that spans many entries becomes visible entry by entry. What is unlinked is used again behind the guards.
+
+mod arena;
+mod build;
+mod order;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use xway_abi::map_flags as f;
+use xway_abi::{Errno, MapSpec};
+
+use self::arena::{Arena, Garbage};
+use crate::native::{LpmLayout, MapLayout};
+use crate::ops::{Batches, Ops, check_plain_flags};
+use crate::storage::Block;
+use crate::{Guard, ValueRef};
+
+pub(crate) struct LpmTrie {
+    /// Bytes of an address: the key without its prefix length, and the words that hold them.
+    width: usize,
+    words: usize,
+    value_size: usize,
+    max: usize,
+    /// The entry of the first node, in memory of its own so that its address stays.
+    root: Block,
+    arena: Arena,
+    /// Value, prefix length and address of each prefix, by number.
+    values: Block,
+    stride: usize,
+    /// Where the prefix lies in it.
+    key_at: usize,
+    capacity: u32,
+    writer: Mutex<Writer>,
+    back: Arc<Mutex<Vec<u32>>>,
+}
+
+struct Writer {
+    /// Stored prefixes.
+    count: usize,
+    /// Values that were ever used.
+    fresh: u32,
+    garbage: Garbage,
+}
+
+// Words of a node's head.
+const BEST: usize = 0;
+/// Of a list: prefixes in it. Of a table: bits of its index.
+const SIZE: usize = 1;
+const LIST_HEAD: usize = 2;
+const DEPTH: usize = 2;
+const OWN: usize = 3;
+const BELOW: usize = 4;
+const PATH: usize = 5;
+// Words of a prefix in a list.
+const LEN: usize = 0;
+const VALUE: usize = 1;
+const BITS: usize = 2;
+
+/// What an entry leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Entry {
+    Nothing,
+    Value(u32),
+    Table(u32),
+    List(u32),
+}
+
+impl Entry {
+    #[inline(always)]
+    fn of(word: u32) -> Entry {
+        match word & 3 {
+            1 | 3 => Entry::Value(word >> 1),
+            2 => Entry::List(word >> 2),
+            _ if word == 0 => Entry::Nothing,
+            _ => Entry::Table(word >> 2),
+        }
+    }
+
+    fn word(self) -> u32 {
+        match self {
+            Entry::Nothing => 0,
+            Entry::Value(value) => value << 1 | 1,
+            Entry::Table(number) => number << 2,
+            Entry::List(number) => number << 2 | 2,
+        }
+    }
+
+    /// The entry of a value's number + 1, or nothing.
+    fn best(best: u32) -> Entry {
+        best.checked_sub(1).map_or(Entry::Nothing, Entry::Value)
+    }
+}
+
+/// Longest address: 256 bytes.
+const WORDS_MAX: usize = 64;
+
+/// Values that may wait for guards besides four times the map's size.
+const WAITING: usize = if cfg!(miri) { 1 << 12 } else { 1 << 20 };
+
+/// Reserved for each prefix and each word of an address; only what is used becomes memory.
+const RESERVE: usize = 96;
+
+impl LpmTrie {
+    pub(crate) fn new(spec: &MapSpec) -> Result<LpmTrie, Errno> {
+        let width = spec.key_size as usize - 4;
+        let words = width.div_ceil(4);
+        let max = spec.max_entries as usize;
+        let value_size = spec.value_size as usize;
+        let key_at = value_size.next_multiple_of(8);
+        let stride = (key_at + 4 + 4 * words).next_multiple_of(8);
+        // What leaves waits for the guards, so there is room for many times the map, as far as there are addresses. Only what
+        // is used becomes memory.
+        let most = (1usize << 44) / stride;
+        let capacity = (4 * max + WAITING).min(most).min(1 << 30) as u32;
+        Ok(LpmTrie {
+            width,
+            words,
+            value_size,
+            max,
+            root: Block::new(64)?,
+            arena: Arena::new(max.saturating_mul(RESERVE * (words + 2)).min(1 << 33) + 64 * WAITING)?,
+            values: Block::new(capacity as usize * stride)?,
+            stride,
+            key_at,
+            capacity,
+            writer: Mutex::new(Writer { count: 0, fresh: 0, garbage: Garbage::default() }),
+            back: Arc::default(),
+        })
+    }
+
+    pub(crate) fn layout(&self) -> MapLayout {
+        MapLayout::Lpm(LpmLayout {
+            root: self.root.addr(),
+            nodes: self.arena.block().addr(),
+            values: self.values.addr(),
+            stride: self.stride,
+            width: self.width as u32,
+            path_words: self.words as u32,
+        })
+    }
+
+    /// The longest stored prefix of the key.
+    #[inline]
+    pub(crate) fn at<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {
+        let (len, bytes) = self.split(key)?;
+        let found = match self.words {
+            1 => self.find(len, &[word_of(bytes, 0)]),
+            4 if bytes.len() == 16 => self.find(len, &std::array::from_fn::<u32, 4, _>(|at| word_of(bytes, at))),
+            words => {
+                let mut bits = [0; WORDS_MAX];
+                (0..words).for_each(|at| bits[at] = word_of(bytes, at));
+                self.find(len, &bits[..words])
+            }
+        };
+        Some(self.values.value(found? as usize * self.stride, self.value_size, guard))
+    }
+
+    /// The number of the value of the longest stored prefix of the first `len` bits.
+    #[inline]
+    fn find(&self, len: u32, bits: &[u32]) -> Option<u32> {
+        let mut best = 0u32;
+        let mut word = self.root().load(Ordering::Acquire);
+        loop {
+            let (node, list) = match Entry::of(word) {
+                Entry::Nothing => return best.checked_sub(1),
+                Entry::Value(value) => return Some(value),
+                Entry::List(number) => (self.arena.at(number), true),
+                Entry::Table(number) => (self.arena.at(number), false),
+            };
+            let above = node[BEST].load(Ordering::Acquire);
+            if above != 0 {
+                best = above;
+            }
+            if list {
+                return self.find_in_list(node, len, bits).unwrap_or(best).checked_sub(1);
+            }
+            let (size, depth) = (node[SIZE].load(Ordering::Relaxed), node[DEPTH].load(Ordering::Relaxed));
+            if len < depth || (depth != 0 && !self.on_path(node, depth, bits)) {
+                return best.checked_sub(1);
+            }
+            let own = node[OWN].load(Ordering::Acquire);
+            if own != 0 {
+                best = own;
+            }
+            let entries = &node[PATH + bits.len()..];
+            if len < depth + size {
+                // Not an address but a prefix: only what is not longer than itself counts.
+                let inside = &entries[1 << size..];
+                let mut at = 1u32 << (len - depth) | bits_at(bits, depth, len - depth);
+                while at > 1 {
+                    let value = inside[at as usize].load(Ordering::Acquire);
+                    if value != 0 {
+                        return Some(value - 1);
+                    }
+                    at >>= 1;
+                }
+                return best.checked_sub(1);
+            }
+            word = entries[bits_at(bits, depth, size) as usize].load(Ordering::Acquire);
+        }
+    }
+
+    /// The value (+ 1) of the first prefix of a list that matches; they stand longest first.
+    #[inline]
+    fn find_in_list(&self, node: &[AtomicU32], len: u32, bits: &[u32]) -> Option<u32> {
+        let count = node[SIZE].load(Ordering::Relaxed) as usize;
+        let step = BITS + bits.len();
+        node[LIST_HEAD..][..count * step].chunks_exact(step).find_map(|prefix| {
+            let own = prefix[LEN].load(Ordering::Relaxed);
+            (own <= len && same(&prefix[BITS..], bits, own)).then(|| prefix[VALUE].load(Ordering::Acquire))
+        })
+    }
+
+    #[inline]
+    fn on_path(&self, node: &[AtomicU32], depth: u32, bits: &[u32]) -> bool {
+        same(&node[PATH..], bits, depth)
+    }
+
+    #[inline(always)]
+    fn root(&self) -> &AtomicU32 {
+        &self.root.halves()[0]
+    }
+
+    /// Prefix length and address; `None` when the length is more than the address has.
+    fn split<'k>(&self, key: &'k [u8]) -> Option<(u32, &'k [u8])> {
+        let (len, bytes) = key.split_first_chunk::<4>()?;
+        let len = u32::from_ne_bytes(*len);
+        (len as usize <= self.width * 8).then_some((len, bytes))
+    }
+
+    /// The words of an address.
+    fn words_of(&self, bytes: &[u8]) -> Vec<u32> {
+        (0..self.words).map(|at| word_of(bytes, at)).collect()
+    }
+
+    /// A new value's number, its prefix written with it.
+    fn new_value(&self, writer: &mut Writer, len: u32, bits: &[u32], bytes: &[u8]) -> Result<u32, Errno> {
+        let back = self.back.lock().pop();
+        let value = match back {
+            Some(value) => value,
+            None if writer.fresh < self.capacity => {
+                writer.fresh += 1;
+                writer.fresh - 1
+            }
+            None => return Err(Errno::ENOMEM),
+        };
+        let guard = Guard::pin();
+        let _ = self.values.value(value as usize * self.stride, self.value_size, &guard).write_bytes(0, bytes);
+        let prefix = self.prefix_of(value);
+        prefix[0].store(len, Ordering::Relaxed);
+        prefix[1..].iter().zip(bits).for_each(|(word, bits)| word.store(*bits, Ordering::Relaxed));
+        Ok(value)
+    }
+
+    /// Length and address of the prefix that a value belongs to.
+    fn prefix_of(&self, value: u32) -> &[AtomicU32] {
+        &self.values.halves()[(value as usize * self.stride + self.key_at) / 4..][..1 + self.words]
+    }
+
+    fn store(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        check_plain_flags(flags)?;
+        let (len, bytes) = self.split(key).ok_or(Errno::EINVAL)?;
+        let bits = self.words_of(bytes);
+        let mut writer = self.writer.lock();
+        let stored = self.exact(len, &bits);
+        match flags {
+            f::NOEXIST if stored.is_some() => return Err(Errno::EEXIST),
+            f::EXIST if stored.is_none() => return Err(Errno::ENOENT),
+            _ => {}
+        }
+        if stored.is_none() && writer.count >= self.max {
+            return Err(Errno::ENOSPC);
+        }
+        let new = self.new_value(&mut writer, len, &bits, value)?;
+        let done = match stored {
+            Some(old) => {
+                self.exchange(len, &bits, new);
+                writer.garbage.values.push(old);
+                Ok(())
+            }
+            None => self.insert(&mut writer.garbage, len, &bits, new),
+        };
+        match done {
+            Ok(()) => writer.count += usize::from(stored.is_none()),
+            Err(_) => writer.garbage.values.push(new),
+        }
+        self.retire(&mut writer);
+        done
+    }
+
+    fn remove(&self, key: &[u8]) -> Result<(), Errno> {
+        let (len, bytes) = self.split(key).ok_or(Errno::EINVAL)?;
+        let bits = self.words_of(bytes);
+        let mut writer = self.writer.lock();
+        let old = self.exact(len, &bits).ok_or(Errno::ENOENT)?;
+        self.take_out(&mut writer.garbage, len, &bits)?;
+        writer.garbage.values.push(old);
+        writer.count -= 1;
+        self.retire(&mut writer);
+        Ok(())
+    }
+
+    /// Leaves what is out of the trie to the guards.
+    fn retire(&self, writer: &mut Writer) {
+        let garbage = std::mem::take(&mut writer.garbage);
+        let (pieces, back) = (self.arena.returns(), self.back.clone());
+        let many = garbage.pieces.len() > 64;
+        let guard = crossbeam_epoch::pin();
+        guard.defer(move || {
+            pieces(&garbage.pieces);
+            back.lock().extend(&garbage.values);
+        });
+        if many {
+            guard.flush();
+        }
+    }
+}
+
+/// A word of an address, its first bit on top.
+#[inline(always)]
+fn word_of(bytes: &[u8], at: usize) -> u32 {
+    match bytes[4 * at..].first_chunk::<4>() {
+        Some(four) => u32::from_be_bytes(*four),
+        None => {
+            bytes[4 * at..].iter().zip([24, 16, 8, 0]).fold(0, |word, (byte, shift)| word | u32::from(*byte) << shift)
+        }
+    }
+}
+
+/// The first `len` bits of a word.
+#[inline(always)]
+fn mask(len: u32) -> u32 {
+    (0xffff_ffff_0000_0000u64 >> len.min(32)) as u32
+}
+
+/// Whether the first `len` bits are the same.
+#[inline(always)]
+fn same(prefix: &[AtomicU32], bits: &[u32], len: u32) -> bool {
+    if let [bits] = bits {
+        return (prefix[0].load(Ordering::Relaxed) ^ bits) & mask(len) == 0;
+    }
+    let whole = len as usize / 32;
+    bits[..whole].iter().zip(prefix).all(|(bits, word)| *bits == word.load(Ordering::Relaxed))
+        && (len.is_multiple_of(32) || (prefix[whole].load(Ordering::Relaxed) ^ bits[whole]) & mask(len % 32) == 0)
+}
+
+/// `count` bits from bit `at`, at most 32.
+#[inline(always)]
+fn bits_at(bits: &[u32], at: u32, count: u32) -> u32 {
+    let word = |n: usize| u64::from(bits.get(n).copied().unwrap_or(0));
+    let first = at as usize / 32;
+    let both = word(first) << 32 | word(first + 1);
+    ((both << (at % 32)) >> 32 >> (32 - count)) as u32
+}
+
+impl Ops for LpmTrie {
+    fn blocks(&self) -> Vec<&Block> {
+        vec![self.arena.block(), &self.values]
+    }
+
+    fn memory(&self) -> usize {
+        let used = self.writer.lock().fresh as usize * self.stride;
+        size_of::<LpmTrie>() + self.root.bytes() + self.arena.bytes() + used
+    }
+
+    fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
+        let guard = Guard::pin();
+        let value = self.at(key, &guard).ok_or(Errno::ENOENT)?;
+        let _ = value.read_bytes(0, &mut out[..self.value_size]);
+        Ok(())
+    }
+
+    fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        self.store(key, value, flags)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<(), Errno> {
+        self.remove(key)
+    }
+
+    /// Order: what lies below a prefix comes before it, bit 0 before bit 1. After a key that is not stored: from the first.
+    fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
+        let _writer = self.writer.lock();
+        let from = key.and_then(|key| self.split(key)).map(|(len, bytes)| (len, self.words_of(bytes)));
+        let next = match from.filter(|(len, bits)| self.exact(*len, bits).is_some()) {
+            Some((len, bits)) => self.after(len, &bits),
+            None => self.first(),
+        };
+        let prefix = self.prefix_of(next.ok_or(Errno::ENOENT)?);
+        out[..4].copy_from_slice(&prefix[0].load(Ordering::Relaxed).to_ne_bytes());
+        for (out, word) in out[4..4 + self.width].chunks_mut(4).zip(&prefix[1..]) {
+            out.copy_from_slice(&word.load(Ordering::Relaxed).to_be_bytes()[..out.len()]);
+        }
+        Ok(())
+    }
+
+    fn batches(&self) -> Batches {
+        Batches { lookup: true, update: true, delete: true, ..Batches::default() }
+    }
+
+    fn value<'g>(&self, _: u32, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {
+        self.at(key, guard)
+    }
+
+    fn prog_update(&self, _: u32, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        self.store(key, value, flags)
+    }
+
+    fn prog_delete(&self, _: u32, key: &[u8]) -> Result<(), Errno> {
+        self.remove(key)
+    }
+}
+
+#[cfg(test)]
+mod tests;

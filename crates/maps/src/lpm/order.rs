@@ -1,0 +1,141 @@
+//! The order of the prefixes: what lies below a prefix comes before it, bit 0 before bit 1. Under the writer's lock.
+
+use std::cmp::Ordering as Order;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{BEST, BITS, DEPTH, Entry, LEN, LIST_HEAD, LpmTrie, OWN, PATH, SIZE, VALUE, bits_at};
+
+/// Which of two prefixes comes first.
+fn compare(a: (u32, &[u32]), b: (u32, &[u32])) -> Order {
+    let common = common_bits(a.1, b.1, a.0.min(b.0));
+    match (a.0 == common, b.0 == common) {
+        (true, true) => Order::Equal,
+        // The longer one is the first.
+        (true, false) => Order::Greater,
+        (false, true) => Order::Less,
+        (false, false) => bits_at(a.1, common, 1).cmp(&bits_at(b.1, common, 1)),
+    }
+}
+
+/// How many of the first `limit` bits are the same.
+pub(super) fn common_bits(a: &[u32], b: &[u32], limit: u32) -> u32 {
+    let mut common = 0;
+    for (a, b) in a.iter().zip(b) {
+        let differ = (a ^ b).leading_zeros();
+        common += differ;
+        if differ < 32 || common >= limit {
+            break;
+        }
+    }
+    common.min(limit)
+}
+
+impl LpmTrie {
+    /// The first stored prefix.
+    pub(super) fn first(&self) -> Option<u32> {
+        self.first_below(Entry::of(self.root().load(Relaxed)))
+    }
+
+    /// The stored prefix after this one.
+    pub(super) fn after(&self, len: u32, bits: &[u32]) -> Option<u32> {
+        self.after_in(Entry::of(self.root().load(Relaxed)), len, bits)
+    }
+
+    /// The prefix of a value.
+    pub(super) fn prefix(&self, value: u32) -> (u32, Vec<u32>) {
+        let words = self.prefix_of(value);
+        (words[0].load(Relaxed), words[1..].iter().map(|word| word.load(Relaxed)).collect())
+    }
+
+    /// The first of a list that comes after `from`.
+    fn first_in_list(&self, number: u32, from: Option<(u32, &[u32])>) -> Option<u32> {
+        let node = self.arena.at(number);
+        let step = BITS + self.words;
+        let values = (0..node[SIZE].load(Relaxed) as usize).map(|n| {
+            let prefix = &node[LIST_HEAD + n * step..];
+            debug_assert!(prefix[LEN].load(Relaxed) as usize <= self.width * 8);
+            prefix[VALUE].load(Relaxed) - 1
+        });
+        let mut first: Option<(u32, (u32, Vec<u32>))> = None;
+        for value in values {
+            let prefix = self.prefix(value);
+            let here = (prefix.0, &prefix.1[..]);
+            if from.is_none_or(|from| compare(from, here) == Order::Less)
+                && first.as_ref().is_none_or(|(_, first)| compare(here, (first.0, &first.1)) == Order::Less)
+            {
+                first = Some((value, prefix));
+            }
+        }
+        first.map(|(value, _)| value)
+    }
+
+    /// The first prefix of a node. What an entry holds as a value belongs to the table above it.
+    fn first_below(&self, entry: Entry) -> Option<u32> {
+        match entry {
+            Entry::Nothing | Entry::Value(_) => None,
+            Entry::List(number) => self.first_in_list(number, None),
+            Entry::Table(number) => {
+                let own = self.arena.at(number)[OWN].load(Relaxed);
+                self.first_inside(number, 1).or(own.checked_sub(1))
+            }
+        }
+    }
+
+    /// The first prefix of a table below the one with the number `at`, that one last.
+    fn first_inside(&self, number: u32, at: usize) -> Option<u32> {
+        let node = self.arena.at(number);
+        let size = node[SIZE].load(Relaxed);
+        let entries = &node[PATH + self.words..];
+        let inside = &entries[1 << size..];
+        let below = if at >= 1 << size {
+            self.first_below(Entry::of(entries[at - (1 << size)].load(Relaxed)))
+        } else {
+            self.first_inside(number, 2 * at).or_else(|| self.first_inside(number, 2 * at + 1))
+        };
+        below.or_else(|| if at > 1 { inside[at].load(Relaxed).checked_sub(1) } else { None })
+    }
+
+    fn after_in(&self, entry: Entry, len: u32, bits: &[u32]) -> Option<u32> {
+        let number = match entry {
+            Entry::Nothing | Entry::Value(_) => return None,
+            Entry::List(number) => return self.first_in_list(number, Some((len, bits))),
+            Entry::Table(number) => number,
+        };
+        let node = self.arena.at(number);
+        debug_assert!(node[BEST].load(Relaxed) <= self.capacity);
+        let (size, depth) = (node[SIZE].load(Relaxed), node[DEPTH].load(Relaxed));
+        // The prefix is stored, so it lies on the way: below this table, in it, or it is the table's own, the last of all.
+        if len <= depth {
+            return None;
+        }
+        let entries = &node[PATH + self.words..];
+        let inside = &entries[1 << size..];
+        let mut at;
+        if len > depth + size {
+            let slot = bits_at(bits, depth, size) as usize;
+            if let Some(next) = self.after_in(Entry::of(entries[slot].load(Relaxed)), len, bits) {
+                return Some(next);
+            }
+            at = (1 << size) + slot;
+            if let Some(next) = inside[at].load(Relaxed).checked_sub(1) {
+                return Some(next);
+            }
+        } else {
+            at = 1 << (len - depth) | bits_at(bits, depth, len - depth) as usize;
+        }
+        while at > 1 {
+            if at.is_multiple_of(2)
+                && let Some(next) = self.first_inside(number, at + 1)
+            {
+                return Some(next);
+            }
+            at /= 2;
+            if at > 1
+                && let Some(next) = inside[at].load(Relaxed).checked_sub(1)
+            {
+                return Some(next);
+            }
+        }
+        node[OWN].load(Relaxed).checked_sub(1)
+    }
+}
