@@ -51,6 +51,12 @@ impl Results {
         self.insns += insns;
     }
 
+    /// The next frames' programs returned these; nobody counted instructions.
+    #[inline]
+    pub fn extend(&mut self, rets: &[u64]) {
+        self.rets.extend_from_slice(rets);
+    }
+
     /// The next frame's program was stopped after `insns` instructions: its verdict is ABORTED.
     pub fn push_fault(&mut self, fault: FaultError, insns: u64) {
         self.faults.push((self.rets.len(), fault));

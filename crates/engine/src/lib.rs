@@ -1,7 +1,7 @@
 //! The engine: verdicts become actions here and nowhere else.
 //!
-//! A [`Worker`] owns [`Port`]s and an [`Executor`], the thing that runs a program: the checked interpreter now, compiled code
-//! later. It works in bursts of up to 64 frames:
+//! A [`Worker`] owns [`Port`]s and an [`Executor`], the thing that runs a program: the checked interpreter ([`Checked`]) or compiled code
+//! ([`Native`]). It works in bursts of up to 64 frames:
 //!
 //! ```text
 //! port.rx(queue, pool, burst)        a port fills frames from the pool
@@ -26,6 +26,7 @@ mod event;
 mod exec;
 mod interp;
 mod live;
+mod native;
 mod outbox;
 mod port;
 mod recorder;
@@ -39,6 +40,7 @@ pub use event::{Event, EventKind, Subscriber};
 pub use exec::{Executor, ExecutorInfo, FaultError, Results};
 pub use interp::Checked;
 pub use live::Live;
+pub use native::Native;
 pub use port::{Port, PortError, PortErrorKind, PortStats, Rx, Sent};
 pub use recorder::Recorder;
 pub use stop::Stop;

@@ -67,4 +67,4 @@ pub use instance::{Instance, InstanceError};
 pub use kfuncs::kfunc_support;
 pub use program::{Callee, LinkError, Program, SLOTS_MAX};
 pub use run::{TAIL_CALLS_MAX, run, run_raw, run_tail};
-pub use testrun::{TestRun, TestRunError, TestRunResult, test_run};
+pub use testrun::{TestRun, TestRunError, TestRunResult, test_run, test_run_with};

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use xway_abi::Errno;
-use xway_packet::{ETH_HLEN, Pool, PoolConfig};
+use xway_packet::{ETH_HLEN, Frame, Pool, PoolConfig};
 
-use crate::{Env, Fault, Program, run, xdp_md};
+use crate::{Env, Fault, Host, Outcome, Program, run, xdp_md};
 
 /// A test run.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,16 @@ pub fn test_run<'e>(
     test: &TestRun<'_>,
     env: &mut Env<'e>,
 ) -> Result<TestRunResult, TestRunError> {
-    let ctx = Context::parse(test, env)?;
+    test_run_with(test, env.host(), &mut |frame| run(program, frame, env))
+}
+
+/// The same for anything that runs a program over a frame: compiled code, for instance.
+pub fn test_run_with(
+    test: &TestRun<'_>,
+    host: &dyn Host,
+    run: &mut dyn FnMut(&mut Frame) -> Outcome,
+) -> Result<TestRunResult, TestRunError> {
+    let ctx = Context::parse(test, host)?;
     let config = PoolConfig { chunk_size: PAGE, headroom: HEADROOM, tailroom: TAILROOM, ..PoolConfig::new(1) };
     let no_memory = TestRunError { errno: Errno::ENOMEM, why: "no memory for a packet" };
     let mut pool = Pool::new(config).map_err(|_| no_memory)?;
@@ -93,7 +102,7 @@ pub fn test_run<'e>(
     ctx.place(&mut frame, meta)?;
     let outcome = loop {
         let start = Instant::now();
-        let outcome = run(program, &mut frame, env);
+        let outcome = run(&mut frame);
         elapsed += start.elapsed();
         n += 1;
         if n >= repeat || outcome.fault.is_some() {
@@ -125,7 +134,7 @@ struct Context {
 }
 
 impl Context {
-    fn parse(test: &TestRun<'_>, env: &Env<'_>) -> Result<Context, TestRunError> {
+    fn parse(test: &TestRun<'_>, host: &dyn Host) -> Result<Context, TestRunError> {
         let refuse = |why| Err(TestRunError { errno: Errno::EINVAL, why });
         let mut ctx = Context { meta_len: 0, ifindex: LOOPBACK, queue: 0, given: [0; 2] };
         if test.data_in.len() < ETH_HLEN as usize {
@@ -155,7 +164,7 @@ impl Context {
                 return refuse("in the context, rx_queue_index needs an ingress_ifindex");
             }
             if ifindex != 0 && !test.any_device {
-                if env.host().device(ifindex).is_err() {
+                if host.device(ifindex).is_err() {
                     return Err(TestRunError { errno: Errno::ENODEV, why: "no interface has this ingress_ifindex" });
                 }
                 if queue >= test.queues {

@@ -80,10 +80,16 @@ fn plain(native: &mut Native<'_, '_>, proto: &'static HelperProto, run: PlainFn,
                 args[n] = Arg::Place(native.place(reg, 8)?);
                 continue;
             }
+            // The bytes up to the zero, which the proof has seen.
+            ArgKind::ConstStr => (native.const_str(proto, n, reg)?.len(), MemAccess::Read),
             ArgKind::Size { .. } | ArgKind::Ctx => continue,
-            _ => {
+            ArgKind::Anything | ArgKind::AllocSize | ArgKind::CallbackCtx | ArgKind::BtfPtr(_) => {
                 args[n] = Arg::Num(reg);
                 continue;
+            }
+            _ => {
+                let why = format!("call of {}: argument {} has no native form", proto.name, n + 1);
+                return Err(Box::new(FaultKind::Call(why)));
             }
         };
         spans[count] = Span { arg: n, addr: reg, len, write: access != MemAccess::Read };

@@ -6,7 +6,7 @@ use xway_object::{LoadOptions, Object};
 use xway_testkit::diff_bytes;
 use xway_testkit::packets::{Named, mixed_set};
 
-use crate::side::{Contents, InInterpreter, InKernel, Side, contents};
+use crate::side::{Contents, Engine, InKernel, Ours, Side, contents};
 
 /// What is put into maps before the first packet, on both sides.
 #[derive(Clone)]
@@ -58,9 +58,15 @@ pub struct Report {
     pub runs: usize,
     /// Maps whose contents were compared.
     pub maps: usize,
+    /// Programs that an engine of ours does not take, with its reason.
+    pub not_compiled: Vec<(String, String)>,
     /// Everything that differed.
     pub differences: Vec<String>,
 }
+
+/// Held against the kernel where whole sets of packets run; and where one packet runs at a time.
+const IN_SETS: [Engine; 2] = [Engine::Interpreter, Engine::Burst];
+const ONE_BY_ONE: [Engine; 2] = [Engine::Interpreter, Engine::Single];
 
 impl Report {
     /// Runs every program of the subject over the mixed set, each with maps of its own, and adds what came of it.
@@ -72,41 +78,64 @@ impl Report {
     pub fn add_with(&mut self, subject: &Subject, packets: &[Named]) {
         stay_on_cpu_0();
         for (index, program) in subject.object.programs.iter().enumerate() {
-            let name = format!("{}:{}", subject.name, program.name);
-            let mut kernel = match InKernel::load(&subject.object) {
-                Ok(kernel) => kernel,
-                Err(error) => {
-                    self.refused.push((name, error.to_string()));
-                    continue;
-                }
-            };
-            if let Err(error) = &kernel.loaded.programs[index] {
-                self.refused.push((name, error.to_string()));
-                continue;
+            for engine in IN_SETS {
+                self.add_program(subject, index, &program.name, engine, packets);
             }
-            let mut ours = InInterpreter::load(&subject.object);
-            fill(subject, &kernel);
-            fill(subject, &ours);
-            for packet in packets {
-                self.run(&name, index, packet, &mut ours, &mut kernel);
-            }
-            for map in 0..subject.object.maps.len() {
-                self.map(&name, &subject.object, map, &ours, &kernel);
-            }
-            self.programs.push(name);
         }
+    }
+
+    fn add_program(&mut self, subject: &Subject, index: usize, program: &str, engine: Engine, packets: &[Named]) {
+        let name = format!("{}:{program}", subject.name);
+        let mut kernel = match InKernel::load(&subject.object) {
+            Ok(kernel) => kernel,
+            Err(error) => {
+                if engine == Engine::Interpreter {
+                    self.refused.push((name, error.to_string()));
+                }
+                return;
+            }
+        };
+        if let Err(error) = &kernel.loaded.programs[index] {
+            if engine == Engine::Interpreter {
+                self.refused.push((name, error.to_string()));
+            }
+            return;
+        }
+        let name = format!("{name} ({engine:?})");
+        let mut ours = match Ours::load(&subject.object, index, engine) {
+            Ok(ours) => ours,
+            Err(why) => return self.not_compiled.push((name, why)),
+        };
+        fill(subject, &kernel);
+        fill(subject, &ours);
+        for packet in packets {
+            self.run(&name, index, packet, &mut ours, &mut kernel);
+        }
+        for map in 0..subject.object.maps.len() {
+            self.map(&name, &subject.object, map, &ours, &kernel);
+        }
+        self.programs.push(name);
     }
 
     /// Runs one program of the subject, and compares maps after every packet instead of at the end.
     pub fn add_each(&mut self, subject: &Subject, program: &str, packets: &[Named]) {
         stay_on_cpu_0();
         let index = subject.object.programs.iter().position(|p| p.name == program).expect("a program of this name");
-        let name = format!("{}:{program}", subject.name);
+        for engine in ONE_BY_ONE {
+            self.add_each_with(subject, program, index, engine, packets);
+        }
+    }
+
+    fn add_each_with(&mut self, subject: &Subject, program: &str, index: usize, engine: Engine, packets: &[Named]) {
+        let name = format!("{}:{program} ({engine:?})", subject.name);
         let mut kernel = InKernel::load(&subject.object).unwrap_or_else(|error| panic!("{name}: {error}"));
         if let Err(error) = &kernel.loaded.programs[index] {
             panic!("{name}: {error}");
         }
-        let mut ours = InInterpreter::load(&subject.object);
+        let mut ours = match Ours::load(&subject.object, index, engine) {
+            Ok(ours) => ours,
+            Err(why) => return self.not_compiled.push((name, why)),
+        };
         for packet in packets {
             let before = self.differences.len();
             self.run(&name, index, packet, &mut ours, &mut kernel);
@@ -143,10 +172,13 @@ impl Report {
 
     /// Fails the test when something differed; otherwise prints what was compared.
     pub fn finish(self, what: &str) {
-        let Report { programs, refused, runs, maps, differences } = self;
+        let Report { programs, refused, runs, maps, not_compiled, differences } = self;
         println!("{what}: {} programs, {runs} runs and {maps} maps compared", programs.len());
         for (name, why) in &refused {
             println!("refused by the kernel: {name}: {}", why.lines().next().unwrap_or_default());
+        }
+        for (name, why) in &not_compiled {
+            println!("not compiled: {name}: {why}");
         }
         let shown = differences.iter().take(20).map(String::as_str).collect::<Vec<_>>().join("\n");
         assert!(differences.is_empty(), "{what}: {} differences\n{shown}", differences.len());

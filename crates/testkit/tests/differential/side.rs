@@ -1,14 +1,16 @@
-//! One object on two sides: in the kernel and in our interpreter, behind the same few calls.
+//! One object on two sides: in the kernel and in one of our engines, behind the same few calls.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use xway_abi::{Errno, MapType};
+use xway_jit::{Compiled, RunEnv};
 use xway_kernel::{KernelError, KernelObject, KernelRing, TestInput, possible_cpus};
 use xway_maps::Guard;
 use xway_object::Object;
 use xway_packet::{Pool, PoolConfig};
+use xway_verifier::{Config, MapsView, verify};
 use xway_vm::{Env, Instance, SystemHost};
 
 /// What a map holds: values by key.
@@ -109,22 +111,69 @@ impl Side for InKernel {
     }
 }
 
-pub struct InInterpreter {
+/// How our side runs programs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Engine {
+    Interpreter,
+    /// Compiled, a packet at a time.
+    Single,
+    /// Compiled, as a burst (of one packet: the other side takes one at a time).
+    Burst,
+}
+
+pub struct Ours {
     instance: Instance,
     pool: Pool,
     host: SystemHost,
+    engine: Engine,
+    /// By program; empty in the interpreter.
+    code: Vec<Option<Arc<Compiled>>>,
 }
 
-impl InInterpreter {
-    pub fn load(object: &Arc<Object>) -> InInterpreter {
+impl Ours {
+    /// Creates the maps and compiles, where that is asked for, every program that verifies: tail calls go from one to the
+    /// other. The error says why the program with this index is not compiled.
+    pub fn load(object: &Arc<Object>, program: usize, engine: Engine) -> Result<Ours, String> {
         let instance = Instance::new(object.clone(), possible_cpus()).expect("an instance");
         let pool = Pool::new(PoolConfig::default()).expect("packet memory");
-        InInterpreter { instance, pool, host: SystemHost::new() }
+        let mut code = Vec::new();
+        if engine != Engine::Interpreter {
+            for (n, image) in object.programs.iter().enumerate() {
+                let compiled = compiled(&instance, object, n, image);
+                match compiled {
+                    Err(why) if n == program => return Err(why),
+                    compiled => code.push(compiled.ok()),
+                }
+            }
+        }
+        Ok(Ours { instance, pool, host: SystemHost::new(), engine, code })
     }
 }
 
-impl Side for InInterpreter {
+fn compiled(
+    instance: &Instance,
+    object: &Object,
+    index: usize,
+    image: &xway_object::Program,
+) -> Result<Arc<Compiled>, String> {
+    let image = image.as_xdp().unwrap_or_else(|_| image.clone());
+    let proof = verify(&image, &MapsView::from(object), &Config::default());
+    let proof = proof.map_err(|r| format!("not verified: {}", r.errors[0].message))?;
+    let program = instance.program(index).map_err(|e| e.to_string())?;
+    let code = xway_jit::compile(&program, &proof, &xway_jit::Options::default()).map_err(|e| e.to_string())?;
+    program.set_native(code.clone());
+    Ok(code)
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        self.instance.maps().iter().for_each(|m| m.clear_programs());
+    }
+}
+
+impl Side for Ours {
     fn run(&mut self, program: usize, packet: &[u8]) -> Run {
+        let index = program;
         let program = self.instance.program(program).expect("links");
         let mut frame = self.pool.alloc().expect("a free frame");
         // What lies around a packet is anybody's guess; in a test run of the kernel it is zero.
@@ -132,10 +181,26 @@ impl Side for InInterpreter {
         frame.fill(packet).expect("room for a packet");
         frame.set_ingress(1, 0);
         let guard = Guard::pin();
-        let outcome = xway_vm::run(&program, &mut frame, &mut Env::new(&guard, &self.host, 0));
+        let (ret, fault) = match self.code.get(index).and_then(Option::as_ref) {
+            None => {
+                let outcome = xway_vm::run(&program, &mut frame, &mut Env::new(&guard, &self.host, 0));
+                (outcome.ret, outcome.fault.map(|fault| fault.to_string()))
+            }
+            Some(code) => {
+                let mut env = RunEnv::new(&guard, &self.host, 0);
+                let mut ret = [0];
+                match self.engine {
+                    Engine::Burst => {
+                        code.run_burst(std::slice::from_mut(&mut frame), &mut env, &mut ret).expect("CPU 0 exists");
+                    }
+                    _ => ret[0] = code.run_one(&mut frame, &mut env).expect("CPU 0 exists"),
+                }
+                (ret[0], env.take_faults().first().map(|fault| fault.1.to_string()))
+            }
+        };
         let bytes = [frame.meta(), frame.packet()].concat();
         self.pool.release(frame);
-        Run { ret: outcome.ret as u32, bytes, fault: outcome.fault.map(|fault| fault.to_string()) }
+        Run { ret: ret as u32, bytes, fault }
     }
 
     fn update(&self, map: usize, key: &[u8], value: &[u8]) -> Result<(), Errno> {
