@@ -76,6 +76,7 @@ pub fn compile(program: &Arc<Program>, proof: &Verified, options: &Options) -> R
         .collect();
     let addresses: Vec<u64> = handles.iter().map(|h| std::ptr::from_ref(h) as u64).collect();
     check_values(&plan, maps, &values)?;
+    plan.promote(options.slots, maps);
     plan.zero_stack(options.zero_stack, maps);
     let around = Surroundings { plan: &plan, maps, values: &values, handles: &addresses, options, isa: isa.as_ref() };
     let (linked, texts) = emit(&around)?;

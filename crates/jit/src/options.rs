@@ -7,6 +7,9 @@
 pub struct Options {
     /// `decided`: branches that the proof found to go one way only become jumps.
     pub decided: bool,
+    /// `slots`: stack bytes that only plain loads and stores touch become values; helpers that look at them get them written
+    /// out.
+    pub slots: bool,
     /// `zero-stack`: only those stack slots are cleared at entry that may be read before they are written. Off: all of a
     /// function's stack is cleared.
     pub zero_stack: bool,
@@ -27,6 +30,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             decided: true,
+            slots: true,
             zero_stack: true,
             alias: true,
             typed_calls: true,
@@ -42,6 +46,7 @@ impl Options {
     pub fn plain() -> Options {
         Options {
             decided: false,
+            slots: false,
             zero_stack: false,
             alias: false,
             typed_calls: false,
@@ -54,6 +59,7 @@ impl Options {
     pub fn set(&mut self, pass: &str, on: bool) -> bool {
         let slot = match pass {
             "decided" => &mut self.decided,
+            "slots" => &mut self.slots,
             "zero-stack" => &mut self.zero_stack,
             "alias" => &mut self.alias,
             "typed-calls" => &mut self.typed_calls,
@@ -65,7 +71,7 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 5] = ["decided", "zero-stack", "typed-calls", "alias", "optimize"];
+    pub const PASSES: [&'static str; 6] = ["decided", "slots", "zero-stack", "typed-calls", "alias", "optimize"];
 }
 
 #[cfg(test)]

@@ -184,7 +184,8 @@ pub struct AccessFact {
 pub struct ArgsFact {
     /// The call instruction.
     pub insn: usize,
-    /// Where each argument points, `None` when it is no pointer on some run. It may still be null.
+    /// Where each argument points, `None` when it is no pointer on any run; [`Region::Mixed`] when it is one on some runs only.
+    /// It may still be null.
     pub args: [Option<Place>; 5],
 }
 

@@ -104,7 +104,12 @@ impl Collector {
     /// A call is made with these registers.
     pub fn arguments(&mut self, pc: usize, regs: &[Value; 11], depth: usize) {
         let new: [Option<Place>; 5] = std::array::from_fn(|i| regs[i + 1].as_ptr().map(|p| place_of(p, 0, depth)));
-        let both = |a: Option<Place>, b: Option<Place>| Some(merge(a?, b?));
+        // A pointer on some runs and something else on others: it may be that pointer.
+        let both = |a: Option<Place>, b: Option<Place>| match (a, b) {
+            (Some(a), Some(b)) => Some(merge(a, b)),
+            (None, None) => None,
+            _ => Some(Place { region: Region::Mixed, off: None }),
+        };
         let slot = self.args.entry(pc).or_insert(new);
         *slot = std::array::from_fn(|i| both(slot[i], new[i]));
     }

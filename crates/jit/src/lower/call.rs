@@ -68,12 +68,12 @@ impl Body<'_, '_> {
             let cpu = self.b.ins().uload32(flags, self.env, offsets::CPU);
             return self.set(Reg::R0, cpu);
         }
-        if self.around.options.typed_calls
-            && let Some((entry, args)) = calls::typed(call, self.around.maps)
-        {
-            return self.enter(entry, args);
+        let borrowed = self.lend(call);
+        match calls::typed(call, self.around.maps).filter(|_| self.around.options.typed_calls) {
+            Some((entry, args)) => self.enter(entry, args),
+            None => self.enter(calls::general(call.proto), &ARGS),
         }
-        self.enter(calls::general(call.proto), &ARGS);
+        self.give_back(borrowed);
     }
 
     /// Calls an entry with the environment and these registers.

@@ -44,6 +44,9 @@ impl Body<'_, '_> {
     }
 
     pub(super) fn load(&mut self, size: Size, signed: bool, dst: Reg, base: Reg, off: i16, place: &Place) {
+        if let Some(v) = self.slot_load(place, size, signed) {
+            return self.set(dst, v);
+        }
         self.shared(place);
         let p = self.reg(base);
         let flags = self.flags(area(place));
@@ -62,6 +65,9 @@ impl Body<'_, '_> {
     }
 
     pub(super) fn store(&mut self, size: Size, base: Reg, off: i16, src: Operand, place: &Place) {
+        if self.slot_store(place, size, src) {
+            return;
+        }
         let v = self.operand(src, Width::W64);
         let p = self.reg(base);
         let flags = self.flags(area(place));
@@ -134,7 +140,7 @@ impl Body<'_, '_> {
     }
 }
 
-fn int(size: Size) -> types::Type {
+pub(super) fn int(size: Size) -> types::Type {
     match size {
         Size::B => types::I8,
         Size::H => types::I16,

@@ -9,11 +9,13 @@
 //! | `mod` | functions, the burst loop, blocks, jumps |
 //! | `alu` | arithmetic |
 //! | `memory` | loads, stores, atomics, the context |
+//! | `slots` | stack bytes that are values |
 //! | `call` | helpers, kernel functions, functions of the program, tail calls |
 
 mod alu;
 mod call;
 mod memory;
+mod slots;
 
 use std::sync::Arc;
 
@@ -115,6 +117,8 @@ struct Body<'a, 'f> {
     b: FunctionBuilder<'f>,
     /// r0 to r9.
     regs: [Variable; 10],
+    /// Stack bytes that are values, by group.
+    slots: Vec<Variable>,
     /// Turns of `may_goto` that are left.
     turns: Option<Variable>,
     /// The worker's environment.
@@ -136,6 +140,7 @@ const MAY_GOTO_MAX: i64 = 8 * 1024 * 1024;
 impl<'a, 'f> Body<'a, 'f> {
     fn new(around: &'a Surroundings<'a>, plan: &'a Func, mut b: FunctionBuilder<'f>) -> Self {
         let regs = std::array::from_fn(|_| b.declare_var(I64));
+        let slots = plan.slots.groups.iter().map(|_| b.declare_var(I64)).collect();
         let turns = plan.may_goto.then(|| b.declare_var(I64));
         let size = plan.stack.max(8);
         let slot = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size, 4));
@@ -147,7 +152,7 @@ impl<'a, 'f> Body<'a, 'f> {
         let blocks = plan.blocks.iter().map(|_| b.create_block()).collect();
         let exit = b.create_block();
         b.append_block_param(exit, I64);
-        Body { around, plan, b, regs, turns, env, fp, blocks, exit, entries: vec![], imports: vec![] }
+        Body { around, plan, b, regs, slots, turns, env, fp, blocks, exit, entries: vec![], imports: vec![] }
     }
 
     /// A function that runs once and returns r0.
@@ -218,6 +223,7 @@ impl<'a, 'f> Body<'a, 'f> {
             let value = if (1..=5).contains(&n) { args.get(n - 1).copied().unwrap_or(zero) } else { zero };
             self.b.def_var(*var, value);
         }
+        self.begin_slots(zero);
         if let Some(turns) = self.turns {
             let all = self.b.ins().iconst(I64, MAY_GOTO_MAX);
             self.b.def_var(turns, all);

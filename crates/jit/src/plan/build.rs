@@ -116,6 +116,7 @@ impl Builder<'_> {
             blocks: Vec::with_capacity(leaders.len()),
             stack: 0,
             zeroed: 0,
+            slots: Default::default(),
             callback: false,
             may_goto: false,
         };

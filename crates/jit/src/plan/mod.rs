@@ -6,6 +6,7 @@
 //! reaches are not there. A pass is a function that changes a [`Plan`]; `compiled.rs` runs them in order.
 
 mod build;
+pub(crate) mod slots;
 pub(crate) mod stack;
 
 pub(crate) use build::build;
@@ -39,6 +40,8 @@ pub(crate) struct Func {
     pub stack: u32,
     /// Slots of eight bytes that are cleared at entry: bit n is the slot at `fp - 8 * (n + 1)`.
     pub zeroed: u64,
+    /// Stack bytes that are values.
+    pub slots: slots::Slots,
     /// Its address is taken: helpers call it.
     pub callback: bool,
     /// It counts the turns of `may_goto` loops.

@@ -112,7 +112,10 @@ impl Plan {
         for func in &mut self.funcs {
             let used = Bytes::range(-(func.stack as i32), func.stack.into());
             let read = if exact { unwritten(func, maps) } else { Bytes::ALL };
-            func.zeroed = read.and(used).slots();
+            // Values are zero by themselves, and what is written out for a helper is written before it looks.
+            let values = (func.slots.groups.iter())
+                .fold(Bytes::NONE, |b, g| b.or(Bytes::range(g.at as i32 - 512, g.len as u64)));
+            func.zeroed = read.and(used).without(values).slots();
         }
     }
 }
