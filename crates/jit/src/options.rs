@@ -16,6 +16,10 @@ pub struct Options {
     /// `alias`: loads and stores carry the region that the proof found, so that a store to one kind of memory does not make
     /// loads of another kind be repeated.
     pub alias: bool,
+    /// `inline-lookups`: look-ups in arrays and hash tables are part of the code.
+    pub inline_lookups: bool,
+    /// `thread-nulls`: the check for null behind such a look-up is part of it.
+    pub thread_nulls: bool,
     /// `typed-calls`: frequent helpers are called with their own signature instead of through the general marshalling.
     pub typed_calls: bool,
     /// `optimize`: Cranelift's own mid-end (value numbering, constant folding, redundant loads).
@@ -33,6 +37,8 @@ impl Default for Options {
             slots: true,
             zero_stack: true,
             alias: true,
+            inline_lookups: true,
+            thread_nulls: true,
             typed_calls: true,
             optimize: true,
             check: cfg!(debug_assertions),
@@ -49,6 +55,8 @@ impl Options {
             slots: false,
             zero_stack: false,
             alias: false,
+            inline_lookups: false,
+            thread_nulls: false,
             typed_calls: false,
             optimize: false,
             ..Options::default()
@@ -62,6 +70,8 @@ impl Options {
             "slots" => &mut self.slots,
             "zero-stack" => &mut self.zero_stack,
             "alias" => &mut self.alias,
+            "inline-lookups" => &mut self.inline_lookups,
+            "thread-nulls" => &mut self.thread_nulls,
             "typed-calls" => &mut self.typed_calls,
             "optimize" => &mut self.optimize,
             _ => return false,
@@ -71,7 +81,8 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 6] = ["decided", "slots", "zero-stack", "typed-calls", "alias", "optimize"];
+    pub const PASSES: [&'static str; 8] =
+        ["decided", "slots", "zero-stack", "inline-lookups", "thread-nulls", "typed-calls", "alias", "optimize"];
 }
 
 #[cfg(test)]

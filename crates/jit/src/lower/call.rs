@@ -64,9 +64,12 @@ impl Body<'_, '_> {
         /// `bpf_get_smp_processor_id`
         const CPU_NUMBER: u32 = 8;
         if self.around.options.typed_calls && call.proto.id == CPU_NUMBER {
-            let flags = self.flags(Some(Area::Env));
+            let flags = self.flags(Some(Area::Cpu)).with_readonly().with_can_move();
             let cpu = self.b.ins().uload32(flags, self.env, offsets::CPU);
             return self.set(Reg::R0, cpu);
+        }
+        if self.can_inline(call) {
+            return self.inline_lookup(call, None);
         }
         let borrowed = self.lend(call);
         match calls::typed(call, self.around.maps).filter(|_| self.around.options.typed_calls) {
@@ -77,7 +80,7 @@ impl Body<'_, '_> {
     }
 
     /// Calls an entry with the environment and these registers.
-    fn enter(&mut self, entry: Entry, regs: &[Reg]) {
+    pub(super) fn enter(&mut self, entry: Entry, regs: &[Reg]) {
         let args = self.arguments(regs);
         let f = self.entry(entry, args.len());
         let inst = self.b.ins().call(f, &args);

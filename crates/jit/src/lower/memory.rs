@@ -10,7 +10,7 @@ use crate::plan::CtxField;
 
 /// The kind of memory that the proof found. What a callee sees of its callers, what came through a map of maps, and what
 /// differs from path to path may overlap with other memory that the function touches.
-fn area(place: &Place) -> Option<Area> {
+pub(super) fn area(place: &Place) -> Option<Area> {
     match place.region {
         Region::Packet | Region::Meta => Some(Area::Packet),
         Region::Stack => Some(Area::Stack),

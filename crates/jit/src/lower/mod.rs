@@ -9,11 +9,13 @@
 //! | `mod` | functions, the burst loop, blocks, jumps |
 //! | `alu` | arithmetic |
 //! | `memory` | loads, stores, atomics, the context |
+//! | `lookup` | look-ups in maps without a call |
 //! | `slots` | stack bytes that are values |
 //! | `call` | helpers, kernel functions, functions of the program, tail calls |
 
 mod alu;
 mod call;
+mod lookup;
 mod memory;
 mod slots;
 
@@ -32,7 +34,7 @@ use xway_packet::descriptor;
 use crate::Options;
 use crate::calls::Entry;
 use crate::env::offsets;
-use crate::plan::{End, Func, Plan};
+use crate::plan::{End, Func, Kind, Plan};
 
 /// Name spaces of symbols in generated code.
 pub(crate) mod space {
@@ -239,9 +241,21 @@ impl<'a, 'f> Body<'a, 'f> {
         let plan = self.plan;
         for (n, block) in plan.blocks.iter().enumerate() {
             self.b.switch_to_block(self.blocks[n]);
-            for op in &block.ops {
+            let checked = self.checked_lookup(block);
+            let (last, ops) = match (checked, block.ops.split_last()) {
+                (Some(then), Some((last, ops))) => (Some((then, last)), ops),
+                _ => (None, &block.ops[..]),
+            };
+            for op in ops {
                 self.b.set_srcloc(ir::SourceLoc::new(op.at as u32 + 1));
                 self.op(&op.kind);
+            }
+            if let Some((then, op)) = last
+                && let Kind::Helper(call) = &op.kind
+            {
+                self.b.set_srcloc(ir::SourceLoc::new(op.at as u32 + 1));
+                self.inline_lookup(call, Some(then));
+                continue;
             }
             self.b.set_srcloc(ir::SourceLoc::new(block.end_at as u32 + 1));
             self.end(&block.end);
@@ -374,6 +388,8 @@ enum Area {
     /// The burst's array of frames and of verdicts.
     Frames,
     Env,
+    /// The worker's number in the environment, which never changes.
+    Cpu,
     Descriptor,
     /// Packet and metadata.
     Packet,
@@ -392,6 +408,7 @@ impl Area {
             Area::Descriptor => (3, "descriptor".into()),
             Area::Packet => (4, "packet".into()),
             Area::Stack => (5, "stack".into()),
+            Area::Cpu => (7, "cpu".into()),
             Area::Record => (6, "record".into()),
             Area::Values(map) => (16 + map, format!("values of map {map}").into()),
         };

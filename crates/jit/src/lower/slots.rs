@@ -129,7 +129,7 @@ impl Body<'_, '_> {
 
     /// Stores the groups that share a byte with these, eight bytes at a time where all eight are values: what is stored in
     /// pieces and read as a word waits for the store.
-    fn write_out(&mut self, bytes: Range<usize>) {
+    pub(super) fn write_out(&mut self, bytes: Range<usize>) {
         let flags = self.flags(Some(Area::Stack));
         let mut found = self.plan.slots.overlapping(bytes);
         while let Some(n) = found.next() {

@@ -185,7 +185,6 @@ pub(crate) struct Call {
     /// The map argument, when it is the same on every run.
     pub map: Option<u32>,
     /// The key as a number, when it is one constant.
-    #[expect(dead_code, reason = "for inlined look-ups")]
     pub key_const: Option<u32>,
     /// Bounds of the length argument.
     pub size: Option<(u64, u64)>,

@@ -1,0 +1,349 @@
+//! `inline-lookups` and `thread-nulls`: `bpf_map_lookup_elem` without a call.
+//!
+//! Where things lie in a map is fixed when it is created, so it is constants in the code; the steps of a hash look-up, with what a
+//! reader must load in which order, are those of `xway_maps::native`. A key on the stack whose bytes are values never goes
+//! through memory. The null check that nearly always follows is part of the look-up: a hit goes straight to where the
+//! program goes with a value, a miss to where it goes without.
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{self, AtomicRmwOp, BlockArg, InstBuilder, MemFlagsData, Value, types};
+use xway_isa::{Cond, Operand, Reg, Width};
+use xway_maps::native::{self, ArrayLayout, HashLayout, MapLayout, PercpuArrayLayout};
+use xway_verifier::{Place, Region};
+
+use super::{Area, Body};
+use crate::calls;
+use crate::env::offsets;
+use crate::plan::{Block, Call, End, Kind};
+
+/// `bpf_map_lookup_elem`
+pub(super) const LOOKUP: u32 = 1;
+/// Keys above this length are compared by the map itself.
+const KEY_MAX: usize = 64;
+
+/// Where a look-up goes on.
+#[derive(Clone, Copy)]
+pub(super) enum Then {
+    /// Behind itself, with the result in r0.
+    On(ir::Block),
+    /// To one block with a value, to another without.
+    Check { hit: ir::Block, miss: ir::Block },
+}
+
+impl Body<'_, '_> {
+    /// When a block ends with a look-up and the check of its result: the plan's blocks for a hit and a miss.
+    pub(super) fn checked_lookup(&self, block: &Block) -> Option<Then> {
+        let Kind::Helper(call) = &block.ops.last()?.kind else { return None };
+        if call.proto.id != LOOKUP || !self.around.options.thread_nulls || !self.can_inline(call) {
+            return None;
+        }
+        let End::Branch { width: Width::W64, cond, dst: Reg::R0, src: Operand::Imm(0), taken, fall } = block.end else {
+            return None;
+        };
+        let (hit, miss) = match cond {
+            Cond::Eq => (fall, taken),
+            Cond::Ne => (taken, fall),
+            _ => return None,
+        };
+        Some(Then::Check { hit: self.blocks[hit], miss: self.blocks[miss] })
+    }
+
+    /// Whether this use of the helper is emitted inline.
+    pub(super) fn can_inline(&self, call: &Call) -> bool {
+        let own = matches!(&call.args[1], Some(Place { region, .. }) if
+            matches!(region, Region::Stack | Region::OuterStack | Region::Packet | Region::Meta));
+        let layout = call.map.and_then(|m| self.around.maps.get(m as usize)).map(|m| m.layout());
+        call.proto.id == LOOKUP
+            && self.around.options.inline_lookups
+            && own
+            && match layout {
+                Some(MapLayout::Array(_) | MapLayout::PercpuArray(_)) => true,
+                Some(MapLayout::Hash(h)) => (1..=KEY_MAX).contains(&(h.key_size as usize)),
+                _ => false,
+            }
+    }
+
+    /// Emits a look-up for which [`Body::can_inline`] holds.
+    pub(super) fn inline_lookup(&mut self, call: &Call, then: Option<Then>) {
+        let map = call.map.and_then(|m| self.around.maps.get(m as usize)).expect("can_inline");
+        let join = self.b.create_block();
+        let then = then.unwrap_or(Then::On(join));
+        match map.layout() {
+            MapLayout::Array(array) => self.array(call, &array, then),
+            MapLayout::PercpuArray(array) => self.percpu_array(call, &array, then),
+            MapLayout::Hash(table) => self.hash(call, &table, then),
+            _ => unreachable!("can_inline"),
+        }
+        if let Then::On(join) = then {
+            self.b.switch_to_block(join);
+        }
+    }
+
+    fn found(&mut self, value: Value, then: Then) {
+        self.set(Reg::R0, value);
+        let (Then::On(to) | Then::Check { hit: to, .. }) = then;
+        self.b.ins().jump(to, &[]);
+    }
+
+    fn missed(&mut self, then: Then) {
+        let zero = self.b.ins().iconst(types::I64, 0);
+        self.set(Reg::R0, zero);
+        let (Then::On(to) | Then::Check { miss: to, .. }) = then;
+        self.b.ins().jump(to, &[]);
+    }
+
+    /// A result of which only the run knows whether it is null.
+    fn either(&mut self, value: Value, then: Then) {
+        self.set(Reg::R0, value);
+        match then {
+            Then::On(to) => self.b.ins().jump(to, &[]),
+            Then::Check { hit, miss } => self.b.ins().brif(value, hit, &[], miss, &[]),
+        };
+    }
+
+    // ---- arrays ----
+
+    fn array(&mut self, call: &Call, array: &ArrayLayout, then: Then) {
+        let base = self.b.ins().iconst(types::I64, array.base as i64);
+        self.element(call, base, array.stride, array.max_entries, then);
+    }
+
+    fn percpu_array(&mut self, call: &Call, array: &PercpuArrayLayout, then: Then) {
+        let base = self.b.ins().iconst(types::I64, array.base as i64);
+        let own = self.scaled_cpu(array.cpu_stride);
+        let base = self.b.ins().iadd(base, own);
+        self.element(call, base, array.stride, array.max_entries, then);
+    }
+
+    /// The worker's number, times a stride. It never changes during a burst, so it stands in front of the loop.
+    fn scaled_cpu(&mut self, stride: usize) -> Value {
+        let flags = self.flags(Some(Area::Cpu)).with_readonly().with_can_move();
+        let cpu = self.b.ins().uload32(flags, self.env, offsets::CPU);
+        self.times(cpu, stride)
+    }
+
+    /// The value with the key's number in an array; null when there are not so many.
+    fn element(&mut self, call: &Call, base: Value, stride: usize, max: u32, then: Then) {
+        if let Some(key) = call.key_const {
+            if key >= max {
+                return self.missed(then);
+            }
+            let off = self.b.ins().iconst(types::I64, key as i64 * stride as i64);
+            let value = self.b.ins().iadd(base, off);
+            return self.found(value, then);
+        }
+        let [index] = self.key_words(call, 4)[..] else { unreachable!("four bytes are one word") };
+        let limit = self.b.ins().iconst(types::I64, i64::from(max));
+        let inside = self.b.ins().icmp(IntCC::UnsignedLessThan, index, limit);
+        let (hit, miss) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(inside, hit, &[], miss, &[]);
+        self.b.switch_to_block(hit);
+        let off = self.times(index, stride);
+        let value = self.b.ins().iadd(base, off);
+        self.found(value, then);
+        self.b.switch_to_block(miss);
+        self.missed(then);
+    }
+
+    // ---- hash tables ----
+
+    fn hash(&mut self, call: &Call, table: &HashLayout, then: Then) {
+        let key = self.key_words(call, table.key_size as usize);
+        let hash = self.hash_of(table.seed, &key);
+        let top = self.b.ins().ushr_imm_u(hash, 56);
+        let one = self.b.ins().iconst(types::I64, 1);
+        let tag = self.b.ins().umax(top, one);
+        let mask = self.b.ins().iconst(types::I64, i64::from(table.mask));
+        let bucket = self.b.ins().band(hash, mask);
+        let bucket = self.times(bucket, native::LINE_BYTES);
+        let lines = self.b.ins().iconst(types::I64, table.lines as i64);
+        let line = self.b.ins().iadd(lines, bucket);
+
+        // All tags with one load, compared at once.
+        self.ordered();
+        let shared = MemFlagsData::new().with_notrap();
+        let both = self.b.ins().load(types::I8X16, shared, line, native::LINE_TAGS as i32);
+        let byte = self.b.ins().ireduce(types::I8, tag);
+        let wanted = self.b.ins().splat(types::I8X16, byte);
+        let equal = self.b.ins().icmp(IntCC::Equal, both, wanted);
+        let bits = self.b.ins().vhigh_bits(types::I32, equal);
+        let slots = self.b.ins().iconst(types::I32, (1 << native::LINE_SLOT_COUNT) - 1);
+        let candidates = self.b.ins().band(bits, slots);
+        let vector = MemFlagsData::new().with_endianness(ir::Endianness::Little);
+        let halves = self.b.ins().bitcast(types::I64X2, vector, both);
+        let head = self.b.ins().extractlane(halves, 1);
+
+        let (each, look, matched, next, hit) = (
+            self.b.create_block(),
+            self.b.create_block(),
+            self.b.create_block(),
+            self.b.create_block(),
+            self.b.create_block(),
+        );
+        let (none, slow, gone) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let left = self.b.append_block_param(each, types::I32);
+        self.b.ins().jump(each, &[BlockArg::Value(candidates)]);
+
+        self.b.switch_to_block(each);
+        self.b.ins().brif(left, look, &[], none, &[]);
+
+        self.b.switch_to_block(look);
+        let slot = self.b.ins().ctz(left);
+        let slot = self.b.ins().uextend(types::I64, slot);
+        let at = self.times(slot, 4);
+        let at = self.b.ins().iadd(line, at);
+        let at = self.b.ins().iadd_imm_s(at, native::LINE_SLOTS as i64);
+        let word = self.b.ins().atomic_load(types::I32, shared, at);
+        let number_bits = self.b.ins().iconst(types::I32, i64::from(native::SLOT_NUMBER));
+        let number = self.b.ins().band(word, number_bits);
+        let number = self.b.ins().uextend(types::I64, number);
+        let element = self.times(number, table.stride);
+        let elements = self.b.ins().iconst(types::I64, table.elements as i64);
+        let element = self.b.ins().iadd(elements, element);
+        let mut unequal = None;
+        for (n, word) in key.iter().enumerate() {
+            let there = self.b.ins().load(types::I64, shared, element, 8 * n as i32);
+            let differs = self.b.ins().bxor(there, *word);
+            unequal = Some(unequal.map_or(differs, |u| self.b.ins().bor(u, differs)));
+        }
+        let unequal = unequal.expect("keys have bytes");
+        self.b.ins().brif(unequal, next, &[], matched, &[]);
+
+        self.b.switch_to_block(next);
+        let less = self.b.ins().iadd_imm_s(left, -1);
+        let rest = self.b.ins().band(left, less);
+        self.b.ins().jump(each, &[BlockArg::Value(rest)]);
+
+        // The element may have been another's when its key was read: the count of removals tells.
+        self.b.switch_to_block(matched);
+        self.ordered();
+        let head_at = self.b.ins().iadd_imm_s(line, native::LINE_HEAD as i64);
+        let again = self.b.ins().atomic_load(types::I64, shared, head_at);
+        let changed = self.b.ins().bxor(head, again);
+        let changed = self.b.ins().ushr_imm_u(changed, i64::from(native::HEAD_REMOVALS_SHIFT));
+        self.b.ins().brif(changed, slow, &[], hit, &[]);
+
+        self.b.switch_to_block(hit);
+        if table.mark_used != 0 {
+            let (mark, marked) = (self.b.create_block(), self.b.create_block());
+            let bit = self.b.ins().iconst(types::I32, i64::from(native::SLOT_USED));
+            let used = self.b.ins().band(word, bit);
+            self.b.ins().brif(used, marked, &[], mark, &[]);
+            self.b.switch_to_block(mark);
+            self.b.ins().atomic_rmw(types::I32, shared, AtomicRmwOp::Or, at, bit);
+            self.b.ins().jump(marked, &[]);
+            self.b.switch_to_block(marked);
+        }
+        let value = match table.percpu_values {
+            0 => self.b.ins().iadd_imm_s(element, table.value_at as i64),
+            values => {
+                let values = self.b.ins().iconst(types::I64, values as i64);
+                let own = self.scaled_cpu(table.cpu_stride);
+                let off = self.times(number, table.value_stride);
+                let own = self.b.ins().iadd(values, own);
+                self.b.ins().iadd(own, off)
+            }
+        };
+        self.found(value, then);
+
+        // More may stand behind a full bucket.
+        self.b.switch_to_block(none);
+        let seven = self.b.ins().iconst(types::I64, 7);
+        let low = self.b.ins().band(tag, seven);
+        let filter = self.b.ins().ushr_imm_u(head, i64::from(native::HEAD_FILTER_SHIFT));
+        let behind = self.b.ins().ushr(filter, low);
+        let behind = self.b.ins().band(behind, one);
+        self.b.ins().brif(behind, slow, &[], gone, &[]);
+
+        self.b.switch_to_block(gone);
+        self.missed(then);
+
+        self.b.set_cold_block(slow);
+        self.b.switch_to_block(slow);
+        // Only reads the key.
+        self.lend(call);
+        let (entry, args) = calls::typed(call, self.around.maps).expect("a key that nobody else writes");
+        self.enter(entry, args);
+        let value = self.reg(Reg::R0);
+        self.either(value, then);
+    }
+
+    /// The hash of a key, as `xway_maps::native` defines it.
+    fn hash_of(&mut self, seed: [u64; 3], key: &[Value]) -> Value {
+        let seeds = seed.map(|s| self.b.ins().iconst(types::I64, s as i64));
+        let mut state = seeds[0];
+        for pair in key.chunks(2) {
+            let a = self.b.ins().bxor(state, pair[0]);
+            let b = match pair.get(1) {
+                Some(second) => self.b.ins().bxor(seeds[1], *second),
+                None => seeds[1],
+            };
+            state = self.fold(a, b);
+        }
+        self.fold(state, seeds[2])
+    }
+
+    fn fold(&mut self, a: Value, b: Value) -> Value {
+        let low = self.b.ins().imul(a, b);
+        let high = self.b.ins().umulhi(a, b);
+        self.b.ins().bxor(low, high)
+    }
+
+    // ---- keys ----
+
+    /// The key in words of eight bytes, the last one filled up with zeros.
+    fn key_words(&mut self, call: &Call, len: usize) -> Vec<Value> {
+        let place = call.args[1].expect("can_inline");
+        let mut words = Vec::new();
+        for at in (0..len).step_by(8) {
+            let part = 8.min(len - at);
+            let here = Place { off: place.off.map(|off| off + at as i32), ..place };
+            let word = self.slot_bytes(&here, part);
+            words.push(word.unwrap_or_else(|| self.memory_bytes(&place, at, part)));
+        }
+        words
+    }
+
+    /// Up to eight bytes of a key in memory, zero-extended.
+    fn memory_bytes(&mut self, place: &Place, at: usize, len: usize) -> Value {
+        // Groups that are values are not in memory, and the key may be half of each.
+        let here = Place { off: place.off.map(|off| off + at as i32), ..*place };
+        if let Some(bytes) = crate::plan::slots::range(&here, len) {
+            self.write_out(bytes);
+        }
+        let p = self.reg(Reg::R2);
+        let flags = self.flags(super::memory::area(place));
+        let (mut done, mut all) = (0, None);
+        while done < len {
+            let off = (at + done) as i32;
+            let ins = self.b.ins();
+            let (part, taken) = match len - done {
+                8.. => (ins.load(types::I64, flags, p, off), 8),
+                4.. => (ins.uload32(flags, p, off), 4),
+                2.. => (ins.uload16(types::I64, flags, p, off), 2),
+                _ => (ins.uload8(types::I64, flags, p, off), 1),
+            };
+            let part = if done == 0 { part } else { self.b.ins().ishl_imm_s(part, 8 * done as i64) };
+            all = Some(all.map_or(part, |all| self.b.ins().bor(all, part)));
+            done += taken;
+        }
+        all.expect("keys have bytes")
+    }
+
+    /// A product with a constant, as a shift where it is one.
+    fn times(&mut self, v: Value, factor: usize) -> Value {
+        if factor.is_power_of_two() {
+            return self.b.ins().ishl_imm_s(v, i64::from(factor.trailing_zeros()));
+        }
+        let factor = self.b.ins().iconst(types::I64, factor as i64);
+        self.b.ins().imul(v, factor)
+    }
+
+    /// Loads behind this are not answered by loads in front of it. x86-64 needs no instruction for that.
+    fn ordered(&mut self) {
+        if !self.around.isa.name().starts_with("x64") {
+            self.b.ins().fence();
+        }
+        self.b.ins().sequence_point();
+    }
+}
