@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // The sum is compared, but the offset is so wide that the comparison proves nothing.
 // hint: `off` may be as large as
-// hint: proves something only for offsets up to 65535
+// hint: proves something only for offsets below 2^32
 #include "refused.h"
 
 SEC("xdp")
@@ -9,11 +9,11 @@ int offset_unbounded(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
-	__u32 *word = data;
+	__u64 *word = data;
 
 	if ((void *)(word + 1) > data_end)
 		return XDP_PASS;
-	__u64 off = *word & 0xfffff;
+	__u64 off = *word & 0xfffffffffff;
 	__u8 *p = data + off;
 
 	if ((void *)(p + 1) > data_end)

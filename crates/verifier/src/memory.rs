@@ -96,11 +96,8 @@ impl Verifier<'_> {
             self.read(st, Reg::R0)?;
         }
         let p = self.atomic_pointer(st, base, off, size)?;
-        let old = self.read_memory(st, &p, off.into(), size.bytes()).map_err(|e| e.reg(base.index()))?;
-        if !matches!(old, Value::Num(_)) {
-            return fail!(PointerArithmetic, "atomic operation on a stack slot that holds a pointer")
-                .map_err(|e| e.reg(base.index()));
-        }
+        // What stood there may have been a pointer: the sum is a number, and so is what is fetched.
+        self.read_memory(st, &p, off.into(), size.bytes()).map_err(|e| e.reg(base.index()))?;
         self.write_memory(st, &p, off.into(), size.bytes(), None).map_err(|e| e.reg(base.index()))?;
         let fetched = Value::num(Scalar::of_bits(size.bytes() * 8), NONE);
         match op {
@@ -250,8 +247,9 @@ impl Verifier<'_> {
             let low = p.var.smin().saturating_add(at);
             return fail!(
                 PacketBounds,
-                "{} of {size} bytes at offset {low} of the {area} may lie before its start",
-                access.verb()
+                "{} of {} at offset {low} of the {area} may lie before its start",
+                access.verb(),
+                bytes(size)
             )
             .map_err(|e| e.hint("make the offset unsigned, or check that it is not negative"));
         }
@@ -264,8 +262,9 @@ impl Verifier<'_> {
             };
             return fail!(
                 PacketBounds,
-                "{} of {size} bytes at offset {at}{} of the {area}: {end} bytes are needed, {proved} are proved",
+                "{} of {} at offset {at}{} of the {area}: {end} bytes are needed, {proved} are proved",
                 access.verb(),
+                bytes(size),
                 if p.is_fixed() { "" } else { " plus a variable part" }
             )
             .map_err(|e| e.hint(format!("before this access check {missing}")));
@@ -382,6 +381,11 @@ impl Verifier<'_> {
     }
 }
 
+/// `1 byte`, `4 bytes`.
+pub(crate) fn bytes(n: u32) -> String {
+    format!("{n} byte{}", if n == 1 { "" } else { "s" })
+}
+
 /// First byte and the byte after the last one that an access may touch.
 fn extent(p: &Ptr, off: i64, size: u32) -> (i64, i64) {
     let at = i64::from(p.off) + off;
@@ -392,10 +396,10 @@ fn extent(p: &Ptr, off: i64, size: u32) -> (i64, i64) {
 fn check_bounds(p: &Ptr, off: i64, size: u32, len: i64, access: Access) -> Result<(), String> {
     let (lo, hi) = extent(p, off, size);
     if lo < 0 {
-        return Err(format!("{} of {size} bytes may start at offset {lo}, before the start", access.verb()));
+        return Err(format!("{} of {} may start at offset {lo}, before the start", access.verb(), bytes(size)));
     }
     if hi > len {
-        return Err(format!("{} of {size} bytes may end at offset {hi}, behind the end", access.verb()));
+        return Err(format!("{} of {} may end at offset {hi}, behind the end", access.verb(), bytes(size)));
     }
     Ok(())
 }

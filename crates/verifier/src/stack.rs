@@ -21,7 +21,8 @@ impl Verifier<'_> {
             let place = if p.is_fixed() { format!("{lo}") } else { format!("{lo} to {hi}") };
             return fail!(
                 StackBounds,
-                "access of {size} bytes at offset {place} from the frame pointer: the stack is 512 bytes below it"
+                "access of {} at offset {place} from the frame pointer: the stack is 512 bytes below it",
+                crate::memory::bytes(size)
             )
             .map_err(|e| e.hint("a stack array is too large or its index is not bounded"));
         }

@@ -223,6 +223,9 @@ pub struct Verify {
     /// Print the log of states in the format of Linux's verifier
     #[arg(short = 'v', long)]
     pub verbose: bool,
+    /// Write the first packet that shows a refusal to this capture; `xway run OBJ -i pcap:FILE` replays it
+    #[arg(short = 'w', long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
     /// Instructions that the analysis of one program may visit
     #[arg(long, value_name = "N")]
     pub budget: Option<u64>,

@@ -172,3 +172,30 @@ fn what_cannot_be_verified() {
     assert_eq!(doc["skipped"][0]["name"], "a");
     assert!(xway(&["verify", &both]).exits(0).out.starts_with("skipped  a of "));
 }
+
+#[test]
+fn a_packet_that_shows_the_refusal_faults_again_when_it_is_replayed() {
+    if !clang("verify::a_packet_that_shows_the_refusal_faults_again_when_it_is_replayed") {
+        return;
+    }
+    let dir = Dir::new();
+    for name in ["02_packet_check_too_short", "04_packet_variable_header", "08_map_index_unbounded"] {
+        let source = repository().join(format!("bpf/verifier-cases/refused/{name}.bpf.c"));
+        let bytes = xway_testkit::clang::compile_file(&source, &[]).unwrap_or_else(|e| panic!("{e}"));
+        let (object, capture) = (dir.file(&format!("{name}.o"), bytes), dir.arg(&format!("{name}.pcap")));
+        let doc = xway(&["verify", &object, "-w", &capture, "-j"]).exits(1).json();
+        let error = &doc["programs"][0]["error"];
+        let found = &error["counterexample"];
+        assert!(found["length"].as_u64().is_some_and(|n| n >= 14), "{name}: {error}");
+        let text = xway(&["verify", &object]).exits(1).out;
+        assert!(text.contains("makes it go wrong"), "{text}");
+        // Without the gate before it: the program is refused, that is the point.
+        let input = format!("pcap:{capture}");
+        let mut args = vec!["run", &object, "-i", &input, "-j"];
+        if xway(&["run", "--help"]).out.contains("--checked") {
+            args.push("--checked");
+        }
+        let replay = xway(&args).out.replace([' ', '\n'], "");
+        assert!(replay.contains(&format!("\"insn\":{},", error["insn"])), "{name}: {error}\n{replay}");
+    }
+}

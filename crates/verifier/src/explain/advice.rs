@@ -72,6 +72,9 @@ fn packet(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
     let Value::Ptr(p) = story.value(last, r) else { return };
     let limit = if p.base == Base::Meta { "data" } else { "data_end" };
     if p.base == Base::End {
+        if !error.message.contains("points behind") {
+            return;
+        }
         error.hint = Some("nothing lies behind data_end: read through a pointer that counts from data".into());
         return;
     }
@@ -106,13 +109,13 @@ fn packet(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
     // 2: compared, but nothing is proved on this way.
     if let Some(c) = checks.iter().rev().find(same) {
         note_offset(story, error, r);
-        if p.var.umax() > 0xffff {
+        if p.var.umax() > crate::branch::PACKET_OFFSET_MAX {
             error
                 .notes
                 .push(story.note(c.step, "this comparison proves nothing about an offset without a small bound"));
             let from = offset_name(story, r).map_or("the offset".to_owned(), |(n, _)| format!("`{n}`"));
             error.hint = Some(format!(
-                "{from} may be as large as {}, and a comparison with {limit} proves something only for offsets up to 65535: \
+                "{from} may be as large as {}, and a comparison with {limit} proves something only for offsets below 2^32: \
                  bound it before it is added, for example `if ({} > 1500) return XDP_PASS;`",
                 p.var.umax(),
                 from.trim_matches('`')
@@ -179,7 +182,7 @@ fn offset_name(story: &Story<'_>, r: usize) -> Option<(String, crate::domain::Sc
     let k = variable_part(story, r)?;
     let (number, s) = added_number(story, k)?;
     let name =
-        story.name(k, number).or_else(|| indexed(&story.text(k))).or_else(|| indexed(&story.text(story.last())))?;
+        story.name(k, number).or_else(|| indexed(&story.source(k))).or_else(|| indexed(&story.source(story.last())))?;
     Some((name, s))
 }
 
@@ -241,7 +244,7 @@ fn stale(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: usize) 
     let check = story.checks().into_iter().rev().find(|c| c.step < moved && c.proved > 0);
     let checked = check.map_or(String::new(), |c| {
         let about =
-            old.and_then(|k| super::story::assigned(&story.text(k))).map_or(String::new(), |n| format!(" on `{n}`"));
+            old.and_then(|k| super::story::assigned(&story.source(k))).map_or(String::new(), |n| format!(" on `{n}`"));
         format!("`{}` is checked{about} at {}, but ", story.condition(c.step), story.at(c.step))
     });
     error.notes.extend(check.map(|c| story.note(c.step, "this check holds up to the call only")));
@@ -335,7 +338,7 @@ fn index(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: usize) 
 fn unbounded(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
     let last = story.last();
     let Some((number, s)) = added_number(story, last) else { return };
-    let name = story.name(last, number).or_else(|| indexed(&story.text(last)));
+    let name = story.name(last, number).or_else(|| indexed(&story.source(last)));
     let me = name.clone().map_or("the number".to_owned(), |n| format!("`{n}`"));
     let write = name.unwrap_or_else(|| "x".into());
     error.notes.extend(story.definition(last, number).map(|k| story.note(k, "the number comes from here")));

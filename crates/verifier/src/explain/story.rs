@@ -50,7 +50,13 @@ impl<'a> Story<'a> {
         self.state(step).frame().regs[reg]
     }
 
-    /// Text of a step's line, without leading blanks.
+    /// The C line of a step, without leading blanks; empty where lines are not known. Names are read from it.
+    pub fn source(&self, step: usize) -> String {
+        let (file, _, text) = place(self.program, self.way.steps[step].pc);
+        file.map_or(String::new(), |_| text)
+    }
+
+    /// Text of a step's line, without leading blanks; the instruction where lines are not known.
     pub fn text(&self, step: usize) -> String {
         place(self.program, self.way.steps[step].pc).2
     }
@@ -152,13 +158,13 @@ impl<'a> Story<'a> {
 
     /// The name that the source gives to a register's value, guessed from the lines that made it.
     pub fn name(&self, step: usize, reg: usize) -> Option<String> {
-        self.chain(step, reg).into_iter().find_map(|k| assigned(&self.text(k)))
+        self.chain(step, reg).into_iter().find_map(|k| assigned(&self.source(k)))
     }
 
     /// The name through which the line of a step reaches memory: `ip` in `ip->protocol`. Of an assignment the side that
     /// the instruction works on.
     pub fn accessed(&self, step: usize) -> Option<String> {
-        let text = self.text(step);
+        let text = self.source(step);
         let store = matches!(self.insn(step), Some(Insn::Store { .. } | Insn::Atomic { .. }));
         match assignment(&text) {
             Some((left, right)) => reached(if store { left } else { right }).or_else(|| reached(&text)),
@@ -169,7 +175,7 @@ impl<'a> Story<'a> {
     /// The nearest step that gave the value a name, the name, and the pointer as it was then.
     pub fn named_pointer(&self, step: usize, reg: usize) -> Option<(String, Ptr)> {
         self.chain(step, reg).into_iter().find_map(|k| {
-            let name = assigned(&self.text(k))?;
+            let name = assigned(&self.source(k))?;
             let dst = writes(self.insn(k)?).trailing_zeros() as usize;
             let after = self.state(k + 1).frames.get(self.depth(k))?.regs[dst.min(10)];
             Some((name, *after.as_ptr()?))

@@ -12,7 +12,7 @@ pub(crate) fn tell(story: &Story<'_>, error: &mut Diagnostic) {
     for (r, (_, text)) in regs.iter().zip(&mut error.values) {
         let chain = story.chain(story.last(), *r);
         let Some(origin) = chain.last().copied() else { continue };
-        let name = chain.iter().find_map(|k| super::story::assigned(&story.text(*k)));
+        let name = chain.iter().find_map(|k| super::story::assigned(&story.source(*k)));
         let mut more = match name {
             Some(name) => format!("`{name}`: "),
             None => String::new(),

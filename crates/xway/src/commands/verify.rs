@@ -1,10 +1,12 @@
 //! `xway verify`: is this program safe, and if not, why.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use xway_object::{Object, ObjectError, Program, ProgramKind};
 use xway_verifier::{Config, Diagnostic, MapsView, Rejection, Stats, Verified};
+use xway_witness::Effort;
 
 use crate::args;
 use crate::failure::Failure;
@@ -22,6 +24,7 @@ pub fn run(args: &args::Verify, as_json: bool) -> Result<(), Failure> {
     let mut report = Report { as_json, verbose: args.verbose, paint: Paint::stdout(), ..Report::default() };
     for path in &args.objects {
         let done = load::read(path, args.btf.as_deref()).and_then(|object| {
+            let object = Arc::new(object);
             let (chosen, skipped) = choose(&object, args).map_err(|f| f.at(path.display()))?;
             report.skipped(path, &skipped);
             report.unlinked(path, &object, args);
@@ -31,6 +34,9 @@ pub fn run(args: &args::Verify, as_json: bool) -> Result<(), Failure> {
         if let Err(failure) = done {
             report.failed(path, failure);
         }
+    }
+    if let Some(path) = &args.write {
+        report.write_packet(path)?;
     }
     report.finish()
 }
@@ -86,13 +92,20 @@ struct Report {
     failures: Vec<Value>,
     accepted: usize,
     rejected: usize,
+    /// The first packet that shows a refusal.
+    packet: Option<Vec<u8>>,
     exit: Option<Failure>,
 }
 
 impl Report {
-    fn program(&mut self, path: &Path, object: &Object, program: &Program, config: &Config) {
+    fn program(&mut self, path: &Path, object: &Arc<Object>, program: &Program, config: &Config) {
         let place = path.display().to_string();
-        let result = xway_verifier::verify(program, &MapsView::from(object), config);
+        let mut result = xway_verifier::verify(program, &MapsView::from(&**object), config);
+        if let Err(refusal) = &mut result {
+            xway_witness::complete(object, program, refusal, &Effort::default());
+            let found = refusal.errors.iter().find_map(|e| e.counterexample.as_ref());
+            self.packet = self.packet.take().or_else(|| found.map(|c| c.packet.clone()));
+        }
         match &result {
             Ok(_) => self.accepted += 1,
             Err(_) => self.rejected += 1,
@@ -174,6 +187,25 @@ impl Report {
         }
     }
 
+    /// Writes the packet that shows a refusal as a capture, for `xway run --checked`.
+    fn write_packet(&self, path: &Path) -> Result<(), Failure> {
+        let place = path.display();
+        let Some(packet) = &self.packet else {
+            if !self.as_json {
+                print::text(&format!("{place}: not written, because no packet was found that shows a refusal\n"));
+            }
+            return Ok(());
+        };
+        // Classic pcap, little-endian, microseconds, Ethernet; one packet at time zero.
+        let len = packet.len() as u32;
+        let head = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 262_144, 1, 0, 0, len, len].map(u32::to_le_bytes).concat();
+        crate::output::write(path, &[&head[..], packet].concat())?;
+        if !self.as_json {
+            print::text(&format!("{place}: one packet that shows a refusal\n"));
+        }
+        Ok(())
+    }
+
     fn finish(mut self) -> Result<(), Failure> {
         let total = self.accepted + self.rejected;
         if self.as_json {
@@ -239,7 +271,7 @@ pub fn program_json(place: &str, object: &Object, program: &Program, result: &Re
 fn unlinked_json(path: &Path, name: &str, section: &str, error: &ObjectError) -> Value {
     let error = json!({
         "kind": "load", "insn": null, "file": null, "line": 0, "source": "", "message": error.to_string(), "hint": null,
-        "known": [], "notes": [], "path": [],
+        "known": [], "notes": [], "path": [], "counterexample": null,
     });
     json!({
         "object": path.display().to_string(),

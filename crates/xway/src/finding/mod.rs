@@ -14,7 +14,7 @@ pub use files::Files;
 use annotate_snippets::{Level, Renderer};
 use serde_json::{Value, json};
 use xway_object::{LineInfo, Object, Program};
-use xway_verifier::{Diagnostic, Note, PathStep};
+use xway_verifier::{Counterexample, Decisive, Diagnostic, Note, PathStep};
 
 use crate::print::Paint;
 
@@ -33,6 +33,8 @@ pub struct Finding {
     pub notes: Vec<(usize, String)>,
     /// What was known about the values involved.
     pub known: Vec<String>,
+    /// A packet with which it goes wrong, in words.
+    pub packet: Option<String>,
     /// What to try.
     pub hint: Option<String>,
 }
@@ -47,9 +49,25 @@ impl Finding {
             path: d.path.iter().map(|s| (s.insn, s.taken)).collect(),
             notes: d.notes.iter().map(|n| (n.insn, n.text.clone())).collect(),
             known: d.values.iter().map(|(name, words)| format!("{name} {words}")).collect(),
+            packet: d.counterexample.as_ref().map(packet),
             hint: d.hint.clone(),
         }
     }
+}
+
+/// A packet in words: its length, the bytes that decide, what happens.
+fn packet(c: &Counterexample) -> String {
+    let bytes = |d: &Decisive| {
+        let (from, to) = (d.offset as usize, (d.offset + d.len) as usize);
+        let hex: Vec<String> = c.packet[from..to.min(c.packet.len())].iter().map(|b| format!("{b:02x}")).collect();
+        match d.len {
+            1 => format!("byte {from} is {}", hex.concat()),
+            _ => format!("bytes {from} to {} are {}", to - 1, hex.join(" ")),
+        }
+    };
+    let decisive: Vec<String> = c.decisive.iter().map(bytes).collect();
+    let which = if decisive.is_empty() { String::new() } else { format!(" in which {}", decisive.join(" and ")) };
+    format!("a packet of {} bytes{which} makes it go wrong: {}", c.packet.len(), c.fault)
 }
 
 /// The program that findings are about.
@@ -100,6 +118,15 @@ pub fn json(d: &Diagnostic) -> Value {
     out["notes"] = d.notes.iter().map(note).collect();
     let step = |s: &PathStep| json!({ "insn": s.insn, "taken": s.taken, "line": s.line, "to_line": s.to_line, "source": s.source });
     out["path"] = d.path.iter().map(step).collect();
+    let packet = |c: &Counterexample| {
+        json!({
+            "packet": c.packet.iter().map(|b| format!("{b:02x}")).collect::<String>(),
+            "length": c.packet.len(),
+            "decisive": c.decisive.iter().map(|d| json!({ "offset": d.offset, "length": d.len })).collect::<Vec<_>>(),
+            "fault": c.fault,
+        })
+    };
+    out["counterexample"] = d.counterexample.as_ref().map(packet).unwrap_or_default();
     out
 }
 
@@ -112,6 +139,9 @@ pub fn render(finding: &Finding, code: Code<'_>, files: &mut Files, paint: Paint
     }
     for known in &finding.known {
         group = group.element(Level::NOTE.with_name("known").message(clean(known)));
+    }
+    if let Some(packet) = &finding.packet {
+        group = group.element(Level::NOTE.with_name("packet").message(clean(packet)));
     }
     if let Some(hint) = &finding.hint {
         group = group.element(Level::HELP.message(clean(hint)));
