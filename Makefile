@@ -2,7 +2,8 @@
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 SAMPLES := $(wildcard bpf/samples/*.bpf.c)
-OBJECTS := $(SAMPLES:bpf/samples/%.bpf.c=$(TARGET)/bpf/%.o)
+SUITE := $(wildcard bpf/bench/*.bpf.c)
+OBJECTS := $(SAMPLES:bpf/samples/%.bpf.c=$(TARGET)/bpf/%.o) $(SUITE:bpf/bench/%.bpf.c=$(TARGET)/bpf/bench/%.o)
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,10 +27,14 @@ lint:  ## format, clippy, documentation, house rules
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	cargo test -q -p xway-testkit --test house
 
-samples: $(OBJECTS)  ## compile bpf/samples into object files
+samples: $(OBJECTS)  ## compile bpf/samples and bpf/bench into object files
 
 $(TARGET)/bpf/%.o: bpf/samples/%.bpf.c $(wildcard bpf/include/*.h)
 	@scripts/samples $(TARGET)/bpf $<
+	@echo "$< -> $@"
+
+$(TARGET)/bpf/bench/%.o: bpf/bench/%.bpf.c $(wildcard bpf/include/*.h bpf/bench/*.h)
+	@scripts/samples $(TARGET)/bpf/bench $<
 	@echo "$< -> $@"
 
 bench:  ## measure; nothing here passes or fails

@@ -20,6 +20,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("jit", 4),
     ("witness", 4),
     ("engine", 5),
+    ("bench", 6),
     ("port-pcap", 6),
     ("port-packet", 6),
     ("xway", 7),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::args_bench::Bench;
 use crate::args_kernel as kernel;
 
 /// Run XDP programs, as clang compiles them for Linux, in user space.
@@ -66,6 +67,9 @@ pub enum Command {
     /// Show and detach links in the kernel
     #[command(subcommand)]
     Link(kernel::Link),
+    /// Measure programs, maps and this machine
+    #[command(subcommand)]
+    Bench(Bench),
     /// Run instructions from standard input: the plug-in protocol of the public BPF conformance runner
     #[command(after_help = CONFORMANCE_HELP)]
     Conformance(Conformance),

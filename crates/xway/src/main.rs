@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod args_bench;
 mod args_kernel;
 mod capture;
 mod commands;
@@ -36,6 +37,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command, Prog};
+use args_bench::Bench;
 use failure::{Exit, Failure};
 
 fn main() -> ExitCode {
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Clean => ("clean", commands::kernel::attach::clean(cli.json)),
         Command::Map(args) => ("map", commands::kernel::map::run(args, cli.json)),
         Command::Link(args) => ("link", commands::kernel::link::run(args, cli.json)),
+        Command::Bench(Bench::Prog(args)) => ("bench prog", commands::bench_prog::run(args, cli.json)),
         Command::Conformance(args) => ("conformance", commands::conformance::run(args, cli.json)),
     };
     match result {

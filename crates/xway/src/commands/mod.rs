@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub mod bench_prog;
 pub mod conformance;
 pub mod inspect;
 pub mod kernel;

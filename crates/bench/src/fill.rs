@@ -1,0 +1,148 @@
+//! What maps hold before the first packet, the same on both sides.
+
+use std::collections::BTreeMap;
+
+use xway_abi::Errno;
+use xway_object::Object;
+
+use crate::flows::{Fields, SERVICE, SERVICE_PORT, Space, mix32, prefix};
+use crate::packet::PROTOCOL;
+
+/// Contents, by the suite's programs that need them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fill {
+    /// As the object says.
+    None,
+    /// `numbers`: 64 numbers.
+    Numbers,
+    /// `tunnels`: one.
+    Tunnels,
+    /// `sources`: as many source addresses as fit, those of the flows from `first` on.
+    Sources {
+        /// First flow.
+        first: u32,
+    },
+    /// `flows`: as many connections as fit, from flow 0.
+    Tuples,
+    /// `routes`: as many prefixes as fit, from number 0.
+    Prefixes,
+    /// The balancer's services, ring and servers.
+    Services,
+}
+
+/// The servers that the balancer shares the ring out among.
+const SERVERS: u32 = 256;
+/// Places of a service on the ring (`RING` in `bpf/bench/balancer.bpf.c`).
+const PLACES: u32 = 4096;
+
+/// Keys and values of one map, one after the other.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Content {
+    /// Name of the map.
+    pub map: String,
+    /// Keys.
+    pub keys: Vec<u8>,
+    /// Values.
+    pub values: Vec<u8>,
+    /// How many.
+    pub count: u32,
+}
+
+impl Content {
+    fn new(map: &str) -> Content {
+        Content { map: map.to_owned(), ..Content::default() }
+    }
+
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.keys.extend_from_slice(key);
+        self.values.extend_from_slice(value);
+        self.count += 1;
+    }
+}
+
+/// A side whose maps can be filled and read.
+pub trait Maps {
+    /// Puts in elements, all of them or an error.
+    fn put(&self, map: usize, content: &Content) -> Result<(), Errno>;
+    /// The value of a key; of a per-CPU map the one of the CPU that is measured.
+    fn get(&self, map: usize, key: &[u8]) -> Option<Vec<u8>>;
+    /// Every element of a small map; see [`Maps::get`] for values.
+    fn all(&self, map: usize) -> BTreeMap<Vec<u8>, Vec<u8>>;
+}
+
+/// The verdict that tables hold for the `n`th element: DROP and TX in turns.
+fn verdict(n: u32) -> [u8; 8] {
+    (1 + 2 * u64::from(n & 1)).to_ne_bytes()
+}
+
+impl Fill {
+    /// What goes in.
+    pub fn contents(self, object: &Object) -> Vec<Content> {
+        let room = |map: &str| object.map_index(map).map_or(0, |i| object.maps[i].spec.max_entries);
+        match self {
+            Fill::None => Vec::new(),
+            Fill::Numbers => {
+                let mut numbers = Content::new("numbers");
+                (0..64).for_each(|n| numbers.push(&n32(n), &u64::from(mix32(n)).to_ne_bytes()));
+                vec![numbers]
+            }
+            Fill::Tunnels => {
+                let mut tunnels = Content::new("tunnels");
+                tunnels.push(&n32(0), &tunnel(1));
+                vec![tunnels]
+            }
+            Fill::Sources { first } => {
+                let mut sources = Content::new("sources");
+                let last = first.saturating_add(room("sources"));
+                (first..last).for_each(|f| sources.push(&Fields::of(f, Space::Sources).source, &verdict(f)));
+                vec![sources]
+            }
+            Fill::Tuples => {
+                let mut flows = Content::new("flows");
+                (0..room("flows"))
+                    .for_each(|f| flows.push(&Fields::of(f, Space::Sources).tuple(PROTOCOL), &verdict(f)));
+                vec![flows]
+            }
+            Fill::Prefixes => vec![routes(room("routes"))],
+            Fill::Services => services(),
+        }
+    }
+}
+
+fn routes(count: u32) -> Content {
+    let mut routes = Content::new("routes");
+    let mut seen = std::collections::HashSet::new();
+    for number in 0..count {
+        let (length, address) = prefix(number);
+        if seen.insert((length, address)) {
+            let mut key = [0; 8];
+            key[..4].copy_from_slice(&length.to_ne_bytes());
+            key[4..].copy_from_slice(&address);
+            routes.push(&key, &verdict(number));
+        }
+    }
+    routes
+}
+
+fn services() -> Vec<Content> {
+    let (mut services, mut ring, mut servers) =
+        (Content::new("services"), Content::new("ring"), Content::new("servers"));
+    let mut key = [0; 8];
+    key[..4].copy_from_slice(&SERVICE);
+    key[4..6].copy_from_slice(&SERVICE_PORT.to_be_bytes());
+    key[6..].copy_from_slice(&u16::from(PROTOCOL).to_ne_bytes());
+    services.push(&key, &[0; 8]);
+    (0..PLACES).for_each(|place| ring.push(&n32(place), &n32(mix32(place) % SERVERS)));
+    (0..SERVERS).for_each(|server| servers.push(&n32(server), &tunnel(server)));
+    vec![services, ring, servers]
+}
+
+/// `struct tunnel` of `bpf/bench/tunnel.h`.
+fn tunnel(server: u32) -> [u8; 12] {
+    let [.., a, b] = server.to_be_bytes();
+    [198, 19, a, b, 2, 0, 0, 1, a, b, 0, 0]
+}
+
+fn n32(n: u32) -> [u8; 4] {
+    n.to_ne_bytes()
+}

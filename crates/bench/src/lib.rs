@@ -1,0 +1,75 @@
+//! Measuring: the same program over the same packets, ours and the kernel's, in one run.
+//!
+//! # The method
+//!
+//! A [`Case`] is a program, what its maps hold, and which packets come. Both sides walk through the same [`Ring`](flows::Ring)
+//! of packets, larger than the second-level cache, in the same order. Between two runs the packet is made anew from the ring:
+//! by a loop in BPF around the program in the kernel ([`driver`]), by the burst loop on our side ([`user`]). Three things are
+//! timed on each side: the loop alone, the loop with an empty program, the loop with the program; what a program costs is the
+//! difference to the empty one.
+//!
+//! One core, pinned; the sides take turns (A B A B …) round after round, so that a change of the clock frequency or a noisy
+//! neighbour meets both; medians over the rounds are reported, with quartiles.
+//!
+//! Before anything is timed, results are compared ([`check`]): single packets byte by byte, the histogram of verdicts over the
+//! whole ring, and what the maps hold afterwards. That is the warm-up too.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`suite`] | the built-in cases, from `bpf/bench` |
+//! | [`flows`], [`packet`], [`fill`] | packets and map contents |
+//! | [`driver`], [`kernel`] | the kernel's side |
+//! | [`user`] | our side |
+//! | [`check`], [`measure`](mod@measure) | comparing, timing |
+//! | [`plot`] | the table as a picture |
+
+pub mod check;
+pub mod driver;
+pub mod fill;
+pub mod flows;
+pub mod kernel;
+pub mod measure;
+pub mod packet;
+pub mod plot;
+pub mod suite;
+pub mod user;
+
+use std::sync::Arc;
+
+pub use measure::{Figures, MeasureError, Options, Row, Stat, measure};
+pub use suite::Case;
+
+/// How often each verdict came: 0 to 6, and everything above.
+pub type Histogram = [u64; 8];
+
+/// What came of one packet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// The program's return value.
+    pub ret: u32,
+    /// The packet afterwards.
+    pub packet: Vec<u8>,
+}
+
+/// What both sides do alike.
+#[derive(Clone, Debug)]
+pub struct Shape<'a> {
+    /// The packets.
+    pub ring: Arc<flows::Ring>,
+    /// What they start from.
+    pub template: &'a [u8],
+    /// How one is made anew.
+    pub renew: packet::Renew,
+    /// Runs in one test-run of the kernel.
+    pub runs: u32,
+}
+
+/// The machine in words: processor, number of cores, kernel.
+pub fn machine_name() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let info = read("/proc/cpuinfo");
+    let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(':'));
+    let model = model.map_or("unknown processor", |(_, name)| name.trim());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("{model}, {cores} cores, Linux {}", read("/proc/sys/kernel/osrelease").trim())
+}

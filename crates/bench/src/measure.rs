@@ -1,0 +1,325 @@
+//! One case, measured: load, fill, compare, then round after round in turns.
+
+use std::sync::Arc;
+
+use xway_object::{LoadOptions, Object, ObjectError, Program};
+use xway_verifier::{Config, MapsView};
+
+use crate::check::Checked;
+use crate::driver::Callee;
+use crate::fill::Maps;
+use crate::flows::{Pattern, Ring};
+use crate::kernel::{KernelSide, KernelSideError, renewal};
+use crate::packet::template;
+use crate::user::{Run, UserSide, UserSideError};
+use crate::{Case, Shape};
+
+/// What is asked for beyond the case.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Measure the kernel too.
+    pub kernel: bool,
+    /// Rounds; the median over them is reported.
+    pub rounds: u32,
+    /// Core that everything runs on.
+    pub cpu: u32,
+    /// Instead of the case's number of flows.
+    pub flows: Option<u32>,
+    /// Instead of the case's table size.
+    pub table: Option<u32>,
+    /// Instead of the case's pattern.
+    pub pattern: Option<Pattern>,
+}
+
+/// Why there is no figure.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// The suite was not built.
+    #[error("no built-in program {object}: {why}")]
+    NotBuilt {
+        /// Its name.
+        object: String,
+        /// What was missing.
+        why: String,
+    },
+    /// The object does not load.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// Our verifier refuses the program: nothing unproved is measured.
+    #[error("{program}: refused by the verifier: {why}")]
+    Refused {
+        /// Function.
+        program: String,
+        /// First reason.
+        why: String,
+    },
+    /// The packet cannot be made anew for it.
+    #[error("{program}: {why}")]
+    Renewal {
+        /// Function.
+        program: String,
+        /// Reason.
+        why: &'static str,
+    },
+    /// Our side.
+    #[error(transparent)]
+    User(#[from] UserSideError),
+    /// The kernel's side.
+    #[error("kernel: {0}")]
+    Kernel(#[from] KernelSideError),
+    /// A map could not be filled.
+    #[error("filling map {map}: {errno} ({})", errno.text())]
+    Fill {
+        /// Its name.
+        map: String,
+        /// Why.
+        errno: xway_abi::Errno,
+    },
+    /// The thread could not be pinned.
+    #[error("CPU {cpu} cannot be had: {error}")]
+    Pin {
+        /// CPU.
+        cpu: u32,
+        /// Why.
+        error: std::io::Error,
+    },
+}
+
+/// A median over rounds.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Stat {
+    /// Median, ns for each packet.
+    pub median: f64,
+    /// First quartile.
+    pub low: f64,
+    /// Third quartile.
+    pub high: f64,
+}
+
+impl Stat {
+    /// Of samples, at least one.
+    pub fn of(mut samples: Vec<f64>) -> Stat {
+        samples.sort_unstable_by(f64::total_cmp);
+        let at = |quarter: usize| samples[(samples.len() - 1) * quarter / 4];
+        Stat { median: at(2), low: at(1), high: at(3) }
+    }
+}
+
+/// What one side took, ns for each packet.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Figures {
+    /// `kernel`, `interp`, `jit`, or the engine with the technique that is off.
+    pub side: String,
+    /// The loop that makes packets, alone.
+    pub nothing: Stat,
+    /// The loop with an empty program.
+    pub empty: Stat,
+    /// The loop with the program.
+    pub program: Stat,
+}
+
+impl Figures {
+    /// What the program costs beyond an empty one.
+    pub fn net(&self) -> f64 {
+        (self.program.median - self.empty.median).max(0.0)
+    }
+
+    /// What running the program costs, the call included: all but the making of packets.
+    pub fn run(&self) -> f64 {
+        (self.program.median - self.nothing.median).max(0.0)
+    }
+}
+
+/// A measured case.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The case, as it was measured.
+    pub case: Case,
+    /// Instructions of the program.
+    pub insns: usize,
+    /// Packets in the ring.
+    pub ring: usize,
+    /// The kernel.
+    pub kernel: Option<Figures>,
+    /// Our engines; the first is the one that `ratio` is about.
+    pub ours: Vec<Figures>,
+    /// The comparison.
+    pub checked: Checked,
+}
+
+/// Nets below this are noise, and ratios of noise are none; ns.
+const LEAST: f64 = 0.3;
+
+impl Row {
+    /// Kernel over ours, both less their empty program; `None` where ours is too small to be told from nothing.
+    pub fn ratio(&self) -> Option<f64> {
+        let (kernel, ours) = (self.kernel.as_ref()?, self.ours.first()?);
+        (ours.net() >= LEAST).then(|| kernel.net() / ours.net())
+    }
+
+    /// Kernel over ours, the call included.
+    pub fn run_ratio(&self) -> Option<f64> {
+        let (kernel, ours) = (self.kernel.as_ref()?, self.ours.first()?);
+        (ours.run() >= LEAST / 3.0).then(|| kernel.run() / ours.run())
+    }
+}
+
+/// Time that a pass aims at, ns.
+const PASS_NS: f64 = 8e6;
+
+/// Measures one case. The object's bytes are the suite's or those given.
+pub fn measure(case: &Case, bytes: Option<&[u8]>, options: &Options) -> Result<Row, MeasureError> {
+    pin(options.cpu)?;
+    let case = adapted(case, options);
+    let bytes = match bytes {
+        Some(bytes) => bytes,
+        None => crate::suite::object(&case.object).ok_or_else(|| MeasureError::NotBuilt {
+            object: case.object.clone(),
+            why: crate::suite::missing().unwrap_or("there is none of this name").to_owned(),
+        })?,
+    };
+    let load = LoadOptions { target_btf: xway_kernel::vmlinux(), ..LoadOptions::default() };
+    let mut object = Object::parse(bytes, &load)?;
+    if let Some((map, entries)) = &case.table
+        && let Some(map) = object.maps.iter_mut().find(|m| m.name == *map)
+    {
+        map.spec.max_entries = *entries;
+    }
+    let program = object.program(&case.program)?.as_xdp()?;
+    let proof = xway_verifier::verify(&program, &MapsView::from(&object), &Config::default())
+        .map_err(|r| MeasureError::Refused { program: case.program.clone(), why: r.to_string() })?;
+    let renew = renewal(proof.facts()).map_err(|why| MeasureError::Renewal { program: case.program.clone(), why })?;
+    let ring = Arc::new(Ring::new(case.flows, case.space, case.pattern, 1));
+    let template = template(case.packet_len);
+    let runs = if proof.facts().tail_calls && case.runs == 64 { 1 } else { case.runs };
+    let shape = Shape { ring: ring.clone(), template: &template, renew, runs };
+    measure_loaded(case, &object, &program, &shape, options)
+}
+
+fn adapted(case: &Case, options: &Options) -> Case {
+    let mut case = case.clone();
+    case.flows = options.flows.unwrap_or(case.flows);
+    case.pattern = options.pattern.unwrap_or(case.pattern);
+    if let (Some((_, entries)), Some(table)) = (&mut case.table, options.table) {
+        *entries = table;
+    }
+    case
+}
+
+fn measure_loaded(
+    case: Case,
+    object: &Object,
+    program: &Program,
+    shape: &Shape<'_>,
+    options: &Options,
+) -> Result<Row, MeasureError> {
+    let mut user = UserSide::new(object, program, shape)?;
+    let kernel = options.kernel.then(|| KernelSide::load(object, program, shape, options.cpu)).transpose()?;
+    let contents = case.fill.contents(object);
+    for content in &contents {
+        let index = object.map_index(&content.map).expect("a map of the suite");
+        let failed = |errno| MeasureError::Fill { map: content.map.clone(), errno };
+        user.put(index, content).map_err(failed)?;
+        if let Some(kernel) = &kernel {
+            kernel.put(index, content).map_err(failed)?;
+        }
+    }
+    let mut checked = Checked::default();
+    checked.runs(&mut user, kernel.as_ref(), &shape.ring, shape.template, case.exact)?;
+    if let Some(kernel) = &kernel {
+        checked.maps(object, &user, kernel, &contents, case.exact);
+    }
+    let (kernel, ours) = rounds(&mut user, kernel.as_ref(), options.rounds.max(1))?;
+    Ok(Row { insns: program.insns.len(), ring: shape.ring.len(), case, kernel, ours, checked })
+}
+
+/// Samples of one side: loop, empty program, program.
+type Samples = [Vec<f64>; 3];
+
+fn rounds(
+    user: &mut UserSide,
+    kernel: Option<&KernelSide>,
+    rounds: u32,
+) -> Result<(Option<Figures>, Vec<Figures>), MeasureError> {
+    const CALLEES: [Callee; 3] = [Callee::Nothing, Callee::Empty, Callee::Program];
+    let engines = user.engines.len();
+    let kinds = |engine: usize| [Run::Nothing, Run::Empty(engine), Run::Program(engine)];
+    // How many packets make a pass of the right length, for each thing that is timed.
+    const PROBE: u32 = 1 << 14;
+    let packets = |ns: f64| (PASS_NS / ns.max(0.05)).clamp(f64::from(PROBE), 4e6) as u32;
+    let mut theirs_len = [0; 3];
+    if let Some(kernel) = kernel {
+        for (len, callee) in theirs_len.iter_mut().zip(CALLEES) {
+            *len = packets(kernel.pass(callee, PROBE)?.0);
+        }
+    }
+    let mut ours_len = vec![[0; 3]; engines];
+    for (engine, lens) in ours_len.iter_mut().enumerate() {
+        for (len, run) in lens.iter_mut().zip(kinds(engine)) {
+            *len = packets(user.pass(run, PROBE).0);
+        }
+    }
+    let mut theirs = Samples::default();
+    let mut ours = vec![Samples::default(); engines];
+    for _ in 0..rounds {
+        for thing in 0..3 {
+            if let Some(kernel) = kernel {
+                theirs[thing].push(kernel.pass(CALLEES[thing], theirs_len[thing])?.0);
+            }
+            for engine in 0..engines {
+                ours[engine][thing].push(user.pass(kinds(engine)[thing], ours_len[engine][thing]).0);
+            }
+        }
+    }
+    let figures = |side: &str, samples: Samples| {
+        let [nothing, empty, program] = samples.map(Stat::of);
+        Figures { side: side.to_owned(), nothing, empty, program }
+    };
+    let kernel = kernel.map(|_| figures("kernel", theirs));
+    let ours = ours.into_iter().zip(&user.engines).map(|(samples, engine)| figures(&engine.name, samples)).collect();
+    Ok((kernel, ours))
+}
+
+/// Binds this thread to a core.
+pub fn pin(cpu: u32) -> Result<(), MeasureError> {
+    let mut cpus = rustix::thread::CpuSet::new();
+    if cpu < rustix::thread::CpuSet::MAX_CPU as u32 {
+        cpus.set(cpu as usize);
+    }
+    rustix::thread::sched_setaffinity(None, &cpus).map_err(|error| MeasureError::Pin { cpu, error: error.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quartiles_enclose_the_median() {
+        let stat = Stat::of(vec![5.0, 1.0, 3.0, 2.0, 4.0]);
+        assert_eq!((stat.low, stat.median, stat.high), (2.0, 3.0, 4.0));
+        assert_eq!(Stat::of(vec![7.0]).median, 7.0);
+    }
+
+    #[test]
+    fn ratios_are_net_of_the_empty_program() {
+        let stat = |median| Stat { median, low: median, high: median };
+        let side = |nothing, empty, program| Figures {
+            side: String::new(),
+            nothing: stat(nothing),
+            empty: stat(empty),
+            program: stat(program),
+        };
+        let mut row = Row {
+            case: Case::new("x", "simple", "empty"),
+            insns: 2,
+            ring: 64,
+            kernel: Some(side(5.0, 12.0, 32.0)),
+            ours: vec![side(2.0, 3.0, 8.0)],
+            checked: Checked::default(),
+        };
+        assert_eq!((row.ratio(), row.run_ratio()), (Some(4.0), Some(4.5)));
+        // What cannot be told from nothing has no ratio.
+        row.ours = vec![side(2.0, 3.0, 3.1)];
+        assert_eq!(row.ratio(), None);
+    }
+}

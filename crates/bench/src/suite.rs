@@ -1,0 +1,188 @@
+//! The built-in cases: `bpf/bench`, compiled when this crate is built and embedded in it.
+
+use crate::fill::Fill;
+use crate::flows::{Pattern, Space};
+
+mod embedded {
+    include!(concat!(env!("OUT_DIR"), "/suite.rs"));
+}
+
+/// The object file of this name (`hash` of `bpf/bench/hash.bpf.c`).
+pub fn object(name: &str) -> Option<&'static [u8]> {
+    embedded::OBJECTS.iter().find(|(n, _)| *n == name).map(|(_, bytes)| *bytes)
+}
+
+/// Why there are no built-in programs, when there are none.
+pub fn missing() -> Option<&'static str> {
+    embedded::MISSING
+}
+
+/// What is measured: a program, its maps' sizes and contents, and the packets.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// In tables: `hash hit, 1 M`.
+    pub name: String,
+    /// Object of the suite, or a path for those that a user names.
+    pub object: String,
+    /// Function.
+    pub program: String,
+    /// Flows that packets belong to.
+    pub flows: u32,
+    /// Order of flows.
+    pub pattern: Pattern,
+    /// How a flow becomes addresses.
+    pub space: Space,
+    /// A map whose size is the case's business, and that size.
+    pub table: Option<(String, u32)>,
+    /// What maps hold before the first packet.
+    pub fill: Fill,
+    /// Bytes of a packet, at least 64.
+    pub packet_len: u16,
+    /// Runs inside one test-run of the kernel.
+    pub runs: u32,
+    /// Verdicts and map contents must agree exactly. Not where an LRU map evicts: which element goes is not Linux's promise.
+    pub exact: bool,
+}
+
+impl Case {
+    /// A case without maps that need filling: one flow in 64, drawn at random.
+    pub fn new(name: &str, object: &str, program: &str) -> Case {
+        Case {
+            name: name.to_owned(),
+            object: object.to_owned(),
+            program: program.to_owned(),
+            flows: 1 << 16,
+            pattern: Pattern::Uniform,
+            space: Space::Sources,
+            table: None,
+            fill: Fill::None,
+            packet_len: 64,
+            runs: 64,
+            exact: true,
+        }
+    }
+
+    fn flows(self, flows: u32) -> Case {
+        Case { flows, ..self }
+    }
+
+    fn pattern(self, pattern: Pattern) -> Case {
+        Case { pattern, ..self }
+    }
+
+    fn table(self, map: &str, entries: u32) -> Case {
+        Case { table: Some((map.to_owned(), entries)), ..self }
+    }
+
+    fn fill(self, fill: Fill) -> Case {
+        Case { fill, ..self }
+    }
+}
+
+/// Every built-in case, in the order of the table.
+pub fn cases() -> Vec<Case> {
+    let mut all = plain();
+    all.extend(hashes());
+    all.extend(connections());
+    all.extend(rest());
+    all
+}
+
+fn plain() -> Vec<Case> {
+    let simple = |name, program| Case::new(name, "simple", program);
+    let mut all = vec![
+        simple("empty", "empty"),
+        simple("drop after reading", "read_drop"),
+        simple("MAC swap", "mac_swap"),
+        Case::new("parse + counter", "parse", "parse_count"),
+        Case::new("10 array look-ups, constant keys", "array", "array_constant").fill(Fill::Numbers),
+        Case::new("10 array look-ups, packet's keys", "array", "array_packet").fill(Fill::Numbers),
+        simple("clock read", "clock_read"),
+        simple("checksum, 64 bytes", "checksum_64"),
+        simple("checksum by helper, 64 bytes", "csum_diff_64"),
+        Case { packet_len: 1400, ..simple("checksum, 1,400 bytes", "checksum_1400") },
+        simple("loop of 64 steps", "loop_64"),
+        simple("8 BPF-to-BPF calls", "calls_8"),
+        // The limit of 33 tail calls holds for a whole test-run: four runs of eight.
+        Case { runs: 4, ..Case::new("8 tail calls", "tail", "tail_8") },
+        Case::new("encapsulation", "encap", "encap").fill(Fill::Tunnels),
+    ];
+    for (name, run) in [("1 drop, 1 pass", 1), ("8 drop, 8 pass", 8), ("32 drop, 32 pass", 32), ("drop or pass", 0)] {
+        all.push(simple(name, "by_port").pattern(Pattern::Runs(run)));
+    }
+    all
+}
+
+fn hashes() -> Vec<Case> {
+    let mut all = Vec::new();
+    for (size, words) in [(10_000, "10 k"), (1_000_000, "1 M"), (4_000_000, "4 M")] {
+        let case = |name: String| Case::new(&name, "hash", "hash_source").flows(size).table("sources", size);
+        all.push(case(format!("hash hit, {words}")).fill(Fill::Sources { first: 0 }));
+        all.push(case(format!("hash miss, {words}")).fill(Fill::Sources { first: size }));
+    }
+    all.push(
+        Case::new("5-tuple table, 4 M", "tuple", "tuple_lookup")
+            .flows(4_000_000)
+            .table("flows", 4_000_000)
+            .fill(Fill::Tuples),
+    );
+    all
+}
+
+fn connections() -> Vec<Case> {
+    let sizes = [(1_000, "1 k"), (100_000, "100 k"), (1_000_000, "1 M")];
+    let case = |name: String| Case { exact: false, ..Case::new(&name, "lru", "track") };
+    let mut all = Vec::new();
+    // Twice as many entries as flows: Linux evicts before an LRU map is full.
+    for (size, words) in sizes {
+        all.push(case(format!("LRU hit, {words} flows")).flows(size).table("connections", 2 * size));
+    }
+    for (size, words) in sizes {
+        let churn = case(format!("LRU churn, {words} entries")).flows(4 * size).table("connections", size);
+        all.push(churn.pattern(Pattern::Scan));
+    }
+    all
+}
+
+fn rest() -> Vec<Case> {
+    let mut all = Vec::new();
+    for (size, words) in [(100_000, "100 k"), (1_000_000, "1 M")] {
+        let case = Case::new(&format!("LPM, {words} prefixes"), "lpm", "route").flows(size).table("routes", size);
+        all.push(Case { space: Space::Prefixes, ..case.fill(Fill::Prefixes) });
+    }
+    let case = |name: &str, flows: u32| {
+        let case = Case::new(name, "balancer", "balance").flows(flows).table("connections", (2 * flows).max(10_000));
+        Case { exact: false, ..case.fill(Fill::Services) }
+    };
+    all.push(case("load balancer, 1 flow", 1).pattern(Pattern::Single));
+    all.push(case("load balancer, 1 k flows", 1_000));
+    all.push(case("load balancer, 1 M flows", 1_000_000));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_name_what_exists_and_each_is_named_once() {
+        let all = cases();
+        let mut names: Vec<_> = all.iter().map(|c| &c.name).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), all.len());
+        if let Some(why) = missing() {
+            assert!(object("hash").is_none());
+            assert!(xway_testkit::clang::available().is_err(), "{why}");
+            return;
+        }
+        for case in &all {
+            let bytes = object(&case.object).unwrap_or_else(|| panic!("{}", case.object));
+            let object = xway_object::Object::parse(bytes, &Default::default()).expect("the suite loads");
+            assert!(object.program(&case.program).is_ok(), "{}: {}", case.name, case.program);
+            if let Some((map, _)) = &case.table {
+                assert!(object.map_index(map).is_some(), "{}: {map}", case.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Our side: the same program over bursts of frames, made anew from the same ring.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use xway_abi::Errno;
+use xway_engine::{Checked, Executor, Results};
+use xway_maps::Guard;
+use xway_object::{Object, Program};
+use xway_packet::{Frame, Pool, PoolConfig};
+use xway_vm::{Instance, InstanceError, LinkError};
+
+use crate::fill::{Content, Maps};
+use crate::flows::Ring;
+use crate::packet::{FIELDS_AT, FIELDS_LEN, HEADERS, Renew};
+use crate::{Histogram, Outcome, Shape};
+
+/// Frames in a burst, as the engine has them.
+pub const BURST: usize = 64;
+
+/// Why our side cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum UserSideError {
+    /// Maps could not be made.
+    #[error(transparent)]
+    Instance(#[from] InstanceError),
+    /// The program could not be linked.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// There is no memory for packets, or they do not fit.
+    #[error("{BURST} frames of {0} bytes cannot be had")]
+    Frames(usize),
+    /// A run was stopped.
+    #[error("the program was stopped: {0}")]
+    Fault(String),
+}
+
+/// What runs in a pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Run {
+    /// Nothing: packets are made and not looked at.
+    Nothing,
+    /// The least program, in the engine of this index.
+    Empty(usize),
+    /// The program under test, in the engine of this index.
+    Program(usize),
+}
+
+/// A way to execute the program.
+pub struct Engine {
+    /// In tables and JSON.
+    pub name: String,
+    empty: Box<dyn Executor>,
+    program: Box<dyn Executor>,
+}
+
+/// A program with its maps and its engines. All engines share the maps.
+pub struct UserSide {
+    instance: Instance,
+    /// The engines.
+    pub engines: Vec<Engine>,
+    // Frames go home before the pool does: fields are dropped in order, and `Drop` empties this one first.
+    frames: Vec<Frame>,
+    pool: Pool,
+    ring: Arc<Ring>,
+    template: Vec<u8>,
+    renew: Renew,
+    /// Where each frame's packet belongs.
+    place: (u32, u32, u32),
+    cursors: Vec<usize>,
+    results: Results,
+}
+
+impl UserSide {
+    /// Brings the object to life and links the program for each engine.
+    pub fn new(object: &Object, program: &Program, shape: &Shape<'_>) -> Result<UserSide, UserSideError> {
+        let instance = Instance::new(Arc::new(object.clone()), 1)?;
+        let no_frames = |_| UserSideError::Frames(shape.template.len());
+        let mut pool = Pool::new(PoolConfig::new(BURST as u32)).map_err(|_| UserSideError::Frames(0))?;
+        let mut frames = Vec::new();
+        for _ in 0..BURST {
+            let mut frame = pool.alloc().map_err(|_| UserSideError::Frames(0))?;
+            frame.fill(shape.template).map_err(no_frames)?;
+            frame.set_ingress(1, 0);
+            frames.push(frame);
+        }
+        let place = (frames[0].data_meta(), frames[0].data(), frames[0].data_end());
+        let checked = |image: &Program| Ok::<_, LinkError>(Box::new(Checked::new(instance.link(image)?, 0)));
+        let empty = Program { insns: xway_isa::assemble("r0 = 1\nexit").expect("assembler"), ..Program::default() };
+        let engines = vec![Engine {
+            name: "interp".into(),
+            empty: checked(&empty)?,
+            program: checked(&program.as_xdp().unwrap_or_else(|_| program.clone()))?,
+        }];
+        Ok(UserSide {
+            cursors: vec![0; 1 + 2 * engines.len()],
+            instance,
+            engines,
+            frames,
+            pool,
+            ring: shape.ring.clone(),
+            template: shape.template.to_vec(),
+            renew: shape.renew,
+            place,
+            results: Results::default(),
+        })
+    }
+
+    /// Runs bursts over about `packets` packets of the ring: nanoseconds for each packet, and how many there were.
+    ///
+    /// The pass is cut into pieces of [`PIECE`] bursts. Pieces that took more than twice the median are left out: the thread
+    /// was not running for a part of them, and the kernel leaves such times out of a test-run too.
+    pub fn pass(&mut self, run: Run, packets: u32) -> (f64, u32) {
+        let bursts = (packets as usize).div_ceil(BURST).max(1);
+        let mut pieces = Vec::with_capacity(bursts / PIECE + 1);
+        let mut left = bursts;
+        while left > 0 {
+            let now = left.min(PIECE);
+            let start = Instant::now();
+            for _ in 0..now {
+                self.burst(run);
+            }
+            pieces.push(start.elapsed().as_nanos() as f64 / (now * BURST) as f64);
+            left -= now;
+        }
+        (without_interruptions(pieces), (bursts * BURST) as u32)
+    }
+
+    /// Makes the next packets of the ring in all frames and runs what is to be run.
+    #[inline]
+    fn burst(&mut self, run: Run) {
+        let cursor = &mut self.cursors[match run {
+            Run::Nothing => 0,
+            Run::Empty(n) => 1 + 2 * n,
+            Run::Program(n) => 2 + 2 * n,
+        }];
+        // Rings are powers of two and no shorter than a burst.
+        let entries = &self.ring.bytes[*cursor * crate::flows::ENTRY..][..BURST * crate::flows::ENTRY];
+        *cursor = (*cursor + BURST) & (self.ring.len() - 1);
+        renew(&mut self.frames, entries, &self.template, self.renew, self.place);
+        self.results.clear();
+        let executor = match run {
+            Run::Nothing => {
+                black_box(&mut self.frames);
+                return;
+            }
+            Run::Empty(n) => &mut self.engines[n].empty,
+            Run::Program(n) => &mut self.engines[n].program,
+        };
+        let guard = Guard::pin();
+        executor.run(&mut self.frames, &guard, &mut self.results);
+        black_box(self.results.rets());
+    }
+
+    /// Once through the whole ring, counting verdicts.
+    pub fn histogram(&mut self, engine: usize) -> Result<Histogram, UserSideError> {
+        let mut histogram = Histogram::default();
+        for _ in 0..self.ring.len() / BURST {
+            self.burst(Run::Program(engine));
+            if let Some((_, fault)) = self.results.faults().first() {
+                return Err(UserSideError::Fault(fault.to_string()));
+            }
+            for ret in self.results.rets() {
+                histogram[(*ret as u32).min(7) as usize] += 1;
+            }
+        }
+        Ok(histogram)
+    }
+
+    /// One packet through the program.
+    pub fn one(&mut self, engine: usize, packet: &[u8]) -> Result<Outcome, UserSideError> {
+        let frame = &mut self.frames[..1];
+        frame[0].fill(packet).map_err(|_| UserSideError::Frames(packet.len()))?;
+        self.results.clear();
+        self.engines[engine].program.run(frame, &Guard::pin(), &mut self.results);
+        if let Some((_, fault)) = self.results.faults().first() {
+            return Err(UserSideError::Fault(fault.to_string()));
+        }
+        let ret = self.results.rets().first().copied().unwrap_or(0) as u32;
+        let packet = frame[0].packet().to_vec();
+        frame[0].fill(&self.template).map_err(|_| UserSideError::Frames(self.template.len()))?;
+        Ok(Outcome { ret, packet })
+    }
+}
+
+/// Bursts between two looks at the clock.
+const PIECE: usize = 32;
+
+/// The mean of the pieces that are no longer than twice the median.
+fn without_interruptions(mut pieces: Vec<f64>) -> f64 {
+    pieces.sort_unstable_by(f64::total_cmp);
+    let limit = 2.0 * pieces[pieces.len() / 2];
+    let kept: Vec<f64> = pieces.into_iter().take_while(|p| *p <= limit).collect();
+    kept.iter().sum::<f64>() / kept.len() as f64
+}
+
+/// The same writes as the kernel's driver makes.
+#[inline]
+fn renew(frames: &mut [Frame], entries: &[u8], template: &[u8], how: Renew, place: (u32, u32, u32)) {
+    for (frame, entry) in frames.iter_mut().zip(entries.as_chunks::<16>().0) {
+        if how == Renew::Place {
+            frame.place(place.0, place.1, place.2).expect("where it was before");
+        }
+        let packet = frame.packet_mut();
+        if how != Renew::Fields {
+            packet[..FIELDS_AT].copy_from_slice(&template[..FIELDS_AT]);
+            packet[FIELDS_AT + FIELDS_LEN..HEADERS].copy_from_slice(&template[FIELDS_AT + FIELDS_LEN..HEADERS]);
+        }
+        packet[FIELDS_AT..FIELDS_AT + FIELDS_LEN].copy_from_slice(&entry[..FIELDS_LEN]);
+    }
+}
+
+impl Drop for UserSide {
+    fn drop(&mut self) {
+        for frame in self.frames.drain(..) {
+            self.pool.release(frame);
+        }
+    }
+}
+
+impl Maps for UserSide {
+    fn put(&self, map: usize, content: &Content) -> Result<(), Errno> {
+        let map = &self.instance.maps()[map];
+        let (keys, values) = (content.keys.chunks(map.key_size()), content.values.chunks(map.value_size()));
+        keys.zip(values).try_for_each(|(key, value)| map.update(key, value, 0))
+    }
+
+    fn get(&self, map: usize, key: &[u8]) -> Option<Vec<u8>> {
+        let map = &self.instance.maps()[map];
+        let mut value = vec![0; map.user_value_size()];
+        map.lookup(key, &mut value, 0).ok()?;
+        value.truncate(map.value_size());
+        Some(value)
+    }
+
+    fn all(&self, map: usize) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let keys = self.instance.maps()[map].keys().unwrap_or_default();
+        keys.into_iter().filter_map(|key| Some((key.clone(), self.get(map, &key)?))).collect()
+    }
+}

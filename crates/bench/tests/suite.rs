@@ -1,0 +1,66 @@
+//! The built-in suite against the kernel: every case is accepted by both verifiers, and both sides compute the same. The
+//! figures that come along are thrown away.
+
+use xway_bench::{Case, Options, measure, suite};
+use xway_testkit::Needs;
+
+/// The last CPU: what else runs usually starts on the first.
+fn options() -> Options {
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    Options { kernel: true, rounds: 1, cpu: cpus - 1, flows: None, table: None, pattern: None }
+}
+
+/// The case with tables that are quickly filled, in the same proportion to the flows.
+fn small(mut case: Case) -> Case {
+    let factor = case.flows.div_ceil(4000);
+    case.flows /= factor;
+    if let Some((_, entries)) = &mut case.table {
+        *entries /= factor;
+    }
+    case
+}
+
+#[test]
+fn both_sides_compute_the_same() {
+    let needs = Needs::of("bench::suite::both_sides_compute_the_same").root().kernel(6, 0);
+    if !needs.that(suite::missing().is_none(), "clang when it was built").met() {
+        return;
+    }
+    for case in suite::cases().into_iter().map(small) {
+        let row = measure(&case, None, &options()).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+        let checked = row.checked;
+        assert_eq!(checked.differences, [""; 0], "{}", case.name);
+        assert!(checked.packets >= 256, "{}", case.name);
+        assert_eq!(checked.ours.iter().sum::<u64>(), row.ring as u64, "{}", case.name);
+        let theirs = checked.kernel.expect("the kernel's verdicts");
+        assert_eq!(theirs.iter().sum::<u64>(), row.ring as u64, "{}", case.name);
+        // Nothing of the suite gives up.
+        assert_eq!((checked.ours[0], theirs[0]), (0, 0), "{}", case.name);
+        if case.fill != xway_bench::fill::Fill::None {
+            assert!(checked.elements > 0 || !case.exact, "{}: no map was compared", case.name);
+        }
+    }
+}
+
+/// Hits and misses are what the names say, and not by luck the other way round.
+#[test]
+fn tables_hit_and_miss() {
+    let needs = Needs::of("bench::suite::tables_hit_and_miss");
+    if !needs.that(suite::missing().is_none(), "clang when it was built").met() {
+        return;
+    }
+    let options = Options { kernel: false, ..options() };
+    let passed = |name: &str| {
+        let case = suite::cases().into_iter().find(|c| c.name == name).expect("a case");
+        let row = measure(&small(case), None, &options).unwrap_or_else(|error| panic!("{name}: {error}"));
+        row.checked.ours[2] as f64 / row.ring as f64
+    };
+    // A listed address never passes, an unlisted one always does.
+    assert_eq!(passed("hash hit, 10 k"), 0.0);
+    assert_eq!(passed("hash miss, 10 k"), 1.0);
+    assert_eq!(passed("5-tuple table, 4 M"), 0.0);
+    assert_eq!(passed("LPM, 100 k prefixes"), 0.0);
+    // A known connection passes; in a table that is a quarter of what comes, hardly any is known.
+    assert!(passed("LRU hit, 1 k flows") > 0.98);
+    assert!(passed("LRU churn, 1 k entries") < 0.5);
+}

@@ -1,0 +1,82 @@
+//! Arguments of `xway bench`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::args::Engine;
+
+/// Verbs that measure.
+#[derive(Subcommand, Debug)]
+pub enum Bench {
+    /// Measure programs, ours and the kernel's side by side
+    #[command(after_help = BENCH_PROG_HELP)]
+    Prog(BenchProg),
+}
+
+/// `xway bench prog`
+#[derive(Args, Debug)]
+pub struct BenchProg {
+    /// Object files; without any, the built-in suite
+    #[arg(value_name = "OBJ")]
+    pub objects: Vec<PathBuf>,
+    /// Only cases whose name contains this (of objects: programs)
+    #[arg(long, value_name = "TEXT")]
+    pub filter: Option<String>,
+    /// Only list the cases
+    #[arg(long)]
+    pub list: bool,
+    /// Measure the kernel too, in turns, on the same bytecode and the same packets
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub vs: Option<Versus>,
+    /// Flows that the packets belong to
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub flows: Option<u32>,
+    /// Entries of the case's table
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub table: Option<u32>,
+    /// Order of the flows
+    #[arg(long, value_enum)]
+    pub pattern: Option<FlowPattern>,
+    /// Rounds; medians over them are shown
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    pub rounds: u32,
+    /// Core to run on; the last one by default
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<u32>,
+    /// How our side executes the program
+    #[arg(long, value_enum, default_value_t = Engine::Interp)]
+    pub engine: Engine,
+    /// Draw the table as a picture (SVG)
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+}
+
+/// Whom we are compared with.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Versus {
+    /// The running kernel (needs CAP_BPF and CAP_NET_ADMIN)
+    Kernel,
+}
+
+/// Orders of flows.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlowPattern {
+    /// Always the same
+    Single,
+    /// Drawn at random
+    Uniform,
+    /// Few carry most packets
+    Zipf,
+    /// One after the other, again and again
+    Scan,
+}
+
+const BENCH_PROG_HELP: &str = "\
+Examples:
+  xway bench prog --list
+  xway bench prog --vs kernel
+  xway bench prog --vs kernel --filter hash --plot hash.svg
+  xway bench prog filter.o --vs kernel --flows 100000 --pattern zipf -j
+
+How it is measured, and what the columns mean: docs/performance.md.";

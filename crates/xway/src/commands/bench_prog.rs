@@ -1,0 +1,279 @@
+//! `xway bench prog`: programs measured, ours and the kernel's in turns.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use xway_bench::flows::Pattern;
+use xway_bench::{Case, Figures, MeasureError, Options, Row, Stat, measure, suite};
+
+use crate::args_bench::{BenchProg, FlowPattern, Versus};
+use crate::failure::Failure;
+use crate::print::{self, grouped};
+use crate::{load, output, payload, single};
+
+/// Runs the command.
+pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
+    single::check_engine(args.engine)?;
+    let cases = chosen(args)?;
+    if args.list {
+        return list(&cases, as_json);
+    }
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let options = Options {
+        kernel: args.vs == Some(Versus::Kernel),
+        rounds: args.rounds,
+        cpu: args.cpu.unwrap_or(cpus - 1),
+        flows: args.flows,
+        table: args.table,
+        pattern: args.pattern.map(pattern),
+    };
+    let mut rows = Vec::new();
+    let mut left_out = Vec::new();
+    let width = cases.iter().map(|(case, _)| case.name.chars().count()).max().unwrap_or(0).max(4);
+    if !as_json {
+        print::text(&heading(&options, width));
+    }
+    for (case, bytes) in &cases {
+        match measure(case, bytes.as_deref(), &options) {
+            Ok(row) => {
+                if !as_json {
+                    print::text(&line(&row, width));
+                }
+                rows.push(row);
+            }
+            // One program that cannot be measured does not spoil the others; a machine that cannot measure does.
+            Err(error) if cases.len() > 1 && !hopeless(&error) => {
+                if !as_json {
+                    print::text(&format!("  {:<width$}  not measured: {error}\n", case.name));
+                }
+                left_out.push((case.name.clone(), error.to_string()));
+            }
+            Err(error) => return Err(failure(&case.name, &error)),
+        }
+    }
+    if let Some(path) = &args.plot {
+        output::write(path, xway_bench::plot::bars(&rows).as_bytes())?;
+    }
+    if as_json {
+        print::json(&print::document("bench prog", document(&options, &rows, &left_out)));
+    } else {
+        print::text(LEGEND);
+    }
+    let differ = rows.iter().filter(|r| !r.checked.differences.is_empty()).count();
+    match differ {
+        0 => Ok(()),
+        n => {
+            Err(Failure::no(format!("in {n} cases the two sides do not compute the same: their figures mean nothing"))
+                .said())
+        }
+    }
+}
+
+const LEGEND: &str = "
+ns and Mpps: the whole loop, making the packet included. run: without the making of packets. net: less an empty program too.
+x: the kernel's net over ours; - where ours cannot be told from nothing. ±: half the distance of the quartiles, per cent.
+";
+
+/// A case, and the object's bytes where a file was named.
+type Chosen = (Case, Option<Vec<u8>>);
+
+/// The cases that the arguments name.
+fn chosen(args: &BenchProg) -> Result<Vec<Chosen>, Failure> {
+    let mut cases: Vec<Chosen> = Vec::new();
+    for path in &args.objects {
+        let bytes = payload::file(path, load::OBJECT_MAX)?;
+        let object = load::parse(&bytes, None).map_err(|f| f.at(path.display()))?;
+        for program in object.programs.iter().filter(|p| p.kind.is_xdp()) {
+            cases.push((case_of(path, &program.name), Some(bytes.clone())));
+        }
+    }
+    if args.objects.is_empty() {
+        if let Some(why) = suite::missing() {
+            return Err(Failure::needs(format!("there are no built-in programs: {why}"))
+                .hint("install clang and libbpf-dev and build again, or name object files"));
+        }
+        cases.extend(suite::cases().into_iter().map(|case| (case, None)));
+    }
+    if let Some(wanted) = &args.filter {
+        cases.retain(|(case, _)| case.name.contains(wanted.as_str()));
+    }
+    if cases.is_empty() {
+        return Err(Failure::usage("no case of this name").hint("xway bench prog --list"));
+    }
+    Ok(cases)
+}
+
+fn case_of(path: &Path, program: &str) -> Case {
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    Case { name: format!("{file}:{program}"), ..Case::new("", &file, program) }
+}
+
+fn pattern(of: FlowPattern) -> Pattern {
+    match of {
+        FlowPattern::Single => Pattern::Single,
+        FlowPattern::Uniform => Pattern::Uniform,
+        FlowPattern::Zipf => Pattern::Zipf,
+        FlowPattern::Scan => Pattern::Scan,
+    }
+}
+
+fn list(cases: &[Chosen], as_json: bool) -> Result<(), Failure> {
+    if as_json {
+        let all: Vec<Value> = cases.iter().map(|(case, _)| case_json(case)).collect();
+        print::json(&print::document("bench prog", json!({ "cases": all })));
+        return Ok(());
+    }
+    let row = |case: &Case| {
+        let table = case.table.as_ref().map_or(String::new(), |(map, n)| format!("{map} {}", grouped((*n).into())));
+        vec![case.name.clone(), format!("{}:{}", case.object, case.program), grouped(case.flows.into()), table]
+    };
+    let mut rows = vec![["case", "program", "flows", "table"].map(String::from).to_vec()];
+    rows.extend(cases.iter().map(|(case, _)| row(case)));
+    print::text(&print::table(&rows));
+    Ok(())
+}
+
+fn heading(options: &Options, width: usize) -> String {
+    let machine = format!("{}, CPU {}, {} rounds\n\n", xway_bench::machine_name(), options.cpu, options.rounds);
+    let kernel = if options.kernel { "   kernel ns   Mpps   run   net  ±%" } else { "" };
+    let ratio = if options.kernel { "        x" } else { "" };
+    format!("{machine}  {:<width$}{kernel}     ours ns   Mpps   run   net  ±%{ratio}\n", "case")
+}
+
+fn line(row: &Row, width: usize) -> String {
+    let mut out = format!("  {:<width$}", row.case.name);
+    if let Some(kernel) = &row.kernel {
+        out += &columns(kernel);
+    }
+    let Some(ours) = row.ours.first() else { return out + "\n" };
+    out += &columns(ours);
+    if row.kernel.is_some() {
+        out += &row.ratio().map_or("        -".to_owned(), |r| format!("  {:>7}", ratio(r)));
+    }
+    for difference in &row.checked.differences {
+        out += &format!("\n    differs: {difference}");
+    }
+    out.push('\n');
+    for more in &row.ours[1..] {
+        let blank = if row.kernel.is_some() { 36 } else { 0 };
+        out += &format!("    {:<w$}{:blank$}{}\n", more.side, "", columns(more), w = width - 2);
+    }
+    out
+}
+
+fn columns(f: &Figures) -> String {
+    let ns = f.program.median;
+    format!(
+        "  {:>10}{:>7}{:>6}{:>6}{:>4}",
+        figure(ns),
+        figure(1e3 / ns),
+        figure(f.run()),
+        figure(f.net()),
+        format!("{:.0}", spread(&f.program))
+    )
+}
+
+/// Half the distance of the quartiles, per cent of the median.
+fn spread(stat: &Stat) -> f64 {
+    if stat.median == 0.0 { 0.0 } else { (stat.high - stat.low) / 2.0 / stat.median * 100.0 }
+}
+
+/// Three digits.
+fn figure(value: f64) -> String {
+    match value {
+        v if v >= 99.95 => format!("{v:.0}"),
+        v if v >= 9.995 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+fn ratio(value: f64) -> String {
+    figure(value)
+}
+
+fn hopeless(error: &MeasureError) -> bool {
+    matches!(error, MeasureError::Pin { .. } | MeasureError::NotBuilt { .. })
+}
+
+fn failure(case: &str, error: &MeasureError) -> Failure {
+    let failure = match error {
+        MeasureError::Kernel(_) => Failure::needs(error).hint("run as root, or leave out --vs kernel"),
+        MeasureError::Pin { .. } => Failure::usage(error).hint("--cpu with the number of a core that there is"),
+        MeasureError::NotBuilt { .. } => Failure::needs(error).hint("install clang and build again"),
+        _ => Failure::input(error),
+    };
+    failure.at(case)
+}
+
+fn document(options: &Options, rows: &[Row], left_out: &[(String, String)]) -> Value {
+    let left_out: Vec<Value> = left_out.iter().map(|(name, why)| json!({ "name": name, "reason": why })).collect();
+    json!({
+        "machine": xway_bench::machine_name(),
+        "cpu": options.cpu,
+        "rounds": options.rounds,
+        "unit": "ns per packet",
+        "rows": rows.iter().map(row_json).collect::<Vec<_>>(),
+        "not_measured": left_out,
+    })
+}
+
+fn case_json(case: &Case) -> Value {
+    json!({
+        "name": case.name,
+        "object": case.object,
+        "program": case.program,
+        "flows": case.flows,
+        "pattern": case.pattern.name(),
+        "table": case.table.as_ref().map(|(map, entries)| json!({ "map": map, "entries": entries })),
+        "packet_bytes": case.packet_len,
+        "kernel_runs_per_test_run": case.runs,
+    })
+}
+
+fn row_json(row: &Row) -> Value {
+    let mut doc = case_json(&row.case);
+    doc["insns"] = json!(row.insns);
+    doc["ring_packets"] = json!(row.ring);
+    doc["kernel"] = json!(row.kernel.as_ref().map(figures_json));
+    doc["ours"] = json!(row.ours.iter().map(figures_json).collect::<Vec<_>>());
+    doc["ratio_net"] = json!(row.ratio());
+    doc["ratio_run"] = json!(row.run_ratio());
+    doc["checked"] = json!({
+        "packets": row.checked.packets,
+        "map_elements": row.checked.elements,
+        "verdicts_ours": row.checked.ours,
+        "verdicts_kernel": row.checked.kernel,
+        "exact": row.case.exact,
+        "differences": row.checked.differences,
+    });
+    doc
+}
+
+fn figures_json(f: &Figures) -> Value {
+    let stat = |s: &Stat| json!({ "median": s.median, "low": s.low, "high": s.high });
+    json!({
+        "side": f.side,
+        "loop": stat(&f.nothing),
+        "empty": stat(&f.empty),
+        "program": stat(&f.program),
+        "mpps": 1e3 / f.program.median,
+        "run_ns": f.run(),
+        "net_ns": f.net(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_keep_three_digits() {
+        assert_eq!([0.0, 1.234, 12.34, 123.4, 1234.0].map(figure), ["0.00", "1.23", "12.3", "123", "1234"]);
+    }
+
+    #[test]
+    fn spread_is_half_the_quartile_distance() {
+        assert_eq!(spread(&Stat { median: 10.0, low: 9.0, high: 12.0 }), 15.0);
+        assert_eq!(spread(&Stat::default()), 0.0);
+    }
+}

@@ -1,0 +1,64 @@
+//! `xway bench`: what it prints, and what it refuses. Figures are looked at for their shape only.
+
+mod common;
+
+use common::{Dir, clang, compiled, xway};
+use xway_testkit::clang::repository;
+
+#[test]
+fn the_suite_passes_its_vectors() {
+    if !clang("bench::the_suite_passes_its_vectors") {
+        return;
+    }
+    let entries = std::fs::read_dir(repository().join("bpf/bench")).unwrap();
+    let paths: Vec<_> = entries.map(|e| e.unwrap().path().to_str().unwrap().to_owned()).collect();
+    let with = |end: &str| paths.iter().filter(|p| p.ends_with(end)).map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(with(".toml").len(), with(".bpf.c").len());
+    let doc = xway(&[&["test", "-j"][..], &with(".toml")].concat()).exits(0).json();
+    assert_eq!(doc["failed"], 0);
+    assert!(doc["passed"].as_u64().unwrap() >= 49, "{doc}");
+}
+
+#[test]
+fn a_case_is_a_row_with_all_figures() {
+    if !clang("bench::a_case_is_a_row_with_all_figures") {
+        return;
+    }
+    let dir = Dir::new();
+    let (plot, path) = (dir.arg("x.svg"), dir.path("x.svg"));
+    let doc = xway(&["bench", "prog", "--filter", "MAC swap", "--rounds", "1", "-j", "--plot", &plot]).exits(0).json();
+    assert_eq!((doc["command"].as_str(), doc["unit"].as_str()), (Some("bench prog"), Some("ns per packet")));
+    let row = &doc["rows"][0];
+    assert_eq!((row["name"].as_str(), row["packet_bytes"].as_u64()), (Some("MAC swap"), Some(64)));
+    assert_eq!(row["checked"]["verdicts_ours"][3], row["ring_packets"]);
+    for figure in ["loop", "empty", "program"] {
+        assert!(row["ours"][0][figure]["median"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    assert!(row["kernel"].is_null());
+    assert!(std::fs::read_to_string(path).unwrap().contains("MAC swap"));
+}
+
+#[test]
+fn an_object_of_ones_own_can_be_measured() {
+    if !clang("bench::an_object_of_ones_own_can_be_measured") {
+        return;
+    }
+    let dir = Dir::new();
+    let text = "SEC(\"xdp\") int pass_all(struct xdp_md *ctx) { return XDP_PASS; }\n\
+                char _license[] SEC(\"license\") = \"GPL\";\n";
+    let object = compiled(&dir, "own", text, &[]);
+    let out = xway(&["bench", "prog", &object, "--rounds", "1", "--flows", "10", "--pattern", "zipf"]).exits(0).out;
+    assert!(out.contains("own.o:pass_all") && out.contains("Mpps"), "{out}");
+}
+
+#[test]
+fn what_cannot_be_measured_is_said() {
+    if !clang("bench::what_cannot_be_measured_is_said") {
+        return;
+    }
+    xway(&["bench", "prog", "--filter", "nothing of this name"]).exits(2).says("no case of this name");
+    xway(&["bench", "prog", "--filter", "MAC swap", "--cpu", "5000"]).exits(2).says("CPU 5000");
+    xway(&["bench", "prog", "/none/x.o"]).exits(3).says("/none/x.o");
+    let list = xway(&["bench", "prog", "--list", "-j"]).exits(0).json();
+    assert!(list["cases"].as_array().unwrap().len() > 30, "{list}");
+}
