@@ -40,10 +40,17 @@ $(TARGET)/bpf/bench/%.o: bpf/bench/%.bpf.c $(wildcard bpf/include/*.h bpf/bench/
 bench:  ## measure; nothing here passes or fails
 	cargo bench --workspace
 
+native: $(TARGET)/bench-native  ## measure "parse + counter" compiled for the machine itself, without BPF
+	$(TARGET)/bench-native $(CPU)
+
+$(TARGET)/bench-native: bpf/bench/native/parse.c bpf/bench/parse.bpf.c $(wildcard bpf/include/*.h bpf/bench/native/bpf/*.h)
+	@mkdir -p $(TARGET)
+	$(or $(CLANG),clang) -O3 -Wall -Ibpf/bench/native -Ibpf/include $< -o $@
+
 fuzz:  ## every fuzzer for ten minutes; SECONDS_EACH=n for another time
 	scripts/fuzz $(or $(SECONDS_EACH),600)
 
 clean:  ## remove everything that was built
 	cargo clean
 
-.PHONY: help setup demo test lint samples bench fuzz clean
+.PHONY: help setup demo test lint samples bench native fuzz clean

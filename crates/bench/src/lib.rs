@@ -21,6 +21,8 @@
 //! | [`driver`], [`kernel`] | the kernel's side |
 //! | [`user`] | our side |
 //! | [`check`], [`measure`](mod@measure) | comparing, timing |
+//! | [`maps`] | single operations on maps |
+//! | [`machine`] | what things cost on this machine |
 //! | [`plot`] | the table as a picture |
 
 pub mod check;
@@ -28,6 +30,8 @@ pub mod driver;
 pub mod fill;
 pub mod flows;
 pub mod kernel;
+pub mod machine;
+pub mod maps;
 pub mod measure;
 pub mod packet;
 pub mod plot;

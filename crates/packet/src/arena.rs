@@ -62,13 +62,14 @@ impl Arena {
     /// Makes the arena and gives the owner's reference to it. It lives until `Arena::free`.
     pub(crate) fn create(config: &PoolConfig) -> Result<NonNull<Arena>, PoolError> {
         config.check()?;
-        let memory = Mapping::new(config.frames as usize * config.chunk_size as usize, config.backing)?;
+        let stride = config.stride();
+        let memory = Mapping::new(config.frames as usize * stride, config.backing)?;
         let start = memory.start();
         let arena = NonNull::from(Box::leak(Box::<Arena>::new_uninit())).cast::<Arena>();
         let descs: Box<[Desc]> = (0..config.frames)
             .map(|number| Desc {
-                // SAFETY: number < frames, so the chunk lies inside the mapping.
-                base: unsafe { start.add(number as usize * config.chunk_size as usize) },
+                // SAFETY: number < frames and a chunk is no longer than the stride, so it lies inside the mapping.
+                base: unsafe { start.add(number as usize * stride) },
                 arena,
                 data: config.headroom,
                 data_end: config.headroom,

@@ -63,6 +63,17 @@ impl PoolConfig {
         self.chunk_size.saturating_sub(self.headroom).saturating_sub(self.tailroom)
     }
 
+    /// Bytes from one chunk to the next. Chunks whose distance is a power of two would have all their packets in one set of
+    /// the first-level cache, which holds fewer than a burst: one line between them spreads packets over all sets. Memory that
+    /// others map keeps the layout that they expect.
+    pub(crate) fn stride(&self) -> usize {
+        let between = match self.backing {
+            Backing::Anonymous => 64,
+            Backing::Memfd => 0,
+        };
+        self.chunk_size as usize + between
+    }
+
     pub(crate) fn check(&self) -> Result<(), PoolError> {
         let size = self.chunk_size;
         if !size.is_power_of_two() || !(layout::CHUNK_MIN..=layout::CHUNK_MAX).contains(&size) {

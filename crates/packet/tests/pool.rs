@@ -184,3 +184,16 @@ fn pool_dropped_while_frames_travel_is_freed_by_the_last_one() {
         });
     }
 }
+
+/// A burst's packets lie in different sets of the first-level cache: their addresses differ within a page.
+#[test]
+fn neighbours_do_not_share_a_cache_set() {
+    let mut pool = Pool::new(PoolConfig::new(64)).unwrap();
+    let frames: Vec<_> = (0..64).map(|_| pool.alloc().unwrap()).collect();
+    let mut sets: Vec<usize> = frames.iter().map(|f| f.chunk().as_ptr() as usize % 4096 / 64).collect();
+    sets.sort_unstable();
+    sets.dedup();
+    assert_eq!(sets.len(), 64);
+    frames.into_iter().for_each(|frame| pool.release(frame));
+    pool.close().unwrap();
+}

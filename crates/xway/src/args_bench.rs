@@ -12,6 +12,59 @@ pub enum Bench {
     /// Measure programs, ours and the kernel's side by side
     #[command(after_help = BENCH_PROG_HELP)]
     Prog(BenchProg),
+    /// Measure single operations on maps: look-up, update, insert, delete, insert with eviction
+    #[command(after_help = BENCH_MAP_HELP)]
+    Map(BenchMap),
+    /// Measure what things cost on this machine: caches, atomics, calls, clocks, system calls, copies
+    Machine(BenchMachine),
+}
+
+/// `xway bench map`
+#[derive(Args, Debug)]
+pub struct BenchMap {
+    /// Types of maps
+    #[arg(long = "type", value_enum, value_name = "TYPE", value_delimiter = ',',
+          default_values_t = [BenchedMap::Array, BenchedMap::Hash, BenchedMap::LruHash, BenchedMap::LpmTrie])]
+    pub types: Vec<BenchedMap>,
+    /// Entries
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [10_000, 1_000_000],
+          value_parser = clap::value_parser!(u32).range(16..=16_000_000))]
+    pub entries: Vec<u32>,
+    /// Bytes of a key, of types that leave a choice
+    #[arg(long = "key", value_name = "BYTES", value_delimiter = ',', default_values_t = [4, 16],
+          value_parser = clap::value_parser!(u32).range(4..=512))]
+    pub keys: Vec<u32>,
+    /// Measure the kernel too, from programs and through the system call
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub vs: Option<Versus>,
+    /// Rounds; medians over them are shown
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    pub rounds: u32,
+    /// Core to run on; the last one by default
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<u32>,
+}
+
+/// Types of maps that are measured.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+#[value(rename_all = "snake_case")]
+pub enum BenchedMap {
+    /// Array
+    Array,
+    /// Hash table
+    Hash,
+    /// Hash table that evicts what has not been used for long
+    LruHash,
+    /// Longest prefix match
+    LpmTrie,
+}
+
+/// `xway bench machine`
+#[derive(Args, Debug)]
+pub struct BenchMachine {
+    /// Core to run on; the last one by default
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<u32>,
 }
 
 /// `xway bench prog`
@@ -71,6 +124,11 @@ pub enum FlowPattern {
     /// One after the other, again and again
     Scan,
 }
+
+const BENCH_MAP_HELP: &str = "\
+Examples:
+  xway bench map --vs kernel
+  xway bench map --type hash,lru_hash --entries 4000000 --key 16,40 --vs kernel -j";
 
 const BENCH_PROG_HELP: &str = "\
 Examples:

@@ -60,6 +60,8 @@ fn main() -> ExitCode {
         Command::Map(args) => ("map", commands::kernel::map::run(args, cli.json)),
         Command::Link(args) => ("link", commands::kernel::link::run(args, cli.json)),
         Command::Bench(Bench::Prog(args)) => ("bench prog", commands::bench_prog::run(args, cli.json)),
+        Command::Bench(Bench::Map(args)) => ("bench map", commands::bench_map::run(args, cli.json)),
+        Command::Bench(Bench::Machine(args)) => ("bench machine", commands::bench_machine::run(args, cli.json)),
         Command::Conformance(args) => ("conformance", commands::conformance::run(args, cli.json)),
     };
     match result {

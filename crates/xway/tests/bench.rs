@@ -62,3 +62,36 @@ fn what_cannot_be_measured_is_said() {
     let list = xway(&["bench", "prog", "--list", "-j"]).exits(0).json();
     assert!(list["cases"].as_array().unwrap().len() > 30, "{list}");
 }
+
+#[test]
+fn map_operations_are_rows() {
+    let args = [
+        "bench",
+        "map",
+        "--type",
+        "hash,lpm_trie",
+        "--entries",
+        "100",
+        "--key",
+        "8",
+        "--rounds",
+        "1",
+        "--cpu",
+        "0",
+        "-j",
+    ];
+    let doc = xway(&args).exits(0).json();
+    let rows = doc["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 8);
+    assert!(rows.iter().all(|r| r["ours_program"]["median"].as_f64().unwrap() > 0.0), "{doc}");
+    assert!(rows.iter().all(|r| r["kernel_user"].is_null()), "{doc}");
+    xway(&["bench", "map", "--entries", "1"]).exits(2);
+}
+
+#[test]
+fn the_machine_has_costs() {
+    let doc = xway(&["bench", "machine", "--cpu", "0", "-j"]).exits(0).json();
+    assert_eq!(doc["unit"], "ns");
+    assert!(doc["rows"].as_array().unwrap().iter().any(|r| r["group"] == "cache" && r["ns"].is_f64()), "{doc}");
+    xway(&["bench", "machine", "--cpu", "4000"]).exits(2).says("CPU 4000");
+}

@@ -1,5 +1,7 @@
 //! The commands, one file each.
 
+pub mod bench_machine;
+pub mod bench_map;
 pub mod bench_prog;
 pub mod conformance;
 pub mod inspect;

@@ -1,0 +1,116 @@
+//! Caches by chasing pointers; copies and fills.
+
+use std::hint::black_box;
+
+use super::{Cost, ns_each};
+use crate::flows::Rng;
+
+/// Bytes of a cache line, and of a link of a chain.
+const LINE: usize = 64;
+
+/// A place in memory that names the next one.
+#[repr(align(64))]
+#[derive(Clone, Copy)]
+struct Link {
+    next: u32,
+}
+
+/// Links in one circle, in random order.
+fn chain(bytes: usize) -> Vec<Link> {
+    let count = bytes / LINE;
+    let mut order: Vec<u32> = (0..count as u32).collect();
+    let mut rng = Rng(bytes as u64);
+    for n in (1..count).rev() {
+        order.swap(n, rng.below(n as u32 + 1) as usize);
+    }
+    let mut links = vec![Link { next: 0 }; count];
+    for (n, at) in order.iter().enumerate() {
+        links[*at as usize].next = order[(n + 1) % count];
+    }
+    links
+}
+
+const SIZES: &[(usize, &str)] = &[
+    (16 << 10, "16 KiB"),
+    (256 << 10, "256 KiB"),
+    (1 << 20, "1 MiB"),
+    (4 << 20, "4 MiB"),
+    (16 << 20, "16 MiB"),
+    (64 << 20, "64 MiB"),
+    (256 << 20, "256 MiB"),
+];
+/// Chains that are followed at the same time.
+const CHAINS: usize = 8;
+
+pub(super) fn costs() -> Vec<Cost> {
+    let mut all = Vec::new();
+    for (bytes, name) in SIZES {
+        let links = chain(*bytes);
+        let mut at = 0;
+        let one = ns_each(|| at = black_box(links[at as usize].next));
+        all.push(Cost::new("cache", format!("load, each after the one before, {name}"), one));
+    }
+    let links = chain(256 << 20);
+    let mut at: [u32; CHAINS] = std::array::from_fn(|n| (n * links.len() / CHAINS) as u32);
+    let eight = ns_each(|| {
+        for place in &mut at {
+            *place = links[*place as usize].next;
+        }
+        black_box(&at);
+    });
+    all.push(Cost::new("cache", "the same, eight chains at once, 256 MiB", eight / CHAINS as f64).noted("each load"));
+    drop(links);
+    all.extend(copies());
+    all
+}
+
+fn copies() -> Vec<Cost> {
+    let mut all = Vec::new();
+    let (from, mut to) = (vec![1u8; 64 << 10], vec![0u8; 64 << 10]);
+    for len in [16, 64, 256, 1500, 4096] {
+        let ns = ns_each(|| {
+            let len = black_box(len);
+            to[..len].copy_from_slice(&from[..len]);
+            black_box(&mut to);
+        });
+        all.push(Cost::new("copies", format!("memcpy, {len} bytes, hot"), ns));
+    }
+    for len in [64, 1500, 4096] {
+        let ns = ns_each(|| {
+            to[..black_box(len)].fill(black_box(0));
+            black_box(&mut to);
+        });
+        all.push(Cost::new("copies", format!("memset, {len} bytes, hot"), ns));
+    }
+    // Packets all over a large memory, in random order: neither the cache nor the prefetcher has them.
+    let memory = vec![3u8; 512 << 20];
+    let places = memory.len() / 2048;
+    let mut rng = Rng(7);
+    let ns = ns_each(|| {
+        let at = rng.below(places as u32) as usize * 2048;
+        to[..1500].copy_from_slice(&memory[at..at + 1500]);
+        black_box(&mut to);
+    });
+    all.push(Cost::new("copies", "memcpy, 1500 bytes, from DRAM", ns));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_is_one_circle() {
+        let links = chain(1 << 16);
+        let (mut at, mut steps) = (0, 0);
+        loop {
+            at = links[at as usize].next;
+            steps += 1;
+            if at == 0 {
+                break;
+            }
+        }
+        assert_eq!(steps, links.len());
+        assert_eq!(size_of::<Link>(), LINE);
+    }
+}

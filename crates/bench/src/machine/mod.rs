@@ -1,0 +1,100 @@
+//! What things cost on this machine: caches, atomics, calls, clocks, system calls, copies.
+//!
+//! Each figure is the median of several samples, each sample long enough that reading the clock does not matter. A thing that
+//! needs a second core is left out, by name, where there is none.
+
+mod calls;
+mod cores;
+mod memory;
+mod tsc;
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use crate::measure::{MeasureError, pin};
+
+/// One line of the table.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Cost {
+    /// Which part of the table.
+    pub group: &'static str,
+    /// What it is.
+    pub name: String,
+    /// Nanoseconds; `None` when it could not be measured here.
+    pub ns: Option<f64>,
+    /// Why not, or what belongs to the figure.
+    pub note: String,
+}
+
+impl Cost {
+    fn new(group: &'static str, name: impl Into<String>, ns: f64) -> Cost {
+        Cost { group, name: name.into(), ns: Some(ns), note: String::new() }
+    }
+
+    fn noted(self, note: impl Into<String>) -> Cost {
+        Cost { note: note.into(), ..self }
+    }
+
+    fn missing(group: &'static str, name: &str, why: impl Into<String>) -> Cost {
+        Cost { group, name: name.into(), ns: None, note: why.into() }
+    }
+}
+
+/// The whole table, measured on `cpu` (and, where two cores are needed, on another one too). Takes some seconds.
+///
+/// # Errors
+/// [`MeasureError::Pin`].
+pub fn costs(cpu: u32) -> Result<Vec<Cost>, MeasureError> {
+    pin(cpu)?;
+    let mut all = memory::costs();
+    all.extend(calls::costs());
+    all.extend(cores::costs(cpu));
+    Ok(all)
+}
+
+/// Samples of which the median is taken.
+const SAMPLES: usize = 9;
+/// Length of a sample, ns.
+const SAMPLE_NS: f64 = 2e6;
+
+/// Nanoseconds that one call of `what` takes.
+fn ns_each(mut what: impl FnMut()) -> f64 {
+    let mut timed = |count: u64| {
+        let start = Instant::now();
+        for _ in 0..count {
+            what();
+        }
+        start.elapsed().as_nanos() as f64
+    };
+    // Warm up, and find out how many make a sample.
+    let mut count = 1;
+    while timed(count) < SAMPLE_NS / 8.0 && count < 1 << 30 {
+        count *= 2;
+    }
+    count = (count * 8).max(1);
+    let mut samples: Vec<f64> = (0..SAMPLES).map(|_| timed(count) / count as f64).collect();
+    samples.sort_unstable_by(f64::total_cmp);
+    samples[SAMPLES / 2]
+}
+
+/// What an empty turn of [`ns_each`] takes.
+fn empty_turn() -> f64 {
+    ns_each(|| {
+        black_box(());
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_has_a_figure_or_a_reason() {
+        let all = costs(0).expect("CPU 0 exists");
+        let has = |group| all.iter().any(|c| c.group == group);
+        assert!(has("cache") && has("atomics") && has("calls") && has("clocks") && has("copies") && has("cores"));
+        for cost in &all {
+            assert!(cost.ns.is_some_and(|ns| ns.is_finite() && ns >= 0.0) || !cost.note.is_empty(), "{cost:?}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `xway bench map`: single operations on maps.
+
+use serde_json::{Value, json};
+use xway_abi::MapType;
+use xway_bench::Stat;
+use xway_bench::maps::{MapError, MapRow, Subject, measure};
+
+use crate::args_bench::{BenchMap, BenchedMap, Versus};
+use crate::failure::Failure;
+use crate::print::{self, grouped};
+
+/// Runs the command.
+pub fn run(args: &BenchMap, as_json: bool) -> Result<(), Failure> {
+    let kernel = args.vs == Some(Versus::Kernel);
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let cpu = args.cpu.unwrap_or(cpus - 1);
+    let mut rows = Vec::new();
+    if !as_json {
+        print::text(&heading(kernel, cpu, args.rounds));
+    }
+    for subject in subjects(args) {
+        let measured = measure(subject, kernel, args.rounds, cpu).map_err(|e| failure(&subject, &e))?;
+        if !as_json {
+            print::text(&measured.iter().map(line).collect::<String>());
+        }
+        rows.extend(measured);
+    }
+    if as_json {
+        let fields = json!({
+            "machine": xway_bench::machine_name(),
+            "cpu": cpu,
+            "rounds": args.rounds,
+            "unit": "ns per operation",
+            "rows": rows.iter().map(row).collect::<Vec<_>>(),
+        });
+        print::json(&print::document("bench map", fields));
+    }
+    Ok(())
+}
+
+/// Every combination that makes sense: arrays have keys of 4 bytes, tries of IPv4 prefixes keys of 8.
+fn subjects(args: &BenchMap) -> Vec<Subject> {
+    let mut all = Vec::new();
+    for kind in &args.types {
+        for entries in &args.entries {
+            let (map_type, fixed) = match kind {
+                BenchedMap::Array => (MapType::Array, Some(4)),
+                BenchedMap::Hash => (MapType::Hash, None),
+                BenchedMap::LruHash => (MapType::LruHash, None),
+                BenchedMap::LpmTrie => (MapType::LpmTrie, Some(8)),
+            };
+            let keys = fixed.map_or_else(|| args.keys.clone(), |size| vec![size]);
+            all.extend(keys.into_iter().map(|key_size| Subject { map_type, key_size, entries: *entries }));
+        }
+    }
+    all
+}
+
+fn heading(kernel: bool, cpu: u32, rounds: u32) -> String {
+    let theirs = if kernel { "   kernel program     x   kernel user     x" } else { "" };
+    let machine = xway_bench::machine_name();
+    format!(
+        "{machine}, CPU {cpu}, {rounds} rounds; ns an operation\n\n  {:<34}{:<16}{:>12}{:>12}{theirs}\n",
+        "map", "operation", "ours program", "ours user"
+    )
+}
+
+fn line(row: &MapRow) -> String {
+    let s = &row.subject;
+    let map = format!("{}, {} x {} B", s.map_type.name(), grouped(s.entries.into()), s.key_size);
+    let mut out = format!("  {map:<34}{:<16}{:>12}{:>12}", row.op.name(), ns(&row.program), ns(&row.user));
+    let pairs = [(row.kernel_program, row.program, 17), (row.kernel_user, row.user, 14)];
+    for (theirs, ours, width) in pairs {
+        if let Some(theirs) = theirs {
+            let ratio = if ours.median > 0.0 { theirs.median / ours.median } else { 0.0 };
+            out += &format!("{:>width$}{ratio:>6.1}", ns(&theirs));
+        }
+    }
+    out + "\n"
+}
+
+fn ns(stat: &Stat) -> String {
+    if stat.median < 100.0 { format!("{:.1}", stat.median) } else { format!("{:.0}", stat.median) }
+}
+
+fn row(row: &MapRow) -> Value {
+    let stat = |s: &Stat| json!({ "median": s.median, "low": s.low, "high": s.high });
+    json!({
+        "type": row.subject.map_type.name(),
+        "key_bytes": row.subject.key_size,
+        "entries": row.subject.entries,
+        "operation": row.op.name(),
+        "ours_program": stat(&row.program),
+        "ours_user": stat(&row.user),
+        "kernel_program": row.kernel_program.as_ref().map(stat),
+        "kernel_user": row.kernel_user.as_ref().map(stat),
+    })
+}
+
+fn failure(subject: &Subject, error: &MapError) -> Failure {
+    let failure = match error {
+        MapError::Pin(_) => Failure::usage(error).hint("--cpu with the number of a core that there is"),
+        MapError::Create(_) => Failure::usage(error).hint("other --entries or --key"),
+        MapError::Kernel { .. } | MapError::Program(_) => {
+            Failure::needs(error).hint("run as root, or leave out --vs kernel")
+        }
+        MapError::Differs(..) => Failure::no(error),
+    };
+    failure.at(format!("{}, {} entries", subject.map_type.name(), subject.entries))
+}
