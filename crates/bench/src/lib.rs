@@ -19,7 +19,7 @@
 //! | [`suite`] | the built-in cases, from `bpf/bench` |
 //! | [`flows`], [`packet`], [`fill`] | packets and map contents |
 //! | [`driver`], [`kernel`] | the kernel's side |
-//! | [`user`] | our side |
+//! | [`user`], `runner` | our side |
 //! | [`check`], [`measure`](mod@measure) | comparing, timing |
 //! | [`maps`] | single operations on maps |
 //! | [`machine`] | what things cost on this machine |
@@ -35,12 +35,14 @@ pub mod maps;
 pub mod measure;
 pub mod packet;
 pub mod plot;
+mod runner;
 pub mod suite;
 pub mod user;
 
 use std::sync::Arc;
 
 pub use measure::{Figures, MeasureError, Options, Row, Stat, measure};
+pub use runner::Way;
 pub use suite::Case;
 
 /// How often each verdict came: 0 to 6, and everything above.

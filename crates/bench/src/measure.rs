@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use xway_object::{LoadOptions, Object, ObjectError, Program};
-use xway_verifier::{Config, MapsView};
+use xway_verifier::{Config, MapsView, Verified};
 
 use crate::check::Checked;
 use crate::driver::Callee;
@@ -11,6 +11,7 @@ use crate::fill::Maps;
 use crate::flows::{Pattern, Ring};
 use crate::kernel::{KernelSide, KernelSideError, renewal};
 use crate::packet::template;
+use crate::runner::Way;
 use crate::user::{Run, UserSide, UserSideError};
 use crate::{Case, Shape};
 
@@ -21,6 +22,8 @@ pub struct Options {
     pub kernel: bool,
     /// Rounds; the median over them is reported.
     pub rounds: u32,
+    /// How our side executes the program; the first is the one that ratios are about.
+    pub ways: Vec<Way>,
     /// Core that everything runs on.
     pub cpu: u32,
     /// Instead of the case's number of flows.
@@ -193,7 +196,7 @@ pub fn measure(case: &Case, bytes: Option<&[u8]>, options: &Options) -> Result<R
     let template = template(case.packet_len);
     let runs = if proof.facts().tail_calls && case.runs == 64 { 1 } else { case.runs };
     let shape = Shape { ring: ring.clone(), template: &template, renew, runs };
-    measure_loaded(case, &object, &program, &shape, options)
+    measure_loaded(case, &object, &program, &proof, &shape, options)
 }
 
 fn adapted(case: &Case, options: &Options) -> Case {
@@ -210,10 +213,11 @@ fn measure_loaded(
     case: Case,
     object: &Object,
     program: &Program,
+    proof: &Verified,
     shape: &Shape<'_>,
     options: &Options,
 ) -> Result<Row, MeasureError> {
-    let mut user = UserSide::new(object, program, shape)?;
+    let mut user = UserSide::new(object, program, proof, shape, &options.ways)?;
     let kernel = options.kernel.then(|| KernelSide::load(object, program, shape, options.cpu)).transpose()?;
     let contents = case.fill.contents(object);
     for content in &contents {

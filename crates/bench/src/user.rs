@@ -6,15 +6,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use xway_abi::Errno;
-use xway_engine::{Checked, Executor, Results};
+use xway_jit::Refusal;
 use xway_maps::Guard;
 use xway_object::{Object, Program};
 use xway_packet::{Frame, Pool, PoolConfig};
+use xway_verifier::{Config, MapsView, Verified};
 use xway_vm::{Instance, InstanceError, LinkError};
 
 use crate::fill::{Content, Maps};
 use crate::flows::Ring;
 use crate::packet::{FIELDS_AT, FIELDS_LEN, HEADERS, Renew};
+use crate::runner::{Runner, Way};
 use crate::{Histogram, Outcome, Shape};
 
 /// Frames in a burst, as the engine has them.
@@ -29,6 +31,9 @@ pub enum UserSideError {
     /// The program could not be linked.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// The compiler refuses the program.
+    #[error("not compiled: {0}")]
+    Compile(Refusal),
     /// There is no memory for packets, or they do not fit.
     #[error("{BURST} frames of {0} bytes cannot be had")]
     Frames(usize),
@@ -48,12 +53,12 @@ pub enum Run {
     Program(usize),
 }
 
-/// A way to execute the program.
+/// A way to execute the program, ready to run.
 pub struct Engine {
     /// In tables and JSON.
     pub name: String,
-    empty: Box<dyn Executor>,
-    program: Box<dyn Executor>,
+    empty: Runner,
+    program: Runner,
 }
 
 /// A program with its maps and its engines. All engines share the maps.
@@ -70,12 +75,18 @@ pub struct UserSide {
     /// Where each frame's packet belongs.
     place: (u32, u32, u32),
     cursors: Vec<usize>,
-    results: Results,
+    rets: [u64; BURST],
 }
 
 impl UserSide {
     /// Brings the object to life and links the program for each engine.
-    pub fn new(object: &Object, program: &Program, shape: &Shape<'_>) -> Result<UserSide, UserSideError> {
+    pub fn new(
+        object: &Object,
+        program: &Program,
+        proof: &Verified,
+        shape: &Shape<'_>,
+        ways: &[Way],
+    ) -> Result<UserSide, UserSideError> {
         let instance = Instance::new(Arc::new(object.clone()), 1)?;
         let no_frames = |_| UserSideError::Frames(shape.template.len());
         let mut pool = Pool::new(PoolConfig::new(BURST as u32)).map_err(|_| UserSideError::Frames(0))?;
@@ -87,13 +98,17 @@ impl UserSide {
             frames.push(frame);
         }
         let place = (frames[0].data_meta(), frames[0].data(), frames[0].data_end());
-        let checked = |image: &Program| Ok::<_, LinkError>(Box::new(Checked::new(instance.link(image)?, 0)));
         let empty = Program { insns: xway_isa::assemble("r0 = 1\nexit").expect("assembler"), ..Program::default() };
-        let engines = vec![Engine {
-            name: "interp".into(),
-            empty: checked(&empty)?,
-            program: checked(&program.as_xdp().unwrap_or_else(|_| program.clone()))?,
-        }];
+        let empty_proof =
+            xway_verifier::verify(&empty, &MapsView::from(object), &Config::default()).expect("it returns a constant");
+        let engine = |way: &Way| {
+            Ok(Engine {
+                name: way.name(),
+                empty: Runner::new(&instance, &empty, &empty_proof, way)?,
+                program: Runner::new(&instance, program, proof, way)?,
+            })
+        };
+        let engines = ways.iter().map(engine).collect::<Result<Vec<_>, UserSideError>>()?;
         Ok(UserSide {
             cursors: vec![0; 1 + 2 * engines.len()],
             instance,
@@ -104,7 +119,7 @@ impl UserSide {
             template: shape.template.to_vec(),
             renew: shape.renew,
             place,
-            results: Results::default(),
+            rets: [0; BURST],
         })
     }
 
@@ -130,7 +145,7 @@ impl UserSide {
 
     /// Makes the next packets of the ring in all frames and runs what is to be run.
     #[inline]
-    fn burst(&mut self, run: Run) {
+    fn burst(&mut self, run: Run) -> Option<String> {
         let cursor = &mut self.cursors[match run {
             Run::Nothing => 0,
             Run::Empty(n) => 1 + 2 * n,
@@ -140,29 +155,28 @@ impl UserSide {
         let entries = &self.ring.bytes[*cursor * crate::flows::ENTRY..][..BURST * crate::flows::ENTRY];
         *cursor = (*cursor + BURST) & (self.ring.len() - 1);
         renew(&mut self.frames, entries, &self.template, self.renew, self.place);
-        self.results.clear();
-        let executor = match run {
+        let runner = match run {
             Run::Nothing => {
                 black_box(&mut self.frames);
-                return;
+                return None;
             }
-            Run::Empty(n) => &mut self.engines[n].empty,
-            Run::Program(n) => &mut self.engines[n].program,
+            Run::Empty(n) => &self.engines[n].empty,
+            Run::Program(n) => &self.engines[n].program,
         };
         let guard = Guard::pin();
-        executor.run(&mut self.frames, &guard, &mut self.results);
-        black_box(self.results.rets());
+        let fault = runner.run(&mut self.frames, &guard, &mut self.rets);
+        black_box(&self.rets);
+        fault
     }
 
     /// Once through the whole ring, counting verdicts.
     pub fn histogram(&mut self, engine: usize) -> Result<Histogram, UserSideError> {
         let mut histogram = Histogram::default();
         for _ in 0..self.ring.len() / BURST {
-            self.burst(Run::Program(engine));
-            if let Some((_, fault)) = self.results.faults().first() {
-                return Err(UserSideError::Fault(fault.to_string()));
+            if let Some(fault) = self.burst(Run::Program(engine)) {
+                return Err(UserSideError::Fault(fault));
             }
-            for ret in self.results.rets() {
+            for ret in &self.rets {
                 histogram[(*ret as u32).min(7) as usize] += 1;
             }
         }
@@ -173,12 +187,10 @@ impl UserSide {
     pub fn one(&mut self, engine: usize, packet: &[u8]) -> Result<Outcome, UserSideError> {
         let frame = &mut self.frames[..1];
         frame[0].fill(packet).map_err(|_| UserSideError::Frames(packet.len()))?;
-        self.results.clear();
-        self.engines[engine].program.run(frame, &Guard::pin(), &mut self.results);
-        if let Some((_, fault)) = self.results.faults().first() {
-            return Err(UserSideError::Fault(fault.to_string()));
+        if let Some(fault) = self.engines[engine].program.run(frame, &Guard::pin(), &mut self.rets[..1]) {
+            return Err(UserSideError::Fault(fault));
         }
-        let ret = self.results.rets().first().copied().unwrap_or(0) as u32;
+        let ret = self.rets[0] as u32;
         let packet = frame[0].packet().to_vec();
         frame[0].fill(&self.template).map_err(|_| UserSideError::Frames(self.template.len()))?;
         Ok(Outcome { ret, packet })

@@ -1,13 +1,21 @@
 //! The built-in suite against the kernel: every case is accepted by both verifiers, and both sides compute the same. The
 //! figures that come along are thrown away.
 
-use xway_bench::{Case, Options, measure, suite};
+use xway_bench::{Case, Options, Way, measure, suite};
 use xway_testkit::Needs;
 
 /// The last CPU: what else runs usually starts on the first.
 fn options() -> Options {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    Options { kernel: true, rounds: 1, cpu: cpus - 1, flows: None, table: None, pattern: None }
+    Options {
+        kernel: true,
+        rounds: 1,
+        ways: vec![Way::Compiled, Way::Plain, Way::Interpreter],
+        cpu: cpus - 1,
+        flows: None,
+        table: None,
+        pattern: None,
+    }
 }
 
 /// The case with tables that are quickly filled, in the same proportion to the flows.

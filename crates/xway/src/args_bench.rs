@@ -98,8 +98,11 @@ pub struct BenchProg {
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<u32>,
     /// How our side executes the program
-    #[arg(long, value_enum, default_value_t = Engine::Interp)]
+    #[arg(long, value_enum, default_value_t = Engine::Jit)]
     pub engine: Engine,
+    /// Measure also with each pass of the compiler off in turn, with all of them off, and interpreted
+    #[arg(long, conflicts_with = "engine")]
+    pub techniques: bool,
     /// Draw the table as a picture (SVG)
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,

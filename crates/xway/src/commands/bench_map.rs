@@ -104,7 +104,7 @@ fn failure(subject: &Subject, error: &MapError) -> Failure {
         MapError::Kernel { .. } | MapError::Program(_) => {
             Failure::needs(error).hint("run as root, or leave out --vs kernel")
         }
-        MapError::Differs(..) => Failure::no(error),
+        MapError::Differs(..) | MapError::Failed { .. } => Failure::no(error),
     };
     failure.at(format!("{}, {} entries", subject.map_type.name(), subject.entries))
 }

@@ -4,16 +4,16 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use xway_bench::flows::Pattern;
-use xway_bench::{Case, Figures, MeasureError, Options, Row, Stat, measure, suite};
+use xway_bench::{Case, Figures, MeasureError, Options, Row, Stat, Way, measure, suite};
 
+use crate::args::Engine;
 use crate::args_bench::{BenchProg, FlowPattern, Versus};
 use crate::failure::Failure;
 use crate::print::{self, grouped};
-use crate::{load, output, payload, single};
+use crate::{load, output, payload};
 
 /// Runs the command.
 pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
-    single::check_engine(args.engine)?;
     let cases = chosen(args)?;
     if args.list {
         return list(&cases, as_json);
@@ -22,6 +22,7 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
     let options = Options {
         kernel: args.vs == Some(Versus::Kernel),
         rounds: args.rounds,
+        ways: ways(args),
         cpu: args.cpu.unwrap_or(cpus - 1),
         flows: args.flows,
         table: args.table,
@@ -106,6 +107,14 @@ fn chosen(args: &BenchProg) -> Result<Vec<Chosen>, Failure> {
 fn case_of(path: &Path, program: &str) -> Case {
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     Case { name: format!("{file}:{program}"), ..Case::new("", &file, program) }
+}
+
+fn ways(args: &BenchProg) -> Vec<Way> {
+    match (args.techniques, args.engine) {
+        (true, _) => Way::all(),
+        (false, Engine::Jit) => vec![Way::Compiled],
+        (false, Engine::Interp) => vec![Way::Interpreter],
+    }
 }
 
 fn pattern(of: FlowPattern) -> Pattern {
