@@ -61,8 +61,11 @@ impl Ops for Array {
 
     fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
         check_update_flags(flags)?;
-        let guard = Guard::pin();
-        let place = self.at(index_of(key), &guard).ok_or(Errno::E2BIG)?;
+        let index = index_of(key);
+        if index >= self.len {
+            return Err(Errno::E2BIG);
+        }
+        let place = self.values.place(index as usize * self.layout.stride, self.layout.size);
         if flags & NOEXIST != 0 {
             return Err(Errno::EEXIST);
         }

@@ -143,7 +143,25 @@ impl HashMap {
     /// The look-up of programs.
     #[inline]
     pub(crate) fn at<'g>(&self, cpu: u32, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {
-        let found = self.table.find(self.table.hash(key), key)?;
+        // The lengths that programs use, each compiled for itself.
+        match key.len() {
+            4 => self.at_sized::<4>(cpu, key, guard),
+            8 => self.at_sized::<8>(cpu, key, guard),
+            16 => self.at_sized::<16>(cpu, key, guard),
+            20 => self.at_sized::<20>(cpu, key, guard),
+            36 => self.at_sized::<36>(cpu, key, guard),
+            40 => self.at_sized::<40>(cpu, key, guard),
+            _ => self.at_any(cpu, key, guard),
+        }
+    }
+
+    fn at_sized<'g, const LEN: usize>(&self, cpu: u32, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {
+        self.at_any(cpu, key.first_chunk::<LEN>()?, guard)
+    }
+
+    #[inline(always)]
+    fn at_any<'g>(&self, cpu: u32, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {
+        let found = self.table.find(self.table.seed.words(key), key)?;
         self.table.touch(found);
         self.value_of(found.index, cpu, guard)
     }
@@ -159,11 +177,23 @@ impl HashMap {
         }
     }
 
-    /// One CPU's value with the bytes up to the next multiple of 8.
-    fn padded<'g>(&self, index: u32, cpu: usize, guard: &'g Guard) -> Option<ValueRef<'g>> {
+    /// As [`HashMap::value_of`], for the map itself.
+    #[inline]
+    fn own_value(&self, index: u32, cpu: u32) -> Option<ValueRef<'_>> {
+        match &self.percpu {
+            None => Some(self.table.own_value(index)),
+            Some(values) => {
+                let offset = values.offset(cpu, index, self.layout.stride)?;
+                Some(values.values.place(offset, self.layout.size))
+            }
+        }
+    }
+
+    /// One CPU's value with the bytes up to the next multiple of 8, for the map itself.
+    fn padded(&self, index: u32, cpu: usize) -> Option<ValueRef<'_>> {
         let values = self.percpu.as_ref()?;
         let offset = values.offset(cpu as u32, index, self.layout.stride)?;
-        Some(values.values.value(offset, self.layout.stride, guard))
+        Some(values.values.place(offset, self.layout.stride))
     }
 
     /// How many values an element has.
@@ -173,9 +203,8 @@ impl HashMap {
 
     /// Copies an element's value, or all CPUs' values.
     fn read_value(&self, index: u32, out: &mut [u8], locked: bool) {
-        let guard = Guard::pin();
         if self.percpu.is_none() {
-            let value = self.table.value(index, &guard);
+            let value = self.table.own_value(index);
             if locked {
                 self.layout.read_locked(value, out)
             } else {
@@ -184,21 +213,20 @@ impl HashMap {
             return;
         }
         for (cpu, out) in out.chunks_exact_mut(self.layout.stride).enumerate() {
-            let Some(value) = self.padded(index, cpu, &guard) else { return };
+            let Some(value) = self.padded(index, cpu) else { return };
             self.layout.read_padded(value, out);
         }
     }
 
     /// Fills the value of a new element: every CPU's, zero where the source has nothing for it.
     fn init_value(&self, index: u32, source: Source<'_>) {
-        let guard = Guard::pin();
         if self.percpu.is_none() {
             let (Source::Program(_, bytes) | Source::User(bytes)) = source;
-            self.layout.init(self.table.value(index, &guard), bytes);
+            self.layout.init(self.table.own_value(index), bytes);
             return;
         }
         for cpu in 0..self.values() as usize {
-            let Some(value) = self.padded(index, cpu, &guard) else { return };
+            let Some(value) = self.padded(index, cpu) else { return };
             if let Source::Program(..) = source {
                 let _ = value.write_bytes(0, &vec![0; self.layout.stride]);
             }
@@ -209,16 +237,15 @@ impl HashMap {
 
     /// Overwrites in place: all CPUs' values, or the one that the source has.
     fn write_value(&self, index: u32, source: Source<'_>) {
-        let guard = Guard::pin();
         match source {
             Source::Program(cpu, bytes) => {
-                if let Some(value) = self.value_of(index, cpu, &guard) {
+                if let Some(value) = self.own_value(index, cpu) {
                     self.layout.write(value, bytes);
                 }
             }
             Source::User(bytes) => {
                 for (cpu, bytes) in bytes.chunks_exact(self.layout.stride).enumerate() {
-                    if let Some(value) = self.padded(index, cpu, &guard) {
+                    if let Some(value) = self.padded(index, cpu) {
                         self.layout.write_padded(value, bytes);
                     }
                 }
@@ -229,9 +256,8 @@ impl HashMap {
     /// What an element that leaves the table takes with it: its timers and the like see the zero and stop.
     fn retire(&self, index: u32) {
         if self.layout.has_special() {
-            let guard = Guard::pin();
             for cpu in 0..self.values() {
-                if let Some(value) = self.value_of(index, cpu, &guard) {
+                if let Some(value) = self.own_value(index, cpu) {
                     self.layout.clear_special(value);
                 }
             }
@@ -269,7 +295,7 @@ impl HashMap {
             let index = self.table.take(cpu).or_else(|| {
                 let evicted = self.table.pool().evicts().then(|| bucket.make_room(cpu)).flatten()?;
                 self.retire(evicted);
-                Some(evicted)
+                Some(self.table.exchange(cpu, evicted))
             });
             if let Some(index) = index {
                 let inserted = bucket.insert(hash, key, index, |index| self.init_value(index, source));
@@ -303,7 +329,7 @@ impl HashMap {
     ) {
         if flags & f::LOCK != 0 {
             let (Source::Program(_, bytes) | Source::User(bytes)) = source;
-            self.layout.write_locked(self.table.value(place.index, &Guard::pin()), bytes);
+            self.layout.write_locked(self.table.own_value(place.index), bytes);
             return;
         }
         if self.percpu.is_some() {

@@ -52,7 +52,7 @@ impl Seed {
     }
 
     #[inline(always)]
-    fn words(&self, key: &[u8]) -> u64 {
+    pub(crate) fn words(&self, key: &[u8]) -> u64 {
         let Seed([first, factor, last]) = *self;
         let mut state = first;
         let (pairs, rest) = key.as_chunks::<16>();

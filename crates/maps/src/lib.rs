@@ -26,6 +26,7 @@ mod layout;
 pub mod line;
 mod lpm;
 mod map;
+pub mod measure;
 mod memory;
 pub mod native;
 mod objects;

@@ -31,6 +31,10 @@ pub const NUMBER: u32 = (1 << 28) - 1;
 /// The mark of a slot whose element was looked up since the clock hand came by (LRU tables only).
 pub const USED: u32 = 1 << 28;
 
+/// How often a slot's element was found marked by the clock hand, less how often not: 0 to 3.
+const RANK: u32 = 3 << RANK_SHIFT;
+const RANK_SHIFT: u32 = 29;
+
 const LOCK: u64 = 1 << 32;
 const REMOVAL: u64 = 1 << 33;
 const HEAD_TAGS: u64 = 0xff_ffff;
@@ -173,9 +177,24 @@ impl Line {
         }
     }
 
-    /// Takes the mark off.
-    pub fn unmark(&self, slot: usize) {
-        self.slots[slot].fetch_and(!USED, Ordering::Relaxed);
+    /// What the clock hand does to a slot, under the lock: a mark becomes a rank more, no mark (when it ages) a rank less.
+    /// `true`: there was neither mark nor rank.
+    pub fn pass(&self, slot: usize, age: bool) -> bool {
+        let word = self.slots[slot].load(Ordering::Relaxed);
+        let rank = (word & RANK) >> RANK_SHIFT;
+        let next = match (word & USED != 0, rank) {
+            (false, 0) => return true,
+            (false, rank) => rank - u32::from(age),
+            (true, rank) => (rank + 1).min(RANK >> RANK_SHIFT),
+        };
+        // A mark that a reader sets right now may get lost, which costs nothing but that mark.
+        self.slots[slot].store(word & NUMBER | next << RANK_SHIFT, Ordering::Relaxed);
+        false
+    }
+
+    /// The marks of a slot, for the element that takes it over with its key.
+    pub fn marks(&self, slot: usize) -> u32 {
+        self.slots[slot].load(Ordering::Relaxed) & (RANK | USED)
     }
 
     /// Waits for the lock bit.
@@ -269,11 +288,15 @@ impl<'l> Locked<'l> {
 
     /// A free slot of the first line: the one that the clock hand comes to last, so that what is put in is the youngest.
     pub fn youngest_place(&self) -> Option<usize> {
-        let free = self.look(self.line).matching(0);
-        let before_hand = (1..=SLOTS).map(|step| (self.hand() + SLOTS - step) % SLOTS);
-        // Back from the hand over the free slots: the last of them stands behind the youngest element.
-        let run = before_hand.clone().take_while(|slot| free.has(*slot)).last();
-        run.or_else(|| before_hand.clone().find(|slot| free.has(*slot)))
+        let free = self.look(self.line).matching(0).0;
+        let hand = self.hand() as u32 % SLOTS as u32;
+        // As bits, from the hand on: the top bit is the place before the hand.
+        let from_hand = (free >> hand | free << (SLOTS as u32 - hand)) & ((1 << SLOTS) - 1);
+        // Back from the hand over the free slots: the last of them stands behind the youngest element. If there is none
+        // directly before the hand, the nearest before it.
+        let run = (!(from_hand << (32 - SLOTS))).leading_zeros();
+        let step = if run > 0 { SLOTS as u32 - run } else { from_hand.checked_ilog2()? };
+        Some((hand + step) as usize % SLOTS)
     }
 
     /// Where the clock hand stands: before a slot, or before the lines behind.
@@ -346,5 +369,25 @@ mod tests {
         assert!(seen.overflows(2) && !seen.overflows(3) && seen.matching(10).is_empty());
         assert_eq!((line.slot(3), line.link(), line.lock().hand()), (7, Some(5), 9));
         assert_eq!(seen.used().len() as usize, SLOTS - 1);
+    }
+
+    #[test]
+    fn what_is_put_in_last_is_what_the_hand_comes_to_last() {
+        // Every hand and every set of used slots, against the words of the text.
+        for hand in 0..=SLOTS {
+            for used in 0..1u32 << SLOTS {
+                let line = Line::default();
+                let mut locked = line.lock();
+                (0..SLOTS).filter(|slot| used & 1 << slot != 0).for_each(|slot| locked.fill(&line, slot, 0, 1));
+                locked.set_hand(hand);
+                let free = |slot: &usize| used & 1 << slot == 0;
+                let back = (1..=SLOTS).map(|step| (hand % SLOTS + SLOTS - step) % SLOTS);
+                let run = back.clone().take_while(free).last();
+                assert_eq!(locked.youngest_place(), run.or_else(|| back.clone().find(free)), "{hand} {used:#b}");
+                if cfg!(miri) && used > 3 {
+                    break;
+                }
+            }
+        }
     }
 }

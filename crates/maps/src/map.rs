@@ -446,7 +446,7 @@ impl Kind {
             MapType::Hash | MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash => {
                 HashMap::new(spec, env).map(Kind::Hash).map_err(memory)
             }
-            MapType::LpmTrie => LpmTrie::new(spec).map(Kind::LpmTrie).map_err(memory),
+            MapType::LpmTrie => LpmTrie::new(spec, env).map(Kind::LpmTrie).map_err(memory),
             MapType::ProgArray => ProgArray::new(spec, env).map(Kind::ProgArray).map_err(memory),
             MapType::ArrayOfMaps => MapArray::new(spec, env).map(Kind::MapArray),
             MapType::HashOfMaps => MapHash::new(spec, env).map(Kind::MapHash),

@@ -25,9 +25,9 @@
 //! again:
 //! if entry == 0:      found: value best - 1, or nothing when best == 0
 //! if entry & 1:       found: value entry >> 1
-//! node = nodes + 16 * (entry >> 2)
-//! above = load u32 [node]                  acquire      if above != 0: best = above
 //! if entry & 2:       a list: call [`lookup`], or compare as `lpm/mod.rs` does
+//! node = nodes + 8 * (entry >> 2)
+//! above = load u32 [node]                  acquire      if above != 0: best = above
 //! size = load u32 [node + 4], depth = load u32 [node + 8], own = load u32 [node + 12]     acquire for the last
 //! if the first `depth` bits of the address are not those of the path at [node + 20]:  found: value best - 1, or nothing
 //! if own != 0: best = own
@@ -46,13 +46,15 @@
 //! for each slot of 0..11 whose tag is `tag`:
 //!     word    = load u32 [line + 16 + 4 * slot]    acquire
 //!     element = elements + (word & 0x0fffffff) * stride
-//!     if the key at [element] is not the key: next slot    (zero-padded to 8 bytes there)
+//!     if the key at [element] is not the key: next slot, and after the last, call [`lookup`]    (zero-padded to 8 bytes there;
+//!                                              the key's element may just have been replaced by another one)
 //!     again   = load u64 [line + 8]            a second load, after those of the key
 //!     if (head ^ again) >> 33 != 0: start again, or call    something was taken out of the bucket meanwhile
 //!     if mark_used && word & 1 << 28 == 0:      atomic or of 1 << 28 into [line + 16 + 4 * slot]
 //!     found: element + value_at, or for per-CPU types percpu_values + cpu * cpu_stride + (word & 0x0fffffff) * value_stride
-//! if head >> 24 & 1 << (tag & 7) != 0: call [`lookup`]     there is more behind a full bucket
-//! not found
+//! no slot has the tag:
+//!     if head >> 24 & 1 << (tag & 7) != 0: call [`lookup`]     there is more behind a full bucket
+//!     not found
 //! ```
 //!
 //! The two words at `line` may be one vector load of 16 bytes: their order does not matter. On machines with weak ordering the
@@ -171,7 +173,7 @@ pub struct HashLayout {
 pub struct LpmLayout {
     /// Address of the first entry.
     pub root: usize,
-    /// Address of the nodes: node `n` lies at `nodes + 16 * n`.
+    /// Address of the nodes: node `n` lies at `nodes + 8 * n`.
     pub nodes: usize,
     /// Address of the values: value `v` lies at `values + v * stride`.
     pub values: usize,
@@ -271,6 +273,7 @@ pub unsafe fn find(layout: &HashLayout, cpu: u32, key: &[u8], _guard: &Guard) ->
         let head = head_at.load(Ordering::Acquire);
         let tags = AtomicU64::from_ptr((line + LINE_TAGS) as *mut u64).load(Ordering::Acquire);
         let both = u128::from(head) << 64 | u128::from(tags);
+        let mut strangers = false;
         for slot in (0..LINE_SLOT_COUNT).filter(|slot| (both >> (8 * slot)) as u8 == tag) {
             let slot_at = AtomicU32::from_ptr((line + LINE_SLOTS + 4 * slot) as *mut u32);
             let word = slot_at.load(Ordering::Acquire);
@@ -281,6 +284,7 @@ pub unsafe fn find(layout: &HashLayout, cpu: u32, key: &[u8], _guard: &Guard) ->
                     == crate::keyhash::tail(bytes)
             });
             if !same {
+                strangers = true;
                 continue;
             }
             fence(Ordering::Acquire);
@@ -295,7 +299,8 @@ pub unsafe fn find(layout: &HashLayout, cpu: u32, key: &[u8], _guard: &Guard) ->
                 values => values + cpu as usize * layout.cpu_stride + number * layout.value_stride,
             });
         }
-        if head >> HEAD_FILTER_SHIFT & 1 << (tag & 7) != 0 { Find::Call } else { Find::None }
+        let behind = head >> HEAD_FILTER_SHIFT & 1 << (tag & 7) != 0;
+        if strangers || behind { Find::Call } else { Find::None }
     }
 }
 

@@ -76,7 +76,27 @@ pub(crate) struct Pool {
     stacks: Box<[FreeList]>,
     /// [`Pool::SPARES`] for each CPU, in lines of their own.
     spares: Box<[Spare]>,
+    /// Of a large pool that evicts, one for each CPU; else empty.
+    stocks: Box<[Stock]>,
+    cpus: u32,
 }
+
+/// Elements that were evicted a few evictions ago.
+///
+/// A large table's elements are not in the CPU's cache. So what is evicted is not filled at once, which would wait for the
+/// memory, but fetched, and kept while the next few evictions pass; what is filled was evicted then.
+#[repr(align(64))]
+struct Stock {
+    places: [AtomicU32; STOCK as usize],
+    /// Where the next exchange takes place. Threads that share a CPU's number may meet there; each exchange is one of two
+    /// elements all the same.
+    next: AtomicU32,
+}
+
+/// Elements in a stock.
+const STOCK: u32 = 8;
+/// For each element in stock, elements in the table at least: the price in memory is below one percent.
+const STOCK_SHARE: u32 = 128;
 
 #[repr(align(64))]
 struct Spare(AtomicU32);
@@ -93,18 +113,27 @@ impl Pool {
         let lists = if separate { cpus } else { 1 };
         let len = max / lists;
         let stacks = if separate { 0 } else { cpus };
+        let stocks = if evicts && max / cpus >= STOCK * STOCK_SHARE { cpus } else { 0 };
+        let own = Pool::SPARES + if stocks > 0 { STOCK } else { 0 };
+        let stock = |cpu| Stock {
+            places: std::array::from_fn(|n| AtomicU32::new(max + cpu * own + Pool::SPARES + n as u32)),
+            next: AtomicU32::new(0),
+        };
+        let spare = |n| Spare(AtomicU32::new(max + n / Pool::SPARES * own + n % Pool::SPARES));
         Pool {
             max,
             evicts,
             lists: (0..lists).map(|n| FreeList::new(n * len, (n + 1) * len)).collect(),
             stacks: (0..stacks).map(|_| FreeList::new(0, 0)).collect(),
-            spares: (0..cpus * Pool::SPARES).map(|n| Spare(AtomicU32::new(max + n))).collect(),
+            spares: (0..cpus * Pool::SPARES).map(spare).collect(),
+            stocks: (0..stocks).map(stock).collect(),
+            cpus,
         }
     }
 
     /// How many elements need memory.
     pub(crate) fn capacity(&self) -> u32 {
-        self.max + self.spares.len() as u32
+        self.max + self.cpus * self.above()
     }
 
     /// Elements in the table at most.
@@ -114,11 +143,24 @@ impl Pool {
 
     /// Elements that were ever handed out, and the spares.
     pub(crate) fn touched(&self) -> u32 {
-        self.lists.iter().map(FreeList::touched).sum::<u32>() + self.spares.len() as u32
+        self.lists.iter().map(FreeList::touched).sum::<u32>() + self.cpus * self.above()
     }
 
     pub(crate) fn cpus(&self) -> u32 {
-        self.spares.len() as u32 / Pool::SPARES
+        self.cpus
+    }
+
+    /// Elements of each CPU above `max`.
+    fn above(&self) -> u32 {
+        Pool::SPARES + if self.stocks.is_empty() { 0 } else { STOCK }
+    }
+
+    /// Puts an evicted element into the CPU's stock and takes another out: `None` when small tables keep none.
+    pub(crate) fn exchange(&self, cpu: u32, evicted: u32) -> Option<u32> {
+        let stock = self.stocks.get(cpu as usize % self.stocks.len().max(1))?;
+        let next = stock.next.load(Ordering::Relaxed);
+        stock.next.store(next.wrapping_add(1), Ordering::Relaxed);
+        Some(stock.places[(next % STOCK) as usize].swap(evicted, Ordering::AcqRel))
     }
 
     pub(crate) fn evicts(&self) -> bool {
@@ -136,7 +178,7 @@ impl Pool {
         if index < self.max {
             index / (self.max / self.lists.len() as u32)
         } else {
-            (index - self.max) / Pool::SPARES % self.lists.len() as u32
+            (index - self.max) / self.above() % self.lists.len() as u32
         }
     }
 
@@ -217,6 +259,21 @@ mod tests {
                 pool.give_spare(place, old);
             }
         }
+    }
+
+    #[test]
+    fn stocks_change_elements_of_one_owner() {
+        for separate in [false, true] {
+            let pool = Pool::new(4096, 4, true, separate);
+            assert_eq!(pool.capacity(), 4096 + 4 * (Pool::SPARES + STOCK));
+            let mut out = HashSet::new();
+            for evicted in 1024..1024 + 2 * STOCK {
+                let other = pool.exchange(1, evicted).unwrap();
+                assert!(out.insert(other) && pool.is_own(1, other));
+            }
+            assert!((1024..1024 + STOCK).all(|first| out.contains(&first)), "what went in came out");
+        }
+        assert_eq!(Pool::new(100, 4, true, false).exchange(0, 5), None);
     }
 
     #[test]

@@ -170,6 +170,31 @@ impl Block {
         let _ = offset;
     }
 
+    /// Brings the cache line at `offset` near to be written to.
+    #[inline(always)]
+    pub(crate) fn prefetch_to_write(&self, offset: usize) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if offset < self.bytes {
+            // SAFETY: as in `prefetch`.
+            unsafe {
+                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(
+                    self.base.as_ptr().add(offset).cast_const().cast(),
+                );
+            }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = offset;
+    }
+
+    /// The `len` bytes at `offset` for the owner's own use. Panics as [`Block::value`] does.
+    #[inline]
+    pub(crate) fn place(&self, offset: usize, len: usize) -> ValueRef<'_> {
+        assert!(offset <= self.bytes && len <= self.bytes - offset && len <= u32::MAX as usize);
+        // SAFETY: the bytes lie in the block (just checked), were zeroed at allocation, are accessed atomically only, and
+        // the block is borrowed as long as they are.
+        unsafe { ValueRef::borrowed(self.base.add(offset), len as u32) }
+    }
+
     /// The `len` bytes at `offset`, valid as long as the guard, whatever happens to the block. Panics when they do not lie
     /// in the block: offsets are the map's own arithmetic.
     #[inline]

@@ -156,13 +156,14 @@ impl Table {
     }
 
     /// Looks a key up without a lock.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Option<Found<'_>> {
         let first = self.line(hash as u32);
         let tag = tag_of(hash);
         'again: loop {
             let seen = first.look();
-            for slot in seen.matching(tag) {
+            let candidates = seen.matching(tag);
+            for slot in candidates {
                 let word = first.slot(slot);
                 let index = word & NUMBER;
                 if self.key_is(index, key) {
@@ -173,6 +174,10 @@ impl Table {
                 }
             }
             if !seen.overflows(tag) {
+                // The wanted key may have got a new element in its slot, and the old one another key, before it was compared.
+                if !candidates.is_empty() && !first.still(seen) {
+                    continue;
+                }
                 return None;
             }
             if let Ok(answer) = self.find_behind(first, seen, tag, key) {
@@ -229,6 +234,12 @@ impl Table {
         self.elements.value(index as usize * self.stride + self.value_at, self.value_size, guard)
     }
 
+    /// The same for the table's owner.
+    #[inline]
+    pub(crate) fn own_value(&self, index: u32) -> ValueRef<'_> {
+        self.elements.place(index as usize * self.stride + self.value_at, self.value_size)
+    }
+
     /// Copies an element's key out.
     pub(crate) fn read_key(&self, index: u32, out: &mut [u8]) {
         for (word, out) in self.key(index).iter().zip(out[..self.key_size].chunks_mut(8)) {
@@ -253,6 +264,18 @@ impl Table {
         // A reader may still compare the key, in which the link lies; the head tells it that the element is gone.
         fence(Ordering::Release);
         self.pool.give(cpu, index, |link| self.key(index)[0].store(u64::from(link), Ordering::Relaxed));
+    }
+
+    /// An evicted element's stead: itself, or one whose memory is near by now.
+    pub(crate) fn exchange(&self, cpu: u32, evicted: u32) -> u32 {
+        match self.pool.exchange(cpu, evicted) {
+            None => evicted,
+            Some(other) => {
+                let at = evicted as usize * self.stride;
+                (at..at + self.stride).step_by(64).take(4).for_each(|line| self.elements.prefetch_to_write(line));
+                other
+            }
+        }
     }
 
     /// A free element.
@@ -367,7 +390,7 @@ impl<'t> Bucket<'t> {
     /// Puts another element in the place of one of the same key; then the old one is out.
     pub(crate) fn replace(&mut self, place: Place<'t>, key: &[u8], index: u32, fill: impl FnOnce(u32)) {
         self.table.fill(key, index, fill);
-        let marks = if self.table.evicts { USED } else { 0 };
+        let marks = if self.table.evicts { place.line.marks(place.slot) | USED } else { 0 };
         self.locked.replace(place.line, place.slot, index | marks);
     }
 
@@ -413,7 +436,7 @@ impl<'t> Bucket<'t> {
         let mine = self.locked.look(self.locked.line()).used().len();
         // Buckets keep their number of elements from the time when the table filled up. Those that got few then take from
         // their neighbours, else their keys would push each other out for ever.
-        if mine < table.pool.max() >> table.buckets().ilog2() {
+        if mine + 1 < table.pool.max() >> table.buckets().ilog2() {
             let fuller = (1..4).map(|n| self.number ^ n).filter(|other| *other <= table.mask);
             let fuller = fuller.map(|other| (table.line(other).look().used().len(), other)).max();
             if let Some((count, other)) = fuller
@@ -431,23 +454,31 @@ impl<'t> Bucket<'t> {
             .find_map(|other| if table.is_empty_bucket(other) { None } else { table.try_lock(other)?.evict(cpu) })
     }
 
-    /// The clock: the hand goes round the bucket, clears the mark of those that have it and takes the first that has none.
+    /// The clock: the hand goes round the bucket, turns marks into ranks and ranks into lower ones, and takes the first element
+    /// that has neither. What is looked up again and again thus outlives a scan or a flood of keys that come once.
     /// The lines behind the first are its last position: one element of theirs goes each time round.
     fn evict(&mut self, cpu: u32) -> Option<u32> {
         const POSITIONS: usize = SLOTS + 1;
+        /// Ranks are gone after so many rounds at most; in the last, marks that come meanwhile no longer count.
+        const ROUNDS: usize = 6;
         let first = self.locked.line();
         let seen = self.locked.look(first);
         let hand = self.locked.hand();
-        for step in 0..2 * POSITIONS {
+        for step in 0..ROUNDS * POSITIONS {
             let at = (hand + step) % POSITIONS;
-            // The second time round marks no longer count.
-            let force = step >= POSITIONS;
+            let force = step >= (ROUNDS - 1) * POSITIONS;
+            // The first time round ranks go down only from every fourth place on: while there are elements that nobody asked
+            // for again, those that somebody did grow old slowly.
+            let age = hand.is_multiple_of(4) || step >= POSITIONS;
+            if at == SLOTS && first.link().is_none() {
+                continue;
+            }
             let victim = if at < SLOTS {
                 let place = Place { index: first.slot(at) & NUMBER, line: first, slot: at, tag: seen.tag(at) };
-                (seen.used().has(at) && self.may_go(place, cpu, force)).then_some(place)
+                (seen.used().has(at) && self.may_go(place, cpu, age, force)).then_some(place)
             } else {
                 let mut behind = self.lines().skip(1).flat_map(|line| self.places_of(line));
-                behind.find(|place| self.may_go(*place, cpu, force))
+                behind.find(|place| self.may_go(*place, cpu, age, force))
             };
             if let Some(victim) = victim {
                 self.locked.set_hand((at + 1) % POSITIONS);
@@ -459,15 +490,11 @@ impl<'t> Bucket<'t> {
     }
 
     /// Whether the clock may take this element; if not because it is marked, it no longer is.
-    fn may_go(&self, place: Place<'_>, cpu: u32, force: bool) -> bool {
+    fn may_go(&self, place: Place<'_>, cpu: u32, age: bool, force: bool) -> bool {
         if !self.table.pool.is_own(cpu, place.index) {
             return false;
         }
-        let marked = place.line.slot(place.slot) & USED != 0;
-        if marked && !force {
-            place.line.unmark(place.slot);
-        }
-        !marked || force
+        force || place.line.pass(place.slot, age)
     }
 }
 

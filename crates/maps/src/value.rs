@@ -71,6 +71,14 @@ impl<'g> ValueRef<'g> {
         ValueRef { base, len, guard: PhantomData }
     }
 
+    /// The same for whoever borrows the memory's owner.
+    ///
+    /// # Safety
+    /// The bytes are initialised, stay allocated for `'g`, and are only ever accessed atomically.
+    pub(crate) unsafe fn borrowed(base: NonNull<u8>, len: u32) -> ValueRef<'g> {
+        ValueRef { base, len, guard: PhantomData }
+    }
+
     /// Length in bytes.
     #[allow(clippy::len_without_is_empty)] // A value is never empty.
     pub fn len(&self) -> usize {
@@ -204,6 +212,13 @@ impl<'g> ValueRef<'g> {
     pub fn read_bytes(&self, offset: usize, out: &mut [u8]) -> Result<(), AccessError> {
         let base = self.check(offset, out.len())?.as_ptr();
         let mut at = 0;
+        if (base as usize).is_multiple_of(8) {
+            for chunk in out.as_chunks_mut::<8>().0 {
+                // SAFETY: as below; the address is a multiple of 8 and 8 bytes are left.
+                *chunk = unsafe { AtomicU64::from_ptr(base.add(at).cast()).load(Ordering::Relaxed) }.to_ne_bytes();
+                at += 8;
+            }
+        }
         while at < out.len() {
             // SAFETY: `at + piece <= out.len()`, which `check` found inside the value; `piece` divides the address; the
             // memory is live and only accessed atomically.
@@ -226,6 +241,16 @@ impl<'g> ValueRef<'g> {
     pub fn write_bytes(&self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
         let base = self.check(offset, bytes.len())?.as_ptr();
         let mut at = 0;
+        if (base as usize).is_multiple_of(8) {
+            // The usual case: whole values.
+            for chunk in bytes.as_chunks::<8>().0 {
+                // SAFETY: as in `read_bytes`; the address is a multiple of 8 and 8 bytes are left.
+                unsafe {
+                    AtomicU64::from_ptr(base.add(at).cast()).store(u64::from_ne_bytes(*chunk), Ordering::Relaxed)
+                };
+                at += 8;
+            }
+        }
         while at < bytes.len() {
             // SAFETY: as in `read_bytes`.
             unsafe {

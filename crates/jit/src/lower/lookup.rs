@@ -212,7 +212,8 @@ impl Body<'_, '_> {
         self.b.switch_to_block(next);
         let less = self.b.ins().iadd_imm_s(left, -1);
         let rest = self.b.ins().band(left, less);
-        self.b.ins().jump(each, &[BlockArg::Value(rest)]);
+        // A stranger in the slot may be what has become of the key's old element: the call looks again.
+        self.b.ins().brif(rest, each, &[BlockArg::Value(rest)], slow, &[]);
 
         // The element may have been another's when its key was read: the count of removals tells.
         self.b.switch_to_block(matched);

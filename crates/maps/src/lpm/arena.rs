@@ -8,10 +8,11 @@ use std::sync::atomic::AtomicU32;
 use parking_lot::Mutex;
 use xway_abi::Errno;
 
+use crate::HugePages;
 use crate::storage::Block;
 
-/// Words in the unit in which pieces are counted: 16 bytes.
-pub(super) const UNIT: usize = 4;
+/// Words in the unit in which pieces are counted: 8 bytes.
+pub(super) const UNIT: usize = 2;
 /// Pieces from this many units are split when small ones are wanted.
 const LARGE: usize = 64;
 /// Units added to the used part at a time.
@@ -49,9 +50,9 @@ pub(super) struct Garbage {
 
 impl Arena {
     /// Reserves room for `bytes`; memory is taken as it is used.
-    pub(super) fn new(bytes: usize) -> Result<Arena, Errno> {
+    pub(super) fn new(pages: HugePages, bytes: usize) -> Result<Arena, Errno> {
         let end = (bytes / (4 * UNIT)).min(1 << 30);
-        let words = Block::new(end * 4 * UNIT)?;
+        let words = Block::with_pages(end * 4 * UNIT, pages)?;
         // Number 0 is none.
         let free = Free { small: vec![Vec::new(); LARGE], large: Vec::new(), fresh: 1, end };
         Ok(Arena { words, free: Arc::new(Mutex::new(free)) })
@@ -127,7 +128,7 @@ mod tests {
 
     #[test]
     fn pieces_do_not_overlap_and_come_back() {
-        let arena = Arena::new(1 << 16).unwrap();
+        let arena = Arena::new(HugePages::Never, 1 << 16).unwrap();
         let sizes = [1, 4, 5, 17, 300, 4, 1, 2000];
         let pieces: Vec<Piece> = sizes.iter().map(|words| arena.take(*words).unwrap()).collect();
         let mut units: Vec<u32> = pieces.iter().flat_map(|p| p.number..p.number + p.units as u32).collect();

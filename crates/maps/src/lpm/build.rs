@@ -7,7 +7,10 @@ use xway_abi::Errno;
 
 use super::arena::{Garbage, Piece};
 use super::order::common_bits;
-use super::{BELOW, BEST, BITS, DEPTH, Entry, LEN, LIST_HEAD, LpmTrie, OWN, PATH, SIZE, VALUE, bits_at, same};
+use super::{
+    BELOW, BEST, BEST_MASK, COUNT_SHIFT, DEPTH, Entry, LEN_SHIFT, LIST_HEAD, LpmTrie, OWN, PATH, SIZE, bits_at,
+    in_list, list_step, same,
+};
 
 /// Prefixes in a list at most; more become a table.
 const LIST_MAX: usize = 8;
@@ -23,8 +26,8 @@ struct Item {
 
 /// Where a stored prefix has its value (+ 1).
 enum Spot<'t> {
-    /// A word that nothing else depends on.
-    Word(&'t AtomicU32),
+    /// A word that nothing else depends on, and what stands in it besides.
+    Word(&'t AtomicU32, u32),
     /// Inside a table, by its number there, pushed down to the entries.
     Inside(u32, usize),
 }
@@ -32,11 +35,11 @@ enum Spot<'t> {
 impl LpmTrie {
     /// The value of exactly this prefix.
     pub(super) fn exact(&self, len: u32, bits: &[u32]) -> Option<u32> {
-        let word = match self.spot(len, bits)? {
-            Spot::Word(word) => word,
-            Spot::Inside(number, at) => &self.inside(number)[at],
+        let value = match self.spot(len, bits)? {
+            Spot::Word(word, besides) => word.load(Relaxed) ^ besides,
+            Spot::Inside(number, at) => self.inside(number)[at].load(Relaxed),
         };
-        word.load(Relaxed).checked_sub(1)
+        value.checked_sub(1)
     }
 
     fn spot(&self, len: u32, bits: &[u32]) -> Option<Spot<'_>> {
@@ -45,13 +48,13 @@ impl LpmTrie {
             let number = match Entry::of(word) {
                 Entry::Nothing | Entry::Value(_) => return None,
                 Entry::List(number) => {
-                    let node = self.arena.at(number);
-                    let step = BITS + self.words;
-                    let prefixes = node[LIST_HEAD..][..node[SIZE].load(Relaxed) as usize * step].chunks_exact(step);
-                    let found = prefixes
-                        .into_iter()
-                        .find(|prefix| prefix[LEN].load(Relaxed) == len && same(&prefix[BITS..], bits, len))?;
-                    return Some(Spot::Word(&found[VALUE]));
+                    let (node, step) = (self.arena.at(number), list_step(self.words));
+                    let mut prefixes = node[LIST_HEAD..][..self.list_len(number) * step].chunks_exact(step);
+                    let found = prefixes.find(|prefix| {
+                        let (value, own, _) = in_list(prefix, self.words);
+                        own == len && same(&self.prefix_of(value - 1)[1..], bits, len)
+                    })?;
+                    return Some(Spot::Word(&found[0], if self.words == 1 { len << LEN_SHIFT } else { 0 }));
                 }
                 Entry::Table(number) => number,
             };
@@ -61,7 +64,7 @@ impl LpmTrie {
                 return None;
             }
             if len == depth {
-                return Some(Spot::Word(&node[OWN]));
+                return Some(Spot::Word(&node[OWN], 0));
             }
             if len <= depth + size {
                 return Some(Spot::Inside(number, (1 << (len - depth) | bits_at(bits, depth, len - depth)) as usize));
@@ -74,7 +77,7 @@ impl LpmTrie {
     pub(super) fn exchange(&self, len: u32, bits: &[u32], value: u32) {
         match self.spot(len, bits) {
             None => {}
-            Some(Spot::Word(word)) => word.store(value + 1, Release),
+            Some(Spot::Word(word, besides)) => word.store((value + 1) | besides, Release),
             Some(Spot::Inside(number, at)) => {
                 self.inside(number)[at].store(value + 1, Release);
                 self.push(number, at, value + 1);
@@ -87,12 +90,13 @@ impl LpmTrie {
         let item = || Item { len, bits: bits.to_vec(), value };
         let mut cell = self.root();
         let mut tables = Vec::new();
+        let mut above = 0;
         loop {
             let old = Entry::of(cell.load(Relaxed));
             let (best, mut items) = match old {
                 Entry::Nothing => (0, Vec::new()),
                 Entry::Value(best) => (best + 1, Vec::new()),
-                Entry::List(number) => (self.arena.at(number)[BEST].load(Relaxed), self.items(old)),
+                Entry::List(number) => (self.best_of(number), self.items(old)),
                 Entry::Table(number) => {
                     let node = self.arena.at(number);
                     let (size, depth) = (node[SIZE].load(Relaxed), node[DEPTH].load(Relaxed));
@@ -100,8 +104,9 @@ impl LpmTrie {
                         // It leaves the way to this table above it.
                         (node[BEST].load(Relaxed), self.items(old))
                     } else if len > depth + size {
-                        tables.push((cell, number));
+                        tables.push((cell, number, above));
                         cell = self.entry(number, bits_at(bits, depth, size));
+                        above = depth + size;
                         continue;
                     } else {
                         if len == depth {
@@ -111,28 +116,28 @@ impl LpmTrie {
                             self.inside(number)[at].store(value + 1, Release);
                             self.push(number, at, value + 1);
                         }
-                        tables.push((cell, number));
+                        tables.push((cell, number, above));
                         break;
                     }
                 }
             };
             items.push(item());
-            self.exchange_node(garbage, cell, items, best)?;
+            self.exchange_node(garbage, cell, items, best, above)?;
             break;
         }
-        for (_, number) in &tables {
+        for (_, number, _) in &tables {
             let below = &self.arena.at(*number)[BELOW];
             below.store(below.load(Relaxed) + 1, Relaxed);
         }
-        // Twice as many prefixes as entries: it is time for a larger table. Without memory the old one still serves.
-        let crowded = tables.into_iter().find(|(_, number)| {
+        // Four times as many prefixes as entries: it is time for a larger table. Without memory the old one still serves.
+        let crowded = tables.into_iter().find(|(_, number, _)| {
             let node = self.arena.at(*number);
             let size = node[SIZE].load(Relaxed);
-            size < SIZE_MAX && node[BELOW].load(Relaxed) > 2 << size && self.can_grow(*number)
+            size < SIZE_MAX && node[BELOW].load(Relaxed) > 4 << size && self.can_grow(*number)
         });
-        if let Some((cell, number)) = crowded {
+        if let Some((cell, number, above)) = crowded {
             let best = self.arena.at(number)[BEST].load(Relaxed);
-            let _ = self.exchange_node(garbage, cell, self.items(Entry::Table(number)), best);
+            let _ = self.exchange_node(garbage, cell, self.items(Entry::Table(number)), best, above);
         }
         Ok(())
     }
@@ -147,6 +152,7 @@ impl LpmTrie {
     pub(super) fn take_out(&self, garbage: &mut Garbage, len: u32, bits: &[u32]) -> Result<(), Errno> {
         let mut cell = self.root();
         let mut tables = Vec::new();
+        let mut above = 0;
         loop {
             let old = Entry::of(cell.load(Relaxed));
             let number = match old {
@@ -154,16 +160,17 @@ impl LpmTrie {
                 Entry::List(number) => {
                     let mut items = self.items(old);
                     items.retain(|item| item.len != len || common_bits(&item.bits, bits, len) != len);
-                    self.exchange_node(garbage, cell, items, self.arena.at(number)[BEST].load(Relaxed))?;
+                    self.exchange_node(garbage, cell, items, self.best_of(number), above)?;
                     break;
                 }
                 Entry::Table(number) => number,
             };
-            tables.push((cell, number));
+            tables.push((cell, number, above));
             let node = self.arena.at(number);
             let (size, depth) = (node[SIZE].load(Relaxed), node[DEPTH].load(Relaxed));
             if len > depth + size {
                 cell = self.entry(number, bits_at(bits, depth, size));
+                above = depth + size;
                 continue;
             }
             if len <= depth {
@@ -175,27 +182,34 @@ impl LpmTrie {
             }
             break;
         }
-        for (_, number) in &tables {
+        for (_, number, _) in &tables {
             let below = &self.arena.at(*number)[BELOW];
             below.store(below.load(Relaxed) - 1, Relaxed);
         }
-        let sparse = tables.into_iter().find(|(_, number)| {
+        let sparse = tables.into_iter().find(|(_, number, _)| {
             let node = self.arena.at(*number);
             let below = node[BELOW].load(Relaxed);
             below as usize <= LIST_MAX / 2 || below < 1 << node[SIZE].load(Relaxed) >> 2
         });
-        if let Some((cell, number)) = sparse {
+        if let Some((cell, number, above)) = sparse {
             let best = self.arena.at(number)[BEST].load(Relaxed);
             // Without memory the large table goes on to serve.
-            let _ = self.exchange_node(garbage, cell, self.items(Entry::Table(number)), best);
+            let _ = self.exchange_node(garbage, cell, self.items(Entry::Table(number)), best, above);
         }
         Ok(())
     }
 
     /// Puts a node for these prefixes in the place of what is there.
-    fn exchange_node(&self, garbage: &mut Garbage, cell: &AtomicU32, items: Vec<Item>, best: u32) -> Result<(), Errno> {
+    fn exchange_node(
+        &self,
+        garbage: &mut Garbage,
+        cell: &AtomicU32,
+        items: Vec<Item>,
+        best: u32,
+        above: u32,
+    ) -> Result<(), Errno> {
         let mut made = Vec::new();
-        match self.build(&mut made, items, best) {
+        match self.build(&mut made, items, best, above) {
             Ok(new) => {
                 self.collect_pieces(Entry::of(cell.load(Relaxed)), &mut garbage.pieces);
                 cell.store(new.word(), Release);
@@ -208,17 +222,17 @@ impl LpmTrie {
         }
     }
 
-    /// A node for these prefixes, with everything below it. What memory it takes is added to `made`.
-    fn build(&self, made: &mut Vec<Piece>, mut items: Vec<Item>, best: u32) -> Result<Entry, Errno> {
+    /// A node for these prefixes, with everything below it. `above`: the bits that lead to it. What memory it takes is added to `made`.
+    fn build(&self, made: &mut Vec<Piece>, mut items: Vec<Item>, best: u32, above: u32) -> Result<Entry, Errno> {
         if items.is_empty() {
             return Ok(Entry::best(best));
         }
         if items.len() <= LIST_MAX {
-            return self.build_list(made, items, best);
+            return self.build_list(made, items, best, above);
         }
         let shortest = items.iter().map(|item| item.len).min().unwrap_or(0);
         let depth = items[1..].iter().fold(shortest, |common, item| common_bits(&items[0].bits, &item.bits, common));
-        let size = items.len().ilog2().clamp(1, SIZE_MAX).min(self.width as u32 * 8 - depth);
+        let size = (items.len() / 2).ilog2().clamp(1, SIZE_MAX).min(self.width as u32 * 8 - depth);
         let piece = self.arena.take(PATH + self.words + (3 << size))?;
         made.push(piece);
         let node = self.arena.at(piece.number);
@@ -248,19 +262,24 @@ impl LpmTrie {
                 items.push(item);
             }
             let best = self.best_inside(piece.number, (1 << size) + slot as usize);
-            let entry = self.build(made, items, best)?;
+            let entry = self.build(made, items, best, depth + size)?;
             self.entry(piece.number, slot).store(entry.word(), Relaxed);
         }
         Ok(Entry::Table(piece.number))
     }
 
-    fn build_list(&self, made: &mut Vec<Piece>, mut items: Vec<Item>, best: u32) -> Result<Entry, Errno> {
+    fn build_list(&self, made: &mut Vec<Piece>, mut items: Vec<Item>, best: u32, above: u32) -> Result<Entry, Errno> {
         items.sort_by_key(|item| std::cmp::Reverse(item.len));
-        let piece = self.arena.take(LIST_HEAD + items.len() * (BITS + self.words))?;
+        let piece = self.arena.take(LIST_HEAD + items.len() * list_step(self.words))?;
         made.push(piece);
-        let prefixes =
-            items.iter().flat_map(|item| [item.len, item.value + 1].into_iter().chain(item.bits.iter().copied()));
-        let words = [best, items.len() as u32].into_iter().chain(prefixes);
+        let short = self.words == 1;
+        let prefixes = items.iter().flat_map(|item| {
+            let first = (item.value + 1) | if short { item.len << LEN_SHIFT } else { 0 };
+            let len = (!short).then_some(item.len);
+            let bits = if short { item.bits[0] } else { bits_at(&item.bits, above, 32) };
+            std::iter::once(first).chain(len).chain([bits])
+        });
+        let words = std::iter::once(best | (items.len() as u32) << COUNT_SHIFT).chain(prefixes);
         self.arena.at(piece.number).iter().zip(words).for_each(|(word, value)| word.store(value, Relaxed));
         Ok(Entry::List(piece.number))
     }
@@ -281,11 +300,7 @@ impl LpmTrie {
         };
         match entry {
             Entry::Nothing | Entry::Value(_) => {}
-            Entry::List(number) => {
-                let node = self.arena.at(number);
-                let count = node[SIZE].load(Relaxed) as usize;
-                (0..count).for_each(|n| push(node[LIST_HEAD + n * (BITS + self.words) + VALUE].load(Relaxed)));
-            }
+            Entry::List(number) => self.list_values(number).into_iter().for_each(|value| push(value + 1)),
             Entry::Table(number) => {
                 let node = self.arena.at(number);
                 let size = node[SIZE].load(Relaxed);
@@ -303,7 +318,7 @@ impl LpmTrie {
         match entry {
             Entry::Nothing | Entry::Value(_) => {}
             Entry::List(number) => {
-                let words = LIST_HEAD + self.arena.at(number)[SIZE].load(Relaxed) as usize * (BITS + self.words);
+                let words = LIST_HEAD + self.list_len(number) * list_step(self.words);
                 pieces.push(Piece { number, units: words.div_ceil(unit) });
             }
             Entry::Table(number) => {
@@ -313,6 +328,21 @@ impl LpmTrie {
                 pieces.push(Piece { number, units: (PATH + self.words + (3 << size)).div_ceil(unit) });
             }
         }
+    }
+
+    fn best_of(&self, number: u32) -> u32 {
+        self.arena.at(number)[BEST].load(Relaxed) & BEST_MASK
+    }
+
+    fn list_len(&self, number: u32) -> usize {
+        (self.arena.at(number)[BEST].load(Relaxed) >> COUNT_SHIFT) as usize
+    }
+
+    /// The values of a list.
+    pub(super) fn list_values(&self, number: u32) -> Vec<u32> {
+        let step = list_step(self.words);
+        let prefixes = self.arena.at(number)[LIST_HEAD..][..self.list_len(number) * step].chunks_exact(step);
+        prefixes.map(|prefix| in_list(prefix, self.words).0 - 1).collect()
     }
 
     fn entry(&self, number: u32, slot: u32) -> &AtomicU32 {
@@ -338,7 +368,11 @@ impl LpmTrie {
         if at >= 1 << size {
             let entry = self.entry(number, (at - (1 << size)) as u32);
             match Entry::of(entry.load(Relaxed)) {
-                Entry::List(node) | Entry::Table(node) => self.arena.at(node)[BEST].store(best, Release),
+                Entry::List(node) => {
+                    let word = &self.arena.at(node)[BEST];
+                    word.store(word.load(Relaxed) & !BEST_MASK | best, Release);
+                }
+                Entry::Table(node) => self.arena.at(node)[BEST].store(best, Release),
                 _ => entry.store(Entry::best(best).word(), Release),
             }
             return;

@@ -6,7 +6,9 @@
 //!
 //! ```text
 //! entry   0: nothing | number of a value << 1 | 1 | number of a table << 2 | number of a list << 2 | 2
-//! list    best, count, then for each prefix: length, value + 1, its bits
+//! list    best | count << 28, then for each prefix, when addresses have at most four bytes: value + 1 | length << 26, its
+//!         bits; for longer addresses: value + 1, length, 32 of its bits from where the list begins (the whole is compared
+//!         where the value lies)
 //! table   best, s, depth, own, count, path, then 2^s entries, then 2^(s+1) values by prefix
 //! ```
 //!
@@ -36,7 +38,7 @@ use self::arena::{Arena, Garbage};
 use crate::native::{LpmLayout, MapLayout};
 use crate::ops::{Batches, Ops, check_plain_flags};
 use crate::storage::Block;
-use crate::{Guard, ValueRef};
+use crate::{Env, Guard, HugePages, ValueRef};
 
 pub(crate) struct LpmTrie {
     /// Bytes of an address: the key without its prefix length, and the words that hold them.
@@ -67,17 +69,18 @@ struct Writer {
 
 // Words of a node's head.
 const BEST: usize = 0;
-/// Of a list: prefixes in it. Of a table: bits of its index.
+/// Of the first word of a list: the bits that are `best`; the others are the number of prefixes.
+const BEST_MASK: u32 = (1 << COUNT_SHIFT) - 1;
+const COUNT_SHIFT: u32 = 28;
+const LIST_HEAD: usize = 1;
+/// Bits of a table's index.
 const SIZE: usize = 1;
-const LIST_HEAD: usize = 2;
 const DEPTH: usize = 2;
 const OWN: usize = 3;
 const BELOW: usize = 4;
 const PATH: usize = 5;
-// Words of a prefix in a list.
-const LEN: usize = 0;
-const VALUE: usize = 1;
-const BITS: usize = 2;
+/// In a list for short addresses, the length stands above the value.
+const LEN_SHIFT: u32 = 26;
 
 /// What an entry leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,14 +120,22 @@ impl Entry {
 /// Longest address: 256 bytes.
 const WORDS_MAX: usize = 64;
 
+/// Values that fit into the words of a list.
+fn most_values(words: usize) -> usize {
+    if words == 1 { (1 << LEN_SHIFT) - 1 } else { BEST_MASK as usize - 1 }
+}
+
 /// Values that may wait for guards besides four times the map's size.
 const WAITING: usize = if cfg!(miri) { 1 << 12 } else { 1 << 20 };
+
+/// Tries for so many prefixes lie on huge pages.
+const LARGE: usize = 1 << 14;
 
 /// Reserved for each prefix and each word of an address; only what is used becomes memory.
 const RESERVE: usize = 96;
 
 impl LpmTrie {
-    pub(crate) fn new(spec: &MapSpec) -> Result<LpmTrie, Errno> {
+    pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<LpmTrie, Errno> {
         let width = spec.key_size as usize - 4;
         let words = width.div_ceil(4);
         let max = spec.max_entries as usize;
@@ -134,15 +145,17 @@ impl LpmTrie {
         // What leaves waits for the guards, so there is room for many times the map, as far as there are addresses. Only what
         // is used becomes memory.
         let most = (1usize << 44) / stride;
-        let capacity = (4 * max + WAITING).min(most).min(1 << 30) as u32;
+        // A huge page for a few prefixes would be a waste.
+        let pages = if max < LARGE { HugePages::Never } else { env.huge_pages };
+        let capacity = (4 * max + WAITING).min(most).min(most_values(words)) as u32;
         Ok(LpmTrie {
             width,
             words,
             value_size,
             max,
             root: Block::new(64)?,
-            arena: Arena::new(max.saturating_mul(RESERVE * (words + 2)).min(1 << 33) + 64 * WAITING)?,
-            values: Block::new(capacity as usize * stride)?,
+            arena: Arena::new(pages, max.saturating_mul(RESERVE * (words + 2)).min(1 << 33) + 64 * WAITING)?,
+            values: Block::with_pages(capacity as usize * stride, pages)?,
             stride,
             key_at,
             capacity,
@@ -179,9 +192,10 @@ impl LpmTrie {
     }
 
     /// The number of the value of the longest stored prefix of the first `len` bits.
-    #[inline]
+    #[inline(always)]
     fn find(&self, len: u32, bits: &[u32]) -> Option<u32> {
         let mut best = 0u32;
+        let mut below = 0;
         let mut word = self.root().load(Ordering::Acquire);
         loop {
             let (node, list) = match Entry::of(word) {
@@ -191,11 +205,12 @@ impl LpmTrie {
                 Entry::Table(number) => (self.arena.at(number), false),
             };
             let above = node[BEST].load(Ordering::Acquire);
-            if above != 0 {
-                best = above;
+            if above & BEST_MASK != 0 {
+                best = above & BEST_MASK;
             }
             if list {
-                return self.find_in_list(node, len, bits).unwrap_or(best).checked_sub(1);
+                let count = (above >> COUNT_SHIFT) as usize;
+                return self.find_in_list(&node[LIST_HEAD..], count, below, len, bits).unwrap_or(best).checked_sub(1);
             }
             let (size, depth) = (node[SIZE].load(Ordering::Relaxed), node[DEPTH].load(Ordering::Relaxed));
             if len < depth || (depth != 0 && !self.on_path(node, depth, bits)) {
@@ -219,18 +234,28 @@ impl LpmTrie {
                 }
                 return best.checked_sub(1);
             }
+            below = depth + size;
             word = entries[bits_at(bits, depth, size) as usize].load(Ordering::Acquire);
         }
     }
 
-    /// The value (+ 1) of the first prefix of a list that matches; they stand longest first.
-    #[inline]
-    fn find_in_list(&self, node: &[AtomicU32], len: u32, bits: &[u32]) -> Option<u32> {
-        let count = node[SIZE].load(Ordering::Relaxed) as usize;
-        let step = BITS + bits.len();
-        node[LIST_HEAD..][..count * step].chunks_exact(step).find_map(|prefix| {
-            let own = prefix[LEN].load(Ordering::Relaxed);
-            (own <= len && same(&prefix[BITS..], bits, own)).then(|| prefix[VALUE].load(Ordering::Acquire))
+    /// The value (+ 1) of the first prefix of a list that matches; they stand longest first. `below`: the bits that led to the
+    /// list.
+    #[inline(always)]
+    fn find_in_list(&self, list: &[AtomicU32], count: usize, below: u32, len: u32, bits: &[u32]) -> Option<u32> {
+        let step = list_step(bits.len());
+        let mut prefixes = list[..count * step].chunks_exact(step);
+        if let [bits] = bits {
+            return prefixes.find_map(|prefix| {
+                let (value, own, prefix) = in_list(prefix, 1);
+                (own <= len && (prefix ^ bits) & mask(own) == 0).then_some(value)
+            });
+        }
+        let window = bits_at(bits, below, 32);
+        prefixes.find_map(|prefix| {
+            let (value, own, prefix) = in_list(prefix, bits.len());
+            let near = own <= len && (prefix ^ window) & mask(own - below) == 0;
+            (near && same(&self.prefix_of(value - 1)[1..], bits, own)).then_some(value)
         })
     }
 
@@ -267,8 +292,7 @@ impl LpmTrie {
             }
             None => return Err(Errno::ENOMEM),
         };
-        let guard = Guard::pin();
-        let _ = self.values.value(value as usize * self.stride, self.value_size, &guard).write_bytes(0, bytes);
+        let _ = self.values.place(value as usize * self.stride, self.value_size).write_bytes(0, bytes);
         let prefix = self.prefix_of(value);
         prefix[0].store(len, Ordering::Relaxed);
         prefix[1..].iter().zip(bits).for_each(|(word, bits)| word.store(*bits, Ordering::Relaxed));
@@ -336,6 +360,24 @@ impl LpmTrie {
         if many {
             guard.flush();
         }
+    }
+}
+
+/// Words of a prefix in a list.
+#[inline(always)]
+fn list_step(words: usize) -> usize {
+    if words == 1 { 2 } else { 3 }
+}
+
+/// Value (+ 1), length and some bits of a prefix in a list.
+#[inline(always)]
+fn in_list(prefix: &[AtomicU32], words: usize) -> (u32, u32, u32) {
+    let first = prefix[0].load(Ordering::Acquire);
+    let second = prefix[1].load(Ordering::Relaxed);
+    if words == 1 {
+        (first & ((1 << LEN_SHIFT) - 1), first >> LEN_SHIFT, second)
+    } else {
+        (first, second, prefix[2].load(Ordering::Relaxed))
     }
 }
 

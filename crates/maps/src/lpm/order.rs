@@ -3,7 +3,7 @@
 use std::cmp::Ordering as Order;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{BEST, BITS, DEPTH, Entry, LEN, LIST_HEAD, LpmTrie, OWN, PATH, SIZE, VALUE, bits_at};
+use super::{DEPTH, Entry, LpmTrie, OWN, PATH, SIZE, bits_at};
 
 /// Which of two prefixes comes first.
 fn compare(a: (u32, &[u32]), b: (u32, &[u32])) -> Order {
@@ -49,13 +49,7 @@ impl LpmTrie {
 
     /// The first of a list that comes after `from`.
     fn first_in_list(&self, number: u32, from: Option<(u32, &[u32])>) -> Option<u32> {
-        let node = self.arena.at(number);
-        let step = BITS + self.words;
-        let values = (0..node[SIZE].load(Relaxed) as usize).map(|n| {
-            let prefix = &node[LIST_HEAD + n * step..];
-            debug_assert!(prefix[LEN].load(Relaxed) as usize <= self.width * 8);
-            prefix[VALUE].load(Relaxed) - 1
-        });
+        let values = self.list_values(number).into_iter();
         let mut first: Option<(u32, (u32, Vec<u32>))> = None;
         for value in values {
             let prefix = self.prefix(value);
@@ -102,7 +96,6 @@ impl LpmTrie {
             Entry::Table(number) => number,
         };
         let node = self.arena.at(number);
-        debug_assert!(node[BEST].load(Relaxed) <= self.capacity);
         let (size, depth) = (node[SIZE].load(Relaxed), node[DEPTH].load(Relaxed));
         // The prefix is stored, so it lies on the way: below this table, in it, or it is the table's own, the last of all.
         if len <= depth {

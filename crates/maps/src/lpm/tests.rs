@@ -7,7 +7,7 @@ use xway_abi::MapType;
 
 fn trie(width: usize, max: u32) -> LpmTrie {
     let spec = MapSpec::new(MapType::LpmTrie, width as u32 + 4, 8, max).with_flags(f::NO_PREALLOC);
-    LpmTrie::new(&spec).unwrap()
+    LpmTrie::new(&spec, &crate::Env::with_cpus(1)).unwrap()
 }
 
 fn key(len: u32, bytes: &[u8]) -> Vec<u8> {

@@ -6,6 +6,8 @@
 mod batch;
 mod create;
 mod docs;
+mod lru;
+mod memory;
 mod objects;
 mod ops;
 mod programs;

@@ -1,0 +1,168 @@
+//! A bucket's readers and writers under every interleaving.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p xway-maps --test loom --release`
+#![cfg(loom)]
+
+#[path = "../src/line.rs"]
+#[allow(dead_code, unused_imports, missing_docs)]
+mod line;
+
+/// What `line.rs` takes from the crate.
+mod vector {
+    pub fn equal_bytes(low: u64, high: u64, tag: u8) -> u32 {
+        let bytes = low.to_le_bytes().into_iter().chain(high.to_le_bytes());
+        bytes.enumerate().map(|(at, byte)| u32::from(byte == tag) << at).sum()
+    }
+}
+
+use line::{Line, NUMBER};
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering, fence};
+use loom::thread;
+
+/// Two elements: a key of two words each, which must never be seen half-written.
+struct Table {
+    line: Line,
+    elements: [[AtomicU64; 2]; 2],
+}
+
+impl Table {
+    fn new() -> Arc<Table> {
+        let element = || [AtomicU64::new(0), AtomicU64::new(0)];
+        Arc::new(Table { line: Line::default(), elements: [element(), element()] })
+    }
+
+    /// As `Table::fill` of the crate.
+    fn fill(&self, element: usize, key: u64) {
+        fence(Ordering::Release);
+        self.elements[element].iter().for_each(|word| word.store(key, Ordering::Relaxed));
+    }
+
+    fn key_is(&self, element: usize, key: [u64; 2]) -> bool {
+        self.elements[element].iter().zip(key).all(|(word, key)| word.load(Ordering::Relaxed) == key)
+    }
+
+    /// As `Table::find`: the element, or nothing. All keys here have one tag, the hardest case.
+    fn find(&self, key: [u64; 2]) -> Option<usize> {
+        loop {
+            let seen = self.line.look();
+            let candidates = seen.matching(1);
+            let found = candidates.map(|slot| self.line.slot(slot)).find(|word| {
+                let element = (word & NUMBER) as usize;
+                self.key_is(element, key)
+            });
+            match found {
+                Some(_) if !self.line.still(seen) => thread::yield_now(),
+                Some(word) => return Some((word & NUMBER) as usize),
+                None if !candidates.is_empty() && !self.line.still(seen) => thread::yield_now(),
+                None => return None,
+            }
+        }
+    }
+}
+
+/// An element goes from one key to another, in one slot. Whoever looks for a mixture of the two never finds it.
+#[test]
+fn no_reader_takes_two_halves_for_a_key() {
+    loom::model(|| {
+        let table = Table::new();
+        table.fill(0, 7);
+        table.line.lock().fill(&table.line, 0, 0, 1);
+        let reader = {
+            let table = table.clone();
+            thread::spawn(move || {
+                assert_eq!(table.find([9, 7]), None);
+                table.find([9, 9])
+            })
+        };
+        {
+            let mut locked = table.line.lock();
+            locked.clear(&table.line, 0);
+            table.fill(0, 9);
+            locked.fill(&table.line, 0, 0, 1);
+        }
+        assert!(matches!(reader.join().unwrap(), None | Some(0)));
+        assert_eq!((table.find([9, 9]), table.find([7, 7])), (Some(0), None));
+    });
+}
+
+/// A key that is replaced, and whose old element is filled with another key at once, is found all the time, and never in an
+/// element that is another's.
+#[test]
+fn a_replaced_key_is_always_found() {
+    loom::model(|| {
+        let table = Table::new();
+        table.fill(0, 7);
+        table.line.lock().fill(&table.line, 8, 0, 1);
+        let reader = {
+            let table = table.clone();
+            thread::spawn(move || assert!(table.find([7, 7]).is_some()))
+        };
+        {
+            let mut locked = table.line.lock();
+            table.fill(1, 7);
+            locked.replace(&table.line, 8, 1);
+            // The old element's new owner, in another slot.
+            table.fill(0, 9);
+            locked.fill(&table.line, 2, 0, 1);
+        }
+        reader.join().unwrap();
+        assert_eq!((table.find([7, 7]), table.find([9, 9])), (Some(1), Some(0)));
+    });
+}
+
+/// Two writers, one of which evicts what the other put in: one element, one owner, nothing lost.
+#[test]
+fn writers_exclude_each_other() {
+    loom::model(|| {
+        let table = Table::new();
+        let other = {
+            let table = table.clone();
+            thread::spawn(move || {
+                let mut locked = table.line.lock();
+                let free = locked.look(&table.line).matching(0).next().unwrap();
+                table.fill(0, 5);
+                locked.fill(&table.line, free, 0, 1);
+                // A reader's mark may land at any time.
+                table.line.touch(free, 0);
+            })
+        };
+        {
+            let mut locked = table.line.lock();
+            if let Some(slot) = locked.look(&table.line).used().next() {
+                locked.clear(&table.line, slot);
+                table.fill(0, 6);
+                locked.fill(&table.line, slot, 0, 1);
+            } else {
+                table.fill(1, 6);
+                locked.fill(&table.line, 0, 1, 1);
+            }
+        }
+        other.join().unwrap();
+        assert!(table.find([6, 6]).is_some());
+        assert!(table.line.look().used().len() <= 2);
+        assert_eq!(table.find([5, 5]).is_some(), table.line.look().used().len() == 2);
+    });
+}
+
+/// A prefix trie's writer builds a node beside the old one and exchanges the entry; readers see either, whole.
+#[test]
+fn an_exchanged_node_is_whole() {
+    loom::model(|| {
+        // Two nodes of two words, and the entry: as `LpmTrie::exchange_node` and `LpmTrie::find` use them.
+        let nodes: Arc<[[AtomicU64; 2]; 2]> =
+            Arc::new([[AtomicU64::new(1), AtomicU64::new(1)], [AtomicU64::new(0), AtomicU64::new(0)]]);
+        let entry = Arc::new(AtomicU64::new(0));
+        let reader = {
+            let (nodes, entry) = (nodes.clone(), entry.clone());
+            thread::spawn(move || {
+                let node = &nodes[entry.load(Ordering::Acquire) as usize];
+                let words = [0, 1].map(|at: usize| node[at].load(Ordering::Relaxed));
+                assert!(words == [1, 1] || words == [2, 2], "{words:?}");
+            })
+        };
+        nodes[1].iter().for_each(|word| word.store(2, Ordering::Relaxed));
+        entry.store(1, Ordering::Release);
+        reader.join().unwrap();
+    });
+}
