@@ -89,7 +89,7 @@ fn what_is_accepted_never_faults() {
             })
         })
         .collect();
-    let programs: u32 = std::env::var("XWAY_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(30_000);
+    let programs: u32 = std::env::var("XWAY_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(60_000);
     for n in 0..programs {
         let text = program(&mut rng);
         let insns = xway_isa::assemble_with(&text, &Helpers).unwrap_or_else(|e| panic!("{e}\n{text}"));

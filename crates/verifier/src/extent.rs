@@ -167,10 +167,11 @@ impl Verifier<'_> {
         let off = i64::from(p.off);
         // n = data_end - place + delta: p + n = data_end + off + delta.
         let room = st.extent.rooms.iter().any(|r| r.link == n.link && r.id == p.id && off.saturating_add(n.delta) <= 0);
-        // p + n = place(from) + off + n = place(id) + off + (n.delta - delta).
+        // p + n = place(from) + off + n = place(id) + off + (n.delta - delta). A range of 0 says nothing, not even that the
+        // place lies before the end.
         let place = st.extent.places.iter().any(|e| {
             let end = off.saturating_add(n.delta).saturating_sub(e.delta);
-            e.link == n.link && e.from == p.id && end <= i64::from(e.range)
+            e.link == n.link && e.from == p.id && e.range > 0 && end <= i64::from(e.range)
         });
         if room || place {
             self.graph.mark(n.def);

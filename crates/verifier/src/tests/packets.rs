@@ -161,6 +161,11 @@ fn a_length_that_fits_by_its_making_needs_no_constant_bound() {
     };
     accepted(&sum(20));
     refused(&sum(21), Kind::PacketBounds);
+    // A sum that was made and never checked proves nothing, not even for no bytes behind it.
+    refused(
+        &format!("r4 = *(u32 *)(r6 +12)\nif r4 > 2000 goto out\nr5 = r2\nr5 += r4\nr3 = r2\n{csum}"),
+        Kind::PacketBounds,
+    );
 }
 
 #[test]
