@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use xway_abi::{Errno, MapType};
 use xway_maps::{CreateError, Env, Handles, Map, ProgramObject, SocketObject};
 use xway_object::{Initial, MapDef, Object, SlotRef};
+use xway_verifier::{Config, MapsView};
 
 use crate::{LinkError, Program};
 
@@ -14,6 +15,8 @@ use crate::{LinkError, Program};
 /// [`Instance::map_fd`] and [`Instance::program_fd`].
 pub struct Instance {
     object: Arc<Object>,
+    /// Programs are verified before they are linked, within these limits.
+    gate: Option<Config>,
     maps: Vec<Arc<Map>>,
     table: Arc<Table>,
 }
@@ -96,8 +99,22 @@ impl Handles for Table {
 impl Instance {
     /// Creates the maps of an object, fills and freezes them. Per-CPU maps get values for `cpus` CPUs.
     ///
-    /// Programs that a PROG_ARRAY holds from the start are linked here; others when they are asked for.
+    /// Programs that a PROG_ARRAY holds from the start are linked here; others when they are asked for. None of them is
+    /// verified: they run in the checked interpreter. [`Instance::verified`] is the way to everything else.
     pub fn new(object: Arc<Object>, cpus: u32) -> Result<Instance, InstanceError> {
+        Instance::with_gate(object, cpus, None)
+    }
+
+    /// The same behind the verifier: every program that this instance links, the targets of tail calls included, has a proof
+    /// ([`Program::proof`]).
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`] in [`InstanceError::Link`] when a program that a PROG_ARRAY holds from the start is refused.
+    pub fn verified(object: Arc<Object>, cpus: u32, config: Config) -> Result<Instance, InstanceError> {
+        Instance::with_gate(object, cpus, Some(config))
+    }
+
+    fn with_gate(object: Arc<Object>, cpus: u32, gate: Option<Config>) -> Result<Instance, InstanceError> {
         let table = Arc::new(Table {
             maps: OnceLock::new(),
             programs: object.programs.iter().map(|_| OnceLock::new()).collect(),
@@ -114,7 +131,7 @@ impl Instance {
         };
         let maps: Vec<Arc<Map>> = object.maps.iter().map(create).collect::<Result<_, _>>()?;
         let _ = table.maps.set(maps.clone());
-        let instance = Instance { object, maps, table };
+        let instance = Instance { object, gate, maps, table };
         for (def, map) in instance.object.maps.iter().zip(&instance.maps) {
             instance.fill(def, map)?;
         }
@@ -164,9 +181,13 @@ impl Instance {
         self.maps.get(self.object.map_index(name)?)
     }
 
-    /// Links a program to the maps: one of the object's, or one that was made from it.
+    /// Links a program to the maps, behind the verifier if the instance was made so: one of the object's, or one that was
+    /// made from it.
     pub fn link(&self, program: &xway_object::Program) -> Result<Arc<Program>, LinkError> {
-        Program::link(program, &self.maps)
+        match &self.gate {
+            Some(config) => Program::verify(program, &self.maps, &MapsView::from(&*self.object), config),
+            None => Program::link(program, &self.maps),
+        }
     }
 
     /// The linked program with this index in [`Object::programs`]. Linked once.

@@ -8,6 +8,7 @@ use xway_abi::{HelperProto, MapType};
 use xway_isa::{CallTarget, DecodeError, Imm64, Insn};
 use xway_maps::{Map, ProgramObject, ProgramUse};
 use xway_object::{LineInfo, ProgramKind, Subprog};
+use xway_verifier::{Config, MapsView, Rejection, Verified};
 
 use crate::fuse::fuse;
 use crate::kfuncs::Kfunc;
@@ -31,6 +32,7 @@ pub struct Program {
     subprogs: Vec<Subprog>,
     lines: Vec<LineInfo>,
     native: OnceLock<Arc<dyn Any + Send + Sync>>,
+    proof: Option<Arc<Verified>>,
 }
 
 /// What a call instruction reaches.
@@ -54,6 +56,14 @@ pub(crate) struct HelperSite {
 /// Why a program could not be linked.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
+    /// The verifier refused it.
+    #[error("program {program} is refused: {rejection}")]
+    Refused {
+        /// Its name.
+        program: String,
+        /// Why, and what the analysis cost.
+        rejection: Box<Rejection>,
+    },
     /// No instructions.
     #[error("program {program} has no instructions")]
     Empty {
@@ -138,6 +148,9 @@ pub const SLOTS_MAX: usize = 1_000_000;
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 
 impl Program {
+    /// Links a program without a proof: for the checked interpreter, which trusts nothing. [`Program::verify`] is the way to
+    /// everything else.
+    ///
     /// Links a program that an object holds with the live maps of that object, in the order of [`xway_object::Object::maps`].
     ///
     /// Checked here: every slot is an instruction, jumps and calls reach instructions, map references exist. Not checked:
@@ -145,6 +158,30 @@ impl Program {
     /// or that XDP programs may not call is no error unless it is reached, because programs guard such calls by constants.
     /// Cost: linear in the number of instructions.
     pub fn link(image: &xway_object::Program, maps: &[Arc<Map>]) -> Result<Arc<Program>, LinkError> {
+        Program::link_with(image, maps, None)
+    }
+
+    /// Verifies a program and links it. `view` describes the maps as they were created and filled.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`] with the verifier's reasons; what [`Program::link`] says of a program that is accepted.
+    pub fn verify(
+        image: &xway_object::Program,
+        maps: &[Arc<Map>],
+        view: &MapsView<'_>,
+        config: &Config,
+    ) -> Result<Arc<Program>, LinkError> {
+        match xway_verifier::verify(image, view, config) {
+            Ok(proof) => Program::link_with(image, maps, Some(Arc::new(proof))),
+            Err(rejection) => Err(LinkError::Refused { program: image.name.clone(), rejection: Box::new(rejection) }),
+        }
+    }
+
+    fn link_with(
+        image: &xway_object::Program,
+        maps: &[Arc<Map>],
+        proof: Option<Arc<Verified>>,
+    ) -> Result<Arc<Program>, LinkError> {
         let name = || image.name.clone();
         if image.insns.is_empty() {
             return Err(LinkError::Empty { program: name() });
@@ -187,7 +224,13 @@ impl Program {
             subprogs: image.subprogs.clone(),
             lines: image.line_info.clone(),
             native: OnceLock::new(),
+            proof,
         }))
+    }
+
+    /// The proof that it is safe. `None` when nobody asked for one: such a program runs in the checked interpreter only.
+    pub const fn proof(&self) -> Option<&Arc<Verified>> {
+        self.proof.as_ref()
     }
 
     /// The counted reference to this program; `None` when its last one is just going.

@@ -121,6 +121,9 @@ pub struct Environment {
     /// How the program is executed
     #[arg(long, value_enum, default_value_t = Engine::Interp)]
     pub engine: Engine,
+    /// Do not verify the program: the checked interpreter runs it and stops it at the first wrong access
+    #[arg(long)]
+    pub checked: bool,
 }
 
 /// Ways to execute a program.
@@ -227,7 +230,7 @@ pub struct Verify {
     /// Print the log of states in the format of Linux's verifier
     #[arg(short = 'v', long)]
     pub verbose: bool,
-    /// Write the first packet that shows a refusal to this capture; `xway run OBJ -i pcap:FILE` replays it
+    /// Write the first packet that shows a refusal to this capture; `xway run OBJ --checked -i pcap:FILE` replays it
     #[arg(short = 'w', long, value_name = "FILE")]
     pub write: Option<PathBuf>,
     /// Instructions that the analysis of one program may visit
@@ -256,6 +259,9 @@ pub struct Test {
     /// Write results as JUnit XML to this file
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
+    /// Do not verify the programs: the checked interpreter runs them and stops them at the first wrong access
+    #[arg(long)]
+    pub checked: bool,
     /// Instructions that one packet may take before the program is stopped
     #[arg(long, value_name = "INSNS")]
     pub budget: Option<u64>,

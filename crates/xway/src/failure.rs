@@ -38,32 +38,48 @@ pub struct Failure {
     pub hint: Option<String>,
     /// The JSON document has it already.
     pub said: bool,
+    /// The refused program, when that is the reason.
+    pub refusal: Option<Box<Refusal>>,
+}
+
+/// A refused program, in both forms.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// All errors, shown in the source.
+    pub text: String,
+    /// The program as `xway verify -j` shows it.
+    pub json: serde_json::Value,
 }
 
 impl Failure {
     /// The command line makes no sense.
     pub fn usage(message: impl fmt::Display) -> Failure {
-        Failure { exit: Exit::Usage, message: message.to_string(), hint: None, said: false }
+        Failure { exit: Exit::Usage, message: message.to_string(), hint: None, said: false, refusal: None }
     }
 
     /// An input could not be read.
     pub fn input(message: impl fmt::Display) -> Failure {
-        Failure { exit: Exit::Input, message: message.to_string(), hint: None, said: false }
+        Failure { exit: Exit::Input, message: message.to_string(), hint: None, said: false, refusal: None }
     }
 
     /// A privilege or device is missing.
     pub fn needs(message: impl fmt::Display) -> Failure {
-        Failure { exit: Exit::Needs, message: message.to_string(), hint: None, said: false }
+        Failure { exit: Exit::Needs, message: message.to_string(), hint: None, said: false, refusal: None }
     }
 
     /// The answer is no.
     pub fn no(message: impl fmt::Display) -> Failure {
-        Failure { exit: Exit::No, message: message.to_string(), hint: None, said: false }
+        Failure { exit: Exit::No, message: message.to_string(), hint: None, said: false, refusal: None }
     }
 
     /// The answer is no, and the output has already said why.
     pub fn silent() -> Failure {
-        Failure { exit: Exit::No, message: String::new(), hint: None, said: false }
+        Failure { exit: Exit::No, message: String::new(), hint: None, said: false, refusal: None }
+    }
+
+    /// The answer is no, because the verifier refused the program.
+    pub fn refused(message: impl fmt::Display, refusal: Refusal) -> Failure {
+        Failure { refusal: Some(Box::new(refusal)), ..Failure::no(message) }
     }
 
     /// The same, when the JSON document has it already: only standard error is left to tell.

@@ -94,7 +94,7 @@ pub fn port_failure(error: &PortError) -> Failure {
         PortErrorKind::Missing => Exit::Needs,
         PortErrorKind::Input | PortErrorKind::Output => Exit::Input,
     };
-    Failure { exit, message: message(error), hint: None, said: false }
+    Failure { exit, message: message(error), hint: None, said: false, refusal: None }
 }
 
 /// What went wrong on a port. Errors of files name the file themselves.

@@ -48,6 +48,9 @@ pub fn failure(command: &str, failure: &Failure, as_json: bool) {
     if failure.is_silent() {
         return;
     }
+    if let Some(refusal) = &failure.refusal {
+        let _ = std::io::stderr().write_all(refusal.text.as_bytes());
+    }
     let _ = writeln!(std::io::stderr(), "{failure}");
     if as_json && !failure.said {
         failure_document(command, failure);
@@ -56,7 +59,11 @@ pub fn failure(command: &str, failure: &Failure, as_json: bool) {
 
 /// The JSON document of a failure.
 pub fn failure_document(command: &str, failure: &Failure) {
-    json(&document(command, json!({ "error": failure_json(failure) })));
+    let mut fields = json!({ "error": failure_json(failure) });
+    if let Some(refusal) = &failure.refusal {
+        fields["refused"] = refusal.json.clone();
+    }
+    json(&document(command, fields));
 }
 
 /// A failure as a JSON value.

@@ -1,18 +1,86 @@
-//! An object ready to run: chosen, filled, linked.
+//! An object ready to run: chosen, filled, verified, linked.
+//!
+//! The one place where an object becomes something that runs. Programs are verified before they are linked, the targets of
+//! tail calls included; a refused one does not run. `--checked` leaves the proof out, and then only the checked interpreter
+//! may run the program.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use xway_vm::Instance;
+use xway_engine::Executor;
+use xway_object::Object;
+use xway_verifier::{Config, Rejection};
+use xway_vm::{Instance, InstanceError, LinkError};
 
-use crate::args::Select;
+use crate::args::{Engine, Environment, Select};
+use crate::commands::verify;
 use crate::contents::{self, Filling};
 use crate::executor::Interpreter;
-use crate::failure::Failure;
+use crate::failure::{Failure, Refusal};
+use crate::finding::{Code, Files};
+use crate::print::Paint;
 use crate::{load, print};
 
 /// Workers that the engine runs: per-CPU maps have so many values.
 const CPUS: u32 = 1;
+
+/// What is believed of programs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trust {
+    /// What the verifier has proved.
+    Verified,
+    /// Nothing: the checked interpreter watches each access.
+    Checked,
+}
+
+impl Trust {
+    /// From the flag `--checked`.
+    pub const fn of(checked: bool) -> Trust {
+        if checked { Trust::Checked } else { Trust::Verified }
+    }
+}
+
+/// Creates the maps of an object and links its programs as they are asked for, behind the verifier or not. `place` is what
+/// messages call the object.
+pub fn instance(object: Object, trust: Trust, place: &str) -> Result<Instance, Failure> {
+    let object = Arc::new(object);
+    let made = match trust {
+        Trust::Verified => Instance::verified(object.clone(), CPUS, Config::default()),
+        Trust::Checked => Instance::new(object.clone(), CPUS),
+    };
+    made.map_err(|e| match e {
+        InstanceError::Link(error) => not_linked(error, &object, None, place),
+        other => Failure::input(other).at(place),
+    })
+}
+
+/// Links a program to an instance.
+pub fn link(instance: &Instance, image: &xway_object::Program, place: &str) -> Result<Arc<xway_vm::Program>, Failure> {
+    instance.link(image).map_err(|e| not_linked(e, instance.object(), Some(image), place))
+}
+
+fn not_linked(error: LinkError, object: &Arc<Object>, image: Option<&xway_object::Program>, place: &str) -> Failure {
+    let (name, rejection) = match error {
+        LinkError::Refused { program, rejection } => (program, *rejection),
+        other => return Failure::input(other).at(place),
+    };
+    let found = image.cloned().or_else(|| object.programs.iter().find(|p| p.name == name)?.as_xdp().ok());
+    match found {
+        Some(image) => refused(object, &image, rejection, place),
+        None => Failure::no(format!("{place}: {name} is refused: {rejection}")),
+    }
+}
+
+fn refused(object: &Arc<Object>, image: &xway_object::Program, mut rejection: Rejection, place: &str) -> Failure {
+    xway_witness::complete(object, image, &mut rejection, &xway_witness::Effort::default());
+    let message = format!("{place}: {} is refused, so it does not run: {rejection}", image.name);
+    let code = Code { place, object, program: image };
+    let text = verify::refused(&rejection, code, &mut Files::default(), Paint::stderr());
+    let json = verify::program_json(place, object, image, &Err(rejection));
+    let hint =
+        "--checked runs it without a proof, in the checked interpreter, which stops it at the first wrong access";
+    Failure::refused(message, Refusal { text, json }).hint(hint)
+}
 
 /// A program with its live maps.
 pub struct Session {
@@ -22,25 +90,33 @@ pub struct Session {
     pub image: xway_object::Program,
     /// The same, linked to the maps.
     pub program: Arc<xway_vm::Program>,
+    budget: Option<u64>,
+    engine: Engine,
 }
 
 impl Session {
-    /// Reads the object, chooses the program, creates and fills its maps.
-    pub fn open(select: &Select, maps: &[String]) -> Result<Session, Failure> {
-        let place = select.object.display();
+    /// Reads the object, chooses the program, creates and fills its maps, verifies and links it.
+    pub fn open(select: &Select, environment: &Environment) -> Result<Session, Failure> {
+        let place = select.object.display().to_string();
         let mut object = load::object(select)?;
         let image = load::choose(&object, select)?;
-        let fillings = maps.iter().map(|m| Filling::argument(m)).collect::<Result<Vec<_>, _>>()?;
+        let fillings = environment.maps.iter().map(|m| Filling::argument(m)).collect::<Result<Vec<_>, _>>()?;
         let rest = contents::fill_sections(&mut object, &fillings)?;
-        let instance = Instance::new(Arc::new(object), CPUS).map_err(|e| Failure::input(e).at(&place))?;
+        let instance = instance(object, Trust::of(environment.checked), &place)?;
         contents::fill(&instance, &rest)?;
-        let program = instance.link(&image).map_err(|e| Failure::input(e).at(&place))?;
-        Ok(Session { instance, image, program })
+        let program = link(&instance, &image, &place)?;
+        Ok(Session { instance, image, program, budget: environment.budget, engine: environment.engine })
     }
 
-    /// What runs it.
-    pub fn executor(&self, budget: Option<u64>) -> Interpreter {
-        Interpreter::new(self.program.clone(), budget)
+    /// What runs it over the frames of a worker.
+    pub fn executor(&self) -> Box<dyn Executor> {
+        Box::new(Interpreter::new(self.program.clone(), self.budget))
+    }
+
+    /// How it is run, in words: the engine, and what is missing.
+    pub fn how(&self) -> String {
+        let proof = if self.program.proof().is_some() { "" } else { ", not verified" };
+        format!("{}{proof}", self.engine.name())
     }
 
     /// The program in JSON documents.
@@ -50,6 +126,7 @@ impl Session {
             "section": self.image.section,
             "tag": load::tag(&self.image),
             "insns": self.image.insns.len(),
+            "verified": self.program.proof().is_some(),
         })
     }
 

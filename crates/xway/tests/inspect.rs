@@ -29,7 +29,21 @@ fn an_object_is_described() {
     assert_eq!(stages["type"], "prog_array");
     assert!(stages["initial"].as_str().unwrap().contains("0=stage_ipv4"));
     let text = xway(&["prog", "inspect", &object]).exits(0).out;
-    for words in ["Sections", "Maps", "Program chain:", "tail calls", "bpf_xdp_adjust_meta", "license Dual BSD/GPL"] {
+    let facts = &chain["needs"];
+    assert_eq!((facts["proved"].as_bool(), chain["verdict"].as_str()), (Some(true), Some("accepted")));
+    assert!(facts["packet_bytes"].as_u64().is_some() && facts["stack"].as_u64().is_some(), "{facts}");
+    assert!(facts["maps"].as_array().unwrap().iter().any(|m| m["type"] == "prog_array"), "{facts}");
+    for words in [
+        "proved",
+        "bytes of stack",
+        "stages (prog_array)",
+        "Sections",
+        "Maps",
+        "Program chain:",
+        "tail calls",
+        "bpf_xdp_adjust_meta",
+        "license Dual BSD/GPL",
+    ] {
         assert!(text.contains(words), "{words}:\n{text}");
     }
 }

@@ -141,9 +141,9 @@ fn a_fault_is_said_with_its_source_line() {
     let text = "SEC(\"xdp\") int p(struct xdp_md *ctx) { return *(char *)(long)ctx->data_end; }\n";
     let object = compiled(&dir, "fault", text, &[]);
     let data = hex(&packet(r#"{"payload":46}"#));
-    let ran = xway(&["prog", "run", &object, "--data-in", &data]).exits(1).says("ctx->data_end");
+    let ran = xway(&["prog", "run", &object, "--data-in", &data, "--checked"]).exits(1).says("ctx->data_end");
     assert!(ran.out.contains("ABORTED"), "{}", ran.out);
-    let doc = xway(&["prog", "run", &object, "--data-in", &data, "-j"]).exits(1).json();
+    let doc = xway(&["prog", "run", &object, "--data-in", &data, "--checked", "-j"]).exits(1).json();
     assert!(doc["fault"].as_str().unwrap().contains("instruction"), "{doc}");
 }
 

@@ -226,7 +226,8 @@ fn a_program_that_faults_is_stopped_and_said_to_be_wrong() {
     let dir = Dir::new();
     let object = compiled(&dir, "faulty", FAULTY, &[]);
     capture(&dir.path("in.pcap"), &mixture());
-    let doc = xway(&["run", &object, "-i", &dir.arg("in.pcap"), "-j"]).exits(1).json();
+    let doc = xway(&["run", &object, "-i", &dir.arg("in.pcap"), "--checked", "-j"]).exits(1).json();
+    assert_eq!(doc["program"]["verified"], false);
     assert_eq!((doc["verdicts"]["ABORTED"].as_u64(), doc["losses"]["faults"].as_u64()), (Some(7), Some(7)));
     let error = &doc["errors"][0];
     assert_eq!((error["kind"].as_str(), error["count"].as_u64()), (Some("fault"), Some(7)));
@@ -235,8 +236,44 @@ fn a_program_that_faults_is_stopped_and_said_to_be_wrong() {
     for words in ["faulty", "instruction", "end[0] == 1", "packet"] {
         assert!(message.contains(words), "{words}: {message}");
     }
-    let text = xway(&["run", &object, "-i", &dir.arg("in.pcap")]).exits(1);
+    let text = xway(&["run", &object, "-i", &dir.arg("in.pcap"), "--checked"]).exits(1);
     assert!(text.err.contains("end[0] == 1") && text.out.contains("ABORTED"), "{}", text.err);
+    assert!(text.out.contains("(interp, not verified)"), "{}", text.out);
+}
+
+#[test]
+fn a_refused_program_does_not_run() {
+    if !clang("run::a_refused_program_does_not_run") {
+        return;
+    }
+    let dir = Dir::new();
+    let object = compiled(&dir, "faulty", FAULTY, &[]);
+    capture(&dir.path("in.pcap"), &mixture());
+    let (input, output) = (dir.arg("in.pcap"), dir.arg("out.pcapng"));
+    for args in [vec!["run", &object, "-i", &input, "-o", &output], vec!["prog", "run", &object, "--data-in", "hex:00"]]
+    {
+        let ran = xway(&args).exits(1).says("faulty is refused, so it does not run");
+        assert!(ran.err.contains("error[packet-") && ran.err.contains("end[0] == 1"), "{}", ran.err);
+        assert!(ran.err.contains("--checked") && ran.out.is_empty(), "{}{}", ran.err, ran.out);
+        let doc = xway(&[args.as_slice(), &["-j"]].concat()).exits(1).json();
+        assert_eq!((doc["error"]["exit"].as_u64(), doc["refused"]["verdict"].as_str()), (Some(1), Some("rejected")));
+        assert!(doc["refused"]["error"]["kind"].is_string(), "{doc}");
+    }
+    assert!(!dir.path("out.pcapng").exists());
+    // The target of a tail call stands behind the same gate.
+    let tails = r#"
+struct xdp_md;
+SEC("xdp/target") int target(struct xdp_md *ctx) { return *(char *)(long)ctx->data_end; }
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY); __uint(max_entries, 1); __uint(key_size, 4);
+	__array(values, int (struct xdp_md *));
+} jumps SEC(".maps") = { .values = { (void *)&target } };
+SEC("xdp") int entry(struct xdp_md *ctx) { bpf_tail_call(ctx, &jumps, 0); return XDP_PASS; }
+char _license[] SEC("license") = "Dual BSD/GPL";
+"#;
+    let tails = compiled(&dir, "tails", tails, &[]);
+    xway(&["run", &tails, "-n", "entry", "-i", &input]).exits(1).says("target is refused");
+    xway(&["run", &tails, "-n", "entry", "-i", &input, "--checked"]).exits(1);
 }
 
 #[test]
@@ -248,6 +285,6 @@ fn a_loop_without_an_end_is_stopped_by_the_budget() {
     let text = "volatile int stop;\nSEC(\"xdp\") int p(struct xdp_md *c) { while (!stop); return 2; }\n";
     let object = compiled(&dir, "endless", text, &[]);
     capture(&dir.path("in.pcap"), &mixture());
-    let ran = xway(&["run", &object, "-i", &dir.arg("in.pcap"), "--budget", "10000"]).exits(1);
+    let ran = xway(&["run", &object, "-i", &dir.arg("in.pcap"), "--budget", "10000", "--checked"]).exits(1);
     assert!(ran.err.contains("budget of 10000 instructions"), "{}", ran.err);
 }

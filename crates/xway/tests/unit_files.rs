@@ -110,7 +110,8 @@ fn every_kind_of_expectation_can_fail() {
         ("[[test.expect_map]]\nname = \"hits\"\nabsent = [0]", "should not be"),
         ("[[test.expect_map]]\nname = \"hits\"\ncount = 3", "expected 3 entries, got 2"),
     ] {
-        let (_dir, file) = with(&format!("[[test]]\nname = \"x\"\npacket = {{ payload = 46 }}\n{case}\n"));
+        let (_dir, file) =
+            with(&format!("checked = true\n[[test]]\nname = \"x\"\npacket = {{ payload = 46 }}\n{case}\n"));
         let doc = xway(&["test", &file, "-j"]).exits(1).json();
         assert_eq!(doc["failed"], 1);
         let problem = doc["files"][0]["tests"][0]["problems"][0].as_str().unwrap();
@@ -118,7 +119,20 @@ fn every_kind_of_expectation_can_fail() {
     }
     let (_dir, file) =
         with("[[test]]\nname = \"x\"\nprogram = \"bad\"\npacket = { payload = 46 }\nfault = \"packet\"\n");
-    xway(&["test", &file]).exits(0);
+    xway(&["test", &file, "--checked"]).exits(0);
+    // A program with a proof cannot be stopped.
+    xway(&["test", &file]).exits(3).says("checked = true");
+}
+
+#[test]
+fn programs_are_verified_before_they_are_tested() {
+    if !clang("unit_files::programs_are_verified_before_they_are_tested") {
+        return;
+    }
+    let (_dir, file) =
+        with("[[test]]\nname = \"x\"\nprogram = \"bad\"\npacket = { payload = 46 }\nverdict = \"PASS\"\n");
+    let ran = xway(&["test", &file]).exits(1).says("bad is refused");
+    assert!(ran.err.contains("error[") && ran.err.contains("--checked"), "{}", ran.err);
 }
 
 #[test]

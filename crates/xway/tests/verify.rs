@@ -130,6 +130,57 @@ fn good_programs_are_accepted() {
 }
 
 #[test]
+fn a_counterexample_can_be_replayed() {
+    if !clang("verify::a_counterexample_can_be_replayed") {
+        return;
+    }
+    let dir = Dir::new();
+    for (name, program) in [("bounds", "bounds"), ("moved", "moved"), ("null", "forgotten")] {
+        let object = refused(&dir, name, &[]);
+        let doc = xway(&["verify", &object, "-n", program, "-j"]).exits(1).json();
+        let error = &doc["programs"][0]["error"];
+        let packet = error["counterexample"]["packet"].as_str().unwrap_or_else(|| panic!("{error}"));
+        let packet = format!("hex:{packet}");
+        let run = ["prog", "run", &object, "-n", program, "--checked", "--data-in", &packet, "-j"];
+        let replay = xway(&run).exits(1).json();
+        assert_eq!(replay["fault_at"]["insn"], error["insn"], "{replay}");
+    }
+}
+
+#[test]
+fn colours_are_for_terminals_only() {
+    let needs = xway_testkit::Needs::of("verify::colours_are_for_terminals_only").clang().command("script");
+    if !needs.met() {
+        return;
+    }
+    let dir = Dir::new();
+    let object = refused(&dir, "bounds", &[]);
+    // script(1) gives the command a terminal.
+    let on_terminal = |environment: &str| {
+        let line = format!("{environment} {} verify {object}", env!("CARGO_BIN_EXE_xway"));
+        let mut script = std::process::Command::new("script");
+        script.args(["-qec", &line, "/dev/null"]).env_remove("NO_COLOR").env("TERM", "xterm");
+        String::from_utf8(script.output().unwrap().stdout).unwrap().replace('\r', "")
+    };
+    let coloured = on_terminal("");
+    assert!(coloured.contains("\x1b["), "{coloured}");
+    let piped = xway(&["verify", &object]).exits(1).out;
+    assert_eq!(settled(&on_terminal("NO_COLOR=1"), &dir), settled(&piped, &dir));
+    assert!(!on_terminal("TERM=dumb").contains('\x1b') && !piped.contains('\x1b'));
+    // The words are the same; only the colours differ.
+    let mut plain = String::new();
+    let mut rest = coloured.as_str();
+    while let Some((before, after)) = rest.split_once("\x1b") {
+        plain.push_str(before);
+        let link = after.starts_with(']');
+        let end = if link { after.find("\x1b\\").map(|i| i + 2) } else { after.find('m').map(|i| i + 1) };
+        rest = &after[end.unwrap_or(after.len())..];
+    }
+    plain.push_str(rest);
+    assert_eq!(settled(&plain, &dir), settled(&piped, &dir));
+}
+
+#[test]
 fn limits_and_strictness() {
     if !clang("verify::limits_and_strictness") {
         return;

@@ -246,7 +246,8 @@ fn program_text(object: &Object, program: &Program) -> String {
             .collect();
         line("functions", &list);
     }
-    let maps: Vec<String> = uses.maps.iter().filter_map(|i| object.maps.get(*i)).map(|m| m.name.clone()).collect();
+    let typed = |m: &MapDef| format!("{} ({})", m.name, m.spec.map_type.name());
+    let maps: Vec<String> = uses.maps.iter().filter_map(|i| object.maps.get(*i)).map(typed).collect();
     line("maps", &maps);
     line("helpers", &uses.helper_names());
     line("kfuncs", &uses.kfuncs);
@@ -269,6 +270,11 @@ fn program_text(object: &Object, program: &Program) -> String {
         words.push("a GPL-compatible licence".into());
     }
     line("needs", &words);
+    match &proof {
+        Some(Ok(proof)) => line("proved", &proved(proof.facts())),
+        Some(Err(refusal)) => line("refused", &[format!("{refusal} (xway verify shows it)")]),
+        None => {}
+    }
     let refused: Vec<String> = needs["refused_helpers"]
         .as_array()
         .into_iter()
@@ -277,6 +283,31 @@ fn program_text(object: &Object, program: &Program) -> String {
         .collect();
     line("not in XDP", &refused);
     out
+}
+
+/// What a proof found out, in words.
+fn proved(facts: &Facts) -> Vec<String> {
+    let names = |v: &Vec<xway_abi::Verdict>| v.iter().map(|v| v.name()).collect::<Vec<_>>().join(" or ");
+    let mut words = vec![match &facts.verdicts {
+        Some(verdicts) => format!("returns {}", names(verdicts)),
+        None => "can return anything".into(),
+    }];
+    words.push(match facts.packet_bytes {
+        0 => "does not look into the packet directly".into(),
+        n => format!("touches the packet up to byte {}", print::grouped(n.into())),
+    });
+    let flags = [
+        (facts.packet_written, "writes the packet"),
+        (facts.packet_moved, "moves the packet's ends"),
+        (facts.meta_used, "uses metadata"),
+        (facts.tail_calls, "makes tail calls"),
+    ];
+    words.extend(flags.iter().filter(|f| f.0).map(|f| f.1.to_owned()));
+    words.push(format!("{} bytes of stack", facts.stack_chain));
+    if !facts.dead.is_empty() {
+        words.push(format!("{} instructions that never run", facts.dead.len()));
+    }
+    words
 }
 
 /// Instructions, and before each the source line that it was made from.

@@ -22,7 +22,7 @@ pub fn run(args: &args::ProgRun, as_json: bool) -> Result<(), Failure> {
     single::check_engine(args.environment.engine)?;
     let data_in = payload::bytes("--data-in", &args.data_in)?;
     let ctx_in = args.ctx_in.as_deref().map(|x| ctx::read(x, data_in.len())).transpose()?;
-    let session = Session::open(&args.select, &args.environment.maps)?;
+    let session = Session::open(&args.select, &args.environment)?;
 
     let events = Reader::open(&session.instance)?;
     let host = SystemHost::new();

@@ -17,8 +17,8 @@ use crate::{contents, interrupt, progress, single};
 pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     single::check_engine(args.environment.engine)?;
     let name = PortName::parse(&args.input)?;
-    let session = Session::open(&args.select, &args.environment.maps)?;
-    let executor = session.executor(args.environment.budget);
+    let session = Session::open(&args.select, &args.environment)?;
+    let executor = session.executor();
     let mut ports = vec![ports::open(&name)?];
     if let Some(other) = &args.pass_to {
         ports.push(ports::open_sender(&PortName::interface(other)?)?);
@@ -42,7 +42,7 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     }
     let live = config.live.clone();
     let pool = Pool::new(PoolConfig::default()).map_err(Failure::needs)?;
-    let worker = Worker::new(ports, Box::new(executor), pool, config);
+    let worker = Worker::new(ports, executor, pool, config);
     let events = events::Reader::open(&session.instance)?.in_background();
     let bar = progress::start(live);
     let report = worker.run();
@@ -153,7 +153,7 @@ impl Outcome<'_> {
             grouped(c.rx),
             self.report.elapsed.as_secs_f64(),
             scaled(pps),
-            self.args.environment.engine.name(),
+            self.session.how(),
         ));
         for events in self.events.iter().filter(|e| e.total + e.lost > 0) {
             out.push_str(&format!("events: {} through {}\n", grouped(events.total), events.map));

@@ -10,7 +10,7 @@ use crate::unit::{case, report};
 pub fn run(args: &args::Test, as_json: bool) -> Result<(), Failure> {
     let mut suites = Vec::new();
     for path in &args.files {
-        suites.push(case::run_file(path, args.filter.as_deref(), args.budget)?);
+        suites.push(case::run_file(path, args)?);
     }
     let (passed, failed) = report::totals(&suites);
     if passed + failed == 0 {

@@ -1,7 +1,6 @@
 //! One case: set up, run, compare.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -14,18 +13,20 @@ use super::report::{Outcome, Suite};
 use crate::contents::{self, Filling, Typed};
 use crate::events::{Delivered, Reader};
 use crate::failure::Failure;
+use crate::session::{self, Trust};
 use crate::single::{self, Single};
 use crate::{capture, load};
 
 /// Runs all cases of a file whose name contains `filter`.
-pub fn run_file(path: &Path, filter: Option<&str>, budget: Option<u64>) -> Result<Suite, Failure> {
+pub fn run_file(path: &Path, args: &crate::args::Test) -> Result<Suite, Failure> {
     let file = File::read(path)?;
+    let trust = Trust::of(args.checked || file.checked);
     let dir = path.parent().unwrap_or(Path::new("")).to_path_buf();
     let object = read_object(&file, &dir).map_err(|f| f.at(path.display()))?;
-    let mut runner = Runner { file: &file, dir, object, budget, kept: None };
+    let mut runner = Runner { file: &file, dir, object, budget: args.budget, trust, kept: None };
     let mut outcomes = Vec::new();
     for case in &file.tests {
-        if filter.is_some_and(|f| !case.name.contains(f)) {
+        if args.filter.as_ref().is_some_and(|f| !case.name.contains(f)) {
             continue;
         }
         let start = Instant::now();
@@ -51,6 +52,7 @@ struct Runner<'a> {
     dir: PathBuf,
     object: Object,
     budget: Option<u64>,
+    trust: Trust,
     /// The maps of all cases, with `keep_maps`.
     kept: Option<Instance>,
 }
@@ -58,6 +60,10 @@ struct Runner<'a> {
 impl Runner<'_> {
     /// What differs from what the case expects; nothing when it passes.
     fn run(&mut self, case: &Case) -> Result<Vec<String>, Failure> {
+        if case.fault.is_some() && self.trust == Trust::Verified {
+            return Err(Failure::input("a verified program cannot be stopped, so `fault` never comes true")
+                .hint("`checked = true` at the top of the file, or --checked"));
+        }
         let packet = self.packet(&case.packet)?;
         let name = case.program.as_deref().or(self.file.program.as_deref());
         let section = if case.program.is_some() { None } else { self.file.section.as_deref() };
@@ -65,17 +71,17 @@ impl Runner<'_> {
         let fresh;
         let instance = if self.file.keep_maps {
             if self.kept.is_none() {
-                self.kept = Some(instantiate(&self.object, &self.file.maps)?);
+                self.kept = Some(self.instantiate(&self.file.maps)?);
             }
             let Some(kept) = &self.kept else { return Ok(vec![]) };
             contents::fill(kept, &fillings(&case.maps))?;
             kept
         } else {
             let maps: Vec<MapEntries> = self.file.maps.iter().chain(&case.maps).cloned().collect();
-            fresh = instantiate(&self.object, &maps)?;
+            fresh = self.instantiate(&maps)?;
             &fresh
         };
-        let program = instance.link(&chosen).map_err(Failure::input)?;
+        let program = session::link(instance, &chosen, &self.file.object.display().to_string())?;
         let mut single = Single::new(program, self.budget)?;
         let events = Reader::open(instance)?;
         let mut last = None;
@@ -96,6 +102,15 @@ impl Runner<'_> {
             compare_records(&delivered, expected, &mut problems)?;
         }
         Ok(problems)
+    }
+
+    /// Fresh maps with this content. The verifier looks at constants, so every case asks it anew.
+    fn instantiate(&self, maps: &[MapEntries]) -> Result<Instance, Failure> {
+        let mut object = self.object.clone();
+        let rest = contents::fill_sections(&mut object, &fillings(maps))?;
+        let instance = session::instance(object, self.trust, &self.file.object.display().to_string())?;
+        contents::fill(&instance, &rest)?;
+        Ok(instance)
     }
 
     fn packet(&self, source: &PacketSource) -> Result<Vec<u8>, Failure> {
@@ -148,14 +163,6 @@ fn fillings(maps: &[MapEntries]) -> Vec<Filling> {
     let filling =
         |m: &MapEntries| Filling { origin: "[[map]]".into(), map: m.name.clone(), entries: m.entries.clone() };
     maps.iter().map(filling).collect()
-}
-
-fn instantiate(object: &Object, maps: &[MapEntries]) -> Result<Instance, Failure> {
-    let mut object = object.clone();
-    let rest = contents::fill_sections(&mut object, &fillings(maps))?;
-    let instance = Instance::new(Arc::new(object), 1).map_err(Failure::input)?;
-    contents::fill(&instance, &rest)?;
-    Ok(instance)
 }
 
 fn compare_map(instance: &Instance, expected: &ExpectMap, problems: &mut Vec<String>) -> Result<(), Failure> {

@@ -31,6 +31,9 @@ pub struct File {
     /// The maps live through all cases, in the order of the file, instead of being new for each.
     #[serde(default)]
     pub keep_maps: bool,
+    /// The programs are not verified: the checked interpreter runs them and stops them at the first wrong access.
+    #[serde(default)]
+    pub checked: bool,
     /// Map contents before each case (with `keep_maps`: before the first).
     #[serde(default, rename = "map")]
     pub maps: Vec<MapEntries>,

@@ -19,7 +19,7 @@ fn failure(error: HookError) -> Failure {
         Blame::Input => Exit::Input,
         Blame::Machine => Exit::Needs,
     };
-    let failure = Failure { exit, message: error.message, hint: None, said: false };
+    let failure = Failure { exit, message: error.message, hint: None, said: false, refusal: None };
     match error.hint {
         Some(hint) => failure.hint(hint),
         None => failure,
