@@ -34,8 +34,10 @@ use crate::{Options, Refusal};
 pub struct Compiled {
     name: String,
     code: CodeMemory,
-    burst: usize,
-    single: usize,
+    /// Offset of the burst function.
+    burst: Option<usize>,
+    /// Offset of the function for one packet.
+    single: Option<usize>,
     functions: Vec<Placed>,
     texts: Vec<String>,
     stats: Stats,
@@ -86,7 +88,7 @@ pub fn compile(program: &Arc<Program>, proof: &Verified, options: &Options) -> R
             handle.code.store(code.at(f.offset) as usize, Ordering::Release);
         }
     }
-    let at = |shape| linked.functions.iter().find(|f| f.shape == shape).map_or(0, |f| f.offset);
+    let at = |shape| linked.functions.iter().find(|f| f.shape == shape).map(|f| f.offset);
     let compiled = Compiled {
         name: program.name().to_owned(),
         burst: at(Shape::Burst),
@@ -123,7 +125,12 @@ fn emit(around: &Surroundings<'_>) -> Result<(link::Linked, Vec<String>), Refusa
     let mut control = ControlPlane::default();
     let mut linker = link::Linker::default();
     let mut texts = vec![];
-    let shapes = [Shape::Burst, Shape::Single].into_iter();
+    let wanted = |shape: &Shape| match shape {
+        Shape::Burst => around.options.burst,
+        // One of the two there must be.
+        _ => around.options.single || !around.options.burst,
+    };
+    let shapes = [Shape::Burst, Shape::Single].into_iter().filter(wanted);
     let functions = (1..around.plan.funcs.len()).map(Shape::Function);
     // The main function as a callee or a callback: only where somebody calls it.
     let main = around.plan.calls_main().then_some(Shape::Function(0));
@@ -257,11 +264,17 @@ impl Compiled {
     /// [`Refusal::Cpu`] when the worker's number is beyond the program's per-CPU maps; nothing was run then.
     pub fn run_burst(&self, frames: &mut [Frame], env: &mut RunEnv<'_>, verdicts: &mut [u64]) -> Result<(), Refusal> {
         self.admit(env.cpu)?;
+        let Some(burst) = self.burst else {
+            for (frame, verdict) in frames.iter_mut().zip(verdicts) {
+                *verdict = self.run_one(frame, env)?;
+            }
+            return Ok(());
+        };
         let count = frames.len().min(verdicts.len());
         // SAFETY: code that was compiled with exactly this signature (`Shape::Burst`) from a verified program, and mapped as
         // long as `self`. It is lent the environment, the frames and the verdicts for the call.
         unsafe {
-            let code = std::mem::transmute::<*const u8, BurstFn>(self.code.at(self.burst));
+            let code = std::mem::transmute::<*const u8, BurstFn>(self.code.at(burst));
             code(env, frames.as_mut_ptr(), count as u64, verdicts.as_mut_ptr());
         }
         env.frame = std::ptr::null_mut();
@@ -273,6 +286,11 @@ impl Compiled {
     /// # Errors
     /// As [`Compiled::run_burst`].
     pub fn run_one(&self, frame: &mut Frame, env: &mut RunEnv<'_>) -> Result<u64, Refusal> {
+        let Some(single) = self.single else {
+            let mut verdict = [0];
+            self.run_burst(std::slice::from_mut(frame), env, &mut verdict)?;
+            return Ok(verdict[0]);
+        };
         self.admit(env.cpu)?;
         frame.set_redirect(Redirect::None);
         env.frame = frame;
@@ -281,7 +299,7 @@ impl Compiled {
         // a word is what the program has for its context.
         let ret = unsafe {
             let ctx = std::ptr::from_mut(frame).cast::<u64>().read();
-            let code = std::mem::transmute::<*const u8, SingleFn>(self.code.at(self.single));
+            let code = std::mem::transmute::<*const u8, SingleFn>(self.code.at(single));
             code(env, ctx)
         };
         env.frame = std::ptr::null_mut();
@@ -294,7 +312,8 @@ impl Compiled {
 
     /// Where tail calls enter, unless this worker may not run it.
     pub(crate) fn tail_entry(&self, cpu: u32) -> Option<u64> {
-        self.admit(cpu).ok().map(|()| self.code.at(self.single) as u64)
+        self.admit(cpu).ok()?;
+        self.single.map(|single| self.code.at(single) as u64)
     }
 
     /// The program's name.

@@ -24,6 +24,7 @@
 //! | `env`, `native` | the worker's environment; helpers on real addresses |
 //! | `link`, `code` | relocations; memory that is never writable and executable at once |
 //! | `compiled` | all of it in order; running |
+//! | `dump` | assembly beside source lines; symbols for `perf` |
 //! | `refusal` | why a program is not compiled |
 //!
 //! `docs/design-notes/jit.md` says how they fit together and where a new pass goes.
@@ -31,6 +32,7 @@
 mod calls;
 mod code;
 mod compiled;
+pub mod dump;
 mod env;
 mod link;
 mod lower;

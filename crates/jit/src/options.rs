@@ -24,6 +24,11 @@ pub struct Options {
     pub typed_calls: bool,
     /// `optimize`: Cranelift's own mid-end (value numbering, constant folding, redundant loads).
     pub optimize: bool,
+    /// Make the burst function. Without it a burst runs packet by packet.
+    pub burst: bool,
+    /// Make the function for one packet, which is also where tail calls enter. Without it a packet runs as a burst of one, and
+    /// tail calls to this program go to the interpreter.
+    pub single: bool,
     /// Check Cranelift's intermediate form before code is made from it: for tests.
     pub check: bool,
     /// Keep texts of the intermediate form and of the machine code's assembly (`prog dump ir`).
@@ -41,6 +46,8 @@ impl Default for Options {
             thread_nulls: true,
             typed_calls: true,
             optimize: true,
+            burst: true,
+            single: true,
             check: cfg!(debug_assertions),
             keep_text: false,
         }

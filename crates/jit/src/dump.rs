@@ -1,0 +1,70 @@
+//! Machine code for people: assembly with the instructions and source lines that it came from, and symbols for profilers.
+
+use std::fmt::Write;
+use std::io;
+use std::path::PathBuf;
+
+use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter};
+use xway_vm::Program;
+
+use crate::Compiled;
+
+/// The machine code as assembly, function by function. In front of what came from an instruction of the program stand the
+/// instruction and, where it is another one than before, its source line. `program` is what was compiled.
+pub fn jited(code: &Compiled, program: &Program) -> String {
+    let mut out = String::new();
+    for f in code.functions() {
+        let address = code.address() + f.offset as u64;
+        let _ = writeln!(out, "{}: {} bytes at {address:#x}", f.name, f.len);
+        let bytes = &code.code()[f.offset..f.offset + f.len];
+        let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+        let mut formatter = IntelFormatter::new();
+        let (mut insn, mut text) = (Instruction::default(), String::new());
+        let (mut slot, mut line) = (None, 0);
+        while decoder.can_decode() {
+            decoder.decode_out(&mut insn);
+            let at = (insn.ip() - address) as u32;
+            let from = f.lines.partition_point(|l| l.0 <= at).checked_sub(1).and_then(|i| f.lines[i].1);
+            if from != slot && from.is_some() {
+                origin(&mut out, program, from.unwrap_or(0), &mut line);
+            }
+            slot = from;
+            text.clear();
+            formatter.format(&insn, &mut text);
+            let _ = writeln!(out, "  {at:5x}  {text}");
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// The instruction that machine code came from, with its source line when that is new.
+fn origin(out: &mut String, program: &Program, slot: usize, line: &mut u32) {
+    if let Some(info) = program.line(slot)
+        && info.line != *line
+    {
+        *line = info.line;
+        let _ = writeln!(out, "; {}:{}  {}", info.file, info.line, info.text.trim());
+    }
+    if let Some(Some(insn)) = program.insns().get(slot) {
+        let _ = writeln!(out, ";   {slot}: {insn}");
+    }
+}
+
+/// Appends the functions of this code to the file in which `perf` looks for symbols of code that is made at run time
+/// (`/tmp/perf-PID.map`), and gives its path. The names say program and function.
+///
+/// # Errors
+/// Those of the file system.
+pub fn publish_perf_map(code: &Compiled) -> io::Result<PathBuf> {
+    use std::io::Write as _;
+    let path = PathBuf::from(format!("/tmp/perf-{}.map", std::process::id()));
+    let mut lines = String::new();
+    for f in code.functions() {
+        let _ = writeln!(lines, "{:x} {:x} xway:{}:{}", code.address() + f.offset as u64, f.len, code.name(), f.name);
+    }
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path)?;
+    // One write, so that workers which publish at the same time do not mix their lines.
+    file.write_all(lines.as_bytes())?;
+    Ok(path)
+}
