@@ -1,0 +1,237 @@
+//! What compiled programs do that single instructions do not show: calls back, tail calls, locks, limits, refusals.
+
+use std::sync::Arc;
+
+use xway_abi::{MapSpec, MapType};
+use xway_jit::{Compiled, Options, Refusal, RunEnv, compile, dump};
+use xway_maps::{Guard, Map};
+use xway_object::{MapDef, Program};
+use xway_packet::{Frame, Pool, PoolConfig};
+use xway_verifier::{Config, MapsView, Verified, verify};
+use xway_vm::FixedHost;
+
+/// A verified and linked program with its maps.
+struct Ready {
+    program: Arc<xway_vm::Program>,
+    proof: Verified,
+    maps: Vec<Arc<Map>>,
+}
+
+fn defs(specs: &[MapSpec]) -> Vec<MapDef> {
+    specs.iter().enumerate().map(|(n, spec)| MapDef::new(&format!("map{n}"), spec.clone())).collect()
+}
+
+fn live(specs: &[MapSpec]) -> Vec<Arc<Map>> {
+    specs.iter().map(|s| Map::create(s, &xway_maps::Env::with_cpus(2)).unwrap()).collect()
+}
+
+fn ready_with(text: &str, specs: &[MapSpec], maps: Vec<Arc<Map>>) -> Ready {
+    let insns = xway_isa::assemble(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let image = Program { name: "test".into(), section: "xdp".into(), insns, ..Program::default() };
+    let defs = defs(specs);
+    let view = MapsView { maps: &defs, btf: None, license: Some("GPL") };
+    let proof = verify(&image, &view, &Config::default()).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    Ready { program: xway_vm::Program::link(&image, &maps).unwrap(), proof, maps }
+}
+
+fn ready(text: &str, specs: &[MapSpec]) -> Ready {
+    ready_with(text, specs, live(specs))
+}
+
+impl Ready {
+    fn compile(&self) -> Arc<Compiled> {
+        compile(&self.program, &self.proof, &Options::default()).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// r0 over 64 zero bytes, from the burst function.
+    fn run(&self) -> u64 {
+        with_frame(|frame, env| {
+            let mut ret = [0];
+            self.compile().run_burst(std::slice::from_mut(frame), env, &mut ret).unwrap();
+            assert!(env.take_faults().is_empty());
+            ret[0]
+        })
+    }
+}
+
+fn with_frame<T>(run: impl FnOnce(&mut Frame, &mut RunEnv<'_>) -> T) -> T {
+    let mut pool = Pool::new(PoolConfig::new(1)).unwrap();
+    let mut frame = pool.alloc().unwrap();
+    frame.fill(&[0; 64]).unwrap();
+    let (guard, host) = (Guard::pin(), FixedHost::new(1));
+    let result = run(&mut frame, &mut RunEnv::new(&guard, &host, 1));
+    pool.release(frame);
+    result
+}
+
+fn array() -> MapSpec {
+    MapSpec::new(MapType::Array, 4, 8, 4)
+}
+
+fn prog_array() -> MapSpec {
+    MapSpec::new(MapType::ProgArray, 4, 4, 4)
+}
+
+const LOOK_UP: &str = "*(u32 *)(r10 -4) = 1\nr2 = r10\nr2 += -4\nr1 = map[idx:0]\ncall 1\n";
+
+#[test]
+fn stack_that_was_never_written_reads_as_zero() {
+    // Every run leaves something else behind, and none may see it.
+    let text = "r0 = *(u64 *)(r10 -16)\nr1 = -1\n*(u64 *)(r10 -16) = r1\nif r0 == 0 goto out\nr0 = 7\nout: exit";
+    let code = ready(text, &[]).compile();
+    for options in [Options::default(), Options::plain()] {
+        let r = ready(text, &[]);
+        let code = compile(&r.program, &r.proof, &options).unwrap();
+        let mut pool = Pool::new(PoolConfig::new(8)).unwrap();
+        let mut frames: Vec<Frame> = std::iter::from_fn(|| pool.alloc().ok()).collect();
+        let (guard, host) = (Guard::pin(), FixedHost::new(1));
+        let mut rets = [9; 8];
+        code.run_burst(&mut frames, &mut RunEnv::new(&guard, &host, 0), &mut rets).unwrap();
+        assert_eq!(rets, [0; 8]);
+        frames.into_iter().for_each(|f| pool.release(f));
+    }
+    assert!(code.stats().code_len > 0);
+}
+
+#[test]
+fn a_key_with_padding_is_looked_up_with_zeros() {
+    let spec = MapSpec::new(MapType::Hash, 8, 8, 4);
+    let text = "*(u32 *)(r10 -8) = 5\nr2 = r10\nr2 += -8\nr1 = map[idx:0]\ncall 1\nif r0 == 0 goto none\n\
+                r0 = *(u64 *)(r0 +0)\nexit\nnone: r0 = 99\nexit";
+    let r = ready(text, &[spec]);
+    r.maps[0].update(&5u64.to_ne_bytes(), &77u64.to_ne_bytes(), 0).unwrap();
+    assert_eq!(r.run(), 77);
+}
+
+#[test]
+fn functions_get_their_arguments_and_their_callers_stack() {
+    let text = "*(u64 *)(r10 -8) = 40\nr1 = r10\nr1 += -8\nr2 = 2\ncall add\nr0 = *(u64 *)(r10 -8)\nexit\n\
+                add: r3 = *(u64 *)(r1 +0)\nr3 += r2\n*(u64 *)(r1 +0) = r3\nr0 = 0\nexit";
+    assert_eq!(ready(text, &[]).run(), 42);
+}
+
+#[test]
+fn bpf_loop_calls_back_and_stops() {
+    // The callback adds its index to the caller's stack and stops after index 4.
+    let text = "*(u64 *)(r10 -8) = 0\nr1 = 100\nr2 = func[body]\nr3 = r10\nr3 += -8\nr4 = 0\ncall 181\n\
+                r6 = *(u64 *)(r10 -8)\nr0 *= 1000\nr0 += r6\nexit\n\
+                body: r3 = *(u64 *)(r2 +0)\nr3 += r1\n*(u64 *)(r2 +0) = r3\nr0 = 0\nif r1 < 4 goto out\nr0 = 1\nout: exit";
+    let Ok(insns) = xway_isa::assemble(text) else {
+        // The assembler's word for a function's address.
+        let text = text.replace("func[body]", "func body");
+        return assert_eq!(ready(&text, &[]).run(), 5010);
+    };
+    assert!(!insns.is_empty());
+    assert_eq!(ready(text, &[]).run(), 5010);
+}
+
+#[test]
+fn a_spin_lock_is_taken_and_given_back() {
+    let mut spec = MapSpec::new(MapType::Array, 4, 16, 4);
+    spec.special = vec![xway_abi::SpecialField { kind: xway_abi::SpecialKind::SpinLock, offset: 0 }];
+    let text = format!(
+        "{LOOK_UP}if r0 == 0 goto out\nr6 = r0\nr1 = r6\ncall 93\nr7 = *(u64 *)(r6 +8)\nr7 += 1\n\
+         *(u64 *)(r6 +8) = r7\nr1 = r6\ncall 94\nr0 = r7\nexit\nout: r0 = 0\nexit"
+    );
+    let r = ready(&text, &[spec]);
+    assert_eq!((r.run(), r.run()), (1, 2));
+}
+
+#[test]
+fn ring_records_are_reserved_and_submitted() {
+    let spec = MapSpec::new(MapType::Ringbuf, 0, 0, 4096);
+    let text = "r1 = map[idx:0]\nr2 = 8\nr3 = 0\ncall 131\nif r0 == 0 goto out\n*(u64 *)(r0 +0) = 1234\nr1 = r0\n\
+                r2 = 0\ncall 132\nout: r0 = 2\nexit";
+    let r = ready(text, &[spec]);
+    assert_eq!((r.run(), r.run()), (2, 2));
+    let mut seen = vec![];
+    r.maps[0].ringbuf().unwrap().consume(9, &mut |b| seen.push(b.to_vec())).unwrap();
+    assert_eq!(seen, vec![1234u64.to_ne_bytes().to_vec(); 2]);
+}
+
+#[test]
+fn atomics_with_and_without_results() {
+    let text = format!(
+        "{LOOK_UP}if r0 == 0 goto out\nr6 = r0\nr1 = 5\nlock *(u64 *)(r6 +0) += r1\nr2 = 3\n\
+         r2 = atomic_fetch_add((u64 *)(r6 +0), r2)\nr3 = 100\nr0 = 8\nr0 = cmpxchg_64(r6 +0, r0, r3)\n\
+         r4 = 7\nr4 = xchg_64(r6 +0, r4)\nr0 = r2\nr0 *= 1000\nr0 += r4\nexit\nout: r0 = 0\nexit"
+    );
+    assert_eq!(ready(&text, &[array()]).run(), 5100);
+}
+
+const TAIL: &str = "r6 = r1\nr2 = map[idx:0]\nr3 = 1\ncall 12\nr0 = 3\nexit";
+
+fn other(maps: &[Arc<Map>]) -> Ready {
+    ready_with("r0 = *(u32 *)(r1 +4)\nr0 = 42\nexit", &[prog_array()], maps.to_vec())
+}
+
+#[test]
+fn tail_calls_go_to_code_or_to_the_interpreter() {
+    let r = ready(TAIL, &[prog_array()]);
+    assert_eq!(r.run(), 3, "an empty slot falls through");
+    let to = other(&r.maps);
+    r.maps[0].set_program(1, Some(to.program.clone())).unwrap();
+    assert_eq!(r.run(), 42, "interpreted");
+    to.program.set_native(to.compile());
+    assert_eq!(r.run(), 42, "compiled");
+    r.maps[0].clear_programs();
+}
+
+#[test]
+fn at_most_33_tail_calls() {
+    // Each run of the program counts itself and calls itself again.
+    let specs = [prog_array(), array()];
+    let text = "r6 = r1\n*(u32 *)(r10 -4) = 0\nr2 = r10\nr2 += -4\nr1 = map[idx:1]\ncall 1\nif r0 == 0 goto out\n\
+                r1 = 1\nlock *(u64 *)(r0 +0) += r1\nr1 = r6\nr2 = map[idx:0]\nr3 = 1\ncall 12\nout: r0 = 5\nexit";
+    let r = ready(text, &specs);
+    r.maps[0].set_program(1, Some(r.program.clone())).unwrap();
+    r.program.set_native(r.compile());
+    let count = |r: &Ready| {
+        let mut value = [0; 8];
+        r.maps[1].lookup(&0u32.to_ne_bytes(), &mut value, 0).unwrap();
+        u64::from_ne_bytes(value)
+    };
+    assert_eq!((r.run(), count(&r)), (5, 34));
+    assert_eq!((r.run(), count(&r)), (5, 68), "each packet has its own 33");
+    r.maps[0].clear_programs();
+}
+
+#[test]
+fn another_program_or_other_maps_are_refused() {
+    let r = ready(&format!("{LOOK_UP}r0 = 2\nexit"), &[array()]);
+    let changed = ready("r0 = 1\nexit", &[array()]);
+    assert_eq!(compile(&changed.program, &r.proof, &Options::default()).unwrap_err(), Refusal::OtherProgram);
+    for (spec, why) in [
+        (MapSpec::new(MapType::Array, 4, 4, 4), "other lengths of key or value"),
+        (MapSpec::new(MapType::Hash, 4, 8, 4), "another type"),
+        (MapSpec::new(MapType::Array, 4, 8, 1), "fewer entries"),
+    ] {
+        let insns = r.proof.insns().to_vec();
+        let image = Program { name: "test".into(), insns, ..Program::default() };
+        let program = xway_vm::Program::link(&image, &live(&[spec])).unwrap();
+        let refusal = compile(&program, &r.proof, &Options::default()).unwrap_err();
+        assert_eq!(refusal, Refusal::OtherMap { map: "map0".into(), why });
+    }
+}
+
+#[test]
+fn a_worker_beyond_the_maps_is_refused() {
+    let spec = MapSpec::new(MapType::PercpuArray, 4, 8, 4);
+    let r = ready(&format!("{LOOK_UP}r0 = *(u64 *)(r0 +0)\nexit"), &[spec]);
+    let code = r.compile();
+    let (guard, host) = (Guard::pin(), FixedHost::new(1));
+    let refusal = code.run_burst(&mut [], &mut RunEnv::new(&guard, &host, 2), &mut []).unwrap_err();
+    assert_eq!(refusal, Refusal::Cpu { cpu: 2, cpus: 2 });
+}
+
+#[test]
+fn dumps_say_where_code_came_from() {
+    let r = ready(&format!("{LOOK_UP}r0 = 2\nexit"), &[array()]);
+    let code = r.compile();
+    let text = dump::jited(&code, &r.program);
+    assert!(text.contains("test.burst") && text.contains("call") && text.contains(": r0 = 2"), "{text}");
+    let path = dump::publish_perf_map(&code).unwrap();
+    let map = std::fs::read_to_string(&path).unwrap();
+    assert!(map.contains(&format!("{:x} ", code.address())) && map.contains("xway:test:test.burst"), "{map}");
+    let _ = std::fs::remove_file(path);
+}
