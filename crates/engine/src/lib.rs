@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod caps;
+mod choice;
 mod counters;
 mod event;
 mod exec;
@@ -35,6 +36,7 @@ mod targets;
 mod worker;
 
 pub use caps::{Capabilities, MemoryModel, Support};
+pub use choice::Choice;
 pub use counters::{Counters, Tally};
 pub use event::{Event, EventKind, Subscriber};
 pub use exec::{Executor, ExecutorInfo, FaultError, Results};

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use xway_jit::{Compiled, Options, Refusal, RunEnv, compile};
+use xway_jit::{Compiled, RunEnv};
 use xway_maps::Guard;
 use xway_packet::Frame;
-use xway_verifier::Verified;
 use xway_vm::{Host, Program, SystemHost, Timers};
 
 use crate::exec::{Executor, ExecutorInfo, Results};
@@ -22,19 +21,9 @@ pub struct Native {
 }
 
 impl Native {
-    /// Compiles the program, and the programs that its PROG_ARRAYs hold if they can be: tail calls go to their code when there
-    /// is some, else into the interpreter. For the worker with this number, on the machine itself.
-    ///
-    /// # Errors
-    /// Why it is not compiled; run it with [`crate::Checked`] then, and tell the user.
-    pub fn new(program: Arc<Program>, proof: &Verified, cpu: u32, options: &Options) -> Result<Native, Refusal> {
-        let code = compile(&program, proof, options)?;
-        program.set_native(code.clone());
-        Ok(Native::with_code(program, code, cpu))
-    }
-
-    /// With code that was compiled before, from this very program.
-    pub fn with_code(program: Arc<Program>, code: Arc<Compiled>, cpu: u32) -> Native {
+    /// For the worker with this number, on the machine itself, with code that was made of this very program: see
+    /// [`crate::Choice`].
+    pub fn new(program: Arc<Program>, code: Arc<Compiled>, cpu: u32) -> Native {
         Native { code, _program: program, host: Box::new(SystemHost::new()), cpu, rets: Vec::new() }
     }
 

@@ -119,8 +119,11 @@ pub struct Environment {
     #[arg(long, value_name = "INSNS")]
     pub budget: Option<u64>,
     /// How the program is executed
-    #[arg(long, value_enum, default_value_t = Engine::Interp)]
+    #[arg(long, value_enum, default_value_t = Engine::Auto)]
     pub engine: Engine,
+    /// Tell `perf` the names of the machine code's functions, in /tmp/perf-PID.map
+    #[arg(long)]
+    pub perf_map: bool,
     /// Do not verify the program: the checked interpreter runs it and stops it at the first wrong access
     #[arg(long)]
     pub checked: bool,
@@ -129,9 +132,11 @@ pub struct Environment {
 /// Ways to execute a program.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
+    /// Machine code for `run` where the program compiles, else the checked interpreter
+    Auto,
     /// The checked interpreter
     Interp,
-    /// Machine code (not in this version)
+    /// Machine code; the interpreter runs what cannot be compiled, and the reason is said
     Jit,
 }
 
@@ -139,6 +144,7 @@ impl Engine {
     /// Its name in output.
     pub const fn name(self) -> &'static str {
         match self {
+            Engine::Auto => "auto",
             Engine::Interp => "interp",
             Engine::Jit => "jit",
         }

@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use xway_engine::Executor;
+use xway_engine::{Choice, Executor, Native};
+use xway_jit::{Compiled, Options};
 use xway_object::Object;
 use xway_verifier::{Config, Rejection};
 use xway_vm::{Instance, InstanceError, LinkError};
@@ -82,6 +83,19 @@ fn refused(object: &Arc<Object>, image: &xway_object::Program, mut rejection: Re
     Failure::refused(message, Refusal { text, json }).hint(hint)
 }
 
+/// Machine code where it is asked for or, over many packets, where nothing else is asked for.
+fn choose(program: &Arc<xway_vm::Program>, requested: Engine, budget: Option<u64>, packets: bool) -> Choice {
+    match requested {
+        Engine::Interp => Choice::interpreter(),
+        Engine::Auto if !packets => Choice::interpreter(),
+        Engine::Auto | Engine::Jit if budget.is_some() => {
+            let reason = "--budget counts instructions, which machine code does not";
+            Choice { code: None, reason: Some(reason.into()) }
+        }
+        Engine::Auto | Engine::Jit => Choice::compiled(program, &Options::default()),
+    }
+}
+
 /// A program with its live maps.
 pub struct Session {
     /// The maps.
@@ -91,12 +105,16 @@ pub struct Session {
     /// The same, linked to the maps.
     pub program: Arc<xway_vm::Program>,
     budget: Option<u64>,
-    engine: Engine,
+    /// What was asked for.
+    requested: Engine,
+    /// What runs it.
+    choice: Choice,
 }
 
 impl Session {
     /// Reads the object, chooses the program, creates and fills its maps, verifies and links it.
-    pub fn open(select: &Select, environment: &Environment) -> Result<Session, Failure> {
+    /// `packets` says that many packets are to come, for which machine code is made unless it is asked not to.
+    pub fn open(select: &Select, environment: &Environment, packets: bool) -> Result<Session, Failure> {
         let place = select.object.display().to_string();
         let mut object = load::object(select)?;
         let image = load::choose(&object, select)?;
@@ -105,18 +123,45 @@ impl Session {
         let instance = instance(object, Trust::of(environment.checked), &place)?;
         contents::fill(&instance, &rest)?;
         let program = link(&instance, &image, &place)?;
-        Ok(Session { instance, image, program, budget: environment.budget, engine: environment.engine })
+        let requested = environment.engine;
+        let choice = choose(&program, requested, environment.budget, packets);
+        if environment.perf_map
+            && let Some(code) = &choice.code
+        {
+            let failed = |e| Failure::needs(format!("--perf-map: {e}"));
+            xway_jit::dump::publish_perf_map(code).map_err(failed)?;
+        }
+        Ok(Session { instance, image, program, budget: environment.budget, requested, choice })
     }
 
     /// What runs it over the frames of a worker.
     pub fn executor(&self) -> Box<dyn Executor> {
-        Box::new(Interpreter::new(self.program.clone(), self.budget))
+        match &self.choice.code {
+            Some(code) => Box::new(Native::new(self.program.clone(), code.clone(), 0)),
+            None => Box::new(Interpreter::new(self.program.clone(), self.budget)),
+        }
+    }
+
+    /// The machine code that runs it, if there is any.
+    pub fn code(&self) -> Option<&Arc<Compiled>> {
+        self.choice.code.as_ref()
+    }
+
+    /// The engine in JSON documents: what runs, what was asked for, and why it is another one.
+    pub fn engine_json(&self, doc: &mut Value) {
+        doc["engine"] = json!(self.choice.name());
+        doc["engine_requested"] = json!(self.requested.name());
+        doc["engine_reason"] = json!(self.choice.reason);
     }
 
     /// How it is run, in words: the engine, and what is missing.
     pub fn how(&self) -> String {
         let proof = if self.program.proof().is_some() { "" } else { ", not verified" };
-        format!("{}{proof}", self.engine.name())
+        let reason = match &self.choice.reason {
+            Some(reason) if self.program.proof().is_some() || self.requested == Engine::Jit => format!(": {reason}"),
+            _ => String::new(),
+        };
+        format!("{}{proof}{reason}", self.choice.name())
     }
 
     /// The program in JSON documents.

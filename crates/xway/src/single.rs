@@ -9,11 +9,14 @@ use xway_vm::{BUDGET_DEFAULT, Env, Outcome, Program, SystemHost};
 use crate::args::Engine;
 use crate::failure::Failure;
 
-/// The engines that this version has.
+/// The engines for programs over plain memory.
 pub fn check_engine(engine: Engine) -> Result<(), Failure> {
     match engine {
-        Engine::Interp => Ok(()),
-        Engine::Jit => Err(Failure::usage("--engine jit: this version has no compiler").hint("--engine interp")),
+        Engine::Auto | Engine::Interp => Ok(()),
+        Engine::Jit => {
+            let why = "--engine jit: programs over plain memory are not compiled";
+            Err(Failure::usage(why).hint("--engine interp"))
+        }
     }
 }
 

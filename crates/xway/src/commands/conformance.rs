@@ -40,7 +40,7 @@ pub fn run(args: &args::Conformance, as_json: bool) -> Result<(), Failure> {
     let outcome = single::run_raw(&linked, &mut memory, args.budget)?;
     let printed = format!("{:x}", outcome.ret);
     if as_json {
-        let fields = json!({ "engine": args.engine.name(), "r0": printed, "insns": outcome.insns });
+        let fields = json!({ "engine": "interp", "r0": printed, "insns": outcome.insns });
         print::json(&print::document("conformance", fields));
     } else {
         print::text(&(printed + "\n"));

@@ -5,9 +5,10 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
+use xway_jit::RunEnv;
 use xway_maps::Guard;
 use xway_packet_text::{hex_rows, summary};
-use xway_vm::{BUDGET_DEFAULT, Env, SystemHost, TestRun, TestRunResult, test_run};
+use xway_vm::{BUDGET_DEFAULT, Env, SystemHost, TestRun, TestRunResult, test_run, test_run_with};
 
 use crate::args;
 use crate::events::{Delivered, Reader};
@@ -15,14 +16,13 @@ use crate::failure::Failure;
 use crate::print::{self, grouped};
 use crate::session::Session;
 use crate::unit::format::Expected;
-use crate::{contents, ctx, output, payload, single};
+use crate::{contents, ctx, output, payload};
 
 /// Runs the command.
 pub fn run(args: &args::ProgRun, as_json: bool) -> Result<(), Failure> {
-    single::check_engine(args.environment.engine)?;
     let data_in = payload::bytes("--data-in", &args.data_in)?;
     let ctx_in = args.ctx_in.as_deref().map(|x| ctx::read(x, data_in.len())).transpose()?;
-    let session = Session::open(&args.select, &args.environment)?;
+    let session = Session::open(&args.select, &args.environment, false)?;
 
     let events = Reader::open(&session.instance)?;
     let host = SystemHost::new();
@@ -36,7 +36,14 @@ pub fn run(args: &args::ProgRun, as_json: bool) -> Result<(), Failure> {
         any_device: true,
         ..TestRun::new(&data_in)
     };
-    let result = test_run(&session.program, &test, &mut env).map_err(|e| Failure::input(format!("test run: {e}")))?;
+    let result = match session.code() {
+        None => test_run(&session.program, &test, &mut env),
+        Some(code) => {
+            let mut env = RunEnv::new(&guard, &host, 0);
+            test_run_with(&test, &host, &mut |frame| native_outcome(code.run_one(frame, &mut env)))
+        }
+    };
+    let result = result.map_err(|e| Failure::input(format!("test run: {e}")))?;
 
     if let Some(path) = &args.data_out {
         output::write(path, &result.data_out)?;
@@ -61,6 +68,11 @@ pub fn run(args: &args::ProgRun, as_json: bool) -> Result<(), Failure> {
     }
 }
 
+/// Machine code neither counts instructions nor stops; what it can refuse is a CPU number, and there is one CPU.
+fn native_outcome(ret: Result<u64, xway_jit::Refusal>) -> xway_vm::Outcome {
+    xway_vm::Outcome { ret: ret.unwrap_or(0), fault: None, insns: 0 }
+}
+
 struct Outcome<'a> {
     args: &'a args::ProgRun,
     session: &'a Session,
@@ -78,7 +90,6 @@ impl Outcome<'_> {
         let r = &self.result;
         let mut doc = json!({
             "program": self.session.program_json(),
-            "engine": self.args.environment.engine.name(),
             "retval": r.retval,
             "verdict": self.verdict(),
             "duration_ns": r.duration.as_nanos() as u64,
@@ -92,6 +103,10 @@ impl Outcome<'_> {
             "fault_at": r.fault.as_ref().map(|f| crate::fault::json(f)),
             "events": self.events.iter().map(Delivered::json).collect::<Vec<_>>(),
         });
+        self.session.engine_json(&mut doc);
+        if self.session.code().is_some() {
+            doc["insns"] = Value::Null;
+        }
         if self.args.environment.dump_maps {
             doc["maps"] = json!(maps);
         }
@@ -102,11 +117,15 @@ impl Outcome<'_> {
         let r = &self.result;
         let mut out = format!("{}\n\n", self.session.title());
         out.push_str(&format!(
-            "verdict {} (return value {}), {}, {} instructions\n",
+            "verdict {} (return value {}), {}, {}\n",
             self.verdict(),
             r.retval,
             time(r.duration, self.args.repeat),
-            grouped(r.insns)
+            if self.session.code().is_some() {
+                self.session.how()
+            } else {
+                format!("{} instructions", grouped(r.insns))
+            }
         ));
         // Metadata stands before the packet when the program made some.
         let meta = ctx::word(&r.ctx_out, 0) as usize;

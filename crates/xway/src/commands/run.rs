@@ -11,13 +11,12 @@ use crate::losses::{self, Seen};
 use crate::ports::{self, PortName};
 use crate::print::{self, grouped, scaled, table};
 use crate::session::Session;
-use crate::{contents, interrupt, progress, single};
+use crate::{contents, interrupt, progress};
 
 /// Runs the command.
 pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
-    single::check_engine(args.environment.engine)?;
     let name = PortName::parse(&args.input)?;
-    let session = Session::open(&args.select, &args.environment)?;
+    let session = Session::open(&args.select, &args.environment, true)?;
     let executor = session.executor();
     let mut ports = vec![ports::open(&name)?];
     if let Some(other) = &args.pass_to {
@@ -103,7 +102,6 @@ impl Outcome<'_> {
             self.verdicts().into_iter().map(|(name, _, bytes)| (name.into(), json!(bytes))).collect();
         let mut doc = json!({
             "program": self.session.program_json(),
-            "engine": self.args.environment.engine.name(),
             "input": self.name.to_string(),
             "output": self.args.output.as_ref().map(|p| p.display().to_string()),
             "end": end_name(&self.report.end),
@@ -119,6 +117,11 @@ impl Outcome<'_> {
             "ns_per_packet": rounded(ns_per_packet),
             "pps": rounded(pps),
         });
+        self.session.engine_json(&mut doc);
+        if self.session.code().is_some() {
+            // Machine code does not count.
+            doc["insns"] = Value::Null;
+        }
         if self.args.environment.dump_maps {
             doc["maps"] = json!(maps);
         }
