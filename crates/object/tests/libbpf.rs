@@ -1,11 +1,11 @@
 //! Our reader and libbpf over the same objects: libbpf (through bpftool) loads them into the running kernel, whose program
 //! tags cover every instruction after linking and relocation, and whose map list has every parameter.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+mod common;
 
+use std::collections::BTreeMap;
+
+use common::{Loaded, show, text_field};
 use xway_object::{LoadOptions, Object};
 use xway_testkit::{Needs, clang};
 
@@ -172,25 +172,15 @@ fn programs_and_maps_agree_with_libbpf() {
 fn compare(what: &str, bytes: &[u8], opts: &LoadOptions) -> usize {
     let object = Object::parse(bytes, opts).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert!(object.rejected.is_empty(), "{what}: {:?}", object.rejected);
-    let pins = Pins::new();
-    let file = std::env::temp_dir().join(pins.dir().file_name().unwrap()).with_extension("o");
+    let file = std::env::temp_dir().join(format!("xway-libbpf-{}.o", std::process::id()));
     std::fs::write(&file, bytes).unwrap();
-    let run = Command::new("bpftool").args(["-d", "prog", "loadall"]).arg(&file).arg(pins.dir()).output().unwrap();
+    let loaded = Loaded::file(&file);
     let _ = std::fs::remove_file(&file);
-    let log = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success(), "{what}: libbpf refuses: {}", &log[log.len().saturating_sub(4000)..]);
-    let mut map_ids = Vec::new();
-    for p in &object.programs {
-        let shown = bpftool(&["prog", "show", "pinned", &pins.dir().join(&p.name).to_string_lossy()]);
-        let ours: String = p.tag().iter().map(|b| format!("{b:02x}")).collect();
-        let before: String = p.tag_sha1().iter().map(|b| format!("{b:02x}")).collect();
-        let tag = text_field(&shown, "tag").unwrap();
-        assert!(tag == ours || tag == before, "{what}: {} has tag {ours}, through libbpf {tag}", p.name);
-        map_ids.extend(id_list(&shown));
-    }
+    let loaded = loaded.unwrap_or_else(|e| panic!("{what}: libbpf refuses: {e}"));
+    let map_ids: Vec<u64> = object.programs.iter().flat_map(|p| id_list(&loaded.program(p))).collect();
     let mut kernel: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for id in map_ids {
-        let shown = bpftool(&["map", "show", "id", &id.to_string()]);
+        let shown = show(&["map", "show", "id", &id.to_string()]);
         let numbers = ["bytes_key", "bytes_value", "max_entries", "flags"].map(|f| number_field(&shown, f));
         kernel.insert(text_field(&shown, "name").unwrap(), numbers.to_vec());
     }
@@ -213,16 +203,6 @@ fn cut(name: &str) -> &str {
     &name[..name.len().min(15)]
 }
 
-fn bpftool(args: &[&str]) -> String {
-    let out = Command::new("bpftool").arg("-j").args(args).output().unwrap();
-    String::from_utf8(out.stdout).unwrap()
-}
-
-fn text_field(json: &str, name: &str) -> Option<String> {
-    let rest = json.split_once(&format!("\"{name}\":\""))?.1;
-    Some(rest.split('"').next()?.to_owned())
-}
-
 fn number_field(json: &str, name: &str) -> u64 {
     let rest = json.split_once(&format!("\"{name}\":")).map_or("", |r| r.1);
     rest.split([',', '}']).next().and_then(|n| n.trim().parse().ok()).unwrap_or(0)
@@ -231,28 +211,4 @@ fn number_field(json: &str, name: &str) -> u64 {
 fn id_list(json: &str) -> Vec<u64> {
     let rest = json.split_once("\"map_ids\":[").map_or("", |r| r.1);
     rest.split(']').next().unwrap_or("").split(',').filter_map(|n| n.trim().parse().ok()).collect()
-}
-
-/// A directory in the BPF file system that vanishes with its pins.
-struct Pins(PathBuf);
-
-impl Pins {
-    fn new() -> Pins {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        Pins(PathBuf::from(format!("/sys/fs/bpf/xway-libbpf-{}-{n}", std::process::id())))
-    }
-
-    fn dir(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Pins {
-    fn drop(&mut self) {
-        for entry in std::fs::read_dir(&self.0).into_iter().flatten().flatten() {
-            let _ = std::fs::remove_file(entry.path());
-        }
-        let _ = std::fs::remove_dir(&self.0);
-    }
 }

@@ -1,8 +1,10 @@
 //! The XDP objects that Debian's `xdp-tools` ships: real programs that nobody here wrote.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod common;
 
+use std::path::{Path, PathBuf};
+
+use common::Loaded;
 use xway_object::{LoadOptions, Object, ProgramKind};
 use xway_testkit::Needs;
 
@@ -54,56 +56,15 @@ fn tags_agree_with_a_load_through_libbpf() {
     let mut compared = 0;
     for path in objects() {
         let object = load(&path);
-        let pins = Pins::new();
-        let loaded =
-            Command::new("bpftool").args(["-d", "prog", "loadall"]).arg(&path).arg(pins.dir()).output().unwrap();
-        if !loaded.status.success() {
+        let Ok(loaded) = Loaded::file(&path) else {
             // fentry programs need a target, which bpftool cannot give.
             assert!(object.programs.iter().any(|p| !p.kind.is_xdp()), "bpftool refuses {}", path.display());
             continue;
-        }
+        };
         for p in &object.programs {
-            let show = Command::new("bpftool")
-                .args(["-j", "prog", "show", "pinned"])
-                .arg(pins.dir().join(&p.name))
-                .output()
-                .unwrap();
-            let json = String::from_utf8(show.stdout).unwrap();
-            let tag: String = p.tag().iter().map(|b| format!("{b:02x}")).collect();
-            let tag_before: String = p.tag_sha1().iter().map(|b| format!("{b:02x}")).collect();
-            assert!(
-                json.contains(&format!("\"tag\":\"{tag}\"")) || json.contains(&format!("\"tag\":\"{tag_before}\"")),
-                "{} {}: ours {tag}, the kernel's {json}",
-                path.display(),
-                p.name
-            );
+            loaded.program(p);
             compared += 1;
         }
     }
     assert!(compared >= 13, "only {compared} programs were compared");
-}
-
-/// A directory in the BPF file system that vanishes with its pins.
-struct Pins(PathBuf);
-
-impl Pins {
-    fn new() -> Pins {
-        use std::sync::atomic::{AtomicU32, Ordering};
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        Pins(PathBuf::from(format!("/sys/fs/bpf/xway-object-{}-{n}", std::process::id())))
-    }
-
-    fn dir(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Pins {
-    fn drop(&mut self) {
-        for entry in std::fs::read_dir(&self.0).into_iter().flatten().flatten() {
-            let _ = std::fs::remove_file(entry.path());
-        }
-        let _ = std::fs::remove_dir(&self.0);
-    }
 }
