@@ -225,6 +225,31 @@ fn timers_run_their_callbacks_when_due() {
 }
 
 #[test]
+fn a_timer_in_an_element_that_is_gone_belongs_to_nobody() {
+    let values = map(MapType::Hash, 4, 16, 4);
+    values.update(&[0; 4], &[0; 16], 0).unwrap();
+    // Looked up, deleted, initialised: a verified program may do that, and so may two programs at once.
+    let program = link(
+        "*(u32 *)(r10 -4) = 0\nr1 = map[idx:0]\nr2 = r10\nr2 += -4\ncall 1\nif r0 != 0 goto have\nexit\nhave:\nr6 = r0\n\
+         r1 = map[idx:0]\nr2 = r10\nr2 += -4\ncall 3\nr1 = r6\nr2 = map[idx:0]\nr3 = 1\ncall 169\nr0 += 7\nexit",
+        std::slice::from_ref(&values),
+    );
+    let (timers, host) = (Timers::default(), FixedHost::new(1));
+    let mut pool = xway_packet::Pool::new(xway_packet::PoolConfig::new(1)).unwrap();
+    let mut frame = pool.alloc().unwrap();
+    frame.fill(&[0; 64]).unwrap();
+    for _ in 0..5000 {
+        let guard = xway_maps::Guard::pin();
+        let mut env = xway_vm::Env::new(&guard, &host, 0).with_timers(&timers);
+        let outcome = xway_vm::run(&program, &mut frame, &mut env);
+        assert_eq!(outcome.ret, 7, "{:?}", outcome.fault.map(|f| f.to_string()));
+        values.update(&[0; 4], &[0; 16], 0).unwrap();
+    }
+    assert!(timers.len() <= 1024, "{} timers of nobody are kept", timers.len());
+    pool.release(frame);
+}
+
+#[test]
 fn linking_says_what_is_wrong() {
     let xdp = ProgramKind::Xdp { frags: false };
     let error = |text: &str| try_link(text, &[], xdp).expect_err("no error");

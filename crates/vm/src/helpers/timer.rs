@@ -31,6 +31,20 @@ pub struct Timers {
 struct Table {
     next: u64,
     timers: HashMap<u64, Timer>,
+    /// How many the last sweep left.
+    kept: usize,
+}
+
+impl Table {
+    /// Forgets the timers whose elements are gone, now and then: its cost is shared by the timers that were made since.
+    fn sweep(&mut self, guard: &xway_maps::Guard) {
+        const FEW: usize = 1024;
+        if self.timers.len() < FEW.max(2 * self.kept) {
+            return;
+        }
+        self.timers.retain(|id, timer| timer.map.value(0, &timer.key, guard).is_some_and(|v| holds(&v, *id)));
+        self.kept = self.timers.len();
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -169,14 +183,15 @@ pub(crate) fn init<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, 
         }
         key.is_none()
     });
-    let Some(key) = key else {
-        return Err(bad(proto, 0, format!("is {}, not in an element of the map", vm.describe(r[0]))));
-    };
+    // The element may have been deleted meanwhile, by this program or by another: then the timer is made, as in Linux, and
+    // belongs to nobody. No element has an empty key.
+    let key = key.unwrap_or_default();
     let mut table = vm.timers().lock();
     let id = place.load(0, 8).unwrap_or(0);
     if table.timers.contains_key(&id) {
         return Ok(Errno::EBUSY.as_ret());
     }
+    table.sweep(vm.guard());
     if table.timers.len() >= TIMERS_MAX {
         return Ok(Errno::ENOMEM.as_ret());
     }
