@@ -47,6 +47,7 @@ errnos! {
     ENOTEMPTY = 39, "not empty";
     ELOOP = 40, "too many levels";
     EBADFD = 77, "descriptor in a bad state";
+    ENOTSOCK = 88, "not a socket";
     EMSGSIZE = 90, "message too long";
     EPROTO = 71, "protocol error";
     EOVERFLOW = 75, "value too large";

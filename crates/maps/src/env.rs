@@ -168,6 +168,10 @@ pub trait ProgramObject: Send + Sync {
 pub trait SocketObject: Send + Sync {
     /// A number that names the socket.
     fn id(&self) -> u64;
+    /// The queue that it is bound to: what programs see of a socket that they look up.
+    fn queue(&self) -> u32 {
+        0
+    }
     /// The socket itself, for the crate that made it.
     fn as_any(&self) -> &dyn Any;
 }

@@ -4,6 +4,7 @@
 //! itself, without a lock; what is replaced lives on behind the guards. Replacing an object is atomic.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use xway_abi::map_flags as f;
@@ -18,7 +19,7 @@ use crate::pool::Pool;
 use crate::slots::Slots;
 use crate::storage::Block;
 use crate::table::{Bucket, Place, Shape, Table};
-use crate::{Env, Guard, HugePages, Map, create};
+use crate::{Env, Guard, HugePages, Map, ValueRef, create};
 
 /// The descriptor that a value is.
 fn descriptor(value: &[u8]) -> i32 {
@@ -363,11 +364,15 @@ pub(crate) struct XskMap {
     len: u32,
     env: Env,
     slots: Slots<Arc<dyn SocketObject>>,
+    /// What programs see of each socket: its queue, as the first field of `struct bpf_xdp_sock`.
+    queues: Block,
 }
 
 impl XskMap {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<XskMap, Errno> {
-        Ok(XskMap { len: spec.max_entries, env: env.clone(), slots: Slots::new(spec.max_entries as usize)? })
+        let len = spec.max_entries as usize;
+        let queues = Block::new(len.checked_mul(4).ok_or(Errno::ENOMEM)?)?;
+        Ok(XskMap { len: spec.max_entries, env: env.clone(), slots: Slots::new(len)?, queues })
     }
 
     pub(crate) fn at<'g>(&self, index: u32, guard: &'g Guard) -> Option<&'g Arc<dyn SocketObject>> {
@@ -380,30 +385,41 @@ impl XskMap {
             return Err(Errno::E2BIG);
         }
         let guard = Guard::pin();
+        let queue = socket.queue();
         match (self.at(index, &guard), flags) {
+            // Linux asks for this before it looks at the flags.
+            (Some(old), _) if old.id() == socket.id() => return Ok(()),
             (Some(_), f::NOEXIST) => return Err(Errno::EEXIST),
             (None, f::EXIST) => return Err(Errno::ENOENT),
             (None, f::NOEXIST) => {
-                return self.slots.set_if_empty(index as usize, socket).map_err(|_| Errno::EEXIST);
+                self.slots.set_if_empty(index as usize, socket).map_err(|_| Errno::EEXIST)?;
             }
-            _ => {}
+            _ => {
+                self.slots.set(index as usize, Some(socket));
+            }
         }
-        self.slots.set(index as usize, Some(socket));
+        self.queues.halves()[index as usize].store(queue, Ordering::Relaxed);
         Ok(())
     }
 }
 
 impl Ops for XskMap {
     fn blocks(&self) -> Vec<&Block> {
-        vec![self.slots.block()]
+        vec![self.slots.block(), &self.queues]
     }
 
     fn memory(&self) -> usize {
-        self.slots.memory()
+        self.slots.memory() + 4 * self.len as usize
     }
 
     fn lookup(&self, _: &[u8], _: &mut [u8], _: bool) -> Result<(), Errno> {
         Err(Errno::EOPNOTSUPP)
+    }
+
+    /// Programs ask whether a socket is there before they redirect to it.
+    fn value<'g>(&self, _: u32, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {
+        let index = index_of(key);
+        self.at(index, guard).map(|_| self.queues.value(index as usize * 4, 4, guard))
     }
 
     fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
