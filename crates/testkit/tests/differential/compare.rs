@@ -220,7 +220,7 @@ fn unlike(a: &Contents, b: &Contents) -> String {
 }
 
 /// Per-CPU values are compared where the kernel writes them: on the CPU that runs this thread.
-fn stay_on_cpu_0() {
+pub fn stay_on_cpu_0() {
     let mut cpus = rustix::thread::CpuSet::new();
     cpus.set(0);
     rustix::thread::sched_setaffinity(None, &cpus).expect("CPU 0 exists");

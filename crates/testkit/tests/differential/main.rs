@@ -3,6 +3,7 @@
 
 mod compare;
 mod helpers;
+mod perf;
 mod side;
 
 use std::path::{Path, PathBuf};

@@ -34,11 +34,13 @@ pub trait Side {
     fn keys(&self, map: usize) -> Vec<Vec<u8>>;
     fn pop(&self, map: usize) -> Option<Vec<u8>>;
     fn records(&self, map: usize) -> Vec<Vec<u8>>;
+    /// The id by which a map shows this program, if it was loaded.
+    fn program_id(&self, program: usize) -> Option<u32>;
 }
 
 /// Contents of a map as both sides can be compared by: `None` for types whose contents are objects or secrets.
 pub fn contents(side: &dyn Side, object: &Object, map: usize) -> Option<Contents> {
-    use MapType::{Array, Hash, LpmTrie, LruHash, LruPercpuHash, PercpuArray, PercpuHash, Queue, Ringbuf, Stack};
+    use MapType::*;
     let spec = &object.maps[map].spec;
     match spec.map_type {
         Array | Hash | LruHash | LpmTrie | PercpuArray | PercpuHash | LruPercpuHash => {
@@ -51,6 +53,22 @@ pub fn contents(side: &dyn Side, object: &Object, map: usize) -> Option<Contents
                 value
             };
             Some(side.keys(map).into_iter().map(|key| (key.clone(), value(&key))).collect())
+        }
+        // Programs by their place in the object, devices and CPUs as they are.
+        ProgArray | Devmap | DevmapHash | Cpumap => {
+            let at = if spec.map_type == ProgArray { 0 } else { 4 };
+            let ids: Vec<_> = (0..object.programs.len()).map(|p| side.program_id(p)).collect();
+            let value = |key: &Vec<u8>| {
+                let mut value = side.lookup(map, key).ok()?;
+                if let Some(id) = value.get_mut(at..at + 4)
+                    && let Some(place) =
+                        ids.iter().position(|known| known.map(u32::to_ne_bytes).as_ref().map(|k| &k[..]) == Some(id))
+                {
+                    id.copy_from_slice(&(place as u32).to_be_bytes());
+                }
+                Some((key.clone(), value))
+            };
+            Some(side.keys(map).iter().filter_map(value).collect())
         }
         Queue | Stack => Some(numbered(std::iter::from_fn(|| side.pop(map)))),
         Ringbuf => Some(numbered(side.records(map).into_iter())),
@@ -91,6 +109,10 @@ impl Side for InKernel {
 
     fn lookup(&self, map: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
         self.loaded.maps[map].get(key)
+    }
+
+    fn program_id(&self, program: usize) -> Option<u32> {
+        Some(self.loaded.programs[program].as_ref().ok()?.info().expect("a loaded program").id)
     }
 
     fn keys(&self, map: usize) -> Vec<Vec<u8>> {
@@ -216,6 +238,10 @@ impl Side for Ours {
         let map = &self.instance.maps()[map];
         let mut value = vec![0; map.user_value_size()];
         map.lookup(key, &mut value, 0).map(|()| value)
+    }
+
+    fn program_id(&self, program: usize) -> Option<u32> {
+        Some(self.instance.program(program).ok()?.id())
     }
 
     fn keys(&self, map: usize) -> Vec<Vec<u8>> {

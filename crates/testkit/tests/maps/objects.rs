@@ -155,3 +155,33 @@ fn elements_are_ids() {
         log
     });
 }
+
+#[test]
+fn sockets_in_socket_maps() {
+    same_on_both("sockets_in_socket_maps", |world| {
+        let mut log = Vec::new();
+        let map = world.create(&valid(MapType::Xskmap)).unwrap();
+        let sockets = [world.socket(), world.socket()];
+        let none = [("a map", map.handle()), ("nothing", -1)];
+        for key in [0u32, 1, 3, 4, u32::MAX, 0] {
+            for flags in [0, 1, 2, 3, 4, 1 << 40] {
+                for (n, socket) in sockets.iter().enumerate() {
+                    let result = map.update(&key.to_ne_bytes(), &socket.to_ne_bytes(), flags);
+                    log.push(format!("socket {n} at {key} with {flags}: {result:?}"));
+                }
+            }
+            for (what, fd) in none {
+                log.push(format!("{what} at {key}: {:?}", map.update(&key.to_ne_bytes(), &fd.to_ne_bytes(), 0)));
+            }
+            // User space does not see which socket it is.
+            log.push(format!("look-up of {key}: {:?}", map.get(&key.to_ne_bytes())));
+            log.push(format!("keys: {:?}", map.keys()));
+            log.push(format!("take: {:?}", map.lookup_and_delete(&key.to_ne_bytes(), &mut [0; 4], 0)));
+            log.push(format!("delete {key}: {:?}", map.delete(&key.to_ne_bytes())));
+            log.push(format!("delete {key}: {:?}", map.delete(&key.to_ne_bytes())));
+            let seen = map.lookup_batch(None, 4, 0, 0, false);
+            log.push(format!("batch {} {:?}", seen.count, seen.result));
+        }
+        log
+    });
+}

@@ -10,7 +10,7 @@ use xway_maps::{Guard, Map};
 use xway_testkit::Rng;
 
 use crate::create::valid;
-use crate::subject::{MapUnderTest, Ours, kernel_maps};
+use crate::subject::{Kernels, MapUnderTest, Ours, World, kernel_maps};
 
 /// What a helper returned, as the 64 bits that the program sees.
 type Ret = u64;
@@ -262,6 +262,61 @@ fn ring_buffers_fill_to_the_same_byte() {
                     if what < 4 {
                         assert_eq!(ring.query(what), kernel_ret, "query {what}");
                     }
+                }
+            }
+        }
+    }
+}
+
+/// `bpf_redirect_map` to a socket that is there, that was taken out, and that never was.
+#[test]
+fn redirects_to_sockets() {
+    if !kernel_maps("redirects_to_sockets") {
+        return;
+    }
+    let ours = Ours::new();
+    let kernels = Kernels::default();
+    let spec = MapSpec::new(MapType::Xskmap, 4, 4, 4);
+    let theirs = KernelMap::create("sockets", &spec).unwrap();
+    let map = create(&ours, &spec);
+    // Word 0 of the packet is the key, word 1 the flags; the verdict is what the helper returned.
+    let text = |map: &str, lookup: bool| {
+        let call = if lookup {
+            format!(
+                "*(u32 *)(r10 -4) = r3\n r1 = {map}\n r2 = r10\n r2 += -4\n call 1\n if r0 == 0 goto out\n r0 = 3\n exit\n"
+            )
+        } else {
+            format!("r4 = *(u32 *)(r2 +4)\n r1 = {map}\n r2 = r3\n r3 = r4\n call 51\n exit\n")
+        };
+        let text = format!(
+            "r2 = *(u32 *)(r1 +0)\n r3 = *(u32 *)(r1 +4)\n r4 = r2\n r4 += 14\n if r4 > r3 goto out\n \
+             r3 = *(u32 *)(r2 +0)\n {call} out:\n r0 = 0\n exit\n"
+        );
+        assemble(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    };
+    for lookup in [false, true] {
+        let fd = format!("map[fd:{}]", theirs.as_fd().as_raw_fd());
+        let program = KernelProg::load(&ProgSpec::xdp("sockets", &text(&fd, lookup))).unwrap();
+        let image = xway_object::Program { insns: text("map[idx:0]", lookup), ..Default::default() };
+        let linked = xway_vm::Program::link(&image, std::slice::from_ref(&map)).unwrap();
+        let host = xway_vm::SystemHost::new();
+        for filled in [&[][..], &[0, 2], &[2], &[]] {
+            for key in 0..4u32 {
+                let _ = (map.delete(&key.to_ne_bytes()), theirs.delete(&key.to_ne_bytes()));
+                if filled.contains(&key) {
+                    map.update(&key.to_ne_bytes(), &ours.socket().to_ne_bytes(), 0).unwrap();
+                    theirs.update(&key.to_ne_bytes(), &kernels.socket().to_ne_bytes(), 0).unwrap();
+                }
+            }
+            for key in [0u32, 1, 2, 3, 4, u32::MAX] {
+                for flags in [0u32, 1, 2, 3, 4, 8, 16, 24] {
+                    let packet = [&key.to_ne_bytes()[..], &flags.to_ne_bytes(), &[0; 56]].concat();
+                    let guard = Guard::pin();
+                    let mut env = xway_vm::Env::new(&guard, &host, 0);
+                    let a = xway_vm::test_run(&linked, &xway_vm::TestRun::new(&packet), &mut env).unwrap();
+                    assert!(a.fault.is_none(), "{:?}", a.fault.map(|f| f.to_string()));
+                    let b = program.test_run(&TestInput::packet(&packet)).unwrap();
+                    assert_eq!(a.retval, b.ret, "key {key} flags {flags} filled {filled:?} look-up {lookup}");
                 }
             }
         }

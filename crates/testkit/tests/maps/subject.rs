@@ -2,9 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
+use rustix::net::{AddressFamily, SocketType};
 use xway_abi::{Errno, MapSpec, MapType};
 use xway_kernel::{Batch, KernelMap, KernelProg, ProgSpec, consts, possible_cpus};
 use xway_maps::{BatchRead, Env, Handles, Map, ProgramObject, ProgramUse, SocketObject};
@@ -86,6 +87,8 @@ pub trait World {
     fn create(&self, spec: &MapSpec) -> Result<Box<dyn MapUnderTest>, Errno>;
     /// A descriptor of a fresh program of this use, and the program's id.
     fn program(&self, program_use: ProgramUse, frags: bool) -> (i32, u32);
+    /// A descriptor of a fresh AF_XDP socket.
+    fn socket(&self) -> i32;
     /// An index of a device that exists.
     fn device(&self) -> u32 {
         1
@@ -155,17 +158,34 @@ impl World for Ours {
         programs.push(Arc::new(OurProgram { id, program_use, frags }));
         (FIRST_PROGRAM + programs.len() as i32 - 1, id)
     }
+
+    fn socket(&self) -> i32 {
+        FIRST_SOCKET + self.handles.sockets.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    }
 }
 
-/// Descriptors of the test: numbers from 1000 on for maps and programs.
+/// Descriptors of the test: numbers from 1000 on for maps, programs and sockets.
 #[derive(Default)]
 pub struct TestHandles {
     maps: Mutex<Vec<Arc<Map>>>,
     programs: Mutex<Vec<Arc<dyn ProgramObject>>>,
+    sockets: std::sync::atomic::AtomicI32,
 }
 
 const FIRST_HANDLE: i32 = 1000;
 const FIRST_PROGRAM: i32 = 1_000_000;
+const FIRST_SOCKET: i32 = 2_000_000;
+
+struct OurSocket(i32);
+
+impl SocketObject for OurSocket {
+    fn id(&self) -> u64 {
+        self.0 as u64
+    }
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}
 
 struct OurProgram {
     id: u32,
@@ -197,8 +217,12 @@ impl Handles for TestHandles {
         let programs = self.programs.lock().unwrap();
         usize::try_from(fd.wrapping_sub(FIRST_PROGRAM)).ok().and_then(|n| programs.get(n).cloned()).ok_or(Errno::EBADF)
     }
-    fn socket(&self, _: i32) -> Result<Arc<dyn SocketObject>, Errno> {
-        Err(Errno::EBADF)
+    fn socket(&self, fd: i32) -> Result<Arc<dyn SocketObject>, Errno> {
+        let made = self.sockets.load(std::sync::atomic::Ordering::Relaxed);
+        if (FIRST_SOCKET..FIRST_SOCKET + made).contains(&fd) {
+            return Ok(Arc::new(OurSocket(fd)));
+        }
+        Err(if self.map(fd).is_ok() || self.program(fd).is_ok() { Errno::ENOTSOCK } else { Errno::EBADF })
     }
     fn cgroup(&self, _: i32) -> Result<(), Errno> {
         Err(Errno::EBADF)
@@ -274,6 +298,7 @@ impl MapUnderTest for OurMap {
 pub struct Kernels {
     /// Kept so that their descriptors stay open.
     programs: RefCell<Vec<KernelProg>>,
+    sockets: RefCell<Vec<OwnedFd>>,
 }
 
 impl World for Kernels {
@@ -290,6 +315,13 @@ impl World for Kernels {
         let (fd, id) = (program.as_fd().as_raw_fd(), program.info().unwrap().id);
         self.programs.borrow_mut().push(program);
         (fd, id)
+    }
+
+    fn socket(&self) -> i32 {
+        let socket = rustix::net::socket(AddressFamily::XDP, SocketType::RAW, None).unwrap();
+        let fd = socket.as_raw_fd();
+        self.sockets.borrow_mut().push(socket);
+        fd
     }
 
     fn create(&self, spec: &MapSpec) -> Result<Box<dyn MapUnderTest>, Errno> {
