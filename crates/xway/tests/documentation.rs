@@ -1,0 +1,44 @@
+//! Programs that the documentation shows as accepted or refused are, by `xway verify` and by the running kernel.
+
+mod common;
+
+use common::{Dir, clang, compiled, xway};
+use xway_testkit::Needs;
+use xway_testkit::clang::repository;
+
+/// Code blocks of a page under a mark: what the mark says, and the code.
+fn marked(page: &str) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(repository().join(page)).unwrap();
+    let blocks = text.split("<!-- ").skip(1).filter_map(|part| {
+        let (mark, rest) = part.split_once(" -->\n```c\n")?;
+        Some((mark.to_owned(), rest.split("```").next()?.to_owned()))
+    });
+    blocks.collect()
+}
+
+#[test]
+fn what_maps_md_shows_as_accepted_and_refused() {
+    if !clang("documentation::what_maps_md_shows_as_accepted_and_refused") {
+        return;
+    }
+    let kernel = Needs::of("documentation: the kernel's verdict").root().kernel(5, 14).met();
+    let blocks = marked("docs/maps.md");
+    assert_eq!(blocks.len(), 3);
+    for (n, (mark, code)) in blocks.iter().enumerate() {
+        let dir = Dir::new();
+        let text = format!("{code}\nchar _license[] SEC(\"license\") = \"Dual BSD/GPL\";\n");
+        let object = compiled(&dir, &format!("block{n}"), &text, &[]);
+        let refused = mark.strip_prefix("refused: ");
+        assert!(refused.is_some() || mark == "accepted", "{mark}");
+        let doc = xway(&["verify", &object, "-j"]).exits(i32::from(refused.is_some())).json();
+        if let Some(kind) = refused {
+            assert!(doc.to_string().contains(&format!("\"kind\":\"{kind}\"")), "{mark}: {doc}");
+        }
+        if kernel {
+            let bytes = std::fs::read(&object).unwrap();
+            let object = xway_object::Object::parse(&bytes, &xway_object::LoadOptions::default()).unwrap();
+            let loaded = xway_kernel::KernelObject::load(&object).unwrap();
+            assert_eq!(loaded.programs[0].is_err(), refused.is_some(), "{mark}: the kernel disagrees");
+        }
+    }
+}
