@@ -60,17 +60,22 @@ impl Description {
     /// # Errors
     /// Headers that do not go together, fields out of range, more bytes than a frame can have.
     pub fn build(&self) -> Result<Vec<u8>, BuildError> {
-        let mut frame = self.link(true, 0)?;
+        let frame = self.sized(self.link(true, 0)?)?;
+        if frame.len() > FRAME_MAX { Err(BuildError::TooLong(frame.len())) } else { Ok(frame) }
+    }
+
+    /// The packet with the length that the description asks for.
+    fn sized(&self, mut packet: Vec<u8>) -> Result<Vec<u8>, BuildError> {
         if let Some(pad) = self.pad.map(|p| p as usize) {
             if pad > FRAME_MAX {
                 return Err(BuildError::TooLong(pad));
             }
-            frame.resize(frame.len().max(pad), 0);
+            packet.resize(packet.len().max(pad), 0);
         }
         if let Some(cut) = self.truncate {
-            frame.truncate(cut as usize);
+            packet.truncate(cut as usize);
         }
-        if frame.len() > FRAME_MAX { Err(BuildError::TooLong(frame.len())) } else { Ok(frame) }
+        Ok(packet)
     }
 
     /// Link header and everything in it. The innermost part is made first, because outer lengths and checksums need it.
@@ -156,7 +161,7 @@ impl Description {
                 (_, _, Some(_)) => 41,
                 _ => 255,
             });
-            body.extend(inner.link(false, depth + 1)?);
+            body.extend(inner.sized(inner.link(false, depth + 1)?)?);
         }
         if body.len() > FRAME_MAX {
             return Err(BuildError::TooLong(body.len()));
