@@ -106,7 +106,7 @@ fn lru_hit_rates_are_not_below_the_kernels() {
             let (ours, theirs) = (percent(our_hits(&spec, &trace)), percent(kernel_hits(&spec, &trace)));
             println!("| {name} | {entries} | {ours:.1} | {theirs:.1} |");
             // Which keys go is a matter of chance on both sides; a lasting difference is not.
-            if ours < theirs - 4.0 {
+            if ours < theirs - 2.0 {
                 wrong.push(format!("{name}, {entries}: ours {ours:.1}, the kernel's {theirs:.1}"));
             }
         }
