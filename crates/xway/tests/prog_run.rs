@@ -165,8 +165,20 @@ fn packets_and_contexts_that_do_not_fit() {
         (&["--data-in", "missing.bin"], 3, "no such file"),
         (&["--data-in", &good, "--ctx-in", "hex:ff000000"], 3, "context"),
         (&["--data-in", &good, "--ctx-in", &unknown], 3, "\"mark\""),
-        (&["--data-in", &good, "--engine", "jit"], 2, "no compiler"),
     ] {
         xway(&[&["prog", "run", &object], args].concat()).exits(code).says(words);
+    }
+    // What is asked for, what runs, and why it is another one.
+    for (args, engine, reason) in [
+        (&["--engine", "jit"][..], "jit", None),
+        (&["--engine", "interp"], "interp", None),
+        (&["--engine", "jit", "--budget", "1000"], "interp", Some("--budget")),
+        (&["--engine", "jit", "--checked"], "interp", Some("not verified")),
+    ] {
+        let all = [&["prog", "run", &object, "--data-in", &good, "-j"], args].concat();
+        let doc = xway(&all).exits(0).json();
+        assert_eq!((&doc["engine"], &doc["engine_requested"]), (&engine.into(), &args[1].into()), "{doc}");
+        let said = doc["engine_reason"].as_str();
+        assert!(said.is_some() == reason.is_some() && said.unwrap_or("").contains(reason.unwrap_or("")), "{doc}");
     }
 }

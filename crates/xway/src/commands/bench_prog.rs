@@ -112,7 +112,7 @@ fn case_of(path: &Path, program: &str) -> Case {
 fn ways(args: &BenchProg) -> Vec<Way> {
     match (args.techniques, args.engine) {
         (true, _) => Way::all(),
-        (false, Engine::Jit) => vec![Way::Compiled],
+        (false, Engine::Auto | Engine::Jit) => vec![Way::Compiled],
         (false, Engine::Interp) => vec![Way::Interpreter],
     }
 }
