@@ -6,7 +6,7 @@ SUITE := $(wildcard bpf/bench/*.bpf.c)
 OBJECTS := $(SAMPLES:bpf/samples/%.bpf.c=$(TARGET)/bpf/%.o) $(SUITE:bpf/bench/%.bpf.c=$(TARGET)/bpf/bench/%.o)
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup:  ## install what build and tests need and this machine lacks, after saying what
 	@scripts/setup test && echo "Everything is there."
@@ -50,7 +50,12 @@ $(TARGET)/bench-native: bpf/bench/native/parse.c bpf/bench/parse.bpf.c $(wildcar
 fuzz:  ## every fuzzer for ten minutes; SECONDS_EACH=n for another time
 	scripts/fuzz $(or $(SECONDS_EACH),600)
 
+fuzz-kernel: $(OBJECTS)  ## our verifier and interpreter against the running kernel; MINUTES=n, SEED=n (needs root)
+	cargo build --release -p xway-testkit --example fuzz-kernel
+	$(TARGET)/release/examples/fuzz-kernel --minutes $(or $(MINUTES),1) --seed $(or $(SEED),1) $(OBJECTS) \
+		$(wildcard /usr/lib/*-linux-gnu/bpf/*.o)
+
 clean:  ## remove everything that was built
 	cargo clean
 
-.PHONY: help setup demo test lint samples bench native fuzz clean
+.PHONY: help setup demo test lint samples bench native fuzz fuzz-kernel clean

@@ -56,7 +56,7 @@ impl KernelObject {
         }
         let fds: Vec<RawFd> = maps.iter().map(|m| m.as_fd().as_raw_fd()).collect();
         let load = |program: &Program| match want(program) {
-            true => load_program(object, program, &fds, btf.as_ref()),
+            true => load_program(object, program, &fds, btf.as_ref(), 0),
             false => Err(cannot_load(program, "it was not asked for")),
         };
         let programs: Vec<_> = object.programs.iter().map(load).collect();
@@ -64,6 +64,15 @@ impl KernelObject {
             fill_programs(object, def, map, &programs)?;
         }
         Ok(KernelObject { maps, programs, btf })
+    }
+
+    /// Loads one more program that uses this object's maps and types, as the object's own were loaded.
+    ///
+    /// With a `log_level` other than 0 there is one attempt with that log, successful or not; see
+    /// [`ProgSpec::log_level`].
+    pub fn load_more(&self, object: &Object, program: &Program, log_level: u32) -> Result<KernelProg, KernelError> {
+        let fds: Vec<RawFd> = self.maps.iter().map(|m| m.as_fd().as_raw_fd()).collect();
+        load_program(object, program, &fds, self.btf.as_ref(), log_level)
     }
 
     /// The map with this name in the object.
@@ -171,6 +180,7 @@ fn load_program(
     program: &Program,
     fds: &[RawFd],
     btf: Option<&OwnedFd>,
+    log_level: u32,
 ) -> Result<KernelProg, KernelError> {
     let attach_type = match program.kind {
         ProgramKind::Xdp { .. } | ProgramKind::Unknown => consts::ATTACH_XDP,
@@ -195,6 +205,7 @@ fn load_program(
         btf: btf.filter(|_| known).map(AsFd::as_fd),
         funcs: &funcs,
         lines: &lines,
+        log_level,
         ..ProgSpec::xdp(&program.name, &insns)
     })
 }

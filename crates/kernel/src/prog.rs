@@ -77,7 +77,8 @@ pub struct ProgSpec<'a> {
     pub funcs: &'a [FuncInfo],
     /// Source lines, by rising slot, or none.
     pub lines: &'a [LineInfo],
-    /// 0 for no log unless the load fails, 1 for the verifier's log of a program that it accepts, 2 for more of it.
+    /// 0 for no log unless the load fails, 1 for the verifier's log of a program that it accepts, 2 for more of it, 4 for
+    /// the reason and the figures alone, which costs next to nothing.
     pub log_level: u32,
 }
 

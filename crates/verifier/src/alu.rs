@@ -57,7 +57,12 @@ impl Verifier<'_> {
             (Value::Ptr(e), Value::Ptr(p)) if op == AluOp::Sub && width == Width::W64 && e.base == Base::End => {
                 self.distance(st, e, p)
             }
-            (Value::Ptr(_), Value::Ptr(_)) if op == AluOp::Sub => Value::num(unknown(width), NONE),
+            (Value::Ptr(a), Value::Ptr(b)) if op == AluOp::Sub => {
+                if !same_object(a, b) || width == Width::W32 {
+                    self.facts.address_seen();
+                }
+                Value::num(unknown(width), NONE)
+            }
             _ => {
                 return fail!(PointerArithmetic, "two pointers can be subtracted, but not combined by {op:?}")
                     .map_err(|e| e.reg(dst.index()));
@@ -97,6 +102,7 @@ impl Verifier<'_> {
     fn alu_pointer(&mut self, op: AluOp, width: Width, p: &Ptr, n: &Num, pointer_first: bool) -> Result<Value, Fail> {
         if width == Width::W32 {
             if op == AluOp::Sub {
+                self.facts.address_seen();
                 return Ok(Value::num(unknown(width), NONE));
             }
             return fail!(PointerArithmetic, "32-bit arithmetic cuts a pointer in half")
@@ -173,7 +179,10 @@ impl Verifier<'_> {
             Value::Num(n) => self.mov_number(st, width, n, src, ext),
             other if width == Width::W64 && ext == MovExt::None => other,
             // Part of a pointer is a number like any other.
-            _ => Value::num(unknown(width), NONE),
+            _ => {
+                self.facts.address_seen();
+                Value::num(unknown(width), NONE)
+            }
         };
         st.set(dst, result);
         Ok(())
@@ -213,7 +222,10 @@ impl Verifier<'_> {
         self.writable(dst)?;
         let v = match *self.read(st, dst)? {
             Value::Num(n) => Value::num(n.s.neg(width), self.graph.op(n.def, NONE)),
-            _ => Value::num(unknown(width), NONE),
+            _ => {
+                self.facts.address_seen();
+                Value::num(unknown(width), NONE)
+            }
         };
         st.set(dst, v);
         Ok(())
@@ -224,11 +236,20 @@ impl Verifier<'_> {
         self.writable(dst)?;
         let v = match *self.read(st, dst)? {
             Value::Num(n) => Value::num(n.s.endian(order, bits.into()), self.graph.op(n.def, NONE)),
-            _ => Value::num(Scalar::of_bits(bits.into()), NONE),
+            _ => {
+                self.facts.address_seen();
+                Value::num(Scalar::of_bits(bits.into()), NONE)
+            }
         };
         st.set(dst, v);
         Ok(())
     }
+}
+
+/// Two pointers whose distance is the same wherever memory lies.
+pub(crate) fn same_object(a: &Ptr, b: &Ptr) -> bool {
+    let packet = |p: &Ptr| matches!(p.base, Base::Packet | Base::End | Base::Meta);
+    (packet(a) && packet(b)) || (a.base == b.base && a.id == b.id && !matches!(a.base, Base::Mem { .. }))
 }
 
 /// True when the move keeps every possible number as it is.

@@ -147,6 +147,12 @@ pub struct Facts {
     pub tail_calls: bool,
     /// First instruction of each function; the first is the program.
     pub functions: Vec<usize>,
+    /// Some run may turn an address into a number: store it, return it, compute or compare with it. What the program
+    /// then does depends on where memory lies. Without this two machines that see the same agree.
+    pub addresses: bool,
+    /// Some run may read stack memory that it has not written, as Linux permits to the privileged; there it finds what
+    /// was left by others.
+    pub unwritten_stack: bool,
     /// Stack of each function, bytes.
     pub stack: Vec<u32>,
     /// Stack of the deepest chain of calls, as Linux counts it, bytes.

@@ -31,6 +31,9 @@ impl Verifier<'_> {
         let reg = Reg::new(i as u8 + 1).expect("prototypes have at most five arguments");
         let v = *self.read(st, reg)?;
         if matches!(arg.kind, ArgKind::Anything) {
+            if matches!(v, Value::Ptr(_)) {
+                self.facts.address_seen();
+            }
             return Ok(());
         }
         let null = v.as_const() == Some(0);

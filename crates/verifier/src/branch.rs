@@ -83,7 +83,10 @@ impl Verifier<'_> {
                     // Unsigned: above zero is not null.
                     Cond::Gt => !holds,
                     Cond::Le => holds,
-                    _ => return true,
+                    _ => {
+                        self.facts.address_seen();
+                        return true;
+                    }
                 };
                 // That the number is zero is relied on, even where both outcomes stay open.
                 self.graph.mark(n.def);
@@ -93,13 +96,19 @@ impl Verifier<'_> {
                 let equal = match cond {
                     Cond::Eq => holds,
                     Cond::Ne => !holds,
-                    _ => return true,
+                    _ => {
+                        self.facts.address_seen();
+                        return true;
+                    }
                 };
                 self.graph.mark(n.def);
                 self.null_outcome(st, p, equal)
             }
             (Value::Ptr(a), Value::Ptr(b)) if width == Width::W64 => self.compare_pointers(st, cond, a, b, holds),
-            _ => true,
+            _ => {
+                self.facts.address_seen();
+                true
+            }
         }
     }
 
@@ -150,6 +159,9 @@ impl Verifier<'_> {
         } else if is_end(a, b) {
             (b, a, mirror(cond))
         } else {
+            if !crate::alu::same_object(a, b) {
+                self.facts.address_seen();
+            }
             return true;
         };
         let cond = if holds {

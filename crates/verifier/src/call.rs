@@ -60,7 +60,7 @@ impl Verifier<'_> {
             id == TAIL_CALL,
         );
         if id == TAIL_CALL {
-            self.nothing_held(st, "a tail call")?;
+            self.may_leave(st)?;
             self.tail_call_returns(st)?;
         }
         if let Some((start, kind)) = args.callback {
@@ -205,6 +205,11 @@ impl Verifier<'_> {
         self.facts.packet_moved();
         st.extent.forget();
         let stale = self.graph.stale(st.pc);
+        let live = self.cfg.live.get(st.pc + 1).copied().unwrap_or(0);
+        let left = |(r, v): (usize, &Value)| live >> r & 1 != 0 && matches!(v, Value::Ptr(p) if p.is_packet());
+        if st.frame().regs[6..10].iter().enumerate().any(|(i, v)| left((i + 6, v))) {
+            self.facts.address_seen();
+        }
         st.for_each(|v| match v {
             Value::Ptr(p) if p.is_packet() => {
                 *v = Value::num(Scalar::unknown(), stale);

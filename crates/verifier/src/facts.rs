@@ -26,6 +26,8 @@ pub(crate) struct Collector {
     packet_moved: bool,
     meta_used: bool,
     tail_calls: bool,
+    addresses: bool,
+    unwritten: bool,
     /// Stack of each function, bytes.
     pub stack: Vec<i64>,
     /// Stack of the deepest chain, bytes.
@@ -48,6 +50,8 @@ impl Collector {
             packet_moved: false,
             meta_used: false,
             tail_calls: false,
+            addresses: false,
+            unwritten: false,
             stack: vec![0; funcs],
             stack_chain: 0,
         }
@@ -82,6 +86,16 @@ impl Collector {
     /// Packet data may move.
     pub fn packet_moved(&mut self) {
         self.packet_moved = true;
+    }
+
+    /// An address may become a number.
+    pub fn address_seen(&mut self) {
+        self.addresses = true;
+    }
+
+    /// Stack memory may be read that was not written.
+    pub fn unwritten_read(&mut self) {
+        self.unwritten = true;
     }
 
     /// A function uses this many bytes of stack.
@@ -169,6 +183,8 @@ impl Collector {
             meta_used: self.meta_used,
             tail_calls: self.tail_calls,
             functions: cfg.funcs.iter().map(|f| f.start).collect(),
+            addresses: self.addresses,
+            unwritten_stack: self.unwritten,
             stack: self.stack.iter().map(|s| *s as u32).collect(),
             stack_chain: self.stack_chain,
         }

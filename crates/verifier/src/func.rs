@@ -171,7 +171,10 @@ impl Verifier<'_> {
                 match &r0 {
                     Value::Num(n) if st.frame().func == 0 => self.exits.push(n.def),
                     Value::Num(_) => {}
-                    _ if st.frame().func == 0 => self.exits.push(NONE),
+                    _ if st.frame().func == 0 => {
+                        self.facts.address_seen();
+                        self.exits.push(NONE);
+                    }
                     _ => return fail!(ReturnValue, "a global function returns a pointer").map_err(|e| e.reg(0)),
                 }
                 Ok(Flow::End)
@@ -205,6 +208,16 @@ impl Verifier<'_> {
                 st.frames.pop();
                 Ok(Flow::Next(callsite))
             }
+        }
+    }
+
+    /// Fails when a tail call would leave something behind: what the running function has acquired, or, where the whole
+    /// program is left, anything. What a caller holds stays with the caller.
+    pub fn may_leave(&self, st: &State) -> Result<(), Fail> {
+        let uid = st.frame().uid;
+        match st.frame().kind {
+            FrameKind::Call if st.lock.is_none() && st.refs.iter().all(|r| r.id < uid) => Ok(()),
+            _ => self.nothing_held(st, "a tail call"),
         }
     }
 

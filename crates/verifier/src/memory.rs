@@ -91,15 +91,17 @@ impl Verifier<'_> {
         off: i16,
         src: Reg,
     ) -> Result<(), Fail> {
-        self.read(st, src)?;
-        if op == AtomicOp::CmpXchg {
-            self.read(st, Reg::R0)?;
+        let numbers = matches!(self.read(st, src)?, Value::Num(_))
+            && (op != AtomicOp::CmpXchg || matches!(self.read(st, Reg::R0)?, Value::Num(_)));
+        if !numbers {
+            self.facts.address_seen();
         }
         let p = self.atomic_pointer(st, base, off, size)?;
         // What stood there may have been a pointer: the sum is a number, and so is what is fetched.
         self.read_memory(st, &p, off.into(), size.bytes()).map_err(|e| e.reg(base.index()))?;
         self.write_memory(st, &p, off.into(), size.bytes(), None).map_err(|e| e.reg(base.index()))?;
-        let fetched = Value::num(Scalar::of_bits(size.bytes() * 8), NONE);
+        // On the stack nobody else writes: what was there is what is fetched.
+        let fetched = old;
         match op {
             AtomicOp::CmpXchg => st.set(Reg::R0, fetched),
             AtomicOp::Xchg
@@ -210,7 +212,12 @@ impl Verifier<'_> {
             Base::Sock(_) => fail!(Permission, "a socket cannot be written"),
             Base::Stack(frame) => self.stack_write(st, frame.into(), p, off, size, v),
             Base::End => self.check_end(st, p, off, size, Access::Write),
-            _ => self.check_region(p, off, size, Access::Write),
+            _ => {
+                if matches!(v, Some(Value::Ptr(_))) {
+                    self.facts.address_seen();
+                }
+                self.check_region(p, off, size, Access::Write)
+            }
         }
     }
 

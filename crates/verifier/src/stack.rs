@@ -40,11 +40,15 @@ impl Verifier<'_> {
         }
         let (i, first) = slot_of(lo);
         let Some(slot) = st.frames[frame].stack.get(i).copied() else {
+            self.facts.unwritten_read();
             return Ok(Value::num(Scalar::of_bits(size * 8), NONE));
         };
         self.graph.mark(slot.live);
         let len = size as usize;
         let bytes = &slot.bytes[first..first + len];
+        if bytes.contains(&Byte::Uninit) {
+            self.facts.unwritten_read();
+        }
         if bytes.contains(&Byte::Special) {
             return fail!(Argument, "an iterator or dynptr on the stack cannot be read");
         }
@@ -53,6 +57,7 @@ impl Verifier<'_> {
                 if len == 8 {
                     Ok(slot.spill)
                 } else {
+                    self.facts.address_seen();
                     Ok(Value::num(Scalar::of_bits(size * 8), NONE))
                 }
             }
@@ -103,6 +108,9 @@ impl Verifier<'_> {
             );
         }
         let len = size as usize;
+        if slot.spilled_ptr().is_some() && len < 8 {
+            self.facts.address_seen();
+        }
         match v {
             Some(Value::Ptr(q)) => {
                 if len != 8 {
@@ -144,6 +152,9 @@ impl Verifier<'_> {
     pub fn stack_use_range(&mut self, st: &mut State, frame: usize, lo: i64, hi: i64) -> Result<(), Fail> {
         for i in slot_of(hi - 1).0..=slot_of(lo).0 {
             let Some(slot) = st.frames[frame].stack.get(i).copied() else { continue };
+            if slot.spilled_ptr().is_some() {
+                self.facts.address_seen();
+            }
             self.graph.mark(slot.live);
             if slot.bytes.contains(&Byte::Special) {
                 return fail!(Argument, "an iterator or dynptr on the stack cannot be read");
@@ -159,14 +170,22 @@ impl Verifier<'_> {
             if slot.bytes.contains(&Byte::Special) {
                 return fail!(Argument, "an iterator or dynptr on the stack can only be changed by its own functions");
             }
-            let base = -8 * (i as i64 + 1);
-            let first = (lo - base).clamp(0, 8) as usize;
-            let end = (hi - base).clamp(0, 8) as usize;
+            let bytes = part(i, lo, hi);
+            let (first, end) = (bytes.start, bytes.end);
+            if slot.spilled_ptr().is_some() && end - first < 8 {
+                self.facts.address_seen();
+            }
             demote(slot, first, end - first);
             slot.bytes[first..end].fill(Byte::Misc);
         }
         Ok(())
     }
+}
+
+/// The bytes of slot `i` that lie between the offsets `lo` and `hi`.
+fn part(i: usize, lo: i64, hi: i64) -> std::ops::Range<usize> {
+    let base = -8 * (i as i64 + 1);
+    (lo - base).clamp(0, 8) as usize..(hi - base).clamp(0, 8) as usize
 }
 
 /// Bytes `first..first + len` are about to be overwritten: what is left of a spilled value is plain data.

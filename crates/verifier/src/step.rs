@@ -56,16 +56,7 @@ impl Verifier<'_> {
                 };
             }
             Insn::Exit => return self.exit(st),
-            Insn::AddrSpaceCast { .. } => {
-                return fail!(Unsupported, "arena pointers (addr_space_cast) cannot be used by XDP programs");
-            }
-            Insn::LegacyLoad { .. } => {
-                return fail!(
-                    BadInstruction,
-                    "legacy packet loads (BPF_LD_ABS, BPF_LD_IND) cannot be used by XDP programs"
-                )
-                .map_err(|e| e.hint("read through data and data_end of the context instead"));
-            }
+            Insn::AddrSpaceCast { .. } | Insn::LegacyLoad { .. } => not_for_xdp(insn)?,
         }
         Ok(Flow::Next(next))
     }
@@ -114,6 +105,10 @@ impl Verifier<'_> {
         for (pc, insn) in self.cfg.insns.iter().enumerate() {
             let checked = match insn {
                 Some(Insn::LoadImm64 { imm, .. }) => self.check_reference(*imm),
+                Some(insn @ (Insn::AddrSpaceCast { .. } | Insn::LegacyLoad { .. })) => not_for_xdp(insn),
+                Some(Insn::Call(CallTarget::Kfunc { off, .. })) if *off != 0 => {
+                    fail!(Unsupported, "functions of kernel modules cannot be called")
+                }
                 Some(Insn::Call(CallTarget::Kfunc { id, .. })) => match usize::try_from(*id) {
                     Ok(i) if i < self.program.kfuncs.len() => Ok(()),
                     _ => fail!(BadReference, "kernel function {id} of the program's list does not exist"),
@@ -177,5 +172,16 @@ impl Verifier<'_> {
             ProgramKind::XdpCpumap { .. } => XdpAttach::Cpumap,
             _ => XdpAttach::Device,
         }
+    }
+}
+
+/// Instructions that decode and that no XDP program may have, in dead code neither: nothing here can run them.
+fn not_for_xdp(insn: &Insn) -> Result<(), Fail> {
+    match insn {
+        Insn::AddrSpaceCast { .. } => {
+            fail!(Unsupported, "arena pointers (addr_space_cast) cannot be used by XDP programs")
+        }
+        _ => fail!(BadInstruction, "legacy packet loads (BPF_LD_ABS, BPF_LD_IND) cannot be used by XDP programs")
+            .map_err(|e| e.hint("read through data and data_end of the context instead")),
     }
 }

@@ -1,93 +1,118 @@
 //! One program before both verifiers, and what was accepted on both machines.
 
-use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use xway_abi::{MapSpec, MapType};
-use xway_kernel::{KernelError, KernelMap, KernelProg, ProgSpec};
+use xway_abi::MapType;
+use xway_kernel::{KernelError, KernelMap, KernelObject, KernelProg, TestInput};
 use xway_maps::{Guard, Map};
-use xway_object::{Initial, MapDef, Program};
-use xway_verifier::{Config, MapsView, verify};
-use xway_vm::{Env, FixedHost, TestRun, test_run};
+use xway_object::{Initial, Object, Program};
+use xway_packet::{Pool, PoolConfig};
+use xway_verifier::{Config, Kind, MapsView, Verified, verify};
+use xway_vm::{Env, FaultKind, FixedHost, Instance, Outcome};
 
-/// The maps that generated programs use.
-pub fn map_defs() -> Vec<MapDef> {
-    vec![
-        MapDef::new("array", MapSpec::new(MapType::Array, 4, 64, 4)),
-        MapDef::new("hash", MapSpec::new(MapType::Hash, 8, 48, 8)),
-        MapDef::new("ring", MapSpec::new(MapType::Ringbuf, 0, 0, 4096)),
-    ]
+use super::classes::explain;
+
+/// Maps and types of programs, on both sides.
+pub struct Place {
+    /// What the programs name.
+    pub object: Arc<Object>,
+    kernel: KernelObject,
 }
 
 /// What the two made of a program.
 pub enum Answer {
-    /// Both accepted it, and it behaved the same as far as that can be told.
-    BothAccept,
-    /// Both refused it.
-    BothRefuse,
+    /// Both accepted it, and it behaved the same as far as that can be told; over this many packets it was compared.
+    BothAccept(usize),
+    /// Both refused it: our kind of reason.
+    BothRefuse(&'static str),
     /// Only we refuse: our reason.
     OnlyWeRefuse(String),
-    /// Only the kernel refuses: the last lines of its log. It ran here without a fault.
-    OnlyKernelRefuses(String),
+    /// Only the kernel refuses. It ran here without a fault.
+    OnlyKernelRefuses {
+        /// The decisive line of the kernel's log.
+        why: String,
+        /// We have proved that the instruction of which the kernel complains is never reached.
+        dead: bool,
+    },
+    /// Our analysis is long: the kernel, for which it would take seconds, was not asked.
+    Long,
     /// What must not be.
     Wrong(String),
 }
 
-/// Maps of one program on both sides.
-pub struct Maps {
-    /// Descriptions.
-    pub defs: Vec<MapDef>,
-    kernel: Vec<KernelMap>,
-    env: xway_maps::Env,
+/// How much is asked.
+#[derive(Clone, Copy)]
+pub struct Effort {
+    /// Packets over which both machines run.
+    pub compared: usize,
+    /// Packets over which the interpreter runs what only we accept.
+    pub alone: usize,
+    /// Instructions that our verifier may visit.
+    pub visits: u64,
 }
 
-impl Maps {
-    /// Makes the kernel's side. Ours is made for each run, so that runs start from the same contents.
-    pub fn new(defs: Vec<MapDef>) -> Result<Maps, String> {
-        let kernel = defs
-            .iter()
-            .map(|d| KernelMap::create(&d.name, &d.spec).map_err(|e| format!("{}: {e}", d.name)))
-            .collect::<Result<Vec<KernelMap>, String>>()?;
-        for (def, map) in defs.iter().zip(&kernel) {
-            if let Initial::Data(bytes) = &def.initial {
-                map.update(&[0; 4], bytes, 0).map_err(|e| format!("{}: {e}", def.name))?;
-                if def.frozen {
-                    map.freeze().map_err(|e| format!("{}: {e}", def.name))?;
-                }
-            }
-        }
-        Ok(Maps { defs, kernel, env: xway_maps::Env::default() })
+/// Instructions after which a run is broken off, here and, because it is then not tried, in the kernel.
+const LONG: u64 = 200_000;
+
+impl Place {
+    /// Makes the kernel's side. Ours is made for each program, so that runs start from the same contents.
+    pub fn new(object: Arc<Object>) -> Result<Place, String> {
+        let kernel = KernelObject::load_some(&object, |_| false).map_err(|e| e.to_string())?;
+        Ok(Place { object, kernel })
     }
 
-    fn ours(&self) -> Result<Vec<Arc<Map>>, String> {
-        let create = |d: &MapDef| {
-            let map = Map::create(&d.spec, &self.env).map_err(|e| format!("{}: {e}", d.name))?;
-            if let Initial::Data(bytes) = &d.initial {
-                map.update(&[0; 4], bytes, 0).map_err(|e| format!("{}: {e}", d.name))?;
+    /// These maps and those that they hold.
+    fn with_inner(&self, used: &[u32]) -> Vec<u32> {
+        let mut all = used.to_vec();
+        for i in used {
+            if let Initial::Slots(slots) = &self.object.maps[*i as usize].initial {
+                all.extend(slots.iter().filter_map(|s| match s.1 {
+                    xway_object::SlotRef::Map(i) => Some(i as u32),
+                    xway_object::SlotRef::Program(_) => None,
+                }));
             }
-            Ok(map)
-        };
-        self.defs.iter().map(create).collect()
+        }
+        all
+    }
+
+    /// The instruction at which the kernel refuses the program: the last one of its log of states.
+    fn complaint(&self, program: &Program) -> Option<usize> {
+        let error = self.kernel.load_more(&self.object, program, 1).err()?;
+        let at = |l: &str| l.split_once(": (").and_then(|(n, _)| n.trim().parse().ok());
+        error.log().lines().rev().find_map(at)
     }
 
     /// Puts the kernel's maps back to their first contents.
-    fn reset(&self) {
-        for map in &self.kernel {
-            let spec = map.spec();
-            match spec.map_type {
-                MapType::Array => {
-                    let zero = vec![0; spec.value_size as usize];
-                    for i in 0..spec.max_entries {
+    fn reset(&self, used: &[u32]) {
+        for i in &self.with_inner(used) {
+            let (def, map) = (&self.object.maps[*i as usize], &self.kernel.maps[*i as usize]);
+            match (map.spec().map_type, &def.initial) {
+                (_, Initial::Data(bytes)) => {
+                    let _ = map.update(&[0; 4], bytes, 0);
+                }
+                (MapType::Array | MapType::PercpuArray, Initial::None) => {
+                    let zero = vec![0; map.user_value_size()];
+                    for i in 0..map.spec().max_entries {
                         let _ = map.update(&i.to_ne_bytes(), &zero, 0);
                     }
                 }
-                MapType::Hash => {
+                (MapType::Hash, _) => {
                     for key in map.keys().unwrap_or_default() {
                         let _ = map.delete(&key);
                     }
-                    for k in 0..4u64 {
-                        let _ = map.update(&k.to_ne_bytes(), &hash_value(k, spec.value_size), 0);
+                    for (key, value) in first_contents(map.spec()) {
+                        let _ = map.update(&key, &value, 0);
                     }
+                }
+                (MapType::PercpuHash | MapType::LpmTrie, _) => {
+                    for key in map.keys().unwrap_or_default() {
+                        let _ = map.delete(&key);
+                    }
+                }
+                (MapType::Queue | MapType::Stack, _) => {
+                    let mut value = vec![0; map.spec().value_size as usize];
+                    while map.lookup_and_delete(&[], &mut value, 0).is_ok() {}
                 }
                 _ => {}
             }
@@ -95,95 +120,230 @@ impl Maps {
     }
 }
 
-fn hash_value(k: u64, len: u32) -> Vec<u8> {
-    (0..len as u8).map(|i| i.wrapping_mul(7).wrapping_add(k as u8)).collect()
+/// What hash maps of eight-byte keys hold before each program.
+fn first_contents(spec: &xway_abi::MapSpec) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let keys = if spec.map_type == MapType::Hash && spec.key_size == 8 && spec.max_entries >= 4 { 4 } else { 0 };
+    let value = |k: u64| (0..spec.value_size).map(|i| (i as u8).wrapping_mul(7).wrapping_add(k as u8)).collect();
+    (0..keys).map(|k: u64| (k.to_ne_bytes().to_vec(), value(k))).collect()
 }
 
-/// Packets that generated programs run over.
-pub fn packets() -> Vec<Vec<u8>> {
-    [14usize, 15, 34, 60, 64, 100, 300]
-        .iter()
-        .map(|n| (0..*n).map(|i| (i as u8).wrapping_mul(37).wrapping_add(*n as u8)).collect())
-        .collect()
+/// Helpers whose result depends on packet and maps alone.
+const REPEATABLE: [u32; 22] =
+    [1, 2, 3, 10, 12, 23, 28, 44, 51, 54, 65, 87, 88, 89, 93, 94, 164, 181, 182, 188, 189, 190];
+/// The same of kernel functions.
+const REPEATABLE_KFUNCS: [&str; 5] =
+    ["bpf_iter_num_new", "bpf_iter_num_next", "bpf_iter_num_destroy", "bpf_dynptr_from_xdp", "bpf_dynptr_slice"];
+
+/// True when two machines must agree on what the program does.
+fn repeatable(proof: &Verified, object: &Object) -> bool {
+    let facts = proof.facts();
+    let map = |i: &u32| {
+        let spec = &object.maps[*i as usize].spec;
+        match spec.map_type {
+            MapType::Array | MapType::PercpuArray => spec.max_entries <= 64,
+            MapType::Hash | MapType::PercpuHash | MapType::LpmTrie => true,
+            MapType::ProgArray | MapType::ArrayOfMaps | MapType::Queue | MapType::Stack => true,
+            MapType::Devmap | MapType::DevmapHash | MapType::Cpumap | MapType::Xskmap => true,
+            _ => false,
+        }
+    };
+    // The order in which a hash is gone through is each machine's own.
+    let ordered = !facts.helpers.contains(&164)
+        || facts.maps.iter().all(|i| object.maps[*i as usize].spec.map_type != MapType::Hash);
+    // Where memory lies is each machine's own, and what unwritten memory holds.
+    ordered
+        && !facts.addresses
+        && !facts.unwritten_stack
+        && facts.helpers.iter().all(|h| REPEATABLE.contains(h))
+        && facts.kfuncs.iter().all(|k| REPEATABLE_KFUNCS.contains(&k.as_str()))
+        && facts.maps.iter().all(map)
 }
 
-/// Puts one program before both, and runs it.
-pub fn ask(program: &Program, maps: &Maps, comparable: bool) -> Answer {
-    let view = MapsView { maps: &maps.defs, btf: None, license: Some("GPL") };
-    let config = Config { budget: 1_000_000, errors_max: 1, explain: 0, ..Config::default() };
-    let ours = verify(program, &view, &config);
-    let fds: Vec<RawFd> = maps.kernel.iter().map(|m| m.as_fd().as_raw_fd()).collect();
-    let spec = ProgSpec { fd_array: &fds, ..ProgSpec::xdp("fuzz", &program.insns) };
-    let theirs = KernelProg::load(&spec);
-    match (ours, theirs) {
-        (Err(_), Err(_)) => Answer::BothRefuse,
-        (Err(r), Ok(_)) => Answer::OnlyWeRefuse(format!(
-            "{} at {}: {}",
-            r.errors[0].kind.name(),
-            r.errors[0].insn,
-            r.errors[0].message
-        )),
-        (Ok(_), theirs) => match run(program, maps, theirs.as_ref().ok().filter(|_| comparable)) {
-            Err(wrong) => Answer::Wrong(wrong),
-            Ok(()) => match theirs {
-                Ok(_) => Answer::BothAccept,
-                Err(e) => Answer::OnlyKernelRefuses(reason(&e)),
-            },
-        },
+/// Both machines and what they need.
+pub struct Oracle {
+    pool: Pool,
+    host: FixedHost,
+    /// Time that our verifier took, and the kernel's loads.
+    pub ours: Duration,
+    /// The same of the kernel, refusals included.
+    pub theirs: Duration,
+}
+
+impl Oracle {
+    /// Memory for one packet, laid out as the kernel's test run lays it out.
+    pub fn new() -> Oracle {
+        let config = PoolConfig { chunk_size: 4096, headroom: 256, tailroom: 320, ..PoolConfig::new(1) };
+        let pool = Pool::new(config).expect("memory for a packet");
+        Oracle { pool, host: FixedHost::new(1), ours: Duration::ZERO, theirs: Duration::ZERO }
     }
-}
 
-/// Runs the program here, and there when it is to be compared.
-fn run(program: &Program, maps: &Maps, kernel: Option<&KernelProg>) -> Result<(), String> {
-    for packet in packets() {
-        let ours = maps.ours()?;
-        for (def, map) in maps.defs.iter().zip(&ours) {
-            if def.spec.map_type == MapType::Hash {
-                for k in 0..4u64 {
-                    let _ = map.update(&k.to_ne_bytes(), &hash_value(k, def.spec.value_size), 0);
+    /// Puts one program before both, and runs it over packets that `packet` makes.
+    pub fn ask(
+        &mut self,
+        program: &Program,
+        place: &Place,
+        effort: Effort,
+        packet: &mut dyn FnMut() -> Vec<u8>,
+    ) -> Answer {
+        let config = Config { budget: effort.visits, errors_max: 1, explain: 0, ..Config::default() };
+        let start = Instant::now();
+        let ours = verify(program, &MapsView::from(&*place.object), &config);
+        let middle = Instant::now();
+        if matches!(&ours, Err(r) if r.errors[0].kind == Kind::Budget) {
+            return Answer::Long;
+        }
+        // Level 4: the reason without the log of states, at the price of one load.
+        let theirs = place.kernel.load_more(&place.object, program, 4);
+        self.ours += middle - start;
+        self.theirs += middle.elapsed();
+        let (proof, theirs) = match (ours, theirs) {
+            (Err(r), Err(_)) => return Answer::BothRefuse(r.errors[0].kind.name()),
+            (Err(r), Ok(_)) => {
+                let e = &r.errors[0];
+                return Answer::OnlyWeRefuse(format!("{}: {}", e.kind.name(), e.message));
+            }
+            (Ok(proof), theirs) => (proof, theirs),
+        };
+        match &theirs {
+            Ok(kernel) => {
+                let compared = if repeatable(&proof, &place.object) { effort.compared } else { 0 };
+                let packets: Vec<_> = (0..effort.compared.max(4)).map(|_| packet()).collect();
+                let mut outcome = self.run(program, &proof, place, &packets, (compared > 0).then_some(kernel));
+                if outcome.is_err() {
+                    // Once more: what another CPU's value or an unlucky interrupt changed does not repeat.
+                    outcome = self.run(program, &proof, place, &packets, (compared > 0).then_some(kernel));
+                }
+                match outcome {
+                    Ok(()) => Answer::BothAccept(compared),
+                    Err(wrong) => Answer::Wrong(wrong),
+                }
+            }
+            Err(e) => {
+                let packets: Vec<_> = (0..effort.alone).map(|_| packet()).collect();
+                match self.run(program, &proof, place, &packets, None) {
+                    Ok(()) => {
+                        let why = reason(e);
+                        let dead = explain(&why).is_none()
+                            && place.complaint(program).is_some_and(|at| proof.facts().dead.contains(&at));
+                        Answer::OnlyKernelRefuses { why, dead }
+                    }
+                    Err(wrong) => Answer::Wrong(wrong),
                 }
             }
         }
-        let linked = xway_vm::Program::link(program, &ours).map_err(|e| format!("link: {e}"))?;
-        let guard = Guard::pin();
-        let host = FixedHost::new(1);
-        let mut env = Env::new(&guard, &host, 0);
-        let out = match test_run(&linked, &TestRun::new(&packet), &mut env) {
-            Ok(out) => out,
-            Err(e) => return Err(format!("test run: {e}")),
-        };
-        if let Some(fault) = out.fault {
-            return Err(format!("accepted, but with {} bytes of packet: {fault}", packet.len()));
+    }
+
+    /// Runs the program over the packets here, and there too when it is to be compared.
+    fn run(
+        &mut self,
+        program: &Program,
+        proof: &Verified,
+        place: &Place,
+        packets: &[Vec<u8>],
+        kernel: Option<&KernelProg>,
+    ) -> Result<(), String> {
+        let instance = Instance::new(place.object.clone(), 2).map_err(|e| format!("our maps: {e}"))?;
+        for map in instance.maps() {
+            for (key, value) in first_contents(map.spec()) {
+                map.update(&key, &value, 0).map_err(|e| format!("our maps: {e}"))?;
+            }
         }
-        if let Some(kernel) = kernel {
-            maps.reset();
-            let theirs =
-                kernel.test_run(&xway_kernel::TestInput::packet(&packet)).map_err(|e| format!("kernel run: {e}"))?;
-            if theirs.ret != out.retval || theirs.data != out.data_out {
+        let linked = instance.link(program).map_err(|e| format!("accepted, but it cannot be linked: {e}"))?;
+        if kernel.is_some() {
+            place.reset(&proof.facts().maps);
+        }
+        let guard = Guard::pin();
+        let timers = xway_vm::Timers::default();
+        let mut env = Env::new(&guard, &self.host, 0).with_budget(LONG).with_timers(&timers);
+        for packet in packets {
+            let mut frame = self.pool.alloc().expect("one packet at a time");
+            frame.chunk_mut().fill(0);
+            frame.fill(packet).expect("packets are short");
+            frame.set_ingress(1, 0);
+            let out = xway_vm::run(&linked, &mut frame, &mut env);
+            let data = frame.accessible().to_vec();
+            self.pool.release(frame);
+            match out.fault.as_ref().map(|f| &f.kind) {
+                // Long loops are no crime, but the kernel is not made to go through them.
+                Some(FaultKind::Budget(_)) => return Ok(()),
+                Some(_) => return Err(trap(packet, &out)),
+                None => check_facts(proof, &out, packet, &data)?,
+            }
+            let Some(kernel) = kernel else { continue };
+            let theirs = kernel.test_run(&TestInput::packet(packet)).map_err(|e| format!("kernel run: {e}"))?;
+            if theirs.ret != out.ret as u32 || theirs.data != data {
                 return Err(format!(
-                    "with {} bytes of packet the kernel returns {:#x} and {} bytes, we {:#x} and {} bytes",
-                    packet.len(),
+                    "over {} the kernel returns {:#x} and {}, we {:#x} and {}",
+                    hex(packet),
                     theirs.ret,
-                    theirs.data.len(),
-                    out.retval,
-                    out.data_out.len()
+                    hex(&theirs.data),
+                    out.ret as u32,
+                    hex(&data)
                 ));
             }
+        }
+        match kernel {
+            Some(_) => place.with_inner(&proof.facts().maps).iter().try_for_each(|i| {
+                let i = *i as usize;
+                same_contents(&place.object.maps[i].name, &instance.maps()[i], &place.kernel.maps[i])
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn trap(packet: &[u8], out: &Outcome) -> String {
+    let fault = out.fault.as_ref().map(ToString::to_string).unwrap_or_default();
+    format!("accepted, but over {}: {fault}", hex(packet))
+}
+
+/// What the proof says of every run must hold for this one.
+fn check_facts(proof: &Verified, out: &Outcome, before: &[u8], after: &[u8]) -> Result<(), String> {
+    let facts = proof.facts();
+    if let Some(verdicts) = &facts.verdicts
+        && !facts.tail_calls
+        && !verdicts.iter().any(|v| *v as u64 == u64::from(out.ret as u32))
+    {
+        return Err(format!("returns {:#x} over {}; the facts say {verdicts:?}", out.ret, hex(before)));
+    }
+    if !facts.packet_moved && before.len() != after.len() {
+        return Err("the packet was moved; the facts say that it is not".to_owned());
+    }
+    let changed = before.iter().zip(after).rposition(|(a, b)| a != b).map_or(0, |i| i + 1);
+    // `bpf_xdp_store_bytes` and checksum helpers are calls, not direct access.
+    let direct = !facts.helpers.iter().any(|h| *h == 190) && facts.kfuncs.is_empty();
+    if direct && !facts.packet_moved && changed > 0 && (!facts.packet_written || changed > facts.packet_bytes as usize)
+    {
+        return Err(format!("byte {changed} of the packet was written; the facts say {}", facts.packet_bytes));
+    }
+    Ok(())
+}
+
+fn same_contents(name: &str, ours: &Map, theirs: &KernelMap) -> Result<(), String> {
+    let spec = theirs.spec();
+    let keys: Vec<Vec<u8>> = match spec.map_type {
+        MapType::Array if spec.max_entries <= 64 => (0..spec.max_entries).map(|i| i.to_ne_bytes().to_vec()).collect(),
+        MapType::Hash => theirs.keys().unwrap_or_default(),
+        _ => return Ok(()),
+    };
+    for key in keys {
+        let mut here = vec![0; theirs.user_value_size()];
+        let found = ours.lookup(&key, &mut here, 0).is_ok();
+        let there = theirs.get(&key).map_err(|e| format!("kernel map {name}: {e}"))?;
+        if !found || here != there {
+            return Err(format!("map {name}, key {}: the kernel has {}, we {}", hex(&key), hex(&there), hex(&here)));
         }
     }
     Ok(())
 }
 
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
 /// The decisive line of the kernel's log.
 fn reason(e: &KernelError) -> String {
-    let log = e.log();
-    let last = log.lines().rev().find(|l| {
-        let l = l.trim();
-        !l.is_empty()
-            && !l.starts_with("processed")
-            && !l.starts_with("verification time")
-            && !l.starts_with("max_states")
-            && !l.starts_with("stack depth")
-    });
-    last.map_or_else(|| e.to_string(), str::to_owned)
+    let figures = ["processed", "verification time", "max_states", "stack depth", "mark_precise", "insns_processed"];
+    let decisive = |l: &&str| !l.trim().is_empty() && !figures.iter().any(|f| l.trim().starts_with(f));
+    e.log().lines().rev().find(decisive).map_or_else(|| e.to_string(), str::to_owned)
 }

@@ -1,0 +1,49 @@
+//! Why we accept what Linux refuses: the kernel's words, and our reason, for the classes that were looked at.
+//!
+//! A class is one line of the kernel's log with its numbers left out. What is in no class is counted as *unexplained*, and
+//! the run shows the program.
+
+/// Part of the kernel's line, and why the program is safe all the same.
+const KNOWN: &[(&str, &str)] = &[
+    (
+        "with unbounded min value is not allowed",
+        "bounds of a quotient, a remainder, a byte swap or a product are known here",
+    ),
+    ("math between", "bounds of a quotient, a remainder, a byte swap or a product are known here"),
+    ("unbounded memory access", "the same, of a length or an offset"),
+    ("unbounded variable-offset", "the same, of an offset into the stack"),
+    ("invalid variable-offset", "the same, of an offset into the stack"),
+    ("variable offset", "the same, of an offset"),
+    ("is outside of the allowed memory range", "the same bounds, of an offset into a value"),
+    ("is outside of the packet", "the same bounds, of an offset into the packet"),
+    ("invalid access to map value", "the same bounds, of an offset into a value"),
+    ("min value is negative", "the same bounds: the number cannot be negative"),
+    ("map_value_or_null", "a constant key inside an array, written to the stack in eight bytes, is recognised"),
+    ("invalid size of register fill", "reading a part of a spilled pointer gives an unknown number"),
+    (
+        "(at an instruction that is dead)",
+        "bounds, a constant key or a comparison of a register with itself decide the branch before it",
+    ),
+    ("invalid read from stack", "bounds of a quotient or remainder, of a length"),
+    ("would lead to reference leak", "the path on which it leaks is dead: a constant key inside an array is found"),
+    ("program is too large", "Linux visits more than a million instructions; here states are included sooner"),
+    ("verifier bug: No program to jit", "the kernel stumbles over a callback that is only named in dead code"),
+    ("R0 !read_ok", "r0 is a number behind a tail call that failed; or code that bounds show to be dead"),
+    ("invalid mem access 'scalar'", "code that bounds or a null check of a packet pointer show to be dead"),
+];
+
+/// The reason for a line of the kernel's log, if its class is known.
+pub fn explain(line: &str) -> Option<&'static str> {
+    KNOWN.iter().find(|k| line.contains(k.0)).map(|k| k.1)
+}
+
+/// The line without its numbers, so that equal reasons are counted together.
+pub fn class(line: &str) -> String {
+    let mut out = String::new();
+    for part in line.split(|c: char| c.is_ascii_digit()).filter(|p| !p.is_empty()) {
+        out.push_str(part);
+        out.push('#');
+    }
+    out.truncate(out.len().saturating_sub(usize::from(!line.ends_with(|c: char| c.is_ascii_digit()))));
+    out
+}
