@@ -150,6 +150,7 @@ impl Verifier<'_> {
         if st.refs.len() == before {
             return fail!(Leak, "the reference was released before");
         }
+        self.note_addresses(st, |p| p.reference == reference);
         st.for_each(|v| match v {
             Value::Ptr(p) if p.reference == reference => {
                 *v = Value::num(Scalar::unknown(), NONE);
@@ -200,16 +201,21 @@ impl Verifier<'_> {
         }
     }
 
+    /// Pointers that are about to become numbers: those that are kept for later may be used as such.
+    fn note_addresses(&mut self, st: &State, ends: impl Fn(&Ptr) -> bool) {
+        let live = self.cfg.live.get(st.pc + 1).copied().unwrap_or(0);
+        let kept = |r: usize| live >> r & 1 != 0 && st.frame().regs[r].as_ptr().is_some_and(&ends);
+        if (6..10).any(kept) {
+            self.facts.address_seen();
+        }
+    }
+
     /// Every packet pointer becomes a worthless number.
     pub fn packet_moves(&mut self, st: &mut State) {
         self.facts.packet_moved();
         st.extent.forget();
         let stale = self.graph.stale(st.pc);
-        let live = self.cfg.live.get(st.pc + 1).copied().unwrap_or(0);
-        let left = |(r, v): (usize, &Value)| live >> r & 1 != 0 && matches!(v, Value::Ptr(p) if p.is_packet());
-        if st.frame().regs[6..10].iter().enumerate().any(|(i, v)| left((i + 6, v))) {
-            self.facts.address_seen();
-        }
+        self.note_addresses(st, Ptr::is_packet);
         st.for_each(|v| match v {
             Value::Ptr(p) if p.is_packet() => {
                 *v = Value::num(Scalar::unknown(), stale);

@@ -12,10 +12,10 @@ use xway_object::Program;
 
 use crate::api::{Config, MapsView, Stats};
 use crate::cfg::Cfg;
+use crate::checkpoints::Checkpoints;
 use crate::diag::{Diagnostic, Fail, PathStep, fail, place};
 use crate::facts::Collector;
 use crate::graph::{Def, Graph};
-use crate::prune::Checkpoints;
 use crate::state::{Frame, FrameKind, State};
 
 /// "No checkpoint", "no branch".

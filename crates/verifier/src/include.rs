@@ -3,7 +3,7 @@
 use crate::cfg::Cfg;
 use crate::extent::Extent;
 use crate::graph::Graph;
-use crate::prune::live_regs;
+use crate::settle::live_regs;
 use crate::state::{Byte, Frame, Slot, State};
 use crate::value::{Base, MapRef, Num, Ptr, Value};
 

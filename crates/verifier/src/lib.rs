@@ -17,7 +17,7 @@
 //! | `cfg` | jumps, functions, live registers; checked before anything is walked |
 //! | `step`, `alu`, `branch`, `memory`, `stack` | one class of instructions each |
 //! | `call`, `args`, `func`, `kfunc`, `signature` | helpers by their prototypes, functions, callbacks, kernel functions |
-//! | `explore`, `prune`, `include` | all paths, checkpoints, and when a path shows nothing new |
+//! | `explore`, `checkpoints`, `prune`, `settle`, `include` | all paths, checkpoints, and when a path shows nothing new |
 //! | `explain` | only for refusals: the shortest way, where values come from, hints |
 //! | `facts`, `diag`, `show`, `log` | what is handed over: facts, refusals, values in words, the state log |
 //!
@@ -30,6 +30,7 @@ mod args;
 mod branch;
 mod call;
 mod cfg;
+mod checkpoints;
 mod diag;
 pub mod domain;
 mod explain;
@@ -43,6 +44,7 @@ mod kfunc;
 mod log;
 mod memory;
 mod prune;
+mod settle;
 mod show;
 mod signature;
 mod stack;

@@ -97,11 +97,17 @@ impl Verifier<'_> {
             self.facts.address_seen();
         }
         let p = self.atomic_pointer(st, base, off, size)?;
-        // What stood there may have been a pointer: the sum is a number, and so is what is fetched.
-        self.read_memory(st, &p, off.into(), size.bytes()).map_err(|e| e.reg(base.index()))?;
+        let old = self.read_memory(st, &p, off.into(), size.bytes()).map_err(|e| e.reg(base.index()))?;
         self.write_memory(st, &p, off.into(), size.bytes(), None).map_err(|e| e.reg(base.index()))?;
-        // On the stack nobody else writes: what was there is what is fetched.
-        let fetched = old;
+        // On the stack nobody else writes: what was there is what is fetched. It may have been a pointer: the sum is a
+        // number, and so is what is fetched.
+        let fetched = match old {
+            Value::Num(_) => old,
+            _ => {
+                self.facts.address_seen();
+                Value::num(Scalar::of_bits(size.bytes() * 8), NONE)
+            }
+        };
         match op {
             AtomicOp::CmpXchg => st.set(Reg::R0, fetched),
             AtomicOp::Xchg

@@ -16,152 +16,12 @@ use std::rc::Rc;
 
 use xway_isa::{CallTarget, Insn, Reg};
 
-use crate::cfg::Cfg;
 use crate::diag::{Fail, fail};
-use crate::explore::{NOWHERE, Verifier, weight};
-use crate::graph::Graph;
+use crate::explore::Verifier;
 use crate::include::Inclusion;
+use crate::settle::{clean, hands_on_unwritten, propagate};
 use crate::state::{Frame, State};
 use crate::value::Value;
-
-/// A state that was met at an instruction.
-#[derive(Debug)]
-pub(crate) struct Checkpoint {
-    pub state: State,
-    parent: u32,
-    /// Number of checkpoints above it on its path.
-    depth: u32,
-    /// Paths from it that are not yet walked to their end.
-    open: u32,
-    /// Lowest depth of an open checkpoint that a path from here ended in.
-    low: u32,
-    /// Length of the list of tied checkpoints when this one was made.
-    tied_from: usize,
-    tied: bool,
-    /// Comparisons that failed and that ended a path.
-    misses: u32,
-    hits: u32,
-    /// No longer in the list of its instruction.
-    dropped: bool,
-}
-
-/// All checkpoints of one walk.
-#[derive(Debug)]
-pub(crate) struct Checkpoints {
-    all: Vec<Checkpoint>,
-    at: Vec<Vec<u32>>,
-    /// Finished checkpoints that depend on an open one.
-    tied: Vec<u32>,
-    bytes: usize,
-    kept: u64,
-    /// Checkpoints ever made.
-    pub made: u64,
-    /// Most checkpoints kept at once.
-    pub peak: u64,
-}
-
-impl Checkpoints {
-    pub fn new(insns: usize) -> Checkpoints {
-        let at = vec![Vec::new(); insns];
-        Checkpoints { all: Vec::new(), at, tied: Vec::new(), bytes: 0, kept: 0, made: 0, peak: 0 }
-    }
-
-    /// Forgets everything but the counters.
-    pub fn clear(&mut self) {
-        self.all.clear();
-        self.at.iter_mut().for_each(Vec::clear);
-        self.tied.clear();
-        self.bytes = 0;
-        self.kept = 0;
-    }
-
-    /// Bytes taken, roughly.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// One more path leads on from this checkpoint.
-    pub fn path_added(&mut self, point: u32) {
-        if point != NOWHERE {
-            self.all[point as usize].open += 1;
-        }
-    }
-
-    /// A path from this checkpoint has ended; checkpoints without open paths are finished.
-    pub fn path_ended(&mut self, mut point: u32) {
-        while point != NOWHERE {
-            let c = &mut self.all[point as usize];
-            c.open -= 1;
-            if c.open > 0 {
-                return;
-            }
-            let (low, depth, from, parent) = (c.low, c.depth, c.tied_from, c.parent);
-            if low < depth {
-                c.tied = true;
-                self.tied.push(point);
-                self.ends_in(parent, low);
-            } else {
-                for t in self.tied.split_off(from) {
-                    self.all[t as usize].tied = false;
-                }
-            }
-            point = parent;
-        }
-    }
-
-    /// A path from `point` ended in an open checkpoint at this depth.
-    fn ends_in(&mut self, point: u32, depth: u32) {
-        if point != NOWHERE {
-            let c = &mut self.all[point as usize];
-            c.low = c.low.min(depth);
-        }
-    }
-
-    fn add(&mut self, state: State, parent: u32, pc: usize) -> u32 {
-        let depth = if parent == NOWHERE { 0 } else { self.all[parent as usize].depth + 1 };
-        self.bytes += weight(&state) + 64;
-        let c = Checkpoint {
-            state,
-            parent,
-            depth,
-            open: 1,
-            low: u32::MAX,
-            tied_from: self.tied.len(),
-            tied: false,
-            misses: 0,
-            hits: 0,
-            dropped: false,
-        };
-        self.all.push(c);
-        let i = (self.all.len() - 1) as u32;
-        self.at[pc].push(i);
-        self.made += 1;
-        self.kept += 1;
-        self.peak = self.peak.max(self.kept);
-        i
-    }
-
-    /// Drops checkpoints that were often compared in vain. Dropping one never makes the analysis wrong, only longer.
-    fn trim(&mut self, pc: usize) {
-        let all = &mut self.all;
-        let (mut freed, mut count) = (0, 0);
-        self.at[pc].retain(|i| {
-            let c = &mut all[*i as usize];
-            let keep = c.misses <= c.hits * 8 + 32;
-            if !keep {
-                freed += weight(&c.state);
-                count += 1;
-                c.dropped = true;
-                // Only its registers go; the node stays for the tree.
-                c.state.frames = Vec::new();
-                c.state.refs = Vec::new();
-            }
-            keep
-        });
-        self.bytes -= freed.min(self.bytes);
-        self.kept -= count;
-    }
-}
 
 /// What makes a loop through an instruction end.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -238,6 +98,9 @@ impl Verifier<'_> {
                 self.points.ends_in(st.parent, low);
             }
             let c = &self.points.all[i as usize];
+            if hands_on_unwritten(&self.graph, &c.state, st, exact) {
+                self.facts.unwritten_read();
+            }
             propagate(&mut self.graph, &c.state, st, exact);
             return Ok((true, looping));
         }
@@ -331,94 +194,6 @@ impl Verifier<'_> {
             }
         }
     }
-}
-
-/// What the old state relies on, the new one relies on too.
-fn propagate(graph: &mut Graph, old: &State, new: &State, late: bool) {
-    let mut link = |from, to| {
-        if late {
-            graph.link_late(from, to);
-        } else if graph.is_marked(from) {
-            graph.mark(to);
-        }
-    };
-    link(old.extent.def, new.extent.def);
-    let mut flows = Vec::new();
-    for (o, n) in old.frames.iter().zip(&new.frames) {
-        for (a, b) in o.regs.iter().zip(&n.regs) {
-            if let (Value::Num(a), Value::Num(b)) = (a, b) {
-                link(a.def, b.def);
-                flows.push((a.def, b.def));
-            }
-        }
-        for (a, b) in o.stack.iter().zip(&n.stack) {
-            link(a.live, b.live);
-            if a.spill_len() > 0
-                && let Value::Num(x) = a.spill
-            {
-                // A slot that was not spilled as a number flows in as something unknown.
-                let from = match b.spill {
-                    Value::Num(y) if b.spill_len() > 0 => y.def,
-                    _ => crate::graph::NONE,
-                };
-                link(x.def, from);
-                flows.push((x.def, from));
-            }
-        }
-        // Slots that only the old state has were never written in the new one.
-        for a in o.stack.iter().skip(n.stack.len()) {
-            if let (Value::Num(x), true) = (a.spill, a.spill_len() > 0) {
-                flows.push((x.def, crate::graph::NONE));
-            }
-        }
-    }
-    for (place, value) in flows {
-        graph.flow(place, value);
-    }
-}
-
-/// Forgets registers that nobody will read, and links that link nothing.
-fn clean(st: &mut State, cfg: &Cfg) {
-    let last = st.frames.len() - 1;
-    let mut links: Vec<u32> = Vec::new();
-    for i in 0..=last {
-        let at = if i == last { st.pc } else { st.frames[i + 1].callsite };
-        let live = live_regs(cfg, &st.frames[i], at, i == last);
-        let frame = &st.frames[i];
-        let dead = (0..10).any(|r| live >> r & 1 == 0 && frame.regs[r] != Value::Uninit);
-        if dead {
-            let frame = Rc::make_mut(&mut st.frames[i]);
-            for r in (0..10).filter(|r| live >> r & 1 == 0) {
-                frame.regs[r] = Value::Uninit;
-            }
-        }
-        let frame = &st.frames[i];
-        let spills = frame.stack.iter().filter(|s| s.spill_len() > 0).map(|s| &s.spill);
-        links.extend(frame.regs.iter().chain(spills).filter_map(|v| v.as_num()).map(|n| n.link).filter(|l| *l != 0));
-    }
-    links.sort_unstable();
-    st.extent.clean(&links);
-    let extent = st.extent.clone();
-    let alone = |l: u32| links.partition_point(|x| *x <= l) - links.partition_point(|x| *x < l) == 1;
-    st.for_each(|v| match v {
-        Value::Num(n) if n.link != 0 && alone(n.link) && !extent.names(n.link) => {
-            n.link = 0;
-            n.delta = 0;
-            true
-        }
-        _ => false,
-    });
-}
-
-/// Registers of a frame that may still be read when it goes on at `at`.
-pub(crate) fn live_regs(cfg: &Cfg, frame: &Frame, at: usize, running: bool) -> u16 {
-    if running {
-        return cfg.live[at] | 1 << 10;
-    }
-    // A frame that waits for a call: what is live behind it, and its arguments while a helper calls back.
-    let after = cfg.live.get(at + 1).copied().unwrap_or(0) & 0x3c0;
-    let args = if frame.callback_loop != 0 { cfg.live[at] } else { 0 };
-    after | args | 1 << 10
 }
 
 fn same_countdown(old: &State, new: &State, countdown: Countdown) -> bool {

@@ -151,7 +151,13 @@ impl Verifier<'_> {
     /// The bytes from `lo` up to `hi` are read by a call; fails on iterators and dynptrs.
     pub fn stack_use_range(&mut self, st: &mut State, frame: usize, lo: i64, hi: i64) -> Result<(), Fail> {
         for i in slot_of(hi - 1).0..=slot_of(lo).0 {
-            let Some(slot) = st.frames[frame].stack.get(i).copied() else { continue };
+            let Some(slot) = st.frames[frame].stack.get(i).copied() else {
+                self.facts.unwritten_read();
+                continue;
+            };
+            if slot.bytes[part(i, lo, hi)].contains(&Byte::Uninit) {
+                self.facts.unwritten_read();
+            }
             if slot.spilled_ptr().is_some() {
                 self.facts.address_seen();
             }

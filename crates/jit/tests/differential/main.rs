@@ -1,7 +1,6 @@
 //! Compiled code against the interpreter: same verdicts, same bytes, same map contents, in every form of the code.
 
 mod engines;
-#[path = "../../../testkit/examples/fuzz-kernel/generate.rs"]
 #[allow(dead_code)]
 mod generate;
 

@@ -28,6 +28,26 @@ const KNOWN: &[(&str, &str)] = &[
     ("would lead to reference leak", "the path on which it leaks is dead: a constant key inside an array is found"),
     ("program is too large", "Linux visits more than a million instructions; here states are included sooner"),
     ("verifier bug: No program to jit", "the kernel stumbles over a callback that is only named in dead code"),
+    ("infinite loop detected", "the loop counts down: by may_goto, or by a number that Linux does not compare there"),
+    ("old state:", "the same"),
+    (
+        "number of funcs in func_info",
+        "the changed call gives the program another set of functions than its records name",
+    ),
+    ("pointer arithmetic on pkt_end", "distances to the end of the packet are followed here"),
+    ("invalid mem access 'pkt_end'", "the same"),
+    ("expected=map_ptr", "code that bounds show to be dead"),
+    ("jumps is too complex", "Linux keeps at most 8192 branches open"),
+    ("verifier bug: backtracking misuse", "the kernel stumbles over its own history"),
+    (
+        "inside bpf_spin_lock-ed region",
+        "the path on which the lock is held is dead: a constant key inside an array is found",
+    ),
+    ("invalid zero-sized read", "bounds of a quotient, a remainder or a mask exclude zero"),
+    (
+        "cannot spill pointers to stack into stack frame of the caller",
+        "a pointer to the caller's stack may be kept there",
+    ),
     ("R0 !read_ok", "r0 is a number behind a tail call that failed; or code that bounds show to be dead"),
     ("invalid mem access 'scalar'", "code that bounds or a null check of a packet pointer show to be dead"),
 ];

@@ -62,13 +62,15 @@ pub struct Packets {
     shapes: Vec<Vec<u8>>,
 }
 
-impl Packets {
+impl Default for Packets {
     /// The shapes of the test kit.
-    pub fn new() -> Packets {
+    fn default() -> Packets {
         let shapes = mixed_set().into_iter().map(|n| n.bytes).filter(|b| (14..=1500).contains(&b.len())).collect();
         Packets { shapes }
     }
+}
 
+impl Packets {
     /// One packet, at least 14 bytes long.
     pub fn next(&self, rng: &mut Rng) -> Vec<u8> {
         if rng.one_in(3) {

@@ -75,10 +75,10 @@ pub fn fuzz(options: &Options) -> Tally {
     let started = Instant::now();
     let mut rng = Rng::new(options.seed);
     let mut tally = Tally::default();
-    let world = World::new();
+    let world = World::default();
     let place = Place::new(world.object.clone()).expect("maps in the kernel");
-    let packets = Packets::new();
-    let mut oracle = Oracle::new();
+    let packets = Packets::default();
+    let mut oracle = Oracle::default();
     let real: Vec<(&Program, &Place)> =
         options.objects.iter().flat_map(|r| r.programs.iter().map(|p| (p, &r.place))).collect();
     let mut said = Instant::now();

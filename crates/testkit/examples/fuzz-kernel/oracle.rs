@@ -169,14 +169,16 @@ pub struct Oracle {
     pub theirs: Duration,
 }
 
-impl Oracle {
+impl Default for Oracle {
     /// Memory for one packet, laid out as the kernel's test run lays it out.
-    pub fn new() -> Oracle {
+    fn default() -> Oracle {
         let config = PoolConfig { chunk_size: 4096, headroom: 256, tailroom: 320, ..PoolConfig::new(1) };
         let pool = Pool::new(config).expect("memory for a packet");
         Oracle { pool, host: FixedHost::new(1), ours: Duration::ZERO, theirs: Duration::ZERO }
     }
+}
 
+impl Oracle {
     /// Puts one program before both, and runs it over packets that `packet` makes.
     pub fn ask(
         &mut self,
@@ -311,7 +313,7 @@ fn check_facts(proof: &Verified, out: &Outcome, before: &[u8], after: &[u8]) -> 
     }
     let changed = before.iter().zip(after).rposition(|(a, b)| a != b).map_or(0, |i| i + 1);
     // `bpf_xdp_store_bytes` and checksum helpers are calls, not direct access.
-    let direct = !facts.helpers.iter().any(|h| *h == 190) && facts.kfuncs.is_empty();
+    let direct = !facts.helpers.contains(&190) && facts.kfuncs.is_empty();
     if direct && !facts.packet_moved && changed > 0 && (!facts.packet_written || changed > facts.packet_bytes as usize)
     {
         return Err(format!("byte {changed} of the packet was written; the facts say {}", facts.packet_bytes));

@@ -51,9 +51,9 @@ pub struct World {
     roles: Vec<(Role, u32)>,
 }
 
-impl World {
+impl Default for World {
     /// Describes it.
-    pub fn new() -> World {
+    fn default() -> World {
         let mut b = BtfBuilder::new();
         let int = b.int("int", 4, IntEncoding::Signed);
         let word = b.int("unsigned int", 4, IntEncoding::Unsigned);
@@ -121,7 +121,9 @@ impl World {
         let object = Object { maps, btf: Some(Arc::new(b.finish())), license: Some("GPL".into()), ..Object::default() };
         World { object: Arc::new(object), main, roles }
     }
+}
 
+impl World {
     /// A program from assembler text; `roles` are those of its functions, in order. Every function is called or its
     /// address is taken.
     pub fn program(&self, text: &str, roles: &[Role]) -> Program {

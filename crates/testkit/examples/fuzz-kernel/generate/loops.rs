@@ -88,7 +88,7 @@ impl Gen<'_> {
             self.line(&format!("r1 = map[idx:{map}]\nr2 = subprog[{name}]\nr3 = r10\nr3 += -48\nr4 = 0\ncall 164"));
             let off = self.rng.below(17);
             let body = match self.rng.below(3) {
-                0 => format!("r0 = *(u32 *)(r2 +0)\nr1 = *(u64 *)(r4 +0)\nr1 += r0\n*(u64 *)(r4 +0) = r1\nr0 = 0"),
+                0 => "r0 = *(u32 *)(r2 +0)\nr1 = *(u64 *)(r4 +0)\nr1 += r0\n*(u64 *)(r4 +0) = r1\nr0 = 0".to_owned(),
                 1 => format!("r5 = *(u64 *)(r4 +8)\n*(u8 *)(r3 +{off}) = r5\nr0 = 1"),
                 _ => format!("r0 = *(u8 *)(r3 +{off})\nr0 &= 1"),
             };

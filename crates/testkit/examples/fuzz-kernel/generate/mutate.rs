@@ -18,7 +18,7 @@ pub fn mutate(rng: &mut Rng, insns: &mut Vec<Slot>) {
     }
 }
 
-fn change(rng: &mut Rng, insns: &mut Vec<Slot>) {
+fn change(rng: &mut Rng, insns: &mut [Slot]) {
     for _ in 0..1 + rng.below(3) / 2 {
         let i = rng.index(insns.len());
         // The second half of a 64-bit immediate has but a number to change.

@@ -1,0 +1,144 @@
+//! Where states were met: the checkpoints of one walk, and which of them are finished.
+
+use crate::explore::{NOWHERE, weight};
+use crate::state::State;
+
+/// A state that was met at an instruction.
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    pub state: State,
+    parent: u32,
+    /// Number of checkpoints above it on its path.
+    pub depth: u32,
+    /// Paths from it that are not yet walked to their end.
+    pub open: u32,
+    /// Lowest depth of an open checkpoint that a path from here ended in.
+    pub low: u32,
+    /// Length of the list of tied checkpoints when this one was made.
+    tied_from: usize,
+    pub tied: bool,
+    /// Comparisons that failed and that ended a path.
+    pub misses: u32,
+    pub hits: u32,
+    /// No longer in the list of its instruction.
+    dropped: bool,
+}
+
+/// All checkpoints of one walk.
+#[derive(Debug)]
+pub(crate) struct Checkpoints {
+    pub all: Vec<Checkpoint>,
+    /// By instruction.
+    pub at: Vec<Vec<u32>>,
+    /// Finished checkpoints that depend on an open one.
+    tied: Vec<u32>,
+    bytes: usize,
+    kept: u64,
+    /// Checkpoints ever made.
+    pub made: u64,
+    /// Most checkpoints kept at once.
+    pub peak: u64,
+}
+
+impl Checkpoints {
+    pub fn new(insns: usize) -> Checkpoints {
+        let at = vec![Vec::new(); insns];
+        Checkpoints { all: Vec::new(), at, tied: Vec::new(), bytes: 0, kept: 0, made: 0, peak: 0 }
+    }
+
+    /// Forgets everything but the counters.
+    pub fn clear(&mut self) {
+        self.all.clear();
+        self.at.iter_mut().for_each(Vec::clear);
+        self.tied.clear();
+        self.bytes = 0;
+        self.kept = 0;
+    }
+
+    /// Bytes taken, roughly.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// One more path leads on from this checkpoint.
+    pub fn path_added(&mut self, point: u32) {
+        if point != NOWHERE {
+            self.all[point as usize].open += 1;
+        }
+    }
+
+    /// A path from this checkpoint has ended; checkpoints without open paths are finished.
+    pub fn path_ended(&mut self, mut point: u32) {
+        while point != NOWHERE {
+            let c = &mut self.all[point as usize];
+            c.open -= 1;
+            if c.open > 0 {
+                return;
+            }
+            let (low, depth, from, parent) = (c.low, c.depth, c.tied_from, c.parent);
+            if low < depth {
+                c.tied = true;
+                self.tied.push(point);
+                self.ends_in(parent, low);
+            } else {
+                for t in self.tied.split_off(from) {
+                    self.all[t as usize].tied = false;
+                }
+            }
+            point = parent;
+        }
+    }
+
+    /// A path from `point` ended in an open checkpoint at this depth.
+    pub fn ends_in(&mut self, point: u32, depth: u32) {
+        if point != NOWHERE {
+            let c = &mut self.all[point as usize];
+            c.low = c.low.min(depth);
+        }
+    }
+
+    pub fn add(&mut self, state: State, parent: u32, pc: usize) -> u32 {
+        let depth = if parent == NOWHERE { 0 } else { self.all[parent as usize].depth + 1 };
+        self.bytes += weight(&state) + 64;
+        let c = Checkpoint {
+            state,
+            parent,
+            depth,
+            open: 1,
+            low: u32::MAX,
+            tied_from: self.tied.len(),
+            tied: false,
+            misses: 0,
+            hits: 0,
+            dropped: false,
+        };
+        self.all.push(c);
+        let i = (self.all.len() - 1) as u32;
+        self.at[pc].push(i);
+        self.made += 1;
+        self.kept += 1;
+        self.peak = self.peak.max(self.kept);
+        i
+    }
+
+    /// Drops checkpoints that were often compared in vain. Dropping one never makes the analysis wrong, only longer.
+    pub fn trim(&mut self, pc: usize) {
+        let all = &mut self.all;
+        let (mut freed, mut count) = (0, 0);
+        self.at[pc].retain(|i| {
+            let c = &mut all[*i as usize];
+            let keep = c.misses <= c.hits * 8 + 32;
+            if !keep {
+                freed += weight(&c.state);
+                count += 1;
+                c.dropped = true;
+                // Only its registers go; the node stays for the tree.
+                c.state.frames = Vec::new();
+                c.state.refs = Vec::new();
+            }
+            keep
+        });
+        self.bytes -= freed.min(self.bytes);
+        self.kept -= count;
+    }
+}

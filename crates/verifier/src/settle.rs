@@ -1,0 +1,109 @@
+//! What a state is stripped of before it is compared, and what one that ends at a checkpoint hands on.
+
+use std::rc::Rc;
+
+use crate::cfg::Cfg;
+use crate::graph::Graph;
+use crate::state::{Byte, Frame, Slot, State};
+use crate::value::Value;
+
+/// What the old state relies on, the new one relies on too.
+pub(crate) fn propagate(graph: &mut Graph, old: &State, new: &State, late: bool) {
+    let mut link = |from, to| {
+        if late {
+            graph.link_late(from, to);
+        } else if graph.is_marked(from) {
+            graph.mark(to);
+        }
+    };
+    link(old.extent.def, new.extent.def);
+    let mut flows = Vec::new();
+    for (o, n) in old.frames.iter().zip(&new.frames) {
+        for (a, b) in o.regs.iter().zip(&n.regs) {
+            if let (Value::Num(a), Value::Num(b)) = (a, b) {
+                link(a.def, b.def);
+                flows.push((a.def, b.def));
+            }
+        }
+        for (a, b) in o.stack.iter().zip(&n.stack) {
+            link(a.live, b.live);
+            if a.spill_len() > 0
+                && let Value::Num(x) = a.spill
+            {
+                // A slot that was not spilled as a number flows in as something unknown.
+                let from = match b.spill {
+                    Value::Num(y) if b.spill_len() > 0 => y.def,
+                    _ => crate::graph::NONE,
+                };
+                link(x.def, from);
+                flows.push((x.def, from));
+            }
+        }
+        // Slots that only the old state has were never written in the new one.
+        for a in o.stack.iter().skip(n.stack.len()) {
+            if let (Value::Num(x), true) = (a.spill, a.spill_len() > 0) {
+                flows.push((x.def, crate::graph::NONE));
+            }
+        }
+    }
+    for (place, value) in flows {
+        graph.flow(place, value);
+    }
+}
+
+/// Forgets registers that nobody will read, and links that link nothing.
+pub(crate) fn clean(st: &mut State, cfg: &Cfg) {
+    let last = st.frames.len() - 1;
+    let mut links: Vec<u32> = Vec::new();
+    for i in 0..=last {
+        let at = if i == last { st.pc } else { st.frames[i + 1].callsite };
+        let live = live_regs(cfg, &st.frames[i], at, i == last);
+        let frame = &st.frames[i];
+        let dead = (0..10).any(|r| live >> r & 1 == 0 && frame.regs[r] != Value::Uninit);
+        if dead {
+            let frame = Rc::make_mut(&mut st.frames[i]);
+            for r in (0..10).filter(|r| live >> r & 1 == 0) {
+                frame.regs[r] = Value::Uninit;
+            }
+        }
+        let frame = &st.frames[i];
+        let spills = frame.stack.iter().filter(|s| s.spill_len() > 0).map(|s| &s.spill);
+        links.extend(frame.regs.iter().chain(spills).filter_map(|v| v.as_num()).map(|n| n.link).filter(|l| *l != 0));
+    }
+    links.sort_unstable();
+    st.extent.clean(&links);
+    let extent = st.extent.clone();
+    let alone = |l: u32| links.partition_point(|x| *x <= l) - links.partition_point(|x| *x < l) == 1;
+    st.for_each(|v| match v {
+        Value::Num(n) if n.link != 0 && alone(n.link) && !extent.names(n.link) => {
+            n.link = 0;
+            n.delta = 0;
+            true
+        }
+        _ => false,
+    });
+}
+
+/// Registers of a frame that may still be read when it goes on at `at`.
+pub(crate) fn live_regs(cfg: &Cfg, frame: &Frame, at: usize, running: bool) -> u16 {
+    if running {
+        return cfg.live[at] | 1 << 10;
+    }
+    // A frame that waits for a call: what is live behind it, and its arguments while a helper calls back.
+    let after = cfg.live.get(at + 1).copied().unwrap_or(0) & 0x3c0;
+    let args = if frame.callback_loop != 0 { cfg.live[at] } else { 0 };
+    after | args | 1 << 10
+}
+
+/// True when the checkpoint's paths read, or may still come to read, a stack byte that was written there and is not
+/// written here: their memory is then the state's unwritten memory.
+pub(crate) fn hands_on_unwritten(graph: &Graph, old: &State, new: &State, open: bool) -> bool {
+    let written = |b: &Byte| !matches!(b, Byte::Uninit);
+    old.frames.iter().zip(&new.frames).any(|(o, n)| {
+        o.stack.iter().enumerate().any(|(i, a)| {
+            let fresh = Slot::default();
+            let b = n.stack.get(i).unwrap_or(&fresh);
+            (open || graph.is_marked(a.live)) && a.bytes.iter().zip(&b.bytes).any(|(x, y)| written(x) && !written(y))
+        })
+    })
+}
