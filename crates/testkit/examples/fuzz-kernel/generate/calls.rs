@@ -214,7 +214,8 @@ impl Gen<'_> {
                 } else {
                     ""
                 };
-                self.line(&format!("r1 = r10\nr1 += -{place}\nr2 = {off}\nr3 = 0\nr4 = 8\ncall kfunc #4\nif r0 == 0 goto {skip}\n{late}r{d} = *(u64 *)(r0 +0)"));
+                self.line(&format!("r1 = r10\nr1 += -{place}\nr2 = {off}\nr3 = 0\nr4 = 8\ncall kfunc #4"));
+                self.line(&format!("if r0 == 0 goto {skip}\n{late}r{d} = *(u64 *)(r0 +0)"));
                 if !late.is_empty() {
                     self.nine = Holds::Number;
                 }
