@@ -118,7 +118,7 @@ fn compile_others(instance: &Instance, options: &Options) -> Result<(), UserSide
         let Ok(proof) = xway_verifier::verify(&image, &MapsView::from(object), &Config::default()) else { continue };
         let program = instance.program(index)?;
         let code = compile(&program, &proof, options).map_err(UserSideError::Compile)?;
-        program.set_native(code);
+        code.keep_with(&program);
     }
     Ok(())
 }

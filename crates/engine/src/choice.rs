@@ -29,7 +29,7 @@ impl Choice {
         let Some(proof) = program.proof() else { return without("the program is not verified".into()) };
         match compile(program, proof, options) {
             Ok(code) => {
-                program.set_native(code.clone());
+                code.keep_with(program);
                 compile_targets(program, options);
                 Choice { code: Some(code), reason: None }
             }
@@ -54,7 +54,7 @@ fn compile_targets(program: &Program, options: &Options) {
         let Some(proof) = next.proof() else { continue };
         // Nobody asks for a burst of it.
         if let Ok(code) = compile(&next, proof, &Options { burst: false, ..options.clone() }) {
-            next.set_native(code);
+            code.keep_with(&next);
             work.extend(targets(&next, &guard));
         }
     }

@@ -38,6 +38,8 @@ pub struct Compiled {
     burst: Option<usize>,
     /// Offset of the function for one packet.
     single: Option<usize>,
+    /// Offset of the function that tail calls jump to.
+    tail: Option<usize>,
     functions: Vec<Placed>,
     texts: Vec<String>,
     stats: Stats,
@@ -80,7 +82,9 @@ pub fn compile(program: &Arc<Program>, proof: &Verified, options: &Options) -> R
     check_values(&plan, maps, &values)?;
     plan.promote(options.slots, maps);
     plan.zero_stack(options.zero_stack, maps);
-    let around = Surroundings { plan: &plan, maps, values: &values, handles: &addresses, options, isa: isa.as_ref() };
+    let cpus = maps.iter().filter(|m| is_per_cpu(m)).map(|m| m.cpus()).min().unwrap_or(u32::MAX);
+    let around =
+        Surroundings { plan: &plan, maps, values: &values, handles: &addresses, cpus, options, isa: isa.as_ref() };
     let (linked, texts) = emit(&around)?;
     let code = CodeMemory::new(&linked.bytes)?;
     for (handle, index) in handles.iter().zip(0..) {
@@ -93,10 +97,11 @@ pub fn compile(program: &Arc<Program>, proof: &Verified, options: &Options) -> R
         name: program.name().to_owned(),
         burst: at(Shape::Burst),
         single: at(Shape::Single),
+        tail: at(Shape::Tail),
         functions: linked.functions,
         texts,
         stats: Stats { insns, code_len: code.bytes().len(), time: started.elapsed() },
-        cpus: maps.iter().filter(|m| is_per_cpu(m)).map(|m| m.cpus()).min().unwrap_or(u32::MAX),
+        cpus,
         _maps: maps.to_vec(),
         _handles: handles,
         code,
@@ -130,7 +135,7 @@ fn emit(around: &Surroundings<'_>) -> Result<(link::Linked, Vec<String>), Refusa
         // One of the two there must be.
         _ => around.options.single || !around.options.burst,
     };
-    let shapes = [Shape::Burst, Shape::Single].into_iter().filter(wanted);
+    let shapes = [Shape::Burst, Shape::Single, Shape::Tail].into_iter().filter(wanted);
     let functions = (1..around.plan.funcs.len()).map(Shape::Function);
     // The main function as a callee or a callback: only where somebody calls it.
     let main = around.plan.calls_main().then_some(Shape::Function(0));
@@ -191,6 +196,8 @@ pub(crate) fn flags(options: &Options) -> settings::Flags {
     let mut set = |name: &str, value: &str| builder.set(name, value).expect("a setting of this version");
     set("opt_level", if options.optimize { "speed" } else { "none" });
     set("enable_verifier", if options.check { "true" } else { "false" });
+    // Calls in the last place need them, and profilers walk them.
+    set("preserve_frame_pointers", "true");
     set("is_pic", "false");
     set("enable_probestack", "false");
     set("unwind_info", "false");
@@ -304,6 +311,11 @@ impl Compiled {
         };
         env.frame = std::ptr::null_mut();
         Ok(ret)
+    }
+
+    /// Keeps the code with its program, where tail calls find it. The first code of a program stays.
+    pub fn keep_with(self: &Arc<Compiled>, program: &Program) {
+        program.set_native(self.clone(), self.tail.map_or(0, |tail| self.code.at(tail) as usize));
     }
 
     fn admit(&self, cpu: u32) -> Result<(), Refusal> {

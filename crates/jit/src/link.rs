@@ -33,7 +33,7 @@ pub(crate) struct Linked {
 
 #[derive(Clone, Copy, Debug)]
 enum Target {
-    Function(usize),
+    Function(Shape),
     Address(usize),
     Unknown,
 }
@@ -71,7 +71,8 @@ impl Linker {
         for reloc in code.buffer.relocs() {
             let target = match &reloc.target {
                 FinalizedRelocTarget::ExternalName(ExternalName::User(name)) => match names.get(name.index()) {
-                    Some(n) if n.namespace == space::LOCAL => Target::Function(n.index as usize),
+                    Some(n) if n.namespace == space::LOCAL => Target::Function(Shape::Function(n.index as usize)),
+                    Some(n) if n.namespace == space::TAIL => Target::Function(Shape::Tail),
                     Some(n) => entries.get(n.index as usize).map_or(Target::Unknown, |e| Target::Address(e.address)),
                     None => Target::Unknown,
                 },
@@ -87,6 +88,7 @@ impl Linker {
         let suffix = match shape {
             Shape::Burst => "burst",
             Shape::Single => "single",
+            Shape::Tail => "tail",
             Shape::Function(_) => "function",
         };
         let len = self.bytes.len() - offset;
@@ -104,7 +106,7 @@ impl Linker {
     fn apply(&mut self, fixup: &Fixup) -> Result<(), Refusal> {
         let failed = |why: String| Refusal::BackEnd { name: "relocation".into(), why };
         let local = |functions: &[Placed]| match fixup.target {
-            Target::Function(index) => functions.iter().find(|f| f.shape == Shape::Function(index)).map(|f| f.offset),
+            Target::Function(shape) => functions.iter().find(|f| f.shape == shape).map(|f| f.offset),
             _ => None,
         };
         match (fixup.kind, fixup.target) {

@@ -20,6 +20,8 @@ pub struct Options {
     pub inline_lookups: bool,
     /// `thread-nulls`: the check for null behind such a look-up is part of it.
     pub thread_nulls: bool,
+    /// `inline-tail-calls`: tail calls are jumps through the PROG_ARRAY's slot.
+    pub inline_tail_calls: bool,
     /// `typed-calls`: frequent helpers are called with their own signature instead of through the general marshalling.
     pub typed_calls: bool,
     /// `optimize`: Cranelift's own mid-end (value numbering, constant folding, redundant loads).
@@ -44,6 +46,7 @@ impl Default for Options {
             alias: true,
             inline_lookups: true,
             thread_nulls: true,
+            inline_tail_calls: true,
             typed_calls: true,
             optimize: true,
             burst: true,
@@ -64,6 +67,7 @@ impl Options {
             alias: false,
             inline_lookups: false,
             thread_nulls: false,
+            inline_tail_calls: false,
             typed_calls: false,
             optimize: false,
             ..Options::default()
@@ -79,6 +83,7 @@ impl Options {
             "alias" => &mut self.alias,
             "inline-lookups" => &mut self.inline_lookups,
             "thread-nulls" => &mut self.thread_nulls,
+            "inline-tail-calls" => &mut self.inline_tail_calls,
             "typed-calls" => &mut self.typed_calls,
             "optimize" => &mut self.optimize,
             _ => return false,
@@ -88,8 +93,17 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 8] =
-        ["decided", "slots", "zero-stack", "inline-lookups", "thread-nulls", "typed-calls", "alias", "optimize"];
+    pub const PASSES: [&'static str; 9] = [
+        "decided",
+        "slots",
+        "zero-stack",
+        "inline-lookups",
+        "thread-nulls",
+        "inline-tail-calls",
+        "typed-calls",
+        "alias",
+        "optimize",
+    ];
 }
 
 #[cfg(test)]

@@ -166,7 +166,7 @@ fn tail_calls_go_to_code_or_to_the_interpreter() {
     let to = other(&r.maps);
     r.maps[0].set_program(1, Some(to.program.clone())).unwrap();
     assert_eq!(r.run(), 42, "interpreted");
-    to.program.set_native(to.compile());
+    to.compile().keep_with(&to.program);
     assert_eq!(r.run(), 42, "compiled");
     r.maps[0].clear_programs();
 }
@@ -179,7 +179,7 @@ fn at_most_33_tail_calls() {
                 r1 = 1\nlock *(u64 *)(r0 +0) += r1\nr1 = r6\nr2 = map[idx:0]\nr3 = 1\ncall 12\nout: r0 = 5\nexit";
     let r = ready(text, &specs);
     r.maps[0].set_program(1, Some(r.program.clone())).unwrap();
-    r.program.set_native(r.compile());
+    r.compile().keep_with(&r.program);
     let count = |r: &Ready| {
         let mut value = [0; 8];
         r.maps[1].lookup(&0u32.to_ne_bytes(), &mut value, 0).unwrap();

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
 use xway_abi::Errno;
@@ -155,10 +156,10 @@ pub trait ProgramObject: Send + Sync {
     fn frags(&self) -> bool {
         false
     }
-    /// Where compiled code of it begins, for tail calls that generated code makes; 0: it has none. Asked once, when the
-    /// program is put into an array.
-    fn entry(&self) -> usize {
-        0
+    /// Where a tail call from generated code jumps: a cell with the address of the program's code, 0 while there is none.
+    /// `None`: never. Whoever stores an address vouches for the code behind it.
+    fn entry(&self) -> Option<&AtomicUsize> {
+        None
     }
     /// The program itself, for the crate that made it.
     fn as_any(&self) -> &dyn Any;

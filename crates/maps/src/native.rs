@@ -220,7 +220,8 @@ unsafe impl Sync for InnerSlot {}
 /// What a slot of a PROG_ARRAY points to.
 #[repr(C)]
 pub struct ProgramSlot {
-    /// Where a tail call jumps: what [`ProgramObject::entry`] said when the program was put in; 0: nowhere.
+    /// Address of the cell that [`ProgramObject::entry`] gave: a word (*acquire*) that is where a tail call jumps, 0: nowhere.
+    /// 0 when there is no cell. It lives as long as the slot.
     pub entry: usize,
     /// The program's id.
     pub id: u32,
@@ -229,7 +230,7 @@ pub struct ProgramSlot {
 
 impl ProgramSlot {
     pub(crate) fn new(object: Arc<dyn ProgramObject>) -> ProgramSlot {
-        ProgramSlot { entry: object.entry(), id: object.id(), object }
+        ProgramSlot { entry: object.entry().map_or(0, |cell| cell.as_ptr() as usize), id: object.id(), object }
     }
 }
 

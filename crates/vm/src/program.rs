@@ -1,7 +1,7 @@
 //! Linking: from an object's program and live maps to something that can be run.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use xway_abi::{HelperProto, MapType};
@@ -33,6 +33,8 @@ pub struct Program {
     lines: Vec<LineInfo>,
     native: OnceLock<Arc<dyn Any + Send + Sync>>,
     proof: Option<Arc<Verified>>,
+    /// Where tail calls from machine code jump; 0 while there is no code.
+    entry: AtomicUsize,
 }
 
 /// What a call instruction reaches.
@@ -225,6 +227,7 @@ impl Program {
             lines: image.line_info.clone(),
             native: OnceLock::new(),
             proof,
+            entry: AtomicUsize::new(0),
         }))
     }
 
@@ -294,9 +297,12 @@ impl Program {
         self.native.get()
     }
 
-    /// Keeps machine code with the program, so that tail calls find it. The first to come stays.
-    pub fn set_native(&self, code: Arc<dyn Any + Send + Sync>) -> &Arc<dyn Any + Send + Sync> {
-        self.native.get_or_init(|| code)
+    /// Keeps machine code with the program, so that tail calls find it; `entry` is where they jump. The first to come stays. For
+    /// the compiler alone, which vouches for the address.
+    pub fn set_native(&self, code: Arc<dyn Any + Send + Sync>, entry: usize) {
+        if self.native.set(code).is_ok() {
+            self.entry.store(entry, Ordering::Release);
+        }
     }
 
     /// Source line of an instruction.
@@ -331,6 +337,10 @@ impl ProgramObject for Program {
 
     fn frags(&self) -> bool {
         self.kind.frags()
+    }
+
+    fn entry(&self) -> Option<&AtomicUsize> {
+        Some(&self.entry)
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -226,6 +226,14 @@ pub(super) extern "C" fn tail_target(env: *mut RunEnv<'_>, map: u64, index: u64)
     })
 }
 
+/// A program was jumped to whose per-CPU maps have no values for this worker.
+pub(super) extern "C" fn wrong_cpu(env: *mut RunEnv<'_>) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let mut native = unsafe { Native::new(env) };
+    let cpu = native.cpu();
+    native.fault(FaultKind::Call(format!("a tail call to a program whose per-CPU maps have no values for CPU {cpu}")))
+}
+
 /// Stands in for the code of a program that has none: the interpreter goes on with it.
 extern "C" fn interpret(env: *mut RunEnv<'_>, _: u64) -> u64 {
     // SAFETY: called by generated code with the run's environment.

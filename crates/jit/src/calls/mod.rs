@@ -44,6 +44,11 @@ pub(crate) fn tail_target() -> Entry {
     Entry { name: "tail_target", address: entries::tail_target as *const () as usize }
 }
 
+/// `fn(env) -> 0`: says that the worker has no values in the program's per-CPU maps.
+pub(crate) fn wrong_cpu() -> Entry {
+    Entry { name: "wrong_cpu", address: entries::wrong_cpu as *const () as usize }
+}
+
 /// Memory that nobody else writes meanwhile.
 fn is_own(place: &Option<Place>) -> bool {
     matches!(place, Some(p) if matches!(p.region, Region::Stack | Region::OuterStack | Region::Packet | Region::Meta))

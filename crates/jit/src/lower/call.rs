@@ -1,9 +1,14 @@
 //! Calls: every operation that leaves the function, and the table from operations to the functions above.
 
-use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types::I64};
-use xway_isa::Reg;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I32, I64};
+use cranelift_codegen::ir::{self, BlockArg, InstBuilder, MemFlagsData, Value};
+use cranelift_codegen::isa::CallConv;
+use xway_isa::{Reg, Width};
+use xway_maps::native::{MapLayout, ProgramSlot, SlotsLayout};
+use xway_vm::TAIL_CALLS_MAX;
 
-use super::{Area, Body, signature, space};
+use super::{Area, Body, Shape, signature, space};
 use crate::calls::{self, Entry};
 use crate::env::offsets;
 use crate::plan::{Call, Kind};
@@ -34,7 +39,7 @@ impl Body<'_, '_> {
             Kind::Atomic { size, op, base, off, src, place } => self.atomic(*size, *op, *base, *off, *src, place),
             Kind::LoadAcquire { size, dst, base, off, place } => self.load_acquire(*size, *dst, *base, *off, place),
             Kind::StoreRelease { size, base, off, src, place } => self.store_release(*size, *base, *off, *src, place),
-            Kind::Helper(call) if call.proto.id == calls::TAIL_CALL => self.tail_call(),
+            Kind::Helper(call) if call.proto.id == calls::TAIL_CALL => self.tail_call(call),
             Kind::Helper(call) => self.helper(call),
             Kind::Kfunc { which, .. } => self.enter(calls::kfunc(*which), &ARGS),
             Kind::Local { func, .. } => {
@@ -98,20 +103,101 @@ impl Body<'_, '_> {
     }
 
     /// `bpf_tail_call(ctx, map, index)`: where there is a program, it runs in place of this function, whose result it gives.
-    fn tail_call(&mut self) {
+    ///
+    /// ```text
+    /// cell = slot[index]->entry    if index < max_entries and there is a program
+    /// code = *cell                 if there is code
+    /// jump code(env, ctx)          if it is not the 34th tail call of the run
+    /// ```
+    fn tail_call(&mut self, call: &Call) {
+        let (stay, slow) = (self.b.create_block(), self.b.create_block());
+        let map = call.map.and_then(|m| self.around.maps.get(m as usize)).map(|m| m.layout());
+        match map {
+            Some(MapLayout::Programs(slots)) if self.around.options.inline_tail_calls => {
+                self.jump_through(&slots, stay, slow);
+            }
+            _ => {
+                self.b.ins().jump(slow, &[]);
+            }
+        }
+        self.b.switch_to_block(slow);
         let args = self.arguments(&[Reg::R2, Reg::R3]);
         let f = self.entry(calls::tail_target(), 3);
         let inst = self.b.ins().call(f, &args);
         let code = self.b.inst_results(inst)[0];
-        let (go, stay) = (self.b.create_block(), self.b.create_block());
+        let go = self.b.create_block();
         self.b.ins().brif(code, go, &[], stay, &[]);
         self.b.switch_to_block(go);
+        let conv = self.around.isa.default_call_conv();
+        self.run_instead(code, conv);
+        self.b.switch_to_block(stay);
+        self.word(Reg::R0, 0);
+    }
+
+    /// The program's code in place of the rest of this function.
+    fn run_instead(&mut self, code: Value, conv: CallConv) {
         let ctx = self.reg(Reg::R1);
-        let sig = self.b.import_signature(signature(self.around.isa.default_call_conv(), 2, true));
+        let sig = self.b.import_signature(signature(conv, 2, true));
+        if self.shape == Shape::Tail && conv == CallConv::Tail {
+            self.b.ins().return_call_indirect(sig, code, &[self.env, ctx]);
+            return;
+        }
         let inst = self.b.ins().call_indirect(sig, code, &[self.env, ctx]);
         let r0 = self.b.inst_results(inst)[0];
         self.b.ins().jump(self.exit, &[BlockArg::Value(r0)]);
-        self.b.switch_to_block(stay);
-        self.word(Reg::R0, 0);
+    }
+
+    fn jump_through(&mut self, slots: &SlotsLayout, stay: ir::Block, slow: ir::Block) {
+        /// Cells and slots are written by others.
+        const SHARED: MemFlagsData = MemFlagsData::new().with_notrap();
+        let step = |body: &mut Self, condition: Value, otherwise: ir::Block| {
+            let on = body.b.create_block();
+            body.b.ins().brif(condition, on, &[], otherwise, &[]);
+            body.b.switch_to_block(on);
+        };
+        // The index is 32 bits wide, whatever stands above.
+        let index = self.narrow(Reg::R3, Width::W32);
+        let max = self.b.ins().iconst(I32, i64::from(slots.max_entries));
+        let inside = self.b.ins().icmp(IntCC::UnsignedLessThan, index, max);
+        step(self, inside, stay);
+        let index = self.b.ins().uextend(I64, index);
+        let off = self.b.ins().ishl_imm_s(index, 3);
+        let base = self.b.ins().iconst(I64, slots.base as i64);
+        let at = self.b.ins().iadd(base, off);
+        let slot = self.b.ins().atomic_load(I64, SHARED, at);
+        step(self, slot, stay);
+        // Written before the slot was, and never again.
+        let cell = self.b.ins().load(I64, SHARED, slot, std::mem::offset_of!(ProgramSlot, entry) as i32);
+        step(self, cell, slow);
+        let code = self.b.ins().atomic_load(I64, SHARED, cell);
+        step(self, code, slow);
+        let flags = self.flags(Some(Area::Env));
+        let count = self.b.ins().load(I32, flags, self.env, offsets::TAIL_CALLS);
+        let limit = self.b.ins().iconst(I32, i64::from(TAIL_CALLS_MAX));
+        let left = self.b.ins().icmp(IntCC::UnsignedLessThan, count, limit);
+        step(self, left, stay);
+        let count = self.b.ins().iadd_imm_s(count, 1);
+        self.b.ins().store(flags, count, self.env, offsets::TAIL_CALLS);
+        self.run_instead(code, CallConv::Tail);
+    }
+
+    /// Programs that are jumped to are not asked whether this worker may run them: the code looks itself.
+    pub(super) fn check_cpu(&mut self) {
+        if self.around.cpus == u32::MAX {
+            return;
+        }
+        let (good, bad) = (self.b.create_block(), self.b.create_block());
+        let flags = self.flags(Some(Area::Cpu)).with_readonly();
+        let cpu = self.b.ins().load(I32, flags, self.env, offsets::CPU);
+        let cpus = self.b.ins().iconst(I32, i64::from(self.around.cpus));
+        let known = self.b.ins().icmp(IntCC::UnsignedLessThan, cpu, cpus);
+        self.b.ins().brif(known, good, &[], bad, &[]);
+        self.b.set_cold_block(bad);
+        self.b.switch_to_block(bad);
+        let f = self.entry(calls::wrong_cpu(), 1);
+        let inst = self.b.ins().call(f, &[self.env]);
+        let r0 = self.b.inst_results(inst)[0];
+        self.b.ins().return_(&[r0]);
+        self.b.switch_to_block(good);
     }
 }

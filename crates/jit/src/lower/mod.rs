@@ -40,6 +40,8 @@ use crate::plan::{End, Func, Kind, Plan};
 pub(crate) mod space {
     /// Functions of the program, by index.
     pub const LOCAL: u32 = 0;
+    /// The main function in the form that tail calls jump to.
+    pub const TAIL: u32 = 2;
     /// Entries of helpers, by their place in [`super::Lowered::entries`].
     pub const ENTRY: u32 = 1;
 }
@@ -49,8 +51,11 @@ pub(crate) mod space {
 pub(crate) enum Shape {
     /// `fn(env, frames, count, verdicts)`: the main function over all frames of a burst.
     Burst,
-    /// `fn(env, ctx) -> r0`: the main function over one packet; also what tail calls go to.
+    /// `fn(env, ctx) -> r0`: the main function over one packet.
     Single,
+    /// The same for jumps: with the calling convention in which a call in the last place leaves no frame behind. `Single` calls
+    /// it.
+    Tail,
     /// `fn(env, r1..r5) -> r0`: a function that is called from the program or by a helper.
     Function(usize),
 }
@@ -63,6 +68,8 @@ pub(crate) struct Surroundings<'a> {
     pub values: &'a [Option<u64>],
     /// Addresses of what stands for the program's functions.
     pub handles: &'a [u64],
+    /// CPUs that all per-CPU maps have values for.
+    pub cpus: u32,
     pub options: &'a Options,
     pub isa: &'a dyn TargetIsa,
 }
@@ -75,7 +82,7 @@ pub(crate) struct Lowered {
 
 /// Lowers one function.
 pub(crate) fn lower(around: &Surroundings<'_>, shape: Shape, scratch: &mut FunctionBuilderContext) -> Lowered {
-    let conv = around.isa.default_call_conv();
+    let conv = if shape == Shape::Tail { CallConv::Tail } else { around.isa.default_call_conv() };
     let index = if let Shape::Function(i) = shape { i } else { 0 };
     let mut func = ir::Function::with_name_signature(
         UserFuncName::user(space::LOCAL, index as u32),
@@ -83,7 +90,7 @@ pub(crate) fn lower(around: &Surroundings<'_>, shape: Shape, scratch: &mut Funct
             conv,
             if shape == Shape::Burst {
                 4
-            } else if shape == Shape::Single {
+            } else if matches!(shape, Shape::Single | Shape::Tail) {
                 2
             } else {
                 6
@@ -92,10 +99,11 @@ pub(crate) fn lower(around: &Surroundings<'_>, shape: Shape, scratch: &mut Funct
         ),
     );
     let plan = &around.plan.funcs[index];
-    let mut body = Body::new(around, plan, FunctionBuilder::new(&mut func, scratch));
+    let mut body = Body::new(around, plan, shape, FunctionBuilder::new(&mut func, scratch));
     match shape {
         Shape::Burst => body.burst(),
-        Shape::Single | Shape::Function(_) => body.function(),
+        Shape::Single => body.single(),
+        Shape::Tail | Shape::Function(_) => body.function(),
     }
     let Body { b, entries, .. } = body;
     b.finalize(around.isa.frontend_config());
@@ -116,6 +124,7 @@ fn signature(conv: CallConv, params: usize, ret: bool) -> Signature {
 struct Body<'a, 'f> {
     around: &'a Surroundings<'a>,
     plan: &'a Func,
+    shape: Shape,
     b: FunctionBuilder<'f>,
     /// r0 to r9.
     regs: [Variable; 10],
@@ -140,7 +149,7 @@ struct Body<'a, 'f> {
 const MAY_GOTO_MAX: i64 = 8 * 1024 * 1024;
 
 impl<'a, 'f> Body<'a, 'f> {
-    fn new(around: &'a Surroundings<'a>, plan: &'a Func, mut b: FunctionBuilder<'f>) -> Self {
+    fn new(around: &'a Surroundings<'a>, plan: &'a Func, shape: Shape, mut b: FunctionBuilder<'f>) -> Self {
         let regs = std::array::from_fn(|_| b.declare_var(I64));
         let slots = plan.slots.groups.iter().map(|_| b.declare_var(I64)).collect();
         let turns = plan.may_goto.then(|| b.declare_var(I64));
@@ -154,13 +163,27 @@ impl<'a, 'f> Body<'a, 'f> {
         let blocks = plan.blocks.iter().map(|_| b.create_block()).collect();
         let exit = b.create_block();
         b.append_block_param(exit, I64);
-        Body { around, plan, b, regs, slots, turns, env, fp, blocks, exit, entries: vec![], imports: vec![] }
+        Body { around, plan, shape, b, regs, slots, turns, env, fp, blocks, exit, entries: vec![], imports: vec![] }
+    }
+
+    /// The way in from outside.
+    fn single(&mut self) {
+        let entry = self.b.current_block().expect("the entry");
+        let args = self.b.block_params(entry).to_vec();
+        let f = self.import_as((space::TAIL, 0), 2, CallConv::Tail);
+        let inst = self.b.ins().call(f, &args);
+        let r0 = self.b.inst_results(inst)[0];
+        self.b.ins().return_(&[r0]);
+        self.b.seal_all_blocks();
     }
 
     /// A function that runs once and returns r0.
     fn function(&mut self) {
         let entry = self.b.current_block().expect("the entry");
         let args: Vec<Value> = self.b.block_params(entry)[1..].to_vec();
+        if self.shape == Shape::Tail {
+            self.check_cpu();
+        }
         self.begin(&args);
         self.blocks();
         self.b.switch_to_block(self.exit);
@@ -357,16 +380,19 @@ impl<'a, 'f> Body<'a, 'f> {
 
     /// The reference to a function of this name space.
     fn import(&mut self, key: (u32, u32), params: usize) -> FuncRef {
+        self.import_as(key, params, self.around.isa.default_call_conv())
+    }
+
+    fn import_as(&mut self, key: (u32, u32), params: usize, conv: CallConv) -> FuncRef {
         if let Some((_, f)) = self.imports.iter().find(|(k, _)| *k == key) {
             return *f;
         }
-        let sig = signature(self.around.isa.default_call_conv(), params, true);
-        let signature = self.b.import_signature(sig);
+        let signature = self.b.import_signature(signature(conv, params, true));
         let name = self.b.func.declare_imported_user_function(UserExternalName { namespace: key.0, index: key.1 });
         let f = self.b.import_function(ExtFuncData {
             name: ExternalName::user(name),
             signature,
-            colocated: key.0 == space::LOCAL,
+            colocated: key.0 != space::ENTRY,
             patchable: false,
         });
         self.imports.push((key, f));

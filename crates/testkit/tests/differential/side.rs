@@ -183,7 +183,7 @@ fn compiled(
     let proof = proof.map_err(|r| format!("not verified: {}", r.errors[0].message))?;
     let program = instance.program(index).map_err(|e| e.to_string())?;
     let code = xway_jit::compile(&program, &proof, &xway_jit::Options::default()).map_err(|e| e.to_string())?;
-    program.set_native(code.clone());
+    code.keep_with(&program);
     Ok(code)
 }
 
