@@ -95,6 +95,7 @@ struct Span {
 
 impl<'e> Vm<'_, 'e> {
     /// Calls a helper.
+    #[inline(never)]
     pub(crate) fn helper(&mut self, program: &'e Program, site: &HelperSite, args: &[u64; 5]) -> Result<u64, Trap> {
         let ret = match site.run {
             Implementation::Special => special(site.proto.id, &mut Checked { vm: self, program }, site.proto, args),

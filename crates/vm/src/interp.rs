@@ -336,7 +336,7 @@ impl<'e> Vm<'_, 'e> {
                 }
                 Code::CallKfunc => {
                     let args = [r[1], r[2], r[3], r[4], r[5]];
-                    called!(ok!(kfunc(&mut Checked { vm: self, program }, program.kfuncs[op.imm as usize], &args)))
+                    called!(ok!(self.kernel_function(program, op.imm as usize, &args)))
                 }
                 Code::TailCall => {
                     account!();
@@ -379,8 +379,7 @@ impl<'e> Vm<'_, 'e> {
                 Code::IncDwX => inc!(8, |add: &Op| r[add.src as usize]),
                 Code::Lookup => {
                     let args = [r[1], r[2], r[3], r[4], r[5]];
-                    let proto = program.calls[op.imm as usize].proto;
-                    called!(ok!(crate::helpers::maps::lookup(&mut Checked { vm: self, program }, proto, &args)))
+                    called!(ok!(self.lookup(program, op.imm as usize, &args)))
                 }
                 Code::LookupOnStack => {
                     called!(ok!(self.lookup_on_stack(&program.maps[op.imm as usize], op.off as usize)));
@@ -392,6 +391,18 @@ impl<'e> Vm<'_, 'e> {
         };
         self.fuel = self.fuel.saturating_sub(pc.saturating_sub(from) as u64);
         Err(self.stop(program, pc.saturating_sub(1), *trap, &r))
+    }
+
+    /// `bpf_map_lookup_elem` at a call site.
+    #[inline(never)]
+    fn lookup(&mut self, program: &'e Program, site: usize, args: &[u64; 5]) -> Result<u64, Trap> {
+        crate::helpers::maps::lookup(&mut Checked { vm: self, program }, program.calls[site].proto, args)
+    }
+
+    /// A kernel function.
+    #[inline(never)]
+    fn kernel_function(&mut self, program: &'e Program, site: usize, args: &[u64; 5]) -> Result<u64, Trap> {
+        kfunc(&mut Checked { vm: self, program }, program.kfuncs[site], args)
     }
 
     /// A read-modify-write instruction of `N` bytes, with its results in the registers.

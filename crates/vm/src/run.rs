@@ -69,6 +69,7 @@ impl<'e> Vm<'_, 'e> {
 
     /// Where `bpf_tail_call(ctx, map, index)` goes. `None`: it falls through, because the limit is reached or there is no
     /// program.
+    #[inline(never)]
     pub(crate) fn tail_target(&mut self, program: &'e Program, r: [u64; 3]) -> Result<Option<&'e Program>, Trap> {
         let refused = |why: String| Err(Box::new(FaultKind::Call(format!("call of bpf_tail_call: {why}"))));
         if r[0] != at(addr::CTX, 0) {
@@ -91,6 +92,7 @@ impl<'e> Vm<'_, 'e> {
     }
 
     /// The address of a byte in a data section's map.
+    #[inline(never)]
     pub(crate) fn data_value(&mut self, program: &Program, map: usize, off: u32) -> Result<u64, Trap> {
         let map = &program.maps[map];
         match map.value(self.env.cpu, &[0; 4], self.env.guard) {
