@@ -55,7 +55,11 @@ fuzz-kernel: $(OBJECTS)  ## our verifier and interpreter against the running ker
 	$(TARGET)/release/examples/fuzz-kernel --minutes $(or $(MINUTES),1) --seed $(or $(SEED),1) $(OBJECTS) \
 		$(wildcard /usr/lib/*-linux-gnu/bpf/*.o)
 
+corpus:  ## foreign programs below DIR=… before our verifier and the running kernel's
+	@test -n "$(DIR)" || { echo "make corpus DIR=folder: objects and raw programs of your own"; exit 2; }
+	cargo run --release -q -p xway-testkit --example corpus -- $(OPTIONS) $(DIR)
+
 clean:  ## remove everything that was built
 	cargo clean
 
-.PHONY: help setup demo test lint samples bench native fuzz fuzz-kernel clean
+.PHONY: help setup demo test lint samples bench native fuzz fuzz-kernel corpus clean

@@ -84,7 +84,10 @@ impl Verifier<'_> {
     }
 
     fn alu_numbers(&mut self, op: AluOp, width: Width, a: &Num, b: &Num, src: Operand) -> Value {
-        let s = a.s.alu(op, &b.s, width);
+        let bits = if width == Width::W64 { 64 } else { 32 };
+        let shifts = matches!(op, AluOp::Lsh | AluOp::Rsh | AluOp::Arsh);
+        // Shifts by more than there are bits mean one thing in RFC 9669 (the amount is masked) and another on some machines.
+        let s = if shifts && b.s.umax() >= bits { unknown(width) } else { a.s.alu(op, &b.s, width) };
         let def = self.graph.op(a.def, b.def);
         let mut n = Num::new(s, def);
         // x + constant stays linked with x.

@@ -382,7 +382,7 @@ impl Verifier<'_> {
                 args.key_const = Some(0);
             } else if let Value::Num(n) = slot.spill
                 && first == 0
-                && slot.spill_len() >= 4
+                && slot.spill_len() == 4
                 && let Some(x) = n.s.truncate(32).as_const()
             {
                 self.graph.mark(n.def);

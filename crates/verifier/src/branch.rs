@@ -270,6 +270,10 @@ fn prove(st: &mut State, p: &Ptr, reach: i32) {
     if p.off < 0 || reach <= 0 || p.var.umax() > PACKET_OFFSET_MAX || p.var.smin() < 0 {
         return;
     }
+    // No metadata is that long: the comparison says nothing that could be relied on.
+    if p.base == Base::Meta && p.off as u64 + p.var.umax() > PACKET_OFFSET_MAX {
+        return;
+    }
     let (id, base, reach) = (p.id, p.base, reach as u32);
     if base == Base::Packet {
         return crate::extent::prove(st, id, reach, true);
@@ -288,7 +292,8 @@ fn keeps_identity(p: &Ptr) -> bool {
     matches!(p.base, Base::MapValue(_))
 }
 
-/// Pointers that are not nullable are never null, wherever they point.
+/// Pointers that a comparison with zero cannot find null. Linux (`reg_not_null`) draws the line here: both ways behind a
+/// comparison of the context, the packet or the stack with zero are looked at.
 fn never_null_at_all(p: &Ptr) -> bool {
-    !matches!(p.base, Base::Packet | Base::Meta | Base::End) || p.is_fixed()
+    matches!(p.base, Base::MapValue(_) | Base::Map(_) | Base::Mem { .. } | Base::Sock(_))
 }

@@ -44,6 +44,8 @@ pub(crate) struct Verifier<'a> {
     pub exits: Vec<Def>,
     /// Entry of the functions that run later (timer callbacks), already queued.
     pub async_done: Vec<(usize, u32)>,
+    /// For each instruction what kind of memory it was seen to reach, 0 for none yet.
+    pub access_kinds: Vec<u8>,
     /// Functions that may move the packet, directly or through others.
     pub moves_packet: Vec<bool>,
     /// The function that is being analysed on its own.
@@ -85,6 +87,7 @@ impl<'a> Verifier<'a> {
             exits: Vec::new(),
             async_done: Vec::new(),
             moves_packet,
+            access_kinds: vec![0; n],
             root: 0,
             origins: Vec::new(),
             last_path: NOWHERE,
@@ -144,6 +147,7 @@ impl<'a> Verifier<'a> {
             path: NOWHERE,
             insns_since: 0,
             jumps_since: 0,
+            goto_turns: 0,
         }
     }
 

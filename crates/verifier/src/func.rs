@@ -162,9 +162,20 @@ impl Verifier<'_> {
 
     /// `exit`
     pub fn exit(&mut self, st: &mut State) -> Result<Flow, Fail> {
-        let r0 = *self
-            .read(st, Reg::R0)
-            .map_err(|e| Fail { message: "the function ends without a return value in r0".into(), ..e })?;
+        let func = st.frame().func;
+        let void = match st.frame().kind {
+            // A caller that reads r0 of a function which sets none is refused there.
+            FrameKind::Call => true,
+            FrameKind::Entry => func > 0 && self.signature(func).is_some_and(|s| s.void),
+            _ => false,
+        };
+        let r0 = if void && matches!(st.reg(Reg::R0), Value::Uninit) {
+            Value::Uninit
+        } else {
+            *self
+                .read(st, Reg::R0)
+                .map_err(|e| Fail { message: "the function ends without a return value in r0".into(), ..e })?
+        };
         match st.frame().kind {
             FrameKind::Entry => {
                 self.nothing_held(st, "the program ends")?;
@@ -175,6 +186,7 @@ impl Verifier<'_> {
                         self.facts.address_seen();
                         self.exits.push(NONE);
                     }
+                    _ if void => {}
                     _ => return fail!(ReturnValue, "a global function returns a pointer").map_err(|e| e.reg(0)),
                 }
                 Ok(Flow::End)
@@ -280,9 +292,20 @@ impl Verifier<'_> {
             let id = self.id();
             st.frame_mut().callback_loop = id;
         }
+        let turns = st.frame().callback_turns;
+        if let (Callback::Loop, Value::Num(n)) = (kind, *st.reg(Reg::R1))
+            && u64::from(turns) >= n.s.umax()
+        {
+            self.graph.mark(n.def);
+            st.frame_mut().callback_loop = 0;
+            st.frame_mut().callback_turns = 0;
+            self.after_call(st, proto, args)?;
+            return Ok(Flow::Next(next));
+        }
         // The function may run once more ...
         let map = args.map;
         let mut body = st.clone();
+        body.frame_mut().callback_turns = turns.saturating_add(1);
         let id = self.id();
         let value = map.map(|m| self.callback_map_args(&m, id));
         let ret_max = kind.max_return();
@@ -303,6 +326,7 @@ impl Verifier<'_> {
         self.push(body)?;
         // ... or the helper returns. That is walked first: it shows which numbers the loop must keep apart.
         st.frame_mut().callback_loop = 0;
+        st.frame_mut().callback_turns = 0;
         self.after_call(st, proto, args)?;
         Ok(Flow::Next(next))
     }

@@ -32,7 +32,9 @@ impl<'a> Inclusion<'a> {
             .frames
             .iter()
             .zip(&new.frames)
-            .all(|(o, n)| o.func == n.func && o.callsite == n.callsite && o.kind == n.kind && self.same_loop(o, n));
+            .all(|(o, n)| o.func == n.func && o.callsite == n.callsite && o.kind == n.kind && self.same_loop(o, n))
+            // A callback loop that has more turns left may do more.
+            && old.frames.iter().zip(&new.frames).all(|(o, n)| o.callback_turns <= n.callback_turns);
         if !same_shape {
             return false;
         }

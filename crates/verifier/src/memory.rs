@@ -39,6 +39,7 @@ impl Verifier<'_> {
         self.writable(dst)?;
         let p = self.pointer(st, base)?;
         self.facts.access(st.pc, &p, off.into(), st.depth());
+        self.one_kind_here(st.pc, &p).map_err(|e| e.reg(base.index()))?;
         let mut v = self.read_memory(st, &p, off.into(), size.bytes()).map_err(|e| e.reg(base.index()))?;
         if signed {
             v = match v {
@@ -61,6 +62,7 @@ impl Verifier<'_> {
         let value = self.operand(st, src)?;
         let p = self.pointer(st, base)?;
         self.facts.access(st.pc, &p, off.into(), st.depth());
+        self.one_kind_here(st.pc, &p).map_err(|e| e.reg(base.index()))?;
         let value = match value {
             Value::Num(n) => {
                 let s = n.s.truncate(size.bytes() * 8);
@@ -71,12 +73,15 @@ impl Verifier<'_> {
         if let (Value::Num(n), Operand::Reg(r), Base::Stack(_)) = (value, src, p.base)
             && n.link == 0
             && n.s.as_const().is_none()
-            && size == Size::DW
+            && n.s.truncate(size.bytes() * 8) == n.s
+            && *st.reg(r) == value
         {
             // The spilled copy and the register stay the same number.
             let linked = crate::value::Num { link: self.id(), ..n };
             st.set(r, Value::Num(linked));
-            return self.write_memory(st, &p, off.into(), 8, Some(Value::Num(linked))).map_err(|e| e.reg(base.index()));
+            return self
+                .write_memory(st, &p, off.into(), size.bytes(), Some(Value::Num(linked)))
+                .map_err(|e| e.reg(base.index()));
         }
         self.write_memory(st, &p, off.into(), size.bytes(), Some(value)).map_err(|e| e.reg(base.index()))
     }
@@ -99,24 +104,19 @@ impl Verifier<'_> {
         let p = self.atomic_pointer(st, base, off, size)?;
         let old = self.read_memory(st, &p, off.into(), size.bytes()).map_err(|e| e.reg(base.index()))?;
         self.write_memory(st, &p, off.into(), size.bytes(), None).map_err(|e| e.reg(base.index()))?;
-        // On the stack nobody else writes: what was there is what is fetched. It may have been a pointer: the sum is a
-        // number, and so is what is fetched.
-        let fetched = match old {
-            Value::Num(_) => old,
-            _ => {
-                self.facts.address_seen();
-                Value::num(Scalar::of_bits(size.bytes() * 8), NONE)
-            }
-        };
+        // What is fetched is what was there before, a spilled pointer included; what is there now is some number.
+        if !matches!(old, Value::Num(_)) {
+            self.facts.address_seen();
+        }
         match op {
-            AtomicOp::CmpXchg => st.set(Reg::R0, fetched),
+            AtomicOp::CmpXchg => st.set(Reg::R0, old),
             AtomicOp::Xchg
             | AtomicOp::Add { fetch: true }
             | AtomicOp::Or { fetch: true }
             | AtomicOp::And { fetch: true }
             | AtomicOp::Xor { fetch: true } => {
                 self.writable(src)?;
-                st.set(src, fetched);
+                st.set(src, old);
             }
             _ => {}
         }
@@ -149,6 +149,28 @@ impl Verifier<'_> {
         self.check_aligned(&p, off.into(), size.bytes(), true).map_err(|e| e.reg(base.index()))?;
         self.facts.access(st.pc, &p, off.into(), st.depth());
         Ok(p)
+    }
+
+    /// One instruction cannot reach the context or a socket on one path and other memory on another: what is read there is
+    /// not what lies in memory, so that the instruction is translated for the one or for the other
+    /// (`reg_type_mismatch` of Linux's verifier).
+    fn one_kind_here(&mut self, pc: usize, p: &Ptr) -> Result<(), Fail> {
+        let kind = match p.base {
+            Base::Ctx => 2,
+            Base::Sock(SockKind::Sock) => 3,
+            Base::Sock(SockKind::Common) => 4,
+            Base::Sock(SockKind::Tcp) => 5,
+            Base::Sock(_) => 6,
+            Base::Mem { kind: MemKind::XskSocket, .. } => 7,
+            _ => 1,
+        };
+        let seen = &mut self.access_kinds[pc];
+        if *seen != 0 && *seen != kind {
+            return fail!(Argument, "this instruction reaches {} here and other memory on another path", p.kind_name())
+                .map_err(|e| e.hint("access them by statements of their own"));
+        }
+        *seen = kind;
+        Ok(())
     }
 
     /// The pointer in a register that is used as an address.

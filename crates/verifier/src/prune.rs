@@ -74,7 +74,8 @@ impl Verifier<'_> {
                 looping = true;
                 let counts = countdown != Countdown::None && same_countdown(old, st, countdown);
                 if !counts {
-                    if countdown == Countdown::None && same_state(old, st) && self.no_progress(old, st) {
+                    let counted = !matches!(countdown, Countdown::None | Countdown::MayGoto);
+                    if !counted && same_state(old, st) && self.no_progress(old, st) {
                         return fail!(
                             InfiniteLoop,
                             "the loop can go round for ever: nothing changes from one turn to the next"
@@ -148,12 +149,8 @@ impl Verifier<'_> {
     fn no_progress(&self, old: &State, new: &State) -> bool {
         old.frames.iter().zip(&new.frames).all(|(o, n)| {
             let iterates = o.stack.iter().any(|s| matches!(s.spill, Value::Iter(_)));
-            o.uid == n.uid
-                && o.callback_loop == 0
-                && n.callback_loop == 0
-                && !iterates
-                && !self.cfg.has_may_goto(o.func)
-        })
+            o.uid == n.uid && o.callback_loop == 0 && n.callback_loop == 0 && !iterates
+        }) && old.goto_turns == new.goto_turns
     }
 
     /// Forgets bounds of numbers that change from turn to turn and on which nothing relied so far, so that the loop
@@ -202,7 +199,8 @@ fn same_countdown(old: &State, new: &State, countdown: Countdown) -> bool {
     }
     match countdown {
         Countdown::None => false,
-        Countdown::MayGoto => old.frame().uid == new.frame().uid,
+        // Only the way into the loop counts down; a way back from behind it does not.
+        Countdown::MayGoto => old.frame().uid == new.frame().uid && old.goto_turns != new.goto_turns,
         Countdown::Callback => {
             old.frame().callback_loop != 0
                 && old.frame().callback_loop == new.frame().callback_loop

@@ -57,11 +57,12 @@ impl Verifier<'_> {
                 if len == 8 {
                     Ok(slot.spill)
                 } else {
-                    self.facts.address_seen();
-                    Ok(Value::num(Scalar::of_bits(size * 8), NONE))
+                    fail!(StackBounds, "{len} bytes of a pointer are read; a pointer is read back as a whole (8 bytes)")
                 }
             }
             Value::Num(n) if first == 0 && slot.spill_len() == len => Ok(Value::Num(n)),
+            // All that the number has lies in the bytes that are read: it is the same number.
+            Value::Num(n) if first == 0 && slot.spill_len() > len && n.s.truncate(size * 8) == n.s => Ok(Value::Num(n)),
             Value::Num(n) if bytes.contains(&Byte::Spill) => {
                 // Part of a number: the bytes are those of the number shifted down.
                 let whole = first + len <= slot.spill_len();
@@ -116,10 +117,8 @@ impl Verifier<'_> {
                 if len != 8 {
                     return fail!(StackBounds, "a pointer can only be kept on the stack as a whole (8 bytes)");
                 }
-                if matches!(q.base, Base::Stack(f) if usize::from(f) > frame)
-                    || (frame != running && q.base == Base::Stack(running as u8))
-                {
-                    return fail!(Argument, "a pointer to this function's stack cannot be kept in a caller's stack");
+                if frame != running && matches!(q.base, Base::Stack(_)) {
+                    return fail!(Argument, "a pointer to a stack cannot be kept in a caller's stack");
                 }
                 *slot = Slot { bytes: [Byte::Spill; 8], spill: Value::Ptr(q), live: NONE };
             }

@@ -101,6 +101,8 @@ pub struct Frame {
     pub kind: FrameKind,
     /// Identity of the callback loop that this frame's current call instruction runs, 0 when it runs none.
     pub callback_loop: u32,
+    /// Turns that the callback loop has made on this path.
+    pub callback_turns: u32,
 }
 
 impl Frame {
@@ -108,7 +110,7 @@ impl Frame {
     pub fn new(func: usize, index: usize, callsite: usize, uid: u32, kind: FrameKind) -> Frame {
         let mut regs = [Value::Uninit; 11];
         regs[10] = Value::Ptr(Ptr::to(Base::Stack(index as u8)));
-        Frame { regs, stack: Vec::new(), func, callsite, uid, kind, callback_loop: 0 }
+        Frame { regs, stack: Vec::new(), func, callsite, uid, kind, callback_loop: 0, callback_turns: 0 }
     }
 
     /// The slot with this index, made when it was never touched.
@@ -164,6 +166,8 @@ pub struct State {
     pub insns_since: u32,
     /// Jumps since the last checkpoint.
     pub jumps_since: u32,
+    /// How often `may_goto` went on with its loop on this path.
+    pub goto_turns: u32,
 }
 
 impl State {

@@ -2,6 +2,7 @@
 
 mod basics;
 mod calls;
+mod linux_rules;
 mod loops;
 mod packets;
 mod soundness;
