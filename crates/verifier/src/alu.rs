@@ -32,6 +32,12 @@ impl Verifier<'_> {
         if let Operand::Imm(i) = src {
             check_immediate(op, width, i)?;
         }
+        let left = match (left, src) {
+            (Value::Num(n), Operand::Imm(_)) if matches!(op, AluOp::And | AluOp::Or) => {
+                self.split_sign(st, width, op, dst, n, &right)?
+            }
+            (v, _) => v,
+        };
         let result = match (&left, &right) {
             (Value::Num(a), Value::Num(b)) => {
                 let back = self.shifted_back(st, width, op, dst, src);
@@ -81,6 +87,31 @@ impl Verifier<'_> {
             return None;
         }
         (before.s.umax() <= u64::from(u32::MAX)).then_some(Value::Num(before))
+    }
+
+    /// `x s>>= 31` leaves 0 or -1, and compilers make a choice of it: `x &= c` is 0 or c. Nothing describes just these two,
+    /// so each is followed on a path of its own, as Linux does. Gives the value for this path.
+    fn split_sign(
+        &mut self,
+        st: &State,
+        width: Width,
+        op: AluOp,
+        dst: Reg,
+        n: Num,
+        right: &Value,
+    ) -> Result<Value, Fail> {
+        let (smin, smax) = match width {
+            Width::W64 => (n.s.smin(), n.s.smax()),
+            Width::W32 => (n.s.half.smin, n.s.half.smax),
+        };
+        let (-1, 0, Value::Num(b)) = (smin, smax, right) else { return Ok(Value::Num(n)) };
+        let mut zero = st.clone();
+        let s = Scalar::constant(0).alu(op, &b.s, width);
+        zero.set(dst, Value::num(s, self.graph.op(n.def, NONE)));
+        zero.pc = st.pc + 1;
+        self.push(zero)?;
+        let ones = if width == Width::W64 { u64::MAX } else { u32::MAX.into() };
+        Ok(Value::num(Scalar::constant(ones), self.graph.op(n.def, NONE)))
     }
 
     fn alu_numbers(&mut self, op: AluOp, width: Width, a: &Num, b: &Num, src: Operand) -> Value {

@@ -1,6 +1,6 @@
 //! Checking one argument of a helper call against its prototype.
 
-use xway_abi::{Arg, ArgKind, DynptrKind, FuncAccess, HelperProto, MemAccess, MemSize, SockKind, SpecialKind};
+use xway_abi::{Arg, ArgKind, DynptrKind, FuncAccess, HelperProto, MapType, MemAccess, MemSize, SockKind, SpecialKind};
 use xway_isa::Reg;
 
 use crate::api::KeyPlace;
@@ -101,7 +101,12 @@ impl Verifier<'_> {
             }
             (ArgKind::MapValue(access), _) => {
                 let Some(m) = args.map else { return Err(self.wrong_arg(v, &kind)) };
-                let size = self.map_spec(&m).map_or(0, |s| s.value_size);
+                let (size, map_type) = self.map_spec(&m).map_or((0, MapType::Hash), |s| (s.value_size, s.map_type));
+                if matches!(map_type, MapType::Sockmap | MapType::Sockhash) {
+                    // What such a map takes is a socket, not the bytes of a value.
+                    let socket = matches!(p.base, Base::Sock(_)) && p.off == 0 && p.is_fixed();
+                    return if socket { Ok(()) } else { Err(self.wrong_arg(v, &kind)) };
+                }
                 self.check_memory(st, proto.pkt_access, p, size, access)
             }
             (ArgKind::Mem(access, MemSize::Fixed(size)), _) => self.check_memory(st, proto.pkt_access, p, size, access),
@@ -332,7 +337,7 @@ impl Verifier<'_> {
         let held = |st: &State, i: usize| st.frames[frame].stack.get(i).copied().unwrap_or_default();
         match access {
             FuncAccess::Init => {
-                if slots.iter().any(|i| held(st, *i).bytes.contains(&Byte::Special)) {
+                if slots.iter().any(|i| held(st, *i).shared || held(st, *i).bytes.contains(&Byte::Special)) {
                     return fail!(Argument, "the stack there holds a dynptr or an iterator already");
                 }
                 self.stack_clobber(st, frame, lo, lo + 16)?;

@@ -218,7 +218,8 @@ impl Verifier<'_> {
             }
             _ => false,
         });
-        if null && reference != 0 {
+        // Memory that belongs to a reference is not the reference: a null slice leaves its dynptr as it is.
+        if null && reference != 0 && reference == id {
             st.refs.retain(|r| r.id != reference);
         }
         true

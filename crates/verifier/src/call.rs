@@ -237,7 +237,7 @@ impl Verifier<'_> {
             // A tail call that fails goes on behind the call.
             Ret::Void if proto.id == TAIL_CALL => Value::num(Scalar::unknown(), NONE),
             Ret::Void => Value::Uninit,
-            Ret::MapValueOrNull => self.looked_up(proto, args)?,
+            Ret::MapValueOrNull => self.looked_up(st, proto, args)?,
             Ret::AllocMemOrNull => {
                 let size = args.alloc.unwrap_or(0);
                 let mut p = nullable(self, Base::Mem { size, kind: MemKind::Record, read_only: false });
@@ -270,7 +270,7 @@ impl Verifier<'_> {
     }
 
     /// Result of a look-up.
-    fn looked_up(&mut self, proto: &HelperProto, args: &CallArgs) -> Result<Value, Fail> {
+    fn looked_up(&mut self, st: &mut State, proto: &HelperProto, args: &CallArgs) -> Result<Value, Fail> {
         let Some(map) = args.map else { return fail!(Argument, "{} needs a map", proto.name) };
         let Some(spec) = self.map_spec(&map) else { return fail!(BadReference, "the map has no description") };
         let (map_type, entries, has_inner) = (spec.map_type, spec.max_entries, spec.inner.is_some());
@@ -285,7 +285,9 @@ impl Verifier<'_> {
             // `struct bpf_xdp_sock`: the queue number.
             MapType::Xskmap => Base::Mem { size: 4, kind: MemKind::XskSocket, read_only: true },
             MapType::Sockmap | MapType::Sockhash => {
-                return fail!(Unsupported, "sockets looked up in a {} are not supported", map_type.name());
+                st.refs.push(Reference { id, insn: st.pc, what: "the socket" });
+                let p = Ptr { nullable: true, id, reference: id, ..Ptr::to(Base::Sock(xway_abi::SockKind::Sock)) };
+                return Ok(Value::Ptr(p));
             }
             _ => Base::MapValue(map),
         };

@@ -81,12 +81,6 @@ impl Cfg {
         }
     }
 
-    /// True when a function holds a `may_goto`.
-    pub fn has_may_goto(&self, func: usize) -> bool {
-        let f = &self.funcs[func];
-        self.insns[f.start..f.end].iter().any(|i| matches!(i, Some(Insn::MayGoto { .. })))
-    }
-
     /// Jumps stay inside, every instruction is reached, the end is no fall-through.
     fn check_function(&mut self, f: usize) -> Result<(), Fail> {
         let (start, end) = (self.funcs[f].start, self.funcs[f].end);

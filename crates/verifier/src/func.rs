@@ -46,6 +46,19 @@ pub(crate) fn packet_movers(cfg: &Cfg, program: &Program) -> Vec<bool> {
     out
 }
 
+/// A frame is gone: slices that may lie in a buffer on its stack are worthless.
+fn forget_slices(st: &mut State, gone: Option<&Frame>) {
+    if gone.is_some_and(|f| f.stack.iter().any(|s| s.shared)) {
+        st.for_each(|v| match v {
+            Value::Ptr(Ptr { base: Base::Mem { kind: MemKind::Slice | MemKind::PacketSlice, .. }, .. }) => {
+                *v = Value::num(Scalar::unknown(), NONE);
+                true
+            }
+            _ => false,
+        });
+    }
+}
+
 impl Verifier<'_> {
     /// The states in which a function that is analysed on its own starts.
     pub fn entry(&mut self, func: usize) -> Result<Vec<State>, Fail> {
@@ -92,6 +105,9 @@ impl Verifier<'_> {
         if let Some(sig) = self.signature(func) {
             if st.lock.is_some() {
                 return fail!(Lock, "a global function is called while a spin lock is held");
+            }
+            if st.refs.iter().any(|r| r.what == crate::kfunc::PREEMPTION) {
+                return fail!(Lock, "a global function is called while preemption is held off");
             }
             self.call_global(st, func, &sig)?;
             return Ok(Flow::Next(next));
@@ -203,8 +219,9 @@ impl Verifier<'_> {
                         .map_err(|e| e.reg(0));
                 }
                 let next = st.frame().callsite + 1;
-                st.frames.pop();
+                let gone = st.frames.pop();
                 st.set(Reg::R0, r0);
+                forget_slices(st, gone.as_deref());
                 Ok(Flow::Next(next))
             }
             FrameKind::Callback { ret_max } => {
@@ -217,7 +234,8 @@ impl Verifier<'_> {
                     return fail!(Lock, "the callback ends while a spin lock is held");
                 }
                 let callsite = st.frame().callsite;
-                st.frames.pop();
+                let gone = st.frames.pop();
+                forget_slices(st, gone.as_deref());
                 Ok(Flow::Next(callsite))
             }
         }
@@ -360,8 +378,8 @@ impl Verifier<'_> {
     /// Stack of the deepest chain of calls, each frame rounded up as Linux rounds it.
     pub fn check_stack_depth(&mut self) -> Result<(), Fail> {
         let own = |v: &Self, f: usize| {
-            let used = v.facts.stack[f] + if v.cfg.has_may_goto(f) { 16 } else { 0 };
-            (used + 15) / 16 * 16
+            // The counter of may_goto is not counted, as Linux does not since 6.16.
+            (v.facts.stack[f] + 15) / 16 * 16
         };
         let mut deepest = 0;
         // Chains are short (eight frames) and calls few; the budget of steps ends hostile shapes.

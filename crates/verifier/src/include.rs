@@ -98,7 +98,7 @@ impl<'a> Inclusion<'a> {
                 let fresh = Slot::default();
                 self.slot(o, new.stack.get(i).unwrap_or(&fresh))
             })
-            && new.stack.iter().skip(old.stack.len()).all(|n| n.bytes[0] != Byte::Special)
+            && new.stack.iter().skip(old.stack.len()).all(|n| n.bytes[0] != Byte::Special && !n.shared)
     }
 
     fn value(&mut self, old: &Value, new: &Value) -> bool {
@@ -167,6 +167,10 @@ impl<'a> Inclusion<'a> {
         if special(old) || special(new) {
             return special(old) && special(new) && self.special(&old.spill, &new.spill);
         }
+        // What may be kept here differs, read or not.
+        if new.shared && !old.shared {
+            return false;
+        }
         if !self.exact && !self.graph.is_marked(old.live) {
             return true;
         }
@@ -202,7 +206,7 @@ impl<'a> Inclusion<'a> {
         match (old, new) {
             (Value::Iter(o), Value::Iter(n)) => {
                 let id = if self.exact { o.id == n.id } else { self.id(o.id, n.id) };
-                id && o.drained == n.drained && o.part == n.part
+                id && o.kind == n.kind && o.drained == n.drained && o.part == n.part
             }
             (Value::Dynptr(o), Value::Dynptr(n)) => {
                 o.kind == n.kind && o.part == n.part && self.id(o.id, n.id) && self.id(o.reference, n.reference)

@@ -1,6 +1,9 @@
 //! Kernel functions that XDP programs call, by their prototypes: number iterators, packet metadata, dynptrs.
 
-use xway_abi::{Arg, ArgKind, DynptrKind, HelperProto, KfuncClass, KfuncProto, KfuncRet, MemAccess, MemSize, Ret};
+use xway_abi::{
+    Arg, ArgKind, DynptrKind, FuncAccess, HelperProto, IterKind, KfuncClass, KfuncProto, KfuncRet, MemAccess, MemSize,
+    Region, Ret,
+};
 use xway_isa::Reg;
 use xway_object::Program;
 
@@ -10,8 +13,11 @@ use crate::domain::Scalar;
 use crate::explore::{Flow, Verifier};
 use crate::graph::NONE;
 use crate::stack::slot_of;
-use crate::state::{Byte, State};
+use crate::state::{Byte, Reference, State};
 use crate::value::{Base, Iter, MemKind, Ptr, Value};
+
+/// What is held between `bpf_preempt_disable` and `bpf_preempt_enable`, in words.
+pub(crate) const PREEMPTION: &str = "the hold on preemption";
 
 /// Name of the kernel function with this index.
 fn name(program: &Program, index: i32) -> Option<&str> {
@@ -20,7 +26,7 @@ fn name(program: &Program, index: i32) -> Option<&str> {
 
 /// True for the function that advances an iterator.
 pub(crate) fn is_iter_next(program: &Program, index: i32) -> bool {
-    name(program, index) == Some("bpf_iter_num_next")
+    matches!(name(program, index), Some("bpf_iter_num_next" | "bpf_iter_bits_next"))
 }
 
 /// True for functions that may move the packet, and for unknown ones.
@@ -50,7 +56,8 @@ impl Verifier<'_> {
             return fail!(BadReference, "the program calls kernel function {index} of its list, which does not exist");
         };
         self.facts.arguments(st.pc, &st.frame().regs, st.depth());
-        if st.lock.is_some() {
+        let numbers = matches!(name.as_str(), "bpf_iter_num_new" | "bpf_iter_num_next" | "bpf_iter_num_destroy");
+        if st.lock.is_some() && !numbers {
             return fail!(Lock, "{name} is called while a spin lock is held");
         }
         let Some(proto) = xway_abi::kfunc(&name) else {
@@ -64,9 +71,13 @@ impl Verifier<'_> {
         }
         self.facts.kfunc(&name);
         match (name.as_str(), proto.class, proto.args) {
-            ("bpf_iter_num_new", ..) => self.iter_new(st, next),
-            ("bpf_iter_num_next", ..) => self.iter_next(st, next),
-            ("bpf_iter_num_destroy", ..) => self.iter_destroy(st, next),
+            (_, KfuncClass::Iterator, Some([Arg { kind: ArgKind::Iter(kind, access), .. }, rest @ ..])) => match access
+            {
+                FuncAccess::Init => self.iter_new(st, *kind, rest, next),
+                FuncAccess::Use => self.iter_next(st, *kind, next),
+                FuncAccess::Release => self.iter_destroy(st, *kind, next),
+            },
+            (_, KfuncClass::Region, _) if proto.region.is_some() => self.region(st, proto, next),
             (_, KfuncClass::Metadata | KfuncClass::Packet | KfuncClass::Dynptr, Some(args)) => {
                 self.call_plain(st, proto, args, next)
             }
@@ -96,6 +107,7 @@ impl Verifier<'_> {
             xdp: true,
         };
         let mut args = CallArgs::default();
+        let mut shared = None;
         for (i, arg) in list.iter().enumerate() {
             self.check_arg(st, &proto, i, *arg, &mut args).map_err(|e| {
                 let mut e = e.reg(i + 1);
@@ -103,10 +115,8 @@ impl Verifier<'_> {
                 e
             })?;
             let buffer = matches!(arg.kind, ArgKind::Mem(MemAccess::ReadWrite, MemSize::NextArg));
-            if buffer && matches!(st.frame().regs[i + 1], Value::Ptr(p) if matches!(p.base, Base::Stack(_))) {
-                // The result may be this very memory; the stack is tracked byte by byte and must not have two names.
-                return fail!(Unsupported, "{} with a buffer on the stack", kfunc.name)
-                    .map_err(|e| e.hint("pass no buffer (NULL), or one in a map value"));
+            if let (true, Value::Ptr(p)) = (buffer, st.frame().regs[i + 1]) {
+                shared = Some(p);
             }
         }
         if let (Some(_), Some(d)) = (args.init, args.dynptr) {
@@ -131,6 +141,9 @@ impl Verifier<'_> {
             }
             _ => return fail!(Unsupported, "the result of {}", kfunc.name),
         };
+        if let (Some(Ptr { base: Base::Stack(frame), .. }), Some(size)) = (shared, args.alloc) {
+            self.share_stack(st, frame.into(), &shared.expect("it was just matched"), size)?;
+        }
         self.make_dynptr(st, &args);
         self.returned(st, result);
         Ok(Flow::Next(next))
@@ -142,7 +155,30 @@ impl Verifier<'_> {
         regs[1..6].fill(Value::Uninit);
     }
 
-    fn iter_place(&mut self, st: &State) -> Result<(Ptr, usize, usize), Fail> {
+    /// A region is entered, or left by the matching call. What was entered is left before the program ends.
+    fn region(&mut self, st: &mut State, proto: &'static KfuncProto, next: usize) -> Result<Flow, Fail> {
+        const RCU: &str = "the RCU read lock";
+        let held = |st: &State, what| st.refs.iter().rev().find(|r| r.what == what).map(|r| r.id);
+        match proto.region {
+            Some(Region::RcuEnter) if held(st, RCU).is_some() => {
+                return fail!(Lock, "the RCU read lock is taken twice; on Linux 6.18 it does not nest");
+            }
+            Some(Region::RcuEnter | Region::PreemptEnter) => {
+                let what = if proto.region == Some(Region::RcuEnter) { RCU } else { PREEMPTION };
+                let id = self.id();
+                st.refs.push(Reference { id, insn: st.pc, what });
+            }
+            _ => {
+                let what = if proto.region == Some(Region::RcuLeave) { RCU } else { PREEMPTION };
+                let Some(id) = held(st, what) else { return fail!(Lock, "{what} is not held here") };
+                st.refs.retain(|r| r.id != id);
+            }
+        }
+        self.returned(st, Value::Uninit);
+        Ok(Flow::Next(next))
+    }
+
+    fn iter_place(&mut self, st: &State, kind: IterKind) -> Result<(Ptr, usize, usize), Fail> {
         let p = self.pointer(st, Reg::R1)?;
         let Base::Stack(frame) = p.base else {
             return fail!(Argument, "an iterator lies on the stack").map_err(|e| e.reg(1));
@@ -151,37 +187,48 @@ impl Verifier<'_> {
             return fail!(Argument, "an iterator lies at a constant, aligned offset of the stack")
                 .map_err(|e| e.reg(1));
         }
-        let (lo, _) = self.stack_extent(st, frame.into(), &p, 0, 8)?;
+        let (lo, _) = self.stack_extent(st, frame.into(), &p, 0, kind.size())?;
         Ok((p, frame.into(), slot_of(lo).0))
     }
 
-    /// The end of the range is exclusive and both are 32-bit; the kernel bounds the number of turns.
-    fn iter_new(&mut self, st: &mut State, next: usize) -> Result<Flow, Fail> {
-        let (p, frame, slot) = self.iter_place(st)?;
-        for r in [Reg::R2, Reg::R3] {
-            if !matches!(self.read(st, r)?, Value::Num(_)) {
+    /// The iterator in r1, which must be one of this kind.
+    fn iter_held(&mut self, st: &State, kind: IterKind) -> Result<(Iter, usize, usize), Fail> {
+        let (p, frame, slot) = self.iter_place(st, kind)?;
+        match iter_at(st, &p).filter(|i| i.kind == kind) {
+            Some(iter) => Ok((iter, frame, slot)),
+            None => fail!(Argument, "there is no initialised iterator at offset {} of the stack", p.off)
+                .map_err(|e| e.reg(1)),
+        }
+    }
+
+    /// What is iterated over is the function's business at run time: it bounds the number of turns.
+    fn iter_new(&mut self, st: &mut State, kind: IterKind, rest: &[Arg], next: usize) -> Result<Flow, Fail> {
+        let (p, frame, slot) = self.iter_place(st, kind)?;
+        for (i, arg) in rest.iter().enumerate() {
+            let r = Reg::new(i as u8 + 2).expect("at most five arguments");
+            if !matches!(arg.kind, ArgKind::Ignored) && !matches!(self.read(st, r)?, Value::Num(_)) {
                 return fail!(Argument, "the bounds of the iteration are numbers").map_err(|e| e.reg(r.index()));
             }
         }
-        if st.frames[frame].stack.get(slot).is_some_and(|s| s.bytes.contains(&Byte::Special)) {
+        let slots = slot + 1 - kind.size() as usize / 8..=slot;
+        let taken = |s: &crate::state::Slot| s.shared || s.bytes.contains(&Byte::Special);
+        if slots.clone().any(|i| st.frames[frame].stack.get(i).is_some_and(taken)) {
             return fail!(Argument, "the stack at offset {} holds an iterator or dynptr already", p.off)
                 .map_err(|e| e.reg(1));
         }
         let id = self.id();
-        st.refs.push(crate::state::Reference { id, insn: st.pc, what: "the iterator" });
-        let s = st.frame_at(frame).slot_mut(slot);
-        s.bytes = [Byte::Special; 8];
-        s.spill = Value::Iter(Iter { id, drained: false, part: 0 });
+        st.refs.push(Reference { id, insn: st.pc, what: "the iterator" });
+        for (part, i) in slots.rev().enumerate() {
+            let s = st.frame_at(frame).slot_mut(i);
+            s.bytes = [Byte::Special; 8];
+            s.spill = Value::Iter(Iter { kind, id, drained: false, part: part as u8 });
+        }
         self.returned(st, Value::num(Scalar::unknown().truncate(32), NONE));
         Ok(Flow::Next(next))
     }
 
-    fn iter_next(&mut self, st: &mut State, next: usize) -> Result<Flow, Fail> {
-        let (p, frame, slot) = self.iter_place(st)?;
-        let Some(iter) = iter_at(st, &p) else {
-            return fail!(Argument, "there is no initialised iterator at offset {} of the stack", p.off)
-                .map_err(|e| e.reg(1));
-        };
+    fn iter_next(&mut self, st: &mut State, kind: IterKind, next: usize) -> Result<Flow, Fail> {
+        let (iter, frame, slot) = self.iter_held(st, kind)?;
         let live = st.frames[frame].stack[slot].live;
         self.graph.mark(live);
         if !iter.drained {
@@ -200,16 +247,14 @@ impl Verifier<'_> {
         Ok(Flow::Next(next))
     }
 
-    fn iter_destroy(&mut self, st: &mut State, next: usize) -> Result<Flow, Fail> {
-        let (p, frame, slot) = self.iter_place(st)?;
-        let Some(iter) = iter_at(st, &p) else {
-            return fail!(Argument, "there is no initialised iterator at offset {} of the stack", p.off)
-                .map_err(|e| e.reg(1));
-        };
+    fn iter_destroy(&mut self, st: &mut State, kind: IterKind, next: usize) -> Result<Flow, Fail> {
+        let (iter, frame, slot) = self.iter_held(st, kind)?;
         self.release(st, iter.id)?;
-        let s = st.frame_at(frame).slot_mut(slot);
-        s.bytes = [Byte::Misc; 8];
-        s.spill = Value::Uninit;
+        for i in slot + 1 - kind.size() as usize / 8..=slot {
+            let s = st.frame_at(frame).slot_mut(i);
+            s.bytes = [Byte::Misc; 8];
+            s.spill = Value::Uninit;
+        }
         self.returned(st, Value::Uninit);
         Ok(Flow::Next(next))
     }

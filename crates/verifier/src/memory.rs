@@ -439,14 +439,36 @@ fn check_bounds(p: &Ptr, off: i64, size: u32, len: i64, access: Access) -> Resul
     Ok(())
 }
 
-/// Socket structures are read field by field.
+/// Socket structures are read field by field (`bpf_sock_is_valid_access` and its relatives for the other kinds).
 fn check_socket(kind: SockKind, p: &Ptr, off: i64, size: u32) -> Result<(), Fail> {
     let at = i64::from(p.off) + off;
-    let len = match kind {
-        SockKind::Sock => 80,
-        SockKind::Common => 60,
-        _ => 0,
-    };
-    let inside = p.is_fixed() && at >= 0 && at + i64::from(size) <= len && size == 4 && at % 4 == 0;
+    let inside = p.is_fixed()
+        && at >= 0
+        && at % i64::from(size) == 0
+        && match kind {
+            SockKind::Sock => sock_field(at, size),
+            // The fields from `type` to `priority` are those of a full socket only.
+            SockKind::Common => sock_field(at, size) && !(8..24).contains(&at),
+            SockKind::Tcp => match at {
+                80 | 88 => size == 8,
+                0..112 => size == 4,
+                _ => false,
+            },
+            SockKind::BtfCommon => false,
+        };
     if inside { Ok(()) } else { fail!(Context, "{size} bytes at offset {at} are no field of this socket") }
+}
+
+/// A field of `struct bpf_sock`, or where it may be read in parts, an aligned part of one.
+fn sock_field(at: i64, size: u32) -> bool {
+    match at {
+        // bound_dev_if, mark, priority: as a whole.
+        0..4 | 16..24 => size == 4,
+        // dst_port is two bytes and a gap behind it.
+        48 => size <= 4,
+        49 => size == 1,
+        50..52 => false,
+        4..80 => size <= 4,
+        _ => false,
+    }
 }

@@ -86,7 +86,10 @@ pub(crate) fn value(v: &Value) -> String {
         Value::Uninit => "?".to_owned(),
         Value::Num(n) => num(n),
         Value::Ptr(p) => ptr(p),
-        Value::Iter(i) => format!("iter_num(ref_id={},state={})", i.id, if i.drained { "drained" } else { "active" }),
+        Value::Iter(i) => {
+            let (kind, state) = (format!("{:?}", i.kind).to_lowercase(), if i.drained { "drained" } else { "active" });
+            format!("iter_{kind}(ref_id={},state={state})", i.id)
+        }
         Value::Dynptr(d) => format!("dynptr_{:?}(id={})", d.kind, d.id).to_lowercase(),
     }
 }

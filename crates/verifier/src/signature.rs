@@ -40,24 +40,31 @@ impl Signature {
         let void = matches!(btf.resolve(ret).ok()?.1.kind, Kind::Void);
         let mut out = Vec::new();
         for (i, p) in params.iter().enumerate() {
-            out.push(param(btf, p.ty, tagged(btf, func_id, i as i32))?);
+            out.push(param(btf, p.ty, &tags(btf, func_id, i as i32))?);
         }
         (out.len() <= 5).then_some(Signature { params: out, void })
     }
 }
 
-fn param(btf: &Btf, ty: u32, nonnull: bool) -> Option<Param> {
+fn param(btf: &Btf, ty: u32, tags: &[&str]) -> Option<Param> {
     let (_, t) = btf.resolve(ty).ok()?;
+    let nonnull = match tags {
+        [] => false,
+        ["arg:nonnull"] => true,
+        // A context under another type's name.
+        ["arg:ctx"] if matches!(t.kind, Kind::Ptr(_)) => return Some(Param::Ctx),
+        _ => return None,
+    };
     match t.kind {
         Kind::Int(_) | Kind::Enum(_) | Kind::Enum64(_) => Some(Param::Number),
         Kind::Ptr(to) => {
             let (id, target) = btf.resolve(to).ok()?;
-            if matches!(target.kind, Kind::Struct(_)) && target.name == "xdp_md" {
-                return Some(Param::Ctx);
-            }
-            if !matches!(target.kind, Kind::Struct(_) | Kind::Union(_) | Kind::Int(_) | Kind::Enum(_) | Kind::Array(_))
-            {
-                return None;
+            match (target.kind, target.name) {
+                (Kind::Struct(_), "xdp_md") => return Some(Param::Ctx),
+                // No plain memory: such a function is walked through at every call.
+                (Kind::Struct(_), "bpf_dynptr") => return None,
+                (Kind::Struct(_) | Kind::Union(_) | Kind::Int(_) | Kind::Enum(_) | Kind::Array(_), _) => {}
+                _ => return None,
             }
             let size = btf.size_of(id).ok()?;
             (size > 0).then_some(Param::Mem { size, nullable: !nonnull })
@@ -66,10 +73,9 @@ fn param(btf: &Btf, ty: u32, nonnull: bool) -> Option<Param> {
     }
 }
 
-/// True when the parameter has the tag `arg:nonnull` and no other.
-fn tagged(btf: &Btf, func: u32, index: i32) -> bool {
-    btf.types().any(|(_, t)| {
-        t.name == "arg:nonnull"
-            && matches!(t.kind, Kind::DeclTag { target, component } if target == func && component == index)
-    })
+/// The tags `arg:…` of a parameter.
+fn tags(btf: &Btf, func: u32, index: i32) -> Vec<&str> {
+    let of_it =
+        |kind: &Kind<'_>| matches!(kind, Kind::DeclTag { target, component } if *target == func && *component == index);
+    btf.types().filter(|(_, t)| t.name.starts_with("arg:") && of_it(&t.kind)).map(|(_, t)| t.name).collect()
 }

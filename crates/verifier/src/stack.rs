@@ -108,6 +108,13 @@ impl Verifier<'_> {
                 "the slot at offset {lo} holds an iterator or dynptr, which only its functions may change"
             );
         }
+        if slot.shared {
+            // Others may write here, too: what is kept is some data, and a pointer cannot be.
+            if matches!(v, Some(Value::Ptr(_))) {
+                return fail!(Argument, "the buffer of a dynptr's slice cannot keep a pointer");
+            }
+            return self.stack_clobber(st, frame, lo, lo + i64::from(size));
+        }
         let len = size as usize;
         if slot.spilled_ptr().is_some() && len < 8 {
             self.facts.address_seen();
@@ -120,7 +127,7 @@ impl Verifier<'_> {
                 if frame != running && matches!(q.base, Base::Stack(_)) {
                     return fail!(Argument, "a pointer to a stack cannot be kept in a caller's stack");
                 }
-                *slot = Slot { bytes: [Byte::Spill; 8], spill: Value::Ptr(q), live: NONE };
+                *slot = Slot { bytes: [Byte::Spill; 8], spill: Value::Ptr(q), ..Slot::default() };
             }
             Some(Value::Num(n)) if first == 0 => {
                 demote(slot, first, len);
@@ -164,6 +171,21 @@ impl Verifier<'_> {
             if slot.bytes.contains(&Byte::Special) {
                 return fail!(Argument, "an iterator or dynptr on the stack cannot be read");
             }
+        }
+        Ok(())
+    }
+
+    /// These bytes of the stack have a second name from now on.
+    pub fn share_stack(&mut self, st: &mut State, frame: usize, p: &Ptr, size: u32) -> Result<(), Fail> {
+        if size == 0 {
+            return Ok(());
+        }
+        let (lo, hi) = self.stack_extent(st, frame, p, 0, size)?;
+        for i in slot_of(hi + i64::from(size) - 1).0..=slot_of(lo).0 {
+            // The rest of a slot becomes data with it.
+            let base = -8 * (i as i64 + 1);
+            self.stack_clobber(st, frame, base, base + 8)?;
+            st.frame_at(frame).slot_mut(i).shared = true;
         }
         Ok(())
     }
@@ -216,7 +238,7 @@ mod tests {
 
     #[test]
     fn overwriting_part_of_a_spill_leaves_data() {
-        let spilled = Slot { bytes: [Byte::Spill; 8], spill: Value::num(Scalar::constant(7), NONE), live: NONE };
+        let spilled = Slot { bytes: [Byte::Spill; 8], spill: Value::num(Scalar::constant(7), NONE), ..Slot::default() };
         let mut s = spilled;
         demote(&mut s, 4, 4);
         assert_eq!((s.bytes, s.spill), ([Byte::Misc; 8], Value::Uninit));

@@ -39,11 +39,13 @@ pub struct Slot {
     pub spill: Value,
     /// Liveness node: marked when the slot is read.
     pub live: Def,
+    /// A dynptr's slice may be this very memory. It holds plain data until the function returns.
+    pub shared: bool,
 }
 
 impl Default for Slot {
     fn default() -> Self {
-        Slot { bytes: [Byte::Uninit; 8], spill: Value::Uninit, live: NONE }
+        Slot { bytes: [Byte::Uninit; 8], spill: Value::Uninit, live: NONE, shared: false }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a register or a stack slot holds.
 
-use xway_abi::SockKind;
+use xway_abi::{IterKind, SockKind};
 
 use crate::domain::Scalar;
 use crate::graph::Def;
@@ -118,9 +118,11 @@ pub struct MapRef {
     pub uid: u32,
 }
 
-/// State of an open-coded number iterator.
+/// State of an open-coded iterator.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Iter {
+    /// What it goes through.
+    pub kind: IterKind,
     /// Which creation it stems from.
     pub id: u32,
     /// The last `next` gave null.
