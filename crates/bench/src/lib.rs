@@ -76,6 +76,7 @@ pub fn machine_name() -> String {
     let info = read("/proc/cpuinfo");
     let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(':'));
     let model = model.map_or("unknown processor", |(_, name)| name.trim());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    // Not those of this thread: it may be pinned.
+    let cores = xway_kernel::possible_cpus();
     format!("{model}, {cores} cores, Linux {}", read("/proc/sys/kernel/osrelease").trim())
 }

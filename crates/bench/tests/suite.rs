@@ -70,5 +70,5 @@ fn tables_hit_and_miss() {
     assert_eq!(passed("LPM, 100 k prefixes"), 0.0);
     // A known connection passes; in a table that is a quarter of what comes, hardly any is known.
     assert!(passed("LRU hit, 1 k flows") > 0.98);
-    assert!(passed("LRU churn, 1 k entries") < 0.5);
+    assert!(passed("LRU churn, 1 k entries") < 0.05);
 }

@@ -164,7 +164,7 @@ fn line(row: &Row, width: usize) -> String {
     }
     out.push('\n');
     for more in &row.ours[1..] {
-        let blank = if row.kernel.is_some() { 36 } else { 0 };
+        let blank = if row.kernel.is_some() { 35 } else { 0 };
         out += &format!("    {:<w$}{:blank$}{}\n", more.side, "", columns(more), w = width - 2);
     }
     out
