@@ -272,7 +272,7 @@ fn prove(st: &mut State, p: &Ptr, reach: i32) {
         return;
     }
     // No metadata is that long: the comparison says nothing that could be relied on.
-    if p.base == Base::Meta && p.off as u64 + p.var.umax() > PACKET_OFFSET_MAX {
+    if p.base == Base::Meta && p.off as u64 + p.var.umax() > u16::MAX.into() {
         return;
     }
     let (id, base, reach) = (p.id, p.base, reach as u32);

@@ -77,6 +77,14 @@ fn numbers_spilled_in_part_stay_the_same_number() {
 }
 
 #[test]
+fn no_metadata_is_longer_than_an_offset_can_say() {
+    let text = "r2 = *(u32 *)(r1 +8)\nr3 = *(u32 *)(r1 +0)\nr4 = r2\nr4 += OFF\nif r4 > r3 goto out\nr0 = *(u8 *)(r2 +0)\n\
+                out: r0 = 0\nexit";
+    accepted(&text.replace("OFF", "4"), &[]);
+    refused(&text.replace("OFF", "0x10000"), &[], Kind::PacketBounds);
+}
+
+#[test]
 fn functions_may_return_nothing() {
     accepted("call f\nr0 = 2\nexit\nf: r6 = 1\nexit", &[]);
     refused("call f\nexit\nf: r6 = 1\nexit", &[], Kind::Uninitialised);
