@@ -520,6 +520,10 @@ fn callbacks() {
     if !needs.met() {
         return;
     }
+    // The programs walk a per-CPU map and see the values of the CPU that they run on: ours always those of CPU 0.
+    let mut cpus = rustix::thread::CpuSet::new();
+    cpus.set(0);
+    rustix::thread::sched_setaffinity(None, &cpus).expect("CPU 0 exists");
     let text = r#"// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
