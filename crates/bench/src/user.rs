@@ -125,7 +125,7 @@ impl UserSide {
 
     /// Runs bursts over about `packets` packets of the ring: nanoseconds for each packet, and how many there were.
     ///
-    /// The pass is cut into pieces of [`PIECE`] bursts. Pieces that took more than twice the median are left out: the thread
+    /// The pass is cut into pieces of 32 bursts. Pieces that took more than twice the median are left out: the thread
     /// was not running for a part of them, and the kernel leaves such times out of a test-run too.
     pub fn pass(&mut self, run: Run, packets: u32) -> (f64, u32) {
         let bursts = (packets as usize).div_ceil(BURST).max(1);
