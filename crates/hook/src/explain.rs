@@ -35,6 +35,10 @@ pub fn plain(error: &KernelError) -> HookError {
     out
 }
 
+/// The largest MTU that leaves room for headroom and tailroom in a page of 4 KiB, as most drivers count it; above it they
+/// refuse programs without fragments.
+const MTU_ONE_PAGE: u32 = 3498;
+
 /// An attachment that was refused.
 pub fn attach(error: &KernelError, device: &Device, mode: Mode) -> HookError {
     let mut out = plain(error);
@@ -53,15 +57,12 @@ pub fn attach(error: &KernelError, device: &Device, mode: Mode) -> HookError {
             let there = attached(device);
             (Blame::Request, format!("{there}; replace it: --replace ID, or take it away: xway unload {name} -a"))
         }
-        Some(Errno::EOPNOTSUPP) if mode == Mode::Offload => {
-            (Blame::Machine, "no offload in this device; use -m native or -m generic".into())
-        }
         Some(Errno::EOPNOTSUPP) => {
             let kind = if device.kind.is_empty() { String::new() } else { format!(" ({})", device.kind) };
             (Blame::Machine, format!("the driver of {name}{kind} has no native XDP; use -m generic"))
         }
         Some(Errno::EPERM | Errno::EACCES) => (Blame::Machine, privilege()),
-        Some(Errno::EINVAL | Errno::ERANGE) if device.mtu > 3498 || said.contains("mtu") => {
+        Some(Errno::EINVAL | Errno::ERANGE) if device.mtu > MTU_ONE_PAGE || said.contains("mtu") => {
             let text = format!(
                 "MTU {} is too large for a program without fragments: ip link set {name} mtu 1500, or build the \
                  program for the section xdp.frags",

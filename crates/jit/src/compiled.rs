@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use cranelift_codegen::Context;
 use cranelift_codegen::control::ControlPlane;
-use cranelift_codegen::isa::{OwnedTargetIsa, TargetIsa};
+use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::FunctionBuilderContext;
 use xway_abi::{MapType, map_flags};
@@ -357,10 +357,4 @@ impl Compiled {
     pub fn functions(&self) -> &[Placed] {
         &self.functions
     }
-}
-
-/// The target as Cranelift has it; for tests of other machines.
-#[allow(dead_code)]
-pub(crate) fn target_name(isa: &dyn TargetIsa) -> String {
-    isa.triple().to_string()
 }
