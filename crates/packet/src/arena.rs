@@ -177,6 +177,19 @@ impl Handle {
         ManuallyDrop::new(self).number()
     }
 
+    /// Gives up the handle for a pointer that stands for it: [`Handle::from_raw`] makes it a handle again.
+    pub(crate) fn into_raw(self) -> NonNull<Desc> {
+        ManuallyDrop::new(self).desc
+    }
+
+    /// The handle behind a pointer.
+    ///
+    /// # Safety
+    /// `desc` comes from [`Handle::into_raw`], and each such pointer is turned back once at most.
+    pub(crate) unsafe fn from_raw(desc: NonNull<Desc>) -> Handle {
+        Handle { desc }
+    }
+
     /// Sends many chunks home, one atomic operation for each run of the same arena.
     pub(crate) fn release_all(handles: impl Iterator<Item = Handle>) {
         const RUN: usize = 64;

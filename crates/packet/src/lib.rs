@@ -1,4 +1,4 @@
-//! Packet memory: pools, frames and bursts.
+//! Packet memory: pools, frames, bursts and rings.
 //!
 //! A [`Pool`] owns one mapping, cut into chunks of equal size, and belongs to one thread, normally the worker of one receive
 //! queue. A [`Frame`] owns one chunk together with the descriptor of the packet in it: where the packet starts and ends,
@@ -28,8 +28,11 @@
 //! - [`Pool::close`] proves that every frame came home. A pool that is dropped while frames are away stays mapped until the
 //!   last of them is gone, so a frame never dangles.
 //!
-//! `unsafe` lives in three files: `memory.rs` (the mapping), `arena.rs` (the one-owner-per-chunk rule) and `pool.rs` (which
-//! numbers may become handles). The return queue is safe code, checked by loom in every interleaving.
+//! - Between threads and processes frames, addresses and descriptors travel through [`ring`]s.
+//!
+//! `unsafe` lives in five files: `memory.rs` (the mapping), `arena.rs` (the one-owner-per-chunk rule), `pool.rs` (which numbers
+//! may become handles), `ring/memory.rs` (rings in memory that others write) and `ring/frames.rs` (frames in a ring). The return
+//! queue and the rings' algorithms are safe code, checked by loom in every interleaving.
 
 mod arena;
 mod burst;
@@ -42,6 +45,9 @@ mod pool;
 mod redirect;
 #[doc(hidden)]
 pub mod returns;
+pub mod ring;
+mod shared;
+mod sync;
 
 pub use burst::Burst;
 pub use config::{Backing, Leak, PoolConfig, PoolError, Refused};
@@ -49,3 +55,4 @@ pub use frame::{Frame, FrameFull, RxMeta, Vlan};
 pub use layout::{ETH_HLEN, FRAME_RESERVE};
 pub use pool::{Counters, Pool};
 pub use redirect::Redirect;
+pub use shared::SharedMemory;

@@ -23,7 +23,21 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     pub(crate) fn new(len: usize, backing: Backing) -> Result<Mapping, PoolError> {
         let failed = |cause: std::io::Error| PoolError::Memory { bytes: len, cause };
-        os::map(len, backing).map_err(failed)
+        Mapping::file(len, backing).map_err(failed)
+    }
+
+    /// Zeroed memory with the kernel's own word when there is none. `len` is not 0.
+    pub(crate) fn file(len: usize, backing: Backing) -> std::io::Result<Mapping> {
+        os::map(len, backing)
+    }
+
+    /// `len` bytes, not 0, of a descriptor that somebody else keeps.
+    pub(crate) fn of(fd: BorrowedFd<'_>, offset: u64, len: usize) -> std::io::Result<Mapping> {
+        os::map_of(fd, offset, len)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -72,6 +86,15 @@ mod os {
         Ok(Mapping { start, len, fd })
     }
 
+    pub(super) fn map_of(fd: BorrowedFd<'_>, offset: u64, len: usize) -> std::io::Result<Mapping> {
+        let prot = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
+        let flags = mm::MapFlags::SHARED | mm::MapFlags::POPULATE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let start = unsafe { mm::mmap(std::ptr::null_mut(), len, prot, flags, fd, offset) }?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| std::io::Error::other("mapped at address zero"))?;
+        Ok(Mapping { start, len, fd: None })
+    }
+
     pub(super) fn unmap(start: NonNull<u8>, len: usize) {
         // SAFETY: exactly the range that `map` returned; the arena drops the mapping after the last frame is gone.
         let _ = unsafe { mm::munmap(start.as_ptr().cast(), len) };
@@ -92,6 +115,10 @@ mod os {
         // SAFETY: the length is not zero, the configuration check saw to it.
         let start = NonNull::new(unsafe { alloc_zeroed(layout(len)) }).ok_or(std::io::ErrorKind::OutOfMemory)?;
         Ok(Mapping { start, len, fd: None })
+    }
+
+    pub(super) fn map_of(_: BorrowedFd<'_>, _: u64, _: usize) -> std::io::Result<Mapping> {
+        Err(std::io::ErrorKind::Unsupported.into())
     }
 
     pub(super) fn unmap(start: NonNull<u8>, len: usize) {

@@ -6,10 +6,7 @@
 //! The list also settles who frees the pool. The owner closes it once; after that releases are only counted, and whichever
 //! side brings the count to zero is told so, exactly once.
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicI64, AtomicU32, Ordering};
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use crate::sync::{AtomicI64, AtomicU32, Ordering};
 
 const EMPTY: u32 = u32::MAX;
 const CLOSED: u32 = u32::MAX - 1;
