@@ -21,10 +21,11 @@ use xway_packet::{Frame, Redirect};
 use xway_verifier::Verified;
 use xway_vm::Program;
 
+use crate::chain::Link;
 use crate::code::CodeMemory;
 use crate::env::RunEnv;
 use crate::link::{self, Placed};
-use crate::lower::{self, Shape, Surroundings};
+use crate::lower::{self, Callee, Shape, Surroundings, Unit};
 use crate::native::Handle;
 use crate::plan::{self, Plan};
 use crate::{Options, Refusal};
@@ -47,7 +48,7 @@ pub struct Compiled {
     cpus: u32,
     /// What the code refers to by address.
     _maps: Vec<Arc<Map>>,
-    _handles: Box<[Handle]>,
+    _handles: Vec<Box<[Handle]>>,
 }
 
 /// What compiling cost and gave.
@@ -69,32 +70,77 @@ type SingleFn = unsafe extern "C" fn(*mut RunEnv<'_>, u64) -> u64;
 /// The program must be linked from what was verified, with maps like those that the verifier was told about; else it is
 /// refused. Cost: some microseconds for each instruction.
 pub fn compile(program: &Arc<Program>, proof: &Verified, options: &Options) -> Result<Arc<Compiled>, Refusal> {
+    build(&[Link { program, proof, chain_on: 0 }], false, options)
+}
+
+/// What a program among those that are compiled together stands on.
+struct Parts {
+    plan: Plan,
+    values: Vec<Option<u64>>,
+    handles: Box<[Handle]>,
+    addresses: Vec<u64>,
+}
+
+impl Parts {
+    fn new(link: &Link<'_>, options: &Options) -> Result<Parts, Refusal> {
+        let maps = link.program.maps();
+        let mut plan = plan(link.program, link.proof, options)?;
+        let values = data_values(maps);
+        check_values(&plan, maps, &values)?;
+        plan.promote(options.slots, maps);
+        plan.zero_stack(options.zero_stack, maps);
+        let handle = |start| Handle { code: AtomicUsize::new(0), insn: start, program: Arc::downgrade(link.program) };
+        let handles: Box<[Handle]> = plan.funcs.iter().map(|f| handle(f.start)).collect();
+        let addresses = handles.iter().map(|h| std::ptr::from_ref(h) as u64).collect();
+        Ok(Parts { plan, values, handles, addresses })
+    }
+
+    fn insns(&self) -> usize {
+        self.plan.funcs.iter().map(|f| f.insns).sum()
+    }
+}
+
+/// Compiles one program, or a chain into one burst function.
+pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Result<Arc<Compiled>, Refusal> {
     let started = Instant::now();
     let isa = host_isa(options)?;
-    let mut plan = plan(program, proof, options)?;
-    let insns = plan.funcs.iter().map(|f| f.insns).sum();
-    let maps = program.maps();
-    let values = data_values(maps);
-    let handles: Box<[Handle]> = (plan.funcs.iter())
-        .map(|f| Handle { code: AtomicUsize::new(0), insn: f.start, program: Arc::downgrade(program) })
+    let parts = links.iter().map(|l| Parts::new(l, options)).collect::<Result<Vec<_>, _>>()?;
+    // What does not fit into one function is called.
+    let mut room = plan::FUNCTION_MAX;
+    let unit = |(link, parts): (&Link<'_>, &'_ Parts)| {
+        let rest = room.checked_sub(parts.plan.funcs[0].insns);
+        room = rest.unwrap_or(room);
+        (rest.is_some(), link.chain_on)
+    };
+    let places: Vec<(bool, u32)> = links.iter().zip(&parts).map(unit).collect();
+    let units: Vec<Unit<'_>> = (links.iter().zip(&parts).zip(places))
+        .map(|((link, parts), (inline, chain_on))| Unit {
+            plan: &parts.plan,
+            maps: link.program.maps(),
+            values: &parts.values,
+            handles: &parts.addresses,
+            chain_on,
+            inline,
+        })
         .collect();
-    let addresses: Vec<u64> = handles.iter().map(|h| std::ptr::from_ref(h) as u64).collect();
-    check_values(&plan, maps, &values)?;
-    plan.promote(options.slots, maps);
-    plan.zero_stack(options.zero_stack, maps);
+    let maps: Vec<Arc<Map>> = links.iter().flat_map(|l| l.program.maps()).cloned().collect();
     let cpus = maps.iter().filter(|m| is_per_cpu(m)).map(|m| m.cpus()).min().unwrap_or(u32::MAX);
-    let around =
-        Surroundings { plan: &plan, maps, values: &values, handles: &addresses, cpus, options, isa: isa.as_ref() };
+    let around = Surroundings { units: &units, chained, cpus, options, isa: isa.as_ref() };
     let (linked, texts) = emit(&around)?;
     let code = CodeMemory::new(&linked.bytes)?;
-    for (handle, index) in handles.iter().zip(0..) {
-        if let Some(f) = linked.functions.iter().find(|f| f.shape == Shape::Function(index)) {
-            handle.code.store(code.at(f.offset) as usize, Ordering::Release);
+    for (unit, parts) in parts.iter().enumerate() {
+        for (func, handle) in parts.handles.iter().enumerate() {
+            let shape = Shape::Function(Callee { unit, func });
+            if let Some(f) = linked.functions.iter().find(|f| f.shape == shape) {
+                handle.code.store(code.at(f.offset) as usize, Ordering::Release);
+            }
         }
     }
     let at = |shape| linked.functions.iter().find(|f| f.shape == shape).map(|f| f.offset);
+    let names: Vec<&str> = links.iter().map(|l| l.program.name()).collect();
+    let insns = parts.iter().map(Parts::insns).sum();
     let compiled = Compiled {
-        name: program.name().to_owned(),
+        name: names.join("+"),
         burst: at(Shape::Burst),
         single: at(Shape::Single),
         tail: at(Shape::Tail),
@@ -102,8 +148,8 @@ pub fn compile(program: &Arc<Program>, proof: &Verified, options: &Options) -> R
         texts,
         stats: Stats { insns, code_len: code.bytes().len(), time: started.elapsed() },
         cpus,
-        _maps: maps.to_vec(),
-        _handles: handles,
+        _maps: maps,
+        _handles: parts.into_iter().map(|p| p.handles).collect(),
         code,
     };
     Ok(Arc::new(compiled))
@@ -130,18 +176,21 @@ fn emit(around: &Surroundings<'_>) -> Result<(link::Linked, Vec<String>), Refusa
     let mut control = ControlPlane::default();
     let mut linker = link::Linker::default();
     let mut texts = vec![];
+    // A chain is run over bursts only, which may be of one frame.
     let wanted = |shape: &Shape| match shape {
-        Shape::Burst => around.options.burst,
+        Shape::Burst => around.options.burst || around.chained,
         // One of the two there must be.
-        _ => around.options.single || !around.options.burst,
+        _ => (around.options.single || !around.options.burst) && !around.chained,
     };
-    let shapes = [Shape::Burst, Shape::Single, Shape::Tail].into_iter().filter(wanted);
-    let functions = (1..around.plan.funcs.len()).map(Shape::Function);
-    // The main function as a callee or a callback: only where somebody calls it.
-    let main = around.plan.calls_main().then_some(Shape::Function(0));
-    for shape in shapes.chain(functions).chain(main) {
-        let index = if let Shape::Function(i) = shape { i } else { 0 };
-        let func = &around.plan.funcs[index];
+    let mut shapes: Vec<Shape> = [Shape::Burst, Shape::Single, Shape::Tail].into_iter().filter(wanted).collect();
+    for (unit, u) in around.units.iter().enumerate() {
+        // The main function as a callee or a callback: only where somebody calls it.
+        let first = usize::from(u.inline && !u.plan.calls_main());
+        shapes.extend((first..u.plan.funcs.len()).map(|func| Shape::Function(Callee { unit, func })));
+    }
+    for shape in shapes {
+        let which = if let Shape::Function(f) = shape { f } else { Callee { unit: 0, func: 0 } };
+        let func = &around.units[which.unit].plan.funcs[which.func];
         if func.insns == 0 {
             continue; // No run comes here.
         }

@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter};
 use xway_vm::Program;
 
-use crate::Compiled;
+use crate::{Compiled, Origin};
 
 /// The machine code as assembly, function by function. In front of what came from an instruction of the program stand the
-/// instruction and, where it is another one than before, its source line. `program` is what was compiled.
-pub fn jited(code: &Compiled, program: &Program) -> String {
+/// instruction and, where it is another one than before, its source line. `programs` are what was compiled: one, or the links of
+/// a chain.
+pub fn jited(code: &Compiled, programs: &[&Program]) -> String {
     let mut out = String::new();
     for f in code.functions() {
         let address = code.address() + f.offset as u64;
@@ -20,13 +21,15 @@ pub fn jited(code: &Compiled, program: &Program) -> String {
         let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
         let mut formatter = IntelFormatter::new();
         let (mut insn, mut text) = (Instruction::default(), String::new());
-        let (mut slot, mut line) = (None, 0);
+        let (mut slot, mut line) = (None, (0, 0));
         while decoder.can_decode() {
             decoder.decode_out(&mut insn);
             let at = (insn.ip() - address) as u32;
             let from = f.lines.partition_point(|l| l.0 <= at).checked_sub(1).and_then(|i| f.lines[i].1);
-            if from != slot && from.is_some() {
-                origin(&mut out, program, from.unwrap_or(0), &mut line);
+            if let Some(from) = from.filter(|f| slot != Some(*f))
+                && let Some(program) = programs.get(from.unit)
+            {
+                origin(&mut out, program, from, &mut line);
             }
             slot = from;
             text.clear();
@@ -39,11 +42,12 @@ pub fn jited(code: &Compiled, program: &Program) -> String {
 }
 
 /// The instruction that machine code came from, with its source line when that is new.
-fn origin(out: &mut String, program: &Program, slot: usize, line: &mut u32) {
+fn origin(out: &mut String, program: &Program, from: Origin, line: &mut (usize, u32)) {
+    let slot = from.insn;
     if let Some(info) = program.line(slot)
-        && info.line != *line
+        && (from.unit, info.line) != *line
     {
-        *line = info.line;
+        *line = (from.unit, info.line);
         let _ = writeln!(out, "; {}:{}  {}", info.file, info.line, info.text.trim());
     }
     if let Some(Some(insn)) = program.insns().get(slot) {

@@ -24,12 +24,14 @@
 //! | `env`, `native` | the worker's environment; helpers on real addresses |
 //! | `link`, `code` | relocations; memory that is never writable and executable at once |
 //! | `compiled` | all of it in order; running |
+//! | `chain` | several programs as one burst function |
 //! | `dump` | assembly beside source lines; symbols for `perf` |
 //! | `refusal` | why a program is not compiled |
 //!
 //! `docs/design-notes/jit.md` says how they fit together and where a new pass goes.
 
 mod calls;
+mod chain;
 mod code;
 mod compiled;
 pub mod dump;
@@ -41,8 +43,9 @@ mod options;
 mod plan;
 mod refusal;
 
+pub use chain::{Decided, LINKS_MAX, Link, chain};
 pub use compiled::{Compiled, Stats, compile};
 pub use env::RunEnv;
-pub use link::Placed;
+pub use link::{Origin, Placed};
 pub use options::Options;
 pub use refusal::Refusal;

@@ -2,12 +2,12 @@
 
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::entity::EntityRef;
-use cranelift_codegen::ir::{ExternalName, UserExternalName};
+use cranelift_codegen::ir::{ExternalName, SourceLoc, UserExternalName};
 use cranelift_codegen::{CompiledCode, FinalizedRelocTarget};
 
 use crate::Refusal;
 use crate::calls::Entry;
-use crate::lower::{Shape, space};
+use crate::lower::{Callee, Shape, space};
 
 /// A function in the machine code.
 #[derive(Clone, Debug)]
@@ -19,9 +19,33 @@ pub struct Placed {
     pub offset: usize,
     /// Length in bytes.
     pub len: usize,
-    /// Offset in the function from which on machine instructions belong to this instruction slot of the program; `None`: to
-    /// none.
-    pub lines: Vec<(u32, Option<usize>)>,
+    /// Offset in the function from which on machine instructions belong to this instruction of a program; `None`: to none.
+    pub lines: Vec<(u32, Option<Origin>)>,
+}
+
+/// An instruction that machine code came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// The program: its place in the chain, 0 when it was compiled alone.
+    pub unit: usize,
+    /// Its instruction slot.
+    pub insn: usize,
+}
+
+impl Origin {
+    /// Bits of a source location that are the instruction's; the rest are the program's.
+    const INSN_BITS: u32 = 24;
+
+    /// As the code generator carries it, which knows one number and keeps the highest for "none".
+    pub(crate) fn loc(self) -> SourceLoc {
+        SourceLoc::new((self.unit as u32) << Self::INSN_BITS | self.insn as u32)
+    }
+
+    fn from_loc(loc: SourceLoc) -> Option<Origin> {
+        let bits = loc.bits();
+        let (unit, insn) = (bits >> Self::INSN_BITS, bits & ((1 << Self::INSN_BITS) - 1));
+        (!loc.is_default()).then_some(Origin { unit: unit as usize, insn: insn as usize })
+    }
 }
 
 /// Machine code that is ready to be copied to its place: it does not depend on it.
@@ -71,7 +95,9 @@ impl Linker {
         for reloc in code.buffer.relocs() {
             let target = match &reloc.target {
                 FinalizedRelocTarget::ExternalName(ExternalName::User(name)) => match names.get(name.index()) {
-                    Some(n) if n.namespace == space::LOCAL => Target::Function(Shape::Function(n.index as usize)),
+                    Some(n) if n.namespace == space::LOCAL => {
+                        Target::Function(Shape::Function(Callee::from_symbol(n.index)))
+                    }
                     Some(n) if n.namespace == space::TAIL => Target::Function(Shape::Tail),
                     Some(n) => entries.get(n.index as usize).map_or(Target::Unknown, |e| Target::Address(e.address)),
                     None => Target::Unknown,
@@ -82,9 +108,7 @@ impl Linker {
             let at = offset + reloc.offset as usize;
             self.fixups.push(Fixup { at, kind: reloc.kind, addend: reloc.addend, target });
         }
-        let lines = (code.buffer.get_srclocs_sorted().iter())
-            .map(|l| (l.start, (!l.loc.is_default()).then(|| l.loc.bits() as usize - 1)))
-            .collect();
+        let lines = (code.buffer.get_srclocs_sorted().iter()).map(|l| (l.start, Origin::from_loc(l.loc))).collect();
         let suffix = match shape {
             Shape::Burst => "burst",
             Shape::Single => "single",

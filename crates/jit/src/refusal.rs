@@ -39,6 +39,14 @@ pub enum Refusal {
         /// The limit.
         max: usize,
     },
+    /// A chain of no programs, or of too many.
+    #[error("a chain has 1 to {max} programs, not {links}")]
+    Chain {
+        /// Its programs.
+        links: usize,
+        /// The limit.
+        max: usize,
+    },
     /// The worker's number is beyond what the program's per-CPU maps have values for.
     #[error("worker {cpu}: the program's maps have values for {cpus} CPUs")]
     Cpu {

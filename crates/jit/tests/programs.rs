@@ -222,7 +222,7 @@ fn a_worker_beyond_the_maps_is_refused() {
 fn dumps_say_where_code_came_from() {
     let r = ready("call 5\nr0 &= 1\nexit", &[]);
     let code = r.compile();
-    let text = dump::jited(&code, &r.program);
+    let text = dump::jited(&code, &[&r.program]);
     assert!(text.contains("test.burst") && text.contains("call") && text.contains("r0 &= 1"), "{text}");
     let path = dump::publish_perf_map(&code).unwrap();
     let map = std::fs::read_to_string(&path).unwrap();

@@ -36,11 +36,13 @@
 //! | `kfuncs` | kernel functions by name |
 //! | `xdp_md` | the context |
 //! | `host/*` | the machine: clocks, routes over netlink, a deterministic stand-in |
+//! | `chain` | several programs on one hook |
 //! | `testrun` | one packet, as `BPF_PROG_TEST_RUN` runs it |
 #![forbid(unsafe_code)]
 
 mod addr;
 mod call;
+mod chain;
 mod env;
 mod fault;
 mod fuse;
@@ -59,6 +61,7 @@ mod testrun;
 mod words;
 mod xdp_md;
 
+pub use chain::{CHAIN_END, CHAIN_ON_DEFAULT, chains_on, run_chain};
 pub use env::{BUDGET_DEFAULT, Env, Outcome};
 pub use fault::{Access, Caller, Fault, FaultKind, Region, RegionKind};
 pub use helpers::{Support, Timers, support};

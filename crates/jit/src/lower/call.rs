@@ -8,7 +8,7 @@ use xway_isa::{Reg, Width};
 use xway_maps::native::{MapLayout, ProgramSlot, SlotsLayout};
 use xway_vm::TAIL_CALLS_MAX;
 
-use super::{Area, Body, Shape, signature, space};
+use super::{Area, Body, Callee, Shape, signature, space};
 use crate::calls::{self, Entry};
 use crate::env::offsets;
 use crate::plan::{Call, Kind};
@@ -25,14 +25,14 @@ impl Body<'_, '_> {
             Kind::Swap { dst, bits } => self.swap(*dst, *bits),
             Kind::Const { dst, value } => self.word(*dst, *value),
             Kind::Map { dst, map } => {
-                let address = std::sync::Arc::as_ptr(&self.around.maps[*map as usize]) as u64;
+                let address = std::sync::Arc::as_ptr(&self.unit.maps[*map as usize]) as u64;
                 self.word(*dst, address);
             }
             Kind::Value { dst, map, off } => {
-                let address = self.around.values[*map as usize].expect("checked before lowering");
+                let address = self.unit.values[*map as usize].expect("checked before lowering");
                 self.word(*dst, address + u64::from(*off));
             }
-            Kind::Func { dst, func } => self.word(*dst, self.around.handles[*func]),
+            Kind::Func { dst, func } => self.word(*dst, self.unit.handles[*func]),
             Kind::Ctx { dst, base, field } => self.context(*dst, *base, *field),
             Kind::Load { size, signed, dst, base, off, place } => self.load(*size, *signed, *dst, *base, *off, place),
             Kind::Store { size, base, off, src, place } => self.store(*size, *base, *off, *src, place),
@@ -43,7 +43,8 @@ impl Body<'_, '_> {
             Kind::Helper(call) => self.helper(call),
             Kind::Kfunc { which, .. } => self.enter(calls::kfunc(*which), &ARGS),
             Kind::Local { func, .. } => {
-                let f = self.import((space::LOCAL, *func as u32), 6);
+                let callee = Callee { unit: self.number, func: *func };
+                let f = self.import((space::LOCAL, callee.symbol()), 6);
                 let args = self.arguments(&ARGS);
                 let inst = self.b.ins().call(f, &args);
                 let r0 = self.b.inst_results(inst)[0];
@@ -77,7 +78,7 @@ impl Body<'_, '_> {
             return self.inline_lookup(call, None);
         }
         let borrowed = self.lend(call);
-        match calls::typed(call, self.around.maps).filter(|_| self.around.options.typed_calls) {
+        match calls::typed(call, self.unit.maps).filter(|_| self.around.options.typed_calls) {
             Some((entry, args)) => self.enter(entry, args),
             None => self.enter(calls::general(call.proto), &ARGS),
         }
@@ -111,7 +112,7 @@ impl Body<'_, '_> {
     /// ```
     fn tail_call(&mut self, call: &Call) {
         let (stay, slow) = (self.b.create_block(), self.b.create_block());
-        let map = call.map.and_then(|m| self.around.maps.get(m as usize)).map(|m| m.layout());
+        let map = call.map.and_then(|m| self.unit.maps.get(m as usize)).map(|m| m.layout());
         match map {
             Some(MapLayout::Programs(slots)) if self.around.options.inline_tail_calls => {
                 self.jump_through(&slots, stay, slow);

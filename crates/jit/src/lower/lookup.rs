@@ -52,7 +52,7 @@ impl Body<'_, '_> {
     pub(super) fn can_inline(&self, call: &Call) -> bool {
         let own = matches!(&call.args[1], Some(Place { region, .. }) if
             matches!(region, Region::Stack | Region::OuterStack | Region::Packet | Region::Meta));
-        let layout = call.map.and_then(|m| self.around.maps.get(m as usize)).map(|m| m.layout());
+        let layout = call.map.and_then(|m| self.unit.maps.get(m as usize)).map(|m| m.layout());
         call.proto.id == LOOKUP
             && self.around.options.inline_lookups
             && own
@@ -65,7 +65,7 @@ impl Body<'_, '_> {
 
     /// Emits a look-up for which [`Body::can_inline`] holds.
     pub(super) fn inline_lookup(&mut self, call: &Call, then: Option<Then>) {
-        let map = call.map.and_then(|m| self.around.maps.get(m as usize)).expect("can_inline");
+        let map = call.map.and_then(|m| self.unit.maps.get(m as usize)).expect("can_inline");
         let join = self.b.create_block();
         let then = then.unwrap_or(Then::On(join));
         match map.layout() {
@@ -263,7 +263,7 @@ impl Body<'_, '_> {
         self.b.switch_to_block(slow);
         // Only reads the key.
         self.lend(call);
-        let (entry, args) = calls::typed(call, self.around.maps).expect("a key that nobody else writes");
+        let (entry, args) = calls::typed(call, self.unit.maps).expect("a key that nobody else writes");
         self.enter(entry, args);
         let value = self.reg(Reg::R0);
         self.either(value, then);

@@ -34,6 +34,7 @@ use xway_packet::descriptor;
 use crate::Options;
 use crate::calls::Entry;
 use crate::env::offsets;
+use crate::link;
 use crate::plan::{End, Func, Kind, Plan};
 
 /// Name spaces of symbols in generated code.
@@ -49,7 +50,7 @@ pub(crate) mod space {
 /// What a function of the program is compiled to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
-    /// `fn(env, frames, count, verdicts)`: the main function over all frames of a burst.
+    /// `fn(env, frames, count, verdicts)`: the main functions of all links over all frames of a burst.
     Burst,
     /// `fn(env, ctx) -> r0`: the main function over one packet.
     Single,
@@ -57,17 +58,47 @@ pub(crate) enum Shape {
     /// it.
     Tail,
     /// `fn(env, r1..r5) -> r0`: a function that is called from the program or by a helper.
-    Function(usize),
+    Function(Callee),
 }
 
-/// What lowering needs to know of the surroundings.
-pub(crate) struct Surroundings<'a> {
+/// A function of one of the programs that are compiled together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Callee {
+    pub unit: usize,
+    pub func: usize,
+}
+
+impl Callee {
+    /// Its number in [`space::LOCAL`].
+    fn symbol(self) -> u32 {
+        (self.unit as u32) << 16 | self.func as u32
+    }
+
+    pub fn from_symbol(symbol: u32) -> Callee {
+        Callee { unit: (symbol >> 16) as usize, func: (symbol & 0xffff) as usize }
+    }
+}
+
+/// A program among those that are compiled together.
+pub(crate) struct Unit<'a> {
     pub plan: &'a Plan,
     pub maps: &'a [Arc<Map>],
     /// Addresses of data sections' values, by map.
     pub values: &'a [Option<u64>],
     /// Addresses of what stands for the program's functions.
     pub handles: &'a [u64],
+    /// The verdicts after which the next program runs: bit n for verdict n.
+    pub chain_on: u32,
+    /// Its main function stands in the burst function; else it is called.
+    pub inline: bool,
+}
+
+/// What lowering needs to know of the surroundings.
+pub(crate) struct Surroundings<'a> {
+    /// One program, or the links of a chain.
+    pub units: &'a [Unit<'a>],
+    /// They are links of a chain, which may be one.
+    pub chained: bool,
     /// CPUs that all per-CPU maps have values for.
     pub cpus: u32,
     pub options: &'a Options,
@@ -83,9 +114,9 @@ pub(crate) struct Lowered {
 /// Lowers one function.
 pub(crate) fn lower(around: &Surroundings<'_>, shape: Shape, scratch: &mut FunctionBuilderContext) -> Lowered {
     let conv = if shape == Shape::Tail { CallConv::Tail } else { around.isa.default_call_conv() };
-    let index = if let Shape::Function(i) = shape { i } else { 0 };
+    let which = if let Shape::Function(f) = shape { f } else { Callee { unit: 0, func: 0 } };
     let mut func = ir::Function::with_name_signature(
-        UserFuncName::user(space::LOCAL, index as u32),
+        UserFuncName::user(space::LOCAL, which.symbol()),
         signature(
             conv,
             if shape == Shape::Burst {
@@ -98,8 +129,7 @@ pub(crate) fn lower(around: &Surroundings<'_>, shape: Shape, scratch: &mut Funct
             shape != Shape::Burst,
         ),
     );
-    let plan = &around.plan.funcs[index];
-    let mut body = Body::new(around, plan, shape, FunctionBuilder::new(&mut func, scratch));
+    let mut body = Body::new(around, which, shape, FunctionBuilder::new(&mut func, scratch));
     match shape {
         Shape::Burst => body.burst(),
         Shape::Single => body.single(),
@@ -123,6 +153,10 @@ fn signature(conv: CallConv, params: usize, ret: bool) -> Signature {
 /// A function in the making.
 struct Body<'a, 'f> {
     around: &'a Surroundings<'a>,
+    /// The program that is being lowered, with its place among the units.
+    unit: &'a Unit<'a>,
+    number: usize,
+    /// The function of it.
     plan: &'a Func,
     shape: Shape,
     b: FunctionBuilder<'f>,
@@ -149,21 +183,48 @@ struct Body<'a, 'f> {
 const MAY_GOTO_MAX: i64 = 8 * 1024 * 1024;
 
 impl<'a, 'f> Body<'a, 'f> {
-    fn new(around: &'a Surroundings<'a>, plan: &'a Func, shape: Shape, mut b: FunctionBuilder<'f>) -> Self {
+    fn new(around: &'a Surroundings<'a>, which: Callee, shape: Shape, mut b: FunctionBuilder<'f>) -> Self {
+        let unit = &around.units[which.unit];
+        let plan = &unit.plan.funcs[which.func];
         let regs = std::array::from_fn(|_| b.declare_var(I64));
-        let slots = plan.slots.groups.iter().map(|_| b.declare_var(I64)).collect();
-        let turns = plan.may_goto.then(|| b.declare_var(I64));
-        let size = plan.stack.max(8);
+        // The links of a chain run one after the other, so that their stacks may lie in the same place.
+        let inlined = around.units.iter().filter(|u| shape == Shape::Burst && u.inline).map(|u| u.plan.funcs[0].stack);
+        let size = inlined.chain([plan.stack, 8]).max().unwrap_or(8);
         let slot = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size, 4));
         let entry = b.create_block();
         b.append_block_params_for_function_params(entry);
         b.switch_to_block(entry);
         let env = b.block_params(entry)[0];
         let fp = b.ins().stack_addr(I64, slot, size as i32);
-        let blocks = plan.blocks.iter().map(|_| b.create_block()).collect();
         let exit = b.create_block();
         b.append_block_param(exit, I64);
-        Body { around, plan, shape, b, regs, slots, turns, env, fp, blocks, exit, entries: vec![], imports: vec![] }
+        let mut body = Body {
+            around,
+            unit,
+            number: which.unit,
+            plan,
+            shape,
+            b,
+            regs,
+            slots: vec![],
+            turns: None,
+            env,
+            fp,
+            blocks: vec![],
+            exit,
+            entries: vec![],
+            imports: vec![],
+        };
+        body.enter_function(plan);
+        body
+    }
+
+    /// Turns to another function: its blocks and variables.
+    fn enter_function(&mut self, plan: &'a Func) {
+        self.plan = plan;
+        self.slots = plan.slots.groups.iter().map(|_| self.b.declare_var(I64)).collect();
+        self.turns = plan.may_goto.then(|| self.b.declare_var(I64));
+        self.blocks = plan.blocks.iter().map(|_| self.b.create_block()).collect();
     }
 
     /// The way in from outside.
@@ -192,11 +253,11 @@ impl<'a, 'f> Body<'a, 'f> {
         self.b.seal_all_blocks();
     }
 
-    /// The main function in a loop over frames.
+    /// The main function, or those of a chain, in a loop over frames.
     ///
     /// ```text
     /// burst(env, frames, count, verdicts):
-    ///     for each frame: ctx = *frame; …program… exit: *verdict = r0
+    ///     for each frame: ctx = *frame; ...program... exit: *verdict = r0
     /// ```
     fn burst(&mut self) {
         let entry = self.b.current_block().expect("the entry");
@@ -212,21 +273,21 @@ impl<'a, 'f> Body<'a, 'f> {
         self.b.switch_to_block(head);
         let plain = self.flags(Some(Area::Frames));
         let ctx = self.b.ins().load(I64, plain, frame, 0);
-        let in_env = self.flags(Some(Area::Env));
-        if self.around.plan.needs_frame() {
+        let units = self.around.units;
+        if units.iter().any(|u| u.plan.needs_frame()) {
+            let in_env = self.flags(Some(Area::Env));
             self.b.ins().store(in_env, frame, self.env, offsets::FRAME);
         }
-        if self.around.plan.tail_calls {
-            let zero = self.b.ins().iconst(ir::types::I32, 0);
-            self.b.ins().store(in_env, zero, self.env, offsets::TAIL_CALLS);
-        }
-        if self.around.plan.redirects {
+        if units.iter().any(|u| u.plan.redirects) {
             let zero = self.b.ins().iconst(ir::types::I32, 0);
             let desc = self.flags(Some(Area::Descriptor));
             self.b.ins().store(desc, zero, ctx, descriptor::REDIRECT);
         }
-        self.begin(&[ctx]);
-        self.blocks();
+        if self.around.chained {
+            self.chain(ctx);
+        } else {
+            self.link(ctx, self.exit);
+        }
 
         self.b.switch_to_block(self.exit);
         let r0 = self.b.block_params(self.exit)[0];
@@ -238,6 +299,72 @@ impl<'a, 'f> Body<'a, 'f> {
         self.b.switch_to_block(done);
         self.b.ins().return_(&[]);
         self.b.seal_all_blocks();
+    }
+
+    /// The current unit's main function, from here to a block that takes r0.
+    fn link(&mut self, ctx: Value, exit: ir::Block) {
+        if self.unit.plan.tail_calls {
+            let in_env = self.flags(Some(Area::Env));
+            let zero = self.b.ins().iconst(ir::types::I32, 0);
+            self.b.ins().store(in_env, zero, self.env, offsets::TAIL_CALLS);
+        }
+        let outer = std::mem::replace(&mut self.exit, exit);
+        if self.unit.inline {
+            self.begin(&[ctx]);
+            self.blocks();
+        } else {
+            let zero = self.b.ins().iconst(I64, 0);
+            let f = self.import((space::LOCAL, Callee { unit: self.number, func: 0 }.symbol()), 6);
+            let inst = self.b.ins().call(f, &[self.env, ctx, zero, zero, zero, zero]);
+            let r0 = self.b.inst_results(inst)[0];
+            self.b.ins().jump(exit, &[BlockArg::Value(r0)]);
+        }
+        self.exit = outer;
+    }
+
+    /// All units one after the other, each as long as the verdict of the one before chains on. What is stored says which
+    /// link decided: see [`crate::Decided`].
+    fn chain(&mut self, ctx: Value) {
+        let units = self.around.units;
+        for (n, unit) in units.iter().enumerate() {
+            if n > 0 {
+                (self.unit, self.number) = (unit, n);
+                self.enter_function(&unit.plan.funcs[0]);
+            }
+            let decided = self.b.create_block();
+            self.b.append_block_param(decided, I64);
+            self.link(ctx, decided);
+            self.b.switch_to_block(decided);
+            self.b.set_srcloc(ir::SourceLoc::default());
+            let r0 = self.b.block_params(decided)[0];
+            let verdict = self.b.ins().ireduce(ir::types::I32, r0);
+            let (stop, on) = (self.b.create_block(), self.b.create_block());
+            let goes_on = self.chains_on(verdict, unit.chain_on);
+            self.b.ins().brif(goes_on, on, &[], stop, &[]);
+            self.b.switch_to_block(stop);
+            let low = self.b.ins().uextend(I64, verdict);
+            let link = self.b.ins().iconst(I64, (n as i64) << 32);
+            let told = self.b.ins().bor(low, link);
+            self.b.ins().jump(self.exit, &[BlockArg::Value(told)]);
+            self.b.switch_to_block(on);
+        }
+        let end = self.b.ins().iconst(I64, (units.len() as i64) << 32 | i64::from(xway_vm::CHAIN_END));
+        self.b.ins().jump(self.exit, &[BlockArg::Value(end)]);
+    }
+
+    /// Whether a verdict is one of a mask.
+    fn chains_on(&mut self, verdict: Value, mask: u32) -> Value {
+        // Nearly always it is one verdict.
+        if mask.is_power_of_two() {
+            return self.b.ins().icmp_imm_s(IntCC::Equal, verdict, i64::from(mask.trailing_zeros()));
+        }
+        let known = self.b.ins().icmp_imm_u(IntCC::UnsignedLessThan, verdict, 32);
+        let bits = self.b.ins().iconst(ir::types::I32, i64::from(mask));
+        let shifted = self.b.ins().ushr(bits, verdict);
+        let one = self.b.ins().iconst(ir::types::I32, 1);
+        let set = self.b.ins().band(shifted, one);
+        let set = self.b.ins().ireduce(ir::types::I8, set);
+        self.b.ins().band(known, set)
     }
 
     /// Sets registers and stack as they are when the function starts, and goes to its first block.
@@ -270,19 +397,24 @@ impl<'a, 'f> Body<'a, 'f> {
                 _ => (None, &block.ops[..]),
             };
             for op in ops {
-                self.b.set_srcloc(ir::SourceLoc::new(op.at as u32 + 1));
+                self.origin(op.at);
                 self.op(&op.kind);
             }
             if let Some((then, op)) = last
                 && let Kind::Helper(call) = &op.kind
             {
-                self.b.set_srcloc(ir::SourceLoc::new(op.at as u32 + 1));
+                self.origin(op.at);
                 self.inline_lookup(call, Some(then));
                 continue;
             }
-            self.b.set_srcloc(ir::SourceLoc::new(block.end_at as u32 + 1));
+            self.origin(block.end_at);
             self.end(&block.end);
         }
+    }
+
+    /// What follows comes from this instruction.
+    fn origin(&mut self, insn: usize) {
+        self.b.set_srcloc(link::Origin { unit: self.number, insn }.loc());
     }
 
     fn end(&mut self, end: &End) {

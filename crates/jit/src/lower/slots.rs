@@ -99,7 +99,7 @@ impl Body<'_, '_> {
 
     /// Before a helper is called: what it may look at on the stack is written out. The result is for [`Body::give_back`].
     pub(super) fn lend(&mut self, call: &Call) -> Borrowed {
-        let Reach::Bytes(all) = slots::reach(call, self.around.maps) else { return Borrowed(vec![]) };
+        let Reach::Bytes(all) = slots::reach(call, self.unit.maps) else { return Borrowed(vec![]) };
         let mut written = vec![];
         for (bytes, write) in all {
             self.write_out(bytes.clone());

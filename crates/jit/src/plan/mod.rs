@@ -9,7 +9,7 @@ mod build;
 pub(crate) mod slots;
 pub(crate) mod stack;
 
-pub(crate) use build::build;
+pub(crate) use build::{FUNCTION_MAX, build};
 
 use xway_abi::HelperProto;
 use xway_isa::{AluOp, AtomicOp, Cond, MovExt, Operand, Reg, Size, Width};

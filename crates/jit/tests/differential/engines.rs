@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xway_abi::MapType;
-use xway_jit::{Options, RunEnv, compile};
+use xway_jit::{Decided, Link, Options, RunEnv, chain, compile};
 use xway_maps::{Guard, Map};
 use xway_object::Object;
 use xway_packet::{Burst, Frame, Pool, PoolConfig, Redirect};
@@ -19,6 +19,8 @@ pub struct Ran {
     pub meta: usize,
     pub redirect: Redirect,
     pub fault: Option<String>,
+    /// The link of a chain that decided.
+    pub link: usize,
 }
 
 /// What a map holds, by key, in a form that can be compared.
@@ -37,7 +39,13 @@ pub enum Engine {
     Interpreter,
     Single(Options),
     Burst(Options),
+    /// The program three times behind itself, interpreted and compiled.
+    InterpretedChain,
+    Chain(Options),
 }
+
+/// Verdicts after which the links of that chain go on: all, PASS and ABORTED, odd ones.
+const MASKS: [u32; 3] = [u32::MAX, 0b101, 0xaaaa_aaaa];
 
 /// What became of a program.
 pub enum Outcome {
@@ -83,6 +91,18 @@ pub fn compare(object: &Arc<Object>, index: usize, packets: &[Vec<u8>], prepare:
             return Outcome::Differs(format!("{name}: {difference}"));
         }
     }
+    let chain = Engine::Chain(Options { check: true, ..Options::default() });
+    match (
+        run(object, index, packets, prepare, &Engine::InterpretedChain),
+        run(object, index, packets, prepare, &chain),
+    ) {
+        (Ok(expected), Ok(got)) => {
+            if let Some(difference) = difference(&expected, &got, packets, object) {
+                return Outcome::Differs(format!("a chain: {difference}"));
+            }
+        }
+        (Err(outcome), _) | (_, Err(outcome)) => return outcome,
+    }
     Outcome::Same
 }
 
@@ -115,9 +135,31 @@ fn run(
             let mut env = Env::new(&guard, &host, CPU).with_timers(&timers);
             let one = |frame: &mut Frame| {
                 let outcome = xway_vm::run(&program, frame, &mut env);
-                ran(frame, outcome.ret, outcome.fault.map(|f| f.to_string()))
+                ran(frame, outcome.ret, 0, outcome.fault.map(|f| f.to_string()))
             };
             burst.frames_mut().iter_mut().map(one).collect()
+        }
+        Engine::InterpretedChain => {
+            let mut env = Env::new(&guard, &host, CPU).with_timers(&timers);
+            let links = MASKS.map(|mask| (&*program, mask));
+            let one = |frame: &mut Frame| {
+                let (outcome, link) = xway_vm::run_chain(&links, frame, &mut env);
+                ran(frame, outcome.ret, link, outcome.fault.map(|f| f.to_string()))
+            };
+            burst.frames_mut().iter_mut().map(one).collect()
+        }
+        Engine::Chain(options) => {
+            let links = MASKS.map(|chain_on| Link { program: &program, proof: &proof, chain_on });
+            let compiled = chain(&links, options).map_err(|e| Outcome::NotCompiled(e.to_string()))?;
+            let mut env = RunEnv::new(&guard, &host, CPU).with_timers(&timers);
+            let mut rets = vec![0; packets.len()];
+            compiled.run_burst(burst.frames_mut(), &mut env, &mut rets).expect("two CPUs");
+            let fault = env.take_faults().first().map(|f| f.1.to_string());
+            let one = |(frame, ret): (&Frame, u64)| {
+                let decided = Decided::of(ret);
+                ran(frame, decided.verdict.into(), decided.link, fault.clone())
+            };
+            burst.frames().iter().zip(rets).map(one).collect()
         }
         Engine::Single(options) | Engine::Burst(options) => {
             let compiled = compile(&program, &proof, options).map_err(|e| Outcome::NotCompiled(e.to_string()))?;
@@ -131,7 +173,7 @@ fn run(
                 compiled.run_burst(burst.frames_mut(), &mut env, &mut rets).expect("two CPUs");
             }
             let fault = env.take_faults().first().map(|f| f.1.to_string());
-            burst.frames().iter().zip(rets).map(|(frame, ret)| ran(frame, ret, fault.clone())).collect()
+            burst.frames().iter().zip(rets).map(|(frame, ret)| ran(frame, ret, 0, fault.clone())).collect()
         }
     };
     pool.release_burst(&mut burst);
@@ -142,7 +184,7 @@ fn run(
     Ok(Result { runs, maps })
 }
 
-fn ran(frame: &Frame, ret: u64, fault: Option<String>) -> Ran {
+fn ran(frame: &Frame, ret: u64, link: usize, fault: Option<String>) -> Ran {
     let mut redirect = frame.redirect();
     // Ids of maps differ from instance to instance.
     match &mut redirect {
@@ -159,6 +201,7 @@ fn ran(frame: &Frame, ret: u64, fault: Option<String>) -> Ran {
         meta: frame.meta_len() as usize,
         redirect,
         fault,
+        link,
     }
 }
 
@@ -201,7 +244,8 @@ fn difference(expected: &Result, got: &Result, packets: &[Vec<u8>], object: &Obj
         if want != have {
             let len = packets[n].len();
             let what = |r: &Ran| {
-                format!("r0 {:#x}, meta {}, {:?}, fault {:?}, {:02x?}", r.ret, r.meta, r.redirect, r.fault, r.bytes)
+                let Ran { ret, meta, redirect, fault, link, bytes } = r;
+                format!("r0 {ret:#x} of link {link}, meta {meta}, {redirect:?}, fault {fault:?}, {bytes:02x?}")
             };
             return Some(format!(
                 "packet {n} of {len} bytes:\n  interpreter {}\n  compiled    {}",
