@@ -3,15 +3,18 @@
 //!
 //! The invariant of this file, kept by `Arena::handle` and `Handle::into_number`: **for each chunk number there is at most
 //! one of: a live `Handle`, an entry in the owner's free stack, an entry in the return list, or membership in the range that
-//! was never used.** So a `Handle` may make references to its chunk and its descriptor without asking anybody.
+//! was never used.** (`share.rs` makes more handles of one that only
+//! read, and counts them.) So a `Handle` may make references to its chunk and its descriptor without asking anybody.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::config::{PoolConfig, PoolError};
 use crate::memory::Mapping;
+use crate::pressure::{Gauge, Pressure};
 use crate::redirect::Redirect;
 use crate::returns::Returns;
+use crate::sync::AtomicU32;
 
 /// The descriptor of one frame. The first cache line holds what programs read through their context, the second what the
 /// engine needs after the verdict. Generated code reads it by the offsets in `descriptor.rs`.
@@ -45,6 +48,8 @@ pub(crate) struct Desc {
     /// 1 in a pool without metadata: `data_meta` of an empty frame is that much behind `data`.
     pub(crate) without_meta: u32,
     pub(crate) cut: u32,
+    /// Holders of a shared frame, 0 for a frame with one owner. Kept by `share.rs`.
+    pub(crate) shared: AtomicU32,
     pub(crate) packet_id: u64,
     pub(crate) redirect: Redirect,
 }
@@ -56,6 +61,7 @@ pub(crate) struct Arena {
     descs: NonNull<Desc>,
     frames: u32,
     pub(crate) returns: Returns,
+    pub(crate) pressure: Gauge,
 }
 
 impl Arena {
@@ -63,7 +69,7 @@ impl Arena {
     pub(crate) fn create(config: &PoolConfig) -> Result<NonNull<Arena>, PoolError> {
         config.check()?;
         let stride = config.stride();
-        let memory = Mapping::new(config.frames as usize * stride, config.backing)?;
+        let memory = Mapping::new(config.frames as usize * stride, config.backing, config.pages)?;
         let start = memory.start();
         let arena = NonNull::from(Box::leak(Box::<Arena>::new_uninit())).cast::<Arena>();
         let descs: Box<[Desc]> = (0..config.frames)
@@ -89,12 +95,14 @@ impl Arena {
                 start: config.headroom,
                 without_meta: u32::from(!config.metadata),
                 cut: 0,
+                shared: AtomicU32::new(0),
                 packet_id: 0,
                 redirect: Redirect::None,
             })
             .collect();
         let descs = NonNull::from(Box::leak(descs)).cast::<Desc>();
-        let value = Arena { memory, descs, frames: config.frames, returns: Returns::new(config.frames) };
+        let (frames, returns) = (config.frames, Returns::new(config.frames));
+        let value = Arena { memory, descs, frames, returns, pressure: Gauge::default() };
         // SAFETY: the space was allocated above for exactly this type and nobody else has seen it.
         unsafe { arena.write(value) };
         Ok(arena)
@@ -170,6 +178,16 @@ impl Handle {
 
     pub(crate) fn arena(&self) -> NonNull<Arena> {
         self.desc().arena
+    }
+
+    pub(crate) fn raw(&self) -> NonNull<Desc> {
+        self.desc
+    }
+
+    /// How close the pool is to its limit.
+    pub(crate) fn pressure(&self) -> Pressure {
+        // SAFETY: the arena lives while a handle lives.
+        unsafe { self.arena().as_ref() }.pressure.read()
     }
 
     /// Gives up the handle for the chunk's number, which the caller must put in one of the places of the invariant.

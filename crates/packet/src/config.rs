@@ -1,6 +1,7 @@
 //! What a pool is made of, and why making one can fail.
 
 use crate::layout;
+use crate::pressure::PressureAt;
 
 /// Where a pool's memory comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -10,6 +11,34 @@ pub enum Backing {
     Anonymous,
     /// A memory file that can be mapped by a second process or registered with a device; see [`crate::Pool::memory_fd`].
     Memfd,
+}
+
+/// What kind of pages the memory should have. Bigger ones cost fewer misses of the TLB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Pages {
+    /// Ordinary pages; the kernel is not asked for others.
+    Base,
+    /// Ordinary pages that the kernel may join (`madvise(MADV_HUGEPAGE)`).
+    Joined,
+    /// Pages of 2 MiB from the machine's reserve (`vm.nr_hugepages`) when there are enough, joined ones when not. A pool of less
+    /// than 2 MiB does not ask for the reserve.
+    #[default]
+    Huge,
+}
+
+/// What kind of memory a pool got.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemoryReport {
+    /// Bytes mapped.
+    pub bytes: usize,
+    /// Whether it is a memory file that others can map.
+    pub memfd: bool,
+    /// Pages asked for.
+    pub requested: Pages,
+    /// Pages got. [`Pages::Joined`] is what the kernel was asked for; how much of it is joined is in `/proc/self/smaps`.
+    pub effective: Pages,
+    /// Why the two differ, and what to try; `None` when they do not.
+    pub reason: Option<String>,
 }
 
 /// Shape and limits of a [`crate::Pool`].
@@ -28,6 +57,10 @@ pub struct PoolConfig {
     pub max_outstanding: u32,
     /// Where the memory comes from.
     pub backing: Backing,
+    /// What kind of pages it should have.
+    pub pages: Pages,
+    /// From when on programs see pressure.
+    pub pressure: PressureAt,
     /// Whether the pool can take device metadata in front of the packet; without it `bpf_xdp_adjust_meta` fails.
     pub metadata: bool,
 }
@@ -49,6 +82,8 @@ impl PoolConfig {
             tailroom: layout::TAIL_RESERVE,
             max_outstanding: frames,
             backing: Backing::Anonymous,
+            pages: Pages::Huge,
+            pressure: PressureAt::DEFAULT,
             metadata: true,
         }
     }

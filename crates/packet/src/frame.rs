@@ -4,6 +4,7 @@ use xway_abi::Errno;
 
 use crate::arena::Handle;
 use crate::layout::{ETH_HLEN, FRAME_RESERVE, META_ALIGN, META_MAX};
+use crate::pressure::Pressure;
 use crate::redirect::Redirect;
 
 /// A packet and its descriptor. Owned: there is no second way to reach the same packet.
@@ -387,6 +388,12 @@ impl Frame {
     #[inline]
     pub fn set_redirect(&mut self, redirect: Redirect) {
         self.handle.desc_mut().redirect = redirect;
+    }
+
+    /// How close the pool that the frame is from is to its limit. Costs a look at a word that the pool's owner writes when the
+    /// level changes.
+    pub fn pool_pressure(&self) -> Pressure {
+        self.handle.pressure()
     }
 
     /// Number of the packet in its port's input, counted from 1; 0 when the port does not count.

@@ -28,31 +28,41 @@
 //! - [`Pool::close`] proves that every frame came home. A pool that is dropped while frames are away stays mapped until the
 //!   last of them is gone, so a frame never dangles.
 //!
+//! - A frame that several look at becomes a [`SharedFrame`]; only then it has a count. One that a device or another process has
+//!   by address is lent ([`Pool::lend`]), and only what was lent comes back.
 //! - Between threads and processes frames, addresses and descriptors travel through [`ring`]s.
 //!
-//! `unsafe` lives in five files: `memory.rs` (the mapping), `arena.rs` (the one-owner-per-chunk rule), `pool.rs` (which numbers
-//! may become handles), `ring/memory.rs` (rings in memory that others write) and `ring/frames.rs` (frames in a ring). The return
+//! `unsafe` lives in six files: `memory.rs` (the mapping), `arena.rs` (the one-owner-per-chunk rule), `pool.rs` (which numbers
+//! may become handles), `share.rs` (several readers of one chunk),
+//! `ring/memory.rs` (rings in memory that others write) and `ring/frames.rs` (frames in a ring). The return
 //! queue and the rings' algorithms are safe code, checked by loom in every interleaving.
 
 mod arena;
 mod burst;
 mod config;
+mod counters;
 pub mod descriptor;
 mod frame;
 pub mod layout;
+mod lent;
 mod memory;
 mod pool;
+mod pressure;
 mod redirect;
 #[doc(hidden)]
 pub mod returns;
 pub mod ring;
+mod share;
 mod shared;
 mod sync;
 
 pub use burst::Burst;
-pub use config::{Backing, Leak, PoolConfig, PoolError, Refused};
+pub use config::{Backing, Leak, MemoryReport, Pages, PoolConfig, PoolError, Refused};
+pub use counters::Counters;
 pub use frame::{Frame, FrameFull, RxMeta, Vlan};
 pub use layout::{ETH_HLEN, FRAME_RESERVE};
-pub use pool::{Counters, Pool};
+pub use pool::Pool;
+pub use pressure::{Pressure, PressureAt};
 pub use redirect::Redirect;
+pub use share::SharedFrame;
 pub use shared::SharedMemory;

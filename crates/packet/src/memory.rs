@@ -4,7 +4,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use crate::config::{Backing, PoolError};
+use crate::config::{Backing, MemoryReport, Pages, PoolError};
 
 /// Zeroed memory of a fixed size, unmapped at drop. It hands out only its address: who may touch which byte is decided in
 /// `arena.rs`.
@@ -12,7 +12,13 @@ pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
     fd: Option<OwnedFd>,
+    requested: Pages,
+    /// What the kernel said when it was asked for pages of its reserve.
+    refused: Option<std::io::Error>,
 }
+
+/// Size of a page of the reserve.
+const HUGE: usize = 2 << 20;
 
 // SAFETY: the value is an address, a length and a file descriptor; the memory behind it belongs to the process, not to a
 // thread. Access to the bytes is arbitrated by the arena.
@@ -21,9 +27,42 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    pub(crate) fn new(len: usize, backing: Backing) -> Result<Mapping, PoolError> {
+    pub(crate) fn new(len: usize, backing: Backing, pages: Pages) -> Result<Mapping, PoolError> {
         let failed = |cause: std::io::Error| PoolError::Memory { bytes: len, cause };
-        Mapping::file(len, backing).map_err(failed)
+        let mut refused = None;
+        if pages == Pages::Huge && len >= HUGE {
+            match os::map_huge(len.next_multiple_of(HUGE), backing) {
+                Ok(mapping) => return Ok(mapping),
+                Err(error) => refused = Some(error),
+            }
+        }
+        let mut mapping = Mapping::file(len, backing).map_err(failed)?;
+        if pages != Pages::Base {
+            mapping.join_pages();
+        }
+        (mapping.requested, mapping.refused) = (pages, refused);
+        Ok(mapping)
+    }
+
+    /// What was asked for, what was got, and why.
+    pub(crate) fn report(&self) -> MemoryReport {
+        let memfd = self.fd.is_some();
+        let report =
+            |effective, reason| MemoryReport { bytes: self.len, memfd, requested: self.requested, effective, reason };
+        let huge = match (self.requested, &self.refused) {
+            (Pages::Base, _) => return report(Pages::Base, None),
+            (Pages::Joined, _) => None,
+            (Pages::Huge, None) if self.len >= HUGE => return report(Pages::Huge, None),
+            (Pages::Huge, None) => Some(format!("{} bytes are less than one page of 2 MiB", self.len)),
+            (Pages::Huge, Some(error)) => Some(format!(
+                "the reserve of 2 MiB pages does not suffice ({error}); try: sysctl vm.nr_hugepages={}",
+                self.len.div_ceil(HUGE)
+            )),
+        };
+        match os::why_not_joined(memfd) {
+            None => report(Pages::Joined, huge),
+            Some(why) => report(Pages::Base, Some(huge.map_or(why.clone(), |huge| format!("{huge}; {why}")))),
+        }
     }
 
     /// Zeroed memory with the kernel's own word when there is none. `len` is not 0.
@@ -47,6 +86,13 @@ impl Mapping {
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         use std::os::fd::AsFd;
         self.fd.as_ref().map(|fd| fd.as_fd())
+    }
+}
+
+impl Mapping {
+    /// Asks for joined pages. It is a wish, not a need: the answer shows in the report.
+    fn join_pages(&self) {
+        os::join_pages(self.start, self.len);
     }
 }
 
@@ -79,11 +125,52 @@ mod os {
                 (start, Some(fd))
             }
         };
-        // Fewer TLB misses where the kernel can; it is a wish, not a need, so the answer does not matter.
-        // SAFETY: the range is the mapping just made; the advice does not change its contents.
-        let _ = unsafe { mm::madvise(start, len, mm::Advice::LinuxHugepage) };
         let start = NonNull::new(start.cast()).ok_or_else(|| std::io::Error::other("mapped at address zero"))?;
-        Ok(Mapping { start, len, fd })
+        Ok(Mapping { start, len, fd, requested: Pages::Base, refused: None })
+    }
+
+    /// Memory of the machine's reserve. It is set aside when it is mapped, so no later access can find it missing.
+    pub(super) fn map_huge(len: usize, backing: Backing) -> std::io::Result<Mapping> {
+        let prot = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
+        let (start, fd) = match backing {
+            Backing::Anonymous => {
+                let flags = mm::MapFlags::PRIVATE | mm::MapFlags::HUGETLB | mm::MapFlags::HUGE_2MB;
+                // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
+                (unsafe { mm::mmap_anonymous(std::ptr::null_mut(), len, prot, flags) }?, None)
+            }
+            Backing::Memfd => {
+                let flags = fs::MemfdFlags::CLOEXEC
+                    | fs::MemfdFlags::ALLOW_SEALING
+                    | fs::MemfdFlags::HUGETLB
+                    | fs::MemfdFlags::HUGE_2MB;
+                let fd = fs::memfd_create(c"xway-pool", flags)?;
+                fs::ftruncate(&fd, len as u64)?;
+                fs::fcntl_add_seals(&fd, fs::SealFlags::SHRINK | fs::SealFlags::GROW)?;
+                // SAFETY: as above, a new mapping of a file of exactly this length.
+                (unsafe { mm::mmap(std::ptr::null_mut(), len, prot, mm::MapFlags::SHARED, &fd, 0) }?, Some(fd))
+            }
+        };
+        let start = NonNull::new(start.cast()).ok_or_else(|| std::io::Error::other("mapped at address zero"))?;
+        Ok(Mapping { start, len, fd, requested: Pages::Huge, refused: None })
+    }
+
+    pub(super) fn join_pages(start: NonNull<u8>, len: usize) {
+        // SAFETY: the range is a mapping of ours; the advice does not change its contents.
+        let _ = unsafe { mm::madvise(start.as_ptr().cast(), len, mm::Advice::LinuxHugepage) };
+    }
+
+    /// Why the kernel will not join pages, if so.
+    pub(super) fn why_not_joined(memfd: bool) -> Option<String> {
+        let switch = if memfd { "shmem_enabled" } else { "enabled" };
+        let path = format!("/sys/kernel/mm/transparent_hugepage/{switch}");
+        match std::fs::read_to_string(&path) {
+            Err(_) => Some("this kernel joins no pages".to_owned()),
+            Ok(text) if ["[never]", "[deny]"].iter().any(|off| text.contains(off)) => {
+                let on = if memfd { "advise" } else { "madvise" };
+                Some(format!("joined pages are switched off; try: echo {on} > {path}"))
+            }
+            Ok(_) => None,
+        }
     }
 
     pub(super) fn map_of(fd: BorrowedFd<'_>, offset: u64, len: usize) -> std::io::Result<Mapping> {
@@ -92,7 +179,7 @@ mod os {
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
         let start = unsafe { mm::mmap(std::ptr::null_mut(), len, prot, flags, fd, offset) }?;
         let start = NonNull::new(start.cast()).ok_or_else(|| std::io::Error::other("mapped at address zero"))?;
-        Ok(Mapping { start, len, fd: None })
+        Ok(Mapping { start, len, fd: None, requested: Pages::Base, refused: None })
     }
 
     pub(super) fn unmap(start: NonNull<u8>, len: usize) {
@@ -114,7 +201,17 @@ mod os {
     pub(super) fn map(len: usize, _: Backing) -> std::io::Result<Mapping> {
         // SAFETY: the length is not zero, the configuration check saw to it.
         let start = NonNull::new(unsafe { alloc_zeroed(layout(len)) }).ok_or(std::io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping { start, len, fd: None })
+        Ok(Mapping { start, len, fd: None, requested: Pages::Base, refused: None })
+    }
+
+    pub(super) fn map_huge(_: usize, _: Backing) -> std::io::Result<Mapping> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn join_pages(_: NonNull<u8>, _: usize) {}
+
+    pub(super) fn why_not_joined(_: bool) -> Option<String> {
+        Some("Miri joins no pages".to_owned())
     }
 
     pub(super) fn map_of(_: BorrowedFd<'_>, _: u64, _: usize) -> std::io::Result<Mapping> {

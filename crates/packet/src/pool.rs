@@ -6,29 +6,11 @@ use std::ptr::NonNull;
 
 use crate::arena::Arena;
 use crate::burst::Burst;
-use crate::config::{Leak, PoolConfig, PoolError, Refused};
+use crate::config::{Leak, MemoryReport, PoolConfig, PoolError, Refused};
+use crate::counters::Counters;
 use crate::frame::Frame;
-
-/// What a pool has done, in frames. `fast + ring + slow` is the number of successful allocations.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counters {
-    /// Allocations from the owner's own stack: no atomic operation.
-    pub fast: u64,
-    /// Allocations that first had to collect what other threads gave back.
-    pub ring: u64,
-    /// Allocations of a chunk that was never used before: its pages are touched for the first time.
-    pub slow: u64,
-    /// Frames that the owner gave back.
-    pub recycled: u64,
-    /// Frames that came home through the return queue.
-    pub returned: u64,
-    /// Frames that are away now. Frames in the return queue count until the owner collects them.
-    pub outstanding: u32,
-    /// The most that were ever away at the same time.
-    pub outstanding_max: u32,
-    /// Allocations refused: no chunk left or the limit reached.
-    pub refused: u64,
-}
+use crate::lent::Lent;
+use crate::pressure::{Pressure, Watch};
 
 /// Packet memory of one owner.
 ///
@@ -42,6 +24,8 @@ pub struct Pool {
     /// Chunks from this number on were never used.
     fresh: u32,
     counters: Counters,
+    watch: Watch,
+    lent: Lent,
 }
 
 // SAFETY: the pool is the only one to use its stack and the taking side of the return list, and neither belongs to a
@@ -55,10 +39,13 @@ impl Pool {
     /// A configuration that makes no sense, or the kernel has no memory. Never panics.
     pub fn new(config: PoolConfig) -> Result<Pool, PoolError> {
         let arena = Arena::create(&config)?;
+        let limit = config.max_outstanding.min(config.frames);
         Ok(Pool {
             arena,
             config,
-            limit: config.max_outstanding.min(config.frames),
+            limit,
+            watch: Watch::new(config.pressure, limit),
+            lent: Lent::default(),
             free: Vec::with_capacity(config.frames as usize),
             fresh: 0,
             counters: Counters::default(),
@@ -78,8 +65,7 @@ impl Pool {
             }
             home => self.alloc_cold(home)?,
         };
-        self.counters.outstanding += 1;
-        self.counters.outstanding_max = self.counters.outstanding_max.max(self.counters.outstanding);
+        self.left(1);
         // SAFETY: the number comes from the free stack or the unused range.
         let mut frame = Frame::new(unsafe { self.arena().handle(number) });
         frame.reset();
@@ -88,9 +74,24 @@ impl Pool {
 
     /// Fills a burst up to `count` more frames (at most to its end) and says how many it got. The first that is refused is
     /// counted once.
+    #[inline]
     pub fn alloc_burst(&mut self, burst: &mut Burst, count: usize) -> usize {
         let before = burst.len();
-        for _ in 0..count.min(burst.room()) {
+        let count = count.min(burst.room());
+        let below = (self.limit - self.counters.outstanding) as usize;
+        let fast = count.min(self.free.len()).min(below);
+        // SAFETY: the arena lives at least as long as the pool.
+        let arena = unsafe { self.arena.as_ref() };
+        for number in self.free.drain(self.free.len() - fast..).rev() {
+            // SAFETY: the number comes from the free stack.
+            let mut frame = Frame::new(unsafe { arena.handle(number) });
+            frame.reset();
+            // There is room: fast <= count <= the burst's.
+            let _ = burst.push(frame);
+        }
+        self.counters.fast += fast as u64;
+        self.left(fast as u32);
+        for _ in fast..count {
             let Ok(frame) = self.alloc() else { break };
             if let Err(frame) = burst.push(frame) {
                 self.release(frame);
@@ -121,16 +122,36 @@ impl Pool {
             drop(frame);
             return;
         }
-        self.free.push(frame.into_handle().into_number());
+        self.take_back(frame);
         self.counters.recycled += 1;
-        self.counters.outstanding -= 1;
+        self.home(1);
     }
 
     /// Takes all frames of a burst back.
+    #[inline]
     pub fn release_burst(&mut self, burst: &mut Burst) {
-        for frame in burst.drain() {
-            self.release(frame);
+        self.release_all(burst.drain());
+    }
+
+    /// Takes many frames back: as [`Pool::release`] for each, with the counters added once.
+    #[inline]
+    pub fn release_all(&mut self, frames: impl Iterator<Item = Frame>) {
+        let mut count = 0;
+        for frame in frames {
+            if frame.handle().arena() == self.arena {
+                self.take_back(frame);
+                count += 1;
+            }
+            // One of another pool has gone home to that by now.
         }
+        self.counters.recycled += u64::from(count);
+        self.home(count);
+    }
+
+    #[inline]
+    fn take_back(&mut self, frame: Frame) {
+        // Within its capacity, which is the number of frames there are.
+        self.free.push(frame.into_handle().into_number());
     }
 
     /// Collects what other threads gave back, and says whether anything was there.
@@ -179,6 +200,63 @@ impl Pool {
         }
     }
 
+    /// What kind of memory it is: asked for, got, and why. Reads a file of the kernel's: not for the path of a packet.
+    pub fn memory(&self) -> MemoryReport {
+        self.arena().memory().report()
+    }
+
+    /// Where the memory starts, and its length: what a device or a socket registers, once.
+    pub fn memory_range(&self) -> (NonNull<u8>, usize) {
+        let memory = self.arena().memory();
+        (memory.start(), memory.len())
+    }
+
+    /// How close the pool is to its limit.
+    pub fn pressure(&self) -> Pressure {
+        self.watch.level()
+    }
+
+    /// Hands a frame to a device or a peer that knows it by address: the offset of its packet in the memory. It counts as
+    /// outstanding until [`Pool::reclaim`].
+    ///
+    /// # Errors
+    /// Gives back a frame of another pool, which has no address here.
+    pub fn lend(&mut self, frame: Frame) -> Result<u64, Frame> {
+        if !self.owns(&frame) {
+            return Err(frame);
+        }
+        let data = frame.data();
+        let number = frame.into_handle().into_number();
+        self.lent.add(number, self.config.frames);
+        Ok(u64::from(number) * self.config.stride() as u64 + u64::from(data))
+    }
+
+    /// Takes back the frame that an address lies in, with the packet that the frame had. The address may come from a peer that
+    /// is not trusted: any address inside of the chunk is as good as any other, and one whose chunk is not lent is refused and
+    /// counted in [`Counters::foreign`].
+    pub fn reclaim(&mut self, address: u64) -> Option<Frame> {
+        let number = u32::try_from(address / self.config.stride() as u64).ok()?;
+        if !self.lent.remove(number) {
+            self.counters.foreign += 1;
+            return None;
+        }
+        // SAFETY: the chunk's handle was given up in `lend`, and its mark is gone, so it is in nobody's hands.
+        Some(Frame::new(unsafe { self.arena().handle(number) }))
+    }
+
+    /// Takes back all that is lent, for the end of the device or peer. Says how many frames those were.
+    pub fn reclaim_all(&mut self) -> u32 {
+        let mut count = 0;
+        while let Some(number) = self.lent.any() {
+            self.lent.remove(number);
+            // SAFETY: as in `reclaim`.
+            let frame = Frame::new(unsafe { self.arena().handle(number) });
+            self.release(frame);
+            count += 1;
+        }
+        count
+    }
+
     /// Allocation when the stack is empty or, with `home` from the stack, when the limit is reached.
     #[cold]
     fn alloc_cold(&mut self, home: Option<u32>) -> Result<u32, Refused> {
@@ -200,7 +278,25 @@ impl Pool {
 
     fn came_home(&mut self, count: usize) {
         self.counters.returned += count as u64;
-        self.counters.outstanding -= count as u32;
+        self.home(count as u32);
+    }
+
+    /// So many more frames are away.
+    #[inline]
+    fn left(&mut self, count: u32) {
+        let counters = &mut self.counters;
+        counters.outstanding += count;
+        counters.outstanding_max = counters.outstanding_max.max(counters.outstanding);
+        // SAFETY: the arena lives at least as long as the pool.
+        self.watch.look(counters.outstanding, unsafe { &self.arena.as_ref().pressure });
+    }
+
+    /// So many fewer frames are away.
+    #[inline]
+    fn home(&mut self, count: u32) {
+        self.counters.outstanding -= count;
+        // SAFETY: the arena lives at least as long as the pool.
+        self.watch.look(self.counters.outstanding, unsafe { &self.arena.as_ref().pressure });
     }
 
     fn arena(&self) -> &Arena {
@@ -211,6 +307,8 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        // Nobody can give these back any more.
+        self.reclaim_all();
         let mut taken = Vec::new();
         // SAFETY: the arena lives at least as long as the pool.
         let returns = unsafe { &self.arena.as_ref().returns };

@@ -13,5 +13,5 @@ pub(crate) use std::sync::{
 
 /// A value that has its cache line, and the one that the CPU fetches along with it, for itself.
 #[repr(align(128))]
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Alone<T>(pub(crate) T);

@@ -1,6 +1,6 @@
 //! Pools: who owns a frame, how it comes home, what is counted.
 
-use xway_packet::{Backing, Burst, Counters, Leak, Pool, PoolConfig, Refused};
+use xway_packet::{Backing, Burst, Counters, Leak, Pages, Pool, PoolConfig, Pressure, Refused};
 
 fn small(frames: u32) -> PoolConfig {
     PoolConfig { frames, ..PoolConfig::default() }
@@ -195,5 +195,139 @@ fn neighbours_do_not_share_a_cache_set() {
     sets.dedup();
     assert_eq!(sets.len(), 64);
     frames.into_iter().for_each(|frame| pool.release(frame));
+    pool.close().unwrap();
+}
+
+#[test]
+fn bulk_and_single_calls_count_alike() {
+    let (mut bulk, mut single) = (Pool::new(small(50)).unwrap(), Pool::new(small(50)).unwrap());
+    let mut burst = Burst::new();
+    for count in [10, 50, 60, 3, 64, 1] {
+        bulk.alloc_burst(&mut burst, count);
+        bulk.release_burst(&mut burst);
+        let mut frames = Vec::new();
+        for _ in 0..count {
+            let Ok(frame) = single.alloc() else { break };
+            frames.push(frame);
+        }
+        frames.into_iter().for_each(|frame| single.release(frame));
+        assert_eq!(bulk.counters(), single.counters(), "{count}");
+    }
+    assert_eq!(bulk.counters().recycle_hit_rate(), Some(114.0 / 164.0));
+    bulk.close().unwrap();
+    single.close().unwrap();
+}
+
+#[test]
+fn programs_see_pressure_before_allocation_is_refused() {
+    let mut pool = Pool::new(PoolConfig { max_outstanding: 20, ..small(64) }).unwrap();
+    let mut held: Vec<_> = (0..14).map(|_| pool.alloc().unwrap()).collect();
+    assert_eq!(held[0].pool_pressure(), Pressure::None);
+    held.push(pool.alloc().unwrap());
+    assert_eq!((held[0].pool_pressure(), pool.pressure()), (Pressure::Some, Pressure::Some));
+    let mut burst = Burst::new();
+    assert_eq!(pool.alloc_burst(&mut burst, 10), 5);
+    assert_eq!(held[0].pool_pressure(), Pressure::Critical);
+    pool.release_burst(&mut burst);
+    assert_eq!(held[0].pool_pressure(), Pressure::Some);
+    let last = held.pop();
+    held.clear();
+    assert_eq!(pool.pressure(), Pressure::Some, "nobody has looked into the return queue yet");
+    pool.collect();
+    assert_eq!(last.unwrap().pool_pressure(), Pressure::None);
+}
+
+#[test]
+fn shared_frames_go_home_with_their_last_holder() {
+    let mut pool = Pool::new(small(2)).unwrap();
+    let mut frame = pool.alloc().unwrap();
+    frame.fill(b"sampled").unwrap();
+    let shared = frame.share();
+    let others: Vec<_> = (0..3).map(|_| shared.clone()).collect();
+    assert_eq!(shared.holders(), 4);
+    let shared = shared.try_unshare().expect_err("others look on");
+    std::thread::scope(|scope| {
+        for other in others {
+            scope.spawn(move || assert_eq!(other.packet(), b"sampled"));
+        }
+    });
+    let mut frame = shared.try_unshare().expect("nobody else is left");
+    frame.packet_mut()[0] = b'S';
+    assert_eq!(pool.counters().outstanding, 1);
+    let again = frame.share();
+    drop(again.clone());
+    assert_eq!(pool.counters().outstanding, 1);
+    drop(again);
+    assert_eq!(pool.counters().outstanding, 0);
+    pool.close().unwrap();
+}
+
+#[test]
+fn only_what_was_lent_comes_back() {
+    for backing in [Backing::Anonymous, Backing::Memfd] {
+        let mut pool = Pool::new(PoolConfig { backing, ..small(4) }).unwrap();
+        let mut frame = pool.alloc().unwrap();
+        frame.fill(b"lent").unwrap();
+        let number = frame.packet().as_ptr() as u64 - pool.memory_range().0.as_ptr() as u64;
+        let address = pool.lend(frame).unwrap();
+        assert_eq!(address, number, "an address is an offset in the memory");
+        for wrong in [address + 8192, u64::MAX, 1 << 40, pool.memory_range().1 as u64] {
+            assert!(pool.reclaim(wrong).is_none(), "{wrong}");
+        }
+        assert_eq!(pool.counters().outstanding, 1);
+        let frame = pool.reclaim(address - 100).expect("anywhere in the chunk");
+        assert_eq!(frame.packet(), b"lent");
+        assert!(pool.reclaim(address).is_none(), "once");
+        pool.release(frame);
+        let mut other = Pool::new(small(1)).unwrap();
+        let foreign = other.alloc().unwrap();
+        assert!(pool.lend(foreign).is_err());
+        let frame = pool.alloc().unwrap();
+        pool.lend(frame).unwrap();
+        assert_eq!(pool.reclaim_all(), 1);
+        pool.close().unwrap();
+    }
+}
+
+#[test]
+fn memory_says_what_was_asked_and_what_was_got() {
+    let report = |pages, backing| Pool::new(PoolConfig { pages, backing, ..small(2048) }).unwrap().memory();
+    for backing in [Backing::Anonymous, Backing::Memfd] {
+        let base = report(Pages::Base, backing);
+        assert_eq!((base.effective, base.reason, base.memfd), (Pages::Base, None, backing == Backing::Memfd));
+        for pages in [Pages::Joined, Pages::Huge] {
+            let report = report(pages, backing);
+            assert!(report.bytes >= 2048 * 4096);
+            assert_eq!(report.requested, pages);
+            assert_eq!(report.effective == pages, report.reason.is_none(), "{report:?}");
+        }
+    }
+    let tiny = Pool::new(small(1)).unwrap().memory();
+    assert!(tiny.reason.unwrap().contains("less than one page"));
+}
+
+#[test]
+fn a_consumer_that_keeps_everything_starves_itself() {
+    use xway_packet::ring::credit;
+    let mut pool = Pool::new(small(128)).unwrap();
+    let (mut lender, mut borrower) = credit::ring(64, 16).unwrap();
+    let mut burst = Burst::new();
+    let mut hoard = Vec::new();
+    for _ in 0..10 {
+        pool.alloc_burst(&mut burst, 8);
+        lender.lend(&mut burst);
+        pool.release_burst(&mut burst);
+        hoard.push(borrower.borrow(64));
+    }
+    assert_eq!((lender.owed(), lender.refused()), (16, 64));
+    hoard[0].give_back(3);
+    assert_eq!(lender.owed(), 13);
+    hoard.clear();
+    assert_eq!(lender.owed(), 0);
+    pool.alloc_burst(&mut burst, 8);
+    assert_eq!(lender.lend(&mut burst), 8);
+    drop(borrower);
+    assert_eq!(lender.owed(), 0, "what was in the ring is owed no more");
+    drop(lender);
     pool.close().unwrap();
 }

@@ -106,7 +106,13 @@ impl FrameSender {
     /// the burst; all do when the receiver is gone. One compare-and-swap for all.
     #[inline]
     pub fn send(&mut self, burst: &mut Burst) -> usize {
-        let count = burst.len();
+        self.send_first(burst, burst.len())
+    }
+
+    /// As [`FrameSender::send`], for the first `count` frames at most.
+    #[inline]
+    pub fn send_first(&mut self, burst: &mut Burst, count: usize) -> usize {
+        let count = count.min(burst.len());
         if count == 0 || self.is_closed() {
             return 0;
         }

@@ -6,7 +6,7 @@
 //!   made for a socket, rings in a memory file that we share with another process, and rings between two of our threads. The
 //!   other side is not trusted: each index that it publishes is checked before it is used (see [`spsc::Producer`]).
 //! - [`mpsc`]: many producers, one consumer, within this process. [`frames`] sends whole frames through one of these, owned all
-//!   the way: a ring that is dropped sends what is left in it home.
+//!   the way: a ring that is dropped sends what is left in it home. [`credit`] limits what its consumer may hold.
 //!
 //! ```text
 //! spsc: 32-bit indices that only grow and wrap; slot = index & (entries - 1)
@@ -25,6 +25,7 @@
 //! Entries are read and written as relaxed atomics, which costs nothing on the machines that matter and makes it harmless that
 //! the other side writes at the same time: a torn descriptor is wrong, never undefined. Every length is a power of two.
 
+pub mod credit;
 mod entry;
 pub mod frames;
 mod memory;
