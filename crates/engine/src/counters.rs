@@ -2,52 +2,122 @@
 
 use xway_abi::{Errno, Verdict};
 
-/// What a worker counted. Always on; added once per burst.
-///
-/// Every received frame ends in exactly one of: `drop`, `aborted`, `invalid`, `passed`, `pass_lost`, `tx`, `tx_full`,
-/// `tx_err`, `redirected`, `redirect_err`. [`Counters::balance`] checks that.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Counters {
+use crate::meters::{Key, Metered};
+
+/// Makes the plain struct, its live form and their names from one list.
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident: $plain:ty $(, by $labels:expr)?;)+) => {
+        /// What was counted: for a queue, or for everything that a worker served. Always on; added once per burst.
+        ///
+        /// Every frame that comes in (`rx`, `steered_in`, `cpu_in`) ends in exactly one of: `drop`, `aborted`, `invalid`,
+        /// `passed`, `pass_lost`, `pass_drop`, `tx`, `tx_full`, `tx_err`, `redirected`, `redirect_err`, `steered_out`, `steer_drop`,
+        /// `steer_lost`. [`Counters::balance`] checks that. Frames that a queue sends for another worker were counted there,
+        /// and are `relay_in` here, which ends in `relay_sent` or `relay_lost`.
+        ///
+        /// The names of the fields are the names of the counters everywhere, and stay.
+        #[derive(Clone, PartialEq, Eq, Debug, Default)]
+        pub struct Counters {
+            $($(#[doc = $doc])+ pub $name: $plain,)+
+        }
+
+        /// [`Counters`] while they grow: one thread adds, any thread reads.
+        #[derive(Debug, Default)]
+        pub(crate) struct Meters {
+            $(pub(crate) $name: <$plain as Metered>::Live,)+
+        }
+
+        impl Meters {
+            /// The numbers now; not one consistent picture while the owner works.
+            pub(crate) fn read(&self) -> Counters {
+                Counters { $($name: <$plain as Metered>::read(&self.$name),)+ }
+            }
+        }
+
+        impl Counters {
+            /// Adds what another queue or worker counted.
+            pub fn merge(&mut self, other: &Counters) {
+                $(self.$name.merge(&other.$name);)+
+            }
+
+            /// Tells every number: name, label where one name has several (the verdict, the errno), number.
+            pub fn each(&self, tell: &mut dyn FnMut(&str, &str, u64)) {
+                $({
+                    #[allow(unused_mut, unused_assignments)]
+                    let mut labels: &[&str] = &[];
+                    $(labels = $labels;)?
+                    self.$name.each(labels, &mut |label, number| tell(stringify!($name), label, number));
+                })+
+            }
+        }
+    };
+}
+
+/// Labels of verdicts, in the order of [`Verdict::ALL`].
+const VERDICTS: &[&str] = &["aborted", "drop", "pass", "tx", "redirect"];
+/// Sizes of bursts: the upper end of each step.
+const SIZES: &[&str] = &["1", "2", "4", "8", "16", "32", "64"];
+
+counters! {
     /// Frames received.
-    pub rx: u64,
+    rx: u64;
     /// Bytes received.
-    pub rx_bytes: u64,
+    rx_bytes: u64;
     /// Frames by verdict, in the order of [`Verdict::ALL`]; unknown codes are in `invalid`.
-    pub verdicts: [u64; 5],
+    verdicts: [u64; 5], by VERDICTS;
     /// Bytes by verdict, of frames as their program left them.
-    pub verdict_bytes: [u64; 5],
+    verdict_bytes: [u64; 5], by VERDICTS;
     /// Frames whose program returned a code that is no verdict. They are dropped.
-    pub invalid: u64,
+    invalid: u64;
     /// Their bytes.
-    pub invalid_bytes: u64,
+    invalid_bytes: u64;
     /// The same by code.
-    pub invalid_codes: Tally<u32>,
+    invalid_codes: Tally<u32>;
     /// Of the aborted frames, those whose program was stopped for a fault.
-    pub exceptions: u64,
+    exceptions: u64;
     /// PASS frames that reached the stack side.
-    pub passed: u64,
+    passed: u64;
     /// PASS frames that were lost on the way there, by reason (a full queue is `ENOBUFS`).
-    pub pass_lost: Tally<Errno>,
+    pass_lost: Tally<Errno>;
+    /// PASS frames that were dropped because the port was told to have no stack side.
+    pass_drop: u64;
     /// TX frames sent.
-    pub tx: u64,
+    tx: u64;
     /// TX frames dropped because the queue was full.
-    pub tx_full: u64,
+    tx_full: u64;
     /// TX frames dropped for another reason.
-    pub tx_err: Tally<Errno>,
-    /// REDIRECT frames that were sent to at least one target.
-    pub redirected: u64,
+    tx_err: Tally<Errno>;
+    /// REDIRECT frames that were sent to at least one target, or handed to the worker or socket that is the target.
+    redirected: u64;
     /// REDIRECT frames dropped, by reason (a full queue is `ENOSPC`).
-    pub redirect_err: Tally<Errno>,
+    redirect_err: Tally<Errno>;
     /// Copies made for broadcasts and sent; beyond the frames themselves.
-    pub copies: u64,
+    copies: u64;
     /// Broadcast copies that could not be made or sent, by reason.
-    pub copies_lost: Tally<Errno>,
+    copies_lost: Tally<Errno>;
+    /// Frames taken over from other workers, to be sent or passed by this queue.
+    relay_in: u64;
+    /// Of these, sent.
+    relay_sent: u64;
+    /// Of these, lost, by reason (a full queue is `ENOSPC`).
+    relay_lost: Tally<Errno>;
+    /// Received frames that steering moved to another queue before the hook.
+    steered_out: u64;
+    /// Frames that steering moved here.
+    steered_in: u64;
+    /// Frames that a steering rule drops (`action -1`).
+    steer_drop: u64;
+    /// Frames that steering lost: the other queue does not keep up.
+    steer_lost: u64;
+    /// Frames that came over a CPUMAP.
+    cpu_in: u64;
     /// Bursts that had at least one frame.
-    pub bursts: u64,
+    bursts: u64;
+    /// Bursts by size: up to 1, 2, 4, 8, 16, 32, 64 frames.
+    burst_sizes: [u64; 7], by SIZES;
     /// Instructions executed, where the executor counts them.
-    pub insns: u64,
-    /// Nanoseconds spent running programs.
-    pub run_ns: u64,
+    insns: u64;
+    /// Nanoseconds spent running programs, where the worker measures them.
+    run_ns: u64;
 }
 
 impl Counters {
@@ -56,23 +126,43 @@ impl Counters {
         self.verdicts[verdict as usize]
     }
 
-    /// Whether every received frame has an end.
+    /// Whether every frame that came in has an end.
     ///
     /// # Errors
-    /// Frames received, and frames that ended.
+    /// Frames that came in, and frames that ended.
     pub fn balance(&self) -> Result<(), (u64, u64)> {
+        let came = self.rx + self.steered_in + self.cpu_in;
         let ended = self.verdict(Verdict::Drop)
             + self.verdict(Verdict::Aborted)
             + self.invalid
             + self.passed
             + self.pass_lost.total()
+            + self.pass_drop
             + self.tx
             + self.tx_full
             + self.tx_err.total()
             + self.redirected
-            + self.redirect_err.total();
-        if ended == self.rx { Ok(()) } else { Err((self.rx, ended)) }
+            + self.redirect_err.total()
+            + self.steered_out
+            + self.steer_drop
+            + self.steer_lost;
+        if ended == came { Ok(()) } else { Err((came, ended)) }
     }
+
+    /// Whether every frame that was taken over from another worker has an end.
+    ///
+    /// # Errors
+    /// Frames taken over, and frames that ended.
+    pub fn relay_balance(&self) -> Result<(), (u64, u64)> {
+        let ended = self.relay_sent + self.relay_lost.total();
+        if ended == self.relay_in { Ok(()) } else { Err((self.relay_in, ended)) }
+    }
+}
+
+/// Which of [`Counters::burst_sizes`] a burst of `len` frames (1 to 64) is counted in.
+#[inline]
+pub(crate) fn burst_step(len: usize) -> usize {
+    (len.next_power_of_two().trailing_zeros() as usize).min(6)
 }
 
 /// Counts by key. The number of different keys is bounded, because the keys are what a program makes them: beyond
@@ -83,7 +173,7 @@ pub struct Tally<K> {
     others: u64,
 }
 
-impl<K: PartialEq + Copy> Tally<K> {
+impl<K: Key> Tally<K> {
     /// Most keys that are told apart.
     pub const KEYS_MAX: usize = 32;
 
@@ -99,6 +189,11 @@ impl<K: PartialEq + Copy> Tally<K> {
         } else {
             self.others += count;
         }
+    }
+
+    /// Adds to the keys that are not told apart.
+    pub(crate) fn add_others(&mut self, count: u64) {
+        self.others += count;
     }
 
     /// Count of `key`; 0 when it was never added, or too late to be told apart.
@@ -125,5 +220,32 @@ impl<K: PartialEq + Copy> Tally<K> {
 impl<K> Default for Tally<K> {
     fn default() -> Self {
         Tally { entries: Vec::new(), others: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_are_counted_by_the_step_that_holds_them() {
+        assert_eq!([1, 2, 3, 4, 5, 8, 9, 33, 64].map(burst_step), [0, 1, 2, 2, 3, 3, 4, 6, 6]);
+    }
+
+    #[test]
+    fn every_number_has_a_name() {
+        let mut counters = Counters { rx: 7, ..Counters::default() };
+        counters.verdicts[3] = 5;
+        counters.tx_err.add(Errno::ENETDOWN, 2);
+        let mut told = Vec::new();
+        counters.each(&mut |name, label, number| {
+            if number > 0 {
+                told.push(format!("{name}/{label}={number}"));
+            }
+        });
+        assert_eq!(told, ["rx/=7", "verdicts/tx=5", "tx_err/ENETDOWN=2"]);
+        let mut twice = counters.clone();
+        twice.merge(&counters);
+        assert_eq!((twice.rx, twice.verdicts[3], twice.tx_err.get(Errno::ENETDOWN)), (14, 10, 4));
     }
 }

@@ -21,6 +21,11 @@ pub trait Executor: Send {
 
     /// What is running, for reports and events.
     fn info(&self) -> ExecutorInfo;
+
+    /// Names of the programs by their position in the chain; one name where there is no chain.
+    fn names(&self) -> Vec<String> {
+        vec![self.info().program]
+    }
 }
 
 /// What is running.
@@ -41,6 +46,8 @@ pub struct Results {
     rets: Vec<u64>,
     faults: Vec<(usize, FaultError)>,
     insns: u64,
+    /// Position in its chain of the program that had the last word, by frame; empty where there is no chain.
+    last: Vec<u8>,
 }
 
 impl Results {
@@ -80,6 +87,32 @@ impl Results {
         Some(&self.faults[at].1)
     }
 
+    /// Position in the chain of the program that decided about the frame with this number in the burst; 0 without a chain.
+    pub fn position(&self, index: usize) -> usize {
+        self.last.get(index).copied().map_or(0, usize::from)
+    }
+
+    /// The frames from `at` on were run again by the program at `position` of a chain: its results replace what is there.
+    pub(crate) fn overwrite(&mut self, at: usize, position: u8, with: &mut Results, count: usize) {
+        self.last.resize(self.rets.len().max(at + count), 0);
+        for (offset, ret) in with.all_rets().take(count).enumerate() {
+            self.rets[at + offset] = ret;
+            self.last[at + offset] = position;
+        }
+        self.insns += with.insns;
+        if self.faults.is_empty() && with.faults.is_empty() {
+            return;
+        }
+        self.faults.retain(|(index, _)| !(at..at + count).contains(index));
+        self.faults.extend(with.faults.drain(..).map(|(index, fault)| (at + index, fault)));
+        self.faults.sort_by_key(|&(index, _)| index);
+    }
+
+    /// Makes the results as many as the frames: those that are missing are ABORTED.
+    pub(crate) fn complete(&mut self, count: usize) {
+        self.rets.resize(count, 0);
+    }
+
     /// Return values by frame, for any number of frames: those without a result are 0, ABORTED.
     pub(crate) fn all_rets(&self) -> impl Iterator<Item = u64> + '_ {
         self.rets.iter().copied().chain(std::iter::repeat(0))
@@ -95,5 +128,6 @@ impl Results {
         self.rets.clear();
         self.faults.clear();
         self.insns = 0;
+        self.last.clear();
     }
 }

@@ -21,29 +21,47 @@
 #![forbid(unsafe_code)]
 
 mod caps;
+mod chain;
 mod choice;
+mod core;
 mod counters;
+mod crew;
+mod device;
+mod engine;
 mod event;
 mod exec;
 mod interp;
+mod lane;
 mod live;
+mod meters;
 mod native;
 mod outbox;
 mod port;
+mod program;
 mod recorder;
+mod ring;
+mod slot;
 mod stop;
 mod targets;
+mod wake;
 mod worker;
 
 pub use caps::{Capabilities, MemoryModel, Support};
+pub use chain::{ProgramCounters, VerdictSet};
 pub use choice::Choice;
 pub use counters::{Counters, Tally};
+pub use device::{Device, OneQueue};
+pub use engine::{Engine, EngineConfig, EngineError, HookPoint, PortConfig, PortState, QueueReport, QueueState};
 pub use event::{Event, EventKind, Subscriber};
 pub use exec::{Executor, ExecutorInfo, FaultError, Results};
 pub use interp::Checked;
+pub use lane::PassTo;
 pub use live::Live;
+pub use meters::Key;
 pub use native::Native;
 pub use port::{Port, PortError, PortErrorKind, PortStats, Rx, Sent};
+pub use program::{Linked, LoadedProgram};
 pub use recorder::Recorder;
+pub use slot::{AttachError, AttachFlags, Attached};
 pub use stop::Stop;
 pub use worker::{End, Limits, Report, Worker, WorkerConfig};

@@ -28,9 +28,10 @@ impl Live {
         (total > 0).then(|| (self.done.load(Ordering::Relaxed), total))
     }
 
-    pub(crate) fn set(&self, rx: u64, rx_bytes: u64, progress: Option<(u64, u64)>) {
+    /// The worker alone calls this: so many frames by now, so many bytes more.
+    pub(crate) fn add(&self, rx: u64, bytes: u64, progress: Option<(u64, u64)>) {
         self.rx.store(rx, Ordering::Relaxed);
-        self.rx_bytes.store(rx_bytes, Ordering::Relaxed);
+        self.rx_bytes.store(self.rx_bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
         if let Some((done, total)) = progress {
             self.done.store(done, Ordering::Relaxed);
             self.total.store(total, Ordering::Relaxed);

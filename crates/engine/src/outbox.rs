@@ -1,6 +1,10 @@
-//! What waits for the doorbell of one port.
+//! What waits for the doorbell of one target.
+
+use std::sync::Arc;
 
 use xway_packet::Burst;
+
+use crate::ring::Inbox;
 
 /// Why a frame goes to a port. Each reason has its own burst, so that each loss is counted under its cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +25,11 @@ pub(crate) enum Why {
 
 impl Why {
     pub(crate) const ALL: [Why; 6] = [Why::Tx, Why::Pass, Why::PassOut, Why::Redirect, Why::RedirectStack, Why::Copy];
+
+    /// Whether it is the stack side that takes the frames.
+    pub(crate) fn is_stack(self) -> bool {
+        matches!(self, Why::Pass | Why::RedirectStack)
+    }
 }
 
 /// Frames of the current burst that go to one port.
@@ -40,4 +49,10 @@ impl Outbox {
     pub(crate) fn take_filled(&mut self) -> bool {
         std::mem::take(&mut self.filled)
     }
+}
+
+/// A port whose queues belong to other workers.
+pub(crate) struct Remote {
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) outbox: Outbox,
 }

@@ -6,10 +6,11 @@ use xway_abi::Errno;
 use xway_maps::Map;
 use xway_packet::Redirect;
 
-/// Who can be redirected to.
+/// Who can be redirected to. Ports have numbers: first the worker's own, then those of others.
+#[derive(Default)]
 pub(crate) struct Targets {
-    /// Interface index of each port, by port number.
-    ifindexes: Vec<u32>,
+    /// Interface index of each port that can be reached, and its number.
+    ports: Vec<(u32, usize)>,
     /// Maps that broadcasts may name.
     maps: Vec<Arc<Map>>,
     /// Port for interfaces that are none of the ports.
@@ -28,8 +29,18 @@ pub(crate) enum Target {
 }
 
 impl Targets {
-    pub(crate) fn new(ifindexes: Vec<u32>, maps: Vec<Arc<Map>>, fallback: Option<usize>) -> Targets {
-        Targets { ifindexes, maps, fallback }
+    pub(crate) fn new(ports: Vec<(u32, usize)>, maps: Vec<Arc<Map>>, fallback: Option<usize>) -> Targets {
+        Targets { ports, maps, fallback }
+    }
+
+    /// Other ports than before.
+    pub(crate) fn set_ports(&mut self, ports: Vec<(u32, usize)>) {
+        self.ports = ports;
+    }
+
+    /// Other maps than before; gives back the old ones.
+    pub(crate) fn set_maps(&mut self, maps: Vec<Arc<Map>>) -> Vec<Arc<Map>> {
+        std::mem::replace(&mut self.maps, maps)
     }
 
     /// Resolves a target.
@@ -68,9 +79,11 @@ impl Targets {
         if ports.is_empty() { Err(Errno::ENOENT) } else { Ok(Target::Ports(ports)) }
     }
 
-    fn port(&self, ifindex: u32) -> Option<usize> {
+    /// Number of the port with this interface index.
+    #[inline]
+    pub(crate) fn port(&self, ifindex: u32) -> Option<usize> {
         // No interface has number 0, so no fallback stands in for it.
         let fallback = self.fallback.filter(|_| ifindex != 0);
-        self.ifindexes.iter().position(|&known| known == ifindex).or(fallback)
+        self.ports.iter().find(|(known, _)| *known == ifindex).map(|&(_, number)| number).or(fallback)
     }
 }

@@ -1,0 +1,91 @@
+//! A port with its queues, before workers share them out.
+
+use xway_packet::{Pool, PoolConfig};
+
+use crate::{Capabilities, Port, PortError};
+
+/// Something with queues: an interface, a pair of memory rings, a capture. The engine opens each queue as a [`Port`] of its
+/// own and gives it to a worker.
+///
+/// ```text
+/// Device "afxdp:eth0"          queue 0 -> Port + Pool on worker 0
+///                              queue 1 -> Port + Pool on worker 1
+/// ```
+///
+/// A device with one queue needs no more than [`OneQueue`].
+pub trait Device: Send {
+    /// What the user calls it, such as `packet:eth0`.
+    fn name(&self) -> &str;
+
+    /// Interface index: what programs see in `ingress_ifindex` and name in redirects. Never 0, and no other device has it.
+    fn ifindex(&self) -> u32;
+
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Queues that can be received from.
+    fn rx_queues(&self) -> u32 {
+        1
+    }
+
+    /// Queues that can be sent to. A queue with a number that exists on both sides is opened once, for both.
+    fn tx_queues(&self) -> u32 {
+        self.rx_queues()
+    }
+
+    /// What the pool of a queue should be like, when the user does not say; a device that shares memory with the engine asks for
+    /// what it can share.
+    fn pool(&self, queue: u32) -> PoolConfig {
+        let _ = queue;
+        PoolConfig::default()
+    }
+
+    /// Opens a queue. It closes when the port is dropped, and may be opened again after that. `pool` is the queue's own: a
+    /// device that wants packets in shared memory registers it here.
+    ///
+    /// # Errors
+    /// There is no such queue, or it is taken, or the system refuses.
+    fn open_queue(&mut self, queue: u32, pool: &mut Pool) -> Result<Box<dyn Port>, PortError>;
+}
+
+/// A port that is all its device has, as a device.
+pub struct OneQueue {
+    name: String,
+    ifindex: u32,
+    capabilities: Capabilities,
+    port: Option<Box<dyn Port>>,
+}
+
+impl OneQueue {
+    /// Wraps an open port. Its queue can be opened once.
+    pub fn new(port: Box<dyn Port>) -> OneQueue {
+        OneQueue {
+            name: port.name().to_owned(),
+            ifindex: port.ifindex(),
+            capabilities: port.capabilities(),
+            port: Some(port),
+        }
+    }
+}
+
+impl Device for OneQueue {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn open_queue(&mut self, queue: u32, _: &mut Pool) -> Result<Box<dyn Port>, PortError> {
+        let failed = |why: String| PortError::new(&*self.name, crate::PortErrorKind::Input, why);
+        if queue != 0 {
+            return Err(failed(format!("queue {queue}: there is only queue 0")));
+        }
+        self.port.take().ok_or_else(|| failed("queue 0 was opened before, and cannot be opened again".into()))
+    }
+}

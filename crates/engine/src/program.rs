@@ -1,0 +1,92 @@
+//! Programs as the engine attaches them.
+
+use std::sync::Arc;
+
+use xway_jit::Options;
+use xway_maps::Map;
+use xway_packet::Frame;
+use xway_vm::Program;
+
+use crate::exec::{Executor, ExecutorInfo, Results};
+use crate::{Checked, Choice, Native};
+
+/// A loaded program: something with an id that makes what runs it, once for each queue that it is attached to.
+pub trait LoadedProgram: Send + Sync {
+    /// Its id, never 0.
+    fn id(&self) -> u32;
+
+    /// Name of its function.
+    fn name(&self) -> &str;
+
+    /// Maps that it uses: broadcasts and hand-overs look them up by id.
+    fn maps(&self) -> &[Arc<Map>] {
+        &[]
+    }
+
+    /// Makes what runs it on the worker with this number.
+    fn executor(&self, worker: u32) -> Box<dyn Executor>;
+}
+
+/// A linked program with the engine that was chosen for it.
+pub struct Linked {
+    program: Arc<Program>,
+    choice: Choice,
+}
+
+impl Linked {
+    /// With machine code where the program has a proof and compiles, else in the checked interpreter; [`Linked::choice`] says
+    /// which, and why.
+    pub fn new(program: Arc<Program>) -> Linked {
+        let choice = Choice::compiled(&program, &Options::default());
+        Linked { program, choice }
+    }
+
+    /// With an engine that was chosen before.
+    pub fn with_choice(program: Arc<Program>, choice: Choice) -> Linked {
+        Linked { program, choice }
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    /// Which engine runs it, and why.
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
+}
+
+impl LoadedProgram for Linked {
+    fn id(&self) -> u32 {
+        self.program.id()
+    }
+
+    fn name(&self) -> &str {
+        self.program.name()
+    }
+
+    fn maps(&self) -> &[Arc<Map>] {
+        self.program.maps()
+    }
+
+    fn executor(&self, worker: u32) -> Box<dyn Executor> {
+        match &self.choice.code {
+            Some(code) => Box::new(Native::new(self.program.clone(), code.clone(), worker)),
+            None => Box::new(Checked::new(self.program.clone(), worker)),
+        }
+    }
+}
+
+/// A hook without a program: everything passes, as on an interface without one.
+pub(crate) struct Nothing;
+
+impl Executor for Nothing {
+    fn run(&mut self, frames: &mut [Frame], _: &xway_maps::Guard, results: &mut Results) {
+        frames.iter().for_each(|_| results.push(xway_abi::Verdict::Pass as u64, 0));
+    }
+
+    fn info(&self) -> ExecutorInfo {
+        ExecutorInfo { program: String::new(), engine: "none" }
+    }
+}
