@@ -9,8 +9,10 @@
 //! | [`kernel`] | attach, replace, detach, list, on interfaces of this machine |
 //! | [`pins`] | maps that outlive the command that made them |
 //! | [`explain`] | why the kernel said no, and the command that mends it |
+//! | [`doctor`] | is this machine ready, and the command that mends it |
 #![forbid(unsafe_code)]
 
+pub mod doctor;
 mod error;
 pub mod explain;
 pub mod kernel;

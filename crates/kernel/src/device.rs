@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use xway_abi::Errno;
 
-use crate::netlink::{self, F_DUMP, NLA_F_NESTED, Protocol, Socket, attribute, attributes, word};
+use crate::netlink::{F_DUMP, NLA_F_NESTED, Protocol, Socket, attribute, attributes, word};
 use crate::{KernelError, KernelProg, XdpMode};
 
 const RTM_GETLINK: u16 = 18;
@@ -212,26 +212,13 @@ pub const XSK_FEATURES: [&str; 3] = ["tx-timestamp", "tx-checksum", "tx-launch-t
 
 /// Asks the driver of an interface. `None`: the running kernel has no such query.
 pub fn driver_features(ifindex: u32) -> Result<Option<DriverFeatures>, KernelError> {
-    const CTRL: u16 = 0x10;
     const STEP: &str = "asking the driver for its features";
     let mut socket = Socket::open(Protocol::Generic)?;
-    let mut body = vec![3, 1, 0, 0]; // CTRL_CMD_GETFAMILY, version 1.
-    attribute(&mut body, 2, b"netdev\0");
-    let mut family = None;
-    let asked = socket.request(CTRL, 0, &body, STEP, |answer| {
-        let id = attributes(answer.get(4..).unwrap_or_default()).find(|(kind, _)| *kind == 1);
-        family = id.and_then(|(_, value)| netlink::half(value, 0));
-    });
-    match (asked, family) {
-        (Err(e), _) if e.errno() == Some(Errno::ENOENT) => return Ok(None),
-        (Err(e), _) => return Err(e),
-        (Ok(()), None) => return Ok(None),
-        (Ok(()), Some(_)) => {}
-    }
+    let Some(family) = socket.family("netdev", STEP)? else { return Ok(None) };
     let mut body = vec![1, 1, 0, 0]; // NETDEV_CMD_DEV_GET, version 1.
     attribute(&mut body, 1, &ifindex.to_ne_bytes());
     let mut features = DriverFeatures::default();
-    socket.request(family.unwrap_or_default(), 0, &body, STEP, |answer| {
+    socket.request(family, 0, &body, STEP, |answer| {
         for (kind, value) in attributes(answer.get(4..).unwrap_or_default()) {
             let number = match value.len() {
                 8.. => value.first_chunk().map_or(0, |b| u64::from_ne_bytes(*b)),

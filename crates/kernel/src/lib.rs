@@ -25,6 +25,7 @@
 mod btf;
 mod device;
 mod error;
+mod ethtool;
 mod ids;
 mod link;
 mod map;
@@ -40,6 +41,7 @@ pub use device::{
     driver_features, set_xdp,
 };
 pub use error::KernelError;
+pub use ethtool::{Channels, channels, offloads, set_offload};
 pub use ids::{ObjectKind, ids, pin, pinned};
 pub use link::{LINK_TYPE_XDP, LinkInfo, XdpLink, XdpMode};
 pub use map::{Batch, KernelMap, MapBtf, MapInfo, possible_cpus};

@@ -72,6 +72,23 @@ impl Socket {
         Ok(Socket { fd, sequence: 0 })
     }
 
+    /// The number of a generic family; `None`: the running kernel has no such family.
+    pub(crate) fn family(&mut self, name: &str, step: &'static str) -> Result<Option<u16>, KernelError> {
+        const CTRL: u16 = 0x10;
+        let mut body = vec![3, 1, 0, 0]; // CTRL_CMD_GETFAMILY, version 1.
+        attribute(&mut body, 2, &[name.as_bytes(), &[0]].concat());
+        let mut family = None;
+        let asked = self.request(CTRL, 0, &body, step, |answer| {
+            let id = attributes(answer.get(4..).unwrap_or_default()).find(|(kind, _)| *kind == 1);
+            family = id.and_then(|(_, value)| half(value, 0));
+        });
+        match asked {
+            Err(e) if e.errno() == Some(Errno::ENOENT) => Ok(None),
+            Err(e) => Err(e),
+            Ok(()) => Ok(family),
+        }
+    }
+
     /// Sends a request and hands every answer's body to `visit`. `flags` is 0 or [`F_DUMP`].
     pub(crate) fn request(
         &mut self,

@@ -16,6 +16,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("packet", 2),
     ("kernel", 2),
     ("hook", 6),
+    ("lab", 6),
     ("vm", 3),
     ("jit", 4),
     ("witness", 4),
@@ -28,7 +29,7 @@ const FLOORS: &[(&str, u32)] = &[
 
 /// Crates whose root forbids `unsafe`, so that no file below can allow it.
 const FORBIDDEN: &[&str] =
-    &["isa", "abi", "packet-text", "object", "verifier", "engine", "witness", "hook", "xway", "testkit", "fuzz"];
+    &["isa", "abi", "packet-text", "object", "verifier", "engine", "witness", "hook", "lab", "xway", "testkit", "fuzz"];
 
 #[test]
 fn arrows_go_down() {

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::args_bench::Bench;
 use crate::args_kernel as kernel;
+use crate::args_machine as machine;
 
 /// Run XDP programs, as clang compiles them for Linux, in user space.
 #[derive(Parser, Debug)]
@@ -28,6 +29,8 @@ Examples:
   xway verify prog.o                         is it safe, and if not, why
   xway test tests.toml                       unit tests for a program
   xway load eth0 prog.o                      the same program in the kernel
+  xway lab up                                a network to try it on
+  xway doctor                                what stands in the way on this machine
 
 Exit codes: 0 done, 1 the answer is no, 2 usage, 3 input could not be read, 4 a privilege or device is missing.";
 
@@ -70,6 +73,18 @@ pub enum Command {
     /// Measure programs, maps and this machine
     #[command(subcommand)]
     Bench(Bench),
+    /// Say what stands in the way of XDP on this machine, and the command that mends it
+    #[command(after_help = machine::DOCTOR_HELP)]
+    Doctor(machine::Doctor),
+    /// Make and remove networks to try programs on
+    #[command(subcommand)]
+    Lab(machine::Lab),
+    /// Print the completions of a shell
+    #[command(after_help = machine::COMPLETIONS_HELP)]
+    Completions(machine::Completions),
+    /// Print the manual, or write a page for every verb
+    #[command(after_help = machine::MAN_HELP)]
+    Man(machine::Man),
     /// Run instructions from standard input: the plug-in protocol of the public BPF conformance runner
     #[command(after_help = CONFORMANCE_HELP)]
     Conformance(Conformance),

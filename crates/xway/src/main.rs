@@ -7,6 +7,7 @@
 mod args;
 mod args_bench;
 mod args_kernel;
+mod args_machine;
 mod capture;
 mod commands;
 mod contents;
@@ -62,6 +63,10 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Prog(args)) => ("bench prog", commands::bench_prog::run(args, cli.json)),
         Command::Bench(Bench::Map(args)) => ("bench map", commands::bench_map::run(args, cli.json)),
         Command::Bench(Bench::Machine(args)) => ("bench machine", commands::bench_machine::run(args, cli.json)),
+        Command::Doctor(args) => ("doctor", commands::doctor::run(args, cli.json)),
+        Command::Lab(args) => ("lab", commands::lab::run(args, cli.json)),
+        Command::Completions(args) => ("completions", commands::manual::completions(args, cli.json)),
+        Command::Man(args) => ("man", commands::manual::man(args, cli.json)),
         Command::Conformance(args) => ("conformance", commands::conformance::run(args, cli.json)),
     };
     match result {

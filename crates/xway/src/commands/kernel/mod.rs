@@ -27,6 +27,6 @@ fn failure(error: HookError) -> Failure {
 }
 
 /// A refusal of the kernel that is not about an interface.
-fn refused(error: KernelError) -> Failure {
+pub(super) fn refused(error: KernelError) -> Failure {
     failure(xway_hook::explain::plain(&error))
 }

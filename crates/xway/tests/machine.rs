@@ -1,0 +1,155 @@
+//! `xway doctor`, `lab`, `completions`, `man`.
+
+mod common;
+
+use std::process::Command;
+
+use common::{Dir, Ran, compiled, xway};
+use serde_json::Value;
+use xway_testkit::{Lab, Namespace, Needs};
+
+/// Removes a lab that a failed test has left.
+struct Leftover<'a>(&'a Namespace, String);
+
+impl Drop for Leftover<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.command(env!("CARGO_BIN_EXE_xway")).args(["lab", "down", &self.1]).output();
+    }
+}
+
+fn ran(command: &mut Command) -> Ran {
+    let out = command.output().unwrap();
+    Ran {
+        code: out.status.code().unwrap(),
+        out: String::from_utf8(out.stdout).unwrap(),
+        err: String::from_utf8(out.stderr).unwrap(),
+    }
+}
+
+/// A name that no other run has, in letters.
+fn unique(first: char) -> String {
+    let digits = std::process::id().to_string();
+    first.to_string() + &digits.chars().map(|d| char::from(b'a' + (d as u8 - b'0'))).collect::<String>()
+}
+
+const ANSWERS: &str = r#"
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/icmp.h>
+SEC("xdp") int answer(struct xdp_md *ctx)
+{
+    void *end = (void *)(long)ctx->data_end;
+    struct ethhdr *eth = (void *)(long)ctx->data;
+    struct iphdr *ip = (void *)(eth + 1);
+    struct icmphdr *icmp = (void *)(ip + 1);
+    if ((void *)(icmp + 1) > end || eth->h_proto != __builtin_bswap16(0x0800) || ip->protocol != 1 || icmp->type != 8)
+        return XDP_PASS;
+    unsigned char mac[6];
+    __builtin_memcpy(mac, eth->h_dest, 6);
+    __builtin_memcpy(eth->h_dest, eth->h_source, 6);
+    __builtin_memcpy(eth->h_source, mac, 6);
+    __u32 from = ip->saddr;
+    ip->saddr = ip->daddr;
+    ip->daddr = from;
+    icmp->type = 0;
+    __u32 sum = (__u16)~icmp->checksum + 0xfff7 /* less 8 in the first byte */;
+    icmp->checksum = ~((sum & 0xffff) + (sum >> 16));
+    return XDP_TX;
+}
+char _license[] SEC("license") = "Dual BSD/GPL";
+"#;
+
+#[test]
+fn a_lab_is_made_used_and_removed() {
+    let needs = Needs::of("xway::machine::a_lab_is_made_used_and_removed").root().command("ip").command("ping");
+    if !needs.clang().met() {
+        return;
+    }
+    let outer = Lab::new("xwaylab").unwrap();
+    let here = outer.namespace("here").unwrap();
+    let run = |args: &[&str]| ran(here.command(env!("CARGO_BIN_EXE_xway")).args(args));
+    let name = unique('t');
+    let _leftover = Leftover(&here, name.clone());
+
+    let dry = run(&["lab", "up", &name, "--dry-run"]).exits(0).out;
+    assert!(dry.contains(&format!("ip netns add xway-{name}-1\n")), "{dry}");
+    run(&["lab", "down", &name]).exits(1).says("there is no lab");
+
+    let made = run(&["lab", "up", &name, "--hosts", "2", "-j"]).exits(0).json();
+    let host = |n: usize, field: &str| made["hosts"][n][field].as_str().unwrap().to_owned();
+    assert_eq!((host(0, "interface"), host(1, "address")), (format!("{name}0"), "10.77.1.1".into()));
+    run(&["lab", "up", &name]).exits(1).says("exists already");
+    let ping = |from: &str, to: &str| ran(Command::new("ip").args(["netns", "exec", from, "ping", "-c1", "-W2", to]));
+    ping(&host(0, "namespace"), &host(0, "address")).exits(0);
+    ping(&host(1, "namespace"), &host(1, "address")).exits(0);
+
+    // A program that answers by XDP_TX reaches the host, though the host's end has no program.
+    let dir = Dir::new();
+    let object = compiled(&dir, "answer", ANSWERS, &[]);
+    run(&["load", &host(0, "interface"), &object, "-m", "native"]).exits(0);
+    here.ip(&["addr", "del", &format!("{}/24", host(0, "address")), "dev", &host(0, "interface")]).unwrap();
+    let namespace = host(0, "namespace");
+    let mac = here.ip(&["-br", "link", "show", "dev", &host(0, "interface")]).unwrap();
+    let mac = mac.split_whitespace().nth(2).unwrap();
+    let neighbour = ["-n", &namespace, "neigh", "replace", &host(0, "address"), "lladdr", mac, "dev", "eth0"];
+    ran(Command::new("ip").args(neighbour)).exits(0);
+    ping(&namespace, &host(0, "address")).exits(0);
+
+    let doctor = run(&["doctor", &host(0, "interface")]);
+    assert!(doctor.code <= 1 && doctor.out.contains("veth-peer"), "{}", doctor.out);
+
+    let labs = run(&["lab", "show", "-j"]).exits(0).json();
+    let found = labs["labs"].as_array().unwrap().iter().find(|lab| lab["name"] == name.as_str()).unwrap();
+    assert_eq!(found["hosts"].as_array().unwrap().len(), 2);
+    assert_eq!(found["hosts"][0]["here"], true);
+    run(&["lab", "down", &name]).exits(0);
+    assert!(!here.ip(&["-br", "link"]).unwrap().contains(&name), "a wire is left");
+}
+
+#[test]
+fn names_that_cannot_be_are_usage_errors() {
+    for args in [&["lab", "up", "Lab!", "--net", "9"][..], &["lab", "up", "lab", "--hosts", "0", "--net", "9"]] {
+        xway(args).exits(2);
+    }
+}
+
+#[test]
+fn the_doctor_says_what_to_run() {
+    let doctor = xway(&["doctor", "-j"]);
+    assert!(doctor.code <= 1);
+    let document = doctor.json();
+    let chapters = document["chapters"].as_array().unwrap();
+    assert_eq!(chapters[0]["about"], "machine");
+    let mut worst = "ok";
+    for finding in chapters.iter().flat_map(|c| c["findings"].as_array().unwrap()) {
+        let grade = finding["grade"].as_str().unwrap();
+        assert_eq!(finding["mend"].is_null(), grade == "ok", "{finding}");
+        worst = if grade == "problem" || worst == "problem" {
+            "problem"
+        } else if grade == "note" {
+            grade
+        } else {
+            worst
+        };
+    }
+    assert_eq!(document["result"], worst);
+    xway(&["doctor", "nothere0"]).exits(4).says("nothere0");
+}
+
+#[test]
+fn completions_and_pages_know_every_verb() {
+    let shells = ["bash", "zsh", "fish", "elvish", "powershell"];
+    for shell in shells {
+        assert!(xway(&["completions", shell]).exits(0).out.contains("inspect"), "{shell}");
+    }
+    let dir = Dir::new();
+    let target = dir.path("man1");
+    let written = xway(&["man", target.to_str().unwrap(), "-j"]).exits(0).json();
+    let pages: Vec<&str> = written["pages"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    for verb in ["xway.1", "xway-run.1", "xway-prog-inspect.1", "xway-map-update.1", "xway-lab-up.1"] {
+        let page = pages.iter().find(|page| page.ends_with(&format!("/{verb}"))).unwrap_or_else(|| panic!("{verb}"));
+        let text = std::fs::read_to_string(page).unwrap();
+        assert!(text.contains(".TH") && text.contains("DESCRIPTION"), "{verb}");
+    }
+    assert!(xway(&["man"]).exits(0).out.contains(".TH xway 1"));
+}
