@@ -18,6 +18,8 @@ pub enum Way {
     Interpreter,
     /// Machine code, every pass on.
     Compiled,
+    /// The same, with memory fetched ahead for maps of any size.
+    Staged,
     /// Machine code with this pass off.
     Without(&'static str),
     /// Machine code with every pass off.
@@ -30,6 +32,7 @@ impl Way {
         match self {
             Way::Interpreter => "interp".into(),
             Way::Compiled => "jit".into(),
+            Way::Staged => "jit, always staged".into(),
             Way::Without(pass) => format!("jit without {pass}"),
             Way::Plain => "jit, every pass off".into(),
         }
@@ -38,7 +41,7 @@ impl Way {
     /// Machine code as it is, without each pass in turn, without all of them, and the interpreter.
     pub fn all() -> Vec<Way> {
         let without = Options::PASSES.iter().map(|pass| Way::Without(pass));
-        [Way::Compiled].into_iter().chain(without).chain([Way::Plain, Way::Interpreter]).collect()
+        [Way::Compiled, Way::Staged].into_iter().chain(without).chain([Way::Plain, Way::Interpreter]).collect()
     }
 
     /// The compiler's switches; `None` for the interpreter.
@@ -47,6 +50,10 @@ impl Way {
         let off: &[&str] = match self {
             Way::Interpreter => return None,
             Way::Compiled => &[],
+            Way::Staged => {
+                options.stage_from = Some(0);
+                &[]
+            }
             Way::Without(pass) => &[pass],
             Way::Plain => &Options::PASSES,
         };

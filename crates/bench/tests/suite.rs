@@ -10,7 +10,7 @@ fn options() -> Options {
     Options {
         kernel: true,
         rounds: 1,
-        ways: vec![Way::Compiled, Way::Plain, Way::Interpreter],
+        ways: vec![Way::Compiled, Way::Staged, Way::Plain, Way::Interpreter],
         cpu: cpus - 1,
         flows: None,
         table: None,

@@ -5,6 +5,7 @@
 //! only with maps that are like those of the proof.** `check_maps` compares every property that the proof relies on, the
 //! contents of frozen maps included; the code keeps the maps alive.
 
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -27,7 +28,9 @@ use crate::env::RunEnv;
 use crate::link::{self, Placed};
 use crate::lower::{self, Callee, Shape, Surroundings, Unit};
 use crate::native::Handle;
+use crate::plan::scout::TARGETS_MAX;
 use crate::plan::{self, Plan};
+use crate::stage::{self, Stage};
 use crate::{Options, Refusal};
 
 /// A program as machine code. Immutable and shared by all workers.
@@ -46,6 +49,8 @@ pub struct Compiled {
     stats: Stats,
     /// CPUs that all per-CPU maps have values for.
     cpus: u32,
+    /// What runs in front of a burst when maps outgrow the cache.
+    stages: Vec<Stage>,
     /// What the code refers to by address.
     _maps: Vec<Arc<Map>>,
     _handles: Vec<Box<[Handle]>>,
@@ -89,6 +94,10 @@ impl Parts {
         check_values(&plan, maps, &values)?;
         plan.promote(options.slots, maps);
         plan.zero_stack(options.zero_stack, maps);
+        plan.scout = stage::scout(&plan, maps, options);
+        if let Some(scout) = plan.scout.as_mut().filter(|_| options.keep_text) {
+            scout.text = scout.listing(link.program);
+        }
         let handle = |start| Handle { code: AtomicUsize::new(0), insn: start, program: Arc::downgrade(link.program) };
         let handles: Box<[Handle]> = plan.funcs.iter().map(|f| handle(f.start)).collect();
         let addresses = handles.iter().map(|h| std::ptr::from_ref(h) as u64).collect();
@@ -125,7 +134,7 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
         .collect();
     let maps: Vec<Arc<Map>> = links.iter().flat_map(|l| l.program.maps()).cloned().collect();
     let cpus = maps.iter().filter(|m| is_per_cpu(m)).map(|m| m.cpus()).min().unwrap_or(u32::MAX);
-    let around = Surroundings { units: &units, chained, cpus, options, isa: isa.as_ref() };
+    let around = Surroundings { units: &units, chained, cpus, zeros: stage::zeros(), options, isa: isa.as_ref() };
     let (linked, texts) = emit(&around)?;
     let code = CodeMemory::new(&linked.bytes)?;
     for (unit, parts) in parts.iter().enumerate() {
@@ -137,6 +146,11 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
         }
     }
     let at = |shape| linked.functions.iter().find(|f| f.shape == shape).map(|f| f.offset);
+    let stage = |(n, unit): (usize, &Unit<'_>)| {
+        let scout = unit.plan.scout.as_ref()?;
+        Some(Stage::new(at(Shape::Scout(n))?, &scout.maps, unit.maps, options.stage_from))
+    };
+    let stages = units.iter().enumerate().filter_map(stage).collect();
     let names: Vec<&str> = links.iter().map(|l| l.program.name()).collect();
     let insns = parts.iter().map(Parts::insns).sum();
     let compiled = Compiled {
@@ -148,6 +162,7 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
         texts,
         stats: Stats { insns, code_len: code.bytes().len(), time: started.elapsed() },
         cpus,
+        stages,
         _maps: maps,
         _handles: parts.into_iter().map(|p| p.handles).collect(),
         code,
@@ -183,13 +198,15 @@ fn emit(around: &Surroundings<'_>) -> Result<(link::Linked, Vec<String>), Refusa
         _ => (around.options.single || !around.options.burst) && !around.chained,
     };
     let mut shapes: Vec<Shape> = [Shape::Burst, Shape::Single, Shape::Tail].into_iter().filter(wanted).collect();
+    let scouts = (0..around.units.len()).filter(|n| around.units[*n].plan.scout.is_some());
+    shapes.extend(scouts.map(Shape::Scout));
     for (unit, u) in around.units.iter().enumerate() {
         // The main function as a callee or a callback: only where somebody calls it.
         let first = usize::from(u.inline && !u.plan.calls_main());
         shapes.extend((first..u.plan.funcs.len()).map(|func| Shape::Function(Callee { unit, func })));
     }
     for shape in shapes {
-        let which = if let Shape::Function(f) = shape { f } else { Callee { unit: 0, func: 0 } };
+        let which = shape.callee();
         let func = &around.units[which.unit].plan.funcs[which.func];
         if func.insns == 0 {
             continue; // No run comes here.
@@ -198,6 +215,9 @@ fn emit(around: &Surroundings<'_>) -> Result<(link::Linked, Vec<String>), Refusa
         context.clear();
         context.func = lowered.func;
         if around.options.keep_text {
+            if let (Shape::Scout(unit), Some(scout)) = (shape, &around.units[which.unit].plan.scout) {
+                texts.push(format!("; {} as a scout, program {unit}\n{}", func.name, scout.text));
+            }
             let names: Vec<&str> = lowered.entries.iter().map(|e| e.name).collect();
             texts.push(format!("; {} as {shape:?}, u1:n are {names:?}\n{}", func.name, context.func.display()));
             context.set_disasm(true);
@@ -327,14 +347,47 @@ impl Compiled {
             return Ok(());
         };
         let count = frames.len().min(verdicts.len());
+        if self.stages.iter().any(|stage| stage.pays(count)) {
+            let parts = frames[..count].chunks_mut(stage::FRAMES).zip(verdicts.chunks_mut(stage::FRAMES));
+            for (frames, verdicts) in parts {
+                let count = frames.len();
+                for stage in self.stages.iter().filter(|stage| stage.pays(count)) {
+                    self.look_ahead(stage, frames, env);
+                }
+                self.call_burst(burst, frames, env, verdicts);
+            }
+        } else {
+            self.call_burst(burst, &mut frames[..count], env, verdicts);
+        }
+        env.frame = std::ptr::null_mut();
+        Ok(())
+    }
+
+    /// Runs the burst function over all these frames; there are as many verdicts or more.
+    #[inline]
+    fn call_burst(&self, burst: usize, frames: &mut [Frame], env: &mut RunEnv<'_>, verdicts: &mut [u64]) {
+        debug_assert!(frames.len() <= verdicts.len());
         // SAFETY: code that was compiled with exactly this signature (`Shape::Burst`) from a verified program, and mapped as
         // long as `self`. It is lent the environment, the frames and the verdicts for the call.
         unsafe {
             let code = std::mem::transmute::<*const u8, BurstFn>(self.code.at(burst));
-            code(env, frames.as_mut_ptr(), count as u64, verdicts.as_mut_ptr());
+            code(env, frames.as_mut_ptr(), frames.len() as u64, verdicts.as_mut_ptr());
         }
-        env.frame = std::ptr::null_mut();
-        Ok(())
+    }
+
+    /// Runs a scout over these frames, at most [`stage::FRAMES`], and fetches what it notes.
+    fn look_ahead(&self, stage: &Stage, frames: &mut [Frame], env: &mut RunEnv<'_>) {
+        let mut notes = [const { MaybeUninit::<u64>::uninit() }; stage::FRAMES * TARGETS_MAX];
+        let room = &mut notes[..stage.targets() * frames.len()];
+        // SAFETY: code that was compiled with exactly this signature (`Shape::Scout`) from a verified program, and mapped as
+        // long as `self`. It is lent the environment and the frames for the call, and room for a note of each frame and
+        // target, and writes all of them.
+        let notes = unsafe {
+            let code = std::mem::transmute::<*const u8, BurstFn>(self.code.at(stage.offset));
+            code(env, frames.as_mut_ptr(), frames.len() as u64, room.as_mut_ptr().cast());
+            room.assume_init_ref()
+        };
+        stage.fetch(env.cpu, notes);
     }
 
     /// Runs the program over one packet and gives r0.
@@ -390,6 +443,12 @@ impl Compiled {
     /// Texts of the intermediate form and of the back end's assembly, when [`Options::keep_text`] asked for them.
     pub fn texts(&self) -> &[String] {
         &self.texts
+    }
+
+    /// The maps whose memory is fetched for a whole burst once they outgrow the cache, one for each place in the programs; by
+    /// index among the maps of their program.
+    pub fn staged(&self) -> impl Iterator<Item = u32> + '_ {
+        self.stages.iter().flat_map(|stage| &stage.indices).copied()
     }
 
     /// The machine code.

@@ -25,6 +25,7 @@
 //! | `link`, `code` | relocations; memory that is never writable and executable at once |
 //! | `compiled` | all of it in order; running |
 //! | `chain` | several programs as one burst function |
+//! | `stage` | memory of large maps, fetched for a whole burst |
 //! | `dump` | assembly beside source lines; symbols for `perf` |
 //! | `refusal` | why a program is not compiled |
 //!
@@ -42,6 +43,7 @@ mod native;
 mod options;
 mod plan;
 mod refusal;
+mod stage;
 
 pub use chain::{Decided, LINKS_MAX, Link, chain};
 pub use compiled::{Compiled, Stats, compile};

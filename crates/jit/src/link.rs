@@ -111,6 +111,7 @@ impl Linker {
         let lines = (code.buffer.get_srclocs_sorted().iter()).map(|l| (l.start, Origin::from_loc(l.loc))).collect();
         let suffix = match shape {
             Shape::Burst => "burst",
+            Shape::Scout(_) => "scout",
             Shape::Single => "single",
             Shape::Tail => "tail",
             Shape::Function(_) => "function",

@@ -24,6 +24,11 @@ pub struct Options {
     pub inline_tail_calls: bool,
     /// `typed-calls`: frequent helpers are called with their own signature instead of through the general marshalling.
     pub typed_calls: bool,
+    /// `stage`: in front of a burst, what it will need of maps that outgrow the cache is fetched for all its frames at once.
+    pub stage: bool,
+    /// Bytes of a map in use from which on that pays; `None`: what the processor's second-level cache holds. 0: always, even for
+    /// a burst of one frame, which is for tests.
+    pub stage_from: Option<usize>,
     /// `optimize`: Cranelift's own mid-end (value numbering, constant folding, redundant loads).
     pub optimize: bool,
     /// Make the burst function. Without it a burst runs packet by packet.
@@ -48,6 +53,8 @@ impl Default for Options {
             thread_nulls: true,
             inline_tail_calls: true,
             typed_calls: true,
+            stage: true,
+            stage_from: None,
             optimize: true,
             burst: true,
             single: true,
@@ -69,6 +76,7 @@ impl Options {
             thread_nulls: false,
             inline_tail_calls: false,
             typed_calls: false,
+            stage: false,
             optimize: false,
             ..Options::default()
         }
@@ -85,6 +93,7 @@ impl Options {
             "thread-nulls" => &mut self.thread_nulls,
             "inline-tail-calls" => &mut self.inline_tail_calls,
             "typed-calls" => &mut self.typed_calls,
+            "stage" => &mut self.stage,
             "optimize" => &mut self.optimize,
             _ => return false,
         };
@@ -93,7 +102,7 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 9] = [
+    pub const PASSES: [&'static str; 10] = [
         "decided",
         "slots",
         "zero-stack",
@@ -101,6 +110,7 @@ impl Options {
         "thread-nulls",
         "inline-tail-calls",
         "typed-calls",
+        "stage",
         "alias",
         "optimize",
     ];

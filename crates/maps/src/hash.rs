@@ -9,8 +9,10 @@
 use xway_abi::map_flags as f;
 use xway_abi::{Errno, MapSpec, MapType};
 
+use crate::ahead::Notes;
 use crate::keyhash::Seed;
 use crate::layout::ValueLayout;
+use crate::line::Line;
 use crate::native::{HashLayout, MapLayout};
 use crate::ops::{Batches, Ops, Walk, check_plain_flags, check_update_flags};
 use crate::pool::Pool;
@@ -137,6 +139,33 @@ impl HashMap {
                     self.value_of(found.index, cpu, guard)
                 }),
             );
+        }
+    }
+
+    /// Bytes that look-ups are spread over when so many elements are in use: buckets, elements, and one CPU's values.
+    pub(crate) fn spread(&self, elements: usize) -> usize {
+        let buckets = (elements * size_of::<Line>()).min(self.table.lines.bytes());
+        let values = if self.percpu.is_some() { self.layout.stride } else { 0 };
+        buckets + elements * (self.table.stride + values)
+    }
+
+    /// Fetches buckets and elements of these hashes.
+    pub(crate) fn fetch_ahead(&self, cpu: u32, notes: Notes<'_>) {
+        for hash in notes.all() {
+            self.table.prefetch_bucket(hash);
+        }
+        let Some(values) = &self.percpu else {
+            for hash in notes.all() {
+                self.table.prefetch_element(hash);
+            }
+            return;
+        };
+        for hash in notes.all() {
+            if let Some(index) = self.table.prefetch_element(hash)
+                && let Some(at) = values.offset(cpu, index, self.layout.stride)
+            {
+                values.values.prefetch(at);
+            }
         }
     }
 

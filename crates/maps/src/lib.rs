@@ -14,6 +14,7 @@
 //! Sizes, flags and limits of each type stand in `create.rs`; the type's own file says what is atomic in it. The crate knows
 //! nothing of programs, ports or descriptors: what user space writes into maps of objects is resolved by [`Handles`].
 
+pub mod ahead;
 mod array;
 mod bloom;
 mod create;

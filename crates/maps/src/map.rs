@@ -32,7 +32,7 @@ pub struct Map {
     spec: MapSpec,
     env: Env,
     frozen: AtomicBool,
-    kind: Kind,
+    pub(crate) kind: Kind,
     node: Option<u32>,
 }
 

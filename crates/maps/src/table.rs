@@ -146,13 +146,19 @@ impl Table {
         self.lines.prefetch((hash as u32 & self.mask) as usize * size_of::<Line>());
     }
 
-    /// Brings the element near that the bucket names for this hash, if it names one. The bucket should be near.
+    /// Brings the element near that the bucket names for this hash, if it names one, and tells its number. The bucket should be
+    /// near. Of a longer element: the lines where key and value begin.
     #[inline(always)]
-    pub(crate) fn prefetch_element(&self, hash: u64) {
+    pub(crate) fn prefetch_element(&self, hash: u64) -> Option<u32> {
         let line = self.line(hash as u32);
-        if let Some(slot) = line.look().matching(tag_of(hash)).next() {
-            self.elements.prefetch((line.slot(slot) & NUMBER) as usize * self.stride);
+        let slot = line.look().matching(tag_of(hash)).next()?;
+        let index = line.slot(slot) & NUMBER;
+        let at = index as usize * self.stride;
+        self.elements.prefetch(at);
+        if self.stride > 64 && self.value_at >= 64 {
+            self.elements.prefetch(at + self.value_at);
         }
+        Some(index)
     }
 
     /// Looks a key up without a lock.

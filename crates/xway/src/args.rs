@@ -139,6 +139,9 @@ pub struct Environment {
     /// Tell `perf` the names of the machine code's functions, in /tmp/perf-PID.map
     #[arg(long)]
     pub perf_map: bool,
+    /// Machine code fetches nothing ahead for maps that outgrow the cache
+    #[arg(long)]
+    pub no_stage: bool,
     /// Do not verify the program: the checked interpreter runs it and stops it at the first wrong access
     #[arg(long)]
     pub checked: bool,

@@ -84,15 +84,17 @@ fn refused(object: &Arc<Object>, image: &xway_object::Program, mut rejection: Re
 }
 
 /// Machine code where it is asked for or, over many packets, where nothing else is asked for.
-fn choose(program: &Arc<xway_vm::Program>, requested: Engine, budget: Option<u64>, packets: bool) -> Choice {
-    match requested {
+fn choose(program: &Arc<xway_vm::Program>, environment: &Environment, packets: bool) -> Choice {
+    match environment.engine {
         Engine::Interp => Choice::interpreter(),
         Engine::Auto if !packets => Choice::interpreter(),
-        Engine::Auto | Engine::Jit if budget.is_some() => {
+        Engine::Auto | Engine::Jit if environment.budget.is_some() => {
             let reason = "--budget counts instructions, which machine code does not";
             Choice { code: None, reason: Some(reason.into()) }
         }
-        Engine::Auto | Engine::Jit => Choice::compiled(program, &Options::default()),
+        Engine::Auto | Engine::Jit => {
+            Choice::compiled(program, &Options { stage: !environment.no_stage, ..Options::default() })
+        }
     }
 }
 
@@ -124,7 +126,7 @@ impl Session {
         contents::fill(&instance, &rest)?;
         let program = link(&instance, &image, &place)?;
         let requested = environment.engine;
-        let choice = choose(&program, requested, environment.budget, packets);
+        let choice = choose(&program, environment, packets);
         if environment.perf_map
             && let Some(code) = &choice.code
         {

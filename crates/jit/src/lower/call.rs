@@ -41,6 +41,7 @@ impl Body<'_, '_> {
             Kind::StoreRelease { size, base, off, src, place } => self.store_release(*size, *base, *off, *src, place),
             Kind::Helper(call) if call.proto.id == calls::TAIL_CALL => self.tail_call(call),
             Kind::Helper(call) => self.helper(call),
+            Kind::Fetch { call, slot, then } => self.fetch(call, *slot, *then),
             Kind::Kfunc { which, .. } => self.enter(calls::kfunc(*which), &ARGS),
             Kind::Local { func, .. } => {
                 let callee = Callee { unit: self.number, func: *func };

@@ -5,13 +5,17 @@
 //! through memory. The null check that nearly always follows is part of the look-up: a hit goes straight to where the
 //! program goes with a value, a miss to where it goes without.
 
+use std::sync::Arc;
+
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, AtomicRmwOp, BlockArg, InstBuilder, MemFlagsData, Value, types};
 use xway_isa::{Cond, Operand, Reg, Width};
+use xway_maps::Map;
 use xway_maps::native::{self, ArrayLayout, HashLayout, MapLayout, PercpuArrayLayout};
 use xway_verifier::{Place, Region};
 
 use super::{Area, Body};
+use crate::Options;
 use crate::calls;
 use crate::env::offsets;
 use crate::plan::{Block, Call, End, Kind};
@@ -19,7 +23,7 @@ use crate::plan::{Block, Call, End, Kind};
 /// `bpf_map_lookup_elem`
 pub(super) const LOOKUP: u32 = 1;
 /// Keys above this length are compared by the map itself.
-const KEY_MAX: usize = 64;
+pub(super) const KEY_MAX: usize = 64;
 
 /// Where a look-up goes on.
 #[derive(Clone, Copy)]
@@ -28,6 +32,25 @@ pub(super) enum Then {
     On(ir::Block),
     /// To one block with a value, to another without.
     Check { hit: ir::Block, miss: ir::Block },
+}
+
+/// Whether a call is a look-up that is emitted inline.
+pub(crate) fn can_inline(call: &Call, maps: &[Arc<Map>], options: &Options) -> bool {
+    let layout = call.map.and_then(|m| maps.get(m as usize)).map(|m| m.layout());
+    call.proto.id == LOOKUP
+        && options.inline_lookups
+        && is_own_key(call)
+        && match layout {
+            Some(MapLayout::Array(_) | MapLayout::PercpuArray(_)) => true,
+            Some(MapLayout::Hash(h)) => (1..=KEY_MAX).contains(&(h.key_size as usize)),
+            _ => false,
+        }
+}
+
+/// Whether the key lies where nobody else writes.
+pub(super) fn is_own_key(call: &Call) -> bool {
+    matches!(&call.args[1], Some(Place { region, .. }) if
+        matches!(region, Region::Stack | Region::OuterStack | Region::Packet | Region::Meta))
 }
 
 impl Body<'_, '_> {
@@ -50,17 +73,7 @@ impl Body<'_, '_> {
 
     /// Whether this use of the helper is emitted inline.
     pub(super) fn can_inline(&self, call: &Call) -> bool {
-        let own = matches!(&call.args[1], Some(Place { region, .. }) if
-            matches!(region, Region::Stack | Region::OuterStack | Region::Packet | Region::Meta));
-        let layout = call.map.and_then(|m| self.unit.maps.get(m as usize)).map(|m| m.layout());
-        call.proto.id == LOOKUP
-            && self.around.options.inline_lookups
-            && own
-            && match layout {
-                Some(MapLayout::Array(_) | MapLayout::PercpuArray(_)) => true,
-                Some(MapLayout::Hash(h)) => (1..=KEY_MAX).contains(&(h.key_size as usize)),
-                _ => false,
-            }
+        can_inline(call, self.unit.maps, self.around.options)
     }
 
     /// Emits a look-up for which [`Body::can_inline`] holds.
@@ -225,7 +238,7 @@ impl Body<'_, '_> {
         self.b.ins().brif(changed, slow, &[], hit, &[]);
 
         self.b.switch_to_block(hit);
-        if table.mark_used != 0 {
+        if table.mark_used != 0 && !self.shape.is_scout() {
             let (mark, marked) = (self.b.create_block(), self.b.create_block());
             let bit = self.b.ins().iconst(types::I32, i64::from(native::SLOT_USED));
             let used = self.b.ins().band(word, bit);
@@ -261,6 +274,10 @@ impl Body<'_, '_> {
 
         self.b.set_cold_block(slow);
         self.b.switch_to_block(slow);
+        if self.shape.is_scout() {
+            // Seldom, and a guess is enough.
+            return self.missed(then);
+        }
         // Only reads the key.
         self.lend(call);
         let (entry, args) = calls::typed(call, self.unit.maps).expect("a key that nobody else writes");
@@ -270,7 +287,7 @@ impl Body<'_, '_> {
     }
 
     /// The hash of a key, as `xway_maps::native` defines it.
-    fn hash_of(&mut self, seed: [u64; 3], key: &[Value]) -> Value {
+    pub(super) fn hash_of(&mut self, seed: [u64; 3], key: &[Value]) -> Value {
         let seeds = seed.map(|s| self.b.ins().iconst(types::I64, s as i64));
         let mut state = seeds[0];
         for pair in key.chunks(2) {
@@ -293,7 +310,7 @@ impl Body<'_, '_> {
     // ---- keys ----
 
     /// The key in words of eight bytes, the last one filled up with zeros.
-    fn key_words(&mut self, call: &Call, len: usize) -> Vec<Value> {
+    pub(super) fn key_words(&mut self, call: &Call, len: usize) -> Vec<Value> {
         let place = call.args[1].expect("can_inline");
         let mut words = Vec::new();
         for at in (0..len).step_by(8) {
@@ -306,7 +323,7 @@ impl Body<'_, '_> {
     }
 
     /// Up to eight bytes of a key in memory, zero-extended.
-    fn memory_bytes(&mut self, place: &Place, at: usize, len: usize) -> Value {
+    pub(super) fn memory_bytes(&mut self, place: &Place, at: usize, len: usize) -> Value {
         // Groups that are values are not in memory, and the key may be half of each.
         let here = Place { off: place.off.map(|off| off + at as i32), ..*place };
         if let Some(bytes) = crate::plan::slots::range(&here, len) {

@@ -10,6 +10,7 @@
 //! | `alu` | arithmetic |
 //! | `memory` | loads, stores, atomics, the context |
 //! | `lookup` | look-ups in maps without a call |
+//! | `scout` | what runs over a burst in front of a program |
 //! | `slots` | stack bytes that are values |
 //! | `call` | helpers, kernel functions, functions of the program, tail calls |
 
@@ -17,6 +18,7 @@ mod alu;
 mod call;
 mod lookup;
 mod memory;
+mod scout;
 mod slots;
 
 use std::sync::Arc;
@@ -30,6 +32,9 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use xway_isa::{Cond, Operand, Reg, Width};
 use xway_maps::Map;
 use xway_packet::descriptor;
+
+pub(crate) use lookup::can_inline;
+pub(crate) use scout::can_fetch;
 
 use crate::Options;
 use crate::calls::Entry;
@@ -52,6 +57,9 @@ pub(crate) mod space {
 pub(crate) enum Shape {
     /// `fn(env, frames, count, verdicts)`: the main functions of all links over all frames of a burst.
     Burst,
+    /// `fn(env, frames, count, notes)`: the scout of the program with this number over all frames of a burst; it fills a note
+    /// for each frame and target.
+    Scout(usize),
     /// `fn(env, ctx) -> r0`: the main function over one packet.
     Single,
     /// The same for jumps: with the calling convention in which a call in the last place leaves no frame behind. `Single` calls
@@ -59,6 +67,21 @@ pub(crate) enum Shape {
     Tail,
     /// `fn(env, r1..r5) -> r0`: a function that is called from the program or by a helper.
     Function(Callee),
+}
+
+impl Shape {
+    pub fn is_scout(self) -> bool {
+        matches!(self, Shape::Scout(_))
+    }
+
+    /// The function of a program that it is made from, or is the first of.
+    pub fn callee(self) -> Callee {
+        match self {
+            Shape::Function(f) => f,
+            Shape::Scout(unit) => Callee { unit, func: 0 },
+            Shape::Burst | Shape::Single | Shape::Tail => Callee { unit: 0, func: 0 },
+        }
+    }
 }
 
 /// A function of one of the programs that are compiled together.
@@ -101,6 +124,8 @@ pub(crate) struct Surroundings<'a> {
     pub chained: bool,
     /// CPUs that all per-CPU maps have values for.
     pub cpus: u32,
+    /// Address of [`VALUE_MAX`](crate::plan::scout::VALUE_MAX) zeros.
+    pub zeros: u64,
     pub options: &'a Options,
     pub isa: &'a dyn TargetIsa,
 }
@@ -114,24 +139,25 @@ pub(crate) struct Lowered {
 /// Lowers one function.
 pub(crate) fn lower(around: &Surroundings<'_>, shape: Shape, scratch: &mut FunctionBuilderContext) -> Lowered {
     let conv = if shape == Shape::Tail { CallConv::Tail } else { around.isa.default_call_conv() };
-    let which = if let Shape::Function(f) = shape { f } else { Callee { unit: 0, func: 0 } };
+    let which = shape.callee();
     let mut func = ir::Function::with_name_signature(
         UserFuncName::user(space::LOCAL, which.symbol()),
         signature(
             conv,
-            if shape == Shape::Burst {
+            if shape == Shape::Burst || shape.is_scout() {
                 4
             } else if matches!(shape, Shape::Single | Shape::Tail) {
                 2
             } else {
                 6
             },
-            shape != Shape::Burst,
+            shape != Shape::Burst && !shape.is_scout(),
         ),
     );
     let mut body = Body::new(around, which, shape, FunctionBuilder::new(&mut func, scratch));
     match shape {
         Shape::Burst => body.burst(),
+        Shape::Scout(_) => body.scout(),
         Shape::Single => body.single(),
         Shape::Tail | Shape::Function(_) => body.function(),
     }
@@ -164,6 +190,8 @@ struct Body<'a, 'f> {
     regs: [Variable; 10],
     /// Stack bytes that are values, by group.
     slots: Vec<Variable>,
+    /// A scout's notes of this frame.
+    notes: Vec<Variable>,
     /// Turns of `may_goto` that are left.
     turns: Option<Variable>,
     /// The worker's environment.
@@ -185,7 +213,10 @@ const MAY_GOTO_MAX: i64 = 8 * 1024 * 1024;
 impl<'a, 'f> Body<'a, 'f> {
     fn new(around: &'a Surroundings<'a>, which: Callee, shape: Shape, mut b: FunctionBuilder<'f>) -> Self {
         let unit = &around.units[which.unit];
-        let plan = &unit.plan.funcs[which.func];
+        let plan = match &unit.plan.scout {
+            Some(scout) if shape.is_scout() => &scout.func,
+            _ => &unit.plan.funcs[which.func],
+        };
         let regs = std::array::from_fn(|_| b.declare_var(I64));
         // The links of a chain run one after the other, so that their stacks may lie in the same place.
         let inlined = around.units.iter().filter(|u| shape == Shape::Burst && u.inline).map(|u| u.plan.funcs[0].stack);
@@ -207,6 +238,7 @@ impl<'a, 'f> Body<'a, 'f> {
             b,
             regs,
             slots: vec![],
+            notes: vec![],
             turns: None,
             env,
             fp,

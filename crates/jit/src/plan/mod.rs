@@ -6,6 +6,7 @@
 //! reaches are not there. A pass is a function that changes a [`Plan`]; `compiled.rs` runs them in order.
 
 mod build;
+pub(crate) mod scout;
 pub(crate) mod slots;
 pub(crate) mod stack;
 
@@ -24,6 +25,8 @@ pub(crate) struct Plan {
     pub tail_calls: bool,
     /// Some run may choose a redirect target or return `XDP_REDIRECT`: the frame's old target has to go first.
     pub redirects: bool,
+    /// What runs over a burst in front of the program.
+    pub scout: Option<scout::Scout>,
 }
 
 /// A function.
@@ -167,6 +170,12 @@ pub(crate) enum Kind {
         place: Place,
     },
     Helper(Call),
+    /// In a scout, in place of a call: notes which memory the map will need, in the note of this number.
+    Fetch {
+        call: Call,
+        slot: usize,
+        then: scout::Then,
+    },
     Kfunc {
         which: Kfunc,
         args: [Option<Place>; 5],

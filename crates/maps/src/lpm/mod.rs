@@ -23,12 +23,13 @@
 //! the entry. Elsewhere they change single words, so a look-up that runs at the same time sees the old value or the new one;
 //! a prefix that spans many entries becomes visible entry by entry. What is unlinked is used again behind the guards.
 
+mod ahead;
 mod arena;
 mod build;
 mod order;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use xway_abi::map_flags as f;
@@ -55,13 +56,13 @@ pub(crate) struct LpmTrie {
     /// Where the prefix lies in it.
     key_at: usize,
     capacity: u32,
+    /// Stored prefixes. Written by the writer.
+    count: AtomicUsize,
     writer: Mutex<Writer>,
     back: Arc<Mutex<Vec<u32>>>,
 }
 
 struct Writer {
-    /// Stored prefixes.
-    count: usize,
     /// Values that were ever used.
     fresh: u32,
     garbage: Garbage,
@@ -159,9 +160,20 @@ impl LpmTrie {
             stride,
             key_at,
             capacity,
-            writer: Mutex::new(Writer { count: 0, fresh: 0, garbage: Garbage::default() }),
+            count: AtomicUsize::new(0),
+            writer: Mutex::new(Writer { fresh: 0, garbage: Garbage::default() }),
             back: Arc::default(),
         })
+    }
+
+    /// Prefixes that are stored.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Prefixes that can be stored.
+    pub(crate) fn max_entries(&self) -> usize {
+        self.max
     }
 
     pub(crate) fn layout(&self) -> MapLayout {
@@ -315,7 +327,7 @@ impl LpmTrie {
             f::EXIST if stored.is_none() => return Err(Errno::ENOENT),
             _ => {}
         }
-        if stored.is_none() && writer.count >= self.max {
+        if stored.is_none() && self.count() >= self.max {
             return Err(Errno::ENOSPC);
         }
         let new = self.new_value(&mut writer, len, &bits, value)?;
@@ -328,7 +340,7 @@ impl LpmTrie {
             None => self.insert(&mut writer.garbage, len, &bits, new),
         };
         match done {
-            Ok(()) => writer.count += usize::from(stored.is_none()),
+            Ok(()) => self.count.store(self.count() + usize::from(stored.is_none()), Ordering::Relaxed),
             Err(_) => writer.garbage.values.push(new),
         }
         self.retire(&mut writer);
@@ -342,7 +354,7 @@ impl LpmTrie {
         let old = self.exact(len, &bits).ok_or(Errno::ENOENT)?;
         self.take_out(&mut writer.garbage, len, &bits)?;
         writer.garbage.values.push(old);
-        writer.count -= 1;
+        self.count.store(self.count() - 1, Ordering::Relaxed);
         self.retire(&mut writer);
         Ok(())
     }

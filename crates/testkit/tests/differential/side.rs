@@ -182,7 +182,9 @@ fn compiled(
     let proof = verify(&image, &MapsView::from(object), &Config::default());
     let proof = proof.map_err(|r| format!("not verified: {}", r.errors[0].message))?;
     let program = instance.program(index).map_err(|e| e.to_string())?;
-    let code = xway_jit::compile(&program, &proof, &xway_jit::Options::default()).map_err(|e| e.to_string())?;
+    // However small the maps are, their memory is fetched ahead.
+    let options = xway_jit::Options { stage_from: Some(0), ..xway_jit::Options::default() };
+    let code = xway_jit::compile(&program, &proof, &options).map_err(|e| e.to_string())?;
     code.keep_with(&program);
     Ok(code)
 }

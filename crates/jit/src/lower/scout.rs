@@ -1,0 +1,107 @@
+//! The scout: see `plan/scout.rs`.
+//!
+//! A note is one word for each frame and target; 0: the frame does not come there. It is what
+//! [`xway_maps::Map::fetch_ahead`] takes: the hash of the key in a hash table, the index in an array, the front of the address
+//! in a trie.
+
+use std::sync::Arc;
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types::I64};
+use xway_isa::Reg;
+use xway_maps::native::MapLayout;
+use xway_maps::{Map, ahead};
+
+use super::lookup::{KEY_MAX, is_own_key};
+use super::{Area, Body};
+use crate::plan::Call;
+use crate::plan::scout::Then;
+
+/// Whether a note can be made of a call's key.
+pub(crate) fn can_fetch(call: &Call, maps: &[Arc<Map>]) -> bool {
+    is_own_key(call)
+        && match call.map.and_then(|m| maps.get(m as usize)).map(|m| m.layout()) {
+            Some(MapLayout::Hash(h)) => (1..=KEY_MAX).contains(&(h.key_size as usize)),
+            Some(MapLayout::Array(_) | MapLayout::PercpuArray(_)) => call.key_const.is_none(),
+            Some(MapLayout::Lpm(_)) => true,
+            _ => false,
+        }
+}
+
+impl Body<'_, '_> {
+    /// ```text
+    /// scout(env, frames, count, notes):
+    ///     for each frame: ctx = *frame; …scout… exit: notes of the frame
+    /// ```
+    pub(super) fn scout(&mut self) {
+        let entry = self.b.current_block().expect("the entry");
+        let [_, frames, count, notes] = *self.b.block_params(entry) else { unreachable!("four parameters") };
+        let targets = self.unit.plan.scout.as_ref().map_or(0, |scout| scout.maps.len());
+        self.notes = (0..targets).map(|_| self.b.declare_var(I64)).collect();
+        let (head, done) = (self.b.create_block(), self.b.create_block());
+        let frame = self.b.append_block_param(head, I64);
+        let note = self.b.append_block_param(head, I64);
+        let bytes = self.b.ins().ishl_imm_s(count, 3);
+        let end = self.b.ins().iadd(frames, bytes);
+        let some = self.b.ins().icmp_imm_s(IntCC::NotEqual, count, 0);
+        self.b.ins().brif(some, head, &[BlockArg::Value(frames), BlockArg::Value(notes)], done, &[]);
+
+        self.b.switch_to_block(head);
+        let plain = self.flags(Some(Area::Frames));
+        let ctx = self.b.ins().load(I64, plain, frame, 0);
+        let zero = self.b.ins().iconst(I64, 0);
+        for note in self.notes.clone() {
+            self.b.def_var(note, zero);
+        }
+        self.begin(&[ctx]);
+        self.blocks();
+
+        self.b.switch_to_block(self.exit);
+        for (n, var) in self.notes.clone().into_iter().enumerate() {
+            let value = self.b.use_var(var);
+            self.b.ins().store(plain, value, note, 8 * n as i32);
+        }
+        let frame = self.b.ins().iadd_imm_s(frame, 8);
+        let note = self.b.ins().iadd_imm_s(note, 8 * targets as i64);
+        let more = self.b.ins().icmp(IntCC::NotEqual, frame, end);
+        self.b.ins().brif(more, head, &[BlockArg::Value(frame), BlockArg::Value(note)], done, &[]);
+        self.b.switch_to_block(done);
+        self.b.ins().return_(&[]);
+        self.b.seal_all_blocks();
+    }
+
+    /// Takes the note of a target and gives the call's result as it is pretended.
+    pub(super) fn fetch(&mut self, call: &Call, slot: usize, then: Then) {
+        let map = call.map.and_then(|m| self.unit.maps.get(m as usize)).expect("can_fetch");
+        let note = match map.layout() {
+            MapLayout::Hash(table) => {
+                let key = self.key_words(call, table.key_size as usize);
+                self.hash_of(table.seed, &key)
+            }
+            MapLayout::Lpm(_) => self.front(call, map.key_size()),
+            _ => {
+                let [index] = self.key_words(call, 4)[..] else { unreachable!("four bytes are one word") };
+                self.b.ins().iadd_imm_s(index, 1)
+            }
+        };
+        self.b.def_var(self.notes[slot], note);
+        let result = match then {
+            Then::Value => self.b.ins().iconst(I64, self.around.zeros as i64),
+            Then::Zero | Then::Stop => self.b.ins().iconst(I64, 0),
+        };
+        self.set(Reg::R0, result);
+    }
+
+    /// The first 32 bits of an address as the high half of a word, or its first 64 bits; the last bit set.
+    fn front(&mut self, call: &Call, key_size: usize) -> Value {
+        let words = self.key_words(call, key_size.min(4 + ahead::LPM_FRONT));
+        // The prefix length is in front of the address.
+        let mut bits = self.b.ins().ushr_imm_u(words[0], 32);
+        if let Some(second) = words.get(1) {
+            let second = self.b.ins().ishl_imm_s(*second, 32);
+            bits = self.b.ins().bor(bits, second);
+        }
+        let bits = self.b.ins().bswap(bits);
+        self.b.ins().bor_imm_s(bits, 1)
+    }
+}

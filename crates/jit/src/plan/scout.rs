@@ -1,0 +1,428 @@
+//! `stage`: the part of a program that finds out which memory of large maps it is about to need.
+//!
+//! A *scout* is the main function cut down to the ways that lead to a look-up (update, delete) in a map that outgrows the
+//! cache, and to what computes its key. It runs for all frames of a burst in front of the program itself; where the program
+//! would look up, the scout notes the key's hash and the map fetches bucket and element. The program then runs unchanged and
+//! finds them near. A scout that guesses wrong costs time and nothing else.
+//!
+//! # Why it is safe
+//!
+//! A scout changes nothing: stores to anything but its own stack are left out, and so are calls with an effect. And it reads
+//! nothing that the verifier has not proved, because **a scout's run is the beginning of some run of the program**: one in which
+//! other CPUs had changed maps and packets at the right moments. What was not stored reads as something else, which the proof
+//! allows for all memory but the stack; a call that is left out returns a value that it might have returned (0 where it gives a
+//! number, null or a value of zeros where it looks up). Where no such value exists, the scout ends.
+//!
+//! Loops end it too: a jump backwards goes to the next frame.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use xway_abi::MapType;
+use xway_isa::{AtomicOp, Operand, Reg};
+use xway_maps::Map;
+use xway_maps::native::MapLayout;
+use xway_verifier::Region;
+
+use super::{Block, Call, End, Func, Kind, Op};
+
+/// Places in the program that maps fetch for, at most: a program with more of them is not staged.
+pub(crate) const TARGETS_MAX: usize = 8;
+/// A scout of more operations costs more than it saves.
+const OPS_MAX: usize = 400;
+/// The longest value that a scout pretends to have found.
+pub(crate) const VALUE_MAX: usize = 4096;
+
+/// The scout of a program.
+#[derive(Clone, Debug)]
+pub(crate) struct Scout {
+    pub func: Func,
+    /// The map of each target, by the number that [`Kind::Fetch`] has.
+    pub maps: Vec<u32>,
+    /// [`Scout::listing`], where it was asked for.
+    pub text: String,
+}
+
+impl Scout {
+    /// What is left of the program, in its own instructions: the slot of each, and what stands in place of calls.
+    pub fn listing(&self, program: &xway_vm::Program) -> String {
+        let mut text = String::new();
+        let end = self.func.blocks.len() - 1;
+        let name = |map: u32| program.maps().get(map as usize).map_or("?", |m| m.name());
+        for (n, block) in self.func.blocks.iter().enumerate() {
+            if block.ops.is_empty() && matches!(block.end, End::Exit) {
+                continue;
+            }
+            let _ = writeln!(text, "{n}:");
+            for op in &block.ops {
+                let insn = program.insns().get(op.at).and_then(Option::as_ref).map(ToString::to_string);
+                let insn = insn.unwrap_or_default();
+                let _ = match &op.kind {
+                    Kind::Fetch { call, slot, then } => {
+                        let map = name(self.maps[*slot]);
+                        writeln!(text, "  {:4}  fetch for {} in {map}, {}", op.at, call.proto.name, then.words())
+                    }
+                    Kind::Const { dst, value: 0 } if insn.starts_with("call") => {
+                        writeln!(text, "  {:4}  r{} = 0 in place of {insn}", op.at, dst.index())
+                    }
+                    _ => writeln!(text, "  {:4}  {insn}", op.at),
+                };
+            }
+            let next: Vec<String> = (block.end.successors())
+                .map(|b| if b == end { "the next frame".to_owned() } else { b.to_string() })
+                .collect();
+            let next = if next.is_empty() { "the next frame".to_owned() } else { next.join(" or ") };
+            let how = match block.end {
+                End::Branch { .. } => {
+                    let insn = program.insns().get(block.end_at).and_then(Option::as_ref).map(ToString::to_string);
+                    format!("{}: ", insn.unwrap_or_default())
+                }
+                _ => String::new(),
+            };
+            let _ = writeln!(text, "        {how}to {next}");
+        }
+        text
+    }
+}
+
+/// What a scout does with an operation.
+enum Does {
+    /// The same as the program.
+    Same,
+    /// Nothing, because it changes what others see.
+    Nothing,
+    /// Sets this register to zero: what the operation might have given.
+    Zero(Reg),
+    /// Notes what memory the map will need.
+    Fetch,
+    /// Ends.
+    Stop,
+}
+
+/// What a scout knows of the surroundings.
+pub(crate) struct Around<'a> {
+    pub maps: &'a [Arc<Map>],
+    /// Maps that may outgrow the cache.
+    pub large: &'a [bool],
+    /// Look-ups in arrays and hash tables are emitted inline.
+    pub inline: &'a dyn Fn(&Call) -> bool,
+    /// A fetch of this call can be emitted.
+    pub fetch: &'a dyn Fn(&Call) -> bool,
+    /// Maps in which the program looks up: what it updates or deletes there was looked up before.
+    pub looked_up: Vec<u32>,
+}
+
+impl<'a> Around<'a> {
+    pub fn new(
+        main: &Func,
+        maps: &'a [Arc<Map>],
+        large: &'a [bool],
+        inline: &'a dyn Fn(&Call) -> bool,
+        fetch: &'a dyn Fn(&Call) -> bool,
+    ) -> Around<'a> {
+        let mut around = Around { maps, large, inline, fetch, looked_up: vec![] };
+        let calls = main.blocks.iter().flat_map(|b| &b.ops).filter_map(|op| match &op.kind {
+            Kind::Helper(call) if call.proto.id == LOOKUP && around.is_target(call) => call.map,
+            _ => None,
+        });
+        around.looked_up = calls.collect();
+        around
+    }
+
+    fn is_target(&self, call: &Call) -> bool {
+        call.map.is_some_and(|m| {
+            self.large.get(m as usize) == Some(&true)
+                && (call.proto.id == LOOKUP || !self.looked_up.contains(&m))
+                && (self.fetch)(call)
+        })
+    }
+}
+
+const LOOKUP: u32 = 1;
+const UPDATE: u32 = 2;
+const DELETE: u32 = 3;
+
+impl Around<'_> {
+    fn does(&self, kind: &Kind) -> Does {
+        match kind {
+            Kind::Store { place, .. } | Kind::StoreRelease { place, .. } => match place.region {
+                Region::Stack => Does::Same,
+                Region::Packet | Region::Meta | Region::MapValue(_) | Region::InnerMapValue(_) | Region::Record => {
+                    Does::Nothing
+                }
+                _ => Does::Stop,
+            },
+            Kind::Atomic { op, src, place, .. } => match (place.region, op) {
+                (Region::Packet | Region::Meta | Region::MapValue(_) | Region::Record, op) => match op {
+                    AtomicOp::Add { fetch: false }
+                    | AtomicOp::Or { fetch: false }
+                    | AtomicOp::And { fetch: false }
+                    | AtomicOp::Xor { fetch: false } => Does::Nothing,
+                    AtomicOp::CmpXchg => Does::Zero(Reg::R0),
+                    _ => Does::Zero(*src),
+                },
+                _ => Does::Stop,
+            },
+            Kind::Helper(call) => self.helper(call),
+            Kind::Kfunc { .. } | Kind::Local { .. } | Kind::Fetch { .. } => Does::Stop,
+            _ => Does::Same,
+        }
+    }
+
+    fn helper(&self, call: &Call) -> Does {
+        let map = call.map.and_then(|m| self.maps.get(m as usize));
+        match call.proto.id {
+            LOOKUP | UPDATE | DELETE if self.is_target(call) => Does::Fetch,
+            LOOKUP if (self.inline)(call) => Does::Same,
+            // Where the key is a constant, the proof may know that there is a value.
+            LOOKUP if map.is_none_or(|m| matches!(m.map_type(), MapType::Array | MapType::PercpuArray)) => Does::Stop,
+            // What fails or succeeds, clocks, random numbers, checksums: any number, and zero among them.
+            LOOKUP | UPDATE | DELETE | 5 | 6 | 7 | 25 | 28 | 125 | 160 | 208 => Does::Zero(Reg::R0),
+            // The number of the worker.
+            8 => Does::Same,
+            _ => Does::Stop,
+        }
+    }
+}
+
+/// How a scout goes on behind a target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Then {
+    /// It does not: nothing else is to be found.
+    Stop,
+    /// As if there were no such key, or as if the call had succeeded.
+    Zero,
+    /// As if there were a value, all of zeros.
+    Value,
+}
+
+impl Then {
+    fn words(self) -> &'static str {
+        match self {
+            Then::Stop => "then the next frame",
+            Then::Zero => "then as if it gave zero",
+            Then::Value => "then as if there were a value of zeros",
+        }
+    }
+}
+
+/// Makes the scout of a main function; `None` when there is nothing to fetch.
+pub(crate) fn scout(main: &Func, around: &Around<'_>) -> Option<Scout> {
+    let (reached, backward) = walk(main);
+    let forward = |from: usize, to: usize| !backward.contains(&(from, to));
+    // From the last block to the first: which lead to a target, and how to go on behind each target.
+    let mut useful = vec![false; main.blocks.len()];
+    let mut cut: Vec<Vec<Op>> = vec![vec![]; main.blocks.len()];
+    let mut goes_on = vec![false; main.blocks.len()];
+    let mut maps = Vec::new();
+    for &b in reached.iter().rev() {
+        let block = &main.blocks[b];
+        let leads = |to: usize| forward(b, to) && useful[to];
+        let behind = block.end.successors().any(leads);
+        let mut ops: Vec<Op> = vec![];
+        let mut open = true;
+        for (n, op) in block.ops.iter().enumerate() {
+            match around.does(&op.kind) {
+                Does::Same => ops.push(op.clone()),
+                Does::Nothing => {}
+                Does::Zero(dst) => ops.push(Op { at: op.at, kind: Kind::Const { dst, value: 0 } }),
+                Does::Stop => open = false,
+                Does::Fetch => {
+                    let Kind::Helper(call) = &op.kind else { unreachable!("only calls are targets") };
+                    let more = behind || block.ops[n + 1..].iter().any(|o| matches!(around.does(&o.kind), Does::Fetch));
+                    let then = if more { then(call, block, &leads, around) } else { Then::Stop };
+                    let slot = maps.len();
+                    maps.push(call.map.expect("a target is in one map"));
+                    ops.push(Op { at: op.at, kind: Kind::Fetch { call: call.clone(), slot, then } });
+                    open = then != Then::Stop;
+                }
+            }
+            if !open {
+                break;
+            }
+        }
+        goes_on[b] = open && behind;
+        if !goes_on[b] {
+            // What comes behind the last target is for nothing.
+            let last = ops.iter().rposition(|op| matches!(op.kind, Kind::Fetch { .. }));
+            ops.truncate(last.map_or(0, |last| last + 1));
+        }
+        useful[b] = goes_on[b] || !ops.is_empty();
+        cut[b] = ops;
+    }
+    if maps.is_empty() || maps.len() > TARGETS_MAX || !useful[0] {
+        return None;
+    }
+    let end = main.blocks.len();
+    let mut blocks: Vec<Block> = Vec::with_capacity(end + 1);
+    for (b, ops) in cut.into_iter().enumerate() {
+        let old = &main.blocks[b];
+        let to = |to: usize| if forward(b, to) && useful[to] { to } else { end };
+        let end = match old.end {
+            _ if !goes_on[b] => End::Exit,
+            End::Jump(next) => End::Jump(to(next)),
+            End::Branch { width, cond, dst, src, taken, fall } => {
+                End::Branch { width, cond, dst, src, taken: to(taken), fall: to(fall) }
+            }
+            End::MayGoto { .. } | End::Exit | End::Unreachable => End::Exit,
+        };
+        let ops = if useful[b] { ops } else { vec![] };
+        blocks.push(Block { ops, end, end_at: old.end_at });
+    }
+    blocks.push(Block { ops: vec![], end: End::Exit, end_at: main.start });
+    sweep(&mut blocks);
+    if blocks.iter().map(|b| b.ops.len()).sum::<usize>() > OPS_MAX {
+        return None;
+    }
+    let func = Func { blocks, may_goto: false, ..main.clone() };
+    Some(Scout { func, maps, text: String::new() })
+}
+
+/// How to go on behind a target that is not the last one.
+fn then(call: &Call, block: &Block, leads: &dyn Fn(usize) -> bool, around: &Around<'_>) -> Then {
+    if call.proto.id != LOOKUP {
+        return Then::Zero;
+    }
+    let map = call.map.and_then(|m| around.maps.get(m as usize)).expect("a target is in one map");
+    // A value that nobody can change is not taken for any other.
+    let pretend = !map.is_frozen() && map.value_size() <= VALUE_MAX;
+    let last = matches!(&block.ops.last().map(|op| &op.kind), Some(Kind::Helper(c)) if std::ptr::eq(c, call));
+    if let (true, End::Branch { cond, dst: Reg::R0, src: Operand::Imm(0), taken, fall, .. }) = (last, &block.end) {
+        let (hit, miss) = match cond {
+            xway_isa::Cond::Eq => (*fall, *taken),
+            xway_isa::Cond::Ne => (*taken, *fall),
+            _ => return Then::Zero,
+        };
+        // Behind a miss in a table that evicts there is a new key: seldom enough.
+        return match (leads(hit) && pretend, leads(miss) && !is_lru(map)) {
+            (true, _) => Then::Value,
+            (false, true) => Then::Zero,
+            (false, false) => Then::Stop,
+        };
+    }
+    if matches!(map.layout(), MapLayout::Array(_) | MapLayout::PercpuArray(_)) && !pretend {
+        return Then::Stop;
+    }
+    if pretend { Then::Value } else { Then::Zero }
+}
+
+fn is_lru(map: &Map) -> bool {
+    matches!(map.map_type(), MapType::LruHash | MapType::LruPercpuHash)
+}
+
+/// The blocks that can be reached, each before those behind it, and the jumps that go backwards.
+fn walk(main: &Func) -> (Vec<usize>, HashSet<(usize, usize)>) {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Seen {
+        No,
+        Open,
+        Done,
+    }
+    let mut seen = vec![Seen::No; main.blocks.len()];
+    let (mut order, mut backward) = (vec![], HashSet::new());
+    let mut stack: Vec<(usize, Vec<usize>)> = vec![];
+    if !main.blocks.is_empty() {
+        seen[0] = Seen::Open;
+        stack.push((0, main.blocks[0].end.successors().collect()));
+    }
+    while let Some((block, left)) = stack.last_mut() {
+        let block = *block;
+        match left.pop() {
+            Some(next) if seen[next] == Seen::No => {
+                seen[next] = Seen::Open;
+                stack.push((next, main.blocks[next].end.successors().collect()));
+            }
+            Some(next) if seen[next] == Seen::Open => {
+                backward.insert((block, next));
+            }
+            Some(_) => {}
+            None => {
+                seen[block] = Seen::Done;
+                order.push(block);
+                stack.pop();
+            }
+        }
+    }
+    order.reverse();
+    (order, backward)
+}
+
+/// Takes out what computes registers that nobody reads. Cranelift does that for arithmetic, but not for loads.
+fn sweep(blocks: &mut [Block]) {
+    let mut live_in = vec![0u16; blocks.len()];
+    loop {
+        let mut changed = false;
+        for b in (0..blocks.len()).rev() {
+            let mut live = live_out(&blocks[b], &live_in);
+            for op in blocks[b].ops.iter().rev() {
+                let (reads, writes, needed) = effect(&op.kind);
+                if needed || live & writes != 0 {
+                    live = live & !writes | reads;
+                }
+            }
+            changed |= live_in[b] != live;
+            live_in[b] = live;
+        }
+        if !changed {
+            break;
+        }
+    }
+    for block in blocks.iter_mut() {
+        let mut live = live_out(block, &live_in);
+        let mut kept = vec![];
+        for op in std::mem::take(&mut block.ops).into_iter().rev() {
+            let (reads, writes, needed) = effect(&op.kind);
+            if needed || live & writes != 0 {
+                live = live & !writes | reads;
+                kept.push(op);
+            }
+        }
+        kept.reverse();
+        block.ops = kept;
+    }
+}
+
+/// Registers that are read behind a block's operations.
+fn live_out(block: &Block, live_in: &[u16]) -> u16 {
+    let behind = block.end.successors().fold(0, |all, next| all | live_in[next]);
+    match block.end {
+        End::Branch { dst, src, .. } => behind | bit(dst) | operand(src),
+        _ => behind,
+    }
+}
+
+fn bit(r: Reg) -> u16 {
+    1 << r.index()
+}
+
+fn operand(src: Operand) -> u16 {
+    match src {
+        Operand::Reg(r) => bit(r),
+        Operand::Imm(_) => 0,
+    }
+}
+
+/// Registers that an operation reads and writes, and whether it is needed whoever reads them.
+fn effect(kind: &Kind) -> (u16, u16, bool) {
+    const ARGS: u16 = 0b11_1110;
+    match *kind {
+        Kind::Alu { dst, src, .. } => (bit(dst) | operand(src), bit(dst), false),
+        Kind::Mov { dst, src, .. } => (operand(src), bit(dst), false),
+        Kind::Neg { dst, .. } | Kind::Truncate { dst, .. } | Kind::Swap { dst, .. } => (bit(dst), bit(dst), false),
+        Kind::Const { dst, .. } | Kind::Map { dst, .. } | Kind::Value { dst, .. } | Kind::Func { dst, .. } => {
+            (0, bit(dst), false)
+        }
+        Kind::Ctx { dst, base, .. } | Kind::Load { dst, base, .. } | Kind::LoadAcquire { dst, base, .. } => {
+            (bit(base), bit(dst), false)
+        }
+        Kind::Store { base, src, .. } => (bit(base) | operand(src), 0, true),
+        Kind::StoreRelease { base, src, .. } => (bit(base) | bit(src), 0, true),
+        Kind::Helper(ref call) if call.proto.id == LOOKUP => (0b110, bit(Reg::R0), false),
+        // The key in r2 is all that is looked at.
+        Kind::Fetch { .. } => (0b100, bit(Reg::R0), true),
+        Kind::Helper(_) => (ARGS, bit(Reg::R0), false),
+        Kind::Atomic { base, src, .. } => (bit(base) | bit(src) | bit(Reg::R0), 0, true),
+        Kind::Kfunc { .. } | Kind::Local { .. } => (ARGS, bit(Reg::R0), true),
+    }
+}

@@ -1,0 +1,183 @@
+//! Memory fetched ahead for a burst: what a scout is, and that nobody sees it.
+//!
+//! Bursts of every length, in which flows come several times, through programs whose frames see what earlier frames did to
+//! the maps: verdicts, bytes and map contents are those of the interpreter.
+//!
+//! `XWAY_BLESS=1 cargo test -p xway-jit --test staged` writes the golden files anew.
+
+#[path = "../differential/engines.rs"]
+mod engines;
+#[allow(dead_code)]
+#[path = "../differential/generate.rs"]
+mod generate;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use engines::{Outcome, compare};
+use xway_abi::{MapSpec, MapType};
+use xway_jit::{Options, compile};
+use xway_object::{MapDef, Object, Program};
+use xway_testkit::Rng;
+use xway_verifier::{Config, MapsView, verify};
+use xway_vm::Instance;
+
+/// Packet into r6, its first 34 bytes checked, the context in r9.
+const HEAD: &str =
+    "r9 = r1\nr6 = *(u32 *)(r1 +0)\nr7 = *(u32 *)(r1 +4)\nr2 = r6\nr2 += 34\nr0 = 0\nif r2 > r7 goto out\n";
+/// The flow's eight bytes as a key at fp-8.
+const KEY: &str = "r1 = *(u64 *)(r6 +26)\n*(u64 *)(r10 -8) = r1\n";
+
+fn look_up(map: u32) -> String {
+    format!("r2 = r10\nr2 += -8\nr1 = map[idx:{map}]\ncall 1\n")
+}
+
+fn object(text: &str, maps: Vec<MapDef>) -> Arc<Object> {
+    let insns = xway_isa::assemble(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let program = Program { name: "staged".into(), section: "xdp".into(), insns, ..Program::default() };
+    Arc::new(Object { programs: vec![program], maps, license: Some("GPL".into()), ..Object::default() })
+}
+
+/// A table of flows, counters by the flow's last byte, prefixes, and a table for each CPU.
+fn maps(flows: MapType, room: u32) -> Vec<MapDef> {
+    let trie = MapSpec { flags: xway_abi::map_flags::NO_PREALLOC, ..MapSpec::new(MapType::LpmTrie, 8, 8, 64) };
+    vec![
+        MapDef::new("flows", MapSpec::new(flows, 8, 8, room)),
+        MapDef::new("counters", MapSpec::new(MapType::Array, 4, 8, 256)),
+        MapDef::new("prefixes", trie),
+        MapDef::new("own", MapSpec::new(MapType::PercpuHash, 8, 16, room)),
+    ]
+}
+
+/// Enters a flow at its first packet, counts it, and takes it out at the fourth.
+fn table() -> String {
+    format!(
+        "{HEAD}{KEY}{}if r0 == 0 goto miss\nr1 = *(u64 *)(r0 +0)\nr1 += 1\n*(u64 *)(r0 +0) = r1\nr0 = 2\nif r1 < 4 goto out\n\
+         r2 = r10\nr2 += -8\nr1 = map[idx:0]\ncall 3\nr0 = 4\ngoto out\n\
+         miss: *(u64 *)(r10 -16) = 1\nr2 = r10\nr2 += -8\nr3 = r10\nr3 += -16\nr4 = 0\nr1 = map[idx:0]\ncall 2\n\
+         if r0 != 0 goto full\nr0 = 3\ngoto out\nfull: r0 = 1\nout: exit",
+        look_up(0)
+    )
+}
+
+/// Four maps in a row: what is pretended of one leads to the next, and some look-ups follow what the program wrote.
+fn row() -> String {
+    format!(
+        "{HEAD}{KEY}{}if r0 == 0 goto next\nlock *(u64 *)(r0 +0) += r6\nr1 = 5\nr1 = 0\n*(u64 *)(r0 +0) = r1\n\
+         next: r1 = *(u8 *)(r6 +29)\n*(u32 *)(r10 -24) = r1\nr2 = r10\nr2 += -24\nr1 = map[idx:1]\ncall 1\nif r0 == 0 goto out\n\
+         r8 = *(u64 *)(r0 +0)\nr8 += 1\n*(u64 *)(r0 +0) = r8\n*(u8 *)(r6 +1) = r8\n\
+         *(u32 *)(r10 -16) = 32\nr1 = *(u32 *)(r6 +26)\n*(u32 *)(r10 -12) = r1\nr2 = r10\nr2 += -16\nr1 = map[idx:2]\ncall 1\n\
+         if r0 == 0 goto own\nr1 = *(u64 *)(r0 +0)\n*(u8 *)(r6 +2) = r1\n\
+         own: *(u64 *)(r10 -8) = r8\n{}if r0 != 0 goto found\n\
+         *(u64 *)(r10 -40) = 7\n*(u64 *)(r10 -48) = 9\nr2 = r10\nr2 += -8\nr3 = r10\nr3 += -48\nr4 = 0\nr1 = map[idx:3]\ncall 2\n\
+         r0 = 3\ngoto out\nfound: r1 = *(u64 *)(r0 +8)\nr1 += 1\n*(u64 *)(r0 +8) = r1\nr0 = 2\nout: exit",
+        look_up(0),
+        look_up(3)
+    )
+}
+
+/// So many packets of a few flows, some of them too short.
+fn packets(rng: &mut Rng, count: usize) -> Vec<Vec<u8>> {
+    let flows = 1 + rng.below(12);
+    let one = |rng: &mut Rng| {
+        let flow = rng.below(flows) as u8;
+        let len = if rng.one_in(8) { 14 + rng.below(20) as usize } else { 34 + rng.below(60) as usize };
+        let mut packet: Vec<u8> = (0..len).map(|i| (i as u8).wrapping_mul(31)).collect();
+        packet.iter_mut().skip(26).take(8).enumerate().for_each(|(n, byte)| *byte = flow.wrapping_mul(n as u8 + 1));
+        packet
+    };
+    (0..count).map(|_| one(rng)).collect()
+}
+
+fn fill(instance: &Instance) {
+    for (n, len) in [8u8, 16, 24, 32].into_iter().enumerate() {
+        let key = [u32::from(len).to_ne_bytes(), [0, 1, 2, 3]].concat();
+        let map = instance.maps().iter().find(|m| m.map_type() == MapType::LpmTrie);
+        map.expect("a trie").update(&key, &[n as u8 + 1; 8], 0).expect("room");
+    }
+}
+
+#[test]
+fn bursts_of_every_length_with_flows_that_come_again() {
+    let mut rng = Rng::new(7);
+    // LRU tables have room for all flows here: which one goes is nobody's promise.
+    let kinds = [(MapType::Hash, 8), (MapType::Hash, 64), (MapType::LruHash, 64), (MapType::PercpuHash, 8)];
+    for (text, kinds) in [(table(), &kinds[..]), (row(), &kinds[..3])] {
+        for (kind, room) in kinds {
+            let object = object(&text, maps(*kind, *room));
+            for count in (1..=64).filter(|n| n % 3 == 1 || *n > 60) {
+                match compare(&object, 0, &packets(&mut rng, count), &fill) {
+                    Outcome::Same => {}
+                    Outcome::Unverified => panic!("{text}\nis refused"),
+                    Outcome::NotCompiled(why) => panic!("{why}\n{text}"),
+                    Outcome::Differs(how) => panic!("{kind:?} {room}, {count} packets: {how}\n{text}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn random_programs_over_long_bursts() {
+    let mut rng = Rng::new(11);
+    let defs = || {
+        vec![
+            MapDef::new("array", MapSpec::new(MapType::Array, 4, 64, 4)),
+            MapDef::new("hash", MapSpec::new(MapType::Hash, 8, 48, 8)),
+            MapDef::new("ring", MapSpec::new(MapType::Ringbuf, 0, 0, 4096)),
+        ]
+    };
+    let put = |instance: &Instance| {
+        for k in 0..4u64 {
+            instance.maps()[1].update(&k.to_ne_bytes(), &[k as u8; 48], 0).expect("room");
+        }
+    };
+    let mut same = 0;
+    while same < 60 {
+        let object = object(&generate::grammar(&mut rng).text, defs());
+        let count = 1 + rng.below(64) as usize;
+        match compare(&object, 0, &packets(&mut rng, count), &put) {
+            Outcome::Same => same += 1,
+            Outcome::Unverified => {}
+            Outcome::NotCompiled(why) | Outcome::Differs(why) => panic!("{why}"),
+        }
+    }
+}
+
+/// What is left of these programs in a scout.
+#[test]
+fn scouts_are_as_written() {
+    let cases = [("table", table(), maps(MapType::Hash, 8)), ("row", row(), maps(MapType::LruHash, 64))];
+    for (name, text, maps) in cases {
+        let object = object(&text, maps);
+        let instance = Instance::new(object.clone(), 2).expect("an instance");
+        let proof = verify(&object.programs[0], &MapsView::from(&*object), &Config::default()).expect("a proof");
+        let program = instance.link(&object.programs[0]).expect("links");
+        let options = Options { stage_from: Some(0), keep_text: true, ..Options::default() };
+        let code = compile(&program, &proof, &options).expect("compiles");
+        let scout = code.texts().iter().find(|t| t.contains("as a scout")).expect("a scout");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/staged/{name}.txt"));
+        if std::env::var_os("XWAY_BLESS").is_some() {
+            std::fs::write(&path, scout).expect("a golden file");
+        }
+        let golden = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(*scout, golden, "{}: XWAY_BLESS=1 writes it anew", path.display());
+    }
+}
+
+#[test]
+fn only_maps_that_outgrow_the_cache_are_staged() {
+    let staged = |room: u32, options: &Options| {
+        let object = object(&table(), maps(MapType::Hash, room));
+        let instance = Instance::new(object.clone(), 1).expect("an instance");
+        let proof = verify(&object.programs[0], &MapsView::from(&*object), &Config::default()).expect("a proof");
+        let program = instance.link(&object.programs[0]).expect("links");
+        compile(&program, &proof, options).expect("compiles").staged().count()
+    };
+    let from = |from| Options { stage_from: Some(from), ..Options::default() };
+    assert_eq!(staged(100, &from(1 << 20)), 0, "it never outgrows the cache");
+    // The look-up; the update and the deletion come behind it, with the same key.
+    assert_eq!(staged(100_000, &from(1 << 20)), 1);
+    assert_eq!(staged(100_000, &Options { stage: false, ..from(0) }), 0);
+    assert_eq!(staged(100_000, &Options { inline_lookups: false, ..from(0) }), 0);
+}
