@@ -36,6 +36,23 @@ impl HookError {
         HookError { blame, message: message.to_string(), hint: None, errno: None, log: String::new() }
     }
 
+    /// A refusal by errno: `what` could not be done.
+    pub fn errno(what: impl fmt::Display, errno: Errno) -> HookError {
+        let blame = if errno == Errno::EPERM { Blame::Machine } else { Blame::Request };
+        let message = format!("{what} failed with {errno} ({})", errno.text());
+        HookError { errno: Some(errno), ..HookError::new(blame, message) }
+    }
+
+    /// Something that this hook cannot do at all (`EOPNOTSUPP`).
+    pub fn unsupported(message: impl fmt::Display) -> HookError {
+        HookError { errno: Some(Errno::EOPNOTSUPP), ..HookError::new(Blame::Request, message) }
+    }
+
+    /// Something that is not there (`ENOENT`).
+    pub fn missing(what: impl fmt::Display) -> HookError {
+        HookError { errno: Some(Errno::ENOENT), ..HookError::new(Blame::Request, format!("there is no {what}")) }
+    }
+
     /// Adds what to try.
     pub fn hint(mut self, hint: impl fmt::Display) -> HookError {
         self.hint = Some(hint.to_string());

@@ -1,24 +1,40 @@
 //! Hooks: where a program is put so that packets reach it, and what is there.
 //!
-//! Today one hook can be asked from outside a process: Linux's own, through [`kernel`]. The words are those that the engine
-//! in this process uses too: a *port* (an interface), a *mode*, an *attachment*; what was asked for, what was done, and
-//! why the two differ.
+//! [`Hook`] is the one seam: maps, programs, attachments, features, statistics and events, in plain data. Two implementors
+//! live here: [`User`], the engine in this process, and [`Kernel`], Linux. A third, the engine behind the service's socket, is
+//! in the crate above. Whatever is written against the trait runs on all of them; one test body proves it.
+//!
+//! The words are the same everywhere: a *port* (an interface is one), a *mode*, an *attachment*; what was asked for, what was
+//! done, and why the two differ.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`kernel`] | attach, replace, detach, list, on interfaces of this machine |
+//! | `hook`, `api` | the trait; the plain data that it speaks |
+//! | [`kernel`] | Linux: attach, replace, detach, list, on interfaces of this machine |
+//! | [`user`] | the engine in this process |
 //! | [`pins`] | maps that outlive the command that made them |
 //! | [`explain`] | why the kernel said no, and the command that mends it |
 //! | [`doctor`] | is this machine ready, and the command that mends it |
 #![forbid(unsafe_code)]
 
+mod api;
 pub mod doctor;
 mod error;
 pub mod explain;
+mod hook;
 pub mod kernel;
 pub mod pins;
+pub mod user;
 
+pub use api::{
+    AttachRequest, Attached, AttachmentInfo, Choice, Dump, Elements, HookEvent, HookKind, Image, LoadRequest, MapId,
+    MapInfo, ObjectId, Objects, PRIORITY, PortFeatures, ProgId, ProgramInfo, Replace, Statistics, TestAnswer,
+    TestRequest, Verdicts, Via,
+};
 pub use error::{Blame, HookError};
+pub use hook::Hook;
+pub use kernel::Kernel;
+pub use user::User;
 
 /// Where in Linux a program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

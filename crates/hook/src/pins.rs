@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use xway_abi::Errno;
+use xway_abi::{Errno, MapSpec};
 use xway_kernel::{KernelMap, KernelObject};
 use xway_object::{MapDef, MapKind, Object, Pinning};
 
@@ -48,14 +48,20 @@ pub fn find(path: &Path, def: &MapDef) -> Result<Option<KernelMap>, HookError> {
         Err(e) if e.errno() == Some(Errno::ENOENT) => return Ok(None),
         Err(e) => return Err(explain::plain(&e)),
     };
-    let (have, want) = (map.spec(), &def.spec);
+    same(path, def, map.spec())?;
+    Ok(Some(map))
+}
+
+/// Whether the map that is pinned at `path` is what an object declares.
+pub fn same(path: &Path, def: &MapDef, have: &MapSpec) -> Result<(), HookError> {
+    let want = &def.spec;
     let entries = want.max_entries == have.max_entries || want.max_entries == 0;
     let same = have.map_type == want.map_type
         && have.key_size == want.key_size
         && have.value_size == want.value_size
         && entries;
     if same {
-        return Ok(Some(map));
+        return Ok(());
     }
     let message = format!(
         "map {}: the one pinned at {} is another kind of map: {} with keys of {} and values of {} bytes, {} entries; the \
@@ -71,7 +77,8 @@ pub fn find(path: &Path, def: &MapDef) -> Result<Option<KernelMap>, HookError> {
         want.value_size,
         want.max_entries
     );
-    Err(HookError::new(Blame::Request, message).hint(format!("rm {} when nothing uses it any more", path.display())))
+    let refused = HookError { errno: Some(Errno::EINVAL), ..HookError::new(Blame::Request, message) };
+    Err(refused.hint(format!("rm {} when nothing uses it any more", path.display())))
 }
 
 /// Pins the maps of a loaded object that are not pinned yet; gives the paths that are new.

@@ -17,6 +17,7 @@ const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_LINKINFO: u16 = 18;
+const IFLA_STATS64: u16 = 23;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
 const IFLA_INFO_KIND: u16 = 1;
@@ -143,6 +144,35 @@ fn programs(device: &mut Device, nested: &[u8]) {
         3 => device.offloaded = device.offloaded.or(id),
         _ => {}
     }
+}
+
+/// Names of the fields of `struct rtnl_link_stats64`, in its order.
+const COUNTERS: [&str; 10] = [
+    "rx_packets",
+    "tx_packets",
+    "rx_bytes",
+    "tx_bytes",
+    "rx_errors",
+    "tx_errors",
+    "rx_dropped",
+    "tx_dropped",
+    "multicast",
+    "collisions",
+];
+
+/// What an interface has counted, by the names of `struct rtnl_link_stats64`. Error: `ENODEV`.
+pub fn device_counters(ifindex: u32) -> Result<Vec<(String, u64)>, KernelError> {
+    let mut body = vec![0; IFINFO];
+    body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    let mut found = Vec::new();
+    Socket::open(Protocol::Route)?.request(RTM_GETLINK, 0, &body, "reading an interface's counters", |answer| {
+        let all = attributes(answer.get(IFINFO..).unwrap_or_default());
+        for (_, value) in all.filter(|(kind, _)| *kind == IFLA_STATS64) {
+            let numbers = value.as_chunks::<8>().0.iter().map(|b| u64::from_ne_bytes(*b));
+            found = COUNTERS.iter().map(|n| (*n).to_owned()).zip(numbers).collect();
+        }
+    })?;
+    Ok(found)
 }
 
 /// What must be there for an attachment to be changed.

@@ -4,7 +4,7 @@
 //!
 //! - [`KernelMap`]: one method per map command, errno as the kernel gives it.
 //! - [`KernelProg`]: load with the verifier's log, describe, run over one packet.
-//! - [`KernelRing`]: what programs wrote into a ring buffer.
+//! - [`KernelRing`], [`KernelPerf`]: what programs wrote into a ring buffer, into a perf event array.
 //! - [`XdpLink`]: a program on an interface, for as long as the link lives; [`set_xdp`]: until it is taken away.
 //! - [`devices`], [`driver_features`]: what is attached where, what a driver can do.
 //! - [`ids`], [`pin`], [`pinned`]: what others have made.
@@ -23,6 +23,7 @@
 //! ```
 
 mod btf;
+mod chain;
 mod device;
 mod error;
 mod ethtool;
@@ -31,14 +32,16 @@ mod link;
 mod map;
 mod netlink;
 mod object;
+mod perf;
 mod prog;
 mod ring;
 pub mod sys;
 
 pub use btf::{btf_by_id, load_btf, vmlinux};
+pub use chain::chain_root;
 pub use device::{
-    Device, DriverFeatures, Expect, RX_METADATA, XDP_FEATURES, XSK_FEATURES, bit_names, device_by_name, devices,
-    driver_features, set_xdp,
+    Device, DriverFeatures, Expect, RX_METADATA, XDP_FEATURES, XSK_FEATURES, bit_names, device_by_name,
+    device_counters, devices, driver_features, set_xdp,
 };
 pub use error::KernelError;
 pub use ethtool::{Channels, channels, offloads, set_offload};
@@ -46,6 +49,7 @@ pub use ids::{ObjectKind, ids, pin, pinned};
 pub use link::{LINK_TYPE_XDP, LinkInfo, XdpLink, XdpMode};
 pub use map::{Batch, KernelMap, MapBtf, MapInfo, possible_cpus};
 pub use object::KernelObject;
+pub use perf::{KernelPerf, PerfEvent};
 pub use prog::{
     FuncInfo, KernelProg, LineInfo, ProgInfo, ProgSpec, RunStatistics, TestInput, TestOutput, XdpMd, consts,
     run_statistics,

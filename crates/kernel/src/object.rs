@@ -75,6 +75,34 @@ impl KernelObject {
         load_program(object, program, &fds, self.btf.as_ref(), log_level)
     }
 
+    /// Loads a program of this object as a member of a chain: it runs as it is, and behind the verdicts that `chain_on` names
+    /// (bit n for the verdict n) the program in slot 0 of `next`, a PROG_ARRAY, is run; an empty slot leaves the verdict.
+    ///
+    /// The program becomes a function that a few instructions in front of it call, so its own tail calls come back to them.
+    /// `frags`: as the other members of the chain, which the kernel asks for.
+    pub fn load_chained(
+        &self,
+        object: &Object,
+        program: &Program,
+        next: &KernelMap,
+        chain_on: u32,
+        frags: bool,
+    ) -> Result<KernelProg, KernelError> {
+        let mut fds: Vec<RawFd> = self.maps.iter().map(|m| m.as_fd().as_raw_fd()).collect();
+        let next_index = fds.len() as i32;
+        fds.push(next.as_fd().as_raw_fd());
+        let mut member = crate::chain::member(program, next_index, chain_on);
+        member.kind = ProgramKind::Xdp { frags };
+        let main = program.subprogs.first().map_or(0, |f| f.func_id);
+        let typed = object.btf.as_ref().and_then(|btf| btf.for_kernel_with_static(main));
+        let loaded = typed.and_then(|(bytes, id)| Some((load_btf(&bytes).ok()?, id)));
+        if let Some((_, id)) = &loaded {
+            // The first function is the new one; the second was the main one and is called now.
+            member.subprogs.iter_mut().take(2).for_each(|f| f.func_id = *id);
+        }
+        load_program(object, &member, &fds, loaded.as_ref().map(|(btf, _)| btf), 0)
+    }
+
     /// The map with this name in the object.
     pub fn map(&self, object: &Object, name: &str) -> Option<&KernelMap> {
         object.maps.iter().position(|def| def.name == name).map(|i| &self.maps[i])

@@ -183,6 +183,30 @@ impl KernelProg {
         })
     }
 
+    /// Instructions as the kernel's verifier has left them, and machine code. Both are empty where the kernel does not
+    /// show them (`kernel.kptr_restrict`, missing privilege).
+    pub fn code(&self) -> Result<(Vec<Slot>, Vec<u8>), KernelError> {
+        const STEP: &str = "reading a program's code";
+        let info = self.info()?;
+        let mut jited = vec![0u8; info.jited_len as usize];
+        let mut xlated = vec![0u8; info.xlated_len as usize];
+        let mut out = [0u8; 232];
+        out[16..20].copy_from_slice(&info.jited_len.to_ne_bytes());
+        out[20..24].copy_from_slice(&info.xlated_len.to_ne_bytes());
+        out[24..32].copy_from_slice(&(jited.as_mut_ptr() as u64).to_ne_bytes());
+        out[32..40].copy_from_slice(&(xlated.as_mut_ptr() as u64).to_ne_bytes());
+        // SAFETY: the two addresses are those of buffers that are as long as the length fields beside them say.
+        unsafe { info_by_fd(self.as_fd(), &mut out, STEP) }?;
+        // The kernel clears an address where it does not show what stands behind it.
+        if Fields(&out).u64(24) == 0 {
+            jited.clear();
+        }
+        if Fields(&out).u64(32) == 0 {
+            xlated.clear();
+        }
+        Ok((xway_isa::slots_from_bytes(&xlated).unwrap_or_default(), jited))
+    }
+
     /// Runs the program over one packet (`BPF_PROG_TEST_RUN`).
     ///
     /// The kernel refuses packets below 14 bytes (`EINVAL`) and, for programs that take no fragments, those that do not

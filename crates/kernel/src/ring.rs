@@ -42,6 +42,11 @@ impl KernelRing {
         Ok(KernelRing { consumer, producer, len: len as u64, page })
     }
 
+    /// Waits until there is something to read in `map`, which this is the buffer of. `false`: nothing came in this time.
+    pub fn wait(map: &KernelMap, most: std::time::Duration) -> Result<bool, Errno> {
+        crate::perf::wait(&mut [rustix::event::PollFd::new(map, rustix::event::PollFlags::IN)], most)
+    }
+
     /// Hands every submitted record to `visit`, in order, and frees it. Ends at the first record that is still being
     /// written. Gives the number of records.
     pub fn drain(&mut self, visit: &mut dyn FnMut(&[u8])) -> usize {

@@ -10,6 +10,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("isa", 0),
     ("abi", 0),
     ("packet-text", 0),
+    ("netlink", 1),
     ("object", 1),
     ("verifier", 2),
     ("maps", 2),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use xway_abi::{Errno, MapType};
-use xway_maps::{CreateError, Env, Handles, Map, ProgramObject, SocketObject};
+use xway_maps::{CreateError, Env, Handles, Map, NoHandles, ProgramObject, SocketObject};
 use xway_object::{Initial, MapDef, Object, SlotRef};
 use xway_verifier::{Config, MapsView};
 
@@ -63,36 +63,65 @@ pub enum InstanceError {
 const MAP_FD: i32 = 1 << 10;
 const PROGRAM_FD: i32 = 1 << 20;
 
+/// What an instance is made with.
+pub struct Surroundings {
+    /// CPUs that per-CPU maps have values for.
+    pub cpus: u32,
+    /// Programs are verified before they are linked, within these limits; `None`: they run in the checked interpreter only.
+    pub gate: Option<Config>,
+    /// Descriptors that are not the instance's own ([`Instance::map_fd`] and [`Instance::program_fd`] stay below
+    /// [`Surroundings::FD_FIRST`]), devices, sockets.
+    pub handles: Arc<dyn Handles>,
+    /// Maps that are there already, by index in [`Object::maps`]: used as they are, nothing is written into them. Shorter
+    /// lists end with `None`.
+    pub shared: Vec<Option<Arc<Map>>>,
+}
+
+impl Surroundings {
+    /// Descriptors from here on are those of [`Surroundings::handles`].
+    pub const FD_FIRST: i32 = 1 << 24;
+
+    /// No descriptors but the instance's own, no maps from elsewhere, no verifier.
+    pub fn new(cpus: u32) -> Surroundings {
+        Surroundings { cpus, gate: None, handles: Arc::new(NoHandles), shared: Vec::new() }
+    }
+}
+
 /// What descriptors stand for. Filled while the instance is made, read by the maps.
-#[derive(Default)]
 struct Table {
     maps: OnceLock<Vec<Arc<Map>>>,
     programs: Vec<OnceLock<Arc<Program>>>,
+    others: Arc<dyn Handles>,
 }
 
 impl Handles for Table {
     fn map(&self, fd: i32) -> Result<Arc<Map>, Errno> {
+        if fd >= Surroundings::FD_FIRST {
+            return self.others.map(fd);
+        }
         let index = usize::try_from(fd - MAP_FD).map_err(|_| Errno::EBADF)?;
         self.maps.get().and_then(|m| m.get(index)).cloned().ok_or(Errno::EBADF)
     }
 
     fn program(&self, fd: i32) -> Result<Arc<dyn ProgramObject>, Errno> {
+        if fd >= Surroundings::FD_FIRST {
+            return self.others.program(fd);
+        }
         let index = usize::try_from(fd - PROGRAM_FD).map_err(|_| Errno::EBADF)?;
         let program = self.programs.get(index).and_then(OnceLock::get).cloned().ok_or(Errno::EBADF)?;
         Ok(program)
     }
 
-    fn socket(&self, _: i32) -> Result<Arc<dyn SocketObject>, Errno> {
-        Err(Errno::EBADF)
+    fn socket(&self, fd: i32) -> Result<Arc<dyn SocketObject>, Errno> {
+        self.others.socket(fd)
     }
 
-    fn cgroup(&self, _: i32) -> Result<(), Errno> {
-        Err(Errno::EBADF)
+    fn cgroup(&self, fd: i32) -> Result<(), Errno> {
+        self.others.cgroup(fd)
     }
 
-    /// Every number is a device: which ones there are is known when a frame is redirected, not before.
-    fn device(&self, _: u32) -> bool {
-        true
+    fn device(&self, ifindex: u32) -> bool {
+        self.others.device(ifindex)
     }
 }
 
@@ -102,7 +131,7 @@ impl Instance {
     /// Programs that a PROG_ARRAY holds from the start are linked here; others when they are asked for. None of them is
     /// verified: they run in the checked interpreter. [`Instance::verified`] is the way to everything else.
     pub fn new(object: Arc<Object>, cpus: u32) -> Result<Instance, InstanceError> {
-        Instance::with_gate(object, cpus, None)
+        Instance::within(object, Surroundings::new(cpus))
     }
 
     /// The same behind the verifier: every program that this instance links, the targets of tail calls included, has a proof
@@ -111,16 +140,26 @@ impl Instance {
     /// # Errors
     /// [`LinkError::Refused`] in [`InstanceError::Link`] when a program that a PROG_ARRAY holds from the start is refused.
     pub fn verified(object: Arc<Object>, cpus: u32, config: Config) -> Result<Instance, InstanceError> {
-        Instance::with_gate(object, cpus, Some(config))
+        Instance::within(object, Surroundings { gate: Some(config), ..Surroundings::new(cpus) })
     }
 
-    fn with_gate(object: Arc<Object>, cpus: u32, gate: Option<Config>) -> Result<Instance, InstanceError> {
+    /// The same with everything said: limits of the verifier, descriptors of others, maps that are there already.
+    ///
+    /// # Errors
+    /// Those of [`Instance::new`] and [`Instance::verified`].
+    pub fn within(object: Arc<Object>, surroundings: Surroundings) -> Result<Instance, InstanceError> {
+        let Surroundings { cpus, gate, handles, shared } = surroundings;
         let table = Arc::new(Table {
             maps: OnceLock::new(),
             programs: object.programs.iter().map(|_| OnceLock::new()).collect(),
+            others: handles,
         });
         let env = Env { handles: table.clone(), ..Env::with_cpus(cpus) };
-        let create = |def: &MapDef| {
+        let there = |index: usize| shared.get(index).cloned().flatten();
+        let create = |(index, def): (usize, &MapDef)| {
+            if let Some(map) = there(index) {
+                return Ok(map);
+            }
             let mut spec = def.spec.clone();
             // As libbpf: a perf event array without a size has a slot for each CPU.
             if spec.map_type == MapType::PerfEventArray && spec.max_entries == 0 {
@@ -129,11 +168,13 @@ impl Instance {
             Map::create_named(&def.name, &spec, &env)
                 .map_err(|error| InstanceError::Create { map: def.name.clone(), error })
         };
-        let maps: Vec<Arc<Map>> = object.maps.iter().map(create).collect::<Result<_, _>>()?;
+        let maps: Vec<Arc<Map>> = object.maps.iter().enumerate().map(create).collect::<Result<_, _>>()?;
         let _ = table.maps.set(maps.clone());
         let instance = Instance { object, gate, maps, table };
-        for (def, map) in instance.object.maps.iter().zip(&instance.maps) {
-            instance.fill(def, map)?;
+        for (index, (def, map)) in instance.object.maps.iter().zip(&instance.maps).enumerate() {
+            if there(index).is_none() {
+                instance.fill(def, map)?;
+            }
         }
         Ok(instance)
     }

@@ -66,7 +66,7 @@ pub use env::{BUDGET_DEFAULT, Env, Outcome};
 pub use fault::{Access, Caller, Fault, FaultKind, Region, RegionKind};
 pub use helpers::{Support, Timers, support};
 pub use host::{FixedHost, Host, SystemHost};
-pub use instance::{Instance, InstanceError};
+pub use instance::{Instance, InstanceError, Surroundings};
 pub use kfuncs::kfunc_support;
 pub use program::{Callee, LinkError, Program, SLOTS_MAX};
 pub use run::{TAIL_CALLS_MAX, run, run_raw, run_tail};

@@ -67,9 +67,12 @@ pub enum Command {
     /// Show and change maps in the kernel
     #[command(subcommand)]
     Map(kernel::Map),
-    /// Show and detach links in the kernel
+    /// Show, pin and detach links in the kernel
     #[command(subcommand)]
     Link(kernel::Link),
+    /// Print type information of objects and of the kernel
+    #[command(subcommand)]
+    Btf(kernel::Btf),
     /// Measure programs, maps and this machine
     #[command(subcommand)]
     Bench(Bench),
@@ -102,6 +105,15 @@ pub enum Prog {
     /// List programs in the kernel, or show some of them: [id N | name NAME | tag TAG | pinned PATH]
     #[command(visible_alias = "list", after_help = kernel::PROG_SHOW_HELP)]
     Show(kernel::Rest),
+    /// Pin a program in the BPF file system: WHICH PATH
+    #[command(after_help = kernel::PROG_PIN_HELP)]
+    Pin(kernel::Rest),
+    /// Count how often a program runs and how long a run takes: WHICH [duration SECS]
+    #[command(after_help = kernel::PROG_PROFILE_HELP)]
+    Profile(kernel::Rest),
+    /// Print the kernel's trace log, where bpf_printk writes: [count N] [timeout SECS]
+    #[command(after_help = kernel::PROG_TRACELOG_HELP)]
+    Tracelog(kernel::Rest),
 }
 
 /// Which program of which object.

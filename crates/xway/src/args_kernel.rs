@@ -42,6 +42,12 @@ pub struct Load {
     /// Replace whatever is attached
     #[arg(long)]
     pub force: bool,
+    /// Run together with other programs of the interface, in this order: smaller numbers first (50 when only -A is given)
+    #[arg(short = 'P', long = "priority", visible_alias = "prio", value_name = "N")]
+    pub priority: Option<u32>,
+    /// Verdicts behind which the next program runs, separated by commas (pass when only -P is given)
+    #[arg(short = 'A', long, value_name = "VERDICTS", value_parser = xway_hook::Verdicts::parse)]
+    pub chain_on: Option<xway_hook::Verdicts>,
 }
 
 /// `xway unload`
@@ -104,6 +110,21 @@ pub enum Map {
     /// Forbid writing from user space for ever: WHICH
     #[command(after_help = MAP_FREEZE_HELP)]
     Freeze(Rest),
+    /// Create a map and pin it: PATH type TYPE key BYTES value BYTES entries N name NAME [flags N] [inner_map WHICH]
+    #[command(after_help = MAP_CREATE_HELP)]
+    Create(Rest),
+    /// Put a value into a queue, a stack or a bloom filter: WHICH value VALUE
+    #[command(visible_alias = "enqueue", after_help = MAP_PUSH_HELP)]
+    Push(Rest),
+    /// Take the next value out of a queue or a stack: WHICH
+    #[command(visible_alias = "dequeue", after_help = MAP_POP_HELP)]
+    Pop(Rest),
+    /// Show the next value of a queue or a stack: WHICH
+    #[command(after_help = MAP_PEEK_HELP)]
+    Peek(Rest),
+    /// Print what programs write into a perf event array or a ring buffer: WHICH [count N] [timeout SECS]
+    #[command(name = "event_pipe", after_help = MAP_EVENTS_HELP)]
+    EventPipe(Rest),
 }
 
 /// Words in bpftool's order.
@@ -123,13 +144,25 @@ pub enum Link {
     /// Detach, whoever else holds the link: WHICH
     #[command(after_help = LINK_DETACH_HELP)]
     Detach(Rest),
+    /// Pin a link in the BPF file system, so that it outlives whoever made it: WHICH PATH
+    #[command(after_help = LINK_PIN_HELP)]
+    Pin(Rest),
+}
+
+/// Verbs about type information.
+#[derive(Subcommand, Debug)]
+pub enum Btf {
+    /// Print types: id N | file PATH | prog WHICH | map WHICH
+    #[command(after_help = BTF_DUMP_HELP)]
+    Dump(Rest),
 }
 
 pub const LOAD_HELP: &str = "\
 Examples:
   xway load eth0 filter.o                    native where the driver can; the output says what it became
   xway load eth0 filter.o -n drop_udp -m generic
-  xway load eth0 filter.o -p /sys/fs/bpf/filter --replace drop_udp";
+  xway load eth0 filter.o -p /sys/fs/bpf/filter --replace drop_udp
+  xway load eth0 count.o -P 10 -A pass,drop  before others, which run behind PASS and DROP";
 
 pub const UNLOAD_HELP: &str = "\
 Examples:
@@ -193,6 +226,52 @@ Examples:
 const MAP_FREEZE_HELP: &str = "\
 Examples:
   xway map freeze id 7";
+
+const MAP_CREATE_HELP: &str = "\
+Examples:
+  xway map create /sys/fs/bpf/blocked type hash key 4 value 8 entries 1024 name blocked
+  xway map create /sys/fs/bpf/tables type array_of_maps key 4 value 4 entries 8 name tables inner_map id 7";
+
+const MAP_PUSH_HELP: &str = "\
+Examples:
+  xway map push id 7 value 42";
+
+const MAP_POP_HELP: &str = "\
+Examples:
+  xway map pop id 7";
+
+const MAP_PEEK_HELP: &str = "\
+Examples:
+  xway map peek id 7";
+
+const MAP_EVENTS_HELP: &str = "\
+Examples:
+  xway map event_pipe samples
+  xway map event_pipe id 7 count 10 timeout 5";
+
+pub const PROG_PIN_HELP: &str = "\
+Examples:
+  xway prog pin id 42 /sys/fs/bpf/filter";
+
+pub const PROG_PROFILE_HELP: &str = "\
+Examples:
+  xway prog profile id 42                    runs and nanoseconds per run, over one second
+  xway prog profile name drop_udp duration 5";
+
+pub const PROG_TRACELOG_HELP: &str = "\
+Examples:
+  xway prog tracelog                         what programs print with bpf_printk, until Ctrl-C
+  xway prog tracelog count 10 timeout 5";
+
+const LINK_PIN_HELP: &str = "\
+Examples:
+  xway link pin id 3 /sys/fs/bpf/link";
+
+const BTF_DUMP_HELP: &str = "\
+Examples:
+  xway btf dump file filter.o
+  xway btf dump id 1
+  xway btf dump map name blocked";
 
 const LINK_SHOW_HELP: &str = "\
 Examples:

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
+use xway_hook::Image;
 use xway_object::{Btf, LoadOptions, Object, ObjectError, Program};
 
 use crate::args::Select;
@@ -27,6 +28,13 @@ pub fn object(select: &Select) -> Result<Object, Failure> {
 pub fn read(path: &Path, btf: Option<&Path>) -> Result<Object, Failure> {
     let bytes = payload::file(path, OBJECT_MAX)?;
     parse(&bytes, btf).map_err(|f| f.at(path.display()))
+}
+
+/// The same with the file's bytes, for hooks that read them themselves.
+pub fn image(select: &Select) -> Result<Image, Failure> {
+    let bytes = payload::file(&select.object, OBJECT_MAX)?;
+    let object = parse(&bytes, select.btf.as_deref()).map_err(|f| f.at(select.object.display()))?;
+    Ok(Image { bytes: bytes.into(), object: Arc::new(object) })
 }
 
 /// Reads an object for this machine: its kernel's types, version and configuration where they can be had.

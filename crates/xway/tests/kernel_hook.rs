@@ -2,102 +2,16 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::net::Ipv4Addr;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Dir, Ran, compiled, sample};
+use common::wire::{Bench, ready};
+use common::{Dir, compiled, sample};
 use serde_json::{Value, json};
-use xway_testkit::{Lab, Namespace, Needs, has_command, traffic};
-
-const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 9, 1, 2);
-
-fn ready(name: &str) -> bool {
-    let needs = Needs::of(&format!("xway::kernel_hook::{name}")).root().command("ip").command("unshare");
-    needs.command("nsenter").clang().met()
-}
-
-/// Two hosts on one wire; the commands run at the right one, in a mount namespace of their own, with or without a BPF file
-/// system that nobody else sees.
-struct Bench {
-    _lab: Lab,
-    left: Namespace,
-    right: Namespace,
-    mounts: Child,
-}
-
-impl Bench {
-    fn new(label: &str, bpffs: bool) -> Bench {
-        let lab = Lab::new(label).unwrap();
-        let (left, right) = (lab.namespace("left").unwrap(), lab.namespace("right").unwrap());
-        lab.veth(&left, "l0", &right, "r0").unwrap();
-        left.address("l0", "10.9.1.1/24").unwrap();
-        right.address("r0", &format!("{RIGHT}/24")).unwrap();
-        let mount = if bpffs { "mount -t bpf bpf /sys/fs/bpf" } else { "mount -t tmpfs none /sys/fs/bpf" };
-        // Lives until its standard input closes.
-        let mut mounts = Command::new("unshare")
-            .args(["--mount", "--propagation", "private", "sh", "-c", &format!("{mount} && echo ready && exec cat")])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(mounts.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Bench { _lab: lab, left, right, mounts }
-    }
-
-    /// A command at the right host.
-    fn run(&self, program: &str, args: &[&str]) -> Ran {
-        let out = Command::new("nsenter")
-            .arg(format!("--mount=/proc/{}/ns/mnt", self.mounts.id()))
-            .arg(format!("--net=/run/netns/{}", self.right.name()))
-            .arg(program)
-            .args(args)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        Ran {
-            code: out.status.code().unwrap(),
-            out: String::from_utf8(out.stdout).unwrap(),
-            err: String::from_utf8(out.stderr).unwrap(),
-        }
-    }
-
-    #[track_caller]
-    fn xway(&self, args: &[&str]) -> Ran {
-        self.run(env!("CARGO_BIN_EXE_xway"), args)
-    }
-
-    #[track_caller]
-    fn json(&self, args: &[&str]) -> Value {
-        self.xway(&[args, &["-j"]].concat()).exits(0).json()
-    }
-
-    /// Id of the map with this name that an attached program uses.
-    fn map_of(&self, attached: &Value, name: &str) -> String {
-        let ids = attached["program"]["map_ids"].as_array().unwrap();
-        let named = |id: &String| self.json(&["map", "show", "id", id])["maps"][0]["name"] == name;
-        ids.iter().map(Value::to_string).find(named).unwrap()
-    }
-
-    /// Echo replies to one request.
-    fn pings(&self) -> u16 {
-        self.left.enter(|| traffic::ping(RIGHT, 1)).unwrap().unwrap()
-    }
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        drop(self.mounts.stdin.take());
-        let _ = self.mounts.wait();
-    }
-}
+use xway_testkit::has_command;
 
 #[test]
 fn one_program_in_both_modes_over_netlink() {
-    if !ready("one_program_in_both_modes_over_netlink") {
+    if !ready("kernel_hook::one_program_in_both_modes_over_netlink") {
         return;
     }
     let (dir, bench) = (Dir::new(), Bench::new("hookmode", false));
@@ -152,7 +66,7 @@ fn agrees_with_bpftool(bench: &Bench, attached: &Value) {
 
 #[test]
 fn links_and_shared_maps_outlive_the_command() {
-    if !ready("links_and_shared_maps_outlive_the_command") {
+    if !ready("kernel_hook::links_and_shared_maps_outlive_the_command") {
         return;
     }
     let (dir, bench) = (Dir::new(), Bench::new("hooklink", true));
@@ -197,7 +111,7 @@ fn links_and_shared_maps_outlive_the_command() {
 
 #[test]
 fn a_refusal_says_why_and_what_to_try() {
-    if !ready("a_refusal_says_why_and_what_to_try") {
+    if !ready("kernel_hook::a_refusal_says_why_and_what_to_try") {
         return;
     }
     let (dir, bench) = (Dir::new(), Bench::new("hookno", false));
@@ -239,7 +153,7 @@ fn a_refusal_says_why_and_what_to_try() {
 
 #[test]
 fn a_hundred_replacements_leak_nothing() {
-    if !ready("a_hundred_replacements_leak_nothing") {
+    if !ready("kernel_hook::a_hundred_replacements_leak_nothing") {
         return;
     }
     let (dir, bench) = (Dir::new(), Bench::new("hookleak", true));
@@ -273,4 +187,78 @@ fn a_hundred_replacements_leak_nothing() {
     });
     bench.xway(&["unload", "r0", "-a"]).exits(0);
     until("nothing is left", &|| left("prog", "leakless").is_empty() && left("map", "leaky").is_empty());
+}
+
+/// Counts under its own number in a shared map, and returns what stands there for it.
+fn counter(dir: &Dir, name: &str, verdict: u32) -> String {
+    let text = format!(
+        "struct {{ __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, int); __type(value, long);
+            __uint(pinning, LIBBPF_PIN_BY_NAME); }} {name}_seen SEC(\".maps\");
+        static __attribute__((noinline)) int add(struct xdp_md *ctx, long by) {{
+            int k = 0; long *n = bpf_map_lookup_elem(&{name}_seen, &k);
+            if (n) __sync_fetch_and_add(n, by);
+            return ctx->data < ctx->data_end ? {verdict} : 0; }}
+        SEC(\"xdp\") int {name}(struct xdp_md *ctx) {{ return add(ctx, 1); }}
+        char _license[] SEC(\"license\") = \"GPL\";"
+    );
+    compiled(dir, name, &text, &[])
+}
+
+#[test]
+fn several_programs_run_behind_one_another() {
+    if !ready("kernel_hook::several_programs_run_behind_one_another") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("hookchain", true));
+    let (early, late) = (counter(&dir, "early", 2), counter(&dir, "late", 2));
+    let (drops, alone) = (counter(&dir, "drops", 1), counter(&dir, "alone", 2));
+    let seen = |name: &str| -> u64 {
+        let map = format!("/sys/fs/bpf/{name}_seen");
+        bench.json(&["map", "lookup", "pinned", &map, "key", "0"])["value"].as_u64().unwrap()
+    };
+    // How often each one ran for one echo request that was let through, or not.
+    let run = |names: &[&str], through: u16| -> Vec<bool> {
+        let before: Vec<u64> = names.iter().map(|n| seen(n)).collect();
+        assert_eq!(bench.pings(), through);
+        names.iter().zip(before).map(|(n, before)| seen(n) > before).collect()
+    };
+    let id = |done: &Value| done["attachment"]["program"]["id"].to_string();
+
+    let second = bench.json(&["load", "r0", &late, "-P", "60"]);
+    assert_eq!(second["chain"]["effective"], "tail calls", "{second}");
+    let first = bench.json(&["load", "r0", &early, "-P", "10", "-A", "pass,tx"]);
+    assert_eq!(run(&["early", "late"], 1), [true, true]);
+    let status = bench.json(&["status", "r0"]);
+    let order: Vec<_> =
+        status["attachments"].as_array().unwrap().iter().map(|a| a["program"]["name"].clone()).collect();
+    assert_eq!(order, ["early", "late"], "{status}");
+    assert_eq!(status["attachments"][0]["priority"], 10);
+    assert_eq!(status["attachments"][0]["chain_on"], "PASS,TX", "{status}");
+
+    // A verdict that is not chained on ends it.
+    let third = bench.json(&["load", "r0", &drops, "-P", "30"]);
+    assert_eq!(run(&["early", "drops", "late"], 0), [true, true, false]);
+    bench.xway(&["unload", "r0", "-i", &id(&third)]).exits(0);
+    assert_eq!(run(&["early", "late"], 1), [true, true]);
+    // One that is chained on does not, but the last verdict rules.
+    let again = bench.json(&["load", "r0", &drops, "-P", "30", "-A", "drop"]);
+    assert_eq!(run(&["early", "drops", "late"], 1), [true, true, true]);
+    // Replacing one member, by name.
+    let replaced = bench.json(&["load", "r0", &drops, "-P", "30", "--replace", "drops"]);
+    assert_eq!(replaced["replaced"].to_string(), id(&again), "{replaced}");
+    assert_eq!(run(&["early", "drops", "late"], 0), [true, true, false]);
+    for gone in [&replaced, &first, &second] {
+        bench.xway(&["unload", "r0", "-i", &id(gone)]).exits(0);
+    }
+    assert_eq!(bench.json(&["status"])["attachments"], json!([]), "the chain goes with its last member");
+    assert_eq!(bench.json(&["clean"])["removed"], json!([]));
+
+    // A program that was loaded alone can be the last one.
+    bench.xway(&["load", "r0", &alone]).exits(0);
+    bench.xway(&["load", "r0", &early, "-P", "70"]).exits(1).says("was loaded alone, so nothing can run behind it");
+    assert_eq!(run(&["alone"], 1), [true], "the refusal changed nothing");
+    bench.xway(&["load", "r0", &early, "-P", "10"]).exits(0);
+    assert_eq!(run(&["early", "alone"], 1), [true, true]);
+    bench.xway(&["unload", "r0", "-a"]).exits(0);
+    assert_eq!(bench.json(&["status"])["attachments"], json!([]));
 }

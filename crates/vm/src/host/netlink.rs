@@ -11,9 +11,9 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno as Io;
-use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use xway_abi::Errno;
+use xway_netlink::{F_DUMP, Protocol, Socket, attributes, half, word};
 
 use super::route::{Link, NextHop, Route, RouteType, Rule, RuleAction, Tables};
 
@@ -28,11 +28,6 @@ const GETNEIGH: u16 = 30;
 const NEWRULE: u16 = 32;
 const GETRULE: u16 = 34;
 const NEWNETCONF: u16 = 80;
-
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-const F_REQUEST: u16 = 1;
-const F_DUMP: u16 = 0x300;
 
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
@@ -75,28 +70,19 @@ impl Stale {
 
 /// Both sockets and the copy.
 pub(super) struct Netlink {
-    ask: OwnedFd,
-    news: OwnedFd,
+    ask: Socket,
+    news: Socket,
     stale: Stale,
     tables: Tables,
-    sequence: u32,
-    buffer: Vec<u8>,
 }
 
 impl Netlink {
     /// Opens the sockets, in the network name space of the calling thread.
     pub(super) fn open() -> Result<Netlink, Errno> {
-        let open = |groups, flags| -> Result<OwnedFd, Io> {
-            let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?; // Protocol 0 is NETLINK_ROUTE.
-            rustix::net::bind(&fd, &SocketAddrNetlink::new(0, groups))?;
-            Ok(fd)
-        };
         // Subscribed before anything is asked for: no change can fall between.
-        let news = open(GROUPS, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).map_err(errno)?;
-        let ask = open(0, SocketFlags::CLOEXEC).map_err(errno)?;
-        let timeout = Some(std::time::Duration::from_secs(5));
-        rustix::net::sockopt::set_socket_timeout(&ask, rustix::net::sockopt::Timeout::Recv, timeout).map_err(errno)?;
-        Ok(Netlink { ask, news, stale: Stale::ALL, tables: Tables::default(), sequence: 0, buffer: vec![0; 64 << 10] })
+        let news = Socket::open(Protocol::Route, GROUPS).map_err(|e| e.errno)?;
+        let ask = Socket::open(Protocol::Route, 0).map_err(|e| e.errno)?;
+        Ok(Netlink { ask, news, stale: Stale::ALL, tables: Tables::default() })
     }
 
     /// The copy, up to date.
@@ -112,34 +98,18 @@ impl Netlink {
     }
 
     fn read_news(&mut self) {
-        loop {
-            match recv(&self.news, &mut self.buffer[..], RecvFlags::DONTWAIT) {
-                Ok((len, _)) => {
-                    let mut stale = self.stale;
-                    messages(&self.buffer[..len.min(self.buffer.len())], |kind, _| match kind & !3 {
-                        // Forwarding and VRF membership are facts of the link; a link that goes takes routes with it.
-                        NEWLINK => (stale.links, stale.routes) = (true, true),
-                        NEWNETCONF => stale.links = true,
-                        NEWADDR => stale.addresses = true,
-                        NEWROUTE => stale.routes = true,
-                        NEWNEIGH => stale.neighbours = true,
-                        NEWRULE => stale.rules = true,
-                        _ => {}
-                    });
-                    self.stale = stale;
-                    if len == 0 {
-                        return;
-                    }
-                }
-                Err(Io::AGAIN) => return,
-                Err(Io::INTR) => {}
-                // Announcements were lost: everything may have changed.
-                Err(_) => {
-                    self.stale = Stale::ALL;
-                    return;
-                }
-            }
-        }
+        let mut stale = self.stale;
+        let read = self.news.announcements(|kind| match kind & !3 {
+            // Forwarding and VRF membership are facts of the link; a link that goes takes routes with it.
+            NEWLINK => (stale.links, stale.routes) = (true, true),
+            NEWNETCONF => stale.links = true,
+            NEWADDR => stale.addresses = true,
+            NEWROUTE => stale.routes = true,
+            NEWNEIGH => stale.neighbours = true,
+            NEWRULE => stale.rules = true,
+            _ => {}
+        });
+        self.stale = if read.is_ok() { stale } else { Stale::ALL };
     }
 
     fn refresh(&mut self, stale: Stale) -> Result<(), Errno> {
@@ -186,85 +156,13 @@ impl Netlink {
     }
 
     /// Asks for a whole table and hands each message's body to `each`.
-    fn dump(&mut self, kind: u16, family: u8, mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
+    fn dump(&mut self, kind: u16, family: u8, each: impl FnMut(&[u8])) -> Result<(), Errno> {
         /// Longest of the headers that requests carry (`struct ifinfomsg`), zero but for the family.
         const BODY: usize = 16;
-        self.sequence = self.sequence.wrapping_add(1);
-        let mut request = [0u8; 16 + BODY];
-        request[..4].copy_from_slice(&(16 + BODY as u32).to_ne_bytes());
-        request[4..6].copy_from_slice(&kind.to_ne_bytes());
-        request[6..8].copy_from_slice(&(F_REQUEST | F_DUMP).to_ne_bytes());
-        request[8..12].copy_from_slice(&self.sequence.to_ne_bytes());
-        request[16] = family;
-        sendto(&self.ask, &request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0)).map_err(errno)?;
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let result = loop {
-            let len = match recv(&self.ask, &mut buffer[..], RecvFlags::empty()) {
-                Ok((len, _)) => len.min(buffer.len()),
-                Err(Io::INTR) => continue,
-                Err(e) => break Err(errno(e)),
-            };
-            let mut done = (len == 0).then_some(Err(Errno::EIO));
-            for_each_message(&buffer[..len], |header, body| {
-                if header.sequence != self.sequence {
-                    return; // Left over from a request that was given up.
-                }
-                match header.kind {
-                    NLMSG_DONE => done = Some(Ok(())),
-                    NLMSG_ERROR => {
-                        let code = word(body, 0).map_or(0, |c| (c as i32).wrapping_neg());
-                        done = Some(if code == 0 { Ok(()) } else { Err(Errno(code)) });
-                    }
-                    _ => each(body),
-                }
-            });
-            if let Some(done) = done {
-                break done;
-            }
-        };
-        self.buffer = buffer;
-        result
+        let mut body = [0u8; BODY];
+        body[0] = family;
+        self.ask.request(kind, F_DUMP, &body, each).map_err(|e| e.errno)
     }
-}
-
-fn errno(e: Io) -> Errno {
-    Errno(e.raw_os_error())
-}
-
-struct Header {
-    kind: u16,
-    sequence: u32,
-}
-
-fn for_each_message(mut bytes: &[u8], mut each: impl FnMut(Header, &[u8])) {
-    while let (Some(len), Some(kind), Some(sequence)) = (word(bytes, 0), half(bytes, 4), word(bytes, 8)) {
-        let len = len as usize;
-        let Some(body) = bytes.get(16..len) else { return };
-        each(Header { kind, sequence }, body);
-        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or(&[]);
-    }
-}
-
-fn messages(bytes: &[u8], mut each: impl FnMut(u16, &[u8])) {
-    for_each_message(bytes, |header, body| each(header.kind, body));
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-/// Attributes (`struct rtattr`): type without its flag bits, and content.
-fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    std::iter::from_fn(move || {
-        let (len, kind) = (half(bytes, 0)? as usize, half(bytes, 2)? & 0x3fff);
-        let content = bytes.get(4..len)?;
-        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or(&[]);
-        Some((kind, content))
-    })
 }
 
 fn addr(bytes: &[u8]) -> Option<IpAddr> {
@@ -549,7 +447,6 @@ mod tests {
                     *b = 0;
                 }
             }
-            messages(&bytes, |_, _| {});
             let _ = (link(&bytes), address(&bytes), neighbour(&bytes), route(&bytes));
             hops(&bytes, &mut vec![]);
         }

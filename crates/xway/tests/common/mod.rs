@@ -1,6 +1,8 @@
 //! Running the binary, and things to run it on.
 #![allow(dead_code)] // Each test file uses its part.
 
+pub mod wire;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

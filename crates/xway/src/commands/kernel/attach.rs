@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use xway_hook::kernel::{self, Attachment, Loaded, Replace, Via};
-use xway_hook::{HookError, Mode};
+use xway_hook::kernel;
+use xway_hook::{
+    AttachRequest, Attached, AttachmentInfo, Choice, Hook, HookError, Kernel, LoadRequest, Mode, Objects, PRIORITY,
+    ProgId, Replace, Verdicts, Via,
+};
 use xway_kernel::{
     DriverFeatures, KernelProg, RX_METADATA, XDP_FEATURES, XSK_FEATURES, bit_names, driver_features, run_statistics,
 };
@@ -30,37 +33,37 @@ const fn mode(asked: args::Mode) -> Mode {
 
 /// `xway load`
 pub fn load(args: &args::Load, as_json: bool) -> Result<(), Failure> {
-    let object = load::object(&args.select)?;
-    let chosen = load::choose(&object, &args.select)?;
+    let image = load::image(&args.select)?;
+    let chosen = load::choose(&image.object, &args.select)?;
     let replace = match &args.replace {
         _ if args.force => Replace::Any,
         None => Replace::Never,
         Some(text) => text.parse().map_or_else(|_| Replace::Name(text.clone()), Replace::Id),
     };
-    let index = object.programs.iter().position(|p| p.name == chosen.name).unwrap_or_default();
-    let request = kernel::Load {
-        object: &object,
-        program: index,
-        interface: &args.interface,
+    let mut hook = Kernel::new();
+    let request = LoadRequest { programs: vec![chosen.name.clone()], pins: args.pins.clone() };
+    let explained = |e| diagnosed(e, &image.object, &chosen, args);
+    let objects = hook.load(&image, &request).map_err(explained)?;
+    let program = objects.programs.first().map(|(_, id)| *id).unwrap_or(ProgId(0));
+    let request = AttachRequest {
         mode: mode(args.mode),
-        pins: args.pins.as_deref(),
         replace,
-        may_send: may_send(&object, &chosen),
+        priority: args.priority.unwrap_or(PRIORITY),
+        chain_on: args.chain_on.unwrap_or(Verdicts::PASS),
+        chain: args.priority.is_some() || args.chain_on.is_some(),
+        ..AttachRequest::new(&args.interface, program)
     };
-    let done = kernel::load(&request).map_err(|e| diagnosed(e, &object, &chosen, args))?;
+    let attached = hook.attach(&request).map_err(explained)?;
+    let here = hook.attachments(Some(&args.interface)).map_err(failure)?;
+    let gone = || Failure::no(format!("{}: the program was taken away by somebody at once", args.interface));
+    let attachment = here.into_iter().find(|a| a.program.id == attached.program).ok_or_else(gone)?;
+    let done = Done { attachment, attached, objects };
     if as_json {
-        print::json(&print::document("load", loaded_json(&done, args)));
+        print::json(&print::document("load", done.json()));
     } else {
-        print::text(&loaded_text(&done, args));
+        print::text(&done.text());
     }
     Ok(())
-}
-
-/// Whether the program may send frames; what cannot be proved, may.
-fn may_send(object: &Object, program: &Program) -> bool {
-    let proof = verify(program, &MapsView::from(object), &Config::default());
-    let verdicts = proof.ok().and_then(|p| p.facts().verdicts.clone());
-    verdicts.is_none_or(|all| all.iter().any(|v| matches!(v, xway_abi::Verdict::Tx | xway_abi::Verdict::Redirect)))
 }
 
 /// A refusal by the kernel's verifier, with what ours says to the same program: source lines first, then the kernel's log.
@@ -89,47 +92,61 @@ fn diagnosed(error: HookError, object: &Object, program: &Program, args: &args::
     Failure::no(message).hint(hint)
 }
 
-fn loaded_text(done: &Loaded, args: &args::Load) -> String {
-    let Attachment { device, mode, via, program } = &done.attachment;
-    let mut out = format!(
-        "{}: program {} (id {}, tag {}) runs in mode {}, held by {}\n",
-        device.name,
-        program.name,
-        program.id,
-        prog::tag(&program.tag),
-        mode.name(),
-        via.name()
-    );
-    let asked = self::mode(args.mode);
-    if let Some(reason) = done.reason.as_ref().filter(|_| asked != *mode) {
-        out.push_str(&format!("  asked for mode {}: {reason}\n", asked.name()));
-    }
-    if let Some(id) = done.replaced {
-        out.push_str(&format!("  in the place of program {id}\n"));
-    }
-    for (word, paths) in [("shares", &done.shared), ("pinned", &done.pinned)] {
-        for path in paths {
-            out.push_str(&format!("  {word} {}\n", path.display()));
-        }
-    }
-    done.warnings.iter().for_each(|w| out.push_str(&format!("  note: {w}\n")));
-    out
+/// What a load did.
+struct Done {
+    attachment: AttachmentInfo,
+    attached: Attached,
+    objects: Objects,
 }
 
-fn loaded_json(done: &Loaded, args: &args::Load) -> Value {
-    let paths = |all: &[std::path::PathBuf]| all.iter().map(|p| p.display().to_string()).collect::<Vec<_>>();
-    json!({
-        "attachment": attachment_json(&done.attachment, None),
-        "mode": {
-            "requested": self::mode(args.mode).name(),
-            "effective": done.attachment.mode.name(),
-            "reason": done.reason,
-        },
-        "replaced": done.replaced,
-        "shared": paths(&done.shared),
-        "pinned": paths(&done.pinned),
-        "warnings": done.warnings,
-    })
+impl Done {
+    fn text(&self) -> String {
+        let AttachmentInfo { port, mode, via, program, .. } = &self.attachment;
+        let mut out = format!(
+            "{port}: program {} (id {}, tag {}) runs in mode {}, held by {}\n",
+            program.name,
+            program.id.0,
+            prog::tag(&program.tag),
+            mode.name(),
+            via.name()
+        );
+        if let (Some(priority), Some(on)) = (self.attachment.priority, self.attachment.chain_on) {
+            out.push_str(&format!("  in a chain by tail calls, priority {priority}, the next one runs on {on}\n"));
+        }
+        for (what, choice) in [("mode", &self.attached.mode), ("a", &self.attached.held)] {
+            if let Some(reason) = &choice.reason {
+                out.push_str(&format!("  asked for {what} {}: {reason}\n", choice.requested));
+            }
+        }
+        if let Some(id) = self.attached.replaced {
+            out.push_str(&format!("  in the place of program {id}\n"));
+        }
+        for (word, paths) in [("shares", &self.objects.shared), ("pinned", &self.objects.pinned)] {
+            for path in paths {
+                out.push_str(&format!("  {word} {}\n", path.display()));
+            }
+        }
+        self.attached.warnings.iter().for_each(|w| out.push_str(&format!("  note: {w}\n")));
+        out
+    }
+
+    fn json(&self) -> Value {
+        let paths = |all: &[std::path::PathBuf]| all.iter().map(|p| p.display().to_string()).collect::<Vec<_>>();
+        json!({
+            "attachment": attachment_json(&self.attachment, None),
+            "mode": choice_json(&self.attached.mode),
+            "held": choice_json(&self.attached.held),
+            "replaced": self.attached.replaced,
+            "chain": self.attached.chain.as_ref().map(choice_json),
+            "shared": paths(&self.objects.shared),
+            "pinned": paths(&self.objects.pinned),
+            "warnings": self.attached.warnings,
+        })
+    }
+}
+
+fn choice_json(choice: &Choice) -> Value {
+    json!({ "requested": choice.requested, "effective": choice.effective, "reason": choice.reason })
 }
 
 /// `xway unload`
@@ -152,7 +169,7 @@ struct Measured {
 
 /// `xway status`
 pub fn status(args: &args::Status, as_json: bool) -> Result<(), Failure> {
-    let attached = kernel::status(args.interface.as_deref()).map_err(failure)?;
+    let attached = Kernel::new().attachments(args.interface.as_deref()).map_err(failure)?;
     let measured = args.measure.map(|time| measure(&attached, time)).transpose()?;
     let rate = |i: usize| measured.as_ref().and_then(|m| m.get(i));
     if as_json {
@@ -165,20 +182,24 @@ pub fn status(args: &args::Status, as_json: bool) -> Result<(), Failure> {
         print::text(&format!("no XDP program on {place}\n"));
         return Ok(());
     }
+    let chained = attached.iter().any(|a| a.priority.is_some());
     let mut head = vec!["interface", "mode", "id", "name", "tag", "held by", "maps"];
-    if measured.is_some() {
-        head.extend(["packets/s", "ns/run"]);
-    }
+    head.extend(chained.then_some(["priority", "chain on"]).into_iter().flatten());
+    head.extend(measured.is_some().then_some(["packets/s", "ns/run"]).into_iter().flatten());
     let mut rows: Vec<Vec<String>> = vec![head.into_iter().map(str::to_owned).collect()];
     for (i, a) in attached.iter().enumerate() {
-        let maps: Vec<String> = a.program.map_ids.iter().map(u32::to_string).collect();
+        let maps: Vec<String> = a.program.maps.iter().map(|id| id.0.to_string()).collect();
         let held = match a.via {
             Via::Link(id) => format!("link {id}"),
-            Via::Netlink => "netlink".to_owned(),
+            via => via.name().to_owned(),
         };
-        let id = a.program.id.to_string();
-        let mut row = vec![a.device.name.clone(), a.mode.name().into(), id, a.program.name.clone()];
+        let id = a.program.id.0.to_string();
+        let mut row = vec![a.port.clone(), a.mode.name().into(), id, a.program.name.clone()];
         row.extend([prog::tag(&a.program.tag), held, maps.join(",")]);
+        if chained {
+            row.push(a.priority.map_or_else(|| "-".into(), |p| p.to_string()));
+            row.push(a.chain_on.map_or_else(|| "-".into(), |on| on.to_string()));
+        }
         if let Some(m) = rate(i) {
             row.push(print::scaled(m.packets_per_second).trim_end().to_owned());
             row.push(m.nanoseconds_per_run.map_or_else(|| "-".into(), |ns| format!("{ns:.0}")));
@@ -189,10 +210,10 @@ pub fn status(args: &args::Status, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn measure(attached: &[Attachment], time: Duration) -> Result<Vec<Measured>, Failure> {
+fn measure(attached: &[AttachmentInfo], time: Duration) -> Result<Vec<Measured>, Failure> {
     let _on = run_statistics().map_err(refused)?;
     let read = || -> Result<Vec<(u64, Duration)>, Failure> {
-        let one = |a: &Attachment| KernelProg::by_id(a.program.id).and_then(|p| p.info()).map_err(refused);
+        let one = |a: &AttachmentInfo| KernelProg::by_id(a.program.id.0).and_then(|p| p.info()).map_err(refused);
         attached.iter().map(|a| one(a).map(|i| (i.run_count, i.run_time))).collect()
     };
     let start = std::time::Instant::now();
@@ -208,16 +229,21 @@ fn measure(attached: &[Attachment], time: Duration) -> Result<Vec<Measured>, Fai
     Ok(before.iter().zip(&after).map(between).collect())
 }
 
-fn attachment_json(a: &Attachment, measured: Option<&Measured>) -> Value {
+fn attachment_json(a: &AttachmentInfo, measured: Option<&Measured>) -> Value {
+    // Everything that the kernel says of a program; it may have gone meanwhile.
+    let program = KernelProg::by_id(a.program.id.0).and_then(|p| p.info()).ok();
+    let ifindex = kernel::device(&a.port).ok().map(|d| d.ifindex);
     let mut out = json!({
-        "interface": a.device.name,
-        "ifindex": a.device.ifindex,
-        "queue": null,
+        "interface": a.port,
+        "ifindex": ifindex,
+        "queue": a.queue,
         "mode": a.mode.name(),
         "engine": "kernel",
         "via": a.via.name(),
-        "link_id": match a.via { Via::Link(id) => Some(id), Via::Netlink => None },
-        "program": prog::json(&a.program),
+        "link_id": match a.via { Via::Link(id) => Some(id), _ => None },
+        "priority": a.priority,
+        "chain_on": a.chain_on.map(|on| on.to_string()),
+        "program": program.as_ref().map(prog::json),
     });
     if let Some(m) = measured {
         out["packets_per_second"] = json!(m.packets_per_second);

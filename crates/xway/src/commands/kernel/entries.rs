@@ -60,8 +60,8 @@ impl Typed {
     pub fn value(&self, words: &[String]) -> Result<Vec<u8>, Failure> {
         let wrong = |e: String| Failure::usage(format!("{}: value: {e}", self.name()));
         if self.of_objects() {
-            let hint = "load the program with its maps, or use bpftool map update";
-            return Err(wrong("maps of this type take descriptors of other objects".into()).hint(hint));
+            let hint = "a socket or a perf event belongs to the process that made it, which puts it in itself";
+            return Err(wrong("maps of this type take descriptors of other processes' objects".into()).hint(hint));
         }
         let one = bytes(self.value_shape(), words).map_err(wrong)?;
         if !self.per_cpu() {

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use xway_kernel::{LINK_TYPE_XDP, LinkInfo, ObjectKind, XdpLink, devices, ids};
 
-use super::refused;
 use super::which::Which;
+use super::{pinning, refused};
 use crate::args_kernel::{self as args, Rest};
 use crate::failure::Failure;
 use crate::print;
@@ -33,6 +33,7 @@ pub fn run(args: &args::Link, as_json: bool) -> Result<(), Failure> {
     match args {
         args::Link::Show(rest) => show(rest, as_json),
         args::Link::Detach(rest) => detach(rest, as_json),
+        args::Link::Pin(rest) => pin(rest, as_json),
     }
 }
 
@@ -68,6 +69,14 @@ fn detach(args: &Rest, as_json: bool) -> Result<(), Failure> {
         print::text(&format!("link {} is detached\n", info.id));
     }
     Ok(())
+}
+
+fn pin(args: &Rest, as_json: bool) -> Result<(), Failure> {
+    let (which, rest) = Which::needed(&args.words, "link")?;
+    let path = pinning::path("link", &rest)?;
+    let link = open(&which)?;
+    let info = link.info().map_err(refused)?;
+    pinning::pin("link", std::os::fd::AsFd::as_fd(&link), info.id, &path, as_json)
 }
 
 fn open(which: &Which) -> Result<XdpLink, Failure> {

@@ -1,15 +1,14 @@
 //! `xway map`: maps in the kernel.
 
-use std::os::fd::{AsFd, AsRawFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use serde_json::{Value, json};
-use xway_abi::{Errno, map_flags};
+use xway_abi::{Errno, MapType, map_flags};
 use xway_kernel::{KernelMap, ObjectKind, ids};
 
 use super::entries::{Typed, refused as refused_errno};
-use super::refused;
 use super::which::{self, Which};
+use super::{pinning, prog, refused};
 use crate::args_kernel::{self as args, Rest};
 use crate::contents;
 use crate::failure::Failure;
@@ -29,6 +28,11 @@ pub fn run(args: &args::Map, as_json: bool) -> Result<(), Failure> {
         args::Map::Getnext(rest) => getnext(rest, as_json),
         args::Map::Pin(rest) => pin(rest, as_json),
         args::Map::Freeze(rest) => freeze(rest, as_json),
+        args::Map::Create(rest) => super::map_create::run(rest, as_json),
+        args::Map::Push(rest) => push(rest, as_json),
+        args::Map::Pop(rest) => pop(rest, as_json),
+        args::Map::Peek(rest) => peek(rest, as_json),
+        args::Map::EventPipe(rest) => super::event_pipe::run(rest, as_json),
     }
 }
 
@@ -157,9 +161,27 @@ fn update(rest: &Rest, as_json: bool) -> Result<(), Failure> {
     };
     // Queues, stacks and bloom filters have no keys.
     let key = if typed.info.key_size == 0 { Vec::new() } else { typed.key(after(key, "key")?)? };
+    if let Some(object) = object(&typed, value)? {
+        typed.map.update_fd(&key, object.as_fd(), flags).map_err(|e| typed.refused("the update", e))?;
+        return done("map update", as_json, json!({ "id": typed.info.id }));
+    }
     let value = typed.value(value)?;
     typed.map.update(&key, &value, flags).map_err(|e| typed.refused("the update", e))?;
     done("map update", as_json, json!({ "id": typed.info.id }))
+}
+
+/// The map or program that the words name, where the values of a map are such.
+fn object(typed: &Typed, words: &[String]) -> Result<Option<OwnedFd>, Failure> {
+    let named = |what| match Which::needed(words, what)? {
+        (which, rest) if rest.is_empty() => Ok(which),
+        (_, rest) => Err(Failure::usage(format!("{}: not expected here", rest[0]))),
+    };
+    let fd = match typed.map.spec().map_type {
+        MapType::ProgArray => prog::open(&named("prog")?)?.as_fd().try_clone_to_owned(),
+        MapType::ArrayOfMaps | MapType::HashOfMaps => open(&named("map")?)?.as_fd().try_clone_to_owned(),
+        _ => return Ok(None),
+    };
+    fd.map(Some).map_err(|e| Failure::needs(format!("{}: {e}", typed.name())))
 }
 
 fn delete(rest: &Rest, as_json: bool) -> Result<(), Failure> {
@@ -189,17 +211,55 @@ fn getnext(rest: &Rest, as_json: bool) -> Result<(), Failure> {
 
 fn pin(rest: &Rest, as_json: bool) -> Result<(), Failure> {
     let (typed, rest) = typed(rest)?;
-    let [path] = rest.as_slice() else {
-        return Err(Failure::usage("one path is expected behind the map").hint("xway map pin WHICH /sys/fs/bpf/NAME"));
-    };
-    let path = Path::new(path);
-    let parent = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
-    if !xway_hook::pins::is_bpffs(&parent) {
-        return Err(Failure::needs(format!("{}: not in a BPF file system", path.display()))
-            .hint("a path below /sys/fs/bpf; mount -t bpf bpf /sys/fs/bpf"));
+    pinning::pin("map", typed.map.as_fd(), typed.info.id, &pinning::path("map", &rest)?, as_json)
+}
+
+fn push(rest: &Rest, as_json: bool) -> Result<(), Failure> {
+    let (typed, rest) = keyless(rest)?;
+    let value = typed.value(after(&rest, "value")?)?;
+    typed.map.update(&[], &value, map_flags::ANY).map_err(|e| typed.refused("the push", e))?;
+    done("map push", as_json, json!({ "id": typed.info.id }))
+}
+
+fn pop(rest: &Rest, as_json: bool) -> Result<(), Failure> {
+    let (typed, rest) = keyless(rest)?;
+    nothing_more(&rest)?;
+    let mut out = vec![0; typed.map.user_value_size()];
+    typed.map.lookup_and_delete(&[], &mut out, 0).map_err(|e| empty(&typed, "the pop", e))?;
+    value("map pop", &typed, &out, as_json)
+}
+
+fn peek(rest: &Rest, as_json: bool) -> Result<(), Failure> {
+    let (typed, rest) = keyless(rest)?;
+    nothing_more(&rest)?;
+    let out = typed.map.get(&[]).map_err(|e| empty(&typed, "the look", e))?;
+    value("map peek", &typed, &out, as_json)
+}
+
+fn empty(typed: &Typed, step: &str, errno: Errno) -> Failure {
+    match errno {
+        Errno::ENOENT => Failure::no(format!("{}: it is empty", typed.name())),
+        errno => typed.refused(step, errno),
     }
-    xway_kernel::pin(typed.map.as_fd(), path).map_err(refused)?;
-    done("map pin", as_json, json!({ "id": typed.info.id, "path": path.display().to_string() }))
+}
+
+fn value(command: &str, typed: &Typed, bytes: &[u8], as_json: bool) -> Result<(), Failure> {
+    let shown = typed.entry(&[], bytes)["value"].take();
+    match as_json {
+        true => print::json(&print::document(command, json!({ "id": typed.info.id, "value": shown }))),
+        false => print::text(&format!("{}\n", bare(&shown))),
+    }
+    Ok(())
+}
+
+/// A map without keys.
+fn keyless(rest: &Rest) -> Result<(Typed, Vec<String>), Failure> {
+    let (typed, rest) = typed(rest)?;
+    match typed.info.key_size {
+        0 => Ok((typed, rest)),
+        _ => Err(Failure::usage(format!("{}: it has keys, so nothing is pushed or popped", typed.name()))
+            .hint("xway map update, lookup and delete")),
+    }
 }
 
 fn freeze(rest: &Rest, as_json: bool) -> Result<(), Failure> {
@@ -216,12 +276,12 @@ fn done(command: &str, as_json: bool, fields: Value) -> Result<(), Failure> {
     Ok(())
 }
 
-fn typed(rest: &Rest) -> Result<(Typed, Vec<String>), Failure> {
+pub(super) fn typed(rest: &Rest) -> Result<(Typed, Vec<String>), Failure> {
     let (which, rest) = Which::needed(&rest.words, "map")?;
     Ok((Typed::new(open(&which)?)?, rest))
 }
 
-fn open(which: &Which) -> Result<KernelMap, Failure> {
+pub(super) fn open(which: &Which) -> Result<KernelMap, Failure> {
     match which {
         Which::Id(id) => KernelMap::by_id(*id).map_err(refused),
         Which::Pinned(path) => KernelMap::pinned(path).map_err(refused),

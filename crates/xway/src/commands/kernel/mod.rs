@@ -1,10 +1,17 @@
 //! The verbs about Linux's own hook: attach, list, and the objects behind.
 
 pub mod attach;
+pub mod btf;
 mod entries;
+mod event_pipe;
 pub mod link;
 pub mod map;
+mod map_create;
+mod pinning;
+pub mod profile;
 pub mod prog;
+pub mod tracelog;
+mod watch;
 mod which;
 
 use xway_hook::{Blame, HookError};

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use xway_abi::Errno;
 use xway_kernel::{KernelProg, ObjectKind, ProgInfo, ids};
 
-use super::refused;
-use super::which::Which;
+use super::which::{self, Which};
+use super::{pinning, refused};
 use crate::args_kernel::Rest;
 use crate::failure::Failure;
 use crate::print;
@@ -70,6 +70,27 @@ pub fn show(args: &Rest, as_json: bool) -> Result<(), Failure> {
         print::text(&found.iter().map(text).collect::<String>());
     }
     Ok(())
+}
+
+/// `xway prog pin`
+pub fn pin(args: &Rest, as_json: bool) -> Result<(), Failure> {
+    let (which, rest) = Which::needed(&args.words, "prog")?;
+    let path = pinning::path("prog", &rest)?;
+    let program = open(&which)?;
+    let info = program.info().map_err(refused)?;
+    pinning::pin("prog", std::os::fd::AsFd::as_fd(&program), info.id, &path, as_json)
+}
+
+/// The one program that is meant.
+pub fn open(which: &Which) -> Result<KernelProg, Failure> {
+    match which {
+        Which::Id(id) => KernelProg::by_id(*id).map_err(refused),
+        Which::Pinned(path) => KernelProg::pinned(path).map_err(refused),
+        Which::Name(_) | Which::Tag(_) => {
+            let found = all(Some(which))?.into_iter().map(|info| (info.id, info.id)).collect();
+            KernelProg::by_id(which::one(found, which, "prog")?).map_err(refused)
+        }
+    }
 }
 
 fn all(which: Option<&Which>) -> Result<Vec<ProgInfo>, Failure> {

@@ -9,31 +9,12 @@ use std::path::{Path, PathBuf};
 
 use xway_abi::Errno;
 use xway_kernel::{
-    Device, Expect, KernelError, KernelObject, KernelProg, LINK_TYPE_XDP, ObjectKind, ProgInfo, XdpLink, XdpMode,
-    device_by_name, devices, ids, set_xdp,
+    Device, Expect, KernelError, KernelProg, LINK_TYPE_XDP, ObjectKind, ProgInfo, XdpLink, XdpMode, device_by_name,
+    devices, ids, set_xdp,
 };
-use xway_object::Object;
 
-use crate::{Blame, HookError, Mode, explain, pins};
-
-/// How an attachment is held.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Via {
-    /// By a link with this id.
-    Link(u32),
-    /// By the interface itself.
-    Netlink,
-}
-
-impl Via {
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Via::Link(_) => "link",
-            Via::Netlink => "netlink",
-        }
-    }
-}
+use super::chain::{self, Chain};
+use crate::{AttachRequest, Attached, Blame, Choice, HookError, Mode, ProgId, Replace, Via, explain, pins};
 
 /// What is attached to an interface.
 #[derive(Clone, Debug)]
@@ -48,131 +29,53 @@ pub struct Attachment {
     pub program: ProgInfo,
 }
 
-/// What [`load`] is asked for.
-#[derive(Clone, Debug)]
-pub struct Load<'a> {
-    /// The object.
-    pub object: &'a Object,
-    /// Index of the program in it.
-    pub program: usize,
-    /// Name of the interface.
-    pub interface: &'a str,
-    /// Where to attach.
-    pub mode: Mode,
-    /// Directory for the object's maps; `None`: only maps that ask for it are pinned, directly below [`pins::BPFFS`].
-    pub pins: Option<&'a Path>,
-    /// What may be there already.
-    pub replace: Replace,
-    /// The program may return XDP_TX or XDP_REDIRECT: what the interface then needs is looked at.
-    pub may_send: bool,
-}
-
-/// What happens to a program that is attached already.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Replace {
-    /// It stays, and the load is refused.
-    Never,
-    /// It is replaced, whatever it is.
-    Any,
-    /// It is replaced if it has this id.
-    Id(u32),
-    /// It is replaced if it has this name.
-    Name(String),
-}
-
-/// What [`load`] did.
-#[derive(Clone, Debug)]
-pub struct Loaded {
-    /// The attachment.
-    pub attachment: Attachment,
-    /// Why the mode is not the one that was asked for.
-    pub reason: Option<String>,
-    /// Id of the program that was replaced.
-    pub replaced: Option<u32>,
-    /// Maps that were there already and are used.
-    pub shared: Vec<PathBuf>,
-    /// Maps that were pinned now.
-    pub pinned: Vec<PathBuf>,
-    /// What a person should know.
-    pub warnings: Vec<String>,
-}
-
-/// Loads a program into the kernel and attaches it. Nothing stays behind when it is refused, but for maps that were
-/// pinned.
-pub fn load(request: &Load<'_>) -> Result<Loaded, HookError> {
-    let device = device(request.interface)?;
+/// Attaches a program that is loaded. `may_send`: it may return XDP_TX or XDP_REDIRECT, so what the interface then needs is
+/// looked at.
+pub(super) fn attach(prog: &KernelProg, request: &AttachRequest, may_send: bool) -> Result<Attached, HookError> {
+    let device = device(&request.port)?;
     if request.mode == Mode::Offload {
         // The program would have to be compiled for the device by the kernel from the start.
         let message = format!("{}: running programs in the device itself is not supported", device.name);
         return Err(HookError::new(Blame::Machine, message).hint("-m native or -m generic"));
     }
-    let program = &request.object.programs[request.program];
-    let (dir, all) = match request.pins {
-        Some(dir) => (dir.to_owned(), true),
-        None => (PathBuf::from(pins::BPFFS), false),
-    };
-    let wants_pins = request.object.maps.iter().any(|def| pins::wanted(def, all));
-    if wants_pins {
-        pins::directory(&dir)?;
+    if let Some(queue) = request.queue {
+        let message = format!("{}: Linux has one program for all queues, none for queue {queue} alone", device.name);
+        return Err(HookError::unsupported(message).hint("leave --queue out, or take the engine's hook: --hook user"));
     }
-    let (mut shared, mut refused) = (Vec::new(), None);
-    let find = |def: &xway_object::MapDef| {
-        if !wants_pins || !pins::wanted(def, all) {
-            return Ok(None);
-        }
-        let path = dir.join(&def.name);
-        match pins::find(&path, def) {
-            Ok(found) => {
-                shared.extend(found.is_some().then_some(path));
-                Ok(found)
-            }
-            Err(e) => {
-                refused = Some(e);
-                Err(KernelError::Call { step: "sharing a map", errno: Errno::EINVAL })
-            }
-        }
-    };
-    let called = tail_called(request.object);
-    let want = |p: &xway_object::Program| p.name == program.name || called.contains(&p.name);
-    let loaded = match KernelObject::load_sharing(request.object, want, find) {
-        Ok(loaded) => loaded,
-        Err(e) => return Err(refused.unwrap_or_else(|| explain::plain(&e))),
-    };
-    let prog = loaded.programs[request.program].as_ref().map_err(explain::plain)?;
-    let pinned = if wants_pins { pins::pin(&dir, request.object, &loaded, all)? } else { Vec::new() };
-
     let put = put(&device, prog, request)?;
-    let info = prog.info().map_err(|e| explain::plain(&e))?;
-    let device = self::device(request.interface)?;
+    told(&request.port, put, request.mode, request.program, may_send)
+}
+
+/// What was done, in the words of the trait.
+pub(super) fn told(port: &str, put: Put, asked: Mode, program: ProgId, may_send: bool) -> Result<Attached, HookError> {
+    let device = device(port)?;
     let peer = peer(&device);
-    let warnings = explain::warnings(&device, put.mode, peer.as_ref(), request.may_send);
-    let attachment = Attachment { device, mode: put.mode, via: put.via, program: info };
-    Ok(Loaded { attachment, reason: put.reason, replaced: put.replaced, shared, pinned, warnings })
+    let warnings = explain::warnings(&device, put.mode, peer.as_ref(), may_send);
+    let reason = put.reason.filter(|_| put.mode != asked);
+    let mode = Choice { requested: asked.name(), effective: put.mode.name(), reason };
+    let held = Choice { requested: "link", effective: put.via.name(), reason: put.held };
+    Ok(Attached { mode, held, via: put.via, replaced: put.replaced, chain: None, program, warnings })
 }
 
-/// Programs that stand in a PROG_ARRAY of the object from the start.
-fn tail_called(object: &Object) -> Vec<String> {
-    let mut out = Vec::new();
-    for def in &object.maps {
-        if let xway_object::Initial::Slots(slots) = &def.initial {
-            for (_, slot) in slots {
-                if let xway_object::SlotRef::Program(index) = slot {
-                    out.extend(object.programs.get(*index).map(|p| p.name.clone()));
-                }
-            }
-        }
-    }
-    out
+/// Where a program was put.
+pub(super) struct Put {
+    pub mode: Mode,
+    pub via: Via,
+    /// Why the mode is another one.
+    pub reason: Option<String>,
+    /// Why it is not held by a link.
+    pub held: Option<String>,
+    pub replaced: Option<u32>,
 }
 
-struct Put {
-    mode: Mode,
+/// How one mode took the program.
+struct PutIn {
     via: Via,
-    reason: Option<String>,
+    held: Option<String>,
     replaced: Option<u32>,
 }
 
-fn put(device: &Device, prog: &KernelProg, request: &Load<'_>) -> Result<Put, HookError> {
+pub(super) fn put(device: &Device, prog: &KernelProg, request: &AttachRequest) -> Result<Put, HookError> {
     let modes: &[Mode] = match request.mode {
         // Whoever is there decides: the two modes exclude each other.
         Mode::Auto if device.generic.is_some() => &[Mode::Generic],
@@ -189,7 +92,7 @@ fn put(device: &Device, prog: &KernelProg, request: &Load<'_>) -> Result<Put, Ho
     let mut refused = None;
     for &mode in modes {
         match put_in(device, prog, mode, request) {
-            Ok((via, replaced)) => return Ok(Put { mode, via, reason, replaced }),
+            Ok(PutIn { via, held, replaced }) => return Ok(Put { mode, via, reason, held, replaced }),
             Err(e) => {
                 let why = e.hint.as_deref().filter(|_| e.errno == Some(Errno::EOPNOTSUPP));
                 reason = Some(why.map_or_else(|| e.message.clone(), |_| "the driver has no native XDP".to_owned()));
@@ -205,7 +108,7 @@ fn put(device: &Device, prog: &KernelProg, request: &Load<'_>) -> Result<Put, Ho
     Err(refused.unwrap_or_else(|| HookError::new(Blame::Request, format!("{}: no mode to attach in", device.name))))
 }
 
-fn put_in(device: &Device, prog: &KernelProg, mode: Mode, request: &Load<'_>) -> Result<(Via, Option<u32>), HookError> {
+fn put_in(device: &Device, prog: &KernelProg, mode: Mode, request: &AttachRequest) -> Result<PutIn, HookError> {
     let explained = |e: KernelError| explain::attach(&e, device, mode);
     let there = present(device, mode);
     let Some(old) = there else {
@@ -213,12 +116,11 @@ fn put_in(device: &Device, prog: &KernelProg, mode: Mode, request: &Load<'_>) ->
             let message = format!("{}: nothing is attached in mode {}", device.name, mode.name());
             return Err(HookError::new(Blame::Request, message).hint("leave --replace out"));
         }
-        return match link(device, prog, mode) {
-            Ok(Some(id)) => Ok((Via::Link(id), None)),
-            Ok(None) => set_xdp(device.ifindex, Some(prog), xdp(mode), Expect::Nothing)
-                .map(|()| (Via::Netlink, None))
+        return match link(device, prog, mode).map_err(explained)? {
+            Ok(id) => Ok(PutIn { via: Via::Link(id), held: None, replaced: None }),
+            Err(why) => set_xdp(device.ifindex, Some(prog), xdp(mode), Expect::Nothing)
+                .map(|()| PutIn { via: Via::Netlink, held: Some(why), replaced: None })
                 .map_err(explained),
-            Err(e) => Err(explained(e)),
         };
     };
     allowed(device, old, &request.replace)?;
@@ -226,16 +128,17 @@ fn put_in(device: &Device, prog: &KernelProg, mode: Mode, request: &Load<'_>) ->
     match find_link(device, old).map_err(|e| explain::plain(&e))? {
         Some((link, id)) => {
             link.replace_expecting(prog, &before).map_err(explained)?;
-            Ok((Via::Link(id), Some(old)))
+            Ok(PutIn { via: Via::Link(id), held: None, replaced: Some(old) })
         }
         None => {
             set_xdp(device.ifindex, Some(prog), xdp(mode), Expect::Program(&before)).map_err(explained)?;
-            Ok((Via::Netlink, Some(old)))
+            let held = format!("program {old} was attached over netlink, and its place was taken in one step");
+            Ok(PutIn { via: Via::Netlink, held: Some(held), replaced: Some(old) })
         }
     }
 }
 
-fn allowed(device: &Device, old: u32, replace: &Replace) -> Result<(), HookError> {
+pub(super) fn allowed(device: &Device, old: u32, replace: &Replace) -> Result<(), HookError> {
     let name = || KernelProg::by_id(old).and_then(|p| p.info()).map(|i| i.name).unwrap_or_default();
     let ok = match replace {
         Replace::Never => false,
@@ -253,9 +156,15 @@ fn allowed(device: &Device, old: u32, replace: &Replace) -> Result<(), HookError
     Err(refused)
 }
 
-/// Takes programs away from an interface: the one with this id, or all. Gives the ids.
+/// Takes programs away from an interface: the one with this id, or all. Gives the ids. One member of a chain is taken out of
+/// it; a chain that is taken away as a whole goes with its members.
 pub fn unload(interface: &str, id: Option<u32>) -> Result<Vec<u32>, HookError> {
     let device = device(interface)?;
+    if let Some(id) = id
+        && chain::unload(&device, id)?
+    {
+        return Ok(vec![id]);
+    }
     let chosen: Vec<_> = device.attached().filter(|(_, there)| id.is_none_or(|id| id == *there)).collect();
     if chosen.is_empty() {
         let what = match id {
@@ -265,19 +174,32 @@ pub fn unload(interface: &str, id: Option<u32>) -> Result<Vec<u32>, HookError> {
         return Err(HookError::new(Blame::Request, what).hint(format!("xway status {interface}")));
     }
     let mut gone = Vec::new();
-    for (mode, id) in chosen {
-        let before = KernelProg::by_id(id).map_err(|e| explain::plain(&e))?;
-        match find_link(&device, id).map_err(|e| explain::plain(&e))? {
-            Some((link, link_id)) => {
-                link.detach().map_err(|e| explain::plain(&e))?;
-                remove_pin(link_id);
-            }
-            None => set_xdp(device.ifindex, None, mode, Expect::Program(&before))
-                .map_err(|e| explain::attach(&e, &device, Mode::Auto))?,
+    for (_, id) in chosen {
+        let chain = Chain::find(id);
+        let members = chain.as_ref().map(Chain::members).transpose()?.unwrap_or_default();
+        detach(&device, id)?;
+        chain.iter().for_each(Chain::remove);
+        match chain {
+            Some(_) => gone.extend(members.iter().map(|m| m.id)),
+            None => gone.push(id),
         }
-        gone.push(id);
     }
     Ok(gone)
+}
+
+/// Takes the program with this id away from an interface, whatever holds it.
+pub(super) fn detach(device: &Device, id: u32) -> Result<(), HookError> {
+    let before = KernelProg::by_id(id).map_err(|e| explain::plain(&e))?;
+    let mode = device.attached().find(|(_, there)| *there == id).map_or(XdpMode::Any, |(mode, _)| mode);
+    match find_link(device, id).map_err(|e| explain::plain(&e))? {
+        Some((link, link_id)) => {
+            link.detach().map_err(|e| explain::plain(&e))?;
+            remove_pin(link_id);
+            Ok(())
+        }
+        None => set_xdp(device.ifindex, None, mode, Expect::Program(&before))
+            .map_err(|e| explain::attach(&e, device, Mode::Auto)),
+    }
 }
 
 /// What is attached, to one interface or to all.
@@ -310,8 +232,8 @@ pub fn status(interface: Option<&str>) -> Result<Vec<Attachment>, HookError> {
 
 /// Removes pins of links whose interface or program has gone. Gives the paths.
 pub fn clean() -> Result<Vec<PathBuf>, HookError> {
-    let Ok(entries) = std::fs::read_dir(links_dir()) else { return Ok(Vec::new()) };
-    let mut gone = Vec::new();
+    let mut gone = if chain::any() { chain::clean() } else { Vec::new() };
+    let Ok(entries) = std::fs::read_dir(links_dir()) else { return Ok(gone) };
     for entry in entries.flatten() {
         let path = entry.path();
         let dead = XdpLink::pinned(&path).and_then(|link| link.info()).is_ok_and(|info| info.ifindex.is_none());
@@ -369,21 +291,21 @@ fn remove_pin(link: u32) {
     let _ = std::fs::remove_file(links_dir().join(link.to_string()));
 }
 
-/// Attaches with a pinned link. `None`: links cannot be used here, and nothing was attached.
-fn link(device: &Device, prog: &KernelProg, mode: Mode) -> Result<Option<u32>, KernelError> {
-    if pins::directory(&links_dir()).is_err() {
-        return Ok(None);
+/// Attaches with a pinned link. Inner error: links cannot be used here for this reason, and nothing was attached.
+fn link(device: &Device, prog: &KernelProg, mode: Mode) -> Result<Result<u32, String>, KernelError> {
+    if let Err(e) = pins::directory(&links_dir()) {
+        return Ok(Err(format!("a link must be pinned to outlive the command: {e}")));
     }
     let link = match XdpLink::attach(prog, device.ifindex, xdp(mode)) {
         Ok(link) => link,
         // Netlink says in words what is wrong, and kernels before 5.9 have no links for XDP.
-        Err(_) => return Ok(None),
+        Err(e) => return Ok(Err(format!("the kernel made no link: {e}"))),
     };
     let id = link.info()?.id;
     match xway_kernel::pin(link.as_fd(), &links_dir().join(id.to_string())) {
-        Ok(()) => Ok(Some(id)),
+        Ok(()) => Ok(Ok(id)),
         // Without a pin it would go with this process: given up here, made over netlink by the caller.
-        Err(_) => Ok(None),
+        Err(e) => Ok(Err(format!("the link could not be pinned: {e}"))),
     }
 }
 

@@ -1,0 +1,435 @@
+//! What is said to a hook and what it answers: plain data, the same for every implementor.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use xway_abi::{MapType, Verdict};
+use xway_isa::Slot;
+use xway_object::{LoadOptions, Object, ObjectError};
+
+use crate::Mode;
+
+/// Which implementor answers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum HookKind {
+    /// The engine in this process.
+    User,
+    /// The engine in the service, behind its socket.
+    Service,
+    /// Linux.
+    Kernel,
+}
+
+impl HookKind {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            HookKind::User => "user",
+            HookKind::Service => "service",
+            HookKind::Kernel => "kernel",
+        }
+    }
+}
+
+/// Number of a map, given once in the life of its hook.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct MapId(pub u32);
+
+/// Number of a program, given once in the life of its hook.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ProgId(pub u32);
+
+impl fmt::Display for MapId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "map {}", self.0)
+    }
+}
+
+impl fmt::Display for ProgId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "program {}", self.0)
+    }
+}
+
+/// An object that has a number and can be pinned.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ObjectId {
+    /// A map.
+    Map(MapId),
+    /// A program.
+    Program(ProgId),
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ObjectId::Map(id) => id.fmt(f),
+            ObjectId::Program(id) => id.fmt(f),
+        }
+    }
+}
+
+/// An object file: its bytes, for hooks that read it themselves, and what they mean here.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// The file.
+    pub bytes: Arc<[u8]>,
+    /// What our loader made of it.
+    pub object: Arc<Object>,
+}
+
+impl Image {
+    /// Reads an object file.
+    ///
+    /// # Errors
+    /// The loader's, with place and reason.
+    pub fn parse(bytes: &[u8], options: &LoadOptions) -> Result<Image, ObjectError> {
+        Ok(Image { bytes: bytes.into(), object: Arc::new(Object::parse(bytes, options)?) })
+    }
+}
+
+/// What a load is asked for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LoadRequest {
+    /// Programs by name; those that a PROG_ARRAY of the object holds from the start come along. Empty: all.
+    pub programs: Vec<String>,
+    /// Directory for pins: maps that the object declares are taken from there, or pinned there when they are new.
+    pub pins: Option<PathBuf>,
+}
+
+/// What a load made.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Objects {
+    /// Programs by name, in the order of the object.
+    pub programs: Vec<(String, ProgId)>,
+    /// Maps by name, in the order of the object.
+    pub maps: Vec<(String, MapId)>,
+    /// Maps that were there already and are used.
+    pub shared: Vec<PathBuf>,
+    /// Maps that were pinned now.
+    pub pinned: Vec<PathBuf>,
+}
+
+impl Objects {
+    /// The program with this name.
+    pub fn program(&self, name: &str) -> Option<ProgId> {
+        self.programs.iter().find(|(n, _)| n == name).map(|(_, id)| *id)
+    }
+
+    /// The map with this name.
+    pub fn map(&self, name: &str) -> Option<MapId> {
+        self.maps.iter().find(|(n, _)| n == name).map(|(_, id)| *id)
+    }
+}
+
+/// What a map is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MapInfo {
+    /// Its number.
+    pub id: MapId,
+    /// Its name, at most 15 characters.
+    pub name: String,
+    /// Type.
+    pub map_type: MapType,
+    /// Key length, bytes.
+    pub key_size: u32,
+    /// Value length as programs see it, bytes.
+    pub value_size: u32,
+    /// Value length in look-ups and updates, bytes: one value for each CPU on per-CPU types, 4 where values are objects.
+    pub user_value_size: u32,
+    /// Most entries.
+    pub max_entries: u32,
+    /// Creation flags.
+    pub flags: u32,
+    /// Nobody outside programs can write any more.
+    pub frozen: bool,
+    /// Memory that it takes, bytes; `None` where the hook cannot tell.
+    pub memory: Option<u64>,
+}
+
+/// Part of a map, from a batch command.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Elements {
+    /// Keys and values, side by side.
+    pub entries: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Where to go on; `None`: that was all.
+    pub next: Option<Vec<u8>>,
+}
+
+/// What a program is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProgramInfo {
+    /// Its number.
+    pub id: ProgId,
+    /// Its name, at most 15 characters.
+    pub name: String,
+    /// Linux's tag: the same for the same instructions, on every hook.
+    pub tag: [u8; 8],
+    /// Maps that it uses.
+    pub maps: Vec<MapId>,
+    /// What runs it: `jit`, `interp`, `kernel jit`, `kernel interpreter`.
+    pub engine: &'static str,
+    /// Why it is not machine code, when it is not.
+    pub reason: Option<String>,
+    /// Its licence permits helpers that want the GPL.
+    pub gpl_compatible: bool,
+    /// Runs and the time they took, where they are counted.
+    pub runs: Option<(u64, Duration)>,
+}
+
+/// One test run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TestRequest<'a> {
+    /// The packet, with its metadata in front when a context says so.
+    pub data: &'a [u8],
+    /// `struct xdp_md`, 24 bytes.
+    pub ctx: Option<[u8; 24]>,
+    /// Runs, each over what the one before left.
+    pub repeat: u32,
+}
+
+/// What a test run gave.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TestAnswer {
+    /// The return value.
+    pub ret: u32,
+    /// The packet behind it.
+    pub data: Vec<u8>,
+    /// The context behind it, when one was given.
+    pub ctx: Option<[u8; 24]>,
+    /// Mean time of one run.
+    pub duration: Duration,
+}
+
+/// A program's code.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Dump {
+    /// The instructions that are run: on Linux as its verifier has rewritten them.
+    pub xlated: Vec<Slot>,
+    /// Machine code; empty where there is none or it may not be seen.
+    pub jited: Vec<u8>,
+}
+
+/// A set of verdicts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Verdicts(pub u32);
+
+impl Verdicts {
+    /// What a program is chained on unless told otherwise: PASS, as the ecosystem's convention has it.
+    pub const PASS: Verdicts = Verdicts(1 << Verdict::Pass as u32);
+
+    /// Whether a return value is in the set. Codes above 31 never are.
+    pub const fn has(self, code: u32) -> bool {
+        code < 32 && self.0 >> code & 1 != 0
+    }
+
+    /// From names (`pass,tx` or `XDP_PASS`), separated by commas.
+    ///
+    /// # Errors
+    /// The name that is none.
+    pub fn parse(text: &str) -> Result<Verdicts, String> {
+        let mut set = 0;
+        for word in text.split(',').map(str::trim).filter(|w| !w.is_empty()) {
+            let lower = word.to_lowercase();
+            let name = lower.strip_prefix("xdp_").unwrap_or(&lower);
+            let found = Verdict::ALL.iter().find(|v| v.name().to_lowercase().trim_start_matches("xdp_") == name);
+            let found =
+                found.ok_or_else(|| format!("{word}: not a verdict; there are aborted, drop, pass, tx, redirect"))?;
+            set |= 1 << *found as u32;
+        }
+        Ok(Verdicts(set))
+    }
+}
+
+impl fmt::Display for Verdicts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = Verdict::ALL.iter().filter(|v| self.has(**v as u32)).map(|v| v.name()).collect();
+        f.write_str(if names.is_empty() { "none".into() } else { names.join(",") }.as_str())
+    }
+}
+
+/// What happens to a program that is attached already.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Replace {
+    /// It stays, and the request is refused.
+    #[default]
+    Never,
+    /// It is replaced, whatever it is.
+    Any,
+    /// It is replaced if it has this id.
+    Id(u32),
+    /// It is replaced if it has this name.
+    Name(String),
+}
+
+/// Priority of a program that does not say: in the middle, as the ecosystem's convention has it.
+pub const PRIORITY: u32 = 50;
+
+/// An attachment that is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AttachRequest {
+    /// Interface or port.
+    pub port: String,
+    /// Receive queue; `None`: all that have no program of their own.
+    pub queue: Option<u32>,
+    /// Where it runs.
+    pub mode: Mode,
+    /// The program.
+    pub program: ProgId,
+    /// Smaller numbers run first.
+    pub priority: u32,
+    /// Verdicts behind which the next program of the port is asked.
+    pub chain_on: Verdicts,
+    /// What may be there.
+    pub replace: Replace,
+    /// Others may run on the same port: the program is put into their chain.
+    pub chain: bool,
+}
+
+impl AttachRequest {
+    /// A program alone on a port.
+    pub fn new(port: &str, program: ProgId) -> AttachRequest {
+        AttachRequest {
+            port: port.to_owned(),
+            queue: None,
+            mode: Mode::Auto,
+            program,
+            priority: PRIORITY,
+            chain_on: Verdicts::PASS,
+            replace: Replace::Never,
+            chain: false,
+        }
+    }
+}
+
+/// What was asked for, what was done, and why the two differ.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Choice {
+    /// Asked for.
+    pub requested: &'static str,
+    /// Done.
+    pub effective: &'static str,
+    /// Why they differ.
+    pub reason: Option<String>,
+}
+
+impl Choice {
+    /// What was asked for is what was done.
+    pub const fn met(name: &'static str) -> Choice {
+        Choice { requested: name, effective: name, reason: None }
+    }
+}
+
+/// How an attachment is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Via {
+    /// By a link with this id.
+    Link(u32),
+    /// By the interface itself.
+    Netlink,
+    /// By the engine's port.
+    Engine,
+}
+
+impl Via {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Via::Link(_) => "link",
+            Via::Netlink => "netlink",
+            Via::Engine => "engine",
+        }
+    }
+}
+
+/// What attaching did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attached {
+    /// The mode.
+    pub mode: Choice,
+    /// What was to hold it, what does, and why not the former.
+    pub held: Choice,
+    /// What holds it.
+    pub via: Via,
+    /// The program that was replaced.
+    pub replaced: Option<u32>,
+    /// How it was chained with others, when that was asked for.
+    pub chain: Option<Choice>,
+    /// The program that runs: a member of a chain is another one than the one that was loaded.
+    pub program: ProgId,
+    /// What a person should know.
+    pub warnings: Vec<String>,
+}
+
+/// One program on a port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AttachmentInfo {
+    /// Interface or port.
+    pub port: String,
+    /// Receive queue; `None`: all that have no program of their own.
+    pub queue: Option<u32>,
+    /// Where it runs; [`Mode::Auto`] on a port of the engine, which has one place only.
+    pub mode: Mode,
+    /// The program.
+    pub program: ProgramInfo,
+    /// What holds it.
+    pub via: Via,
+    /// Position among the port's programs: smaller numbers run first. `None`: it is alone.
+    pub priority: Option<u32>,
+    /// Verdicts behind which the next one is asked. `None`: it is alone.
+    pub chain_on: Option<Verdicts>,
+}
+
+/// What a port can do.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PortFeatures {
+    /// Its name.
+    pub port: String,
+    /// Number, as programs see it.
+    pub ifindex: u32,
+    /// Driver's kind.
+    pub kind: String,
+    /// Receive queues.
+    pub rx_queues: u32,
+    /// Transmit queues.
+    pub tx_queues: u32,
+    /// What it can do, by the kernel's names (`basic`, `redirect`, `ndo-xmit`, `xsk-zerocopy`, `rx-sg`, …).
+    pub xdp: Vec<String>,
+    /// Metadata that it gives: `timestamp`, `hash`, `vlan-tag`.
+    pub rx_metadata: Vec<String>,
+}
+
+/// What a port counted, by name.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Names and numbers, in a fixed order.
+    pub counters: Vec<(String, u64)>,
+}
+
+/// Something that happened, in words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HookEvent {
+    /// Its kind: `exception`, `tx_error`, `attach`, `detach`, …
+    pub kind: &'static str,
+    /// The port, if it concerns one.
+    pub port: Option<String>,
+    /// What happened.
+    pub text: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_are_read_and_written() {
+        let set = Verdicts::parse("pass, XDP_TX").unwrap();
+        assert!(set.has(Verdict::Pass as u32) && set.has(Verdict::Tx as u32) && !set.has(Verdict::Drop as u32));
+        assert_eq!(Verdicts::parse(&set.to_string()), Ok(set));
+        assert!(!Verdicts(u32::MAX).has(32));
+        assert!(Verdicts::parse("pas").unwrap_err().contains("pas: not a verdict"));
+        assert_eq!(Verdicts(0).to_string(), "none");
+    }
+}

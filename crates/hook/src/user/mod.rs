@@ -1,0 +1,315 @@
+//! The engine in this process: maps and programs as Linux has them, without Linux.
+//!
+//! Numbers count up through the life of the process, as Linux's do through that of the machine. Pins are names in a table
+//! of this hook; whoever wants them to outlive the process keeps the process (the service does).
+//!
+//! | file | what |
+//! |---|---|
+//! | `handles` | numbers for objects that are stored in maps |
+//! | `maps` | maps by id, in the words of the trait |
+//! | `programs` | an object file to verified, compiled programs; test runs |
+
+mod handles;
+mod maps;
+mod programs;
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use xway_abi::{Errno, MapSpec, MapType};
+use xway_jit::Options;
+use xway_maps::{Env, Guard, Map};
+use xway_verifier::Config;
+use xway_vm::Program;
+
+use crate::{
+    AttachRequest, Attached, AttachmentInfo, Dump, Elements, Hook, HookError, HookEvent, HookKind, Image, LoadRequest,
+    MapId, MapInfo, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Statistics, TestAnswer, TestRequest,
+};
+use handles::Handles;
+use programs::Loaded;
+
+/// How programs are run.
+#[derive(Clone, Debug)]
+pub struct UserConfig {
+    /// Workers: CPUs that per-CPU maps have values for.
+    pub cpus: u32,
+    /// Limits of the verifier.
+    pub verifier: Config,
+    /// The compiler's passes; `None`: programs run in the checked interpreter.
+    pub compiler: Option<Options>,
+}
+
+impl Default for UserConfig {
+    fn default() -> UserConfig {
+        UserConfig { cpus: 1, verifier: Config::default(), compiler: Some(Options::default()) }
+    }
+}
+
+/// The engine in this process behind [`Hook`].
+pub struct User {
+    config: UserConfig,
+    handles: Arc<Handles>,
+    maps: BTreeMap<u32, Arc<Map>>,
+    programs: BTreeMap<u32, Arc<Loaded>>,
+    pins: BTreeMap<PathBuf, Pinned>,
+    /// Every array of programs that was made here: what it holds goes when nobody can use it any more.
+    arrays: Vec<Weak<Map>>,
+}
+
+/// What a name stands for.
+enum Pinned {
+    Map(Arc<Map>),
+    Program(Arc<Loaded>),
+}
+
+impl User {
+    /// An engine without ports.
+    pub fn new(config: UserConfig) -> User {
+        User {
+            config,
+            handles: Arc::default(),
+            maps: BTreeMap::new(),
+            programs: BTreeMap::new(),
+            pins: BTreeMap::new(),
+            arrays: Vec::new(),
+        }
+    }
+
+    /// Number of maps and programs that are alive, whoever holds them: zero when everything has been given up.
+    pub fn alive(&self) -> (usize, usize) {
+        self.handles.alive()
+    }
+
+    fn map(&self, id: MapId) -> Result<Arc<Map>, HookError> {
+        self.handles.find_map(id.0).ok_or_else(|| HookError::missing(id))
+    }
+
+    fn program(&self, id: ProgId) -> Result<Arc<Loaded>, HookError> {
+        self.handles.find_program(id.0).ok_or_else(|| HookError::missing(id))
+    }
+
+    fn hold_map(&mut self, map: &Arc<Map>) -> MapId {
+        self.handles.add_map(map);
+        if map.map_type() == MapType::ProgArray && !self.arrays.iter().any(|a| a.as_ptr() == Arc::as_ptr(map)) {
+            self.arrays.push(Arc::downgrade(map));
+        }
+        self.maps.insert(map.id(), map.clone());
+        MapId(map.id())
+    }
+
+    /// Empties arrays of programs that neither this hook nor a program in use can reach. A program keeps its maps alive and
+    /// an array its programs: a ring of these would stay for ever.
+    fn collect(&mut self) {
+        let guard = Guard::pin();
+        let pinned = |p: &Pinned| if let Pinned::Program(p) = p { Some(p.program.clone()) } else { None };
+        let mut open: Vec<Arc<Program>> = self.programs.values().map(|p| p.program.clone()).collect();
+        open.extend(self.pins.values().filter_map(pinned));
+        let mut arrays: Vec<Arc<Map>> = self.maps.values().cloned().collect();
+        arrays.extend(self.pins.values().filter_map(|p| if let Pinned::Map(m) = p { Some(m.clone()) } else { None }));
+        let (mut seen, mut used) = (HashSet::new(), HashSet::new());
+        loop {
+            while let Some(array) = arrays.pop() {
+                if array.map_type() == MapType::ProgArray && used.insert(array.id()) {
+                    let held = (0..array.spec().max_entries).filter_map(|i| array.program(i, &guard));
+                    open.extend(held.filter_map(|p| p.as_any().downcast_ref::<Program>()?.arc()));
+                }
+            }
+            let Some(program) = open.pop() else { break };
+            if seen.insert(program.id()) {
+                arrays.extend(program.maps().iter().cloned());
+            }
+        }
+        self.arrays.retain(|array| {
+            let Some(array) = array.upgrade() else { return false };
+            if !used.contains(&array.id()) {
+                array.clear_programs();
+            }
+            true
+        });
+    }
+}
+
+impl std::fmt::Debug for User {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("User")
+            .field("maps", &self.maps)
+            .field("programs", &self.programs.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+fn no_port(port: &str) -> HookError {
+    HookError::missing(format!("port {port} in this engine"))
+}
+
+impl Hook for User {
+    fn kind(&self) -> HookKind {
+        HookKind::User
+    }
+
+    fn map_create(&mut self, name: &str, spec: &MapSpec) -> Result<MapId, HookError> {
+        let env = Env { handles: self.handles.clone(), ..Env::with_cpus(self.config.cpus) };
+        let map = Map::create_named(name, spec, &env).map_err(|e| HookError {
+            errno: Some(e.errno),
+            ..HookError::new(crate::Blame::Request, format!("map {name}: {e}"))
+        })?;
+        Ok(self.hold_map(&map))
+    }
+
+    fn maps(&mut self) -> Result<Vec<MapInfo>, HookError> {
+        Ok(self.handles.maps().iter().map(|m| maps::info(m)).collect())
+    }
+
+    fn map_info(&mut self, id: MapId) -> Result<MapInfo, HookError> {
+        Ok(maps::info(&*self.map(id)?))
+    }
+
+    fn map_lookup(&mut self, id: MapId, key: &[u8], flags: u64) -> Result<Vec<u8>, HookError> {
+        let map = self.map(id)?;
+        let mut out = vec![0; map.user_value_size()];
+        map.lookup(key, &mut out, flags).map_err(|e| HookError::errno(format!("{id}: the look-up"), e))?;
+        Ok(out)
+    }
+
+    fn map_update(&mut self, id: MapId, key: &[u8], value: &[u8], flags: u64) -> Result<(), HookError> {
+        self.map(id)?.update(key, value, flags).map_err(|e| HookError::errno(format!("{id}: the update"), e))
+    }
+
+    fn map_store(&mut self, id: MapId, key: &[u8], object: ObjectId, flags: u64) -> Result<(), HookError> {
+        let number = match object {
+            ObjectId::Map(inner) => self.map(inner)?.id(),
+            ObjectId::Program(program) => self.program(program)?.program.id(),
+        };
+        let value = handles::descriptor(number).to_ne_bytes();
+        self.map(id)?.update(key, &value, flags).map_err(|e| HookError::errno(format!("{id}: storing {object}"), e))?;
+        self.collect();
+        Ok(())
+    }
+
+    fn map_delete(&mut self, id: MapId, key: &[u8]) -> Result<(), HookError> {
+        self.map(id)?.delete(key).map_err(|e| HookError::errno(format!("{id}: the removal"), e))
+    }
+
+    fn map_take(&mut self, id: MapId, key: &[u8]) -> Result<Vec<u8>, HookError> {
+        let map = self.map(id)?;
+        let mut out = vec![0; map.user_value_size()];
+        map.lookup_and_delete(key, &mut out, 0).map_err(|e| HookError::errno(format!("{id}: taking an element"), e))?;
+        Ok(out)
+    }
+
+    fn map_next_key(&mut self, id: MapId, key: Option<&[u8]>) -> Result<Option<Vec<u8>>, HookError> {
+        let map = self.map(id)?;
+        let mut out = vec![0; map.key_size()];
+        match map.next_key(key, &mut out) {
+            Ok(()) => Ok(Some(out)),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(e) => Err(HookError::errno(format!("{id}: asking for a key"), e)),
+        }
+    }
+
+    fn map_lookup_batch(&mut self, id: MapId, from: Option<&[u8]>, count: u32) -> Result<Elements, HookError> {
+        maps::lookup_batch(&*self.map(id)?, id, from, count)
+    }
+
+    fn map_update_batch(&mut self, id: MapId, entries: &[(Vec<u8>, Vec<u8>)], flags: u64) -> Result<u32, HookError> {
+        maps::update_batch(&*self.map(id)?, id, entries, flags)
+    }
+
+    fn map_delete_batch(&mut self, id: MapId, keys: &[Vec<u8>]) -> Result<u32, HookError> {
+        maps::delete_batch(&*self.map(id)?, id, keys)
+    }
+
+    fn map_freeze(&mut self, id: MapId) -> Result<(), HookError> {
+        self.map(id)?.freeze().map_err(|e| HookError::errno(format!("{id}: freezing"), e))
+    }
+
+    fn load(&mut self, image: &Image, request: &LoadRequest) -> Result<Objects, HookError> {
+        self.load_object(image, request)
+    }
+
+    fn programs(&mut self) -> Result<Vec<ProgramInfo>, HookError> {
+        Ok(self.handles.programs().iter().map(|p| p.info()).collect())
+    }
+
+    fn program_info(&mut self, id: ProgId) -> Result<ProgramInfo, HookError> {
+        Ok(self.program(id)?.info())
+    }
+
+    fn test_run(&mut self, id: ProgId, test: &TestRequest<'_>) -> Result<TestAnswer, HookError> {
+        self.program(id)?.test_run(test)
+    }
+
+    fn dump(&mut self, id: ProgId) -> Result<Dump, HookError> {
+        Ok(self.program(id)?.dump())
+    }
+
+    fn pin(&mut self, object: ObjectId, path: &Path) -> Result<(), HookError> {
+        let pinned = match object {
+            ObjectId::Map(id) => Pinned::Map(self.map(id)?),
+            ObjectId::Program(id) => Pinned::Program(self.program(id)?),
+        };
+        if self.pins.contains_key(path) {
+            return Err(HookError::errno(format!("pinning at {}", path.display()), Errno::EEXIST));
+        }
+        self.pins.insert(path.to_owned(), pinned);
+        Ok(())
+    }
+
+    fn pinned(&mut self, path: &Path) -> Result<ObjectId, HookError> {
+        match self.pins.get(path) {
+            None => Err(HookError::missing(format!("pin at {}", path.display()))),
+            Some(Pinned::Map(map)) => {
+                let map = map.clone();
+                Ok(ObjectId::Map(self.hold_map(&map)))
+            }
+            Some(Pinned::Program(program)) => {
+                let id = program.program.id();
+                self.programs.insert(id, program.clone());
+                Ok(ObjectId::Program(ProgId(id)))
+            }
+        }
+    }
+
+    fn unpin(&mut self, path: &Path) -> Result<(), HookError> {
+        let gone = self.pins.remove(path);
+        self.collect();
+        gone.map(drop).ok_or_else(|| HookError::missing(format!("pin at {}", path.display())))
+    }
+
+    fn release(&mut self, object: ObjectId) -> Result<(), HookError> {
+        let held = match object {
+            ObjectId::Map(id) => self.maps.remove(&id.0).is_some(),
+            ObjectId::Program(id) => self.programs.remove(&id.0).is_some(),
+        };
+        self.collect();
+        if held { Ok(()) } else { Err(HookError::missing(object)) }
+    }
+
+    fn attach(&mut self, request: &AttachRequest) -> Result<Attached, HookError> {
+        self.program(request.program)?;
+        Err(no_port(&request.port))
+    }
+
+    fn detach(&mut self, port: &str, _: Option<ProgId>) -> Result<Vec<ProgId>, HookError> {
+        Err(no_port(port))
+    }
+
+    fn attachments(&mut self, port: Option<&str>) -> Result<Vec<AttachmentInfo>, HookError> {
+        port.map_or(Ok(Vec::new()), |port| Err(no_port(port)))
+    }
+
+    fn features(&mut self, port: &str) -> Result<PortFeatures, HookError> {
+        Err(no_port(port))
+    }
+
+    fn statistics(&mut self, port: &str) -> Result<Statistics, HookError> {
+        Err(no_port(port))
+    }
+
+    fn events(&mut self, _: Duration) -> Result<Vec<HookEvent>, HookError> {
+        Ok(Vec::new())
+    }
+}

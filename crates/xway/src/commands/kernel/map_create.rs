@@ -1,0 +1,106 @@
+//! `xway map create`: a map of its own, held by its pin.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use serde_json::json;
+use xway_abi::{MapSpec, MapType};
+use xway_kernel::KernelMap;
+
+use super::which::Which;
+use super::{entries, map, pinning, refused};
+use crate::args_kernel::Rest;
+use crate::failure::Failure;
+use crate::print;
+
+/// Runs the command.
+pub fn run(rest: &Rest, as_json: bool) -> Result<(), Failure> {
+    let hint = "xway map create PATH type TYPE key BYTES value BYTES entries N name NAME";
+    let [path, words @ ..] = rest.words.as_slice() else {
+        return Err(Failure::usage("the path to pin the map at is missing").hint(hint));
+    };
+    let asked = Asked::parse(words).map_err(|f| f.hint(hint))?;
+    let inner = asked.inner.as_ref().map(map::open).transpose()?;
+    let mut spec = asked.spec;
+    spec.inner = inner.map(|inner| Box::new(inner.spec().clone()));
+    let path = Path::new(path);
+    pinning::in_bpffs(path)?;
+    let made = KernelMap::create(&asked.name, &spec)
+        .map_err(|e| entries::refused(&format!("map {}: creating it", asked.name), e))?;
+    xway_kernel::pin(made.as_fd(), path).map_err(refused)?;
+    let id = made.info().map_err(|e| entries::refused("asking about a map", e))?.id;
+    if as_json {
+        let doc = json!({ "id": id, "name": asked.name, "path": path.display().to_string() });
+        print::json(&print::document("map create", doc));
+    }
+    Ok(())
+}
+
+struct Asked {
+    name: String,
+    spec: MapSpec,
+    inner: Option<Which>,
+}
+
+impl Asked {
+    fn parse(mut words: &[String]) -> Result<Asked, Failure> {
+        let (mut name, mut map_type, mut inner) = (None, None, None);
+        let mut spec = MapSpec::new(MapType::Array, 0, 0, 0);
+        while let Some((keyword, rest)) = words.split_first() {
+            let (value, mut rest) =
+                rest.split_first().ok_or_else(|| Failure::usage(format!("{keyword}: a value is missing")))?;
+            let number = || -> Result<u32, Failure> {
+                let parsed = match value.strip_prefix("0x") {
+                    Some(hex) => u32::from_str_radix(hex, 16).ok(),
+                    None => value.parse().ok(),
+                };
+                parsed.ok_or_else(|| Failure::usage(format!("{keyword} {value}: not a number")))
+            };
+            match keyword.as_str() {
+                "type" => map_type = Some(by_name(value)?),
+                "key" => spec.key_size = number()?,
+                "value" => spec.value_size = number()?,
+                "entries" => spec.max_entries = number()?,
+                "flags" => spec.flags = number()?,
+                "extra" => spec.map_extra = number()?.into(),
+                "name" => name = Some(value.clone()),
+                "inner_map" => (inner, rest) = Which::take(&words[1..])?,
+                other => return Err(Failure::usage(format!("{other}: not expected here"))),
+            }
+            words = rest;
+        }
+        spec.map_type = map_type.ok_or_else(|| Failure::usage("the type is missing"))?;
+        let name = name.ok_or_else(|| Failure::usage("the name is missing"))?;
+        Ok(Asked { name, spec, inner })
+    }
+}
+
+fn by_name(name: &str) -> Result<MapType, Failure> {
+    let all = || (1..=64).filter_map(MapType::from_u32);
+    all().find(|t| t.name() == name).ok_or_else(|| {
+        let have: Vec<&str> = all().map(MapType::name).collect();
+        Failure::usage(format!("type {name}: not known; there are {}", have.join(", ")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Asked, Failure> {
+        Asked::parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn words_become_a_specification() {
+        let asked = parse("type hash key 4 value 8 entries 1024 name blocked flags 0x1").unwrap();
+        assert_eq!((asked.name.as_str(), asked.spec.map_type), ("blocked", MapType::Hash));
+        let MapSpec { key_size, value_size, max_entries, flags, .. } = asked.spec;
+        assert_eq!((key_size, value_size, max_entries, flags), (4, 8, 1024, 1));
+        let asked = parse("type array_of_maps key 4 value 4 entries 1 inner_map id 7 name x").unwrap();
+        assert_eq!(asked.inner, Some(Which::Id(7)));
+        for wrong in ["type hash", "name x", "type nonsense name x", "type hash name x key", "type hash name x key y"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `xway prog tracelog`: the kernel's trace log, where `bpf_printk` writes.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+
+use serde_json::json;
+
+use super::watch::Watch;
+use crate::args_kernel::Rest;
+use crate::failure::Failure;
+use crate::print;
+
+/// Where the log can lie.
+const PATHS: [&str; 2] = ["/sys/kernel/tracing/trace_pipe", "/sys/kernel/debug/tracing/trace_pipe"];
+
+/// Runs the command. What is read here is taken out of the log.
+pub fn run(rest: &Rest, as_json: bool) -> Result<(), Failure> {
+    let mut watch = Watch::parse(&rest.words)?;
+    let mut log = open()?;
+    let (mut lines, mut part, mut buffer) = (Vec::new(), Vec::new(), vec![0; 1 << 16]);
+    while let Some(time) = watch.next() {
+        let len = match log.read(&mut buffer) {
+            Ok(len) => len,
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => 0,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(Failure::file("the trace log", &e)),
+        };
+        if len == 0 {
+            // The pipe cannot be waited for together with a clock.
+            std::thread::sleep(time.min(std::time::Duration::from_millis(20)));
+            continue;
+        }
+        part.extend_from_slice(&buffer[..len]);
+        while let Some(end) = part.iter().position(|b| *b == b'\n') {
+            let line: Vec<u8> = part.drain(..=end).collect();
+            if !watch.take() {
+                break;
+            }
+            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+            match as_json {
+                true => lines.push(line),
+                false => print::text(&format!("{line}\n")),
+            }
+        }
+    }
+    if as_json {
+        print::json(&print::document("prog tracelog", json!({ "lines": lines })));
+    }
+    Ok(())
+}
+
+fn open() -> Result<File, Failure> {
+    let mut refused = None;
+    for path in PATHS {
+        match OpenOptions::new().read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32).open(path) {
+            Ok(file) => return Ok(file),
+            Err(e) => refused = refused.or(Some(Failure::file(path, &e))),
+        }
+    }
+    let failure = refused.unwrap_or_else(|| Failure::needs("the trace log cannot be opened"));
+    Err(failure.hint("as root: mount -t tracefs nodev /sys/kernel/tracing"))
+}

@@ -1,0 +1,219 @@
+//! Maps, programs, links and types of the kernel by their verbs, with `bpftool` as witness in both directions.
+
+mod common;
+
+use common::wire::{Bench, ready};
+use common::{Dir, compiled, sample};
+use serde_json::{Value, json};
+use xway_testkit::has_command;
+
+/// What bpftool says, as JSON.
+fn bpftool(bench: &Bench, args: &[&str]) -> Value {
+    let ran = bench.run("bpftool", &[&["-j"], args].concat()).exits(0);
+    serde_json::from_str(if ran.out.trim().is_empty() { "null" } else { &ran.out }).unwrap()
+}
+
+fn with_bpftool(name: &str) -> bool {
+    if !ready(name) {
+        return false;
+    }
+    if !has_command("bpftool") {
+        xway_testkit::skip(&format!("xway::{name}"), "bpftool");
+        return false;
+    }
+    true
+}
+
+#[test]
+fn maps_that_either_creates_are_the_same_to_both() {
+    if !with_bpftool("kernel_verbs::maps_that_either_creates_are_the_same_to_both") {
+        return;
+    }
+    let bench = Bench::new("verbmaps", true);
+    let shapes = [
+        ("hash", "4", "8", "16"),
+        ("array", "4", "16", "3"),
+        ("lpm_trie", "8", "4", "32"),
+        ("queue", "0", "4", "8"),
+        ("stack", "0", "8", "8"),
+        ("percpu_array", "4", "8", "2"),
+        ("lru_hash", "16", "4", "64"),
+        ("prog_array", "4", "4", "4"),
+    ];
+    for (kind, key, value, entries) in shapes {
+        let flags = if kind == "lpm_trie" { "1" } else { "0" };
+        let mut shown = Vec::new();
+        for maker in ["xway", "bpftool"] {
+            let path = format!("/sys/fs/bpf/{maker}-{kind}");
+            let words =
+                [&path, "type", kind, "key", key, "value", value, "entries", entries, "name", "both", "flags", flags];
+            let args = [&["map", "create"], &words[..]].concat();
+            match maker {
+                "xway" => bench.xway(&args).exits(0),
+                _ => bench.run("bpftool", &args).exits(0),
+            };
+            let ours = bench.json(&["map", "show", "pinned", &path])["maps"][0].clone();
+            let theirs = bpftool(&bench, &["map", "show", "pinned", &path]);
+            for field in ["id", "type", "name", "flags", "bytes_key", "bytes_value", "max_entries", "bytes_memlock"] {
+                assert_eq!(ours[field], theirs[field], "{kind} of {maker}: {field}");
+            }
+            shown.push(ours);
+        }
+        for field in ["type", "flags", "bytes_key", "bytes_value", "max_entries"] {
+            assert_eq!(shown[0][field], shown[1][field], "{kind}: {field}");
+        }
+    }
+    // A queue filled by one is emptied by the other.
+    let queue = ["pinned", "/sys/fs/bpf/bpftool-queue"];
+    bench.xway(&[&["map", "push"], &queue[..], &["value", "7"]].concat()).exits(0);
+    bench.run("bpftool", &[&["map", "enqueue"], &queue[..], &["value", "8", "0", "0", "0"]].concat()).exits(0);
+    assert_eq!(
+        bench.json(&[&["map", "peek"], &queue[..]].concat())["value"],
+        bench.json(&[&["map", "peek"], &queue[..]].concat())["value"]
+    );
+    let first = bpftool(&bench, &[&["map", "dequeue"], &queue[..]].concat());
+    assert_eq!(first["value"], json!(["0x07", "0x00", "0x00", "0x00"]), "{first}");
+    assert_eq!(bench.xway(&[&["map", "pop"], &queue[..]].concat()).exits(0).out, "hex:08 00 00 00\n");
+    bench.xway(&[&["map", "pop"], &queue[..]].concat()).exits(1).says("it is empty");
+    // A map in a map, by name.
+    bench
+        .xway(&[
+            "map",
+            "create",
+            "/sys/fs/bpf/inner",
+            "type",
+            "array",
+            "key",
+            "4",
+            "value",
+            "4",
+            "entries",
+            "1",
+            "name",
+            "inmost",
+        ])
+        .exits(0);
+    let outer = ["type", "array_of_maps", "key", "4", "value", "4", "entries", "2", "name", "outer", "inner_map"];
+    bench.xway(&[&["map", "create", "/sys/fs/bpf/outer"], &outer[..], &["name", "inmost"]].concat()).exits(0);
+    bench.xway(&["map", "update", "name", "outer", "key", "1", "value", "name", "inmost"]).exits(0);
+    let inner = bench.json(&["map", "show", "name", "inmost"])["maps"][0]["id"].clone();
+    assert_eq!(bench.json(&["map", "lookup", "name", "outer", "key", "1"])["value"]["map_id"], inner);
+    bench.xway(&["map", "create", "/sys/fs/bpf/x", "type", "nonsense", "name", "x"]).exits(2).says("type nonsense");
+}
+
+#[test]
+fn programs_links_and_types_that_either_made() {
+    if !with_bpftool("kernel_verbs::programs_links_and_types_that_either_made") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("verbprogs", true));
+    let text = "struct { __uint(type, BPF_MAP_TYPE_PROG_ARRAY); __uint(max_entries, 2); __type(key, int); __type(value, int); }
+            jumps SEC(\".maps\");
+        SEC(\"xdp\") int jumper(struct xdp_md *ctx) { bpf_printk(\"xway was here\"); bpf_tail_call(ctx, &jumps, 1); return 2; }
+        char _license[] SEC(\"license\") = \"GPL\";";
+    let object = compiled(&dir, "jumper", text, &[]);
+    let drop = compiled(&dir, "dropper", "SEC(\"xdp\") int dropper(struct xdp_md *ctx) { return 1; }", &[]);
+    // Theirs: loaded and pinned by bpftool, attached by it.
+    bench.run("bpftool", &["prog", "load", &drop, "/sys/fs/bpf/dropper"]).exits(0);
+    let theirs = bpftool(&bench, &["prog", "show", "pinned", "/sys/fs/bpf/dropper"]);
+    let tag = theirs["tag"].as_str().unwrap();
+    for which in [
+        &["pinned", "/sys/fs/bpf/dropper"][..],
+        &["tag", tag],
+        &["name", "dropper"],
+        &["id", &theirs["id"].to_string()],
+    ] {
+        let ours = bench.json(&[&["prog", "show"], which].concat());
+        for field in ["id", "type", "name", "tag", "uid", "bytes_xlated", "jited"] {
+            assert_eq!(ours["programs"][0][field], theirs[field], "{which:?}: {field}");
+        }
+    }
+    bench.run("bpftool", &["net", "attach", "xdpgeneric", "pinned", "/sys/fs/bpf/dropper", "dev", "r0"]).exits(0);
+    let seen = bench.json(&["status", "r0"]);
+    assert_eq!(
+        (&seen["attachments"][0]["mode"], &seen["attachments"][0]["program"]["id"]),
+        (&json!("generic"), &theirs["id"])
+    );
+    assert_eq!(bench.pings(), 0);
+    bench.xway(&["unload", "r0", "-i", &theirs["id"].to_string()]).exits(0);
+    assert_eq!(bench.pings(), 1);
+
+    // Ours: what bpftool says of program and link.
+    let done = bench.json(&["load", "r0", &object]);
+    let (id, link) = (done["attachment"]["program"]["id"].to_string(), done["attachment"]["link_id"].to_string());
+    let net = bpftool(&bench, &["net", "show", "dev", "r0"]);
+    assert_eq!(net[0]["xdp"][0]["id"].to_string(), id, "{net}");
+    let shown = bpftool(&bench, &["link", "show", "id", &link]);
+    let ours = &bench.json(&["link", "show", "id", &link])["links"][0];
+    for field in ["id", "type", "prog_id"] {
+        assert_eq!(ours[field], shown[field], "{field}: {shown}");
+    }
+    bench.xway(&["link", "pin", "id", &link, "/sys/fs/bpf/held"]).exits(0);
+    assert_eq!(bench.json(&["link", "show", "pinned", "/sys/fs/bpf/held"])["links"][0]["id"].to_string(), link);
+    bench.xway(&["prog", "pin", "id", &id, "/sys/fs/bpf/jumper"]).exits(0);
+    assert_eq!(bpftool(&bench, &["prog", "show", "pinned", "/sys/fs/bpf/jumper"])["id"].to_string(), id);
+
+    // A program behind an index, by its pin; the trace log; how often it runs.
+    let jumps = bench.map_of(&done["attachment"], "jumps");
+    bench.xway(&["map", "update", "id", &jumps, "key", "1", "value", "pinned", "/sys/fs/bpf/dropper"]).exits(0);
+    assert_eq!(bench.pings(), 0);
+    let entry = bench.json(&["map", "lookup", "id", &jumps, "key", "1"]);
+    assert_eq!(entry["value"]["prog_id"], theirs["id"], "{entry}");
+    bench.xway(&["map", "delete", "id", &jumps, "key", "1"]).exits(0);
+    assert_eq!(bench.pings(), 1);
+    let profile = bench.json(&["prog", "profile", "id", &id, "duration", "0.05"]);
+    assert!(profile["runs"].is_u64() && profile["program"]["id"].to_string() == id, "{profile}");
+
+    // Types, word for word.
+    for source in [&["file", object.as_str()][..], &["prog", "id", &id]] {
+        let ours = bench.xway(&[&["btf", "dump"], source].concat()).exits(0).out;
+        let theirs = bench.run("bpftool", &[&["btf", "dump"], source].concat()).exits(0).out;
+        assert!(ours == theirs, "{source:?}:\n{}", first_difference(&ours, &theirs));
+    }
+    bench.xway(&["unload", "r0", "-a"]).exits(0);
+}
+
+fn first_difference(ours: &str, theirs: &str) -> String {
+    let mut lines = ours.lines().zip(theirs.lines()).enumerate();
+    match lines.find(|(_, (a, b))| a != b) {
+        Some((at, (a, b))) => format!("line {}:\n  ours   {a}\n  theirs {b}", at + 1),
+        None => format!("{} and {} lines", ours.lines().count(), theirs.lines().count()),
+    }
+}
+
+#[test]
+fn events_come_out_of_both_kinds_of_ring() {
+    if !ready("kernel_verbs::events_come_out_of_both_kinds_of_ring") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("verbevents", true));
+    let text = "struct { __uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY); __type(key, int); __type(value, int); } perf SEC(\".maps\");
+        struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 4096); } ring SEC(\".maps\");
+        SEC(\"xdp\") int teller(struct xdp_md *ctx) {
+            long word = 0x1122334455667788;
+            bpf_perf_event_output(ctx, &perf, BPF_F_CURRENT_CPU, &word, sizeof(word));
+            bpf_ringbuf_output(&ring, &word, sizeof(word), 0);
+            return 2; }
+        char _license[] SEC(\"license\") = \"GPL\";";
+    let object = compiled(&dir, "teller", text, &[]);
+    let done = bench.json(&["load", "r0", &object]);
+    for (map, size) in [("ring", 8), ("perf", 12)] {
+        let id = bench.map_of(&done["attachment"], map);
+        // The reader is there before the packets; it ends with the first event.
+        let events = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| bench.json(&["map", "event_pipe", "id", &id, "count", "1", "timeout", "20"]));
+            while !reader.is_finished() {
+                bench.pings();
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            reader.join().unwrap()
+        });
+        let event = &events["events"][0];
+        assert_eq!(event["size"], size, "{map}: {events}");
+        assert!(event["data"].as_str().unwrap().starts_with("88 77 66 55 44 33 22 11"), "{map}: {event}");
+    }
+    let blacklist = sample(&dir, "blacklist");
+    let other = bench.json(&["load", "r0", &blacklist, "--force"]);
+    let id = bench.map_of(&other["attachment"], "verdicts");
+    bench.xway(&["map", "event_pipe", "id", &id]).exits(2).says("events are not read from a map of type");
+}
