@@ -48,6 +48,7 @@ errnos! {
     ELOOP = 40, "too many levels";
     EBADFD = 77, "descriptor in a bad state";
     ENOTSOCK = 88, "not a socket";
+    EBADRQC = 56, "invalid request code";
     EMSGSIZE = 90, "message too long";
     EPROTO = 71, "protocol error";
     EOVERFLOW = 75, "value too large";

@@ -10,7 +10,8 @@ macro_rules! counters {
         /// What was counted: for a queue, or for everything that a worker served. Always on; added once per burst.
         ///
         /// Every frame that comes in (`rx`, `steered_in`, `cpu_in`) ends in exactly one of: `drop`, `aborted`, `invalid`,
-        /// `passed`, `pass_lost`, `pass_drop`, `tx`, `tx_full`, `tx_err`, `redirected`, `redirect_err`, `steered_out`, `steer_drop`,
+        /// `passed`, `pass_lost`, `pass_drop`, `tx`, `tx_full`, `tx_err`, `redirected`, `redirect_err`, `egress_drop`,
+        /// `egress_err`, `steered_out`, `steer_drop`,
         /// `steer_lost`. [`Counters::balance`] checks that. Frames that a queue sends for another worker were counted there,
         /// and are `relay_in` here, which ends in `relay_sent` or `relay_lost`.
         ///
@@ -94,6 +95,16 @@ counters! {
     copies: u64;
     /// Broadcast copies that could not be made or sent, by reason.
     copies_lost: Tally<Errno>;
+    /// REDIRECT frames that the program of a DEVMAP entry dropped on their way out.
+    egress_drop: u64;
+    /// REDIRECT frames dropped because such a program was stopped, or returned something else than PASS or DROP.
+    egress_err: u64;
+    /// Frames that a socket bound to this queue had to send.
+    socket_in: u64;
+    /// Of these, sent.
+    socket_sent: u64;
+    /// Of these, lost, by reason.
+    socket_lost: Tally<Errno>;
     /// Frames taken over from other workers, to be sent or passed by this queue.
     relay_in: u64;
     /// Of these, sent.
@@ -143,19 +154,22 @@ impl Counters {
             + self.tx_err.total()
             + self.redirected
             + self.redirect_err.total()
+            + self.egress_drop
+            + self.egress_err
             + self.steered_out
             + self.steer_drop
             + self.steer_lost;
         if ended == came { Ok(()) } else { Err((came, ended)) }
     }
 
-    /// Whether every frame that was taken over from another worker has an end.
+    /// Whether every frame that was taken over from another worker, or from a socket, has an end.
     ///
     /// # Errors
     /// Frames taken over, and frames that ended.
     pub fn relay_balance(&self) -> Result<(), (u64, u64)> {
-        let ended = self.relay_sent + self.relay_lost.total();
-        if ended == self.relay_in { Ok(()) } else { Err((self.relay_in, ended)) }
+        let ended = self.relay_sent + self.relay_lost.total() + self.socket_sent + self.socket_lost.total();
+        let came = self.relay_in + self.socket_in;
+        if ended == came { Ok(()) } else { Err((came, ended)) }
     }
 }
 

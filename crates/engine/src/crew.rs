@@ -36,7 +36,7 @@ impl Mailbox {
         std::mem::take(&mut commands)
     }
 
-    fn post(&self, command: Command) {
+    pub(crate) fn post(&self, command: Command) {
         let mut commands = self.commands.lock();
         if self.gone.load(Ordering::Relaxed) {
             return; // The command goes, and whoever waits for its answer is told.
@@ -73,6 +73,7 @@ impl Member {
         let (waiting, gone) = (AtomicBool::new(false), AtomicBool::new(false));
         let mail = Arc::new(Mailbox { commands: Mutex::default(), waiting, gone, wake });
         core.mail = Some(mail.clone());
+        core.crew.join(mail.clone());
         let leaving = Leaving(mail.clone());
         let (ready, started) = mpsc::sync_channel(1);
         let work = move || {

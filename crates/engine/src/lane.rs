@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::counters::Meters;
 use crate::exec::Executor;
+use crate::inbox::Inlet;
 use crate::outbox::Outbox;
-use crate::ring::Inbox;
-use crate::{Port, PortError};
+use crate::{Port, PortError, SocketTarget};
 
 /// One queue of a port, and what belongs to it.
 pub(crate) struct Lane {
@@ -21,12 +21,15 @@ pub(crate) struct Lane {
     pub(crate) outbox: Outbox,
     /// Whether it is asked for frames.
     pub(crate) receiving: bool,
-    /// Where PASS is to go, and where that is now.
-    pub(crate) pass_to: PassTo,
+    /// Where PASS goes.
     pub(crate) pass: Pass,
     pub(crate) meters: Arc<Meters>,
     /// What other workers hand to it.
-    pub(crate) inbox: Option<Arc<Inbox>>,
+    pub(crate) inlet: Option<Inlet>,
+    /// The socket that it is bound to: it sends what that has to send.
+    pub(crate) bound: Option<Arc<dyn SocketTarget>>,
+    /// Whether the socket gets everything that comes in, past the programs.
+    pub(crate) direct: bool,
     /// Why it receives no more.
     pub(crate) error: Option<PortError>,
 }

@@ -1,10 +1,8 @@
 //! What waits for the doorbell of one target.
 
-use std::sync::Arc;
-
 use xway_packet::Burst;
 
-use crate::ring::Inbox;
+use crate::inbox::Inbox;
 
 /// Why a frame goes to a port. Each reason has its own burst, so that each loss is counted under its cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,18 +15,16 @@ pub(crate) enum Why {
     PassOut,
     /// REDIRECT out of the port.
     Redirect,
-    /// REDIRECT to a CPU, which ends on the stack side of the port that the frame came from.
-    RedirectStack,
     /// A broadcast's further copies.
     Copy,
 }
 
 impl Why {
-    pub(crate) const ALL: [Why; 6] = [Why::Tx, Why::Pass, Why::PassOut, Why::Redirect, Why::RedirectStack, Why::Copy];
+    pub(crate) const ALL: [Why; 5] = [Why::Tx, Why::Pass, Why::PassOut, Why::Redirect, Why::Copy];
 
     /// Whether it is the stack side that takes the frames.
     pub(crate) fn is_stack(self) -> bool {
-        matches!(self, Why::Pass | Why::RedirectStack)
+        self == Why::Pass
     }
 }
 
@@ -53,6 +49,7 @@ impl Outbox {
 
 /// A port whose queues belong to other workers.
 pub(crate) struct Remote {
-    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) ifindex: u32,
+    pub(crate) inbox: Inbox,
     pub(crate) outbox: Outbox,
 }

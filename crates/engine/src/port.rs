@@ -27,6 +27,12 @@ pub trait Port: Send {
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
 
+    /// The longest frame that it can send, in bytes without what the wire adds (on Linux the MTU, 14 bytes of Ethernet and 4
+    /// for a VLAN tag). A longer one cannot be redirected to it (`EMSGSIZE`).
+    fn frame_max(&self) -> u32 {
+        u32::MAX
+    }
+
     /// Receives at most `budget` frames (and at most what fits) into `burst`, without waiting. Sets ingress, original length,
     /// packet id and whatever receive metadata it has.
     ///

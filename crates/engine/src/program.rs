@@ -1,9 +1,10 @@
 //! Programs as the engine attaches them.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use xway_jit::Options;
-use xway_maps::Map;
+use xway_maps::{Map, ProgramObject, ProgramUse};
 use xway_packet::Frame;
 use xway_vm::Program;
 
@@ -78,12 +79,45 @@ impl LoadedProgram for Linked {
     }
 }
 
+/// A loaded program as an entry of a DEVMAP or CPUMAP has it. Programs of [`xway_vm::Program`] may stand there as they are;
+/// this brings the engine that was chosen for them, or any other program.
+pub struct MapProgram {
+    program: Arc<dyn LoadedProgram>,
+    program_use: ProgramUse,
+}
+
+impl MapProgram {
+    /// For whoever resolves descriptors for maps.
+    pub fn new(program: Arc<dyn LoadedProgram>, program_use: ProgramUse) -> Arc<MapProgram> {
+        Arc::new(MapProgram { program, program_use })
+    }
+
+    /// The program.
+    pub fn loaded(&self) -> &Arc<dyn LoadedProgram> {
+        &self.program
+    }
+}
+
+impl ProgramObject for MapProgram {
+    fn id(&self) -> u32 {
+        self.program.id()
+    }
+
+    fn program_use(&self) -> ProgramUse {
+        self.program_use
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
 /// A hook without a program: everything passes, as on an interface without one.
 pub(crate) struct Nothing;
 
 impl Executor for Nothing {
     fn run(&mut self, frames: &mut [Frame], _: &xway_maps::Guard, results: &mut Results) {
-        frames.iter().for_each(|_| results.push(xway_abi::Verdict::Pass as u64, 0));
+        results.pass_all(frames.len());
     }
 
     fn info(&self) -> ExecutorInfo {

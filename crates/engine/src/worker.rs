@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 use xway_maps::Map;
 use xway_packet::{Leak, Pool};
 
-use crate::core::Core;
+use crate::core::{Core, Reach, Targets};
 use crate::counters::Meters;
 use crate::event::Events;
-use crate::lane::{Hook, Lane, Pass, PassTo};
+use crate::lane::{Hook, Lane, Pass};
 use crate::outbox::Outbox;
-use crate::targets::Targets;
-use crate::{Counters, Executor, Live, Port, PortError, PortStats, Recorder, Stop, Subscriber};
+use crate::{Counters, Executor, Live, Port, PortError, PortStats, Recorder, Stop, Subscriber, Support};
 
 /// When to stop, besides the end of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -114,17 +113,28 @@ impl Worker {
     /// A worker over these ports. Positions in the configuration that name no port are ignored.
     pub fn new(ports: Vec<Box<dyn Port>>, executor: Box<dyn Executor>, pool: Pool, config: WorkerConfig) -> Worker {
         let events = Events::new(config.subscriber, config.events_per_second);
-        let mut core = Core::new(config.stop, events);
+        let mut core = Core::new(0, config.stop, events);
         let meters = Arc::new(Meters::default());
-        let ifindexes = ports.iter().enumerate().map(|(number, port)| (port.ifindex(), number)).collect();
-        let fallback = config.redirect_fallback.filter(|&port| port < ports.len());
-        core.targets = Targets::new(ifindexes, config.maps, fallback);
+        core.cpu_meters = meters.clone();
         let count = ports.len();
+        let pass_of = |number: usize| {
+            let to = config.pass_to.iter().find(|&&(from, to)| from == number && to < count);
+            to.map_or(Pass::Stack, |&(_, to)| Pass::Out(to))
+        };
+        let reaches = ports.iter().enumerate().map(|(number, port)| Reach {
+            ifindex: port.ifindex(),
+            number,
+            takes: port.capabilities().redirect_to != Support::None,
+            frame_max: port.frame_max(),
+            pass: pass_of(number),
+        });
+        let reaches: Vec<Reach> = reaches.collect();
+        let fallback = config.redirect_fallback.and_then(|port| reaches.get(port).copied());
+        core.targets = Targets::new(reaches, config.maps, fallback);
         core.lanes = (0..)
             .zip(ports)
             .map(|(number, port)| {
                 let input = config.inputs.iter().find(|&&(port, _)| port == number);
-                let pass = config.pass_to.iter().find(|&&(from, to)| from == number && to < count);
                 Lane {
                     port,
                     queue: input.map_or(0, |&(_, queue)| queue),
@@ -132,10 +142,11 @@ impl Worker {
                     hook: 0,
                     outbox: Outbox::default(),
                     receiving: input.is_some(),
-                    pass_to: PassTo::Stack,
-                    pass: pass.map_or(Pass::Stack, |&(_, to)| Pass::Out(to)),
+                    pass: pass_of(number),
                     meters: meters.clone(),
-                    inbox: None,
+                    inlet: None,
+                    bound: None,
+                    direct: false,
                     error: None,
                 }
             })
@@ -155,6 +166,7 @@ impl Worker {
         let Worker { mut core, meters } = self;
         let started = Instant::now();
         let end = core.work(started);
+        core.drain();
         let elapsed = started.elapsed();
         let record_error = core.recorder.take().and_then(|recorder| recorder.finish().err());
         let ports = core.lanes.iter_mut().map(|lane| (lane.port.name().to_owned(), lane.port.stats())).collect();

@@ -41,7 +41,9 @@ fn settled(reports: &[QueueReport]) -> Counters {
 }
 
 fn stop(engine: Engine) -> Counters {
-    settled(&engine.stop())
+    let stopped = engine.stop();
+    stopped.cpus.iter().for_each(|cpu| assert_eq!(cpu.balance(), Ok(())));
+    settled(&stopped.queues)
 }
 
 #[test]
@@ -106,7 +108,7 @@ fn a_port_that_another_worker_serves_is_reached_through_its_owner() {
     eventually(|| right.sent().len() == 1500 && left.sent().len() == 1200);
     let in_order = |packets: Vec<Vec<u8>>| packets.iter().map(|p| frame_number(p)).is_sorted();
     assert!(in_order(right.sent()) && in_order(left.sent()));
-    let reports = engine.stop();
+    let reports = engine.stop().queues;
     let sum = settled(&reports);
     assert_eq!((sum.redirected, sum.passed, sum.relay_in, sum.relay_sent), (1500, 1200, 2700, 2700));
 }
@@ -154,7 +156,7 @@ fn a_thousand_swaps_under_load_lose_and_reorder_nothing() {
     eventually(|| wire.sent_count() > 10_000);
     wire.flood(false);
     eventually(|| wire.idle());
-    let reports = engine.stop();
+    let reports = engine.stop().queues;
     let sum = settled(&reports);
     assert_eq!(sum.rx, wire.offered());
     assert_eq!((sum.tx, sum.verdict(Verdict::Pass)), (sum.rx, 0), "never without a program");
@@ -241,7 +243,7 @@ fn queues_and_ports_come_and_go_under_traffic() {
     }
     one.flood(false);
     eventually(|| one.idle());
-    sums.merge(&settled(&engine.stop()));
+    sums.merge(&settled(&engine.stop().queues));
     assert_eq!(sums.rx, one.offered());
     assert_eq!(sums.redirected + sums.redirect_err.total(), sums.rx);
     assert_eq!(two.sent_count(), sums.redirected);
@@ -256,7 +258,7 @@ fn a_failing_queue_stops_alone_and_says_why() {
     wire.break_queue(0);
     wire.send(1, 50);
     eventually(|| wire.passed().len() == 50);
-    let reports = engine.stop();
+    let reports = engine.stop().queues;
     settled(&reports);
     let errors: Vec<_> = reports.iter().map(|report| report.error.as_ref().map(|error| error.to_string())).collect();
     assert_eq!(errors, [Some("wire5: cable cut".to_owned()), None]);
@@ -318,5 +320,5 @@ fn a_worker_that_panics_is_gone_and_nobody_waits_for_it() {
     eventually(|| matches!(engine.port_stats(), Err(EngineError::WorkerGone { worker: 0 })));
     good.send(0, 5);
     eventually(|| good.passed().len() == 5);
-    assert_eq!(engine.stop().iter().map(|report| report.ifindex).collect::<Vec<_>>(), [2]);
+    assert_eq!(engine.stop().queues.iter().map(|report| report.ifindex).collect::<Vec<_>>(), [2]);
 }

@@ -31,6 +31,8 @@ pub fn frame_number(packet: &[u8]) -> u32 {
 #[derive(Clone)]
 pub struct Wire {
     ifindex: u32,
+    frame_max: u32,
+    redirect_to: Support,
     shared: Arc<Shared>,
 }
 
@@ -64,7 +66,17 @@ impl Wire {
             flood: AtomicBool::new(false),
             hold: AtomicBool::new(false),
         };
-        Wire { ifindex, shared: Arc::new(shared) }
+        Wire { ifindex, frame_max: u32::MAX, redirect_to: Support::Full, shared: Arc::new(shared) }
+    }
+
+    /// One that sends no longer frames than these.
+    pub fn with_frame_max(self, frame_max: u32) -> Wire {
+        Wire { frame_max, ..self }
+    }
+
+    /// One that nothing can be redirected to.
+    pub fn without_redirect(self) -> Wire {
+        Wire { redirect_to: Support::None, ..self }
     }
 
     /// The engine's side.
@@ -152,7 +164,12 @@ impl Device for WireDevice {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { pass: Support::Full, tx: Support::Full, redirect_to: Support::Full, ..Capabilities::copying() }
+        Capabilities {
+            pass: Support::Full,
+            tx: Support::Full,
+            redirect_to: self.wire.redirect_to,
+            ..Capabilities::copying()
+        }
     }
 
     fn rx_queues(&self) -> u32 {
@@ -186,6 +203,10 @@ impl Port for WireQueue {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::copying()
+    }
+
+    fn frame_max(&self) -> u32 {
+        self.wire.frame_max
     }
 
     fn rx(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst, budget: usize) -> Result<Rx, PortError> {

@@ -1,0 +1,178 @@
+//! CPUMAP: frames that go on on another worker.
+//!
+//! Each entry of a map has a ring of its own, made when the first frame goes there, with the entry's `qsize` as its limit. The
+//! worker that the entry names runs the entry's program over what comes out, in bursts, and passes the frames to the stack side
+//! of the port that they came in on, or wherever that program sends them.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use xway_abi::Errno;
+use xway_maps::{Guard, Target};
+use xway_packet::ring::frames::{FrameReceiver, FrameSender, ring};
+use xway_packet::{Burst, Frame};
+
+use super::{Core, Site};
+use crate::crew::Mailbox;
+
+/// What the workers of an engine know of each other.
+#[derive(Default)]
+pub(crate) struct Crew {
+    /// Mailboxes by number; empty for a worker that is alone.
+    mails: Mutex<Vec<Arc<Mailbox>>>,
+    /// The ring of each entry: map, CPU, its room, the end to put frames into.
+    rings: Mutex<Vec<(u32, u32, u32, FrameSender)>>,
+}
+
+impl Crew {
+    pub(crate) fn join(&self, mail: Arc<Mailbox>) {
+        self.mails.lock().push(mail);
+    }
+
+    /// Whether every ring is empty.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rings.lock().iter().all(|(.., sender)| sender.is_empty())
+    }
+
+    /// Forgets the rings of maps that are not among these.
+    pub(crate) fn keep_maps(&self, known: &dyn Fn(u32) -> bool) {
+        self.rings.lock().retain(|(map_id, ..)| known(*map_id));
+    }
+}
+
+/// The near end of one entry's ring.
+pub(crate) struct CpuOut {
+    map_id: u32,
+    cpu: u32,
+    qsize: u32,
+    sender: FrameSender,
+    mail: Option<Arc<Mailbox>>,
+    pub(crate) burst: Burst,
+}
+
+/// The far end.
+pub(crate) struct CpuInlet {
+    map_id: u32,
+    cpu: u32,
+    receiver: FrameReceiver,
+}
+
+impl CpuInlet {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.receiver.is_empty()
+    }
+}
+
+impl Core {
+    /// Puts a frame into the burst for an entry.
+    ///
+    /// # Errors
+    /// `ENODEV` when the engine has no such worker; `ENOMEM` when the entry can have no ring. The frame is given back.
+    pub(super) fn hand_to_cpu(
+        &mut self,
+        map_id: u32,
+        cpu: u32,
+        qsize: u32,
+        frame: Frame,
+    ) -> Result<(), (Frame, Errno)> {
+        let same = |out: &CpuOut| (out.map_id, out.cpu) == (map_id, cpu) && out.qsize == qsize;
+        let at = match self.cpu_outs.iter().position(same) {
+            Some(at) => at,
+            None => match self.open_ring(map_id, cpu, qsize) {
+                Ok(at) => at,
+                Err(errno) => return Err((frame, errno)),
+            },
+        };
+        self.cpu_outs[at].burst.push(frame).map_err(|frame| (frame, Errno::ENOSPC))
+    }
+
+    /// Finds the ring of an entry or makes it, once for all workers. Off the packets' way: once for each worker and entry.
+    #[cold]
+    fn open_ring(&mut self, map_id: u32, cpu: u32, qsize: u32) -> Result<usize, Errno> {
+        let crew = self.crew.clone();
+        let mails = crew.mails.lock();
+        let alone = mails.is_empty();
+        if cpu as usize >= mails.len().max(1) {
+            return Err(Errno::ENODEV);
+        }
+        let mail = mails.get(cpu as usize).cloned();
+        drop(mails);
+        let mut rings = crew.rings.lock();
+        let known = rings.iter().find(|ring| (ring.0, ring.1, ring.2) == (map_id, cpu, qsize));
+        let sender = match known {
+            Some((.., sender)) => sender.clone(),
+            None => {
+                let (sender, receiver) = ring(qsize.max(2).next_power_of_two()).map_err(|_| Errno::ENOMEM)?;
+                let inlet = CpuInlet { map_id, cpu, receiver };
+                if alone || cpu == self.number {
+                    self.cpu_inlets.push(inlet);
+                } else if let Some(mail) = &mail {
+                    mail.post(Box::new(move |core| core.cpu_inlets.push(inlet)));
+                }
+                rings.push((map_id, cpu, qsize, sender.clone()));
+                sender
+            }
+        };
+        // An entry with another queue size has another ring from now on.
+        self.cpu_outs.retain(|out| (out.map_id, out.cpu) != (map_id, cpu) || !out.burst.is_empty());
+        self.cpu_outs.push(CpuOut { map_id, cpu, qsize, sender, mail, burst: Burst::new() });
+        Ok(self.cpu_outs.len() - 1)
+    }
+
+    /// Hands each entry's burst over, and rings its worker's bell once. What has no room is dropped and counted.
+    pub(super) fn send_to_cpus(&mut self, site: Site) {
+        for at in 0..self.cpu_outs.len() {
+            let out = &mut self.cpu_outs[at];
+            if out.burst.is_empty() {
+                continue;
+            }
+            let room = (out.qsize as usize).saturating_sub(out.sender.len());
+            let sent = out.sender.send_first(&mut out.burst, room);
+            if let Some(mail) = &out.mail {
+                mail.wake.ring();
+            }
+            let lost = out.burst.len();
+            let pool = &mut self.pools[self.source.pool];
+            pool.release_burst(&mut out.burst);
+            self.source.meters.redirected.add(sent as u64);
+            if lost > 0 {
+                let target = xway_packet::Redirect::Cpu { map_id: out.map_id, cpu: out.cpu };
+                self.redirect_lost(site, target, Errno::ENOSPC, lost);
+            }
+        }
+    }
+
+    /// Runs what came over CPUMAPs. Says whether there was anything.
+    pub(super) fn serve_cpus(&mut self, burst: &mut Burst) -> bool {
+        let mut busy = false;
+        for at in 0..self.cpu_inlets.len() {
+            let inlet = &mut self.cpu_inlets[at];
+            if inlet.receiver.receive(burst, Burst::MAX) == 0 {
+                continue;
+            }
+            busy = true;
+            let (map_id, cpu) = (inlet.map_id, inlet.cpu);
+            let guard = Guard::pin();
+            let program = self.targets.map(map_id).and_then(|map| match map.target(cpu, &guard) {
+                Some(Target::Cpu { program, .. }) => program,
+                _ => None,
+            });
+            let program = program.and_then(|program| self.extras.position(program, self.number));
+            drop(guard);
+            for frame in burst.frames_mut() {
+                // Linux forgets the receive queue here.
+                frame.set_ingress(frame.ingress_ifindex(), 0);
+            }
+            self.cpu_meters.cpu_in.add(burst.len() as u64);
+            self.process(Site::Cpu { program }, burst);
+        }
+        busy
+    }
+
+    /// Between two bursts, when the maps have changed: rings of maps that are no more go when they are empty.
+    pub(super) fn prune_cpus(&mut self) {
+        let targets = &self.targets;
+        self.cpu_outs.retain(|out| targets.map(out.map_id).is_some());
+        self.cpu_inlets.retain(|inlet| targets.map(inlet.map_id).is_some() || !inlet.is_empty());
+    }
+}

@@ -1,0 +1,204 @@
+//! From verdicts to targets.
+
+use xway_abi::{Errno, Verdict};
+use xway_maps::Guard;
+use xway_packet::{Burst, Frame, Redirect};
+
+use super::targets::Goal;
+use super::{Core, Site};
+use crate::event::EventKind;
+use crate::lane::Pass;
+use crate::outbox::Why;
+use crate::socket::SocketEntry;
+use crate::{Results, Sent};
+
+impl Core {
+    /// Gives each frame back to the pool or puts it where its verdict sends it.
+    pub(super) fn sort(&mut self, site: Site, burst: &mut Burst, guard: &Guard) {
+        let results = std::mem::take(&mut self.results);
+        let (mut verdicts, mut bytes) = ([0; 5], [0; 5]);
+        for (index, (frame, ret)) in burst.drain().zip(results.all_rets()).enumerate() {
+            let verdict = match Verdict::from_ret(ret) {
+                // What came over a CPUMAP has no port to be bounced from; Linux warns of an invalid action too.
+                Some(Verdict::Tx) if matches!(site, Site::Cpu { .. }) => None,
+                verdict => verdict,
+            };
+            if let Some(verdict) = verdict {
+                verdicts[verdict as usize] += 1;
+                bytes[verdict as usize] += frame.len() as u64;
+            }
+            match (verdict, site) {
+                (Some(Verdict::Drop), _) => self.pools[self.source.pool].release(frame),
+                (Some(Verdict::Tx), Site::Lane(at)) => self.queue(at, Why::Tx, frame),
+                (Some(Verdict::Pass), _) => self.pass(site, frame),
+                (Some(Verdict::Redirect), _) => self.redirect(site, index, &results, frame, guard),
+                (Some(Verdict::Aborted) | None | Some(Verdict::Tx), _) => {
+                    self.stopped(site, verdict, ret, index, &results, &frame);
+                    self.pools[self.source.pool].release(frame);
+                }
+            }
+        }
+        let meters = &self.source.meters;
+        meters.verdicts.iter().zip(verdicts).for_each(|(count, number)| count.add(number));
+        meters.verdict_bytes.iter().zip(bytes).for_each(|(count, number)| count.add(number));
+        self.results = results;
+    }
+
+    /// Puts a frame into the burst for a port.
+    fn queue(&mut self, number: usize, why: Why, frame: Frame) {
+        // A burst per target and reason has room for every frame of the one that was received, but not for those of a device map
+        // that names one port many times.
+        if let Err(frame) = self.outbox(number).burst(why).push(frame) {
+            self.pools[self.source.pool].release(frame);
+            let errno = if why == Why::Copy { Errno::ENOSPC } else { Errno::ENOBUFS };
+            self.account(why, Sent::none(1, errno));
+        }
+    }
+
+    fn pass(&mut self, site: Site, frame: Frame) {
+        let (number, pass) = match site {
+            Site::Lane(at) => (at, self.lanes[at].pass),
+            Site::Cpu { .. } => match self.targets.reach(frame.ingress_ifindex()) {
+                Some(reach) => (reach.number, reach.pass),
+                None => (0, Pass::Missing),
+            },
+        };
+        match pass {
+            Pass::Stack => self.queue(number, Why::Pass, frame),
+            Pass::Out(number) => self.queue(number, Why::PassOut, frame),
+            Pass::Missing => {
+                self.pools[self.source.pool].release(frame);
+                self.source.meters.pass_lost.add(Errno::ENODEV, 1);
+            }
+            Pass::Drop => {
+                self.pools[self.source.pool].release(frame);
+                self.source.meters.pass_drop.add(1);
+            }
+        }
+    }
+
+    /// The program was stopped, or gave up, or returned what is no verdict.
+    #[cold]
+    fn stopped(
+        &mut self,
+        site: Site,
+        verdict: Option<Verdict>,
+        ret: u64,
+        index: usize,
+        results: &Results,
+        frame: &Frame,
+    ) {
+        let meters = &self.source.meters;
+        let kind = if verdict.is_some() {
+            let fault = results.fault(index);
+            meters.exceptions.add(u64::from(fault.is_some()));
+            EventKind::Exception { fault: fault.map(|fault| &**fault) }
+        } else {
+            meters.invalid.add(1);
+            meters.invalid_bytes.add(frame.len() as u64);
+            meters.invalid_codes.add(ret as u32, 1);
+            EventKind::InvalidAction { code: ret as u32 }
+        };
+        let position = results.position(index);
+        let name = match site {
+            Site::Lane(at) => self.hooks[self.lanes[at].hook].name(position),
+            Site::Cpu { program } => program.and_then(|at| self.extras.hook(at)).map_or("", |hook| hook.name(0)),
+        };
+        self.events.tell(name, Some(frame), kind);
+    }
+
+    /// Sends a redirected frame on its way: to a port, many ports, another worker or a socket.
+    fn redirect(&mut self, site: Site, index: usize, results: &Results, mut frame: Frame, guard: &Guard) {
+        match self.targets.resolve(&frame, guard) {
+            Ok(Goal::Port(exit)) => {
+                let program = exit.program.and_then(|program| self.extras.position(program, self.number));
+                let (number, ifindex) = (exit.number, exit.ifindex);
+                self.leave(number, ifindex, program, Why::Redirect, frame);
+            }
+            Ok(Goal::Ports { map, except }) => {
+                let mut fanout = std::mem::take(&mut self.fanout);
+                fanout.clear();
+                let (extras, number) = (&mut self.extras, self.number);
+                self.targets.each_port(map, except, &frame, guard, &mut |exit| {
+                    let program = exit.program.and_then(|program| extras.position(program, number));
+                    fanout.push((exit.number, exit.ifindex, program));
+                });
+                match fanout.split_first() {
+                    None => self.refused(site, index, results, &frame, Errno::ENOENT),
+                    Some((&(number, ifindex, program), others)) => {
+                        for &(number, ifindex, program) in others {
+                            match self.pools[self.source.pool].copy(&frame) {
+                                Ok(copy) => self.leave(number, ifindex, program, Why::Copy, copy),
+                                Err(_) => self.account(Why::Copy, Sent::none(1, Errno::ENOMEM)),
+                            }
+                        }
+                        self.leave(number, ifindex, program, Why::Redirect, frame);
+                        self.fanout = fanout;
+                        return;
+                    }
+                }
+                self.fanout = fanout;
+                self.pools[self.source.pool].release(frame);
+            }
+            Ok(Goal::Cpu { map_id, cpu, qsize }) => {
+                if let Err((back, errno)) = self.hand_to_cpu(map_id, cpu, qsize, frame) {
+                    self.refused(site, index, results, &back, errno);
+                    self.pools[self.source.pool].release(back);
+                }
+            }
+            Ok(Goal::Socket(socket)) => {
+                let target = socket.as_any().downcast_ref::<SocketEntry>().map(|entry| entry.target().clone());
+                let errno = match target {
+                    None => Errno::EOPNOTSUPP,
+                    Some(target) if target.bound_to() != (frame.ingress_ifindex(), frame.rx_queue()) => Errno::EINVAL,
+                    Some(target) => match self.socket_burst(target).push(frame) {
+                        Ok(()) => return,
+                        Err(back) => {
+                            frame = back;
+                            Errno::ENOSPC
+                        }
+                    },
+                };
+                self.refused(site, index, results, &frame, errno);
+                self.pools[self.source.pool].release(frame);
+            }
+            Err(errno) => {
+                self.refused(site, index, results, &frame, errno);
+                self.pools[self.source.pool].release(frame);
+            }
+        }
+    }
+
+    /// Puts a frame into the burst for a port, or for the program that looks at it on its way there.
+    fn leave(&mut self, number: usize, ifindex: u32, program: Option<usize>, why: Why, frame: Frame) {
+        let Some(program) = program else { return self.queue(number, why, frame) };
+        if let Err(frame) = self.extras.group(program, number, ifindex, why).push(frame) {
+            self.pools[self.source.pool].release(frame);
+            self.account(why, Sent::none(1, Errno::ENOSPC));
+        }
+    }
+
+    /// A frame cannot be redirected.
+    #[cold]
+    fn refused(&mut self, site: Site, index: usize, results: &Results, frame: &Frame, errno: Errno) {
+        self.source.meters.redirect_err.add(errno, 1);
+        let kind = EventKind::RedirectError { errno, target: frame.redirect() };
+        let name = match site {
+            Site::Lane(at) => self.hooks[self.lanes[at].hook].name(results.position(index)),
+            Site::Cpu { program } => program.and_then(|at| self.extras.hook(at)).map_or("", |hook| hook.name(0)),
+        };
+        self.events.tell(name, Some(frame), kind);
+    }
+
+    /// Frames could not be handed to the target that they were sorted to.
+    #[cold]
+    pub(super) fn redirect_lost(&mut self, site: Site, target: Redirect, errno: Errno, count: usize) {
+        self.source.meters.redirect_err.add(errno, count as u64);
+        let kind = EventKind::RedirectError { errno, target };
+        let name = match site {
+            Site::Lane(at) => self.hooks[self.lanes[at].hook].name(0),
+            Site::Cpu { program } => program.and_then(|at| self.extras.hook(at)).map_or("", |hook| hook.name(0)),
+        };
+        self.events.tell(name, None, kind);
+    }
+}

@@ -1,0 +1,155 @@
+//! From a redirect target in plain numbers to ports.
+
+use std::sync::Arc;
+
+use xway_abi::Errno;
+use xway_maps::{Guard, Map, ProgramObject, Target};
+use xway_packet::{Frame, Redirect};
+
+use crate::lane::Pass;
+
+/// Who can be redirected to. Ports have numbers: first the worker's own, then those of others.
+#[derive(Default)]
+pub(crate) struct Targets {
+    ports: Vec<Reach>,
+    /// Maps that frames may name.
+    maps: Vec<Arc<Map>>,
+    /// Port for interfaces that are none of the ports.
+    fallback: Option<Reach>,
+}
+
+/// A port that can be reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Reach {
+    pub(crate) ifindex: u32,
+    /// Number of the port.
+    pub(crate) number: usize,
+    /// Whether frames can be redirected to it.
+    pub(crate) takes: bool,
+    /// The longest frame that it sends.
+    pub(crate) frame_max: u32,
+    /// Where PASS goes for frames that came in on it.
+    pub(crate) pass: Pass,
+}
+
+/// One port that a frame goes to, with the program that runs on its way out.
+#[derive(Clone, Copy)]
+pub(crate) struct Exit<'g> {
+    pub(crate) number: usize,
+    pub(crate) ifindex: u32,
+    pub(crate) program: Option<&'g Arc<dyn ProgramObject>>,
+}
+
+/// Where a redirected frame goes.
+pub(crate) enum Goal<'g> {
+    /// To a port.
+    Port(Exit<'g>),
+    /// To all ports of a device map.
+    Ports { map: &'g Map, except: u32 },
+    /// To the worker with this number, whose queue for this entry holds so many frames.
+    Cpu { map_id: u32, cpu: u32, qsize: u32 },
+    /// To a socket.
+    Socket(&'g Arc<dyn xway_maps::SocketObject>),
+}
+
+impl Targets {
+    pub(crate) fn new(ports: Vec<Reach>, maps: Vec<Arc<Map>>, fallback: Option<Reach>) -> Targets {
+        Targets { ports, maps, fallback }
+    }
+
+    /// Other ports than before.
+    pub(crate) fn set_ports(&mut self, ports: Vec<Reach>) {
+        self.ports = ports;
+    }
+
+    /// Other maps than before; gives back the old ones.
+    pub(crate) fn set_maps(&mut self, maps: Vec<Arc<Map>>) -> Vec<Arc<Map>> {
+        std::mem::replace(&mut self.maps, maps)
+    }
+
+    /// The map with this id.
+    pub(crate) fn map(&self, id: u32) -> Option<&Arc<Map>> {
+        self.maps.iter().find(|map| map.id() == id)
+    }
+
+    /// Resolves a target.
+    ///
+    /// # Errors
+    /// Linux's, where it has one: `EBADRQC` when no helper chose a target, `EINVAL` when `bpf_redirect` named an interface that
+    /// does not exist, `EOPNOTSUPP` for a port that nothing can be redirected to, `EMSGSIZE` for a frame that is too long for
+    /// it. `ENODEV` when an entry of a map names a port that is not there, `ENOENT` when the entry or the map has gone since the
+    /// program ran.
+    pub(crate) fn resolve<'g>(&'g self, frame: &Frame, guard: &'g Guard) -> Result<Goal<'g>, Errno> {
+        let entry = |map_id, key| self.map(map_id).and_then(|map| map.target(key, guard)).ok_or(Errno::ENOENT);
+        match frame.redirect() {
+            Redirect::None => Err(Errno::EBADRQC),
+            Redirect::Ifindex(ifindex) => {
+                let reach = self.reach(ifindex).ok_or(Errno::EINVAL)?;
+                admit(reach, frame)?;
+                Ok(Goal::Port(Exit { number: reach.number, ifindex, program: None }))
+            }
+            Redirect::Device { map_id, key, ifindex } => {
+                let reach = self.reach(ifindex).ok_or(Errno::ENODEV)?;
+                admit(reach, frame)?;
+                // A worker that was told of no maps runs no programs of them.
+                let program = match entry(map_id, key) {
+                    Ok(Target::Device { program, .. }) => program,
+                    _ => None,
+                };
+                Ok(Goal::Port(Exit { number: reach.number, ifindex, program }))
+            }
+            Redirect::Broadcast { map_id, exclude_ingress } => {
+                let map = self.map(map_id).ok_or(Errno::ENOENT)?;
+                Ok(Goal::Ports { map, except: if exclude_ingress { frame.ingress_ifindex() } else { 0 } })
+            }
+            Redirect::Cpu { map_id, cpu } => match entry(map_id, cpu) {
+                Ok(Target::Cpu { qsize, .. }) => Ok(Goal::Cpu { map_id, cpu, qsize }),
+                // The entry has gone since the program ran, or nobody told of the map: the frame still goes there.
+                _ => Ok(Goal::Cpu { map_id, cpu, qsize: QSIZE_DEFAULT }),
+            },
+            Redirect::Socket { map_id, key } => match entry(map_id, key)? {
+                Target::Socket(socket) => Ok(Goal::Socket(socket)),
+                _ => Err(Errno::ENOENT),
+            },
+        }
+    }
+
+    /// Tells each port that a broadcast of this frame reaches.
+    pub(crate) fn each_port<'g>(
+        &'g self,
+        map: &'g Map,
+        except: u32,
+        frame: &Frame,
+        guard: &'g Guard,
+        tell: &mut dyn FnMut(Exit<'g>),
+    ) {
+        map.each_device(guard, &mut |target| {
+            let Target::Device { ifindex, program } = target else { return };
+            if ifindex == 0 || ifindex == except {
+                return;
+            }
+            // As on Linux, a broadcast leaves out who cannot take the frame.
+            if let Some(reach) = self.reach(ifindex).filter(|reach| admit(reach, frame).is_ok()) {
+                tell(Exit { number: reach.number, ifindex, program });
+            }
+        });
+    }
+
+    /// The port with this interface index.
+    #[inline]
+    pub(crate) fn reach(&self, ifindex: u32) -> Option<&Reach> {
+        // No interface has number 0, so no fallback stands in for it.
+        let fallback = self.fallback.as_ref().filter(|_| ifindex != 0);
+        self.ports.iter().find(|reach| reach.ifindex == ifindex).or(fallback)
+    }
+}
+
+/// Room of a CPUMAP's queue when its entry cannot be asked.
+const QSIZE_DEFAULT: u32 = 2048;
+
+fn admit(reach: &Reach, frame: &Frame) -> Result<(), Errno> {
+    if !reach.takes {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if frame.len() > reach.frame_max as usize { Err(Errno::EMSGSIZE) } else { Ok(()) }
+}

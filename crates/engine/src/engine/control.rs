@@ -1,0 +1,309 @@
+//! What only one thread at a time does: what is open and attached, and telling the workers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use xway_maps::Map;
+use xway_packet::Pool;
+
+use super::{EngineError, HookPoint, PortConfig, QueueReport, Stopped};
+use crate::chain::ProgramMeters;
+use crate::core::{Crew, Way};
+use crate::counters::Meters;
+use crate::crew::Member;
+use crate::inbox::Inbox;
+use crate::lane::{Hook, Lane};
+use crate::slot::{AttachError, Slot};
+use crate::{Counters, Device, Support};
+#[derive(Default)]
+pub(super) struct Control {
+    pub(super) crew: Arc<Crew>,
+    pub(super) members: Vec<Member>,
+    /// What came over CPUMAPs, by worker.
+    pub(super) cpu_meters: Vec<Arc<Meters>>,
+    /// The maps that workers know.
+    pub(super) maps: Vec<Arc<Map>>,
+    pub(super) ports: Vec<PortEntry>,
+}
+
+pub(super) struct PortEntry {
+    pub(super) name: String,
+    pub(super) ifindex: u32,
+    pub(super) device: Box<dyn Device>,
+    pub(super) config: PortConfig,
+    pub(super) slot: Slot,
+    /// Programs of single queues, also of those that are not open now.
+    pub(super) queue_slots: Vec<(u32, Slot)>,
+    pub(super) queues: Vec<QueueEntry>,
+}
+
+pub(super) struct QueueEntry {
+    pub(super) queue: u32,
+    pub(super) worker: u32,
+    pub(super) meters: Arc<Meters>,
+    pub(super) inbox: Inbox,
+    /// The longest frame that it sends.
+    pub(super) frame_max: u32,
+    /// Counters of the programs that run on it, by id.
+    pub(super) programs: Vec<(u32, String, Arc<ProgramMeters>)>,
+}
+
+impl PortEntry {
+    pub(super) fn queue_count(&self) -> u32 {
+        self.device.rx_queues().max(self.device.tx_queues())
+    }
+
+    /// The programs that run on a queue, and whether they are its own.
+    pub(super) fn slot(&self, queue: u32) -> (&Slot, bool) {
+        let own = self.queue_slots.iter().find(|(number, slot)| *number == queue && !slot.is_empty());
+        own.map_or((&self.slot, false), |(_, slot)| (slot, true))
+    }
+
+    /// What runs a queue's programs, with their counters: a program that ran there before goes on counting.
+    pub(super) fn executor(
+        &self,
+        queue: u32,
+        worker: u32,
+        old: &[(u32, String, Arc<ProgramMeters>)],
+    ) -> (Hook, Programs) {
+        let mut programs = Vec::new();
+        let executor = self.slot(queue).0.executor(worker, &mut |attached| {
+            let id = attached.program.id();
+            let known = old.iter().find(|(known, ..)| *known == id);
+            let meters = known.map_or_else(Arc::default, |(.., meters)| meters.clone());
+            programs.push((id, attached.program.name().to_owned(), meters.clone()));
+            meters
+        });
+        (Hook::new(executor), programs)
+    }
+}
+
+pub(super) type Programs = Vec<(u32, String, Arc<ProgramMeters>)>;
+
+/// Frames of a worker's own pool: copies for broadcasts of what came over CPUMAPs.
+pub(super) const OWN_FRAMES: u32 = 256;
+
+/// The longest ring between two workers.
+pub(super) const RING_MAX: u32 = 1 << 20;
+
+/// How long a stop waits for frames that are on their way.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+
+impl Control {
+    pub(super) fn port(&self, ifindex: u32) -> Result<usize, EngineError> {
+        let found = self.ports.iter().position(|port| port.ifindex == ifindex);
+        found.ok_or(EngineError::NoPort { ifindex })
+    }
+
+    /// Maps of all programs that are attached somewhere.
+    pub(super) fn maps(&self) -> Vec<Arc<Map>> {
+        let mut maps: Vec<Arc<Map>> = Vec::new();
+        let slots = self
+            .ports
+            .iter()
+            .flat_map(|port| std::iter::once(&port.slot).chain(port.queue_slots.iter().map(|(_, slot)| slot)));
+        for map in slots.flat_map(Slot::entries).flat_map(|attached| attached.program.maps()) {
+            if maps.iter().all(|known| known.id() != map.id()) {
+                maps.push(map.clone());
+            }
+        }
+        maps
+    }
+
+    /// Tells every worker of all maps that it does not know yet, because frames that come from other workers may name any of
+    /// them; with `forget` also of those that are no more.
+    pub(super) fn tell_maps(&mut self, forget: bool) -> Result<(), EngineError> {
+        let mut maps = self.maps();
+        let has = |maps: &[Arc<Map>], id| maps.iter().any(|map| map.id() == id);
+        if !forget {
+            let old: Vec<_> = self.maps.iter().filter(|map| !has(&maps, map.id())).cloned().collect();
+            maps.extend(old);
+        }
+        if maps.len() == self.maps.len() && maps.iter().all(|map| has(&self.maps, map.id())) {
+            return Ok(());
+        }
+        let tell = |member: &Member| {
+            let maps = maps.clone();
+            member.send(move |core| core.set_maps(maps))
+        };
+        let answers: Vec<_> = self.members.iter().map(tell).collect();
+        answers.into_iter().try_for_each(|answer| answer.wait().map(drop))?;
+        self.crew.keep_maps(&|id| has(&maps, id));
+        self.maps = maps;
+        Ok(())
+    }
+
+    /// Changes a slot, and what runs on the queues that it concerns.
+    pub(super) fn change(
+        &mut self,
+        point: HookPoint,
+        change: impl FnOnce(&Slot) -> Result<Slot, AttachError>,
+    ) -> Result<(), EngineError> {
+        let at = self.port(point.ifindex)?;
+        let port = &mut self.ports[at];
+        let (name, queues) = (port.name.clone(), port.queue_count());
+        let failed = |cause| EngineError::Attach { name: name.clone(), cause };
+        match point.queue {
+            None => port.slot = change(&port.slot).map_err(failed)?,
+            Some(queue) if queue >= queues => return Err(EngineError::NoQueue { name, queue, queues }),
+            Some(queue) => match port.queue_slots.iter_mut().find(|(number, _)| *number == queue) {
+                Some((_, slot)) => *slot = change(slot).map_err(failed)?,
+                None => port.queue_slots.push((queue, change(&Slot::default()).map_err(failed)?)),
+            },
+        }
+        // What is new is made before the first worker hears of it, what is old is dropped after the last one has.
+        // Programs of both kinds find their maps meanwhile.
+        self.tell_maps(false)?;
+        let mut answers = Vec::new();
+        for number in 0..self.ports[at].queues.len() {
+            let port = &self.ports[at];
+            let (queue, worker) = (port.queues[number].queue, port.queues[number].worker);
+            if point.queue.is_some_and(|only| only != queue) || (point.queue.is_none() && port.slot(queue).1) {
+                continue;
+            }
+            let (mut hook, programs) = port.executor(queue, worker, &port.queues[number].programs);
+            let ifindex = port.ifindex;
+            self.ports[at].queues[number].programs = programs;
+            answers.push(self.members[worker as usize].send(move |core| {
+                if let Some(lane) = core.lane(ifindex, queue) {
+                    std::mem::swap(&mut core.hooks[core.lanes[lane].hook], &mut hook);
+                }
+                hook
+            }));
+        }
+        answers.into_iter().try_for_each(|answer| answer.wait().map(drop))?;
+        self.tell_maps(true)
+    }
+
+    /// Tells every worker which ports there are and how to reach them. Queues of `without` are reached no more.
+    pub(super) fn rewire(&self, without: Option<(u32, u32)>) -> Result<(), EngineError> {
+        let mut answers = Vec::new();
+        for member in &self.members {
+            let ways = self.ports.iter().filter_map(|port| {
+                let open = port.queues.iter().filter(|queue| without != Some((port.ifindex, queue.queue)));
+                let open: Vec<&QueueEntry> = open.collect();
+                // Workers spread over the queues of a port that is not theirs.
+                let chosen = open.get(member.number as usize % open.len().max(1))?;
+                Some(Way {
+                    ifindex: port.ifindex,
+                    inbox: chosen.inbox.clone(),
+                    takes: port.device.capabilities().redirect_to != Support::None,
+                    frame_max: chosen.frame_max,
+                    pass: port.config.pass,
+                })
+            });
+            let ways: Vec<Way> = ways.collect();
+            answers.push(member.send(move |core| core.rewire(ways)));
+        }
+        answers.into_iter().try_for_each(|answer| answer.wait())
+    }
+
+    /// Closes a queue: first nobody sends to it, then its worker gives it up.
+    pub(super) fn close_queue(&mut self, at: usize, queue: u32) -> Result<QueueReport, EngineError> {
+        let port = &self.ports[at];
+        let (ifindex, name, queues) = (port.ifindex, port.name.clone(), port.queue_count());
+        let Some(number) = port.queues.iter().position(|open| open.queue == queue) else {
+            return Err(EngineError::NoQueue { name, queue, queues });
+        };
+        self.rewire(Some((ifindex, queue)))?;
+        let entry = self.ports[at].queues.remove(number);
+        let taken =
+            self.members[entry.worker as usize].ask(move |core| core.lane(ifindex, queue).map(|at| core.remove(at)));
+        self.rewire(None)?;
+        let taken = taken?.ok_or(EngineError::NoQueue { name: name.clone(), queue, queues })?;
+        Ok(finish(vec![Closing { name, ifindex, entry, taken }]).remove(0))
+    }
+
+    pub(super) fn close_port(&mut self, ifindex: u32) -> Result<Vec<QueueReport>, EngineError> {
+        let at = self.port(ifindex)?;
+        let open: Vec<u32> = self.ports[at].queues.iter().map(|queue| queue.queue).collect();
+        let mut reports = Vec::new();
+        for queue in open {
+            reports.push(self.close_queue(at, queue)?);
+        }
+        self.ports.remove(at);
+        self.rewire(None)?;
+        Ok(reports)
+    }
+
+    pub(super) fn stop(&mut self) -> Stopped {
+        let quiet = |member: &Member| member.ask(|core| core.lanes.iter_mut().for_each(|lane| lane.receiving = false));
+        let alive = self.members.iter().all(|member| quiet(member).is_ok());
+        let deadline = Instant::now() + DRAIN_MAX;
+        // A frame may be handed on once more by the worker that takes it, so nothing is under way only when every worker has
+        // looked into its inboxes after the last of them was found empty.
+        let empty = |control: &Control| {
+            let mut queues = control.ports.iter().flat_map(|port| &port.queues);
+            queues.all(|queue| queue.inbox.is_empty()) && control.crew.is_empty()
+        };
+        while alive && Instant::now() < deadline {
+            let before = empty(self);
+            let turned = self.members.iter().all(|member| member.ask(|_| ()).is_ok());
+            if !turned || (before && empty(self)) {
+                break;
+            }
+        }
+        let mut closing = Vec::new();
+        for port in std::mem::take(&mut self.ports) {
+            for entry in port.queues {
+                let (ifindex, queue) = (port.ifindex, entry.queue);
+                let member = &self.members[entry.worker as usize];
+                if let Ok(Some(taken)) = member.ask(move |core| core.lane(ifindex, queue).map(|at| core.remove(at))) {
+                    closing.push(Closing { name: port.name.clone(), ifindex, entry, taken });
+                }
+            }
+        }
+        self.dismiss();
+        let cpus = self.cpu_meters.iter().map(|meters| meters.read()).collect();
+        Stopped { queues: finish(closing), cpus }
+    }
+
+    pub(super) fn dismiss(&mut self) {
+        for member in self.members.drain(..) {
+            let _ = member.ask(|core| core.leaving = true);
+            member.join();
+        }
+    }
+}
+
+struct Closing {
+    name: String,
+    ifindex: u32,
+    entry: QueueEntry,
+    taken: (Lane, Pool, Hook),
+}
+
+/// Closes ports first, because they may hold frames of each other's pools, then the pools.
+fn finish(closing: Vec<Closing>) -> Vec<QueueReport> {
+    let mut pools = Vec::new();
+    for Closing { name, ifindex, entry, taken: (mut lane, pool, _hook) } in closing {
+        let report = QueueReport {
+            port: name,
+            ifindex,
+            queue: entry.queue,
+            worker: entry.worker,
+            counters: Counters::default(),
+            stats: lane.port.stats(),
+            pool: xway_packet::Counters::default(),
+            leak: None,
+            error: lane.error.take(),
+        };
+        pools.push((report, pool, entry.meters));
+    }
+    let close = |(mut report, mut pool, meters): (QueueReport, Pool, Arc<Meters>)| {
+        await_frames(&mut pool);
+        report.counters = meters.read();
+        report.pool = pool.counters();
+        report.leak = pool.close().err();
+        report
+    };
+    pools.into_iter().map(close).collect()
+}
+
+/// Frames of a queue that is closed while others run may still be under way: gives them some time.
+fn await_frames(pool: &mut Pool) {
+    let deadline = Instant::now() + DRAIN_MAX;
+    while pool.counters().outstanding > 0 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}

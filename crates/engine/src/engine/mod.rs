@@ -1,0 +1,358 @@
+//! The engine: workers, ports and programs, changed while packets flow.
+//!
+//! ```text
+//! Engine (control, any thread)                         worker thread
+//!   lock                                                 loop:
+//!   make what is new: pool, port, executor                 take commands     <- the quiescent point
+//!   post a command, ring the bell  ───────────────────>    for each queue: relay, receive, process
+//!   wait for the answer            <───────────────────    nothing to do for long: sleep until the bell
+//!   drop what is old
+//! ```
+//!
+//! Nothing is made and nothing is freed on the packets' way: a worker exchanges one pointer for another between two bursts, and
+//! what it gives back is dropped by the thread that asked.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use xway_packet::{Pool, PoolConfig};
+
+use crate::core::Core;
+use crate::counters::Meters;
+use crate::crew::Member;
+use crate::event::Events;
+use crate::inbox::Inbox;
+use crate::lane::{Lane, Pass, PassTo};
+use crate::outbox::Outbox;
+use crate::slot::{AttachFlags, Attached, Slot};
+use crate::{Counters, Device, LoadedProgram, PortStats, SocketTarget, Stop};
+
+mod control;
+mod types;
+
+use control::{Control, OWN_FRAMES, PortEntry, QueueEntry, RING_MAX};
+pub use types::{EngineConfig, EngineError, HookPoint, PortConfig, PortState, QueueReport, QueueState, Stopped, Waker};
+
+/// Workers, ports and programs. Any thread may call it; calls wait for each other, packets wait for none of them.
+///
+/// Dropping it stops it as [`Engine::stop`] does.
+pub struct Engine {
+    config: EngineConfig,
+    control: Mutex<Control>,
+}
+
+impl Engine {
+    /// Starts the workers. They sleep until they get queues.
+    ///
+    /// # Errors
+    /// The system has no thread or descriptor left, or a CPU does not exist. Workers that were started have ended then.
+    pub fn start(config: EngineConfig) -> Result<Engine, EngineError> {
+        let mut control = Control::default();
+        for number in 0..config.workers.max(1) {
+            let stop = Stop::new().map_err(EngineError::System)?;
+            let mut core = Core::new(number, stop, Events::new(None, 0));
+            core.crew = control.crew.clone();
+            core.idle_polls = config.idle_polls;
+            core.timed = config.timed;
+            let own = Pool::new(PoolConfig::new(OWN_FRAMES));
+            core.pools.push(own.map_err(|cause| EngineError::Pool { name: format!("worker {number}"), cause })?);
+            control.cpu_meters.push(core.cpu_meters.clone());
+            match Member::start(number, config.cpus.get(number as usize).copied(), core) {
+                Ok(member) => control.members.push(member),
+                Err(error) => {
+                    control.dismiss();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Engine { config, control: Mutex::new(control) })
+    }
+
+    /// Number of workers.
+    pub fn workers(&self) -> u32 {
+        self.config.workers.max(1)
+    }
+
+    // -- ports ------------------------------------------------------------------------------------------------------------
+
+    /// Opens a port: its queues start to receive. Frames pass until a program is attached.
+    ///
+    /// # Errors
+    /// The interface index is taken, a worker or a queue does not exist, or the device refuses a queue; those opened before
+    /// are closed again.
+    pub fn open(&self, device: Box<dyn Device>, config: PortConfig) -> Result<(), EngineError> {
+        let mut control = self.control.lock();
+        let (name, ifindex) = (device.name().to_owned(), device.ifindex());
+        if let Some(other) = control.ports.iter().find(|port| port.ifindex == ifindex) {
+            return Err(EngineError::PortTaken { name, ifindex, other: other.name.clone() });
+        }
+        let workers = control.members.len() as u32;
+        let all = device.rx_queues().max(device.tx_queues());
+        let queues = config.queues.clone().unwrap_or_else(|| (0..all).map(|queue| (queue, queue % workers)).collect());
+        control.ports.push(PortEntry {
+            name,
+            ifindex,
+            device,
+            config,
+            slot: Slot::default(),
+            queue_slots: Vec::new(),
+            queues: Vec::new(),
+        });
+        let opened =
+            queues.iter().try_for_each(|&(queue, worker)| self.open_queue(&mut control, ifindex, queue, worker));
+        if opened.is_err() {
+            let _ = control.close_port(ifindex);
+        }
+        opened
+    }
+
+    /// Closes a port: it receives no more, what waits for it is sent, its frames come home.
+    ///
+    /// # Errors
+    /// No such port is open.
+    pub fn close(&self, ifindex: u32) -> Result<Vec<QueueReport>, EngineError> {
+        self.control.lock().close_port(ifindex)
+    }
+
+    /// Opens one more queue of an open port, on this worker.
+    ///
+    /// # Errors
+    /// There is no such port, queue or worker, or the queue is open, or the device refuses.
+    pub fn add_queue(&self, ifindex: u32, queue: u32, worker: u32) -> Result<(), EngineError> {
+        self.open_queue(&mut self.control.lock(), ifindex, queue, worker)
+    }
+
+    /// Closes a queue of an open port. Frames that others have for it are sent first.
+    ///
+    /// # Errors
+    /// There is no such port, or the queue is not open.
+    pub fn remove_queue(&self, ifindex: u32, queue: u32) -> Result<QueueReport, EngineError> {
+        let mut control = self.control.lock();
+        let at = control.port(ifindex)?;
+        control.close_queue(at, queue)
+    }
+
+    /// Changes where PASS goes for frames of a port.
+    ///
+    /// # Errors
+    /// No such port is open.
+    pub fn set_pass(&self, ifindex: u32, pass: PassTo) -> Result<(), EngineError> {
+        let mut control = self.control.lock();
+        let at = control.port(ifindex)?;
+        control.ports[at].config.pass = pass;
+        control.rewire(None)
+    }
+
+    fn open_queue(&self, control: &mut Control, ifindex: u32, queue: u32, worker: u32) -> Result<(), EngineError> {
+        let at = control.port(ifindex)?;
+        let workers = control.members.len() as u32;
+        let member = control.members.get(worker as usize).ok_or(EngineError::NoWorker { worker, workers })?;
+        let entry = &mut control.ports[at];
+        let name = entry.name.clone();
+        let queues = entry.queue_count();
+        if queue >= queues {
+            return Err(EngineError::NoQueue { name, queue, queues });
+        }
+        if let Some(open) = entry.queues.iter().find(|open| open.queue == queue) {
+            return Err(EngineError::QueueTaken { name, queue, worker: open.worker });
+        }
+        let shape = entry.config.pool.unwrap_or_else(|| entry.device.pool(queue));
+        let mut pool = Pool::new(shape).map_err(|cause| EngineError::Pool { name, cause })?;
+        let port = entry.device.open_queue(queue, &mut pool).map_err(EngineError::Port)?;
+        let wake = member.mail.wake.clone();
+        let ring_len = self.config.ring_len.clamp(2, RING_MAX);
+        let (inbox, inlet) = Inbox::new(ring_len, wake).map_err(|_| EngineError::Ring { ring_len })?;
+        let meters = Arc::new(Meters::default());
+        let (hook, programs) = entry.executor(queue, worker, &[]);
+        let (receiving, frame_max) = (queue < entry.device.rx_queues(), port.frame_max());
+        entry.queues.push(QueueEntry { queue, worker, meters: meters.clone(), inbox, frame_max, programs });
+        let index = member.number;
+        control.members[index as usize].ask(move |core| {
+            let lane = Lane {
+                port,
+                queue,
+                pool: 0,
+                hook: 0,
+                outbox: Outbox::default(),
+                receiving: false,
+                pass: Pass::Stack,
+                meters,
+                inlet: Some(inlet),
+                bound: None,
+                direct: false,
+                error: None,
+            };
+            core.add(lane, pool, hook);
+        })?;
+        control.rewire(None)?;
+        // It receives only now that everybody knows of it and it knows of everybody.
+        control.members[index as usize].ask(move |core| {
+            if let Some(at) = core.lane(ifindex, queue) {
+                core.lanes[at].receiving = receiving;
+            }
+        })
+    }
+
+    // -- programs ---------------------------------------------------------------------------------------------------------
+
+    /// Attaches a program in place of whatever is there, atomically on each worker: a frame sees the old one or the new one.
+    ///
+    /// # Errors
+    /// No such port or queue, or the flags forbid it, with Linux's errno.
+    pub fn attach(
+        &self,
+        point: HookPoint,
+        program: Arc<dyn LoadedProgram>,
+        flags: AttachFlags,
+    ) -> Result<(), EngineError> {
+        self.control.lock().change(point, |slot| slot.attach(Attached::new(program), flags))
+    }
+
+    /// Puts a program into the chain of a hook.
+    ///
+    /// # Errors
+    /// No such port or queue; `EEXIST` when the program is in the chain, `E2BIG` when that is full.
+    pub fn chain(&self, point: HookPoint, attached: Attached) -> Result<(), EngineError> {
+        self.control.lock().change(point, |slot| slot.add(attached))
+    }
+
+    /// Exchanges one program of a chain for another, which takes over its place and its verdicts.
+    ///
+    /// # Errors
+    /// No such port or queue; `ENOENT` when the old program is not there.
+    pub fn exchange(&self, point: HookPoint, old: u32, program: Arc<dyn LoadedProgram>) -> Result<(), EngineError> {
+        self.control.lock().change(point, |slot| slot.exchange(old, program))
+    }
+
+    /// Takes one program out of a chain.
+    ///
+    /// # Errors
+    /// No such port or queue; `ENOENT` when the program is not there.
+    pub fn unchain(&self, point: HookPoint, id: u32) -> Result<(), EngineError> {
+        self.control.lock().change(point, |slot| slot.remove(id))
+    }
+
+    /// Takes all programs off a hook; a queue without programs of its own has those of its port again.
+    ///
+    /// # Errors
+    /// No such port or queue; `EEXIST` when another program than the expected one is attached.
+    pub fn detach(&self, point: HookPoint, expected: Option<u32>) -> Result<(), EngineError> {
+        self.control.lock().change(point, |slot| slot.detach(expected))
+    }
+
+    /// Binds a queue to a socket: the queue sends what the socket has to send and, when `direct`, gives it everything that comes
+    /// in, past all programs. `None` unbinds.
+    ///
+    /// # Errors
+    /// No such port, or the queue is not open.
+    pub fn bind(
+        &self,
+        ifindex: u32,
+        queue: u32,
+        socket: Option<Arc<dyn SocketTarget>>,
+        direct: bool,
+    ) -> Result<(), EngineError> {
+        let control = self.control.lock();
+        let port = &control.ports[control.port(ifindex)?];
+        let (name, queues) = (port.name.clone(), port.queue_count());
+        let open = port.queues.iter().find(|open| open.queue == queue);
+        let worker = open.ok_or(EngineError::NoQueue { name, queue, queues })?.worker;
+        let old = control.members[worker as usize].ask(move |core| {
+            let at = core.lane(ifindex, queue)?;
+            core.lanes[at].direct = direct;
+            std::mem::replace(&mut core.lanes[at].bound, socket)
+        })?;
+        drop(old);
+        Ok(())
+    }
+
+    /// What wakes the worker of a queue from its sleep: for sockets that have something to send.
+    ///
+    /// # Errors
+    /// No such port, or the queue is not open.
+    pub fn waker(&self, ifindex: u32, queue: u32) -> Result<Waker, EngineError> {
+        let control = self.control.lock();
+        let port = &control.ports[control.port(ifindex)?];
+        let (name, queues) = (port.name.clone(), port.queue_count());
+        let open = port.queues.iter().find(|open| open.queue == queue);
+        let open = open.ok_or(EngineError::NoQueue { name, queue, queues })?;
+        Ok(Waker(open.inbox.wake.clone()))
+    }
+
+    // -- watching ---------------------------------------------------------------------------------------------------------
+
+    /// The open ports.
+    pub fn ports(&self) -> Vec<PortState> {
+        let control = self.control.lock();
+        let own = |port: &PortEntry| {
+            let some = port.queue_slots.iter().filter(|(_, slot)| !slot.is_empty());
+            some.map(|(queue, slot)| (*queue, slot.entries().to_vec())).collect()
+        };
+        let state = |port: &PortEntry| PortState {
+            name: port.name.clone(),
+            ifindex: port.ifindex,
+            capabilities: port.device.capabilities(),
+            queues: port.queue_count(),
+            programs: port.slot.entries().to_vec(),
+            queue_programs: own(port),
+        };
+        control.ports.iter().map(state).collect()
+    }
+
+    /// The open queues with their counters, which grow while they are read. No worker notices.
+    pub fn queues(&self) -> Vec<QueueState> {
+        let control = self.control.lock();
+        let mut states = Vec::new();
+        for port in &control.ports {
+            states.extend(port.queues.iter().map(|queue| QueueState {
+                port: port.name.clone(),
+                ifindex: port.ifindex,
+                queue: queue.queue,
+                worker: queue.worker,
+                counters: queue.meters.read(),
+                programs: queue.programs.iter().map(|(id, name, m)| (*id, name.clone(), m.read())).collect(),
+                own_programs: port.slot(queue.queue).1,
+            }));
+        }
+        states
+    }
+
+    /// What came to each worker over CPUMAPs, by their numbers.
+    pub fn cpu_counters(&self) -> Vec<Counters> {
+        self.control.lock().cpu_meters.iter().map(|meters| meters.read()).collect()
+    }
+
+    /// What the ports and pools themselves counted, by interface index and queue. Asks the workers, between two bursts.
+    ///
+    /// # Errors
+    /// A worker is gone.
+    pub fn port_stats(&self) -> Result<Vec<(u32, u32, PortStats, xway_packet::Counters)>, EngineError> {
+        let control = self.control.lock();
+        let ask = |core: &mut Core| -> Vec<(u32, u32, PortStats, xway_packet::Counters)> {
+            let Core { lanes, pools, .. } = core;
+            let stats =
+                |lane: &mut Lane| (lane.port.ifindex(), lane.queue, lane.port.stats(), pools[lane.pool].counters());
+            lanes.iter_mut().map(stats).collect()
+        };
+        let answers: Vec<_> = control.members.iter().map(|member| member.send(ask)).collect();
+        let mut all = Vec::new();
+        for answer in answers {
+            all.extend(answer.wait()?);
+        }
+        all.sort_by_key(|&(ifindex, queue, ..)| (ifindex, queue));
+        Ok(all)
+    }
+
+    /// Stops: nothing more is received, what is under way is carried out, every queue is closed. Returns what became of each.
+    ///
+    /// Frames that are still on their way between workers after a second are given up; the pools of their queues say so.
+    pub fn stop(self) -> Stopped {
+        self.control.lock().stop()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.control.lock().stop();
+    }
+}

@@ -1,0 +1,386 @@
+//! Where redirected frames go: ports with programs on the way out, all ports of a map, other workers, sockets; and what Linux
+//! says when a redirect makes no sense.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+
+use common::{Rust, Wire, eventually, frame_number};
+use xway_abi::{Errno, MapSpec, MapType, Verdict};
+use xway_engine::{
+    AttachFlags, Counters, Engine, EngineConfig, HookPoint, MapProgram, PassTo, PortConfig, Sent, SocketEntry,
+    SocketTarget, Stopped,
+};
+use xway_maps::{Env, Handles, Map, ProgramObject, ProgramUse, SocketObject};
+use xway_packet::{Burst, Frame, Pool, Redirect};
+
+const FORCE: AttachFlags = AttachFlags { if_noexist: false, replace: None };
+
+/// Descriptors of a test: the programs by their number from 1 on.
+struct Programs(Vec<Arc<MapProgram>>);
+
+impl Handles for Programs {
+    fn map(&self, _: i32) -> Result<Arc<Map>, Errno> {
+        Err(Errno::EBADF)
+    }
+    fn program(&self, fd: i32) -> Result<Arc<dyn ProgramObject>, Errno> {
+        let program = usize::try_from(fd - 1).ok().and_then(|at| self.0.get(at)).ok_or(Errno::EBADF)?;
+        Ok(program.clone())
+    }
+    fn socket(&self, _: i32) -> Result<Arc<dyn SocketObject>, Errno> {
+        Err(Errno::EBADF)
+    }
+    fn cgroup(&self, _: i32) -> Result<(), Errno> {
+        Err(Errno::EBADF)
+    }
+    fn device(&self, _: u32) -> bool {
+        true
+    }
+}
+
+fn map(map_type: MapType, value_size: u32, programs: Vec<Arc<MapProgram>>) -> Arc<Map> {
+    let env = Env { handles: Arc::new(Programs(programs)), ..Env::with_cpus(4) };
+    let key_size = 4;
+    Map::create(&MapSpec::new(map_type, key_size, value_size, 8), &env).unwrap()
+}
+
+/// `struct bpf_devmap_val` and `struct bpf_cpumap_val`: a number and a program.
+fn entry(map: &Map, key: u32, word: u32, program: u32) {
+    let value = [word.to_ne_bytes(), program.to_ne_bytes()].concat();
+    map.update(&key.to_ne_bytes(), &value[..map.user_value_size()], 0).unwrap();
+}
+
+fn port(ifindex: u32) -> HookPoint {
+    HookPoint { ifindex, queue: None }
+}
+
+fn on(worker: u32) -> PortConfig {
+    PortConfig { queues: Some(vec![(0, worker)]), ..PortConfig::default() }
+}
+
+fn engine(workers: u32) -> Engine {
+    Engine::start(EngineConfig { workers, ..EngineConfig::default() }).unwrap()
+}
+
+/// Everything adds up. The sum of the queues' counters, then of what came over CPUMAPs.
+fn settled(stopped: Stopped) -> (Counters, Counters) {
+    let (mut queues, mut cpus) = (Counters::default(), Counters::default());
+    for report in stopped.queues {
+        assert_eq!((report.counters.balance(), report.counters.relay_balance()), (Ok(()), Ok(())), "{}", report.port);
+        assert_eq!((report.leak, report.pool.outstanding), (None, 0), "{}", report.port);
+        queues.merge(&report.counters);
+    }
+    for cpu in stopped.cpus {
+        assert_eq!(cpu.balance(), Ok(()));
+        cpus.merge(&cpu);
+    }
+    (queues, cpus)
+}
+
+fn redirecting(maps: Vec<Arc<Map>>, to: impl Fn(&Frame) -> Redirect + Send + Sync + 'static) -> Arc<Rust> {
+    Rust::with_maps(maps, move |_, frame| {
+        frame.set_redirect(to(frame));
+        Verdict::Redirect as u64
+    })
+}
+
+#[test]
+fn the_program_of_a_device_map_entry_runs_on_the_way_out() {
+    for map_type in [MapType::Devmap, MapType::DevmapHash] {
+        for workers in [1, 2] {
+            let out = Rust::new(|_, frame| {
+                let (egress, ingress, queue) = (frame.egress_ifindex(), frame.ingress_ifindex(), frame.rx_queue());
+                frame.packet_mut()[20..23].copy_from_slice(&[egress as u8, ingress as u8, queue as u8]);
+                match frame_number(frame.packet()) % 5 {
+                    0 => Verdict::Drop as u64,
+                    1 => Verdict::Tx as u64,
+                    2 => 77,
+                    _ => Verdict::Pass as u64,
+                }
+            });
+            let devices = map(map_type, 8, vec![MapProgram::new(out, ProgramUse::XdpDevmap)]);
+            entry(&devices, 5, 2, 1);
+            entry(&devices, 6, 2, 0);
+            let map_id = devices.id();
+            let engine = engine(workers);
+            let (left, right) = (Wire::new(1, 2), Wire::new(2, 1));
+            engine.open(left.device(), PortConfig { queues: Some(vec![(1, 0)]), ..PortConfig::default() }).unwrap();
+            engine.open(right.device(), on(workers - 1)).unwrap();
+            let key = |frame: &Frame| if frame_number(frame.packet()) < 50 { 5 } else { 6 };
+            let to = move |frame: &Frame| Redirect::Device { map_id, key: key(frame), ifindex: 2 };
+            engine.attach(port(1), redirecting(vec![devices], to), FORCE).unwrap();
+            left.send(1, 100);
+            eventually(|| right.sent().len() == 70);
+            let (sum, _) = settled(engine.stop());
+            assert_eq!((sum.redirected, sum.egress_drop, sum.egress_err), (70, 10, 20));
+            let (marked, plain): (Vec<_>, Vec<_>) =
+                right.sent().into_iter().partition(|packet| frame_number(packet) < 50);
+            assert!(marked.iter().all(|packet| packet[20..23] == [2, 1, 0] && frame_number(packet) % 5 > 2));
+            assert_eq!((marked.len(), plain.len()), (20, 50));
+            assert!(plain.iter().all(|packet| packet[20] == 0), "an entry without a program runs none");
+        }
+    }
+}
+
+#[test]
+fn a_broadcast_runs_each_entrys_program_over_its_own_copy() {
+    let mark = |number: u8| {
+        let program = Rust::new(move |_, frame| {
+            frame.packet_mut()[20] += number;
+            Verdict::Pass as u64
+        });
+        MapProgram::new(program, ProgramUse::XdpDevmap)
+    };
+    let devices = map(MapType::Devmap, 8, vec![mark(1), mark(2)]);
+    // Port 9 is not open, so nothing is sent there.
+    for (key, ifindex, program) in [(0, 1, 1), (1, 2, 1), (3, 3, 2), (5, 4, 0), (6, 9, 0)] {
+        entry(&devices, key, ifindex, program);
+    }
+    let map_id = devices.id();
+    let engine = engine(2);
+    let wires: Vec<Wire> = (1..=4).map(|ifindex| Wire::new(ifindex, 1)).collect();
+    for (wire, worker) in wires.iter().zip([0, 0, 1, 1]) {
+        engine.open(wire.device(), on(worker)).unwrap();
+    }
+    let to = move |_: &Frame| Redirect::Broadcast { map_id, exclude_ingress: true };
+    engine.attach(port(1), redirecting(vec![devices], to), FORCE).unwrap();
+    wires[0].send(0, 10);
+    eventually(|| wires[1..].iter().all(|wire| wire.sent().len() == 10));
+    let marks: Vec<Vec<u8>> = wires.iter().map(|wire| wire.sent().iter().map(|packet| packet[20]).collect()).collect();
+    assert_eq!(marks, [vec![], vec![1; 10], vec![2; 10], vec![0; 10]]);
+    let (sum, _) = settled(engine.stop());
+    assert_eq!((sum.redirected, sum.copies), (10, 20));
+}
+
+#[test]
+fn a_cpu_map_hands_frames_to_another_worker_where_its_program_runs() {
+    for workers in [1, 3] {
+        let second = Rust::new(|worker, frame| {
+            let queue = frame.rx_queue();
+            frame.packet_mut()[20..22].copy_from_slice(&[worker as u8 + 1, queue as u8]);
+            match frame_number(frame.packet()) % 4 {
+                0 => Verdict::Drop as u64,
+                1 => Verdict::Tx as u64,
+                2 => {
+                    frame.set_redirect(Redirect::Ifindex(2));
+                    Verdict::Redirect as u64
+                }
+                _ => Verdict::Pass as u64,
+            }
+        });
+        let cpus = map(MapType::Cpumap, 8, vec![MapProgram::new(second, ProgramUse::XdpCpumap)]);
+        let cpu = workers - 1;
+        entry(&cpus, cpu, 4096, 1);
+        let map_id = cpus.id();
+        let engine = engine(workers);
+        let (left, right) = (Wire::new(1, 2), Wire::new(2, 1));
+        engine.open(left.device(), PortConfig { queues: Some(vec![(1, 0)]), ..PortConfig::default() }).unwrap();
+        engine.open(right.device(), on(0)).unwrap();
+        engine.attach(port(1), redirecting(vec![cpus], move |_| Redirect::Cpu { map_id, cpu }), FORCE).unwrap();
+        left.send(1, 400);
+        eventually(|| left.passed().len() == 100 && right.sent().len() == 100);
+        for packets in [left.passed(), right.sent()] {
+            assert!(packets.iter().map(|packet| frame_number(packet)).is_sorted(), "order is kept");
+            assert!(
+                packets.iter().all(|packet| packet[20..22] == [workers as u8, 0]),
+                "on that worker, queue forgotten"
+            );
+        }
+        let (sum, other) = settled(engine.stop());
+        assert_eq!((sum.rx, sum.redirected, other.cpu_in), (400, 400, 400), "{workers} workers");
+        assert_eq!((other.verdict(Verdict::Drop), other.invalid_codes.get(3)), (100, 100), "TX has no port there");
+        assert_eq!((other.passed, other.redirected), (100, 100));
+    }
+}
+
+#[test]
+fn a_cpu_maps_queue_holds_what_its_entry_says() {
+    let cpus = map(MapType::Cpumap, 4, vec![]);
+    entry(&cpus, 1, 8, 0);
+    entry(&cpus, 2, 64, 0);
+    let map_id = cpus.id();
+    let engine = engine(2);
+    let (left, right) = (Wire::new(1, 1), Wire::new(2, 1));
+    engine.open(left.device(), on(0)).unwrap();
+    engine.open(right.device(), on(1)).unwrap();
+    let to = move |frame: &Frame| Redirect::Cpu { map_id, cpu: 1 + u32::from(frame_number(frame.packet()) >= 64) };
+    engine.attach(port(1), redirecting(vec![cpus], to), FORCE).unwrap();
+    // Worker 1 is busy, so nothing leaves the queue.
+    right.hold(true);
+    engine.set_pass(2, PassTo::Port(2)).unwrap();
+    right.send(0, 1);
+    eventually(|| engine.queues()[1].counters.rx == 1);
+    left.send(0, 74);
+    eventually(|| engine.queues()[0].counters.rx == 74);
+    right.hold(false);
+    let (sum, other) = settled(engine.stop());
+    assert_eq!(sum.redirect_err.get(Errno::ENOSPC), 56, "8 of 64 fit");
+    assert_eq!(sum.redirect_err.get(Errno::ENODEV), 10, "there is no worker 2");
+    assert_eq!((other.cpu_in, other.passed, left.passed().len()), (8, 8, 8));
+}
+
+#[test]
+fn redirects_that_make_no_sense_have_linuxs_errno() {
+    let devices = map(MapType::Devmap, 4, vec![]);
+    let map_id = devices.id();
+    let engine = engine(1);
+    let (left, short, mute) = (Wire::new(1, 1), Wire::new(2, 1).with_frame_max(59), Wire::new(3, 1).without_redirect());
+    for wire in [&left, &short, &mute] {
+        engine.open(wire.device(), PortConfig::default()).unwrap();
+    }
+    let to = move |frame: &Frame| match frame_number(frame.packet()) {
+        0 => Redirect::None,
+        1 => Redirect::Ifindex(0),
+        2 => Redirect::Ifindex(99),
+        3 => Redirect::Ifindex(2),
+        4 => Redirect::Ifindex(3),
+        5 => Redirect::Device { map_id, key: 0, ifindex: 99 },
+        6 => Redirect::Broadcast { map_id, exclude_ingress: false },
+        7 => Redirect::Socket { map_id, key: 3 },
+        _ => Redirect::Broadcast { map_id: 0, exclude_ingress: false },
+    };
+    engine.attach(port(1), redirecting(vec![devices], to), FORCE).unwrap();
+    left.send(0, 9);
+    eventually(|| engine.queues()[0].counters.rx == 9);
+    let (sum, _) = settled(engine.stop());
+    let by_errno = |errno| sum.redirect_err.get(errno);
+    let expected = [
+        (Errno::EBADRQC, 1),
+        (Errno::EINVAL, 2),
+        (Errno::EMSGSIZE, 1),
+        (Errno::EOPNOTSUPP, 1),
+        (Errno::ENODEV, 1),
+        (Errno::ENOENT, 3),
+    ];
+    for (errno, count) in expected {
+        assert_eq!(by_errno(errno), count, "{errno}");
+    }
+}
+
+/// A socket that remembers what it is given, and sends what it is told to.
+struct Socket {
+    id: u64,
+    bound: (u32, u32),
+    got: Mutex<Vec<u32>>,
+    room: usize,
+    to_send: Mutex<Vec<u8>>,
+    sent: Mutex<u32>,
+}
+
+impl Socket {
+    fn new(bound: (u32, u32), room: usize) -> Arc<Socket> {
+        let (got, to_send, sent) = Default::default();
+        Arc::new(Socket { id: 1 + u64::from(bound.1), bound, got, room, to_send, sent })
+    }
+}
+
+impl SocketTarget for Socket {
+    fn id(&self) -> u64 {
+        self.id
+    }
+    fn bound_to(&self) -> (u32, u32) {
+        self.bound
+    }
+    fn deliver(&self, pool: &mut Pool, burst: &mut Burst) -> Sent {
+        let mut got = self.got.lock().unwrap();
+        let room = self.room.saturating_sub(got.len()).min(burst.len());
+        got.extend(burst.drain_first(room).map(|frame| {
+            let number = frame_number(frame.packet());
+            pool.release(frame);
+            number
+        }));
+        Sent { sent: room as u32, full: burst.len() as u32, failed: 0, errno: None }
+    }
+    fn collect(&self, pool: &mut Pool, burst: &mut Burst) {
+        for byte in self.to_send.lock().unwrap().drain(..) {
+            let mut frame = pool.alloc().unwrap();
+            frame.fill(&[byte; 60]).unwrap();
+            burst.push(frame).unwrap();
+        }
+    }
+    fn sent(&self, sent: Sent) {
+        *self.sent.lock().unwrap() += sent.sent;
+    }
+    fn may_sleep(&self) -> bool {
+        self.to_send.lock().unwrap().is_empty()
+    }
+}
+
+#[test]
+fn a_socket_map_delivers_to_the_sockets_of_the_queue() {
+    let sockets = map(MapType::Xskmap, 4, vec![]);
+    let (first, second) = (Socket::new((1, 0), 30), Socket::new((1, 1), 100));
+    sockets.set_socket(0, SocketEntry::new(first.clone())).unwrap();
+    sockets.set_socket(1, SocketEntry::new(second.clone())).unwrap();
+    let map_id = sockets.id();
+    let engine = engine(1);
+    let wire = Wire::new(1, 2);
+    engine.open(wire.device(), PortConfig::default()).unwrap();
+    // Every tenth frame names the socket of the other queue.
+    let to = move |frame: &Frame| {
+        let other = u32::from(frame_number(frame.packet()) % 10 == 9);
+        Redirect::Socket { map_id, key: frame.rx_queue() ^ other }
+    };
+    engine.attach(port(1), redirecting(vec![sockets], to), FORCE).unwrap();
+    (0..2).for_each(|queue| wire.send(queue, 40));
+    eventually(|| engine.queues().iter().map(|queue| queue.counters.rx).sum::<u64>() == 80);
+    let (sum, _) = settled(engine.stop());
+    let mine: Vec<u32> = (0..40).filter(|number| number % 10 != 9).collect();
+    assert_eq!((&first.got.lock().unwrap()[..], &second.got.lock().unwrap()[..]), (&mine[..30], &mine[..]));
+    assert_eq!((sum.redirected, sum.redirect_err.get(Errno::EINVAL), sum.redirect_err.get(Errno::ENOSPC)), (66, 8, 6));
+}
+
+#[test]
+fn a_queue_bound_to_a_socket_needs_no_program() {
+    let engine = Engine::start(EngineConfig { idle_polls: 0, ..EngineConfig::default() }).unwrap();
+    let wire = Wire::new(1, 2);
+    engine.open(wire.device(), PortConfig::default()).unwrap();
+    let socket = Socket::new((1, 1), 1000);
+    engine.bind(1, 1, Some(socket.clone()), true).unwrap();
+    (0..2).for_each(|queue| wire.send(queue, 100));
+    eventually(|| socket.got.lock().unwrap().len() == 100 && wire.passed().len() == 100);
+    socket.to_send.lock().unwrap().extend([7, 8, 9]);
+    engine.waker(1, 1).unwrap().wake();
+    eventually(|| *socket.sent.lock().unwrap() == 3);
+    assert_eq!(wire.sent().iter().map(|packet| packet[0]).collect::<Vec<_>>(), [7, 8, 9]);
+    // Unbound, the queue passes again.
+    engine.bind(1, 1, None, false).unwrap();
+    wire.send(1, 10);
+    eventually(|| wire.passed().len() == 110);
+    let (sum, _) = settled(engine.stop());
+    assert_eq!((sum.redirected, sum.passed, sum.socket_in, sum.socket_sent), (100, 110, 3, 3));
+    assert_eq!(Arc::strong_count(&socket), 1, "the engine lets it go");
+}
+
+#[test]
+fn programs_of_maps_may_be_exchanged_while_frames_run_through_them() {
+    let mark = |number: u8| {
+        let program = Rust::new(move |_, frame| {
+            frame.packet_mut()[20] = number;
+            Verdict::Pass as u64
+        });
+        MapProgram::new(program, ProgramUse::XdpDevmap)
+    };
+    let programs: Vec<_> = (1..=100).map(mark).collect();
+    assert!(programs.iter().all(|program| program.loaded().id() > 0));
+    let devices = map(MapType::Devmap, 8, programs);
+    entry(&devices, 0, 2, 1);
+    let map_id = devices.id();
+    let engine = engine(1);
+    let (left, right) = (Wire::new(1, 1), Wire::new(2, 1));
+    engine.open(left.device(), PortConfig::default()).unwrap();
+    engine.open(right.device(), PortConfig::default()).unwrap();
+    let to = move |_: &Frame| Redirect::Device { map_id, key: 0, ifindex: 2 };
+    engine.attach(port(1), redirecting(vec![devices.clone()], to), FORCE).unwrap();
+    left.flood(true);
+    for program in (2..=100).chain(1..=50) {
+        entry(&devices, 0, 2, program);
+        let before = right.sent_count();
+        eventually(|| right.sent_count() > before + 64);
+    }
+    left.flood(false);
+    eventually(|| left.idle());
+    let (sum, _) = settled(engine.stop());
+    assert_eq!((sum.redirected, right.sent_count()), (left.offered(), left.offered()));
+    assert!(right.sent().iter().all(|packet| (1..=100).contains(&packet[20])), "never without a program");
+}
