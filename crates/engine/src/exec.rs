@@ -80,6 +80,11 @@ impl Results {
         &self.faults
     }
 
+    /// Takes the faults out, in frame order.
+    pub fn take_faults(&mut self) -> std::vec::Drain<'_, (usize, FaultError)> {
+        self.faults.drain(..)
+    }
+
     /// Why the frame with this number in the burst was stopped, if it was. Cost: one comparison per call that finds nothing,
     /// as long as there are no faults.
     pub fn fault(&self, index: usize) -> Option<&FaultError> {

@@ -20,7 +20,7 @@ use crate::sync::AtomicU32;
 /// engine needs after the verdict. Generated code reads it by the offsets in `descriptor.rs`.
 #[repr(C, align(64))]
 pub(crate) struct Desc {
-    /// Start of the chunk. Written once, when the arena is made.
+    /// Start of the chunk. Written when the arena is made, and by `guest.rs`.
     pub(crate) base: NonNull<u8>,
     /// The arena that the chunk belongs to. Written once, when the arena is made.
     arena: NonNull<Arena>,
@@ -42,7 +42,7 @@ pub(crate) struct Desc {
     pub(crate) has: u16,
     // second line
     number: u32,
-    chunk_size: u32,
+    pub(crate) chunk_size: u32,
     /// Where `data` is in an empty frame.
     pub(crate) start: u32,
     /// 1 in a pool without metadata: `data_meta` of an empty frame is that much behind `data`.
@@ -170,6 +170,16 @@ impl Handle {
         let desc = self.desc();
         // SAFETY: as in `chunk`, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(desc.base.as_ptr(), desc.chunk_size as usize) }
+    }
+
+    /// Lets the descriptor stand for other memory; the caller sets the positions in it.
+    ///
+    /// # Safety
+    /// `len` bytes from `memory` are initialised, and only this handle reaches them until it stands for others.
+    pub(crate) unsafe fn stand_for(&mut self, memory: NonNull<u8>, len: u32) -> &mut Desc {
+        let desc = self.desc_mut();
+        (desc.base, desc.chunk_size) = (memory, len);
+        desc
     }
 
     pub(crate) fn number(&self) -> u32 {

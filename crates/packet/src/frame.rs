@@ -60,6 +60,10 @@ impl Frame {
         &self.handle
     }
 
+    pub(crate) fn handle_mut(&mut self) -> &mut Handle {
+        &mut self.handle
+    }
+
     /// Makes the frame empty: no packet, no metadata, no target; the default headroom. The bytes of the chunk stay as they
     /// are.
     pub fn reset(&mut self) {

@@ -18,6 +18,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("kernel", 2),
     ("hook", 6),
     ("lab", 6),
+    ("embed", 6),
     ("vm", 3),
     ("jit", 4),
     ("witness", 4),
@@ -29,8 +30,21 @@ const FLOORS: &[(&str, u32)] = &[
 ];
 
 /// Crates whose root forbids `unsafe`, so that no file below can allow it.
-const FORBIDDEN: &[&str] =
-    &["isa", "abi", "packet-text", "object", "verifier", "engine", "witness", "hook", "lab", "xway", "testkit", "fuzz"];
+const FORBIDDEN: &[&str] = &[
+    "isa",
+    "abi",
+    "packet-text",
+    "object",
+    "verifier",
+    "engine",
+    "witness",
+    "hook",
+    "lab",
+    "embed",
+    "xway",
+    "testkit",
+    "fuzz",
+];
 
 #[test]
 fn arrows_go_down() {
