@@ -27,6 +27,7 @@ mod core;
 mod counters;
 mod crew;
 mod device;
+mod discard;
 mod engine;
 mod event;
 mod exec;
@@ -51,6 +52,7 @@ pub use chain::{ProgramCounters, VerdictSet};
 pub use choice::Choice;
 pub use counters::{Counters, Tally};
 pub use device::{Device, OneQueue};
+pub use discard::Discard;
 pub use engine::{
     Engine, EngineConfig, EngineError, HookPoint, PortConfig, PortState, QueueReport, QueueState, Stopped, Waker,
 };

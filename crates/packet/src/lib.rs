@@ -47,6 +47,7 @@ mod guest;
 pub mod layout;
 mod lent;
 mod memory;
+pub mod offload;
 mod pool;
 mod pressure;
 mod redirect;

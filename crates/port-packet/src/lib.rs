@@ -17,7 +17,7 @@
 //! | `REDIRECT` | the frame is sent out of the interface that was chosen, when the worker has a port for it; the host still gets the original |
 //!
 //! To put a program *between* two interfaces, so that its verdicts rule, give both to a worker as ports without addresses
-//! of their own and let PASS go out of the other one (`WorkerConfig::pass_to`, `xway run --pass-to`): what is passed reaches the other side as the
+//! of their own and let PASS go out of the other one (`WorkerConfig::pass_to`, `xway run --pass`): what is passed reaches the other side as the
 //! program left it, what is dropped does not.
 //!
 //! ## What programs see

@@ -14,8 +14,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Length of `struct virtio_net_hdr`.
-pub(crate) const VNET_HEADER: usize = 10;
+use xway_packet::offload::VnetHeader;
 
 /// Bytes of a slot that are not packet, rounded up generously: header, link-layer address, alignment, virtio header.
 pub(crate) const SLOT_OVERHEAD: u32 = 128;
@@ -108,9 +107,9 @@ impl Slot<'_> {
     }
 
     /// The virtio header, which stands directly before the packet.
-    pub(crate) fn vnet_header(&self) -> Option<&[u8; VNET_HEADER]> {
-        let at = usize::from(self.header.tp_mac).checked_sub(VNET_HEADER)?;
-        self.bytes(at, VNET_HEADER).first_chunk()
+    pub(crate) fn vnet_header(&self) -> Option<&[u8; VnetHeader::LEN]> {
+        let at = usize::from(self.header.tp_mac).checked_sub(VnetHeader::LEN)?;
+        self.bytes(at, VnetHeader::LEN).first_chunk()
     }
 
     /// Bytes of the slot; empty when the range is not inside it.

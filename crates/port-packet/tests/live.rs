@@ -1,34 +1,19 @@
 //! Live traffic in network namespaces: pings, TCP connections and datagrams of the kernel's own stack.
 
+mod harness;
+
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use harness::Program;
 use xway_abi::Verdict;
-use xway_engine::{
-    End, Executor, ExecutorInfo, Limits, Port, PortErrorKind, Report, Results, Stop, Worker, WorkerConfig,
-};
-use xway_maps::Guard;
+use xway_engine::{End, Limits, Port, PortErrorKind, Report, Stop, Worker, WorkerConfig};
 use xway_packet::{Frame, Pool, PoolConfig};
 use xway_port_packet::{OpenError, PacketConfig, PacketPort};
 use xway_testkit::{Lab, Namespace, Needs, packets::Packet, traffic};
 
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
-
-/// A program in Rust.
-struct Program<F>(F);
-
-impl<F: FnMut(&mut Frame) -> Verdict + Send> Executor for Program<F> {
-    fn run(&mut self, frames: &mut [Frame], _: &Guard, results: &mut Results) {
-        for frame in frames {
-            results.push((self.0)(frame) as u64, 0);
-        }
-    }
-
-    fn info(&self) -> ExecutorInfo {
-        ExecutorInfo { program: "test".into(), engine: "rust" }
-    }
-}
 
 /// Runs a program on interfaces of a namespace, both ways between them when there are two, while `work` goes on outside.
 fn run<T: Send>(
@@ -37,39 +22,11 @@ fn run<T: Send>(
     program: impl FnMut(&mut Frame) -> Verdict + Send + 'static,
     work: impl FnOnce() -> T,
 ) -> (Report, T) {
-    let stop = Stop::new().unwrap();
-    let (ready, is_ready) = std::sync::mpsc::channel();
-    std::thread::scope(|scope| {
-        let worker = scope.spawn({
-            let stop = stop.clone();
-            move || {
-                namespace.enter(|| {
-                    let open =
-                        |name: &&str| Box::new(PacketPort::open(&PacketConfig::new(*name)).unwrap()) as Box<dyn Port>;
-                    let ports: Vec<_> = interfaces.iter().map(open).collect();
-                    let mut config = WorkerConfig::new(stop);
-                    if let [_, _] = interfaces {
-                        config.inputs = vec![(0, 0), (1, 0)];
-                        config.pass_to = vec![(0, 1), (1, 0)];
-                    }
-                    config.limits.timeout = Some(Duration::from_secs(20));
-                    let pool = Pool::new(PoolConfig::new(256)).unwrap();
-                    ready.send(()).unwrap();
-                    Worker::new(ports, Box::new(Program(program)), pool, config).run()
-                })
-            }
-        });
-        is_ready.recv().unwrap();
-        let out = work();
-        // What the kernel has queued for us is still to be counted.
-        std::thread::sleep(Duration::from_millis(50));
-        stop.ask();
-        let report = worker.join().unwrap().unwrap();
-        assert!(matches!(report.end, End::Stopped), "{:?}", report.end);
-        assert_eq!(report.counters.balance(), Ok(()));
-        assert_eq!(report.leak, None);
-        (report, out)
-    })
+    let open = |_: &mut Pool| {
+        let open = |name: &&str| Box::new(PacketPort::open(&PacketConfig::new(*name)).unwrap()) as Box<dyn Port>;
+        namespace.enter(|| interfaces.iter().map(open).collect()).unwrap()
+    };
+    harness::run(open, program, work)
 }
 
 /// Two hosts on a cable.

@@ -5,7 +5,8 @@
 //! it, or a plain pcap of what would leave. A file that is damaged or cut delivers every packet before the damage and
 //! then one error that says where it is.
 //!
-//! [`PcapPort`] is the engine's port over a reader, [`CaptureRecorder`] the engine's record of verdicts over a writer.
+//! [`PcapPort`] is the engine's port over a reader, [`CaptureRecorder`] the engine's record of verdicts over a writer,
+//! [`PcapSink`] a port that only takes frames and writes them.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -14,12 +15,14 @@ mod input;
 mod port;
 mod reader;
 mod recorder;
+mod sink;
 mod writer;
 
 pub use error::CaptureError;
 pub use port::{DEFAULT_IFINDEX, PcapPort};
 pub use reader::CaptureReader;
 pub use recorder::CaptureRecorder;
+pub use sink::PcapSink;
 pub use writer::{CaptureWriter, Written};
 
 /// One packet of a capture.

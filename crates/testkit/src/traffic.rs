@@ -111,6 +111,39 @@ pub fn tcp_echo_client(to: SocketAddr, len: usize) -> Result<()> {
     Ok(())
 }
 
+/// Takes one connection and reads it to its end; the thread gives the number of bytes, or an error when they are not those
+/// of [`tcp_bulk_client`].
+pub fn tcp_bulk_server(at: SocketAddr) -> Result<std::thread::JoinHandle<Result<usize>>> {
+    let listener = TcpListener::bind(at)?;
+    Ok(std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept()?;
+        stream.set_read_timeout(Some(5 * WAIT))?;
+        let (mut buffer, mut total) = (vec![0; 1 << 16], 0);
+        loop {
+            let got = stream.read(&mut buffer)?;
+            if got == 0 {
+                return Ok(total);
+            }
+            if !buffer[..got].iter().copied().eq((total..total + got).map(bulk_byte)) {
+                return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the bytes differ"));
+            }
+            total += got;
+        }
+    }))
+}
+
+/// Connects and sends `len` bytes as fast as they go, so that the stack makes its longest packets.
+pub fn tcp_bulk_client(to: SocketAddr, len: usize) -> Result<()> {
+    let mut stream = TcpStream::connect_timeout(&to, WAIT)?;
+    stream.set_write_timeout(Some(5 * WAIT))?;
+    stream.write_all(&(0..len).map(bulk_byte).collect::<Vec<_>>())
+}
+
+/// A pattern that does not repeat at the sizes of packets.
+fn bulk_byte(at: usize) -> u8 {
+    (at ^ (at >> 8) ^ (at >> 16)) as u8
+}
+
 /// A UDP socket that sends `count` datagrams back; the thread ends after the last one or after [`WAIT`] without any.
 pub fn udp_echo_server(at: SocketAddr, count: usize) -> Result<std::thread::JoinHandle<Result<usize>>> {
     let socket = UdpSocket::bind(at)?;

@@ -26,6 +26,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("bench", 6),
     ("port-pcap", 6),
     ("port-packet", 6),
+    ("port-tap", 6),
     ("xway", 7),
 ];
 

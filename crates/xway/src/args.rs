@@ -188,17 +188,18 @@ pub struct Run {
     #[command(flatten)]
     pub select: Select,
     /// Where packets come from: a capture (FILE.pcap, FILE.pcapng, also .gz and .zst, pcap:FILE, pcap:- for standard
-    /// input) or an interface (packet:IFACE)
+    /// input), an interface (packet:IFACE) or a TAP device (tap:NAME?queues=N&offload=none|csum|tso)
     #[arg(short = 'i', long, value_name = "PORT")]
     pub input: String,
     /// Where packets go: FILE.pcapng gets all of them with verdict, queue and packet id; FILE.pcap gets those that
     /// leave (PASS, TX, REDIRECT)
     #[arg(short = 'o', long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Send packets that PASS out of this interface (packet:IFACE) instead of leaving them to the host: the program then
-    /// stands between the two interfaces and its verdicts rule, in this direction
-    #[arg(long, value_name = "PORT")]
-    pub pass_to: Option<String>,
+    /// Where packets go that PASS: packet:IFACE (out of this interface: the program then stands between the two and its
+    /// verdicts rule, in this direction), tap:NAME (into this host's stack, whose answers leave by the input port),
+    /// pcap:FILE, or drop. Without it they go to the port's own stack side
+    #[arg(long, alias = "pass-to", value_name = "PORT")]
+    pub pass: Option<String>,
     /// Stop after this many packets
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
@@ -340,7 +341,7 @@ Examples:
   xway run count.o -n count_packets -i traffic.pcap.gz -o verdicts.pcapng -j
   tcpdump -w - | xway run count.o -i pcap:-
   xway run filter.o -i packet:eth0 --count 1000 --map blocked=blocked.json --dump-maps
-  xway run filter.o -i packet:eth0 --pass-to packet:eth1";
+  xway run filter.o -i packet:eth0 --pass packet:eth1";
 
 const PROG_RUN_HELP: &str = "\
 Examples:

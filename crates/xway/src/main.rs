@@ -24,6 +24,7 @@ mod losses;
 mod needs;
 mod output;
 mod payload;
+mod port_options;
 mod ports;
 mod print;
 mod progress;

@@ -1,14 +1,16 @@
-//! Port names on the command line: `pcap:FILE`, `packet:IFACE`, or a bare path of a capture.
+//! Port names on the command line: `pcap:FILE`, `packet:IFACE`, `tap:NAME?queues=2`, or a bare path of a capture.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use xway_engine::{Port, PortError, PortErrorKind, Recorder};
+use xway_engine::{Discard, Port, PortError, PortErrorKind, Recorder};
 use xway_port_packet::{PacketConfig, PacketPort};
-use xway_port_pcap::{CaptureRecorder, PcapPort};
+use xway_port_pcap::{CaptureRecorder, PcapPort, PcapSink};
+use xway_port_tap::{Offload, Stacked, TapConfig, TapPort};
 
 use crate::capture;
 use crate::failure::{Exit, Failure};
+use crate::port_options::Options;
 
 /// A port as the command line names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,6 +19,8 @@ pub enum PortName {
     Capture(PathBuf),
     /// A network interface, through AF_PACKET.
     Packet(String),
+    /// A TAP device of this host.
+    Tap(TapConfig),
 }
 
 /// Endings of capture files that may stand without `pcap:`.
@@ -31,21 +35,44 @@ impl PortName {
             Some(("pcap", file)) => Ok(PortName::Capture(file.into())),
             Some(("packet", "")) => Err(Failure::usage("packet: names no interface, as in packet:eth0")),
             Some(("packet", interface)) => Ok(PortName::Packet(interface.into())),
+            Some(("tap", "")) => Err(Failure::usage("tap: names no interface, as in tap:xw0")),
+            Some(("tap", rest)) => tap(text, rest).map(PortName::Tap),
             _ if text == "-" => Ok(PortName::Capture("-".into())),
             _ if ENDINGS.iter().any(|e| text.ends_with(e)) => Ok(PortName::Capture(text.into())),
             _ => Err(Failure::usage(format!("{text:?} is no port"))
-                .hint("pcap:FILE for a capture, packet:IFACE for an interface, pcap:- for standard input")),
+                .hint("pcap:FILE for a capture, packet:IFACE for an interface, tap:NAME for a TAP device, pcap:- for standard input")),
         }
     }
+}
 
-    /// Reads the name of a port that can send.
-    pub fn interface(text: &str) -> Result<PortName, Failure> {
-        match PortName::parse(text)? {
-            PortName::Capture(_) => Err(Failure::usage(format!("{text}: nothing can be sent to a capture"))
-                .hint("packet:IFACE; -o FILE writes a capture")),
-            port => Ok(port),
+/// Where PASS goes, as the command line names it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PassName {
+    /// Nowhere: what passes is counted and gone.
+    Drop,
+    /// Out of, or into, this port.
+    Port(PortName),
+}
+
+impl PassName {
+    /// Reads the value of `--pass`: a port, `port:PORT`, or `drop`.
+    pub fn parse(text: &str) -> Result<PassName, Failure> {
+        match text.strip_prefix("port:").unwrap_or(text) {
+            "drop" => Ok(PassName::Drop),
+            "-" | "pcap:-" => Err(Failure::usage("--pass: standard output is for results").hint("--pass pcap:FILE")),
+            port => PortName::parse(port).map(PassName::Port),
         }
     }
+}
+
+fn tap(text: &str, rest: &str) -> Result<TapConfig, Failure> {
+    let (name, mut options) = Options::split(text, rest);
+    let mut config = TapConfig::new(name);
+    config.queues = options.number("queues", 1..=TapConfig::QUEUES_MAX)?.unwrap_or(config.queues);
+    let words = [("none", Offload::None), ("csum", Offload::Checksum), ("tso", Offload::Segmentation)];
+    config.offload = options.choice("offload", &words)?.unwrap_or(config.offload);
+    options.end()?;
+    Ok(config)
 }
 
 impl fmt::Display for PortName {
@@ -53,6 +80,7 @@ impl fmt::Display for PortName {
         match self {
             PortName::Capture(path) => write!(f, "pcap:{}", path.display()),
             PortName::Packet(interface) => write!(f, "packet:{interface}"),
+            PortName::Tap(config) => write!(f, "tap:{}", config.name),
         }
     }
 }
@@ -68,16 +96,38 @@ pub fn open(name: &PortName) -> Result<Box<dyn Port>, Failure> {
             Ok(port) => Ok(Box::new(port)),
             Err(error) => Err(port_failure(&error.into_port_error(&name.to_string()))),
         },
+        PortName::Tap(config) => Ok(Box::new(open_tap(config)?)),
     }
 }
 
-/// Opens a port for sending only.
-pub fn open_sender(name: &PortName) -> Result<Box<dyn Port>, Failure> {
-    let PortName::Packet(interface) = name else { return open(name) };
-    match PacketPort::open_sender(&PacketConfig::new(interface)) {
-        Ok(port) => Ok(Box::new(port)),
-        Err(error) => Err(port_failure(&error.into_port_error(&name.to_string()))),
-    }
+fn open_tap(config: &TapConfig) -> Result<TapPort, Failure> {
+    let failed =
+        |error: xway_port_tap::OpenError| port_failure(&error.into_port_error(&format!("tap:{}", config.name)));
+    TapPort::open(config).map_err(failed)
+}
+
+/// Gives a port the stack side that was asked for. A second port comes back when PASS is to go out of it.
+pub fn with_pass(port: Box<dyn Port>, pass: &PassName) -> Result<(Box<dyn Port>, Option<Box<dyn Port>>), Failure> {
+    let out: Box<dyn Port> = match pass {
+        PassName::Drop => Box::new(Discard::default()),
+        PassName::Port(PortName::Tap(config)) => {
+            // Both ways: what the host sends out of the TAP leaves by the port.
+            let stacked = Stacked::new(port, open_tap(config)?);
+            let stacked = stacked.map_err(|e| Failure::needs(format!("no file descriptor left: {e}")))?;
+            return Ok((Box::new(stacked), None));
+        }
+        PassName::Port(PortName::Capture(path)) => match PcapSink::create(path, u32::MAX) {
+            Ok(sink) => Box::new(sink),
+            Err(error) => return Err(capture::failure(&error)),
+        },
+        PassName::Port(name @ PortName::Packet(interface)) => {
+            match PacketPort::open_sender(&PacketConfig::new(interface)) {
+                Ok(port) => Box::new(port),
+                Err(error) => return Err(port_failure(&error.into_port_error(&name.to_string()))),
+            }
+        }
+    };
+    Ok((port, Some(out)))
 }
 
 /// A recorder that writes a capture file.
@@ -116,7 +166,13 @@ mod tests {
         assert_eq!(PortName::parse("-"), Ok(capture("-")));
         assert_eq!(PortName::parse("packet:eth0"), Ok(PortName::Packet("eth0".into())));
         assert_eq!(PortName::parse("pcap:-").map(|p| p.to_string()), Ok("pcap:-".into()));
-        for wrong in ["eth0", "pcap:", "packet:", "", "tap:x"] {
+        let tap = TapConfig { queues: 2, offload: Offload::Segmentation, ..TapConfig::new("xw0") };
+        assert_eq!(PortName::parse("tap:xw0?queues=2&offload=tso"), Ok(PortName::Tap(tap)));
+        assert_eq!(PassName::parse("drop"), Ok(PassName::Drop));
+        assert_eq!(PassName::parse("port:packet:e"), Ok(PassName::Port(PortName::Packet("e".into()))));
+        assert!(PassName::parse("-").is_err());
+        for wrong in ["eth0", "pcap:", "packet:", "", "tap:", "tap:x?queues=0", "tap:x?color=red", "tap:x?offload=all"]
+        {
             assert_eq!(PortName::parse(wrong).unwrap_err().exit, crate::failure::Exit::Usage, "{wrong}");
         }
     }

@@ -184,7 +184,7 @@ char _license[] SEC("license") = "Dual BSD/GPL";
     lab.veth(&right, "r0", &middle, "m1").unwrap();
     left.address("l0", &format!("{LEFT}/24")).unwrap();
     right.address("r0", &format!("{RIGHT}/24")).unwrap();
-    let there = Run::start(&middle, &object, "m0", &["--pass-to", "packet:m1"]);
+    let there = Run::start(&middle, &object, "m0", &["--pass", "packet:m1"]);
     let back = Run::start(&middle, &object, "m1", &["--pass-to", "packet:m0"]);
     let udp = right.enter(|| traffic::udp_echo_server((RIGHT, 7).into(), 1)).unwrap().unwrap();
     left.enter(|| {

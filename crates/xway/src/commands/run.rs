@@ -8,7 +8,7 @@ use crate::args;
 use crate::events::{self, Delivered};
 use crate::failure::Failure;
 use crate::losses::{self, Seen};
-use crate::ports::{self, PortName};
+use crate::ports::{self, PassName, PortName};
 use crate::print::{self, grouped, scaled, table};
 use crate::session::Session;
 use crate::{contents, interrupt, progress};
@@ -18,10 +18,13 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     let name = PortName::parse(&args.input)?;
     let session = Session::open(&args.select, &args.environment, true)?;
     let executor = session.executor();
-    let mut ports = vec![ports::open(&name)?];
-    if let Some(other) = &args.pass_to {
-        ports.push(ports::open_sender(&PortName::interface(other)?)?);
-    }
+    let pass = args.pass.as_deref().map(PassName::parse).transpose()?;
+    let (port, out) = match &pass {
+        Some(pass) => ports::with_pass(ports::open(&name)?, pass)?,
+        None => (ports::open(&name)?, None),
+    };
+    let mut ports = vec![port];
+    ports.extend(out);
     let stop = Stop::new().map_err(|e| Failure::needs(format!("no file descriptor left: {e}")))?;
     interrupt::catch(&stop)?;
 
@@ -34,7 +37,8 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     if let Some(path) = &args.output {
         config.recorder = Some(ports::recorder(path, ports[0].name())?);
     }
-    config.pass_to = args.pass_to.iter().map(|_| (0, 1)).collect();
+    config.inputs = (0..ports[0].queues()).map(|queue| (0, queue)).collect();
+    config.pass_to = ports.iter().skip(1).map(|_| (0, 1)).collect();
     if matches!(name, PortName::Capture(_)) {
         // There are no other interfaces in a capture: what is redirected leaves, wherever to.
         config.redirect_fallback = Some(0);

@@ -1,0 +1,72 @@
+//! A worker with a program written in Rust, for tests of ports with live traffic.
+#![allow(dead_code)] // each test file uses its part
+
+use std::time::Duration;
+
+use xway_abi::Verdict;
+use xway_engine::{End, Executor, ExecutorInfo, Port, Report, Results, Stop, Worker, WorkerConfig};
+use xway_maps::Guard;
+use xway_packet::{Frame, Pool, PoolConfig};
+
+/// A program in Rust.
+pub struct Program<F>(pub F);
+
+impl<F: FnMut(&mut Frame) -> Verdict + Send> Executor for Program<F> {
+    fn run(&mut self, frames: &mut [Frame], _: &Guard, results: &mut Results) {
+        for frame in frames {
+            results.push((self.0)(frame) as u64, 0);
+        }
+    }
+
+    fn info(&self) -> ExecutorInfo {
+        ExecutorInfo { program: "test".into(), engine: "rust" }
+    }
+}
+
+/// Runs a program on the ports that `open` gives, while `work` goes on outside. With two ports traffic is received on both,
+/// and what passes on one goes out of the other.
+pub fn run<T: Send>(
+    open: impl FnOnce(&mut Pool) -> Vec<Box<dyn Port>> + Send,
+    program: impl FnMut(&mut Frame) -> Verdict + Send + 'static,
+    work: impl FnOnce() -> T,
+) -> (Report, T) {
+    run_in(PoolConfig::new(256), open, program, work)
+}
+
+/// As [`run`], with this packet memory.
+pub fn run_in<T: Send>(
+    memory: PoolConfig,
+    open: impl FnOnce(&mut Pool) -> Vec<Box<dyn Port>> + Send,
+    program: impl FnMut(&mut Frame) -> Verdict + Send + 'static,
+    work: impl FnOnce() -> T,
+) -> (Report, T) {
+    let stop = Stop::new().unwrap();
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let worker = scope.spawn({
+            let stop = stop.clone();
+            move || {
+                let mut pool = Pool::new(memory).unwrap();
+                let ports = open(&mut pool);
+                let mut config = WorkerConfig::new(stop);
+                config.inputs = (0..).zip(&ports).flat_map(|(at, p)| (0..p.queues()).map(move |q| (at, q))).collect();
+                if let [_, _] = ports[..] {
+                    config.pass_to = vec![(0, 1), (1, 0)];
+                }
+                config.limits.timeout = Some(Duration::from_secs(20));
+                ready.send(()).unwrap();
+                Worker::new(ports, Box::new(Program(program)), pool, config).run()
+            }
+        });
+        is_ready.recv().unwrap();
+        let out = work();
+        // What the kernel has queued for us is still to be counted.
+        std::thread::sleep(Duration::from_millis(50));
+        stop.ask();
+        let report = worker.join().unwrap();
+        assert!(matches!(report.end, End::Stopped), "{:?}", report.end);
+        assert_eq!(report.counters.balance(), Ok(()));
+        assert_eq!(report.leak, None);
+        (report, out)
+    })
+}

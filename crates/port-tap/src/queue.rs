@@ -1,0 +1,122 @@
+//! One queue: one descriptor of the device.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+
+use rustix::io::{Errno, readv, writev};
+use xway_packet::offload::{Segments, VnetHeader, complete_checksum};
+use xway_packet::{ETH_HLEN, Frame};
+
+/// The longest packet that a host can hand over, with its headers.
+const LONGEST: usize = 65536 + 256;
+
+/// One queue of the device.
+pub(crate) struct Queue {
+    pub(crate) fd: OwnedFd,
+    /// Takes what a frame has no room for, and a long packet while it is cut.
+    long: Box<[u8]>,
+    /// A long packet in `long` that is not cut to its end yet.
+    cutting: Option<Cutting>,
+}
+
+struct Cutting {
+    segments: Segments,
+    len: usize,
+    next: usize,
+}
+
+/// How one receive call ended.
+pub(crate) enum Received {
+    /// The frame holds a packet.
+    Packet,
+    /// Nothing waits.
+    Nothing,
+    /// A packet was lost.
+    Lost(Loss),
+    /// The device is gone.
+    Failed(Errno),
+}
+
+/// Why a packet was not received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Loss {
+    /// Longer than a frame.
+    Oversize,
+    /// To be cut in a way that is not known here.
+    Gso,
+    /// Less than an Ethernet header.
+    Runt,
+}
+
+impl Queue {
+    pub(crate) fn new(fd: OwnedFd) -> Queue {
+        Queue { fd, long: vec![0; LONGEST].into(), cutting: None }
+    }
+
+    /// Receives one packet into the frame.
+    pub(crate) fn receive(&mut self, frame: &mut Frame) -> Received {
+        if self.cutting.is_some() {
+            return self.cut(frame);
+        }
+        let room = frame.capacity();
+        if frame.set_len(room).is_err() {
+            return Received::Lost(Loss::Oversize);
+        }
+        let mut header = [0; VnetHeader::LEN];
+        // What does not fit the frame goes where the packet would stand if its start were in `long` too.
+        let rest = self.long.get_mut(room..).unwrap_or_default();
+        let mut parts = [IoSliceMut::new(&mut header), IoSliceMut::new(frame.packet_mut()), IoSliceMut::new(rest)];
+        let read = match readv(&self.fd, &mut parts) {
+            Ok(read) => read,
+            Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
+            // The interface is down: nothing comes until somebody brings it up.
+            Err(Errno::FAULT | Errno::IO) => return Received::Nothing,
+            Err(errno) => return Received::Failed(errno),
+        };
+        let Some(len) = read.checked_sub(VnetHeader::LEN).filter(|&len| len >= ETH_HLEN as usize) else {
+            return Received::Lost(Loss::Runt);
+        };
+        let header = VnetHeader::parse(&header);
+        if header.is_long() {
+            let head = len.min(room);
+            self.long[..head].copy_from_slice(&frame.packet()[..head]);
+            let Some(segments) = Segments::of(&header, &self.long[..len]) else { return Received::Lost(Loss::Gso) };
+            self.cutting = Some(Cutting { segments, len, next: 0 });
+            return self.cut(frame);
+        }
+        if frame.set_len(len).is_err() {
+            return Received::Lost(Loss::Oversize);
+        }
+        if header.needs_checksum() {
+            complete_checksum(frame.packet_mut(), header.csum_start.into(), header.csum_offset.into());
+        }
+        Received::Packet
+    }
+
+    /// The next packet of the long one.
+    fn cut(&mut self, frame: &mut Frame) -> Received {
+        let Some(Cutting { segments, len, next }) = &mut self.cutting else { return Received::Nothing };
+        let index = *next;
+        *next += 1;
+        let fits = frame.set_len(segments.len_of(index)).is_ok();
+        if fits {
+            segments.write(&self.long[..*len], index, frame.packet_mut());
+        }
+        if *next == segments.count() {
+            self.cutting = None;
+        }
+        if fits { Received::Packet } else { Received::Lost(Loss::Oversize) }
+    }
+
+    /// Sends one packet to the host.
+    pub(crate) fn send(&self, packet: &[u8]) -> Result<(), Errno> {
+        let header = [0; VnetHeader::LEN];
+        loop {
+            match writev(&self.fd, &[IoSlice::new(&header), IoSlice::new(packet)]) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
