@@ -58,6 +58,12 @@ pub trait Port: Send {
         Ok(())
     }
 
+    /// The port is about to be dropped: gives back to the pool what it still holds of it. Ports that keep frames, in a device's
+    /// rings for example, stop the device here first.
+    fn close(&mut self, pool: &mut Pool) {
+        let _ = pool;
+    }
+
     /// What to sleep on until there is something to receive; `None` for a port that is never idle.
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None

@@ -36,6 +36,11 @@ pub trait SocketTarget: Send + Sync {
         let _ = sent;
     }
 
+    /// The queue that the socket is bound to is being closed: gives back to its pool what the socket has of it.
+    fn close(&self, pool: &mut Pool) {
+        let _ = pool;
+    }
+
     /// Asks for a call of `wake` when there is something to collect, and says whether the worker may sleep until then.
     fn may_sleep(&self) -> bool {
         true

@@ -171,6 +171,11 @@ impl Worker {
         let record_error = core.recorder.take().and_then(|recorder| recorder.finish().err());
         let ports = core.lanes.iter_mut().map(|lane| (lane.port.name().to_owned(), lane.port.stats())).collect();
         // Ports may hold frames until they go.
+        for lane in &mut core.lanes {
+            if let Some(pool) = core.pools.get_mut(lane.pool) {
+                lane.port.close(pool);
+            }
+        }
         core.lanes.clear();
         let (mut counters, mut leak) = (xway_packet::Counters::default(), None);
         for mut pool in core.pools.drain(..) {

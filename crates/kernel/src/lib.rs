@@ -46,7 +46,7 @@ pub use device::{
 pub use error::KernelError;
 pub use ethtool::{Channels, channels, offloads, set_offload};
 pub use ids::{ObjectKind, ids, pin, pinned};
-pub use link::{LINK_TYPE_XDP, LinkInfo, XdpLink, XdpMode};
+pub use link::{LINK_TYPE_XDP, LinkInfo, TcxLink, XdpLink, XdpMode};
 pub use map::{Batch, KernelMap, MapBtf, MapInfo, possible_cpus};
 pub use object::KernelObject;
 pub use perf::{KernelPerf, PerfEvent};

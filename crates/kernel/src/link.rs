@@ -71,12 +71,7 @@ impl XdpLink {
     /// Errors: `EBUSY` when another program is attached, `EOPNOTSUPP` when the driver has no native hook, `ENODEV` or
     /// `EINVAL` when there is no such interface.
     pub fn attach(prog: &KernelProg, ifindex: u32, mode: XdpMode) -> Result<XdpLink, KernelError> {
-        let mut attr = Attr::new();
-        attr.u32(0, prog.as_fd().as_raw_fd() as u32).u32(4, ifindex).u32(8, consts::ATTACH_XDP).u32(12, mode.flags());
-        // SAFETY: this form of the command takes no addresses; it returns a new descriptor.
-        let fd = unsafe { bpf_fd(Cmd::LinkCreate, &mut attr) }
-            .map_err(|errno| KernelError::Call { step: "attaching to an interface", errno })?;
-        Ok(XdpLink { fd })
+        Ok(XdpLink { fd: link(prog, ifindex, consts::ATTACH_XDP, mode.flags())? })
     }
 
     /// The link with this id.
@@ -138,6 +133,30 @@ impl XdpLink {
             .map(drop)
             .map_err(|errno| KernelError::Call { step: "replacing an attached program", errno })
     }
+}
+
+/// A classifier at the place where packets enter the host from an interface (`BPF_TCX_INGRESS`, Linux 6.6); dropping the link
+/// detaches it.
+#[derive(Debug)]
+pub struct TcxLink {
+    _fd: OwnedFd,
+}
+
+impl TcxLink {
+    /// Attaches a program of type [`consts::PROG_TYPE_SCHED_CLS`] to interface number `ifindex`.
+    ///
+    /// Errors: `EINVAL` on kernels without tcx, `ENODEV` when there is no such interface.
+    pub fn attach(prog: &KernelProg, ifindex: u32) -> Result<TcxLink, KernelError> {
+        Ok(TcxLink { _fd: link(prog, ifindex, consts::ATTACH_TCX_INGRESS, 0)? })
+    }
+}
+
+fn link(prog: &KernelProg, ifindex: u32, attach_type: u32, flags: u32) -> Result<OwnedFd, KernelError> {
+    let mut attr = Attr::new();
+    attr.u32(0, prog.as_fd().as_raw_fd() as u32).u32(4, ifindex).u32(8, attach_type).u32(12, flags);
+    // SAFETY: this form of the command takes no addresses; it returns a new descriptor.
+    unsafe { bpf_fd(Cmd::LinkCreate, &mut attr) }
+        .map_err(|errno| KernelError::Call { step: "attaching to an interface", errno })
 }
 
 impl AsFd for XdpLink {

@@ -14,6 +14,10 @@ use crate::sys::{Attr, Cmd, bpf, bpf_fd};
 
 /// Numbers of `linux/bpf.h` that programs are loaded with.
 pub mod consts {
+    /// `BPF_PROG_TYPE_SCHED_CLS`.
+    pub const PROG_TYPE_SCHED_CLS: u32 = 3;
+    /// `BPF_TCX_INGRESS`.
+    pub const ATTACH_TCX_INGRESS: u32 = 46;
     /// `BPF_PROG_TYPE_XDP`.
     pub const PROG_TYPE_XDP: u32 = 6;
     /// `BPF_XDP_DEVMAP`.

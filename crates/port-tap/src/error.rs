@@ -51,6 +51,9 @@ pub enum OpenError {
         /// Queues asked for.
         queues: u32,
     },
+    /// The way from the TAP into the host.
+    #[error("{0}")]
+    Kernel(xway_kernel::KernelError),
     /// Another system call failed.
     #[error("{what}: {cause}")]
     System {

@@ -22,11 +22,13 @@
 //! A packet costs one system call in each direction. `unsafe` lives in `sys.rs` (the device's ioctls).
 
 mod error;
+mod inject;
 mod port;
 mod queue;
 mod stacked;
 mod sys;
 
 pub use error::OpenError;
-pub use port::{Offload, TapConfig, TapPort};
+pub use inject::{Injector, Way};
+pub use port::{Offload, TapConfig, TapDevice, TapPort};
 pub use stacked::Stacked;

@@ -1,12 +1,11 @@
 //! The port.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::event::epoll;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 use xway_abi::Errno;
-use xway_engine::{Capabilities, Port, PortError, PortErrorKind, PortStats, Rx, Sent, Support};
+use xway_engine::{Capabilities, Device, Port, PortError, PortErrorKind, PortStats, Rx, Sent, Support};
 use xway_packet::offload::VnetHeader;
 use xway_packet::{Burst, Pool};
 
@@ -57,25 +56,20 @@ impl TapConfig {
     }
 }
 
-/// A TAP device; see the crate's documentation for what the verdicts mean on it.
-pub struct TapPort {
+/// A TAP device with its queues; see the crate's documentation for what the verdicts mean on it.
+pub struct TapDevice {
     name: String,
     ifindex: u32,
-    queues: Vec<Queue>,
-    /// Readable when a queue is, for devices with several.
-    any: Option<OwnedFd>,
-    stats: PortStats,
-    gso: u64,
-    runt: u64,
-    packet_id: u64,
+    /// Those that are not open as ports.
+    queues: Vec<Option<Queue>>,
 }
 
-impl TapPort {
+impl TapDevice {
     /// Opens the interface in the network namespace that the calling thread is in, or makes it.
     ///
     /// # Errors
     /// [`OpenError`]: the process may not, the name is taken by something else, or the system has no TAP driver.
-    pub fn open(config: &TapConfig) -> Result<TapPort, OpenError> {
+    pub fn open(config: &TapConfig) -> Result<TapDevice, OpenError> {
         let name = &config.name;
         let bad = |c: char| matches!(c, '/' | '%' | ':') || c.is_whitespace() || c.is_control();
         if name.is_empty() || name.len() > 15 || name == "." || name == ".." || name.contains(bad) {
@@ -87,26 +81,92 @@ impl TapPort {
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
             .map_err(|e| OpenError::system("a socket to ask about interfaces")(e.into()))?;
         let existed = netdevice::name_to_index(&socket, name).is_ok();
-        let queues = (0..config.queues).map(|_| open_queue(config)).collect::<Result<Vec<_>, _>>()?;
+        let queues = (0..config.queues).map(|_| open_queue(config).map(Some)).collect::<Result<Vec<_>, _>>()?;
         let ifindex = netdevice::name_to_index(&socket, name)
             .map_err(|e| OpenError::system("asking for the interface's index")(e.into()))?;
         if !existed {
             sys::bring_up(socket.as_fd(), name).map_err(OpenError::system("bringing the interface up"))?;
         }
-        let any = match &queues[..] {
-            [_] => None,
-            queues => Some(watch(queues).map_err(|e| OpenError::system("watching the queues")(e.into()))?),
-        };
-        Ok(TapPort {
-            name: format!("tap:{name}"),
-            ifindex,
-            queues,
-            any,
+        Ok(TapDevice { name: format!("tap:{name}"), ifindex, queues })
+    }
+
+    /// Its interface index.
+    pub(crate) fn index(&self) -> u32 {
+        self.ifindex
+    }
+
+    /// A queue as a port, once; `None` when there is no such queue or it was taken before.
+    pub fn take(&mut self, queue: u32) -> Option<TapPort> {
+        let taken = self.queues.get_mut(queue as usize)?.take()?;
+        Some(TapPort {
+            name: self.name.clone(),
+            ifindex: self.ifindex,
+            queue: taken,
+            number: queue,
             stats: PortStats::default(),
             gso: 0,
             runt: 0,
             packet_id: 0,
         })
+    }
+
+    /// All queues as ports that were not taken before.
+    pub fn take_all(&mut self) -> Vec<TapPort> {
+        (0..self.queues.len() as u32).filter_map(|queue| self.take(queue)).collect()
+    }
+}
+
+impl Device for TapDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn rx_queues(&self) -> u32 {
+        self.queues.len() as u32
+    }
+
+    fn open_queue(&mut self, queue: u32, _: &mut Pool) -> Result<Box<dyn Port>, PortError> {
+        match self.take(queue) {
+            Some(port) => Ok(Box::new(port)),
+            None => {
+                let why = format!("queue {queue} of {} is open, or was: it cannot be opened again", self.queues.len());
+                Err(PortError::new(&*self.name, PortErrorKind::Input, why))
+            }
+        }
+    }
+}
+
+const CAPABILITIES: Capabilities =
+    Capabilities { tx: Support::Full, redirect_to: Support::Full, ..Capabilities::copying() };
+
+/// One queue of a TAP device.
+pub struct TapPort {
+    name: String,
+    ifindex: u32,
+    queue: Queue,
+    number: u32,
+    stats: PortStats,
+    gso: u64,
+    runt: u64,
+    packet_id: u64,
+}
+
+impl TapPort {
+    /// Opens the interface and gives its first queue.
+    ///
+    /// # Errors
+    /// As [`TapDevice::open`].
+    pub fn open(config: &TapConfig) -> Result<TapPort, OpenError> {
+        let mut device = TapDevice::open(config)?;
+        device.take(0).ok_or(OpenError::Queues { queues: 0, max: TapConfig::QUEUES_MAX })
     }
 
     fn failed(&self, errno: rustix::io::Errno) -> PortError {
@@ -136,14 +196,6 @@ fn open_queue(config: &TapConfig) -> Result<Queue, OpenError> {
     Ok(Queue::new(fd))
 }
 
-fn watch(queues: &[Queue]) -> rustix::io::Result<OwnedFd> {
-    let any = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for (number, queue) in (0..).zip(queues) {
-        epoll::add(&any, &queue.fd, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
-    }
-    Ok(any)
-}
-
 impl Port for TapPort {
     fn name(&self) -> &str {
         &self.name
@@ -153,29 +205,21 @@ impl Port for TapPort {
         self.ifindex
     }
 
-    fn queues(&self) -> u32 {
-        self.queues.len() as u32
-    }
-
     fn capabilities(&self) -> Capabilities {
-        Capabilities { tx: Support::Full, redirect_to: Support::Full, ..Capabilities::copying() }
+        CAPABILITIES
     }
 
-    fn rx(&mut self, queue: u32, pool: &mut Pool, burst: &mut Burst, budget: usize) -> Result<Rx, PortError> {
+    fn rx(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst, budget: usize) -> Result<Rx, PortError> {
         let budget = budget.min(burst.room());
         for _ in 0..budget {
             let Ok(mut frame) = pool.alloc() else {
                 self.stats.no_frame += 1;
                 break;
             };
-            let Some(from) = self.queues.get_mut(queue as usize) else {
-                pool.release(frame);
-                return Ok(Rx::Idle);
-            };
-            let received = from.receive(&mut frame);
+            let received = self.queue.receive(&mut frame);
             if let Received::Packet = received {
                 self.packet_id += 1;
-                frame.set_ingress(self.ifindex, queue);
+                frame.set_ingress(self.ifindex, self.number);
                 frame.set_packet_id(self.packet_id);
                 self.stats.rx += 1;
                 self.stats.rx_bytes += frame.len() as u64;
@@ -197,12 +241,10 @@ impl Port for TapPort {
         Ok(Rx::More)
     }
 
-    fn tx(&mut self, queue: u32, pool: &mut Pool, burst: &mut Burst) -> Sent {
+    fn tx(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst) -> Sent {
         let mut result = Sent::default();
-        // Frames of other ports come with their queue's number, which this one may not have.
-        let to = &self.queues[queue as usize % self.queues.len()];
         for frame in burst.drain() {
-            match to.send(frame.packet()) {
+            match self.queue.send(frame.packet()) {
                 Ok(()) => {
                     self.stats.tx += 1;
                     self.stats.tx_bytes += frame.len() as u64;
@@ -230,10 +272,7 @@ impl Port for TapPort {
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        match &self.any {
-            Some(any) => Some(any.as_fd()),
-            None => self.queues.first().map(|queue| queue.fd.as_fd()),
-        }
+        Some(self.queue.fd.as_fd())
     }
 
     fn stats(&mut self) -> PortStats {

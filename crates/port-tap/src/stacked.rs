@@ -1,18 +1,21 @@
 //! Any port with a TAP as its stack side.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::event::epoll;
 use xway_engine::{Capabilities, Port, PortError, PortStats, Rx, Sent, Support};
 use xway_packet::{Burst, Pool};
 
-use crate::TapPort;
+use crate::{TapPort, Way};
 
-/// A port whose PASS goes into the host's stack through a TAP, and whose host answers: what the host sends out of the TAP
+/// A queue of a port whose PASS goes into the host's stack through a TAP, and whose host answers: what the host sends out of the TAP
 /// leaves by the port, unseen by the program, as a driver sends what its stack hands down.
 pub struct Stacked {
     wire: Box<dyn Port>,
     stack: TapPort,
+    /// Keeps the TAP's way into the host open.
+    way: Option<Arc<Way>>,
     /// Readable when either is; `None` when the wire has nothing to wait for.
     any: Option<OwnedFd>,
     /// From the host, on the way out.
@@ -37,29 +40,33 @@ impl Stacked {
             }
             _ => None,
         };
-        Ok(Stacked { wire, stack, any, out: Burst::new(), full: 0, failed: 0 })
+        Ok(Stacked { wire, stack, way: None, any, out: Burst::new(), full: 0, failed: 0 })
     }
 
-    /// Sends what the host has, and says whether there was anything. One wire queue serves the TAP queues that are congruent
-    /// to it.
+    /// As [`Stacked::new`], with a TAP of an [`crate::Injector`]: frames enter the host as packets of the port's own interface.
+    /// The host's answers leave by that interface without us.
+    ///
+    /// # Errors
+    /// As [`Stacked::new`].
+    pub fn injecting(wire: Box<dyn Port>, stack: TapPort, way: Arc<Way>) -> std::io::Result<Stacked> {
+        Ok(Stacked { way: Some(way), ..Stacked::new(wire, stack)? })
+    }
+
+    /// Sends what the host has, and says whether there was anything.
     fn send_from_host(&mut self, queue: u32, pool: &mut Pool) -> Result<bool, PortError> {
-        let mut any = false;
-        for from in (queue..self.stack.queues()).step_by(self.wire.queues().max(1) as usize) {
-            let received = self.stack.rx(from, pool, &mut self.out, Burst::MAX);
-            if !self.out.is_empty() {
-                any = true;
-                let count = self.out.len() as u32;
-                let sent = self.wire.tx(queue, pool, &mut self.out);
-                pool.release_burst(&mut self.out);
-                self.full += u64::from(sent.full);
-                self.failed += u64::from(count - sent.sent - sent.full);
-            }
-            received?;
+        if self.way.is_some() {
+            return Ok(false);
         }
-        if any {
+        let received = self.stack.rx(queue, pool, &mut self.out, Burst::MAX);
+        let count = self.out.len() as u32;
+        if count > 0 {
+            let sent = self.wire.tx(queue, pool, &mut self.out);
+            pool.release_burst(&mut self.out);
+            self.full += u64::from(sent.full);
+            self.failed += u64::from(count.saturating_sub(sent.sent + sent.full));
             self.wire.flush()?;
         }
-        Ok(any)
+        received.map(|_| count > 0)
     }
 }
 
@@ -70,10 +77,6 @@ impl Port for Stacked {
 
     fn ifindex(&self) -> u32 {
         self.wire.ifindex()
-    }
-
-    fn queues(&self) -> u32 {
-        self.wire.queues()
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -99,7 +102,14 @@ impl Port for Stacked {
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.any.as_ref().map(|any| any.as_fd())
+        match self.way {
+            Some(_) => self.wire.fd(),
+            None => self.any.as_ref().map(|any| any.as_fd()),
+        }
+    }
+
+    fn close(&mut self, pool: &mut Pool) {
+        self.wire.close(pool);
     }
 
     fn progress(&self) -> Option<(u64, u64)> {

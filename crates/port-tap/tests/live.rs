@@ -11,7 +11,7 @@ use xway_abi::{Errno, Verdict};
 use xway_engine::{Port, Report};
 use xway_packet::{Frame, Pool, PoolConfig};
 use xway_port_packet::{PacketConfig, PacketPort};
-use xway_port_tap::{Offload, OpenError, Stacked, TapConfig, TapPort};
+use xway_port_tap::{Offload, OpenError, Stacked, TapConfig, TapDevice, TapPort};
 use xway_testkit::{Lab, Namespace, Needs, traffic};
 
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
@@ -25,12 +25,12 @@ macro_rules! needs_tap {
     };
 }
 
-fn open(namespace: &Namespace, config: &TapConfig, address: Option<Ipv4Addr>) -> Box<dyn Port> {
-    let port = namespace.enter(|| TapPort::open(config)).unwrap().unwrap();
+fn open(namespace: &Namespace, config: &TapConfig, address: Option<Ipv4Addr>) -> Vec<Box<dyn Port>> {
+    let mut device = namespace.enter(|| TapDevice::open(config)).unwrap().unwrap();
     if let Some(address) = address {
         namespace.address(&config.name, &format!("{address}/24")).unwrap();
     }
-    Box::new(port)
+    device.take_all().into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect()
 }
 
 fn ip_protocol(frame: &Frame) -> Option<u8> {
@@ -47,7 +47,13 @@ fn joined(
 ) -> Report {
     let lab = Lab::new(label).unwrap();
     let (left, right) = (lab.namespace("left").unwrap(), lab.namespace("right").unwrap());
-    let ports = |_: &mut Pool| vec![open(&left, config, Some(LEFT)), open(&right, config, Some(RIGHT))];
+    // One side has one queue, whatever the other has.
+    let one = TapConfig { queues: 1, ..config.clone() };
+    let ports = |_: &mut Pool| {
+        let mut ports = open(&right, &one, Some(RIGHT));
+        ports.extend(open(&left, config, Some(LEFT)));
+        ports
+    };
     harness::run_in(PoolConfig::new(1024), ports, program, || work(&left, &right)).0
 }
 
@@ -182,7 +188,7 @@ fn a_device_that_is_down_or_removed_is_told() {
     needs_tap!("a_device_that_is_down_or_removed_is_told");
     let lab = Lab::new("gone").unwrap();
     let here = lab.namespace("here").unwrap();
-    let mut port = open(&here, &TapConfig::new("xw0"), None);
+    let mut port = open(&here, &TapConfig::new("xw0"), None).remove(0);
     let mut pool = Pool::new(PoolConfig::new(8)).unwrap();
     let mut burst = xway_packet::Burst::new();
     let mut frame = pool.alloc().unwrap();
@@ -209,7 +215,7 @@ fn what_cannot_be_opened_says_why() {
     needs_tap!("what_cannot_be_opened_says_why");
     let lab = Lab::new("why").unwrap();
     let here = lab.namespace("here").unwrap();
-    let open = |config: &TapConfig| here.enter(|| TapPort::open(config)).unwrap();
+    let open = |config: &TapConfig| here.enter(|| TapDevice::open(config)).unwrap();
     let first = open(&TapConfig::new("xw0")).unwrap();
     assert!(matches!(open(&TapConfig::new("xw0")), Err(OpenError::Busy { .. })));
     let two = TapConfig { queues: 2, ..TapConfig::new("xw0") };
@@ -218,5 +224,5 @@ fn what_cannot_be_opened_says_why() {
     drop(first);
     // A device that the port made goes with it.
     assert!(here.ifindex("xw0").is_err());
-    assert_eq!(open(&two).unwrap().queues(), 2);
+    assert_eq!(open(&two).unwrap().take_all().len(), 2);
 }

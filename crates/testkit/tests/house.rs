@@ -27,6 +27,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("port-pcap", 6),
     ("port-packet", 6),
     ("port-tap", 6),
+    ("port-afxdp", 6),
     ("xway", 7),
 ];
 

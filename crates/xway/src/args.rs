@@ -188,7 +188,7 @@ pub struct Run {
     #[command(flatten)]
     pub select: Select,
     /// Where packets come from: a capture (FILE.pcap, FILE.pcapng, also .gz and .zst, pcap:FILE, pcap:- for standard
-    /// input), an interface (packet:IFACE) or a TAP device (tap:NAME?queues=N&offload=none|csum|tso)
+    /// input), an interface (afxdp:IFACE?queues=N takes its packets, packet:IFACE copies them) or a TAP device (tap:NAME)
     #[arg(short = 'i', long, value_name = "PORT")]
     pub input: String,
     /// Where packets go: FILE.pcapng gets all of them with verdict, queue and packet id; FILE.pcap gets those that

@@ -276,14 +276,19 @@ struct Closing {
 /// Closes ports first, because they may hold frames of each other's pools, then the pools.
 fn finish(closing: Vec<Closing>) -> Vec<QueueReport> {
     let mut pools = Vec::new();
-    for Closing { name, ifindex, entry, taken: (mut lane, pool, _hook) } in closing {
+    for Closing { name, ifindex, entry, taken: (mut lane, mut pool, _hook) } in closing {
+        let stats = lane.port.stats();
+        lane.port.close(&mut pool);
+        if let Some(socket) = lane.bound.take() {
+            socket.close(&mut pool);
+        }
         let report = QueueReport {
             port: name,
             ifindex,
             queue: entry.queue,
             worker: entry.worker,
             counters: Counters::default(),
-            stats: lane.port.stats(),
+            stats,
             pool: xway_packet::Counters::default(),
             leak: None,
             error: lane.error.take(),

@@ -23,8 +23,8 @@ impl<F: FnMut(&mut Frame) -> Verdict + Send> Executor for Program<F> {
     }
 }
 
-/// Runs a program on the ports that `open` gives, while `work` goes on outside. With two ports traffic is received on both,
-/// and what passes on one goes out of the other.
+/// Runs a program on the ports that `open` gives, while `work` goes on outside. With more than one traffic is received on all:
+/// what passes on the first goes out of the second, what passes on the others goes out of the first.
 pub fn run<T: Send>(
     open: impl FnOnce(&mut Pool) -> Vec<Box<dyn Port>> + Send,
     program: impl FnMut(&mut Frame) -> Verdict + Send + 'static,
@@ -49,9 +49,9 @@ pub fn run_in<T: Send>(
                 let mut pool = Pool::new(memory).unwrap();
                 let ports = open(&mut pool);
                 let mut config = WorkerConfig::new(stop);
-                config.inputs = (0..).zip(&ports).flat_map(|(at, p)| (0..p.queues()).map(move |q| (at, q))).collect();
-                if let [_, _] = ports[..] {
-                    config.pass_to = vec![(0, 1), (1, 0)];
+                config.inputs = (0..ports.len()).map(|port| (port, 0)).collect();
+                if ports.len() > 1 {
+                    config.pass_to = (0..ports.len()).map(|port| (port, usize::from(port == 0))).collect();
                 }
                 config.limits.timeout = Some(Duration::from_secs(20));
                 ready.send(()).unwrap();

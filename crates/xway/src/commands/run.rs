@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 use xway_engine::{End, Limits, Report, Stop, Worker, WorkerConfig};
-use xway_packet::{Pool, PoolConfig};
 
 use crate::args;
 use crate::events::{self, Delivered};
@@ -19,12 +18,8 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     let session = Session::open(&args.select, &args.environment, true)?;
     let executor = session.executor();
     let pass = args.pass.as_deref().map(PassName::parse).transpose()?;
-    let (port, out) = match &pass {
-        Some(pass) => ports::with_pass(ports::open(&name)?, pass)?,
-        None => (ports::open(&name)?, None),
-    };
-    let mut ports = vec![port];
-    ports.extend(out);
+    let ports::Opened { ports, inputs, pool, notes } = ports::open(&name, pass.as_ref())?;
+    notes.iter().for_each(|note| print::warn(note));
     let stop = Stop::new().map_err(|e| Failure::needs(format!("no file descriptor left: {e}")))?;
     interrupt::catch(&stop)?;
 
@@ -37,14 +32,15 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     if let Some(path) = &args.output {
         config.recorder = Some(ports::recorder(path, ports[0].name())?);
     }
-    config.inputs = (0..ports[0].queues()).map(|queue| (0, queue)).collect();
-    config.pass_to = ports.iter().skip(1).map(|_| (0, 1)).collect();
+    config.inputs = (0..inputs).map(|port| (port, 0)).collect();
+    if ports.len() > inputs {
+        config.pass_to = (0..inputs).map(|port| (port, inputs)).collect();
+    }
     if matches!(name, PortName::Capture(_)) {
         // There are no other interfaces in a capture: what is redirected leaves, wherever to.
         config.redirect_fallback = Some(0);
     }
     let live = config.live.clone();
-    let pool = Pool::new(PoolConfig::default()).map_err(Failure::needs)?;
     let worker = Worker::new(ports, executor, pool, config);
     let events = events::Reader::open(&session.instance)?.in_background();
     let bar = progress::start(live);
@@ -54,7 +50,7 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
 
     let maps = if args.environment.dump_maps { contents::dump(&session.instance) } else { Vec::new() };
     let outcome =
-        Outcome { args, session: &session, name: &name, errors: losses::errors(&report, &seen), events, report };
+        Outcome { args, session: &session, name: &name, notes, errors: losses::errors(&report, &seen), events, report };
     if as_json {
         print::json(&print::document("run", outcome.json(&maps)));
     } else {
@@ -72,6 +68,7 @@ struct Outcome<'a> {
     args: &'a args::Run,
     session: &'a Session,
     name: &'a PortName,
+    notes: Vec<String>,
     report: Report,
     errors: Vec<losses::Error>,
     events: Vec<Delivered>,
@@ -108,6 +105,7 @@ impl Outcome<'_> {
             "program": self.session.program_json(),
             "input": self.name.to_string(),
             "output": self.args.output.as_ref().map(|p| p.display().to_string()),
+            "port": self.notes,
             "end": end_name(&self.report.end),
             "packets": c.rx,
             "bytes": c.rx_bytes,

@@ -1,0 +1,223 @@
+//! The interface with its queues.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Weak};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use xway_abi::Errno;
+use xway_engine::{Capabilities, Device, MemoryModel, Port, PortError, Support};
+use xway_kernel::{XdpMode, device_by_name, driver_features};
+use xway_packet::{Backing, Pool, PoolConfig};
+
+use crate::attach::Redirect;
+use crate::config::{AfXdpConfig, Copying};
+use crate::error::OpenError;
+use crate::port::AfXdpPort;
+use crate::socket::{Memory, Socket};
+use crate::sys;
+
+/// What was asked for, what came of it, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Effective {
+    /// The queue.
+    pub queue: u32,
+    /// Mode asked for.
+    pub requested_mode: XdpMode,
+    /// Mode that the redirect program runs in; `None` when the program is somebody else's.
+    pub mode: Option<XdpMode>,
+    /// Copying asked for.
+    pub requested_copying: Copying,
+    /// Whether packets reach us without a copy.
+    pub zero_copy: bool,
+    /// Why it is not the best: what driver or interface lack.
+    pub reason: Option<String>,
+}
+
+impl std::fmt::Display for Effective {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let copying = if self.zero_copy { "zero-copy" } else { "copy" };
+        let mode = self.mode.map_or("program not ours", XdpMode::name);
+        write!(f, "queue {}: {mode} (asked: {}), ", self.queue, self.requested_mode.name())?;
+        write!(f, "{copying} (asked: {})", self.requested_copying.name())?;
+        self.reason.iter().try_for_each(|reason| write!(f, ": {reason}"))
+    }
+}
+
+/// An interface behind AF_XDP sockets; see the crate's documentation.
+///
+/// The redirect program is attached when the first queue is opened. It is detached when the device and all its ports are
+/// dropped; when the process ends in any way the kernel does it.
+pub struct AfXdpDevice {
+    name: String,
+    ifindex: u32,
+    config: AfXdpConfig,
+    /// First queue and number of queues that are open to us.
+    queues: (u32, u32),
+    /// All queues of the interface.
+    have: u32,
+    /// Whether the driver says that it can do zero-copy; `None` when it cannot be asked.
+    can_zero_copy: Option<bool>,
+    redirect: Option<Arc<Redirect>>,
+    /// Memory that is registered: where it starts, and the sockets that have it.
+    memories: Vec<(usize, Weak<OwnedFd>)>,
+    effective: Vec<Effective>,
+}
+
+impl AfXdpDevice {
+    /// Looks at the interface in the network namespace that the calling thread is in. Nothing is changed yet.
+    ///
+    /// # Errors
+    /// [`OpenError`]: no such interface, down, or no such queues.
+    pub fn open(config: &AfXdpConfig) -> Result<AfXdpDevice, OpenError> {
+        let interface = config.interface.clone();
+        if !config.entries.is_power_of_two() || !AfXdpConfig::ENTRIES.contains(&config.entries) {
+            return Err(OpenError::Entries { entries: config.entries });
+        }
+        let device = match device_by_name(&interface) {
+            Ok(device) => device,
+            Err(error) if error.errno() == Some(Errno::ENODEV) => return Err(OpenError::NoInterface { interface }),
+            Err(error) => return Err(error.into()),
+        };
+        if !device.up {
+            return Err(OpenError::Down { interface });
+        }
+        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+            .map_err(OpenError::system("a socket to ask about interfaces"))?;
+        let have = sys::channels(socket.as_fd(), &interface).unwrap_or(device.rx_queues).max(1);
+        let (first, count) = config.queues.unwrap_or((0, have));
+        if count == 0 || first.checked_add(count).is_none_or(|end| end > have) {
+            let queue = first.saturating_add(count).saturating_sub(1).max(first);
+            return Err(OpenError::NoQueue { interface, queue, have });
+        }
+        let features = driver_features(device.ifindex).ok().flatten();
+        const XSK_ZEROCOPY: u64 = 1 << 3;
+        Ok(AfXdpDevice {
+            name: format!("afxdp:{interface}"),
+            ifindex: device.ifindex,
+            config: config.clone(),
+            queues: (first, count),
+            have,
+            can_zero_copy: features.map(|features| features.xdp & XSK_ZEROCOPY != 0),
+            redirect: None,
+            memories: Vec::new(),
+            effective: Vec::new(),
+        })
+    }
+
+    /// What came of the queues opened so far.
+    pub fn effective(&self) -> &[Effective] {
+        &self.effective
+    }
+
+    /// Shape of a pool that all queues of `count` can share, with room for full rings and for frames on their way.
+    pub fn pool_for(&self, count: u32) -> PoolConfig {
+        // FILL and TX full, and as much again under way between ports.
+        let frames = self.config.entries.saturating_mul(4).saturating_mul(count.max(1));
+        PoolConfig { backing: Backing::Memfd, ..PoolConfig::new(frames.clamp(256, 1 << 20)) }
+    }
+
+    /// Opens a queue over the memory of a pool; a pool that another queue uses is shared with it.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open_port(&mut self, queue: u32, pool: &mut Pool) -> Result<AfXdpPort, OpenError> {
+        let interface = &self.config.interface;
+        if queue >= self.queues.1 {
+            return Err(OpenError::NoQueue { interface: interface.clone(), queue, have: self.queues.1 });
+        }
+        let number = self.queues.0 + queue;
+        let redirect = match &self.redirect {
+            Some(redirect) => redirect.clone(),
+            None => {
+                let redirect = Arc::new(match &self.config.map {
+                    Some(path) => Redirect::pinned(path)?,
+                    None => Redirect::attach(interface, self.ifindex, self.have, self.config.mode)?,
+                });
+                self.redirect = Some(redirect.clone());
+                redirect
+            }
+        };
+        let shape = *pool.config();
+        if shape.backing != Backing::Memfd {
+            return Err(OpenError::Memory {
+                why: "its chunks do not lie as the kernel wants them (use Backing::Memfd)",
+            });
+        }
+        let (start, _) = pool.memory_range();
+        let start = start.as_ptr().expose_provenance();
+        self.memories.retain(|(_, socket)| socket.strong_count() > 0);
+        let known = self.memories.iter().find(|(at, _)| *at == start).and_then(|(_, socket)| socket.upgrade());
+        let len = u64::from(shape.frames) * u64::from(shape.chunk_size);
+        let memory = match &known {
+            Some(first) => Memory::Of(first.as_fd()),
+            None => Memory::New(start as u64, len, shape.chunk_size),
+        };
+        let socket = Socket::open(&self.config, self.ifindex, number, &memory)?;
+        self.memories.push((start, socket.share()));
+        redirect.add(number, socket.fd())?;
+        self.effective.push(Effective {
+            queue: number,
+            requested_mode: self.config.mode,
+            mode: redirect.mode,
+            requested_copying: self.config.copying,
+            zero_copy: socket.zero_copy,
+            reason: self.reason(&redirect, socket.zero_copy),
+        });
+        let capabilities = self.capabilities_with(socket.zero_copy);
+        let mut port = AfXdpPort::new(&self.name, self.ifindex, (queue, number), socket, redirect, shape, capabilities);
+        port.refill(pool);
+        Ok(port)
+    }
+
+    /// Why it is not native and without copies.
+    fn reason(&self, redirect: &Redirect, zero_copy: bool) -> Option<String> {
+        if zero_copy || self.config.copying == Copying::Copy {
+            return redirect.reason.clone();
+        }
+        let why = match (redirect.mode, self.can_zero_copy) {
+            (Some(XdpMode::Generic), _) => "generic mode always copies",
+            (_, Some(false)) => "the driver does not offer xsk-zerocopy",
+            _ => "the kernel chose to copy",
+        };
+        Some(redirect.reason.iter().map(|reason| format!("{reason}; ")).collect::<String>() + why)
+    }
+
+    fn capabilities_with(&self, zero_copy: bool) -> Capabilities {
+        Capabilities {
+            tx: Support::Full,
+            redirect_to: Support::Full,
+            zero_copy,
+            memory: MemoryModel::Shared,
+            ..Capabilities::copying()
+        }
+    }
+}
+
+impl Device for AfXdpDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities_with(self.can_zero_copy.unwrap_or(false) && self.config.copying != Copying::Copy)
+    }
+
+    fn rx_queues(&self) -> u32 {
+        self.queues.1
+    }
+
+    fn pool(&self, _: u32) -> PoolConfig {
+        self.pool_for(1)
+    }
+
+    fn open_queue(&mut self, queue: u32, pool: &mut Pool) -> Result<Box<dyn Port>, PortError> {
+        match self.open_port(queue, pool) {
+            Ok(port) => Ok(Box::new(port)),
+            Err(error) => Err(error.into_port_error(&self.name)),
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! One queue as a port.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use xway_abi::{Errno, xsk};
+use xway_engine::{Capabilities, Port, PortError, PortErrorKind, PortStats, Rx, Sent};
+use xway_packet::ring::XdpDesc;
+use xway_packet::{Burst, Frame, Pool, PoolConfig};
+
+use crate::attach::Redirect;
+use crate::error::Lost;
+use crate::marks::Marks;
+use crate::socket::Socket;
+
+/// A queue of an interface behind an AF_XDP socket.
+pub struct AfXdpPort {
+    name: String,
+    ifindex: u32,
+    /// Number of the queue at the port, and at the interface.
+    queue: u32,
+    number: u32,
+    capabilities: Capabilities,
+    /// Gone after [`Port::close`].
+    socket: Option<Socket>,
+    redirect: Arc<Redirect>,
+    chunk_size: u64,
+    /// Chunks that the kernel has.
+    marks: Marks,
+    /// Frames wanted in the FILL ring, and how many are there or on their way to us.
+    fill_target: u32,
+    filled: u32,
+    /// Frames that were given to send and have not come back.
+    sending: u32,
+    /// Whether the TX ring has something that the kernel was not told of.
+    rung: bool,
+    failure: Option<Lost>,
+    empty_calls: u32,
+    stats: PortStats,
+    oversize: u64,
+    invalid: u64,
+    packet_id: u64,
+}
+
+/// Empty receive calls between two looks whether the interface is still there.
+const LOOK_EVERY: u32 = 256;
+
+impl AfXdpPort {
+    pub(crate) fn new(
+        name: &str,
+        ifindex: u32,
+        (queue, number): (u32, u32),
+        socket: Socket,
+        redirect: Arc<Redirect>,
+        pool: PoolConfig,
+        capabilities: Capabilities,
+    ) -> AfXdpPort {
+        AfXdpPort {
+            name: name.to_owned(),
+            ifindex,
+            queue,
+            number,
+            capabilities,
+            // A quarter of the pool at most: the others are for frames under way and on their way out.
+            fill_target: socket.fill.entries().min(pool.frames / 4).max(1),
+            socket: Some(socket),
+            redirect,
+            chunk_size: u64::from(pool.chunk_size),
+            marks: Marks::new(pool.frames),
+            filled: 0,
+            sending: 0,
+            rung: false,
+            failure: None,
+            empty_calls: 0,
+            stats: PortStats::default(),
+            oversize: 0,
+            invalid: 0,
+            packet_id: 0,
+        }
+    }
+
+    /// Gives the kernel frames to receive into.
+    pub(crate) fn refill(&mut self, pool: &mut Pool) {
+        let Some(socket) = &mut self.socket else { return };
+        let (chunk_size, marks) = (self.chunk_size, &mut self.marks);
+        let mut dry = false;
+        let missing = self.fill_target.saturating_sub(self.filled);
+        let given = socket.fill.push_some(missing as usize, || {
+            let lent = pool.alloc().ok().and_then(|frame| pool.lend(frame).ok());
+            dry |= lent.is_none();
+            marks.add(lent? / chunk_size);
+            lent
+        });
+        self.filled += given as u32;
+        self.stats.no_frame += u64::from(dry);
+        if given > 0 && socket.fill.flags() & xsk::RING_NEED_WAKEUP != 0 {
+            socket.call_rx();
+        }
+    }
+
+    /// Takes back what was sent.
+    fn reap(&mut self, pool: &mut Pool) {
+        let Some(socket) = &mut self.socket else { return };
+        if self.sending == 0 {
+            return;
+        }
+        let (chunk_size, marks) = (self.chunk_size, &mut self.marks);
+        let mut invalid = 0;
+        let count = socket.completion.pop_each(self.sending as usize, |address| {
+            match marks.remove(address / chunk_size).then(|| pool.reclaim(address)).flatten() {
+                Some(frame) => pool.release(frame),
+                None => invalid += 1,
+            }
+        });
+        self.sending -= count as u32;
+        self.invalid += invalid;
+    }
+
+    /// Makes a frame of what the kernel received.
+    fn received(&mut self, desc: XdpDesc, pool: &mut Pool) -> Option<Frame> {
+        let ours = self.marks.remove(desc.addr / self.chunk_size);
+        let Some(mut frame) = ours.then(|| pool.reclaim(desc.addr)).flatten() else {
+            self.invalid += 1;
+            return None;
+        };
+        let data = (desc.addr % self.chunk_size) as u32;
+        let end = data.saturating_add(desc.len);
+        if desc.options & xsk::PKT_CONTD != 0 || frame.place(data, data, end).is_err() {
+            self.oversize += 1;
+            pool.release(frame);
+            return None;
+        }
+        self.packet_id += 1;
+        frame.set_ingress(self.ifindex, self.queue);
+        frame.set_packet_id(self.packet_id);
+        self.stats.rx += 1;
+        self.stats.rx_bytes += u64::from(desc.len);
+        Some(frame)
+    }
+
+    /// Tells the kernel of what is in the TX ring.
+    fn ring_bell(&mut self) {
+        let Some(socket) = &mut self.socket else { return };
+        self.rung = false;
+        // With zero-copy the driver looks by itself unless it says otherwise; copies are made in our call only.
+        if socket.zero_copy && socket.tx.flags() & xsk::RING_NEED_WAKEUP == 0 {
+            return;
+        }
+        match socket.call_tx() {
+            Ok(()) => {}
+            Err(rustix::io::Errno::NXIO | rustix::io::Errno::NODEV) => self.failure = Some(Lost::Removed),
+            // Down: what is in the ring waits.
+            Err(rustix::io::Errno::NETDOWN) => {}
+            Err(errno) => self.failure = Some(Lost::Other(errno.raw_os_error())),
+        }
+    }
+
+    fn failed(&self, lost: Lost) -> PortError {
+        PortError::new(&*self.name, PortErrorKind::Missing, lost)
+    }
+
+    /// Why nothing more will come, if that is so.
+    fn lost(&mut self) -> Option<Lost> {
+        self.empty_calls = (self.empty_calls + 1) % LOOK_EVERY;
+        if self.empty_calls != 0 {
+            return None;
+        }
+        match self.socket.as_ref()?.take_error()? {
+            rustix::io::Errno::NETDOWN | rustix::io::Errno::NODEV | rustix::io::Errno::NXIO => Some(Lost::Removed),
+            errno => Some(Lost::Other(errno.raw_os_error())),
+        }
+    }
+}
+
+impl Port for AfXdpPort {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn rx(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst, budget: usize) -> Result<Rx, PortError> {
+        self.reap(pool);
+        let budget = budget.min(burst.room());
+        let mut taken = [XdpDesc::default(); Burst::MAX];
+        let Some(socket) = &mut self.socket else { return Ok(Rx::End) };
+        let count = socket.rx.pop_slice(&mut taken[..budget]);
+        for desc in &taken[..count] {
+            if let Some(frame) = self.received(*desc, pool)
+                && let Err(frame) = burst.push(frame)
+            {
+                pool.release(frame);
+            }
+        }
+        self.filled = self.filled.saturating_sub(count as u32);
+        self.refill(pool);
+        if self.sending > 0 && count == 0 {
+            // A device whose queue was full is asked again.
+            self.ring_bell();
+        }
+        if let Some(lost) = self.failure.or_else(|| if count == 0 { self.lost() } else { None }) {
+            return Err(self.failed(lost));
+        }
+        Ok(if count == 0 { Rx::Idle } else { Rx::More })
+    }
+
+    fn tx(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst) -> Sent {
+        self.reap(pool);
+        let mut result = Sent::default();
+        let Some(socket) = &mut self.socket else {
+            let count = burst.len();
+            pool.release_burst(burst);
+            return Sent::none(count, Errno::ENETDOWN);
+        };
+        for frame in burst.drain() {
+            // The COMPLETION ring must have room for all that is under way, or frames would not come back.
+            if socket.tx.room(1) == 0 || self.sending >= socket.completion.entries() {
+                result.full += 1;
+                pool.release(frame);
+                continue;
+            }
+            let len = frame.len() as u32;
+            // Frames of another worker's pool do not lie in the memory that the kernel knows.
+            let lent = pool.lend(frame).or_else(|frame| match pool.copy(&frame) {
+                Ok(copy) => pool.lend(copy),
+                Err(_) => Err(frame),
+            });
+            let addr = match lent {
+                Ok(addr) => addr,
+                Err(frame) => {
+                    pool.release(frame);
+                    result.failed += 1;
+                    result.errno = Some(Errno::ENOMEM);
+                    continue;
+                }
+            };
+            self.marks.add(addr / self.chunk_size);
+            // There is room: see above.
+            let _ = socket.tx.stage(XdpDesc { addr, len, options: 0 });
+            self.sending += 1;
+            self.rung = true;
+            result.sent += 1;
+            self.stats.tx += 1;
+            self.stats.tx_bytes += u64::from(len);
+        }
+        socket.tx.submit();
+        result
+    }
+
+    fn pass(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst) -> Sent {
+        let count = burst.len();
+        pool.release_burst(burst);
+        Sent::none(count, Errno::EOPNOTSUPP)
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        if self.rung {
+            self.ring_bell();
+        }
+        match self.failure {
+            Some(lost) => Err(self.failed(lost)),
+            None => Ok(()),
+        }
+    }
+
+    fn close(&mut self, pool: &mut Pool) {
+        let Some(socket) = self.socket.take() else { return };
+        self.redirect.remove(self.number);
+        // Closing waits until the driver has let go of the queue; what it was given is ours again after that.
+        drop(socket);
+        for number in self.marks.drain() {
+            if let Some(frame) = pool.reclaim(number * self.chunk_size) {
+                pool.release(frame);
+            }
+        }
+        (self.filled, self.sending) = (0, 0);
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.as_ref().map(Socket::fd)
+    }
+
+    fn stats(&mut self) -> PortStats {
+        if let Some(now) = self.socket.as_ref().and_then(Socket::statistics) {
+            self.stats.dropped = now.rx_dropped + now.rx_ring_full.unwrap_or(0);
+            self.stats.other = vec![
+                ("fill-ring-empty", now.rx_fill_ring_empty_descs.unwrap_or(0)),
+                ("invalid-descriptors", now.rx_invalid_descs + now.tx_invalid_descs + self.invalid),
+            ];
+            self.stats.other.retain(|&(_, count)| count > 0);
+        }
+        self.stats.oversize = self.oversize;
+        self.stats.clone()
+    }
+}
