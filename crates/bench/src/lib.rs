@@ -66,6 +66,8 @@ pub struct Shape<'a> {
     pub template: &'a [u8],
     /// How one is made anew.
     pub renew: packet::Renew,
+    /// Frames on our side, see [`Case`].
+    pub frames: u32,
     /// Runs in one test-run of the kernel.
     pub runs: u32,
 }

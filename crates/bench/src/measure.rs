@@ -12,7 +12,7 @@ use crate::flows::{Pattern, Ring};
 use crate::kernel::{KernelSide, KernelSideError, renewal};
 use crate::packet::template;
 use crate::runner::Way;
-use crate::user::{Run, UserSide, UserSideError};
+use crate::user::{BURST, Run, UserSide, UserSideError};
 use crate::{Case, Shape};
 
 /// What is asked for beyond the case.
@@ -195,7 +195,7 @@ pub fn measure(case: &Case, bytes: Option<&[u8]>, options: &Options) -> Result<R
     let ring = Arc::new(Ring::new(case.flows, case.space, case.pattern, 1));
     let template = template(case.packet_len);
     let runs = if proof.facts().tail_calls && case.runs == 64 { 1 } else { case.runs };
-    let shape = Shape { ring: ring.clone(), template: &template, renew, runs };
+    let shape = Shape { ring: ring.clone(), template: &template, renew, frames: case.frames, runs };
     measure_loaded(case, &object, &program, &proof, &shape, options)
 }
 
@@ -218,7 +218,9 @@ fn measure_loaded(
     options: &Options,
 ) -> Result<Row, MeasureError> {
     let mut user = UserSide::new(object, program, proof, shape, &options.ways)?;
-    let kernel = options.kernel.then(|| KernelSide::load(object, program, shape, options.cpu)).transpose()?;
+    let kernel = (options.kernel && case.frames as usize <= BURST)
+        .then(|| KernelSide::load(object, program, shape, options.cpu))
+        .transpose()?;
     let contents = case.fill.contents(object);
     for content in &contents {
         let index = object.map_index(&content.map).expect("a map of the suite");

@@ -2,6 +2,7 @@
 
 use crate::fill::Fill;
 use crate::flows::{Pattern, Space};
+use crate::user::BURST;
 
 mod embedded {
     include!(concat!(env!("OUT_DIR"), "/suite.rs"));
@@ -38,6 +39,9 @@ pub struct Case {
     pub fill: Fill,
     /// Bytes of a packet, at least 64.
     pub packet_len: u16,
+    /// Frames on our side. With more than a burst has, packets are made once and stay where they lie, a frame for each, in no order:
+    /// their memory is cold when its turn comes. The kernel's loop has one packet, which is always warm: it is not measured.
+    pub frames: u32,
     /// Runs inside one test-run of the kernel.
     pub runs: u32,
     /// Verdicts and map contents must agree exactly. Not where an LRU map evicts: which element goes is not Linux's promise.
@@ -57,6 +61,7 @@ impl Case {
             table: None,
             fill: Fill::None,
             packet_len: 64,
+            frames: BURST as u32,
             runs: 64,
             exact: true,
         }
@@ -110,6 +115,10 @@ fn plain() -> Vec<Case> {
     for (name, run) in [("1 drop, 1 pass", 1), ("8 drop, 8 pass", 8), ("32 drop, 32 pass", 32), ("drop or pass", 0)] {
         all.push(simple(name, "by_port").pattern(Pattern::Runs(run)));
     }
+    // 50 MiB of first lines and descriptors.
+    let cold = |case: Case| Case { frames: 1 << 18, ..case };
+    all.push(cold(simple("drop after reading, cold packets", "read_drop")));
+    all.push(cold(Case::new("parse + counter, cold packets", "parse", "parse_count")));
     all
 }
 

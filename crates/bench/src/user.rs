@@ -19,6 +19,9 @@ use crate::packet::{FIELDS_AT, FIELDS_LEN, HEADERS, Renew};
 use crate::runner::{Runner, Way};
 use crate::{Histogram, Outcome, Shape};
 
+/// Bytes for a packet with all around it, where there are many.
+const CHUNK: u32 = 2048;
+
 /// Frames in a burst, as the engine has them.
 pub const BURST: usize = 64;
 
@@ -68,6 +71,8 @@ pub struct UserSide {
     pub engines: Vec<Engine>,
     // Frames go home before the pool does: fields are dropped in order, and `Drop` empties this one first.
     frames: Vec<Frame>,
+    /// For packets one by one.
+    spare: Vec<Frame>,
     pool: Pool,
     ring: Arc<Ring>,
     template: Vec<u8>,
@@ -89,13 +94,29 @@ impl UserSide {
     ) -> Result<UserSide, UserSideError> {
         let instance = Instance::new(Arc::new(object.clone()), 1)?;
         let no_frames = |_| UserSideError::Frames(shape.template.len());
-        let mut pool = Pool::new(PoolConfig::new(BURST as u32)).map_err(|_| UserSideError::Frames(0))?;
-        let mut frames = Vec::new();
-        for _ in 0..BURST {
+        let count = (shape.frames as usize).max(BURST).next_power_of_two();
+        let config = PoolConfig::new(count as u32 + 1);
+        let config = if count > BURST { PoolConfig { chunk_size: CHUNK, ..config } } else { config };
+        let mut pool = Pool::new(config).map_err(|_| UserSideError::Frames(0))?;
+        let mut frames = Vec::with_capacity(count);
+        for _ in 0..=count {
             let mut frame = pool.alloc().map_err(|_| UserSideError::Frames(0))?;
             frame.fill(shape.template).map_err(no_frames)?;
             frame.set_ingress(1, 0);
             frames.push(frame);
+        }
+        let spare = frames.pop().into_iter().collect();
+        if count > BURST {
+            // No prefetcher of the machine guesses the order.
+            let mut state = 1u64;
+            for n in (1..count).rev() {
+                state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+                frames.swap(n, (state >> 33) as usize % (n + 1));
+            }
+            for (n, frame) in frames.iter_mut().enumerate() {
+                let entry = shape.ring.entry(n & (shape.ring.len() - 1));
+                frame.packet_mut()[FIELDS_AT..FIELDS_AT + FIELDS_LEN].copy_from_slice(&entry[..FIELDS_LEN]);
+            }
         }
         let place = (frames[0].data_meta(), frames[0].data(), frames[0].data_end());
         let empty = Program { insns: xway_isa::assemble("r0 = 1\nexit").expect("assembler"), ..Program::default() };
@@ -114,6 +135,7 @@ impl UserSide {
             instance,
             engines,
             frames,
+            spare,
             pool,
             ring: shape.ring.clone(),
             template: shape.template.to_vec(),
@@ -146,25 +168,35 @@ impl UserSide {
     /// Makes the next packets of the ring in all frames and runs what is to be run.
     #[inline]
     fn burst(&mut self, run: Run) -> Option<String> {
+        let count = self.frames.len();
         let cursor = &mut self.cursors[match run {
             Run::Nothing => 0,
             Run::Empty(n) => 1 + 2 * n,
             Run::Program(n) => 2 + 2 * n,
         }];
-        // Rings are powers of two and no shorter than a burst.
-        let entries = &self.ring.bytes[*cursor * crate::flows::ENTRY..][..BURST * crate::flows::ENTRY];
-        *cursor = (*cursor + BURST) & (self.ring.len() - 1);
-        renew(&mut self.frames, entries, &self.template, self.renew, self.place);
+        let cold = self.frames.len() > BURST;
+        let frames = if cold {
+            // As many as a power of two, and no fewer than in the ring or a whole part of it.
+            let frames = &mut self.frames[*cursor..][..BURST];
+            *cursor = (*cursor + BURST) & (count - 1);
+            frames
+        } else {
+            // Rings are powers of two and no shorter than a burst.
+            let entries = &self.ring.bytes[*cursor * crate::flows::ENTRY..][..BURST * crate::flows::ENTRY];
+            *cursor = (*cursor + BURST) & (self.ring.len() - 1);
+            renew(&mut self.frames, entries, &self.template, self.renew, self.place);
+            &mut self.frames[..]
+        };
         let runner = match run {
             Run::Nothing => {
-                black_box(&mut self.frames);
+                black_box(frames);
                 return None;
             }
             Run::Empty(n) => &self.engines[n].empty,
             Run::Program(n) => &self.engines[n].program,
         };
         let guard = Guard::pin();
-        let fault = runner.run(&mut self.frames, &guard, &mut self.rets);
+        let fault = runner.run(frames, &guard, &mut self.rets);
         black_box(&self.rets);
         fault
     }
@@ -185,14 +217,13 @@ impl UserSide {
 
     /// One packet through the program.
     pub fn one(&mut self, engine: usize, packet: &[u8]) -> Result<Outcome, UserSideError> {
-        let frame = &mut self.frames[..1];
+        let frame = &mut self.spare[..1];
         frame[0].fill(packet).map_err(|_| UserSideError::Frames(packet.len()))?;
         if let Some(fault) = self.engines[engine].program.run(frame, &Guard::pin(), &mut self.rets[..1]) {
             return Err(UserSideError::Fault(fault));
         }
         let ret = self.rets[0] as u32;
         let packet = frame[0].packet().to_vec();
-        frame[0].fill(&self.template).map_err(|_| UserSideError::Frames(self.template.len()))?;
         Ok(Outcome { ret, packet })
     }
 }
@@ -226,7 +257,7 @@ fn renew(frames: &mut [Frame], entries: &[u8], template: &[u8], how: Renew, plac
 
 impl Drop for UserSide {
     fn drop(&mut self) {
-        for frame in self.frames.drain(..) {
+        for frame in self.frames.drain(..).chain(self.spare.drain(..)) {
             self.pool.release(frame);
         }
     }

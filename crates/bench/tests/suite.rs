@@ -21,6 +21,7 @@ fn options() -> Options {
 /// The case with tables that are quickly filled, in the same proportion to the flows.
 fn small(mut case: Case) -> Case {
     let factor = case.flows.div_ceil(4000);
+    case.frames = case.frames.min(256);
     case.flows /= factor;
     if let Some((_, entries)) = &mut case.table {
         *entries /= factor;
@@ -38,8 +39,11 @@ fn both_sides_compute_the_same() {
         let row = measure(&case, None, &options()).unwrap_or_else(|error| panic!("{}: {error}", case.name));
         let checked = row.checked;
         assert_eq!(checked.differences, [""; 0], "{}", case.name);
-        assert!(checked.packets >= 256, "{}", case.name);
         assert_eq!(checked.ours.iter().sum::<u64>(), row.ring as u64, "{}", case.name);
+        if case.frames > 64 {
+            continue; // The kernel has no such frames.
+        }
+        assert!(checked.packets >= 256, "{}", case.name);
         let theirs = checked.kernel.expect("the kernel's verdicts");
         assert_eq!(theirs.iter().sum::<u64>(), row.ring as u64, "{}", case.name);
         // Nothing of the suite gives up.

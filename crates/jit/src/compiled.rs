@@ -25,6 +25,7 @@ use xway_vm::Program;
 use crate::chain::Link;
 use crate::code::CodeMemory;
 use crate::env::RunEnv;
+use crate::headers;
 use crate::link::{self, Placed};
 use crate::lower::{self, Callee, Shape, Surroundings, Unit};
 use crate::native::Handle;
@@ -49,6 +50,10 @@ pub struct Compiled {
     stats: Stats,
     /// CPUs that all per-CPU maps have values for.
     cpus: u32,
+    /// Some program looks at packets, and their first lines may be fetched ahead.
+    headers: bool,
+    /// Packets are taken for cold or not; `None`: it is measured.
+    cold: Option<bool>,
     /// What runs in front of a burst when maps outgrow the cache.
     stages: Vec<Stage>,
     /// What the code refers to by address.
@@ -134,7 +139,12 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
         .collect();
     let maps: Vec<Arc<Map>> = links.iter().flat_map(|l| l.program.maps()).cloned().collect();
     let cpus = maps.iter().filter(|m| is_per_cpu(m)).map(|m| m.cpus()).min().unwrap_or(u32::MAX);
-    let around = Surroundings { units: &units, chained, cpus, zeros: stage::zeros(), options, isa: isa.as_ref() };
+    let answered = |(n, unit): (usize, &Unit<'_>)| {
+        Some((n, stage::answered(unit.plan.scout.as_ref()?, unit.maps)?)).filter(|_| unit.inline)
+    };
+    let answers = units.iter().enumerate().find_map(answered);
+    let around =
+        Surroundings { units: &units, chained, cpus, zeros: stage::zeros(), answers, options, isa: isa.as_ref() };
     let (linked, texts) = emit(&around)?;
     let code = CodeMemory::new(&linked.bytes)?;
     for (unit, parts) in parts.iter().enumerate() {
@@ -148,7 +158,8 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
     let at = |shape| linked.functions.iter().find(|f| f.shape == shape).map(|f| f.offset);
     let stage = |(n, unit): (usize, &Unit<'_>)| {
         let scout = unit.plan.scout.as_ref()?;
-        Some(Stage::new(at(Shape::Scout(n))?, &scout.maps, unit.maps, options.stage_from))
+        let answered = answers.filter(|(of, _)| *of == n).map(|(_, map)| map);
+        Some(Stage::new(at(Shape::Scout(n))?, &scout.maps, unit.maps, answered, options))
     };
     let stages = units.iter().enumerate().filter_map(stage).collect();
     let names: Vec<&str> = links.iter().map(|l| l.program.name()).collect();
@@ -162,6 +173,8 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
         texts,
         stats: Stats { insns, code_len: code.bytes().len(), time: started.elapsed() },
         cpus,
+        headers: options.headers && parts.iter().any(|p| p.plan.looks_at_packets()),
+        cold: options.cold,
         stages,
         _maps: maps,
         _handles: parts.into_iter().map(|p| p.handles).collect(),
@@ -347,20 +360,38 @@ impl Compiled {
             return Ok(());
         };
         let count = frames.len().min(verdicts.len());
-        if self.stages.iter().any(|stage| stage.pays(count)) {
+        let staged = self.stages.iter().any(|stage| stage.pays(count));
+        if staged {
             let parts = frames[..count].chunks_mut(stage::FRAMES).zip(verdicts.chunks_mut(stage::FRAMES));
             for (frames, verdicts) in parts {
-                let count = frames.len();
-                for stage in self.stages.iter().filter(|stage| stage.pays(count)) {
-                    self.look_ahead(stage, frames, env);
-                }
-                self.call_burst(burst, frames, env, verdicts);
+                self.run_staged(burst, frames, env, verdicts);
             }
         } else {
-            self.call_burst(burst, &mut frames[..count], env, verdicts);
+            let frames = &mut frames[..count];
+            let cold = self.are_cold(frames);
+            headers::in_parts(frames, cold, |at, part| self.call_burst(burst, part, env, &mut verdicts[at..]));
         }
         env.frame = std::ptr::null_mut();
         Ok(())
+    }
+
+    /// Whether first lines are to be fetched for these frames.
+    #[inline]
+    fn are_cold(&self, frames: &[Frame]) -> bool {
+        self.headers && frames.len() > 1 && self.cold.unwrap_or_else(|| headers::are_cold(frames))
+    }
+
+    /// Looks ahead for these frames, at most [`stage::FRAMES`], and runs over them.
+    fn run_staged(&self, burst: usize, frames: &mut [Frame], env: &mut RunEnv<'_>, verdicts: &mut [u64]) {
+        let mut answers: stage::Answers = [const { MaybeUninit::uninit() }; stage::FRAMES];
+        let count = frames.len();
+        for stage in self.stages.iter().filter(|stage| stage.pays(count)) {
+            if let Some(at) = self.look_ahead(stage, frames, env, &mut answers) {
+                (env.answers, env.answered_at) = (answers.as_ptr().cast(), at);
+            }
+        }
+        self.call_burst(burst, frames, env, verdicts);
+        env.answers = std::ptr::null();
     }
 
     /// Runs the burst function over all these frames; there are as many verdicts or more.
@@ -375,19 +406,37 @@ impl Compiled {
         }
     }
 
-    /// Runs a scout over these frames, at most [`stage::FRAMES`], and fetches what it notes.
-    fn look_ahead(&self, stage: &Stage, frames: &mut [Frame], env: &mut RunEnv<'_>) {
-        let mut notes = [const { MaybeUninit::<u64>::uninit() }; stage::FRAMES * TARGETS_MAX];
-        let room = &mut notes[..stage.targets() * frames.len()];
-        // SAFETY: code that was compiled with exactly this signature (`Shape::Scout`) from a verified program, and mapped as
-        // long as `self`. It is lent the environment and the frames for the call, and room for a note of each frame and
-        // target, and writes all of them.
-        let notes = unsafe {
-            let code = std::mem::transmute::<*const u8, BurstFn>(self.code.at(stage.offset));
-            code(env, frames.as_mut_ptr(), frames.len() as u64, room.as_mut_ptr().cast());
-            room.assume_init_ref()
-        };
-        stage.fetch(env.cpu, notes);
+    /// Runs a scout over these frames, at most [`stage::FRAMES`], and fetches what it notes. What was answered is in `answers`
+    /// for every frame, if there is a result: the count of changes of the map that was asked.
+    fn look_ahead(
+        &self,
+        stage: &Stage,
+        frames: &mut [Frame],
+        env: &mut RunEnv<'_>,
+        answers: &mut stage::Answers,
+    ) -> Option<u64> {
+        let mut notes: stage::Notes = [const { MaybeUninit::uninit() }; stage::FRAMES * TARGETS_MAX];
+        let cold = self.are_cold(frames);
+        headers::in_parts(frames, cold, |at, part| {
+            // SAFETY: code that was compiled with exactly this signature (`Shape::Scout`) from a verified program, and mapped as
+            // long as `self`. It is lent the environment and the frames for the call, and the room for notes from that of the
+            // first of these frames on.
+            unsafe {
+                let code = std::mem::transmute::<*const u8, BurstFn>(self.code.at(stage.offset));
+                code(env, part.as_mut_ptr(), part.len() as u64, notes[at..].as_mut_ptr().cast());
+            }
+        });
+        let mut answered = None;
+        for (target, notes) in notes.chunks(stage::FRAMES).take(stage.indices.len()).enumerate() {
+            // SAFETY: a scout writes a note of each target for each of the frames.
+            let notes = unsafe { notes[..frames.len()].assume_init_ref() };
+            if stage.answered == Some(target) {
+                answered = stage.answer(target, notes, answers);
+            } else {
+                stage.fetch(env.cpu, target, notes);
+            }
+        }
+        answered
     }
 
     /// Runs the program over one packet and gives r0.

@@ -8,6 +8,8 @@ use xway_packet::Frame;
 use xway_vm::machine::FaultKind;
 use xway_vm::{Host, Program, Timers};
 
+use crate::stage::Answer;
+
 /// Surroundings of compiled runs. Made once per burst: the guard must be as old as the environment.
 #[repr(C)]
 pub struct RunEnv<'e> {
@@ -18,6 +20,10 @@ pub struct RunEnv<'e> {
     pub(crate) cpu: u32,
     /// Tail calls of this run so far.
     pub(crate) tail_calls: u32,
+    /// What was looked up for the frames of this burst; null for nothing.
+    pub(crate) answers: *const Answer,
+    /// The map's count of changes then.
+    pub(crate) answered_at: u64,
     // Used by helpers only.
     pub(crate) guard: &'e Guard,
     pub(crate) host: &'e dyn Host,
@@ -43,6 +49,8 @@ pub(crate) mod offsets {
     pub const FRAME: i32 = offset_of!(RunEnv<'static>, frame) as i32;
     pub const CPU: i32 = offset_of!(RunEnv<'static>, cpu) as i32;
     pub const TAIL_CALLS: i32 = offset_of!(RunEnv<'static>, tail_calls) as i32;
+    pub const ANSWERS: i32 = offset_of!(RunEnv<'static>, answers) as i32;
+    pub const ANSWERED_AT: i32 = offset_of!(RunEnv<'static>, answered_at) as i32;
 }
 
 impl<'e> RunEnv<'e> {
@@ -52,6 +60,8 @@ impl<'e> RunEnv<'e> {
             frame: std::ptr::null_mut(),
             cpu,
             tail_calls: 0,
+            answers: std::ptr::null(),
+            answered_at: 0,
             guard,
             host,
             timers: Timers::shared(),

@@ -26,6 +26,7 @@
 //! | `compiled` | all of it in order; running |
 //! | `chain` | several programs as one burst function |
 //! | `stage` | memory of large maps, fetched for a whole burst |
+//! | `headers` | first lines of cold packets |
 //! | `dump` | assembly beside source lines; symbols for `perf` |
 //! | `refusal` | why a program is not compiled |
 //!
@@ -37,6 +38,7 @@ mod code;
 mod compiled;
 pub mod dump;
 mod env;
+mod headers;
 mod link;
 mod lower;
 mod native;

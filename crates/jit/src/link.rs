@@ -59,6 +59,8 @@ pub(crate) struct Linked {
 enum Target {
     Function(Shape),
     Address(usize),
+    /// The instruction that fetches memory ahead.
+    Fetch,
     Unknown,
 }
 
@@ -98,6 +100,7 @@ impl Linker {
                     Some(n) if n.namespace == space::LOCAL => {
                         Target::Function(Shape::Function(Callee::from_symbol(n.index)))
                     }
+                    Some(n) if n.namespace == space::FETCH => Target::Fetch,
                     Some(n) if n.namespace == space::TAIL => Target::Function(Shape::Tail),
                     Some(n) => entries.get(n.index as usize).map_or(Target::Unknown, |e| Target::Address(e.address)),
                     None => Target::Unknown,
@@ -154,6 +157,16 @@ impl Linker {
                 let insn = u32::from_le_bytes([place[0], place[1], place[2], place[3]]);
                 let insn = insn & 0xfc00_0000 | words as u32 & 0x03ff_ffff;
                 place.copy_from_slice(&insn.to_le_bytes());
+                Ok(())
+            }
+            // `call rel32` with the address in rdi becomes `prefetcht0 [rdi]` and a nop of two bytes.
+            (Reloc::X86CallPCRel4, Target::Fetch) if self.bytes[fixup.at - 1] == 0xe8 => {
+                self.bytes[fixup.at - 1..fixup.at + 4].copy_from_slice(&[0x0f, 0x18, 0x0f, 0x66, 0x90]);
+                Ok(())
+            }
+            // `bl` with the address in x0 becomes `prfm pldl1keep, [x0]`.
+            (Reloc::Arm64Call, Target::Fetch) => {
+                self.bytes[fixup.at..fixup.at + 4].copy_from_slice(&0xf980_0000u32.to_le_bytes());
                 Ok(())
             }
             (kind, target) => Err(failed(format!("{kind:?} to {target:?}"))),

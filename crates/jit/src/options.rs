@@ -24,6 +24,10 @@ pub struct Options {
     pub inline_tail_calls: bool,
     /// `typed-calls`: frequent helpers are called with their own signature instead of through the general marshalling.
     pub typed_calls: bool,
+    /// `headers`: the first line of a packet is fetched some frames before its turn, when packets are cold.
+    pub headers: bool,
+    /// Packets are taken for cold or for warm; `None`: it is measured once in a while.
+    pub cold: Option<bool>,
     /// `stage`: in front of a burst, what it will need of maps that outgrow the cache is fetched for all its frames at once.
     pub stage: bool,
     /// Bytes of a map in use from which on that pays; `None`: what the processor's second-level cache holds. 0: always, even for
@@ -53,6 +57,8 @@ impl Default for Options {
             thread_nulls: true,
             inline_tail_calls: true,
             typed_calls: true,
+            headers: true,
+            cold: None,
             stage: true,
             stage_from: None,
             optimize: true,
@@ -76,6 +82,7 @@ impl Options {
             thread_nulls: false,
             inline_tail_calls: false,
             typed_calls: false,
+            headers: false,
             stage: false,
             optimize: false,
             ..Options::default()
@@ -93,6 +100,7 @@ impl Options {
             "thread-nulls" => &mut self.thread_nulls,
             "inline-tail-calls" => &mut self.inline_tail_calls,
             "typed-calls" => &mut self.typed_calls,
+            "headers" => &mut self.headers,
             "stage" => &mut self.stage,
             "optimize" => &mut self.optimize,
             _ => return false,
@@ -102,7 +110,7 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 10] = [
+    pub const PASSES: [&'static str; 11] = [
         "decided",
         "slots",
         "zero-stack",
@@ -110,6 +118,7 @@ impl Options {
         "thread-nulls",
         "inline-tail-calls",
         "typed-calls",
+        "headers",
         "stage",
         "alias",
         "optimize",

@@ -1,31 +1,54 @@
 //! `stage`: memory of large maps, fetched for a whole burst before the program asks for it.
 //!
 //! ```text
-//! scout   for each frame: which bucket (entry, value) the program will look at        generated, plan/scout.rs
-//! fetch   all buckets, then all elements                                              Map::fetch_ahead
-//! run     the program over all frames, unchanged                                      the burst function
+//! scout   for each frame: fetches the bucket (or value) that the program will look at     generated, plan/scout.rs
+//! fetch   then all elements; in one trie, all look-ups at once                            Map::fetch_ahead, Map::answer_many
+//! run     the program over all frames                                                     the burst function
 //! ```
 //!
-//! Results cannot change: a scout writes nothing that anybody else sees, and nothing of what it found goes into the program. So
-//! there is nothing to prove about the order of effects between frames. `docs/design-notes/staging.md` weighs that against
+//! Results cannot change: a scout writes nothing that anybody else sees, and nothing of what it found goes into the program, answers
+//! apart (`lower/answer.rs`), which are used only where the look-up itself would find the same. So there is nothing to prove about
+//! the order of effects between frames. `docs/design-notes/staging.md` weighs that against
 //! splitting the program in two.
 //!
 //! Whether it pays depends on how much of a map is in use, which is asked for each burst: a few loads.
 
+use std::mem::MaybeUninit;
 use std::sync::{Arc, OnceLock};
 
+use xway_abi::MapType;
 use xway_maps::Map;
 
 use crate::Options;
 use crate::lower::{can_fetch, can_inline};
 use crate::plan::Plan;
-use crate::plan::scout::{self, Around, Scout, VALUE_MAX};
+use crate::plan::scout::{self, Around, Scout, TARGETS_MAX, VALUE_MAX};
 
 /// Frames that are looked at ahead: the memory that they need fits the first-level cache, and there are enough of them for the
 /// waits to pass side by side.
 pub(crate) const FRAMES: usize = 64;
 /// With fewer frames there is too little to overlap.
 const FRAMES_MIN: usize = 4;
+
+/// What was looked up for a frame.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    /// The key.
+    pub key: u64,
+    /// The value's address, 0 for none.
+    pub value: u64,
+}
+
+impl Answer {
+    /// Bytes of the keys that are answered.
+    pub const KEY: usize = 8;
+}
+
+/// Notes of a burst: those of target `t` begin at `t * FRAMES`.
+pub(crate) type Notes = [MaybeUninit<u64>; FRAMES * TARGETS_MAX];
+/// Answers of a burst.
+pub(crate) type Answers = [MaybeUninit<Answer>; FRAMES];
 
 /// What is needed to look ahead.
 #[derive(Debug)]
@@ -35,19 +58,18 @@ pub(crate) struct Stage {
     /// The maps of the targets, by index.
     pub indices: Vec<u32>,
     maps: Vec<Arc<Map>>,
+    /// The target whose look-ups are made at once.
+    pub answered: Option<usize>,
     from: usize,
 }
 
 impl Stage {
-    pub fn new(offset: usize, indices: &[u32], maps: &[Arc<Map>], from: Option<usize>) -> Stage {
+    /// `answered`: the map, by index, whose look-ups are answered.
+    pub fn new(offset: usize, indices: &[u32], maps: &[Arc<Map>], answered: Option<u32>, options: &Options) -> Stage {
         let of = |index: &u32| maps[*index as usize].clone();
-        let from = from.unwrap_or_else(second_level);
-        Stage { offset, indices: indices.to_vec(), maps: indices.iter().map(of).collect(), from }
-    }
-
-    /// Notes for each frame.
-    pub fn targets(&self) -> usize {
-        self.maps.len()
+        let from = options.stage_from.unwrap_or_else(second_level);
+        let answered = answered.and_then(|map| indices.iter().position(|index| *index == map));
+        Stage { offset, indices: indices.to_vec(), maps: indices.iter().map(of).collect(), answered, from }
     }
 
     /// Whether a burst of so many frames is worth it, as full as the maps are by now.
@@ -56,12 +78,26 @@ impl Stage {
         (frames >= FRAMES_MIN || self.from == 0) && self.maps.iter().any(|map| map.spread() >= self.from)
     }
 
-    /// Fetches what the scout noted.
-    pub fn fetch(&self, cpu: u32, notes: &[u64]) {
-        for (n, map) in self.maps.iter().enumerate() {
-            map.fetch_ahead(cpu, notes, n, self.maps.len());
-        }
+    /// Fetches what comes behind the lines that the scout has fetched.
+    pub fn fetch(&self, cpu: u32, target: usize, notes: &[u64]) {
+        self.maps[target].fetch_ahead(cpu, notes);
     }
+
+    /// Looks up what the notes ask for and gives the map's count of changes; `None`: these answers cannot be used.
+    pub fn answer(&self, target: usize, notes: &[u64], answers: &mut Answers) -> Option<u64> {
+        let each = |n: usize, value: Option<usize>| {
+            // A prefix of that length is in no trie.
+            const NOTHING: Answer = Answer { key: u64::MAX, value: 0 };
+            answers[n].write(value.map_or(NOTHING, |value| Answer { key: notes[n], value: value as u64 }));
+        };
+        self.maps[target].answer_many(notes, each)
+    }
+}
+
+/// The map of a program whose look-ups are made for a whole burst: the first trie with short keys among the targets.
+pub(crate) fn answered(scout: &Scout, maps: &[Arc<Map>]) -> Option<u32> {
+    let trie = |map: &Map| map.map_type() == MapType::LpmTrie && map.key_size() == Answer::KEY;
+    scout.maps.iter().copied().rev().find(|index| trie(&maps[*index as usize]))
 }
 
 /// The scout of a program, if some map may outgrow the cache.

@@ -1,15 +1,15 @@
 //! Memory for look-ups that are about to come, fetched for many of them at once.
 //!
 //! A look-up in a table that is larger than the cache waits for memory, once for the bucket and once more for the element. Who
-//! knows the keys of a whole burst fetches all buckets first, then all elements: the waits pass side by side. Nothing is
-//! looked up here and nothing is changed, not even marks of the LRU, so a wrong guess costs time and nothing else.
+//! knows the keys of a whole burst fetches all buckets first, then all elements: the waits pass side by side. Generated code
+//! fetches the first line itself, as soon as it has the key; what comes behind is here. Nothing is changed, not even marks of
+//! the LRU, so a wrong guess costs time and nothing else.
 //!
 //! Keys come as *notes*, one word each; 0 is none.
 //!
 //! | map | note |
 //! |---|---|
 //! | hash tables | the hash, as in [`crate::native`] |
-//! | arrays | index + 1 |
 //! | tries | the first [`LPM_FRONT`] bytes of the address as a big-endian number, shorter ones on top; the lowest bit set |
 
 use crate::Map;
@@ -18,21 +18,8 @@ use crate::map::Kind;
 /// Bytes of an address that a note holds.
 pub const LPM_FRONT: usize = 8;
 
-/// Notes of one target: `notes[first]`, `notes[first + step]` and so on.
-#[derive(Clone, Copy)]
-pub(crate) struct Notes<'a> {
-    words: &'a [u64],
-    first: usize,
-    step: usize,
-}
-
-impl<'a> Notes<'a> {
-    /// The notes in their order, none left out.
-    #[inline(always)]
-    pub(crate) fn all(self) -> impl Iterator<Item = u64> + use<'a> {
-        self.words.iter().skip(self.first).step_by(self.step.max(1)).copied()
-    }
-}
+/// Notes that are worth being fetched for at once.
+pub(crate) const MANY: usize = 64;
 
 impl Map {
     /// Bytes that look-ups of programs are spread over when the map is full; 0 where nothing can be fetched ahead.
@@ -56,33 +43,31 @@ impl Map {
         }
     }
 
-    /// Fetches what look-ups of these keys on this CPU will need: `notes[first]`, `notes[first + step]` and so on. At most 64 at
-    /// a time are useful. What is no note of this map is harmless.
-    pub fn fetch_ahead(&self, cpu: u32, notes: &[u64], first: usize, step: usize) {
-        let notes = Notes { words: notes, first, step };
+    /// Fetches what look-ups of these keys on this CPU will need behind the first line, which should be under way. At most 64
+    /// notes; what is no note of this map is harmless.
+    pub fn fetch_ahead(&self, cpu: u32, notes: &[u64]) {
         match &self.kind {
             Kind::Hash(map) => map.fetch_ahead(cpu, notes),
             Kind::LpmTrie(map) => map.fetch_ahead(notes),
-            Kind::Array(map) => {
-                for index in notes.all() {
-                    map.values.prefetch((index.wrapping_sub(1) as usize).wrapping_mul(map.layout.stride));
-                }
-            }
-            Kind::PercpuArray(map) => {
-                let own = (cpu as usize).wrapping_mul(map.values.cpu_stride);
-                for index in notes.all() {
-                    let at = (index.wrapping_sub(1) as usize).wrapping_mul(map.layout.stride);
-                    map.values.values.prefetch(own.wrapping_add(at));
-                }
-            }
             _ => {}
+        }
+    }
+
+    /// Looks many keys up at once in a trie whose keys have eight bytes; `notes` are the keys, read as words. `each` gets the place
+    /// of every note with the value's address, 0 where there is none; `None` where the note is no whole address. The result is the count of changes (see
+    /// [`LpmLayout::changes`](crate::native::LpmLayout)): as long as it is the same, a look-up would find the same. `None`, and
+    /// possibly some calls of `each`: something is being changed right now, or the map is another one.
+    pub fn answer_many(&self, notes: &[u64], each: impl FnMut(usize, Option<usize>)) -> Option<u64> {
+        match &self.kind {
+            Kind::LpmTrie(map) => map.answer_many(notes, each),
+            _ => None,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::{Env, Map};
+    use crate::{Env, Guard, Map};
     use xway_abi::{MapSpec, MapType, map_flags};
 
     /// Whatever the notes say: nothing is changed and nothing outside is touched.
@@ -109,9 +94,9 @@ mod tests {
             }
             let keys = map.keys();
             let notes: Vec<u64> = (0..200u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (n % 5 * 12)).collect();
-            for (cpu, first, step) in [(0, 0, 1), (1, 1, 3), (9, 0, 0), (0, 300, 2)] {
-                map.fetch_ahead(cpu, &notes, first, step);
-                map.fetch_ahead(cpu, &[0, u64::MAX], first, step);
+            for cpu in [0, 1, 9] {
+                map.fetch_ahead(cpu, &notes);
+                map.fetch_ahead(cpu, &[0, u64::MAX]);
             }
             assert_eq!(map.keys(), keys, "{spec:?}");
         }
@@ -126,5 +111,41 @@ mod tests {
         let (some, all) = (map.spread(), map.spread_max());
         assert!(empty < 1000 && some >= 1000 * 16 && all >= 100_000 * 16 && some < all, "{empty} {some} {all}");
         assert_eq!(Map::create(&MapSpec::new(MapType::Queue, 0, 8, 4), &Env::with_cpus(1)).unwrap().spread_max(), 0);
+    }
+
+    /// Every address gets what a look-up gives, and the count tells of every change.
+    #[test]
+    fn answers_are_those_of_look_ups() {
+        let count = if cfg!(miri) { 60 } else { 4000u32 };
+        let spec = MapSpec { flags: map_flags::NO_PREALLOC, ..MapSpec::new(MapType::LpmTrie, 8, 8, count) };
+        let map = Map::create(&spec, &Env::with_cpus(1)).unwrap();
+        let mix = |n: u32| n.wrapping_mul(0x9e37_79b9) ^ n >> 3;
+        let key = |len: u32, bits: u32| [len.to_ne_bytes(), bits.to_be_bytes()].concat();
+        for round in 0..3 {
+            for n in 0..count / 4 {
+                let (len, bits) = (4 + mix(n + round * count) % 29, mix(n * 7 + round));
+                let before = map.answer_many(&[], |_, _| ());
+                if map.update(&key(len, bits), &[n as u8; 8], 0).is_ok() {
+                    assert_ne!(map.answer_many(&[], |_, _| ()), before);
+                }
+            }
+            let guard = Guard::pin();
+            for burst in 0..count / 64 {
+                let addresses: Vec<u32> = (0..64).map(|n| mix(burst * 64 + n) >> (n % 3 * 4)).collect();
+                let word = |bits: &u32| u64::from_ne_bytes(key(32, *bits).try_into().unwrap());
+                let mut notes: Vec<u64> = addresses.iter().map(word).collect();
+                notes.push(u64::from_ne_bytes(key(24, 7).try_into().unwrap()));
+                let mut answers = vec![];
+                map.answer_many(&notes, |n, value| {
+                    assert_eq!(n, answers.len());
+                    answers.push(value);
+                });
+                assert_eq!(answers.pop(), Some(None), "a prefix is no address");
+                for (bits, answer) in addresses.iter().zip(&answers) {
+                    let wanted = map.value(0, &key(32, *bits), &guard).map_or(0, |value| value.addr());
+                    assert_eq!(*answer, Some(wanted), "{bits:08x}");
+                }
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@
 use xway_abi::map_flags as f;
 use xway_abi::{Errno, MapSpec, MapType};
 
-use crate::ahead::Notes;
+use crate::ahead;
 use crate::keyhash::Seed;
 use crate::layout::ValueLayout;
 use crate::line::Line;
@@ -128,7 +128,7 @@ impl HashMap {
             self.table.prefetch_bucket(*hash);
         }
         for hash in hashes.iter() {
-            self.table.prefetch_element(*hash);
+            self.table.prefetch_elements(*hash, |_| ());
         }
         for (n, hash) in hashes.iter().enumerate() {
             let found = self.table.find(*hash, key(n));
@@ -149,24 +149,26 @@ impl HashMap {
         buckets + elements * (self.table.stride + values)
     }
 
-    /// Fetches buckets and elements of these hashes.
-    pub(crate) fn fetch_ahead(&self, cpu: u32, notes: Notes<'_>) {
-        for hash in notes.all() {
-            self.table.prefetch_bucket(hash);
-        }
-        let Some(values) = &self.percpu else {
-            for hash in notes.all() {
-                self.table.prefetch_element(hash);
-            }
-            return;
-        };
-        for hash in notes.all() {
-            if let Some(index) = self.table.prefetch_element(hash)
+    /// Fetches the elements that the buckets of these hashes name, and what stands behind full buckets.
+    pub(crate) fn fetch_ahead(&self, cpu: u32, notes: &[u64]) {
+        let value = |index: u32| {
+            if let Some(values) = &self.percpu
                 && let Some(at) = values.offset(cpu, index, self.layout.stride)
             {
                 values.values.prefetch(at);
             }
+        };
+        let mut behind = [0; ahead::MANY];
+        let mut count = 0;
+        for &hash in notes {
+            if self.table.prefetch_elements(hash, value)
+                && let Some(place) = behind.get_mut(count)
+            {
+                *place = hash;
+                count += 1;
+            }
         }
+        behind[..count].iter().for_each(|hash| self.table.prefetch_behind(*hash, value));
     }
 
     /// The look-up of programs.

@@ -183,6 +183,8 @@ pub struct LpmLayout {
     pub width: u32,
     /// Words of a table's path; its entries lie behind.
     pub path_words: u32,
+    /// Address of a 64-bit word (*acquire*) that is another one whenever something was changed since.
+    pub changes: usize,
 }
 
 /// Pointers: slot `i` is the pointer at `base + 8 * i` (*acquire*), null when empty, if `i < max_entries`. What it points to

@@ -18,7 +18,7 @@ use xway_abi::Errno;
 
 use crate::HugePages;
 use crate::keyhash::{Seed, tail};
-use crate::line::{Line, Locked, NUMBER, SLOTS, Seen, USED, tag_of};
+use crate::line::{Line, Locked, NUMBER, SLOTS, Seen, SlotSet, USED, tag_of};
 use crate::pool::Pool;
 use crate::slab::Lines;
 use crate::storage::Block;
@@ -146,19 +146,40 @@ impl Table {
         self.lines.prefetch((hash as u32 & self.mask) as usize * size_of::<Line>());
     }
 
-    /// Brings the element near that the bucket names for this hash, if it names one, and tells its number. The bucket should be
-    /// near. Of a longer element: the lines where key and value begin.
+    /// Brings the elements near that the bucket names for this hash; `each` gets their numbers. The bucket should be near. `true`: it
+    /// names none, but there may be one behind the bucket, whose line is fetched.
     #[inline(always)]
-    pub(crate) fn prefetch_element(&self, hash: u64) -> Option<u32> {
+    pub(crate) fn prefetch_elements(&self, hash: u64, each: impl Fn(u32)) -> bool {
         let line = self.line(hash as u32);
-        let slot = line.look().matching(tag_of(hash)).next()?;
-        let index = line.slot(slot) & NUMBER;
-        let at = index as usize * self.stride;
-        self.elements.prefetch(at);
-        if self.stride > 64 && self.value_at >= 64 {
-            self.elements.prefetch(at + self.value_at);
+        let seen = line.look();
+        let slots = seen.matching(tag_of(hash));
+        if slots.is_empty() {
+            return seen.overflows(tag_of(hash)) && line.link().is_some_and(|next| self.behind.prefetch(next));
         }
-        Some(index)
+        self.prefetch_slots(line, slots, each);
+        false
+    }
+
+    /// The same for the line behind the bucket.
+    pub(crate) fn prefetch_behind(&self, hash: u64, each: impl Fn(u32)) {
+        if let Some(next) = self.line(hash as u32).link() {
+            let line = self.behind.get(next);
+            self.prefetch_slots(line, line.look().matching(tag_of(hash)), each);
+        }
+    }
+
+    /// Of a longer element: the lines where key and value begin.
+    #[inline(always)]
+    fn prefetch_slots(&self, line: &Line, slots: SlotSet, each: impl Fn(u32)) {
+        for slot in slots {
+            let index = line.slot(slot) & NUMBER;
+            let at = index as usize * self.stride;
+            self.elements.prefetch(at);
+            if self.value_at >= 64 {
+                self.elements.prefetch(at + self.value_at);
+            }
+            each(index);
+        }
     }
 
     /// Looks a key up without a lock.

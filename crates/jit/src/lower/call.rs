@@ -78,6 +78,9 @@ impl Body<'_, '_> {
         if self.can_inline(call) {
             return self.inline_lookup(call, None);
         }
+        if self.answered(call) {
+            return;
+        }
         let borrowed = self.lend(call);
         match calls::typed(call, self.unit.maps).filter(|_| self.around.options.typed_calls) {
             Some((entry, args)) => self.enter(entry, args),

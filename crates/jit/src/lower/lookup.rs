@@ -129,7 +129,7 @@ impl Body<'_, '_> {
     }
 
     /// The worker's number, times a stride. It never changes during a burst, so it stands in front of the loop.
-    fn scaled_cpu(&mut self, stride: usize) -> Value {
+    pub(super) fn scaled_cpu(&mut self, stride: usize) -> Value {
         let flags = self.flags(Some(Area::Cpu)).with_readonly().with_can_move();
         let cpu = self.b.ins().uload32(flags, self.env, offsets::CPU);
         self.times(cpu, stride)
@@ -166,11 +166,7 @@ impl Body<'_, '_> {
         let top = self.b.ins().ushr_imm_u(hash, 56);
         let one = self.b.ins().iconst(types::I64, 1);
         let tag = self.b.ins().umax(top, one);
-        let mask = self.b.ins().iconst(types::I64, i64::from(table.mask));
-        let bucket = self.b.ins().band(hash, mask);
-        let bucket = self.times(bucket, native::LINE_BYTES);
-        let lines = self.b.ins().iconst(types::I64, table.lines as i64);
-        let line = self.b.ins().iadd(lines, bucket);
+        let line = self.bucket(table, hash);
 
         // All tags with one load, compared at once.
         self.ordered();
@@ -286,6 +282,15 @@ impl Body<'_, '_> {
         self.either(value, then);
     }
 
+    /// The address of a hash's bucket.
+    pub(super) fn bucket(&mut self, table: &HashLayout, hash: Value) -> Value {
+        let mask = self.b.ins().iconst(types::I64, i64::from(table.mask));
+        let bucket = self.b.ins().band(hash, mask);
+        let bucket = self.times(bucket, native::LINE_BYTES);
+        let lines = self.b.ins().iconst(types::I64, table.lines as i64);
+        self.b.ins().iadd(lines, bucket)
+    }
+
     /// The hash of a key, as `xway_maps::native` defines it.
     pub(super) fn hash_of(&mut self, seed: [u64; 3], key: &[Value]) -> Value {
         let seeds = seed.map(|s| self.b.ins().iconst(types::I64, s as i64));
@@ -349,7 +354,7 @@ impl Body<'_, '_> {
     }
 
     /// A product with a constant, as a shift where it is one.
-    fn times(&mut self, v: Value, factor: usize) -> Value {
+    pub(super) fn times(&mut self, v: Value, factor: usize) -> Value {
         if factor.is_power_of_two() {
             return self.b.ins().ishl_imm_s(v, i64::from(factor.trailing_zeros()));
         }

@@ -10,11 +10,13 @@
 //! | `alu` | arithmetic |
 //! | `memory` | loads, stores, atomics, the context |
 //! | `lookup` | look-ups in maps without a call |
+//! | `answer` | look-ups that were made for the whole burst |
 //! | `scout` | what runs over a burst in front of a program |
 //! | `slots` | stack bytes that are values |
 //! | `call` | helpers, kernel functions, functions of the program, tail calls |
 
 mod alu;
+mod answer;
 mod call;
 mod lookup;
 mod memory;
@@ -48,6 +50,8 @@ pub(crate) mod space {
     pub const LOCAL: u32 = 0;
     /// The main function in the form that tail calls jump to.
     pub const TAIL: u32 = 2;
+    /// No function: a call of it becomes the machine's instruction that fetches memory ahead.
+    pub const FETCH: u32 = 3;
     /// Entries of helpers, by their place in [`super::Lowered::entries`].
     pub const ENTRY: u32 = 1;
 }
@@ -126,6 +130,8 @@ pub(crate) struct Surroundings<'a> {
     pub cpus: u32,
     /// Address of [`VALUE_MAX`](crate::plan::scout::VALUE_MAX) zeros.
     pub zeros: u64,
+    /// The program and its map whose look-ups are made for the whole burst.
+    pub answers: Option<(usize, u32)>,
     pub options: &'a Options,
     pub isa: &'a dyn TargetIsa,
 }
@@ -190,6 +196,8 @@ struct Body<'a, 'f> {
     regs: [Variable; 10],
     /// Stack bytes that are values, by group.
     slots: Vec<Variable>,
+    /// In a burst function: where the frames begin, and the one whose turn it is.
+    frame: Option<(Value, Value)>,
     /// A scout's notes of this frame.
     notes: Vec<Variable>,
     /// Turns of `may_goto` that are left.
@@ -238,6 +246,7 @@ impl<'a, 'f> Body<'a, 'f> {
             b,
             regs,
             slots: vec![],
+            frame: None,
             notes: vec![],
             turns: None,
             env,
@@ -305,6 +314,7 @@ impl<'a, 'f> Body<'a, 'f> {
         self.b.switch_to_block(head);
         let plain = self.flags(Some(Area::Frames));
         let ctx = self.b.ins().load(I64, plain, frame, 0);
+        self.frame = Some((frames, frame));
         let units = self.around.units;
         if units.iter().any(|u| u.plan.needs_frame()) {
             let in_env = self.flags(Some(Area::Env));

@@ -1,21 +1,31 @@
 //! The scout: see `plan/scout.rs`.
 //!
-//! A note is one word for each frame and target; 0: the frame does not come there. It is what
-//! [`xway_maps::Map::fetch_ahead`] takes: the hash of the key in a hash table, the index in an array, the front of the address
-//! in a trie.
+//! For the key of a target it fetches the first line that the look-up will touch, and takes a *note*: one word for each target
+//! and frame, 0 when the frame does not come there. The map's next step is made of the notes: see `stage.rs`.
+//!
+//! | map | note |
+//! |---|---|
+//! | hash tables | the hash of the key |
+//! | arrays | none: there is nothing behind the value |
+//! | tries with keys of eight bytes | the key |
+//! | other tries | the front of the address, as [`xway_maps::ahead`] has it |
 
 use std::sync::Arc;
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types::I64};
+use cranelift_codegen::ir::{
+    AbiParam, BlockArg, ExtFuncData, ExternalName, InstBuilder, Signature, UserExternalName, Value, types::I64,
+};
+use cranelift_codegen::isa::CallConv;
 use xway_isa::Reg;
 use xway_maps::native::MapLayout;
 use xway_maps::{Map, ahead};
 
 use super::lookup::{KEY_MAX, is_own_key};
-use super::{Area, Body};
+use super::{Area, Body, space};
 use crate::plan::Call;
 use crate::plan::scout::Then;
+use crate::stage::{Answer, FRAMES};
 
 /// Whether a note can be made of a call's key.
 pub(crate) fn can_fetch(call: &Call, maps: &[Arc<Map>]) -> bool {
@@ -59,10 +69,10 @@ impl Body<'_, '_> {
         self.b.switch_to_block(self.exit);
         for (n, var) in self.notes.clone().into_iter().enumerate() {
             let value = self.b.use_var(var);
-            self.b.ins().store(plain, value, note, 8 * n as i32);
+            self.b.ins().store(plain, value, note, (8 * FRAMES * n) as i32);
         }
         let frame = self.b.ins().iadd_imm_s(frame, 8);
-        let note = self.b.ins().iadd_imm_s(note, 8 * targets as i64);
+        let note = self.b.ins().iadd_imm_s(note, 8);
         let more = self.b.ins().icmp(IntCC::NotEqual, frame, end);
         self.b.ins().brif(more, head, &[BlockArg::Value(frame), BlockArg::Value(note)], done, &[]);
         self.b.switch_to_block(done);
@@ -76,13 +86,27 @@ impl Body<'_, '_> {
         let note = match map.layout() {
             MapLayout::Hash(table) => {
                 let key = self.key_words(call, table.key_size as usize);
-                self.hash_of(table.seed, &key)
+                let hash = self.hash_of(table.seed, &key);
+                let bucket = self.bucket(&table, hash);
+                self.fetch_line(bucket);
+                hash
+            }
+            MapLayout::Lpm(_) if map.key_size() == Answer::KEY => {
+                let [key] = self.key_words(call, Answer::KEY)[..] else { unreachable!("eight bytes are one word") };
+                key
             }
             MapLayout::Lpm(_) => self.front(call, map.key_size()),
-            _ => {
-                let [index] = self.key_words(call, 4)[..] else { unreachable!("four bytes are one word") };
-                self.b.ins().iadd_imm_s(index, 1)
+            MapLayout::Array(array) => {
+                let base = self.b.ins().iconst(I64, array.base as i64);
+                self.fetch_value(call, base, array.stride)
             }
+            MapLayout::PercpuArray(array) => {
+                let base = self.b.ins().iconst(I64, array.base as i64);
+                let own = self.scaled_cpu(array.cpu_stride);
+                let base = self.b.ins().iadd(base, own);
+                self.fetch_value(call, base, array.stride)
+            }
+            _ => unreachable!("can_fetch"),
         };
         self.b.def_var(self.notes[slot], note);
         let result = match then {
@@ -90,6 +114,35 @@ impl Body<'_, '_> {
             Then::Zero | Then::Stop => self.b.ins().iconst(I64, 0),
         };
         self.set(Reg::R0, result);
+    }
+
+    /// Fetches the value of an array that the key names, if there is one. There is nothing more to find out about it.
+    fn fetch_value(&mut self, call: &Call, base: Value, stride: usize) -> Value {
+        let [index] = self.key_words(call, 4)[..] else { unreachable!("four bytes are one word") };
+        let off = self.times(index, stride);
+        let value = self.b.ins().iadd(base, off);
+        self.fetch_line(value);
+        self.b.ins().iconst(I64, 0)
+    }
+
+    /// Brings the cache line of an address near, which need not be one of memory.
+    ///
+    /// Cranelift has no instruction for that. A call with one address, in a convention that keeps all registers, is as long as what
+    /// is wanted (five bytes on x86-64, four on aarch64): `link.rs` puts the machine's own instruction in its place.
+    fn fetch_line(&mut self, address: Value) {
+        let key = (space::FETCH, 0);
+        let known = self.imports.iter().find(|(k, _)| *k == key).map(|(_, f)| *f);
+        let f = known.unwrap_or_else(|| {
+            let mut signature = Signature::new(CallConv::PreserveAll);
+            signature.params = vec![AbiParam::new(I64)];
+            let signature = self.b.import_signature(signature);
+            let name = UserExternalName { namespace: key.0, index: key.1 };
+            let name = ExternalName::user(self.b.func.declare_imported_user_function(name));
+            let f = self.b.import_function(ExtFuncData { name, signature, colocated: true, patchable: false });
+            self.imports.push((key, f));
+            f
+        });
+        self.b.ins().call(f, &[address]);
     }
 
     /// The first 32 bits of an address as the high half of a word, or its first 64 bits; the last bit set.

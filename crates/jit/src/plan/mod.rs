@@ -247,6 +247,12 @@ impl Plan {
         }
     }
 
+    /// Whether some run may look at the packet.
+    pub fn looks_at_packets(&self) -> bool {
+        let data = |op: &Op| matches!(op.kind, Kind::Ctx { field: CtxField::Data, .. });
+        self.funcs.iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops).any(data)
+    }
+
     /// Whether some operation needs the frame of the packet in the environment.
     pub fn needs_frame(&self) -> bool {
         self.funcs.iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops).any(|op| match &op.kind {

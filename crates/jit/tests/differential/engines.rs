@@ -70,8 +70,8 @@ fn variants() -> Vec<(&'static str, Engine)> {
     let (all, none) = (Options { check: true, ..Options::default() }, Options { check: true, ..Options::plain() });
     vec![
         ("single-packet code", Engine::Single(all.clone())),
-        ("staged burst code", Engine::Burst(Options { stage_from: Some(0), ..all.clone() })),
-        ("burst code", Engine::Burst(all)),
+        ("staged burst code", Engine::Burst(Options { stage_from: Some(0), cold: Some(true), ..all.clone() })),
+        ("burst code", Engine::Burst(Options { cold: Some(true), ..all })),
         ("single-packet code without passes", Engine::Single(none.clone())),
         ("burst code without passes", Engine::Burst(none)),
     ]
@@ -92,7 +92,7 @@ pub fn compare(object: &Arc<Object>, index: usize, packets: &[Vec<u8>], prepare:
             return Outcome::Differs(format!("{name}: {difference}"));
         }
     }
-    let chain = Engine::Chain(Options { check: true, stage_from: Some(0), ..Options::default() });
+    let chain = Engine::Chain(Options { check: true, stage_from: Some(0), cold: Some(true), ..Options::default() });
     match (
         run(object, index, packets, prepare, &Engine::InterpretedChain),
         run(object, index, packets, prepare, &chain),

@@ -76,6 +76,20 @@ fn row() -> String {
     )
 }
 
+/// Looks the address up in the trie before and after it has changed it: prefixes come, change and go in the middle of a burst.
+fn routes() -> String {
+    let ask = "*(u32 *)(r10 -8) = 32\nr1 = *(u32 *)(r6 +26)\n*(u32 *)(r10 -4) = r1\n\
+               r2 = r10\nr2 += -8\nr1 = map[idx:2]\ncall 1\n";
+    format!(
+        "{HEAD}{ask}r8 = 0\nif r0 == 0 goto none\nr8 = *(u64 *)(r0 +0)\nr8 += 1\n*(u64 *)(r0 +0) = r8\n\
+         none: r1 = *(u8 *)(r6 +33)\nr3 = r1\nr3 &= 3\nif r3 == 1 goto again\nr3 = r1\nr3 &= 15\nr3 += 8\n*(u32 *)(r10 -8) = r3\n\
+         if r8 s> 2 goto delete\n*(u64 *)(r10 -16) = r1\nr2 = r10\nr2 += -8\nr3 = r10\nr3 += -16\nr4 = 0\nr1 = map[idx:2]\n\
+         call 2\ngoto again\n\
+         delete: r2 = r10\nr2 += -8\nr1 = map[idx:2]\ncall 3\n\
+         again: {ask}if r0 == 0 goto out\nr0 = *(u64 *)(r0 +0)\nr0 <<= 4\nr0 += r8\nr0 &= 0xff\nout: exit"
+    )
+}
+
 /// So many packets of a few flows, some of them too short.
 fn packets(rng: &mut Rng, count: usize) -> Vec<Vec<u8>> {
     let flows = 1 + rng.below(12);
@@ -102,7 +116,7 @@ fn bursts_of_every_length_with_flows_that_come_again() {
     let mut rng = Rng::new(7);
     // LRU tables have room for all flows here: which one goes is nobody's promise.
     let kinds = [(MapType::Hash, 8), (MapType::Hash, 64), (MapType::LruHash, 64), (MapType::PercpuHash, 8)];
-    for (text, kinds) in [(table(), &kinds[..]), (row(), &kinds[..3])] {
+    for (text, kinds) in [(table(), &kinds[..]), (row(), &kinds[..3]), (routes(), &kinds[..1])] {
         for (kind, room) in kinds {
             let object = object(&text, maps(*kind, *room));
             for count in (1..=64).filter(|n| n % 3 == 1 || *n > 60) {
@@ -147,7 +161,11 @@ fn random_programs_over_long_bursts() {
 /// What is left of these programs in a scout.
 #[test]
 fn scouts_are_as_written() {
-    let cases = [("table", table(), maps(MapType::Hash, 8)), ("row", row(), maps(MapType::LruHash, 64))];
+    let cases = [
+        ("table", table(), maps(MapType::Hash, 8)),
+        ("row", row(), maps(MapType::LruHash, 64)),
+        ("routes", routes(), maps(MapType::Hash, 8)),
+    ];
     for (name, text, maps) in cases {
         let object = object(&text, maps);
         let instance = Instance::new(object.clone(), 2).expect("an instance");

@@ -29,7 +29,7 @@ mod build;
 mod order;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use xway_abi::map_flags as f;
@@ -184,6 +184,7 @@ impl LpmTrie {
             stride: self.stride,
             width: self.width as u32,
             path_words: self.words as u32,
+            changes: self.root.addr() + 8,
         })
     }
 
@@ -276,6 +277,13 @@ impl LpmTrie {
         same(&node[PATH..], bits, depth)
     }
 
+    /// Counts changes: odd while one is under way.
+    #[inline(always)]
+    fn changes(&self) -> &AtomicU64 {
+        // Beside the root's entry, which is the first half of the first word.
+        &self.root.words()[1]
+    }
+
     #[inline(always)]
     fn root(&self) -> &AtomicU32 {
         &self.root.halves()[0]
@@ -331,6 +339,7 @@ impl LpmTrie {
             return Err(Errno::ENOSPC);
         }
         let new = self.new_value(&mut writer, len, &bits, value)?;
+        let _change = Change::begin(self.changes());
         let done = match stored {
             Some(old) => {
                 self.exchange(len, &bits, new);
@@ -352,6 +361,7 @@ impl LpmTrie {
         let bits = self.words_of(bytes);
         let mut writer = self.writer.lock();
         let old = self.exact(len, &bits).ok_or(Errno::ENOENT)?;
+        let _change = Change::begin(self.changes());
         self.take_out(&mut writer.garbage, len, &bits)?;
         writer.garbage.values.push(old);
         self.count.store(self.count() - 1, Ordering::Relaxed);
@@ -372,6 +382,22 @@ impl LpmTrie {
         if many {
             guard.flush();
         }
+    }
+}
+
+/// A change that is under way, which the writer's lock makes the only one.
+struct Change<'t>(&'t AtomicU64);
+
+impl<'t> Change<'t> {
+    fn begin(changes: &'t AtomicU64) -> Change<'t> {
+        changes.fetch_add(1, Ordering::AcqRel);
+        Change(changes)
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Release);
     }
 }
 

@@ -38,7 +38,7 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
         match measure(case, bytes.as_deref(), &options) {
             Ok(row) => {
                 if !as_json {
-                    print::text(&line(&row, width));
+                    print::text(&line(&row, width, options.kernel));
                 }
                 rows.push(row);
             }
@@ -149,10 +149,12 @@ fn heading(options: &Options, width: usize) -> String {
     format!("{machine}  {:<width$}{kernel}     ours ns   Mpps   run   net  ±%{ratio}\n", "case")
 }
 
-fn line(row: &Row, width: usize) -> String {
+fn line(row: &Row, width: usize, vs_kernel: bool) -> String {
     let mut out = format!("  {:<width$}", row.case.name);
-    if let Some(kernel) = &row.kernel {
-        out += &columns(kernel);
+    match &row.kernel {
+        Some(kernel) => out += &columns(kernel),
+        None if vs_kernel => out += &" ".repeat(KERNEL_WIDTH),
+        None => {}
     }
     let Some(ours) = row.ours.first() else { return out + "\n" };
     out += &columns(ours);
@@ -164,11 +166,14 @@ fn line(row: &Row, width: usize) -> String {
     }
     out.push('\n');
     for more in &row.ours[1..] {
-        let blank = if row.kernel.is_some() { 35 } else { 0 };
+        let blank = if vs_kernel { KERNEL_WIDTH } else { 0 };
         out += &format!("    {:<w$}{:blank$}{}\n", more.side, "", columns(more), w = width - 2);
     }
     out
 }
+
+/// Columns of the kernel's side.
+const KERNEL_WIDTH: usize = 35;
 
 fn columns(f: &Figures) -> String {
     let ns = f.program.median;
@@ -235,6 +240,7 @@ fn case_json(case: &Case) -> Value {
         "pattern": case.pattern.name(),
         "table": case.table.as_ref().map(|(map, entries)| json!({ "map": map, "entries": entries })),
         "packet_bytes": case.packet_len,
+        "frames": case.frames,
         "kernel_runs_per_test_run": case.runs,
     })
 }

@@ -1,0 +1,124 @@
+//! `headers`: the first line of each packet is fetched some frames before its turn, when packets are cold.
+#![allow(unsafe_code)] // instructions that fetch memory ahead, and the time-stamp counter
+//!
+//! Where a device or another core has written packets, the first look at each waits for memory, and the next packet's wait
+//! begins only when the program is done with this one. So a burst is run in parts, and while one part runs the first lines
+//! of the next are on their way. Packets that this core has just written itself need none of that; asking costs nearly
+//! nothing, because it is asked once in many bursts: how long does one load from the last frame take?
+
+use std::cell::Cell;
+
+use xway_packet::Frame;
+
+/// Frames that are fetched for while as many others run.
+pub(crate) const PART: usize = 16;
+
+/// Bursts between two questions.
+const EVERY: u32 = 64;
+
+/// Ticks of the time-stamp counter that a load from beyond the second-level cache takes longer than one that is warm.
+const COLD_TICKS: u64 = 40;
+
+/// Whether the packets that come to this thread are cold. Measured at one burst in 64; an interruption in that moment costs some
+/// time in the next 64 and nothing else.
+pub(crate) fn are_cold(frames: &[Frame]) -> bool {
+    thread_local! { static STATE: Cell<(u32, bool)> = const { Cell::new((0, false)) }; }
+    let (left, cold) = STATE.get();
+    if left > 0 {
+        STATE.set((left - 1, cold));
+        return cold;
+    }
+    let Some(packet) = frames.last().map(Frame::packet).filter(|packet| !packet.is_empty()) else { return false };
+    let first = ticks_of_load(packet);
+    let cold = first > ticks_of_load(packet).saturating_add(COLD_TICKS);
+    STATE.set((EVERY, cold));
+    cold
+}
+
+/// Runs over frames part by part, each fetched while the one before runs; `run` gets the place of a part's first frame. When
+/// they are not cold, all at once.
+#[inline]
+pub(crate) fn in_parts(frames: &mut [Frame], cold: bool, mut run: impl FnMut(usize, &mut [Frame])) {
+    if !cold {
+        return run(0, frames);
+    }
+    let count = frames.len();
+    let part = |n: usize| (n * PART).min(count)..((n + 1) * PART).min(count);
+    fetch_descriptors(&frames[part(1)]);
+    fetch(&frames[part(0)]);
+    for n in 0..count.div_ceil(PART) {
+        fetch_descriptors(&frames[part(n + 2)]);
+        fetch(&frames[part(n + 1)]);
+        run(n * PART, &mut frames[part(n)]);
+    }
+}
+
+/// Fetches the first line of each packet.
+fn fetch(frames: &[Frame]) {
+    for frame in frames {
+        line(frame.packet().as_ptr());
+    }
+}
+
+/// Fetches the first line of each descriptor, which says where the packet is.
+fn fetch_descriptors(frames: &[Frame]) {
+    for frame in frames {
+        // SAFETY: a frame is a pointer to its descriptor (`xway_packet::descriptor`), read as one word.
+        line(unsafe { std::ptr::from_ref(frame).cast::<*const u8>().read() });
+    }
+}
+
+#[inline(always)]
+fn line(address: *const u8) {
+    // SAFETY: fetching ahead neither faults nor reads as far as the program can tell, whatever the address.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}
+
+/// What a load of the first byte takes, with some ticks for the clock; 0 where there is no such clock.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn ticks_of_load(packet: &[u8]) -> u64 {
+    use std::arch::x86_64::{_mm_lfence, _rdtsc};
+    // SAFETY: both instructions exist on every x86-64 machine and touch no memory. The fences keep the load between the two.
+    unsafe {
+        _mm_lfence();
+        let start = _rdtsc();
+        _mm_lfence();
+        std::hint::black_box(packet[0]);
+        _mm_lfence();
+        _rdtsc().wrapping_sub(start)
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+fn ticks_of_load(_: &[u8]) -> u64 {
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xway_packet::{Pool, PoolConfig};
+
+    #[test]
+    fn every_frame_is_run_once_and_in_order() {
+        let mut pool = Pool::new(PoolConfig::new(128)).unwrap();
+        for count in [0, 1, 15, 16, 17, 31, 32, 33, 48, 64, 100] {
+            let mut frames: Vec<Frame> = (0..count).map(|_| pool.alloc().unwrap()).collect();
+            for cold in [false, true] {
+                let mut seen = 0;
+                in_parts(&mut frames, cold, |at, part| {
+                    assert!(at == seen && (!cold || part.len() <= PART));
+                    seen += part.len();
+                });
+                assert_eq!(seen, count);
+            }
+            are_cold(&frames);
+            frames.into_iter().for_each(|frame| pool.release(frame));
+        }
+    }
+}
