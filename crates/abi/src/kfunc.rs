@@ -92,7 +92,7 @@ pub struct KfuncProto {
     pub name: &'static str,
     /// What it is about.
     pub class: KfuncClass,
-    /// Arguments r1…; `None` where no prototype is stated because nothing but a kernel can offer the function.
+    /// Arguments r1…; `None` where the function's BTF type says what they are (and what the result is).
     pub args: Option<&'static [Arg]>,
     /// Result.
     pub ret: KfuncRet,
@@ -100,6 +100,26 @@ pub struct KfuncProto {
     pub region: Option<Region>,
     /// Moves or replaces packet data: every packet pointer becomes invalid.
     pub changes_packet: bool,
+    /// What BTF does not say of it.
+    pub rules: KfuncRules,
+}
+
+/// What the kernel's registration of a kfunc says beyond its BTF type (`KF_ACQUIRE` and its relatives).
+///
+/// Source: `Documentation/bpf/kfuncs.rst` for the meaning; which function has which from loading programs that only one
+/// answer explains.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct KfuncRules {
+    /// The result is a reference that the program must release.
+    pub acquire: bool,
+    /// The argument that is a reference is released.
+    pub release: bool,
+    /// The result may be null.
+    pub ret_null: bool,
+    /// Pointers to kernel objects must be trusted: a reference, or what the kernel itself vouches for.
+    pub trusted_args: bool,
+    /// Pointers to kernel objects must be trusted, or protected by RCU.
+    pub rcu: bool,
 }
 
 impl KfuncProto {

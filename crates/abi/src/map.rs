@@ -65,6 +65,35 @@ map_types! {
     Arena = 33, "arena";
 }
 
+impl MapType {
+    /// The structure that a kernel keeps such a map in. Programs may read its fields (`map_btf_id` of the map's operations).
+    pub const fn kernel_struct(self) -> &'static str {
+        match self {
+            MapType::Array | MapType::PercpuArray | MapType::ProgArray | MapType::PerfEventArray => "bpf_array",
+            MapType::CgroupArray | MapType::ArrayOfMaps => "bpf_array",
+            MapType::Hash | MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash => "bpf_htab",
+            MapType::HashOfMaps => "bpf_htab",
+            MapType::StackTrace => "bpf_stack_map",
+            MapType::LpmTrie => "lpm_trie",
+            MapType::Devmap | MapType::DevmapHash => "bpf_dtab",
+            MapType::Sockmap => "bpf_stab",
+            MapType::Sockhash => "bpf_shtab",
+            MapType::Cpumap => "bpf_cpu_map",
+            MapType::Xskmap => "xsk_map",
+            MapType::CgroupStorage | MapType::PercpuCgroupStorage => "bpf_cgroup_storage_map",
+            MapType::ReuseportSockarray => "reuseport_array",
+            MapType::Queue | MapType::Stack => "bpf_queue_stack",
+            MapType::SkStorage | MapType::InodeStorage | MapType::TaskStorage | MapType::CgrpStorage => {
+                "bpf_local_storage_map"
+            }
+            MapType::StructOps => "bpf_struct_ops_map",
+            MapType::Ringbuf | MapType::UserRingbuf => "bpf_ringbuf_map",
+            MapType::BloomFilter => "bpf_bloom_filter",
+            MapType::Arena => "bpf_arena",
+        }
+    }
+}
+
 /// Map creation flags (`BPF_F_*` of `union bpf_attr`'s `map_flags`) and update flags.
 pub mod flags {
     /// Allocate elements one by one.

@@ -84,7 +84,7 @@ const ROUNDS: usize = 15;
 fn measure(case: &Case, spread: bool) {
     let insns = xway_isa::assemble(&case.text).unwrap_or_else(|e| panic!("{}: {e}", case.name));
     let image = Program { name: "bench".into(), section: "xdp".into(), insns, ..Program::default() };
-    let view = MapsView { maps: &case.maps, btf: None, license: Some("GPL") };
+    let view = MapsView { maps: &case.maps, btf: None, kernel: None, license: Some("GPL") };
     let proof = verify(&image, &view, &Config::default()).unwrap_or_else(|e| panic!("{}: {e}", case.name));
     let maps: Vec<Arc<Map>> =
         case.maps.iter().map(|d| Map::create(&d.spec, &xway_maps::Env::with_cpus(1)).expect("a map")).collect();

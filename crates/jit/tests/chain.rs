@@ -20,7 +20,7 @@ fn ready_with(text: &str, specs: &[MapSpec], maps: &[Arc<Map>]) -> Ready {
     let insns = xway_isa::assemble(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let image = Program { name: "link".into(), section: "xdp".into(), insns, ..Program::default() };
     let defs: Vec<MapDef> = specs.iter().map(|s| MapDef::new("map", s.clone())).collect();
-    let view = MapsView { maps: &defs, btf: None, license: Some("GPL") };
+    let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };
     let proof = verify(&image, &view, &Config { budget: 10_000_000, ..Config::default() });
     let proof = proof.unwrap_or_else(|e| panic!("{e}\n{text}"));
     Ready { program: xway_vm::Program::link(&image, maps).unwrap(), proof }

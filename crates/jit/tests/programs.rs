@@ -29,7 +29,7 @@ fn ready_with(text: &str, specs: &[MapSpec], maps: Vec<Arc<Map>>) -> Ready {
     let insns = xway_isa::assemble(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let image = Program { name: "test".into(), section: "xdp".into(), insns, ..Program::default() };
     let defs = defs(specs);
-    let view = MapsView { maps: &defs, btf: None, license: Some("GPL") };
+    let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };
     let proof = verify(&image, &view, &Config::default()).unwrap_or_else(|e| panic!("{e}\n{text}"));
     Ready { program: xway_vm::Program::link(&image, &maps).unwrap(), proof, maps }
 }

@@ -39,6 +39,7 @@ mod unit;
 pub use btf::Btf;
 pub use error::ObjectError;
 pub use find::Select;
+pub use maps::special_fields;
 pub use model::{
     Initial, KfuncRef, KsymRef, LineInfo, MapDef, MapKind, Object, Pinning, Poison, Program, ProgramKind,
     RejectedProgram, Section, SlotRef, Subprog,

@@ -66,6 +66,7 @@ impl Object {
         object.maps = loader.maps.defs.clone();
         loader.fill_slots(&places, &mut object)?;
         object.btf = btf.map(Arc::new);
+        object.target = opts.target_btf.clone();
         Ok(object)
     }
 }

@@ -18,6 +18,8 @@ pub struct Object {
     pub maps: Vec<MapDef>,
     /// The object's own types, when it was compiled with `-g`.
     pub btf: Option<Arc<Btf>>,
+    /// The types that the object was loaded against ([`crate::LoadOptions::target_btf`]).
+    pub target: Option<Arc<Btf>>,
     /// Content of the `license` section.
     pub license: Option<String>,
     /// Content of the `version` section (`LINUX_VERSION_CODE` at compile time; kernels since 5.0 ignore it for XDP).

@@ -46,6 +46,9 @@ impl Verifier<'_> {
                 }
                 back.unwrap_or_else(|| self.alu_numbers(op, width, a, b, src))
             }
+            // Any arithmetic is allowed on addresses of an arena: a bad one is caught when it is used.
+            (Value::Ptr(Ptr { base: Base::Arena, .. }), _) => left,
+            (_, Value::Ptr(Ptr { base: Base::Arena, .. })) => right,
             (Value::Ptr(p), Value::Num(n)) => {
                 let n = if op == AluOp::Add && width == Width::W64 { self.link_offset(st, p, n, src) } else { *n };
                 let mut sum = self.alu_pointer(op, width, p, &n, true).map_err(|e| e.reg(dst.index()))?;

@@ -15,20 +15,22 @@ pub struct MapsView<'a> {
     pub maps: &'a [MapDef],
     /// Types of the object, for the signatures of global functions.
     pub btf: Option<&'a Btf>,
+    /// Types of the kernel that the program is for: its functions and the objects that they hand out.
+    pub kernel: Option<&'a Btf>,
     /// Licence; helpers that are reserved for GPL programs need a compatible one.
     pub license: Option<&'a str>,
 }
 
 impl<'a> From<&'a Object> for MapsView<'a> {
     fn from(o: &'a Object) -> Self {
-        MapsView { maps: &o.maps, btf: o.btf.as_deref(), license: o.license.as_deref() }
+        MapsView { maps: &o.maps, btf: o.btf.as_deref(), kernel: o.target.as_deref(), license: o.license.as_deref() }
     }
 }
 
 impl MapsView<'_> {
     /// No maps, no types, GPL.
     pub const fn empty() -> MapsView<'static> {
-        MapsView { maps: &[], btf: None, license: Some("GPL") }
+        MapsView { maps: &[], btf: None, kernel: None, license: Some("GPL") }
     }
 
     /// True when helpers reserved for the GPL may be called (the list of `license_is_gpl_compatible`).
@@ -88,7 +90,8 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// The program that was proved, exactly as it was given.
+    /// The program that was proved: as it was given, except that dead instructions with wrong fields are jumps to
+    /// themselves, which is what Linux makes of them.
     pub fn insns(&self) -> &[Slot] {
         &self.insns
     }
@@ -133,6 +136,9 @@ pub struct Facts {
     pub helpers: Vec<u32>,
     /// Names of the kernel functions that are called on some run.
     pub kfuncs: Vec<String>,
+    /// What some run needs of a kernel's objects, by the names of the functions, helpers and structures that give them;
+    /// nothing but a kernel can run a program for which this is not empty.
+    pub kernel_objects: Vec<String>,
     /// Maps that some run touches, by index.
     pub maps: Vec<u32>,
     /// The byte after the last one that direct packet access reads or writes, from `data`.

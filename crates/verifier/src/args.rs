@@ -152,6 +152,7 @@ impl Verifier<'_> {
                 if !fits || p.off != 0 || !p.is_fixed() {
                     return Err(self.wrong_arg(v, &kind));
                 }
+                args.reference = p.reference;
                 if release {
                     if p.reference == 0 {
                         return fail!(Leak, "the socket carries no reference that could be released");
@@ -160,8 +161,34 @@ impl Verifier<'_> {
                 }
                 Ok(())
             }
-            (ArgKind::KptrDest | ArgKind::KptrSource | ArgKind::BtfPtr(_) | ArgKind::PercpuBtfPtr, _) => {
-                fail!(Unsupported, "objects of the kernel cannot be had in user space")
+            (ArgKind::Sock { kind: SockKind::BtfCommon, release }, Base::Object(o)) => {
+                let common = self.kernel_struct("sock_common")?;
+                if !may_be_passed(p, &o) || !self.is_object_of(p, &o, common, false) {
+                    return Err(self.wrong_arg(v, &kind));
+                }
+                if release && p.reference == 0 {
+                    return fail!(Leak, "the socket carries no reference that could be released");
+                }
+                args.reference = p.reference;
+                if release {
+                    args.release = p.reference;
+                }
+                Ok(())
+            }
+            (ArgKind::BtfPtr(name), Base::Object(o)) => {
+                let want = self.kernel_struct(name)?;
+                if !may_be_passed(p, &o) || !self.is_object_of(p, &o, want, false) {
+                    let have = self.object_name(&o);
+                    return fail!(Argument, "struct {have} ({}) is given where struct {name} is wanted", p.kind_name());
+                }
+                Ok(())
+            }
+            (ArgKind::PercpuBtfPtr, Base::Object(o)) if o.trust == crate::value::Trust::PerCpu => {
+                args.object = Some(o);
+                Ok(())
+            }
+            (ArgKind::KptrDest | ArgKind::KptrSource, _) => {
+                fail!(Unsupported, "objects of the kernel cannot be kept in maps")
             }
             _ => Err(self.wrong_arg(v, &kind)),
         }
@@ -248,7 +275,13 @@ impl Verifier<'_> {
             }
             Base::Packet | Base::Meta if !packet_ok => fail!(Argument, "this call cannot be given packet memory")
                 .map_err(|e| e.hint("copy the bytes to the stack first")),
-            Base::Ctx | Base::Map(_) | Base::Func(_) | Base::Sock(_) | Base::End => {
+            Base::Object(o) if !writes || !o.is_foreign() => {
+                if reads {
+                    self.object_read(p, &o, 0, size)?;
+                }
+                if writes { self.object_write(p, &o, 0, size) } else { Ok(()) }
+            }
+            Base::Ctx | Base::Map(_) | Base::Func(_) | Base::Sock(_) | Base::End | Base::Object(_) | Base::Arena => {
                 fail!(Argument, "{} is no plain memory", p.kind_name())
             }
             _ => {
@@ -307,7 +340,7 @@ impl Verifier<'_> {
     }
 
     /// A terminated string in memory that nobody can change.
-    fn check_string(&mut self, m: &MapRef, p: &Ptr) -> Result<(), Fail> {
+    pub(crate) fn check_string(&mut self, m: &MapRef, p: &Ptr) -> Result<(), Fail> {
         let terminated = p.is_fixed()
             && usize::try_from(p.off)
                 .is_ok_and(|off| self.map_constant(m).and_then(|d| d.get(off..)).is_some_and(|d| d.contains(&0)));
@@ -319,7 +352,7 @@ impl Verifier<'_> {
         }
     }
 
-    fn check_dynptr(
+    pub(crate) fn check_dynptr(
         &mut self,
         st: &mut State,
         p: &Ptr,
@@ -337,6 +370,7 @@ impl Verifier<'_> {
         let held = |st: &State, i: usize| st.frames[frame].stack.get(i).copied().unwrap_or_default();
         match access {
             FuncAccess::Init => {
+                slots.iter().for_each(|i| self.end_dynptr(st, frame, *i));
                 if slots.iter().any(|i| held(st, *i).shared || held(st, *i).bytes.contains(&Byte::Special)) {
                     return fail!(Argument, "the stack there holds a dynptr or an iterator already");
                 }
@@ -395,4 +429,10 @@ impl Verifier<'_> {
             }
         }
     }
+}
+
+/// A pointer to an object that a helper may be given: not one that may point anywhere.
+fn may_be_passed(p: &Ptr, o: &crate::value::Object) -> bool {
+    use crate::value::Trust;
+    p.reference != 0 || matches!(o.trust, Trust::Trusted | Trust::Rcu | Trust::Plain)
 }

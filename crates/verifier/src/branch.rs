@@ -6,7 +6,7 @@ use crate::diag::Fail;
 use crate::domain::{Scalar, refine};
 use crate::explore::{Flow, Verifier};
 use crate::state::State;
-use crate::value::{Base, Num, Ptr, Value};
+use crate::value::{Base, Num, Ptr, Trust, Value};
 
 /// Variable offsets beyond this prove nothing. Linux draws the line at 65,535 (`MAX_PACKET_OFF`), because its packet pointers
 /// may be narrow; here addresses have 64 bits, and one of them plus 32 bits never wraps.
@@ -296,5 +296,8 @@ fn keeps_identity(p: &Ptr) -> bool {
 /// Pointers that a comparison with zero cannot find null. Linux (`reg_not_null`) draws the line here: both ways behind a
 /// comparison of the context, the packet or the stack with zero are looked at.
 fn never_null_at_all(p: &Ptr) -> bool {
+    if let Base::Object(o) = p.base {
+        return p.reference != 0 || matches!(o.trust, Trust::Trusted | Trust::Owned);
+    }
     matches!(p.base, Base::MapValue(_) | Base::Map(_) | Base::Mem { .. } | Base::Sock(_))
 }

@@ -10,7 +10,7 @@ use crate::explore::{Flow, Verifier};
 use crate::func::TAIL_CALL;
 use crate::graph::{Def, NONE};
 use crate::state::{Byte, Reference, State};
-use crate::value::{Base, Dynptr, MapRef, MemKind, Ptr, Value};
+use crate::value::{Base, Dynptr, MapRef, MemKind, Object, Ptr, Trust, Value};
 
 /// What the arguments of one call turned out to be.
 #[derive(Default)]
@@ -29,6 +29,10 @@ pub(crate) struct CallArgs {
     pub callback: Option<(usize, Callback)>,
     /// The reference that the call releases.
     pub release: u32,
+    /// The reference of the socket argument.
+    pub reference: u32,
+    /// The per-CPU object argument.
+    pub object: Option<Object>,
     /// A dynptr argument that is used.
     pub dynptr: Option<Dynptr>,
     /// Slot that the call makes a dynptr: frame, slot of the first half, kind.
@@ -248,7 +252,7 @@ impl Verifier<'_> {
             Ret::DynptrDataOrNull => {
                 let size = args.alloc.unwrap_or(0);
                 let mut p = nullable(self, Base::Mem { size, kind: MemKind::Slice, read_only: false });
-                p.reference = args.dynptr.map_or(0, |d| d.reference);
+                p.reference = args.dynptr.map_or(0, |d| d.owner());
                 Value::Ptr(p)
             }
             Ret::SockOrNull { kind, acquire } => {
@@ -259,13 +263,21 @@ impl Verifier<'_> {
                 }
                 Value::Ptr(p)
             }
-            Ret::BtfPtr { .. } | Ret::PercpuBtfPtr { .. } | Ret::KptrOrNull => {
-                return fail!(
-                    Unsupported,
-                    "{} returns an object of the kernel, which user space cannot have",
-                    proto.name
-                );
+            Ret::BtfPtr { name, nullable, trusted } => {
+                let trust = if trusted { Trust::Trusted } else { Trust::Plain };
+                let mut p = self.kernel_pointer(name, trust, nullable)?;
+                // Another view of a socket ends with the socket.
+                p.reference = args.reference;
+                self.facts.kernel_object(proto.name);
+                Value::Ptr(p)
             }
+            Ret::PercpuBtfPtr { nullable } => {
+                let Some(o) = args.object else { return fail!(Argument, "{} needs a per-CPU variable", proto.name) };
+                self.facts.kernel_object(proto.name);
+                let id = if nullable { self.id() } else { 0 };
+                Value::Ptr(Ptr { nullable, id, ..Ptr::to(Base::Object(Object { trust: Trust::Plain, ..o })) })
+            }
+            Ret::KptrOrNull => return fail!(Unsupported, "objects of the kernel cannot be kept in maps"),
         })
     }
 

@@ -1,7 +1,9 @@
 //! The shape of the program, checked before anything is executed: functions, jumps, reachability, which registers are
 //! still wanted where, and at which instructions it pays to compare states.
 
-use xway_isa::{CallTarget, Imm64, Insn, Operand, Reg};
+use std::collections::BTreeMap;
+
+use xway_isa::{CallTarget, DecodeErrorKind, Imm64, Insn, Operand, Reg};
 use xway_object::Program;
 
 use crate::diag::{Fail, fail};
@@ -31,6 +33,8 @@ pub struct Func {
 pub struct Cfg {
     /// One entry for each slot, `None` for second halves.
     pub insns: Vec<Option<Insn>>,
+    /// Slots that are no instruction; a stand-in of the same shape has their place.
+    pub wrong: BTreeMap<usize, DecodeErrorKind>,
     /// Functions by rising start; the first is the program.
     pub funcs: Vec<Func>,
     /// For each slot the registers (bit n: rn) that may be read before they are written.
@@ -49,12 +53,13 @@ impl Cfg {
         if n > INSNS_MAX {
             return fail!(Budget, "the program has {n} instructions, more than {INSNS_MAX}");
         }
-        let insns = xway_isa::decode(&program.insns)
+        let decoded = crate::malformed::decode(&program.insns)
             .map_err(|e| Fail::new(crate::diag::Kind::BadInstruction, e.kind.to_string()).at(e.at))?;
+        let insns = decoded.insns;
         let funcs = functions(program, &insns)?;
-        let mut cfg = Cfg { insns, funcs, live: vec![0; n], prune: vec![false; n] };
+        let mut cfg = Cfg { insns, wrong: decoded.wrong, funcs, live: vec![0; n], prune: vec![false; n] };
         for f in 0..cfg.funcs.len() {
-            cfg.check_function(f)?;
+            cfg.check_function(program, f)?;
         }
         cfg.liveness();
         Ok(cfg)
@@ -82,10 +87,15 @@ impl Cfg {
     }
 
     /// Jumps stay inside, every instruction is reached, the end is no fall-through.
-    fn check_function(&mut self, f: usize) -> Result<(), Fail> {
+    fn check_function(&mut self, program: &Program, f: usize) -> Result<(), Fail> {
         let (start, end) = (self.funcs[f].start, self.funcs[f].end);
         let last = (start..end).rev().find(|i| self.insns[*i].is_some()).unwrap_or(start);
-        if !matches!(self.insns[last], Some(Insn::Exit | Insn::Jump { .. })) {
+        let ends = match self.insns[last] {
+            Some(Insn::Exit | Insn::Jump { .. }) => true,
+            Some(Insn::Call(CallTarget::Kfunc { id, .. })) => crate::kfunc::throws(program, id),
+            _ => false,
+        };
+        if !ends {
             return fail!(NoExit, "the function ends without an exit or a jump").map_err(|e| e.at(last));
         }
         let mut seen = vec![false; end - start];
@@ -96,7 +106,8 @@ impl Cfg {
                 continue;
             }
             let insn = self.insns[pc].expect("only starts of instructions are queued");
-            for to in successors(&insn, pc) {
+            let thrown = pc == last && matches!(insn, Insn::Call(_));
+            for to in successors(&insn, pc).filter(|_| !thrown) {
                 let inside = to >= start as i64 && to < end as i64;
                 if !inside || self.insns[to as usize].is_none() {
                     return fail!(BadJump, "the jump leads to {to}, which is no instruction of the same function")

@@ -4,6 +4,7 @@
 //! the instruction below, as Linux does. At instructions to which several ways lead ([`crate::cfg::Cfg::prune`]) the state is
 //! compared with the checkpoints left there ([`crate::prune`]); a path whose state is included in one of them ends.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -48,6 +49,10 @@ pub(crate) struct Verifier<'a> {
     pub access_kinds: Vec<u8>,
     /// Functions that may move the packet, directly or through others.
     pub moves_packet: Vec<bool>,
+    /// Structures of the kernel that were looked for, by name.
+    pub structs: HashMap<String, u32>,
+    /// Functions of the kernel, the same.
+    pub funcs: HashMap<String, u32>,
     /// The function that is being analysed on its own.
     pub root: usize,
     /// For each error the function under analysis and the last branch of the way.
@@ -88,6 +93,8 @@ impl<'a> Verifier<'a> {
             async_done: Vec::new(),
             moves_packet,
             access_kinds: vec![0; n],
+            structs: HashMap::new(),
+            funcs: HashMap::new(),
             root: 0,
             origins: Vec::new(),
             last_path: NOWHERE,

@@ -20,6 +20,7 @@ pub(crate) struct Collector {
     accesses: Vec<Option<Place>>,
     args: BTreeMap<usize, [Option<Place>; 5]>,
     kfuncs: BTreeSet<String>,
+    objects: BTreeSet<String>,
     maps: BTreeSet<u32>,
     packet_bytes: u64,
     packet_written: bool,
@@ -44,6 +45,7 @@ impl Collector {
             accesses: vec![None; insns],
             args: BTreeMap::new(),
             kfuncs: BTreeSet::new(),
+            objects: BTreeSet::new(),
             maps: BTreeSet::new(),
             packet_bytes: 0,
             packet_written: false,
@@ -106,6 +108,11 @@ impl Collector {
     /// A kernel function is called.
     pub fn kfunc(&mut self, name: &str) {
         self.kfuncs.insert(name.to_owned());
+    }
+
+    /// Something is had that only a kernel has.
+    pub fn kernel_object(&mut self, name: &str) {
+        self.objects.insert(name.to_owned());
     }
 
     /// Memory at `p + off` is accessed by the instruction at `pc`, in the frame at `depth`.
@@ -176,6 +183,7 @@ impl Collector {
             verdicts,
             helpers: helpers.into_iter().collect(),
             kfuncs: self.kfuncs.into_iter().collect(),
+            kernel_objects: self.objects.into_iter().collect(),
             maps: self.maps.into_iter().collect(),
             packet_bytes: u32::try_from(self.packet_bytes).unwrap_or(u32::MAX),
             packet_written: self.packet_written,
@@ -205,7 +213,7 @@ fn place_of(p: &Ptr, off: i64, depth: usize) -> Place {
         Base::Map(m) if m.inner => Region::InnerMap(m.index),
         Base::Map(m) => Region::Map(m.index),
         Base::Mem { kind: MemKind::Record, .. } => Region::Record,
-        Base::Mem { .. } | Base::Sock(_) => Region::Other,
+        Base::Mem { .. } | Base::Sock(_) | Base::Object(_) | Base::Arena => Region::Other,
         Base::Func(start) => Region::Func(start),
     };
     let constant = p.is_fixed() && p.base != Base::End;

@@ -14,7 +14,7 @@ use crate::explore::{Flow, Verifier};
 use crate::graph::NONE;
 use crate::signature::{Param, Signature};
 use crate::state::{FRAMES_MAX, Frame, FrameKind, STACK_MAX, State};
-use crate::value::{Base, MapRef, MemKind, Ptr, Value};
+use crate::value::{Base, MapRef, MemKind, Object, Ptr, Trust, Value};
 
 /// `bpf_tail_call`.
 pub(crate) const TAIL_CALL: u32 = 12;
@@ -69,6 +69,13 @@ impl Verifier<'_> {
                 let v = match param {
                     Param::Number => Value::num(Scalar::unknown(), NONE),
                     Param::Ctx => Value::Ptr(Ptr::to(Base::Ctx)),
+                    Param::Trusted { name, nullable } => {
+                        Value::Ptr(self.kernel_pointer(name, Trust::Trusted, *nullable)?)
+                    }
+                    Param::Untrusted(Some(name)) => Value::Ptr(self.kernel_pointer(name, Trust::Untrusted, false)?),
+                    Param::Untrusted(None) => Value::Ptr(Ptr::to(Base::Object(Object::UNKNOWN))),
+                    Param::Arena => Value::Ptr(Ptr::to(Base::Arena)),
+                    Param::Wrong(_) => return Ok(Vec::new()),
                     Param::Mem { size, nullable } => {
                         let base = Base::Mem { size: *size, kind: MemKind::Arg, read_only: false };
                         let id = if *nullable { self.id() } else { 0 };
@@ -136,6 +143,24 @@ impl Verifier<'_> {
                 (Param::Mem { size, nullable }, Value::Ptr(p)) if !p.nullable || *nullable => {
                     let p = Ptr { nullable: false, ..*p };
                     self.check_memory(st, true, &p, *size, xway_abi::MemAccess::ReadWrite).map_err(|e| e.reg(i + 1))?;
+                }
+                (Param::Untrusted(_), _) => self.facts.kernel_object("arguments that point anywhere"),
+                (Param::Arena, Value::Num(_) | Value::Ptr(Ptr { base: Base::Arena, .. })) => {}
+                (Param::Arena, _) => return wrong("an address of the arena"),
+                (Param::Trusted { nullable: true, .. }, Value::Num(n)) if n.s.as_const() == Some(0) => {
+                    self.graph.mark(n.def);
+                }
+                (Param::Trusted { name: want, nullable }, Value::Ptr(p)) if !p.nullable || *nullable => {
+                    let Base::Object(o) = p.base else { return wrong(&format!("a trusted struct {want}")) };
+                    let ty = self.kernel_struct(want)?;
+                    let trusted = p.reference != 0 || matches!(o.trust, Trust::Trusted | Trust::Rcu | Trust::Plain);
+                    if !trusted || !self.is_object_of(p, &o, ty, false) {
+                        return wrong(&format!("a trusted struct {want}"));
+                    }
+                }
+                (Param::Trusted { name: want, .. }, _) => return wrong(&format!("a trusted struct {want}")),
+                (Param::Wrong(why), _) => {
+                    return fail!(Argument, "argument {} of {name} has {why}", i + 1).map_err(|e: Fail| e.reg(i + 1));
                 }
                 (Param::Mem { size, .. }, _) => return wrong(&format!("a pointer to {size} bytes")),
             }

@@ -13,11 +13,14 @@ use crate::domain::Scalar;
 use crate::explore::{Flow, Verifier};
 use crate::graph::NONE;
 use crate::stack::slot_of;
-use crate::state::{Byte, Reference, State};
+use crate::state::{Byte, FrameKind, Reference, State};
 use crate::value::{Base, Iter, MemKind, Ptr, Value};
 
 /// What is held between `bpf_preempt_disable` and `bpf_preempt_enable`, in words.
 pub(crate) const PREEMPTION: &str = "the hold on preemption";
+
+/// What is held between `bpf_rcu_read_lock` and `bpf_rcu_read_unlock`, in words.
+pub(crate) const RCU: &str = "the RCU read lock";
 
 /// Name of the kernel function with this index.
 fn name(program: &Program, index: i32) -> Option<&str> {
@@ -27,6 +30,11 @@ fn name(program: &Program, index: i32) -> Option<&str> {
 /// True for the function that advances an iterator.
 pub(crate) fn is_iter_next(program: &Program, index: i32) -> bool {
     matches!(name(program, index), Some("bpf_iter_num_next" | "bpf_iter_bits_next"))
+}
+
+/// True for the function that ends the program.
+pub(crate) fn throws(program: &Program, index: i32) -> bool {
+    name(program, index) == Some("bpf_throw")
 }
 
 /// True for functions that may move the packet, and for unknown ones.
@@ -80,6 +88,13 @@ impl Verifier<'_> {
             (_, KfuncClass::Region, _) if proto.region.is_some() => self.region(st, proto, next),
             (_, KfuncClass::Metadata | KfuncClass::Packet | KfuncClass::Dynptr, Some(args)) => {
                 self.call_plain(st, proto, args, next)
+            }
+            ("bpf_throw", _, _) => self.throw(st),
+            (_, KfuncClass::Object, _) => self.call_object(st, proto, next),
+            (_, KfuncClass::Cast, _) => self.cast(st, proto, next),
+            (_, KfuncClass::Kernel | KfuncClass::Map | KfuncClass::Text, None) => {
+                let func_id = self.program.kfuncs[index as usize].func_id;
+                self.call_by_type(st, proto, func_id, next)
             }
             _ => fail!(Unsupported, "the kernel function {name} works on things that user space does not have"),
         }
@@ -137,7 +152,7 @@ impl Verifier<'_> {
                 };
                 let kind = if d.kind == DynptrKind::Xdp { MemKind::PacketSlice } else { MemKind::Slice };
                 let base = Base::Mem { size, kind, read_only: !writable };
-                Value::Ptr(Ptr { nullable: true, id: self.id(), reference: d.reference, ..Ptr::to(base) })
+                Value::Ptr(Ptr { nullable: true, id: self.id(), reference: d.owner(), ..Ptr::to(base) })
             }
             _ => return fail!(Unsupported, "the result of {}", kfunc.name),
         };
@@ -149,15 +164,28 @@ impl Verifier<'_> {
         Ok(Flow::Next(next))
     }
 
-    fn returned(&mut self, st: &mut State, r0: Value) {
+    pub(crate) fn returned(&mut self, st: &mut State, r0: Value) {
         let regs = &mut st.frame_mut().regs;
         regs[0] = r0;
         regs[1..6].fill(Value::Uninit);
     }
 
+    /// The program ends here, from any depth, with the number in r1 as its result.
+    fn throw(&mut self, st: &mut State) -> Result<Flow, Fail> {
+        let Value::Num(n) = *self.read(st, Reg::R1)? else {
+            return fail!(ReturnValue, "bpf_throw takes a number").map_err(|e| e.reg(1));
+        };
+        self.nothing_held(st, "bpf_throw ends the program")?;
+        if matches!(st.frames[0].kind, FrameKind::Async) {
+            return fail!(ReturnValue, "a callback that runs later cannot throw");
+        }
+        self.exits.push(n.def);
+        self.facts.kernel_object("bpf_throw");
+        Ok(Flow::End)
+    }
+
     /// A region is entered, or left by the matching call. What was entered is left before the program ends.
     fn region(&mut self, st: &mut State, proto: &'static KfuncProto, next: usize) -> Result<Flow, Fail> {
-        const RCU: &str = "the RCU read lock";
         let held = |st: &State, what| st.refs.iter().rev().find(|r| r.what == what).map(|r| r.id);
         match proto.region {
             Some(Region::RcuEnter) if held(st, RCU).is_some() => {
@@ -172,6 +200,9 @@ impl Verifier<'_> {
                 let what = if proto.region == Some(Region::RcuLeave) { RCU } else { PREEMPTION };
                 let Some(id) = held(st, what) else { return fail!(Lock, "{what} is not held here") };
                 st.refs.retain(|r| r.id != id);
+                if proto.region == Some(Region::RcuLeave) {
+                    self.rcu_left(st);
+                }
             }
         }
         self.returned(st, Value::Uninit);

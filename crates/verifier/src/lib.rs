@@ -14,8 +14,10 @@
 //! | `value`, `state` | register kinds; frames, stack bytes, references, locks |
 //! | `extent` | how long the packet is: distances to its end, sums that name the same place |
 //! | `graph` | where numbers come from, so that only those on which something relied are compared |
+//! | `malformed` | slots that are no instruction |
 //! | `cfg` | jumps, functions, live registers; checked before anything is walked |
 //! | `step`, `alu`, `branch`, `memory`, `stack` | one class of instructions each |
+//! | `objects` | what BTF describes: objects of the kernel, fields, functions by their types |
 //! | `call`, `args`, `func`, `kfunc`, `signature` | helpers by their prototypes, functions, callbacks, kernel functions |
 //! | `explore`, `checkpoints`, `prune`, `settle`, `include` | all paths, checkpoints, and when a path shows nothing new |
 //! | `explain` | only for refusals: the shortest way, where values come from, hints |
@@ -42,7 +44,9 @@ mod graph;
 mod include;
 mod kfunc;
 mod log;
+mod malformed;
 mod memory;
+mod objects;
 mod prune;
 mod settle;
 mod show;
@@ -97,7 +101,8 @@ pub fn verify(program: &Program, view: &MapsView<'_>, config: &Config) -> Result
     let exits = std::mem::take(&mut v.exits);
     let verdicts = v.graph.verdicts(&exits);
     let facts = v.facts.finish(&v.cfg, verdicts);
-    Ok(Verified { insns: program.insns.clone(), maps: view.maps.to_vec(), facts, stats: v.stats, log: v.log })
+    let insns = malformed::tidy(&program.insns, &v.cfg.insns, &v.cfg.wrong);
+    Ok(Verified { insns, maps: view.maps.to_vec(), facts, stats: v.stats, log: v.log })
 }
 
 fn check_kind(program: &Program) -> Result<(), diag::Fail> {

@@ -162,6 +162,8 @@ impl Verifier<'_> {
             Base::Sock(SockKind::Tcp) => 5,
             Base::Sock(_) => 6,
             Base::Mem { kind: MemKind::XskSocket, .. } => 7,
+            Base::Object(_) | Base::Map(_) => 8,
+            Base::Arena => 9,
             _ => 1,
         };
         let seen = &mut self.access_kinds[pc];
@@ -226,6 +228,9 @@ impl Verifier<'_> {
                 self.check_end(st, p, off, size, Access::Read)?;
                 Ok(unknown)
             }
+            Base::Object(o) => self.object_read(p, &o, off, size),
+            Base::Map(m) => self.map_object_read(p, &m, off, size),
+            Base::Arena => Ok(unknown),
             _ => {
                 self.check_region(p, off, size, Access::Read)?;
                 Ok(unknown)
@@ -238,6 +243,8 @@ impl Verifier<'_> {
         match p.base {
             Base::Ctx => fail!(Context, "the context cannot be written"),
             Base::Sock(_) => fail!(Permission, "a socket cannot be written"),
+            Base::Object(o) => self.object_write(p, &o, off, size),
+            Base::Arena => Ok(()),
             Base::Stack(frame) => self.stack_write(st, frame.into(), p, off, size, v),
             Base::End => self.check_end(st, p, off, size, Access::Write),
             _ => {
@@ -269,6 +276,9 @@ impl Verifier<'_> {
             Base::Map(_) => fail!(Permission, "a map cannot be accessed directly")
                 .map_err(|e| e.hint("look an element up with bpf_map_lookup_elem")),
             Base::Func(_) => fail!(Permission, "a function's instructions cannot be accessed"),
+            Base::Object(o) if access == Access::Read => self.object_read(p, &o, off, size).map(|_| ()),
+            Base::Object(o) => self.object_write(p, &o, off, size),
+            Base::Arena => fail!(Argument, "{} is no plain memory", p.kind_name()),
             Base::Ctx | Base::Sock(_) | Base::Stack(_) => fail!(Argument, "{} is no plain memory", p.kind_name()),
         }
     }

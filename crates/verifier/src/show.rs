@@ -162,6 +162,8 @@ pub(crate) fn describe(v: &Value, graph: &Graph) -> String {
                 Base::Mem { size, .. } => format!("{size} bytes of memory"),
                 Base::Sock(_) => "a socket".to_owned(),
                 Base::Func(_) => "a function".to_owned(),
+                Base::Object(_) => "an object of the kernel or of the program".to_owned(),
+                Base::Arena => "an arena".to_owned(),
             };
             let mut at = format!("points to {what}, at offset {}", p.off);
             if !p.is_fixed() {

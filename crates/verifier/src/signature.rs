@@ -13,7 +13,7 @@ pub(crate) struct Signature {
 }
 
 /// One parameter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Param {
     /// A number.
     Number,
@@ -26,6 +26,19 @@ pub(crate) enum Param {
         /// May be null.
         nullable: bool,
     },
+    /// A trusted object of the kernel with this structure.
+    Trusted {
+        /// Structure.
+        name: String,
+        /// May be null.
+        nullable: bool,
+    },
+    /// Anything at all, to be read as this structure of the kernel, or as bytes: reads of a bad address give zero.
+    Untrusted(Option<String>),
+    /// An address of the arena.
+    Arena,
+    /// The types say something that cannot be, and why.
+    Wrong(&'static str),
 }
 
 impl Signature {
@@ -48,29 +61,50 @@ impl Signature {
 
 fn param(btf: &Btf, ty: u32, tags: &[&str]) -> Option<Param> {
     let (_, t) = btf.resolve(ty).ok()?;
-    let nonnull = match tags {
-        [] => false,
-        ["arg:nonnull"] => true,
-        // A context under another type's name.
-        ["arg:ctx"] if matches!(t.kind, Kind::Ptr(_)) => return Some(Param::Ctx),
+    let to = match t.kind {
+        Kind::Int(_) | Kind::Enum(_) | Kind::Enum64(_) if tags.is_empty() => return Some(Param::Number),
+        Kind::Ptr(to) => to,
+        _ if !tags.is_empty() => return Some(Param::Wrong("the tag of a pointer, and is none")),
         _ => return None,
     };
-    match t.kind {
-        Kind::Int(_) | Kind::Enum(_) | Kind::Enum64(_) => Some(Param::Number),
-        Kind::Ptr(to) => {
-            let (id, target) = btf.resolve(to).ok()?;
-            match (target.kind, target.name) {
-                (Kind::Struct(_), "xdp_md") => return Some(Param::Ctx),
-                // No plain memory: such a function is walked through at every call.
-                (Kind::Struct(_), "bpf_dynptr") => return None,
-                (Kind::Struct(_) | Kind::Union(_) | Kind::Int(_) | Kind::Enum(_) | Kind::Array(_), _) => {}
-                _ => return None,
-            }
-            let size = btf.size_of(id).ok()?;
-            (size > 0).then_some(Param::Mem { size, nullable: !nonnull })
-        }
-        _ => None,
+    let (id, target) = btf.resolve(to).ok()?;
+    let is_struct = matches!(target.kind, Kind::Struct(_) | Kind::Union(_));
+    let has = |tag: &str| tags.contains(&tag);
+    let only = |allowed: &[&str]| tags.iter().all(|t| allowed.contains(t));
+    if has("arg:ctx") {
+        // `void *` is any program's; what another kind of program gets is none. Linux takes `__sk_buff` for any network's.
+        let context = matches!(target.kind, Kind::Void) || matches!(target.name, "xdp_md" | "__sk_buff");
+        let fits = context && only(&["arg:ctx"]);
+        return Some(if fits { Param::Ctx } else { Param::Wrong("a context of another kind of program") });
     }
+    if has("arg:trusted") {
+        let fits = is_struct && only(&["arg:trusted", "arg:nullable"]);
+        let trusted = Param::Trusted { name: target.name.to_owned(), nullable: has("arg:nullable") };
+        return Some(if fits { trusted } else { Param::Wrong("the tag of a trusted object, and is none") });
+    }
+    if has("arg:untrusted") {
+        return Some(match target.kind {
+            _ if !only(&["arg:untrusted"]) => Param::Wrong("tags that contradict each other"),
+            Kind::Struct(_) | Kind::Union(_) => Param::Untrusted(Some(target.name.to_owned())),
+            Kind::Void | Kind::Int(_) | Kind::Enum(_) | Kind::Enum64(_) => Param::Untrusted(None),
+            _ => return None,
+        });
+    }
+    if has("arg:arena") {
+        return only(&["arg:arena"]).then_some(Param::Arena);
+    }
+    if !only(&["arg:nonnull"]) {
+        return None;
+    }
+    match target.kind {
+        Kind::Struct(_) if target.name == "xdp_md" => return Some(Param::Ctx),
+        // No plain memory: such a function is walked through at every call.
+        Kind::Struct(_) if target.name == "bpf_dynptr" => return None,
+        Kind::Struct(_) | Kind::Union(_) | Kind::Int(_) | Kind::Enum(_) | Kind::Array(_) => {}
+        _ => return None,
+    }
+    let size = btf.size_of(id).ok()?;
+    (size > 0).then_some(Param::Mem { size, nullable: tags.is_empty() })
 }
 
 /// The tags `arg:…` of a parameter.

@@ -95,6 +95,9 @@ impl Verifier<'_> {
     ) -> Result<(), Fail> {
         self.check_aligned(p, off, size, true)?;
         let (lo, hi) = self.stack_extent(st, frame, p, off, size)?;
+        for i in slot_of(hi + i64::from(size) - 1).0..=slot_of(lo).0 {
+            self.end_dynptr(st, frame, i);
+        }
         if lo != hi {
             // Whatever is written, a pointer or a part of one included, is data from now on.
             return self.stack_clobber(st, frame, lo, hi + i64::from(size));
@@ -173,6 +176,26 @@ impl Verifier<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A slot is about to be overwritten: a dynptr in it that stands for no reference ends. Slices of local memory
+    /// end with it; those that cannot be written, and those of the packet, do not (Linux draws this line; the memory is there).
+    pub fn end_dynptr(&mut self, st: &mut State, frame: usize, i: usize) {
+        let Some(Value::Dynptr(d)) = st.frames[frame].stack.get(i).map(|s| s.spill) else { return };
+        if d.reference != 0 {
+            return;
+        }
+        let other = if d.part == 0 { i.saturating_sub(1) } else { i + 1 };
+        for half in [i, other] {
+            *st.frame_at(frame).slot_mut(half) = Slot::default();
+        }
+        st.for_each(|v| match v {
+            Value::Ptr(p) if p.is_writable_slice() && p.reference == d.id => {
+                *v = Value::num(Scalar::unknown(), NONE);
+                true
+            }
+            _ => false,
+        });
     }
 
     /// These bytes of the stack have a second name from now on.

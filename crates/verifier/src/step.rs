@@ -7,6 +7,7 @@ use xway_object::{Initial, ProgramKind};
 use crate::diag::{Fail, fail};
 use crate::domain::Scalar;
 use crate::explore::{Flow, Verifier};
+use crate::graph::NONE;
 use crate::state::State;
 use crate::value::{Base, MapRef, Ptr, Value};
 
@@ -14,6 +15,9 @@ impl Verifier<'_> {
     /// Applies one instruction to the state.
     pub fn step(&mut self, st: &mut State, insn: &Insn) -> Result<Flow, Fail> {
         let pc = st.pc;
+        if let Some(why) = self.cfg.wrong.get(&pc) {
+            return fail!(BadInstruction, "{why}");
+        }
         let next = pc + insn.slots();
         match *insn {
             Insn::Alu { width, op, dst, src } => self.alu(st, width, op, dst, src)?,
@@ -57,7 +61,16 @@ impl Verifier<'_> {
                 };
             }
             Insn::Exit => return self.exit(st),
-            Insn::AddrSpaceCast { .. } | Insn::LegacyLoad { .. } => not_for_xdp(insn)?,
+            Insn::AddrSpaceCast { dst, src, spaces } => {
+                self.writable(dst)?;
+                self.read(st, src)?;
+                self.facts.kernel_object(ARENA);
+                // To the program's own addresses; the other way it is a number.
+                let v =
+                    if spaces == 1 { Value::Ptr(Ptr::to(Base::Arena)) } else { Value::num(Scalar::unknown(), NONE) };
+                st.set(dst, v);
+            }
+            Insn::LegacyLoad { .. } => legacy_load()?,
         }
         Ok(Flow::Next(next))
     }
@@ -86,6 +99,11 @@ impl Verifier<'_> {
         self.writable(dst)?;
         let value = match imm {
             Imm64::Value(x) => Value::num(Scalar::constant(x), self.graph.constant(x)),
+            Imm64::MapIdxValue { idx: i, .. } if self.is_arena(i) => {
+                self.map_ref(i)?;
+                self.facts.kernel_object(ARENA);
+                Value::num(Scalar::unknown(), NONE)
+            }
             Imm64::MapIdx(i) => Value::Ptr(Ptr::to(Base::Map(self.map_ref(i)?))),
             Imm64::MapIdxValue { idx, off } => {
                 let map = self.map_ref(idx)?;
@@ -106,7 +124,13 @@ impl Verifier<'_> {
         for (pc, insn) in self.cfg.insns.iter().enumerate() {
             let checked = match insn {
                 Some(Insn::LoadImm64 { imm, .. }) => self.check_reference(*imm),
-                Some(insn @ (Insn::AddrSpaceCast { .. } | Insn::LegacyLoad { .. })) => not_for_xdp(insn),
+                Some(Insn::LegacyLoad { .. }) => legacy_load(),
+                Some(Insn::AddrSpaceCast { spaces, .. }) if !matches!(*spaces, 1 | 0x1_0000) => {
+                    fail!(BadInstruction, "addresses can be cast between address spaces 0 and 1 only")
+                }
+                Some(Insn::AddrSpaceCast { .. }) if !self.uses_arena() => {
+                    fail!(BadInstruction, "addr_space_cast needs an arena, and the program refers to none")
+                }
                 Some(Insn::Call(CallTarget::Kfunc { off, .. })) if *off != 0 => {
                     fail!(Unsupported, "functions of kernel modules cannot be called")
                 }
@@ -131,7 +155,8 @@ impl Verifier<'_> {
             Imm64::MapIdx(i) => map(i).map(|_| ()),
             Imm64::MapIdxValue { idx, off } => {
                 let spec = map(idx)?;
-                if spec.map_type == MapType::Array && spec.max_entries == 1 && off < spec.value_size {
+                let array = spec.map_type == MapType::Array && spec.max_entries == 1 && off < spec.value_size;
+                if array || spec.map_type == MapType::Arena {
                     return Ok(());
                 }
                 fail!(BadReference, "the address of a value needs an array map of one entry and an offset inside it")
@@ -155,6 +180,20 @@ impl Verifier<'_> {
         if m.inner { spec.inner.as_deref() } else { Some(spec) }
     }
 
+    /// True when the map with this index is an arena.
+    fn is_arena(&self, index: i32) -> bool {
+        let def = usize::try_from(index).ok().and_then(|i| self.view.maps.get(i));
+        def.is_some_and(|d| d.spec.map_type == MapType::Arena)
+    }
+
+    /// True when some instruction refers to an arena.
+    fn uses_arena(&self) -> bool {
+        self.cfg.insns.iter().flatten().any(|insn| match insn {
+            Insn::LoadImm64 { imm: Imm64::MapIdx(i) | Imm64::MapIdxValue { idx: i, .. }, .. } => self.is_arena(*i),
+            _ => false,
+        })
+    }
+
     /// The bytes of a map that nobody can change any more.
     pub fn map_constant(&self, m: &MapRef) -> Option<&[u8]> {
         let def = self.view.maps.get(m.index as usize)?;
@@ -176,13 +215,11 @@ impl Verifier<'_> {
     }
 }
 
-/// Instructions that decode and that no XDP program may have, in dead code neither: nothing here can run them.
-fn not_for_xdp(insn: &Insn) -> Result<(), Fail> {
-    match insn {
-        Insn::AddrSpaceCast { .. } => {
-            fail!(Unsupported, "arena pointers (addr_space_cast) cannot be used by XDP programs")
-        }
-        _ => fail!(BadInstruction, "legacy packet loads (BPF_LD_ABS, BPF_LD_IND) cannot be used by XDP programs")
-            .map_err(|e| e.hint("read through data and data_end of the context instead")),
-    }
+/// What a program that uses an arena needs.
+const ARENA: &str = "arena";
+
+/// Instructions that decode and that no XDP program may have, in dead code neither.
+fn legacy_load() -> Result<(), Fail> {
+    fail!(BadInstruction, "legacy packet loads (BPF_LD_ABS, BPF_LD_IND) cannot be used by XDP programs")
+        .map_err(|e| e.hint("read through data and data_end of the context instead"))
 }

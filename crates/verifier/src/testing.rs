@@ -18,7 +18,7 @@ pub(crate) fn program(text: &str) -> Program {
 
 /// The verdict on a program with these maps.
 pub(crate) fn check(text: &str, maps: &[MapDef]) -> Result<Verified, Rejection> {
-    let view = MapsView { maps, btf: None, license: Some("GPL") };
+    let view = MapsView { maps, btf: None, kernel: None, license: Some("GPL") };
     // A small budget: what these programs need is far below it.
     crate::verify(&program(text), &view, &Config { budget: 100_000, ..Config::default() })
 }

@@ -50,7 +50,7 @@ pub struct Ptr {
     pub range: u32,
     /// May be null.
     pub nullable: bool,
-    /// The reference that it stands for, 0 for none.
+    /// The reference that it stands for, 0 for none. Slices of a dynptr without one carry the dynptr's identity.
     pub reference: u32,
 }
 
@@ -84,6 +84,50 @@ pub enum Base {
     Sock(SockKind),
     /// A subprogram, by its first instruction.
     Func(u32),
+    /// Something that BTF describes.
+    Object(Object),
+    /// Memory of an arena: reads and writes anywhere are caught by the one who runs the program.
+    Arena,
+}
+
+/// An object of the kernel, or one of a type of the program's own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Object {
+    /// Its structure, by number in the BTF that `own` names. 0: memory of which nothing is known.
+    pub ty: u32,
+    /// The structure is one of the program's BTF; otherwise of the kernel's.
+    pub own: bool,
+    /// How far the pointer may be believed.
+    pub trust: Trust,
+}
+
+/// How far a pointer to an object may be believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trust {
+    /// The object lives while the program runs, or as long as its reference is held (`PTR_TRUSTED`).
+    Trusted,
+    /// It lives as long as the RCU read side does (`MEM_RCU`).
+    Rcu,
+    /// It may be looked at; older functions take it (no flag).
+    Plain,
+    /// It may be looked at, and reads of a bad address give zero (`PTR_UNTRUSTED`).
+    Untrusted,
+    /// A variable of which each CPU has one (`MEM_PERCPU`).
+    PerCpu,
+    /// An address of user space (`MEM_USER`).
+    User,
+    /// Allocated by the program, which owns it (`MEM_ALLOC`).
+    Owned,
+}
+
+impl Object {
+    /// Memory of which only the address is known.
+    pub const UNKNOWN: Object = Object { ty: 0, own: false, trust: Trust::Untrusted };
+
+    /// True when the pointer may be dereferenced although the object may be gone.
+    pub const fn is_foreign(&self) -> bool {
+        !matches!(self.trust, Trust::Owned)
+    }
 }
 
 /// Kinds of sized memory.
@@ -144,6 +188,13 @@ pub struct Dynptr {
     pub part: u8,
 }
 
+impl Dynptr {
+    /// What its slices carry.
+    pub const fn owner(&self) -> u32 {
+        if self.reference != 0 { self.reference } else { self.id }
+    }
+}
+
 impl Num {
     /// A number without links.
     pub const fn new(s: Scalar, def: Def) -> Num {
@@ -160,6 +211,11 @@ impl Ptr {
     /// True for pointers that die when the packet moves.
     pub const fn is_packet(&self) -> bool {
         matches!(self.base, Base::Packet | Base::Meta | Base::End | Base::Mem { kind: MemKind::PacketSlice, .. })
+    }
+
+    /// True for local memory that a dynptr lets the program write.
+    pub const fn is_writable_slice(&self) -> bool {
+        matches!(self.base, Base::Mem { kind: MemKind::Slice, read_only: false, .. })
     }
 
     /// True when the offset is one constant.
@@ -184,6 +240,16 @@ impl Ptr {
             Base::Sock(SockKind::Common) => "sock_common",
             Base::Sock(_) => "sock",
             Base::Func(_) => "func",
+            Base::Object(o) => match o.trust {
+                Trust::Trusted => "trusted_ptr",
+                Trust::Rcu => "rcu_ptr",
+                Trust::Plain => "ptr",
+                Trust::Untrusted => "untrusted_ptr",
+                Trust::PerCpu => "percpu_ptr",
+                Trust::User => "user_ptr",
+                Trust::Owned => "ptr_alloc",
+            },
+            Base::Arena => "arena",
         };
         if self.nullable { format!("{name}_or_null") } else { name.to_owned() }
     }

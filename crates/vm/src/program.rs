@@ -130,6 +130,17 @@ pub enum LinkError {
         /// What it refers to.
         what: String,
     },
+    /// The program is proved, but works on objects that only a kernel has.
+    #[error(
+        "program {program} is proved, but needs kernel objects: {objects}; only a kernel has them (attach it there with \
+         --mode native or --mode generic)"
+    )]
+    KernelObjects {
+        /// Its name.
+        program: String,
+        /// The functions, helpers and structures that give them.
+        objects: String,
+    },
     /// A kernel function that is not there.
     #[error("program {program}: instruction {at} calls kernel function {name}: {why}")]
     Kfunc {
@@ -191,7 +202,12 @@ impl Program {
         if image.insns.len() > SLOTS_MAX {
             return Err(LinkError::TooLong { program: name(), slots: image.insns.len(), max: SLOTS_MAX });
         }
-        let insns = xway_isa::decode(&image.insns).map_err(|error| LinkError::Decode { program: name(), error })?;
+        if let Some(objects) = proof.as_ref().map(|p| &p.facts().kernel_objects).filter(|o| !o.is_empty()) {
+            return Err(LinkError::KernelObjects { program: name(), objects: objects.join(", ") });
+        }
+        // What was proved is what runs.
+        let slots = proof.as_ref().map_or(&*image.insns, |p| p.insns());
+        let insns = xway_isa::decode(slots).map_err(|error| LinkError::Decode { program: name(), error })?;
         let mut linker =
             Linker { image, maps, ops: Vec::with_capacity(insns.len()), calls: vec![], kfuncs: vec![], traps: vec![] };
         for (at, insn) in insns.iter().enumerate() {

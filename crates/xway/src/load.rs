@@ -95,7 +95,8 @@ fn target_btf(path: Option<&Path>) -> Result<Option<Arc<Btf>>, Failure> {
     match path {
         Some(path) if path.as_os_str() == "none" => Ok(None),
         Some(path) => read(path).map(Some),
-        None => Ok(read(Path::new("/sys/kernel/btf/vmlinux")).ok()),
+        // Read once, however many objects are loaded.
+        None => Ok(xway_kernel::vmlinux()),
     }
 }
 

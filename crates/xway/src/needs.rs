@@ -75,6 +75,7 @@ impl Uses {
             "proved": facts.is_some(),
             "helpers": helpers.iter().map(|id| helper_name(*id)).collect::<Vec<_>>(),
             "kfuncs": kfuncs,
+            "kernel_objects": facts.map(|f| &f.kernel_objects),
             "maps": maps.iter().map(|(name, t)| json!({ "name": name, "type": t })).collect::<Vec<_>>(),
             "map_types": map_types,
             "verdicts": facts.and_then(|f| f.verdicts.as_ref()).map(|v| v.iter().map(|v| v.name()).collect::<Vec<_>>()),

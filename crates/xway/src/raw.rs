@@ -149,7 +149,7 @@ fn build(bytes: &[u8], maps: &[LineMap<'_>]) -> Result<(Program, Object), Value>
         return Err(refusal("map", None, format!("{} maps; a program has at most {MAPS_COUNT_MAX}", maps.len())));
     }
     let env = xway_maps::Env::with_cpus(CPUS);
-    let mut object = Object { license: Some("GPL".into()), ..Object::default() };
+    let mut object = Object { license: Some("GPL".into()), target: xway_kernel::vmlinux(), ..Object::default() };
     for (index, map) in maps.iter().enumerate() {
         let wrong = |why: String| refusal("map", None, format!("map {index}: {why}"));
         let spec = spec(map).map_err(wrong)?;

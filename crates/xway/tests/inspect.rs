@@ -101,3 +101,40 @@ fn one_program_of_several() {
     assert_eq!(doc["programs"].as_array().unwrap().len(), 1);
     xway(&["prog", "inspect", &object, "-n", "nothing"]).exits(2).says("stage_udp");
 }
+
+#[test]
+fn what_only_a_kernel_has_is_named_and_not_run() {
+    let needs = xway_testkit::Needs::of("inspect::what_only_a_kernel_has_is_named_and_not_run");
+    if !needs.clang().kernel(6, 18).file("/sys/kernel/btf/vmlinux").met() {
+        return;
+    }
+    let dir = Dir::new();
+    let code = r#"
+        #include <linux/bpf.h>
+        #include <bpf/bpf_helpers.h>
+        struct task_struct { int pid; } __attribute__((preserve_access_index));
+        extern struct task_struct *bpf_task_from_pid(int pid) __ksym;
+        extern void bpf_task_release(struct task_struct *p) __ksym;
+        char LICENSE[] SEC("license") = "GPL";
+        SEC("xdp") int looks(struct xdp_md *ctx) {
+            struct task_struct *t = bpf_task_from_pid(1);
+            if (!t) return XDP_ABORTED;
+            int pid = t->pid;
+            bpf_task_release(t);
+            return pid == 1 ? XDP_PASS : XDP_DROP;
+        }"#;
+    let bytes = xway_testkit::clang::compile_text("kernel_objects", code, &[]).unwrap();
+    let object = dir.file("looks.o", bytes);
+    let doc = xway(&["prog", "inspect", &object, "-j"]).exits(0).json();
+    let looks = &doc["programs"][0];
+    assert_eq!(looks["verdict"], "accepted");
+    let both = serde_json::json!(["bpf_task_from_pid", "bpf_task_release"]);
+    assert_eq!(looks["needs"]["kernel_objects"], both);
+    let names = "kernel objects: bpf_task_from_pid, bpf_task_release";
+    for args in [["prog", "inspect", &object].as_slice(), &["verify", &object]] {
+        let text = xway(args).exits(0).out;
+        assert!(text.contains(names), "{text}");
+    }
+    let refused = xway(&["prog", "run", &object, "--data-in", "hex:0000000000000000000000000000"]).err;
+    assert!(refused.contains("is proved, but needs") && refused.contains(names), "{refused}");
+}

@@ -1,6 +1,6 @@
 //! The rows.
 
-use super::{KfuncClass, KfuncProto, KfuncRet, Region};
+use super::{KfuncClass, KfuncProto, KfuncRet, KfuncRules, Region};
 use crate::helpers::row::*;
 
 pub(super) static TABLE: [KfuncProto; 182] = [
@@ -94,23 +94,23 @@ pub(super) static TABLE: [KfuncProto; 182] = [
         &[RES_SPIN_LOCK, irq(FuncAccess::Release)],
         KfuncRet::Void,
     ),
-    named(KfuncClass::Object, "bpf_list_back"),
-    named(KfuncClass::Object, "bpf_list_front"),
-    named(KfuncClass::Object, "bpf_list_pop_back"),
-    named(KfuncClass::Object, "bpf_list_pop_front"),
+    named(KfuncClass::Object, "bpf_list_back").rules(NULLABLE),
+    named(KfuncClass::Object, "bpf_list_front").rules(NULLABLE),
+    named(KfuncClass::Object, "bpf_list_pop_back").rules(ACQUIRED),
+    named(KfuncClass::Object, "bpf_list_pop_front").rules(ACQUIRED),
     named(KfuncClass::Object, "bpf_list_push_back_impl"),
     named(KfuncClass::Object, "bpf_list_push_front_impl"),
-    named(KfuncClass::Object, "bpf_obj_drop_impl"),
-    known(KfuncClass::Object, "bpf_obj_new_impl", &[CONST_SCALAR, IGNORED], KfuncRet::ObjectOrNull),
-    named(KfuncClass::Object, "bpf_percpu_obj_drop_impl"),
-    named(KfuncClass::Object, "bpf_percpu_obj_new_impl"),
+    named(KfuncClass::Object, "bpf_obj_drop_impl").rules(RELEASED),
+    named(KfuncClass::Object, "bpf_obj_new_impl").rules(ACQUIRED),
+    named(KfuncClass::Object, "bpf_percpu_obj_drop_impl").rules(RELEASED),
+    named(KfuncClass::Object, "bpf_percpu_obj_new_impl").rules(ACQUIRED),
     named(KfuncClass::Object, "bpf_rbtree_add_impl"),
-    named(KfuncClass::Object, "bpf_rbtree_first"),
-    named(KfuncClass::Object, "bpf_rbtree_left"),
-    named(KfuncClass::Object, "bpf_rbtree_remove"),
-    named(KfuncClass::Object, "bpf_rbtree_right"),
-    named(KfuncClass::Object, "bpf_rbtree_root"),
-    named(KfuncClass::Object, "bpf_refcount_acquire_impl"),
+    named(KfuncClass::Object, "bpf_rbtree_first").rules(NULLABLE),
+    named(KfuncClass::Object, "bpf_rbtree_left").rules(NULLABLE),
+    named(KfuncClass::Object, "bpf_rbtree_remove").rules(ACQUIRED),
+    named(KfuncClass::Object, "bpf_rbtree_right").rules(NULLABLE),
+    named(KfuncClass::Object, "bpf_rbtree_root").rules(NULLABLE),
+    named(KfuncClass::Object, "bpf_refcount_acquire_impl").rules(ACQUIRED_RCU),
     known(
         KfuncClass::Cast,
         "bpf_cast_to_kern_ctx",
@@ -144,20 +144,20 @@ pub(super) static TABLE: [KfuncProto; 182] = [
     named(KfuncClass::Deferred, "bpf_wq_init"),
     named(KfuncClass::Deferred, "bpf_wq_set_callback_impl"),
     named(KfuncClass::Deferred, "bpf_wq_start"),
-    named(KfuncClass::Kernel, "bpf_cgroup_acquire"),
-    named(KfuncClass::Kernel, "bpf_cgroup_ancestor"),
-    named(KfuncClass::Kernel, "bpf_cgroup_from_id"),
-    named(KfuncClass::Kernel, "bpf_cgroup_read_xattr"),
-    named(KfuncClass::Kernel, "bpf_cgroup_release"),
-    named(KfuncClass::Kernel, "bpf_crypto_decrypt"),
-    named(KfuncClass::Kernel, "bpf_crypto_encrypt"),
-    named(KfuncClass::Kernel, "bpf_ct_change_status"),
-    named(KfuncClass::Kernel, "bpf_ct_change_timeout"),
-    named(KfuncClass::Kernel, "bpf_ct_insert_entry"),
-    named(KfuncClass::Kernel, "bpf_ct_release"),
-    named(KfuncClass::Kernel, "bpf_ct_set_nat_info"),
-    named(KfuncClass::Kernel, "bpf_ct_set_status"),
-    named(KfuncClass::Kernel, "bpf_ct_set_timeout"),
+    named(KfuncClass::Kernel, "bpf_cgroup_acquire").rules(ACQUIRED_RCU),
+    named(KfuncClass::Kernel, "bpf_cgroup_ancestor").rules(ACQUIRED_RCU),
+    named(KfuncClass::Kernel, "bpf_cgroup_from_id").rules(ACQUIRED),
+    named(KfuncClass::Kernel, "bpf_cgroup_read_xattr").rules(RCU),
+    named(KfuncClass::Kernel, "bpf_cgroup_release").rules(RELEASED),
+    named(KfuncClass::Kernel, "bpf_crypto_decrypt").rules(RCU),
+    named(KfuncClass::Kernel, "bpf_crypto_encrypt").rules(RCU),
+    named(KfuncClass::Kernel, "bpf_ct_change_status").rules(TRUSTED),
+    named(KfuncClass::Kernel, "bpf_ct_change_timeout").rules(TRUSTED),
+    named(KfuncClass::Kernel, "bpf_ct_insert_entry").rules(KfuncRules { release: true, ..ACQUIRED }),
+    named(KfuncClass::Kernel, "bpf_ct_release").rules(RELEASED),
+    named(KfuncClass::Kernel, "bpf_ct_set_nat_info").rules(TRUSTED),
+    named(KfuncClass::Kernel, "bpf_ct_set_status").rules(TRUSTED),
+    named(KfuncClass::Kernel, "bpf_ct_set_timeout").rules(TRUSTED),
     named(KfuncClass::Kernel, "bpf_get_kmem_cache"),
     named(KfuncClass::Kernel, "bpf_iter_css_destroy"),
     named(KfuncClass::Kernel, "bpf_iter_css_new"),
@@ -171,26 +171,26 @@ pub(super) static TABLE: [KfuncProto; 182] = [
     named(KfuncClass::Kernel, "bpf_iter_task_vma_destroy"),
     named(KfuncClass::Kernel, "bpf_iter_task_vma_new"),
     named(KfuncClass::Kernel, "bpf_iter_task_vma_next"),
-    named(KfuncClass::Kernel, "bpf_key_put"),
-    named(KfuncClass::Kernel, "bpf_lookup_system_key"),
+    named(KfuncClass::Kernel, "bpf_key_put").rules(RELEASED),
+    named(KfuncClass::Kernel, "bpf_lookup_system_key").rules(ACQUIRED),
     named(KfuncClass::Kernel, "bpf_modify_return_test_tp"),
     named(KfuncClass::Kernel, "bpf_probe_read_kernel_dynptr"),
     named(KfuncClass::Kernel, "bpf_probe_read_kernel_str_dynptr"),
     named(KfuncClass::Kernel, "bpf_probe_read_user_dynptr"),
     named(KfuncClass::Kernel, "bpf_probe_read_user_str_dynptr"),
-    named(KfuncClass::Kernel, "bpf_send_signal_task"),
-    named(KfuncClass::Kernel, "bpf_skb_ct_alloc"),
-    named(KfuncClass::Kernel, "bpf_skb_ct_lookup"),
-    named(KfuncClass::Kernel, "bpf_task_acquire"),
-    named(KfuncClass::Kernel, "bpf_task_from_pid"),
-    named(KfuncClass::Kernel, "bpf_task_from_vpid"),
-    named(KfuncClass::Kernel, "bpf_task_get_cgroup1"),
-    named(KfuncClass::Kernel, "bpf_task_release"),
-    named(KfuncClass::Kernel, "bpf_task_under_cgroup"),
-    named(KfuncClass::Kernel, "bpf_xdp_ct_alloc"),
-    named(KfuncClass::Kernel, "bpf_xdp_ct_lookup"),
-    named(KfuncClass::Kernel, "bpf_xdp_get_xfrm_state"),
-    named(KfuncClass::Kernel, "bpf_xdp_xfrm_state_release"),
+    named(KfuncClass::Kernel, "bpf_send_signal_task").rules(TRUSTED),
+    named(KfuncClass::Kernel, "bpf_skb_ct_alloc").rules(ACQUIRED),
+    named(KfuncClass::Kernel, "bpf_skb_ct_lookup").rules(ACQUIRED),
+    named(KfuncClass::Kernel, "bpf_task_acquire").rules(ACQUIRED_RCU),
+    named(KfuncClass::Kernel, "bpf_task_from_pid").rules(ACQUIRED),
+    named(KfuncClass::Kernel, "bpf_task_from_vpid").rules(ACQUIRED),
+    named(KfuncClass::Kernel, "bpf_task_get_cgroup1").rules(ACQUIRED_RCU),
+    named(KfuncClass::Kernel, "bpf_task_release").rules(RELEASED),
+    named(KfuncClass::Kernel, "bpf_task_under_cgroup").rules(RCU),
+    named(KfuncClass::Kernel, "bpf_xdp_ct_alloc").rules(ACQUIRED),
+    named(KfuncClass::Kernel, "bpf_xdp_ct_lookup").rules(ACQUIRED),
+    named(KfuncClass::Kernel, "bpf_xdp_get_xfrm_state").rules(ACQUIRED),
+    named(KfuncClass::Kernel, "bpf_xdp_xfrm_state_release").rules(RELEASED),
     named(KfuncClass::Sleepable, "bpf_arena_alloc_pages"),
     named(KfuncClass::Sleepable, "bpf_arena_free_pages"),
     named(KfuncClass::Sleepable, "bpf_arena_reserve_pages"),
@@ -263,10 +263,24 @@ const fn known(class: KfuncClass, name: &'static str, args: &'static [Arg], ret:
 }
 
 const fn named(class: KfuncClass, name: &'static str) -> KfuncProto {
-    KfuncProto { name, class, args: None, ret: KfuncRet::Integer, region: None, changes_packet: false }
+    KfuncProto { name, class, args: None, ret: KfuncRet::Integer, region: None, changes_packet: false, rules: NO_RULES }
 }
 
+const NO_RULES: KfuncRules =
+    KfuncRules { acquire: false, release: false, ret_null: false, trusted_args: false, rcu: false };
+const ACQUIRED: KfuncRules = KfuncRules { acquire: true, ret_null: true, ..NO_RULES };
+const ACQUIRED_RCU: KfuncRules = KfuncRules { rcu: true, ..ACQUIRED };
+const RELEASED: KfuncRules = KfuncRules { release: true, ..NO_RULES };
+const NULLABLE: KfuncRules = KfuncRules { ret_null: true, ..NO_RULES };
+const TRUSTED: KfuncRules = KfuncRules { trusted_args: true, ..NO_RULES };
+const RCU: KfuncRules = KfuncRules { rcu: true, ..NO_RULES };
+
 impl KfuncProto {
+    const fn rules(mut self, rules: KfuncRules) -> Self {
+        self.rules = rules;
+        self
+    }
+
     const fn region(mut self, region: Region) -> Self {
         self.region = Some(region);
         self

@@ -50,7 +50,7 @@ fn execute(slots: &[Slot], packet: &[u8]) {
 
 fn proof(image: &xway_object::Program) -> Option<Verified> {
     let maps: Vec<MapDef> = map_specs().into_iter().map(|spec| MapDef::new("m", spec)).collect();
-    let view = MapsView { maps: &maps, btf: None, license: Some("GPL") };
+    let view = MapsView { maps: &maps, btf: None, kernel: None, license: Some("GPL") };
     let config = Config { budget: VERIFIER_BUDGET, memory: 64 << 20, ..Config::default() };
     verify(image, &view, &config).ok()
 }

@@ -5,6 +5,8 @@ mod data;
 mod legacy;
 mod special;
 
+pub use special::special_fields;
+
 use std::collections::HashMap;
 
 use xway_abi::{MapSpec, MapType};

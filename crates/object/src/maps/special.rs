@@ -33,10 +33,15 @@ fn fill_spec(btf: &Btf, value_type: u32, spec: &mut MapSpec) {
     if value_type == 0 || !typed {
         return;
     }
+    spec.special = special_fields(btf, value_type);
+}
+
+/// The members of a type that belong to the runtime, by rising offset. Linear in the number of members.
+pub fn special_fields(btf: &Btf, ty: u32) -> Vec<SpecialField> {
     let mut search = Search { btf, fields: Vec::new(), left: MAX_MEMBERS };
-    search.walk(value_type, 0, MAX_DEPTH);
+    search.walk(ty, 0, MAX_DEPTH);
     search.fields.sort_by_key(|f| f.offset);
-    spec.special = search.fields;
+    search.fields
 }
 
 struct Search<'a> {

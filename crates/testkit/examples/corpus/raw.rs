@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::Value;
 use xway_abi::{MapSpec, MapType, SpecialField, SpecialKind};
 use xway_isa::slots_from_bytes;
-use xway_kernel::{KernelMap, KernelProg, MapBtf, ProgSpec, load_btf};
+use xway_kernel::{KernelMap, KernelProg, MapBtf, ProgSpec, load_btf, vmlinux};
 use xway_object::{MapDef, Program};
 use xway_verifier::{Config, MapsView, verify};
 
@@ -57,7 +57,9 @@ fn one(id: &str, row: &Value, report: &mut Report) -> Result<(), String> {
     let flags = row["flags"].as_u64().unwrap_or(0);
     let gpl = row["gpl"].as_bool().unwrap_or(true);
     let program = Program { name: "raw".into(), section: "xdp".into(), insns, ..Program::default() };
-    let view = MapsView { maps: &defs, btf: None, license: Some(if gpl { "GPL" } else { "none" }) };
+    let kernel = vmlinux();
+    let view =
+        MapsView { maps: &defs, btf: None, kernel: kernel.as_deref(), license: Some(if gpl { "GPL" } else { "none" }) };
     let config = Config { strict_alignment: flags & STRICT_ALIGNMENT != 0, ..Config::default() };
     let ours = Ours::of(verify(&program, &view, &config));
 

@@ -125,7 +125,7 @@ fn program(case: &Case) -> Program {
 fn every_rule_holds() {
     let cases = cases();
     let defs = maps();
-    let view = MapsView { maps: &defs, btf: None, license: Some("GPL") };
+    let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };
     let mut wrong = Vec::new();
     for case in &cases {
         let config = Config { budget: 200_000, ..Config::default() };

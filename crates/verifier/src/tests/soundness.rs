@@ -64,7 +64,7 @@ fn global_functions_are_all_analysed_whatever_their_order() {
         p.subprogs = vec![main, global("first", 3, 2), global("second", 5, 3)];
         p
     };
-    let view = MapsView { maps: &[], btf: Some(&btf), license: Some("GPL") };
+    let view = MapsView { maps: &[], btf: Some(&btf), kernel: None, license: Some("GPL") };
     assert!(verify(&image("r0 = 1"), &view, &Config::default()).is_ok());
     let refusal = verify(&image("r0 = r9"), &view, &Config::default()).unwrap_err();
     assert_eq!((refusal.errors[0].kind, refusal.errors[0].insn), (Kind::Uninitialised, 3));

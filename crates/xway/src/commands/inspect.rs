@@ -269,6 +269,9 @@ fn program_text(object: &Object, program: &Program) -> String {
     if needs["gpl_helpers"].as_array().is_some_and(|a| !a.is_empty()) {
         words.push("a GPL-compatible licence".into());
     }
+    if let Some(facts) = facts(&proof).filter(|f| !f.kernel_objects.is_empty()) {
+        words.push(format!("kernel objects: {}", facts.kernel_objects.join(", ")));
+    }
     line("needs", &words);
     match &proof {
         Some(Ok(proof)) => line("proved", &proved(proof.facts())),

@@ -231,7 +231,12 @@ impl Report {
 }
 
 fn accepted(proof: &Verified) -> (bool, String) {
-    (true, format!("stack {} bytes", proof.facts().stack_chain))
+    let facts = proof.facts();
+    let mut words = format!("stack {} bytes", facts.stack_chain);
+    if !facts.kernel_objects.is_empty() {
+        words.push_str(&format!(", needs kernel objects: {}", facts.kernel_objects.join(", ")));
+    }
+    (true, words)
 }
 
 fn rejected(refusal: &Rejection) -> (bool, String) {

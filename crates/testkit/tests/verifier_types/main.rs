@@ -1,5 +1,8 @@
 //! What types and kernel functions decide: each program before our verifier and the kernel's, with the verdict that both must give.
 
+mod dead_code;
+mod kernel_objects;
+
 use xway_kernel::{KernelObject, vmlinux};
 use xway_object::{LoadOptions, Object};
 use xway_testkit::{Needs, clang};

@@ -1,0 +1,74 @@
+//! Slots that are no instruction. Linux minds wrong fields only where execution comes: what stands in dead code is replaced
+//! before the program runs. Opcodes that do not exist, and wrong 64-bit immediates, are refused everywhere.
+
+use std::collections::BTreeMap;
+
+use xway_isa::{DecodeError, DecodeErrorKind, Insn, Slot, decode_at, op};
+
+/// A jump to itself: what stands for dead instructions that are none.
+const STUCK: Slot = Slot { opcode: op::JMP, dst: 0, src: 0, off: -1, imm: 0 };
+
+/// A program's instructions, with stand-ins of the same shape where a slot is none.
+pub(crate) struct Decoded {
+    /// One entry for each slot, `None` for second halves.
+    pub insns: Vec<Option<Insn>>,
+    /// What is wrong with the slots that have a stand-in.
+    pub wrong: BTreeMap<usize, DecodeErrorKind>,
+}
+
+/// Decodes a program.
+pub(crate) fn decode(slots: &[Slot]) -> Result<Decoded, DecodeError> {
+    let mut out = Decoded { insns: Vec::with_capacity(slots.len()), wrong: BTreeMap::new() };
+    while out.insns.len() < slots.len() {
+        let at = out.insns.len();
+        let insn = match decode_at(slots, at) {
+            Ok(insn) => insn,
+            // The offset of an exit is not looked at.
+            Err(_) if slots[at] == (Slot { opcode: op::EXIT, off: slots[at].off, ..Slot::default() }) => Insn::Exit,
+            Err(e) => {
+                let insn = stand_in(slots[at], e.kind).ok_or(e)?;
+                out.wrong.insert(at, e.kind);
+                insn
+            }
+        };
+        out.insns.push(Some(insn));
+        if insn.slots() == 2 {
+            out.insns.push(None);
+        }
+    }
+    Ok(out)
+}
+
+/// An instruction that goes where this one would go, when it is one that Linux lets pass in dead code.
+fn stand_in(s: Slot, why: DecodeErrorKind) -> Option<Insn> {
+    use DecodeErrorKind::{BadWide, UnknownOpcode, UnknownPseudo};
+    if matches!(why, UnknownOpcode | BadWide | UnknownPseudo) {
+        return None;
+    }
+    let class = s.opcode & op::CLASS_MASK;
+    match class {
+        op::ALU | op::ALU64 | op::ST | op::STX => Some(Insn::Jump { off: 0, long: false }),
+        // A load's immediate is looked at wherever it stands.
+        op::LDX if s.imm == 0 => Some(Insn::Jump { off: 0, long: false }),
+        op::JMP | op::JMP32 if s.opcode == op::CALL => None,
+        op::JMP | op::JMP32 if s.opcode == op::EXIT => Some(Insn::Exit),
+        op::JMP | op::JMP32 => {
+            let imm = if s.opcode == op::JMP32 { s.imm } else { 0 };
+            let off = if s.opcode == op::JMP32 { 0 } else { s.off };
+            decode_at(&[Slot { opcode: s.opcode, off, imm, ..Slot::default() }], 0).ok()
+        }
+        _ => None,
+    }
+}
+
+/// The program as it may run: what is no instruction was proved to be dead.
+pub(crate) fn tidy(slots: &[Slot], decoded: &[Option<Insn>], wrong: &BTreeMap<usize, DecodeErrorKind>) -> Vec<Slot> {
+    let mut out = slots.to_vec();
+    for (slot, insn) in out.iter_mut().zip(decoded) {
+        if *insn == Some(Insn::Exit) {
+            slot.off = 0;
+        }
+    }
+    wrong.keys().for_each(|at| out[*at] = STUCK);
+    out
+}
