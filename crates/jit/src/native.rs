@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use xway_abi::HelperProto;
+use xway_abi::{Errno, HelperProto};
 use xway_maps::{Guard, Map, RingRecord, ValueRef};
 use xway_packet::Frame;
 use xway_vm::machine::{Access, FaultKind, Machine, Trap};
@@ -143,6 +143,10 @@ impl<'e> Machine<'e> for Native<'_, 'e> {
 
     fn packet_at(&self, position: u64) -> u64 {
         self.frame().map_or(0, |f| f.chunk().as_ptr() as u64 + position)
+    }
+
+    fn packet_store(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Errno> {
+        self.frame_mut().ok_or(Errno::EINVAL)?.store(offset, bytes)
     }
 
     fn check(&self, _: u64, _: u64, _: Access) -> Result<(), Trap> {

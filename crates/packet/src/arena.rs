@@ -10,6 +10,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::config::{PoolConfig, PoolError};
+use crate::frame::Frame;
 use crate::memory::Mapping;
 use crate::pressure::{Gauge, Pressure};
 use crate::redirect::Redirect;
@@ -52,6 +53,8 @@ pub(crate) struct Desc {
     pub(crate) shared: AtomicU32,
     pub(crate) packet_id: u64,
     pub(crate) redirect: Redirect,
+    /// The packet's next buffer. Owned: taken out before the chunk goes home.
+    pub(crate) next: Option<Frame>,
 }
 
 /// What a pool and its frames share: the mapping, the descriptors and the way home.
@@ -98,6 +101,7 @@ impl Arena {
                 shared: AtomicU32::new(0),
                 packet_id: 0,
                 redirect: Redirect::None,
+                next: None,
             })
             .collect();
         let descs = NonNull::from(Box::leak(descs)).cast::<Desc>();
@@ -201,8 +205,17 @@ impl Handle {
     }
 
     /// Gives up the handle for the chunk's number, which the caller must put in one of the places of the invariant.
-    pub(crate) fn into_number(self) -> u32 {
+    pub(crate) fn into_number(mut self) -> u32 {
+        self.shed();
         ManuallyDrop::new(self).number()
+    }
+
+    /// Sends the packet's further buffers home.
+    #[inline]
+    fn shed(&mut self) {
+        if self.desc().next.is_some() {
+            drop(self.desc_mut().next.take());
+        }
     }
 
     /// Gives up the handle for a pointer that stands for it: [`Handle::from_raw`] makes it a handle again.
@@ -244,6 +257,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        self.shed();
         push(self.arena(), &[self.number()]);
     }
 }

@@ -303,11 +303,16 @@ impl Frame {
         Ok(())
     }
 
-    /// `bpf_xdp_adjust_tail`: moves the end of the packet by `delta` bytes. Bytes gained are zero.
+    /// `bpf_xdp_adjust_tail`: moves the end of the packet by `delta` bytes. Bytes gained are zero. Of several buffers the last one
+    /// grows, and those that a shrinking packet leaves go home.
     ///
     /// # Errors
-    /// `EINVAL` when it would end behind the hard end or less than an Ethernet header would be left; nothing is changed.
+    /// `EINVAL` when it would end behind the hard end (of several buffers: behind the end of the last one's chunk) or less than an
+    /// Ethernet header would be left; nothing is changed.
     pub fn adjust_tail(&mut self, delta: i32) -> Result<(), Errno> {
+        if self.has_frags() {
+            return self.adjust_tail_parts(delta);
+        }
         let desc = self.handle.desc_mut();
         let end = i64::from(desc.data_end) + i64::from(delta);
         if end > i64::from(desc.hard_end) || end < i64::from(desc.data + ETH_HLEN) {
@@ -319,6 +324,33 @@ impl Frame {
             self.handle.chunk_mut()[old..new].fill(0);
         }
         Ok(())
+    }
+
+    // -- several buffers: see `frags.rs` ------------------------------------------------------------------------------
+
+    #[inline]
+    pub(crate) fn next_part(&self) -> Option<&Frame> {
+        self.handle.desc().next.as_ref()
+    }
+
+    pub(crate) fn next_part_mut(&mut self) -> Option<&mut Frame> {
+        self.handle.desc_mut().next.as_mut()
+    }
+
+    pub(crate) fn set_next_part(&mut self, next: Option<Frame>) {
+        let before = std::mem::replace(&mut self.handle.desc_mut().next, next);
+        drop(before);
+    }
+
+    /// Makes this a buffer behind the first: `len` bytes, at most the chunk's, from the chunk's first one on.
+    pub(crate) fn set_part_len(&mut self, len: u32) {
+        let desc = self.handle.desc_mut();
+        (desc.data, desc.data_meta, desc.data_end) = (0, 0, len);
+    }
+
+    /// Takes bytes off the end of the first buffer; there are as many.
+    pub(crate) fn cut_end(&mut self, count: u32) {
+        self.handle.desc_mut().data_end -= count;
     }
 
     // -- where it came from and where it goes -------------------------------------------------------------------------
@@ -340,6 +372,17 @@ impl Frame {
     pub fn set_ingress(&mut self, ifindex: u32, rx_queue: u32) {
         let desc = self.handle.desc_mut();
         (desc.ingress_ifindex, desc.rx_queue) = (ifindex, rx_queue);
+    }
+
+    /// The packet arrives at another port as it left the one before: what that one's device knew, the metadata in front of the
+    /// packet, the target and the way out are forgotten.
+    #[inline]
+    pub fn arrive(&mut self, ifindex: u32, rx_queue: u32) {
+        let desc = self.handle.desc_mut();
+        (desc.ingress_ifindex, desc.rx_queue, desc.egress_ifindex) = (ifindex, rx_queue, 0);
+        desc.data_meta = desc.data + desc.without_meta;
+        desc.has = 0;
+        desc.redirect = Redirect::None;
     }
 
     /// Index of the interface that it is about to leave by; 0 except in a devmap's egress program.

@@ -107,12 +107,44 @@ impl Pool {
     /// [`Refused`], counted, when there is no frame, or when the chunks of this pool are too small for it.
     pub fn copy(&mut self, of: &Frame) -> Result<Frame, Refused> {
         let mut frame = self.alloc()?;
-        if frame.copy_from(of).is_err() {
-            self.release(frame);
-            self.counters.refused += 1;
-            return Err(Refused { outstanding: self.counters.outstanding });
+        if frame.copy_from(of).is_ok() && self.copy_parts(&mut frame, of)? {
+            return Ok(frame);
         }
-        Ok(frame)
+        self.release(frame);
+        self.counters.refused += 1;
+        Err(Refused { outstanding: self.counters.outstanding })
+    }
+
+    /// Copies the buffers behind the first; says no when a chunk is too small for one.
+    fn copy_parts(&mut self, to: &mut Frame, of: &Frame) -> Result<bool, Refused> {
+        for bytes in of.parts().skip(1) {
+            let mut part = self.alloc()?;
+            if part.fill_part(bytes).is_err() || to.push_part(part).is_err() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// A frame whose packet is `bytes`, in as many buffers as that takes: the first at the default headroom, the others in a whole
+    /// chunk each.
+    ///
+    /// # Errors
+    /// [`Refused`], counted, when there are not enough frames, or when it takes more than [`Frame::FRAGS_MAX`] besides the first.
+    pub fn frame_of(&mut self, bytes: &[u8]) -> Result<Frame, Refused> {
+        let mut frame = self.alloc()?;
+        let (first, rest) = bytes.split_at(bytes.len().min(frame.capacity()));
+        let mut fits = frame.fill(first).is_ok();
+        for bytes in rest.chunks(self.config.chunk_size as usize) {
+            let mut part = self.alloc()?;
+            fits = fits && part.fill_part(bytes).is_ok() && frame.push_part(part).is_ok();
+        }
+        if fits {
+            return Ok(frame);
+        }
+        self.release(frame);
+        self.counters.refused += 1;
+        Err(Refused { outstanding: self.counters.outstanding })
     }
 
     /// Takes a frame back. One of another pool is sent home to that pool.

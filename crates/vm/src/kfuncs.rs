@@ -159,7 +159,7 @@ fn dynptr_kfunc<'e, M: Machine<'e>>(vm: &mut M, which: Kfunc, r: &[u64; 5]) -> R
             Dynptr::clear(vm, r[2])?;
             return Ok(Errno::EINVAL.as_ret());
         }
-        let len = vm.frame().map_or(0, |f| f.len());
+        let len = vm.frame().map_or(0, |f| f.total_len());
         Dynptr::packet(vm, len).store(vm, r[2])?;
         return Ok(0);
     }
@@ -197,11 +197,19 @@ fn dynptr_kfunc<'e, M: Machine<'e>>(vm: &mut M, which: Kfunc, r: &[u64; 5]) -> R
             if d.inside(offset, len).is_err() || (writable && d.read_only) {
                 return Ok(0);
             }
-            Ok(match d.kind {
-                // The packet is one piece, so no copy into the buffer is needed.
-                crate::helpers::DynptrKind::Xdp => d.packet_address(vm, offset, len).unwrap_or(0),
-                _ => d.address(offset),
-            })
+            if d.kind != crate::helpers::DynptrKind::Xdp {
+                return Ok(d.address(offset));
+            }
+            if let Ok(address) = d.packet_address(vm, offset, len) {
+                return Ok(address);
+            }
+            // Bytes of further buffers are copied into the program's own, if it gave one; it writes them back by itself.
+            let mut bytes = vec![0; len as usize];
+            if r[2] == 0 || d.packet_load(vm, offset, &mut bytes).is_err() {
+                return Ok(0);
+            }
+            vm.write(r[2], &bytes)?;
+            Ok(r[2])
         }
         _ => Ok(0),
     }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use xway_abi::HelperProto;
+use xway_abi::{Errno, HelperProto};
 use xway_maps::{Guard, Map, RingRecord, ValueRef};
 use xway_packet::Frame;
 
@@ -38,6 +38,8 @@ pub trait Machine<'e> {
     fn frame(&self) -> Option<&Frame>;
     /// Address of a byte of the packet's chunk, by its position in it.
     fn packet_at(&self, position: u64) -> u64;
+    /// Copies bytes into the packet, whichever of its buffers they belong to.
+    fn packet_store(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Errno>;
 
     /// `len` bytes at `addr` may be used in this way.
     fn check(&self, addr: u64, len: u64, access: Access) -> Result<(), Trap>;
@@ -145,6 +147,10 @@ impl<'e> Machine<'e> for Checked<'_, '_, 'e> {
 
     fn packet_at(&self, position: u64) -> u64 {
         at(addr::PACKET, position)
+    }
+
+    fn packet_store(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Errno> {
+        self.vm.frame.as_deref_mut().ok_or(Errno::EINVAL)?.store(offset, bytes)
     }
 
     fn check(&self, addr: u64, len: u64, access: Access) -> Result<(), Trap> {

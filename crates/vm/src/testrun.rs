@@ -10,11 +10,12 @@ use crate::{Env, Fault, Host, Outcome, Program, run, xdp_md};
 /// A test run.
 #[derive(Clone, Copy, Debug)]
 pub struct TestRun<'a> {
-    /// The packet, from 14 bytes up; with a context, whatever metadata it declares comes first.
+    /// The packet, from 14 bytes up; with a context, whatever metadata it declares comes first. What does not fit the first buffer
+    /// goes into further ones of a page each, at most 17, whether the program says that it takes such packets or not.
     pub data_in: &'a [u8],
     /// `struct xdp_md`, 24 bytes or a shorter prefix of it; longer ones must be zero beyond. `data` is the length of the metadata
-    /// in `data_in`, `data_end` the length of `data_in` (Linux takes less since 6.18 and puts the rest into further
-    /// buffers), `data_meta` 0, `egress_ifindex` 0. `ingress_ifindex` and
+    /// in `data_in`, `data_end` the length of the part of `data_in` that lies in the first buffer (the rest goes into further ones),
+    /// `data_meta` 0, `egress_ifindex` 0. `ingress_ifindex` and
     /// `rx_queue_index` are what the program sees.
     pub ctx_in: Option<&'a [u8]>,
     /// Times to run; 0 counts as 1. Each run gets the packet as the one before left it, as in Linux.
@@ -88,7 +89,8 @@ pub fn test_run_with(
     run: &mut dyn FnMut(&mut Frame) -> Outcome,
 ) -> Result<TestRunResult, TestRunError> {
     let ctx = Context::parse(test, host)?;
-    let config = PoolConfig { chunk_size: PAGE, headroom: HEADROOM, tailroom: TAILROOM, ..PoolConfig::new(1) };
+    let frames = 1 + Frame::FRAGS_MAX as u32;
+    let config = PoolConfig { chunk_size: PAGE, headroom: HEADROOM, tailroom: TAILROOM, ..PoolConfig::new(frames) };
     let no_memory = TestRunError { errno: Errno::ENOMEM, why: "no memory for a packet" };
     let mut pool = Pool::new(config).map_err(|_| no_memory)?;
     let mut frame = pool.alloc().map_err(|_| no_memory)?;
@@ -97,9 +99,16 @@ pub fn test_run_with(
     let mut n = 0;
     let too_long = TestRunError { errno: Errno::EINVAL, why: "the packet does not fit one page with its rooms" };
     // The metadata takes its room from the headroom.
-    let (meta, packet) = test.data_in.split_at(ctx.meta_len as usize);
+    let (first, rest) = test.data_in.split_at(ctx.linear);
+    let (meta, packet) = first.split_at(ctx.meta_len as usize);
     frame.fill(packet).map_err(|_| too_long)?;
     ctx.place(&mut frame, meta)?;
+    let too_many = TestRunError { errno: Errno::ENOMEM, why: "a packet has at most 17 buffers behind the first" };
+    for bytes in rest.chunks(PAGE as usize) {
+        let mut part = pool.alloc().map_err(|_| too_many)?;
+        part.fill_part(bytes).map_err(|_| too_many)?;
+        frame.push_part(part).map_err(|_| too_many)?;
+    }
     let outcome = loop {
         let start = Instant::now();
         let outcome = run(&mut frame);
@@ -109,7 +118,8 @@ pub fn test_run_with(
             break outcome;
         }
     };
-    let data_out = frame.accessible().to_vec();
+    let mut data_out = frame.accessible().to_vec();
+    frame.parts().skip(1).for_each(|part| data_out.extend_from_slice(part));
     let ctx_out = ctx.write(&frame);
     let redirect = frame.redirect();
     pool.release(frame);
@@ -127,6 +137,8 @@ pub fn test_run_with(
 /// The context that a caller asked for.
 struct Context {
     meta_len: u32,
+    /// Bytes of the data that lie in the first buffer, metadata included.
+    linear: usize,
     ifindex: u32,
     queue: u32,
     /// `ingress_ifindex` and `rx_queue_index` as they were given.
@@ -136,7 +148,7 @@ struct Context {
 impl Context {
     fn parse(test: &TestRun<'_>, host: &dyn Host) -> Result<Context, TestRunError> {
         let refuse = |why| Err(TestRunError { errno: Errno::EINVAL, why });
-        let mut ctx = Context { meta_len: 0, ifindex: LOOPBACK, queue: 0, given: [0; 2] };
+        let mut ctx = Context { meta_len: 0, linear: test.data_in.len(), ifindex: LOOPBACK, queue: 0, given: [0; 2] };
         if test.data_in.len() < ETH_HLEN as usize {
             return refuse("a packet has at least 14 bytes");
         }
@@ -149,9 +161,9 @@ impl Context {
             md[..known].copy_from_slice(&bytes[..known]);
             let word = |n: usize| u32::from_ne_bytes([md[n * 4], md[n * 4 + 1], md[n * 4 + 2], md[n * 4 + 3]]);
             let [data, data_end, data_meta, ifindex, queue, egress] = std::array::from_fn(word);
-            if data_meta != 0 || data_end as usize != test.data_in.len() || egress != 0 {
+            if data_meta != 0 || data_end as usize > test.data_in.len() || data > data_end || egress != 0 {
                 return refuse(
-                    "in the context, data_meta and egress_ifindex are 0 and data_end is the length of the data",
+                    "in the context, data_meta and egress_ifindex are 0 and data_end is at most the length of the data",
                 );
             }
             if !data.is_multiple_of(4) || data > 252 {
@@ -175,11 +187,10 @@ impl Context {
                 (ctx.ifindex, ctx.queue) = (ifindex, queue);
             }
             ctx.meta_len = data;
+            ctx.linear = data_end as usize;
             ctx.given = [ifindex, queue];
         }
-        if test.data_in.len() > DATA_MAX + ctx.meta_len as usize {
-            return refuse("the packet does not fit one page with its rooms");
-        }
+        ctx.linear = ctx.linear.min(DATA_MAX + ctx.meta_len as usize);
         Ok(ctx)
     }
 

@@ -17,7 +17,7 @@
 //! drop(lent);
 //! assert_eq!(lender.owed(), 0);
 //! # pool.release_burst(&mut burst);
-//! # Ok::<(), xway_packet::ring::RingError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 use crate::burst::Burst;

@@ -5,7 +5,7 @@
 
 use xway_abi::{Errno, HelperProto};
 
-use super::packet::range;
+use super::packet::{at, range};
 use crate::call::{bad, size_arg};
 use crate::fault::{Access, Trap};
 use crate::machine::{Machine, load};
@@ -88,7 +88,13 @@ impl Dynptr {
         Dynptr { kind: Kind::Xdp, data: vm.packet_at(0), size: len as u32, offset: 0, read_only: false }
     }
 
-    /// The address of packet bytes.
+    /// Copies packet bytes that do not all lie in the first buffer.
+    pub(crate) fn packet_load<'e, M: Machine<'e>>(&self, vm: &M, offset: u64, out: &mut [u8]) -> Result<(), Errno> {
+        let start = self.offset.wrapping_add(offset as u32);
+        vm.frame().ok_or(Errno::EINVAL)?.load(at(start, out.len())?, out)
+    }
+
+    /// The address of packet bytes that all lie in the first buffer.
     pub(crate) fn packet_address<'e, M: Machine<'e>>(&self, vm: &M, offset: u64, len: u64) -> Result<u64, Errno> {
         let frame = vm.frame().ok_or(Errno::EINVAL)?;
         let start = self.offset.wrapping_add(offset as u32);
@@ -121,7 +127,15 @@ pub(crate) fn read<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, 
     if len > 0 {
         vm.check(r[0], len, Access::Write)?;
     }
-    let found = match Dynptr::load(vm, r[2])? {
+    let dynptr = Dynptr::load(vm, r[2])?;
+    if let Some(d) = dynptr.filter(|d| r[4] == 0 && in_parts(vm, d) && d.inside(r[3], len).is_ok()) {
+        let mut bytes = vec![0; len as usize];
+        if let Err(errno) = d.packet_load(vm, r[3], &mut bytes) {
+            return Ok(errno.as_ret());
+        }
+        return vm.write(r[0], &bytes).map(|()| 0);
+    }
+    let found = match dynptr {
         Some(d) if r[4] == 0 => d.inside(r[3], len).and_then(|()| source(vm, &d, r[3], len)),
         _ => Err(Errno::EINVAL),
     };
@@ -138,6 +152,11 @@ pub(crate) fn read<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, 
     }
 }
 
+/// Whether the memory lies in more than one piece.
+fn in_parts<'e, M: Machine<'e>>(vm: &M, d: &Dynptr) -> bool {
+    d.kind == Kind::Xdp && vm.frame().is_some_and(xway_packet::Frame::has_frags)
+}
+
 fn source<'e, M: Machine<'e>>(vm: &M, d: &Dynptr, offset: u64, len: u64) -> Result<u64, Errno> {
     if d.kind == Kind::Xdp { d.packet_address(vm, offset, len) } else { Ok(d.address(offset)) }
 }
@@ -149,7 +168,13 @@ pub(crate) fn write<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto,
     if len > 0 {
         vm.read(r[2], &mut bytes)?;
     }
-    let found = match Dynptr::load(vm, r[0])? {
+    let dynptr = Dynptr::load(vm, r[0])?;
+    if let Some(d) = dynptr.filter(|d| !d.read_only && r[4] == 0 && in_parts(vm, d) && d.inside(r[1], len).is_ok()) {
+        let start = d.offset.wrapping_add(r[1] as u32);
+        let stored = at(start, bytes.len()).and_then(|start| vm.packet_store(start, &bytes));
+        return Ok(stored.map_or_else(Errno::as_ret, |()| 0));
+    }
+    let found = match dynptr {
         Some(d) if !d.read_only => {
             d.inside(r[1], len).and_then(|()| if r[4] == 0 { source(vm, &d, r[1], len) } else { Err(Errno::EINVAL) })
         }

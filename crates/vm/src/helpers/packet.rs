@@ -25,19 +25,22 @@ pub(crate) fn adjust_tail(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
 
 /// `bpf_xdp_get_buff_len(ctx)`
 pub(crate) fn get_buff_len(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
-    Ok(call.frame()?.len() as u64)
+    Ok(call.frame()?.total_len() as u64)
 }
 
 /// Offsets and lengths that `bpf_xdp_load_bytes` and `bpf_xdp_store_bytes` look at.
 const POINTER_MAX: u32 = 0xffff;
 
+/// Bytes that lie in the first buffer.
 pub(crate) fn range(frame: &Frame, offset: u32, len: usize) -> Result<std::ops::Range<usize>, Errno> {
-    if offset > POINTER_MAX || len > POINTER_MAX as usize {
-        return Err(Errno::EFAULT);
-    }
-    let start = offset as usize;
+    let start = at(offset, len)?;
     let end = start + len;
     if end > frame.len() { Err(Errno::EINVAL) } else { Ok(start..end) }
+}
+
+/// Where the bytes are, if Linux looks at all.
+pub(crate) fn at(offset: u32, len: usize) -> Result<usize, Errno> {
+    if offset > POINTER_MAX || len > POINTER_MAX as usize { Err(Errno::EFAULT) } else { Ok(offset as usize) }
 }
 
 /// `bpf_xdp_load_bytes(ctx, offset, buf, len)`
@@ -45,8 +48,7 @@ pub(crate) fn load_bytes(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
     let offset = call.num(1) as u32;
     let frame = call.frame.take().ok_or(Errno::EINVAL)?;
     let buf = call.bytes_mut(2);
-    buf.copy_from_slice(&frame.packet()[range(frame, offset, buf.len())?]);
-    Ok(0)
+    frame.load(at(offset, buf.len())?, buf).map(|()| 0)
 }
 
 /// `bpf_xdp_store_bytes(ctx, offset, buf, len)`
@@ -54,9 +56,7 @@ pub(crate) fn store_bytes(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
     let offset = call.num(1) as u32;
     let frame = call.frame.take().ok_or(Errno::EINVAL)?;
     let buf = call.bytes(2);
-    let range = range(frame, offset, buf.len())?;
-    frame.packet_mut()[range].copy_from_slice(buf);
-    Ok(0)
+    frame.store(at(offset, buf.len())?, buf).map(|()| 0)
 }
 
 /// What `bpf_redirect` and `bpf_redirect_map` return when the redirect is on: `XDP_REDIRECT`.
@@ -85,7 +85,7 @@ pub(crate) fn check_mtu(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
     let host = call.host;
     let frame = call.frame()?;
     let ifindex = if ifindex == 0 { frame.ingress_ifindex() } else { ifindex };
-    let len = frame.len() as i64;
+    let len = frame.total_len() as i64;
     let device = host.device(ifindex)?;
     let given = call.bytes_mut(2).first_chunk_mut::<4>().ok_or(Errno::EINVAL)?;
     let l3 = u32::from_ne_bytes(*given);

@@ -1,0 +1,188 @@
+//! Packets of several buffers.
+//!
+//! ```text
+//! frame -> chunk: | room | first part |        what programs reach through data and data_end
+//!   |
+//!   +---> chunk: | second part         |      a chunk each from its first byte on, up to `FRAGS_MAX` of them; programs
+//!   +---> chunk: | third | free        |      reach them by copying (`bpf_xdp_load_bytes`, `_store_bytes`)
+//! ```
+//!
+//! The further buffers belong to the first: they go where the frame goes, and home when it goes home.
+
+use xway_abi::Errno;
+
+use crate::frame::Frame;
+use crate::layout::ETH_HLEN;
+
+/// The parts of a packet, in order.
+pub struct Parts<'a> {
+    next: Option<&'a Frame>,
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let frame = self.next?;
+        self.next = frame.next_part();
+        Some(frame.packet())
+    }
+}
+
+impl Frame {
+    /// The most buffers behind the first (`MAX_SKB_FRAGS`).
+    pub const FRAGS_MAX: usize = 17;
+
+    /// Whether the packet has more than one buffer.
+    #[inline]
+    pub fn has_frags(&self) -> bool {
+        self.next_part().is_some()
+    }
+
+    /// Number of buffers behind the first.
+    pub fn frag_count(&self) -> usize {
+        self.parts().count() - 1
+    }
+
+    /// All parts of the packet, the first one first.
+    pub fn parts(&self) -> Parts<'_> {
+        Parts { next: Some(self) }
+    }
+
+    /// Length of the whole packet, all buffers together (`bpf_xdp_get_buff_len`). [`Frame::len`] is that of the first.
+    #[inline]
+    pub fn total_len(&self) -> usize {
+        if self.has_frags() { self.parts().map(<[u8]>::len).sum() } else { self.len() }
+    }
+
+    /// Appends a buffer: `part` holds at most a chunk of bytes, and its packet becomes the end of this one.
+    ///
+    /// # Errors
+    /// Gives it back when there are [`Frame::FRAGS_MAX`], or when it has further buffers itself.
+    pub fn push_part(&mut self, part: Frame) -> Result<(), Frame> {
+        if self.frag_count() >= Frame::FRAGS_MAX || part.has_frags() {
+            return Err(part);
+        }
+        let mut last = self;
+        while last.has_frags() {
+            // `has_frags` has just said that there is one; the borrow checker cannot see it in one look.
+            match last.next_part_mut() {
+                Some(next) => last = next,
+                None => return Err(part),
+            }
+        }
+        last.set_next_part(Some(part));
+        Ok(())
+    }
+
+    /// Makes `bytes` the contents of a buffer behind the first: they lie from the chunk's first byte on.
+    ///
+    /// # Errors
+    /// `EINVAL` when they are longer than the chunk.
+    pub fn fill_part(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+        self.chunk_mut().get_mut(..bytes.len()).ok_or(Errno::EINVAL)?.copy_from_slice(bytes);
+        self.set_part_len(bytes.len() as u32);
+        Ok(())
+    }
+
+    /// Copies bytes out of the packet, wherever they lie.
+    ///
+    /// # Errors
+    /// `EINVAL` when the packet ends before they do.
+    pub fn load(&self, offset: usize, out: &mut [u8]) -> Result<(), Errno> {
+        let end = offset.checked_add(out.len()).ok_or(Errno::EINVAL)?;
+        if let Some(bytes) = self.packet().get(offset..end) {
+            out.copy_from_slice(bytes);
+            return Ok(());
+        }
+        if end > self.total_len() {
+            return Err(Errno::EINVAL);
+        }
+        let (mut skip, mut filled) = (offset, 0);
+        for part in self.parts() {
+            let from = skip.min(part.len());
+            let count = (part.len() - from).min(out.len() - filled);
+            out[filled..filled + count].copy_from_slice(&part[from..from + count]);
+            (skip, filled) = (skip - from, filled + count);
+        }
+        Ok(())
+    }
+
+    /// Copies bytes into the packet, wherever they lie.
+    ///
+    /// # Errors
+    /// `EINVAL` when the packet ends before they do; nothing is changed then.
+    pub fn store(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Errno> {
+        let end = offset.checked_add(bytes.len()).ok_or(Errno::EINVAL)?;
+        if let Some(there) = self.packet_mut().get_mut(offset..end) {
+            there.copy_from_slice(bytes);
+            return Ok(());
+        }
+        if end > self.total_len() {
+            return Err(Errno::EINVAL);
+        }
+        let (mut skip, mut taken) = (offset, 0);
+        let mut part = Some(self);
+        while let Some(frame) = part {
+            let there = frame.packet_mut();
+            let from = skip.min(there.len());
+            let count = (there.len() - from).min(bytes.len() - taken);
+            there[from..from + count].copy_from_slice(&bytes[taken..taken + count]);
+            (skip, taken) = (skip - from, taken + count);
+            part = frame.next_part_mut();
+        }
+        Ok(())
+    }
+
+    /// `bpf_xdp_adjust_tail` of a packet of several buffers: it grows in its last one and shrinks through as many as it takes.
+    pub(crate) fn adjust_tail_parts(&mut self, delta: i32) -> Result<(), Errno> {
+        let count = delta.unsigned_abs() as usize;
+        if delta == i32::MIN {
+            return Ok(()); // Linux turns its sign, which changes nothing, and has nothing to do then
+        }
+        if delta >= 0 {
+            return self.last_part().grow_part(count);
+        }
+        if self.total_len() < ETH_HLEN as usize + count {
+            return Err(Errno::EINVAL);
+        }
+        let mut left = count;
+        while left > 0 && self.has_frags() {
+            let last = self.last_part();
+            let len = last.len();
+            if left < len {
+                last.set_part_len((len - left) as u32);
+                return Ok(());
+            }
+            left -= len;
+            self.drop_last_part();
+        }
+        self.cut_end(left as u32);
+        Ok(())
+    }
+
+    fn last_part(&mut self) -> &mut Frame {
+        let mut last = self;
+        while last.has_frags() {
+            last = last.next_part_mut().expect("`has_frags` has just seen it");
+        }
+        last
+    }
+
+    /// Adds zeros at the end of a buffer that holds nothing else.
+    fn grow_part(&mut self, count: usize) -> Result<(), Errno> {
+        let len = self.len();
+        let end = len.checked_add(count).ok_or(Errno::EINVAL)?;
+        self.chunk_mut().get_mut(len..end).ok_or(Errno::EINVAL)?.fill(0);
+        self.set_part_len(end as u32);
+        Ok(())
+    }
+
+    fn drop_last_part(&mut self) {
+        let mut frame = self;
+        while frame.next_part().is_some_and(Frame::has_frags) {
+            frame = frame.next_part_mut().expect("`next_part` has just seen it");
+        }
+        frame.set_next_part(None);
+    }
+}

@@ -1,0 +1,168 @@
+//! Packets of several buffers: the interpreter and compiled code against the running kernel.
+
+use std::sync::Arc;
+
+use xway_abi::Errno;
+use xway_isa::assemble;
+use xway_jit::{Options, RunEnv, compile};
+use xway_kernel::{KernelObject, TestInput, XdpMd, possible_cpus};
+use xway_maps::Guard;
+use xway_object::{Object, Program, ProgramKind};
+use xway_testkit::Needs;
+use xway_verifier::Config;
+use xway_vm::{Env, Instance, Outcome, SystemHost, TestRun, test_run, test_run_with};
+
+/// What a run gives: return value, data, context.
+type Run = Result<(u32, Vec<u8>, Option<[u8; 24]>), Errno>;
+
+/// One program, three ways to run it.
+struct Three {
+    kernel: KernelObject,
+    instance: Instance,
+}
+
+impl Three {
+    fn new(text: &str, frags: bool) -> Three {
+        let insns = assemble(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let section = if frags { "xdp.frags" } else { "xdp" }.to_owned();
+        let program =
+            Program { name: "parts".into(), section, kind: ProgramKind::Xdp { frags }, insns, ..Program::default() };
+        let object = Arc::new(Object { programs: vec![program], license: Some("GPL".into()), ..Object::default() });
+        let kernel = KernelObject::load(&object).unwrap();
+        if let Err(error) = &kernel.programs[0] {
+            panic!("the kernel refuses\n{text}\n{error}");
+        }
+        let instance = Instance::verified(object, possible_cpus(), Config::default()).unwrap();
+        Three { kernel, instance }
+    }
+
+    fn same(&self, packet: &[u8], ctx: Option<XdpMd>, what: &str) {
+        let program = self.kernel.programs[0].as_ref().unwrap();
+        let kernel = program.test_run(&TestInput { ctx, ..TestInput::packet(packet) });
+        let kernel: Run = kernel.map(|o| (o.ret, o.data, o.ctx.map(XdpMd::to_bytes)));
+        let (guard, host) = (Guard::pin(), SystemHost::new());
+        let bytes = ctx.map(XdpMd::to_bytes);
+        let test = TestRun { ctx_in: bytes.as_ref().map(|b| &b[..]), ..TestRun::new(packet) };
+        let ours = self.instance.program(0).unwrap();
+        let shown = |run: &Run| match run {
+            Ok((ret, data, ctx)) => format!("{} with {} bytes, {ctx:?}", *ret as i32, data.len()),
+            Err(errno) => errno.to_string(),
+        };
+        let compare = |engine: &str, run: Run| {
+            assert!(run == kernel, "{what}, {engine}: {}, kernel {}", shown(&run), shown(&kernel));
+        };
+        let interpreted = test_run(&ours, &test, &mut Env::new(&guard, &host, 0)).map_err(|e| e.errno);
+        compare("interpreter", interpreted.map(|o| (o.retval, o.data_out, ctx.map(|_| o.ctx_out))));
+        let code = compile(&ours, ours.proof().unwrap(), &Options::default()).unwrap();
+        let mut env = RunEnv::new(&guard, &host, 0);
+        let mut run = |frame: &mut xway_packet::Frame| {
+            let ret = code.run_one(frame, &mut env).unwrap();
+            Outcome { ret, fault: None, insns: 0 }
+        };
+        let compiled = test_run_with(&test, &host, &mut run).map_err(|e| e.errno);
+        compare("compiled", compiled.map(|o| (o.retval, o.data_out, ctx.map(|_| o.ctx_out))));
+    }
+}
+
+/// A packet whose first four bytes are a number for the program.
+fn packet(len: usize, number: u32) -> Vec<u8> {
+    let mut packet: Vec<u8> = (0..len).map(|n| (n * 13 + n / 241) as u8).collect();
+    packet[..4].copy_from_slice(&number.to_ne_bytes());
+    packet
+}
+
+fn needs(name: &str) -> bool {
+    Needs::of(&format!("testkit::frags::{name}")).root().kernel(6, 18).met()
+}
+
+/// Reads the number and leaves it in r6, the context in r9.
+const NUMBER: &str =
+    "r9 = r1\nr2 = 0\nr3 = r10\nr3 += -8\n*(u64 *)(r10 -8) = 0\nr4 = 4\ncall 189\nr6 = *(u32 *)(r10 -8)\n";
+
+const LENGTHS: [usize; 9] = [14, 3519, 3520, 3521, 7616, 7617, 20_000, 65_535, 3520 + 17 * 4096];
+
+#[test]
+fn lengths_and_what_is_too_long() {
+    if !needs("lengths_and_what_is_too_long") {
+        return;
+    }
+    for frags in [true, false] {
+        let three = Three::new("call 188\nexit", frags);
+        for len in LENGTHS.into_iter().chain([3520 + 17 * 4096 + 1]) {
+            three.same(&packet(len, 0), None, &format!("length of {len} bytes, frags {frags}"));
+        }
+    }
+}
+
+#[test]
+fn loads_and_stores_anywhere() {
+    if !needs("loads_and_stores_anywhere") {
+        return;
+    }
+    for helper in [189, 190] {
+        // 16 bytes between the stack and the packet at the offset that the packet names; what was loaded is stored at the front.
+        let text = format!(
+            "{NUMBER}*(u64 *)(r10 -24) = 0x1234567\n*(u64 *)(r10 -16) = 0x89abcde\nr1 = r9\nr2 = r6\nr3 = r10\nr3 += -24\n\
+             r4 = 16\ncall {helper}\nr7 = r0\nr1 = r9\nr2 = 4\nr3 = r10\nr3 += -24\nr4 = 8\ncall 190\nr0 = r7\nexit"
+        );
+        let three = Three::new(&text, true);
+        for len in [40, 3521, 7617, 20_000, 65_535] {
+            let offsets = [0, 5, len - 17, len - 16, len - 15, len, 3510, 3519, 3520, 7600, 7610, 65_535, 65_536];
+            for offset in offsets {
+                let what = format!("helper {helper} at {offset} of {len} bytes");
+                three.same(&packet(len, offset as u32), None, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn tails_grow_and_shrink() {
+    if !needs("tails_grow_and_shrink") {
+        return;
+    }
+    let text = format!("{NUMBER}r1 = r9\nr2 = r6\nr2 <<= 32\nr2 s>>= 32\ncall 65\nexit");
+    let three = Three::new(&text, true);
+    for len in [100i32, 3521, 7617, 20_000] {
+        for delta in [
+            0,
+            1,
+            -1,
+            100,
+            -100,
+            4095,
+            4096,
+            -3000,
+            -4096,
+            -4097,
+            14 - len,
+            13 - len,
+            -len,
+            -70_000,
+            i32::MAX,
+            i32::MIN,
+        ] {
+            let what = format!("tail of {len} bytes moved by {delta}");
+            three.same(&packet(len as usize, delta as u32), None, &what);
+        }
+    }
+}
+
+#[test]
+fn contexts_say_where_the_first_buffer_ends() {
+    if !needs("contexts_say_where_the_first_buffer_ends") {
+        return;
+    }
+    let three = Three::new(
+        "r6 = r1\ncall 188\nr1 = *(u32 *)(r6 +4)\nr2 = *(u32 *)(r6 +0)\nr1 -= r2\nr1 <<= 16\nr0 += r1\nexit",
+        true,
+    );
+    for len in [100u32, 5000] {
+        for (data, data_end) in
+            [(0, 14), (0, 50), (0, 100), (8, 30), (8, 8), (8, 21), (8, 22), (0, 3520), (16, 4000), (0, 0), (9, 60)]
+        {
+            let ctx = XdpMd { data, data_end: data_end.min(len), ..XdpMd::default() };
+            three.same(&packet(len as usize, 0), Some(ctx), &format!("{len} bytes, {ctx:?}"));
+        }
+    }
+}
