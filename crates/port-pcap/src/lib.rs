@@ -19,7 +19,7 @@ mod sink;
 mod writer;
 
 pub use error::CaptureError;
-pub use port::{DEFAULT_IFINDEX, PcapPort};
+pub use port::{DEFAULT_IFINDEX, PcapPort, Playback};
 pub use reader::CaptureReader;
 pub use recorder::CaptureRecorder;
 pub use sink::PcapSink;

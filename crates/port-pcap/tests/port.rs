@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use xway_engine::{End, Executor, ExecutorInfo, Port, Results, Rx, Stop, Worker, WorkerConfig};
 use xway_maps::Guard;
 use xway_packet::{Burst, Frame, Pool, PoolConfig};
-use xway_port_pcap::{CaptureReader, CaptureRecorder, CaptureWriter, PcapPort, Written};
+use xway_port_pcap::{CaptureReader, CaptureRecorder, CaptureWriter, PcapPort, Playback, Written};
 
 /// Returns the packet's first byte as the program's verdict, and makes packets that are sent one byte shorter.
 struct FirstByte;
@@ -130,4 +130,75 @@ fn a_packet_waits_in_the_file_while_the_pool_is_empty() {
     let (read, all) = port.progress().expect("a file");
     assert_eq!(read, all);
     std::fs::remove_file(from).expect("scratch file");
+}
+
+/// A capture of packets with one byte each and a second between them.
+fn numbers(path: &std::path::Path, numbers: std::ops::Range<u8>) {
+    let mut writer = CaptureWriter::create(path, &["in0"]).expect("a file");
+    for number in numbers {
+        let packet = Written {
+            timestamp_ns: (1_000 + u64::from(number)) * 1_000_000_000,
+            data: &[number; 20],
+            original_len: 20,
+            interface: 0,
+            queue: 0,
+            packet_id: 0,
+            verdict: 0,
+            comment: None,
+        };
+        writer.write(&packet).expect("written");
+    }
+    writer.finish().expect("complete");
+}
+
+/// Takes what there is, at most so many, and says how the last call ended.
+fn take(port: &mut PcapPort, most: usize) -> (Vec<u8>, Rx) {
+    let mut pool = Pool::new(PoolConfig::new(8)).expect("a pool");
+    let (mut burst, mut seen) = (Burst::new(), Vec::new());
+    loop {
+        let state = port.rx(0, &mut pool, &mut burst, 4).expect("packets");
+        seen.extend(burst.frames().iter().map(|frame| frame.packet()[0]));
+        pool.release_burst(&mut burst);
+        if state != Rx::More || seen.len() >= most {
+            return (seen, state);
+        }
+    }
+}
+
+#[test]
+fn captures_are_played_one_after_the_other_and_again() {
+    let (a, b) = (scratch("a.pcap"), scratch("b.pcapng"));
+    numbers(&a, 0..3);
+    numbers(&b, 3..5);
+    let paths = [a.clone(), b.clone()];
+    let mut port = PcapPort::play(&paths, Playback { loops: 3, speed: None }, 0).expect("captures");
+    let (seen, end) = take(&mut port, 100);
+    assert_eq!((seen, end), ([0, 1, 2, 3, 4].repeat(3), Rx::End));
+    assert_eq!((port.stats().rx, port.progress()), (15, None));
+    let mut endless = PcapPort::play(&paths, Playback { loops: 0, speed: None }, 0).expect("captures");
+    assert_eq!(take(&mut endless, 1000).1, Rx::More);
+    std::fs::remove_file(&b).expect("there");
+    let mut port = PcapPort::play(&paths, Playback::default(), 0).expect("the first is there");
+    let (mut pool, mut burst) = (Pool::new(PoolConfig::new(8)).expect("a pool"), Burst::new());
+    let error = port.rx(0, &mut pool, &mut burst, 8).expect_err("the second is not").to_string();
+    assert!(error.contains("b.pcapng"), "{error}");
+    assert_eq!(burst.len(), 3, "packets before that are there");
+    std::fs::remove_file(&a).expect("there");
+}
+
+#[test]
+fn packets_wait_for_their_time() {
+    let path = scratch("paced.pcap");
+    numbers(&path, 0..5);
+    let paths = [path.clone()];
+    let mut slow = PcapPort::play(&paths, Playback { loops: 1, speed: Some(1e-3) }, 0).expect("a capture");
+    assert_eq!(take(&mut slow, 100), (vec![0], Rx::Idle), "the next is due in a quarter of an hour");
+    assert_eq!(take(&mut slow, 100), (vec![], Rx::Idle));
+    let mut fast = PcapPort::play(&paths, Playback { loops: 2, speed: Some(1e12) }, 0).expect("a capture");
+    let mut seen = Vec::new();
+    while seen.len() < 10 {
+        seen.extend(take(&mut fast, 100).0);
+    }
+    assert_eq!(seen, [0, 1, 2, 3, 4].repeat(2));
+    std::fs::remove_file(&path).expect("there");
 }
