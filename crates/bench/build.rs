@@ -1,4 +1,4 @@
-//! Compiles `bpf/bench` into objects that the crate embeds. Without clang the build succeeds with an empty suite that says
+//! Compiles `bpf/bench` and `bpf/forward` into objects that the crate embeds. Without clang the build succeeds with an empty suite that says
 //! what was missing: measuring is then a matter of naming object files.
 
 use std::fmt::Write as _;
@@ -8,8 +8,8 @@ use std::process::Command;
 fn main() {
     let root = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../..");
     let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets it"));
-    let sources = root.join("bpf/bench");
-    for watched in [sources.clone(), root.join("bpf/include")] {
+    let sources = ["bpf/bench", "bpf/forward"].map(|folder| root.join(folder));
+    for watched in sources.iter().chain([&root.join("bpf/include")]) {
         println!("cargo::rerun-if-changed={}", watched.display());
     }
     println!("cargo::rerun-if-env-changed=CLANG");
@@ -29,9 +29,12 @@ fn main() {
 }
 
 /// Name and object file of each source, or what was missing.
-fn compile_all(root: &Path, sources: &Path, out: &Path) -> Result<Vec<(String, PathBuf)>, String> {
-    let entries = std::fs::read_dir(sources).map_err(|e| format!("{}: {e}", sources.display()))?;
-    let mut files: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
+fn compile_all(root: &Path, sources: &[PathBuf], out: &Path) -> Result<Vec<(String, PathBuf)>, String> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for folder in sources {
+        let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        files.extend(entries.filter_map(|e| Some(e.ok()?.path())));
+    }
     files.retain(|p| p.to_string_lossy().ends_with(".bpf.c"));
     files.sort();
     files.iter().map(|file| compile(root, file, out)).collect()

@@ -22,6 +22,8 @@
 //! | [`user`], `runner` | our side |
 //! | [`check`], [`measure`](mod@measure) | comparing, timing |
 //! | [`maps`] | single operations on maps |
+//! | [`memory`] | pools and rings |
+//! | [`forward`] | packets through the whole engine, beside the kernel moving frames by itself |
 //! | [`machine`] | what things cost on this machine |
 //! | [`plot`] | the table as a picture |
 
@@ -29,10 +31,12 @@ pub mod check;
 pub mod driver;
 pub mod fill;
 pub mod flows;
+pub mod forward;
 pub mod kernel;
 pub mod machine;
 pub mod maps;
 pub mod measure;
+pub mod memory;
 pub mod packet;
 pub mod plot;
 mod runner;

@@ -48,6 +48,8 @@ pub struct WorkerConfig {
     pub events_per_second: u32,
     /// Empty receive calls in a row before the worker sleeps.
     pub idle_polls: u32,
+    /// Measure the time that programs take: two readings of the clock a burst.
+    pub timed: bool,
 }
 
 impl WorkerConfig {
@@ -65,6 +67,7 @@ impl WorkerConfig {
             subscriber: None,
             events_per_second: 10,
             idle_polls: 16,
+            timed: true,
         }
     }
 }
@@ -157,6 +160,7 @@ impl Worker {
         core.limits = config.limits;
         core.live = config.live;
         core.idle_polls = config.idle_polls;
+        core.timed = config.timed;
         Worker { core, meters }
     }
 

@@ -213,8 +213,8 @@ impl KernelProg {
 
     /// Runs the program over one packet (`BPF_PROG_TEST_RUN`).
     ///
-    /// The kernel refuses packets below 14 bytes (`EINVAL`) and, for programs that take no fragments, those that do not
-    /// fit into a page with headroom (`EINVAL`). Redirects are not carried out: their verdict is returned.
+    /// The kernel refuses packets below 14 bytes (`EINVAL`). What does not fit a page with its rooms goes into further buffers, at most
+    /// 17 (`ENOMEM`). Redirects are not carried out: their verdict is returned.
     pub fn test_run(&self, input: &TestInput<'_>) -> Result<TestOutput, Errno> {
         let room = input.data.len() + input.spare;
         let mut data_out = vec![0u8; room];
@@ -238,6 +238,32 @@ impl KernelProg {
         data_out.truncate(len);
         let ctx = ctx_in.is_some().then(|| XdpMd::from_bytes(&ctx_out));
         Ok(TestOutput { ret, data: data_out, ctx, duration: Duration::from_nanos(nanos.into()) })
+    }
+}
+
+/// `BPF_F_TEST_XDP_LIVE_FRAMES`
+const LIVE_FRAMES: u32 = 1 << 1;
+
+impl KernelProg {
+    /// Runs the program over `count` frames that the kernel makes from `packet`, in batches of `batch`, and has it carry the
+    /// verdicts out: what passes goes to the network stack of the calling thread's namespace, what is sent leaves by a device
+    /// (`BPF_F_TEST_XDP_LIVE_FRAMES`). The packets come in on interface `ingress`, 0 for the loopback device.
+    ///
+    /// The kernel copies the packet into a frame once and lets programs meet it again as they left it.
+    pub fn live_run(&self, packet: &[u8], count: u32, batch: u32, ingress: u32) -> Result<(), Errno> {
+        let ctx = XdpMd { data_end: packet.len() as u32, ingress_ifindex: ingress, ..XdpMd::default() }.to_bytes();
+        let mut attr = Attr::new();
+        attr.u32(0, self.fd.as_raw_fd() as u32)
+            .u32(8, packet.len() as u32)
+            .input(16, packet)
+            .u32(32, count)
+            .u32(40, XdpMd::BYTES as u32)
+            .input(48, &ctx)
+            .u32(64, LIVE_FRAMES)
+            .u32(72, batch)
+            .min_len(80);
+        // SAFETY: packet and context are as long as the fields beside their addresses say, and nothing is written back.
+        unsafe { bpf(Cmd::ProgTestRun, &mut attr) }.map(drop)
     }
 }
 

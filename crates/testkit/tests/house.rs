@@ -23,12 +23,14 @@ const FLOORS: &[(&str, u32)] = &[
     ("jit", 4),
     ("witness", 4),
     ("engine", 5),
-    ("bench", 6),
+    ("bench", 7),
     ("port-pcap", 6),
     ("port-packet", 6),
     ("port-tap", 6),
     ("port-afxdp", 6),
-    ("xway", 7),
+    ("port-sim", 6),
+    ("port-wrap", 7),
+    ("xway", 8),
 ];
 
 /// Crates whose root forbids `unsafe`, so that no file below can allow it.
@@ -43,6 +45,8 @@ const FORBIDDEN: &[&str] = &[
     "hook",
     "lab",
     "embed",
+    "port-sim",
+    "port-wrap",
     "xway",
     "testkit",
     "fuzz",

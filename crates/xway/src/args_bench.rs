@@ -15,6 +15,23 @@ pub enum Bench {
     /// Measure single operations on maps: look-up, update, insert, delete, insert with eviction
     #[command(after_help = BENCH_MAP_HELP)]
     Map(BenchMap),
+    /// Drop packets at the hook: packets a second, beside the kernel moving frames by itself
+    #[command(after_help = BENCH_FORWARD_HELP)]
+    Drop(BenchForward),
+    /// Pass packets to the stack side
+    Pass(BenchForward),
+    /// Send packets back out of the port that they came in on
+    Tx(BenchForward),
+    /// Redirect packets to another port by its interface index
+    Redirect(BenchForward),
+    /// Redirect packets to another port through a DEVMAP
+    RedirectMap(BenchForward),
+    /// Redirect packets to every other port of a DEVMAP
+    RedirectMulti(BenchForward),
+    /// Measure packet memory: fast, ring and slow path, returns from other cores, beside malloc
+    Pool(BenchMemory),
+    /// Measure rings: single and bulk, one core and two, one producer and many
+    Ring(BenchMemory),
     /// Measure what things cost on this machine: caches, atomics, calls, clocks, system calls, copies
     Machine(BenchMachine),
 }
@@ -57,6 +74,86 @@ pub enum BenchedMap {
     LruHash,
     /// Longest prefix match
     LpmTrie,
+}
+
+/// `xway bench drop` and its siblings: the options of `xdp-bench`
+#[derive(Args, Debug)]
+pub struct BenchForward {
+    /// What the program does with a packet first; by default swap-macs for what is sent, no-touch for the rest
+    #[arg(short = 'p', long = "packet-operation", value_enum, value_name = "ACTION")]
+    pub operation: Option<PacketOperation>,
+    /// How the program reaches the packet: in place (dpa) or by helpers
+    #[arg(short = 'l', long = "load-mode", value_enum, value_name = "MODE", default_value_t = LoadMode::Dpa)]
+    pub load: LoadMode,
+    /// Show what each queue received
+    #[arg(short = 'r', long = "rxq-stats")]
+    pub rxq_stats: bool,
+    /// Show losses by cause and what the pool did
+    #[arg(short = 'e', long = "extended")]
+    pub extended: bool,
+    /// Show where our side's time goes
+    #[arg(long)]
+    pub breakdown: bool,
+    /// Flows that the packets belong to
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    pub flows: u32,
+    /// Bytes of a packet, without the frame's checksum
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(60..=3520))]
+    pub size: u32,
+    /// Order of the flows
+    #[arg(long, value_enum, default_value_t = FlowPattern::Scan)]
+    pub pattern: FlowPattern,
+    /// Play the packets of this capture instead
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["flows", "size", "pattern"])]
+    pub pcap: Option<PathBuf>,
+    /// Packets in a round
+    #[arg(long, value_name = "N", default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
+    pub count: u64,
+    /// Rounds; medians over them are shown
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    pub rounds: u32,
+    /// Measure the kernel too, in turns
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub vs: Option<Versus>,
+    /// Core to run on; the last one by default
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<u32>,
+}
+
+/// What a program does with a packet.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PacketOperation {
+    /// Nothing
+    NoTouch,
+    /// Reads its EtherType
+    ReadData,
+    /// Looks at its IP header
+    ParseIp,
+    /// Lets its addresses change places
+    SwapMacs,
+}
+
+/// How a program reaches the packet.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoadMode {
+    /// In place
+    Dpa,
+    /// With bpf_xdp_load_bytes and bpf_xdp_store_bytes
+    LoadBytes,
+}
+
+/// `xway bench pool`, `xway bench ring`
+#[derive(Args, Debug)]
+pub struct BenchMemory {
+    /// Frames or entries in a round
+    #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
+    pub count: u64,
+    /// Rounds; medians over them are shown
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    pub rounds: u32,
+    /// Core of the owner; the last one by default
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<u32>,
 }
 
 /// `xway bench machine`
@@ -127,6 +224,14 @@ pub enum FlowPattern {
     /// One after the other, again and again
     Scan,
 }
+
+const BENCH_FORWARD_HELP: &str = "\
+Examples:
+  xway bench drop --vs kernel
+  xway bench drop -p parse-ip -l load-bytes --flows 100000 --pattern zipf --breakdown
+  xway bench tx -p swap-macs -e --vs kernel -j
+
+How it is measured, and what the columns mean: docs/performance.md.";
 
 const BENCH_MAP_HELP: &str = "\
 Examples:

@@ -41,6 +41,7 @@ use clap::Parser;
 use args::{Cli, Command, Prog};
 use args_bench::Bench;
 use failure::{Exit, Failure};
+use xway_bench::forward::Action;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -67,6 +68,20 @@ fn main() -> ExitCode {
         Command::Btf(args) => ("btf", commands::kernel::btf::run(args, cli.json)),
         Command::Bench(Bench::Prog(args)) => ("bench prog", commands::bench_prog::run(args, cli.json)),
         Command::Bench(Bench::Map(args)) => ("bench map", commands::bench_map::run(args, cli.json)),
+        Command::Bench(Bench::Drop(args)) => ("bench drop", commands::bench_forward::run(Action::Drop, args, cli.json)),
+        Command::Bench(Bench::Pass(args)) => ("bench pass", commands::bench_forward::run(Action::Pass, args, cli.json)),
+        Command::Bench(Bench::Tx(args)) => ("bench tx", commands::bench_forward::run(Action::Tx, args, cli.json)),
+        Command::Bench(Bench::Redirect(args)) => {
+            ("bench redirect", commands::bench_forward::run(Action::Redirect, args, cli.json))
+        }
+        Command::Bench(Bench::RedirectMap(args)) => {
+            ("bench redirect-map", commands::bench_forward::run(Action::RedirectMap, args, cli.json))
+        }
+        Command::Bench(Bench::RedirectMulti(args)) => {
+            ("bench redirect-multi", commands::bench_forward::run(Action::RedirectMulti, args, cli.json))
+        }
+        Command::Bench(Bench::Pool(args)) => ("bench pool", commands::bench_memory::pool(args, cli.json)),
+        Command::Bench(Bench::Ring(args)) => ("bench ring", commands::bench_memory::ring(args, cli.json)),
         Command::Bench(Bench::Machine(args)) => ("bench machine", commands::bench_machine::run(args, cli.json)),
         Command::Doctor(args) => ("doctor", commands::doctor::run(args, cli.json)),
         Command::Lab(args) => ("lab", commands::lab::run(args, cli.json)),

@@ -1,7 +1,9 @@
 //! The commands, one file each.
 
+pub mod bench_forward;
 pub mod bench_machine;
 pub mod bench_map;
+pub mod bench_memory;
 pub mod bench_prog;
 pub mod conformance;
 pub mod doctor;

@@ -1,0 +1,155 @@
+//! The kernel's side: test-runs with live frames, in a network namespace of their own.
+
+use std::process::Command;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use xway_kernel::{KernelMap, KernelObject, XdpLink, XdpMode};
+use xway_object::Object;
+
+use super::{Action, ForwardOptions, INGRESS, Round, TARGET, timed};
+
+/// Why the kernel was not measured.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unmeasured(pub String);
+
+impl Unmeasured {
+    fn at(what: &str) -> impl Fn(&dyn std::fmt::Display) -> Unmeasured + '_ {
+        move |why| Unmeasured(format!("{what}: {why}"))
+    }
+}
+
+pub(super) struct Kernel {
+    object: Object,
+    loaded: KernelObject,
+    program: String,
+    action: Action,
+    packet: Vec<u8>,
+    /// Programs at the other ends.
+    _links: Vec<XdpLink>,
+    _space: Space,
+}
+
+/// Number of the second interface of a broadcast.
+const SECOND: u32 = 14;
+
+impl Kernel {
+    /// Makes the namespace, enters it with this thread, and loads the program there.
+    pub(super) fn new(options: &ForwardOptions, packet: &[u8], program: &str) -> Result<Kernel, Unmeasured> {
+        let space = Space::enter()?;
+        let bytes = super::object().ok_or_else(|| Unmeasured("no built-in programs".into()))?;
+        let object = Object::parse(bytes, &Default::default()).map_err(|e| Unmeasured(e.to_string()))?;
+        let wanted = |p: &xway_object::Program| p.name == program || p.name == "far_end";
+        let loaded = KernelObject::load_some(&object, wanted).map_err(|e| Unmeasured::at("loading")(&e))?;
+        let mut links = Vec::new();
+        let ends: &[u32] = match options.action {
+            Action::Drop | Action::Pass => &[],
+            Action::Tx => &[INGRESS],
+            Action::Redirect | Action::RedirectMap => &[INGRESS, TARGET],
+            Action::RedirectMulti => &[INGRESS, TARGET, SECOND],
+        };
+        for &near in ends {
+            space.veth(near)?;
+            let far = loaded.program(&object, "far_end").ok_or_else(|| Unmeasured("no program far_end".into()))?;
+            let link = XdpLink::attach(far, near + 1, XdpMode::Native);
+            links.push(link.map_err(|e| Unmeasured::at("the other end of a veth pair")(&e))?);
+        }
+        if let Some(ports) = loaded.map(&object, "ports") {
+            for (key, ifindex) in (0u32..).zip(ends.iter().filter(|&&ifindex| ifindex != INGRESS)) {
+                let value = [ifindex.to_ne_bytes(), [0xff; 4]].concat();
+                ports.update(&key.to_ne_bytes(), &value, 0).map_err(|e| Unmeasured::at("map ports")(&e))?;
+            }
+        }
+        Ok(Kernel {
+            object,
+            loaded,
+            program: program.to_owned(),
+            action: options.action,
+            packet: packet.to_vec(),
+            _links: links,
+            _space: space,
+        })
+    }
+
+    pub(super) fn round(&self, count: u64) -> Result<Round, Unmeasured> {
+        let program = self.loaded.program(&self.object, &self.program);
+        let program = program.ok_or_else(|| Unmeasured(format!("the kernel refused {}", self.program)))?;
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let ingress = if self._links.is_empty() { 0 } else { INGRESS };
+        let before = self.arrived()?;
+        let (ns, ran) = timed(count.into(), || program.live_run(&self.packet, count, Self::BATCH, ingress));
+        ran.map_err(|errno| Unmeasured(format!("test run with live frames: {errno} ({})", errno.text())))?;
+        let packets = u64::from(count);
+        let (arrived, expected) = match self.action {
+            // Nothing leaves a trace but the test-run's own word that it ran so often.
+            Action::Drop | Action::Pass => (packets, packets),
+            Action::RedirectMulti => (self.arrived()? - before, packets * 2),
+            _ => (self.arrived()? - before, packets),
+        };
+        let missing = expected.saturating_sub(arrived);
+        let lost = if missing > 0 { vec![("not at the other end".to_owned(), missing)] } else { Vec::new() };
+        Ok(Round { ns, packets, arrived, lost })
+    }
+
+    /// As the engine's bursts.
+    const BATCH: u32 = 64;
+
+    fn arrived(&self) -> Result<u64, Unmeasured> {
+        let map: &KernelMap =
+            self.loaded.map(&self.object, "arrived").ok_or_else(|| Unmeasured("no map arrived".into()))?;
+        let bytes = map.get(&[0; 4]).map_err(|e| Unmeasured::at("map arrived")(&e))?;
+        Ok(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).sum())
+    }
+}
+
+/// A network namespace that this thread is in; removed with all that is in it.
+struct Space {
+    name: String,
+}
+
+impl Space {
+    fn enter() -> Result<Space, Unmeasured> {
+        let name = format!("xwbench-{}", std::process::id());
+        ip(&["netns", "add", &name])?;
+        let space = Space { name };
+        let path = format!("/run/netns/{}", space.name);
+        let enter = |path: &str| {
+            let file = std::fs::File::open(path)?;
+            move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), Some(LinkNameSpaceType::Network))?;
+            Ok::<_, std::io::Error>(())
+        };
+        enter(&path).map_err(|e| Unmeasured(format!("{path}: {e}")))?;
+        for which in ["all", "default"] {
+            // Without IPv6 no neighbour discovery arrives among the packets; a kernel without it has none to switch off.
+            let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
+        }
+        ip(&["link", "set", "lo", "up"])?;
+        Ok(space)
+    }
+
+    /// A pair whose near end has this number and whose far end the next one.
+    fn veth(&self, near: u32) -> Result<(), Unmeasured> {
+        let (a, b) = (format!("xwb{near}"), format!("xwb{}", near + 1));
+        let (near, far) = (near.to_string(), (near + 1).to_string());
+        ip(&["link", "add", &a, "index", &near, "type", "veth", "peer", "name", &b, "index", &far])?;
+        ip(&["link", "set", &a, "up"])?;
+        ip(&["link", "set", &b, "up"])
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        // What remains of it when this fails is a name; nothing here could say more about it.
+        let _ = ip(&["netns", "del", &self.name]);
+    }
+}
+
+fn ip(args: &[&str]) -> Result<(), Unmeasured> {
+    let command = || format!("ip {}", args.join(" "));
+    let output = Command::new("ip").args(args).output().map_err(|e| Unmeasured(format!("{}: {e}", command())))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Unmeasured(format!("{}: {}", command(), said.trim())))
+}

@@ -1,0 +1,190 @@
+//! Our side: a worker over ports in memory.
+
+use std::sync::Arc;
+
+use xway_engine::{Executor, Limits, Linked, LoadedProgram, Stop, Worker, WorkerConfig};
+use xway_maps::Guard;
+use xway_object::Object;
+use xway_packet::{Pool, PoolConfig};
+use xway_port_sim::{Seen, SimPort, Sink, Traffic};
+use xway_verifier::Config;
+use xway_vm::{Env, Instance, SystemHost, TestRun, test_run};
+
+use super::{Action, ForwardOptions, INGRESS, Operation, Round, TARGET};
+use crate::measure::MeasureError;
+
+/// Why our side cannot be measured, or must not be believed.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// The core cannot be had.
+    #[error(transparent)]
+    Pin(#[from] MeasureError),
+    /// There are no built-in programs, or one cannot be brought to life.
+    #[error("{0}")]
+    Program(String),
+    /// No memory.
+    #[error(transparent)]
+    Pool(#[from] xway_packet::PoolError),
+    /// No descriptor.
+    #[error("starting a worker: {0}")]
+    System(#[from] std::io::Error),
+    /// What arrived is not what was sent.
+    #[error("{what}: expected {expected}, got {got}")]
+    Wrong {
+        /// Of what.
+        what: &'static str,
+        /// What should have come.
+        expected: u64,
+        /// What came.
+        got: u64,
+    },
+}
+
+/// Everything that a round needs.
+pub(super) struct Ours {
+    pub(super) program: String,
+    action: Action,
+    traffic: Arc<Traffic>,
+    linked: Linked,
+    _instance: Instance,
+}
+
+/// A second port of the broadcast.
+const SECOND: u32 = 14;
+
+impl Ours {
+    pub(super) fn new(options: &ForwardOptions, traffic: &Traffic) -> Result<Ours, ForwardError> {
+        let failed = |why: String| ForwardError::Program(why);
+        let bytes = super::object().ok_or_else(|| failed(crate::suite::missing().unwrap_or("not built").into()))?;
+        let object = Object::parse(bytes, &Default::default()).map_err(|e| failed(e.to_string()))?;
+        let program = program_name(options);
+        let image = object.select(&xway_object::Select::Name(program.clone())).and_then(xway_object::Program::as_xdp);
+        let image = image.map_err(|e| failed(e.to_string()))?;
+        let instance = Instance::verified(Arc::new(object), 1, Config::default()).map_err(|e| failed(e.to_string()))?;
+        if let Some(ports) = instance.map("ports") {
+            let targets: &[u32] = if options.action == Action::RedirectMulti { &[TARGET, SECOND] } else { &[TARGET] };
+            for (key, ifindex) in (0u32..).zip(targets) {
+                let value = [ifindex.to_ne_bytes(), [0xff; 4]].concat();
+                let put = ports.update(&key.to_ne_bytes(), &value, 0);
+                put.map_err(|errno| failed(format!("map ports: {errno}")))?;
+            }
+        }
+        let linked = Linked::new(instance.link(&image).map_err(|e| failed(e.to_string()))?);
+        Ok(Ours { program, action: options.action, traffic: Arc::new(traffic.clone()), linked, _instance: instance })
+    }
+
+    pub(super) fn engine(&self) -> String {
+        match &self.linked.choice().reason {
+            None => self.linked.choice().name().to_owned(),
+            Some(reason) => format!("{} ({reason})", self.linked.choice().name()),
+        }
+    }
+
+    pub(super) fn executor(&self) -> Box<dyn Executor> {
+        self.linked.executor(0)
+    }
+
+    pub(super) fn port(&self, count: u64, sink: Sink) -> SimPort {
+        SimPort::generated_queues("in", INGRESS, self.traffic.clone(), Some(count), 1, sink)
+    }
+
+    pub(super) fn pool() -> Result<Pool, ForwardError> {
+        Ok(Pool::new(PoolConfig::new(1024))?)
+    }
+
+    /// Sends packets through, looks at each that arrives and compares them with what the checked interpreter makes of them.
+    pub(super) fn compare(&self) -> Result<u64, ForwardError> {
+        const COUNT: u64 = 20_000;
+        let (host, guard) = (SystemHost::new(), Guard::pin());
+        let mut expected = 0u64;
+        // What each turn of the order becomes; longer orders than the run are not reached beyond it.
+        let mut of = vec![None; self.traffic.period().min(COUNT as usize)];
+        for turn in 0..COUNT as usize {
+            let known = of.len();
+            let digest = match of[turn % known] {
+                Some(digest) => digest,
+                None => self.digest_after(turn, &host, &guard)?,
+            };
+            of[turn % known] = Some(digest);
+            expected = expected.wrapping_add(digest);
+        }
+        let arrivals = self.arrivals();
+        let sinks = self.run(COUNT, true)?.2;
+        let got = self.digest(&sinks);
+        let expected = if arrivals == 0 { 0 } else { expected.wrapping_mul(arrivals) };
+        if got == expected { Ok(COUNT) } else { Err(ForwardError::Wrong { what: "contents", expected, got }) }
+    }
+
+    /// Digest of a packet as the checked interpreter leaves it.
+    fn digest_after(&self, turn: usize, host: &SystemHost, guard: &Guard) -> Result<u64, ForwardError> {
+        let run = TestRun::new(self.traffic.packet(turn));
+        let result = test_run(self.linked.program(), &run, &mut Env::new(guard, host, 0));
+        result.map(|r| Seen::digest_of(&r.data_out)).map_err(|e| ForwardError::Program(e.to_string()))
+    }
+
+    /// How many times each packet arrives.
+    fn arrivals(&self) -> u64 {
+        match self.action {
+            Action::Drop => 0,
+            Action::RedirectMulti => 2,
+            _ => 1,
+        }
+    }
+
+    fn digest(&self, sinks: &[Sink; 3]) -> u64 {
+        sinks.iter().fold(0, |sum, sink| sum.wrapping_add(sink.sent().digest).wrapping_add(sink.passed().digest))
+    }
+
+    /// One round: everything that came in must have gone where it should.
+    pub(super) fn round(&self, count: u64) -> Result<(Round, xway_packet::Counters), ForwardError> {
+        let (ns, pool, sinks) = self.run(count, false)?;
+        let arrived = match self.action {
+            Action::Drop => count,
+            Action::Pass => sinks[0].passed().frames,
+            Action::Tx => sinks[0].sent().frames,
+            Action::Redirect | Action::RedirectMap => sinks[1].sent().frames,
+            Action::RedirectMulti => sinks[1].sent().frames + sinks[2].sent().frames,
+        };
+        let expected = count * self.arrivals().max(1);
+        if arrived != expected {
+            return Err(ForwardError::Wrong { what: "packets that arrived", expected, got: arrived });
+        }
+        Ok((Round { ns, packets: count, arrived, lost: Vec::new() }, pool))
+    }
+
+    fn run(&self, count: u64, inspect: bool) -> Result<(f64, xway_packet::Counters, [Sink; 3]), ForwardError> {
+        let sinks = [Sink::default(), Sink::default(), Sink::default()];
+        sinks.iter().for_each(|sink| sink.inspect(inspect));
+        let out = |name, ifindex, sink: &Sink| {
+            SimPort::generated_queues(name, ifindex, self.traffic.clone(), Some(0), 1, sink.clone())
+        };
+        let mut config = WorkerConfig::new(Stop::new()?);
+        config.limits = Limits { count: Some(count), timeout: None };
+        config.maps = self.linked.maps().to_vec();
+        config.timed = false;
+        let mut ports: Vec<Box<dyn xway_engine::Port>> = vec![Box::new(self.port(count, sinks[0].clone()))];
+        if !matches!(self.action, Action::Drop | Action::Pass | Action::Tx) {
+            ports.push(Box::new(out("out", TARGET, &sinks[1])));
+            ports.push(Box::new(out("second", SECOND, &sinks[2])));
+        }
+        let report = Worker::new(ports, self.executor(), Ours::pool()?, config).run();
+        if let Some(leak) = report.leak {
+            return Err(ForwardError::Wrong { what: "frames away", expected: 0, got: leak.outstanding.into() });
+        }
+        if let Err((rx, ended)) = report.counters.balance() {
+            return Err(ForwardError::Wrong { what: "frames that ended", expected: rx, got: ended });
+        }
+        let dropped = report.counters.verdicts[xway_abi::Verdict::Drop as usize];
+        if self.action == Action::Drop && dropped != count {
+            return Err(ForwardError::Wrong { what: "packets dropped by the program", expected: count, got: dropped });
+        }
+        Ok((report.elapsed.as_nanos() as f64 / count.max(1) as f64, report.pool, sinks))
+    }
+}
+
+/// Function in `bpf/forward`.
+fn program_name(options: &ForwardOptions) -> String {
+    let name = |text: &str| text.replace('-', "_");
+    let load = if options.load_bytes && options.operation != Operation::NoTouch { "_load_bytes" } else { "" };
+    format!("{}_{}{load}", name(options.action.name()), name(options.operation.name()))
+}

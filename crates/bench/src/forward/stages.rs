@@ -1,0 +1,93 @@
+//! Where our side's time goes: each part alone, in the same burst of 64.
+
+use std::hint::black_box;
+
+use xway_engine::{Port, Results};
+use xway_maps::Guard;
+use xway_packet::Burst;
+use xway_port_sim::Sink;
+
+use super::ours::{ForwardError, Ours};
+use super::timed;
+use crate::measure::Stat;
+
+/// One part.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Stage {
+    /// What it is.
+    pub name: &'static str,
+    /// Nanoseconds for each packet.
+    pub ns: f64,
+}
+
+const TURNS: u64 = 20_000;
+const SAMPLES: usize = 7;
+
+/// The parts of a packet's way, and what is left of `whole`.
+pub(super) fn stages(ours: &Ours, whole: f64) -> Result<Vec<Stage>, ForwardError> {
+    let mut pool = Ours::pool()?;
+    let mut burst = Burst::new();
+    let count = TURNS * Burst::MAX as u64;
+    let memory = median(|| {
+        timed(count, || {
+            for _ in 0..TURNS {
+                pool.alloc_burst(&mut burst, Burst::MAX);
+                pool.release_burst(black_box(&mut burst));
+            }
+        })
+        .0
+    });
+    let mut port = ours.port(u64::MAX, Sink::default());
+    let mut failed = None;
+    let receive = median(|| {
+        timed(count, || {
+            for _ in 0..TURNS {
+                if let Err(error) = port.rx(0, &mut pool, &mut burst, Burst::MAX) {
+                    failed = Some(error);
+                }
+                pool.release_burst(black_box(&mut burst));
+            }
+        })
+        .0
+    });
+    if let Some(error) = failed {
+        return Err(ForwardError::Program(error.to_string()));
+    }
+    let mut executor = ours.executor();
+    let mut results = Results::default();
+    pool.alloc_burst(&mut burst, 0);
+    let _ = port.rx(0, &mut pool, &mut burst, Burst::MAX);
+    let program = median(|| {
+        timed(count, || {
+            for _ in 0..TURNS {
+                let guard = Guard::pin();
+                results.clear();
+                executor.run(black_box(burst.frames_mut()), &guard, &mut results);
+            }
+        })
+        .0
+    });
+    pool.release_burst(&mut burst);
+    let send = median(|| {
+        timed(count, || {
+            for _ in 0..TURNS {
+                pool.alloc_burst(&mut burst, Burst::MAX);
+                port.tx(0, &mut pool, black_box(&mut burst));
+            }
+        })
+        .0
+    });
+    let generate = (receive - memory).max(0.0);
+    let rest = (whole - receive - program).max(0.0);
+    Ok(vec![
+        Stage { name: "pool: 64 frames out and back", ns: memory },
+        Stage { name: "port: packets into frames", ns: generate },
+        Stage { name: "program over the burst", ns: program },
+        Stage { name: "verdicts, counters, targets", ns: rest },
+        Stage { name: "(sending to a sink, alone, without the pool)", ns: (send - memory).max(0.0) },
+    ])
+}
+
+fn median(mut sample: impl FnMut() -> f64) -> f64 {
+    Stat::of((0..SAMPLES).map(|_| sample()).collect()).median
+}

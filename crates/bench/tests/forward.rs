@@ -1,0 +1,93 @@
+//! `xway bench drop` and its siblings: what arrives is what was sent, on both sides, for every verdict and operation.
+
+use xway_bench::forward::{Action, ForwardOptions, Operation, forward};
+use xway_bench::memory::{MemoryOptions, pool, ring};
+use xway_port_sim::{Pattern, Traffic};
+use xway_testkit::Needs;
+
+const ACTIONS: [Action; 6] =
+    [Action::Drop, Action::Pass, Action::Tx, Action::Redirect, Action::RedirectMap, Action::RedirectMulti];
+const OPERATIONS: [Operation; 4] = [Operation::NoTouch, Operation::ReadData, Operation::ParseIp, Operation::SwapMacs];
+
+fn options(action: Action, operation: Operation) -> ForwardOptions {
+    ForwardOptions {
+        action,
+        operation,
+        load_bytes: false,
+        count: 2000,
+        rounds: 1,
+        cpu: 0,
+        kernel: false,
+        breakdown: false,
+    }
+}
+
+fn needs(test: &str) -> Needs {
+    Needs::of(test).that(xway_bench::suite::missing().is_none(), "clang when it is built")
+}
+
+#[test]
+fn every_program_does_what_its_name_says() {
+    if !needs("bench::every_program_does_what_its_name_says").met() {
+        return;
+    }
+    let traffic = Traffic::udp(300, 90, Pattern::Zipf, 5).unwrap();
+    for action in ACTIONS {
+        for operation in OPERATIONS {
+            for load_bytes in [false, true] {
+                if load_bytes && action != Action::Tx {
+                    continue; // the verdict behind it is the same code
+                }
+                let options = ForwardOptions { load_bytes, ..options(action, operation) };
+                let report = forward(&options, &traffic).unwrap_or_else(|e| panic!("{options:?}: {e}"));
+                let copies = if action == Action::RedirectMulti { 2 } else { 1 };
+                assert_eq!((report.ours.packets, report.ours.arrived), (2000, 2000 * copies), "{options:?}");
+                assert_eq!(report.engine, "jit", "{options:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_kernel_moves_the_same_packets() {
+    let needs = needs("bench::the_kernel_moves_the_same_packets").root().command("ip").kernel(6, 1);
+    if !needs.met() {
+        return;
+    }
+    let traffic = Traffic::udp(1, 64, Pattern::Scan, 1).unwrap();
+    for action in ACTIONS {
+        let options = ForwardOptions { kernel: true, ..options(action, Operation::SwapMacs) };
+        let report = forward(&options, &traffic).unwrap();
+        let kernel = report.kernel.unwrap_or_else(|why| panic!("{action:?}: {why}"));
+        let lost: u64 = kernel.lost.iter().map(|(_, n)| n).sum();
+        let copies = if action == Action::RedirectMulti { 2 } else { 1 };
+        assert_eq!(kernel.arrived + lost, 2000 * copies, "{action:?}");
+        assert!(kernel.arrived > 0, "{action:?}");
+    }
+}
+
+#[test]
+fn stages_have_names_and_figures() {
+    if !needs("bench::stages_have_names_and_figures").met() {
+        return;
+    }
+    let traffic = Traffic::udp(1, 64, Pattern::Scan, 1).unwrap();
+    let options = ForwardOptions { breakdown: true, ..options(Action::Tx, Operation::SwapMacs) };
+    let report = forward(&options, &traffic).unwrap();
+    assert!(report.stages.len() >= 4 && report.stages.iter().all(|s| s.ns.is_finite() && !s.name.is_empty()));
+    assert_eq!(report.pool.outstanding, 0);
+}
+
+#[test]
+fn memory_tables_have_a_figure_or_a_reason_in_every_line() {
+    let options = MemoryOptions { cpu: 0, rounds: 1, count: 4096 };
+    let lines = [pool(&options).unwrap(), ring(&options).unwrap()].concat();
+    for name in
+        ["fast path", "ring path", "slow path, first touch", "refusal, nothing left", "SPSC, addresses", "frames"]
+    {
+        assert!(lines.iter().any(|line| line.name == name && line.ns.is_some()), "{name}");
+    }
+    for line in lines {
+        assert!(line.ns.is_some_and(|ns| ns.median.is_finite()) || !line.note.is_empty(), "{line:?}");
+    }
+}

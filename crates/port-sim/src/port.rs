@@ -1,0 +1,234 @@
+//! The port over either kind of source.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use xway_abi::Errno;
+use xway_engine::{Capabilities, MemoryModel, Port, PortError, PortStats, Rx, Sent, Support};
+use xway_packet::{Burst, Frame, Pool};
+
+use crate::pair::{End, Home};
+use crate::sink::{Sink, Way};
+use crate::traffic::Traffic;
+
+/// A port in memory. See the crate's documentation for the two kinds.
+pub struct SimPort {
+    name: String,
+    ifindex: u32,
+    stats: PortStats,
+    kind: Kind,
+    /// Where an end goes when the port is closed.
+    home: Option<Home>,
+}
+
+impl Drop for SimPort {
+    fn drop(&mut self) {
+        if let (Kind::End(end), Some(home)) = (&mut self.kind, &self.home)
+            && let Some(end) = end.take()
+        {
+            home.give_back(end);
+        }
+    }
+}
+
+enum Kind {
+    Generated(Generated),
+    /// `None` only while it is dropped.
+    End(Option<End>),
+}
+
+struct Generated {
+    traffic: Arc<Traffic>,
+    queues: Vec<Queue>,
+    sink: Sink,
+}
+
+/// Where a queue is in the traffic.
+#[derive(Clone, Copy)]
+struct Queue {
+    turn: usize,
+    /// Number of the next packet.
+    next: u64,
+    left: u64,
+}
+
+impl SimPort {
+    /// A port that receives `traffic`, `count` packets of it or without end, and counts what is sent. `ifindex` is not 0.
+    pub fn generated(name: &str, ifindex: u32, traffic: Traffic, count: Option<u64>) -> (SimPort, Sink) {
+        let sink = Sink::default();
+        let port = SimPort::generated_queues(name, ifindex, Arc::new(traffic), count, 1, sink.clone());
+        (port, sink)
+    }
+
+    /// The same with several queues, each of which receives `count` packets, and a sink that several ports may share. The
+    /// queues start evenly spread over the traffic.
+    pub fn generated_queues(
+        name: &str,
+        ifindex: u32,
+        traffic: Arc<Traffic>,
+        count: Option<u64>,
+        queues: u32,
+        sink: Sink,
+    ) -> SimPort {
+        let queues = u64::from(queues.max(1));
+        let start = |number: u64| (traffic.period() as u64 * number / queues) as usize;
+        let queue = |number| Queue { turn: start(number), next: 1, left: count.unwrap_or(u64::MAX) };
+        let queues = (0..queues).map(queue).collect();
+        SimPort::new(name, ifindex, Kind::Generated(Generated { traffic, queues, sink }), None)
+    }
+
+    pub(crate) fn end(name: &str, ifindex: u32, end: End, home: Option<Home>) -> SimPort {
+        SimPort::new(name, ifindex, Kind::End(Some(end)), home)
+    }
+
+    fn new(name: &str, ifindex: u32, kind: Kind, home: Option<Home>) -> SimPort {
+        SimPort { name: format!("sim:{name}"), ifindex, stats: PortStats::default(), kind, home }
+    }
+
+    /// The most that a port in memory can do; what the pool gives is what programs get.
+    pub const fn offers() -> Capabilities {
+        Capabilities {
+            pass: Support::Full,
+            tx: Support::Full,
+            redirect_to: Support::Full,
+            zero_copy: true,
+            memory: MemoryModel::Shared,
+            ..Capabilities::copying()
+        }
+    }
+}
+
+impl Port for SimPort {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    fn queues(&self) -> u32 {
+        match &self.kind {
+            Kind::Generated(generated) => generated.queues.len() as u32,
+            Kind::End(end) => end.as_ref().map_or(1, End::queues),
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        SimPort::offers()
+    }
+
+    fn rx(&mut self, queue: u32, pool: &mut Pool, burst: &mut Burst, budget: usize) -> Result<Rx, PortError> {
+        let before = burst.len();
+        let state = match &mut self.kind {
+            Kind::Generated(generated) => generated.rx(self.ifindex, queue, pool, burst, budget, &mut self.stats),
+            Kind::End(Some(end)) => end.rx(self.ifindex, queue, burst, budget),
+            Kind::End(None) => Rx::End,
+        };
+        let received = &burst.frames()[before..];
+        self.stats.rx += received.len() as u64;
+        self.stats.rx_bytes += received.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        Ok(state)
+    }
+
+    fn tx(&mut self, queue: u32, pool: &mut Pool, burst: &mut Burst) -> Sent {
+        let sent = match &mut self.kind {
+            Kind::Generated(generated) => generated.take(Way::Sent, pool, burst),
+            Kind::End(Some(end)) => end.send(queue, burst, pool),
+            Kind::End(None) => (Sent::none(burst.len(), Errno::ENODEV), 0),
+        };
+        self.stats.tx += u64::from(sent.0.sent);
+        self.stats.tx_bytes += sent.1;
+        sent.0
+    }
+
+    fn pass(&mut self, _queue: u32, pool: &mut Pool, burst: &mut Burst) -> Sent {
+        match &mut self.kind {
+            Kind::Generated(generated) => generated.take(Way::Passed, pool, burst).0,
+            // No host is behind the end of a pair: what passes ends here.
+            Kind::End(_) => {
+                let count = burst.len();
+                pool.release_burst(burst);
+                Sent::all(count)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        if let Kind::End(Some(end)) = &mut self.kind {
+            end.ring();
+        }
+        Ok(())
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.kind {
+            Kind::Generated(_) => None,
+            Kind::End(end) => end.as_ref().map(End::fd),
+        }
+    }
+
+    fn stats(&mut self) -> PortStats {
+        self.stats.clone()
+    }
+}
+
+impl Generated {
+    #[inline]
+    fn rx(
+        &mut self,
+        ifindex: u32,
+        queue: u32,
+        pool: &mut Pool,
+        burst: &mut Burst,
+        budget: usize,
+        stats: &mut PortStats,
+    ) -> Rx {
+        let Some(at) = self.queues.get_mut(queue as usize) else { return Rx::End };
+        let before = burst.len();
+        let wanted = budget.min(burst.room()).min(usize::try_from(at.left).unwrap_or(usize::MAX));
+        let got = pool.alloc_burst(burst, wanted);
+        stats.no_frame += u64::from(got < wanted);
+        let traffic = &*self.traffic;
+        let mut cut = 0;
+        for frame in &mut burst.frames_mut()[before..] {
+            let (bytes, len) = traffic.at(at.turn);
+            at.turn = if at.turn + 1 == traffic.period() { 0 } else { at.turn + 1 };
+            cut += fill(frame, bytes, len);
+            frame.set_ingress(ifindex, queue);
+            frame.set_packet_id(at.next);
+            at.next += 1;
+        }
+        stats.truncated += cut;
+        at.left -= got as u64;
+        if at.left == 0 { Rx::End } else { Rx::More }
+    }
+
+    #[inline]
+    fn take(&mut self, way: Way, pool: &mut Pool, burst: &mut Burst) -> (Sent, u64) {
+        let (frames, bytes) = self.sink.take(way, burst.frames());
+        pool.release_burst(burst);
+        (Sent::all(frames as usize), bytes)
+    }
+}
+
+/// Makes the first `len` of `bytes` the packet; a packet that is longer than the frame is cut. Says how many were cut: 0 or 1.
+#[inline]
+fn fill(frame: &mut Frame, bytes: &[u8], len: usize) -> u64 {
+    let room = frame.capacity();
+    let kept = len.min(room);
+    if frame.set_len(kept).is_err() {
+        return 0; // never: `kept` is no more than the capacity
+    }
+    let data = frame.data() as usize;
+    // One line, the common case, is copied whole: a copy of a known length is two instructions.
+    match (frame.chunk_mut().get_mut(data..).and_then(|c| c.first_chunk_mut::<64>()), bytes.first_chunk::<64>()) {
+        (Some(to), Some(from)) if kept <= 64 => *to = *from,
+        _ => frame.packet_mut().copy_from_slice(&bytes[..kept]),
+    }
+    if kept < len {
+        frame.set_cut((len - kept) as u32);
+        return 1;
+    }
+    0
+}

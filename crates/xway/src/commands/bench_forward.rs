@@ -1,0 +1,187 @@
+//! `xway bench drop|pass|tx|redirect|redirect-map|redirect-multi`: packets through the whole engine, beside the kernel.
+
+use serde_json::{Value, json};
+use xway_bench::forward::{Action, ForwardError, ForwardOptions, ForwardReport, Operation, SideFigures, forward};
+use xway_port_pcap::CaptureReader;
+use xway_port_sim::{Pattern, Traffic};
+
+use crate::args_bench::{BenchForward, FlowPattern, LoadMode, PacketOperation, Versus};
+use crate::capture;
+use crate::failure::Failure;
+use crate::print::{self, grouped};
+
+/// Runs the command.
+pub fn run(action: Action, args: &BenchForward, as_json: bool) -> Result<(), Failure> {
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let options = ForwardOptions {
+        action,
+        operation: operation(action, args.operation),
+        load_bytes: args.load == LoadMode::LoadBytes,
+        count: args.count,
+        rounds: args.rounds,
+        cpu: args.cpu.unwrap_or(cpus - 1),
+        kernel: args.vs == Some(Versus::Kernel),
+        breakdown: args.breakdown,
+    };
+    let (traffic, words) = traffic(args)?;
+    let report = forward(&options, &traffic).map_err(failure)?;
+    if as_json {
+        print::json(&print::document(&format!("bench {}", action.name()), fields(&options, &words, &report)));
+    } else {
+        print::text(&text(&options, args, &words, &report));
+    }
+    match (&report.kernel, options.kernel) {
+        (Err(why), true) => {
+            Err(Failure::needs(format!("the kernel was not measured: {why}"))
+                .hint("run as root, or leave out --vs kernel"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is asked for; by default packets that leave again have their addresses changed, as a switch demands it.
+fn operation(action: Action, asked: Option<PacketOperation>) -> Operation {
+    match asked {
+        Some(PacketOperation::NoTouch) => Operation::NoTouch,
+        Some(PacketOperation::ReadData) => Operation::ReadData,
+        Some(PacketOperation::ParseIp) => Operation::ParseIp,
+        Some(PacketOperation::SwapMacs) => Operation::SwapMacs,
+        None if matches!(action, Action::Drop | Action::Pass) => Operation::NoTouch,
+        None => Operation::SwapMacs,
+    }
+}
+
+/// The packets, and what they are in words.
+fn traffic(args: &BenchForward) -> Result<(Traffic, String), Failure> {
+    let Some(path) = &args.pcap else {
+        let pattern = match args.pattern {
+            FlowPattern::Single | FlowPattern::Scan => Pattern::Scan,
+            FlowPattern::Uniform => Pattern::Uniform,
+            FlowPattern::Zipf => Pattern::Zipf,
+        };
+        let flows = if args.pattern == FlowPattern::Single { 1 } else { args.flows };
+        let traffic = Traffic::udp(flows, args.size as usize, pattern, 1).map_err(Failure::usage)?;
+        return Ok((traffic, format!("{} of {} bytes", many(flows.into(), "flow"), args.size)));
+    };
+    let mut reader = CaptureReader::open(path).map_err(|e| capture::failure(&e))?;
+    let mut packets = Vec::new();
+    while let Some(packet) = reader.next_with(|record| record.data.to_vec()).map_err(|e| capture::failure(&e))? {
+        packets.push(packet);
+    }
+    let count = packets.len();
+    let traffic = Traffic::replay(packets).map_err(|e| Failure::input(e).at(path.display()))?;
+    Ok((traffic, format!("{} of {}", many(count as u64, "packet"), path.display())))
+}
+
+fn many(count: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+fn failure(error: ForwardError) -> Failure {
+    match error {
+        ForwardError::Pin(_) => Failure::usage(error).hint("--cpu with the number of a core that there is"),
+        ForwardError::Program(_) | ForwardError::Pool(_) | ForwardError::System(_) => Failure::needs(error),
+        ForwardError::Wrong { .. } => Failure::no(error),
+    }
+}
+
+fn fields(options: &ForwardOptions, traffic: &str, report: &ForwardReport) -> Value {
+    let stages: Vec<Value> = report.stages.iter().map(|s| json!({ "name": s.name, "ns": s.ns })).collect();
+    let pool = &report.pool;
+    json!({
+        "machine": xway_bench::machine_name(),
+        "cpu": options.cpu,
+        "rounds": options.rounds,
+        "count": options.count,
+        "operation": options.operation.name(),
+        "load_mode": if options.load_bytes { "load-bytes" } else { "dpa" },
+        "traffic": traffic,
+        "program": report.program,
+        "engine": report.engine,
+        "compared": report.compared,
+        "ours": side(&report.ours),
+        "kernel": report.kernel.as_ref().ok().map(side),
+        "kernel_not_measured": report.kernel.as_ref().err(),
+        "ratio": report.ratio(),
+        "breakdown": stages,
+        "pool": {
+            "fast": pool.fast, "ring": pool.ring, "slow": pool.slow, "recycled": pool.recycled,
+            "returned": pool.returned, "refused": pool.refused, "outstanding_max": pool.outstanding_max,
+            "recycle_hit_rate": pool.recycle_hit_rate(),
+        },
+    })
+}
+
+fn side(side: &SideFigures) -> Value {
+    let lost: serde_json::Map<_, _> = side.lost.iter().map(|(cause, n)| (cause.clone(), json!(n))).collect();
+    json!({
+        "ns": { "median": side.ns.median, "low": side.ns.low, "high": side.ns.high },
+        "pps": side.pps(),
+        "packets": side.packets,
+        "arrived": side.arrived,
+        "lost": lost,
+    })
+}
+
+fn text(options: &ForwardOptions, args: &BenchForward, traffic: &str, report: &ForwardReport) -> String {
+    let mut out = format!(
+        "{}, CPU {}, {} rounds of {} packets\n{} -p {}, {traffic}; program {}, {}; {} packets compared\n\n",
+        xway_bench::machine_name(),
+        options.cpu,
+        options.rounds,
+        grouped(options.count),
+        options.action.name(),
+        options.operation.name(),
+        report.program,
+        report.engine,
+        grouped(report.compared),
+    );
+    out += &format!("  {:<30}{:>12}{:>10}{:>22}\n", "", "Mpps", "ns", "arrived");
+    let line = |name: &str, side: &SideFigures| {
+        format!("  {name:<30}{:>12.2}{:>10.2}{:>22}\n", side.pps() / 1e6, side.ns.median, grouped(side.arrived))
+    };
+    out += &line("xway, sim ports", &report.ours);
+    match &report.kernel {
+        Ok(kernel) => {
+            out += &line("kernel, live frames", kernel);
+            if let Some(ratio) = report.ratio() {
+                out += &format!("  {:<30}{ratio:>11.1}x\n", "");
+            }
+        }
+        Err(why) if options.kernel => out += &format!("  kernel: not measured: {why}\n"),
+        Err(_) => {}
+    }
+    if args.rxq_stats {
+        out += &format!("\n  queue 0{:>35} packets\n", grouped(report.ours.packets));
+    }
+    if !report.stages.is_empty() {
+        out += "\n  where our nanoseconds go\n";
+        for stage in &report.stages {
+            out += &format!("    {:<48}{:>8.2}\n", stage.name, stage.ns);
+        }
+    }
+    if args.extended {
+        out += &extended(report);
+    }
+    out
+}
+
+fn extended(report: &ForwardReport) -> String {
+    let pool = &report.pool;
+    let mut out = format!(
+        "\n  pool: {} fast, {} ring, {} slow; {} refused; {:.2} % recycled\n",
+        grouped(pool.fast),
+        grouped(pool.ring),
+        grouped(pool.slow),
+        grouped(pool.refused),
+        pool.recycle_hit_rate().unwrap_or(0.0) * 100.0,
+    );
+    let kernel = report.kernel.as_ref().ok().map(|k| ("kernel", &k.lost));
+    for (who, lost) in [("xway", &report.ours.lost)].into_iter().chain(kernel) {
+        match lost.is_empty() {
+            true => out += &format!("  lost, {who}: none\n"),
+            false => lost.iter().for_each(|(cause, n)| out += &format!("  lost, {who}: {} {cause}\n", grouped(*n))),
+        }
+    }
+    out
+}
