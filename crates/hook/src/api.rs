@@ -149,6 +149,17 @@ pub struct MapInfo {
     pub memory: Option<u64>,
 }
 
+/// Types of keys and values.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MapTypes {
+    /// Type information (BTF).
+    pub btf: Vec<u8>,
+    /// Type of the key in it, 0 for none.
+    pub key: u32,
+    /// Type of the value in it, 0 for none.
+    pub value: u32,
+}
+
 /// Part of a map, from a batch command.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Elements {
@@ -399,6 +410,8 @@ pub struct PortFeatures {
     pub xdp: Vec<String>,
     /// Metadata that it gives: `timestamp`, `hash`, `vlan-tag`.
     pub rx_metadata: Vec<String>,
+    /// Each verdict, and whether it works: `full`, `copy only`, `none`.
+    pub verdicts: Vec<(String, String)>,
 }
 
 /// What a port counted, by name.

@@ -7,7 +7,7 @@ use xway_abi::MapSpec;
 
 use crate::{
     AttachRequest, Attached, AttachmentInfo, Dump, Elements, HookError, HookEvent, HookKind, Image, LoadRequest, MapId,
-    MapInfo, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Statistics, TestAnswer, TestRequest,
+    MapInfo, MapTypes, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Statistics, TestAnswer, TestRequest,
 };
 
 /// A place where programs run, with everything that belongs to it: maps, programs, attachments, counters, events.
@@ -32,6 +32,8 @@ pub trait Hook {
     fn maps(&mut self) -> Result<Vec<MapInfo>, HookError>;
     /// What a map is.
     fn map_info(&mut self, id: MapId) -> Result<MapInfo, HookError>;
+    /// Types of a map's keys and values, where its object had some.
+    fn map_types(&mut self, id: MapId) -> Result<Option<MapTypes>, HookError>;
     /// The value of a key; [`MapInfo::user_value_size`] bytes.
     fn map_lookup(&mut self, id: MapId, key: &[u8], flags: u64) -> Result<Vec<u8>, HookError>;
     /// Writes an element. A queue, a stack and a bloom filter take an empty key.

@@ -28,7 +28,7 @@ pub mod user;
 
 pub use api::{
     AttachRequest, Attached, AttachmentInfo, Choice, Dump, Elements, HookEvent, HookKind, Image, LoadRequest, MapId,
-    MapInfo, ObjectId, Objects, PRIORITY, PortFeatures, ProgId, ProgramInfo, Replace, Statistics, TestAnswer,
+    MapInfo, MapTypes, ObjectId, Objects, PRIORITY, PortFeatures, ProgId, ProgramInfo, Replace, Statistics, TestAnswer,
     TestRequest, Verdicts, Via,
 };
 pub use error::{Blame, HookError};

@@ -30,6 +30,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("port-afxdp", 6),
     ("port-sim", 6),
     ("port-wrap", 7),
+    ("control", 7),
     ("xway", 8),
 ];
 
@@ -47,6 +48,7 @@ const FORBIDDEN: &[&str] = &[
     "embed",
     "port-sim",
     "port-wrap",
+    "control",
     "xway",
     "testkit",
     "fuzz",

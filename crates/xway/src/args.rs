@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::args_bench::Bench;
 use crate::args_kernel as kernel;
 use crate::args_machine as machine;
+use crate::args_service as service;
 
 /// Run XDP programs, as clang compiles them for Linux, in user space.
 #[derive(Parser, Debug)]
@@ -49,7 +50,19 @@ pub enum Command {
     /// Run unit tests for programs, written in TOML
     #[command(after_help = TEST_HELP)]
     Test(Test),
-    /// Attach a program to an interface, in the kernel
+    /// Run the engine as a service, in the foreground
+    #[command(after_help = service::UP_HELP)]
+    Up(service::Up),
+    /// End the service
+    #[command(after_help = service::DOWN_HELP)]
+    Down(service::Down),
+    /// Make the service's engine what a configuration says
+    #[command(after_help = service::APPLY_HELP)]
+    Apply(service::Apply),
+    /// Show what applying a configuration would do
+    #[command(after_help = service::DIFF_HELP)]
+    Diff(service::Diff),
+    /// Attach a program to an interface, in the kernel or in the service's engine
     #[command(after_help = kernel::LOAD_HELP)]
     Load(kernel::Load),
     /// Take programs away from an interface

@@ -21,18 +21,48 @@ pub enum Mode {
     Offload,
 }
 
+/// Whose hook.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The kernel's, native where the driver can, otherwise generic
+    Auto,
+    /// The kernel's, in the driver
+    Native,
+    /// The kernel's, behind the driver
+    Generic,
+    /// The engine's, in the service (xway up)
+    User,
+}
+
+/// Whose hook, and where the service is asked.
+#[derive(Args, Debug, Clone)]
+pub struct Hook {
+    /// Whose hook: the kernel's, or that of the engine in the service
+    #[arg(long, value_enum)]
+    pub hook: Option<Place>,
+    /// Where the service is asked.
+    #[command(flatten)]
+    pub socket: crate::args_service::Socket,
+}
+
 /// `xway load`
 #[derive(Args, Debug)]
 pub struct Load {
-    /// Interface
-    #[arg(value_name = "IFACE")]
+    /// Interface, or a port of the service
+    #[arg(value_name = "PORT")]
     pub interface: String,
     /// Which program.
     #[command(flatten)]
     pub select: Select,
     /// Where it runs
-    #[arg(short = 'm', long, value_enum, default_value_t = Mode::Auto)]
+    #[arg(short = 'm', long, value_enum, default_value_t = Mode::Auto, conflicts_with = "hook")]
     pub mode: Mode,
+    /// Whose hook.
+    #[command(flatten)]
+    pub place: Hook,
+    /// Only for this receive queue, whose program wins over the port's (the engine's hook)
+    #[arg(short = 'q', long, value_name = "QUEUE")]
+    pub queue: Option<u32>,
     /// Share maps by name with what was loaded from this directory of the BPF file system before, and pin new ones there
     #[arg(short = 'p', long = "pin-path", value_name = "DIR")]
     pub pins: Option<PathBuf>,
@@ -62,6 +92,9 @@ pub struct Unload {
     /// Every program
     #[arg(short = 'a', long)]
     pub all: bool,
+    /// Whose hook.
+    #[command(flatten)]
+    pub place: Hook,
 }
 
 /// `xway status`
@@ -73,14 +106,20 @@ pub struct Status {
     /// Measure for this long how often the programs run, and for how long
     #[arg(long, value_name = "SECS", value_parser = crate::args::seconds)]
     pub measure: Option<std::time::Duration>,
+    /// Whose hook.
+    #[command(flatten)]
+    pub place: Hook,
 }
 
 /// `xway features`
 #[derive(Args, Debug)]
 pub struct Features {
-    /// Interface
-    #[arg(value_name = "IFACE")]
+    /// Interface, or a port of the service
+    #[arg(value_name = "PORT")]
     pub interface: String,
+    /// Whose hook.
+    #[command(flatten)]
+    pub place: Hook,
 }
 
 /// Verbs about maps in the kernel. WHICH is an id, a name, or `id N`, `name NAME`, `pinned PATH`.
@@ -162,12 +201,14 @@ Examples:
   xway load eth0 filter.o                    native where the driver can; the output says what it became
   xway load eth0 filter.o -n drop_udp -m generic
   xway load eth0 filter.o -p /sys/fs/bpf/filter --replace drop_udp
-  xway load eth0 count.o -P 10 -A pass,drop  before others, which run behind PASS and DROP";
+  xway load eth0 count.o -P 10 -A pass,drop  before others, which run behind PASS and DROP
+  xway load eth0 filter.o --hook user        in the service's engine (xway up), on copies of eth0's packets";
 
 pub const UNLOAD_HELP: &str = "\
 Examples:
   xway unload eth0 -a
-  xway unload eth0 -i 42";
+  xway unload eth0 -i 42
+  xway unload eth0 -a --hook user";
 
 pub const STATUS_HELP: &str = "\
 Examples:
@@ -177,7 +218,8 @@ Examples:
 pub const FEATURES_HELP: &str = "\
 Examples:
   xway features eth0
-  xway features eth0 -j";
+  xway features eth0 -j
+  xway features packet:eth0 --hook user";
 
 pub const CLEAN_HELP: &str = "\
 Examples:

@@ -39,13 +39,21 @@ pub fn image(select: &Select) -> Result<Image, Failure> {
 
 /// Reads an object for this machine: its kernel's types, version and configuration where they can be had.
 pub fn parse(bytes: &[u8], btf: Option<&Path>) -> Result<Object, Failure> {
-    let options = LoadOptions {
+    Object::parse(bytes, &options_with(btf)?).map_err(|e| failure(&e))
+}
+
+/// How objects are read on this machine.
+pub fn options() -> Result<LoadOptions, Failure> {
+    options_with(None)
+}
+
+fn options_with(btf: Option<&Path>) -> Result<LoadOptions, Failure> {
+    Ok(LoadOptions {
         target_btf: target_btf(btf)?,
         kernel_version: kernel_version(),
         kconfig: kconfig(),
         ..LoadOptions::default()
-    };
-    Object::parse(bytes, &options).map_err(|e| failure(&e))
+    })
 }
 
 /// The program that is asked for: by name, by section, or the only one that there is. As an XDP program.

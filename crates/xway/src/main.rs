@@ -8,6 +8,7 @@ mod args;
 mod args_bench;
 mod args_kernel;
 mod args_machine;
+mod args_service;
 mod capture;
 mod commands;
 mod contents;
@@ -58,6 +59,10 @@ fn main() -> ExitCode {
         Command::Prog(Prog::Pin(args)) => ("prog pin", commands::kernel::prog::pin(args, cli.json)),
         Command::Prog(Prog::Profile(args)) => ("prog profile", commands::kernel::profile::run(args, cli.json)),
         Command::Prog(Prog::Tracelog(args)) => ("prog tracelog", commands::kernel::tracelog::run(args, cli.json)),
+        Command::Up(args) => ("up", commands::service::up(args, cli.json)),
+        Command::Down(args) => ("down", commands::service::down(args, cli.json)),
+        Command::Apply(args) => ("apply", commands::service::apply(args, cli.json)),
+        Command::Diff(args) => ("diff", commands::service::diff(args, cli.json)),
         Command::Load(args) => ("load", commands::kernel::attach::load(args, cli.json)),
         Command::Unload(args) => ("unload", commands::kernel::attach::unload(args, cli.json)),
         Command::Status(args) => ("status", commands::kernel::attach::status(args, cli.json)),

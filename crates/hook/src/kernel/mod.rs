@@ -32,8 +32,8 @@ pub use attach::{Attachment, clean, device, status, unload};
 
 use crate::{
     AttachRequest, Attached, AttachmentInfo, Dump, Elements, Hook, HookError, HookEvent, HookKind, Image, LoadRequest,
-    MapId, MapInfo, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Statistics, TestAnswer, TestRequest, explain,
-    pins,
+    MapId, MapInfo, MapTypes, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Statistics, TestAnswer,
+    TestRequest, explain, pins,
 };
 
 /// Linux behind [`Hook`]. Holds a descriptor of every object that it made or was asked about by its pin, until
@@ -131,6 +131,17 @@ impl Hook for Kernel {
 
     fn map_info(&mut self, id: MapId) -> Result<MapInfo, HookError> {
         self.map(id, maps::info)
+    }
+
+    fn map_types(&mut self, id: MapId) -> Result<Option<MapTypes>, HookError> {
+        self.map(id, |map| {
+            let info = map.info().map_err(|e| HookError::errno("asking about a map", e))?;
+            if info.btf_id == 0 {
+                return Ok(None);
+            }
+            let btf = xway_kernel::btf_by_id(info.btf_id).map_err(|e| explain::plain(&e))?;
+            Ok(Some(MapTypes { btf, key: info.key_type, value: info.value_type }))
+        })
     }
 
     fn map_lookup(&mut self, id: MapId, key: &[u8], flags: u64) -> Result<Vec<u8>, HookError> {
@@ -331,7 +342,10 @@ impl Hook for Kernel {
     fn features(&mut self, port: &str) -> Result<PortFeatures, HookError> {
         let device = device(port)?;
         let known = driver_features(device.ifindex).map_err(|e| explain::plain(&e))?.unwrap_or_default();
+        // A driver says it for all verdicts but REDIRECT together; behind the driver all of them work.
+        let verdicts = xway_abi::Verdict::ALL.iter().map(|v| (v.name().to_owned(), "full".to_owned())).collect();
         Ok(PortFeatures {
+            verdicts,
             port: device.name,
             ifindex: device.ifindex,
             kind: device.kind,

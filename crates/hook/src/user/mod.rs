@@ -7,26 +7,31 @@
 //! |---|---|
 //! | `handles` | numbers for objects that are stored in maps |
 //! | `maps` | maps by id, in the words of the trait |
+//! | `ports` | ports, and the programs on them |
 //! | `programs` | an object file to verified, compiled programs; test runs |
 
 mod handles;
 mod maps;
+mod ports;
 mod programs;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use xway_abi::{Errno, MapSpec, MapType};
+use xway_engine::Engine;
 use xway_jit::Options;
 use xway_maps::{Env, Guard, Map};
+use xway_object::Btf;
 use xway_verifier::Config;
 use xway_vm::Program;
 
 use crate::{
     AttachRequest, Attached, AttachmentInfo, Dump, Elements, Hook, HookError, HookEvent, HookKind, Image, LoadRequest,
-    MapId, MapInfo, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Statistics, TestAnswer, TestRequest,
+    MapId, MapInfo, MapTypes, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Statistics, TestAnswer,
+    TestRequest,
 };
 use handles::Handles;
 use programs::Loaded;
@@ -36,6 +41,8 @@ use programs::Loaded;
 pub struct UserConfig {
     /// Workers: CPUs that per-CPU maps have values for.
     pub cpus: u32,
+    /// CPUs of the machine that the workers are bound to, in their order.
+    pub bind: Vec<usize>,
     /// Limits of the verifier.
     pub verifier: Config,
     /// The compiler's passes; `None`: programs run in the checked interpreter.
@@ -44,7 +51,7 @@ pub struct UserConfig {
 
 impl Default for UserConfig {
     fn default() -> UserConfig {
-        UserConfig { cpus: 1, verifier: Config::default(), compiler: Some(Options::default()) }
+        UserConfig { cpus: 1, bind: Vec::new(), verifier: Config::default(), compiler: Some(Options::default()) }
     }
 }
 
@@ -57,6 +64,11 @@ pub struct User {
     pins: BTreeMap<PathBuf, Pinned>,
     /// Every array of programs that was made here: what it holds goes when nobody can use it any more.
     arrays: Vec<Weak<Map>>,
+    /// Types of keys and values by map, from the object that made it.
+    types: HashMap<u32, (Arc<Btf>, u32, u32)>,
+    /// Workers and ports, from the first port on.
+    engine: Option<Engine>,
+    events: ports::Events,
 }
 
 /// What a name stands for.
@@ -66,7 +78,7 @@ enum Pinned {
 }
 
 impl User {
-    /// An engine without ports.
+    /// An engine without ports; [`User::open_port`] gives it some.
     pub fn new(config: UserConfig) -> User {
         User {
             config,
@@ -75,6 +87,9 @@ impl User {
             programs: BTreeMap::new(),
             pins: BTreeMap::new(),
             arrays: Vec::new(),
+            types: HashMap::new(),
+            engine: None,
+            events: ports::Events::default(),
         }
     }
 
@@ -103,10 +118,13 @@ impl User {
     /// Empties arrays of programs that neither this hook nor a program in use can reach. A program keeps its maps alive and
     /// an array its programs: a ring of these would stay for ever.
     fn collect(&mut self) {
+        let handles = &self.handles;
+        self.types.retain(|id, _| handles.find_map(*id).is_some());
         let guard = Guard::pin();
         let pinned = |p: &Pinned| if let Pinned::Program(p) = p { Some(p.program.clone()) } else { None };
         let mut open: Vec<Arc<Program>> = self.programs.values().map(|p| p.program.clone()).collect();
         open.extend(self.pins.values().filter_map(pinned));
+        open.extend(self.attached().into_iter().map(|p| p.program.clone()));
         let mut arrays: Vec<Arc<Map>> = self.maps.values().cloned().collect();
         arrays.extend(self.pins.values().filter_map(|p| if let Pinned::Map(m) = p { Some(m.clone()) } else { None }));
         let (mut seen, mut used) = (HashSet::new(), HashSet::new());
@@ -129,6 +147,8 @@ impl User {
             }
             true
         });
+        drop((guard, open, arrays));
+        Guard::collect();
     }
 }
 
@@ -165,6 +185,12 @@ impl Hook for User {
 
     fn map_info(&mut self, id: MapId) -> Result<MapInfo, HookError> {
         Ok(maps::info(&*self.map(id)?))
+    }
+
+    fn map_types(&mut self, id: MapId) -> Result<Option<MapTypes>, HookError> {
+        self.map(id)?;
+        let types = self.types.get(&id.0);
+        Ok(types.map(|(btf, key, value)| MapTypes { btf: btf.to_bytes().to_vec(), key: *key, value: *value }))
     }
 
     fn map_lookup(&mut self, id: MapId, key: &[u8], flags: u64) -> Result<Vec<u8>, HookError> {
@@ -235,7 +261,8 @@ impl Hook for User {
     }
 
     fn program_info(&mut self, id: ProgId) -> Result<ProgramInfo, HookError> {
-        Ok(self.program(id)?.info())
+        let info = self.program(id)?.info();
+        Ok(ProgramInfo { runs: self.runs(id.0), ..info })
     }
 
     fn test_run(&mut self, id: ProgId, test: &TestRequest<'_>) -> Result<TestAnswer, HookError> {
@@ -289,27 +316,27 @@ impl Hook for User {
     }
 
     fn attach(&mut self, request: &AttachRequest) -> Result<Attached, HookError> {
-        self.program(request.program)?;
-        Err(no_port(&request.port))
+        self.attach_to_port(request)
     }
 
-    fn detach(&mut self, port: &str, _: Option<ProgId>) -> Result<Vec<ProgId>, HookError> {
-        Err(no_port(port))
+    fn detach(&mut self, port: &str, program: Option<ProgId>) -> Result<Vec<ProgId>, HookError> {
+        self.detach_from_port(port, program)
     }
 
     fn attachments(&mut self, port: Option<&str>) -> Result<Vec<AttachmentInfo>, HookError> {
-        port.map_or(Ok(Vec::new()), |port| Err(no_port(port)))
+        self.attachments_of(port)
     }
 
     fn features(&mut self, port: &str) -> Result<PortFeatures, HookError> {
-        Err(no_port(port))
+        self.features_of(port)
     }
 
     fn statistics(&mut self, port: &str) -> Result<Statistics, HookError> {
-        Err(no_port(port))
+        self.statistics_of(port)
     }
 
+    /// Nothing happens while this is waited for: only the caller changes anything. So there is no wait.
     fn events(&mut self, _: Duration) -> Result<Vec<HookEvent>, HookError> {
-        Ok(Vec::new())
+        Ok(self.events.take())
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Loaded {
     pub program: Arc<Program>,
     /// Maps and programs that it may reach by tail calls.
     _instance: Arc<Instance>,
-    code: Option<Arc<Compiled>>,
+    pub code: Option<Arc<Compiled>>,
     reason: Option<String>,
     insns: Vec<Slot>,
     gpl: bool,
@@ -147,6 +147,9 @@ impl User {
         // Nothing is refused from here on: what is held and pinned now is the whole of it.
         for (def, map) in object.maps.iter().zip(instance.maps()) {
             done.maps.push((def.name.clone(), self.hold_map(map)));
+            if let Some(btf) = object.btf.as_ref().filter(|_| def.key_type | def.value_type != 0) {
+                self.types.entry(map.id()).or_insert_with(|| (btf.clone(), def.key_type, def.value_type));
+            }
             let path = dir.join(&def.name);
             if pins::wanted(def, all) && !self.pins.contains_key(&path) {
                 self.pins.insert(path.clone(), Pinned::Map(map.clone()));

@@ -88,6 +88,7 @@ fn maps(hook: &mut dyn Hook) {
     assert_eq!(hook.map_take(id, &u32s(2)).unwrap(), [2; 8]);
     hook.map_delete(id, &u32s(1)).unwrap();
     refused(hook.map_delete(id, &u32s(1)), Errno::ENOENT);
+    assert_eq!(hook.map_types(id).unwrap(), None);
     hook.map_freeze(id).unwrap();
     refused(hook.map_update(id, &u32s(1), &[7; 8], 0), Errno::EPERM);
     refused(hook.map_freeze(id), Errno::EPERM);
@@ -175,6 +176,10 @@ fn programs(hook: &mut dyn Hook, dir: &Path) {
     let (count, shout) = (objects.program("count").unwrap(), objects.program("shout").unwrap());
     let (lengths, jumps) = (objects.map("lengths").unwrap(), objects.map("jumps").unwrap());
     assert_eq!((objects.shared.len(), objects.pinned.len()), (0, 2));
+
+    let types = hook.map_types(lengths).unwrap().expect("its object has types");
+    let btf = xway_object::Btf::parse(types.btf).unwrap();
+    assert_eq!((btf.size_of(types.key).unwrap(), btf.size_of(types.value).unwrap()), (4, 8));
 
     let info = hook.program_info(count).unwrap();
     assert_eq!((info.name.as_str(), info.gpl_compatible), ("count", true));

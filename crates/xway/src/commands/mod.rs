@@ -13,6 +13,7 @@ pub mod lab;
 pub mod manual;
 pub mod prog_run;
 pub mod run;
+pub mod service;
 pub mod test;
 pub mod verify;
 mod verify_raw;

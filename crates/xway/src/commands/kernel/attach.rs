@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use xway_control::Service;
 use xway_hook::kernel;
 use xway_hook::{
     AttachRequest, Attached, AttachmentInfo, Choice, Hook, HookError, Kernel, LoadRequest, Mode, Objects, PRIORITY,
-    ProgId, Replace, Verdicts, Via,
+    PortFeatures, ProgId, Replace, Verdicts, Via,
 };
 use xway_kernel::{
     DriverFeatures, KernelProg, RX_METADATA, XDP_FEATURES, XSK_FEATURES, bit_names, driver_features, run_statistics,
@@ -16,7 +17,7 @@ use xway_verifier::{Config, MapsView, verify};
 
 use super::{failure, prog, refused};
 use crate::args_kernel as args;
-use crate::commands::verify;
+use crate::commands::{service, verify};
 use crate::failure::Failure;
 use crate::finding::{Code, Files};
 use crate::load;
@@ -40,20 +41,29 @@ pub fn load(args: &args::Load, as_json: bool) -> Result<(), Failure> {
         None => Replace::Never,
         Some(text) => text.parse().map_or_else(|_| Replace::Name(text.clone()), Replace::Id),
     };
-    let mut hook = Kernel::new();
+    let mut place = Place::of(&args.place)?;
+    let opened = place.open(&args.interface)?;
+    let mode = match args.place.hook {
+        Some(args::Place::Native) => Mode::Native,
+        Some(args::Place::Generic) => Mode::Generic,
+        _ => mode(args.mode),
+    };
+    let hook = place.hook();
     let request = LoadRequest { programs: vec![chosen.name.clone()], pins: args.pins.clone() };
     let explained = |e| diagnosed(e, &image.object, &chosen, args);
     let objects = hook.load(&image, &request).map_err(explained)?;
     let program = objects.programs.first().map(|(_, id)| *id).unwrap_or(ProgId(0));
     let request = AttachRequest {
-        mode: mode(args.mode),
+        mode,
         replace,
+        queue: args.queue,
         priority: args.priority.unwrap_or(PRIORITY),
         chain_on: args.chain_on.unwrap_or(Verdicts::PASS),
         chain: args.priority.is_some() || args.chain_on.is_some(),
         ..AttachRequest::new(&args.interface, program)
     };
-    let attached = hook.attach(&request).map_err(explained)?;
+    let mut attached = hook.attach(&request).map_err(explained)?;
+    attached.warnings.extend(opened);
     let here = hook.attachments(Some(&args.interface)).map_err(failure)?;
     let gone = || Failure::no(format!("{}: the program was taken away by somebody at once", args.interface));
     let attachment = here.into_iter().find(|a| a.program.id == attached.program).ok_or_else(gone)?;
@@ -92,6 +102,40 @@ fn diagnosed(error: HookError, object: &Object, program: &Program, args: &args::
     Failure::no(message).hint(hint)
 }
 
+/// Whose hook is asked.
+enum Place {
+    Kernel(Kernel),
+    Service(Service),
+}
+
+impl Place {
+    fn of(args: &args::Hook) -> Result<Place, Failure> {
+        match args.hook {
+            Some(args::Place::User) => service::connect(&args.socket).map(Place::Service),
+            _ => Ok(Place::Kernel(Kernel::new())),
+        }
+    }
+
+    fn hook(&mut self) -> &mut dyn Hook {
+        match self {
+            Place::Kernel(kernel) => kernel,
+            Place::Service(service) => service,
+        }
+    }
+
+    /// Opens the port in the service's engine, if it is not open; says so.
+    fn open(&mut self, name: &str) -> Result<Option<String>, Failure> {
+        let Place::Service(service) = self else { return Ok(None) };
+        let is = |port: &String| port == name || port.split_once(':').is_some_and(|(_, rest)| rest == name);
+        if service.ports().map_err(failure)?.iter().any(is) {
+            return Ok(None);
+        }
+        let port = if name.contains(':') { name.to_owned() } else { format!("packet:{name}") };
+        service.open_port(&port).map_err(failure)?;
+        Ok(Some(format!("port {port} was opened for it")))
+    }
+}
+
 /// What a load did.
 struct Done {
     attachment: AttachmentInfo,
@@ -102,16 +146,17 @@ struct Done {
 impl Done {
     fn text(&self) -> String {
         let AttachmentInfo { port, mode, via, program, .. } = &self.attachment;
-        let mut out = format!(
-            "{port}: program {} (id {}, tag {}) runs in mode {}, held by {}\n",
-            program.name,
-            program.id.0,
-            prog::tag(&program.tag),
-            mode.name(),
-            via.name()
-        );
+        let tag = prog::tag(&program.tag);
+        let mut out = format!("{port}: program {} (id {}, tag {tag}) runs ", program.name, program.id.0);
+        match via {
+            Via::Engine => out.push_str(&format!("in the engine ({})\n", program.engine)),
+            via => out.push_str(&format!("in mode {}, held by {}\n", mode.name(), via.name())),
+        }
+        if let (Via::Engine, Some(reason)) = (via, &program.reason) {
+            out.push_str(&format!("  not as machine code: {reason}\n"));
+        }
         if let (Some(priority), Some(on)) = (self.attachment.priority, self.attachment.chain_on) {
-            out.push_str(&format!("  in a chain by tail calls, priority {priority}, the next one runs on {on}\n"));
+            out.push_str(&format!("  in a chain, priority {priority}; the next one runs on {on}\n"));
         }
         for (what, choice) in [("mode", &self.attached.mode), ("a", &self.attached.held)] {
             if let Some(reason) = &choice.reason {
@@ -151,7 +196,8 @@ fn choice_json(choice: &Choice) -> Value {
 
 /// `xway unload`
 pub fn unload(args: &args::Unload, as_json: bool) -> Result<(), Failure> {
-    let gone = kernel::unload(&args.interface, args.id).map_err(failure)?;
+    let gone = Place::of(&args.place)?.hook().detach(&args.interface, args.id.map(ProgId)).map_err(failure)?;
+    let gone: Vec<u32> = gone.into_iter().map(|id| id.0).collect();
     if as_json {
         print::json(&print::document("unload", json!({ "interface": args.interface, "programs": gone })));
     } else {
@@ -169,8 +215,8 @@ struct Measured {
 
 /// `xway status`
 pub fn status(args: &args::Status, as_json: bool) -> Result<(), Failure> {
-    let attached = Kernel::new().attachments(args.interface.as_deref()).map_err(failure)?;
-    let measured = args.measure.map(|time| measure(&attached, time)).transpose()?;
+    let attached = everywhere(args)?;
+    let measured = args.measure.map(|time| measure(&attached, args, time)).transpose()?;
     let rate = |i: usize| measured.as_ref().and_then(|m| m.get(i));
     if as_json {
         let all: Vec<Value> = attached.iter().enumerate().map(|(i, a)| attachment_json(a, rate(i))).collect();
@@ -210,11 +256,40 @@ pub fn status(args: &args::Status, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn measure(attached: &[AttachmentInfo], time: Duration) -> Result<Vec<Measured>, Failure> {
+/// Attachments of the kernel and of the service, if one is there; of the one that was asked for.
+fn everywhere(args: &args::Status) -> Result<Vec<AttachmentInfo>, Failure> {
+    let port = args.interface.as_deref();
+    if args.place.hook.is_some() {
+        return Place::of(&args.place)?.hook().attachments(port).map_err(failure);
+    }
+    let kernel = Kernel::new().attachments(port);
+    let mut service = Service::connect(&args.place.socket.socket).ok();
+    let more = service.as_mut().and_then(|s| s.attachments(port).ok()).unwrap_or_default();
+    match kernel {
+        Ok(mut all) => {
+            all.extend(more);
+            Ok(all)
+        }
+        // It is a port of the service alone.
+        Err(_) if !more.is_empty() => Ok(more),
+        Err(e) => Err(failure(e)),
+    }
+}
+
+fn measure(attached: &[AttachmentInfo], args: &args::Status, time: Duration) -> Result<Vec<Measured>, Failure> {
     let _on = run_statistics().map_err(refused)?;
-    let read = || -> Result<Vec<(u64, Duration)>, Failure> {
-        let one = |a: &AttachmentInfo| KernelProg::by_id(a.program.id.0).and_then(|p| p.info()).map_err(refused);
-        attached.iter().map(|a| one(a).map(|i| (i.run_count, i.run_time))).collect()
+    let mut service = Service::connect(&args.place.socket.socket).ok();
+    let mut read = || -> Result<Vec<(u64, Duration)>, Failure> {
+        let one = |a: &AttachmentInfo| match (a.via, &mut service) {
+            (Via::Engine, Some(service)) => {
+                Ok(service.program_info(a.program.id).map_err(failure)?.runs.unwrap_or_default())
+            }
+            _ => {
+                let info = KernelProg::by_id(a.program.id.0).and_then(|p| p.info()).map_err(refused)?;
+                Ok((info.run_count, info.run_time))
+            }
+        };
+        attached.iter().map(one).collect()
     };
     let start = std::time::Instant::now();
     let before = read()?;
@@ -223,27 +298,33 @@ fn measure(attached: &[AttachmentInfo], time: Duration) -> Result<Vec<Measured>,
     let secs = start.elapsed().as_secs_f64();
     let between = |(b, a): (&(u64, Duration), &(u64, Duration))| {
         let (runs, took) = (a.0.saturating_sub(b.0), a.1.saturating_sub(b.1));
-        let nanoseconds_per_run = (runs > 0).then(|| took.as_nanos() as f64 / runs as f64);
+        // The engine counts time only when it is told to.
+        let nanoseconds_per_run = (runs > 0 && !took.is_zero()).then(|| took.as_nanos() as f64 / runs as f64);
         Measured { packets_per_second: runs as f64 / secs, nanoseconds_per_run }
     };
     Ok(before.iter().zip(&after).map(between).collect())
 }
 
 fn attachment_json(a: &AttachmentInfo, measured: Option<&Measured>) -> Value {
-    // Everything that the kernel says of a program; it may have gone meanwhile.
-    let program = KernelProg::by_id(a.program.id.0).and_then(|p| p.info()).ok();
-    let ifindex = kernel::device(&a.port).ok().map(|d| d.ifindex);
+    let user = a.via == Via::Engine;
+    let program = match user {
+        true => Some(prog::user_json(&a.program)),
+        // Everything that the kernel says of a program; it may have gone meanwhile.
+        false => KernelProg::by_id(a.program.id.0).and_then(|p| p.info()).ok().as_ref().map(prog::json),
+    };
+    let interface = a.port.split_once(':').map_or(a.port.as_str(), |(_, rest)| rest);
+    let ifindex = kernel::device(interface).ok().map(|d| d.ifindex);
     let mut out = json!({
         "interface": a.port,
         "ifindex": ifindex,
         "queue": a.queue,
         "mode": a.mode.name(),
-        "engine": "kernel",
+        "engine": if user { a.program.engine } else { "kernel" },
         "via": a.via.name(),
         "link_id": match a.via { Via::Link(id) => Some(id), _ => None },
         "priority": a.priority,
         "chain_on": a.chain_on.map(|on| on.to_string()),
-        "program": program.as_ref().map(prog::json),
+        "program": program,
     });
     if let Some(m) = measured {
         out["packets_per_second"] = json!(m.packets_per_second);
@@ -254,6 +335,9 @@ fn attachment_json(a: &AttachmentInfo, measured: Option<&Measured>) -> Value {
 
 /// `xway features`
 pub fn features(args: &args::Features, as_json: bool) -> Result<(), Failure> {
+    if args.place.hook == Some(args::Place::User) {
+        return user_features(args, as_json);
+    }
     let device = kernel::device(&args.interface).map_err(failure)?;
     let asked = driver_features(device.ifindex).map_err(refused)?;
     let features = asked.unwrap_or_default();
@@ -294,6 +378,34 @@ pub fn features(args: &args::Features, as_json: bool) -> Result<(), Failure> {
         }
         out.push_str("  generic XDP: always\n");
     }
+    print::text(&out);
+    Ok(())
+}
+
+/// What a port of the service's engine can do, in the words of the kernel's drivers where there are such.
+fn user_features(args: &args::Features, as_json: bool) -> Result<(), Failure> {
+    let PortFeatures { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts } =
+        service::connect(&args.place.socket)?.features(&args.interface).map_err(failure)?;
+    if as_json {
+        let verdicts: serde_json::Map<String, Value> = verdicts.into_iter().map(|(v, can)| (v, json!(can))).collect();
+        let doc = json!({
+            "interface": port,
+            "ifindex": ifindex,
+            "kind": kind,
+            "rx_queues": rx_queues,
+            "tx_queues": tx_queues,
+            "known": true,
+            "xdp": xdp,
+            "rx_metadata": rx_metadata,
+            "verdicts": verdicts,
+        });
+        print::json(&print::document("features", doc));
+        return Ok(());
+    }
+    let list = |all: &[String]| if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+    let mut out = format!("{port} (number {ifindex}): {rx_queues} receive and {tx_queues} transmit queues\n");
+    out.push_str(&format!("  XDP:         {}\n  RX metadata: {}\n", list(&xdp), list(&rx_metadata)));
+    verdicts.iter().for_each(|(verdict, can)| out.push_str(&format!("  {:<12} {can}\n", format!("{verdict}:"))));
     print::text(&out);
     Ok(())
 }

@@ -20,7 +20,7 @@ use xway_kernel::KernelError;
 use crate::failure::{Exit, Failure};
 
 /// A hook's refusal as the command's.
-fn failure(error: HookError) -> Failure {
+pub fn failure(error: HookError) -> Failure {
     let exit = match error.blame {
         Blame::Request => Exit::No,
         Blame::Input => Exit::Input,

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use xway_abi::Errno;
+use xway_hook::ProgramInfo;
 use xway_kernel::{KernelProg, ObjectKind, ProgInfo, ids};
 
 use super::which::{self, Which};
@@ -132,6 +133,22 @@ pub fn json(info: &ProgInfo) -> Value {
         "run_time_ns": info.run_time.as_nanos() as u64,
         "run_cnt": info.run_count,
         "engine": if info.jited_len > 0 { "kernel jit" } else { "kernel interpreter" },
+    })
+}
+
+/// A program of the engine, by the same names as far as they mean something there.
+pub fn user_json(info: &ProgramInfo) -> Value {
+    json!({
+        "id": info.id.0,
+        "type": "xdp",
+        "name": info.name,
+        "tag": tag(&info.tag),
+        "gpl_compatible": info.gpl_compatible,
+        "jited": info.engine == "jit",
+        "map_ids": info.maps.iter().map(|m| m.0).collect::<Vec<_>>(),
+        "run_cnt": info.runs.map_or(0, |(count, _)| count),
+        "engine": info.engine,
+        "engine_reason": info.reason,
     })
 }
 

@@ -1,0 +1,223 @@
+//! The other end of the socket: the service as a [`Hook`].
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use xway_abi::MapSpec;
+use xway_hook::{
+    AttachRequest, Attached, AttachmentInfo, Blame, Dump, Elements, Hook, HookError, HookEvent, HookKind, Image,
+    LoadRequest, MapId, MapInfo, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Statistics, TestAnswer,
+    TestRequest,
+};
+
+use crate::message::{
+    self, Answer, Attach, Attachment, Bytes, Code, Counters, Event, Features, Loaded, Map, Part, Program, Put, Request,
+    Spec, Tested,
+};
+use crate::wire::{self, WireError};
+
+/// How long an answer may take: a load verifies and compiles.
+const ANSWER: Duration = Duration::from_secs(120);
+
+/// A connection to the service. What is made over it is held as long as it stands, and longer by pins and attachments.
+#[derive(Debug)]
+pub struct Service {
+    socket: UnixStream,
+    place: String,
+}
+
+impl Service {
+    /// Connects to the service's socket.
+    ///
+    /// # Errors
+    /// `ENOENT` or `ECONNREFUSED` when no service is there, `EACCES` when one may not speak to it.
+    pub fn connect(path: &Path) -> Result<Service, HookError> {
+        let socket = UnixStream::connect(path).map_err(|e| {
+            let errno = xway_abi::Errno(e.raw_os_error().unwrap_or(xway_abi::Errno::EIO.0));
+            let hint = match e.kind() {
+                std::io::ErrorKind::PermissionDenied => "as root, or as a member of the socket's group",
+                _ => "xway up -c FILE.toml starts the service; --socket names another one",
+            };
+            let message = format!("{}: no service answers ({errno})", path.display());
+            HookError { errno: Some(errno), ..HookError::new(Blame::Machine, message) }.hint(hint)
+        })?;
+        Ok(Service { socket, place: path.display().to_string() })
+    }
+
+    /// Names of the open ports.
+    pub fn ports(&mut self) -> Result<Vec<String>, HookError> {
+        self.ask(&Request::Ports)
+    }
+
+    /// Opens a port, as `packet:eth0`.
+    pub fn open_port(&mut self, port: &str) -> Result<(), HookError> {
+        self.ask(&Request::OpenPort { port: port.to_owned() })
+    }
+
+    /// Closes a port.
+    pub fn close_port(&mut self, port: &str) -> Result<(), HookError> {
+        self.ask(&Request::ClosePort { port: port.to_owned() })
+    }
+
+    /// Makes the engine what a configuration says; the steps, in words. With `dry_run` nothing is done.
+    pub fn apply(&mut self, config: &str, dry_run: bool) -> Result<Vec<String>, HookError> {
+        self.ask(&Request::Apply { config: config.to_owned(), dry_run })
+    }
+
+    /// Ends the service.
+    pub fn down(&mut self) -> Result<(), HookError> {
+        self.ask(&Request::Down)
+    }
+
+    fn ask<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, HookError> {
+        let failed = |e: WireError| HookError::new(Blame::Machine, format!("{}: {e}", self.place));
+        wire::send(&mut self.socket, request).map_err(failed)?;
+        let answer = wire::receive(&mut self.socket, wire::MESSAGE_MAX, Some(ANSWER), ANSWER).map_err(failed)?;
+        let answer: Answer<T> = serde_json::from_slice(&answer).map_err(|e| {
+            HookError::new(Blame::Machine, format!("{}: an answer that is not understood: {e}", self.place))
+        })?;
+        match answer {
+            Answer::Ok(value) => Ok(value),
+            Answer::Error(refusal) => Err(refusal.into()),
+        }
+    }
+}
+
+impl Hook for Service {
+    fn kind(&self) -> HookKind {
+        HookKind::Service
+    }
+
+    fn map_create(&mut self, name: &str, spec: &MapSpec) -> Result<MapId, HookError> {
+        self.ask(&Request::MapCreate { name: name.to_owned(), spec: Spec::from(spec) }).map(MapId)
+    }
+
+    fn maps(&mut self) -> Result<Vec<MapInfo>, HookError> {
+        let all: Vec<Map> = self.ask(&Request::Maps)?;
+        Ok(all.into_iter().filter_map(Map::read).collect())
+    }
+
+    fn map_info(&mut self, id: MapId) -> Result<MapInfo, HookError> {
+        let map: Map = self.ask(&Request::MapInfo { id: id.0 })?;
+        map.read().ok_or_else(|| HookError::unsupported(format!("{id}: its type is not known here")))
+    }
+
+    fn map_lookup(&mut self, id: MapId, key: &[u8], flags: u64) -> Result<Vec<u8>, HookError> {
+        let value: Bytes = self.ask(&Request::MapLookup { id: id.0, key: Bytes(key.to_vec()), flags })?;
+        Ok(value.0)
+    }
+
+    fn map_update(&mut self, id: MapId, key: &[u8], value: &[u8], flags: u64) -> Result<(), HookError> {
+        let (key, value) = (Bytes(key.to_vec()), Bytes(value.to_vec()));
+        self.ask(&Request::MapUpdate { id: id.0, key, value, flags })
+    }
+
+    fn map_store(&mut self, id: MapId, key: &[u8], object: ObjectId, flags: u64) -> Result<(), HookError> {
+        self.ask(&Request::MapStore { id: id.0, key: Bytes(key.to_vec()), object: object.into(), flags })
+    }
+
+    fn map_delete(&mut self, id: MapId, key: &[u8]) -> Result<(), HookError> {
+        self.ask(&Request::MapDelete { id: id.0, key: Bytes(key.to_vec()) })
+    }
+
+    fn map_take(&mut self, id: MapId, key: &[u8]) -> Result<Vec<u8>, HookError> {
+        let value: Bytes = self.ask(&Request::MapTake { id: id.0, key: Bytes(key.to_vec()) })?;
+        Ok(value.0)
+    }
+
+    fn map_next_key(&mut self, id: MapId, key: Option<&[u8]>) -> Result<Option<Vec<u8>>, HookError> {
+        let key = key.map(|k| Bytes(k.to_vec()));
+        let next: Option<Bytes> = self.ask(&Request::MapNextKey { id: id.0, key })?;
+        Ok(next.map(|n| n.0))
+    }
+
+    fn map_lookup_batch(&mut self, id: MapId, from: Option<&[u8]>, count: u32) -> Result<Elements, HookError> {
+        let from = from.map(|f| Bytes(f.to_vec()));
+        self.ask::<Part>(&Request::MapLookupBatch { id: id.0, from, count }).map(Elements::from)
+    }
+
+    fn map_update_batch(&mut self, id: MapId, entries: &[(Vec<u8>, Vec<u8>)], flags: u64) -> Result<u32, HookError> {
+        let entries = entries.iter().map(|(k, v)| (Bytes(k.clone()), Bytes(v.clone()))).collect();
+        self.ask(&Request::MapUpdateBatch { id: id.0, entries, flags })
+    }
+
+    fn map_delete_batch(&mut self, id: MapId, keys: &[Vec<u8>]) -> Result<u32, HookError> {
+        let keys = keys.iter().map(|k| Bytes(k.clone())).collect();
+        self.ask(&Request::MapDeleteBatch { id: id.0, keys })
+    }
+
+    fn map_freeze(&mut self, id: MapId) -> Result<(), HookError> {
+        self.ask(&Request::MapFreeze { id: id.0 })
+    }
+
+    fn load(&mut self, image: &Image, request: &LoadRequest) -> Result<Objects, HookError> {
+        let object = Bytes(image.bytes.to_vec());
+        let (programs, pins) = (request.programs.clone(), request.pins.clone());
+        self.ask::<Loaded>(&Request::Load { object, programs, pins }).map(Objects::from)
+    }
+
+    fn programs(&mut self) -> Result<Vec<ProgramInfo>, HookError> {
+        let all: Vec<Program> = self.ask(&Request::Programs)?;
+        Ok(all.into_iter().map(ProgramInfo::from).collect())
+    }
+
+    fn program_info(&mut self, id: ProgId) -> Result<ProgramInfo, HookError> {
+        self.ask::<Program>(&Request::ProgramInfo { id: id.0 }).map(ProgramInfo::from)
+    }
+
+    fn test_run(&mut self, id: ProgId, test: &TestRequest<'_>) -> Result<TestAnswer, HookError> {
+        let data = Bytes(test.data.to_vec());
+        let request = Request::TestRun { id: id.0, data, ctx: test.ctx, repeat: test.repeat };
+        self.ask::<Tested>(&request).map(TestAnswer::from)
+    }
+
+    fn dump(&mut self, id: ProgId) -> Result<Dump, HookError> {
+        self.ask::<Code>(&Request::Dump { id: id.0 }).map(Dump::from)
+    }
+
+    fn pin(&mut self, object: ObjectId, path: &Path) -> Result<(), HookError> {
+        self.ask(&Request::Pin { object: object.into(), path: path.to_owned() })
+    }
+
+    fn pinned(&mut self, path: &Path) -> Result<ObjectId, HookError> {
+        self.ask::<message::Object>(&Request::Pinned { path: path.to_owned() }).map(ObjectId::from)
+    }
+
+    fn unpin(&mut self, path: &Path) -> Result<(), HookError> {
+        self.ask(&Request::Unpin { path: path.to_owned() })
+    }
+
+    fn release(&mut self, object: ObjectId) -> Result<(), HookError> {
+        self.ask(&Request::Release { object: object.into() })
+    }
+
+    fn attach(&mut self, request: &AttachRequest) -> Result<Attached, HookError> {
+        self.ask::<Put>(&Request::Attach { request: Attach::from(request) }).map(Attached::from)
+    }
+
+    fn detach(&mut self, port: &str, program: Option<ProgId>) -> Result<Vec<ProgId>, HookError> {
+        let request = Request::Detach { port: port.to_owned(), program: program.map(|p| p.0) };
+        Ok(self.ask::<Vec<u32>>(&request)?.into_iter().map(ProgId).collect())
+    }
+
+    fn attachments(&mut self, port: Option<&str>) -> Result<Vec<AttachmentInfo>, HookError> {
+        let all: Vec<Attachment> = self.ask(&Request::Attachments { port: port.map(str::to_owned) })?;
+        Ok(all.into_iter().map(AttachmentInfo::from).collect())
+    }
+
+    fn features(&mut self, port: &str) -> Result<PortFeatures, HookError> {
+        self.ask::<Features>(&Request::Features { port: port.to_owned() }).map(PortFeatures::from)
+    }
+
+    fn statistics(&mut self, port: &str) -> Result<Statistics, HookError> {
+        self.ask::<Counters>(&Request::Statistics { port: port.to_owned() }).map(message::statistics)
+    }
+
+    fn events(&mut self, wait: Duration) -> Result<Vec<HookEvent>, HookError> {
+        let wait_ms = wait.as_millis().min(u128::from(u32::MAX)) as u64;
+        let all: Vec<Event> = self.ask(&Request::Events { wait_ms })?;
+        Ok(all.into_iter().map(HookEvent::from).collect())
+    }
+}

@@ -1,0 +1,266 @@
+//! The declarative file: what the engine should be.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use xway_hook::{PRIORITY, Verdicts};
+
+/// A whole file.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The process and its socket. Read when the service starts, not by `apply`.
+    #[serde(default)]
+    pub service: ServiceConfig,
+    /// What others may cost.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Ports to open.
+    #[serde(default, rename = "port")]
+    pub ports: Vec<Port>,
+    /// Programs to attach.
+    #[serde(default, rename = "program")]
+    pub programs: Vec<Program>,
+}
+
+/// The process and its socket.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServiceConfig {
+    /// Where the socket lies.
+    pub socket: PathBuf,
+    /// The group that may connect, beside the owner; none: the process's own.
+    pub group: Option<String>,
+    /// Directory for what outlives the process; none: nothing does.
+    pub state: Option<PathBuf>,
+    /// Keep the contents of pinned maps over a clean end and a start.
+    pub keep_contents: bool,
+    /// Workers: threads that serve queues.
+    pub workers: u32,
+    /// CPUs that they are bound to, in order.
+    pub cpus: Vec<usize>,
+}
+
+impl Default for ServiceConfig {
+    fn default() -> ServiceConfig {
+        ServiceConfig {
+            socket: crate::SOCKET.into(),
+            group: None,
+            state: None,
+            keep_contents: false,
+            workers: 1,
+            cpus: Vec::new(),
+        }
+    }
+}
+
+/// What others may cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Connections at once.
+    pub connections: usize,
+    /// Bytes of one message.
+    pub message_bytes: usize,
+    /// Seconds within which a message that has begun must be complete.
+    pub message_seconds: u64,
+    /// Seconds that a connection may be silent.
+    pub idle_seconds: u64,
+    /// Requests in a second, of one connection; more are answered later.
+    pub requests_per_second: u32,
+    /// Maps and programs that one connection may hold.
+    pub objects: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 32,
+            message_bytes: crate::wire::MESSAGE_MAX,
+            message_seconds: 10,
+            idle_seconds: 3600,
+            requests_per_second: 100_000,
+            objects: 4096,
+        }
+    }
+}
+
+/// A port.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Port {
+    /// `packet:IFACE`, `pcap:FILE`, …
+    pub name: String,
+    /// Which queue on which worker; none: all, in turn.
+    #[serde(default)]
+    pub queues: Option<Vec<(u32, u32)>>,
+    /// Another port that PASS goes to, instead of the stack.
+    #[serde(default)]
+    pub pass_to: Option<String>,
+}
+
+/// A program.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// What it is called in this file; each name once.
+    pub name: String,
+    /// Where it is attached.
+    pub port: String,
+    /// The receive queue; none: the port.
+    #[serde(default)]
+    pub queue: Option<u32>,
+    /// The object file.
+    pub object: PathBuf,
+    /// The function, when the object has several.
+    #[serde(default)]
+    pub function: Option<String>,
+    /// Smaller numbers run first.
+    #[serde(default = "priority")]
+    pub priority: u32,
+    /// Verdicts behind which the next program of the port runs.
+    #[serde(default = "chain_on")]
+    pub chain_on: Vec<String>,
+    /// Where its maps are pinned, so that they outlive a new version of the object; `/config/NAME` unless told otherwise.
+    #[serde(default)]
+    pub pins: Option<PathBuf>,
+}
+
+fn priority() -> u32 {
+    PRIORITY
+}
+
+fn chain_on() -> Vec<String> {
+    vec!["pass".into()]
+}
+
+impl Program {
+    /// Where its maps are pinned.
+    pub fn pins(&self) -> PathBuf {
+        self.pins.clone().unwrap_or_else(|| PathBuf::from("/config").join(&self.name))
+    }
+
+    /// Verdicts behind which the next program runs.
+    pub fn verdicts(&self) -> Result<Verdicts, String> {
+        Verdicts::parse(&self.chain_on.join(","))
+    }
+}
+
+/// Why a file is refused: which field, and what is wrong.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(pub String);
+
+impl Config {
+    /// Reads a file's text.
+    ///
+    /// # Errors
+    /// Fields that are unknown, missing or make no sense, by their names.
+    pub fn parse(text: &str) -> Result<Config, ConfigError> {
+        let config: Config = toml::from_str(text).map_err(|e| ConfigError(e.to_string().trim().to_owned()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let refuse = |text: String| Err(ConfigError(text));
+        let mut seen = HashSet::new();
+        for port in &self.ports {
+            if !seen.insert(port.name.as_str()) {
+                return refuse(format!("port {}: it is there twice", port.name));
+            }
+            crate::ports::PortName::parse(&port.name).map_err(|e| ConfigError(format!("port {}: {e}", port.name)))?;
+        }
+        let known = |name: &str| self.ports.iter().any(|p| p.name == name);
+        for port in &self.ports {
+            if let Some(to) = port.pass_to.as_deref().filter(|to| !known(to)) {
+                return refuse(format!("port {}: pass_to: {to} is no port of this file", port.name));
+            }
+        }
+        let mut seen = HashSet::new();
+        for program in &self.programs {
+            let name = &program.name;
+            if !seen.insert(name.as_str()) {
+                return refuse(format!("program {name}: it is there twice"));
+            }
+            if name.is_empty() || name.contains('/') {
+                return refuse(format!("program {name:?}: a name is not empty and has no slash"));
+            }
+            if !known(&program.port) {
+                return refuse(format!("program {name}: port: {} is no port of this file", program.port));
+            }
+            program.verdicts().map_err(|e| ConfigError(format!("program {name}: chain_on: {e}")))?;
+        }
+        let ServiceConfig { workers, ref cpus, .. } = self.service;
+        if workers == 0 || workers > 1024 {
+            return refuse(format!("service.workers: {workers}; from 1 to 1024"));
+        }
+        if cpus.len() > workers as usize {
+            return refuse(format!("service.cpus: {} for {workers} workers", cpus.len()));
+        }
+        let l = &self.limits;
+        for (field, value) in [
+            ("connections", l.connections as u64),
+            ("message_bytes", l.message_bytes as u64),
+            ("message_seconds", l.message_seconds),
+            ("idle_seconds", l.idle_seconds),
+            ("requests_per_second", l.requests_per_second.into()),
+            ("objects", l.objects as u64),
+        ] {
+            if value == 0 || value > 1 << 32 {
+                return refuse(format!("limits.{field}: {value} makes no sense"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+[service]
+workers = 2
+cpus = [0, 1]
+
+[[port]]
+name = "packet:eth0"
+queues = [[0, 1]]
+
+[[program]]
+name = "filter"
+port = "packet:eth0"
+object = "filter.o"
+chain_on = ["pass", "tx"]
+"#;
+
+    #[test]
+    fn a_file_is_read_with_its_defaults() {
+        let config = Config::parse(FILE).unwrap();
+        assert_eq!((config.service.workers, config.limits), (2, Limits::default()));
+        assert_eq!(config.ports[0].queues, Some(vec![(0, 1)]));
+        let program = &config.programs[0];
+        assert_eq!((program.priority, program.pins()), (50, PathBuf::from("/config/filter")));
+        assert_eq!(program.verdicts().map(|v| v.to_string()), Ok("PASS,TX".into()));
+        assert_eq!(Config::parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn mistakes_are_told_by_field() {
+        for (from, to, want) in [
+            ("workers = 2", "workers = 0", "service.workers"),
+            ("workers = 2", "wrokers = 2", "wrokers"),
+            ("cpus = [0, 1]", "cpus = [0, 1, 2]", "service.cpus"),
+            ("port = \"packet:eth0\"", "port = \"packet:eth1\"", "packet:eth1 is no port"),
+            ("\"tx\"", "\"teleport\"", "teleport: not a verdict"),
+            ("name = \"filter\"", "name = \"a/b\"", "no slash"),
+            ("name = \"packet:eth0\"", "name = \"nonsense\"", "port nonsense"),
+        ] {
+            let error = Config::parse(&FILE.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(want), "{to}: {error}");
+        }
+        assert!(Config::parse("[limits]\nconnections = 0").unwrap_err().0.contains("limits.connections"));
+    }
+}

@@ -1,0 +1,210 @@
+//! What outlives the process: one file, exchanged as a whole, and the object files that it names.
+//!
+//! ```text
+//! STATE/state.json      what must be there again
+//! STATE/objects/SHA256  object files, by what is in them
+//! STATE/contents.json   contents of pinned maps, from a clean end
+//! ```
+//!
+//! The state is written to a new file that takes the old one's name when it is whole and on the disk. So whenever the process
+//! dies, the one or the other is there. Objects are written before the state names them, and removed after it no longer does.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::message::{Attach, Bytes, Spec};
+
+/// Version of the files.
+const VERSION: u32 = 1;
+
+/// What must be there again.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Saved {
+    pub version: u32,
+    /// Digest of the file that the service was started with.
+    pub file: String,
+    /// The configuration as it was applied last, TOML.
+    pub config: String,
+    pub pins: Vec<Pin>,
+    pub attachments: Vec<Attachment>,
+}
+
+/// A name and what it stands for.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Pin {
+    pub path: PathBuf,
+    pub what: What,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum What {
+    Map { name: String, spec: Spec },
+    Program(Origin),
+}
+
+/// Where a program comes from.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub(crate) struct Origin {
+    /// SHA-256 of the object file.
+    pub object: String,
+    pub function: String,
+    pub pins: Option<PathBuf>,
+    /// Programs of one load share their maps.
+    pub load: u64,
+}
+
+/// A program on a port, made by a request.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Attachment {
+    pub origin: Origin,
+    pub request: Attach,
+}
+
+/// Contents of a pinned map.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Contents {
+    pub path: PathBuf,
+    pub entries: Vec<(Bytes, Bytes)>,
+}
+
+/// The directory; without one nothing is kept.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    dir: Option<PathBuf>,
+}
+
+/// Hexadecimal SHA-256.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}
+
+type Failed = String;
+
+impl Journal {
+    /// Opens the directory; makes it when it is not there.
+    pub fn open(dir: Option<&Path>) -> Result<Journal, Failed> {
+        if let Some(dir) = dir {
+            let objects = dir.join("objects");
+            fs::create_dir_all(&objects).map_err(|e| format!("{}: {e}", objects.display()))?;
+        }
+        Ok(Journal { dir: dir.map(Path::to_owned) })
+    }
+
+    /// What was saved last; nothing when there is no such file.
+    pub fn load(&self) -> Result<Saved, Failed> {
+        let saved: Option<Saved> = self.read("state.json")?;
+        match saved {
+            None => Ok(Saved::default()),
+            Some(saved) if saved.version == VERSION => Ok(saved),
+            Some(saved) => Err(format!("state.json: field version: {}; this program reads {VERSION}", saved.version)),
+        }
+    }
+
+    pub fn save(&self, saved: &Saved) -> Result<(), Failed> {
+        self.write("state.json", &Saved { version: VERSION, ..saved.clone() })?;
+        let Some(dir) = &self.dir else { return Ok(()) };
+        let programs = saved.pins.iter().filter_map(|p| match &p.what {
+            What::Program(origin) => Some(origin),
+            What::Map { .. } => None,
+        });
+        let named: HashSet<&str> =
+            programs.chain(saved.attachments.iter().map(|a| &a.origin)).map(|o| o.object.as_str()).collect();
+        for entry in fs::read_dir(dir.join("objects")).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_none_or(|name| !named.contains(name)) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps an object file; it goes with the next save that does not name it.
+    pub fn keep_object(&self, bytes: &[u8]) -> Result<String, Failed> {
+        let name = digest(bytes);
+        if let Some(dir) = &self.dir {
+            let path = dir.join("objects").join(&name);
+            if !path.exists() {
+                exchange(&path, bytes)?;
+            }
+        }
+        Ok(name)
+    }
+
+    pub fn object(&self, name: &str) -> Result<Vec<u8>, Failed> {
+        let dir = self.dir.as_ref().ok_or("no state directory")?;
+        let path = dir.join("objects").join(name);
+        let bytes = fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        match digest(&bytes) == name {
+            true => Ok(bytes),
+            false => Err(format!("{}: it is damaged", path.display())),
+        }
+    }
+
+    pub fn contents(&self) -> Result<Vec<Contents>, Failed> {
+        Ok(self.read("contents.json")?.unwrap_or_default())
+    }
+
+    pub fn save_contents(&self, all: &[Contents]) -> Result<(), Failed> {
+        self.write("contents.json", &all)
+    }
+
+    fn read<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Failed> {
+        let Some(path) = self.dir.as_ref().map(|dir| dir.join(name)) else { return Ok(None) };
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(format!("{}: {e}", path.display())),
+        };
+        serde_json::from_slice(&bytes).map(Some).map_err(|e| format!("{}: {e}", path.display()))
+    }
+
+    fn write(&self, name: &str, what: &impl Serialize) -> Result<(), Failed> {
+        let Some(path) = self.dir.as_ref().map(|dir| dir.join(name)) else { return Ok(()) };
+        let bytes = serde_json::to_vec_pretty(what).map_err(|e| e.to_string())?;
+        exchange(&path, &bytes)
+    }
+}
+
+/// Puts a whole new file in the place of an old one.
+fn exchange(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
+    let failed = |e: std::io::Error| format!("{}: {e}", path.display());
+    let new = path.with_extension("new");
+    let mut file = File::create(&new).map_err(failed)?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed)?;
+    fs::rename(&new, path).map_err(failed)?;
+    // The name is on the disk when its directory is.
+    let dir = path.parent().map_or_else(|| Path::new("."), |dir| dir);
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_read_back_and_objects_go_when_nobody_names_them() {
+        let dir = std::env::temp_dir().join(format!("xway-journal-{}", std::process::id()));
+        let journal = Journal::open(Some(&dir)).unwrap();
+        assert_eq!(journal.load(), Ok(Saved::default()));
+        let object = journal.keep_object(b"an object").unwrap();
+        let origin = Origin { object: object.clone(), function: "f".into(), pins: None, load: 1 };
+        let pin = Pin { path: "/p".into(), what: What::Program(origin) };
+        let saved = Saved { version: VERSION, pins: vec![pin], ..Saved::default() };
+        journal.save(&saved).unwrap();
+        assert_eq!(journal.load(), Ok(saved));
+        assert_eq!(journal.object(&object), Ok(b"an object".to_vec()));
+        fs::write(dir.join("objects").join(&object), b"another").unwrap();
+        assert!(journal.object(&object).unwrap_err().contains("damaged"));
+        // A write that was interrupted leaves a file that nobody reads.
+        fs::write(dir.join("state.new"), b"{").unwrap();
+        assert!(journal.load().is_ok());
+        journal.save(&Saved::default()).unwrap();
+        assert!(journal.object(&object).is_err());
+        fs::remove_dir_all(dir).unwrap();
+    }
+}

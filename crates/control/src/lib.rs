@@ -1,0 +1,44 @@
+//! The engine as a service: one process that owns ports and programs, and a socket over which others ask it.
+//!
+//! ```text
+//! xway up -c FILE ──▶ Server ── Mutex<State> ── hook::User ── engine ── ports
+//!                       ▲            │
+//!   Unix socket, 0660   │            └─ journal: what must be there again after a restart
+//!                       │
+//! Service (a Hook) ─────┘  one message, one answer; the same trait as the kernel and the engine in a process
+//! ```
+//!
+//! A message is a header of eight bytes (length, version) and one JSON object. What a server does not know is refused by its
+//! name, unless it is zero: so a newer client can talk to an older server as long as it asks for nothing new, as bpf(2) does
+//! it with the tail of its attributes.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`config`] | the declarative file: ports, programs, limits |
+//! | [`plan`] | what must be done so that the engine is what a file says |
+//! | [`wire`] | messages on a socket: bounded in size and time |
+//! | [`message`] | what can be asked |
+//! | `peer` | who asks, and what that one may |
+//! | `journal` | what outlives the process |
+//! | `state`, `server` | the service itself |
+//! | [`client`] | the other end: [`Service`] |
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod config;
+mod journal;
+pub mod message;
+mod notify;
+mod peer;
+pub mod plan;
+mod ports;
+mod server;
+mod state;
+pub mod wire;
+
+pub use client::Service;
+pub use config::Config;
+pub use server::{Server, ServerError};
+
+/// Where the socket lies when nobody says otherwise.
+pub const SOCKET: &str = "/run/xway/control.sock";

@@ -1,0 +1,162 @@
+//! What must be done so that the engine is what a file says.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::config::{Config, Port, Program};
+
+/// One step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Take a program away.
+    Detach(Program),
+    /// Close a port.
+    Close(Port),
+    /// Open a port.
+    Open(Port),
+    /// Send PASS elsewhere.
+    Pass(Port),
+    /// Put a new version in the place of a program: no frame sees none, and its maps stay.
+    Replace(Program),
+    /// Attach a program.
+    Attach(Program),
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::Detach(p) => write!(f, "detach program {} from {}", p.name, place(p)),
+            Step::Close(p) => write!(f, "close port {}", p.name),
+            Step::Open(p) => write!(f, "open port {}", p.name),
+            Step::Pass(p) => {
+                write!(f, "send PASS of {} to {}", p.name, p.pass_to.as_deref().unwrap_or("its stack side"))
+            }
+            Step::Replace(p) => {
+                write!(f, "replace program {} on {} by {}, keeping its maps", p.name, place(p), p.object.display())
+            }
+            Step::Attach(p) => {
+                let (object, priority) = (p.object.display(), p.priority);
+                write!(f, "attach program {} ({object}) to {}, priority {priority}", p.name, place(p))
+            }
+        }
+    }
+}
+
+fn place(program: &Program) -> String {
+    match program.queue {
+        Some(queue) => format!("{} queue {queue}", program.port),
+        None => program.port.clone(),
+    }
+}
+
+/// What stands in an object file now: programs by their names in the configuration.
+pub type Digests = BTreeMap<String, String>;
+
+/// The steps from one configuration to another, in the order in which they can be done. Where a program stays in its place and
+/// only what it is made of differs (`digests`), it is replaced and not taken away.
+pub fn steps(now: &Config, now_digests: &Digests, want: &Config, want_digests: &Digests) -> Vec<Step> {
+    let (mut away, mut here) = (Vec::new(), Vec::new());
+    let reopened = |name: &str| {
+        let find = |c: &Config| c.ports.iter().find(|p| p.name == name).map(|p| p.queues.clone());
+        find(now) != find(want)
+    };
+    for old in &now.programs {
+        let stays = want.programs.iter().find(|new| new.name == old.name && same_place(old, new));
+        if stays.is_none() || reopened(&old.port) {
+            away.push(Step::Detach(old.clone()));
+        }
+    }
+    for old in now.ports.iter().filter(|p| reopened(&p.name)) {
+        away.push(Step::Close(old.clone()));
+    }
+    for new in want.ports.iter().filter(|p| reopened(&p.name)) {
+        here.push(Step::Open(new.clone()));
+    }
+    for new in &want.ports {
+        let old = now.ports.iter().find(|p| p.name == new.name).filter(|p| !reopened(&p.name));
+        if old.map_or(new.pass_to.is_some(), |old| old.pass_to != new.pass_to) {
+            here.push(Step::Pass(new.clone()));
+        }
+    }
+    for new in &want.programs {
+        let old = now.programs.iter().find(|old| old.name == new.name && same_place(old, new));
+        match old.filter(|_| !reopened(&new.port)) {
+            None => here.push(Step::Attach(new.clone())),
+            Some(old) => {
+                let other = now_digests.get(&old.name) != want_digests.get(&new.name)
+                    || old.function != new.function
+                    || old.pins() != new.pins();
+                if other {
+                    here.push(Step::Replace(new.clone()));
+                }
+            }
+        }
+    }
+    away.extend(here);
+    away
+}
+
+fn same_place(a: &Program, b: &Program) -> bool {
+    (&a.port, a.queue, a.priority, &a.chain_on) == (&b.port, b.queue, b.priority, &b.chain_on)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+[[port]]
+name = "packet:a"
+[[port]]
+name = "packet:b"
+pass_to = "packet:a"
+[[program]]
+name = "one"
+port = "packet:a"
+object = "one.o"
+[[program]]
+name = "two"
+port = "packet:b"
+object = "two.o"
+"#;
+
+    fn read(text: &str) -> Config {
+        Config::parse(text).unwrap()
+    }
+
+    fn told(now: &str, want: &str, changed: &[&str]) -> Vec<String> {
+        let digests = |c: &Config, changed: &[&str]| -> Digests {
+            let digest = |p: &Program| (p.name.clone(), changed.contains(&p.name.as_str()).to_string());
+            c.programs.iter().map(digest).collect()
+        };
+        let (now, want) = (read(now), read(want));
+        steps(&now, &digests(&now, &[]), &want, &digests(&want, changed)).iter().map(Step::to_string).collect()
+    }
+
+    #[test]
+    fn from_nothing_and_back() {
+        let up = told("", FILE, &[]);
+        assert_eq!(up[0], "open port packet:a");
+        assert_eq!(up[2], "send PASS of packet:b to packet:a");
+        assert_eq!(up[3], "attach program one (one.o) to packet:a, priority 50");
+        assert_eq!(up.len(), 5);
+        let down = told(FILE, "", &[]);
+        assert_eq!(down[0], "detach program one from packet:a");
+        assert_eq!(down[3], "close port packet:b");
+    }
+
+    #[test]
+    fn what_is_the_same_is_left_alone() {
+        assert_eq!(told(FILE, FILE, &[]), [""; 0]);
+        assert_eq!(told(FILE, FILE, &["two"]), ["replace program two on packet:b by two.o, keeping its maps"]);
+        let moved = FILE.replacen("port = \"packet:a\"\nobject", "port = \"packet:b\"\nobject", 1);
+        assert_eq!(
+            told(FILE, &moved, &[]),
+            ["detach program one from packet:a", "attach program one (one.o) to packet:b, priority 50"]
+        );
+        let queues = FILE.replacen("name = \"packet:a\"", "name = \"packet:a\"\nqueues = [[0, 0]]", 1);
+        let steps = told(FILE, &queues, &[]);
+        assert_eq!(steps[..2], ["detach program one from packet:a", "close port packet:a"]);
+        assert_eq!(steps.len(), 4, "{steps:?}");
+    }
+}

@@ -1,0 +1,540 @@
+//! The engine with everything that the service knows of it: who holds what, what the configuration made, what must be there
+//! again after a restart.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+use xway_abi::Errno;
+use xway_hook::user::UserConfig;
+use xway_hook::{
+    AttachRequest, Blame, Hook, HookError, Image, LoadRequest, MapId, ObjectId, ProgId, Replace, TestRequest, User,
+};
+use xway_object::LoadOptions;
+
+use crate::config::{Config, Program};
+use crate::journal::{Attachment, Contents, Journal, Origin, Pin, Saved, What, digest};
+use crate::message::{self, Attach, Bytes, Request, Spec, load_request};
+use crate::plan::{Digests, Step, steps};
+use crate::ports::{PortName, shape};
+
+/// Longest object file that a configuration names, bytes.
+const OBJECT_MAX: u64 = 256 << 20;
+
+/// One connection's holds.
+pub(crate) type Holds = HashSet<ObjectId>;
+
+pub(crate) struct State {
+    hook: User,
+    journal: Journal,
+    options: LoadOptions,
+    /// The configuration as it is now, and what its objects hold.
+    config: Config,
+    digests: Digests,
+    /// Programs of the configuration, by their names in it.
+    configured: BTreeMap<String, ProgId>,
+    /// Digest of the file that the service was started with.
+    file: String,
+    /// How many connections hold an object.
+    holds: HashMap<ObjectId, usize>,
+    origins: HashMap<ProgId, Origin>,
+    images: HashMap<String, Arc<[u8]>>,
+    specs: HashMap<MapId, (String, Spec)>,
+    pins: BTreeMap<PathBuf, ObjectId>,
+    attachments: Vec<(ProgId, Attach)>,
+    loads: u64,
+}
+
+fn failed(why: impl std::fmt::Display) -> HookError {
+    HookError::new(Blame::Machine, why)
+}
+
+fn json(value: impl serde::Serialize) -> Result<Value, HookError> {
+    serde_json::to_value(value).map_err(failed)
+}
+
+impl State {
+    /// An engine without ports. `text` is the file that the service was started with.
+    pub fn new(config: &Config, text: &str, options: LoadOptions) -> Result<State, HookError> {
+        let journal = Journal::open(config.service.state.as_deref()).map_err(failed)?;
+        let user =
+            UserConfig { cpus: config.service.workers, bind: config.service.cpus.clone(), ..UserConfig::default() };
+        Ok(State {
+            hook: User::new(user),
+            journal,
+            options,
+            config: Config { service: config.service.clone(), limits: config.limits, ..Config::default() },
+            digests: Digests::new(),
+            configured: BTreeMap::new(),
+            file: digest(text.as_bytes()),
+            holds: HashMap::new(),
+            origins: HashMap::new(),
+            images: HashMap::new(),
+            specs: HashMap::new(),
+            pins: BTreeMap::new(),
+            attachments: Vec::new(),
+            loads: 0,
+        })
+    }
+
+    /// Makes everything that must be there: pins of the last time, the configuration, attachments of the last time. What
+    /// cannot be made again is told and left out.
+    pub fn restore(&mut self, given: &Config) -> Result<Vec<String>, HookError> {
+        let saved = self.journal.load().map_err(failed)?;
+        let mut notes = Vec::new();
+        let mut note = |what: String, e: HookError| notes.push(format!("{what} is not there again: {e}"));
+        let mut programs: BTreeMap<Origin, ProgId> = BTreeMap::new();
+        for pin in &saved.pins {
+            let What::Program(origin) = &pin.what else { continue };
+            let made = self.load_again(origin, &mut programs).and_then(|id| self.pin(ObjectId::Program(id), &pin.path));
+            made.unwrap_or_else(|e| note(format!("program pinned at {}", pin.path.display()), e));
+        }
+        let mut attach = Vec::new();
+        for a in &saved.attachments {
+            match self.load_again(&a.origin, &mut programs) {
+                Ok(id) => attach.push((id, a.request.clone())),
+                Err(e) => note(format!("program {} on {}", a.origin.function, a.request.port), e),
+            }
+        }
+        // Maps that no load has made: their own.
+        for pin in &saved.pins {
+            let What::Map { name, spec } = &pin.what else { continue };
+            if self.pins.contains_key(&pin.path) {
+                continue;
+            }
+            let made = spec.read().and_then(|s| self.hook.map_create(name, &s)).and_then(|id| {
+                self.specs.insert(id, (name.clone(), spec.clone()));
+                let pinned = self.pin(ObjectId::Map(id), &pin.path);
+                self.hook.release(ObjectId::Map(id))?;
+                pinned
+            });
+            made.unwrap_or_else(|e| note(format!("map pinned at {}", pin.path.display()), e));
+        }
+        for contents in self.journal.contents().map_err(failed)? {
+            let Some(ObjectId::Map(id)) = self.pins.get(&contents.path).copied() else { continue };
+            let entries: Vec<_> = contents.entries.into_iter().map(|(k, v)| (k.0, v.0)).collect();
+            let put = entries.iter().try_for_each(|(k, v)| self.hook.map_update(id, k, v, 0));
+            put.unwrap_or_else(|e| note(format!("contents of {}", contents.path.display()), e));
+        }
+        // The file wins when somebody has changed it since; otherwise what was applied last.
+        let config = match saved.file == self.file && !saved.config.is_empty() {
+            true => Config::parse(&saved.config).map_err(failed)?,
+            false => given.clone(),
+        };
+        let done = self.apply(&config, false);
+        for (id, request) in attach {
+            let made = request.read().and_then(|r| {
+                let replace = Replace::Never;
+                self.attach_kept(&AttachRequest { program: id, replace, chain: true, ..r })
+            });
+            made.map(drop).unwrap_or_else(|e| note(format!("program {} on {}", id.0, request.port), e));
+        }
+        // What was loaded for this is held by pins and attachments now.
+        for id in programs.into_values() {
+            self.let_go(ObjectId::Program(id));
+        }
+        let saved = self.save();
+        done?;
+        saved?;
+        Ok(notes)
+    }
+
+    fn load_again(&mut self, origin: &Origin, known: &mut BTreeMap<Origin, ProgId>) -> Result<ProgId, HookError> {
+        if let Some(id) = known.get(origin) {
+            return Ok(*id);
+        }
+        let bytes = self.journal.object(&origin.object).map_err(failed)?;
+        let request = load_request(vec![origin.function.clone()], origin.pins.clone());
+        let objects = self.load(&bytes, &request)?;
+        let id = objects.programs.first().map(|(_, id)| *id).ok_or_else(|| HookError::missing("program"))?;
+        for (_, map) in &objects.maps {
+            self.let_go(ObjectId::Map(*map));
+        }
+        known.insert(origin.clone(), id);
+        Ok(id)
+    }
+
+    /// Loads an object and remembers where its parts come from.
+    fn load(&mut self, bytes: &[u8], request: &LoadRequest) -> Result<xway_hook::Objects, HookError> {
+        let image = Image::parse(bytes, &self.options).map_err(|e| HookError::new(Blame::Input, e))?;
+        let objects = self.hook.load(&image, request)?;
+        let object = digest(bytes);
+        self.loads += 1;
+        for (function, id) in &objects.programs {
+            let (object, function, pins) = (object.clone(), function.clone(), request.pins.clone());
+            self.origins.insert(*id, Origin { object, function, pins, load: self.loads });
+        }
+        for ((name, id), def) in objects.maps.iter().zip(&image.object.maps) {
+            self.specs.entry(*id).or_insert_with(|| (name.clone(), Spec::from(&def.spec)));
+        }
+        for path in objects.pinned.iter().chain(&objects.shared) {
+            let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+            if let Some(id) = objects.map(name) {
+                self.pins.insert(path.clone(), ObjectId::Map(id));
+            }
+        }
+        self.images.insert(object, image.bytes);
+        Ok(objects)
+    }
+
+    fn pin(&mut self, object: ObjectId, path: &Path) -> Result<(), HookError> {
+        self.hook.pin(object, path)?;
+        self.pins.insert(path.to_owned(), object);
+        Ok(())
+    }
+
+    /// Attaches and remembers it.
+    fn attach_kept(&mut self, request: &AttachRequest) -> Result<xway_hook::Attached, HookError> {
+        let done = self.hook.attach(request)?;
+        let kept = Attach::from(request);
+        if let Some(old) = done.replaced {
+            self.attachments.retain(|(id, a)| !(id.0 == old && a.port == kept.port && a.queue == kept.queue));
+        }
+        self.attachments.push((request.program, kept));
+        Ok(done)
+    }
+
+    /// Carries out a request of a connection that holds `holds`.
+    pub fn handle(&mut self, request: Request, holds: &mut Holds) -> Result<Value, HookError> {
+        let limit = self.config.limits.objects;
+        if holds.len() >= limit
+            && matches!(request, Request::MapCreate { .. } | Request::Load { .. } | Request::Pinned { .. })
+        {
+            let message = format!("this connection holds {} maps and programs; {limit} are the most", holds.len());
+            let refused = HookError { errno: Some(Errno::ENOSPC), ..HookError::new(Blame::Request, message) };
+            return Err(refused.hint("release some, or raise limits.objects"));
+        }
+        // What others must find again after a restart.
+        let keeps = match &request {
+            Request::Pin { .. } | Request::Unpin { .. } | Request::Attach { .. } | Request::Detach { .. } => true,
+            Request::OpenPort { .. } | Request::ClosePort { .. } => true,
+            Request::Load { pins, .. } => pins.is_some(),
+            Request::Apply { dry_run, .. } => !dry_run,
+            _ => false,
+        };
+        let answer = self.carry_out(request, holds);
+        if keeps {
+            // Also behind a refusal: part of it may have been done.
+            self.save()?;
+        }
+        answer
+    }
+
+    fn carry_out(&mut self, request: Request, holds: &mut Holds) -> Result<Value, HookError> {
+        let hook = &mut self.hook;
+        match request {
+            Request::MapCreate { name, spec } => {
+                let id = hook.map_create(&name, &spec.read()?)?;
+                self.specs.insert(id, (name, spec));
+                self.hold(ObjectId::Map(id), holds);
+                json(id.0)
+            }
+            Request::Maps => json(hook.maps()?.into_iter().map(message::Map::from).collect::<Vec<_>>()),
+            Request::MapInfo { id } => json(message::Map::from(hook.map_info(MapId(id))?)),
+            Request::MapLookup { id, key, flags } => json(Bytes(hook.map_lookup(MapId(id), &key.0, flags)?)),
+            Request::MapUpdate { id, key, value, flags } => {
+                json(hook.map_update(MapId(id), &key.0, &value.0, flags)?)
+            }
+            Request::MapStore { id, key, object, flags } => {
+                json(hook.map_store(MapId(id), &key.0, object.into(), flags)?)
+            }
+            Request::MapDelete { id, key } => json(hook.map_delete(MapId(id), &key.0)?),
+            Request::MapTake { id, key } => json(Bytes(hook.map_take(MapId(id), &key.0)?)),
+            Request::MapNextKey { id, key } => {
+                let key = key.map(|k| k.0);
+                json(hook.map_next_key(MapId(id), key.as_deref())?.map(Bytes))
+            }
+            Request::MapLookupBatch { id, from, count } => {
+                let from = from.map(|f| f.0);
+                json(message::Part::from(hook.map_lookup_batch(MapId(id), from.as_deref(), count)?))
+            }
+            Request::MapUpdateBatch { id, entries, flags } => {
+                let entries: Vec<_> = entries.into_iter().map(|(k, v)| (k.0, v.0)).collect();
+                json(hook.map_update_batch(MapId(id), &entries, flags)?)
+            }
+            Request::MapDeleteBatch { id, keys } => {
+                let keys: Vec<_> = keys.into_iter().map(|k| k.0).collect();
+                json(hook.map_delete_batch(MapId(id), &keys)?)
+            }
+            Request::MapFreeze { id } => json(hook.map_freeze(MapId(id))?),
+            Request::Load { object, programs, pins } => {
+                let objects = self.load(&object.0, &load_request(programs, pins))?;
+                objects.programs.iter().for_each(|(_, id)| self.hold(ObjectId::Program(*id), holds));
+                objects.maps.iter().for_each(|(_, id)| self.hold(ObjectId::Map(*id), holds));
+                json(message::Loaded::from(objects))
+            }
+            Request::Programs => json(hook.programs()?.into_iter().map(message::Program::from).collect::<Vec<_>>()),
+            Request::ProgramInfo { id } => json(message::Program::from(hook.program_info(ProgId(id))?)),
+            Request::TestRun { id, data, ctx, repeat } => {
+                // The engine answers nobody else meanwhile.
+                let repeat = repeat.min(1_000_000);
+                let test = TestRequest { data: &data.0, ctx, repeat };
+                json(message::Tested::from(hook.test_run(ProgId(id), &test)?))
+            }
+            Request::Dump { id } => json(message::Code::from(hook.dump(ProgId(id))?)),
+            Request::Pin { object, path } => json(self.pin(object.into(), &path)?),
+            Request::Pinned { path } => {
+                let object = hook.pinned(&path)?;
+                self.hold(object, holds);
+                json(message::Object::from(object))
+            }
+            Request::Unpin { path } => {
+                hook.unpin(&path)?;
+                self.pins.remove(&path);
+                json(())
+            }
+            Request::Release { object } => {
+                let object = ObjectId::from(object);
+                match holds.remove(&object) {
+                    true => json(self.unhold(object)),
+                    false => Err(HookError::missing(object)),
+                }
+            }
+            Request::Attach { request } => {
+                let request = request.read()?;
+                json(message::Put::from(self.attach_kept(&request)?))
+            }
+            Request::Detach { port, program } => {
+                let gone = hook.detach(&port, program.map(ProgId))?;
+                // A port may be called by a part of its name.
+                let same = |a: &str| {
+                    a == port
+                        || a.split_once(':').is_some_and(|(_, rest)| rest == port)
+                        || port.ends_with(&format!(":{a}"))
+                };
+                self.attachments.retain(|(id, a)| !(same(&a.port) && gone.contains(id)));
+                self.configured.retain(|_, id| !gone.contains(id));
+                let left: Vec<String> = self.configured.keys().cloned().collect();
+                self.config.programs.retain(|p| left.contains(&p.name));
+                json(gone.into_iter().map(|id| id.0).collect::<Vec<_>>())
+            }
+            Request::Attachments { port } => {
+                let all = hook.attachments(port.as_deref())?;
+                json(all.into_iter().map(message::Attachment::from).collect::<Vec<_>>())
+            }
+            Request::Features { port } => json(message::Features::from(hook.features(&port)?)),
+            Request::Statistics { port } => json(hook.statistics(&port)?.counters),
+            Request::Events { .. } => json(self.events()?),
+            Request::Ports => json(hook.ports()),
+            Request::OpenPort { port } => {
+                let port = crate::config::Port { name: port, queues: None, pass_to: None };
+                json(self.step(&Step::Open(port), &BTreeMap::new(), &Digests::new())?)
+            }
+            Request::ClosePort { port } => {
+                let known = self.config.ports.iter().find(|p| p.name == port).cloned();
+                let port = known.ok_or_else(|| HookError::missing(format!("port {port} in this engine")))?;
+                self.configured
+                    .retain(|name, _| !self.config.programs.iter().any(|p| p.name == *name && p.port == port.name));
+                self.config.programs.retain(|p| p.port != port.name);
+                json(self.step(&Step::Close(port), &BTreeMap::new(), &Digests::new())?)
+            }
+            Request::Apply { config, dry_run } => {
+                let config = Config::parse(&config).map_err(|e| HookError::new(Blame::Input, e))?;
+                json(self.apply(&config, dry_run)?)
+            }
+            // The server's own.
+            Request::Down => json(()),
+        }
+    }
+
+    /// Events since the last time.
+    pub fn events(&mut self) -> Result<Vec<message::Event>, HookError> {
+        Ok(self.hook.events(std::time::Duration::ZERO)?.into_iter().map(message::Event::from).collect())
+    }
+
+    fn hold(&mut self, object: ObjectId, holds: &mut Holds) {
+        if holds.insert(object) {
+            *self.holds.entry(object).or_default() += 1;
+        }
+    }
+
+    /// One connection holds an object no longer.
+    pub fn unhold(&mut self, object: ObjectId) {
+        let count = self.holds.entry(object).or_default();
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            self.holds.remove(&object);
+            // It may have gone with its last user already.
+            let _ = self.hook.release(object);
+        }
+    }
+
+    /// The hook's own hold on an object is given up, unless a connection has one.
+    fn let_go(&mut self, object: ObjectId) {
+        if !self.holds.contains_key(&object) {
+            let _ = self.hook.release(object);
+        }
+    }
+
+    /// Makes the engine what a configuration says, or tells what would be done.
+    fn apply(&mut self, want: &Config, dry_run: bool) -> Result<Vec<String>, HookError> {
+        let mut digests = Digests::new();
+        let mut objects: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        for program in &want.programs {
+            let bytes = read_object(&program.object)
+                .map_err(|e| HookError::new(Blame::Input, format!("program {}: {e}", program.name)))?;
+            digests.insert(program.name.clone(), digest(&bytes));
+            objects.insert(program.name.clone(), bytes);
+        }
+        let steps = steps(&self.config, &self.digests, want, &digests);
+        let words: Vec<String> = steps.iter().map(Step::to_string).collect();
+        if dry_run {
+            return Ok(words);
+        }
+        // What a wrong object would refuse is refused before anything is touched.
+        let mut loaded: BTreeMap<String, ProgId> = BTreeMap::new();
+        for step in &steps {
+            if let Step::Attach(p) | Step::Replace(p) = step {
+                match self.load_configured(p, &objects[&p.name]) {
+                    Ok(id) => drop(loaded.insert(p.name.clone(), id)),
+                    Err(e) => {
+                        loaded.values().for_each(|id| self.let_go(ObjectId::Program(*id)));
+                        return Err(HookError { message: format!("program {}: {}", p.name, e.message), ..e });
+                    }
+                }
+            }
+        }
+        let mut outcome = Ok(());
+        for (step, word) in steps.iter().zip(&words) {
+            if let Err(e) = self.step(step, &loaded, &digests) {
+                outcome =
+                    Err(HookError { message: format!("{word}: {}; the steps before it are done", e.message), ..e });
+                break;
+            }
+        }
+        // Attached programs are held by their ports.
+        loaded.values().for_each(|id| self.let_go(ObjectId::Program(*id)));
+        outcome.map(|()| words)
+    }
+
+    fn load_configured(&mut self, program: &Program, bytes: &[u8]) -> Result<ProgId, HookError> {
+        let names = program.function.iter().cloned().collect();
+        let request = LoadRequest { programs: names, pins: Some(program.pins()) };
+        let objects = self.load(bytes, &request)?;
+        objects.maps.iter().for_each(|(_, id)| self.let_go(ObjectId::Map(*id)));
+        match objects.programs[..] {
+            [(_, id)] => Ok(id),
+            _ => {
+                let names: Vec<&str> = objects.programs.iter().map(|(name, _)| name.as_str()).collect();
+                objects.programs.iter().for_each(|(_, id)| self.let_go(ObjectId::Program(*id)));
+                let message = format!("its object has the functions {}; name one: function = …", names.join(", "));
+                Err(HookError::new(Blame::Input, message))
+            }
+        }
+    }
+
+    fn step(&mut self, step: &Step, loaded: &BTreeMap<String, ProgId>, digests: &Digests) -> Result<(), HookError> {
+        match step {
+            Step::Detach(p) => {
+                if let Some(id) = self.configured.remove(&p.name) {
+                    self.hook.detach(&p.port, Some(id))?;
+                }
+                self.config.programs.retain(|old| old.name != p.name);
+            }
+            Step::Close(p) => {
+                self.hook.close_port(&p.name)?;
+                self.attachments.retain(|(_, a)| a.port != p.name);
+                self.config.ports.retain(|old| old.name != p.name);
+            }
+            Step::Open(p) => {
+                let name = PortName::parse(&p.name).map_err(|e| HookError::new(Blame::Input, e))?;
+                self.hook.open_port(name.open()?, shape(p))?;
+                self.config.ports.push(crate::config::Port { pass_to: None, ..p.clone() });
+            }
+            Step::Pass(p) => {
+                self.hook.set_pass(&p.name, p.pass_to.as_deref())?;
+                self.config.ports.iter_mut().filter(|old| old.name == p.name).for_each(|old| *old = p.clone());
+            }
+            Step::Attach(p) | Step::Replace(p) => {
+                let id = loaded[&p.name];
+                let old = self.configured.get(&p.name).filter(|_| matches!(step, Step::Replace(_)));
+                let request = AttachRequest {
+                    queue: p.queue,
+                    priority: p.priority,
+                    chain_on: p.verdicts().map_err(|e| HookError::new(Blame::Input, e))?,
+                    replace: old.map_or(Replace::Never, |old| Replace::Id(old.0)),
+                    chain: true,
+                    ..AttachRequest::new(&p.port, id)
+                };
+                self.hook.attach(&request)?;
+                self.configured.insert(p.name.clone(), id);
+                self.digests.insert(p.name.clone(), digests[&p.name].clone());
+                self.config.programs.retain(|old| old.name != p.name);
+                self.config.programs.push(p.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down what must be there again.
+    pub fn save(&mut self) -> Result<(), HookError> {
+        let alive: HashSet<ProgId> = self.hook.programs()?.into_iter().map(|p| p.id).collect();
+        self.origins.retain(|id, _| alive.contains(id));
+        let maps: HashSet<MapId> = self.hook.maps()?.into_iter().map(|m| m.id).collect();
+        self.specs.retain(|id, _| maps.contains(id));
+        let used: HashSet<&String> = self.origins.values().map(|o| &o.object).collect();
+        self.images.retain(|name, _| used.contains(name));
+        let mut saved = Saved { file: self.file.clone(), ..Saved::default() };
+        saved.config = toml::to_string(&self.config).map_err(failed)?;
+        for (path, object) in &self.pins {
+            let what = match object {
+                ObjectId::Map(id) => {
+                    self.specs.get(id).map(|(name, spec)| What::Map { name: name.clone(), spec: spec.clone() })
+                }
+                ObjectId::Program(id) => self.origins.get(id).cloned().map(What::Program),
+            };
+            saved.pins.extend(what.map(|what| Pin { path: path.clone(), what }));
+        }
+        for (id, request) in &self.attachments {
+            let origin = self.origins.get(id).cloned();
+            saved.attachments.extend(origin.map(|origin| Attachment { origin, request: request.clone() }));
+        }
+        let programs = saved.pins.iter().filter_map(|p| match &p.what {
+            What::Program(origin) => Some(origin),
+            What::Map { .. } => None,
+        });
+        for origin in programs.chain(saved.attachments.iter().map(|a| &a.origin)) {
+            if let Some(bytes) = self.images.get(&origin.object) {
+                self.journal.keep_object(bytes).map_err(failed)?;
+            }
+        }
+        let told = |e| failed(format!("it was done, but a restart will not know of it: {e}"));
+        self.journal.save(&saved).map_err(told)
+    }
+
+    /// The end of the service: contents of pinned maps are kept when they are to be.
+    pub fn finish(&mut self) -> Result<(), HookError> {
+        let mut all = Vec::new();
+        if self.config.service.keep_contents {
+            for (path, object) in &self.pins {
+                let ObjectId::Map(id) = object else { continue };
+                let mut entries = Vec::new();
+                let mut key = self.hook.map_next_key(*id, None).unwrap_or(None);
+                while let Some(at) = key {
+                    if let Ok(value) = self.hook.map_lookup(*id, &at, 0) {
+                        entries.push((Bytes(at.clone()), Bytes(value)));
+                    }
+                    key = self.hook.map_next_key(*id, Some(&at)).unwrap_or(None);
+                }
+                // Numbers of programs and maps mean nothing to the next process.
+                let info = self.hook.map_info(*id)?;
+                use xway_abi::MapType::{ArrayOfMaps, HashOfMaps, PerfEventArray, ProgArray, Xskmap};
+                if !matches!(info.map_type, ProgArray | ArrayOfMaps | HashOfMaps | Xskmap | PerfEventArray) {
+                    all.push(Contents { path: path.clone(), entries });
+                }
+            }
+        }
+        self.journal.save_contents(&all).map_err(failed)?;
+        self.save()
+    }
+}
+
+fn read_object(path: &Path) -> Result<Vec<u8>, String> {
+    let told = |e: std::io::Error| format!("{}: {e}", path.display());
+    let len = std::fs::metadata(path).map_err(told)?.len();
+    if len > OBJECT_MAX {
+        return Err(format!("{}: {len} bytes; at most {OBJECT_MAX} are read", path.display()));
+    }
+    std::fs::read(path).map_err(told)
+}

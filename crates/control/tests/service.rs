@@ -1,0 +1,228 @@
+//! The service behind its socket: the same body as the other hooks, hostile peers, a restart.
+
+#[path = "../../hook/tests/body/mod.rs"]
+mod body;
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use xway_abi::{MapSpec, MapType};
+use xway_control::{Config, Server, Service, wire};
+use xway_engine::Stop;
+use xway_hook::{Hook, ObjectId};
+use xway_object::LoadOptions;
+use xway_testkit::{Needs, Rng};
+
+/// A running service in a directory of its own.
+struct Running {
+    dir: PathBuf,
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn dir(label: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("xway-service-{label}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    fn start(dir: &Path, text: &str) -> Running {
+        let mut config = Config::parse(text).unwrap();
+        config.service.socket = dir.join("control.sock");
+        config.service.state = Some(dir.join("state"));
+        let stop = Stop::new().unwrap();
+        let server = Server::start(&config, text, LoadOptions::default(), &stop).unwrap();
+        assert_eq!(server.notes(), [""; 0]);
+        let thread = std::thread::spawn(move || server.run().unwrap());
+        Running { dir: dir.to_owned(), stop, thread: Some(thread) }
+    }
+
+    fn connect(&self) -> Service {
+        Service::connect(&self.dir.join("control.sock")).unwrap()
+    }
+
+    fn raw(&self) -> UnixStream {
+        let socket = UnixStream::connect(self.dir.join("control.sock")).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket
+    }
+
+    fn end(&mut self) {
+        self.stop.ask();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn answer(socket: &mut UnixStream) -> Value {
+    let mut header = [0; wire::HEADER];
+    socket.read_exact(&mut header).unwrap();
+    let mut body = vec![0; wire::length(&header, wire::MESSAGE_MAX).unwrap()];
+    socket.read_exact(&mut body).unwrap();
+    serde_json::from_slice(&body).unwrap()
+}
+
+fn ask(socket: &mut UnixStream, request: &Value) -> Value {
+    wire::send(socket, request).unwrap();
+    answer(socket)
+}
+
+#[test]
+fn the_service_conforms() {
+    if !Needs::of("control::the_service_conforms").clang().met() {
+        return;
+    }
+    let running = Running::start(&Running::dir("body"), "");
+    for round in 0..2 {
+        let mut service = running.connect();
+        body::run(&mut service, Path::new("/conformance"));
+        assert_eq!(service.ports().unwrap(), [""; 0], "round {round}");
+    }
+    // Nothing is left of those who have gone.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut service = running.connect();
+    while !(service.maps().unwrap().is_empty() && service.programs().unwrap().is_empty()) {
+        assert!(Instant::now() < deadline, "{:?}", service.maps());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn what_a_connection_holds_goes_with_it() {
+    let running = Running::start(&Running::dir("holds"), "[limits]\nobjects = 3\n");
+    let (mut one, mut two) = (running.connect(), running.connect());
+    let spec = MapSpec::new(MapType::Array, 4, 4, 1);
+    let kept = one.map_create("kept", &spec).unwrap();
+    let gone = one.map_create("gone", &spec).unwrap();
+    one.pin(ObjectId::Map(kept), Path::new("/kept")).unwrap();
+    two.map_update(gone, &[0; 4], &[7; 4], 0).unwrap();
+    one.map_create("third", &spec).unwrap();
+    assert!(one.map_create("fourth", &spec).unwrap_err().message.contains("3 are the most"));
+    assert!(two.release(ObjectId::Map(gone)).is_err(), "nobody gives up what another one holds");
+    drop(one);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while two.map_info(gone).is_ok() {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(two.pinned(Path::new("/kept")).unwrap(), ObjectId::Map(kept));
+}
+
+#[test]
+fn what_is_not_understood_is_refused_by_name() {
+    let running = Running::start(&Running::dir("refuse"), "[limits]\nmessage_bytes = 4096\nmessage_seconds = 1\n");
+    let mut socket = running.raw();
+    let refused = |answer: Value, words: &str| {
+        let message = answer["error"]["message"].as_str().unwrap_or_default().to_owned();
+        assert!(message.contains(words), "{words}: {answer}");
+    };
+    refused(ask(&mut socket, &json!({"do": "teleport"})), "teleport");
+    refused(ask(&mut socket, &json!({"do": "map_info"})), "id");
+    refused(ask(&mut socket, &json!({"do": "map_info", "id": 1, "colour": "red"})), "unknown field colour");
+    refused(ask(&mut socket, &json!({"do": "map_info", "id": 7, "later": 0})), "there is no map 7");
+    assert_eq!(ask(&mut socket, &json!({"do": "ports"})), json!({"ok": []}), "the connection stands");
+    // A message that is too long, of another version, without an end.
+    for (header, words) in [
+        ([255, 255, 0, 0, 1, 0, 0, 0], "field length"),
+        ([2, 0, 0, 0, 9, 0, 0, 0], "field version"),
+        ([2, 0, 0, 0, 1, 0, 1, 0], "field reserved"),
+        ([9, 0, 0, 0, 1, 0, 0, 0], "was not complete within"),
+    ] {
+        let mut socket = running.raw();
+        socket.write_all(&header).unwrap();
+        refused(answer(&mut socket), words);
+        assert_eq!(socket.read(&mut [0; 1]).unwrap(), 0, "and the connection is closed");
+    }
+}
+
+#[test]
+fn random_messages_change_nothing() {
+    let running = Running::start(&Running::dir("fuzz"), "");
+    let mut honest = running.connect();
+    let map = honest.map_create("honest", &MapSpec::new(MapType::Hash, 4, 4, 4)).unwrap();
+    honest.map_update(map, &[1; 4], &[2; 4], 0).unwrap();
+    let mut rng = Rng::new(11);
+    // Requests of every kind, cut, bent and mixed; none of them names the map above by a good key.
+    let kinds = [
+        json!({"do": "map_create", "name": "x", "spec": {"type": 1, "key_size": 4, "value_size": 4, "max_entries": 4}}),
+        json!({"do": "map_lookup", "id": 3, "key": "AAAA", "flags": 0}),
+        json!({"do": "map_update_batch", "id": 3, "entries": [["AAAA", "AAAA"]], "flags": 1}),
+        json!({"do": "load", "object": "f0VMRg==", "programs": [], "pins": null}),
+        json!({"do": "attach", "request": {"port": "p", "queue": 1, "program": 1, "priority": 1, "chain_on": 4,
+            "replace": "id:1", "chain": true}}),
+        json!({"do": "test_run", "id": 1, "data": "", "ctx": null, "repeat": 4_000_000_000_u32}),
+        json!({"do": "apply", "config": "[[port]]\nname = 1", "dry_run": false}),
+        json!({"do": "events", "wait_ms": 0}),
+    ];
+    let mut socket = running.raw();
+    for round in 0..3000 {
+        let mut bytes = kinds[rng.below(kinds.len() as u64) as usize].to_string().into_bytes();
+        for _ in 0..rng.below(4) {
+            let at = rng.below(bytes.len() as u64) as usize;
+            match rng.below(3) {
+                0 => bytes[at] = rng.below(256) as u8,
+                1 => bytes.truncate(at.max(1)),
+                _ => bytes.insert(at, b"\"{}[],:0-e"[rng.below(10) as usize]),
+            }
+        }
+        let mut message = (bytes.len() as u32).to_le_bytes().to_vec();
+        message.extend_from_slice(&[1, 0, 0, 0]);
+        message.extend_from_slice(&bytes);
+        socket.write_all(&message).unwrap();
+        let said = answer(&mut socket);
+        assert!(said.get("ok").is_some() || said["error"]["message"].is_string(), "round {round}: {said}");
+    }
+    assert_eq!(honest.map_lookup(map, &[1; 4], 0).unwrap(), [2; 4]);
+}
+
+#[test]
+fn the_socket_is_for_owner_and_group_and_one_service() {
+    let dir = Running::dir("owner");
+    let running = Running::start(&dir, "");
+    let mode = std::fs::metadata(dir.join("control.sock")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o660);
+    let config = Config {
+        service: xway_control::config::ServiceConfig { socket: dir.join("control.sock"), ..Default::default() },
+        ..Config::default()
+    };
+    let second = Server::start(&config, "", LoadOptions::default(), &Stop::new().unwrap());
+    assert!(second.err().unwrap().to_string().contains("a service answers there already"));
+    drop(running);
+    assert!(!dir.join("control.sock").exists(), "it is taken away at the end");
+}
+
+#[test]
+fn pins_and_contents_outlive_a_clean_end() {
+    let dir = Running::dir("restart");
+    let text = "[service]\nkeep_contents = true\n";
+    let mut running = Running::start(&dir, text);
+    let mut service = running.connect();
+    let id = service.map_create("counts", &MapSpec::new(MapType::Hash, 4, 8, 16)).unwrap();
+    for n in 0..10u32 {
+        service.map_update(id, &n.to_ne_bytes(), &u64::from(n * n).to_ne_bytes(), 0).unwrap();
+    }
+    service.pin(ObjectId::Map(id), Path::new("/counts")).unwrap();
+    drop(service);
+    running.end();
+    let again = Running::start(&dir, text);
+    let mut service = again.connect();
+    let ObjectId::Map(id) = service.pinned(Path::new("/counts")).unwrap() else { panic!("not a map") };
+    assert_eq!(service.map_info(id).unwrap().name, "counts");
+    assert_eq!(service.map_lookup(id, &7u32.to_ne_bytes(), 0).unwrap(), 49u64.to_ne_bytes());
+    service.unpin(Path::new("/counts")).unwrap();
+}

@@ -1,0 +1,389 @@
+//! Ports of the engine in this process, and the programs on them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use xway_abi::{Errno, Verdict};
+use xway_engine::{
+    AttachFlags, Capabilities, Checked, Device, Engine, EngineConfig, EngineError, Executor, HookPoint, LoadedProgram,
+    Native, PassTo, PortConfig, PortState, QueueReport, Support, VerdictSet,
+};
+use xway_maps::Map;
+
+use super::User;
+use super::programs::Loaded;
+use crate::{
+    AttachRequest, Attached, AttachmentInfo, Blame, Choice, HookError, HookEvent, Mode, PortFeatures, ProgId, Replace,
+    Statistics, Verdicts, Via,
+};
+
+/// Events that wait to be asked for; the oldest go first, and are counted.
+const EVENTS_MAX: usize = 1024;
+
+/// Events of this hook.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    waiting: VecDeque<HookEvent>,
+    lost: u64,
+}
+
+impl Events {
+    pub fn tell(&mut self, kind: &'static str, port: &str, text: String) {
+        if self.waiting.len() == EVENTS_MAX {
+            self.waiting.pop_front();
+            self.lost += 1;
+        }
+        self.waiting.push_back(HookEvent { kind, port: Some(port.to_owned()), text });
+    }
+
+    pub fn take(&mut self) -> Vec<HookEvent> {
+        let mut all: Vec<HookEvent> = self.waiting.drain(..).collect();
+        match std::mem::take(&mut self.lost) {
+            0 => {}
+            n => all.push(HookEvent { kind: "lost", port: None, text: format!("{n} events before these were lost") }),
+        }
+        all
+    }
+}
+
+impl LoadedProgram for Loaded {
+    fn id(&self) -> u32 {
+        self.program.id()
+    }
+
+    fn name(&self) -> &str {
+        self.program.name()
+    }
+
+    fn maps(&self) -> &[Arc<Map>] {
+        self.program.maps()
+    }
+
+    fn executor(&self, worker: u32) -> Box<dyn Executor> {
+        match &self.code {
+            Some(code) => Box::new(Native::new(self.program.clone(), code.clone(), worker)),
+            None => Box::new(Checked::new(self.program.clone(), worker)),
+        }
+    }
+}
+
+fn refused(error: EngineError) -> HookError {
+    let errno = match &error {
+        EngineError::Attach { cause, .. } => Some(cause.errno),
+        EngineError::NoPort { .. } => Some(Errno::ENODEV),
+        EngineError::NoQueue { .. } | EngineError::NoWorker { .. } => Some(Errno::EINVAL),
+        EngineError::PortTaken { .. } | EngineError::QueueTaken { .. } => Some(Errno::EBUSY),
+        _ => None,
+    };
+    let blame = match &error {
+        EngineError::System(_) | EngineError::Cpu { .. } | EngineError::Pool { .. } => Blame::Machine,
+        EngineError::Port(_) => Blame::Machine,
+        _ => Blame::Request,
+    };
+    HookError { errno, ..HookError::new(blame, error) }
+}
+
+/// Ports and their programs.
+impl User {
+    /// Opens a port: its queues start to receive, and frames pass until a program is attached. The first port starts the
+    /// workers.
+    ///
+    /// # Errors
+    /// A port with its name or interface index is open; the device refuses; the system has no thread or memory left.
+    pub fn open_port(&mut self, device: Box<dyn Device>, config: PortConfig) -> Result<(), HookError> {
+        let name = device.name().to_owned();
+        if self.port(&name).is_ok() {
+            return Err(HookError::errno(format!("port {name}: opening it, which it is already,"), Errno::EEXIST));
+        }
+        if self.engine.is_none() {
+            let workers = self.config.cpus;
+            let config = EngineConfig { workers, cpus: self.config.bind.clone(), ..EngineConfig::default() };
+            self.engine = Some(Engine::start(config).map_err(refused)?);
+        }
+        let Some(engine) = &self.engine else { return Err(super::no_port(&name)) };
+        engine.open(device, config).map_err(refused)?;
+        self.events.tell("port", &name, "opened".into());
+        Ok(())
+    }
+
+    /// Closes a port: what waits for it is sent, its frames come home.
+    pub fn close_port(&mut self, name: &str) -> Result<Vec<QueueReport>, HookError> {
+        let port = self.port(name)?;
+        let engine = self.engine.as_ref().ok_or_else(|| super::no_port(name))?;
+        let reports = engine.close(port.ifindex).map_err(refused)?;
+        self.events.tell("port", name, "closed".into());
+        self.collect();
+        Ok(reports)
+    }
+
+    /// Where PASS goes for the frames of a port: to its stack side, or out of another port.
+    pub fn set_pass(&mut self, name: &str, to: Option<&str>) -> Result<(), HookError> {
+        let port = self.port(name)?;
+        let pass = match to {
+            None => PassTo::Stack,
+            Some(other) => PassTo::Port(self.port(other)?.ifindex),
+        };
+        let engine = self.engine.as_ref().ok_or_else(|| super::no_port(name))?;
+        engine.set_pass(port.ifindex, pass).map_err(refused)
+    }
+
+    /// Names of the open ports.
+    pub fn ports(&self) -> Vec<String> {
+        self.states().into_iter().map(|port| port.name).collect()
+    }
+
+    fn states(&self) -> Vec<PortState> {
+        self.engine.as_ref().map(Engine::ports).unwrap_or_default()
+    }
+
+    /// The port with this name; `packet:eth0` may be called `eth0`.
+    pub(super) fn port(&self, name: &str) -> Result<PortState, HookError> {
+        let is =
+            |port: &PortState| port.name == name || port.name.split_once(':').is_some_and(|(_, rest)| rest == name);
+        self.states().into_iter().find(is).ok_or_else(|| {
+            let have = self.ports();
+            let have = if have.is_empty() { "it has none".to_owned() } else { format!("it has {}", have.join(", ")) };
+            HookError { errno: Some(Errno::ENODEV), ..super::no_port(name) }.hint(have)
+        })
+    }
+
+    /// Programs that run on ports.
+    pub(super) fn attached(&self) -> Vec<Arc<Loaded>> {
+        let ports = self.states();
+        let queues = ports.iter().flat_map(|port| port.queue_programs.iter().flat_map(|(_, all)| all));
+        let all = ports.iter().flat_map(|port| &port.programs).chain(queues);
+        all.filter_map(|attached| self.handles.find_program(attached.program.id())).collect()
+    }
+
+    pub(super) fn attach_to_port(&mut self, request: &AttachRequest) -> Result<Attached, HookError> {
+        let program = self.program(request.program)?;
+        let port = self.port(&request.port)?;
+        if request.mode != Mode::Auto {
+            let message = format!("{}: mode {} is one of Linux's hook", port.name, request.mode.name());
+            return Err(HookError::unsupported(message).hint("leave -m out: a port of the engine has one place only"));
+        }
+        let warnings = fits(&port.name, &port.capabilities, &program)?;
+        let point = HookPoint { ifindex: port.ifindex, queue: request.queue };
+        let there = match request.queue {
+            None => port.programs.clone(),
+            Some(queue) => {
+                let own = port.queue_programs.iter().find(|(number, _)| *number == queue);
+                own.map(|(_, all)| all.clone()).unwrap_or_default()
+            }
+        };
+        let old = match &request.replace {
+            Replace::Never => None,
+            Replace::Any if request.chain => there.last().map(|a| a.program.id()),
+            Replace::Any => there.first().map(|a| a.program.id()),
+            Replace::Id(id) => Some(*id),
+            Replace::Name(name) => {
+                let found = there.iter().find(|a| a.program.name() == name);
+                Some(found.map(|a| a.program.id()).ok_or_else(|| no_such(&port.name, name))?)
+            }
+        };
+        if let Some(old) = old.filter(|old| there.iter().all(|a| a.program.id() != *old)) {
+            return Err(no_such(&port.name, &old.to_string()));
+        }
+        let engine = self.engine.as_ref().ok_or_else(|| super::no_port(&port.name))?;
+        let entry = xway_engine::Attached {
+            priority: i32::try_from(request.priority).unwrap_or(i32::MAX),
+            chain_on: VerdictSet(request.chain_on.0),
+            ..xway_engine::Attached::new(program.clone())
+        };
+        let done = match (request.chain, &request.replace, old) {
+            // All of them go, at once.
+            (false, Replace::Any, _) => engine.attach(point, program.clone(), AttachFlags::default()),
+            (_, _, Some(old)) => engine.exchange(point, old, program.clone()),
+            (true, _, None) => engine.chain(point, entry),
+            (false, _, None) => {
+                let only = AttachFlags { if_noexist: true, replace: None };
+                engine.attach(point, program.clone(), only)
+            }
+        };
+        done.map_err(|e| {
+            let busy = refused(e);
+            let hint = format!("replace it: --replace ID; run together: -P N; or: xway unload {} -a", port.name);
+            if busy.errno == Some(Errno::EBUSY) { busy.hint(hint) } else { busy }
+        })?;
+        let text = format!("program {} ({})", request.program.0, program.program.name());
+        self.events.tell("attach", &port.name, text);
+        self.collect();
+        Ok(Attached {
+            mode: Choice::met("auto"),
+            held: Choice::met("engine"),
+            via: Via::Engine,
+            replaced: old,
+            chain: request.chain.then(|| Choice::met("chain")),
+            program: request.program,
+            warnings,
+        })
+    }
+
+    pub(super) fn detach_from_port(&mut self, name: &str, program: Option<ProgId>) -> Result<Vec<ProgId>, HookError> {
+        let port = self.port(name)?;
+        let whole = port.programs.iter().map(|a| (None, a.program.id()));
+        let single = port.queue_programs.iter().flat_map(|(q, all)| all.iter().map(|a| (Some(*q), a.program.id())));
+        let chosen: Vec<_> =
+            whole.chain(single).filter(|(_, id)| program.is_none_or(|wanted| wanted.0 == *id)).collect();
+        if chosen.is_empty() {
+            return Err(match program {
+                Some(id) => no_such(&port.name, &id.0.to_string()),
+                None => HookError::new(Blame::Request, format!("{}: nothing is attached", port.name)),
+            });
+        }
+        let engine = self.engine.as_ref().ok_or_else(|| super::no_port(name))?;
+        let mut gone = Vec::new();
+        for (queue, id) in chosen {
+            engine.unchain(HookPoint { ifindex: port.ifindex, queue }, id).map_err(refused)?;
+            if !gone.contains(&ProgId(id)) {
+                gone.push(ProgId(id));
+            }
+        }
+        for id in &gone {
+            self.events.tell("detach", &port.name, format!("program {}", id.0));
+        }
+        self.collect();
+        Ok(gone)
+    }
+
+    pub(super) fn attachments_of(&self, name: Option<&str>) -> Result<Vec<AttachmentInfo>, HookError> {
+        let ports = match name {
+            Some(name) => vec![self.port(name)?],
+            None => self.states(),
+        };
+        let mut found = Vec::new();
+        for port in ports {
+            let whole = port.programs.iter().map(|a| (None, port.programs.len(), a));
+            let single = port.queue_programs.iter().flat_map(|(q, all)| all.iter().map(|a| (Some(*q), all.len(), a)));
+            for (queue, count, a) in whole.chain(single) {
+                let Some(loaded) = self.handles.find_program(a.program.id()) else { continue };
+                let mut program = loaded.info();
+                program.runs = self.runs(a.program.id());
+                let plain = count == 1 && a.priority == crate::PRIORITY as i32;
+                found.push(AttachmentInfo {
+                    port: port.name.clone(),
+                    queue,
+                    mode: Mode::Auto,
+                    program,
+                    via: Via::Engine,
+                    priority: (!plain).then_some(a.priority.max(0) as u32),
+                    chain_on: (!plain).then_some(Verdicts(a.chain_on.0)),
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Frames that a program ran over, on all queues that are open now. The time is counted for whole queues only.
+    pub(super) fn runs(&self, id: u32) -> Option<(u64, std::time::Duration)> {
+        let queues = self.engine.as_ref()?.queues();
+        let all = queues.iter().flat_map(|q| &q.programs).filter(|(program, ..)| *program == id);
+        let runs = all.map(|(.., counters)| counters.runs).reduce(|a, b| a + b)?;
+        Some((runs, std::time::Duration::ZERO))
+    }
+
+    pub(super) fn features_of(&self, name: &str) -> Result<PortFeatures, HookError> {
+        let port = self.port(name)?;
+        let c = &port.capabilities;
+        let full = |s: Support| s != Support::None;
+        let xdp = [
+            ("basic", full(c.drop) && full(c.pass) && full(c.tx)),
+            ("redirect", full(c.redirect_from)),
+            ("ndo-xmit", full(c.redirect_to)),
+            ("xsk-zerocopy", c.zero_copy),
+            ("rx-sg", c.multi_buffer),
+        ];
+        let meta = [("timestamp", c.rx_timestamp), ("hash", c.rx_hash), ("vlan-tag", c.rx_vlan)];
+        let names = |all: &[(&str, bool)]| all.iter().filter(|(_, has)| *has).map(|(n, _)| (*n).to_owned()).collect();
+        let verdicts = Verdict::ALL.iter().map(|v| (v.name().to_owned(), support(c.verdict(*v)).to_owned())).collect();
+        Ok(PortFeatures {
+            kind: port.name.split_once(':').map_or_else(String::new, |(kind, _)| kind.to_owned()),
+            ifindex: port.ifindex,
+            rx_queues: port.queues,
+            tx_queues: port.queues,
+            xdp: names(&xdp),
+            rx_metadata: names(&meta),
+            verdicts,
+            port: port.name,
+        })
+    }
+
+    pub(super) fn statistics_of(&self, name: &str) -> Result<Statistics, HookError> {
+        let port = self.port(name)?;
+        let queues = self.engine.as_ref().map(Engine::queues).unwrap_or_default();
+        let mut sum = xway_engine::Counters::default();
+        queues.iter().filter(|q| q.ifindex == port.ifindex).for_each(|q| sum.merge(&q.counters));
+        let mut counters = vec![("rx_packets".to_owned(), sum.rx), ("rx_bytes".to_owned(), sum.rx_bytes)];
+        for verdict in Verdict::ALL {
+            counters.push((format!("verdict_{}", verdict.name().to_lowercase()), sum.verdict(verdict)));
+        }
+        let rest = [
+            ("invalid", sum.invalid),
+            ("exceptions", sum.exceptions),
+            ("passed", sum.passed),
+            ("pass_lost", sum.pass_lost.total()),
+            ("tx_packets", sum.tx),
+            ("tx_full", sum.tx_full),
+            ("tx_errors", sum.tx_err.total()),
+            ("redirected", sum.redirected),
+            ("redirect_errors", sum.redirect_err.total()),
+            ("copies", sum.copies),
+            ("copies_lost", sum.copies_lost.total()),
+            ("bursts", sum.bursts),
+        ];
+        counters.extend(rest.map(|(name, n)| (name.to_owned(), n)));
+        Ok(Statistics { counters })
+    }
+}
+
+fn no_such(port: &str, what: &str) -> HookError {
+    let message = format!("{port}: program {what} is not attached");
+    HookError { errno: Some(Errno::ENOENT), ..HookError::new(Blame::Request, message) }
+        .hint(format!("xway status {port}"))
+}
+
+const fn support(support: Support) -> &'static str {
+    match support {
+        Support::Full => "full",
+        Support::CopyOnly => "copy only",
+        Support::None => "none",
+    }
+}
+
+/// Compares what a program needs with what a port can do: what is missing is refused by name, what is less than on a driver is
+/// said.
+fn fits(port: &str, can: &Capabilities, program: &Loaded) -> Result<Vec<String>, HookError> {
+    let Some(proof) = program.program.proof() else { return Ok(Vec::new()) };
+    let facts = proof.facts();
+    let all = Verdict::ALL.to_vec();
+    let verdicts = facts.verdicts.as_ref().unwrap_or(&all);
+    let mut missing = Vec::new();
+    // What cannot be proved may be anything: only what is known to be returned is a need.
+    if facts.verdicts.is_some() {
+        for verdict in [Verdict::Tx, Verdict::Redirect] {
+            if verdicts.contains(&verdict) && can.verdict(verdict) == Support::None {
+                missing.push(verdict.name().to_owned());
+            }
+        }
+    }
+    const ADJUST_META: u32 = 54;
+    if facts.helpers.contains(&ADJUST_META) && !can.metadata {
+        missing.push("metadata (bpf_xdp_adjust_meta)".into());
+    }
+    if !missing.is_empty() {
+        let message =
+            format!("{port}: program {} needs what the port cannot do: {}", program.program.name(), missing.join(", "));
+        return Err(
+            HookError::unsupported(message).hint(format!("xway features {port}; another port, or another program"))
+        );
+    }
+    let mut warnings = Vec::new();
+    if verdicts.contains(&Verdict::Pass) && can.pass == Support::None {
+        warnings
+            .push(format!("{port} has no stack side: frames that pass are dropped and counted; pass_to sends them on"));
+    }
+    if can.drop == Support::CopyOnly {
+        warnings.push(format!("{port} gives copies: the host keeps its own of every frame, whatever the program says"));
+    }
+    Ok(warnings)
+}

@@ -1,0 +1,180 @@
+//! The engine in this process behind the trait: chains, queues, replacements, what a port can do; a thousand changes under
+//! traffic leave nothing behind.
+
+#[path = "../../engine/tests/common/mod.rs"]
+mod common;
+
+use common::{Wire, eventually};
+use xway_abi::Errno;
+use xway_engine::PortConfig;
+use xway_hook::user::UserConfig;
+use xway_hook::{
+    AttachRequest, Hook, HookError, Image, LoadRequest, ObjectId, Objects, ProgId, Replace, User, Verdicts,
+};
+use xway_object::LoadOptions;
+use xway_testkit::Needs;
+
+const HEAD: &str =
+    "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nchar _license[] SEC(\"license\") = \"GPL\";\n";
+
+fn image(text: &str) -> Image {
+    let bytes = xway_testkit::clang::compile_text("engine", &format!("{HEAD}{text}"), &[]).unwrap();
+    Image::parse(&bytes, &LoadOptions::default()).unwrap()
+}
+
+/// Programs that count and return what their names say.
+fn counters() -> Image {
+    let one = |name: &str, verdict: &str| {
+        format!(
+            "struct {{ __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, int); __type(value, long); }}
+             {name}_seen SEC(\".maps\");
+             SEC(\"xdp\") int {name}(struct xdp_md *ctx) {{ int k = 0; long *n = bpf_map_lookup_elem(&{name}_seen, &k);
+             if (n) __sync_fetch_and_add(n, 1); return {verdict}; }}\n"
+        )
+    };
+    image(&(one("first", "XDP_PASS") + &one("second", "XDP_PASS") + &one("drops", "XDP_DROP")))
+}
+
+fn seen(hook: &mut User, objects: &Objects, name: &str) -> u64 {
+    let map = objects.map(&format!("{name}_seen")).unwrap();
+    u64::from_ne_bytes(hook.map_lookup(map, &[0; 4], 0).unwrap().try_into().unwrap())
+}
+
+fn order(hook: &mut User, port: &str) -> Vec<(Option<u32>, String)> {
+    let all = hook.attachments(Some(port)).unwrap();
+    all.into_iter().map(|a| (a.queue, a.program.name)).collect()
+}
+
+fn errno<T>(answer: Result<T, HookError>) -> Option<Errno> {
+    answer.err().and_then(|e| e.errno)
+}
+
+fn ready(name: &str) -> bool {
+    Needs::of(&format!("hook::engine::{name}")).clang().met()
+}
+
+#[test]
+fn chains_and_queues() {
+    if !ready("chains_and_queues") {
+        return;
+    }
+    let mut hook = User::new(UserConfig { cpus: 2, ..UserConfig::default() });
+    let wire = Wire::new(7, 2);
+    hook.open_port(wire.device(), PortConfig::default()).unwrap();
+    assert_eq!(errno(hook.open_port(wire.device(), PortConfig::default())), Some(Errno::EEXIST));
+    let objects = hook.load(&counters(), &LoadRequest::default()).unwrap();
+    let id = |name: &str| objects.program(name).unwrap();
+    let chain = |name: &str, priority, chain_on| AttachRequest {
+        priority,
+        chain_on: Verdicts::parse(chain_on).unwrap(),
+        chain: true,
+        ..AttachRequest::new("wire7", id(name))
+    };
+
+    hook.attach(&chain("second", 60, "pass")).unwrap();
+    hook.attach(&chain("first", 10, "pass")).unwrap();
+    assert_eq!(order(&mut hook, "wire7"), [(None, "first".into()), (None, "second".into())]);
+    wire.send(0, 100);
+    wire.send(1, 50);
+    eventually(|| wire.passed().len() == 150);
+    assert_eq!((seen(&mut hook, &objects, "first"), seen(&mut hook, &objects, "second")), (150, 150));
+    assert_eq!(hook.program_info(id("first")).unwrap().runs.map(|(count, _)| count), Some(150));
+
+    // A queue's program wins over the port's, and the port's come back when it goes.
+    hook.attach(&AttachRequest { queue: Some(1), ..AttachRequest::new("wire7", id("drops")) }).unwrap();
+    assert_eq!(order(&mut hook, "wire7")[2], (Some(1), "drops".into()));
+    wire.send(1, 10);
+    wire.send(0, 10);
+    eventually(|| seen(&mut hook, &objects, "drops") == 10 && wire.passed().len() == 160);
+    assert_eq!(hook.detach("wire7", Some(id("drops"))).unwrap(), [id("drops")]);
+    wire.send(1, 10);
+    eventually(|| wire.passed().len() == 170);
+
+    // Who is there decides what may be done.
+    let alone = AttachRequest::new("wire7", id("drops"));
+    assert_eq!(errno(hook.attach(&alone)), Some(Errno::EBUSY));
+    let missing = AttachRequest { replace: Replace::Name("nobody".into()), ..alone.clone() };
+    assert_eq!(errno(hook.attach(&missing)), Some(Errno::ENOENT));
+    let done =
+        hook.attach(&AttachRequest { replace: Replace::Name("second".into()), ..chain("drops", 1, "pass") }).unwrap();
+    assert_eq!(done.replaced, Some(id("second").0));
+    assert_eq!(order(&mut hook, "wire7"), [(None, "first".into()), (None, "drops".into())], "in its place");
+    hook.attach(&AttachRequest { replace: Replace::Any, ..alone }).unwrap();
+    assert_eq!(order(&mut hook, "wire7"), [(None, "drops".into())]);
+    assert_eq!(
+        errno(hook.attach(&AttachRequest { queue: Some(9), ..AttachRequest::new("wire7", id("first")) })),
+        Some(Errno::EINVAL)
+    );
+
+    let counted = hook.statistics("wire7").unwrap().counters;
+    let of = |name: &str| counted.iter().find(|(n, _)| n == name).unwrap().1;
+    assert_eq!((of("rx_packets"), of("verdict_drop"), of("passed")), (180, 10, 170));
+    let kinds: Vec<_> = hook.events(std::time::Duration::ZERO).unwrap().iter().map(|e| e.kind).collect();
+    assert_eq!((kinds[0], kinds[1]), ("port", "attach"), "{kinds:?}");
+    let features = hook.features("wire7").unwrap();
+    assert!(
+        features.xdp.contains(&"redirect".to_owned()) && features.verdicts.contains(&("DROP".into(), "full".into()))
+    );
+    for report in hook.close_port("wire7").unwrap() {
+        assert_eq!((report.leak, report.pool.outstanding), (None, 0));
+    }
+}
+
+#[test]
+fn a_port_says_no_to_what_it_cannot_do() {
+    if !ready("a_port_says_no_to_what_it_cannot_do") {
+        return;
+    }
+    let mut hook = User::new(UserConfig::default());
+    let wire = Wire::new(8, 1).without_redirect();
+    hook.open_port(wire.device(), PortConfig::default()).unwrap();
+    let objects = hook.load(&counters(), &LoadRequest::default()).unwrap();
+    let wrong = AttachRequest { mode: xway_hook::Mode::Native, ..AttachRequest::new("wire8", objects.programs[0].1) };
+    assert_eq!(errno(hook.attach(&wrong)), Some(Errno::EOPNOTSUPP));
+    assert_eq!(errno(hook.attach(&AttachRequest::new("elsewhere", objects.programs[0].1))), Some(Errno::ENODEV));
+    assert_eq!(errno(hook.attach(&AttachRequest::new("wire8", ProgId(u32::MAX - 1)))), Some(Errno::ENOENT));
+}
+
+/// Open descriptors of this process.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn a_thousand_changes_under_traffic_leave_nothing() {
+    if !ready("a_thousand_changes_under_traffic_leave_nothing") {
+        return;
+    }
+    let mut hook = User::new(UserConfig { compiler: None, ..UserConfig::default() });
+    let wire = Wire::new(9, 1);
+    hook.open_port(wire.device(), PortConfig::default()).unwrap();
+    let image = counters();
+    let request = LoadRequest { programs: vec!["first".into()], pins: None };
+    let before = descriptors();
+    let mut last: Option<ProgId> = None;
+    for round in 0..1000u32 {
+        let objects = hook.load(&image, &request).unwrap();
+        let program = objects.programs[0].1;
+        let replace = last.map_or(Replace::Never, |id| Replace::Id(id.0));
+        hook.attach(&AttachRequest { replace, ..AttachRequest::new("wire9", program) }).unwrap();
+        hook.release(ObjectId::Program(program)).unwrap();
+        objects.maps.iter().for_each(|(_, id)| hook.release(ObjectId::Map(*id)).unwrap());
+        wire.send(0, 50);
+        last = Some(program);
+        if round % 3 == 2 {
+            hook.detach("wire9", None).unwrap();
+            last = None;
+        }
+    }
+    if last.is_some() {
+        hook.detach("wire9", None).unwrap();
+    }
+    // What ran until a moment ago is freed behind the next quiescent point.
+    eventually(|| hook.alive() == (0, 0));
+    for report in hook.close_port("wire9").unwrap() {
+        assert_eq!(report.counters.balance(), Ok(()));
+        assert_eq!((report.leak, report.pool.outstanding), (None, 0));
+        assert!(report.counters.rx > 0, "there was traffic");
+    }
+    assert_eq!(descriptors(), before);
+}

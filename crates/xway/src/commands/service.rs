@@ -1,0 +1,125 @@
+//! `xway up`, `down`, `apply`, `diff`: the engine as a service.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use xway_control::{Config, Server, ServerError, Service};
+use xway_engine::Stop;
+
+use super::kernel::failure;
+use crate::args_service as args;
+use crate::failure::Failure;
+use crate::{interrupt, load, payload, print};
+
+/// Longest configuration, bytes.
+const CONFIG_MAX: u64 = 16 << 20;
+
+/// `xway up`
+pub fn up(args: &args::Up, as_json: bool) -> Result<(), Failure> {
+    let text = args.config.as_deref().map(text).transpose()?.unwrap_or_default();
+    let mut config = read(&text, args.config.as_deref())?;
+    if let Some(socket) = &args.socket {
+        config.service.socket.clone_from(socket);
+    }
+    if let Some(state) = &args.state {
+        config.service.state = Some(state.clone());
+    }
+    let stop = Stop::new().map_err(|e| Failure::needs(format!("cannot wait for an end: {e}")))?;
+    interrupt::catch(&stop)?;
+    let server = Server::start(&config, &text, load::options()?, &stop).map_err(refused)?;
+    for note in server.notes() {
+        eprintln!("xway: {note}");
+    }
+    let socket = config.service.socket.display().to_string();
+    if as_json {
+        print::json(&print::document("up", json!({ "socket": socket, "notes": server.notes() })));
+    } else {
+        print::text(&format!("listening at {socket}\n"));
+    }
+    server.run().map_err(refused)
+}
+
+/// `xway down`
+pub fn down(args: &args::Down, as_json: bool) -> Result<(), Failure> {
+    connect(&args.socket)?.down().map_err(failure)?;
+    // It is over when nobody answers any more.
+    for _ in 0..300 {
+        if Service::connect(&args.socket.socket).is_err() {
+            if as_json {
+                print::json(&print::document("down", json!({ "socket": args.socket.socket })));
+            }
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    Err(Failure::no(format!("{}: the service has not ended within 30 seconds", args.socket.socket.display())))
+}
+
+/// `xway apply`
+pub fn apply(args: &args::Apply, as_json: bool) -> Result<(), Failure> {
+    let steps = ask(&args.file, &args.socket, args.dry_run)?;
+    if as_json {
+        let doc = json!({ "dry_run": args.dry_run, "steps": steps });
+        print::json(&print::document("apply", doc));
+    } else {
+        print::text(&told(&steps, if args.dry_run { "would " } else { "" }));
+    }
+    Ok(())
+}
+
+/// `xway diff`
+pub fn diff(args: &args::Diff, as_json: bool) -> Result<(), Failure> {
+    let steps = ask(&args.file, &args.socket, true)?;
+    if as_json {
+        print::json(&print::document("diff", json!({ "steps": steps })));
+    } else {
+        print::text(&told(&steps, "would "));
+    }
+    if steps.is_empty() { Ok(()) } else { Err(Failure::silent()) }
+}
+
+fn told(steps: &[String], before: &str) -> String {
+    match steps {
+        [] => "nothing to do: the engine is what the file says\n".to_owned(),
+        steps => steps.iter().map(|s| format!("{before}{s}\n")).collect(),
+    }
+}
+
+fn ask(file: &Path, socket: &args::Socket, dry_run: bool) -> Result<Vec<String>, Failure> {
+    let config = read(&text(file)?, Some(file))?;
+    let text = toml::to_string(&config).map_err(|e| Failure::input(format!("{}: {e}", file.display())))?;
+    connect(socket)?.apply(&text, dry_run).map_err(failure)
+}
+
+/// Connects to the service.
+pub fn connect(socket: &args::Socket) -> Result<Service, Failure> {
+    Service::connect(&socket.socket).map_err(failure)
+}
+
+fn text(file: &Path) -> Result<String, Failure> {
+    let bytes = payload::file(file, CONFIG_MAX)?;
+    String::from_utf8(bytes).map_err(|_| Failure::input(format!("{}: it is no text", file.display())))
+}
+
+/// A configuration; its objects lie where the file lies.
+fn read(text: &str, file: Option<&Path>) -> Result<Config, Failure> {
+    let place = file.map_or_else(String::new, |f| format!("{}: ", f.display()));
+    let mut config = Config::parse(text)
+        .map_err(|e| Failure::input(format!("{place}{e}")).hint("docs/service.md describes the file"))?;
+    let dir = file.and_then(Path::parent).map_or_else(PathBuf::new, Path::to_path_buf);
+    let dir =
+        std::path::absolute(if dir.as_os_str().is_empty() { Path::new(".") } else { &dir }).unwrap_or(dir.clone());
+    config.programs.iter_mut().for_each(|p| p.object = dir.join(&p.object));
+    Ok(config)
+}
+
+fn refused(error: ServerError) -> Failure {
+    match error {
+        ServerError::Hook(error) => failure(error),
+        ServerError::Config(_) => Failure::input(error),
+        ServerError::Running { .. } => Failure::no(error),
+        ServerError::Socket { .. } => {
+            Failure::needs(error).hint("--socket PATH in a directory that you may write to, or run as root")
+        }
+    }
+}
