@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use xway_abi::MapSpec;
 use xway_hook::{
     AttachRequest, Attached, AttachmentInfo, Blame, Dump, Elements, Hook, HookError, HookEvent, HookKind, Image,
-    LoadRequest, MapId, MapInfo, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Statistics, TestAnswer,
-    TestRequest,
+    LoadRequest, MapId, MapInfo, MapTypes, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Statistics,
+    TestAnswer, TestRequest,
 };
 
 use crate::message::{
@@ -102,6 +102,10 @@ impl Hook for Service {
     fn map_info(&mut self, id: MapId) -> Result<MapInfo, HookError> {
         let map: Map = self.ask(&Request::MapInfo { id: id.0 })?;
         map.read().ok_or_else(|| HookError::unsupported(format!("{id}: its type is not known here")))
+    }
+
+    fn map_types(&mut self, id: MapId) -> Result<Option<MapTypes>, HookError> {
+        self.ask(&Request::MapTypes { id: id.0 }).map(message::map_types)
     }
 
     fn map_lookup(&mut self, id: MapId, key: &[u8], flags: u64) -> Result<Vec<u8>, HookError> {

@@ -36,6 +36,9 @@ pub struct ServiceConfig {
     pub state: Option<PathBuf>,
     /// Keep the contents of pinned maps over a clean end and a start.
     pub keep_contents: bool,
+    /// Where counters are given out for Prometheus, as 127.0.0.1:9464; none: nowhere. An address that others reach shows them
+    /// every port, program and map by name.
+    pub metrics: Option<std::net::SocketAddr>,
     /// Workers: threads that serve queues.
     pub workers: u32,
     /// CPUs that they are bound to, in order.
@@ -49,6 +52,7 @@ impl Default for ServiceConfig {
             group: None,
             state: None,
             keep_contents: false,
+            metrics: None,
             workers: 1,
             cpus: Vec::new(),
         }

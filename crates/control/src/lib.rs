@@ -18,6 +18,7 @@
 //! | [`plan`] | what must be done so that the engine is what a file says |
 //! | [`wire`] | messages on a socket: bounded in size and time |
 //! | [`message`] | what can be asked |
+//! | [`metrics`] | counters for Prometheus |
 //! | `peer` | who asks, and what that one may |
 //! | `journal` | what outlives the process |
 //! | `state`, `server` | the service itself |
@@ -28,6 +29,7 @@ pub mod client;
 pub mod config;
 mod journal;
 pub mod message;
+pub mod metrics;
 mod notify;
 mod peer;
 pub mod plan;

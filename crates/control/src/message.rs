@@ -12,8 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use xway_abi::{Errno, MapSpec, MapType, SpecialField, SpecialKind};
 use xway_hook::{
     AttachRequest, Attached, AttachmentInfo, Blame, Choice, Dump, Elements, HookError, HookEvent, LoadRequest, MapId,
-    MapInfo, Mode, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Replace, Statistics, TestAnswer, Verdicts,
-    Via,
+    MapInfo, MapTypes, Mode, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Replace, Statistics, TestAnswer,
+    Verdicts, Via,
 };
 
 /// Bytes, written as base64.
@@ -44,6 +44,9 @@ pub enum Request {
     },
     Maps,
     MapInfo {
+        id: u32,
+    },
+    MapTypes {
         id: u32,
     },
     MapLookup {
@@ -163,12 +166,13 @@ impl Request {
     /// Whether it changes anything that others can see.
     pub const fn changes(&self) -> bool {
         use Request::{
-            Attachments, Dump, Events, Features, MapInfo, MapLookup, MapLookupBatch, MapNextKey, Maps, Ports,
+            Attachments, Dump, Events, Features, MapInfo, MapLookup, MapLookupBatch, MapNextKey, MapTypes, Maps, Ports,
             ProgramInfo, Programs, Statistics,
         };
         !matches!(
             self,
             Maps | MapInfo { .. }
+                | MapTypes { .. }
                 | MapLookup { .. }
                 | MapNextKey { .. }
                 | MapLookupBatch { .. }
@@ -432,6 +436,14 @@ impl Map {
             memory: self.memory,
         })
     }
+}
+
+/// [`MapTypes`] on the wire: type information, type of the key, type of the value.
+pub type Types = Option<(Bytes, u32, u32)>;
+
+/// [`MapTypes`] as the trait has them.
+pub fn map_types(types: Types) -> Option<MapTypes> {
+    types.map(|(btf, key, value)| MapTypes { btf: btf.0, key, value })
 }
 
 /// [`Elements`] on the wire.

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 
 use xway_engine::{Device, OneQueue, PortConfig};
 use xway_hook::{Blame, HookError};
+use xway_port_afxdp::{AfXdpConfig, AfXdpDevice};
 use xway_port_packet::{PacketConfig, PacketPort};
 use xway_port_pcap::PcapPort;
+use xway_port_tap::{TapConfig, TapDevice};
 
 use crate::config::Port;
 
@@ -15,6 +17,10 @@ use crate::config::Port;
 pub(crate) enum PortName {
     /// A network interface, through AF_PACKET.
     Packet(String),
+    /// A network interface, through AF_XDP: what arrives comes here and not to the host's stack.
+    AfXdp(String),
+    /// A TAP device, made for it.
+    Tap(String),
     /// A capture file, played once.
     Capture(PathBuf),
 }
@@ -24,8 +30,13 @@ impl PortName {
     pub fn parse(text: &str) -> Result<PortName, String> {
         match text.split_once(':') {
             Some(("packet", interface)) if !interface.is_empty() => Ok(PortName::Packet(interface.into())),
+            Some(("afxdp", interface)) if !interface.is_empty() => Ok(PortName::AfXdp(interface.into())),
+            Some(("tap", name)) if !name.is_empty() => Ok(PortName::Tap(name.into())),
             Some(("pcap", file)) if !file.is_empty() => Ok(PortName::Capture(file.into())),
-            _ => Err("not a port; packet:IFACE for an interface, pcap:FILE for a capture".into()),
+            _ => {
+                Err("not a port; packet:IFACE or afxdp:IFACE for an interface, tap:NAME, pcap:FILE for a capture"
+                    .into())
+            }
         }
     }
 
@@ -37,6 +48,14 @@ impl PortName {
                 let port = PacketPort::open(&PacketConfig::new(interface))
                     .map_err(|e| failed(e.into_port_error(&self.to_string()).to_string()))?;
                 Box::new(OneQueue::new(Box::new(port)))
+            }
+            PortName::AfXdp(interface) => {
+                let device = AfXdpDevice::open(&AfXdpConfig::new(interface));
+                Box::new(device.map_err(|e| failed(e.into_port_error(&self.to_string()).to_string()))?)
+            }
+            PortName::Tap(name) => {
+                let device = TapDevice::open(&TapConfig::new(name));
+                Box::new(device.map_err(|e| failed(e.into_port_error(&self.to_string()).to_string()))?)
             }
             PortName::Capture(path) => {
                 let port = PcapPort::open(path, 0).map_err(|e| failed(format!("{self}: {e}")))?;
@@ -50,6 +69,8 @@ impl fmt::Display for PortName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PortName::Packet(interface) => write!(f, "packet:{interface}"),
+            PortName::AfXdp(interface) => write!(f, "afxdp:{interface}"),
+            PortName::Tap(name) => write!(f, "tap:{name}"),
             PortName::Capture(path) => write!(f, "pcap:{}", path.display()),
         }
     }

@@ -51,18 +51,19 @@ pub struct Server {
     shared: Arc<Shared>,
     path: PathBuf,
     notes: Vec<String>,
+    metrics: Option<std::net::TcpListener>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     state: Mutex<State>,
     owners: Owners,
     limits: Limits,
-    stop: Stop,
+    pub(crate) stop: Stop,
     connections: AtomicUsize,
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         // A request that panicked has left the engine as a refused one would: each step of it is whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -77,6 +78,11 @@ impl Server {
     pub fn start(config: &Config, text: &str, options: LoadOptions, stop: &Stop) -> Result<Server, ServerError> {
         let path = config.service.socket.clone();
         let owners = Owners::new(config.service.group.as_deref()).map_err(ServerError::Config)?;
+        let metrics = config.service.metrics.map(|at| {
+            let bound = std::net::TcpListener::bind(at).and_then(|l| l.set_nonblocking(true).map(|()| l));
+            bound.map_err(|e| ServerError::Config(format!("service.metrics: {at}: {e}")))
+        });
+        let metrics = metrics.transpose()?;
         let listener = listen(&path, owners.gid())?;
         let mut state = State::new(config, text, options)?;
         let made = state.restore(config);
@@ -94,7 +100,12 @@ impl Server {
             stop: stop.clone(),
             connections: AtomicUsize::new(0),
         };
-        Ok(Server { listener, shared: Arc::new(shared), path, notes })
+        Ok(Server { listener, shared: Arc::new(shared), path, notes, metrics })
+    }
+
+    /// Where counters are given out for Prometheus.
+    pub fn metrics(&self) -> Option<std::net::SocketAddr> {
+        self.metrics.as_ref().and_then(|l| l.local_addr().ok())
     }
 
     /// What could not be made again at the start, one line each.
@@ -105,6 +116,12 @@ impl Server {
     /// Answers until it is asked to end, by a request or by `stop`. Then nothing more is accepted, and what must be there
     /// again is written down.
     pub fn run(&self) -> Result<(), ServerError> {
+        if let Some(listener) = &self.metrics {
+            let failed = |cause| ServerError::Config(format!("service.metrics: {cause}"));
+            let (listener, shared) = (listener.try_clone().map_err(failed)?, self.shared.clone());
+            let named = std::thread::Builder::new().name("xway-metrics".into());
+            named.spawn(move || crate::metrics::serve(&listener, &shared)).map_err(failed)?;
+        }
         notify::tell("READY=1");
         let failed = |cause| ServerError::Socket { path: self.path.clone(), cause };
         while !self.shared.stop.asked() {

@@ -232,6 +232,7 @@ impl State {
             }
             Request::Maps => json(hook.maps()?.into_iter().map(message::Map::from).collect::<Vec<_>>()),
             Request::MapInfo { id } => json(message::Map::from(hook.map_info(MapId(id))?)),
+            Request::MapTypes { id } => json(hook.map_types(MapId(id))?.map(|t| (Bytes(t.btf), t.key, t.value))),
             Request::MapLookup { id, key, flags } => json(Bytes(hook.map_lookup(MapId(id), &key.0, flags)?)),
             Request::MapUpdate { id, key, value, flags } => {
                 json(hook.map_update(MapId(id), &key.0, &value.0, flags)?)
@@ -336,6 +337,11 @@ impl State {
             // The server's own.
             Request::Down => json(()),
         }
+    }
+
+    /// Counters for Prometheus.
+    pub fn metrics(&mut self) -> String {
+        crate::metrics::page(&mut self.hook)
     }
 
     /// Events since the last time.

@@ -151,6 +151,34 @@ fn what_is_not_understood_is_refused_by_name() {
 }
 
 #[test]
+fn counters_are_given_out_where_the_file_says() {
+    let dir = Running::dir("metrics");
+    let mut config = Config::parse("[service]\nmetrics = \"127.0.0.1:0\"\n").unwrap();
+    config.service.socket = dir.join("control.sock");
+    let stop = Stop::new().unwrap();
+    let server = Server::start(&config, "", LoadOptions::default(), &stop).unwrap();
+    let at = server.metrics().unwrap();
+    let thread = std::thread::spawn(move || server.run().unwrap());
+    let get = |line: &str| -> String {
+        let mut socket = std::net::TcpStream::connect(at).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.write_all(format!("{line} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+        let mut said = String::new();
+        socket.read_to_string(&mut said).unwrap();
+        said
+    };
+    let mut service = Service::connect(&dir.join("control.sock")).unwrap();
+    service.map_create("seen", &MapSpec::new(MapType::Array, 4, 4, 1)).unwrap();
+    let page = get("GET /metrics");
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n") && page.contains("xway_up 1\n"), "{page}");
+    assert!(page.contains("xway_map_bytes{map=\"seen\""), "{page}");
+    assert!(get("GET /").starts_with("HTTP/1.1 404"));
+    stop.ask();
+    thread.join().unwrap();
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
 fn random_messages_change_nothing() {
     let running = Running::start(&Running::dir("fuzz"), "");
     let mut honest = running.connect();

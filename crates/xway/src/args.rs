@@ -77,7 +77,7 @@ pub enum Command {
     /// Remove what attachments have left behind in the BPF file system
     #[command(after_help = kernel::CLEAN_HELP)]
     Clean,
-    /// Show and change maps in the kernel
+    /// Show and change maps, in the kernel or in the service's engine
     #[command(subcommand)]
     Map(kernel::Map),
     /// Show, pin and detach links in the kernel

@@ -122,48 +122,48 @@ pub struct Features {
     pub place: Hook,
 }
 
-/// Verbs about maps in the kernel. WHICH is an id, a name, or `id N`, `name NAME`, `pinned PATH`.
+/// Verbs about maps, in the kernel or in the service's engine. WHICH is an id, a name, or `id N`, `name NAME`, `pinned PATH`.
 #[derive(Subcommand, Debug)]
 pub enum Map {
     /// List maps, or show some of them
     #[command(visible_alias = "list", after_help = MAP_SHOW_HELP)]
-    Show(Rest),
+    Show(MapRest),
     /// Show all entries of a map
     #[command(after_help = MAP_DUMP_HELP)]
-    Dump(Rest),
+    Dump(MapRest),
     /// Show the entry at a key: WHICH key KEY
     #[command(after_help = MAP_LOOKUP_HELP)]
-    Lookup(Rest),
+    Lookup(MapRest),
     /// Write an entry: WHICH [key KEY] value VALUE [any|exist|noexist]
     #[command(after_help = MAP_UPDATE_HELP)]
-    Update(Rest),
+    Update(MapRest),
     /// Remove an entry: WHICH key KEY
     #[command(after_help = MAP_DELETE_HELP)]
-    Delete(Rest),
+    Delete(MapRest),
     /// Show the key behind a key, or the first: WHICH [key KEY]
     #[command(after_help = MAP_GETNEXT_HELP)]
-    Getnext(Rest),
+    Getnext(MapRest),
     /// Pin a map in the BPF file system: WHICH PATH
     #[command(after_help = MAP_PIN_HELP)]
-    Pin(Rest),
+    Pin(MapRest),
     /// Forbid writing from user space for ever: WHICH
     #[command(after_help = MAP_FREEZE_HELP)]
-    Freeze(Rest),
+    Freeze(MapRest),
     /// Create a map and pin it: PATH type TYPE key BYTES value BYTES entries N name NAME [flags N] [inner_map WHICH]
     #[command(after_help = MAP_CREATE_HELP)]
-    Create(Rest),
+    Create(MapRest),
     /// Put a value into a queue, a stack or a bloom filter: WHICH value VALUE
     #[command(visible_alias = "enqueue", after_help = MAP_PUSH_HELP)]
-    Push(Rest),
+    Push(MapRest),
     /// Take the next value out of a queue or a stack: WHICH
     #[command(visible_alias = "dequeue", after_help = MAP_POP_HELP)]
-    Pop(Rest),
+    Pop(MapRest),
     /// Show the next value of a queue or a stack: WHICH
     #[command(after_help = MAP_PEEK_HELP)]
-    Peek(Rest),
+    Peek(MapRest),
     /// Print what programs write into a perf event array or a ring buffer: WHICH [count N] [timeout SECS]
     #[command(name = "event_pipe", after_help = MAP_EVENTS_HELP)]
-    EventPipe(Rest),
+    EventPipe(MapRest),
 }
 
 /// Words in bpftool's order.
@@ -172,6 +172,17 @@ pub struct Rest {
     /// WHICH, then what the verb takes
     #[arg(value_name = "WORDS", allow_negative_numbers = true)]
     pub words: Vec<String>,
+}
+
+/// The same, on any hook.
+#[derive(Args, Debug)]
+pub struct MapRest {
+    /// WHICH, then what the verb takes
+    #[arg(value_name = "WORDS", allow_negative_numbers = true)]
+    pub words: Vec<String>,
+    /// Whose hook.
+    #[command(flatten)]
+    pub place: Hook,
 }
 
 /// Verbs about attachments.
@@ -239,7 +250,8 @@ Examples:
 const MAP_DUMP_HELP: &str = "\
 Examples:
   xway map dump blocked
-  xway map dump id 7 -j";
+  xway map dump id 7 -j
+  xway map dump pinned /config/filter/counts --hook user";
 
 const MAP_LOOKUP_HELP: &str = "\
 Examples:

@@ -32,6 +32,7 @@ mod progress;
 mod raw;
 mod session;
 mod single;
+mod tools;
 mod unit;
 mod values;
 
@@ -45,6 +46,10 @@ use failure::{Exit, Failure};
 use xway_bench::forward::Action;
 
 fn main() -> ExitCode {
+    let arguments: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    if let Some(done) = tools::by_name(&arguments) {
+        return done;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),

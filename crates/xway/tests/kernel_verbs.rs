@@ -222,3 +222,44 @@ fn events_come_out_of_both_kinds_of_ring() {
     let id = bench.map_of(&other["attachment"], "verdicts");
     bench.xway(&["map", "event_pipe", "id", &id]).exits(2).says("events are not read from a map of type");
 }
+
+#[test]
+fn by_the_name_of_xdp_loader_it_is_that_tool() {
+    if !ready("kernel_verbs::by_the_name_of_xdp_loader_it_is_that_tool") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("verbloader", true));
+    let loader = dir.arg("xdp-loader");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_xway"), &loader).unwrap();
+    let pass = compiled(&dir, "one", "SEC(\"xdp\") int one(struct xdp_md *ctx) { return 2; }", &[]);
+    let drop = compiled(&dir, "two", "SEC(\"xdp\") int two(struct xdp_md *ctx) { return 1; }", &[]);
+    let run = |args: &[&str]| bench.run(&loader, args);
+    let lines = |args: &[&str]| -> Vec<String> { run(args).exits(0).out.lines().map(str::to_owned).collect() };
+
+    // Where nothing is loaded the original says the same, letter by letter.
+    let theirs = |args: &[&str]| has_command("xdp-loader").then(|| bench.run("xdp-loader", args));
+    let ours = run(&["status", "r0"]).exits(0).out;
+    if let Some(theirs) = theirs(&["status", "r0"]) {
+        assert_eq!(ours.trim(), theirs.out.trim());
+    }
+    for args in [&["nonsense"][..], &["unload", "r0"], &["unload", "r0", "-a"], &["load", "nowhere", &pass]] {
+        let ran = run(args).exits(1);
+        if let Some(theirs) = theirs(args) {
+            assert_eq!((ran.code, ran.err.trim()), (theirs.code, theirs.err.trim()), "{args:?}");
+        }
+    }
+
+    run(&["load", "-m", "skb", "-P", "60", "r0", &drop]).exits(0);
+    run(&["load", "-m", "skb", "-P", "20", "-A", "XDP_PASS,XDP_TX", "r0", &pass]).exits(0);
+    let shown = lines(&["status", "r0"]);
+    assert!(shown[4].starts_with("r0               20    one               skb"), "{shown:?}");
+    assert!(shown[4].ends_with("XDP_PASS,XDP_TX"), "{shown:?}");
+    assert!(shown[5].starts_with(" =>              60    two               skb"), "{shown:?}");
+    assert_eq!(bench.pings(), 0, "the second one drops what the first one passed on");
+    let id = shown[5].split_whitespace().nth(4).unwrap().to_owned();
+    run(&["unload", "r0", "-i", &id]).exits(0);
+    assert_eq!(lines(&["status", "r0"]).len(), shown.len() - 1);
+    run(&["unload", "r0", "--all"]).exits(0);
+    assert_eq!(run(&["status", "r0"]).exits(0).out, ours);
+    run(&["clean"]).exits(0);
+}

@@ -119,23 +119,13 @@ fn one_program_on_three_hooks_with_one_flag_changed() {
         let engine = if hook == "user" { "jit" } else { "kernel" };
         assert_eq!(attached["engine"], engine, "{hook}: {done}");
         send(&bench);
+        // The same words on both sides, and the same types.
         let counted = || -> Vec<u64> {
-            let key = |kind: u32| kind.to_ne_bytes();
-            match hook {
-                "user" => {
-                    let mut service = up.connect();
-                    let ObjectId::Map(map) = service.pinned(Path::new("/sys/fs/bpf/kinds")).unwrap() else {
-                        panic!("not a map")
-                    };
-                    let number = |v: Vec<u8>| u64::from_ne_bytes(v.try_into().unwrap());
-                    (0..3).map(|k| number(service.map_lookup(map, &key(k), 0).unwrap())).collect()
-                }
-                _ => {
-                    let path = "/sys/fs/bpf/kinds";
-                    let one = |k: u32| bench.json(&["map", "lookup", "pinned", path, "key", &k.to_string()]);
-                    (0..3).map(|k| one(k)["value"].as_u64().unwrap()).collect()
-                }
-            }
+            let one = |k: u32| {
+                let words = ["map", "lookup", "pinned", "/sys/fs/bpf/kinds", "key", &k.to_string()];
+                bench.json(&[&words[..], &to[..]].concat())
+            };
+            (0..3).map(|k| one(k)["value"].as_u64().unwrap()).collect()
         };
         // The last packet may still be on its way to a process.
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -160,7 +150,7 @@ fn a_file_says_what_the_engine_is() {
         return;
     }
     let (dir, bench) = (Dir::new(), Bench::new("srvfile", false));
-    let object = compiled(&dir, "sort", KINDS, &[]);
+    compiled(&dir, "sort", KINDS, &[]);
     let text = |object: &str| {
         format!(
             "[[port]]\nname = \"packet:r0\"\n[[program]]\nname = \"kinds\"\nport = \"packet:r0\"\nobject = \"{object}\"\n"

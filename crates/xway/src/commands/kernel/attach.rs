@@ -103,16 +103,27 @@ fn diagnosed(error: HookError, object: &Object, program: &Program, args: &args::
 }
 
 /// Whose hook is asked.
-enum Place {
+pub enum Place {
+    /// Linux.
     Kernel(Kernel),
+    /// The engine in the service.
     Service(Service),
 }
 
 impl Place {
-    fn of(args: &args::Hook) -> Result<Place, Failure> {
+    /// As the flags say.
+    pub fn of(args: &args::Hook) -> Result<Place, Failure> {
         match args.hook {
             Some(args::Place::User) => service::connect(&args.socket).map(Place::Service),
             _ => Ok(Place::Kernel(Kernel::new())),
+        }
+    }
+
+    /// The hook itself.
+    pub fn boxed(self) -> Box<dyn Hook> {
+        match self {
+            Place::Kernel(kernel) => Box::new(kernel),
+            Place::Service(service) => Box::new(service),
         }
     }
 

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use xway_kernel::btf_by_id;
+use xway_hook::Kernel;
+use xway_kernel::{KernelMap, btf_by_id};
 use xway_object::Btf;
 use xway_object::btf::{Composite, Enumerators, FuncLinkage, IntEncoding, Kind, Type, VarLinkage};
 
@@ -53,7 +54,9 @@ fn source(rest: &Rest) -> Result<Arc<Btf>, Failure> {
             of(info.btf_id, format!("program {}", info.id))?
         }
         ("map", _) => {
-            let info = map::open(&which("map")?)?.info().map_err(|e| entries::refused("asking about a map", e))?;
+            let id = map::open(&mut Kernel::new(), &which("map")?)?;
+            let map = KernelMap::by_id(id.0).map_err(refused)?;
+            let info = map.info().map_err(|e| entries::refused("asking about a map", e))?;
             of(info.btf_id, format!("map {}", info.id))?
         }
         _ => return Err(Failure::usage(format!("{kind}: not expected here")).hint(hint)),

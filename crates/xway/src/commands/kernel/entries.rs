@@ -1,54 +1,59 @@
-//! Keys and values of a kernel map: from words to bytes, from bytes to JSON.
+//! Keys and values of a map on any hook: from words to bytes, from bytes to JSON.
 
 use serde_json::{Value, json};
 use xway_abi::{Errno, MapType};
-use xway_kernel::{KernelMap, MapInfo, btf_by_id, possible_cpus};
+use xway_hook::{Hook, HookError, MapId, MapInfo};
 use xway_object::Btf;
 
+use super::failure;
 use crate::failure::Failure;
 use crate::values::{self, Shape};
 
-/// A map with what is known about its types.
+/// A map with what is known about its types, on the hook that it lives on.
 pub struct Typed {
-    pub map: KernelMap,
+    pub hook: Box<dyn Hook>,
     pub info: MapInfo,
     btf: Option<Btf>,
+    key_type: u32,
+    value_type: u32,
 }
 
 impl Typed {
-    /// Asks the kernel for the map's types.
-    pub fn new(map: KernelMap) -> Result<Typed, Failure> {
-        let info = map.info().map_err(|e| refused("asking about a map", e))?;
+    /// Asks the hook for the map's types.
+    pub fn new(mut hook: Box<dyn Hook>, id: MapId) -> Result<Typed, Failure> {
+        let info = hook.map_info(id).map_err(failure)?;
         // Types that cannot be had or read leave bytes, which are as true.
-        let btf = (info.btf_id != 0).then(|| btf_by_id(info.btf_id).ok()).flatten().and_then(|b| Btf::parse(b).ok());
-        Ok(Typed { map, info, btf })
+        let types = hook.map_types(id).ok().flatten();
+        let (key_type, value_type) = types.as_ref().map_or((0, 0), |t| (t.key, t.value));
+        let btf = types.and_then(|t| Btf::parse(t.btf).ok());
+        Ok(Typed { hook, info, btf, key_type, value_type })
     }
 
     /// What the map is called in messages.
     pub fn name(&self) -> String {
         match self.info.name.is_empty() {
-            true => format!("map {}", self.info.id),
-            false => format!("map {} (id {})", self.info.name, self.info.id),
+            true => format!("map {}", self.info.id.0),
+            false => format!("map {} (id {})", self.info.name, self.info.id.0),
         }
     }
 
     fn key_shape(&self) -> Shape<'_> {
-        Shape::new(self.btf.as_ref(), self.info.key_type, self.info.key_size as usize)
+        Shape::new(self.btf.as_ref(), self.key_type, self.info.key_size as usize)
     }
 
     fn value_shape(&self) -> Shape<'_> {
-        Shape::new(self.btf.as_ref(), self.info.value_type, self.info.value_size as usize)
+        Shape::new(self.btf.as_ref(), self.value_type, self.info.value_size as usize)
     }
 
     fn per_cpu(&self) -> bool {
         use MapType::{LruPercpuHash, PercpuArray, PercpuHash};
-        matches!(self.map.spec().map_type, PercpuHash | PercpuArray | LruPercpuHash)
+        matches!(self.info.map_type, PercpuHash | PercpuArray | LruPercpuHash)
     }
 
     /// Maps whose values are descriptors on the way in and ids on the way out.
     fn of_objects(&self) -> bool {
         use MapType::{ArrayOfMaps, CgroupArray, HashOfMaps, PerfEventArray, ProgArray, Xskmap};
-        matches!(self.map.spec().map_type, ArrayOfMaps | HashOfMaps | ProgArray | PerfEventArray | CgroupArray | Xskmap)
+        matches!(self.info.map_type, ArrayOfMaps | HashOfMaps | ProgArray | PerfEventArray | CgroupArray | Xskmap)
     }
 
     /// The bytes of a key.
@@ -69,18 +74,19 @@ impl Typed {
         }
         let mut padded = one;
         padded.resize(padded.len().next_multiple_of(8), 0);
-        Ok(padded.repeat(possible_cpus() as usize))
+        let cpus = self.info.user_value_size as usize / padded.len().max(1);
+        Ok(padded.repeat(cpus))
     }
 
     /// A key as JSON; indices are numbers also where no type says so.
     pub fn show_key(&self, key: &[u8]) -> Value {
         use MapType::{Array, ArrayOfMaps, Cpumap, Devmap, DevmapHash, PercpuArray, PerfEventArray, ProgArray, Xskmap};
         let index = matches!(
-            self.map.spec().map_type,
+            self.info.map_type,
             Array | PercpuArray | ProgArray | ArrayOfMaps | Devmap | DevmapHash | Cpumap | Xskmap | PerfEventArray
         );
         match key.first_chunk() {
-            Some(bytes) if index && self.info.key_type == 0 => json!(u32::from_ne_bytes(*bytes)),
+            Some(bytes) if index && self.key_type == 0 => json!(u32::from_ne_bytes(*bytes)),
             _ => values::decode(self.key_shape(), key),
         }
     }
@@ -96,7 +102,7 @@ impl Typed {
             return json!({ "key": self.show_key(key), "values": all });
         }
         let id = || value.first_chunk().map_or(0, |b| u32::from_ne_bytes(*b));
-        let shown = match self.map.spec().map_type {
+        let shown = match self.info.map_type {
             MapType::ArrayOfMaps | MapType::HashOfMaps => json!({ "map_id": id() }),
             MapType::ProgArray => json!({ "prog_id": id() }),
             _ => values::decode(shape, value),
@@ -105,8 +111,11 @@ impl Typed {
     }
 
     /// A refusal of an operation on this map.
-    pub fn refused(&self, step: &str, errno: Errno) -> Failure {
-        refused(&format!("{}: {step}", self.name()), errno)
+    pub fn refused(&self, step: &str, error: HookError) -> Failure {
+        match error.errno {
+            Some(errno) => refused(&format!("{}: {step}", self.name()), errno),
+            None => failure(error),
+        }
     }
 }
 

@@ -2,19 +2,24 @@
 
 use serde_json::{Value, json};
 use xway_abi::MapType;
-use xway_kernel::{KernelPerf, KernelRing};
+use xway_hook::HookKind;
+use xway_kernel::{KernelMap, KernelPerf, KernelRing};
 use xway_packet_text::hex_rows;
 
-use super::entries::Typed;
+use super::entries::{self, Typed};
 use super::map;
 use super::watch::Watch;
-use crate::args_kernel::Rest;
+use crate::args_kernel::MapRest;
 use crate::failure::Failure;
 use crate::print;
 
 /// Runs the command. As text each event is printed when it comes, as JSON all of them at the end.
-pub fn run(rest: &Rest, as_json: bool) -> Result<(), Failure> {
+pub fn run(rest: &MapRest, as_json: bool) -> Result<(), Failure> {
     let (typed, rest) = map::typed(rest)?;
+    if typed.hook.kind() != HookKind::Kernel {
+        let message = format!("{}: events of the engine's maps are not read from outside", typed.name());
+        return Err(Failure::usage(message).hint("xway run and xway prog run deliver them"));
+    }
     let mut watch = Watch::parse(&rest)?;
     let mut source = Source::open(&typed)?;
     let (mut events, mut lost) = (Vec::new(), 0);
@@ -33,7 +38,7 @@ pub fn run(rest: &Rest, as_json: bool) -> Result<(), Failure> {
         });
     }
     if as_json {
-        let doc = json!({ "id": typed.info.id, "events": events, "lost": lost });
+        let doc = json!({ "id": typed.info.id.0, "events": events, "lost": lost });
         print::json(&print::document("map event_pipe", doc));
     } else if lost > 0 {
         print::text(&format!("{lost} events found no room and are lost\n"));
@@ -43,15 +48,19 @@ pub fn run(rest: &Rest, as_json: bool) -> Result<(), Failure> {
 
 enum Source {
     Perf(KernelPerf),
-    Ring(KernelRing),
+    Ring(KernelMap, KernelRing),
 }
 
 impl Source {
     fn open(typed: &Typed) -> Result<Source, Failure> {
-        let refused = |e| typed.refused("opening its rings", e);
-        match typed.map.spec().map_type {
-            MapType::PerfEventArray => KernelPerf::open(&typed.map).map(Source::Perf).map_err(refused),
-            MapType::Ringbuf => KernelRing::open(&typed.map).map(Source::Ring).map_err(refused),
+        let refused = |e| entries::refused(&format!("{}: opening its rings", typed.name()), e);
+        let map = KernelMap::by_id(typed.info.id.0).map_err(super::refused)?;
+        match typed.info.map_type {
+            MapType::PerfEventArray => KernelPerf::open(&map).map(Source::Perf).map_err(refused),
+            MapType::Ringbuf => {
+                let ring = KernelRing::open(&map).map_err(refused)?;
+                Ok(Source::Ring(map, ring))
+            }
             other => Err(Failure::usage(format!(
                 "{}: events are not read from a map of type {}",
                 typed.name(),
@@ -64,16 +73,16 @@ impl Source {
     fn wait(&self, typed: &Typed, time: std::time::Duration) -> Result<bool, Failure> {
         let ready = match self {
             Source::Perf(perf) => perf.wait(time),
-            Source::Ring(_) => KernelRing::wait(&typed.map, time),
+            Source::Ring(map, _) => KernelRing::wait(map, time),
         };
-        ready.map_err(|e| typed.refused("waiting for events", e))
+        ready.map_err(|e| entries::refused(&format!("{}: waiting for events", typed.name()), e))
     }
 
     /// Gives the number of events that were lost.
     fn drain(&mut self, visit: &mut dyn FnMut(Option<u32>, &[u8])) -> u64 {
         match self {
             Source::Perf(perf) => perf.drain(&mut |event| visit(Some(event.cpu), &event.data)),
-            Source::Ring(ring) => {
+            Source::Ring(_, ring) => {
                 ring.drain(&mut |record| visit(None, record));
                 0
             }

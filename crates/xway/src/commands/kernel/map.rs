@@ -1,15 +1,15 @@
-//! `xway map`: maps in the kernel.
-
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+//! `xway map`: maps of the kernel, or of the service's engine.
 
 use serde_json::{Value, json};
 use xway_abi::{Errno, MapType, map_flags};
-use xway_kernel::{KernelMap, ObjectKind, ids};
+use xway_hook::{Hook, HookError, HookKind, MapId, MapInfo, ObjectId, ProgId};
+use xway_kernel::KernelMap;
 
-use super::entries::{Typed, refused as refused_errno};
+use super::attach::Place;
+use super::entries::Typed;
 use super::which::{self, Which};
-use super::{pinning, prog, refused};
-use crate::args_kernel::{self as args, Rest};
+use super::{failure, pinning, prog};
+use crate::args_kernel::{self as args, MapRest as Rest};
 use crate::contents;
 use crate::failure::Failure;
 use crate::print;
@@ -37,17 +37,22 @@ pub fn run(args: &args::Map, as_json: bool) -> Result<(), Failure> {
 }
 
 fn show(rest: &Rest, as_json: bool) -> Result<(), Failure> {
+    let mut hook = hook(rest)?;
     let found = match Which::only(&rest.words)? {
-        Some(which @ (Which::Id(_) | Which::Pinned(_))) => vec![open(&which)?],
+        Some(which @ (Which::Id(_) | Which::Pinned(_))) => {
+            let id = open(&mut *hook, &which)?;
+            vec![hook.map_info(id).map_err(failure)?]
+        }
         which => {
-            let found: Vec<KernelMap> = all(which.as_ref())?.into_iter().map(|(_, map)| map).collect();
+            let found = all(&mut *hook, which.as_ref())?;
             if let (Some(which), true) = (&which, found.is_empty()) {
-                return Err(Failure::no(format!("no map with {which} in the kernel")).hint("xway map show"));
+                return Err(Failure::no(format!("no map with {which}")).hint("xway map show"));
             }
             found
         }
     };
-    let described: Vec<Value> = found.iter().map(describe).collect::<Result<_, _>>()?;
+    let kernel = hook.kind() == HookKind::Kernel;
+    let described: Vec<Value> = found.iter().map(|info| describe(info, kernel)).collect();
     if as_json {
         print::json(&print::document("map show", json!({ "maps": described })));
     } else {
@@ -56,23 +61,21 @@ fn show(rest: &Rest, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the kernel says of a map; field names are bpftool's.
-fn describe(map: &KernelMap) -> Result<Value, Failure> {
-    let info = map.info().map_err(|e| refused_errno("asking about a map", e))?;
-    let fdinfo = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd())).unwrap_or_default();
-    let field = |name: &str| fdinfo.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
-    Ok(json!({
-        "id": info.id,
-        "type": map.spec().map_type.name(),
+/// What is known of a map; field names are bpftool's.
+fn describe(info: &MapInfo, kernel: bool) -> Value {
+    let types = kernel.then(|| KernelMap::by_id(info.id.0).ok()?.info().ok()).flatten().map(|i| i.btf_id);
+    json!({
+        "id": info.id.0,
+        "type": info.map_type.name(),
         "name": info.name,
         "flags": info.flags,
         "bytes_key": info.key_size,
         "bytes_value": info.value_size,
         "max_entries": info.max_entries,
-        "bytes_memlock": field("memlock:").and_then(|v| v.parse::<u64>().ok()),
-        "frozen": field("frozen:").map(|v| v == "1"),
-        "btf_id": info.btf_id,
-    }))
+        "bytes_memlock": info.memory,
+        "frozen": info.frozen,
+        "btf_id": types,
+    })
 }
 
 fn text(map: &Value) -> String {
@@ -95,30 +98,29 @@ fn text(map: &Value) -> String {
 }
 
 fn dump(rest: &Rest, as_json: bool) -> Result<(), Failure> {
-    let (typed, rest) = typed(rest)?;
+    let (mut typed, rest) = typed(rest)?;
     nothing_more(&rest)?;
+    let id = typed.info.id;
     let mut doc = json!({
         "name": typed.info.name,
-        "id": typed.info.id,
-        "type": typed.map.spec().map_type.name(),
+        "id": id.0,
+        "type": typed.info.map_type.name(),
         "max_entries": typed.info.max_entries,
     });
-    let keys = match typed.map.keys() {
-        Ok(keys) => Some(keys),
-        Err(Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ENOTSUPP) => None,
-        Err(e) => return Err(typed.refused("listing its keys", e)),
-    };
+    let keys = keys(&mut typed)?;
     let mut entries = Vec::new();
     for key in keys.iter().flatten().take(SHOWN_MAX) {
-        match typed.map.get(key) {
+        match typed.hook.map_lookup(id, key, 0) {
             Ok(value) => entries.push(typed.entry(key, &value)),
-            // Slots without an object, and elements that left meanwhile.
-            Err(Errno::ENOENT) => {}
-            // What a map gives out through other ways only (sockets).
-            Err(Errno::EOPNOTSUPP | Errno::ENOTSUPP) => {
-                entries.push(json!({ "key": typed.show_key(key), "value": null }));
-            }
-            Err(e) => return Err(typed.refused("reading an entry", e)),
+            Err(e) => match e.errno {
+                // Slots without an object, and elements that left meanwhile.
+                Some(Errno::ENOENT) => {}
+                // What a map gives out through other ways only (sockets).
+                Some(Errno::EOPNOTSUPP | Errno::ENOTSUPP) => {
+                    entries.push(json!({ "key": typed.show_key(key), "value": null }));
+                }
+                _ => return Err(typed.refused("reading an entry", e)),
+            },
         }
     }
     let left = keys.as_ref().map_or(0, |k| k.len().saturating_sub(SHOWN_MAX));
@@ -133,10 +135,26 @@ fn dump(rest: &Rest, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Every key, in the order of the map; `None`: the map has no keys that can be walked. It may change meanwhile, so no more than
+/// it has room for are asked for.
+fn keys(typed: &mut Typed) -> Result<Option<Vec<Vec<u8>>>, Failure> {
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    while keys.len() <= typed.info.max_entries as usize {
+        match typed.hook.map_next_key(typed.info.id, keys.last().map(Vec::as_slice)) {
+            Ok(Some(key)) => keys.push(key),
+            Ok(None) => break,
+            Err(e) if matches!(e.errno, Some(Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ENOTSUPP)) => return Ok(None),
+            Err(e) => return Err(typed.refused("listing its keys", e)),
+        }
+    }
+    Ok(Some(keys))
+}
+
 fn lookup(rest: &Rest, as_json: bool) -> Result<(), Failure> {
-    let (typed, rest) = typed(rest)?;
+    let (mut typed, rest) = typed(rest)?;
     let key = typed.key(after(&rest, "key")?)?;
-    let value = typed.map.get(&key).map_err(|e| typed.refused("the look-up", e))?;
+    let found = typed.hook.map_lookup(typed.info.id, &key, 0);
+    let value = found.map_err(|e| typed.refused("the look-up", e))?;
     let entry = typed.entry(&key, &value);
     if as_json {
         print::json(&print::document("map lookup", entry));
@@ -148,7 +166,7 @@ fn lookup(rest: &Rest, as_json: bool) -> Result<(), Failure> {
 }
 
 fn update(rest: &Rest, as_json: bool) -> Result<(), Failure> {
-    let (typed, rest) = typed(rest)?;
+    let (mut typed, rest) = typed(rest)?;
     let at = rest.iter().position(|w| w == "value");
     let at = at
         .ok_or_else(|| Failure::usage("the word value is missing").hint("… key KEY value VALUE [any|exist|noexist]"))?;
@@ -161,44 +179,45 @@ fn update(rest: &Rest, as_json: bool) -> Result<(), Failure> {
     };
     // Queues, stacks and bloom filters have no keys.
     let key = if typed.info.key_size == 0 { Vec::new() } else { typed.key(after(key, "key")?)? };
-    if let Some(object) = object(&typed, value)? {
-        typed.map.update_fd(&key, object.as_fd(), flags).map_err(|e| typed.refused("the update", e))?;
-        return done("map update", as_json, json!({ "id": typed.info.id }));
-    }
-    let value = typed.value(value)?;
-    typed.map.update(&key, &value, flags).map_err(|e| typed.refused("the update", e))?;
-    done("map update", as_json, json!({ "id": typed.info.id }))
+    let id = typed.info.id;
+    let done = match object(&mut typed, value)? {
+        Some(object) => typed.hook.map_store(id, &key, object, flags),
+        None => {
+            let value = typed.value(value)?;
+            typed.hook.map_update(id, &key, &value, flags)
+        }
+    };
+    done.map_err(|e| typed.refused("the update", e))?;
+    self::done("map update", as_json, json!({ "id": id.0 }))
 }
 
 /// The map or program that the words name, where the values of a map are such.
-fn object(typed: &Typed, words: &[String]) -> Result<Option<OwnedFd>, Failure> {
+fn object(typed: &mut Typed, words: &[String]) -> Result<Option<ObjectId>, Failure> {
     let named = |what| match Which::needed(words, what)? {
         (which, rest) if rest.is_empty() => Ok(which),
         (_, rest) => Err(Failure::usage(format!("{}: not expected here", rest[0]))),
     };
-    let fd = match typed.map.spec().map_type {
-        MapType::ProgArray => prog::open(&named("prog")?)?.as_fd().try_clone_to_owned(),
-        MapType::ArrayOfMaps | MapType::HashOfMaps => open(&named("map")?)?.as_fd().try_clone_to_owned(),
-        _ => return Ok(None),
-    };
-    fd.map(Some).map_err(|e| Failure::needs(format!("{}: {e}", typed.name())))
+    Ok(match typed.info.map_type {
+        MapType::ProgArray => Some(ObjectId::Program(program(&mut *typed.hook, &named("prog")?)?)),
+        MapType::ArrayOfMaps | MapType::HashOfMaps => Some(ObjectId::Map(open(&mut *typed.hook, &named("map")?)?)),
+        _ => None,
+    })
 }
 
 fn delete(rest: &Rest, as_json: bool) -> Result<(), Failure> {
-    let (typed, rest) = typed(rest)?;
+    let (mut typed, rest) = typed(rest)?;
     let key = typed.key(after(&rest, "key")?)?;
-    typed.map.delete(&key).map_err(|e| typed.refused("the removal", e))?;
-    done("map delete", as_json, json!({ "id": typed.info.id }))
+    let gone = typed.hook.map_delete(typed.info.id, &key);
+    gone.map_err(|e| typed.refused("the removal", e))?;
+    done("map delete", as_json, json!({ "id": typed.info.id.0 }))
 }
 
 fn getnext(rest: &Rest, as_json: bool) -> Result<(), Failure> {
-    let (typed, rest) = typed(rest)?;
+    let (mut typed, rest) = typed(rest)?;
     let key = if rest.is_empty() { None } else { Some(typed.key(after(&rest, "key")?)?) };
-    let mut next = vec![0; typed.info.key_size as usize];
-    typed.map.next_key(key.as_deref(), &mut next).map_err(|e| match e {
-        Errno::ENOENT => Failure::no(format!("{}: no further key", typed.name())),
-        e => typed.refused("asking for a key", e),
-    })?;
+    let next = typed.hook.map_next_key(typed.info.id, key.as_deref());
+    let next = next.map_err(|e| typed.refused("asking for a key", e))?;
+    let next = next.ok_or_else(|| Failure::no(format!("{}: no further key", typed.name())))?;
     let shown = typed.show_key(&next);
     if as_json {
         let key = key.map(|k| typed.show_key(&k));
@@ -210,43 +229,51 @@ fn getnext(rest: &Rest, as_json: bool) -> Result<(), Failure> {
 }
 
 fn pin(rest: &Rest, as_json: bool) -> Result<(), Failure> {
-    let (typed, rest) = typed(rest)?;
-    pinning::pin("map", typed.map.as_fd(), typed.info.id, &pinning::path("map", &rest)?, as_json)
+    let (mut typed, rest) = typed(rest)?;
+    let path = pinning::path("map", &rest)?;
+    if typed.hook.kind() == HookKind::Kernel {
+        pinning::in_bpffs(&path)?;
+    }
+    let id = typed.info.id;
+    typed.hook.pin(ObjectId::Map(id), &path).map_err(failure)?;
+    done("map pin", as_json, json!({ "id": id.0, "path": path.display().to_string() }))
 }
 
 fn push(rest: &Rest, as_json: bool) -> Result<(), Failure> {
-    let (typed, rest) = keyless(rest)?;
+    let (mut typed, rest) = keyless(rest)?;
     let value = typed.value(after(&rest, "value")?)?;
-    typed.map.update(&[], &value, map_flags::ANY).map_err(|e| typed.refused("the push", e))?;
-    done("map push", as_json, json!({ "id": typed.info.id }))
+    let pushed = typed.hook.map_update(typed.info.id, &[], &value, map_flags::ANY);
+    pushed.map_err(|e| typed.refused("the push", e))?;
+    done("map push", as_json, json!({ "id": typed.info.id.0 }))
 }
 
 fn pop(rest: &Rest, as_json: bool) -> Result<(), Failure> {
-    let (typed, rest) = keyless(rest)?;
+    let (mut typed, rest) = keyless(rest)?;
     nothing_more(&rest)?;
-    let mut out = vec![0; typed.map.user_value_size()];
-    typed.map.lookup_and_delete(&[], &mut out, 0).map_err(|e| empty(&typed, "the pop", e))?;
+    let taken = typed.hook.map_take(typed.info.id, &[]);
+    let out = taken.map_err(|e| empty(&typed, "the pop", e))?;
     value("map pop", &typed, &out, as_json)
 }
 
 fn peek(rest: &Rest, as_json: bool) -> Result<(), Failure> {
-    let (typed, rest) = keyless(rest)?;
+    let (mut typed, rest) = keyless(rest)?;
     nothing_more(&rest)?;
-    let out = typed.map.get(&[]).map_err(|e| empty(&typed, "the look", e))?;
+    let seen = typed.hook.map_lookup(typed.info.id, &[], 0);
+    let out = seen.map_err(|e| empty(&typed, "the look", e))?;
     value("map peek", &typed, &out, as_json)
 }
 
-fn empty(typed: &Typed, step: &str, errno: Errno) -> Failure {
-    match errno {
-        Errno::ENOENT => Failure::no(format!("{}: it is empty", typed.name())),
-        errno => typed.refused(step, errno),
+fn empty(typed: &Typed, step: &str, error: HookError) -> Failure {
+    match error.errno {
+        Some(Errno::ENOENT) => Failure::no(format!("{}: it is empty", typed.name())),
+        _ => typed.refused(step, error),
     }
 }
 
 fn value(command: &str, typed: &Typed, bytes: &[u8], as_json: bool) -> Result<(), Failure> {
     let shown = typed.entry(&[], bytes)["value"].take();
     match as_json {
-        true => print::json(&print::document(command, json!({ "id": typed.info.id, "value": shown }))),
+        true => print::json(&print::document(command, json!({ "id": typed.info.id.0, "value": shown }))),
         false => print::text(&format!("{}\n", bare(&shown))),
     }
     Ok(())
@@ -263,10 +290,11 @@ fn keyless(rest: &Rest) -> Result<(Typed, Vec<String>), Failure> {
 }
 
 fn freeze(rest: &Rest, as_json: bool) -> Result<(), Failure> {
-    let (typed, rest) = typed(rest)?;
+    let (mut typed, rest) = typed(rest)?;
     nothing_more(&rest)?;
-    typed.map.freeze().map_err(|e| typed.refused("freezing", e))?;
-    done("map freeze", as_json, json!({ "id": typed.info.id }))
+    let frozen = typed.hook.map_freeze(typed.info.id);
+    frozen.map_err(|e| typed.refused("freezing", e))?;
+    done("map freeze", as_json, json!({ "id": typed.info.id.0 }))
 }
 
 fn done(command: &str, as_json: bool, fields: Value) -> Result<(), Failure> {
@@ -276,40 +304,65 @@ fn done(command: &str, as_json: bool, fields: Value) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn typed(rest: &Rest) -> Result<(Typed, Vec<String>), Failure> {
-    let (which, rest) = Which::needed(&rest.words, "map")?;
-    Ok((Typed::new(open(&which)?)?, rest))
+/// The hook that the words are for.
+pub(super) fn hook(rest: &Rest) -> Result<Box<dyn Hook>, Failure> {
+    Place::of(&rest.place).map(Place::boxed)
 }
 
-pub(super) fn open(which: &Which) -> Result<KernelMap, Failure> {
+pub(super) fn typed(rest: &Rest) -> Result<(Typed, Vec<String>), Failure> {
+    let mut hook = hook(rest)?;
+    let (which, rest) = Which::needed(&rest.words, "map")?;
+    let id = open(&mut *hook, &which)?;
+    Ok((Typed::new(hook, id)?, rest))
+}
+
+/// The one map that is meant.
+pub(super) fn open(hook: &mut dyn Hook, which: &Which) -> Result<MapId, Failure> {
     match which {
-        Which::Id(id) => KernelMap::by_id(*id).map_err(refused),
-        Which::Pinned(path) => KernelMap::pinned(path).map_err(refused),
-        Which::Name(_) => which::one(all(Some(which))?, which, "map"),
+        Which::Id(id) => Ok(hook.map_info(MapId(*id)).map_err(failure)?.id),
+        Which::Pinned(path) => match hook.pinned(path).map_err(failure)? {
+            ObjectId::Map(id) => Ok(id),
+            ObjectId::Program(_) => Err(Failure::no(format!("{which}: it is a program"))),
+        },
+        Which::Name(_) => {
+            let found = all(hook, Some(which))?.into_iter().map(|info| (info.id.0, info.id)).collect();
+            which::one(found, which, "map")
+        }
         Which::Tag(_) => {
             Err(Failure::usage(format!("{which}: maps have no tags")).hint("id N, name NAME or pinned PATH"))
         }
     }
 }
 
-/// All maps, or those with a name, with their ids. Maps of types that are not known are left out.
-fn all(which: Option<&Which>) -> Result<Vec<(u32, KernelMap)>, Failure> {
-    let mut found = Vec::new();
-    for id in ids(ObjectKind::Map).map_err(refused)? {
-        let map = match KernelMap::by_id(id) {
-            Ok(map) => map,
-            // It went away meanwhile, or has a type that XDP knows nothing of.
-            Err(e) if matches!(e.errno(), Some(Errno::ENOENT | Errno::EINVAL)) => continue,
-            Err(e) => return Err(refused(e)),
-        };
-        let wanted = match which {
-            // The kernel keeps 15 characters of a name.
-            Some(Which::Name(name)) => map.info().is_ok_and(|i| i.name == name.chars().take(15).collect::<String>()),
-            _ => true,
-        };
-        found.extend(wanted.then_some((id, map)));
+/// The one program that is meant.
+fn program(hook: &mut dyn Hook, which: &Which) -> Result<ProgId, Failure> {
+    let short = |name: &str| name.chars().take(15).collect::<String>();
+    match which {
+        Which::Id(id) => Ok(hook.program_info(ProgId(*id)).map_err(failure)?.id),
+        Which::Pinned(path) => match hook.pinned(path).map_err(failure)? {
+            ObjectId::Program(id) => Ok(id),
+            ObjectId::Map(_) => Err(Failure::no(format!("{which}: it is a map"))),
+        },
+        Which::Name(_) | Which::Tag(_) => {
+            let wanted = |p: &xway_hook::ProgramInfo| match which {
+                Which::Name(name) => p.name == short(name),
+                Which::Tag(text) => prog::tag(&p.tag) == *text,
+                _ => false,
+            };
+            let all = hook.programs().map_err(failure)?;
+            which::one(all.into_iter().filter(wanted).map(|p| (p.id.0, p.id)).collect(), which, "prog")
+        }
     }
-    Ok(found)
+}
+
+/// All maps, or those with a name.
+fn all(hook: &mut dyn Hook, which: Option<&Which>) -> Result<Vec<MapInfo>, Failure> {
+    let wanted = |info: &MapInfo| match which {
+        // The kernel keeps 15 characters of a name.
+        Some(Which::Name(name)) => info.name == name.chars().take(15).collect::<String>(),
+        _ => true,
+    };
+    Ok(hook.maps().map_err(failure)?.into_iter().filter(wanted).collect())
 }
 
 /// The words behind a keyword, which must come first.

@@ -1,34 +1,40 @@
 //! `xway map create`: a map of its own, held by its pin.
 
-use std::os::fd::AsFd;
 use std::path::Path;
 
 use serde_json::json;
 use xway_abi::{MapSpec, MapType};
-use xway_kernel::KernelMap;
+use xway_hook::{HookKind, ObjectId};
 
 use super::which::Which;
-use super::{entries, map, pinning, refused};
-use crate::args_kernel::Rest;
+use super::{failure, map, pinning};
+use crate::args_kernel::MapRest;
 use crate::failure::Failure;
 use crate::print;
 
 /// Runs the command.
-pub fn run(rest: &Rest, as_json: bool) -> Result<(), Failure> {
+pub fn run(rest: &MapRest, as_json: bool) -> Result<(), Failure> {
     let hint = "xway map create PATH type TYPE key BYTES value BYTES entries N name NAME";
     let [path, words @ ..] = rest.words.as_slice() else {
         return Err(Failure::usage("the path to pin the map at is missing").hint(hint));
     };
     let asked = Asked::parse(words).map_err(|f| f.hint(hint))?;
-    let inner = asked.inner.as_ref().map(map::open).transpose()?;
+    let mut hook = map::hook(rest)?;
     let mut spec = asked.spec;
-    spec.inner = inner.map(|inner| Box::new(inner.spec().clone()));
+    if let Some(which) = &asked.inner {
+        let inner = map::open(&mut *hook, which)?;
+        let info = hook.map_info(inner).map_err(failure)?;
+        let mut template = MapSpec::new(info.map_type, info.key_size, info.value_size, info.max_entries);
+        template.flags = info.flags;
+        spec.inner = Some(Box::new(template));
+    }
     let path = Path::new(path);
-    pinning::in_bpffs(path)?;
-    let made = KernelMap::create(&asked.name, &spec)
-        .map_err(|e| entries::refused(&format!("map {}: creating it", asked.name), e))?;
-    xway_kernel::pin(made.as_fd(), path).map_err(refused)?;
-    let id = made.info().map_err(|e| entries::refused("asking about a map", e))?.id;
+    if hook.kind() == HookKind::Kernel {
+        pinning::in_bpffs(path)?;
+    }
+    let id = hook.map_create(&asked.name, &spec).map_err(failure)?;
+    hook.pin(ObjectId::Map(id), path).map_err(failure)?;
+    let id = id.0;
     if as_json {
         let doc = json!({ "id": id, "name": asked.name, "path": path.display().to_string() });
         print::json(&print::document("map create", doc));

@@ -1,0 +1,227 @@
+//! `xdp-loader`: load, unload, status, clean, help; the words, the table and the exit codes of the tool of that name.
+//!
+//! Programs are always put into a chain, as the tool does it; the chain is ours (docs/kernel-hook.md).
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use xway_abi::Verdict;
+use xway_hook::{
+    AttachRequest, AttachmentInfo, Hook, Image, Kernel, LoadRequest, Mode as HookMode, PRIORITY, ProgId, Verdicts,
+    kernel,
+};
+use xway_kernel::devices;
+
+use crate::args::Select;
+use crate::{load, print};
+
+/// An XDP loader.
+#[derive(Parser, Debug)]
+#[command(name = "xdp-loader", disable_version_flag = true)]
+struct Cli {
+    /// More words
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Load an XDP program on an interface
+    Load(Load),
+    /// Unload an XDP program from an interface
+    Unload(Unload),
+    /// Show the XDP programs of interfaces
+    Status {
+        /// Show only this interface
+        ifname: Option<String>,
+    },
+    /// Remove what detached programs have left in the BPF file system
+    Clean {
+        /// Taken for the sake of scripts: all interfaces are cleaned
+        ifname: Option<String>,
+    },
+}
+
+#[derive(ValueEnum, Debug, Clone, Copy)]
+enum Mode {
+    Native,
+    Skb,
+    Hw,
+    Unspecified,
+}
+
+#[derive(Args, Debug)]
+struct Load {
+    /// Load on this device
+    ifname: String,
+    /// Load programs from these files
+    #[arg(required = true)]
+    filenames: Vec<PathBuf>,
+    /// Where it runs
+    #[arg(short, long, value_enum, default_value_t = Mode::Native)]
+    mode: Mode,
+    /// Path to pin maps under (must be in bpffs)
+    #[arg(short, long)]
+    pin_path: Option<PathBuf>,
+    /// ELF section of the program (default: first in file)
+    #[arg(short, long)]
+    section: Option<String>,
+    /// Name of the program (default: first in file)
+    #[arg(short = 'n', long, conflicts_with = "section")]
+    prog_name: Option<String>,
+    /// Run priority of the program
+    #[arg(short = 'P', long)]
+    prio: Option<u32>,
+    /// Chain call actions, as XDP_PASS,XDP_DROP
+    #[arg(short = 'A', long, value_parser = Verdicts::parse)]
+    actions: Option<Verdicts>,
+}
+
+#[derive(Args, Debug)]
+struct Unload {
+    /// Unload from this device
+    ifname: String,
+    /// Unload the program with this id
+    #[arg(short, long)]
+    id: Option<u32>,
+    /// Unload all programs
+    #[arg(short, long)]
+    all: bool,
+}
+
+/// The tool has one exit code for everything that goes wrong before the kernel is asked.
+const WRONG: u8 = 1;
+
+/// Runs the tool.
+pub fn run(arguments: &[OsString]) -> ExitCode {
+    const COMMANDS: [&str; 5] = ["load", "unload", "status", "clean", "help"];
+    let first = arguments.first().and_then(|a| a.to_str()).unwrap_or("help");
+    if !COMMANDS.contains(&first) {
+        return wrong(&format!("Command '{first}' is unknown, try 'xdp-loader help'."));
+    }
+    let all = std::iter::once(OsString::from("xdp-loader")).chain(arguments.iter().cloned());
+    let cli = match Cli::try_parse_from(all) {
+        Ok(cli) => cli,
+        Err(e) => {
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { WRONG } else { 0 });
+        }
+    };
+    let done = match &cli.command {
+        Command::Load(args) => load_all(args, cli.verbose > 0),
+        Command::Unload(args) => unload(args),
+        Command::Status { ifname } => status(ifname.as_deref()),
+        Command::Clean { ifname } => {
+            let known = ifname.as_deref().map_or(Ok(()), present);
+            known.and_then(|()| kernel::clean().map(drop).map_err(|e| e.to_string()))
+        }
+    };
+    done.map_or_else(|words| wrong(&words), |()| ExitCode::SUCCESS)
+}
+
+fn wrong(words: &str) -> ExitCode {
+    eprintln!("{words}");
+    ExitCode::from(WRONG)
+}
+
+fn present(ifname: &str) -> Result<(), String> {
+    kernel::device(ifname).map(drop).map_err(|_| format!("Couldn't find network interface '{ifname}'."))
+}
+
+fn load_all(args: &Load, verbose: bool) -> Result<(), String> {
+    present(&args.ifname)?;
+    args.filenames.iter().try_for_each(|file| load_one(args, file, verbose))
+}
+
+fn load_one(args: &Load, file: &Path, verbose: bool) -> Result<(), String> {
+    let (name, section) = (args.prog_name.clone(), args.section.clone());
+    let select = Select { object: file.to_owned(), name, section, btf: None };
+    let image: Image = load::image(&select).map_err(|f| f.message)?;
+    let chosen = match (&select.name, &select.section) {
+        (None, None) => {
+            // The first in the file, where our own command wants to be told.
+            let first = image.object.programs.iter().find_map(|p| p.as_xdp().ok());
+            first.ok_or_else(|| format!("{}: no XDP program", file.display()))?
+        }
+        _ => load::choose(&image.object, &select).map_err(|f| f.message)?,
+    };
+    let mut hook = Kernel::new();
+    let request = LoadRequest { programs: vec![chosen.name.clone()], pins: args.pin_path.clone() };
+    let failed = |e: xway_hook::HookError| format!("Couldn't attach XDP program on iface '{}': {e}", args.ifname);
+    let objects = hook.load(&image, &request).map_err(failed)?;
+    let mode = match args.mode {
+        Mode::Native => HookMode::Native,
+        Mode::Skb => HookMode::Generic,
+        Mode::Hw => HookMode::Offload,
+        Mode::Unspecified => HookMode::Auto,
+    };
+    let request = AttachRequest {
+        mode,
+        priority: args.prio.unwrap_or(PRIORITY),
+        chain_on: args.actions.unwrap_or(Verdicts::PASS),
+        chain: true,
+        ..AttachRequest::new(&args.ifname, objects.programs[0].1)
+    };
+    let done = hook.attach(&request).map_err(failed)?;
+    if verbose {
+        let (id, mode) = (done.program.0, done.mode.effective);
+        eprintln!("{}: program {} (id {id}) in mode {mode}, by {}", args.ifname, chosen.name, done.held.effective);
+    }
+    Ok(())
+}
+
+fn unload(args: &Unload) -> Result<(), String> {
+    present(&args.ifname)?;
+    if args.id.is_none() && !args.all {
+        return Err("Need prog ID or --all".into());
+    }
+    let mut hook = Kernel::new();
+    if hook.attachments(Some(&args.ifname)).map_err(|e| e.to_string())?.is_empty() {
+        return Err(format!("No XDP program loaded on {}", args.ifname));
+    }
+    hook.detach(&args.ifname, args.id.map(ProgId)).map(drop).map_err(|e| e.to_string())
+}
+
+fn status(ifname: Option<&str>) -> Result<(), String> {
+    if let Some(name) = ifname {
+        present(name)?;
+    }
+    let mut hook = Kernel::new();
+    let mut out = String::from("CURRENT XDP PROGRAM STATUS:\n\n");
+    let row = |cells: [&str; 7]| {
+        let [interface, priority, name, mode, id, tag, actions] = cells;
+        let line = format!("{interface:<16} {priority:<5} {name:<17} {mode:<8} {id:<4} {tag:<17} {actions}");
+        format!("{}\n", line.trim_end())
+    };
+    let head = row(["Interface", "Prio", "Program name", "Mode", "ID", "Tag", "Chain actions"]);
+    out.push_str(&head);
+    out.push_str(&format!("{}\n", "-".repeat(86)));
+    let all = devices().map_err(|e| e.to_string())?;
+    for device in all.iter().filter(|d| ifname.is_none_or(|name| name == d.name)) {
+        let attached = hook.attachments(Some(&device.name)).map_err(|e| e.to_string())?;
+        if attached.is_empty() {
+            out.push_str(&row([&device.name, "", "<No XDP program loaded!>", "", "", "", ""]));
+        }
+        for (at, a) in attached.iter().enumerate() {
+            let interface = if at == 0 { device.name.as_str() } else { " =>" };
+            let AttachmentInfo { program, priority, chain_on, .. } = a;
+            let tag: String = program.tag.iter().map(|b| format!("{b:02x}")).collect();
+            let mode = if a.mode == HookMode::Generic { "skb" } else { a.mode.name() };
+            let (priority, id) = (priority.map_or_else(String::new, |p| p.to_string()), program.id.0.to_string());
+            let actions = chain_on.map_or_else(String::new, actions);
+            out.push_str(&row([interface, &priority, &program.name, mode, &id, &tag, &actions]));
+        }
+    }
+    out.push('\n');
+    print::text(&out);
+    Ok(())
+}
+
+fn actions(set: Verdicts) -> String {
+    let names = Verdict::ALL.iter().filter(|v| set.has(**v as u32));
+    names.map(|v| format!("XDP_{}", v.name())).collect::<Vec<_>>().join(",")
+}
