@@ -178,7 +178,7 @@ fn exchange(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed)?;
     fs::rename(&new, path).map_err(failed)?;
     // The name is on the disk when its directory is.
-    let dir = path.parent().map_or_else(|| Path::new("."), |dir| dir);
+    let dir = path.parent().unwrap_or_else(|| Path::new("."));
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)
 }
 

@@ -288,7 +288,10 @@ impl State {
             Request::Release { object } => {
                 let object = ObjectId::from(object);
                 match holds.remove(&object) {
-                    true => json(self.unhold(object)),
+                    true => {
+                        self.unhold(object);
+                        json(())
+                    }
                     false => Err(HookError::missing(object)),
                 }
             }
