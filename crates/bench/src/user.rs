@@ -92,7 +92,8 @@ impl UserSide {
         shape: &Shape<'_>,
         ways: &[Way],
     ) -> Result<UserSide, UserSideError> {
-        let instance = Instance::new(Arc::new(object.clone()), 1)?;
+        // Programs that tail calls reach have their proofs, as they have in a worker.
+        let instance = Instance::verified(Arc::new(object.clone()), 1, Config::default())?;
         let no_frames = |_| UserSideError::Frames(shape.template.len());
         let count = (shape.frames as usize).max(BURST).next_power_of_two();
         let config = PoolConfig::new(count as u32 + 1);

@@ -6,8 +6,8 @@
 //! contents of frozen maps included; the code keeps the maps alive.
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use cranelift_codegen::Context;
@@ -22,16 +22,19 @@ use xway_packet::{Frame, Redirect};
 use xway_verifier::Verified;
 use xway_vm::Program;
 
+use crate::calls::KTIME;
 use crate::chain::Link;
 use crate::code::CodeMemory;
 use crate::env::RunEnv;
 use crate::headers;
+use crate::lanes;
 use crate::link::{self, Placed};
 use crate::lower::{self, Callee, Shape, Surroundings, Unit};
 use crate::native::Handle;
 use crate::plan::scout::TARGETS_MAX;
 use crate::plan::{self, Plan};
 use crate::stage::{self, Stage};
+use crate::units::{Parts, Units};
 use crate::{Options, Refusal};
 
 /// A program as machine code. Immutable and shared by all workers.
@@ -56,6 +59,11 @@ pub struct Compiled {
     cold: Option<bool>,
     /// What runs in front of a burst when maps outgrow the cache.
     stages: Vec<Stage>,
+    /// Some run reads the clock.
+    clock: bool,
+    /// Programs that tail calls reach and that stand in the burst function. Weak: what a PROG_ARRAY lets go must go; but its
+    /// memory is not another program's as long as this lives, which the code relies on.
+    targets: Vec<Weak<Program>>,
     /// What the code refers to by address.
     _maps: Vec<Arc<Map>>,
     _handles: Vec<Box<[Handle]>>,
@@ -83,71 +91,30 @@ pub fn compile(program: &Arc<Program>, proof: &Verified, options: &Options) -> R
     build(&[Link { program, proof, chain_on: 0 }], false, options)
 }
 
-/// What a program among those that are compiled together stands on.
-struct Parts {
-    plan: Plan,
-    values: Vec<Option<u64>>,
-    handles: Box<[Handle]>,
-    addresses: Vec<u64>,
-}
-
-impl Parts {
-    fn new(link: &Link<'_>, options: &Options) -> Result<Parts, Refusal> {
-        let maps = link.program.maps();
-        let mut plan = plan(link.program, link.proof, options)?;
-        let values = data_values(maps);
-        check_values(&plan, maps, &values)?;
-        plan.promote(options.slots, maps);
-        plan.zero_stack(options.zero_stack, maps);
-        plan.scout = stage::scout(&plan, maps, options);
-        if let Some(scout) = plan.scout.as_mut().filter(|_| options.keep_text) {
-            scout.text = scout.listing(link.program);
-        }
-        let handle = |start| Handle { code: AtomicUsize::new(0), insn: start, program: Arc::downgrade(link.program) };
-        let handles: Box<[Handle]> = plan.funcs.iter().map(|f| handle(f.start)).collect();
-        let addresses = handles.iter().map(|h| std::ptr::from_ref(h) as u64).collect();
-        Ok(Parts { plan, values, handles, addresses })
-    }
-
-    fn insns(&self) -> usize {
-        self.plan.funcs.iter().map(|f| f.insns).sum()
-    }
-}
-
 /// Compiles one program, or a chain into one burst function.
 pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Result<Arc<Compiled>, Refusal> {
     let started = Instant::now();
     let isa = host_isa(options)?;
-    let parts = links.iter().map(|l| Parts::new(l, options)).collect::<Result<Vec<_>, _>>()?;
-    // What does not fit into one function is called.
-    let mut room = plan::FUNCTION_MAX;
-    let unit = |(link, parts): (&Link<'_>, &'_ Parts)| {
-        let rest = room.checked_sub(parts.plan.funcs[0].insns);
-        room = rest.unwrap_or(room);
-        (rest.is_some(), link.chain_on)
-    };
-    let places: Vec<(bool, u32)> = links.iter().zip(&parts).map(unit).collect();
-    let units: Vec<Unit<'_>> = (links.iter().zip(&parts).zip(places))
-        .map(|((link, parts), (inline, chain_on))| Unit {
-            plan: &parts.plan,
-            maps: link.program.maps(),
-            values: &parts.values,
-            handles: &parts.addresses,
-            chain_on,
-            inline,
-        })
-        .collect();
-    let maps: Vec<Arc<Map>> = links.iter().flat_map(|l| l.program.maps()).cloned().collect();
-    let cpus = maps.iter().filter(|m| is_per_cpu(m)).map(|m| m.cpus()).min().unwrap_or(u32::MAX);
+    let units = Units::gather(links, options)?;
+    let lowered: Vec<Unit<'_>> = units.parts.iter().map(Parts::unit).collect();
     let answered = |(n, unit): (usize, &Unit<'_>)| {
         Some((n, stage::answered(unit.plan.scout.as_ref()?, unit.maps)?)).filter(|_| unit.inline)
     };
-    let answers = units.iter().enumerate().find_map(answered);
-    let around =
-        Surroundings { units: &units, chained, cpus, zeros: stage::zeros(), answers, options, isa: isa.as_ref() };
+    let answers = lowered.iter().enumerate().find_map(answered);
+    let around = Surroundings {
+        units: &lowered,
+        links: links.len(),
+        count_in_variable: units.count_in_variable,
+        chained,
+        cpus: units.cpus,
+        zeros: stage::zeros(),
+        answers,
+        options,
+        isa: isa.as_ref(),
+    };
     let (linked, texts) = emit(&around)?;
     let code = CodeMemory::new(&linked.bytes)?;
-    for (unit, parts) in parts.iter().enumerate() {
+    for (unit, parts) in units.parts.iter().enumerate() {
         for (func, handle) in parts.handles.iter().enumerate() {
             let shape = Shape::Function(Callee { unit, func });
             if let Some(f) = linked.functions.iter().find(|f| f.shape == shape) {
@@ -161,9 +128,8 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
         let answered = answers.filter(|(of, _)| *of == n).map(|(_, map)| map);
         Some(Stage::new(at(Shape::Scout(n))?, &scout.maps, unit.maps, answered, options))
     };
-    let stages = units.iter().enumerate().filter_map(stage).collect();
+    let stages = lowered.iter().enumerate().filter_map(stage).collect();
     let names: Vec<&str> = links.iter().map(|l| l.program.name()).collect();
-    let insns = parts.iter().map(Parts::insns).sum();
     let compiled = Compiled {
         name: names.join("+"),
         burst: at(Shape::Burst),
@@ -171,13 +137,15 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
         tail: at(Shape::Tail),
         functions: linked.functions,
         texts,
-        stats: Stats { insns, code_len: code.bytes().len(), time: started.elapsed() },
-        cpus,
-        headers: options.headers && parts.iter().any(|p| p.plan.looks_at_packets()),
+        stats: Stats { insns: units.insns(), code_len: code.bytes().len(), time: started.elapsed() },
+        cpus: units.cpus,
+        headers: options.headers && units.parts.iter().any(|p| p.plan.looks_at_packets()),
         cold: options.cold,
         stages,
-        _maps: maps,
-        _handles: parts.into_iter().map(|p| p.handles).collect(),
+        clock: units.parts.iter().any(|p| p.plan.uses_helper(KTIME)),
+        _maps: units.parts.iter().flat_map(|p| p.program.maps()).cloned().collect(),
+        targets: units.parts[links.len()..].iter().map(|p| Arc::downgrade(&p.program)).collect(),
+        _handles: units.parts.into_iter().map(|p| p.handles).collect(),
         code,
     };
     Ok(Arc::new(compiled))
@@ -193,6 +161,9 @@ pub(crate) fn plan(program: &Program, proof: &Verified, options: &Options) -> Re
     let mut plan = plan::build(program, proof)?;
     if options.decided {
         plan.decide(&facts.decided);
+    }
+    if options.unroll {
+        plan.unroll();
     }
     Ok(plan)
 }
@@ -224,7 +195,17 @@ fn emit(around: &Surroundings<'_>) -> Result<(link::Linked, Vec<String>), Refusa
         if func.insns == 0 {
             continue; // No run comes here.
         }
-        let lowered = lower::lower(around, shape, &mut scratch);
+        let mut lowered = lower::lower(around, shape, &mut scratch);
+        if around.options.known_branches {
+            lanes::fold_branches(&mut lowered.func);
+            lanes::sink_constants(&mut lowered.func);
+        }
+        if around.options.lanes {
+            lanes::run(&mut lowered.func);
+        }
+        if around.options.dead_loads {
+            lanes::remove_dead(&mut lowered.func);
+        }
         context.clear();
         context.func = lowered.func;
         if around.options.keep_text {
@@ -286,18 +267,18 @@ pub(crate) fn flags(options: &Options) -> settings::Flags {
     settings::Flags::new(builder)
 }
 
-fn is_per_cpu(map: &Map) -> bool {
+pub(crate) fn is_per_cpu(map: &Map) -> bool {
     matches!(map.map_type(), MapType::PercpuArray | MapType::PercpuHash | MapType::LruPercpuHash)
 }
 
 /// The address of the value of each map that has one value whose address may be taken.
-fn data_values(maps: &[Arc<Map>]) -> Vec<Option<u64>> {
+pub(crate) fn data_values(maps: &[Arc<Map>]) -> Vec<Option<u64>> {
     let guard = Guard::pin();
     let data = |m: &Arc<Map>| m.map_type() == MapType::Array && m.spec().max_entries == 1;
     maps.iter().map(|m| if data(m) { m.value(0, &[0; 4], &guard).map(|v| v.addr() as u64) } else { None }).collect()
 }
 
-fn check_values(plan: &Plan, maps: &[Arc<Map>], values: &[Option<u64>]) -> Result<(), Refusal> {
+pub(crate) fn check_values(plan: &Plan, maps: &[Arc<Map>], values: &[Option<u64>]) -> Result<(), Refusal> {
     for op in plan.funcs.iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops) {
         if let plan::Kind::Value { map, .. } = op.kind
             && values.get(map as usize).copied().flatten().is_none()
@@ -360,6 +341,7 @@ impl Compiled {
             return Ok(());
         };
         let count = frames.len().min(verdicts.len());
+        self.set_clock(env);
         let staged = self.stages.iter().any(|stage| stage.pays(count));
         if staged {
             let parts = frames[..count].chunks_mut(stage::FRAMES).zip(verdicts.chunks_mut(stage::FRAMES));
@@ -453,6 +435,7 @@ impl Compiled {
         frame.set_redirect(Redirect::None);
         env.frame = frame;
         env.tail_calls = 0;
+        self.set_clock(env);
         // SAFETY: as in `run_burst`, for `Shape::Single`. A frame is a pointer to its descriptor (`xway_packet::descriptor`), and
         // a word is what the program has for its context.
         let ret = unsafe {
@@ -467,6 +450,17 @@ impl Compiled {
     /// Keeps the code with its program, where tail calls find it. The first code of a program stays.
     pub fn keep_with(self: &Arc<Compiled>, program: &Program) {
         program.set_native(self.clone(), self.tail.map_or(0, |tail| self.code.at(tail) as usize));
+    }
+
+    /// Programs that stand in the burst function because tail calls reach them, as far as they still live.
+    pub fn targets(&self) -> Vec<Arc<Program>> {
+        self.targets.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn set_clock(&self, env: &mut RunEnv<'_>) {
+        if self.clock {
+            env.clock = crate::clock::scale(env.host);
+        }
     }
 
     fn admit(&self, cpu: u32) -> Result<(), Refusal> {

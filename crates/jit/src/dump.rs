@@ -14,6 +14,8 @@ use crate::{Compiled, Origin};
 /// a chain.
 pub fn jited(code: &Compiled, programs: &[&Program]) -> String {
     let mut out = String::new();
+    let targets = code.targets();
+    let programs: Vec<&Program> = programs.iter().copied().chain(targets.iter().map(|t| &**t)).collect();
     for f in code.functions() {
         let address = code.address() + f.offset as u64;
         let _ = writeln!(out, "{}: {} bytes at {address:#x}", f.name, f.len);

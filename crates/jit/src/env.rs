@@ -24,6 +24,8 @@ pub struct RunEnv<'e> {
     pub(crate) answers: *const Answer,
     /// The map's count of changes then.
     pub(crate) answered_at: u64,
+    /// How the processor's counter becomes the clock.
+    pub(crate) clock: crate::clock::Scale,
     // Used by helpers only.
     pub(crate) guard: &'e Guard,
     pub(crate) host: &'e dyn Host,
@@ -51,6 +53,11 @@ pub(crate) mod offsets {
     pub const TAIL_CALLS: i32 = offset_of!(RunEnv<'static>, tail_calls) as i32;
     pub const ANSWERS: i32 = offset_of!(RunEnv<'static>, answers) as i32;
     pub const ANSWERED_AT: i32 = offset_of!(RunEnv<'static>, answered_at) as i32;
+    const CLOCK: usize = offset_of!(RunEnv<'static>, clock);
+    pub const CLOCK_SCALE: i32 = (CLOCK + offset_of!(crate::clock::Scale, scale)) as i32;
+    pub const CLOCK_START: i32 = (CLOCK + offset_of!(crate::clock::Scale, start)) as i32;
+    pub const CLOCK_NOW: i32 = (CLOCK + offset_of!(crate::clock::Scale, now)) as i32;
+    pub const CLOCK_NS: i32 = (CLOCK + offset_of!(crate::clock::Scale, ns)) as i32;
 }
 
 impl<'e> RunEnv<'e> {
@@ -62,6 +69,7 @@ impl<'e> RunEnv<'e> {
             tail_calls: 0,
             answers: std::ptr::null(),
             answered_at: 0,
+            clock: crate::clock::Scale::default(),
             guard,
             host,
             timers: Timers::shared(),
@@ -100,5 +108,6 @@ mod tests {
     #[test]
     fn what_generated_code_reads_stands_in_front() {
         assert_eq!((FRAME, CPU, TAIL_CALLS), (0, 8, 12));
+        assert_eq!((CLOCK_SCALE, CLOCK_START, CLOCK_NS, CLOCK_NOW), (32, 40, 48, 56));
     }
 }

@@ -20,25 +20,31 @@
 //! | `options` | a switch for every pass |
 //! | `plan/*` | the intermediate form, and how it is made from instructions and facts |
 //! | `lower/*` | from it to Cranelift's form |
+//! | `lanes/*` | wide accesses from narrow ones, on Cranelift's form |
 //! | `calls/*` | what generated code calls |
+//! | `clock` | time from the processor's counter |
 //! | `env`, `native` | the worker's environment; helpers on real addresses |
 //! | `link`, `code` | relocations; memory that is never writable and executable at once |
+//! | `units` | what is compiled together |
 //! | `compiled` | all of it in order; running |
 //! | `chain` | several programs as one burst function |
 //! | `stage` | memory of large maps, fetched for a whole burst |
 //! | `headers` | first lines of cold packets |
-//! | `dump` | assembly beside source lines; symbols for `perf` |
+//! | `dump`, `jitdump` | assembly beside source lines; symbols and lines for `perf` |
 //! | `refusal` | why a program is not compiled |
 //!
 //! `docs/design-notes/jit.md` says how they fit together and where a new pass goes.
 
 mod calls;
 mod chain;
+pub mod clock;
 mod code;
 mod compiled;
 pub mod dump;
 mod env;
 mod headers;
+pub mod jitdump;
+mod lanes;
 mod link;
 mod lower;
 mod native;
@@ -46,6 +52,7 @@ mod options;
 mod plan;
 mod refusal;
 mod stage;
+mod units;
 
 pub use chain::{Decided, LINKS_MAX, Link, chain};
 pub use compiled::{Compiled, Stats, compile};

@@ -61,6 +61,8 @@ enum Target {
     Address(usize),
     /// The instruction that fetches memory ahead.
     Fetch,
+    /// The stub that reads the processor's counter.
+    Counter,
     Unknown,
 }
 
@@ -102,6 +104,7 @@ impl Linker {
                     }
                     Some(n) if n.namespace == space::FETCH => Target::Fetch,
                     Some(n) if n.namespace == space::TAIL => Target::Function(Shape::Tail),
+                    Some(n) if n.namespace == space::COUNTER => Target::Counter,
                     Some(n) => entries.get(n.index as usize).map_or(Target::Unknown, |e| Target::Address(e.address)),
                     None => Target::Unknown,
                 },
@@ -125,16 +128,23 @@ impl Linker {
 
     /// Applies the relocations.
     pub fn finish(mut self) -> Result<Linked, Refusal> {
-        for fixup in std::mem::take(&mut self.fixups) {
-            self.apply(&fixup)?;
+        let fixups = std::mem::take(&mut self.fixups);
+        let stub = self.bytes.len().next_multiple_of(32);
+        if fixups.iter().any(|f| matches!(f.target, Target::Counter)) {
+            self.bytes.resize(stub, 0xcc);
+            self.bytes.extend_from_slice(&crate::clock::STUB);
+        }
+        for fixup in fixups {
+            self.apply(&fixup, stub)?;
         }
         Ok(Linked { bytes: self.bytes, functions: self.functions })
     }
 
-    fn apply(&mut self, fixup: &Fixup) -> Result<(), Refusal> {
+    fn apply(&mut self, fixup: &Fixup, stub: usize) -> Result<(), Refusal> {
         let failed = |why: String| Refusal::BackEnd { name: "relocation".into(), why };
         let local = |functions: &[Placed]| match fixup.target {
             Target::Function(shape) => functions.iter().find(|f| f.shape == shape).map(|f| f.offset),
+            Target::Counter => Some(stub),
             _ => None,
         };
         match (fixup.kind, fixup.target) {
@@ -143,7 +153,7 @@ impl Linker {
                 self.bytes[fixup.at..fixup.at + 8].copy_from_slice(&value.to_le_bytes());
                 Ok(())
             }
-            (Reloc::X86CallPCRel4 | Reloc::X86PCRel4, Target::Function(_)) => {
+            (Reloc::X86CallPCRel4 | Reloc::X86PCRel4, Target::Function(_) | Target::Counter) => {
                 let to = local(&self.functions).ok_or_else(|| failed("a function that was not compiled".into()))?;
                 let distance = (to as i64 + fixup.addend) - fixup.at as i64;
                 let distance = i32::try_from(distance).map_err(|_| failed("code of more than 2 GiB".into()))?;

@@ -33,6 +33,20 @@ pub struct Options {
     /// Bytes of a map in use from which on that pays; `None`: what the processor's second-level cache holds. 0: always, even for
     /// a burst of one frame, which is for tests.
     pub stage_from: Option<usize>,
+    /// `lanes`: narrow loads and stores of packet and stack side by side become wide ones, loads take what was just stored,
+    /// sums of many words are added in vectors. Knows memory by the regions of `alias`.
+    pub lanes: bool,
+    /// `known-branches`: pointers into packets are not compared with null, nor indexes with what they cannot reach.
+    pub known_branches: bool,
+    /// `unroll`: short loops of one block stand four times one behind the other, each with its own check.
+    pub unroll: bool,
+    /// `dead-loads`: loads that nothing uses go.
+    pub dead_loads: bool,
+    /// `inline-helpers`: checksums over constant lengths, the clock, and moves of the packet's start are part of the code.
+    pub inline_helpers: bool,
+    /// `inline-tail-targets`: the program that a PROG_ARRAY holds at a constant index stands in the burst function of the one that
+    /// calls it, behind a look whether it is still there.
+    pub inline_tail_targets: bool,
     /// `optimize`: Cranelift's own mid-end (value numbering, constant folding, redundant loads).
     pub optimize: bool,
     /// Make the burst function. Without it a burst runs packet by packet.
@@ -61,6 +75,12 @@ impl Default for Options {
             cold: None,
             stage: true,
             stage_from: None,
+            lanes: true,
+            known_branches: true,
+            unroll: true,
+            dead_loads: true,
+            inline_helpers: true,
+            inline_tail_targets: true,
             optimize: true,
             burst: true,
             single: true,
@@ -84,6 +104,12 @@ impl Options {
             typed_calls: false,
             headers: false,
             stage: false,
+            lanes: false,
+            known_branches: false,
+            unroll: false,
+            dead_loads: false,
+            inline_helpers: false,
+            inline_tail_targets: false,
             optimize: false,
             ..Options::default()
         }
@@ -102,6 +128,12 @@ impl Options {
             "typed-calls" => &mut self.typed_calls,
             "headers" => &mut self.headers,
             "stage" => &mut self.stage,
+            "lanes" => &mut self.lanes,
+            "known-branches" => &mut self.known_branches,
+            "unroll" => &mut self.unroll,
+            "dead-loads" => &mut self.dead_loads,
+            "inline-helpers" => &mut self.inline_helpers,
+            "inline-tail-targets" => &mut self.inline_tail_targets,
             "optimize" => &mut self.optimize,
             _ => return false,
         };
@@ -110,17 +142,23 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 11] = [
+    pub const PASSES: [&'static str; 17] = [
         "decided",
+        "unroll",
+        "inline-tail-targets",
         "slots",
         "zero-stack",
         "inline-lookups",
         "thread-nulls",
         "inline-tail-calls",
+        "inline-helpers",
         "typed-calls",
         "headers",
         "stage",
         "alias",
+        "known-branches",
+        "lanes",
+        "dead-loads",
         "optimize",
     ];
 }

@@ -229,3 +229,79 @@ fn dumps_say_where_code_came_from() {
     assert!(map.contains(&format!("{:x} ", code.address())) && map.contains("xway:test:test.burst"), "{map}");
     let _ = std::fs::remove_file(path);
 }
+
+#[test]
+fn a_jitdump_has_a_header_and_a_record_for_each_function() {
+    let r = ready("r0 = 2\nexit", &[]);
+    let code = r.compile();
+    let path = xway_jit::jitdump::publish(&std::env::temp_dir(), &code, &[&r.program]).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+    assert_eq!((word(0), word(4), word(8), word(20)), (0x4A69_5444, 1, 40, std::process::id()));
+    let (mut at, mut names) = (40, vec![]);
+    while at < bytes.len() {
+        assert_eq!(word(at), 0, "only code, because nothing here has source lines");
+        let name = bytes[at + 56..].split(|b| *b == 0).next().unwrap();
+        names.push(String::from_utf8(name.to_vec()).unwrap());
+        at += word(at + 4) as usize;
+    }
+    assert_eq!(at, bytes.len());
+    assert_eq!(names, ["xway:test:test.burst", "xway:test:test.single", "xway:test:test.tail"]);
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let file = path.file_name().unwrap().to_str().unwrap().to_owned();
+    assert!(maps.lines().any(|l| l.contains(" r-xp ") && l.ends_with(&file)), "{maps}");
+    let _ = std::fs::remove_file(path);
+}
+
+#[test]
+fn the_clock_of_the_machine_moves_and_never_goes_back() {
+    // The difference of two readings, in nanoseconds.
+    let r = ready("call 5\nr6 = r0\ncall 5\nr0 -= r6\nexit", &[]);
+    let code = r.compile();
+    let host = xway_vm::SystemHost::new();
+    let mut pool = Pool::new(PoolConfig::new(8)).unwrap();
+    let mut frames: Vec<Frame> = std::iter::from_fn(|| pool.alloc().ok()).collect();
+    let guard = Guard::pin();
+    for _ in 0..50 {
+        let mut rets = [u64::MAX; 8];
+        code.run_burst(&mut frames, &mut RunEnv::new(&guard, &host, 0), &mut rets).unwrap();
+        // A thread may be away for long, but not for minutes.
+        assert!(rets.iter().all(|r| *r < 100_000_000_000), "{rets:?}");
+    }
+    frames.into_iter().for_each(|f| pool.release(f));
+}
+
+#[test]
+fn tail_calls_to_known_programs_are_jumps_that_look_first() {
+    let r = ready(TAIL, &[prog_array()]);
+    let to = other(&r.maps);
+    r.maps[0].set_program(1, Some(to.program.clone())).unwrap();
+    // Without its proof a program is not compiled, so it is no known target.
+    assert!(r.compile().targets().is_empty());
+    let image = |text: &str| {
+        let insns = xway_isa::assemble(text).unwrap();
+        Program { name: "verified".into(), section: "xdp".into(), insns, ..Program::default() }
+    };
+    let defs = defs(&[prog_array()]);
+    let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };
+    let link = |text: &str| xway_vm::Program::verify(&image(text), &r.maps, &view, &Config::default()).unwrap();
+    let (seven, eight) = (link("r0 = 7\nexit"), link("r0 = 8\nexit"));
+    r.maps[0].set_program(1, Some(seven.clone())).unwrap();
+    let code = r.compile();
+    assert_eq!(code.targets().len(), 1);
+    let run = |code: &Arc<Compiled>| {
+        with_frame(|frame, env| {
+            let mut ret = [0];
+            code.run_burst(std::slice::from_mut(frame), env, &mut ret).unwrap();
+            ret[0]
+        })
+    };
+    assert_eq!(run(&code), 7);
+    r.maps[0].set_program(1, Some(eight)).unwrap();
+    assert_eq!(run(&code), 8, "another program stands there now");
+    r.maps[0].set_program(1, None).unwrap();
+    assert_eq!(run(&code), 3, "none");
+    r.maps[0].set_program(1, Some(seven)).unwrap();
+    assert_eq!(run(&code), 7, "the known one again");
+    r.maps[0].clear_programs();
+}

@@ -115,6 +115,9 @@ pub enum Prog {
     /// Show sections, programs, maps, helpers, needs and disassembly of an object
     #[command(after_help = INSPECT_HELP)]
     Inspect(Inspect),
+    /// Show a program as the engines run it: instructions, intermediate form, or machine code, with source lines
+    #[command(after_help = DUMP_HELP)]
+    Dump(Dump),
     /// List programs in the kernel, or show some of them: [id N | name NAME | tag TAG | pinned PATH]
     #[command(visible_alias = "list", after_help = kernel::PROG_SHOW_HELP)]
     Show(kernel::Rest),
@@ -167,6 +170,9 @@ pub struct Environment {
     /// Machine code fetches nothing ahead for maps that outgrow the cache
     #[arg(long)]
     pub no_stage: bool,
+    /// Write machine code with its source lines to DIR/jit-PID.dump, for `perf record -k 1` and `perf inject --jit`
+    #[arg(long, value_name = "DIR")]
+    pub jitdump: Option<PathBuf>,
     /// Do not verify the program: the checked interpreter runs it and stops it at the first wrong access
     #[arg(long)]
     pub checked: bool,
@@ -262,6 +268,42 @@ pub struct Inspect {
     /// Show the C source lines between the instructions (the object must have been compiled with -g)
     #[arg(long)]
     pub source: bool,
+}
+
+/// `xway prog dump`
+#[derive(Args, Debug)]
+pub struct Dump {
+    /// What to show
+    #[arg(value_name = "FORM")]
+    pub form: DumpForm,
+    /// Which program.
+    #[command(flatten)]
+    pub select: Select,
+    /// Compile without this pass (may be given more than once); docs/design-notes/jit.md has the names
+    #[arg(long, value_name = "PASS")]
+    pub without: Vec<String>,
+}
+
+/// The forms of a program.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DumpForm {
+    /// Instructions after relocation, as the interpreter runs them
+    Xlated,
+    /// Cranelift's intermediate form, before it is optimised, and the assembly made from it
+    Ir,
+    /// Machine code as assembly
+    Jited,
+}
+
+impl DumpForm {
+    /// As in arguments.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DumpForm::Xlated => "xlated",
+            DumpForm::Ir => "ir",
+            DumpForm::Jited => "jited",
+        }
+    }
 }
 
 /// `xway verify`
@@ -366,6 +408,13 @@ const INSPECT_HELP: &str = "\
 Examples:
   xway prog inspect count.o
   xway prog inspect count.o -n count_packets --insns --source";
+
+const DUMP_HELP: &str = "\
+Examples:
+  xway prog dump jited count.o               machine code between its source lines
+  xway prog dump jited count.o --without lanes
+  xway prog dump ir count.o -n count_packets
+  xway prog dump xlated count.o";
 
 const VERIFY_HELP: &str = r#"Examples:
   xway verify count.o

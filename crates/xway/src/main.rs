@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         Command::Run(args) => ("run", commands::run::run(args, cli.json)),
         Command::Prog(Prog::Run(args)) => ("prog run", commands::prog_run::run(args, cli.json)),
         Command::Prog(Prog::Inspect(args)) => ("prog inspect", commands::inspect::run(args, cli.json)),
+        Command::Prog(Prog::Dump(args)) => ("prog dump", commands::dump::run(args, cli.json)),
         Command::Verify(args) => ("verify", commands::verify::run(args, cli.json)),
         Command::Test(args) => ("test", commands::test::run(args, cli.json)),
         Command::Prog(Prog::Show(args)) => ("prog show", commands::kernel::prog::show(args, cli.json)),

@@ -133,6 +133,10 @@ impl Session {
             let failed = |e| Failure::needs(format!("--perf-map: {e}"));
             xway_jit::dump::publish_perf_map(code).map_err(failed)?;
         }
+        if let (Some(dir), Some(code)) = (&environment.jitdump, &choice.code) {
+            let failed = |e| Failure::needs(format!("--jitdump {}: {e}", dir.display()));
+            xway_jit::jitdump::publish(dir, code, &[&program]).map_err(failed)?;
+        }
         Ok(Session { instance, image, program, budget: environment.budget, requested, choice })
     }
 

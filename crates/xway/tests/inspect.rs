@@ -138,3 +138,28 @@ fn what_only_a_kernel_has_is_named_and_not_run() {
     let refused = xway(&["prog", "run", &object, "--data-in", "hex:0000000000000000000000000000"]).err;
     assert!(refused.contains("is proved, but needs") && refused.contains(names), "{refused}");
 }
+
+#[test]
+fn a_program_is_dumped_in_three_forms_with_its_source() {
+    if !clang("inspect::a_program_is_dumped_in_three_forms_with_its_source") {
+        return;
+    }
+    let dir = Dir::new();
+    let object = compiled(&dir, "dumped", WITH_FUNCTION, &["-g"]);
+    let dump = |form: &str| xway(&["prog", "dump", form, &object]).exits(0).out;
+    let xlated = dump("xlated");
+    assert!(xlated.contains("return twice(") && xlated.contains("exit"), "{xlated}");
+    if cfg!(target_arch = "x86_64") {
+        let jited = dump("jited");
+        for words in ["p.burst:", "return twice(", "twice.function:", "; clock: ", "ret"] {
+            assert!(jited.contains(words), "{words}:\n{jited}");
+        }
+        let ir = dump("ir");
+        assert!(ir.contains("function u0:0") && ir.contains("brif"), "{ir}");
+        let doc = xway(&["prog", "dump", "jited", &object, "-j"]).exits(0).json();
+        assert_eq!((doc["form"].as_str(), doc["program"].as_str()), (Some("jited"), Some("p")));
+        assert!(doc["functions"].as_array().unwrap().len() > 1 && doc["bytes"].as_u64() > Some(0), "{doc}");
+    }
+    let wrong = xway(&["prog", "dump", "jited", &object, "--without", "nonsense"]).exits(3);
+    assert!(wrong.err.contains("passes: decided"), "{}", wrong.err);
+}

@@ -185,6 +185,25 @@ pub(super) extern "C" fn redirect_map(env: *mut RunEnv<'_>, map: u64, key: u64, 
     run_plain(51, &mut native, args)
 }
 
+/// `bpf_csum_diff` over bytes that nobody else writes.
+pub(super) extern "C" fn csum_diff(
+    env: *mut RunEnv<'_>,
+    from: u64,
+    from_len: u64,
+    to: u64,
+    to_len: u64,
+    seed: u64,
+) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let native = unsafe { Native::new(env) };
+    let bytes = |at: u64, len: u64| match len as u32 {
+        0 => &[][..],
+        // SAFETY: `calls::typed`: proved to be of this length on the stack or in the packet; nothing writes it meanwhile.
+        len => unsafe { native.bytes(at, len as usize) },
+    };
+    machine::csum_diff(bytes(from, from_len), bytes(to, to_len), seed as u32)
+}
+
 /// `bpf_xdp_load_bytes` to the stack.
 pub(super) extern "C" fn load_bytes(env: *mut RunEnv<'_>, _: u64, offset: u64, buf: u64, len: u64) -> u64 {
     // SAFETY: called by generated code with the run's environment.

@@ -8,15 +8,16 @@ use xway_isa::{Reg, Width};
 use xway_maps::native::{MapLayout, ProgramSlot, SlotsLayout};
 use xway_vm::TAIL_CALLS_MAX;
 
-use super::{Area, Body, Callee, Shape, signature, space};
-use crate::calls::{self, Entry};
+use super::inline::CSUM_DIFF;
+use super::{Area, Body, Callee, Jump, Shape, signature, space};
+use crate::calls::{self, Entry, KTIME};
 use crate::env::offsets;
 use crate::plan::{Call, Kind};
 
 const ARGS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
 
 impl Body<'_, '_> {
-    pub(super) fn op(&mut self, kind: &Kind) {
+    pub(super) fn op(&mut self, kind: &Kind, at: usize) {
         match kind {
             Kind::Alu { width, op, dst, src } => self.alu(*width, *op, *dst, *src),
             Kind::Mov { width, dst, src, ext } => self.mov(*width, *dst, *src, *ext),
@@ -39,7 +40,7 @@ impl Body<'_, '_> {
             Kind::Atomic { size, op, base, off, src, place } => self.atomic(*size, *op, *base, *off, *src, place),
             Kind::LoadAcquire { size, dst, base, off, place } => self.load_acquire(*size, *dst, *base, *off, place),
             Kind::StoreRelease { size, base, off, src, place } => self.store_release(*size, *base, *off, *src, place),
-            Kind::Helper(call) if call.proto.id == calls::TAIL_CALL => self.tail_call(call),
+            Kind::Helper(call) if call.proto.id == calls::TAIL_CALL => self.tail_call(call, at),
             Kind::Helper(call) => self.helper(call),
             Kind::Fetch { call, slot, then } => self.fetch(call, *slot, *then),
             Kind::Kfunc { which, .. } => self.enter(calls::kfunc(*which), &ARGS),
@@ -70,9 +71,10 @@ impl Body<'_, '_> {
     fn helper(&mut self, call: &Call) {
         /// `bpf_get_smp_processor_id`
         const CPU_NUMBER: u32 = 8;
+        /// `bpf_xdp_adjust_head`
+        const ADJUST_HEAD: u32 = 44;
         if self.around.options.typed_calls && call.proto.id == CPU_NUMBER {
-            let flags = self.flags(Some(Area::Cpu)).with_readonly().with_can_move();
-            let cpu = self.b.ins().uload32(flags, self.env, offsets::CPU);
+            let cpu = self.cpu_number();
             return self.set(Reg::R0, cpu);
         }
         if self.can_inline(call) {
@@ -81,6 +83,19 @@ impl Body<'_, '_> {
         if self.answered(call) {
             return;
         }
+        if self.around.options.inline_helpers {
+            match call.proto.id {
+                CSUM_DIFF if self.csum_diff(call) => return,
+                ADJUST_HEAD => return self.adjust_head(call),
+                KTIME if self.around.isa.name().starts_with("x64") => return self.ktime(call),
+                _ => {}
+            }
+        }
+        self.by_call(call);
+    }
+
+    /// Calls a helper, by the shortest way in.
+    pub(super) fn by_call(&mut self, call: &Call) {
         let borrowed = self.lend(call);
         match calls::typed(call, self.unit.maps).filter(|_| self.around.options.typed_calls) {
             Some((entry, args)) => self.enter(entry, args),
@@ -107,6 +122,14 @@ impl Body<'_, '_> {
         self.import((space::ENTRY, n as u32), params)
     }
 
+    /// The processor's counter of time: a stub of a few instructions leaves it in the environment, and all registers alone.
+    pub(super) fn counter(&mut self) -> Value {
+        let f = self.import_as((space::COUNTER, 0), 1, CallConv::PreserveAll);
+        self.b.ins().call(f, &[self.env]);
+        let flags = self.flags(Some(Area::Env));
+        self.b.ins().load(I64, flags, self.env, offsets::CLOCK_NOW)
+    }
+
     /// `bpf_tail_call(ctx, map, index)`: where there is a program, it runs in place of this function, whose result it gives.
     ///
     /// ```text
@@ -114,18 +137,22 @@ impl Body<'_, '_> {
     /// code = *cell                 if there is code
     /// jump code(env, ctx)          if it is not the 34th tail call of the run
     /// ```
-    fn tail_call(&mut self, call: &Call) {
+    ///
+    /// A program that was known when this one was compiled stands in the same burst function: see [`super::Jump`].
+    fn tail_call(&mut self, call: &Call, at: usize) {
         let (stay, slow) = (self.b.create_block(), self.b.create_block());
         let map = call.map.and_then(|m| self.unit.maps.get(m as usize)).map(|m| m.layout());
         match map {
             Some(MapLayout::Programs(slots)) if self.around.options.inline_tail_calls => {
-                self.jump_through(&slots, stay, slow);
+                let known = self.unit.jumps.iter().find(|j| j.insn == at).filter(|_| self.shape == Shape::Burst);
+                self.jump_through(&slots, known.copied(), stay, slow);
             }
             _ => {
                 self.b.ins().jump(slow, &[]);
             }
         }
         self.b.switch_to_block(slow);
+        self.tell_tail_calls();
         let args = self.arguments(&[Reg::R2, Reg::R3]);
         let f = self.entry(calls::tail_target(), 3);
         let inst = self.b.ins().call(f, &args);
@@ -137,6 +164,26 @@ impl Body<'_, '_> {
         self.run_instead(code, conv);
         self.b.switch_to_block(stay);
         self.word(Reg::R0, 0);
+    }
+
+    /// Tail calls of the run so far.
+    fn tail_calls(&mut self) -> Value {
+        match self.tails {
+            Some(var) => self.b.use_var(var),
+            None => {
+                let flags = self.flags(Some(Area::Env));
+                self.b.ins().load(I32, flags, self.env, offsets::TAIL_CALLS)
+            }
+        }
+    }
+
+    /// Before other code goes on counting them.
+    fn tell_tail_calls(&mut self) {
+        if let Some(var) = self.tails {
+            let count = self.b.use_var(var);
+            let flags = self.flags(Some(Area::Env));
+            self.b.ins().store(flags, count, self.env, offsets::TAIL_CALLS);
+        }
     }
 
     /// The program's code in place of the rest of this function.
@@ -152,7 +199,7 @@ impl Body<'_, '_> {
         self.b.ins().jump(self.exit, &[BlockArg::Value(r0)]);
     }
 
-    fn jump_through(&mut self, slots: &SlotsLayout, stay: ir::Block, slow: ir::Block) {
+    fn jump_through(&mut self, slots: &SlotsLayout, known: Option<Jump>, stay: ir::Block, slow: ir::Block) {
         /// Cells and slots are written by others.
         const SHARED: MemFlagsData = MemFlagsData::new().with_notrap();
         let step = |body: &mut Self, condition: Value, otherwise: ir::Block| {
@@ -160,30 +207,55 @@ impl Body<'_, '_> {
             body.b.ins().brif(condition, on, &[], otherwise, &[]);
             body.b.switch_to_block(on);
         };
-        // The index is 32 bits wide, whatever stands above.
-        let index = self.narrow(Reg::R3, Width::W32);
-        let max = self.b.ins().iconst(I32, i64::from(slots.max_entries));
-        let inside = self.b.ins().icmp(IntCC::UnsignedLessThan, index, max);
-        step(self, inside, stay);
-        let index = self.b.ins().uextend(I64, index);
-        let off = self.b.ins().ishl_imm_s(index, 3);
-        let base = self.b.ins().iconst(I64, slots.base as i64);
-        let at = self.b.ins().iadd(base, off);
+        let at = match known {
+            Some(jump) => self.b.ins().iconst(I64, (slots.base + 8 * jump.index as usize) as i64),
+            None => {
+                // The index is 32 bits wide, whatever stands above.
+                let index = self.narrow(Reg::R3, Width::W32);
+                let max = self.b.ins().iconst(I32, i64::from(slots.max_entries));
+                let inside = self.b.ins().icmp(IntCC::UnsignedLessThan, index, max);
+                step(self, inside, stay);
+                let index = self.b.ins().uextend(I64, index);
+                let off = self.b.ins().ishl_imm_s(index, 3);
+                let base = self.b.ins().iconst(I64, slots.base as i64);
+                self.b.ins().iadd(base, off)
+            }
+        };
         let slot = self.b.ins().atomic_load(I64, SHARED, at);
         step(self, slot, stay);
         // Written before the slot was, and never again.
         let cell = self.b.ins().load(I64, SHARED, slot, std::mem::offset_of!(ProgramSlot, entry) as i32);
+        let other = self.b.create_block();
+        if let Some(jump) = known {
+            let wanted = self.b.ins().iconst(I64, jump.cell as i64);
+            let same = self.b.ins().icmp(IntCC::Equal, cell, wanted);
+            step(self, same, other);
+            let count = self.one_more(stay, step);
+            if let Some(var) = self.tails {
+                self.b.def_var(var, count);
+            }
+            let to = self.targets[jump.unit].expect("targets stand in the burst function");
+            self.b.ins().jump(to, &[]);
+        } else {
+            self.b.ins().jump(other, &[]);
+        }
+        self.b.switch_to_block(other);
         step(self, cell, slow);
         let code = self.b.ins().atomic_load(I64, SHARED, cell);
         step(self, code, slow);
+        let count = self.one_more(stay, step);
         let flags = self.flags(Some(Area::Env));
-        let count = self.b.ins().load(I32, flags, self.env, offsets::TAIL_CALLS);
+        self.b.ins().store(flags, count, self.env, offsets::TAIL_CALLS);
+        self.run_instead(code, CallConv::Tail);
+    }
+
+    /// The number of tail calls with one more, unless there have been all that a run may make.
+    fn one_more(&mut self, stay: ir::Block, step: impl Fn(&mut Self, Value, ir::Block)) -> Value {
+        let count = self.tail_calls();
         let limit = self.b.ins().iconst(I32, i64::from(TAIL_CALLS_MAX));
         let left = self.b.ins().icmp(IntCC::UnsignedLessThan, count, limit);
         step(self, left, stay);
-        let count = self.b.ins().iadd_imm_s(count, 1);
-        self.b.ins().store(flags, count, self.env, offsets::TAIL_CALLS);
-        self.run_instead(code, CallConv::Tail);
+        self.b.ins().iadd_imm_s(count, 1)
     }
 
     /// Programs that are jumped to are not asked whether this worker may run them: the code looks itself.

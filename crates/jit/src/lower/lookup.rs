@@ -130,9 +130,15 @@ impl Body<'_, '_> {
 
     /// The worker's number, times a stride. It never changes during a burst, so it stands in front of the loop.
     pub(super) fn scaled_cpu(&mut self, stride: usize) -> Value {
-        let flags = self.flags(Some(Area::Cpu)).with_readonly().with_can_move();
-        let cpu = self.b.ins().uload32(flags, self.env, offsets::CPU);
+        let cpu = self.cpu_number();
         self.times(cpu, stride)
+    }
+
+    /// The worker's number. Only a plain load moves out of the loop, not one that extends.
+    pub(super) fn cpu_number(&mut self) -> Value {
+        let flags = self.flags(Some(Area::Cpu)).with_readonly().with_can_move();
+        let cpu = self.b.ins().load(types::I32, flags, self.env, offsets::CPU);
+        self.b.ins().uextend(types::I64, cpu)
     }
 
     /// The value with the key's number in an array; null when there are not so many.
@@ -146,6 +152,11 @@ impl Body<'_, '_> {
             return self.found(value, then);
         }
         let [index] = self.key_words(call, 4)[..] else { unreachable!("four bytes are one word") };
+        if crate::lanes::upper_bound(self.b.func, index, 8) < u64::from(max) {
+            let off = self.times(index, stride);
+            let value = self.b.ins().iadd(base, off);
+            return self.found(value, then);
+        }
         let limit = self.b.ins().iconst(types::I64, i64::from(max));
         let inside = self.b.ins().icmp(IntCC::UnsignedLessThan, index, limit);
         let (hit, miss) = (self.b.create_block(), self.b.create_block());
@@ -317,24 +328,20 @@ impl Body<'_, '_> {
     /// The key in words of eight bytes, the last one filled up with zeros.
     pub(super) fn key_words(&mut self, call: &Call, len: usize) -> Vec<Value> {
         let place = call.args[1].expect("can_inline");
-        let mut words = Vec::new();
-        for at in (0..len).step_by(8) {
-            let part = 8.min(len - at);
-            let here = Place { off: place.off.map(|off| off + at as i32), ..place };
-            let word = self.slot_bytes(&here, part);
-            words.push(word.unwrap_or_else(|| self.memory_bytes(&place, at, part)));
-        }
-        words
+        (0..len).step_by(8).map(|at| self.bytes_at(Reg::R2, &place, at, 8.min(len - at))).collect()
     }
 
-    /// Up to eight bytes of a key in memory, zero-extended.
-    pub(super) fn memory_bytes(&mut self, place: &Place, at: usize, len: usize) -> Value {
-        // Groups that are values are not in memory, and the key may be half of each.
+    /// Up to eight bytes of an argument, zero-extended: from values where they are some, else from memory.
+    pub(super) fn bytes_at(&mut self, pointer: Reg, place: &Place, at: usize, len: usize) -> Value {
         let here = Place { off: place.off.map(|off| off + at as i32), ..*place };
+        if let Some(v) = self.slot_bytes(&here, len) {
+            return v;
+        }
+        // Groups that are values are not in memory, and it may be half of each.
         if let Some(bytes) = crate::plan::slots::range(&here, len) {
             self.write_out(bytes);
         }
-        let p = self.reg(Reg::R2);
+        let p = self.reg(pointer);
         let flags = self.flags(super::memory::area(place));
         let (mut done, mut all) = (0, None);
         while done < len {
@@ -350,7 +357,7 @@ impl Body<'_, '_> {
             all = Some(all.map_or(part, |all| self.b.ins().bor(all, part)));
             done += taken;
         }
-        all.expect("keys have bytes")
+        all.expect("arguments have bytes")
     }
 
     /// A product with a constant, as a shift where it is one.

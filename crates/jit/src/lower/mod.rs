@@ -12,12 +12,14 @@
 //! | `lookup` | look-ups in maps without a call |
 //! | `answer` | look-ups that were made for the whole burst |
 //! | `scout` | what runs over a burst in front of a program |
+//! | `inline` | other helpers without a call |
 //! | `slots` | stack bytes that are values |
 //! | `call` | helpers, kernel functions, functions of the program, tail calls |
 
 mod alu;
 mod answer;
 mod call;
+mod inline;
 mod lookup;
 mod memory;
 mod scout;
@@ -52,6 +54,8 @@ pub(crate) mod space {
     pub const TAIL: u32 = 2;
     /// No function: a call of it becomes the machine's instruction that fetches memory ahead.
     pub const FETCH: u32 = 3;
+    /// The stub that reads the processor's counter.
+    pub const COUNTER: u32 = 4;
     /// Entries of helpers, by their place in [`super::Lowered::entries`].
     pub const ENTRY: u32 = 1;
 }
@@ -118,12 +122,33 @@ pub(crate) struct Unit<'a> {
     pub chain_on: u32,
     /// Its main function stands in the burst function; else it is called.
     pub inline: bool,
+    /// The link from which tail calls come here; its own number for a link.
+    pub link: usize,
+    /// Tail calls of its main function to programs that stand in the burst function too.
+    pub jumps: &'a [Jump],
+}
+
+/// A tail call to a program that was in the PROG_ARRAY when the code was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Jump {
+    /// The call.
+    pub insn: usize,
+    /// The index that it names, below the array's length.
+    pub index: u32,
+    /// The program among the units.
+    pub unit: usize,
+    /// The address by which the slot names this very program ([`xway_maps::ProgramObject::entry`]).
+    pub cell: usize,
 }
 
 /// What lowering needs to know of the surroundings.
 pub(crate) struct Surroundings<'a> {
-    /// One program, or the links of a chain.
+    /// One program or the links of a chain, and behind them what their tail calls go to.
     pub units: &'a [Unit<'a>],
+    /// How many of them are links.
+    pub links: usize,
+    /// Tail calls are counted in a variable: no function below a main one makes any.
+    pub count_in_variable: bool,
     /// They are links of a chain, which may be one.
     pub chained: bool,
     /// CPUs that all per-CPU maps have values for.
@@ -202,6 +227,12 @@ struct Body<'a, 'f> {
     notes: Vec<Variable>,
     /// Turns of `may_goto` that are left.
     turns: Option<Variable>,
+    /// Tail calls so far, in the burst function.
+    tails: Option<Variable>,
+    /// The frame's descriptor, in the burst function.
+    ctx: Option<Value>,
+    /// Where tail calls enter, by unit, in the burst function.
+    targets: Vec<Option<ir::Block>>,
     /// The worker's environment.
     env: Value,
     /// The frame pointer, r10.
@@ -249,6 +280,9 @@ impl<'a, 'f> Body<'a, 'f> {
             frame: None,
             notes: vec![],
             turns: None,
+            tails: None,
+            ctx: None,
+            targets: vec![],
             env,
             fp,
             blocks: vec![],
@@ -304,27 +338,35 @@ impl<'a, 'f> Body<'a, 'f> {
         let entry = self.b.current_block().expect("the entry");
         let [_, frames, count, verdicts] = *self.b.block_params(entry) else { unreachable!("four parameters") };
         let (head, done) = (self.b.create_block(), self.b.create_block());
-        let frame = self.b.append_block_param(head, I64);
-        let verdict = self.b.append_block_param(head, I64);
+        // One number counts up to zero: the distance from the ends of both arrays.
+        let left = self.b.append_block_param(head, I64);
         let bytes = self.b.ins().ishl_imm_s(count, 3);
-        let end = self.b.ins().iadd(frames, bytes);
-        let some = self.b.ins().icmp_imm_s(IntCC::NotEqual, count, 0);
-        self.b.ins().brif(some, head, &[BlockArg::Value(frames), BlockArg::Value(verdicts)], done, &[]);
+        let frames_end = self.b.ins().iadd(frames, bytes);
+        let verdicts_end = self.b.ins().iadd(verdicts, bytes);
+        let start = self.b.ins().ineg(bytes);
+        self.b.ins().brif(count, head, &[BlockArg::Value(start)], done, &[]);
 
         self.b.switch_to_block(head);
         let plain = self.flags(Some(Area::Frames));
+        let frame = self.b.ins().iadd(frames_end, left);
         let ctx = self.b.ins().load(I64, plain, frame, 0);
         self.frame = Some((frames, frame));
+        self.ctx = Some(ctx);
         let units = self.around.units;
         if units.iter().any(|u| u.plan.needs_frame()) {
             let in_env = self.flags(Some(Area::Env));
             self.b.ins().store(in_env, frame, self.env, offsets::FRAME);
         }
-        if units.iter().any(|u| u.plan.redirects) {
+        // One program that chooses no target has it forgotten where it returns REDIRECT.
+        if units.iter().any(|u| u.plan.redirects) && !self.forgets_at_exit() {
             let zero = self.b.ins().iconst(ir::types::I32, 0);
             let desc = self.flags(Some(Area::Descriptor));
             self.b.ins().store(desc, zero, ctx, descriptor::REDIRECT);
         }
+        if self.around.count_in_variable {
+            self.tails = Some(self.b.declare_var(ir::types::I32));
+        }
+        self.targets = (0..units.len()).map(|n| (n >= self.around.links).then(|| self.b.create_block())).collect();
         if self.around.chained {
             self.chain(ctx);
         } else {
@@ -332,12 +374,12 @@ impl<'a, 'f> Body<'a, 'f> {
         }
 
         self.b.switch_to_block(self.exit);
+        self.b.set_srcloc(ir::SourceLoc::default());
         let r0 = self.b.block_params(self.exit)[0];
+        let verdict = self.b.ins().iadd(verdicts_end, left);
         self.b.ins().store(plain, r0, verdict, 0);
-        let frame = self.b.ins().iadd_imm_s(frame, 8);
-        let verdict = self.b.ins().iadd_imm_s(verdict, 8);
-        let more = self.b.ins().icmp(IntCC::NotEqual, frame, end);
-        self.b.ins().brif(more, head, &[BlockArg::Value(frame), BlockArg::Value(verdict)], done, &[]);
+        let left = self.b.ins().iadd_imm_s(left, 8);
+        self.b.ins().brif(left, head, &[BlockArg::Value(left)], done, &[]);
         self.b.switch_to_block(done);
         self.b.ins().return_(&[]);
         self.b.seal_all_blocks();
@@ -346,9 +388,14 @@ impl<'a, 'f> Body<'a, 'f> {
     /// The current unit's main function, from here to a block that takes r0.
     fn link(&mut self, ctx: Value, exit: ir::Block) {
         if self.unit.plan.tail_calls {
-            let in_env = self.flags(Some(Area::Env));
             let zero = self.b.ins().iconst(ir::types::I32, 0);
-            self.b.ins().store(in_env, zero, self.env, offsets::TAIL_CALLS);
+            match self.tails {
+                Some(var) if self.unit.inline => self.b.def_var(var, zero),
+                _ => {
+                    let in_env = self.flags(Some(Area::Env));
+                    self.b.ins().store(in_env, zero, self.env, offsets::TAIL_CALLS);
+                }
+            }
         }
         let outer = std::mem::replace(&mut self.exit, exit);
         if self.unit.inline {
@@ -361,13 +408,24 @@ impl<'a, 'f> Body<'a, 'f> {
             let r0 = self.b.inst_results(inst)[0];
             self.b.ins().jump(exit, &[BlockArg::Value(r0)]);
         }
+        let (unit, number) = (self.unit, self.number);
+        for (n, target) in self.around.units.iter().enumerate().skip(self.around.links) {
+            if target.link == number {
+                (self.unit, self.number) = (target, n);
+                self.enter_function(&target.plan.funcs[0]);
+                self.b.switch_to_block(self.targets[n].expect("made above"));
+                self.begin(&[ctx]);
+                self.blocks();
+            }
+        }
+        (self.unit, self.number) = (unit, number);
         self.exit = outer;
     }
 
     /// All units one after the other, each as long as the verdict of the one before chains on. What is stored says which
     /// link decided: see [`crate::Decided`].
     fn chain(&mut self, ctx: Value) {
-        let units = self.around.units;
+        let units = &self.around.units[..self.around.links];
         for (n, unit) in units.iter().enumerate() {
             if n > 0 {
                 (self.unit, self.number) = (unit, n);
@@ -440,7 +498,7 @@ impl<'a, 'f> Body<'a, 'f> {
             };
             for op in ops {
                 self.origin(op.at);
-                self.op(&op.kind);
+                self.op(&op.kind, op.at);
             }
             if let Some((then, op)) = last
                 && let Kind::Helper(call) = &op.kind
@@ -477,6 +535,9 @@ impl<'a, 'f> Body<'a, 'f> {
             }
             End::Exit => {
                 let r0 = self.reg(Reg::R0);
+                if self.shape == Shape::Burst && self.forgets_at_exit() {
+                    self.forget_target(r0);
+                }
                 self.b.ins().jump(self.exit, &[BlockArg::Value(r0)]);
             }
             End::Unreachable => {
@@ -485,6 +546,31 @@ impl<'a, 'f> Body<'a, 'f> {
                 self.b.ins().jump(self.exit, &[BlockArg::Value(zero)]);
             }
         }
+    }
+
+    /// Whether the burst function forgets a frame's old redirect target at the end of the program instead of in front of it.
+    fn forgets_at_exit(&self) -> bool {
+        matches!(self.around.units, [only] if only.plan.redirects_by_verdict && !self.around.chained)
+    }
+
+    /// Forgets the frame's redirect target when the verdict is REDIRECT.
+    fn forget_target(&mut self, r0: Value) {
+        const REDIRECT: i64 = 4;
+        let Some(ctx) = self.ctx else { return };
+        let verdict = self.b.ins().ireduce(ir::types::I32, r0);
+        if crate::lanes::upper_bound(self.b.func, verdict, 8) < REDIRECT as u64 {
+            return;
+        }
+        let (forget, on) = (self.b.create_block(), self.b.create_block());
+        let is = self.b.ins().icmp_imm_s(IntCC::Equal, verdict, REDIRECT);
+        self.b.ins().brif(is, forget, &[], on, &[]);
+        self.b.set_cold_block(forget);
+        self.b.switch_to_block(forget);
+        let zero = self.b.ins().iconst(ir::types::I32, 0);
+        let desc = self.flags(Some(Area::Descriptor));
+        self.b.ins().store(desc, zero, ctx, descriptor::REDIRECT);
+        self.b.ins().jump(on, &[]);
+        self.b.switch_to_block(on);
     }
 
     fn condition(&mut self, width: Width, cond: Cond, dst: Reg, src: Operand) -> Value {
@@ -561,7 +647,8 @@ impl<'a, 'f> Body<'a, 'f> {
         if let Some((_, f)) = self.imports.iter().find(|(k, _)| *k == key) {
             return *f;
         }
-        let signature = self.b.import_signature(signature(conv, params, true));
+        // The convention that leaves all registers alone has none for a result.
+        let signature = self.b.import_signature(signature(conv, params, conv != CallConv::PreserveAll));
         let name = self.b.func.declare_imported_user_function(UserExternalName { namespace: key.0, index: key.1 });
         let f = self.b.import_function(ExtFuncData {
             name: ExternalName::user(name),
@@ -580,6 +667,16 @@ impl<'a, 'f> Body<'a, 'f> {
         let region = self.b.func.dfg.alias_regions.insert(area.region());
         flags.with_alias_region(Some(region))
     }
+}
+
+/// Numbers of kinds of memory in Cranelift's form that other passes know.
+pub(crate) mod region {
+    /// Descriptors of frames.
+    pub const DESCRIPTOR: u32 = 3;
+    /// Packets and their metadata.
+    pub const PACKET: u32 = 4;
+    /// The stack of a function.
+    pub const STACK: u32 = 5;
 }
 
 /// Kinds of memory that never overlap.
@@ -605,9 +702,9 @@ impl Area {
         let (user_id, description) = match self {
             Area::Frames => (1, "frames".into()),
             Area::Env => (2, "env".into()),
-            Area::Descriptor => (3, "descriptor".into()),
-            Area::Packet => (4, "packet".into()),
-            Area::Stack => (5, "stack".into()),
+            Area::Descriptor => (region::DESCRIPTOR, "descriptor".into()),
+            Area::Packet => (region::PACKET, "packet".into()),
+            Area::Stack => (region::STACK, "stack".into()),
             Area::Cpu => (7, "cpu".into()),
             Area::Record => (6, "record".into()),
             Area::Values(map) => (16 + map, format!("values of map {map}").into()),

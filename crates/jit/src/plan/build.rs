@@ -51,7 +51,14 @@ pub(crate) fn build(program: &Program, proof: &Verified) -> Result<Plan, Refusal
     let redirects = facts.tail_calls
         || facts.verdicts.as_ref().is_none_or(|v| v.iter().any(redirect))
         || facts.helpers.iter().any(|h| matches!(h, 23 | 51));
-    Ok(Plan { funcs, tail_calls: facts.tail_calls, redirects, scout: None })
+    let chooses = facts.tail_calls || facts.helpers.iter().any(|h| matches!(h, 23 | 51));
+    Ok(Plan {
+        funcs,
+        tail_calls: facts.tail_calls,
+        redirects,
+        redirects_by_verdict: redirects && !chooses,
+        scout: None,
+    })
 }
 
 /// First slots of the functions: the program, what is called, what is called back.

@@ -9,6 +9,8 @@ mod build;
 pub(crate) mod scout;
 pub(crate) mod slots;
 pub(crate) mod stack;
+pub(crate) mod targets;
+mod unroll;
 
 pub(crate) use build::{FUNCTION_MAX, build};
 
@@ -27,6 +29,8 @@ pub(crate) struct Plan {
     pub redirects: bool,
     /// What runs over a burst in front of the program.
     pub scout: Option<scout::Scout>,
+    /// No run chooses a target, so an old one matters only to a run that returns `XDP_REDIRECT` all the same.
+    pub redirects_by_verdict: bool,
 }
 
 /// A function.
@@ -251,6 +255,18 @@ impl Plan {
     pub fn looks_at_packets(&self) -> bool {
         let data = |op: &Op| matches!(op.kind, Kind::Ctx { field: CtxField::Data, .. });
         self.funcs.iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops).any(data)
+    }
+
+    /// Whether a function below the main one makes tail calls.
+    pub fn tail_calls_below(&self) -> bool {
+        let calls = |op: &Op| matches!(&op.kind, Kind::Helper(call) if call.proto.id == crate::calls::TAIL_CALL);
+        self.funcs.iter().skip(1).flat_map(|f| &f.blocks).flat_map(|b| &b.ops).any(calls)
+    }
+
+    /// Whether some operation is a call of the helper with this number.
+    pub fn uses_helper(&self, id: u32) -> bool {
+        let calls = |op: &Op| matches!(&op.kind, Kind::Helper(call) if call.proto.id == id);
+        self.funcs.iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops).any(calls)
     }
 
     /// Whether some operation needs the frame of the packet in the environment.

@@ -107,6 +107,20 @@ pub fn compare(object: &Arc<Object>, index: usize, packets: &[Vec<u8>], prepare:
     Outcome::Same
 }
 
+/// Whether what a program does depends on where memory lies: changed programs may return or compute with pointers, which
+/// are virtual in the interpreter. Then even the plain translation differs from it, or from itself elsewhere in memory.
+#[allow(dead_code)] // other tests that take this file change no programs
+pub fn computes_with_pointers(object: &Arc<Object>, index: usize, packets: &[Vec<u8>], prepare: Prepare<'_>) -> bool {
+    let Ok(expected) = run(object, index, packets, prepare, &Engine::Interpreter) else { return false };
+    let mut kept = vec![];
+    (0..4).any(|_| {
+        // Keeps the next run's packets from lying where this one's did.
+        kept.push(Pool::new(PoolConfig::new(64)).expect("packet memory"));
+        let plain = Engine::Single(Options { check: true, ..Options::plain() });
+        run(object, index, packets, prepare, &plain).is_ok_and(|got| got != expected)
+    })
+}
+
 fn run(
     object: &Arc<Object>,
     index: usize,

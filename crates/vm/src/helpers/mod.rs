@@ -19,6 +19,7 @@ mod text;
 mod time;
 mod timer;
 
+pub use checksum::diff as csum_diff;
 pub use support::{Support, support};
 pub use timer::Timers;
 

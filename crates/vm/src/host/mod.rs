@@ -54,6 +54,11 @@ pub trait Host {
     /// Reads a clock.
     fn clock_ns(&self, clock: Clock) -> u64;
 
+    /// Whether its monotonic clock is this machine's, so that generated code may read the processor's counter in its place.
+    fn is_machine(&self) -> bool {
+        false
+    }
+
     /// The kernel's tick counter (`bpf_jiffies64`).
     fn jiffies(&self) -> u64;
 

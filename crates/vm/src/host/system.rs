@@ -101,6 +101,10 @@ impl Host for SystemHost {
         })
     }
 
+    fn is_machine(&self) -> bool {
+        true
+    }
+
     fn jiffies(&self) -> u64 {
         // The kernel lets its counter start five minutes before 32 bits overflow, so that overflows are met early.
         let start = (1u64 << 32) - 300 * self.hz;

@@ -97,21 +97,25 @@ fn program_json(object: &Object, program: &Program, args: &args::Inspect) -> Val
         "verdict": verdict(&proof),
     });
     if args.insns || args.source {
-        let lines: Vec<Value> = disassemble(object, program)
-            .into_iter()
-            .map(|line| {
-                let mut entry = json!({ "insn": line.insn, "opcode": line.opcode, "text": line.text });
-                let source = program.line_info.iter().find(|l| l.insn == line.insn).filter(|_| args.source);
-                if let Some(l) = source {
-                    entry["source"] =
-                        json!({ "file": &*l.file, "line": l.line, "column": l.col, "text": l.text.trim() });
-                }
-                entry
-            })
-            .collect();
-        out["disassembly"] = json!(lines);
+        out["disassembly"] = disassembly(object, program, args.source);
     }
     out
+}
+
+/// Instructions for JSON, with source lines where they begin.
+pub fn disassembly(object: &Object, program: &Program, source: bool) -> Value {
+    let lines: Vec<Value> = disassemble(object, program)
+        .into_iter()
+        .map(|line| {
+            let mut entry = json!({ "insn": line.insn, "opcode": line.opcode, "text": line.text });
+            let source = program.line_info.iter().find(|l| l.insn == line.insn).filter(|_| source);
+            if let Some(l) = source {
+                entry["source"] = json!({ "file": &*l.file, "line": l.line, "column": l.col, "text": l.text.trim() });
+            }
+            entry
+        })
+        .collect();
+    json!(lines)
 }
 
 fn map_json(object: &Object, map: &MapDef) -> Value {
@@ -314,7 +318,7 @@ fn proved(facts: &Facts) -> Vec<String> {
 }
 
 /// Instructions, and before each the source line that it was made from.
-fn listing(object: &Object, program: &Program, source: bool, paint: Paint) -> String {
+pub fn listing(object: &Object, program: &Program, source: bool, paint: Paint) -> String {
     let mut out = String::new();
     for line in disassemble(object, program) {
         if let Some(s) = program.subprogs.iter().find(|s| s.start == line.insn)

@@ -7,6 +7,7 @@ pub mod bench_memory;
 pub mod bench_prog;
 pub mod conformance;
 pub mod doctor;
+pub mod dump;
 pub mod inspect;
 pub mod kernel;
 pub mod lab;

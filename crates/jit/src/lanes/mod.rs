@@ -1,0 +1,248 @@
+//! `lanes`, `known-branches` and `dead-loads`: passes over Cranelift's intermediate form, behind lowering and in front of its own mid-end.
+//!
+//! clang copies packed headers byte by byte, and puts numbers together from bytes. The kernel's compilers keep that, and so
+//! does Cranelift. Here every value is looked at as eight *lanes*: which byte of which other value, or which constant, each of
+//! its bytes is. With the lanes of what was stored, and of what was loaded from where,
+//!
+//! - a load of bytes that were just stored takes them from the values (a processor cannot forward several stores to one load);
+//! - bytes that were loaded one by one and put together are one load, turned around where the order is the other one;
+//! - stores side by side become wide ones, where their bytes are a constant, neighbours in a value, or neighbours in memory.
+//!
+//! ```text
+//! v1 = uload8 p+13                          v1 = uload16 p+12
+//! v2 = uload8 p+12                 ──>
+//! v3 = bor v2, (ishl v1, 8)
+//!
+//! istore8 (uload8 p+0), p+6                 v1 = uload32 p+0
+//! … istore8 (uload8 p+3), p+9      ──>      istore32 v1, p+6
+//! ```
+//!
+//! **Only memory that nobody else writes**: packets and stacks, as lowering marks them. What others write at the same time (map
+//! values) is loaded and stored exactly as the program says. Knowledge goes from a block to those that only it leads to; it
+//! ends where the program may have written in a way that is not known: calls, stores through another pointer of the same kind
+//! of memory.
+//!
+//! | file | what |
+//! |---|---|
+//! | `mod` | the order of blocks; loads |
+//! | `widen` | loads side by side |
+//! | `sum` | sums of neighbouring words |
+//! | `value` | lanes of values, and values from lanes |
+//! | `memory` | accesses, and what memory is known to hold |
+//! | `merge` | stores |
+//! | `known` | branches that go one way |
+//! | `dead` | what nobody uses any more, loads included |
+
+mod dead;
+mod known;
+mod memory;
+mod merge;
+mod sum;
+mod value;
+mod widen;
+
+use std::collections::HashMap;
+
+use cranelift_codegen::cursor::{Cursor, FuncCursor};
+use cranelift_codegen::entity::SecondaryMap;
+use cranelift_codegen::flowgraph::ControlFlowGraph;
+use cranelift_codegen::ir::{self, Block, Inst, InstBuilder, InstructionData, Opcode, Value, types};
+
+pub(crate) use dead::remove as remove_dead;
+pub(crate) use known::{fold as fold_branches, sink_constants, upper_bound};
+use memory::{Access, Effect, Known};
+use value::{Lane, Lanes};
+
+/// The pass over one function.
+pub(crate) fn run(func: &mut ir::Function) {
+    let own = |func: &ir::Function| {
+        func.layout.blocks().any(|b| func.layout.block_insts(b).any(|i| memory::access(func, i).is_some()))
+    };
+    if !own(func) {
+        return;
+    }
+    let cfg = ControlFlowGraph::with_function(func);
+    let (whole, uses) = (whole(func), sum::uses(func));
+    let mut pass = Pass { lanes: HashMap::new(), loads: HashMap::new(), whole, uses };
+    // From each block that knows nothing of what was before, along those that only one block leads to.
+    let blocks: Vec<Block> = func.layout.blocks().collect();
+    let mut work: Vec<(Block, Known)> =
+        blocks.iter().filter(|b| cfg.pred_iter(**b).count() != 1).map(|b| (*b, Known::default())).collect();
+    while let Some((block, known)) = work.pop() {
+        pass.sums(func, block);
+        pass.widen(func, block);
+        let after = pass.loads(func, block, known.clone());
+        pass.stores(func, block, known);
+        let next: Vec<Block> = cfg.succ_iter(block).filter(|s| cfg.pred_iter(*s).count() == 1).collect();
+        work.extend(next.into_iter().map(|s| (s, after.clone())));
+    }
+}
+
+/// Values that something else uses than what puts bytes together.
+fn whole(func: &ir::Function) -> SecondaryMap<Value, bool> {
+    let mut whole = SecondaryMap::new();
+    for block in func.layout.blocks() {
+        for inst in func.layout.block_insts(block) {
+            let opcode = func.dfg.insts[inst].opcode();
+            if matches!(opcode, Opcode::Bor | Opcode::Ishl | Opcode::Uextend | Opcode::Ireduce) {
+                continue;
+            }
+            for v in func.dfg.inst_values(inst) {
+                let v = func.dfg.resolve_aliases(v);
+                whole[v] = true;
+                // What is cut from a value is made of all of it.
+                if let ir::ValueDef::Result(from, _) = func.dfg.value_def(v)
+                    && let InstructionData::Unary { opcode: Opcode::Uextend | Opcode::Ireduce, arg } =
+                        func.dfg.insts[from]
+                {
+                    whole[func.dfg.resolve_aliases(arg)] = true;
+                }
+            }
+        }
+    }
+    whole
+}
+
+struct Pass {
+    lanes: HashMap<Value, Lanes>,
+    /// What was loaded, by value.
+    loads: HashMap<Value, Access>,
+    whole: SecondaryMap<Value, bool>,
+    uses: SecondaryMap<Value, u32>,
+}
+
+/// More pieces than this are not put together for a load.
+const PIECES_MAX: usize = 4;
+
+impl Pass {
+    /// Loads and values of a block; gives what is known at its end.
+    fn loads(&mut self, func: &mut ir::Function, block: Block, mut known: Known) -> Known {
+        let mut next = func.layout.first_inst(block);
+        while let Some(inst) = next {
+            next = func.layout.next_inst(inst);
+            if let Some(access) = memory::access(func, inst) {
+                if !access.is_load {
+                    let lanes = self.lanes_of(func, func.dfg.inst_args(inst)[0]);
+                    known.store(&access, lanes);
+                    continue;
+                }
+                let result = func.dfg.first_result(inst);
+                if let Some(v) = self.forwarded(func, inst, &access, &known) {
+                    replace(func, inst, v);
+                    continue;
+                }
+                self.loads.insert(result, access);
+                // Those that are part of a wide one have its bytes.
+                let lanes = *self.lanes.entry(result).or_insert_with(|| value::loaded(result, &access));
+                known.load(&access, lanes);
+            } else if func.dfg.insts[inst].opcode() == Opcode::Bor {
+                if let Some(v) = self.put_together(func, inst, &known) {
+                    replace(func, inst, v);
+                }
+            } else if memory::effect(func, inst) == Effect::Anything {
+                known.forget();
+            }
+        }
+        known
+    }
+
+    /// The value of a load from what is known of the memory, where that is better than the load.
+    fn forwarded(&mut self, func: &mut ir::Function, inst: Inst, access: &Access, known: &Known) -> Option<Value> {
+        let mut lanes = [Lane::ZERO; 8];
+        let mut stored = false;
+        for (n, lane) in lanes.iter_mut().enumerate().take(access.len) {
+            let (known, by_store) = known.byte(access, n)?;
+            *lane = known;
+            stored |= by_store;
+        }
+        let pieces = value::pieces(&lanes[..access.len]);
+        // A load of what was only loaded before is no dearer than what would stand in its place.
+        if access.signed || !stored || pieces.len() > PIECES_MAX {
+            return None;
+        }
+        let ty = func.dfg.value_type(func.dfg.first_result(inst));
+        if ty != types::I64 {
+            return None;
+        }
+        let mut at = before(func, inst);
+        Some(value::build(&mut at, &pieces, &self.loads))
+    }
+
+    /// One load for a number that was put together from bytes of memory.
+    fn put_together(&mut self, func: &mut ir::Function, inst: Inst, known: &Known) -> Option<Value> {
+        let result = func.dfg.first_result(inst);
+        if !self.whole[result] || func.dfg.value_type(result) != types::I64 {
+            return None;
+        }
+        let lanes = self.lanes_of(func, result);
+        let used = 8 - lanes.iter().rev().take_while(|l| **l == Lane::ZERO).count();
+        let len = [2, 4, 8].into_iter().find(|n| *n >= used)?;
+        let swapped: Vec<Lane> = lanes[..len].iter().rev().copied().collect();
+        // Neighbours in one value: a part of it, as it is or turned around.
+        for (lanes, swap) in [(&lanes[..len], false), (&swapped[..], true)] {
+            let pieces = value::pieces(lanes);
+            let [value::Piece { from: value::From::Value { root, .. }, .. }] = pieces[..] else { continue };
+            if root == result {
+                return None;
+            }
+            let mut at = before(func, inst);
+            let v = value::build(&mut at, &pieces, &self.loads);
+            return Some(if swap { turned(&mut at, v, len) } else { v });
+        }
+        let swapped: Vec<Lane> = lanes[..len].iter().rev().copied().collect();
+        let (access, swap) = match self.contiguous(&lanes[..len], known) {
+            Some(access) => (access, false),
+            None => (self.contiguous(&swapped, known)?, true),
+        };
+        let mut at = before(func, inst);
+        let loaded = memory::load(&mut at, &access);
+        let v = if swap { turned(&mut at, loaded, len) } else { loaded };
+        self.loads.insert(loaded, access);
+        self.lanes.insert(loaded, value::loaded(loaded, &access));
+        Some(v)
+    }
+
+    /// Where bytes lie side by side in memory, that still holds them.
+    fn contiguous(&self, lanes: &[Lane], known: &Known) -> Option<Access> {
+        let first = self.place(lanes[0])?;
+        for (n, lane) in lanes.iter().enumerate() {
+            let here = self.place(*lane)?;
+            let same = (here.region, here.base) == (first.region, first.base) && here.off == first.off + n as i64;
+            if !same || known.byte(&here, 0) != Some((*lane, false)) {
+                return None;
+            }
+        }
+        Some(Access { len: lanes.len(), signed: false, is_load: true, ..first })
+    }
+
+    /// The byte of memory that a lane was loaded from.
+    fn place(&self, lane: Lane) -> Option<Access> {
+        let Lane::Byte { root, index } = lane else { return None };
+        let load = self.loads.get(&root).filter(|l| usize::from(index) < l.len)?;
+        Some(Access { off: load.off + i64::from(index), len: 1, ..*load })
+    }
+}
+
+/// The lowest bytes of a number in the other order.
+fn turned(at: &mut FuncCursor<'_>, v: Value, len: usize) -> Value {
+    if len == 8 {
+        return at.ins().bswap(v);
+    }
+    let v = at.ins().ireduce(memory::int(len), v);
+    let v = at.ins().bswap(v);
+    at.ins().uextend(types::I64, v)
+}
+
+/// A cursor in front of an instruction, that gives what it makes the same origin.
+fn before(func: &mut ir::Function, inst: Inst) -> FuncCursor<'_> {
+    let loc = func.srcloc(inst);
+    FuncCursor::new(func).with_srcloc(loc).at_inst(inst)
+}
+
+/// Puts a value in the place of an instruction's result.
+fn replace(func: &mut ir::Function, inst: Inst, by: Value) {
+    let old = func.dfg.first_result(inst);
+    func.dfg.detach_inst_results(inst);
+    func.dfg.change_to_alias(old, by);
+    func.layout.remove_inst(inst);
+}

@@ -1,0 +1,200 @@
+//! `inline-helpers`: `bpf_csum_diff` over constant lengths, `bpf_xdp_adjust_head` and `bpf_ktime_get_ns` without a call.
+//!
+//! The checksum is the helper's (`vm/src/helpers/checksum.rs`) word by word: 32-bit words added in 64 bits, folded to 32 with the
+//! carries, then to 16. Folding a sum that is not zero never gives zero, so it does not matter in which steps the words
+//! were added.
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, Value, ValueDef, types};
+use cranelift_codegen::ir::{InstructionData, Opcode};
+use xway_isa::Reg;
+use xway_verifier::{Place, Region};
+
+use super::{Area, Body};
+use crate::plan::{Call, slots};
+
+/// `bpf_csum_diff`
+pub(super) const CSUM_DIFF: u32 = 28;
+/// Bytes of each side that are summed inline.
+const INLINE_MAX: u64 = 256;
+
+const LOW: i64 = 0xffff_ffff;
+
+impl Body<'_, '_> {
+    /// Emits the helper where both lengths are constant and nobody else writes the bytes; false where they are not.
+    pub(super) fn csum_diff(&mut self, call: &Call) -> bool {
+        let (Some(from), Some(to)) = (self.constant_of(Reg::R2), self.constant_of(Reg::R4)) else { return false };
+        if from > INLINE_MAX || to > INLINE_MAX {
+            return false;
+        }
+        let own = |len: u64, place: &Option<Place>| {
+            len == 0
+                || matches!(place, Some(Place { region, off }) if match region {
+                    Region::Packet | Region::Meta => true,
+                    Region::Stack => off.is_some(),
+                    _ => false,
+                })
+        };
+        if !own(from, &call.args[0]) || !own(to, &call.args[2]) {
+            return false;
+        }
+        let seed = self.reg(Reg::R5);
+        let seed = self.low_word(seed);
+        let sum = match (from, to) {
+            (0, 0) => seed,
+            (0, to) => self.partial(Reg::R3, call.args[2], to as usize, seed),
+            (from, 0) => {
+                let seed = self.inverted(seed);
+                let sum = self.partial(Reg::R1, call.args[0], from as usize, seed);
+                self.inverted(sum)
+            }
+            (from, to) => {
+                let zero = self.b.ins().iconst(types::I64, 0);
+                let gone = self.partial(Reg::R1, call.args[0], from as usize, zero);
+                let gone = self.inverted(gone);
+                let new = self.partial(Reg::R3, call.args[2], to as usize, seed);
+                let sum = self.b.ins().iadd(new, gone);
+                self.folded(sum, 32)
+            }
+        };
+        let sum = self.folded(sum, 16);
+        let sum = self.folded(sum, 16);
+        self.set(Reg::R0, sum);
+        true
+    }
+
+    /// A register's value, when it is a constant here.
+    pub(super) fn constant_of(&mut self, r: Reg) -> Option<u64> {
+        let v = self.reg(r);
+        let dfg = &self.b.func.dfg;
+        let mut v = dfg.resolve_aliases(v);
+        loop {
+            let ValueDef::Result(inst, 0) = dfg.value_def(v) else { return None };
+            match dfg.insts[inst] {
+                InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => return Some(imm.bits() as u64),
+                InstructionData::Unary { opcode: Opcode::Uextend, arg } => v = dfg.resolve_aliases(arg),
+                _ => return None,
+            }
+        }
+    }
+
+    fn low_word(&mut self, v: Value) -> Value {
+        let v = self.b.ins().ireduce(types::I32, v);
+        self.b.ins().uextend(types::I64, v)
+    }
+
+    /// The 32 bits of a number, inverted.
+    fn inverted(&mut self, v: Value) -> Value {
+        let ones = self.b.ins().iconst(types::I64, LOW);
+        self.b.ins().bxor(v, ones)
+    }
+
+    /// The carries above the lowest `bits` added to these.
+    fn folded(&mut self, sum: Value, bits: i64) -> Value {
+        let mask = self.b.ins().iconst(types::I64, (1 << bits) - 1);
+        let low = self.b.ins().band(sum, mask);
+        let high = self.b.ins().ushr_imm_u(sum, bits);
+        self.b.ins().iadd(low, high)
+    }
+
+    /// The sum of all words, and of a seed of 32 bits, in 32 bits.
+    fn partial(&mut self, pointer: Reg, place: Option<Place>, len: usize, seed: Value) -> Value {
+        let place = place.expect("own memory");
+        let mut total = seed;
+        let (mut at, mut sums): (usize, Vec<Value>) = (0, vec![]);
+        let bytes = slots::range(&place, len);
+        if bytes.is_none_or(|bytes| self.plan.slots.overlapping(bytes).is_empty()) {
+            let p = self.reg(pointer);
+            let flags = self.flags(super::memory::area(&place));
+            // Two words with one instruction; four sums, so that no addition waits for the one before.
+            while len >= 32 && len - at >= 8 {
+                let v = self.b.ins().uload32x2(flags, p, at as i32);
+                match sums.get_mut(at / 8 % 4) {
+                    Some(sum) => *sum = self.b.ins().iadd(*sum, v),
+                    None => sums.push(v),
+                }
+                at += 8;
+            }
+        }
+        if let Some(all) = sums.into_iter().reduce(|a, b| self.b.ins().iadd(a, b)) {
+            for lane in [0, 1] {
+                let v = self.b.ins().extractlane(all, lane);
+                total = self.b.ins().iadd(total, v);
+            }
+        }
+        while at < len {
+            let part = 4.min(len - at);
+            let word = self.bytes_at(pointer, &place, at, part);
+            total = self.b.ins().iadd(total, word);
+            at += part;
+        }
+        let once = self.folded(total, 32);
+        self.folded(once, 32)
+    }
+
+    /// `bpf_xdp_adjust_head(ctx, delta)` for packets without metadata, which have nothing to be moved along; what it refuses,
+    /// and packets with metadata, are left to the helper.
+    pub(super) fn adjust_head(&mut self, call: &Call) {
+        use xway_packet::descriptor::{DATA, DATA_END, DATA_META};
+        let (fast, slow, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let desc = self.reg(Reg::R1);
+        let delta = self.reg(Reg::R2);
+        let delta = self.b.ins().ireduce(types::I32, delta);
+        let flags = self.flags(Some(Area::Descriptor));
+        let data = self.b.ins().load(types::I32, flags, desc, DATA);
+        let meta = self.b.ins().load(types::I32, flags, desc, DATA_META);
+        let end = self.b.ins().load(types::I32, flags, desc, DATA_END);
+        // 0: empty; 1: a port without metadata.
+        let behind = self.b.ins().isub(meta, data);
+        let none = self.b.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, behind, 1);
+        let new = self.b.ins().iadd(data, delta);
+        // reserve <= new <= end - header, with one comparison each; chunks are far below 2 GiB.
+        let reserve = i64::from(xway_packet::FRAME_RESERVE);
+        let first = self.b.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, new, reserve);
+        let last = self.b.ins().iadd_imm_s(end, -i64::from(xway_packet::ETH_HLEN));
+        let fits = self.b.ins().icmp(IntCC::SignedLessThanOrEqual, new, last);
+        let good = self.b.ins().band(none, first);
+        let good = self.b.ins().band(good, fits);
+        self.b.ins().brif(good, fast, &[], slow, &[]);
+
+        self.b.switch_to_block(fast);
+        self.b.ins().store(flags, new, desc, DATA);
+        let meta = self.b.ins().iadd(meta, delta);
+        self.b.ins().store(flags, meta, desc, DATA_META);
+        let zero = self.b.ins().iconst(types::I64, 0);
+        self.set(Reg::R0, zero);
+        self.b.ins().jump(done, &[]);
+
+        self.b.set_cold_block(slow);
+        self.b.switch_to_block(slow);
+        self.by_call(call);
+        self.b.ins().jump(done, &[]);
+        self.b.switch_to_block(done);
+    }
+
+    /// `bpf_ktime_get_ns()` from the processor's counter, where the host's clock is this machine's and follows it
+    /// (`clock.rs`); else by the helper.
+    pub(super) fn ktime(&mut self, call: &Call) {
+        use crate::env::offsets;
+        let (fast, slow, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let flags = self.flags(Some(Area::Env));
+        let scale = self.b.ins().load(types::I64, flags, self.env, offsets::CLOCK_SCALE);
+        self.b.ins().brif(scale, fast, &[], slow, &[]);
+
+        self.b.switch_to_block(fast);
+        let now = self.counter();
+        let start = self.b.ins().load(types::I64, flags, self.env, offsets::CLOCK_START);
+        let ticks = self.b.ins().isub(now, start);
+        let ns = self.b.ins().umulhi(ticks, scale);
+        let base = self.b.ins().load(types::I64, flags, self.env, offsets::CLOCK_NS);
+        let ns = self.b.ins().iadd(base, ns);
+        self.set(Reg::R0, ns);
+        self.b.ins().jump(done, &[]);
+
+        self.b.set_cold_block(slow);
+        self.b.switch_to_block(slow);
+        self.by_call(call);
+        self.b.ins().jump(done, &[]);
+        self.b.switch_to_block(done);
+    }
+}

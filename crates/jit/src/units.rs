@@ -1,0 +1,144 @@
+//! The programs that are compiled together: one or the links of a chain, and what their tail calls are known to reach.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use xway_maps::Guard;
+use xway_verifier::Verified;
+use xway_vm::Program;
+
+use crate::chain::Link;
+use crate::compiled::{check_values, data_values, is_per_cpu, plan};
+use crate::lower::{Jump, Unit};
+use crate::native::Handle;
+use crate::plan::targets;
+use crate::plan::{FUNCTION_MAX, Plan};
+use crate::{Options, Refusal, stage};
+
+/// Targets of tail calls that stand in one burst function.
+const TARGETS_MAX: usize = 40;
+
+/// What a program among them stands on.
+pub(crate) struct Parts {
+    pub program: Arc<Program>,
+    pub plan: Plan,
+    pub handles: Box<[Handle]>,
+    values: Vec<Option<u64>>,
+    addresses: Vec<u64>,
+    chain_on: u32,
+    inline: bool,
+    link: usize,
+    jumps: Vec<Jump>,
+}
+
+impl Parts {
+    fn new(program: &Arc<Program>, proof: &Verified, options: &Options) -> Result<Parts, Refusal> {
+        let maps = program.maps();
+        let mut plan = plan(program, proof, options)?;
+        let values = data_values(maps);
+        check_values(&plan, maps, &values)?;
+        plan.promote(options.slots, maps);
+        plan.zero_stack(options.zero_stack, maps);
+        plan.scout = stage::scout(&plan, maps, options);
+        if let Some(scout) = plan.scout.as_mut().filter(|_| options.keep_text) {
+            scout.text = scout.listing(program);
+        }
+        let handle = |start| Handle { code: AtomicUsize::new(0), insn: start, program: Arc::downgrade(program) };
+        let handles: Box<[Handle]> = plan.funcs.iter().map(|f| handle(f.start)).collect();
+        let addresses = handles.iter().map(|h| std::ptr::from_ref(h) as u64).collect();
+        let program = program.clone();
+        Ok(Parts { program, plan, handles, values, addresses, chain_on: 0, inline: true, link: 0, jumps: vec![] })
+    }
+
+    /// As lowering knows it.
+    pub fn unit(&self) -> Unit<'_> {
+        Unit {
+            plan: &self.plan,
+            maps: self.program.maps(),
+            values: &self.values,
+            handles: &self.addresses,
+            chain_on: self.chain_on,
+            inline: self.inline,
+            link: self.link,
+            jumps: &self.jumps,
+        }
+    }
+
+    /// CPUs that all its per-CPU maps have values for.
+    fn cpus(&self) -> u32 {
+        self.program.maps().iter().filter(|m| is_per_cpu(m)).map(|m| m.cpus()).min().unwrap_or(u32::MAX)
+    }
+}
+
+/// All of them: links first, then targets.
+pub(crate) struct Units {
+    pub parts: Vec<Parts>,
+    pub cpus: u32,
+    /// Tail calls are counted in a variable of the burst function: no function below a main one makes any.
+    pub count_in_variable: bool,
+}
+
+impl Units {
+    /// Plans the links, and what their tail calls reach as far as there is room in one function.
+    pub fn gather(links: &[Link<'_>], options: &Options) -> Result<Units, Refusal> {
+        let mut room = FUNCTION_MAX;
+        let mut parts = vec![];
+        for (n, link) in links.iter().enumerate() {
+            let mut part = Parts::new(link.program, link.proof, options)?;
+            (part.chain_on, part.link) = (link.chain_on, n);
+            // What does not fit into one function is called.
+            match room.checked_sub(part.plan.funcs[0].insns) {
+                Some(rest) => room = rest,
+                None => part.inline = false,
+            }
+            parts.push(part);
+        }
+        let cpus = parts.iter().map(Parts::cpus).min().unwrap_or(u32::MAX);
+        let mut units = Units { parts, cpus, count_in_variable: false };
+        let counts = |p: &Parts| p.plan.tail_calls;
+        units.count_in_variable =
+            units.parts.iter().any(counts) && !units.parts.iter().any(|p| p.plan.tail_calls_below());
+        if options.inline_tail_targets && options.inline_tail_calls && units.count_in_variable {
+            units.follow(room, options);
+        }
+        Ok(units)
+    }
+
+    /// Adds what tail calls are known to reach. What cannot be added is reached through the slot, as ever.
+    fn follow(&mut self, mut room: usize, options: &Options) {
+        let guard = Guard::pin();
+        let links = self.parts.len();
+        let mut next = 0;
+        while next < self.parts.len() {
+            let from = &self.parts[next];
+            let (link, inline) = (from.link, from.inline);
+            let known = if inline { targets::known(&from.plan.funcs[0], from.program.maps(), &guard) } else { vec![] };
+            for call in known {
+                let same = |p: &Parts| p.link == link && Arc::ptr_eq(&p.program, &call.program);
+                let there = self.parts.iter().skip(links).position(same).map(|n| n + links);
+                let unit = there.or_else(|| {
+                    let mut part = Parts::new(&call.program, call.program.proof()?, options).ok()?;
+                    let fits = self.parts.len() < links + TARGETS_MAX
+                        && part.cpus() >= self.cpus
+                        && !part.plan.tail_calls_below();
+                    room = room.checked_sub(part.plan.funcs[0].insns).filter(|_| fits)?;
+                    part.link = link;
+                    // Nothing runs ahead for it: what called it may have changed the packet.
+                    part.plan.scout = None;
+                    self.parts.push(part);
+                    Some(self.parts.len() - 1)
+                });
+                if let Some(unit) = unit {
+                    let jump = Jump { insn: call.insn, index: call.index, unit, cell: call.cell };
+                    self.parts[next].jumps.push(jump);
+                }
+            }
+            next += 1;
+        }
+    }
+
+    /// Instructions of all.
+    pub fn insns(&self) -> usize {
+        self.parts.iter().flat_map(|p| &p.plan.funcs).map(|f| f.insns).sum()
+    }
+}

@@ -1,0 +1,134 @@
+//! What each pass of the middle layer does to a program that shows it: Cranelift's form of the burst function, in front of
+//! its own mid-end, without the pass and with it.
+//!
+//! `XWAY_BLESS=1 cargo test -p xway-jit --test golden` writes the files anew. Addresses are left out; the rest is the same in
+//! every run.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use xway_abi::{MapSpec, MapType};
+use xway_jit::{Options, compile};
+use xway_maps::Map;
+use xway_object::{MapDef, Program};
+use xway_verifier::{Config, MapsView};
+
+/// The packet's first bytes in r2, checked; the rest of the program follows.
+const PACKET: &str = "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = r2\nr4 += 16\nr0 = 1\nif r4 > r3 goto out\n";
+const LOOK_UP: &str = "*(u32 *)(r10 -4) = 1\nr2 = r10\nr2 += -4\nr1 = map[idx:0]\ncall 1\nif r0 == 0 goto none\n\
+                       r0 = *(u32 *)(r0 +0)\nexit\nnone: r0 = 1\nexit";
+const TAIL: &str = "r2 = map[idx:0]\nr3 = 1\ncall 12\nr0 = 2\nexit";
+
+/// Pass, program, and the type of its only map.
+fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
+    let packet = |rest: &str| format!("{PACKET}{rest}\nout: exit");
+    vec![
+        (
+            "decided",
+            "r0 = *(u32 *)(r1 +12)\nr0 &= 1\nif r0 > 5 goto never\nr0 = 2\nexit\nnever: r0 = 1\nexit".into(),
+            None,
+        ),
+        (
+            "unroll",
+            packet("r0 = 0\nr5 = 0\nagain: r1 = *(u8 *)(r2 +0)\nr0 += r1\nr2 += 1\nr5 += 1\nif r5 < 16 goto again"),
+            None,
+        ),
+        ("inline-tail-targets", TAIL.into(), Some(MapType::ProgArray)),
+        (
+            "slots",
+            "r2 = *(u32 *)(r1 +12)\n*(u32 *)(r10 -8) = r2\n*(u32 *)(r10 -4) = 2\nr0 = *(u64 *)(r10 -8)\nexit".into(),
+            None,
+        ),
+        (
+            "zero-stack",
+            "r2 = 1\n*(u64 *)(r10 -16) = 1\nlock *(u64 *)(r10 -16) += r2\nr0 = *(u64 *)(r10 -16)\nexit".into(),
+            None,
+        ),
+        ("inline-lookups", LOOK_UP.into(), Some(MapType::Array)),
+        (
+            "thread-nulls",
+            LOOK_UP.replace("*(u32 *)(r10 -4) = 1", "r3 = *(u32 *)(r1 +12)\n*(u32 *)(r10 -4) = r3"),
+            Some(MapType::Array),
+        ),
+        ("inline-tail-calls", TAIL.into(), Some(MapType::ProgArray)),
+        ("inline-helpers", packet("r1 = 0\nr3 = r2\nr2 = 0\nr4 = 16\nr5 = 0\ncall 28"), None),
+        ("typed-calls", "call 8\nexit".into(), None),
+        ("alias", packet("*(u8 *)(r2 +0) = 1\nr0 = *(u32 *)(r1 +12)"), None),
+        ("known-branches", packet("if r2 == 0 goto out\nr0 = 2"), None),
+        (
+            "lanes",
+            packet(
+                "r1 = *(u8 *)(r2 +13)\nr1 <<= 8\nr0 = *(u8 *)(r2 +12)\nr0 |= r1\nr1 = *(u8 *)(r2 +0)\n\
+                 *(u8 *)(r2 +4) = r1\nr1 = *(u8 *)(r2 +1)\n*(u8 *)(r2 +5) = r1",
+            ),
+            None,
+        ),
+        ("dead-loads", packet("r1 = *(u8 *)(r2 +3)\nr0 = 2"), None),
+    ]
+}
+
+#[test]
+fn passes_do_what_the_files_show() {
+    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let names: Vec<&str> = cases().iter().map(|c| c.0).collect();
+    // Those change no form: one is Cranelift's own, one runs in front of the burst, one makes a function of its own.
+    let elsewhere = ["optimize", "headers", "stage"];
+    let missing: Vec<_> = Options::PASSES.iter().filter(|p| !elsewhere.contains(*p) && !names.contains(*p)).collect();
+    assert!(missing.is_empty(), "no case shows {missing:?}");
+    for (pass, text, map) in cases() {
+        let (off, on) = (form(pass, &text, map, false), form(pass, &text, map, true));
+        assert_ne!(off, on, "{pass}: the case does not show it");
+        let got = format!("{text}\n\n---- without {pass}\n{off}\n---- with {pass}\n{on}");
+        let path = dir.join(format!("{pass}.clif"));
+        if std::env::var_os("XWAY_BLESS").is_some() {
+            std::fs::create_dir_all(&dir).unwrap();
+            std::fs::write(&path, &got).unwrap();
+        }
+        let want = std::fs::read_to_string(&path).unwrap_or_default();
+        let differs = want.lines().zip(got.lines()).position(|(a, b)| a != b);
+        assert_eq!(
+            want,
+            got,
+            "{} (line {differs:?}): XWAY_BLESS=1 cargo test -p xway-jit --test golden writes it anew",
+            path.display()
+        );
+    }
+}
+
+/// The burst function's form, every other pass on.
+fn form(pass: &str, text: &str, map: Option<MapType>, on: bool) -> String {
+    let specs: Vec<MapSpec> = map.map(|t| MapSpec::new(t, 4, 4, 4)).into_iter().collect();
+    let defs: Vec<MapDef> = specs.iter().map(|s| MapDef::new("map", s.clone())).collect();
+    let maps: Vec<Arc<Map>> = specs.iter().map(|s| Map::create(s, &xway_maps::Env::with_cpus(1)).unwrap()).collect();
+    let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };
+    let link = |text: &str| {
+        let insns = xway_isa::assemble(text).unwrap_or_else(|e| panic!("{pass}: {e}"));
+        let image = Program { name: "shown".into(), section: "xdp".into(), insns, ..Program::default() };
+        xway_vm::Program::verify(&image, &maps, &view, &Config::default()).unwrap_or_else(|e| panic!("{pass}: {e}"))
+    };
+    if map == Some(MapType::ProgArray) {
+        maps[0].set_program(1, Some(link("r0 = 3\nexit"))).unwrap();
+    }
+    let program = link(text);
+    // One form on every machine: no vectors are in it before the back end.
+    let mut options = Options { keep_text: true, check: true, single: false, ..Options::default() };
+    assert!(options.set(pass, on));
+    let code = compile(&program, program.proof().unwrap(), &options).unwrap_or_else(|e| panic!("{pass}: {e}"));
+    maps.iter().for_each(|m| m.clear_programs());
+    without_addresses(&code.texts()[0])
+}
+
+/// The text with every constant of more than 32 bits left out.
+fn without_addresses(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("0x") {
+        let digits = rest[at + 2..].chars().take_while(|c| c.is_ascii_hexdigit() || *c == '_').count();
+        let number = &rest[at..at + 2 + digits];
+        let bare = number[2..].replace('_', "");
+        out.push_str(&rest[..at]);
+        out.push_str(if bare.trim_start_matches('0').len() > 8 { "ADDRESS" } else { number });
+        rest = &rest[at + 2 + digits..];
+    }
+    out + rest
+}
