@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
  * What `xway bench drop` and its siblings attach: one program for each verdict, each thing that is done to a packet before it,
- * and each way to reach the packet. The interfaces have fixed numbers: packets come in on 10, and 12 is where they are redirected.
+ * and each way to reach the packet. The interfaces have fixed numbers: packets come in on 10, and 12 is where
+ * they are redirected; the CPU is number 0.
  */
 #include <stddef.h>
 #include <linux/bpf.h>
@@ -103,8 +104,7 @@ struct {
 	__type(value, __u64);
 } arrived SEC(".maps");
 
-SEC("xdp")
-int far_end(struct xdp_md *ctx)
+static __always_inline int count_and_drop(void)
 {
 	__u32 zero = 0;
 	__u64 *count = bpf_map_lookup_elem(&arrived, &zero);
@@ -112,6 +112,19 @@ int far_end(struct xdp_md *ctx)
 	if (count)
 		*count += 1;
 	return XDP_DROP;
+}
+
+SEC("xdp")
+int far_end(struct xdp_md *ctx)
+{
+	return count_and_drop();
+}
+
+/* The same on the other side of the CPUMAP. */
+SEC("xdp/cpumap")
+int far_cpu(struct xdp_md *ctx)
+{
+	return count_and_drop();
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

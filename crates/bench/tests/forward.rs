@@ -67,6 +67,20 @@ fn the_kernel_moves_the_same_packets() {
 }
 
 #[test]
+fn packets_reach_another_worker() {
+    if !needs("bench::packets_reach_another_worker").met() {
+        return;
+    }
+    let traffic = Traffic::udp(10, 64, Pattern::Scan, 1).unwrap();
+    let last = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32 - 1;
+    let options = ForwardOptions { cpu: last, count: 20_000, ..options(Action::RedirectCpu, Operation::ReadData) };
+    let report = forward(&options, &traffic).unwrap();
+    let lost: u64 = report.ours.lost.iter().map(|(_, n)| n).sum();
+    assert_eq!((report.ours.packets, report.ours.arrived + lost), (20_000, 20_000));
+    assert!(report.ours.arrived > 0);
+}
+
+#[test]
 fn stages_have_names_and_figures() {
     if !needs("bench::stages_have_names_and_figures").met() {
         return;

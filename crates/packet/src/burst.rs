@@ -32,6 +32,13 @@ impl Burst {
         Ok(())
     }
 
+    /// Adds frames that have room: the caller has looked.
+    #[inline]
+    pub(crate) fn extend(&mut self, frames: impl Iterator<Item = Frame>) {
+        self.frames.extend(frames);
+        debug_assert!(self.frames.len() <= Self::MAX);
+    }
+
     /// Takes the last frame.
     #[inline]
     pub fn pop(&mut self) -> Option<Frame> {

@@ -82,13 +82,13 @@ impl Pool {
         let fast = count.min(self.free.len()).min(below);
         // SAFETY: the arena lives at least as long as the pool.
         let arena = unsafe { self.arena.as_ref() };
-        for number in self.free.drain(self.free.len() - fast..).rev() {
+        // There is room: fast <= count <= the burst's.
+        burst.extend(self.free.drain(self.free.len() - fast..).rev().map(|number| {
             // SAFETY: the number comes from the free stack.
             let mut frame = Frame::new(unsafe { arena.handle(number) });
             frame.reset();
-            // There is room: fast <= count <= the burst's.
-            let _ = burst.push(frame);
-        }
+            frame
+        }));
         self.counters.fast += fast as u64;
         self.left(fast as u32);
         for _ in fast..count {

@@ -23,6 +23,26 @@ pub struct FaultConfig {
     pub seed: u64,
 }
 
+impl FaultConfig {
+    /// Whether the probabilities are some.
+    ///
+    /// # Errors
+    /// The first that is none.
+    pub fn check(&self) -> Result<(), FaultError> {
+        let all = [
+            ("loss", self.loss),
+            ("duplicate", self.duplicate),
+            ("corrupt", self.corrupt),
+            ("reorder", self.reorder),
+            ("no_frame", self.no_frame),
+        ];
+        match all.into_iter().find(|(_, p)| !(0.0..=1.0).contains(p)) {
+            Some((what, value)) => Err(FaultError { what, value }),
+            None => Ok(()),
+        }
+    }
+}
+
 /// A probability that is none.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 #[error("{what} = {value}: a probability is a number from 0 to 1")]
@@ -61,18 +81,8 @@ impl Fault {
     /// # Errors
     /// [`FaultError`] for a probability that is none.
     pub fn new(inner: Box<dyn Port>, config: FaultConfig) -> Result<Fault, FaultError> {
-        let FaultConfig { loss, duplicate, corrupt, reorder, no_frame, seed } = config;
-        let all = [
-            ("loss", loss),
-            ("duplicate", duplicate),
-            ("corrupt", corrupt),
-            ("reorder", reorder),
-            ("no_frame", no_frame),
-        ];
-        if let Some((what, value)) = all.into_iter().find(|(_, p)| !(0.0..=1.0).contains(p)) {
-            return Err(FaultError { what, value });
-        }
-        let dice = Dice(seed);
+        config.check()?;
+        let dice = Dice(config.seed);
         let (rx, tx, scratch) = (Side::default(), Side::default(), Burst::new());
         Ok(Fault { inner, config, dice, rx, tx, no_frame: 0, scratch })
     }

@@ -207,9 +207,15 @@ pub struct Run {
     #[command(flatten)]
     pub select: Select,
     /// Where packets come from: a capture (FILE.pcap, FILE.pcapng, also .gz and .zst, pcap:FILE, pcap:- for standard
-    /// input), an interface (afxdp:IFACE?queues=N takes its packets, packet:IFACE copies them) or a TAP device (tap:NAME)
+    /// input; pcap:A,B?loop=3&speed=1 plays two in turn, three times, at the pace of their timestamps), an interface
+    /// (afxdp:IFACE?queues=N takes its packets, packet:IFACE copies them), a TAP device (tap:NAME) or memory
+    /// (sim:NAME?flows=N&size=BYTES&pattern=scan|uniform|zipf&count=N)
     #[arg(short = 'i', long, value_name = "PORT")]
     pub input: String,
+    /// Puts something around the input, the first innermost: fault?loss=P&duplicate=P&corrupt=P&reorder=P&no-frame=P&seed=N (P
+    /// from 0 to 1), rate?rx=PPS&tx=PPS, trace (a line for each packet on standard error), tee:FILE (a capture)
+    #[arg(long, value_name = "WRAPPER")]
+    pub wrap: Vec<String>,
     /// Where packets go: FILE.pcapng gets all of them with verdict, queue and packet id; FILE.pcap gets those that
     /// leave (PASS, TX, REDIRECT)
     #[arg(short = 'o', long, value_name = "FILE")]

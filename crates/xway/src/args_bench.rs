@@ -26,6 +26,8 @@ pub enum Bench {
     Redirect(BenchForward),
     /// Redirect packets to another port through a DEVMAP
     RedirectMap(BenchForward),
+    /// Redirect packets to CPU 0, and to worker 0, through a CPUMAP
+    RedirectCpu(BenchForward),
     /// Redirect packets to every other port of a DEVMAP
     RedirectMulti(BenchForward),
     /// Measure packet memory: fast, ring and slow path, returns from other cores, beside malloc

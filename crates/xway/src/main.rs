@@ -25,7 +25,9 @@ mod losses;
 mod needs;
 mod output;
 mod payload;
+mod port_memory;
 mod port_options;
+mod port_wraps;
 mod ports;
 mod print;
 mod progress;
@@ -87,6 +89,9 @@ fn main() -> ExitCode {
         }
         Command::Bench(Bench::RedirectMap(args)) => {
             ("bench redirect-map", commands::bench_forward::run(Action::RedirectMap, args, cli.json))
+        }
+        Command::Bench(Bench::RedirectCpu(args)) => {
+            ("bench redirect-cpu", commands::bench_forward::run(Action::RedirectCpu, args, cli.json))
         }
         Command::Bench(Bench::RedirectMulti(args)) => {
             ("bench redirect-multi", commands::bench_forward::run(Action::RedirectMulti, args, cli.json))

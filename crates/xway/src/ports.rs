@@ -1,4 +1,5 @@
-//! Port names on the command line: `pcap:FILE`, `packet:IFACE`, `tap:NAME?queues=2`, `afxdp:IFACE`, or a bare path of a capture.
+//! Port names on the command line: `pcap:FILE?loop=3`, `packet:IFACE`, `tap:NAME?queues=2`, `afxdp:IFACE`, `sim:a?flows=100`, or a
+//! bare path of a capture.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use xway_packet::{Backing, Pool, PoolConfig};
 
 use crate::capture;
 use crate::failure::{Exit, Failure};
+use crate::port_memory::{Played, Sim};
 use crate::port_options::Options;
 
 /// A port as the command line names it.
@@ -21,6 +23,10 @@ use crate::port_options::Options;
 pub enum PortName {
     /// A capture file; `-` is standard input.
     Capture(PathBuf),
+    /// Capture files that are played in another way than once.
+    Played(Played),
+    /// Packets from memory.
+    Sim(Sim),
     /// A network interface, through AF_PACKET.
     Packet(String),
     /// A TAP device of this host.
@@ -38,7 +44,11 @@ impl PortName {
     pub fn parse(text: &str) -> Result<PortName, Failure> {
         match text.split_once(':') {
             Some(("pcap", "")) => Err(Failure::usage("pcap: names no file; pcap:- is standard input")),
-            Some(("pcap", file)) => Ok(PortName::Capture(file.into())),
+            Some(("pcap", file)) => Ok(match Played::parse(text, file)? {
+                Some(played) => PortName::Played(played),
+                None => PortName::Capture(file.into()),
+            }),
+            Some(("sim", rest)) => Sim::parse(text, rest).map(PortName::Sim),
             Some(("packet", "")) => Err(Failure::usage("packet: names no interface, as in packet:eth0")),
             Some(("packet", interface)) => Ok(PortName::Packet(interface.into())),
             Some(("tap", "")) => Err(Failure::usage("tap: names no interface, as in tap:xw0")),
@@ -48,7 +58,8 @@ impl PortName {
             _ if text == "-" => Ok(PortName::Capture("-".into())),
             _ if ENDINGS.iter().any(|e| text.ends_with(e)) => Ok(PortName::Capture(text.into())),
             _ => Err(Failure::usage(format!("{text:?} is no port"))
-                .hint("pcap:FILE for a capture, afxdp:IFACE or packet:IFACE for an interface, tap:NAME for a TAP device, pcap:- for standard input")),
+                .hint("pcap:FILE for a capture, afxdp:IFACE or packet:IFACE for an interface, tap:NAME for a TAP device, sim:NAME for \
+                       packets from memory, pcap:- for standard input")),
         }
     }
 }
@@ -87,6 +98,8 @@ impl fmt::Display for PortName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PortName::Capture(path) => write!(f, "pcap:{}", path.display()),
+            PortName::Played(played) => played.fmt(f),
+            PortName::Sim(sim) => sim.fmt(f),
             PortName::Packet(interface) => write!(f, "packet:{interface}"),
             PortName::Tap(config) => write!(f, "tap:{}", config.name),
             PortName::AfXdp(config) => write!(f, "afxdp:{}", config.interface),
@@ -141,6 +154,11 @@ pub fn open(name: &PortName, pass: Option<&PassName>) -> Result<Opened, Failure>
     let pool = new_pool(PoolConfig::default())?;
     let ports: Vec<Box<dyn Port>> = match name {
         PortName::Capture(path) => vec![Box::new(PcapPort::open(path, 0).map_err(|e| capture::failure(&e))?)],
+        PortName::Played(played) => {
+            let port = PcapPort::play(&played.paths, played.playback(), 0);
+            vec![Box::new(port.map_err(|e| capture::failure(&e))?)]
+        }
+        PortName::Sim(sim) => vec![Box::new(sim.open()?)],
         PortName::Packet(interface) => {
             let port = PacketPort::open(&PacketConfig::new(interface));
             vec![Box::new(port.map_err(|e| failed(e.into_port_error(&name.to_string())))?)]
@@ -213,6 +231,12 @@ fn with_pass(opened: Opened, pass: Option<&PassName>) -> Result<Opened, Failure>
         Some(PassName::Port(PortName::Capture(path))) => {
             ports.push(Box::new(PcapSink::create(path, u32::MAX).map_err(|e| capture::failure(&e))?));
         }
+        Some(PassName::Port(PortName::Played(_))) => {
+            return Err(Failure::usage("--pass: a capture that is written has no options").hint("--pass pcap:FILE"));
+        }
+        Some(PassName::Port(PortName::Sim(_))) => {
+            return Err(Failure::usage("--pass: what goes into memory is gone").hint("--pass drop"));
+        }
         Some(PassName::Port(out @ PortName::AfXdp(config))) => {
             let failed = |e: xway_port_afxdp::OpenError| port_failure(&e.into_port_error(&out.to_string()));
             if ports[0].capabilities().memory != MemoryModel::Shared {
@@ -280,6 +304,9 @@ mod tests {
         assert_eq!(queues("afxdp:eth0"), None);
         assert_eq!(queues("afxdp:eth0?queues=4&mode=native&copy=no&busy-poll=64"), Some((0, 4)));
         assert_eq!(queues("afxdp:eth0?queues=2-3"), Some((2, 2)));
+        let played = Played { paths: vec!["a.pcap".into(), "b.pcap".into()], loops: 3, speed: Some(1500) };
+        assert_eq!(PortName::parse("pcap:a.pcap,b.pcap?loop=3&speed=1.5"), Ok(PortName::Played(played)));
+        assert_eq!(PortName::parse("sim:a?flows=9&pattern=zipf").map(|p| p.to_string()), Ok("sim:a".into()));
         assert_eq!(PassName::parse("drop"), Ok(PassName::Drop));
         assert_eq!(PassName::parse("port:packet:e"), Ok(PassName::Port(PortName::Packet("e".into()))));
         assert!(PassName::parse("-").is_err());
@@ -295,6 +322,13 @@ mod tests {
             "afxdp:",
             "afxdp:e?queues=3-1",
             "afxdp:e?ring=9",
+            "pcap:x?loop=a",
+            "pcap:x?speed=0",
+            "pcap:-?loop=2",
+            "pcap:a,",
+            "sim:",
+            "sim:a?size=59",
+            "sim:a?pattern=odd",
         ] {
             assert_eq!(PortName::parse(wrong).unwrap_err().exit, crate::failure::Exit::Usage, "{wrong}");
         }

@@ -1,5 +1,6 @@
 //! The kernel's side: test-runs with live frames, in a network namespace of their own.
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -39,11 +40,11 @@ impl Kernel {
         let space = Space::enter()?;
         let bytes = super::object().ok_or_else(|| Unmeasured("no built-in programs".into()))?;
         let object = Object::parse(bytes, &Default::default()).map_err(|e| Unmeasured(e.to_string()))?;
-        let wanted = |p: &xway_object::Program| p.name == program || p.name == "far_end";
+        let wanted = |p: &xway_object::Program| [program, "far_end", "far_cpu"].contains(&p.name.as_str());
         let loaded = KernelObject::load_some(&object, wanted).map_err(|e| Unmeasured::at("loading")(&e))?;
         let mut links = Vec::new();
         let ends: &[u32] = match options.action {
-            Action::Drop | Action::Pass => &[],
+            Action::Drop | Action::Pass | Action::RedirectCpu => &[],
             Action::Tx => &[INGRESS],
             Action::Redirect | Action::RedirectMap => &[INGRESS, TARGET],
             Action::RedirectMulti => &[INGRESS, TARGET, SECOND],
@@ -59,6 +60,13 @@ impl Kernel {
                 let value = [ifindex.to_ne_bytes(), [0xff; 4]].concat();
                 ports.update(&key.to_ne_bytes(), &value, 0).map_err(|e| Unmeasured::at("map ports")(&e))?;
             }
+        }
+        if options.action == Action::RedirectCpu
+            && let Some(cpus) = loaded.map(&object, "cpus")
+        {
+            let far = loaded.program(&object, "far_cpu").ok_or_else(|| Unmeasured("no program far_cpu".into()))?;
+            let value = [2048u32.to_ne_bytes(), (far.as_fd().as_raw_fd() as u32).to_ne_bytes()].concat();
+            cpus.update(&[0; 4], &value, 0).map_err(|e| Unmeasured::at("map cpus")(&e))?;
         }
         Ok(Kernel {
             object,
@@ -80,6 +88,9 @@ impl Kernel {
         let (ns, ran) = timed(count.into(), || program.live_run(&self.packet, count, Self::BATCH, ingress));
         ran.map_err(|errno| Unmeasured(format!("test run with live frames: {errno} ({})", errno.text())))?;
         let packets = u64::from(count);
+        if self.action == Action::RedirectCpu {
+            return self.settled(ns, packets, before);
+        }
         let (arrived, expected) = match self.action {
             // Nothing leaves a trace but the test-run's own word that it ran so often.
             Action::Drop | Action::Pass => (packets, packets),
@@ -89,6 +100,22 @@ impl Kernel {
         let missing = expected.saturating_sub(arrived);
         let lost = if missing > 0 { vec![("not at the other end".to_owned(), missing)] } else { Vec::new() };
         Ok(Round { ns, packets, arrived, lost })
+    }
+
+    /// The other CPU goes on for a while when the test-run has ended.
+    fn settled(&self, ns: f64, packets: u64, before: u64) -> Result<Round, Unmeasured> {
+        let mut arrived = self.arrived()? - before;
+        for _ in 0..50 {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            let now = self.arrived()? - before;
+            if now == arrived {
+                break;
+            }
+            arrived = now;
+        }
+        let lost = packets.saturating_sub(arrived);
+        let ns = ns * packets as f64 / arrived.max(1) as f64;
+        Ok(Round { ns, packets, arrived, lost: vec![("queue full".to_owned(), lost)] })
     }
 
     /// As the engine's bursts.
@@ -115,7 +142,7 @@ impl Space {
         let path = format!("/run/netns/{}", space.name);
         let enter = |path: &str| {
             let file = std::fs::File::open(path)?;
-            move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), Some(LinkNameSpaceType::Network))?;
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
             Ok::<_, std::io::Error>(())
         };
         enter(&path).map_err(|e| Unmeasured(format!("{path}: {e}")))?;

@@ -5,9 +5,13 @@
 //! of 64 and carries the verdicts out, on one core as we do. What it transmits goes into a veth pair whose other end counts and
 //! drops in native mode on the same core; that is the least the kernel can transmit into, and its cost is in the figure.
 //!
+//! Redirecting to another CPU takes two cores on both sides: the figure is time over packets that arrived there, and packets that
+//! found the queue full are counted as lost.
+//!
 //! Both sides take turns, round after round; medians are reported. After each round what arrived is counted, on both sides;
 //! before anything is timed, our side's packets are compared byte for byte with what the checked interpreter makes of each.
 
+mod cpu;
 mod kernel;
 mod ours;
 mod stages;
@@ -39,6 +43,8 @@ pub enum Action {
     Redirect,
     /// REDIRECT through a DEVMAP.
     RedirectMap,
+    /// REDIRECT through a CPUMAP, to worker (and CPU) 0.
+    RedirectCpu,
     /// REDIRECT to every port of a DEVMAP but the one that the packet came in on.
     RedirectMulti,
 }
@@ -52,6 +58,7 @@ impl Action {
             Action::Tx => "tx",
             Action::Redirect => "redirect",
             Action::RedirectMap => "redirect-map",
+            Action::RedirectCpu => "redirect-cpu",
             Action::RedirectMulti => "redirect-multi",
         }
     }
@@ -179,7 +186,7 @@ fn measured(options: &ForwardOptions, traffic: &Traffic) -> Result<ForwardReport
     let mut kernel_side = kernel.map(|kernel| (kernel, Rounds::default()));
     let mut pool = xway_packet::Counters::default();
     for _ in 0..options.rounds.max(1) {
-        let (round, counters) = ours.round(options.count)?;
+        let (round, counters) = ours.round(options.count, options.cpu)?;
         ours_side.add(round);
         pool = sum(pool, counters);
         if let Ok((kernel, rounds)) = &mut kernel_side {

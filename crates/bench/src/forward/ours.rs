@@ -44,9 +44,9 @@ pub enum ForwardError {
 pub(super) struct Ours {
     pub(super) program: String,
     action: Action,
-    traffic: Arc<Traffic>,
-    linked: Linked,
-    _instance: Instance,
+    pub(super) traffic: Arc<Traffic>,
+    pub(super) linked: Arc<Linked>,
+    instance: Instance,
 }
 
 /// A second port of the broadcast.
@@ -60,7 +60,7 @@ impl Ours {
         let program = program_name(options);
         let image = object.select(&xway_object::Select::Name(program.clone())).and_then(xway_object::Program::as_xdp);
         let image = image.map_err(|e| failed(e.to_string()))?;
-        let instance = Instance::verified(Arc::new(object), 1, Config::default()).map_err(|e| failed(e.to_string()))?;
+        let instance = Instance::verified(Arc::new(object), 2, Config::default()).map_err(|e| failed(e.to_string()))?;
         if let Some(ports) = instance.map("ports") {
             let targets: &[u32] = if options.action == Action::RedirectMulti { &[TARGET, SECOND] } else { &[TARGET] };
             for (key, ifindex) in (0u32..).zip(targets) {
@@ -69,8 +69,30 @@ impl Ours {
                 put.map_err(|errno| failed(format!("map ports: {errno}")))?;
             }
         }
+        let ours = Ours::cpu_entry(&instance, None);
+        ours.map_err(|errno| failed(format!("map cpus: {errno}")))?;
         let linked = Linked::new(instance.link(&image).map_err(|e| failed(e.to_string()))?);
-        Ok(Ours { program, action: options.action, traffic: Arc::new(traffic.clone()), linked, _instance: instance })
+        Ok(Ours {
+            program,
+            action: options.action,
+            traffic: Arc::new(traffic.clone()),
+            linked: Arc::new(linked),
+            instance,
+        })
+    }
+
+    /// Fills the CPUMAP's entry, with a program that drops on the far side or without one.
+    fn cpu_entry(instance: &Instance, program: Option<i32>) -> Result<(), xway_abi::Errno> {
+        let value = [2048u32.to_ne_bytes(), program.unwrap_or(0).to_ne_bytes()].concat();
+        instance.map("cpus").map_or(Ok(()), |cpus| cpus.update(&[0; 4], &value, 0))
+    }
+
+    /// From now on packets that come over the CPUMAP are dropped by a program there.
+    pub(super) fn drop_over_there(&self) -> Result<(), ForwardError> {
+        let at = self.instance.object().programs.iter().position(|p| p.name == "far_cpu");
+        let at = at.ok_or_else(|| ForwardError::Program("no program far_cpu".into()))?;
+        let fd = self.instance.program_fd(at).map_err(|e| ForwardError::Program(e.to_string()))?;
+        Ours::cpu_entry(&self.instance, Some(fd)).map_err(|e| ForwardError::Program(format!("map cpus: {e}")))
     }
 
     pub(super) fn engine(&self) -> String {
@@ -136,11 +158,14 @@ impl Ours {
     }
 
     /// One round: everything that came in must have gone where it should.
-    pub(super) fn round(&self, count: u64) -> Result<(Round, xway_packet::Counters), ForwardError> {
+    pub(super) fn round(&self, count: u64, cpu: u32) -> Result<(Round, xway_packet::Counters), ForwardError> {
+        if self.action == Action::RedirectCpu {
+            return self.round_to_cpu(count, cpu);
+        }
         let (ns, pool, sinks) = self.run(count, false)?;
         let arrived = match self.action {
             Action::Drop => count,
-            Action::Pass => sinks[0].passed().frames,
+            Action::Pass | Action::RedirectCpu => sinks[0].passed().frames,
             Action::Tx => sinks[0].sent().frames,
             Action::Redirect | Action::RedirectMap => sinks[1].sent().frames,
             Action::RedirectMulti => sinks[1].sent().frames + sinks[2].sent().frames,

@@ -198,7 +198,8 @@ fn cross(bulk: usize, others: usize, cpus: &[u32], options: &MemoryOptions) -> R
                 loop {
                     let count = receiver.receive(&mut burst, bulk);
                     if count == 0 {
-                        std::hint::spin_loop();
+                        // Others may want the core: there can be more threads than cores.
+                        std::thread::yield_now();
                         continue;
                     }
                     let last = burst.frames().iter().any(|frame| frame.packet_id() == u64::MAX);
@@ -217,12 +218,15 @@ fn cross(bulk: usize, others: usize, cpus: &[u32], options: &MemoryOptions) -> R
                 while burst.len() < bulk {
                     let missing = bulk - burst.len();
                     if pool.alloc_burst(&mut burst, missing) == 0 {
-                        std::hint::spin_loop();
+                        std::thread::yield_now();
                     }
                 }
                 let sender = &mut senders[turn as usize % others];
                 while !burst.is_empty() {
-                    sent += sender.send(&mut burst) as u64;
+                    match sender.send(&mut burst) {
+                        0 => std::thread::yield_now(),
+                        count => sent += count as u64,
+                    }
                 }
             }
         }));
@@ -235,7 +239,9 @@ fn cross(bulk: usize, others: usize, cpus: &[u32], options: &MemoryOptions) -> R
             last.set_packet_id(u64::MAX);
             // The burst is empty, so there is room.
             let _ = burst.push(last);
-            while sender.send(&mut burst) == 0 {}
+            while sender.send(&mut burst) == 0 {
+                std::thread::yield_now();
+            }
             sent += 1;
         }
         for thread in threads {

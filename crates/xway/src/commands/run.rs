@@ -1,12 +1,13 @@
 //! `xway run`: a program over the packets of a port, and what came of them.
 
 use serde_json::{Value, json};
-use xway_engine::{End, Limits, Report, Stop, Worker, WorkerConfig};
+use xway_engine::{End, Limits, Port, Report, Stop, Worker, WorkerConfig};
 
 use crate::args;
 use crate::events::{self, Delivered};
 use crate::failure::Failure;
 use crate::losses::{self, Seen};
+use crate::port_wraps::Wrap;
 use crate::ports::{self, PassName, PortName};
 use crate::print::{self, grouped, scaled, table};
 use crate::session::Session;
@@ -18,7 +19,12 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     let session = Session::open(&args.select, &args.environment, true)?;
     let executor = session.executor();
     let pass = args.pass.as_deref().map(PassName::parse).transpose()?;
+    let wraps = args.wrap.iter().map(|text| Wrap::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let ports::Opened { ports, inputs, pool, notes } = ports::open(&name, pass.as_ref())?;
+    let (input, rest): (Vec<_>, Vec<_>) = ports.into_iter().enumerate().partition(|(at, _)| *at < inputs);
+    let wrapped = input.into_iter().map(|(_, port)| wraps.iter().try_fold(port, |port, wrap| wrap.around(port)));
+    let mut ports: Vec<Box<dyn Port>> = wrapped.collect::<Result<_, _>>()?;
+    ports.extend(rest.into_iter().map(|(_, port)| port));
     notes.iter().for_each(|note| print::warn(note));
     let stop = Stop::new().map_err(|e| Failure::needs(format!("no file descriptor left: {e}")))?;
     interrupt::catch(&stop)?;
@@ -36,8 +42,8 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     if ports.len() > inputs {
         config.pass_to = (0..inputs).map(|port| (port, inputs)).collect();
     }
-    if matches!(name, PortName::Capture(_)) {
-        // There are no other interfaces in a capture: what is redirected leaves, wherever to.
+    if matches!(name, PortName::Capture(_) | PortName::Played(_) | PortName::Sim(_)) {
+        // There are no other interfaces in a capture or in memory: what is redirected leaves, wherever to.
         config.redirect_fallback = Some(0);
     }
     let live = config.live.clone();
