@@ -6,7 +6,7 @@ use crate::diag::{Fail, Kind, fail};
 use crate::domain::Scalar;
 use crate::explore::Verifier;
 use crate::graph::NONE;
-use crate::state::State;
+use crate::state::{Quotient, State};
 use crate::value::{Base, Num, Ptr, Value};
 
 /// Offsets beyond this are refused (`BPF_MAX_VAR_OFF`): pointers then never wrap.
@@ -44,7 +44,8 @@ impl Verifier<'_> {
                 if let (AluOp::Lsh, Width::W64, Operand::Imm(32)) = (op, width, src) {
                     st.shifted = Some((dst, *a, st.pc + 1));
                 }
-                back.unwrap_or_else(|| self.alu_numbers(op, width, a, b, src))
+                let result = back.unwrap_or_else(|| self.alu_numbers(op, width, a, b, src));
+                self.remainder(st, width, op, (a, b), src, result)
             }
             // Any arithmetic is allowed on addresses of an arena: a bad one is caught when it is used.
             (Value::Ptr(Ptr { base: Base::Arena, .. }), _) => left,
@@ -73,7 +74,7 @@ impl Verifier<'_> {
                 Value::num(unknown(width), NONE)
             }
             _ => {
-                return fail!(PointerArithmetic, "two pointers can be subtracted, but not combined by {op:?}")
+                return fail!(PointerArithmetic, "two pointers can be subtracted; {} is not possible", words(op))
                     .map_err(|e| e.reg(dst.index()));
             }
         };
@@ -115,6 +116,46 @@ impl Verifier<'_> {
         self.push(zero)?;
         let ones = if width == Width::W64 { u64::MAX } else { u32::MAX.into() };
         Ok(Value::num(Scalar::constant(ones), self.graph.op(n.def, NONE)))
+    }
+
+    /// `q = x; q /= n; q *= n; x -= q` leaves the remainder: compilers write `x % n` so. Its bounds follow from no bounds of the
+    /// numbers, only from where they come from.
+    fn remainder(
+        &mut self,
+        st: &mut State,
+        width: Width,
+        op: AluOp,
+        ab: (&Num, &Num),
+        src: Operand,
+        out: Value,
+    ) -> Value {
+        let (a, b) = ab;
+        let Value::Num(mut n) = out else { return out };
+        // In 32 bits the same holds of numbers that have no more.
+        if width == Width::W32 && a.s.umax() > u64::from(u32::MAX) {
+            return out;
+        }
+        match (op, src, st.quotient) {
+            (AluOp::Div, Operand::Imm(by), _) if by > 0 && a.link != 0 => {
+                (n.link, n.delta) = (self.id(), 0);
+                st.quotient = Some(Quotient { link: n.link, of: (a.link, a.delta), by: by as u64, whole: false });
+            }
+            (AluOp::Mul, Operand::Imm(by), Some(q))
+                if !q.whole && by as u64 == q.by && (a.link, a.delta) == (q.link, 0) =>
+            {
+                (n.link, n.delta) = (self.id(), 0);
+                st.quotient = Some(Quotient { link: n.link, whole: true, ..q });
+            }
+            (AluOp::Sub, Operand::Reg(_), Some(q))
+                if q.whole && (b.link, b.delta) == (q.link, 0) && (a.link, a.delta) == q.of =>
+            {
+                let rest = Scalar::between(0, q.by - 1);
+                n.s = n.s.meet(&rest).unwrap_or(rest);
+                st.quotient = None;
+            }
+            _ => {}
+        }
+        Value::Num(n)
     }
 
     fn alu_numbers(&mut self, op: AluOp, width: Width, a: &Num, b: &Num, src: Operand) -> Value {
@@ -169,10 +210,10 @@ impl Verifier<'_> {
             }
             (AluOp::Add | AluOp::Sub, _) => {}
             (AluOp::And | AluOp::Or | AluOp::Xor, _) => {
-                return fail!(PointerArithmetic, "bitwise {op:?} on a pointer")
+                return fail!(PointerArithmetic, "{} on a pointer is not possible", words(op))
                     .map_err(|e| e.hint("mask the number before it is added to the pointer"));
             }
-            _ => return fail!(PointerArithmetic, "{op:?} on a pointer"),
+            _ => return fail!(PointerArithmetic, "{} on a pointer is not possible", words(op)),
         }
         self.graph.mark(n.def);
         let mut q = *p;
@@ -301,6 +342,21 @@ fn unchanged(s: &Scalar, width: Width, ext: MovExt) -> bool {
     match width {
         Width::W64 => s.smin() >= -top - 1 && s.smax() <= top,
         Width::W32 => s.smin() >= 0 && s.smax() <= top,
+    }
+}
+
+/// An operation in words.
+const fn words(op: AluOp) -> &'static str {
+    match op {
+        AluOp::Add => "addition",
+        AluOp::Sub => "subtraction",
+        AluOp::Mul => "multiplication",
+        AluOp::Div | AluOp::SDiv => "division",
+        AluOp::Mod | AluOp::SMod => "a remainder",
+        AluOp::And => "a bitwise and",
+        AluOp::Or => "a bitwise or",
+        AluOp::Xor => "a bitwise exclusive or",
+        AluOp::Lsh | AluOp::Rsh | AluOp::Arsh => "a shift",
     }
 }
 

@@ -149,6 +149,7 @@ impl<'a> Verifier<'a> {
             lock: None,
             extent: crate::extent::Extent::default(),
             shifted: None,
+            quotient: None,
             pc: self.cfg.funcs[func].start,
             parent: NOWHERE,
             path: NOWHERE,
@@ -195,7 +196,12 @@ impl<'a> Verifier<'a> {
                 return fail!(BadJump, "execution runs into the middle of an instruction").map_err(|e| e.at(st.pc));
             };
             let pc = st.pc;
-            let pruned = if self.is_prune_point(&insn, pc) { self.at_prune_point(&mut st) } else { Ok(false) };
+            let pruned = if self.is_prune_point(&insn, pc) {
+                st.quotient = None;
+                self.at_prune_point(&mut st)
+            } else {
+                Ok(false)
+            };
             let flow = match pruned {
                 Ok(true) => {
                     if self.config.log {
@@ -267,7 +273,8 @@ impl<'a> Verifier<'a> {
         let mut values = Vec::new();
         if let Some(st) = st {
             for r in &fail.regs {
-                values.push((format!("r{r}"), crate::show::describe(&st.frame().regs[*r], &self.graph)));
+                values
+                    .push((format!("r{r}"), crate::show::describe(&st.frame().regs[*r], &self.graph, self.view.maps)));
             }
         }
         let diag = Diagnostic { path: self.path_steps(path), values, ..Diagnostic::new(self.program, insn, fail) };

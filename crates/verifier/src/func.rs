@@ -142,6 +142,12 @@ impl Verifier<'_> {
                 }
                 (Param::Mem { size, nullable }, Value::Ptr(p)) if !p.nullable || *nullable => {
                     let p = Ptr { nullable: false, ..*p };
+                    if p.is_packet() && self.moves_packet[func] {
+                        return fail!(Stale, "{name} is given packet memory and may move the packet before it uses it")
+                            .map_err(|e: Fail| {
+                                e.reg(i + 1).hint("declare the function static, or copy the bytes to the stack")
+                            });
+                    }
                     self.check_memory(st, true, &p, *size, xway_abi::MemAccess::ReadWrite).map_err(|e| e.reg(i + 1))?;
                 }
                 (Param::Untrusted(_), _) => self.facts.kernel_object("arguments that point anywhere"),

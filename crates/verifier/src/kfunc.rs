@@ -152,7 +152,10 @@ impl Verifier<'_> {
                 };
                 let kind = if d.kind == DynptrKind::Xdp { MemKind::PacketSlice } else { MemKind::Slice };
                 let base = Base::Mem { size, kind, read_only: !writable };
-                Value::Ptr(Ptr { nullable: true, id: self.id(), reference: d.owner(), ..Ptr::to(base) })
+                // The slice may be the buffer: when that is given back the slice is gone, too.
+                let buffer = shared.map_or(0, |p| p.reference);
+                let reference = if d.reference == 0 && buffer != 0 { buffer } else { d.owner() };
+                Value::Ptr(Ptr { nullable: true, id: self.id(), reference, ..Ptr::to(base) })
             }
             _ => return fail!(Unsupported, "the result of {}", kfunc.name),
         };

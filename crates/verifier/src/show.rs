@@ -1,9 +1,11 @@
 //! Values and states in words: short ones in the format of Linux's verifier log, longer ones for people.
 
+use xway_object::MapDef;
+
 use crate::domain::Scalar;
 use crate::graph::Graph;
 use crate::state::{Byte, Frame, State};
-use crate::value::{Base, Num, Ptr, Value};
+use crate::value::{Base, MapRef, Num, Ptr, Value};
 
 /// A number's bounds as the log prints them, without the parts that say nothing.
 pub(crate) fn scalar(s: &Scalar) -> String {
@@ -129,7 +131,10 @@ pub(crate) fn state(st: &State) -> String {
 }
 
 /// What is known about a value, for people.
-pub(crate) fn describe(v: &Value, graph: &Graph) -> String {
+pub(crate) fn describe(v: &Value, graph: &Graph, maps: &[MapDef]) -> String {
+    let map = |m: &MapRef| {
+        maps.get(m.index as usize).map_or_else(|| format!("map {}", m.index), |d| format!("map {}", d.name))
+    };
     match v {
         Value::Uninit => "was never written on this path".to_owned(),
         Value::Num(n) => {
@@ -157,8 +162,8 @@ pub(crate) fn describe(v: &Value, graph: &Graph) -> String {
                 Base::Meta => "the metadata before the packet".to_owned(),
                 Base::End => "the end of the packet".to_owned(),
                 Base::Stack(_) => "the stack".to_owned(),
-                Base::MapValue(m) => format!("a value of map {}", m.index),
-                Base::Map(m) => format!("map {} itself", m.index),
+                Base::MapValue(m) => format!("a value of {}", map(&m)),
+                Base::Map(m) => format!("{} itself", map(&m)),
                 Base::Mem { size, .. } => format!("{size} bytes of memory"),
                 Base::Sock(_) => "a socket".to_owned(),
                 Base::Func(_) => "a function".to_owned(),

@@ -144,6 +144,19 @@ pub struct Lock {
     pub insn: usize,
 }
 
+/// The number with a link is another number divided by a constant, and perhaps multiplied by it again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Quotient {
+    /// The link of the quotient.
+    pub link: u32,
+    /// Link and delta of the number that was divided.
+    pub of: (u32, i64),
+    /// The divisor.
+    pub by: u64,
+    /// It was multiplied by the divisor again.
+    pub whole: bool,
+}
+
 /// One abstract machine state.
 #[derive(Clone, Debug)]
 pub struct State {
@@ -158,6 +171,8 @@ pub struct State {
     /// A number that was shifted left by 32 bits, for the shift back that may follow: register, the number before, the
     /// instruction that must come next.
     pub shifted: Option<(Reg, Num, usize)>,
+    /// A quotient that a remainder may be made of. Forgotten where states are compared.
+    pub quotient: Option<Quotient>,
     /// Next instruction.
     pub pc: usize,
     /// The checkpoint that this path comes from, `u32::MAX` for none.

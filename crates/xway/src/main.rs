@@ -6,6 +6,8 @@
 
 mod args;
 mod args_bench;
+#[cfg(test)]
+mod args_examples;
 mod args_kernel;
 mod args_machine;
 mod args_service;

@@ -250,7 +250,9 @@ impl Oracle {
                 map.update(&key, &value, 0).map_err(|e| format!("our maps: {e}"))?;
             }
         }
-        let linked = instance.link(program).map_err(|e| format!("accepted, but it cannot be linked: {e}"))?;
+        // What was proved: dead slots that are no instruction are replaced in it.
+        let proved = Program { insns: proof.insns().to_vec(), ..program.clone() };
+        let linked = instance.link(&proved).map_err(|e| format!("accepted, but it cannot be linked: {e}"))?;
         if kernel.is_some() {
             place.reset(&proof.facts().maps);
         }

@@ -10,6 +10,8 @@
 //! and stands for one program for each value of its parameters. `@packet N`, `@value M`, `@reserve N` and `@out` are
 //! common beginnings and ends. As root the running kernel is asked, too.
 
+mod strict;
+
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use xway_abi::{MapSpec, MapType, map_flags};

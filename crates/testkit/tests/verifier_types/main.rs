@@ -2,6 +2,7 @@
 
 mod dead_code;
 mod kernel_objects;
+mod lies;
 
 use xway_kernel::{KernelObject, vmlinux};
 use xway_object::{LoadOptions, Object};
@@ -98,6 +99,43 @@ fn global_functions_take_the_context_and_packets() {
         false,
         &format!("{moves}{}", program(&format!("{bounds} if (data + 1 > end) return 1; f(ctx); return *data;"))),
     );
+}
+
+/// Our verdict alone: Linux does not look at this.
+#[track_caller]
+fn ours(accepted: bool, code: &str) {
+    let bytes =
+        clang::compile_text("verifier_types", &format!("{PRELUDE}\n{code}\n"), &[]).unwrap_or_else(|e| panic!("{e}"));
+    let object = Object::parse(&bytes, &LoadOptions::default()).unwrap_or_else(|e| panic!("{e}\n{code}"));
+    let verdict = verify(&object.programs[0], &MapsView::from(&object), &Config::default());
+    assert_eq!(verdict.is_ok(), accepted, "{:#?}\n{code}", verdict.err().map(|r| r.errors));
+}
+
+#[test]
+fn memory_ends_with_what_it_belongs_to() {
+    if !Needs::of("testkit::verifier_types::memory_ends_with_what_it_belongs_to").clang().met() {
+        return;
+    }
+    // The slice may be the record.
+    let slice = |end: &str| {
+        program(&format!(
+            "struct bpf_dynptr d; __u8 *p, x = 0; void *record = bpf_ringbuf_reserve(&ring, 16, 0); if (!record) return 1;\n\
+             if (!bpf_dynptr_from_xdp(ctx, 0, &d)) {{ p = bpf_dynptr_slice(&d, 0, record, 16); {end} }} else bpf_ringbuf_discard(record, 0);\n\
+             return x;"
+        ))
+    };
+    ours(true, &slice("if (p) x = p[0]; bpf_ringbuf_discard(record, 0);"));
+    ours(false, &slice("bpf_ringbuf_discard(record, 0); if (p) x = p[0];"));
+    // A function that moves the packet is not given a part of it.
+    let moves = |then: &str| {
+        format!(
+            "__noinline int f(struct xdp_md *c, int *p) {{ if (!p) return 1; bpf_xdp_adjust_head(c, 8); return {then}; }}"
+        )
+    };
+    let bounds =
+        "int *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end; if (data + 1 > end) return 1;";
+    ours(false, &format!("{}\n{}", moves("*p"), program(&format!("{bounds} return f(ctx, data);"))));
+    ours(true, &format!("{}\n{}", moves("*p"), program("int x = bpf_get_prandom_u32(); return f(ctx, &x);")));
 }
 
 #[test]

@@ -40,7 +40,8 @@ pub(crate) fn complete(v: &Verifier<'_>, error: &mut Diagnostic, func: usize, br
     error.message.clone_from(&way.fail.message);
     error.hint.clone_from(&way.fail.hint);
     let last = &way.steps[way.steps.len() - 1].state;
-    let describe = |r: &usize| (format!("r{r}"), crate::show::describe(&last.frame().regs[*r], &walker.graph));
+    let describe =
+        |r: &usize| (format!("r{r}"), crate::show::describe(&last.frame().regs[*r], &walker.graph, walker.view.maps));
     error.values = way.fail.regs.iter().map(describe).collect();
     let story = Story { program: v.program, cfg: &v.cfg, way: &way };
     values::tell(&story, error);

@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 use xway_jit::RunEnv;
 use xway_maps::Guard;
 use xway_packet_text::{hex_rows, summary};
-use xway_vm::{BUDGET_DEFAULT, Env, SystemHost, TestRun, TestRunResult, test_run, test_run_with};
+use xway_vm::{BUDGET_DEFAULT, Env, Fault, SystemHost, TestRun, TestRunResult, test_run, test_run_with};
 
 use crate::args;
 use crate::events::{Delivered, Reader};
 use crate::failure::Failure;
-use crate::print::{self, grouped};
+use crate::finding::{self, Code, Files, Finding};
+use crate::print::{self, Paint, grouped};
 use crate::session::Session;
 use crate::unit::format::Expected;
 use crate::{contents, ctx, output, payload};
@@ -113,6 +114,16 @@ impl Outcome<'_> {
         doc
     }
 
+    /// Where the program was stopped, in its source.
+    fn stopped(&self, fault: &Fault) -> String {
+        let object = self.session.instance.object();
+        // After tail calls it may be another program than the one that was asked for.
+        let Some(program) = object.programs.iter().find(|p| p.name == fault.program) else { return String::new() };
+        let place = self.args.select.object.display().to_string();
+        let code = Code { place: &place, object, program };
+        finding::render(&Finding::of_fault(fault), code, &mut Files::default(), Paint::stdout()) + "\n"
+    }
+
     fn text(&self) -> String {
         let r = &self.result;
         let mut out = format!("{}\n\n", self.session.title());
@@ -136,6 +147,9 @@ impl Outcome<'_> {
         match xway_packet_text::diff(self.data_in, packet) {
             None => out.push_str(&format!("packet unchanged, {} bytes: {}\n", packet.len(), summary(packet))),
             Some(difference) => out.push_str(&format!("packet changed:\n{}", difference.named("before", "after"))),
+        }
+        if let Some(fault) = &r.fault {
+            out.push_str(&self.stopped(fault));
         }
         self.events.iter().filter(|e| e.total + e.lost > 0).for_each(|e| out.push_str(&e.text()));
         out

@@ -55,6 +55,26 @@ impl Finding {
     }
 }
 
+impl Finding {
+    /// Why the checked interpreter stopped a program.
+    pub fn of_fault(f: &xway_vm::Fault) -> Finding {
+        Finding {
+            kind: f.kind.name().into(),
+            message: f.kind.to_string(),
+            insn: f.insn,
+            path: Vec::new(),
+            notes: f
+                .callers
+                .iter()
+                .map(|c| (c.insn, format!("{} calls the function that is stopped", c.function)))
+                .collect(),
+            known: f.known.iter().map(|(name, words)| format!("{name} {words}")).collect(),
+            packet: None,
+            hint: Some("xway verify shows every such access before the program runs".into()),
+        }
+    }
+}
+
 /// A packet in words: its length, the bytes that decide, what happens.
 fn packet(c: &Counterexample) -> String {
     let bytes = |d: &Decisive| {
