@@ -24,7 +24,7 @@ pub struct Cli {
 const MAIN_HELP: &str = "\
 Examples:
   xway run prog.o -i capture.pcapng          verdicts over a capture
-  xway run prog.o -i packet:eth0 --timeout 5 verdicts over live traffic (copies; nothing is taken away)
+  xway run prog.o -i packet:eth0 --timeout 5  verdicts over live traffic (copies; nothing is taken away)
   xway prog run prog.o --data-in hex:ffff…   one packet through the program
   xway prog inspect prog.o --insns --source  what is in the object
   xway verify prog.o                         is it safe, and if not, why

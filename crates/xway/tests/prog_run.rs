@@ -144,7 +144,7 @@ fn a_fault_is_said_with_its_source_line() {
     let ran = xway(&["prog", "run", &object, "--data-in", &data, "--checked"]).exits(1).says("ctx->data_end");
     assert!(ran.out.contains("ABORTED"), "{}", ran.out);
     // In the way that refusals are shown: kind, line, what was known.
-    for words in ["error[", "return *(char *)(long)ctx->data_end", "note: ", "xway verify shows"] {
+    for words in ["error[", "return *(char *)(long)ctx->data_end", "known: ", "xway verify shows"] {
         assert!(ran.out.contains(words), "{words}: {}", ran.out);
     }
     let doc = xway(&["prog", "run", &object, "--data-in", &data, "--checked", "-j"]).exits(1).json();
