@@ -28,6 +28,8 @@ const FLOORS: &[(&str, u32)] = &[
     ("port-packet", 6),
     ("port-tap", 6),
     ("port-afxdp", 6),
+    ("xsk-client", 3),
+    ("xsk", 6),
     ("port-sim", 6),
     ("port-wrap", 7),
     ("control", 7),

@@ -1,0 +1,295 @@
+//! One socket in the application's hands.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{read, write};
+use xway_abi::xsk;
+use xway_packet::ring::spsc::{Consumer, Producer};
+use xway_packet::ring::{RingError, XdpDesc};
+
+use crate::error::ClientError;
+use crate::memory::{Chunk, Chunks, Memory, Packet};
+use crate::rings::Rings;
+
+/// Counters of a socket: the six of `struct xdp_statistics`, and one of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Packets dropped for another reason: longer than a chunk.
+    pub rx_dropped: u64,
+    /// Addresses in FILL that cannot be.
+    pub rx_invalid_descs: u64,
+    /// Descriptors in TX that cannot be.
+    pub tx_invalid_descs: u64,
+    /// Packets dropped because RX was full.
+    pub rx_ring_full: u64,
+    /// Packets dropped because FILL was empty.
+    pub rx_fill_ring_empty_descs: u64,
+    /// Looks at an empty TX ring.
+    pub tx_ring_empty_descs: u64,
+    /// Indices that the application published and that cannot be.
+    pub refused_indices: u64,
+}
+
+impl Statistics {
+    /// As numbers of an answer.
+    pub fn numbers(&self) -> [u64; 8] {
+        [
+            self.rx_dropped,
+            self.rx_invalid_descs,
+            self.tx_invalid_descs,
+            self.rx_ring_full,
+            self.rx_fill_ring_empty_descs,
+            self.tx_ring_empty_descs,
+            self.refused_indices,
+            0,
+        ]
+    }
+
+    pub(crate) fn from_numbers(n: [u64; 8]) -> Statistics {
+        Statistics {
+            rx_dropped: n[0],
+            rx_invalid_descs: n[1],
+            tx_invalid_descs: n[2],
+            rx_ring_full: n[3],
+            rx_fill_ring_empty_descs: n[4],
+            tx_ring_empty_descs: n[5],
+            refused_indices: n[6],
+        }
+    }
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// Its chunk is free again.
+    Free,
+    /// It is sent as it is now.
+    Send,
+}
+
+/// A socket: four rings and the chunks that are free.
+pub struct Socket {
+    number: u32,
+    fill: Producer<u64>,
+    completion: Consumer<u64>,
+    rx: Consumer<XdpDesc>,
+    tx: Producer<XdpDesc>,
+    chunks: Chunks,
+    kick: OwnedFd,
+    notice: OwnedFd,
+    zero_copy: bool,
+    reason: String,
+}
+
+impl Socket {
+    pub(crate) fn new(
+        number: u32,
+        rings: Rings,
+        memory: Arc<Memory>,
+        kick: OwnedFd,
+        notice: OwnedFd,
+        zero_copy: bool,
+        reason: String,
+    ) -> Result<Socket, RingError> {
+        Ok(Socket {
+            number,
+            fill: Producer::attach(rings.fill)?,
+            completion: Consumer::attach(rings.completion)?,
+            rx: Consumer::attach(rings.rx)?,
+            tx: Producer::attach(rings.tx)?,
+            chunks: Chunks::new(memory, zero_copy),
+            kick,
+            notice,
+            zero_copy,
+            reason,
+        })
+    }
+
+    /// Its number at the server.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Whether packets come without copies.
+    pub fn zero_copy(&self) -> bool {
+        self.zero_copy
+    }
+
+    /// Why it is not as was asked, in the server's words; empty when it is.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Takes a free chunk; looks at COMPLETION when there is none.
+    pub fn chunk(&mut self) -> Option<Chunk> {
+        if self.chunks.idle() == 0 {
+            self.reap();
+        }
+        let number = self.chunks.pick()?;
+        Some(self.chunks.hand_out(number))
+    }
+
+    /// Chunks that are free, those in COMPLETION included.
+    pub fn free(&mut self) -> usize {
+        self.reap();
+        self.chunks.idle()
+    }
+
+    /// Chunks that came back through COMPLETION become free. Says how many.
+    pub fn reap(&mut self) -> usize {
+        let chunks = &mut self.chunks;
+        let entries = self.completion.entries() as usize;
+        self.completion.pop_each(entries, |address| {
+            if let Some(number) = chunks.arrive(address) {
+                chunks.rest(number);
+            }
+        })
+    }
+
+    /// A packet that is not wanted any more: its chunk is free again. One of another memory stays with whoever drops it.
+    pub fn give_back(&mut self, packet: Packet) {
+        self.give_back_chunk(packet.into_chunk());
+    }
+
+    /// A chunk that is not wanted any more, or one of another socket on the same memory, is free here.
+    pub fn give_back_chunk(&mut self, chunk: Chunk) {
+        if let Ok(number) = self.chunks.take_in(chunk) {
+            self.chunks.rest(number);
+        }
+    }
+
+    /// Puts free chunks into FILL until there are `want` entries in it, and says how many it put.
+    pub fn fill(&mut self, want: u32) -> usize {
+        let missing = want.min(self.fill.entries()).saturating_sub(self.fill.pending());
+        if self.chunks.idle() < missing as usize {
+            self.reap();
+        }
+        let chunks = &mut self.chunks;
+        let put = self.fill.push_some(missing as usize, || {
+            let number = chunks.pick()?;
+            Some(chunks.leave(number))
+        });
+        if put > 0 && self.fill.flags() & xsk::RING_NEED_WAKEUP != 0 {
+            self.ring();
+        }
+        put
+    }
+
+    /// The next packet that came.
+    pub fn receive(&mut self) -> Option<Packet> {
+        loop {
+            let desc = self.rx.pop()?;
+            let Some(number) = self.chunks.arrive(desc.addr) else { continue };
+            let offset = (desc.addr % u64::from(self.chunks.chunk_size())) as u32;
+            if let Some(packet) = self.chunks.hand_out(number).into_packet(offset, desc.len) {
+                return Some(packet);
+            }
+        }
+    }
+
+    /// Takes up to `count` packets that came, shows each to `f` where it lies, and does what that says: the fast way, without a
+    /// handle for each packet. Packets to be sent are shown to the server by [`Socket::flush`]. Says how many packets came; it stops
+    /// early when a packet is to be sent and the TX ring is full, and shows that one again.
+    pub fn process(&mut self, count: usize, mut f: impl FnMut(&mut [u8]) -> Fate) -> usize {
+        let mut done = 0;
+        // A packet that may have to be sent needs room.
+        while done < count && self.tx.room(1) > 0 {
+            let Some(desc) = self.rx.take() else { break };
+            done += 1;
+            let Some(number) = self.chunks.arrive(desc.addr) else { continue };
+            let offset = (desc.addr % u64::from(self.chunks.chunk_size())) as u32;
+            match self.chunks.part(number, offset, desc.len).map(&mut f) {
+                Some(Fate::Send) => {
+                    self.chunks.leave(number);
+                    let _ = self.tx.stage(XdpDesc { options: 0, ..desc });
+                }
+                Some(Fate::Free) | None => self.chunks.rest(number),
+            }
+        }
+        self.rx.release();
+        done
+    }
+
+    /// Makes up to `count` packets in free chunks: `f` writes into the room of one and says how long the packet is. They are shown to
+    /// the server by [`Socket::flush`]. Says how many were made; it ends when the TX ring is full or no chunk is free.
+    pub fn produce(&mut self, count: usize, mut f: impl FnMut(&mut [u8]) -> usize) -> usize {
+        // Where received packets start too.
+        const OFFSET: u32 = 256;
+        if self.chunks.idle() < count {
+            self.reap();
+        }
+        let mut made = 0;
+        while made < count && self.tx.room(1) > 0 {
+            let Some(number) = self.chunks.pick() else { break };
+            let room = self.chunks.chunk_size().saturating_sub(OFFSET);
+            let len = self.chunks.part(number, OFFSET, room).map_or(0, &mut f).min(room as usize);
+            let addr = self.chunks.leave(number) + u64::from(OFFSET);
+            let _ = self.tx.stage(XdpDesc { addr, len: len as u32, options: 0 });
+            made += 1;
+        }
+        made
+    }
+
+    /// Queues a packet to be sent; [`Socket::flush`] shows it to the server.
+    ///
+    /// # Errors
+    /// Gives it back when the TX ring is full, or when it lies in memory of another socket.
+    pub fn send(&mut self, packet: Packet) -> Result<(), Packet> {
+        if self.tx.room(1) == 0 {
+            return Err(packet);
+        }
+        let Packet { chunk, offset, len } = packet;
+        let number = self.chunks.take_in(chunk).map_err(|chunk| Packet { chunk, offset, len })?;
+        let addr = self.chunks.leave(number) + u64::from(offset);
+        let _ = self.tx.stage(XdpDesc { addr, len, options: 0 });
+        Ok(())
+    }
+
+    /// Shows the server what was queued, and rings its bell if it sleeps. Says how many packets those are. Chunks that came back become
+    /// free: a COMPLETION ring that nobody empties stops the server from sending.
+    pub fn flush(&mut self) -> u32 {
+        self.reap();
+        let count = self.tx.submit();
+        // The server looks at the ring once more after it raised the flag; this look must come after the packets are visible.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        if count > 0 && self.tx.flags() & xsk::RING_NEED_WAKEUP != 0 {
+            self.ring();
+        }
+        count
+    }
+
+    /// Wakes the server.
+    pub fn ring(&self) {
+        // Full means that it was rung and has not looked yet.
+        let _ = write(&self.kick, &1u64.to_ne_bytes());
+    }
+
+    /// Waits until a packet came, for `timeout` at most; says whether one is there.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, ClientError> {
+        // Our word in the RX ring: "ring the bell". The look comes after it.
+        self.rx.set_flags(xsk::RING_NEED_WAKEUP);
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        if self.rx.available(1) == 0 {
+            let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
+            let mut fds = [PollFd::new(&self.notice, PollFlags::IN)];
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => drop(read(&self.notice, &mut [0u8; 8])),
+                Err(errno) => return Err(ClientError::system("waiting for packets")(errno)),
+            }
+        }
+        self.rx.set_flags(0);
+        Ok(self.rx.available(1) > 0)
+    }
+
+    /// Readable when packets came while [`Socket::wait`] was waiting, for event loops of the application's own.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.notice.as_fd()
+    }
+}

@@ -1,0 +1,445 @@
+//! One socket, as the worker of its queue sees it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
+use xway_abi::{Errno, xsk};
+use xway_engine::{Sent, SocketTarget};
+use xway_packet::ring::XdpDesc;
+use xway_packet::ring::spsc::{Consumer, Producer};
+use xway_packet::{Backing, Burst, Frame, Pool, SharedMemory};
+use xway_xsk_client::Statistics;
+use xway_xsk_client::rings::{Rings, Sizes};
+
+use crate::umem::Umem;
+use crate::zero::Loans;
+
+/// How packets get to the application.
+#[derive(Clone, Debug)]
+pub enum Mode {
+    /// They are copied to and from its own memory.
+    Copy(Arc<Umem>),
+    /// It maps the memory of the queue's pool, and is lent so many chunks of it.
+    ZeroCopy(u32),
+}
+
+/// What a socket is made of.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Interface index and queue.
+    pub bound: (u32, u32),
+    /// Entries of its rings.
+    pub sizes: Sizes,
+    /// How packets get to the application.
+    pub mode: Mode,
+    /// Share of the queue's sending in relation to others, 1 to 255.
+    pub weight: u32,
+}
+
+/// Memory of a pool, for an application that maps it.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    pub(crate) fd: OwnedFd,
+    pub(crate) len: u64,
+    pub(crate) chunk_size: u32,
+}
+
+/// A socket. Only the worker of its queue delivers to it and collects from it; each such call takes an uncontended lock, once for
+/// a burst.
+pub struct Xsk {
+    id: u64,
+    bound: (u32, u32),
+    pub(crate) weight: u32,
+    rings: Arc<SharedMemory>,
+    /// Rung by the application.
+    kick: OwnedFd,
+    /// Rung by us.
+    notice: OwnedFd,
+    inner: Mutex<Inner>,
+    /// Set when a socket without copies has met its pool.
+    joined: OnceLock<Result<Joined, &'static str>>,
+    /// The application is gone: what it has is taken back at the next call.
+    closing: AtomicBool,
+    settled: AtomicBool,
+}
+
+pub(crate) struct Inner {
+    fill: Consumer<u64>,
+    completion: Producer<u64>,
+    rx: Producer<XdpDesc>,
+    tx: Consumer<XdpDesc>,
+    memory: Memory,
+    counts: Statistics,
+    /// Packets that the application was not told of.
+    untold: bool,
+    /// Bytes that the socket may still send in its turn.
+    pub(crate) deficit: u64,
+}
+
+enum Memory {
+    Copy(Arc<Umem>),
+    /// Until it meets its pool.
+    Waiting(u32),
+    Lent(Loans),
+    Closed,
+}
+
+impl Xsk {
+    /// Makes the rings. The application is told nothing yet.
+    ///
+    /// # Errors
+    /// `EINVAL` for ring sizes that make no sense; `ENOMEM` when the system has no memory or no descriptor left.
+    pub fn new(shape: &Shape) -> Result<Xsk, Errno> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        if !shape.sizes.valid() {
+            return Err(Errno::EINVAL);
+        }
+        let rings = Arc::new(SharedMemory::create(shape.sizes.bytes()).map_err(|_| Errno::ENOMEM)?);
+        let laid = Rings::over(&rings, shape.sizes).map_err(|_| Errno::EINVAL)?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let bell = || eventfd(0, flags).map_err(|_| Errno::ENOMEM);
+        let attached = || {
+            Ok::<_, xway_packet::ring::RingError>(Inner {
+                fill: Consumer::attach(laid.fill)?,
+                completion: Producer::attach(laid.completion)?,
+                rx: Producer::attach(laid.rx)?,
+                tx: Consumer::attach(laid.tx)?,
+                memory: match &shape.mode {
+                    Mode::Copy(umem) => Memory::Copy(umem.clone()),
+                    Mode::ZeroCopy(chunks) => Memory::Waiting(*chunks),
+                },
+                counts: Statistics::default(),
+                untold: false,
+                deficit: 0,
+            })
+        };
+        Ok(Xsk {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            bound: shape.bound,
+            weight: shape.weight.clamp(1, 255),
+            rings,
+            kick: bell()?,
+            notice: bell()?,
+            inner: Mutex::new(attached().map_err(|_| Errno::EINVAL)?),
+            joined: OnceLock::new(),
+            closing: AtomicBool::new(false),
+            settled: AtomicBool::new(false),
+        })
+    }
+
+    /// The memory file of the rings.
+    pub fn rings_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.rings.fd()
+    }
+
+    /// What the application rings to wake the queue's worker.
+    pub fn kick_fd(&self) -> BorrowedFd<'_> {
+        self.kick.as_fd()
+    }
+
+    /// What wakes the application.
+    pub fn notice_fd(&self) -> BorrowedFd<'_> {
+        self.notice.as_fd()
+    }
+
+    /// Its counters.
+    pub fn statistics(&self) -> Statistics {
+        let inner = self.inner.lock();
+        let refused = inner.fill.refused() + inner.tx.refused() + inner.rx.refused() + inner.completion.refused();
+        Statistics { refused_indices: refused, ..inner.counts }
+    }
+
+    /// What became of meeting the pool; `None` before it.
+    pub(crate) fn joined(&self) -> Option<&Result<Joined, &'static str>> {
+        self.joined.get()
+    }
+
+    /// The application is gone. The next call of the worker takes back what it had.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+        if matches!(self.inner.lock().memory, Memory::Copy(_)) {
+            self.settled.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether a closed socket has nothing of the pool's any more.
+    pub fn settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire)
+    }
+
+    /// What is due before packets: meeting the pool, paying, settling. False when the socket is closed.
+    fn ready(&self, inner: &mut Inner, pool: &mut Pool) -> bool {
+        if self.closing.load(Ordering::Acquire) {
+            if let Memory::Lent(loans) = &mut inner.memory {
+                loans.settle(pool);
+            }
+            inner.memory = Memory::Closed;
+            self.settled.store(true, Ordering::Release);
+            return false;
+        }
+        match &mut inner.memory {
+            Memory::Copy(_) => true,
+            Memory::Lent(loans) => {
+                loans.pay(pool, &mut inner.completion);
+                true
+            }
+            Memory::Waiting(chunks) => {
+                let chunks = *chunks;
+                let met = join(pool);
+                if met.is_ok() {
+                    let config = pool.config();
+                    // Half of the pool stays for the queue itself.
+                    let count = chunks.clamp(1, (config.frames / 2).max(1)).min(inner.completion.entries());
+                    let mut loans = Loans::new(config.frames, config.chunk_size, count);
+                    loans.pay(pool, &mut inner.completion);
+                    inner.memory = Memory::Lent(loans);
+                }
+                let met_well = met.is_ok();
+                let _ = self.joined.set(met);
+                met_well
+            }
+            Memory::Closed => false,
+        }
+    }
+
+    /// Takes packets to send while `allowed` says so for their lengths and there is room, and says how many it took.
+    pub(crate) fn take(&self, pool: &mut Pool, burst: &mut Burst, quantum: Option<u64>) -> usize {
+        let mut inner = self.inner.lock();
+        if !self.ready(&mut inner, pool) {
+            return 0;
+        }
+        let inner = &mut *inner;
+        inner.deficit = inner.deficit.saturating_add(quantum.unwrap_or(0));
+        let before = burst.len();
+        while !burst.is_full() {
+            let Some(desc) = inner.tx.take() else {
+                inner.counts.tx_ring_empty_descs += u64::from(burst.len() == before);
+                // Who has nothing to send saves nothing up.
+                inner.deficit = 0;
+                break;
+            };
+            if u64::from(desc.len) > inner.deficit && valid_len(desc.len) {
+                inner.tx.untake(1);
+                break;
+            }
+            match inner.memory.packet(pool, desc, &mut inner.completion) {
+                Taken::Packet(frame) => {
+                    inner.deficit -= u64::from(desc.len);
+                    if let Err(frame) = burst.push(frame) {
+                        pool.release(frame);
+                    }
+                }
+                Taken::Invalid => inner.counts.tx_invalid_descs += 1,
+                Taken::Later => {
+                    inner.tx.untake(1);
+                    break;
+                }
+            }
+        }
+        inner.tx.release();
+        inner.completion.submit();
+        if burst.len() > before && inner.tx.flags() != 0 {
+            inner.tx.set_flags(0);
+        }
+        burst.len() - before
+    }
+
+    fn give(&self, pool: &mut Pool, burst: &mut Burst) -> Sent {
+        let mut inner = self.inner.lock();
+        let count = burst.len() as u32;
+        if !self.ready(&mut inner, pool) {
+            pool.release_burst(burst);
+            return Sent { failed: count, errno: Some(Errno::EBADF), ..Sent::default() };
+        }
+        let inner = &mut *inner;
+        let mut sent = Sent::default();
+        for frame in burst.drain() {
+            match inner.give_one(pool, frame) {
+                Ok(()) => sent.sent += 1,
+                Err(errno) if errno == Errno::ENOBUFS => sent.full += 1,
+                Err(errno) => {
+                    sent.failed += 1;
+                    sent.errno = Some(errno);
+                }
+            }
+        }
+        inner.fill.release();
+        inner.untold |= inner.rx.submit() > 0;
+        sent
+    }
+}
+
+/// A length that a packet can have at all; others are counted as invalid whosever turn it is.
+fn valid_len(len: u32) -> bool {
+    len <= xway_packet::layout::CHUNK_MAX
+}
+
+/// Duplicates what an application needs to map the pool.
+fn join(pool: &Pool) -> Result<Joined, &'static str> {
+    let config = pool.config();
+    if config.backing != Backing::Memfd {
+        return Err("the queue's memory is not a file that can be mapped");
+    }
+    let fd = pool.memory_fd().ok_or("the queue's memory is not a file that can be mapped")?;
+    let fd = fd.try_clone_to_owned().map_err(|_| "no file descriptor is left")?;
+    let len = u64::from(config.frames) * u64::from(config.chunk_size);
+    Ok(Joined { fd, len, chunk_size: config.chunk_size })
+}
+
+enum Taken {
+    Packet(Frame),
+    Invalid,
+    /// Neither pool nor COMPLETION have room now.
+    Later,
+}
+
+impl Memory {
+    /// The packet that a descriptor of TX stands for.
+    fn packet(&mut self, pool: &mut Pool, desc: XdpDesc, completion: &mut Producer<u64>) -> Taken {
+        match self {
+            Memory::Copy(umem) => {
+                if desc.options != 0 || desc.len < xway_packet::ETH_HLEN || !umem.holds(desc.addr, desc.len) {
+                    return Taken::Invalid;
+                }
+                if desc.len > pool.capacity() {
+                    return Taken::Invalid;
+                }
+                if completion.room(1) == 0 {
+                    return Taken::Later;
+                }
+                let Ok(mut frame) = pool.alloc() else { return Taken::Later };
+                if frame.set_len(desc.len as usize).is_err() {
+                    pool.release(frame);
+                    return Taken::Invalid;
+                }
+                // From here on the packet is ours alone.
+                umem.read(desc.addr, frame.packet_mut());
+                let _ = completion.stage(desc.addr);
+                Taken::Packet(frame)
+            }
+            Memory::Lent(loans) => {
+                let frame = (desc.options == 0).then(|| loans.packet(pool, desc.addr, desc.len)).flatten();
+                loans.pay(pool, completion);
+                frame.map_or(Taken::Invalid, Taken::Packet)
+            }
+            Memory::Waiting(_) | Memory::Closed => Taken::Later,
+        }
+    }
+}
+
+impl Inner {
+    /// Delivers one frame. `ENOBUFS` when there is no room.
+    fn give_one(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Errno> {
+        let refuse = |pool: &mut Pool, frame, errno| {
+            pool.release(frame);
+            Err(errno)
+        };
+        if self.rx.room(1) == 0 {
+            self.counts.rx_ring_full += 1;
+            return refuse(pool, frame, Errno::ENOBUFS);
+        }
+        let len = frame.len() as u32;
+        let address = match &mut self.memory {
+            Memory::Copy(umem) => {
+                if frame.len() > umem.room() {
+                    self.counts.rx_dropped += 1;
+                    return refuse(pool, frame, Errno::ENOSPC);
+                }
+                let place = loop {
+                    let Some(address) = self.fill.take() else {
+                        self.counts.rx_fill_ring_empty_descs += 1;
+                        return refuse(pool, frame, Errno::ENOBUFS);
+                    };
+                    match umem.place(address) {
+                        Some(place) => break place,
+                        None => self.counts.rx_invalid_descs += 1,
+                    }
+                };
+                umem.write(place, frame.meta(), frame.packet());
+                pool.release(frame);
+                place
+            }
+            Memory::Lent(loans) => {
+                let returned = loop {
+                    let Some(address) = self.fill.take() else {
+                        self.counts.rx_fill_ring_empty_descs += 1;
+                        return refuse(pool, frame, Errno::ENOBUFS);
+                    };
+                    match loans.take_back(pool, address) {
+                        Some(frame) => break frame,
+                        None => self.counts.rx_invalid_descs += 1,
+                    }
+                };
+                pool.release(returned);
+                match loans.lend(pool, frame) {
+                    Ok(address) => address,
+                    Err(frame) => {
+                        // The chunk that was given is owed.
+                        self.counts.rx_dropped += 1;
+                        pool.release(frame);
+                        loans.owe();
+                        return Err(Errno::ENOMEM);
+                    }
+                }
+            }
+            Memory::Waiting(_) | Memory::Closed => return refuse(pool, frame, Errno::EBADF),
+        };
+        // There is room, and only this side puts entries in.
+        let _ = self.rx.stage(XdpDesc { addr: address, len, options: 0 });
+        Ok(())
+    }
+}
+
+impl SocketTarget for Xsk {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn bound_to(&self) -> (u32, u32) {
+        self.bound
+    }
+
+    fn deliver(&self, pool: &mut Pool, burst: &mut Burst) -> Sent {
+        self.give(pool, burst)
+    }
+
+    fn flush(&self) {
+        let mut inner = self.inner.lock();
+        if !std::mem::take(&mut inner.untold) {
+            return;
+        }
+        // Either the application's look after raising its flag sees the packets, or this sees the flag.
+        fence(Ordering::SeqCst);
+        if inner.rx.flags() & xsk::RING_NEED_WAKEUP != 0 {
+            // Full means that it was rung and has not looked yet.
+            let _ = rustix::io::write(&self.notice, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn collect(&self, pool: &mut Pool, burst: &mut Burst) {
+        self.take(pool, burst, Some(u64::from(u32::MAX)));
+    }
+
+    fn close(&self, pool: &mut Pool) {
+        Xsk::close(self);
+        let mut inner = self.inner.lock();
+        self.ready(&mut inner, pool);
+    }
+
+    fn may_sleep(&self) -> bool {
+        let mut inner = self.inner.lock();
+        if inner.tx.flags() == 0 {
+            inner.tx.set_flags(xsk::RING_NEED_WAKEUP);
+            fence(Ordering::SeqCst);
+        }
+        let empty = inner.tx.available(1) == 0;
+        if !empty {
+            inner.tx.set_flags(0);
+        }
+        empty && (!self.closing.load(Ordering::Acquire) || self.settled())
+    }
+}

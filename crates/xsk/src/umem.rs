@@ -1,0 +1,119 @@
+//! Packet memory of an application, with copies.
+#![allow(unsafe_code)] // copies to and from memory that another process writes
+//!
+//! The invariant of this file: **no reference to the memory is ever made; bytes are copied between it and memory of our own by
+//! address, within bounds that were checked.** The file is sealed against shrinking, so each address stays mapped. Bytes may change
+//! while they are copied: what arrives is then a mix, which is as good as any other packet that an application may send.
+
+use std::os::fd::BorrowedFd;
+
+use xway_abi::Errno;
+use xway_packet::SharedMemory;
+
+/// Bytes in front of each received packet, as the kernel has them (`XDP_PACKET_HEADROOM`).
+const PACKET_HEADROOM: u32 = 256;
+
+/// Packet memory that is shared with one application.
+#[derive(Debug)]
+pub struct Umem {
+    memory: SharedMemory,
+    chunk_size: u32,
+    headroom: u32,
+}
+
+impl Umem {
+    /// Makes the memory file.
+    ///
+    /// # Errors
+    /// As `XDP_UMEM_REG`: `EINVAL` for a chunk size other than 2048 and 4096, no chunks, or a headroom that leaves no room;
+    /// `ENOMEM`.
+    pub fn create(chunks: u32, chunk_size: u32, headroom: u32) -> Result<Umem, Errno> {
+        if !matches!(chunk_size, 2048 | 4096) || chunks == 0 || headroom >= chunk_size - PACKET_HEADROOM {
+            return Err(Errno::EINVAL);
+        }
+        let len = chunks as usize * chunk_size as usize;
+        let memory = SharedMemory::create(len).map_err(|_| Errno::ENOMEM)?;
+        Ok(Umem { memory, chunk_size, headroom })
+    }
+
+    /// The memory file.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.memory.fd()
+    }
+
+    /// Bytes of a chunk.
+    pub fn chunk_size(&self) -> u32 {
+        self.chunk_size
+    }
+
+    /// The longest packet that can be received.
+    pub(crate) fn room(&self) -> usize {
+        (self.chunk_size - PACKET_HEADROOM - self.headroom) as usize
+    }
+
+    /// Where a packet is to stand in the chunk that an address of FILL lies in; `None` when there is no such chunk.
+    pub(crate) fn place(&self, address: u64) -> Option<u64> {
+        let chunk = address & !u64::from(self.chunk_size - 1);
+        let inside = chunk < self.memory.len() as u64;
+        inside.then_some(chunk + u64::from(PACKET_HEADROOM + self.headroom))
+    }
+
+    /// Whether a packet of TX lies within one chunk.
+    pub(crate) fn holds(&self, address: u64, len: u32) -> bool {
+        let offset = address & u64::from(self.chunk_size - 1);
+        address < self.memory.len() as u64 && offset + u64::from(len) <= u64::from(self.chunk_size)
+    }
+
+    /// Copies from the memory. The caller has asked [`Umem::holds`]; otherwise nothing is copied.
+    pub(crate) fn read(&self, address: u64, to: &mut [u8]) {
+        if let Some(from) = self.at(address, to.len()) {
+            // SAFETY: `at` gives an address with as many mapped bytes behind it; `to` is our own, so they do not overlap.
+            unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+        }
+    }
+
+    /// Copies into the memory, `meta` in front of `packet`, which starts at the address. Outside of it nothing is copied.
+    pub(crate) fn write(&self, address: u64, meta: &[u8], packet: &[u8]) {
+        let start = address.wrapping_sub(meta.len() as u64);
+        for (address, from) in [(start, meta), (address, packet)] {
+            if let Some(to) = self.at(address, from.len()) {
+                // SAFETY: as in `read`.
+                unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+            }
+        }
+    }
+
+    fn at(&self, address: u64, len: usize) -> Option<*mut u8> {
+        let address = usize::try_from(address).ok()?;
+        let inside = address.checked_add(len).is_some_and(|end| end <= self.memory.len());
+        // SAFETY: the offset is inside the mapping.
+        inside.then(|| unsafe { self.memory.start().as_ptr().add(address) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_inside_or_none() {
+        let umem = Umem::create(2, 2048, 16).unwrap();
+        assert_eq!(umem.room(), 2048 - 256 - 16);
+        assert_eq!(
+            (umem.place(5), umem.place(4095), umem.place(4096), umem.place(u64::MAX)),
+            (Some(272), Some(2320), None, None)
+        );
+        assert!(umem.holds(2048, 2048) && !umem.holds(2049, 2048) && !umem.holds(4096, 0) && !umem.holds(u64::MAX, 1));
+        umem.write(272, &[1; 4], &[2; 8]);
+        let mut back = [0; 12];
+        umem.read(268, &mut back);
+        assert_eq!(back, [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2]);
+        umem.read(u64::MAX, &mut back);
+        umem.write(u64::MAX - 3, &[1; 4], &[2; 8]);
+        assert_eq!(back[0], 1);
+        for (chunks, size, headroom) in [(0, 2048, 0), (1, 1024, 0), (1, 3000, 0), (1, 2048, 1792), (1, 2048, u32::MAX)]
+        {
+            assert_eq!(Umem::create(chunks, size, headroom).err(), Some(Errno::EINVAL));
+        }
+    }
+}
