@@ -209,7 +209,8 @@ impl State {
         let keeps = match &request {
             Request::Pin { .. } | Request::Unpin { .. } | Request::Attach { .. } | Request::Detach { .. } => true,
             Request::OpenPort { .. } | Request::ClosePort { .. } => true,
-            Request::Load { pins, .. } => pins.is_some(),
+            // Maps may ask for pins in their own source.
+            Request::Load { .. } => true,
             Request::Apply { dry_run, .. } => !dry_run,
             _ => false,
         };

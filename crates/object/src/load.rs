@@ -71,6 +71,18 @@ impl Object {
     }
 }
 
+impl Btf {
+    /// The types of an object file as they stand in it; `None` when it has none. [`Object::btf`] has data sections laid out.
+    ///
+    /// # Errors
+    /// The file is no object, or its types are damaged.
+    pub fn of_object(bytes: &[u8]) -> Result<Option<Btf>, ObjectError> {
+        let elf = Elf::parse(bytes)?;
+        let Some(section) = elf.section(".BTF").filter(|s| !s.data.is_empty()) else { return Ok(None) };
+        Btf::parse(section.data.to_vec()).map(Some).map_err(|error| ObjectError::Btf { section: ".BTF", error })
+    }
+}
+
 /// The object's types, with data sections laid out as the file has them.
 fn types(elf: &Elf<'_>) -> Result<(Option<Btf>, Option<BtfExt>), ObjectError> {
     let Some(section) = elf.section(".BTF").filter(|s| !s.data.is_empty()) else { return Ok((None, None)) };

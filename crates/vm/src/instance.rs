@@ -1,6 +1,6 @@
 //! An object brought to life: its maps created and filled, its programs linked to them.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use xway_abi::{Errno, MapType};
 use xway_maps::{CreateError, Env, Handles, Map, NoHandles, ProgramObject, SocketObject};
@@ -18,6 +18,7 @@ pub struct Instance {
     /// Programs are verified before they are linked, within these limits.
     gate: Option<Config>,
     maps: Vec<Arc<Map>>,
+    programs: Vec<OnceLock<Arc<Program>>>,
     table: Arc<Table>,
 }
 
@@ -87,10 +88,11 @@ impl Surroundings {
     }
 }
 
-/// What descriptors stand for. Filled while the instance is made, read by the maps.
+/// What descriptors stand for. Filled while the instance is made, read by the maps. It holds nothing: maps hold it, and would
+/// otherwise hold themselves.
 struct Table {
-    maps: OnceLock<Vec<Arc<Map>>>,
-    programs: Vec<OnceLock<Arc<Program>>>,
+    maps: OnceLock<Vec<Weak<Map>>>,
+    programs: Vec<OnceLock<Weak<Program>>>,
     others: Arc<dyn Handles>,
 }
 
@@ -100,7 +102,7 @@ impl Handles for Table {
             return self.others.map(fd);
         }
         let index = usize::try_from(fd - MAP_FD).map_err(|_| Errno::EBADF)?;
-        self.maps.get().and_then(|m| m.get(index)).cloned().ok_or(Errno::EBADF)
+        self.maps.get().and_then(|m| m.get(index)).and_then(Weak::upgrade).ok_or(Errno::EBADF)
     }
 
     fn program(&self, fd: i32) -> Result<Arc<dyn ProgramObject>, Errno> {
@@ -108,7 +110,7 @@ impl Handles for Table {
             return self.others.program(fd);
         }
         let index = usize::try_from(fd - PROGRAM_FD).map_err(|_| Errno::EBADF)?;
-        let program = self.programs.get(index).and_then(OnceLock::get).cloned().ok_or(Errno::EBADF)?;
+        let program = self.programs.get(index).and_then(OnceLock::get).and_then(Weak::upgrade).ok_or(Errno::EBADF)?;
         Ok(program)
     }
 
@@ -169,8 +171,9 @@ impl Instance {
                 .map_err(|error| InstanceError::Create { map: def.name.clone(), error })
         };
         let maps: Vec<Arc<Map>> = object.maps.iter().enumerate().map(create).collect::<Result<_, _>>()?;
-        let _ = table.maps.set(maps.clone());
-        let instance = Instance { object, gate, maps, table };
+        let _ = table.maps.set(maps.iter().map(Arc::downgrade).collect());
+        let programs = object.programs.iter().map(|_| OnceLock::new()).collect();
+        let instance = Instance { object, gate, maps, programs, table };
         for (index, (def, map)) in instance.object.maps.iter().zip(&instance.maps).enumerate() {
             if there(index).is_none() {
                 instance.fill(def, map)?;
@@ -236,7 +239,7 @@ impl Instance {
     /// # Errors
     /// [`LinkError`]; an index beyond the object's programs is [`LinkError::Empty`].
     pub fn program(&self, index: usize) -> Result<Arc<Program>, LinkError> {
-        let (Some(image), Some(slot)) = (self.object.programs.get(index), self.table.programs.get(index)) else {
+        let (Some(image), Some(slot)) = (self.object.programs.get(index), self.programs.get(index)) else {
             return Err(LinkError::Empty { program: format!("number {index}") });
         };
         if let Some(done) = slot.get() {
@@ -245,7 +248,9 @@ impl Instance {
         // A program without a telling section that others tail-call is one of theirs.
         let image = image.as_xdp().unwrap_or_else(|_| image.clone());
         let linked = self.link(&image)?;
-        Ok(slot.get_or_init(|| linked).clone())
+        let program = slot.get_or_init(|| linked).clone();
+        let _ = self.table.programs[index].set(Arc::downgrade(&program));
+        Ok(program)
     }
 
     /// Descriptor of a map by its index in [`Object::maps`], for values of maps of maps.
@@ -269,7 +274,7 @@ impl Instance {
     /// Name of the program with this id ([`Program::id`]), which is what user space reads back from a PROG_ARRAY.
     pub fn program_name(&self, id: u32) -> Option<&str> {
         let is = |slot: &OnceLock<Arc<Program>>| slot.get().is_some_and(|p| p.id() == id);
-        let index = self.table.programs.iter().position(is)?;
+        let index = self.programs.iter().position(is)?;
         Some(&self.object.programs[index].name)
     }
 }
@@ -277,5 +282,25 @@ impl Instance {
 impl std::fmt::Debug for Instance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Instance").field("maps", &self.maps).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use xway_abi::{MapSpec, MapType};
+    use xway_object::{MapDef, Program as Image};
+
+    use super::*;
+
+    #[test]
+    fn an_instance_that_is_given_up_leaves_nothing() {
+        let slot = |opcode, imm| xway_isa::Slot { opcode, dst: 0, src: 0, off: 0, imm };
+        let map = MapDef::new("jumps", MapSpec::new(MapType::ProgArray, 4, 4, 1));
+        let program = Image { name: "p".into(), insns: vec![slot(0xb7, 2), slot(0x95, 0)], ..Image::default() };
+        let object = Object { maps: vec![map], programs: vec![program], ..Object::default() };
+        let instance = Instance::new(Arc::new(object), 1).unwrap();
+        let (map, program) = (Arc::downgrade(&instance.maps()[0]), Arc::downgrade(&instance.program(0).unwrap()));
+        drop(instance);
+        assert!(map.upgrade().is_none() && program.upgrade().is_none());
     }
 }

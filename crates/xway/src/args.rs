@@ -74,6 +74,9 @@ pub enum Command {
     /// Show what the driver of an interface can do
     #[command(after_help = kernel::FEATURES_HELP)]
     Features(kernel::Features),
+    /// Show what a port counts in a second, and only what changes
+    #[command(after_help = kernel::STATS_HELP)]
+    Stats(kernel::Stats),
     /// Remove what attachments have left behind in the BPF file system
     #[command(after_help = kernel::CLEAN_HELP)]
     Clean,

@@ -122,6 +122,26 @@ pub struct Features {
     pub place: Hook,
 }
 
+/// `xway stats`
+#[derive(Args, Debug)]
+pub struct Stats {
+    /// Interface, or a port of the service
+    #[arg(value_name = "PORT")]
+    pub interface: String,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECS", default_value = "1", value_parser = crate::args::seconds)]
+    pub interval: std::time::Duration,
+    /// Look so often, then end; until Ctrl-C without it
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// Also counters that did not change
+    #[arg(long)]
+    pub all: bool,
+    /// Whose hook.
+    #[command(flatten)]
+    pub place: Hook,
+}
+
 /// Verbs about maps, in the kernel or in the service's engine. WHICH is an id, a name, or `id N`, `name NAME`, `pinned PATH`.
 #[derive(Subcommand, Debug)]
 pub enum Map {
@@ -231,6 +251,11 @@ Examples:
   xway features eth0
   xway features eth0 -j
   xway features packet:eth0 --hook user";
+
+pub const STATS_HELP: &str = "\
+Examples:
+  xway stats eth0                            what the interface counts in a second, and only what changes
+  xway stats packet:eth0 --hook user --count 1 -j";
 
 pub const CLEAN_HELP: &str = "\
 Examples:

@@ -133,6 +133,10 @@ fn one_program_on_three_hooks_with_one_flag_changed() {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert_eq!(counted(), expected, "{hook}");
+        // Counters of the port, on both sides: one look, all of them.
+        let counted = bench.json(&[&["stats", "r0", "--count", "1", "--interval", "0.05", "--all"], &to[..]].concat());
+        let seen = &counted["samples"][0]["counters"]["rx_packets"]["total"];
+        assert!(seen.as_u64().is_some_and(|n| n >= 12), "{hook}: {counted}");
         let status = bench.json(&["status", "--socket", &up.socket]);
         assert_eq!(status["attachments"].as_array().unwrap().len(), 1, "{hook}: {status}");
         assert_eq!(status["attachments"][0]["program"]["tag"], attached["program"]["tag"]);
@@ -253,6 +257,19 @@ fn hammer(kind: &str, up: &Up, object: &[u8]) -> impl FnOnce() + Send + 'static 
                     let objects = service.load(&image, &request)?;
                     service.pin(ObjectId::Program(objects.programs[0].1), &path.join("program"))
                 }
+                "attach" => {
+                    let objects = service.load(&image, &xway_hook::LoadRequest::default())?;
+                    let program = objects.programs[0].1;
+                    let port = service.ports()?.remove(0);
+                    let request =
+                        xway_hook::AttachRequest { chain: true, ..xway_hook::AttachRequest::new(&port, program) };
+                    service.attach(&request)?;
+                    if n % 3 != 0 {
+                        service.detach(&port, Some(program))?;
+                    }
+                    objects.maps.iter().try_for_each(|(_, id)| service.release(ObjectId::Map(*id)))?;
+                    service.release(ObjectId::Program(program))
+                }
                 _ => service.apply(&format!("[limits]\nconnections = {}\n", 32 + n % 8), false).map(drop),
             })();
             if done.is_err() {
@@ -269,17 +286,28 @@ fn killed_in_the_middle_it_comes_back_whole() {
     }
     let dir = Dir::new();
     let object = std::fs::read(compiled(&dir, "sort", KINDS, &[])).unwrap();
-    let mut up = Up::new(&dir, None, None);
-    for (round, kind) in ["pin", "unpin", "load", "program", "apply"].iter().cycle().take(10).enumerate() {
+    // A port that needs no privilege, for attachments.
+    common::capture(&dir.path("in.pcap"), &common::mixture());
+    let text = format!("[[port]]\nname = \"pcap:{}\"\n", dir.arg("in.pcap"));
+    let file = dir.file("port.toml", &text);
+    let kinds = ["pin", "unpin", "load", "program", "apply", "attach"];
+    for (round, kind) in kinds.iter().cycle().take(12).enumerate() {
+        let config = (*kind == "attach").then_some(file.as_str());
+        let mut up = Up::new(&dir, config, None);
         let hammer = std::thread::spawn(hammer(kind, &up, &object));
         std::thread::sleep(Duration::from_millis(40 + 7 * round as u64));
         up.kill();
         hammer.join().unwrap();
         drop(up);
         // It starts without a complaint, everything that it names is there, and it takes new requests.
-        up = Up::new(&dir, None, None);
+        let up = Up::new(&dir, config, None);
         let state: Value = serde_json::from_slice(&std::fs::read(dir.path("state/state.json")).unwrap()).unwrap();
         let mut service = up.connect();
+        let attached = service.attachments(None).unwrap();
+        assert_eq!(attached.len(), state["attachments"].as_array().unwrap().len(), "{kind}: {state}");
+        for a in attached {
+            service.detach(&a.port, Some(a.program.id)).unwrap();
+        }
         for pin in state["pins"].as_array().unwrap() {
             let path = Path::new(pin["path"].as_str().unwrap());
             let found = service.pinned(path).unwrap_or_else(|e| panic!("{kind}: {e}"));
@@ -290,7 +318,8 @@ fn killed_in_the_middle_it_comes_back_whole() {
             service.unpin(path).unwrap_or_else(|e| panic!("{kind}: {e}"));
             service.release(found).unwrap();
         }
-        assert_eq!(service.apply("", true).unwrap(), [""; 0], "{kind}");
+        let now = if config.is_some() { text.as_str() } else { "" };
+        assert_eq!(service.apply(now, true).unwrap(), [""; 0], "{kind}");
         drop(service);
         // Objects that nobody names any more have gone.
         let left = std::fs::read_dir(dir.path("state/objects")).unwrap().count();
@@ -309,4 +338,17 @@ fn a_service_that_is_not_there_is_told() {
     xway(&["up", "-c", &wrong, "--socket", &socket]).exits(3).says("service.workers");
     let elsewhere = dir.file("group.toml", "[service]\ngroup = \"no-such-group-here\"\n");
     xway(&["up", "-c", &elsewhere, "--socket", &socket]).exits(3).says("no-such-group-here");
+}
+
+#[test]
+fn the_unit_of_systemd_starts_what_there_is() {
+    let path = xway_testkit::clang::repository().join("packaging/systemd/xway.service");
+    let unit = std::fs::read_to_string(path).unwrap();
+    let line = unit.lines().find_map(|l| l.strip_prefix("ExecStart=/usr/bin/xway ")).expect("what is started");
+    let help = xway(&["up", "--help"]).exits(0).out;
+    assert!(line.starts_with("up "), "{line}");
+    for flag in line.split_whitespace().filter(|w| w.starts_with('-')) {
+        assert!(help.contains(flag), "{flag} is no option of xway up");
+    }
+    assert!(unit.contains("Type=notify"));
 }

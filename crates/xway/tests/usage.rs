@@ -6,8 +6,14 @@ use common::{Dir, xway};
 
 #[test]
 fn every_verb_has_help_with_an_example() {
-    for verb in [&["run"][..], &["prog", "run"], &["prog", "inspect"], &["test"], &["conformance"]] {
-        let help = xway(&[verb, &["--help"]].concat()).exits(0);
+    let alone = "run verify test load unload status stats features clean up down apply diff conformance doctor";
+    let prog = "run inspect show pin profile tracelog";
+    let map = "show dump lookup update delete getnext pin freeze create push pop peek event_pipe";
+    let groups = [("prog", prog), ("map", map), ("link", "show detach pin"), ("btf", "dump")];
+    let mut verbs: Vec<Vec<&str>> = alone.split(' ').map(|verb| vec![verb]).collect();
+    verbs.extend(groups.iter().flat_map(|(group, all)| all.split(' ').map(move |verb| vec![*group, verb])));
+    for verb in verbs {
+        let help = xway(&[&verb[..], &["--help"]].concat()).exits(0);
         assert!(help.out.contains("Examples:"), "{verb:?}:\n{}", help.out);
         assert!(help.out.contains(&format!("xway {}", verb.join(" "))), "{verb:?}");
         assert_eq!(help.err, "");

@@ -15,6 +15,7 @@ pub mod manual;
 pub mod prog_run;
 pub mod run;
 pub mod service;
+pub mod stats;
 pub mod test;
 pub mod verify;
 mod verify_raw;

@@ -13,7 +13,7 @@ use super::which::Which;
 use super::{entries, map, prog, refused};
 use crate::args_kernel::{self as args, Rest};
 use crate::failure::Failure;
-use crate::{load, payload, print};
+use crate::{payload, print};
 
 /// Longest file of plain type information, bytes.
 const FILE_MAX: u64 = 128 << 20;
@@ -73,9 +73,9 @@ fn file(path: &Path) -> Result<Arc<Btf>, Failure> {
         let read = Btf::parse(bytes).map(Arc::new);
         return read.map_err(|e| Failure::input(format!("{}: {e}", path.display())));
     }
-    let object = load::parse(&bytes, Some(Path::new("none"))).map_err(|f| f.at(path.display()))?;
+    let types = Btf::of_object(&bytes).map_err(|e| Failure::input(format!("{}: {e}", path.display())))?;
     let missing = || Failure::no(format!("{}: it has no types", path.display())).hint("compile with -g");
-    object.btf.ok_or_else(missing)
+    types.map(Arc::new).ok_or_else(missing)
 }
 
 /// One type, with the lines of its parts.

@@ -4,6 +4,7 @@ pub mod attach;
 pub mod btf;
 mod entries;
 mod event_pipe;
+pub mod features;
 pub mod link;
 pub mod map;
 mod map_create;

@@ -1,0 +1,74 @@
+//! `xway stats`: what a port counts in a second, and only what changes.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+use xway_engine::Stop;
+
+use super::kernel::attach::Place;
+use super::kernel::failure;
+use crate::args_kernel::Stats;
+use crate::failure::Failure;
+use crate::{interrupt, print};
+
+/// Runs the command. As text a block is printed for every interval, as JSON all of them at the end.
+pub fn run(args: &Stats, as_json: bool) -> Result<(), Failure> {
+    let mut hook = Place::of(&args.place)?.boxed();
+    let mut read = || hook.statistics(&args.interface).map(|s| s.counters).map_err(failure);
+    let stop = Stop::new().map_err(|e| Failure::needs(format!("cannot watch: {e}")))?;
+    interrupt::catch(&stop)?;
+    let (mut before, mut since) = (read()?, Instant::now());
+    let mut samples = Vec::new();
+    let mut left = args.count.unwrap_or(u64::MAX);
+    while left > 0 && wait(args.interval, &stop) {
+        left -= 1;
+        let now = read()?;
+        let secs = since.elapsed().as_secs_f64();
+        since = Instant::now();
+        // Counters of a port that was opened again begin anew.
+        let changed = |(name, value): &(String, u64)| {
+            let old = before.iter().find(|(n, _)| n == name).map_or(0, |(_, old)| *old);
+            let grown = value.saturating_sub(old);
+            (args.all || grown > 0).then(|| (name.clone(), *value, grown as f64 / secs))
+        };
+        let rows: Vec<(String, u64, f64)> = now.iter().filter_map(changed).collect();
+        match as_json {
+            true => samples.push(sample(secs, &rows)),
+            false => print::text(&text(&args.interface, secs, &rows)),
+        }
+        before = now;
+    }
+    if as_json {
+        print::json(&print::document("stats", json!({ "port": args.interface, "samples": samples })));
+    }
+    Ok(())
+}
+
+/// `false`: somebody asked for the end.
+fn wait(interval: Duration, stop: &Stop) -> bool {
+    let until = Instant::now() + interval;
+    while !stop.asked() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(Duration::from_millis(50)));
+    }
+    false
+}
+
+fn sample(secs: f64, rows: &[(String, u64, f64)]) -> Value {
+    let one = |(name, total, rate): &(String, u64, f64)| (name.clone(), json!({ "total": total, "per_second": rate }));
+    json!({ "seconds": secs, "counters": rows.iter().map(one).collect::<Map<_, _>>() })
+}
+
+fn text(port: &str, secs: f64, rows: &[(String, u64, f64)]) -> String {
+    if rows.is_empty() {
+        return format!("{port}: nothing changed in {secs:.1} s\n");
+    }
+    let mut table = vec![[port, "a second", "total"].map(str::to_owned).to_vec()];
+    for (name, total, rate) in rows {
+        table.push(vec![name.clone(), print::scaled(*rate).trim_end().to_owned(), print::grouped(*total)]);
+    }
+    print::table(&table)
+}
