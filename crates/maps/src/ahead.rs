@@ -18,6 +18,9 @@ use crate::map::Kind;
 /// Bytes of an address that a note holds.
 pub const LPM_FRONT: usize = 8;
 
+/// Of so many values of an array, one is taken to be in use.
+const ARRAY_SHARE: usize = 8;
+
 /// Notes that are worth being fetched for at once.
 pub(crate) const MANY: usize = 64;
 
@@ -25,8 +28,9 @@ impl Map {
     /// Bytes that look-ups of programs are spread over when the map is full; 0 where nothing can be fetched ahead.
     pub fn spread_max(&self) -> usize {
         match &self.kind {
-            Kind::Array(map) => map.values.bytes(),
-            Kind::PercpuArray(map) => map.values.cpu_stride,
+            // How much of an array is in use nobody knows; mostly it is little.
+            Kind::Array(map) => map.values.bytes() / ARRAY_SHARE,
+            Kind::PercpuArray(map) => map.values.cpu_stride / ARRAY_SHARE,
             Kind::Hash(map) => map.spread(map.table.pool().capacity() as usize),
             Kind::LpmTrie(map) => map.spread(map.max_entries()),
             _ => 0,

@@ -166,7 +166,19 @@ impl Around<'_> {
             },
             Kind::Helper(call) => self.helper(call),
             Kind::Kfunc { .. } | Kind::Local { .. } | Kind::Fetch { .. } => Does::Stop,
-            _ => Does::Same,
+            // Named one by one: what is new here must be thought about.
+            Kind::Alu { .. }
+            | Kind::Mov { .. }
+            | Kind::Neg { .. }
+            | Kind::Truncate { .. }
+            | Kind::Swap { .. }
+            | Kind::Const { .. }
+            | Kind::Map { .. }
+            | Kind::Value { .. }
+            | Kind::Func { .. }
+            | Kind::Ctx { .. }
+            | Kind::Load { .. }
+            | Kind::LoadAcquire { .. } => Does::Same,
         }
     }
 
