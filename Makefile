@@ -59,7 +59,11 @@ corpus:  ## foreign programs below DIR=… before our verifier and the running k
 	@test -n "$(DIR)" || { echo "make corpus DIR=folder: objects and raw programs of your own"; exit 2; }
 	cargo run --release -q -p xway-testkit --example corpus -- $(OPTIONS) $(DIR)
 
+install:  ## command, library, header, man pages and completions below PREFIX=/usr/local (DESTDIR= for packages)
+	cargo build --release -p xway -p xway-capi
+	@scripts/install $(TARGET)/release
+
 clean:  ## remove everything that was built
 	cargo clean
 
-.PHONY: help setup demo test lint samples bench native fuzz fuzz-kernel corpus clean
+.PHONY: help setup demo test lint samples bench native fuzz fuzz-kernel corpus install clean
