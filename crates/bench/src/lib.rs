@@ -24,6 +24,7 @@
 //! | [`maps`] | single operations on maps |
 //! | [`memory`] | pools and rings |
 //! | [`forward`] | packets through the whole engine, beside the kernel moving frames by itself |
+//! | [`sockets`] | AF_XDP-style sockets that the engine serves |
 //! | [`machine`] | what things cost on this machine |
 //! | [`plot`] | the table as a picture |
 
@@ -40,6 +41,7 @@ pub mod memory;
 pub mod packet;
 pub mod plot;
 mod runner;
+pub mod sockets;
 pub mod suite;
 pub mod user;
 

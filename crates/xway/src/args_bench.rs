@@ -30,12 +30,41 @@ pub enum Bench {
     RedirectCpu(BenchForward),
     /// Redirect packets to every other port of a DEVMAP
     RedirectMulti(BenchForward),
+    /// Sockets that the engine serves: an application on another core drops every packet that comes
+    XskDrop(BenchSockets),
+    /// The same: the application sends packets that it makes
+    XskPush(BenchSockets),
+    /// The same: the application sends back every packet that comes, with its addresses exchanged
+    XskFwd(BenchSockets),
     /// Measure packet memory: fast, ring and slow path, returns from other cores, beside malloc
     Pool(BenchMemory),
     /// Measure rings: single and bulk, one core and two, one producer and many
     Ring(BenchMemory),
     /// Measure what things cost on this machine: caches, atomics, calls, clocks, system calls, copies
     Machine(BenchMachine),
+}
+
+/// `xway bench xsk-drop`, `xsk-push`, `xsk-fwd`
+#[derive(Args, Debug)]
+pub struct BenchSockets {
+    /// Bytes of a packet, without the frame's checksum
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(60..=1500))]
+    pub size: u32,
+    /// Copy packets to and from the application's memory, as applications that are not trusted have it
+    #[arg(long)]
+    pub copy: bool,
+    /// Packets in a round
+    #[arg(long, value_name = "N", default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
+    pub count: u64,
+    /// Rounds; medians over them are shown
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    pub rounds: u32,
+    /// Measure the kernel dropping live frames too, in turns
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub vs: Option<Versus>,
+    /// Cores of the engine and of the application; the first and the last by default
+    #[arg(long, value_name = "CPU,CPU", value_delimiter = ',', num_args = 2)]
+    pub cpus: Vec<u32>,
 }
 
 /// `xway bench map`

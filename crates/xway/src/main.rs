@@ -48,6 +48,7 @@ use args::{Cli, Command, Prog};
 use args_bench::Bench;
 use failure::{Exit, Failure};
 use xway_bench::forward::Action;
+use xway_bench::sockets::Work;
 
 fn main() -> ExitCode {
     let arguments: Vec<std::ffi::OsString> = std::env::args_os().collect();
@@ -98,6 +99,15 @@ fn main() -> ExitCode {
         }
         Command::Bench(Bench::RedirectMulti(args)) => {
             ("bench redirect-multi", commands::bench_forward::run(Action::RedirectMulti, args, cli.json))
+        }
+        Command::Bench(Bench::XskDrop(args)) => {
+            ("bench xsk-drop", commands::bench_sockets::run(Work::Drop, args, cli.json))
+        }
+        Command::Bench(Bench::XskPush(args)) => {
+            ("bench xsk-push", commands::bench_sockets::run(Work::Push, args, cli.json))
+        }
+        Command::Bench(Bench::XskFwd(args)) => {
+            ("bench xsk-fwd", commands::bench_sockets::run(Work::Forward, args, cli.json))
         }
         Command::Bench(Bench::Pool(args)) => ("bench pool", commands::bench_memory::pool(args, cli.json)),
         Command::Bench(Bench::Ring(args)) => ("bench ring", commands::bench_memory::ring(args, cli.json)),
