@@ -166,3 +166,162 @@ fn an_exchanged_node_is_whole() {
         reader.join().unwrap();
     });
 }
+
+/// A bucket whose first line is full as far as anybody asks: keys stand in two lines behind it.
+struct Chain {
+    first: Line,
+    behind: [Line; 2],
+    elements: [[AtomicU64; 2]; 2],
+}
+
+impl Chain {
+    /// First line, then line 0 with `keys[0]` in element 0, then line 1 with `keys[1]` in element 1.
+    fn new(keys: [u64; 2]) -> Arc<Chain> {
+        let element = |key| [AtomicU64::new(key), AtomicU64::new(key)];
+        let behind = [Line::default(), Line::default()];
+        let chain = Chain { first: Line::default(), behind, elements: keys.map(element) };
+        {
+            let mut locked = chain.first.lock();
+            locked.set_link(&chain.behind[0], Some(1));
+            locked.set_link(&chain.first, Some(0));
+            for (n, line) in chain.behind.iter().enumerate() {
+                locked.fill(line, 0, n as u32, 1);
+            }
+            locked.add_to_filter(1);
+        }
+        Arc::new(chain)
+    }
+
+    fn key_is(&self, element: usize, key: u64) -> bool {
+        self.elements[element].iter().all(|word| word.load(Ordering::Relaxed) == key)
+    }
+
+    /// As `Table::find` with `Table::find_behind`; nothing stands in the first line.
+    fn find(&self, key: u64) -> Option<usize> {
+        loop {
+            let seen = self.first.look();
+            if !seen.overflows(1) {
+                return None;
+            }
+            if let Ok(answer) = self.find_behind(seen, key) {
+                return answer;
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn find_behind(&self, seen: line::Seen, key: u64) -> Result<Option<usize>, ()> {
+        let mut at = self.first.link();
+        while let Some(number) = at {
+            if !self.first.still(seen) {
+                return Err(());
+            }
+            let line = &self.behind[number as usize];
+            for slot in line.look().matching(1) {
+                let element = (line.slot(slot) & NUMBER) as usize;
+                if self.key_is(element, key) {
+                    return if self.first.still(seen) { Ok(Some(element)) } else { Err(()) };
+                }
+            }
+            at = line.link();
+        }
+        if self.first.still(seen) { Ok(None) } else { Err(()) }
+    }
+}
+
+/// Interleavings with more than so many forced switches are left out: these models have many steps.
+fn model(body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(body);
+}
+
+/// A line behind a bucket loses its only element and is unhooked: what stands behind it is found all the time.
+#[test]
+fn an_unhooked_line_hides_nothing() {
+    model(|| {
+        let chain = Chain::new([7, 9]);
+        let reader = {
+            let chain = chain.clone();
+            thread::spawn(move || assert_eq!(chain.find(9), Some(1)))
+        };
+        {
+            // As `Bucket::remove` and `Bucket::unhook`.
+            let mut locked = chain.first.lock();
+            locked.clear(&chain.behind[0], 0);
+            locked.set_link(&chain.first, chain.behind[0].link());
+            locked.set_filter(1 << 1);
+        }
+        reader.join().unwrap();
+        assert_eq!((chain.find(7), chain.find(9)), (None, Some(1)));
+    });
+}
+
+/// A line is unhooked and hung behind the chain again with another key: nobody takes one key for the other, and the key that never
+/// moved is found.
+#[test]
+fn a_line_that_comes_back_is_read_anew() {
+    model(|| {
+        let chain = Chain::new([7, 9]);
+        let reader = {
+            let chain = chain.clone();
+            thread::spawn(move || chain.find(9))
+        };
+        {
+            let mut locked = chain.first.lock();
+            locked.clear(&chain.behind[0], 0);
+            locked.set_link(&chain.first, chain.behind[0].link());
+            fence(Ordering::Release);
+            chain.elements[0].iter().for_each(|word| word.store(5, Ordering::Relaxed));
+            // As `Bucket::insert`: in front of the others.
+            locked.set_link(&chain.behind[0], chain.first.link());
+            locked.set_link(&chain.first, Some(0));
+            locked.fill(&chain.behind[0], 0, 0, 1);
+            locked.add_to_filter(1);
+        }
+        assert_eq!(reader.join().unwrap(), Some(1), "it never moved");
+        assert_eq!((chain.find(5), chain.find(7)), (Some(0), None));
+    });
+}
+
+/// The clock takes an element while readers mark it: a mark may be lost or fall to the next owner, but the slot names whole
+/// elements, the old key is never found in the new one's, and the new key is there.
+#[test]
+fn eviction_beside_marks() {
+    loom::model(|| {
+        let table = Table::new();
+        table.fill(0, 7);
+        table.line.lock().fill(&table.line, 0, 0, 1);
+        let reader = {
+            let table = table.clone();
+            thread::spawn(move || {
+                // As a look-up in an LRU table: what is found is marked.
+                let seen = table.line.look();
+                for slot in seen.matching(1) {
+                    let word = table.line.slot(slot);
+                    let element = (word & NUMBER) as usize;
+                    if table.key_is(element, [7, 7]) && table.line.still(seen) {
+                        table.line.touch(slot, word);
+                        return Some(element);
+                    }
+                }
+                None
+            })
+        };
+        {
+            // As `Bucket::evict` and `Bucket::insert`: the hand passes once, and takes it if it may.
+            let mut locked = table.line.lock();
+            if table.line.pass(0, true) {
+                locked.clear(&table.line, 0);
+                table.fill(1, 9);
+                locked.fill(&table.line, 0, 1, 1);
+            }
+        }
+        assert!(matches!(reader.join().unwrap(), None | Some(0)));
+        let slot = table.line.slot(0) & NUMBER;
+        match slot {
+            0 => assert_eq!((table.find([7, 7]), table.find([9, 9])), (Some(0), None)),
+            _ => assert_eq!((slot, table.find([7, 7]), table.find([9, 9])), (1, None, Some(1))),
+        }
+    });
+}
