@@ -12,6 +12,8 @@
 //! that is no pointer may spell a valid address; it then reaches memory that the program was granted anyway, and nothing
 //! else.
 
+const FRAMES: u64 = crate::env::FRAMES as u64;
+
 /// Bits of the offset part.
 pub(crate) const SHIFT: u32 = 40;
 /// Offset zero of every region.
@@ -36,11 +38,11 @@ pub(crate) const OPAQUE: u64 = 7;
 /// Stack of frame 0; the other frames follow.
 pub(crate) const STACK: u64 = 8;
 /// Copies of keys and records for callbacks, one for each depth of calls; read-only.
-pub(crate) const COPY: u64 = 16;
+pub(crate) const COPY: u64 = STACK + FRAMES;
 /// Dynptrs that callbacks are handed, one for each depth of calls.
-pub(crate) const HANDLE: u64 = 24;
+pub(crate) const HANDLE: u64 = COPY + FRAMES;
 /// First region that is granted during a run: map values, ring records.
-pub(crate) const GRANT: u64 = 32;
+pub(crate) const GRANT: u64 = HANDLE + FRAMES;
 /// Regions that one run may be granted.
 pub(crate) const GRANTS_MAX: usize = (1 << 24) - GRANT as usize;
 

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use xway_maps::{Guard, RingRecord, ValueRef};
 
 use crate::host::Host;
+use crate::trace::Tracer;
 use crate::{Fault, Timers};
 
 /// Instructions that one run may execute unless told otherwise: some seconds of work.
@@ -19,6 +20,7 @@ pub struct Env<'e> {
     pub(crate) cpu: u32,
     pub(crate) budget: u64,
     pub(crate) timers: &'e Timers,
+    pub(crate) tracer: Option<&'e dyn Tracer>,
     pub(crate) state: State<'e>,
 }
 
@@ -36,7 +38,15 @@ pub struct Outcome {
 impl<'e> Env<'e> {
     /// Surroundings for the worker with this number (`bpf_get_smp_processor_id`, slot of per-CPU maps).
     pub fn new(guard: &'e Guard, host: &'e dyn Host, cpu: u32) -> Env<'e> {
-        Env { guard, host, cpu, budget: BUDGET_DEFAULT, timers: Timers::shared(), state: State::default() }
+        Env {
+            guard,
+            host,
+            cpu,
+            budget: BUDGET_DEFAULT,
+            timers: Timers::shared(),
+            tracer: None,
+            state: State::default(),
+        }
     }
 
     /// Limits the instructions of each run; a run that needs more faults.
@@ -48,6 +58,12 @@ impl<'e> Env<'e> {
     /// Keeps the timers of programs in this table instead of the shared one.
     pub fn with_timers(mut self, timers: &'e Timers) -> Env<'e> {
         self.timers = timers;
+        self
+    }
+
+    /// Shows every instruction to somebody before it is executed. Slow; for tests and tools.
+    pub fn with_tracer(mut self, tracer: &'e dyn Tracer) -> Env<'e> {
+        self.tracer = Some(tracer);
         self
     }
 
@@ -70,17 +86,31 @@ impl std::fmt::Debug for Env<'_> {
 
 /// Length of a function's stack, bytes.
 pub(crate) const STACK_LEN: usize = 512;
-/// Functions that may be active at once.
-pub(crate) const FRAMES: usize = 8;
+/// Functions of one program that may be active at once (`MAX_CALL_FRAMES`).
+pub(crate) const CHAIN: usize = 8;
+/// Functions of all programs that may be active at once: a tail call from inside a function leaves its callers waiting,
+/// and the program that takes its place has a chain of its own. 33 tail calls, each from the eighth function, make 239.
+pub(crate) const FRAMES: usize = 256;
+const _: () = assert!(CHAIN + crate::run::TAIL_CALLS_MAX as usize * (CHAIN - 1) <= FRAMES);
 
 /// The stacks of all functions that may be active.
-pub(crate) type Stack = [[u8; STACK_LEN]; FRAMES];
+pub(crate) struct Stacks {
+    pub bytes: [[u8; STACK_LEN]; FRAMES],
+    /// For each stack, the lowest byte that may not be zero; between runs all of them are.
+    pub low: [u32; FRAMES],
+}
+
+impl Stacks {
+    pub fn new() -> Box<Stacks> {
+        Box::new(Stacks { bytes: [[0; STACK_LEN]; FRAMES], low: [STACK_LEN as u32; FRAMES] })
+    }
+}
 
 /// Working memory of runs.
 #[derive(Default)]
 pub(crate) struct State<'e> {
     /// Stack of each frame; away during a run.
-    pub stack: Option<Box<Stack>>,
+    pub stack: Option<Box<Stacks>>,
     /// Granted regions, from [`crate::addr::GRANT`] on.
     pub grants: Vec<Grant<'e>>,
     /// Granted regions whose records went back, the oldest first.
@@ -90,9 +120,9 @@ pub(crate) struct State<'e> {
     /// Maps that were found in maps.
     pub inner: Vec<&'e xway_maps::Map>,
     /// Copies for callbacks, by depth of calls.
-    pub copies: [Vec<u8>; FRAMES],
+    pub copies: Vec<Vec<u8>>,
     /// Dynptrs of callbacks, by depth of calls.
-    pub handles: [[u8; 16]; FRAMES],
+    pub handles: Vec<[u8; 16]>,
     /// Memory for arguments of helpers.
     pub scratch: Vec<u8>,
     /// Address of a lock that is held, 0 if none.

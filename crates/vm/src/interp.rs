@@ -8,7 +8,7 @@ use xway_isa::AtomicOp;
 use xway_maps::Rmw;
 
 use crate::addr::{self, at};
-use crate::env::{FRAMES, STACK_LEN};
+use crate::env::{CHAIN, FRAMES, STACK_LEN};
 use crate::fault::{Caller, FaultKind, Trap};
 use crate::kfuncs::kfunc;
 use crate::machine::Checked;
@@ -33,23 +33,34 @@ const MAY_GOTO_MAX: u32 = 8 * 1024 * 1024;
 impl<'e> Vm<'_, 'e> {
     /// Calls the function at `entry` with these arguments and runs it to its exit, through whatever tail calls it makes.
     pub(crate) fn call(&mut self, program: &'e Program, entry: usize, args: [u64; 5]) -> Result<u64, Stopped> {
-        if self.depth >= FRAMES {
+        if self.depth >= FRAMES || self.depth - self.below >= CHAIN {
             return Err(self.stop(program, entry, FaultKind::Depth, &[]));
         }
         self.depth += 1;
-        let mut left = self.run(program, entry, args)?;
+        let below = self.below;
+        let mut left = self.enter(program, entry, args)?;
         let ret = loop {
             self.clean_stack(self.depth - 1);
             match left {
                 Left::Exit(ret) => break ret,
                 Left::Tail(next) => {
-                    left =
-                        self.run(next, 0, [at(addr::CTX, 0), addr::POISON, addr::POISON, addr::POISON, addr::POISON])?;
+                    // The callers wait; what takes the function's place may call as deep as any program.
+                    self.below = self.depth - 1;
+                    let ctx = [at(addr::CTX, 0), addr::POISON, addr::POISON, addr::POISON, addr::POISON];
+                    left = self.enter(next, 0, ctx)?;
                 }
             }
         };
+        self.below = below;
         self.depth -= 1;
         Ok(ret)
+    }
+
+    fn enter(&mut self, program: &'e Program, entry: usize, args: [u64; 5]) -> Result<Left<'e>, Stopped> {
+        match self.env.tracer {
+            None => self.run::<false>(program, entry, args),
+            Some(_) => self.run::<true>(program, entry, args),
+        }
     }
 
     /// Records a fault, innermost first.
@@ -90,7 +101,13 @@ impl<'e> Vm<'_, 'e> {
         stopped
     }
 
-    fn run(&mut self, program: &'e Program, entry: usize, args: [u64; 5]) -> Result<Left<'e>, Stopped> {
+    /// Runs a function until it is left. `TRACED`: the tracer sees every instruction.
+    fn run<const TRACED: bool>(
+        &mut self,
+        program: &'e Program,
+        entry: usize,
+        args: [u64; 5],
+    ) -> Result<Left<'e>, Stopped> {
         let ops = &program.ops[..];
         let mut r = [addr::POISON; 11];
         r[1..6].copy_from_slice(&args);
@@ -103,6 +120,9 @@ impl<'e> Vm<'_, 'e> {
             let Some(op) = ops.get(pc) else {
                 break Box::new(FaultKind::Pc(pc as i64));
             };
+            if TRACED {
+                self.observe(program, pc, &r);
+            }
             pc += 1;
             let (d, s) = (op.dst as usize, op.src as usize);
 

@@ -37,6 +37,7 @@
 //! | `xdp_md` | the context |
 //! | `host/*` | the machine: clocks, routes over netlink, a deterministic stand-in |
 //! | `chain` | several programs on one hook |
+//! | `trace` | watching a run, instruction by instruction |
 //! | `testrun` | one packet, as `BPF_PROG_TEST_RUN` runs it |
 #![forbid(unsafe_code)]
 
@@ -58,6 +59,7 @@ mod program;
 mod rows;
 mod run;
 mod testrun;
+mod trace;
 mod words;
 mod xdp_md;
 
@@ -71,3 +73,4 @@ pub use kfuncs::kfunc_support;
 pub use program::{Callee, LinkError, Program, SLOTS_MAX};
 pub use run::{TAIL_CALLS_MAX, run, run_raw, run_tail};
 pub use testrun::{TestRun, TestRunError, TestRunResult, test_run, test_run_with};
+pub use trace::{Seen, Step, Tracer};

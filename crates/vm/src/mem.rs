@@ -4,7 +4,7 @@ use xway_maps::{Map, Rmw, ValueRef};
 use xway_packet::Frame;
 
 use crate::addr::{self, at, offset, region};
-use crate::env::{Env, FRAMES, Grant, GrantKind, STACK_LEN, Stack};
+use crate::env::{Env, FRAMES, Grant, GrantKind, STACK_LEN, Stacks};
 use crate::fault::{Access, FaultKind, Trap};
 use crate::xdp_md;
 
@@ -16,9 +16,7 @@ pub(crate) struct Vm<'v, 'e> {
     /// What of the packet may be accessed.
     pub packet: Window,
     /// Stack of each active function.
-    pub stack: Box<Stack>,
-    /// For each stack, the lowest byte that may not be zero.
-    pub stack_low: [u32; FRAMES],
+    pub stack: Box<Stacks>,
     /// Memory of a raw program.
     pub raw: &'v mut [u8],
     /// Instructions that may still be executed.
@@ -27,6 +25,8 @@ pub(crate) struct Vm<'v, 'e> {
     pub tail_calls: u32,
     /// Active functions.
     pub depth: usize,
+    /// Those of them that wait for a tail call of one that they have called.
+    pub below: usize,
     /// Where a fault happened, innermost first: set once.
     pub stopped: Option<Box<crate::Fault>>,
 }
@@ -59,10 +59,9 @@ impl Window {
 impl<'v, 'e> Vm<'v, 'e> {
     pub(crate) fn new(env: &'v mut Env<'e>, frame: Option<&'v mut Frame>, raw: &'v mut [u8]) -> Vm<'v, 'e> {
         let fuel = env.budget;
-        let stack = env.state.stack.take().unwrap_or_else(|| Box::new([[0; STACK_LEN]; FRAMES]));
+        let stack = env.state.stack.take().unwrap_or_else(Stacks::new);
         let packet = frame.as_deref().map_or(Window::default(), Window::of);
-        let stack_low = [STACK_LEN as u32; FRAMES];
-        Vm { env, frame, packet, stack, stack_low, raw, fuel, tail_calls: 0, depth: 0, stopped: None }
+        Vm { env, frame, packet, stack, raw, fuel, tail_calls: 0, depth: 0, below: 0, stopped: None }
     }
 
     /// To be called when the packet may have moved or changed its length.
@@ -76,8 +75,8 @@ impl<'v, 'e> Vm<'v, 'e> {
     pub(crate) fn clean_stack(&mut self, frame: usize) {
         // In steps of a cache line, whose number the processor predicts.
         const LINE: usize = 64;
-        let low = std::mem::replace(&mut self.stack_low[frame % FRAMES], STACK_LEN as u32) as usize;
-        for line in self.stack[frame % FRAMES].as_chunks_mut::<LINE>().0.iter_mut().skip(low / LINE) {
+        let low = std::mem::replace(&mut self.stack.low[frame % FRAMES], STACK_LEN as u32) as usize;
+        for line in self.stack.bytes[frame % FRAMES].as_chunks_mut::<LINE>().0.iter_mut().skip(low / LINE) {
             *line = [0; LINE];
         }
     }
@@ -110,7 +109,7 @@ impl<'v, 'e> Vm<'v, 'e> {
     /// Load at a fixed place of the running function's stack.
     #[inline(always)]
     pub(crate) fn load_stack<const N: usize>(&self, off: i32) -> u64 {
-        let stack = &self.stack[(self.depth - 1) % FRAMES];
+        let stack = &self.stack.bytes[(self.depth - 1) % FRAMES];
         stack.get(off as usize..).and_then(|b| b.first_chunk::<N>()).map_or(0, from_ne)
     }
 
@@ -118,9 +117,9 @@ impl<'v, 'e> Vm<'v, 'e> {
     #[inline(always)]
     pub(crate) fn store_stack<const N: usize>(&mut self, off: i32, value: u64) {
         let frame = (self.depth - 1) % FRAMES;
-        if let Some(bytes) = self.stack[frame].get_mut(off as usize..).and_then(|b| b.first_chunk_mut::<N>()) {
+        if let Some(bytes) = self.stack.bytes[frame].get_mut(off as usize..).and_then(|b| b.first_chunk_mut::<N>()) {
             *bytes = to_ne(value);
-            self.stack_low[frame] = self.stack_low[frame].min(off as u32);
+            self.stack.low[frame] = self.stack.low[frame].min(off as u32);
         }
     }
 
@@ -128,7 +127,7 @@ impl<'v, 'e> Vm<'v, 'e> {
     /// key lies there.
     #[inline(never)]
     pub(crate) fn lookup_on_stack(&mut self, map: &Map, off: usize) -> Result<u64, Trap> {
-        let stack = &self.stack[(self.depth - 1) % FRAMES];
+        let stack = &self.stack.bytes[(self.depth - 1) % FRAMES];
         let key = stack.get(off..off + map.key_size()).unwrap_or(&[]);
         match map.value(self.env.cpu, key, self.env.guard) {
             Some(value) => self.grant_value(value, map.prog_readable(), map.prog_writable()),
@@ -151,7 +150,7 @@ impl<'v, 'e> Vm<'v, 'e> {
     fn load_other<const N: usize>(&self, addr: u64) -> Result<u64, Trap> {
         let (reg, off, len) = (region(addr), offset(addr), N);
         if let Some(frame) = stack_frame(reg) {
-            if let Some(bytes) = tail(&self.stack[frame], off).and_then(|b| b.first_chunk::<N>()) {
+            if let Some(bytes) = tail(&self.stack.bytes[frame], off).and_then(|b| b.first_chunk::<N>()) {
                 return Ok(from_ne(bytes));
             }
         } else if reg >= addr::GRANT {
@@ -190,10 +189,10 @@ impl<'v, 'e> Vm<'v, 'e> {
     fn store_other<const N: usize>(&mut self, addr: u64, value: u64) -> Result<(), Trap> {
         let (reg, off, len) = (region(addr), offset(addr), N);
         if let Some(frame) = stack_frame(reg) {
-            let bytes = usize::try_from(off).ok().and_then(|o| self.stack[frame].get_mut(o..));
+            let bytes = usize::try_from(off).ok().and_then(|o| self.stack.bytes[frame].get_mut(o..));
             if let Some(bytes) = bytes.and_then(|b| b.first_chunk_mut::<N>()) {
                 *bytes = to_ne(value);
-                self.stack_low[frame] = self.stack_low[frame].min(off as u32);
+                self.stack.low[frame] = self.stack.low[frame].min(off as u32);
                 return Ok(());
             }
         } else if reg >= addr::GRANT {
@@ -318,7 +317,7 @@ impl<'v, 'e> Vm<'v, 'e> {
             addr::PACKET => self.frame.as_ref().map_or(&[][..], |f| f.accessible()),
             r if (addr::COPY..addr::GRANT).contains(&r) => self.copy(r).unwrap_or(&[]),
             addr::RAW => self.raw,
-            r if stack_frame(r).is_some() => &self.stack[stack_frame(r).unwrap_or(0)],
+            r if stack_frame(r).is_some() => &self.stack.bytes[stack_frame(r).unwrap_or(0)],
             r => {
                 if let Some(grant) = self.grant(r) {
                     let _ = grant.value.read_bytes(off, out); // Checked above.
@@ -340,8 +339,8 @@ impl<'v, 'e> Vm<'v, 'e> {
             addr::RAW => &mut *self.raw,
             r if stack_frame(r).is_some() => {
                 let frame = stack_frame(r).unwrap_or(0);
-                self.stack_low[frame] = self.stack_low[frame].min(off as u32);
-                &mut self.stack[frame]
+                self.stack.low[frame] = self.stack.low[frame].min(off as u32);
+                &mut self.stack.bytes[frame]
             }
             r => {
                 if let Some(grant) = self.grant(r) {
@@ -357,7 +356,7 @@ impl<'v, 'e> Vm<'v, 'e> {
     /// Bytes of the stack, as they lie there.
     #[inline]
     pub(crate) fn stack_bytes(&self, addr: u64, len: usize) -> Option<&[u8]> {
-        tail(&self.stack[stack_frame(region(addr))?], offset(addr))?.get(..len)
+        tail(&self.stack.bytes[stack_frame(region(addr))?], offset(addr))?.get(..len)
     }
 
     /// The place of `len` bytes inside a map value.
@@ -376,7 +375,11 @@ impl<'v, 'e> Vm<'v, 'e> {
     /// Copies bytes to where the callback that is called next can read them.
     pub(crate) fn copy_region(&mut self, bytes: &[u8]) -> u64 {
         let depth = self.depth.min(FRAMES - 1);
-        let copy = &mut self.env.state.copies[depth];
+        let copies = &mut self.env.state.copies;
+        if copies.len() <= depth {
+            copies.resize_with(depth + 1, Vec::new);
+        }
+        let copy = &mut copies[depth];
         copy.clear();
         copy.extend_from_slice(bytes);
         at(addr::COPY + depth as u64, 0)
@@ -385,7 +388,11 @@ impl<'v, 'e> Vm<'v, 'e> {
     /// Puts a dynptr where the callback that is called next can use it: its slot and its address.
     pub(crate) fn put_handle(&mut self, dynptr: [u8; 16]) -> (usize, u64) {
         let depth = self.depth.min(FRAMES - 1);
-        self.env.state.handles[depth] = dynptr;
+        let handles = &mut self.env.state.handles;
+        if handles.len() <= depth {
+            handles.resize(depth + 1, [0; 16]);
+        }
+        handles[depth] = dynptr;
         (depth, at(addr::HANDLE + depth as u64, 0))
     }
 

@@ -171,7 +171,13 @@ impl Program {
     /// or that XDP programs may not call is no error unless it is reached, because programs guard such calls by constants.
     /// Cost: linear in the number of instructions.
     pub fn link(image: &xway_object::Program, maps: &[Arc<Map>]) -> Result<Arc<Program>, LinkError> {
-        Program::link_with(image, maps, None)
+        Program::link_with(image, maps, None, true)
+    }
+
+    /// The same without the fast forms of sequences: every instruction is executed by itself, so that a
+    /// [`Tracer`](crate::Tracer) sees each of them.
+    pub fn link_plain(image: &xway_object::Program, maps: &[Arc<Map>]) -> Result<Arc<Program>, LinkError> {
+        Program::link_with(image, maps, None, false)
     }
 
     /// Verifies a program and links it. `view` describes the maps as they were created and filled.
@@ -185,7 +191,7 @@ impl Program {
         config: &Config,
     ) -> Result<Arc<Program>, LinkError> {
         match xway_verifier::verify(image, view, config) {
-            Ok(proof) => Program::link_with(image, maps, Some(Arc::new(proof))),
+            Ok(proof) => Program::link_with(image, maps, Some(Arc::new(proof)), true),
             Err(rejection) => Err(LinkError::Refused { program: image.name.clone(), rejection: Box::new(rejection) }),
         }
     }
@@ -194,6 +200,7 @@ impl Program {
         image: &xway_object::Program,
         maps: &[Arc<Map>],
         proof: Option<Arc<Verified>>,
+        fast: bool,
     ) -> Result<Arc<Program>, LinkError> {
         let name = || image.name.clone();
         if image.insns.is_empty() {
@@ -225,7 +232,9 @@ impl Program {
             let gives_values = !matches!(map.map_type(), MapType::ArrayOfMaps | MapType::HashOfMaps);
             gives_values.then(|| map.key_size() as i64)
         };
-        fuse(&mut ops, |op| calls[op.imm as usize].proto.id == crate::helpers::LOOKUP, key_size);
+        if fast {
+            fuse(&mut ops, |op| calls[op.imm as usize].proto.id == crate::helpers::LOOKUP, key_size);
+        }
         Ok(Arc::new_cyclic(|me| Program {
             me: me.clone(),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),

@@ -41,6 +41,25 @@ fn tail_calls_stop_after_33() {
     array.clear_programs();
 }
 
+/// Each program may be eight functions deep, however many wait for it.
+#[test]
+fn tail_calls_from_the_eighth_function_go_on_33_times() {
+    let array = map(MapType::ProgArray, 4, 4, 1);
+    let mut text = String::from("call f1\nexit\n");
+    (1..7).for_each(|n| text += &format!("f{n}: call f{}\nr0 += 1\nexit\n", n + 1));
+    // The last one writes its own stack, which every activation finds empty.
+    text += "f7: r6 = *(u64 *)(r10 -512)\n*(u64 *)(r10 -512) = 9\nr2 = map[idx:0]\nr3 = 0\ncall 12\nr0 = r6\nexit";
+    let program = link(&text, std::slice::from_ref(&array));
+    array.set_program(0, Some(program.clone())).unwrap();
+    let ran = run_on(&program, &[0; 64], |_| ());
+    // 34 programs, in each of which six functions add one.
+    assert_eq!((ran.outcome.ret, ran.outcome.fault.is_none()), (34 * 6, true), "{:?}", ran.outcome.fault);
+    array.clear_programs();
+    // One function more is too deep, as ever.
+    let deeper = text.replace("call f1\nexit", "call f0\nexit\nf0: call f1\nexit");
+    assert!(matches!(fault(&deeper, std::slice::from_ref(&array)).kind, FaultKind::Depth));
+}
+
 #[test]
 fn values_keep_their_address_and_are_shared() {
     let hash = map(MapType::Hash, 4, 16, 8);
