@@ -238,8 +238,7 @@ impl Verifier<'_> {
                 let most = args.size.map_or(i64::MAX, |s| i64::try_from(s.1).unwrap_or(i64::MAX));
                 Value::num(Scalar::between_signed(-4095, most), NONE)
             }
-            // A tail call that fails goes on behind the call.
-            Ret::Void if proto.id == TAIL_CALL => Value::num(Scalar::unknown(), NONE),
+            // A tail call that fails, too: r0 then holds whatever was there.
             Ret::Void => Value::Uninit,
             Ret::MapValueOrNull => self.looked_up(st, proto, args)?,
             Ret::AllocMemOrNull => {
