@@ -23,8 +23,8 @@ pub enum Refusal {
         /// What it does.
         what: String,
     },
-    /// A register that is the context on one path and other memory on another.
-    #[error("instruction {insn} reads the context on one path and other memory on another")]
+    /// A load from the context whose field is not the same on every path.
+    #[error("instruction {insn} reads one field of the context on one path and another on another")]
     MixedContext {
         /// The instruction.
         insn: usize,
