@@ -6,10 +6,10 @@ use std::sync::Arc;
 use xway_abi::MapType;
 use xway_jit::{Decided, Link, Options, RunEnv, chain, compile};
 use xway_maps::{Guard, Map};
-use xway_object::Object;
+use xway_object::{Object, Program};
 use xway_packet::{Burst, Frame, Pool, PoolConfig, Redirect};
 use xway_verifier::{Config, MapsView, verify};
-use xway_vm::{Env, FixedHost, Instance, Timers};
+use xway_vm::{Env, FaultKind, FixedHost, Instance, Timers};
 
 /// What one packet came back as.
 #[derive(PartialEq, Eq, Debug, Clone)]
@@ -53,6 +53,8 @@ pub enum Outcome {
     Same,
     /// The verifier refused it.
     Unverified,
+    /// Results are not compared: what it does depends on more than packet and maps, or it runs for long.
+    Apart,
     /// The compiler refused it, and says why.
     NotCompiled(String),
     /// Engines differ.
@@ -64,6 +66,9 @@ pub type Prepare<'a> = &'a dyn Fn(&Instance);
 
 /// The worker that all runs are on; maps have values for two.
 const CPU: u32 = 1;
+
+/// Instructions after which a run in the interpreter is broken off.
+const LONG: u64 = 200_000;
 
 /// The options that are compared with the interpreter.
 fn variants() -> Vec<(&'static str, Engine)> {
@@ -79,6 +84,9 @@ fn variants() -> Vec<(&'static str, Engine)> {
 
 /// Runs the program with this index of an object over the packets in every engine, each with maps of its own.
 pub fn compare(object: &Arc<Object>, index: usize, packets: &[Vec<u8>], prepare: Prepare<'_>) -> Outcome {
+    let image = image(object, index);
+    let Ok(proof) = verify(&image, &MapsView::from(&**object), &config()) else { return Outcome::Unverified };
+    let exact = crate::repeatable::repeatable(&proof, object);
     let expected = match run(object, index, packets, prepare, &Engine::Interpreter) {
         Ok(result) => result,
         Err(outcome) => return outcome,
@@ -88,37 +96,38 @@ pub fn compare(object: &Arc<Object>, index: usize, packets: &[Vec<u8>], prepare:
             Ok(result) => result,
             Err(outcome) => return outcome,
         };
+        if let Some((n, fault)) = got.runs.iter().enumerate().find_map(|(n, r)| Some((n, r.fault.as_ref()?))) {
+            return Outcome::Differs(format!("{name}: stops over packet {n}: {fault}"));
+        }
+        if !exact {
+            continue;
+        }
         if let Some(difference) = difference(&expected, &got, packets, object) {
             return Outcome::Differs(format!("{name}: {difference}"));
         }
+    }
+    if !exact {
+        return Outcome::Apart;
     }
     let chain = Engine::Chain(Options { check: true, stage_from: Some(0), cold: Some(true), ..Options::default() });
     match (
         run(object, index, packets, prepare, &Engine::InterpretedChain),
         run(object, index, packets, prepare, &chain),
     ) {
-        (Ok(expected), Ok(got)) => {
-            if let Some(difference) = difference(&expected, &got, packets, object) {
-                return Outcome::Differs(format!("a chain: {difference}"));
-            }
-        }
-        (Err(outcome), _) | (_, Err(outcome)) => return outcome,
+        (Ok(expected), Ok(got)) => match difference(&expected, &got, packets, object) {
+            Some(difference) => Outcome::Differs(format!("a chain: {difference}")),
+            None => Outcome::Same,
+        },
+        (Err(outcome), _) | (_, Err(outcome)) => outcome,
     }
-    Outcome::Same
 }
 
-/// Whether what a program does depends on where memory lies: changed programs may return or compute with pointers, which
-/// are virtual in the interpreter. Then even the plain translation differs from it, or from itself elsewhere in memory.
-#[allow(dead_code)] // other tests that take this file change no programs
-pub fn computes_with_pointers(object: &Arc<Object>, index: usize, packets: &[Vec<u8>], prepare: Prepare<'_>) -> bool {
-    let Ok(expected) = run(object, index, packets, prepare, &Engine::Interpreter) else { return false };
-    let mut kept = vec![];
-    (0..4).any(|_| {
-        // Keeps the next run's packets from lying where this one's did.
-        kept.push(Pool::new(PoolConfig::new(64)).expect("packet memory"));
-        let plain = Engine::Single(Options { check: true, ..Options::plain() });
-        run(object, index, packets, prepare, &plain).is_ok_and(|got| got != expected)
-    })
+fn image(object: &Object, index: usize) -> Program {
+    object.programs[index].as_xdp().unwrap_or_else(|_| object.programs[index].clone())
+}
+
+fn config() -> Config {
+    Config { budget: 20_000, errors_max: 1, ..Config::default() }
 }
 
 fn run(
@@ -129,10 +138,8 @@ fn run(
     engine: &Engine,
 ) -> std::result::Result<Result, Outcome> {
     let instance = Instance::new(object.clone(), 2).map_err(|_| Outcome::Unverified)?;
-    let image = object.programs[index].as_xdp().unwrap_or_else(|_| object.programs[index].clone());
-    let config = Config { budget: 1_000_000, errors_max: 1, ..Config::default() };
-    let proof = verify(&image, &MapsView::from(&**object), &config);
-    let proof = proof.map_err(|_| Outcome::Unverified)?;
+    let image = image(object, index);
+    let proof = verify(&image, &MapsView::from(&**object), &config()).map_err(|_| Outcome::Unverified)?;
     let program = instance.link(&image).map_err(|_| Outcome::Unverified)?;
     prepare(&instance);
     let (guard, host, timers) = (Guard::pin(), FixedHost::new(1), Timers::default());
@@ -145,20 +152,23 @@ fn run(
         frame.set_ingress(1, 0);
         burst.push(frame).expect("room in the burst");
     }
+    let mut long = false;
     let runs = match engine {
         Engine::Interpreter => {
-            let mut env = Env::new(&guard, &host, CPU).with_timers(&timers);
+            let mut env = Env::new(&guard, &host, CPU).with_timers(&timers).with_budget(LONG);
             let one = |frame: &mut Frame| {
                 let outcome = xway_vm::run(&program, frame, &mut env);
+                long |= outcome.fault.as_ref().is_some_and(|f| matches!(f.kind, FaultKind::Budget(_)));
                 ran(frame, outcome.ret, 0, outcome.fault.map(|f| f.to_string()))
             };
             burst.frames_mut().iter_mut().map(one).collect()
         }
         Engine::InterpretedChain => {
-            let mut env = Env::new(&guard, &host, CPU).with_timers(&timers);
+            let mut env = Env::new(&guard, &host, CPU).with_timers(&timers).with_budget(2 * LONG);
             let links = MASKS.map(|mask| (&*program, mask));
             let one = |frame: &mut Frame| {
                 let (outcome, link) = xway_vm::run_chain(&links, frame, &mut env);
+                long |= outcome.fault.as_ref().is_some_and(|f| matches!(f.kind, FaultKind::Budget(_)));
                 ran(frame, outcome.ret, link, outcome.fault.map(|f| f.to_string()))
             };
             burst.frames_mut().iter_mut().map(one).collect()
@@ -192,6 +202,9 @@ fn run(
         }
     };
     pool.release_burst(&mut burst);
+    if long {
+        return Err(Outcome::Apart);
+    }
     let maps = instance.maps().iter().map(|m| contents(m)).collect();
     for map in instance.maps() {
         map.clear_programs();

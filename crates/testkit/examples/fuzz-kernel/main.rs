@@ -7,13 +7,15 @@
 //! Three generators take turns: a grammar whose programs often verify, the same with one or two instructions changed, and
 //! mutants of the programs in the objects named behind the options (`--mutants`: nothing but these). A program that we
 //! accept is run in the checked interpreter over many packets; a fault there, a result that differs from the kernel's
-//! test run (verdict, packet, map contents), or one that contradicts the facts of the proof is wrong: the run prints it and
-//! ends with 1 after the third.
+//! test run (verdict, packet, map contents), one that contradicts the facts of the proof, or machine code (an eighth of the
+//! programs) that does something else than the interpreter is wrong: the run prints it and ends with 1 after the third.
 
 pub mod classes;
+pub mod compiled;
 pub mod corpus;
 pub mod generate;
 pub mod oracle;
+pub mod repeatable;
 pub mod tally;
 pub mod world;
 
@@ -95,10 +97,13 @@ pub fn fuzz(options: &Options) -> Tally {
         // What takes us a while takes the kernel seconds: few programs may, real ones what they need.
         let visits = match origin {
             Origin::Mutant => 400_000,
-            _ if own.one_in(200) => 15_000,
-            _ => 500,
+            _ if own.one_in(400) => 15_000,
+            _ if own.one_in(20) => 500,
+            _ => 150,
         };
-        let effort = Effort { compared: 4, alone, visits };
+        // Compiling costs more than all the rest: some programs, and over few packets.
+        let compiled = own.one_in(8);
+        let effort = Effort { compared: 4, alone, visits, compiled };
         let answer = oracle.ask(&program, place, effort, &mut || packets.next(&mut own));
         let listing = || {
             let text = xway_isa::listing(&program.insns, &xway_isa::NoNames).unwrap_or_else(|e| e.to_string());
@@ -106,6 +111,7 @@ pub fn fuzz(options: &Options) -> Tally {
         };
         tally.note(origin, answer, options.show, listing);
     }
+    tally.compiled_runs = oracle.compiled_runs;
     tally.seconds = [started.elapsed(), oracle.ours, oracle.theirs].map(|d| d.as_secs_f64());
     tally
 }

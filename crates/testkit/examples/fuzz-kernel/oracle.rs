@@ -12,6 +12,8 @@ use xway_verifier::{Config, Kind, MapsView, Verified, verify};
 use xway_vm::{Env, FaultKind, FixedHost, Instance, Outcome};
 
 use super::classes::explain;
+use super::compiled::Compiled;
+use super::repeatable::repeatable;
 
 /// Maps and types of programs, on both sides.
 pub struct Place {
@@ -50,6 +52,8 @@ pub struct Effort {
     pub alone: usize,
     /// Instructions that our verifier may visit.
     pub visits: u64,
+    /// The compiled program runs too.
+    pub compiled: bool,
 }
 
 /// Instructions after which a run is broken off, here and, because it is then not tried, in the kernel.
@@ -120,43 +124,22 @@ impl Place {
     }
 }
 
+/// Our maps with their first contents.
+fn instance(place: &Place) -> Result<Instance, String> {
+    let instance = Instance::new(place.object.clone(), 2).map_err(|e| format!("our maps: {e}"))?;
+    for map in instance.maps() {
+        for (key, value) in first_contents(map.spec()) {
+            map.update(&key, &value, 0).map_err(|e| format!("our maps: {e}"))?;
+        }
+    }
+    Ok(instance)
+}
+
 /// What hash maps of eight-byte keys hold before each program.
-fn first_contents(spec: &xway_abi::MapSpec) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub fn first_contents(spec: &xway_abi::MapSpec) -> Vec<(Vec<u8>, Vec<u8>)> {
     let keys = if spec.map_type == MapType::Hash && spec.key_size == 8 && spec.max_entries >= 4 { 4 } else { 0 };
     let value = |k: u64| (0..spec.value_size).map(|i| (i as u8).wrapping_mul(7).wrapping_add(k as u8)).collect();
     (0..keys).map(|k: u64| (k.to_ne_bytes().to_vec(), value(k))).collect()
-}
-
-/// Helpers whose result depends on packet and maps alone.
-const REPEATABLE: [u32; 22] =
-    [1, 2, 3, 10, 12, 23, 28, 44, 51, 54, 65, 87, 88, 89, 93, 94, 164, 181, 182, 188, 189, 190];
-/// The same of kernel functions.
-const REPEATABLE_KFUNCS: [&str; 5] =
-    ["bpf_iter_num_new", "bpf_iter_num_next", "bpf_iter_num_destroy", "bpf_dynptr_from_xdp", "bpf_dynptr_slice"];
-
-/// True when two machines must agree on what the program does.
-fn repeatable(proof: &Verified, object: &Object) -> bool {
-    let facts = proof.facts();
-    let map = |i: &u32| {
-        let spec = &object.maps[*i as usize].spec;
-        match spec.map_type {
-            MapType::Array | MapType::PercpuArray => spec.max_entries <= 64,
-            MapType::Hash | MapType::PercpuHash | MapType::LpmTrie => true,
-            MapType::ProgArray | MapType::ArrayOfMaps | MapType::Queue | MapType::Stack => true,
-            MapType::Devmap | MapType::DevmapHash | MapType::Cpumap | MapType::Xskmap => true,
-            _ => false,
-        }
-    };
-    // The order in which a hash is gone through is each machine's own.
-    let ordered = !facts.helpers.contains(&164)
-        || facts.maps.iter().all(|i| object.maps[*i as usize].spec.map_type != MapType::Hash);
-    // Where memory lies is each machine's own, and what unwritten memory holds.
-    ordered
-        && !facts.addresses
-        && !facts.unwritten_stack
-        && facts.helpers.iter().all(|h| REPEATABLE.contains(h))
-        && facts.kfuncs.iter().all(|k| REPEATABLE_KFUNCS.contains(&k.as_str()))
-        && facts.maps.iter().all(map)
 }
 
 /// Both machines and what they need.
@@ -167,6 +150,8 @@ pub struct Oracle {
     pub ours: Duration,
     /// The same of the kernel, refusals included.
     pub theirs: Duration,
+    /// Packets that went through machine code.
+    pub compiled_runs: u64,
 }
 
 impl Default for Oracle {
@@ -174,7 +159,7 @@ impl Default for Oracle {
     fn default() -> Oracle {
         let config = PoolConfig { chunk_size: 4096, headroom: 256, tailroom: 320, ..PoolConfig::new(1) };
         let pool = Pool::new(config).expect("memory for a packet");
-        Oracle { pool, host: FixedHost::new(1), ours: Duration::ZERO, theirs: Duration::ZERO }
+        Oracle { pool, host: FixedHost::new(1), ours: Duration::ZERO, theirs: Duration::ZERO, compiled_runs: 0 }
     }
 }
 
@@ -210,10 +195,11 @@ impl Oracle {
             Ok(kernel) => {
                 let compared = if repeatable(&proof, &place.object) { effort.compared } else { 0 };
                 let packets: Vec<_> = (0..effort.compared.max(4)).map(|_| packet()).collect();
-                let mut outcome = self.run(program, &proof, place, &packets, (compared > 0).then_some(kernel));
+                let compile = effort.compiled;
+                let mut outcome = self.run(program, &proof, place, &packets, (compared > 0).then_some(kernel), compile);
                 if outcome.is_err() {
                     // Once more: what another CPU's value or an unlucky interrupt changed does not repeat.
-                    outcome = self.run(program, &proof, place, &packets, (compared > 0).then_some(kernel));
+                    outcome = self.run(program, &proof, place, &packets, (compared > 0).then_some(kernel), compile);
                 }
                 match outcome {
                     Ok(()) => Answer::BothAccept(compared),
@@ -222,7 +208,7 @@ impl Oracle {
             }
             Err(e) => {
                 let packets: Vec<_> = (0..effort.alone).map(|_| packet()).collect();
-                match self.run(program, &proof, place, &packets, None) {
+                match self.run(program, &proof, place, &packets, None, effort.compiled) {
                     Ok(()) => {
                         let why = reason(e);
                         let dead = explain(&why).is_none()
@@ -243,19 +229,19 @@ impl Oracle {
         place: &Place,
         packets: &[Vec<u8>],
         kernel: Option<&KernelProg>,
+        compile: bool,
     ) -> Result<(), String> {
-        let instance = Instance::new(place.object.clone(), 2).map_err(|e| format!("our maps: {e}"))?;
-        for map in instance.maps() {
-            for (key, value) in first_contents(map.spec()) {
-                map.update(&key, &value, 0).map_err(|e| format!("our maps: {e}"))?;
-            }
-        }
+        let instance = instance(place)?;
         // What was proved: dead slots that are no instruction are replaced in it.
-        let proved = Program { insns: proof.insns().to_vec(), ..program.clone() };
-        let linked = instance.link(&proved).map_err(|e| format!("accepted, but it cannot be linked: {e}"))?;
+        let program = &Program { insns: proof.insns().to_vec(), ..program.clone() };
+        let linked = instance.link(program).map_err(|e| format!("accepted, but it cannot be linked: {e}"))?;
         if kernel.is_some() {
             place.reset(&proof.facts().maps);
         }
+        let mut compiled = match compile {
+            true => Some(Compiled::new(self::instance(place)?, program, proof)?),
+            false => None,
+        };
         let guard = Guard::pin();
         let timers = xway_vm::Timers::default();
         let mut env = Env::new(&guard, &self.host, 0).with_budget(LONG).with_timers(&timers);
@@ -273,6 +259,10 @@ impl Oracle {
                 Some(_) => return Err(trap(packet, &out)),
                 None => check_facts(proof, &out, packet, &data)?,
             }
+            self.compiled_runs += u64::from(compiled.is_some());
+            if let Some(compiled) = &mut compiled {
+                compiled.run(&mut self.pool, packet, &out, &data)?;
+            }
             let Some(kernel) = kernel else { continue };
             let theirs = kernel.test_run(&TestInput::packet(packet)).map_err(|e| format!("kernel run: {e}"))?;
             if theirs.ret != out.ret as u32 || theirs.data != data {
@@ -285,6 +275,9 @@ impl Oracle {
                     hex(&data)
                 ));
             }
+        }
+        if let Some(compiled) = compiled {
+            compiled.same_maps(&instance)?;
         }
         match kernel {
             Some(_) => place.with_inner(&proof.facts().maps).iter().try_for_each(|i| {
@@ -341,7 +334,8 @@ fn same_contents(name: &str, ours: &Map, theirs: &KernelMap) -> Result<(), Strin
     Ok(())
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 

@@ -58,6 +58,8 @@ pub struct Tally {
     pub refused: BTreeMap<&'static str, u64>,
     /// Faults and differing results, with their programs.
     pub wrong: Vec<String>,
+    /// Packets that went through machine code.
+    pub compiled_runs: u64,
     /// Wall time, both verifiers' time.
     pub seconds: [f64; 3],
 }
@@ -117,9 +119,11 @@ impl std::fmt::Display for Tally {
         let [wall, ours, theirs] = self.seconds;
         writeln!(
             f,
-            "{} programs in {wall:.1} s ({:.0} a second; our verifier {ours:.1} s, the kernel's loads {theirs:.1} s), wrong {}",
+            "{} programs in {wall:.1} s ({:.0} a second; our verifier {ours:.1} s, the kernel's loads {theirs:.1} s), \
+             {} packets through machine code, wrong {}",
             self.programs(),
             self.programs() as f64 / wall.max(0.001),
+            self.compiled_runs,
             self.wrong.len()
         )?;
         for (origin, c) in &self.by_origin {

@@ -1,6 +1,8 @@
 //! Programs that often verify: small ones from a grammar, and others with an instruction or two changed.
 
+mod bytes;
 mod calls;
+mod extent;
 mod loops;
 mod memory;
 mod mutate;
@@ -50,6 +52,9 @@ struct Gen<'a> {
 
 /// A program from the grammar.
 pub fn grammar(rng: &mut Rng, world: &World) -> Program {
+    if rng.one_in(16) {
+        return world.program(&extent::text(rng), &[]);
+    }
     // Most are small: they cost the kernel a tenth of a millisecond, and most mistakes need few instructions.
     let budget = match rng.below(16) {
         0 => 12,
@@ -135,7 +140,7 @@ impl Gen<'_> {
 
     fn statement(&mut self) {
         self.budget = self.budget.saturating_sub(1);
-        match self.rng.below(36) {
+        match self.rng.below(39) {
             0..=4 => self.arithmetic(),
             5 | 6 => self.branch(),
             7..=9 => self.packet(),
@@ -160,6 +165,7 @@ impl Gen<'_> {
             32 => self.locked(),
             33 => self.dynptr(),
             34 => self.rare(),
+            35..=37 => self.bytes(),
             _ => self.copies(),
         }
     }

@@ -1,0 +1,95 @@
+//! The same program as machine code, with maps of its own: what the interpreter did it must do too.
+
+use std::sync::Arc;
+
+use xway_abi::MapType;
+use xway_jit::{Options, RunEnv, compile};
+use xway_maps::{Guard, Map};
+use xway_object::Program;
+use xway_packet::{Frame, Pool};
+use xway_verifier::Verified;
+use xway_vm::{FixedHost, Instance, Outcome, Timers};
+
+use super::oracle::hex;
+use super::repeatable::repeatable;
+
+/// A compiled program.
+pub struct Compiled {
+    instance: Instance,
+    code: Arc<xway_jit::Compiled>,
+    guard: Guard,
+    host: FixedHost,
+    timers: Timers,
+    /// Its results must be those of the interpreter; else it only must not crash.
+    exact: bool,
+}
+
+impl Compiled {
+    /// Compiles an accepted program; `instance` holds the maps that it will use.
+    pub fn new(instance: Instance, program: &Program, proof: &Verified) -> Result<Compiled, String> {
+        let linked = instance.link(program).map_err(|e| format!("accepted, but it cannot be linked: {e}"))?;
+        let options = Options { check: true, ..Options::default() };
+        let code =
+            compile(&linked, proof, &options).map_err(|e| format!("accepted, but it cannot be compiled: {e}"))?;
+        let exact = repeatable(proof, instance.object());
+        let (guard, host, timers) = (Guard::pin(), FixedHost::new(1), Timers::default());
+        Ok(Compiled { instance, code, guard, host, timers, exact })
+    }
+
+    /// Runs over one packet; `expected` and `data` are what the interpreter made of it.
+    pub fn run(&mut self, pool: &mut Pool, packet: &[u8], expected: &Outcome, data: &[u8]) -> Result<(), String> {
+        let mut frame = pool.alloc().expect("one packet at a time");
+        frame.chunk_mut().fill(0);
+        frame.fill(packet).expect("packets are short");
+        frame.set_ingress(1, 0);
+        let outcome = self.over(&mut frame);
+        let bytes = frame.accessible().to_vec();
+        pool.release(frame);
+        let ret = outcome?;
+        if self.exact && (ret as u32 != expected.ret as u32 || bytes != data) {
+            return Err(format!(
+                "over {} compiled code returns {:#x} and {}, the interpreter {:#x} and {}",
+                hex(packet),
+                ret as u32,
+                hex(&bytes),
+                expected.ret as u32,
+                hex(data)
+            ));
+        }
+        Ok(())
+    }
+
+    fn over(&self, frame: &mut Frame) -> Result<u64, String> {
+        let mut env = RunEnv::new(&self.guard, &self.host, 0).with_timers(&self.timers);
+        let ret = self.code.run_one(frame, &mut env).map_err(|e| format!("compiled code does not run: {e}"))?;
+        match env.take_faults().first() {
+            Some((_, fault)) => Err(format!("accepted, but compiled code stops: {fault}")),
+            None => Ok(ret),
+        }
+    }
+
+    /// The maps hold what the interpreter's hold.
+    pub fn same_maps(&self, interpreted: &Instance) -> Result<(), String> {
+        if !self.exact {
+            return Ok(());
+        }
+        for (ours, theirs) in self.instance.maps().iter().zip(interpreted.maps()) {
+            if !matches!(ours.map_type(), MapType::Array | MapType::Hash) {
+                continue;
+            }
+            let values = |map: &Map| {
+                let mut keys = map.keys().unwrap_or_default();
+                keys.sort();
+                let value = |key: &Vec<u8>| {
+                    let mut value = vec![0; map.user_value_size()];
+                    map.lookup(key, &mut value, 0).map(|()| value)
+                };
+                keys.into_iter().map(|k| (value(&k).unwrap_or_default(), k)).collect::<Vec<_>>()
+            };
+            if values(ours) != values(theirs) {
+                return Err(format!("map {} differs between compiled code and interpreter", ours.name()));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,37 @@
+//! Which programs must do the same wherever they run.
+
+use xway_abi::MapType;
+use xway_object::Object;
+use xway_verifier::Verified;
+
+/// Helpers whose result depends on packet and maps alone.
+const REPEATABLE: [u32; 22] =
+    [1, 2, 3, 10, 12, 23, 28, 44, 51, 54, 65, 87, 88, 89, 93, 94, 164, 181, 182, 188, 189, 190];
+/// The same of kernel functions.
+const REPEATABLE_KFUNCS: [&str; 5] =
+    ["bpf_iter_num_new", "bpf_iter_num_next", "bpf_iter_num_destroy", "bpf_dynptr_from_xdp", "bpf_dynptr_slice"];
+
+/// True when two machines must agree on what the program does.
+pub fn repeatable(proof: &Verified, object: &Object) -> bool {
+    let facts = proof.facts();
+    let map = |i: &u32| {
+        let spec = &object.maps[*i as usize].spec;
+        match spec.map_type {
+            MapType::Array | MapType::PercpuArray => spec.max_entries <= 64,
+            MapType::Hash | MapType::PercpuHash | MapType::LpmTrie => true,
+            MapType::ProgArray | MapType::ArrayOfMaps | MapType::Queue | MapType::Stack => true,
+            MapType::Devmap | MapType::DevmapHash | MapType::Cpumap | MapType::Xskmap => true,
+            _ => false,
+        }
+    };
+    // The order in which a hash is gone through is each machine's own.
+    let ordered = !facts.helpers.contains(&164)
+        || facts.maps.iter().all(|i| object.maps[*i as usize].spec.map_type != MapType::Hash);
+    // Where memory lies is each machine's own, and what unwritten memory holds.
+    ordered
+        && !facts.addresses
+        && !facts.unwritten_stack
+        && facts.helpers.iter().all(|h| REPEATABLE.contains(h))
+        && facts.kfuncs.iter().all(|k| REPEATABLE_KFUNCS.contains(&k.as_str()))
+        && facts.maps.iter().all(map)
+}
