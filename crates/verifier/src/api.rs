@@ -45,7 +45,7 @@ impl MapsView<'_> {
 /// Limits and strictness.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Instructions that the analysis may visit. Linux: one million.
+    /// Instructions that the analysis may visit. Linux: one million. [`Stats::work`] may be 18 times as much.
     pub budget: u64,
     /// Bytes that states and history may take.
     pub memory: usize,
@@ -266,8 +266,27 @@ pub struct Stats {
     pub states: u64,
     /// Checkpoints kept at the same time, at most.
     pub peak_states: u64,
+    /// Values that were compared and copied, instructions (11 each) and memory (one for each 6 bytes): the time follows it, some
+    /// ten nanoseconds each, and it is the same on every machine.
+    pub work: u64,
+    /// Bytes held at the same time, at most. The program and its decoded form are estimated, the rest is exact.
+    pub peak_bytes: u64,
     /// Time taken.
     pub time: Duration,
+}
+
+impl Stats {
+    /// Those of an analysis that was followed by another one.
+    pub(crate) fn and(&self, next: &Stats) -> Stats {
+        Stats {
+            visited: self.visited + next.visited,
+            states: self.states + next.states,
+            peak_states: self.peak_states.max(next.peak_states),
+            work: self.work + next.work,
+            peak_bytes: self.peak_bytes.max(next.peak_bytes),
+            time: self.time + next.time,
+        }
+    }
 }
 
 /// A program that was not accepted.

@@ -1,6 +1,7 @@
 //! Where states were met: the checkpoints of one walk, and which of them are finished.
 
-use crate::explore::{NOWHERE, weight};
+use crate::explore::NOWHERE;
+use crate::meter::push;
 use crate::state::State;
 
 /// A state that was met at an instruction.
@@ -55,9 +56,10 @@ impl Checkpoints {
         self.kept = 0;
     }
 
-    /// Bytes taken, roughly.
+    /// Bytes taken, frames excepted.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        let lists = self.all.capacity() * size_of::<Checkpoint>() + self.tied.capacity() * 4;
+        self.bytes + lists
     }
 
     /// One more path leads on from this checkpoint.
@@ -99,7 +101,8 @@ impl Checkpoints {
 
     pub fn add(&mut self, state: State, parent: u32, pc: usize) -> u32 {
         let depth = if parent == NOWHERE { 0 } else { self.all[parent as usize].depth + 1 };
-        self.bytes += weight(&state) + 64;
+        // Eight for its place in the list of its instruction.
+        self.bytes += state.bytes() + 8;
         let c = Checkpoint {
             state,
             parent,
@@ -112,7 +115,7 @@ impl Checkpoints {
             hits: 0,
             dropped: false,
         };
-        self.all.push(c);
+        push(&mut self.all, c);
         let i = (self.all.len() - 1) as u32;
         self.at[pc].push(i);
         self.made += 1;
@@ -129,12 +132,13 @@ impl Checkpoints {
             let c = &mut all[*i as usize];
             let keep = c.misses <= c.hits * 8 + 32;
             if !keep {
-                freed += weight(&c.state);
+                freed += c.state.bytes();
                 count += 1;
                 c.dropped = true;
                 // Only its registers go; the node stays for the tree.
                 c.state.frames = Vec::new();
                 c.state.refs = Vec::new();
+                c.state.extent = crate::extent::Extent::default();
             }
             keep
         });

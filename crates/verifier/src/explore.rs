@@ -17,7 +17,8 @@ use crate::checkpoints::Checkpoints;
 use crate::diag::{Diagnostic, Fail, PathStep, fail, place};
 use crate::facts::Collector;
 use crate::graph::{Def, Graph};
-use crate::state::{Frame, FrameKind, State};
+use crate::meter::{Meter, push};
+use crate::state::{Frame, FrameKind, REFS_MAX, State};
 
 /// "No checkpoint", "no branch".
 pub(crate) const NOWHERE: u32 = u32::MAX;
@@ -39,8 +40,14 @@ pub(crate) struct Verifier<'a> {
     pub paths: Vec<(u32, u32, bool)>,
     /// Last identity given out.
     pub last_id: u32,
-    /// Bytes that pending states take, roughly.
+    /// Bytes that pending states hold beside their frames.
     pub pending_bytes: usize,
+    /// What the analysis costs.
+    pub meter: Meter,
+    /// Turns of `bpf_loop` are counted, and its loops end with the last one. Without it they may go on for ever.
+    pub count_turns: bool,
+    /// Instructions that may be visited.
+    budget: u64,
     /// r0 at the program's exits.
     pub exits: Vec<Def>,
     /// Entry of the functions that run later (timer callbacks), already queued.
@@ -74,6 +81,8 @@ impl<'a> Verifier<'a> {
         let n = cfg.insns.len();
         let funcs = cfg.funcs.len();
         let moves_packet = crate::func::packet_movers(&cfg, program);
+        let meter = Meter::default();
+        meter.base(n * INSN_BYTES);
         Verifier {
             program,
             view,
@@ -89,6 +98,9 @@ impl<'a> Verifier<'a> {
             paths: Vec::new(),
             last_id: 0,
             pending_bytes: 0,
+            meter,
+            count_turns: true,
+            budget: config.budget,
             exits: Vec::new(),
             async_done: Vec::new(),
             moves_packet,
@@ -99,6 +111,13 @@ impl<'a> Verifier<'a> {
             origins: Vec::new(),
             last_path: NOWHERE,
         }
+    }
+
+    /// Walks loops of `bpf_loop` as if they had no last turn, and gives up early.
+    pub fn without_turns(mut self) -> Self {
+        self.count_turns = false;
+        self.budget = self.config.budget / 4;
+        self
     }
 
     /// A fresh identity.
@@ -137,6 +156,9 @@ impl<'a> Verifier<'a> {
         }
         self.stats.states = self.points.made;
         self.stats.peak_states = self.points.peak;
+        self.meter.note(self.memory());
+        self.stats.work = self.meter.done(self.stats.visited);
+        self.stats.peak_bytes = self.meter.peak() as u64;
         self.stats.time = started.elapsed();
     }
 
@@ -144,7 +166,7 @@ impl<'a> Verifier<'a> {
     pub fn fresh(&mut self, func: usize, kind: FrameKind) -> State {
         let uid = self.id();
         State {
-            frames: vec![Rc::new(Frame::new(func, 0, 0, uid, kind))],
+            frames: vec![Rc::new(Frame::new(func, 0, 0, uid, kind, &self.meter))],
             refs: Vec::new(),
             lock: None,
             extent: crate::extent::Extent::default(),
@@ -166,7 +188,7 @@ impl<'a> Verifier<'a> {
         self.pending_bytes = 0;
         self.pending.push(first);
         while let Some(state) = self.pending.pop() {
-            self.pending_bytes = self.pending_bytes.saturating_sub(weight(&state));
+            self.pending_bytes = self.pending_bytes.saturating_sub(state.bytes());
             if self.config.log {
                 self.log_state_switch(&state);
             }
@@ -182,15 +204,8 @@ impl<'a> Verifier<'a> {
     fn walk(&mut self, mut st: State) -> Result<(), Fail> {
         loop {
             self.stats.visited += 1;
-            if self.stats.visited > self.config.budget {
-                self.last_path = st.path;
-                return fail!(Budget, "the analysis visited {} instructions and is not done", self.config.budget)
-                    .map_err(|e| e.at(st.pc).hint(BUDGET_HINT));
-            }
-            if self.stats.visited & 0xff == 0 && self.memory() > self.config.memory {
-                self.last_path = st.path;
-                return fail!(Budget, "the analysis needs more than {} MiB of memory", self.config.memory >> 20)
-                    .map_err(|e| e.at(st.pc).hint(BUDGET_HINT));
+            if self.stats.visited > self.budget || self.stats.visited & 0x1f == 0 {
+                self.within_limits(&st)?;
             }
             let Some(insn) = self.cfg.insn(st.pc).copied() else {
                 return fail!(BadJump, "execution runs into the middle of an instruction").map_err(|e| e.at(st.pc));
@@ -234,6 +249,28 @@ impl<'a> Verifier<'a> {
         }
     }
 
+    /// Fails when the analysis has visited, done or held as much as it may.
+    fn within_limits(&mut self, st: &State) -> Result<(), Fail> {
+        let memory = self.memory();
+        self.meter.note(memory);
+        let exceeded = if self.stats.visited > self.budget {
+            format!("the analysis visited {} instructions and is not done", self.budget)
+        } else if self.meter.done(self.stats.visited) > self.budget.saturating_mul(WORK_PER_INSN) {
+            let times = self.meter.done(0) / self.stats.visited.max(1);
+            format!(
+                "the analysis compared and copied {times} values for each instruction that it visited, and is not done"
+            )
+        } else if memory > self.config.memory {
+            format!("the analysis needs more than {} MiB of memory", self.config.memory >> 20)
+        } else if st.refs.len() > REFS_MAX {
+            format!("more than {REFS_MAX} references are held at once")
+        } else {
+            return Ok(());
+        };
+        self.last_path = st.path;
+        fail!(Budget, "{exceeded}").map_err(|e| e.at(st.pc).hint(BUDGET_HINT))
+    }
+
     fn is_prune_point(&self, insn: &Insn, pc: usize) -> bool {
         self.cfg.prune[pc]
             || match insn {
@@ -248,20 +285,29 @@ impl<'a> Verifier<'a> {
             return fail!(Budget, "more than 100000 branches are open at once").map_err(|e| e.hint(BUDGET_HINT));
         }
         self.points.path_added(st.parent);
-        self.pending_bytes += weight(&st);
-        self.pending.push(st);
+        self.pending_bytes += st.bytes();
+        self.meter.work(STATE_WORK);
+        push(&mut self.pending, st);
         Ok(())
     }
 
     /// Notes a branch on the state's path.
     pub fn note_branch(&mut self, st: &mut State, pc: usize, taken: bool) {
-        self.paths.push((st.path, pc as u32, taken));
+        push(&mut self.paths, (st.path, pc as u32, taken));
         st.path = (self.paths.len() - 1) as u32;
     }
 
-    /// Bytes that the analysis holds, roughly.
+    /// Bytes that the analysis holds: what grows with it exactly, and a hundred for each instruction of the program.
     fn memory(&self) -> usize {
-        self.pending_bytes + self.points.bytes() + self.graph.len() * 16 + self.paths.len() * 12 + self.log.len()
+        let states = self.pending.capacity() * size_of::<State>() + self.pending_bytes;
+        let paths = self.paths.capacity() * size_of::<(u32, u32, bool)>() + self.exits.capacity() * size_of::<Def>();
+        self.meter.bytes()
+            + states
+            + self.points.bytes()
+            + self.graph.bytes()
+            + paths
+            + self.log.capacity()
+            + self.cfg.insns.len() * INSN_BYTES
     }
 
     /// Records an error, unless one of its kind is known at this place.
@@ -287,6 +333,10 @@ impl<'a> Verifier<'a> {
 
     /// Adds to each error what is computed only for errors: the shortest way, notes, hints.
     pub fn explain(&mut self) {
+        // What explains has states of its own.
+        self.points.clear();
+        self.pending = Vec::new();
+        self.pending_bytes = 0;
         let mut errors = std::mem::take(&mut self.errors);
         for (error, (func, path)) in errors.iter_mut().zip(&self.origins) {
             crate::explain::complete(self, error, *func, &self.branches(*path));
@@ -324,9 +374,10 @@ impl<'a> Verifier<'a> {
 const BUDGET_HINT: &str =
     "bound the loops more tightly, move their bodies into functions called with bpf_loop, or raise the budget";
 
-/// Bytes that a state takes, roughly.
-pub(crate) fn weight(st: &State) -> usize {
-    let own = |f: &Frame| std::mem::size_of::<Frame>() + f.stack.len() * std::mem::size_of::<crate::state::Slot>();
-    // Frames below the running one are mostly shared.
-    std::mem::size_of::<State>() + own(st.frame())
-}
+/// Work that may be done for each instruction that may be visited, of which visiting it is eleven. It bounds the time of inputs that
+/// need few instructions and many comparisons.
+pub(crate) const WORK_PER_INSN: u64 = 18;
+/// What copying a state costs beside its frames, in values.
+const STATE_WORK: usize = 4;
+/// Bytes for each instruction of the program: it decoded, its live registers, who leads to it, what was seen at it.
+const INSN_BYTES: usize = 128;

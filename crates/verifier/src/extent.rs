@@ -66,6 +66,11 @@ impl Extent {
         *self = Extent { def: self.def, ..Extent::default() };
     }
 
+    /// Bytes that the lists hold.
+    pub fn bytes(&self) -> usize {
+        self.rooms.capacity() * std::mem::size_of::<Room>() + self.places.capacity() * std::mem::size_of::<Place>()
+    }
+
     /// The link means more than "equal to others": it must not be dropped when only one number has it.
     pub fn names(&self, link: u32) -> bool {
         self.rooms.iter().any(|r| r.link == link) || self.places.iter().any(|p| p.link == link)

@@ -18,11 +18,18 @@ use crate::value::{Base, MapRef, MemKind, Object, Ptr, Trust, Value};
 
 /// `bpf_tail_call`.
 pub(crate) const TAIL_CALL: u32 = 12;
+/// `bpf_loop`.
+const BPF_LOOP: u32 = 181;
 
 /// True for helpers that call a function of the program before they return.
 pub(crate) fn calls_back(id: u32) -> bool {
     let is_callback = |k: ArgKind| matches!(k, ArgKind::Func(c) if !c.is_async());
     xway_abi::helper(id).is_some_and(|p| p.args.iter().any(|a| is_callback(a.kind)))
+}
+
+/// True when the program calls `bpf_loop`, whose number of turns may be part of what makes it safe.
+pub(crate) fn has_counted_loops(cfg: &Cfg) -> bool {
+    cfg.insns.iter().flatten().any(|i| matches!(i, Insn::Call(CallTarget::Helper(BPF_LOOP))))
 }
 
 /// For each function whether it may move the packet, itself or through functions that it calls or hands out.
@@ -195,7 +202,7 @@ impl Verifier<'_> {
                 .map_err(|e| e.hint("recursion is not possible; flatten the chain of calls"));
         }
         let uid = self.id();
-        let mut frame = Frame::new(func, st.frames.len(), st.pc, uid, kind);
+        let mut frame = Frame::new(func, st.frames.len(), st.pc, uid, kind, &self.meter);
         if kind == FrameKind::Call {
             frame.regs[1..6].copy_from_slice(&st.frame().regs[1..6]);
             st.frame_mut().regs[..6].fill(Value::Uninit);
@@ -354,7 +361,9 @@ impl Verifier<'_> {
         // The function may run once more ...
         let map = args.map;
         let mut body = st.clone();
-        body.frame_mut().callback_turns = turns.saturating_add(1);
+        if self.count_turns && kind == Callback::Loop {
+            body.frame_mut().callback_turns = turns.saturating_add(1);
+        }
         let id = self.id();
         let value = map.map(|m| self.callback_map_args(&m, id));
         let ret_max = kind.max_return();

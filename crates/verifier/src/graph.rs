@@ -12,7 +12,7 @@
 //! Stack slots have nodes of the same kind for *liveness*: a slot of a checkpoint that nobody read afterwards need not
 //! be compared at all.
 
-use std::collections::HashMap;
+use crate::meter::push;
 
 /// A node; 0 is "from nowhere", which never needs a mark.
 pub type Def = u32;
@@ -37,16 +37,19 @@ enum Kind {
 #[derive(Clone, Copy, Debug)]
 struct Node {
     parents: [u32; 2],
+    /// First entry of [`Graph::late`] for this node, 0 for none.
+    late: u32,
     kind: Kind,
     marked: bool,
 }
 
-/// The graph. Memory: 12 bytes for each operation on numbers that the analysis visits.
+/// The graph. Memory: 16 bytes for each operation on numbers that the analysis visits.
 #[derive(Debug)]
 pub struct Graph {
     nodes: Vec<Node>,
     /// Marks of the first also reach the second: from a checkpoint that is not finished to a state pruned against it.
-    late: HashMap<Def, Vec<Def>>,
+    /// A list for each node: (to, next entry). Entry 0 is none.
+    late: Vec<(Def, u32)>,
     /// Values that flow into a checkpoint's place from states pruned against it; only for [`Graph::verdicts`].
     flows: Vec<(Def, Def)>,
     work: Vec<Def>,
@@ -54,20 +57,21 @@ pub struct Graph {
 
 impl Default for Graph {
     fn default() -> Self {
-        let root = Node { parents: [0, 0], kind: Kind::Op, marked: true };
-        Graph { nodes: vec![root], late: HashMap::new(), flows: Vec::new(), work: Vec::new() }
+        let root = Node { parents: [0, 0], late: 0, kind: Kind::Op, marked: true };
+        Graph { nodes: vec![root], late: vec![(NONE, 0)], flows: Vec::new(), work: Vec::new() }
     }
 }
 
 impl Graph {
     fn push(&mut self, parents: [u32; 2], kind: Kind) -> Def {
-        self.nodes.push(Node { parents, kind, marked: false });
+        push(&mut self.nodes, Node { parents, late: 0, kind, marked: false });
         (self.nodes.len() - 1) as Def
     }
 
-    /// Number of nodes.
-    pub fn len(&self) -> usize {
-        self.nodes.len()
+    /// Bytes that it holds.
+    pub fn bytes(&self) -> usize {
+        let lists = self.late.capacity() + self.flows.capacity();
+        self.nodes.capacity() * size_of::<Node>() + lists * 8 + self.work.capacity() * 4
     }
 
     /// The result of an operation on two numbers.
@@ -119,8 +123,11 @@ impl Graph {
                 self.work.push(a);
                 self.work.push(b);
             }
-            if let Some(more) = self.late.get(&d) {
-                self.work.extend_from_slice(more);
+            let mut entry = node.late;
+            while entry != 0 {
+                let (to, next) = self.late[entry as usize];
+                self.work.push(to);
+                entry = next;
             }
         }
     }
@@ -133,14 +140,16 @@ impl Graph {
         if self.is_marked(from) {
             self.mark(to);
         } else {
-            self.late.entry(from).or_default().push(to);
+            let first = &mut self.nodes[from as usize].late;
+            push(&mut self.late, (to, *first));
+            *first = (self.late.len() - 1) as u32;
         }
     }
 
     /// Notes that a number flows into a checkpoint's place.
     pub fn flow(&mut self, place: Def, value: Def) {
         if place != value {
-            self.flows.push((place, value));
+            push(&mut self.flows, (place, value));
         }
     }
 

@@ -14,13 +14,15 @@ pub(crate) struct Inclusion<'a> {
     cfg: &'a Cfg,
     /// Compare everything, because it is not yet known what matters.
     exact: bool,
+    /// Values that were compared.
+    pub compared: usize,
     ids: Vec<(u32, u32)>,
     links: Vec<(u32, u32, i64)>,
 }
 
 impl<'a> Inclusion<'a> {
     pub fn new(graph: &'a Graph, cfg: &'a Cfg, exact: bool) -> Self {
-        Inclusion { graph, cfg, exact, ids: Vec::new(), links: Vec::new() }
+        Inclusion { graph, cfg, exact, compared: 4, ids: Vec::new(), links: Vec::new() }
     }
 
     /// True when `old` includes `new`.
@@ -102,6 +104,7 @@ impl<'a> Inclusion<'a> {
     }
 
     fn value(&mut self, old: &Value, new: &Value) -> bool {
+        self.compared += 1;
         match (old, new) {
             (Value::Uninit, _) => true,
             (Value::Num(o), Value::Num(n)) => self.num(o, n),
@@ -153,6 +156,7 @@ impl<'a> Inclusion<'a> {
         if old == 0 || new == 0 {
             return old == new;
         }
+        self.compared += self.ids.len() / 8;
         for (o, n) in &self.ids {
             if *o == old || *n == new {
                 return *o == old && *n == new;
@@ -163,6 +167,7 @@ impl<'a> Inclusion<'a> {
     }
 
     fn slot(&mut self, old: &Slot, new: &Slot) -> bool {
+        self.compared += 1;
         let special = |s: &Slot| s.bytes[0] == Byte::Special;
         if special(old) || special(new) {
             return special(old) && special(new) && self.special(&old.spill, &new.spill);

@@ -20,6 +20,7 @@
 //! | `objects` | what BTF describes: objects of the kernel, fields, functions by their types |
 //! | `call`, `args`, `func`, `kfunc`, `signature` | helpers by their prototypes, functions, callbacks, kernel functions |
 //! | `explore`, `checkpoints`, `prune`, `settle`, `include` | all paths, checkpoints, and when a path shows nothing new |
+//! | `meter` | bytes held and work done |
 //! | `explain` | only for refusals: the shortest way, where values come from, hints |
 //! | `facts`, `diag`, `show`, `log` | what is handed over: facts, refusals, values in words, the state log |
 //!
@@ -46,6 +47,7 @@ mod kfunc;
 mod log;
 mod malformed;
 mod memory;
+mod meter;
 mod objects;
 mod prune;
 mod settle;
@@ -93,7 +95,22 @@ pub fn verify(program: &Program, view: &MapsView<'_>, config: &Config) -> Result
         }
     };
     let mut v = Verifier::new(program, *view, config, cfg);
-    v.run();
+    if func::has_counted_loops(&v.cfg) {
+        // What holds for any number of turns need not be shown turn by turn. What does not may still hold for as many as
+        // there are.
+        let mut endless = Verifier::new(program, *view, config, v.cfg.clone()).without_turns();
+        endless.run();
+        if endless.errors.is_empty() {
+            v = endless;
+        } else {
+            let before = endless.stats;
+            drop(endless);
+            v.run();
+            v.stats = before.and(&v.stats);
+        }
+    } else {
+        v.run();
+    }
     if !v.errors.is_empty() {
         v.explain();
         return Err(Rejection { errors: v.errors, stats: v.stats, log: v.log });

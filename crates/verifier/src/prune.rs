@@ -40,6 +40,7 @@ impl Verifier<'_> {
     pub fn at_prune_point(&mut self, st: &mut State) -> Result<bool, Fail> {
         let pc = st.pc;
         let countdown = self.countdown(st);
+        self.meter.work(st.values() / 2);
         clean(st, &self.cfg);
         let here = std::mem::take(&mut self.points.at[pc]);
         let outcome = self.compare_all(st, &here, countdown);
@@ -87,7 +88,10 @@ impl Verifier<'_> {
                 }
             }
             let exact = is_open || tied;
-            if !Inclusion::new(&self.graph, &self.cfg, exact).state(old, st) {
+            let mut inclusion = Inclusion::new(&self.graph, &self.cfg, exact);
+            let included = inclusion.state(old, st);
+            self.meter.work(inclusion.compared);
+            if !included {
                 self.points.all[i as usize].misses += 1;
                 continue;
             }
@@ -102,6 +106,7 @@ impl Verifier<'_> {
             if hands_on_unwritten(&self.graph, &c.state, st, exact) {
                 self.facts.unwritten_read();
             }
+            self.meter.work(st.values());
             propagate(&mut self.graph, &c.state, st, exact);
             return Ok((true, looping));
         }
@@ -121,6 +126,7 @@ impl Verifier<'_> {
 
     /// Leaves the state here for later comparison. Numbers and slots of both get nodes that stand for this place.
     fn checkpoint(&mut self, st: &mut State) {
+        self.meter.work(st.values());
         let graph = &mut self.graph;
         st.for_each(|v| match v {
             Value::Num(n) => {

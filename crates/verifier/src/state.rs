@@ -7,10 +7,13 @@ use xway_isa::Reg;
 use crate::domain::Scalar;
 use crate::extent::Extent;
 use crate::graph::{Def, Graph, NONE};
+use crate::meter::{ALLOCATION, Meter};
 use crate::value::{Base, Num, Ptr, Value};
 
 /// Most frames in a chain of calls.
 pub const FRAMES_MAX: usize = 8;
+/// Most references that are held at the same time.
+pub const REFS_MAX: usize = 256;
 /// Bytes of stack for a frame, and for a chain.
 pub const STACK_MAX: i64 = 512;
 
@@ -86,8 +89,8 @@ pub enum FrameKind {
     Async,
 }
 
-/// One function activation.
-#[derive(Clone, PartialEq, Debug)]
+/// One function activation. Counts itself in its analysis' meter.
+#[derive(Debug)]
 pub struct Frame {
     /// r0 to r10.
     pub regs: [Value; 11],
@@ -103,24 +106,74 @@ pub struct Frame {
     pub kind: FrameKind,
     /// Identity of the callback loop that this frame's current call instruction runs, 0 when it runs none.
     pub callback_loop: u32,
-    /// Turns that the callback loop has made on this path.
+    /// Turns that the callback loop has made on this path; 0 while they are not counted.
     pub callback_turns: u32,
+    meter: Meter,
 }
+
+/// Slots by which a stack grows.
+const SLOTS_STEP: usize = 8;
+/// Bytes of a frame without its stack, the counters in front of it and the allocator's part included.
+const FRAME_BYTES: usize = std::mem::size_of::<Frame>() + 16 + ALLOCATION;
 
 impl Frame {
     /// A fresh activation at depth `index`, everything uninitialised but the frame pointer.
-    pub fn new(func: usize, index: usize, callsite: usize, uid: u32, kind: FrameKind) -> Frame {
+    pub fn new(func: usize, index: usize, callsite: usize, uid: u32, kind: FrameKind, meter: &Meter) -> Frame {
         let mut regs = [Value::Uninit; 11];
         regs[10] = Value::Ptr(Ptr::to(Base::Stack(index as u8)));
-        Frame { regs, stack: Vec::new(), func, callsite, uid, kind, callback_loop: 0, callback_turns: 0 }
+        meter.take(FRAME_BYTES);
+        let (stack, meter) = (Vec::new(), meter.clone());
+        Frame { regs, stack, func, callsite, uid, kind, callback_loop: 0, callback_turns: 0, meter }
+    }
+
+    /// Registers and slots.
+    pub fn values(&self) -> usize {
+        self.regs.len() + self.stack.len()
+    }
+
+    fn stack_bytes(slots: usize) -> usize {
+        if slots == 0 { 0 } else { slots * std::mem::size_of::<Slot>() + ALLOCATION }
     }
 
     /// The slot with this index, made when it was never touched.
     pub fn slot_mut(&mut self, i: usize) -> &mut Slot {
         if self.stack.len() <= i {
+            let before = self.stack.capacity();
+            if before <= i {
+                // By steps instead of doubling: most stacks are small, and there are many of them.
+                let want = (i + 1).next_multiple_of(SLOTS_STEP);
+                self.stack.reserve_exact(want - self.stack.len());
+                self.meter.take(Frame::stack_bytes(self.stack.capacity()) - Frame::stack_bytes(before));
+            }
             self.stack.resize(i + 1, Slot::default());
         }
         &mut self.stack[i]
+    }
+}
+
+impl Clone for Frame {
+    fn clone(&self) -> Frame {
+        let stack = self.stack.clone();
+        self.meter.take(FRAME_BYTES + Frame::stack_bytes(stack.capacity()));
+        self.meter.work(self.values());
+        let Frame { regs, func, callsite, uid, kind, callback_loop, callback_turns, .. } = *self;
+        Frame { regs, stack, func, callsite, uid, kind, callback_loop, callback_turns, meter: self.meter.clone() }
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        self.meter.give(FRAME_BYTES + Frame::stack_bytes(self.stack.capacity()));
+    }
+}
+
+/// Equal in all but where they are counted.
+impl PartialEq for Frame {
+    fn eq(&self, o: &Frame) -> bool {
+        self.regs == o.regs
+            && (self.func, self.callsite, self.uid) == (o.func, o.callsite, o.uid)
+            && (self.kind, self.callback_loop, self.callback_turns) == (o.kind, o.callback_loop, o.callback_turns)
+            && self.stack == o.stack
     }
 }
 
@@ -218,6 +271,7 @@ impl State {
     /// that frames which stay the same stay shared.
     pub fn for_each(&mut self, mut f: impl FnMut(&mut Value) -> bool) {
         for frame in &mut self.frames {
+            frame.meter.work(frame.values());
             let mut copy = None::<Frame>;
             for i in 0..11 {
                 let mut v = frame.regs[i];
@@ -255,6 +309,18 @@ impl State {
             }
             _ => false,
         });
+    }
+
+    /// Bytes that the state holds beside its frames, which count themselves.
+    pub fn bytes(&self) -> usize {
+        let lists = self.frames.capacity() * std::mem::size_of::<Rc<Frame>>()
+            + self.refs.capacity() * std::mem::size_of::<Reference>();
+        lists + 2 * ALLOCATION + self.extent.bytes()
+    }
+
+    /// Registers and slots of all frames.
+    pub fn values(&self) -> usize {
+        self.frames.iter().map(|f| f.values()).sum()
     }
 
     /// Index of the running frame.

@@ -1,0 +1,81 @@
+//! What an analysis costs: bytes that it holds and work that it has done, counted where they arise.
+//!
+//! Frames are most of the memory, are shared between states and copied when one of them changes. Each knows the meter of
+//! its analysis, adds itself when it is made and takes itself away when it goes, so that the count is exact however states
+//! are passed around. Work is counted in values that were looked at or copied: the time of an analysis follows it closely, and
+//! unlike time it is the same on every machine.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Values that take as long as visiting one instruction does.
+const PER_INSN: u64 = 11;
+/// Bytes of fresh memory that take as long as one value does.
+const BYTES_PER_VALUE: u64 = 6;
+
+/// What the allocator adds to each piece of memory, bytes.
+pub(crate) const ALLOCATION: usize = 16;
+
+/// Appends, and grows by a quarter instead of doubling, so that a list at its limit does not jump far beyond it.
+pub(crate) fn push<T>(list: &mut Vec<T>, item: T) {
+    if list.len() == list.capacity() {
+        list.reserve_exact((list.capacity() / 4).max(64));
+    }
+    list.push(item);
+}
+
+/// The counts of one analysis, shared by everything that belongs to it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Meter(Rc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    bytes: Cell<usize>,
+    peak: Cell<usize>,
+    base: Cell<usize>,
+    work: Cell<u64>,
+}
+
+impl Meter {
+    /// Memory was taken.
+    pub fn take(&self, bytes: usize) {
+        self.0.bytes.set(self.0.bytes.get() + bytes);
+    }
+
+    /// Memory was given back.
+    pub fn give(&self, bytes: usize) {
+        self.0.bytes.set(self.0.bytes.get().saturating_sub(bytes));
+    }
+
+    /// So many values were looked at or copied.
+    pub fn work(&self, values: usize) {
+        self.0.work.set(self.0.work.get() + values as u64);
+    }
+
+    /// Bytes that are held now.
+    pub fn bytes(&self) -> usize {
+        self.0.bytes.get()
+    }
+
+    /// Work so far, with so many instructions visited.
+    pub fn done(&self, visited: u64) -> u64 {
+        self.0.work.get()
+            + visited * PER_INSN
+            + self.0.peak.get().saturating_sub(self.0.base.get()) as u64 / BYTES_PER_VALUE
+    }
+
+    /// What is held for the program itself, which is no work of the analysis.
+    pub fn base(&self, bytes: usize) {
+        self.0.base.set(bytes);
+    }
+
+    /// Notes what the whole analysis holds now, for [`Meter::peak`].
+    pub fn note(&self, all: usize) {
+        self.0.peak.set(self.0.peak.get().max(all));
+    }
+
+    /// The most that was noted.
+    pub fn peak(&self) -> usize {
+        self.0.peak.get()
+    }
+}
