@@ -25,6 +25,7 @@
 //! | [`memory`] | pools and rings |
 //! | [`forward`] | packets through the whole engine, beside the kernel moving frames by itself |
 //! | [`sockets`] | AF_XDP-style sockets that the engine serves |
+//! | [`verify`], [`hard`] | proving programs, and programs that make it long |
 //! | [`machine`] | what things cost on this machine |
 //! | [`plot`] | the table as a picture |
 
@@ -33,6 +34,7 @@ pub mod driver;
 pub mod fill;
 pub mod flows;
 pub mod forward;
+pub mod hard;
 pub mod kernel;
 pub mod machine;
 pub mod maps;
@@ -44,6 +46,7 @@ mod runner;
 pub mod sockets;
 pub mod suite;
 pub mod user;
+pub mod verify;
 
 use std::sync::Arc;
 

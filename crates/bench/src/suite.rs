@@ -13,6 +13,11 @@ pub fn object(name: &str) -> Option<&'static [u8]> {
     embedded::OBJECTS.iter().find(|(n, _)| *n == name).map(|(_, bytes)| *bytes)
 }
 
+/// All object files: name and bytes.
+pub fn objects() -> impl Iterator<Item = (&'static str, &'static [u8])> {
+    embedded::OBJECTS.iter().map(|(name, bytes)| (*name, *bytes))
+}
+
 /// Why there are no built-in programs, when there are none.
 pub fn missing() -> Option<&'static str> {
     embedded::MISSING

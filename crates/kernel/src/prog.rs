@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use xway_abi::Errno;
 use xway_isa::{Slot, slots_to_bytes};
@@ -111,6 +111,7 @@ impl<'a> ProgSpec<'a> {
 pub struct KernelProg {
     fd: OwnedFd,
     log: String,
+    load_time: Duration,
 }
 
 /// Room for the verifier's log. The kernel fills from the end when it does not suffice, so the reason is always in it.
@@ -135,14 +136,20 @@ impl KernelProg {
         &self.log
     }
 
+    /// What the system call took that loaded the program: the kernel's verifier and its compiler. Zero for a program that
+    /// was there before.
+    pub fn load_time(&self) -> Duration {
+        self.load_time
+    }
+
     /// The program with this id.
     pub fn by_id(id: u32) -> Result<KernelProg, KernelError> {
-        Ok(KernelProg { fd: ids::open(ObjectKind::Program, id)?, log: String::new() })
+        Ok(KernelProg { fd: ids::open(ObjectKind::Program, id)?, log: String::new(), load_time: Duration::ZERO })
     }
 
     /// The program that is pinned at `path`.
     pub fn pinned(path: &Path) -> Result<KernelProg, KernelError> {
-        let program = KernelProg { fd: ids::pinned(path)?, log: String::new() };
+        let program = KernelProg { fd: ids::pinned(path)?, log: String::new(), load_time: Duration::ZERO };
         match ids::is_kind(program.fd.as_fd(), "bpf-prog") {
             true => Ok(program),
             false => Err(KernelError::Path {
@@ -308,13 +315,15 @@ fn load_once(spec: &ProgSpec<'_>, log_level: u32) -> Result<KernelProg, (Errno, 
     // addresses; the licence ends with a zero; the log has the length that is stated. Of `fd_array` the kernel reads the
     // entries that instructions name by index: `check_indices` has seen that all are there.
     let mut call = || unsafe { bpf_fd(Cmd::ProgLoad, &mut attr) };
+    let started = Instant::now();
     let loaded = check_indices(spec).and_then(|()| {
         // A signal during verification gives EAGAIN.
         (0..4).map(|_| call()).find(|r| !matches!(r, Err(Errno::EAGAIN))).unwrap_or(Err(Errno::EAGAIN))
     });
+    let load_time = started.elapsed();
     let log = text(&log);
     match loaded {
-        Ok(fd) => Ok(KernelProg { fd, log }),
+        Ok(fd) => Ok(KernelProg { fd, log, load_time }),
         Err(errno) => Err((errno, log)),
     }
 }

@@ -40,6 +40,9 @@ pub enum Bench {
     Pool(BenchMemory),
     /// Measure rings: single and bulk, one core and two, one producer and many
     Ring(BenchMemory),
+    /// Measure how long it takes until a program is proved, ours and the kernel's load side by side
+    #[command(after_help = BENCH_VERIFY_HELP)]
+    Verify(BenchVerify),
     /// Measure what things cost on this machine: caches, atomics, calls, clocks, system calls, copies
     Machine(BenchMachine),
 }
@@ -187,6 +190,29 @@ pub struct BenchMemory {
     pub cpu: Option<u32>,
 }
 
+/// `xway bench verify`
+#[derive(Args, Debug)]
+pub struct BenchVerify {
+    /// Object files; without any, the built-in suite
+    #[arg(value_name = "OBJ")]
+    pub objects: Vec<PathBuf>,
+    /// Programs that make an analysis work: many paths, deep loops, wide joins, a million instructions
+    #[arg(long)]
+    pub hard: bool,
+    /// Measure the kernel's load too, in turns
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub vs: Option<Versus>,
+    /// Rounds at most; medians over them are shown
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    pub rounds: u32,
+    /// Lines that are printed, those that took longest
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub top: usize,
+    /// Core to run on; the last one by default
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<u32>,
+}
+
 /// `xway bench machine`
 #[derive(Args, Debug)]
 pub struct BenchMachine {
@@ -268,6 +294,14 @@ const BENCH_MAP_HELP: &str = "\
 Examples:
   xway bench map --vs kernel
   xway bench map --type hash,lru_hash --entries 4000000 --key 16,40 --vs kernel -j";
+
+const BENCH_VERIFY_HELP: &str = "\
+Examples:
+  xway bench verify --vs kernel
+  xway bench verify --vs kernel /usr/lib/x86_64-linux-gnu/bpf/*.o -j
+  xway bench verify --hard --vs kernel
+
+What the columns mean: docs/verifier.md.";
 
 const BENCH_PROG_HELP: &str = "\
 Examples:

@@ -6,6 +6,7 @@ pub mod bench_map;
 pub mod bench_memory;
 pub mod bench_prog;
 pub mod bench_sockets;
+pub mod bench_verify;
 pub mod conformance;
 pub mod doctor;
 pub mod dump;
