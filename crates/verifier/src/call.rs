@@ -1,6 +1,6 @@
 //! Helper calls: what the prototype demands, what the call leaves behind.
 
-use xway_abi::{ArgKind, Callback, HelperProto, MapType, Ret};
+use xway_abi::{ArgKind, Callback, HelperProto, MapType, Ret, map_flags};
 use xway_isa::Reg;
 
 use crate::api::{CallFact, KeyPlace};
@@ -137,6 +137,15 @@ impl Verifier<'_> {
                     Some(l) if l.ptr.base == p.base && l.ptr.id == p.id => st.lock = None,
                     Some(_) => return fail!(Lock, "the lock that is released is not the one that is held"),
                     None => return fail!(Lock, "no spin lock is held"),
+                }
+            }
+            // Helpers that change which elements a map has, or what they hold.
+            2 | 3 | 87 | 88 => {
+                let def = args.map.and_then(|m| self.view.maps.get(m.index as usize)).map(|def| &def.name);
+                let spec = args.map.and_then(|m| self.map_spec(&m));
+                if let (Some(name), true) = (def, spec.is_some_and(|s| s.flags & map_flags::RDONLY_PROG != 0)) {
+                    return fail!(Permission, "map {name} is changed, which programs can only read")
+                        .map_err(|e| e.reg(1).hint("take BPF_F_RDONLY_PROG away from the map, or change another one"));
                 }
             }
             _ => {}
