@@ -7,14 +7,18 @@
 
 #[path = "../differential/engines.rs"]
 mod engines;
-#[allow(dead_code)]
-#[path = "../differential/generate.rs"]
+#[path = "../../../testkit/examples/fuzz-kernel/generate/mod.rs"]
 mod generate;
+#[allow(dead_code)]
+#[path = "../../../testkit/examples/fuzz-kernel/repeatable.rs"]
+mod repeatable;
+#[path = "../../../testkit/examples/fuzz-kernel/world.rs"]
+mod world;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use engines::{Outcome, compare};
+use engines::{Outcome, compare, compare_random};
 use xway_abi::{MapSpec, MapType};
 use xway_jit::{Options, compile};
 use xway_object::{MapDef, Object, Program};
@@ -122,7 +126,7 @@ fn bursts_of_every_length_with_flows_that_come_again() {
             for count in (1..=64).filter(|n| n % 3 == 1 || *n > 60) {
                 match compare(&object, 0, &packets(&mut rng, count), &fill) {
                     Outcome::Same => {}
-                    Outcome::Unverified => panic!("{text}\nis refused"),
+                    Outcome::Unverified | Outcome::Apart => panic!("{text}\nis refused, or runs for long"),
                     Outcome::NotCompiled(why) => panic!("{why}\n{text}"),
                     Outcome::Differs(how) => panic!("{kind:?} {room}, {count} packets: {how}\n{text}"),
                 }
@@ -134,13 +138,7 @@ fn bursts_of_every_length_with_flows_that_come_again() {
 #[test]
 fn random_programs_over_long_bursts() {
     let mut rng = Rng::new(11);
-    let defs = || {
-        vec![
-            MapDef::new("array", MapSpec::new(MapType::Array, 4, 64, 4)),
-            MapDef::new("hash", MapSpec::new(MapType::Hash, 8, 48, 8)),
-            MapDef::new("ring", MapSpec::new(MapType::Ringbuf, 0, 0, 4096)),
-        ]
-    };
+    let world = world::World::default();
     let put = |instance: &Instance| {
         for k in 0..4u64 {
             instance.maps()[1].update(&k.to_ne_bytes(), &[k as u8; 48], 0).expect("room");
@@ -148,11 +146,12 @@ fn random_programs_over_long_bursts() {
     };
     let mut same = 0;
     while same < 60 {
-        let object = object(&generate::grammar(&mut rng).text, defs());
+        let program = generate::grammar(&mut rng, &world);
+        let object = Arc::new(Object { programs: vec![program], ..(*world.object).clone() });
         let count = 1 + rng.below(64) as usize;
-        match compare(&object, 0, &packets(&mut rng, count), &put) {
+        match compare_random(&object, 0, &packets(&mut rng, count), &put) {
             Outcome::Same => same += 1,
-            Outcome::Unverified => {}
+            Outcome::Unverified | Outcome::Apart => {}
             Outcome::NotCompiled(why) | Outcome::Differs(why) => panic!("{why}"),
         }
     }

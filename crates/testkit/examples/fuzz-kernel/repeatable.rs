@@ -11,6 +11,19 @@ const REPEATABLE: [u32; 22] =
 const REPEATABLE_KFUNCS: [&str; 5] =
     ["bpf_iter_num_new", "bpf_iter_num_next", "bpf_iter_num_destroy", "bpf_dynptr_from_xdp", "bpf_dynptr_slice"];
 
+/// Clocks and chance.
+const CHANGING: [u32; 5] = [5, 7, 125, 160, 208];
+
+/// True when two runs here, in whatever engine, must agree on what the program does.
+pub fn settled(proof: &Verified, object: &Object) -> bool {
+    let facts = proof.facts();
+    // The order in which a hash is gone through is each map's own.
+    let ordered = !facts.helpers.contains(&164)
+        || facts.maps.iter().all(|i| object.maps[*i as usize].spec.map_type != MapType::Hash);
+    // Where memory lies is each engine's own, and what unwritten memory holds.
+    ordered && !facts.addresses && !facts.unwritten_stack && !facts.helpers.iter().any(|h| CHANGING.contains(h))
+}
+
 /// True when two machines must agree on what the program does.
 pub fn repeatable(proof: &Verified, object: &Object) -> bool {
     let facts = proof.facts();
@@ -24,13 +37,7 @@ pub fn repeatable(proof: &Verified, object: &Object) -> bool {
             _ => false,
         }
     };
-    // The order in which a hash is gone through is each machine's own.
-    let ordered = !facts.helpers.contains(&164)
-        || facts.maps.iter().all(|i| object.maps[*i as usize].spec.map_type != MapType::Hash);
-    // Where memory lies is each machine's own, and what unwritten memory holds.
-    ordered
-        && !facts.addresses
-        && !facts.unwritten_stack
+    settled(proof, object)
         && facts.helpers.iter().all(|h| REPEATABLE.contains(h))
         && facts.kfuncs.iter().all(|k| REPEATABLE_KFUNCS.contains(&k.as_str()))
         && facts.maps.iter().all(map)
