@@ -137,7 +137,7 @@ fn image(object: &Object, index: usize) -> Program {
 }
 
 fn config() -> Config {
-    Config { budget: 20_000, errors_max: 1, ..Config::default() }
+    Config { budget: 200_000, errors_max: 1, ..Config::default() }
 }
 
 fn run(

@@ -7,6 +7,7 @@
 
 #[path = "../differential/engines.rs"]
 mod engines;
+#[allow(dead_code, unused_imports)] // Nothing is changed here.
 #[path = "../../../testkit/examples/fuzz-kernel/generate/mod.rs"]
 mod generate;
 #[allow(dead_code)]
