@@ -68,7 +68,7 @@ fn random_accepted_programs() {
         }
     }
     println!("{tally:?}");
-    assert!(tally.same > 100 && tally.pointers < tally.same / 20, "{tally:?}");
+    assert!(tally.same > 100, "{tally:?}");
     assert!(tally.not_compiled.is_empty(), "{tally:?}");
 }
 
