@@ -1,5 +1,4 @@
-//! The engine in this process behind the trait: chains, queues, replacements, what a port can do; a thousand changes under
-//! traffic leave nothing behind.
+//! The engine in this process behind the trait: chains, queues, replacements, what a port can do.
 
 #[path = "../../engine/tests/common/mod.rs"]
 mod common;
@@ -8,9 +7,7 @@ use common::{Wire, eventually};
 use xway_abi::Errno;
 use xway_engine::PortConfig;
 use xway_hook::user::UserConfig;
-use xway_hook::{
-    AttachRequest, Hook, HookError, Image, LoadRequest, ObjectId, Objects, ProgId, Replace, User, Verdicts,
-};
+use xway_hook::{AttachRequest, Hook, HookError, Image, LoadRequest, Objects, ProgId, Replace, User, Verdicts};
 use xway_object::LoadOptions;
 use xway_testkit::Needs;
 
@@ -133,48 +130,4 @@ fn a_port_says_no_to_what_it_cannot_do() {
     assert_eq!(errno(hook.attach(&wrong)), Some(Errno::EOPNOTSUPP));
     assert_eq!(errno(hook.attach(&AttachRequest::new("elsewhere", objects.programs[0].1))), Some(Errno::ENODEV));
     assert_eq!(errno(hook.attach(&AttachRequest::new("wire8", ProgId(u32::MAX - 1)))), Some(Errno::ENOENT));
-}
-
-/// Open descriptors of this process.
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-#[test]
-fn a_thousand_changes_under_traffic_leave_nothing() {
-    if !ready("a_thousand_changes_under_traffic_leave_nothing") {
-        return;
-    }
-    let mut hook = User::new(UserConfig { compiler: None, ..UserConfig::default() });
-    let wire = Wire::new(9, 1);
-    hook.open_port(wire.device(), PortConfig::default()).unwrap();
-    let image = counters();
-    let request = LoadRequest { programs: vec!["first".into()], pins: None };
-    let before = descriptors();
-    let mut last: Option<ProgId> = None;
-    for round in 0..1000u32 {
-        let objects = hook.load(&image, &request).unwrap();
-        let program = objects.programs[0].1;
-        let replace = last.map_or(Replace::Never, |id| Replace::Id(id.0));
-        hook.attach(&AttachRequest { replace, ..AttachRequest::new("wire9", program) }).unwrap();
-        hook.release(ObjectId::Program(program)).unwrap();
-        objects.maps.iter().for_each(|(_, id)| hook.release(ObjectId::Map(*id)).unwrap());
-        wire.send(0, 50);
-        last = Some(program);
-        if round % 3 == 2 {
-            hook.detach("wire9", None).unwrap();
-            last = None;
-        }
-    }
-    if last.is_some() {
-        hook.detach("wire9", None).unwrap();
-    }
-    // What ran until a moment ago is freed behind the next quiescent point.
-    eventually(|| hook.alive() == (0, 0));
-    for report in hook.close_port("wire9").unwrap() {
-        assert_eq!(report.counters.balance(), Ok(()));
-        assert_eq!((report.leak, report.pool.outstanding), (None, 0));
-        assert!(report.counters.rx > 0, "there was traffic");
-    }
-    assert_eq!(descriptors(), before);
 }

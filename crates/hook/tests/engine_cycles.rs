@@ -1,0 +1,62 @@
+//! A thousand loads, replacements and detachments on the engine in this process, under traffic, leave nothing. Alone in its
+//! process, because it counts descriptors.
+
+#[path = "../../engine/tests/common/mod.rs"]
+mod common;
+
+use common::{Wire, eventually};
+use xway_engine::PortConfig;
+use xway_hook::user::UserConfig;
+use xway_hook::{AttachRequest, Hook, Image, LoadRequest, ObjectId, ProgId, Replace, User};
+use xway_object::LoadOptions;
+use xway_testkit::Needs;
+
+/// Open descriptors of this process.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn a_thousand_changes_under_traffic_leave_nothing() {
+    if !Needs::of("hook::engine_cycles").clang().met() {
+        return;
+    }
+    let mut hook = User::new(UserConfig { compiler: None, ..UserConfig::default() });
+    let wire = Wire::new(9, 1);
+    hook.open_port(wire.device(), PortConfig::default()).unwrap();
+    let text = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n
+        struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, int); __type(value, long); }
+        seen SEC(\".maps\");
+        SEC(\"xdp\") int first(struct xdp_md *ctx) { int k = 0; long *n = bpf_map_lookup_elem(&seen, &k);
+        if (n) __sync_fetch_and_add(n, 1); return XDP_PASS; } char _license[] SEC(\"license\") = \"GPL\";";
+    let bytes = xway_testkit::clang::compile_text("cycles", text, &[]).unwrap();
+    let image = Image::parse(&bytes, &LoadOptions::default()).unwrap();
+    let request = LoadRequest { programs: vec!["first".into()], pins: None };
+    let before = descriptors();
+    let mut last: Option<ProgId> = None;
+    for round in 0..1000u32 {
+        let objects = hook.load(&image, &request).unwrap();
+        let program = objects.programs[0].1;
+        let replace = last.map_or(Replace::Never, |id| Replace::Id(id.0));
+        hook.attach(&AttachRequest { replace, ..AttachRequest::new("wire9", program) }).unwrap();
+        hook.release(ObjectId::Program(program)).unwrap();
+        objects.maps.iter().for_each(|(_, id)| hook.release(ObjectId::Map(*id)).unwrap());
+        wire.send(0, 50);
+        last = Some(program);
+        if round % 3 == 2 {
+            hook.detach("wire9", None).unwrap();
+            last = None;
+        }
+    }
+    if last.is_some() {
+        hook.detach("wire9", None).unwrap();
+    }
+    // What ran until a moment ago is freed behind the next quiescent point.
+    eventually(|| hook.alive() == (0, 0));
+    for report in hook.close_port("wire9").unwrap() {
+        assert_eq!(report.counters.balance(), Ok(()));
+        assert_eq!((report.leak, report.pool.outstanding), (None, 0));
+        assert!(report.counters.rx > 0, "there was traffic");
+    }
+    assert_eq!(descriptors(), before);
+}
