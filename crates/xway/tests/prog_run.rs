@@ -159,11 +159,11 @@ fn packets_and_contexts_that_do_not_fit() {
     let dir = Dir::new();
     let object = sample(&dir, "swap");
     let good = hex(&packet(r#"{"payload":46}"#));
-    let jumbo = hex(&vec![0; 5000]);
+    let jumbo = dir.file("jumbo.bin", vec![0; 80_000]);
     let unknown = dir.file("unknown.json", r#"{"mark": 1}"#);
     for (args, code, words) in [
         (&["--data-in", "hex:00"][..], 3, "14 bytes"),
-        (&["--data-in", &jumbo], 3, "fit"),
+        (&["--data-in", &jumbo], 3, "at most 17 buffers"),
         (&["--data-in", "hex:0"], 2, "hexadecimal"),
         (&["--data-in", "base64:*"], 2, "base64"),
         (&["--data-in", "missing.bin"], 3, "no such file"),
