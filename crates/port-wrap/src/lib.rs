@@ -11,6 +11,8 @@
 //! | [`Fault`] | loses, doubles, damages and reorders packets, and lets the pool seem empty; the same seed does the same |
 //! | [`Rate`] | lets so many packets a second in and out |
 //!
+//! [`WrappedDevice`] puts them around each queue of a device that an engine serves.
+//!
 //! What a wrapper does to packets is counted in the port's own counters, under a name of its own: what came in is still what
 //! the engine got and each named loss together.
 //!
@@ -35,11 +37,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod device;
 mod fault;
 mod rate;
 mod tee;
 mod trace;
 
+pub use device::WrappedDevice;
 pub use fault::{Fault, FaultConfig, FaultError};
 pub use rate::{Rate, RateConfig};
 pub use tee::Tee;

@@ -95,3 +95,32 @@ fn the_machine_has_costs() {
     assert!(doc["rows"].as_array().unwrap().iter().any(|r| r["group"] == "cache" && r["ns"].is_f64()), "{doc}");
     xway(&["bench", "machine", "--cpu", "4000"]).exits(2).says("CPU 4000");
 }
+
+#[test]
+fn forwarding_is_measured_with_what_arrived() {
+    if !clang("bench::forwarding_is_measured_with_what_arrived") {
+        return;
+    }
+    let doc = xway(&["bench", "tx", "--rounds", "1", "--count", "5000", "-j", "--breakdown"]).exits(0).json();
+    assert_eq!((doc["command"].as_str(), doc["program"].as_str()), (Some("bench tx"), Some("tx_swap_macs")));
+    assert_eq!((doc["ours"]["arrived"].as_u64(), doc["engine"].as_str()), (Some(5000), Some("jit")));
+    assert!(doc["ours"]["pps"].as_f64().unwrap() > 0.0 && doc["kernel"].is_null() && doc["ratio"].is_null(), "{doc}");
+    assert!(doc["breakdown"].as_array().unwrap().len() >= 4, "{doc}");
+    assert_eq!(doc["pool"]["refused"], 0);
+    let args = ["-p", "parse-ip", "-l", "load-bytes", "-e", "-r", "--flows", "50", "--pattern", "zipf"];
+    let out = xway(&[&["bench", "drop", "--rounds", "1", "--count", "5000"][..], &args].concat()).exits(0).out;
+    for part in ["drop_parse_ip_load_bytes", "50 flows of 64 bytes", "recycled", "queue 0", "Mpps"] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    xway(&["bench", "drop", "--size", "59"]).exits(2);
+    xway(&["bench", "drop", "--pcap", "/none/x.pcap"]).exits(3).says("/none/x.pcap");
+}
+
+#[test]
+fn packet_memory_and_rings_are_tables() {
+    for verb in ["pool", "ring"] {
+        let doc = xway(&["bench", verb, "--rounds", "1", "--count", "2000", "-j"]).exits(0).json();
+        let rows = doc["rows"].as_array().unwrap();
+        assert!(rows.len() > 10 && rows.iter().all(|row| row["name"].is_string() && row["bulk"].is_u64()), "{doc}");
+    }
+}

@@ -288,3 +288,28 @@ fn a_loop_without_an_end_is_stopped_by_the_budget() {
     let ran = xway(&["run", &object, "-i", &dir.arg("in.pcap"), "--budget", "10000", "--checked"]).exits(1);
     assert!(ran.err.contains("budget of 10000 instructions"), "{}", ran.err);
 }
+
+#[test]
+fn packets_come_from_memory_and_captures_come_again() {
+    if !clang("run::packets_come_from_memory_and_captures_come_again") {
+        return;
+    }
+    let dir = Dir::new();
+    let object = compiled(&dir, "judge", ALL_VERDICTS, &[]);
+    let run = |input: &str, more: &[&str]| xway(&[&["run", &object, "-i", input, "-j"][..], more].concat());
+    let doc = run("sim:a?flows=10&size=100&count=1000", &[]).exits(0).json();
+    assert_eq!((doc["packets"].as_u64(), doc["bytes"].as_u64()), (Some(1000), Some(100_000)));
+    assert_eq!((doc["verdicts"]["TX"].as_u64(), doc["input"].as_str()), (Some(1000), Some("sim:a")));
+    capture(&dir.path("in.pcapng"), &mixture());
+    let again = format!("pcap:{}?loop=3", dir.arg("in.pcapng"));
+    assert_eq!(run(&again, &[]).exits(0).json()["packets"], 21);
+    let (tee, path) = (format!("tee:{}", dir.arg("seen.pcapng")), dir.path("seen.pcapng"));
+    let doc = run(&again, &["--wrap", "fault?loss=1", "--wrap", &tee]).exits(0).json();
+    assert_eq!(doc["packets"], 0, "a wire that loses everything");
+    let mut reader = CaptureReader::open(&path).unwrap();
+    assert!(reader.next_with(|_| ()).unwrap().is_none(), "the capture is outside of it");
+    let doc = run("sim:a?count=50", &["--wrap", "fault?duplicate=1"]).exits(0).json();
+    assert_eq!(doc["packets"], 100);
+    run("sim:a?count=1", &["--wrap", "nonsense"]).exits(2).says("no such wrapper");
+    run("sim:a?colour=red", &[]).exits(2).says("colour");
+}
