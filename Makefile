@@ -50,6 +50,9 @@ $(TARGET)/bench-native: bpf/bench/native/parse.c bpf/bench/parse.bpf.c $(wildcar
 fuzz:  ## every fuzzer for ten minutes; SECONDS_EACH=n for another time
 	scripts/fuzz $(or $(SECONDS_EACH),600)
 
+soak:  ## faulty ports, swapped programs and moving queues for ten minutes; SECONDS_EACH=n for another time
+	XWAY_SOAK_SECONDS=$(or $(SECONDS_EACH),600) cargo test --release -q -p xway-engine --test soak
+
 fuzz-kernel: $(OBJECTS)  ## our verifier and interpreter against the running kernel; MINUTES=n, SEED=n (needs root)
 	cargo build --release -p xway-testkit --example fuzz-kernel
 	$(TARGET)/release/examples/fuzz-kernel --minutes $(or $(MINUTES),1) --seed $(or $(SEED),1) $(OBJECTS) \
@@ -66,4 +69,4 @@ install:  ## command, library, header, man pages and completions below PREFIX=/u
 clean:  ## remove everything that was built
 	cargo clean
 
-.PHONY: help setup demo test lint samples bench native fuzz fuzz-kernel corpus install clean
+.PHONY: help setup demo test lint samples bench native fuzz soak fuzz-kernel corpus install clean

@@ -86,3 +86,72 @@ impl Capabilities {
         }
     }
 }
+
+/// What a program needs of the port that it is attached to, from its verified instructions.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Needs {
+    /// Verdicts that it can return.
+    pub verdicts: Vec<Verdict>,
+    /// It uses the metadata area in front of the packet.
+    pub metadata: bool,
+    /// It asks for the receive hash. Not having one is not refused: the kfunc says `ENODATA`, as on Linux.
+    pub rx_hash: bool,
+    /// It asks for the receive time, likewise.
+    pub rx_timestamp: bool,
+    /// It asks for the VLAN tag that the device took out, likewise.
+    pub rx_vlan: bool,
+}
+
+impl Needs {
+    /// From what the verifier found.
+    pub fn of(facts: &xway_verifier::Facts) -> Needs {
+        let kfunc = |name: &str| facts.kfuncs.iter().any(|known| known == name);
+        Needs {
+            verdicts: facts.verdicts.clone().unwrap_or_default(),
+            metadata: facts.meta_used,
+            rx_hash: kfunc("bpf_xdp_metadata_rx_hash"),
+            rx_timestamp: kfunc("bpf_xdp_metadata_rx_timestamp"),
+            rx_vlan: kfunc("bpf_xdp_metadata_rx_vlan_tag"),
+        }
+    }
+
+    /// What a port lacks that the program cannot do without, by name. PASS is never among it, because where PASS goes can be
+    /// chosen; frames that it loses are counted.
+    pub fn missing(&self, port: &Capabilities) -> Vec<&'static str> {
+        let verdict =
+            |verdict, name| (self.verdicts.contains(&verdict) && port.verdict(verdict) == Support::None, name);
+        let all = [
+            verdict(Verdict::Drop, "drop"),
+            verdict(Verdict::Tx, "tx"),
+            verdict(Verdict::Redirect, "redirect-from"),
+            (self.metadata && !port.metadata, "metadata"),
+        ];
+        all.into_iter().filter(|(missing, _)| *missing).map(|(_, name)| name).collect()
+    }
+
+    /// What a port lacks that the program can do without, by name: it gets an error where it asks.
+    pub fn absent(&self, port: &Capabilities) -> Vec<&'static str> {
+        let all = [
+            (self.rx_hash && !port.rx_hash, "rx-hash"),
+            (self.rx_timestamp && !port.rx_timestamp, "rx-timestamp"),
+            (self.rx_vlan && !port.rx_vlan, "vlan-tag"),
+        ];
+        all.into_iter().filter(|(missing, _)| *missing).map(|(_, name)| name).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_listed_by_name() {
+        let port = Capabilities { metadata: false, ..Capabilities::copying() };
+        let needs = Needs { verdicts: Verdict::ALL.to_vec(), metadata: true, rx_hash: true, ..Needs::default() };
+        assert_eq!(needs.missing(&port), ["tx", "metadata"]);
+        assert_eq!(needs.absent(&port), ["rx-hash"]);
+        let able = Capabilities { tx: Support::CopyOnly, metadata: true, rx_hash: true, ..port };
+        assert_eq!((needs.missing(&able), needs.absent(&able)), (vec![], vec![]));
+        assert!(Needs::default().missing(&port).is_empty());
+    }
+}

@@ -1,5 +1,7 @@
 //! Events: what is rare and worth telling, at a bounded rate.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use xway_abi::Errno;
@@ -53,6 +55,25 @@ pub enum EventKind<'a> {
     },
 }
 
+impl EventKind<'_> {
+    /// Names of the kinds, which stay.
+    pub const NAMES: [&'static str; 4] = ["exception", "invalid_action", "redirect_error", "tx_error"];
+
+    fn number(&self) -> usize {
+        match self {
+            EventKind::Exception { .. } => 0,
+            EventKind::InvalidAction { .. } => 1,
+            EventKind::RedirectError { .. } => 2,
+            EventKind::TxError { .. } => 3,
+        }
+    }
+
+    /// Name of the kind.
+    pub fn name(&self) -> &'static str {
+        Self::NAMES[self.number()]
+    }
+}
+
 /// Somebody who wants to know. Called on the worker's thread, between bursts.
 pub trait Subscriber: Send {
     /// Something happened.
@@ -68,6 +89,8 @@ impl<F: FnMut(&Event<'_>) + Send> Subscriber for F {
 /// Hands events to the subscriber, at most so many of each kind per second. Without a subscriber nothing is done.
 pub(crate) struct Events {
     subscriber: Option<Box<dyn Subscriber>>,
+    /// Whether anybody wants to know now.
+    listening: Arc<AtomicBool>,
     per_second: u32,
     limits: [Limit; 4],
 }
@@ -82,25 +105,30 @@ struct Limit {
 
 impl Events {
     pub(crate) fn new(subscriber: Option<Box<dyn Subscriber>>, per_second: u32) -> Events {
-        Events { subscriber, per_second, limits: Default::default() }
+        let listening = Arc::new(AtomicBool::new(subscriber.is_some()));
+        Events { subscriber, listening, per_second, limits: Default::default() }
+    }
+
+    /// For a subscriber that does not always want to know.
+    pub(crate) fn while_listening(
+        subscriber: Box<dyn Subscriber>,
+        listening: Arc<AtomicBool>,
+        per_second: u32,
+    ) -> Events {
+        Events { subscriber: Some(subscriber), listening, per_second, limits: Default::default() }
     }
 
     /// Tells the subscriber, unless there is none or it heard enough. `frame` is who it happened to, when that is still known.
     #[inline]
     pub(crate) fn tell(&mut self, program: &str, frame: Option<&Frame>, kind: EventKind<'_>) {
-        if self.subscriber.is_some() {
+        if self.listening.load(Ordering::Relaxed) {
             self.tell_now(program, frame, kind);
         }
     }
 
     fn tell_now(&mut self, program: &str, frame: Option<&Frame>, kind: EventKind<'_>) {
         let Some(subscriber) = &mut self.subscriber else { return };
-        let limit = &mut self.limits[match kind {
-            EventKind::Exception { .. } => 0,
-            EventKind::InvalidAction { .. } => 1,
-            EventKind::RedirectError { .. } => 2,
-            EventKind::TxError { .. } => 3,
-        }];
+        let limit = &mut self.limits[kind.number()];
         let now = Instant::now();
         if limit.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(1)) {
             (limit.since, limit.told) = (Some(now), 0);

@@ -92,6 +92,14 @@ impl Results {
         Some(&self.faults[at].1)
     }
 
+    /// The next frame was decided about by the program at `position` of a chain.
+    #[inline]
+    pub(crate) fn push_decided(&mut self, ret: u64, position: u8) {
+        self.last.resize(self.rets.len(), 0);
+        self.last.push(position);
+        self.rets.push(ret);
+    }
+
     /// Position in the chain of the program that decided about the frame with this number in the burst; 0 without a chain.
     pub fn position(&self, index: usize) -> usize {
         self.last.get(index).copied().map_or(0, usize::from)

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! worker 0, for each port of others        worker 1, for each of its queues
-//!   Inbox { tx, pass }  ── rings ──>         Inlet { tx, pass }
+//!   Inbox { tx, pass, rx } ── rings ──>      Inlet { tx, pass, rx }
 //! worker 0, for each CPUMAP entry          worker 1, for each CPUMAP entry that names it
 //!   CpuOut { ring }     ── ring ───>         CpuInlet { ring }
 //! ```
@@ -21,6 +21,8 @@ pub(crate) struct Inbox {
     pub(crate) tx: FrameSender,
     /// To be passed to the stack side.
     pub(crate) pass: FrameSender,
+    /// To be processed as if it had come in there.
+    pub(crate) rx: FrameSender,
     /// Wakes the owner.
     pub(crate) wake: Arc<Wake>,
 }
@@ -29,6 +31,7 @@ pub(crate) struct Inbox {
 pub(crate) struct Inlet {
     pub(crate) tx: FrameReceiver,
     pub(crate) pass: FrameReceiver,
+    pub(crate) rx: FrameReceiver,
 }
 
 impl Inbox {
@@ -37,17 +40,19 @@ impl Inbox {
         let len = len.max(2).next_power_of_two();
         let (tx_in, tx_out) = ring(len)?;
         let (pass_in, pass_out) = ring(len)?;
-        Ok((Inbox { tx: tx_in, pass: pass_in, wake }, Inlet { tx: tx_out, pass: pass_out }))
+        let (rx_in, rx_out) = ring(len)?;
+        let inbox = Inbox { tx: tx_in, pass: pass_in, rx: rx_in, wake };
+        Ok((inbox, Inlet { tx: tx_out, pass: pass_out, rx: rx_out }))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.tx.is_empty() && self.pass.is_empty()
+        self.tx.is_empty() && self.pass.is_empty() && self.rx.is_empty()
     }
 }
 
 impl Inlet {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.tx.is_empty() && self.pass.is_empty()
+        self.tx.is_empty() && self.pass.is_empty() && self.rx.is_empty()
     }
 }

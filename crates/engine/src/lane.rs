@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use xway_packet::Burst;
+
 use crate::counters::Meters;
 use crate::exec::Executor;
-use crate::inbox::Inlet;
+use crate::inbox::{Inbox, Inlet};
 use crate::outbox::Outbox;
+use crate::steer::Steering;
 use crate::{Port, PortError, SocketTarget};
 
 /// One queue of a port, and what belongs to it.
@@ -26,12 +29,24 @@ pub(crate) struct Lane {
     pub(crate) meters: Arc<Meters>,
     /// What other workers hand to it.
     pub(crate) inlet: Option<Inlet>,
+    /// What chooses queues for its packets.
+    pub(crate) steering: Option<Arc<Steering>>,
+    /// The other queues of its port.
+    pub(crate) peers: Vec<Peer>,
     /// The socket that it is bound to: it sends what that has to send.
     pub(crate) bound: Option<Arc<dyn SocketTarget>>,
     /// Whether the socket gets everything that comes in, past the programs.
     pub(crate) direct: bool,
     /// Why it receives no more.
     pub(crate) error: Option<PortError>,
+}
+
+/// Another queue of the same port.
+pub(crate) struct Peer {
+    pub(crate) queue: u32,
+    pub(crate) inbox: Inbox,
+    /// Frames that steering moves there.
+    pub(crate) burst: Burst,
 }
 
 /// Where PASS goes for frames of a port.

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod caps;
+mod capture;
 mod chain;
 mod choice;
 mod core;
@@ -31,6 +32,7 @@ mod discard;
 mod engine;
 mod event;
 mod exec;
+mod hub;
 mod inbox;
 mod interp;
 mod lane;
@@ -43,11 +45,13 @@ mod program;
 mod recorder;
 mod slot;
 mod socket;
+pub mod steer;
 mod stop;
 mod wake;
 mod worker;
 
-pub use caps::{Capabilities, MemoryModel, Support};
+pub use caps::{Capabilities, MemoryModel, Needs, Support};
+pub use capture::{Capture, CaptureAt, CaptureConfig, Captured};
 pub use chain::{ProgramCounters, VerdictSet};
 pub use choice::Choice;
 pub use counters::{Counters, Tally};
@@ -58,6 +62,7 @@ pub use engine::{
 };
 pub use event::{Event, EventKind, Subscriber};
 pub use exec::{Executor, ExecutorInfo, FaultError, Results};
+pub use hub::{Listener, Told, What};
 pub use interp::Checked;
 pub use lane::PassTo;
 pub use live::Live;

@@ -9,7 +9,7 @@ use xway_packet::Frame;
 use xway_vm::Program;
 
 use crate::exec::{Executor, ExecutorInfo, Results};
-use crate::{Checked, Choice, Native};
+use crate::{Checked, Choice, Native, Needs};
 
 /// A loaded program: something with an id that makes what runs it, once for each queue that it is attached to.
 pub trait LoadedProgram: Send + Sync {
@@ -26,6 +26,16 @@ pub trait LoadedProgram: Send + Sync {
 
     /// Makes what runs it on the worker with this number.
     fn executor(&self, worker: u32) -> Box<dyn Executor>;
+
+    /// The program behind it, when that is verified and runs as machine code: chains of these become one function.
+    fn machine_code(&self) -> Option<&Arc<Program>> {
+        None
+    }
+
+    /// What it needs of a port; nothing, when nobody knows.
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
 }
 
 /// A linked program with the engine that was chosen for it.
@@ -59,6 +69,14 @@ impl Linked {
 }
 
 impl LoadedProgram for Linked {
+    fn machine_code(&self) -> Option<&Arc<Program>> {
+        self.choice.code.as_ref().map(|_| &self.program)
+    }
+
+    fn needs(&self) -> Needs {
+        self.program.proof().map_or_else(Needs::default, |proof| Needs::of(proof.facts()))
+    }
+
     fn id(&self) -> u32 {
         self.program.id()
     }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use xway_abi::Errno;
 
-use crate::chain::{Chain, Link, ProgramMeters, VerdictSet};
+use xway_jit::Compiled;
+
+use crate::chain::{Chain, CompiledChain, CompiledLink, Link, ProgramMeters, VerdictSet};
 use crate::exec::Executor;
 use crate::program::{LoadedProgram, Nothing};
 
@@ -55,9 +57,27 @@ impl Attached {
 #[derive(Clone, Default)]
 pub(crate) struct Slot {
     entries: Vec<Attached>,
+    /// All of them as one function, where each has machine code.
+    code: Option<Arc<Compiled>>,
 }
 
 impl Slot {
+    /// Compiles what can be compiled: once for all queues and workers, before any of them hears of it.
+    fn new(entries: Vec<Attached>) -> Slot {
+        let code = if entries.len() > 1 { compile(&entries) } else { None };
+        Slot { entries, code }
+    }
+
+    /// What runs the programs: `jit` for one function, `chain` for one after the other.
+    pub(crate) fn engine(&self) -> &'static str {
+        match (&self.code, self.entries.len()) {
+            (_, 0) => "none",
+            (Some(_), _) => "jit",
+            (None, 1) => self.entries[0].program.machine_code().map_or("interp", |_| "jit"),
+            (None, _) => "chain",
+        }
+    }
+
     pub(crate) fn entries(&self) -> &[Attached] {
         &self.entries
     }
@@ -87,7 +107,7 @@ impl Slot {
             }
             _ => {}
         }
-        Ok(Slot { entries: vec![attached] })
+        Ok(Slot::new(vec![attached]))
     }
 
     /// The slot with one more program in its chain.
@@ -106,7 +126,7 @@ impl Slot {
         let mut entries = self.entries.clone();
         let at = entries.partition_point(|entry| entry.priority <= attached.priority);
         entries.insert(at, attached);
-        Ok(Slot { entries })
+        Ok(Slot::new(entries))
     }
 
     /// The slot with another program in the place of one in its chain; place and verdicts are those of the old one.
@@ -117,7 +137,7 @@ impl Slot {
         let mut entries = self.entries.clone();
         let entry = entries.iter_mut().find(|entry| entry.program.id() == old).ok_or_else(|| missing(old))?;
         entry.program = program;
-        Ok(Slot { entries })
+        Ok(Slot::new(entries))
     }
 
     /// The slot without this program.
@@ -127,7 +147,7 @@ impl Slot {
     pub(crate) fn remove(&self, id: u32) -> Result<Slot, AttachError> {
         let mut entries = self.entries.clone();
         entries.retain(|entry| entry.program.id() != id);
-        if entries.len() == self.entries.len() { Err(missing(id)) } else { Ok(Slot { entries }) }
+        if entries.len() == self.entries.len() { Err(missing(id)) } else { Ok(Slot::new(entries)) }
     }
 
     /// The empty slot.
@@ -162,6 +182,13 @@ impl Slot {
         if self.entries.is_empty() {
             return Box::new(Nothing);
         }
+        if let Some(code) = &self.code {
+            let links = self.entries.iter().filter_map(|entry| {
+                let program = entry.program.machine_code()?.clone();
+                Some(CompiledLink { program, meters: meters(entry) })
+            });
+            return Box::new(CompiledChain::new(code.clone(), links.collect(), worker));
+        }
         let links = self.entries.iter().map(|entry| Link {
             executor: entry.program.executor(worker),
             chain_on: entry.chain_on,
@@ -169,6 +196,18 @@ impl Slot {
         });
         Box::new(Chain::new(links.collect()))
     }
+}
+
+/// The chain as one function; `None` when a program of it has no machine code, or there are too many.
+fn compile(entries: &[Attached]) -> Option<Arc<Compiled>> {
+    let links: Option<Vec<xway_jit::Link<'_>>> = entries
+        .iter()
+        .map(|entry| {
+            let program = entry.program.machine_code()?;
+            Some(xway_jit::Link { program, proof: program.proof()?, chain_on: entry.chain_on.0 })
+        })
+        .collect();
+    xway_jit::chain(&links?, &xway_jit::Options::default()).ok()
 }
 
 fn missing(id: u32) -> AttachError {

@@ -149,6 +149,8 @@ impl Worker {
                     meters: meters.clone(),
                     inlet: None,
                     bound: None,
+                    steering: None,
+                    peers: Vec::new(),
                     direct: false,
                     error: None,
                 }

@@ -55,6 +55,8 @@ pub(crate) struct CpuInlet {
     map_id: u32,
     cpu: u32,
     receiver: FrameReceiver,
+    /// Its map is no more: it goes when it is empty.
+    orphan: bool,
 }
 
 impl CpuInlet {
@@ -103,7 +105,7 @@ impl Core {
             Some((.., sender)) => sender.clone(),
             None => {
                 let (sender, receiver) = ring(qsize.max(2).next_power_of_two()).map_err(|_| Errno::ENOMEM)?;
-                let inlet = CpuInlet { map_id, cpu, receiver };
+                let inlet = CpuInlet { map_id, cpu, receiver, orphan: false };
                 if alone || cpu == self.number {
                     self.cpu_inlets.push(inlet);
                 } else if let Some(mail) = &mail {
@@ -166,6 +168,9 @@ impl Core {
             self.cpu_meters.cpu_in.add(burst.len() as u64);
             self.process(Site::Cpu { program }, burst);
         }
+        if busy && self.cpu_inlets.iter().any(|inlet| inlet.orphan) {
+            self.cpu_inlets.retain(|inlet| !inlet.orphan || !inlet.is_empty());
+        }
         busy
     }
 
@@ -173,6 +178,9 @@ impl Core {
     pub(super) fn prune_cpus(&mut self) {
         let targets = &self.targets;
         self.cpu_outs.retain(|out| targets.map(out.map_id).is_some());
-        self.cpu_inlets.retain(|inlet| targets.map(inlet.map_id).is_some() || !inlet.is_empty());
+        for inlet in &mut self.cpu_inlets {
+            inlet.orphan |= targets.map(inlet.map_id).is_none();
+        }
+        self.cpu_inlets.retain(|inlet| !inlet.orphan || !inlet.is_empty());
     }
 }

@@ -7,18 +7,21 @@ use rustix::event::{PollFd, PollFlags, poll};
 use xway_maps::{Guard, Map};
 use xway_packet::{Burst, Frame, Pool};
 
+use crate::capture::Tap;
 use crate::counters::{Meters, burst_step};
 use crate::crew::Mailbox;
 use crate::event::Events;
 use crate::inbox::Inbox;
-use crate::lane::{Hook, Lane, Pass, PassTo};
+use crate::lane::{Hook, Lane, Pass, PassTo, Peer};
 use crate::outbox::{Outbox, Remote};
+use crate::steer::Steering;
 use crate::{End, Limits, Live, PortError, Recorder, Results, Rx, Stop};
 
 mod cpu;
 mod extras;
 mod send;
 mod sort;
+mod tap;
 mod targets;
 
 pub(crate) use cpu::Crew;
@@ -88,6 +91,11 @@ pub(crate) struct Core {
     results: Results,
     /// Results of programs on the way out.
     scratch: Results,
+    /// Frames that steering leaves where they are.
+    staying: Burst,
+    polling: Polling,
+    /// Who captures packets; empty for nearly always.
+    pub(crate) taps: Vec<Tap>,
 }
 
 impl Core {
@@ -122,6 +130,9 @@ impl Core {
             received: 0,
             results: Results::default(),
             scratch: Results::default(),
+            staying: Burst::new(),
+            polling: Polling::default(),
+            taps: Vec::new(),
         }
     }
 
@@ -149,8 +160,11 @@ impl Core {
             }
             let due = self.hooks.iter_mut().filter_map(|hook| hook.executor.tick()).min();
             idle_polls = if busy { 0 } else { idle_polls + 1 };
-            if idle_polls > self.idle_polls {
+            if idle_polls > self.polling.rounds(self.idle_polls) {
+                let before = Instant::now();
                 self.sleep(left.into_iter().chain(due).min());
+                self.polling.slept(before.elapsed());
+                idle_polls = 0;
             }
         }
     }
@@ -198,7 +212,12 @@ impl Core {
         lane.meters.rx.add(burst.len() as u64);
         lane.meters.rx_bytes.add(bytes);
         self.received += burst.len() as u64;
+        if lane.steering.is_some() {
+            self.steer(at, burst);
+        }
+        let lane = &self.lanes[at];
         match lane.bound {
+            _ if burst.is_empty() => {}
             Some(_) if lane.direct => self.deliver_bound(at, burst),
             _ => self.process(Site::Lane(at), burst),
         }
@@ -219,6 +238,9 @@ impl Core {
         }
 
         let guard = Guard::pin();
+        if !self.taps.is_empty() {
+            self.tap_entry(site, burst, &guard);
+        }
         self.results.clear();
         let before = self.timed.then(Instant::now);
         let hook = match site {
@@ -236,6 +258,9 @@ impl Core {
 
         if let Site::Lane(at) = site {
             self.record(at, burst.frames());
+        }
+        if !self.taps.is_empty() {
+            self.tap_exit(site, burst, &guard);
         }
         self.sort(site, burst, &guard);
         self.send(site, &guard);
@@ -316,6 +341,12 @@ impl Core {
         for lane in &mut self.lanes {
             let port = ports.iter().find(|reach| reach.ifindex == lane.port.ifindex());
             lane.pass = port.map_or(Pass::Stack, |reach| reach.pass);
+            let Some(way) = self.ways.iter().find(|way| way.ifindex == lane.port.ifindex()) else { continue };
+            lane.steering = way.steering.clone();
+            let others = way.queues.iter().filter(|(queue, _)| *queue != lane.queue);
+            let peer =
+                |(queue, inbox): &(u32, Inbox)| Peer { queue: *queue, inbox: inbox.clone(), burst: Burst::new() };
+            lane.peers = if way.steering.is_some() { others.map(peer).collect() } else { Vec::new() };
         }
         self.targets.set_ports(ports);
     }
@@ -387,6 +418,27 @@ impl Core {
     }
 }
 
+/// How long a worker polls in vain before it sleeps: up to what it was told, and less the longer it has lately slept for nothing
+/// else to come. A packet that comes soon is then met awake, and an idle port costs no CPU.
+#[derive(Default)]
+struct Polling {
+    /// How often the time to poll is halved.
+    halvings: u32,
+}
+
+/// Sleeps up to this long would have been better spent polling.
+const SHORT_SLEEP: Duration = Duration::from_micros(50);
+
+impl Polling {
+    fn rounds(&self, told: u32) -> u32 {
+        told >> self.halvings
+    }
+
+    fn slept(&mut self, time: Duration) {
+        self.halvings = if time <= SHORT_SLEEP { self.halvings / 2 } else { (self.halvings + 1).min(6) };
+    }
+}
+
 /// How a port can be reached.
 pub(crate) struct Way {
     pub(crate) ifindex: u32,
@@ -398,6 +450,10 @@ pub(crate) struct Way {
     pub(crate) frame_max: u32,
     /// Where PASS goes for its frames.
     pub(crate) pass: PassTo,
+    /// All its open queues.
+    pub(crate) queues: Vec<(u32, Inbox)>,
+    /// What chooses among them.
+    pub(crate) steering: Option<Arc<Steering>>,
 }
 
 /// How long a worker sleeps when an idle input has nothing to sleep on.

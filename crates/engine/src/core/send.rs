@@ -10,6 +10,7 @@ use super::{Core, Site};
 use crate::counters::Meters;
 use crate::event::{EventKind, Events};
 use crate::outbox::Why;
+use crate::steer::Decision;
 use crate::{Sent, SocketTarget};
 
 /// Frames of the current burst that go to one socket.
@@ -132,10 +133,20 @@ impl Core {
         self.extras.keep_groups(groups);
     }
 
-    /// Sends and passes what other workers handed to this queue.
+    /// Sends and passes what other workers handed to this queue, and processes what steering moved here.
     pub(super) fn relay(&mut self, at: usize, burst: &mut Burst) -> bool {
         let lane = &mut self.lanes[at];
         let Some(inlet) = lane.inlet.as_mut().filter(|inlet| !inlet.is_empty()) else { return false };
+        let steered = inlet.rx.receive(burst, Burst::MAX);
+        if steered > 0 {
+            lane.meters.steered_in.add(steered as u64);
+            match lane.bound {
+                Some(_) if lane.direct => self.deliver_bound(at, burst),
+                _ => self.process(Site::Lane(at), burst),
+            }
+        }
+        let lane = &mut self.lanes[at];
+        let Some(inlet) = lane.inlet.as_mut() else { return true };
         let pool = &mut self.pools[lane.pool];
         for (ring, stack) in [(&mut inlet.tx, false), (&mut inlet.pass, true)] {
             let count = ring.receive(burst, Burst::MAX);
@@ -158,6 +169,48 @@ impl Core {
             self.fail(at, error);
         }
         true
+    }
+
+    /// Moves frames to the queues that steering chooses for them. What stays is in the burst afterwards, in order.
+    pub(super) fn steer(&mut self, at: usize, burst: &mut Burst) {
+        let lane = &mut self.lanes[at];
+        let Some(steering) = lane.steering.clone() else { return };
+        let pool = &mut self.pools[lane.pool];
+        let mut stays = std::mem::take(&mut self.staying);
+        for mut frame in burst.drain() {
+            let queue = match steering.decide(&mut frame) {
+                Decision::Stay => lane.queue,
+                Decision::Queue(queue) => queue,
+                Decision::Drop => {
+                    lane.meters.steer_drop.add(1);
+                    pool.release(frame);
+                    continue;
+                }
+            };
+            if queue == lane.queue {
+                // As many as came in, so there is room.
+                let _ = stays.push(frame);
+                continue;
+            }
+            match lane.peers.iter_mut().find(|peer| peer.queue == queue) {
+                Some(peer) => {
+                    frame.set_ingress(frame.ingress_ifindex(), queue);
+                    let _ = peer.burst.push(frame);
+                }
+                None => {
+                    lane.meters.steer_lost.add(1);
+                    pool.release(frame);
+                }
+            }
+        }
+        for peer in lane.peers.iter_mut().filter(|peer| !peer.burst.is_empty()) {
+            lane.meters.steered_out.add(peer.inbox.rx.send(&mut peer.burst) as u64);
+            lane.meters.steer_lost.add(peer.burst.len() as u64);
+            pool.release_burst(&mut peer.burst);
+            peer.inbox.wake.ring();
+        }
+        std::mem::swap(burst, &mut stays);
+        self.staying = stays;
     }
 
     // -- sockets ----------------------------------------------------------------------------------------------------------

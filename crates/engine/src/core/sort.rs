@@ -28,13 +28,13 @@ impl Core {
                 bytes[verdict as usize] += frame.len() as u64;
             }
             match (verdict, site) {
-                (Some(Verdict::Drop), _) => self.pools[self.source.pool].release(frame),
+                (Some(Verdict::Drop), _) => self.discard(site, index, ret, &results, frame, guard),
                 (Some(Verdict::Tx), Site::Lane(at)) => self.queue(at, Why::Tx, frame),
                 (Some(Verdict::Pass), _) => self.pass(site, frame),
                 (Some(Verdict::Redirect), _) => self.redirect(site, index, &results, frame, guard),
                 (Some(Verdict::Aborted) | None | Some(Verdict::Tx), _) => {
                     self.stopped(site, verdict, ret, index, &results, &frame);
-                    self.pools[self.source.pool].release(frame);
+                    self.discard(site, index, ret, &results, frame, guard);
                 }
             }
         }
@@ -42,6 +42,18 @@ impl Core {
         meters.verdicts.iter().zip(verdicts).for_each(|(count, number)| count.add(number));
         meters.verdict_bytes.iter().zip(bytes).for_each(|(count, number)| count.add(number));
         self.results = results;
+    }
+
+    /// A frame has ended here.
+    #[inline]
+    fn discard(&mut self, site: Site, index: usize, ret: u64, results: &Results, frame: Frame, guard: &Guard) {
+        let frame = match self.taps.is_empty() {
+            true => Some(frame),
+            false => self.tap_dropped(site, index, ret, results, frame, guard),
+        };
+        if let Some(frame) = frame {
+            self.pools[self.source.pool].release(frame);
+        }
     }
 
     /// Puts a frame into the burst for a port.

@@ -11,13 +11,15 @@ use crate::chain::ProgramMeters;
 use crate::core::{Crew, Way};
 use crate::counters::Meters;
 use crate::crew::Member;
+use crate::hub::Hub;
 use crate::inbox::Inbox;
 use crate::lane::{Hook, Lane};
 use crate::slot::{AttachError, Slot};
+use crate::steer::Steering;
 use crate::{Counters, Device, Support};
-#[derive(Default)]
 pub(super) struct Control {
     pub(super) crew: Arc<Crew>,
+    pub(super) hub: Arc<Hub>,
     pub(super) members: Vec<Member>,
     /// What came over CPUMAPs, by worker.
     pub(super) cpu_meters: Vec<Arc<Meters>>,
@@ -35,6 +37,7 @@ pub(super) struct PortEntry {
     /// Programs of single queues, also of those that are not open now.
     pub(super) queue_slots: Vec<(u32, Slot)>,
     pub(super) queues: Vec<QueueEntry>,
+    pub(super) steering: Option<Arc<Steering>>,
 }
 
 pub(super) struct QueueEntry {
@@ -90,6 +93,11 @@ pub(super) const RING_MAX: u32 = 1 << 20;
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 
 impl Control {
+    pub(super) fn new() -> Control {
+        let (crew, members, cpu_meters, maps, ports) = Default::default();
+        Control { crew, hub: Hub::new(), members, cpu_meters, maps, ports }
+    }
+
     pub(super) fn port(&self, ifindex: u32) -> Result<usize, EngineError> {
         let found = self.ports.iter().position(|port| port.ifindex == ifindex);
         found.ok_or(EngineError::NoPort { ifindex })
@@ -142,13 +150,25 @@ impl Control {
         let at = self.port(point.ifindex)?;
         let port = &mut self.ports[at];
         let (name, queues) = (port.name.clone(), port.queue_count());
+        let capabilities = port.device.capabilities();
         let failed = |cause| EngineError::Attach { name: name.clone(), cause };
+        let change = |slot: &Slot| {
+            let new = change(slot).map_err(failed)?;
+            for program in new.entries().iter().map(|entry| &entry.program) {
+                let missing = program.needs().missing(&capabilities);
+                if !missing.is_empty() {
+                    let (name, program) = (name.clone(), program.name().to_owned());
+                    return Err(EngineError::Needs { name, program, missing });
+                }
+            }
+            Ok(new)
+        };
         match point.queue {
-            None => port.slot = change(&port.slot).map_err(failed)?,
+            None => port.slot = change(&port.slot)?,
             Some(queue) if queue >= queues => return Err(EngineError::NoQueue { name, queue, queues }),
             Some(queue) => match port.queue_slots.iter_mut().find(|(number, _)| *number == queue) {
-                Some((_, slot)) => *slot = change(slot).map_err(failed)?,
-                None => port.queue_slots.push((queue, change(&Slot::default()).map_err(failed)?)),
+                Some((_, slot)) => *slot = change(slot)?,
+                None => port.queue_slots.push((queue, change(&Slot::default())?)),
             },
         }
         // What is new is made before the first worker hears of it, what is old is dropped after the last one has.
@@ -172,6 +192,14 @@ impl Control {
             }));
         }
         answers.into_iter().try_for_each(|answer| answer.wait().map(drop))?;
+        let port = &self.ports[at];
+        let slot = match point.queue {
+            None => &port.slot,
+            Some(queue) => port.queue_slots.iter().find(|(own, _)| *own == queue).map_or(&port.slot, |(_, slot)| slot),
+        };
+        let ids = slot.entries().iter().map(|entry| entry.program.id()).collect();
+        let names: Vec<&str> = slot.entries().iter().map(|entry| entry.program.name()).collect();
+        self.hub.attached(port.ifindex, point.queue, ids, names.join("+"));
         self.tell_maps(true)
     }
 
@@ -190,6 +218,8 @@ impl Control {
                     takes: port.device.capabilities().redirect_to != Support::None,
                     frame_max: chosen.frame_max,
                     pass: port.config.pass,
+                    queues: open.iter().map(|queue| (queue.queue, queue.inbox.clone())).collect(),
+                    steering: port.steering.clone(),
                 })
             });
             let ways: Vec<Way> = ways.collect();

@@ -17,14 +17,16 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use xway_packet::{Pool, PoolConfig};
 
+use crate::capture::{self, Capture, CaptureConfig};
 use crate::core::Core;
 use crate::counters::Meters;
 use crate::crew::Member;
-use crate::event::Events;
+use crate::hub::Listener;
 use crate::inbox::Inbox;
 use crate::lane::{Lane, Pass, PassTo};
 use crate::outbox::Outbox;
 use crate::slot::{AttachFlags, Attached, Slot};
+use crate::steer::Steering;
 use crate::{Counters, Device, LoadedProgram, PortStats, SocketTarget, Stop};
 
 mod control;
@@ -47,10 +49,10 @@ impl Engine {
     /// # Errors
     /// The system has no thread or descriptor left, or a CPU does not exist. Workers that were started have ended then.
     pub fn start(config: EngineConfig) -> Result<Engine, EngineError> {
-        let mut control = Control::default();
+        let mut control = Control::new();
         for number in 0..config.workers.max(1) {
             let stop = Stop::new().map_err(EngineError::System)?;
-            let mut core = Core::new(number, stop, Events::new(None, 0));
+            let mut core = Core::new(number, stop, control.hub.events(number));
             core.crew = control.crew.clone();
             core.idle_polls = config.idle_polls;
             core.timed = config.timed;
@@ -97,6 +99,7 @@ impl Engine {
             slot: Slot::default(),
             queue_slots: Vec::new(),
             queues: Vec::new(),
+            steering: None,
         });
         let opened =
             queues.iter().try_for_each(|&(queue, worker)| self.open_queue(&mut control, ifindex, queue, worker));
@@ -179,6 +182,8 @@ impl Engine {
                 meters,
                 inlet: Some(inlet),
                 bound: None,
+                steering: None,
+                peers: Vec::new(),
                 direct: false,
                 error: None,
             };
@@ -279,6 +284,26 @@ impl Engine {
         Ok(Waker(open.inbox.wake.clone()))
     }
 
+    /// Steers the packets of a port to its queues from now on; `None` leaves them where they come in.
+    ///
+    /// # Errors
+    /// No such port is open.
+    pub fn set_steering(&self, ifindex: u32, steering: Option<Steering>) -> Result<(), EngineError> {
+        let mut control = self.control.lock();
+        let at = control.port(ifindex)?;
+        control.ports[at].steering = steering.map(Arc::new);
+        control.rewire(None)
+    }
+
+    /// What steers the packets of a port.
+    ///
+    /// # Errors
+    /// No such port is open.
+    pub fn steering(&self, ifindex: u32) -> Result<Option<Arc<Steering>>, EngineError> {
+        let control = self.control.lock();
+        Ok(control.ports[control.port(ifindex)?].steering.clone())
+    }
+
     // -- watching ---------------------------------------------------------------------------------------------------------
 
     /// The open ports.
@@ -312,9 +337,29 @@ impl Engine {
                 counters: queue.meters.read(),
                 programs: queue.programs.iter().map(|(id, name, m)| (*id, name.clone(), m.read())).collect(),
                 own_programs: port.slot(queue.queue).1,
+                engine: port.slot(queue.queue).0.engine(),
             }));
         }
         states
+    }
+
+    /// Listens to what happens: exceptions, invalid verdicts, failed redirects, changes of programs. At most `room` events wait
+    /// for the listener; what does not fit is counted. Costs the workers nothing while nobody listens.
+    pub fn listen(&self, room: usize) -> Listener {
+        self.control.lock().hub.listen(room)
+    }
+
+    /// Captures packets until the capture is dropped. Workers that nobody captures from look at one length a burst.
+    ///
+    /// # Errors
+    /// A worker is gone.
+    pub fn capture(&self, config: CaptureConfig) -> Result<Capture, EngineError> {
+        let control = self.control.lock();
+        let (capture, taps) = capture::open(config, self.workers());
+        let start = |(member, tap): (&Member, _)| member.send(move |core: &mut Core| core.taps.push(tap));
+        let answers: Vec<_> = control.members.iter().zip(taps).map(start).collect();
+        answers.into_iter().try_for_each(|answer| answer.wait())?;
+        Ok(capture)
     }
 
     /// What came to each worker over CPUMAPs, by their numbers.

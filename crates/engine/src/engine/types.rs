@@ -132,6 +132,16 @@ pub enum EngineError {
         /// Length asked for.
         ring_len: u32,
     },
+    /// The port cannot do what the program needs.
+    #[error("{name} lacks what program {program} needs: {}", missing.join(", "))]
+    Needs {
+        /// The port.
+        name: String,
+        /// The program's name.
+        program: String,
+        /// What is missing, by the names of `xway features`.
+        missing: Vec<&'static str>,
+    },
     /// The rules of attaching forbid it.
     #[error("{name}: {cause}")]
     Attach {
@@ -202,6 +212,8 @@ pub struct QueueState {
     pub programs: Vec<(u32, String, ProgramCounters)>,
     /// Whether the programs are the queue's own; else they are the port's.
     pub own_programs: bool,
+    /// What runs them: `jit` (one function), `interp`, `chain` (one after the other), `none`.
+    pub engine: &'static str,
 }
 
 /// A port as it stands.

@@ -59,6 +59,10 @@ impl LoadedProgram for Loaded {
         self.program.maps()
     }
 
+    fn machine_code(&self) -> Option<&Arc<xway_vm::Program>> {
+        self.code.as_ref().map(|_| &self.program)
+    }
+
     fn executor(&self, worker: u32) -> Box<dyn Executor> {
         match &self.code {
             Some(code) => Box::new(Native::new(self.program.clone(), code.clone(), worker)),

@@ -1,0 +1,240 @@
+//! Samples of packets for whoever watches: at the entry of a hook or at its exit, by verdict, one of so many.
+//!
+//! The forwarding path never waits for a watcher. A frame that the program drops is handed over as it is; of any other a copy is
+//! made in the worker's own pool, which is small. What finds no room there, or in the watcher's queue, is counted as lost.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::{Condvar, Mutex};
+use xway_abi::Verdict;
+use xway_maps::Guard;
+use xway_packet::{Frame, Pool};
+
+use crate::chain::VerdictSet;
+use crate::exec::{Executor, Results};
+use crate::program::LoadedProgram;
+
+/// Where packets are looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CaptureAt {
+    /// As they came in, before any program.
+    Entry,
+    /// As the programs left them, with the verdict.
+    #[default]
+    Exit,
+}
+
+/// What is captured.
+#[derive(Clone)]
+pub struct CaptureConfig {
+    /// Where.
+    pub at: CaptureAt,
+    /// Of this port only.
+    pub ifindex: Option<u32>,
+    /// Of this queue only.
+    pub queue: Option<u32>,
+    /// At the exit, those with these verdicts; codes that are no verdicts count as ABORTED.
+    pub verdicts: VerdictSet,
+    /// At the exit, those that the program with this name decided about.
+    pub program: Option<String>,
+    /// Those for which this program returns something else than 0. It must leave the packet as it is.
+    pub filter: Option<Arc<dyn LoadedProgram>>,
+    /// One of so many that fit.
+    pub every: u32,
+    /// Packets that wait for the watcher at most.
+    pub room: usize,
+}
+
+impl Default for CaptureConfig {
+    /// Everything, at the exit; 1024 packets wait.
+    fn default() -> CaptureConfig {
+        CaptureConfig {
+            at: CaptureAt::Exit,
+            ifindex: None,
+            queue: None,
+            verdicts: VerdictSet(u32::MAX),
+            program: None,
+            filter: None,
+            every: 1,
+            room: 1024,
+        }
+    }
+}
+
+/// A captured packet. It is a frame of one of the engine's pools and goes home when it is dropped: a watcher that keeps many makes
+/// the engine run out of frames for copies, not of those that it forwards.
+#[derive(Debug)]
+pub struct Captured {
+    /// The packet, with where it came in and what the device knew.
+    pub frame: Frame,
+    /// What became of it, at the exit; `Err` holds a code that is no verdict.
+    pub verdict: Option<Result<Verdict, u32>>,
+    /// Name of the program that decided, at the exit.
+    pub program: String,
+    /// Worker that saw it.
+    pub worker: u32,
+    /// When, in nanoseconds since 1970.
+    pub time_ns: u64,
+}
+
+/// What a worker and a watcher share.
+struct Shared {
+    packets: Mutex<VecDeque<Captured>>,
+    more: Condvar,
+    room: usize,
+    lost: AtomicU64,
+    closed: AtomicBool,
+}
+
+/// The watcher's end. Dropping it ends the capture.
+pub struct Capture {
+    shared: Arc<Shared>,
+}
+
+impl Capture {
+    /// The next packet, waiting for it up to this time.
+    pub fn next(&self, wait: Duration) -> Option<Captured> {
+        let mut packets = self.shared.packets.lock();
+        if packets.is_empty() {
+            self.shared.more.wait_for(&mut packets, wait);
+        }
+        packets.pop_front()
+    }
+
+    /// Packets that were not captured since the last call, because there was no room for them.
+    pub fn lost(&self) -> u64 {
+        self.shared.lost.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::Relaxed);
+        self.shared.packets.lock().clear();
+    }
+}
+
+/// One worker's end.
+pub(crate) struct Tap {
+    config: CaptureConfig,
+    filter: Option<Box<dyn Executor>>,
+    results: Results,
+    shared: Arc<Shared>,
+    worker: u32,
+    /// Packets to go until one is taken.
+    skip: u32,
+}
+
+/// Makes a capture: the watcher's end, and one for each worker.
+pub(crate) fn open(config: CaptureConfig, workers: u32) -> (Capture, Vec<Tap>) {
+    let room = config.room.max(1);
+    let shared = Arc::new(Shared {
+        packets: Mutex::new(VecDeque::with_capacity(room)),
+        more: Condvar::new(),
+        room,
+        lost: AtomicU64::new(0),
+        closed: AtomicBool::new(false),
+    });
+    let tap = |worker| Tap {
+        filter: config.filter.as_ref().map(|program| program.executor(worker)),
+        config: config.clone(),
+        results: Results::default(),
+        shared: shared.clone(),
+        worker,
+        skip: 0,
+    };
+    let taps = (0..workers).map(tap).collect();
+    (Capture { shared }, taps)
+}
+
+impl Tap {
+    /// The watcher is gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.closed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn at(&self) -> CaptureAt {
+        self.config.at
+    }
+
+    /// Whether frames of this queue are looked at.
+    pub(crate) fn watches(&self, ifindex: u32, queue: u32) -> bool {
+        self.config.ifindex.is_none_or(|only| only == ifindex) && self.config.queue.is_none_or(|only| only == queue)
+    }
+
+    /// Whether this verdict is one of those that are captured, and this frame's turn has come.
+    pub(crate) fn wants(&mut self, verdict: Option<Verdict>, program: &str) -> bool {
+        let fits = self.config.verdicts.has(verdict.unwrap_or(Verdict::Aborted))
+            && self.config.program.as_ref().is_none_or(|only| only == program);
+        if fits && self.config.filter.is_none() { self.turn() } else { fits }
+    }
+
+    /// Whether a frame that just came in is captured.
+    pub(crate) fn wants_entry(&mut self) -> bool {
+        self.config.filter.is_some() || self.turn()
+    }
+
+    fn turn(&mut self) -> bool {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return false;
+        }
+        self.skip = self.config.every.saturating_sub(1);
+        true
+    }
+
+    /// Takes a copy of a frame.
+    pub(crate) fn copy(
+        &mut self,
+        frame: &Frame,
+        pool: &mut Pool,
+        verdict: Option<Result<Verdict, u32>>,
+        program: &str,
+        guard: &Guard,
+    ) {
+        let Ok(copy) = pool.copy(frame) else { return self.lost(1) };
+        if let Some(back) = self.take(copy, verdict, program, guard) {
+            pool.release(back);
+        }
+    }
+
+    /// Takes a frame itself; gives it back when the filter does not want it or there is no room for it.
+    pub(crate) fn take(
+        &mut self,
+        frame: Frame,
+        verdict: Option<Result<Verdict, u32>>,
+        program: &str,
+        guard: &Guard,
+    ) -> Option<Frame> {
+        let mut frame = frame;
+        if let Some(filter) = &mut self.filter {
+            self.results.clear();
+            filter.run(std::slice::from_mut(&mut frame), guard, &mut self.results);
+            if self.results.rets().first().is_none_or(|ret| *ret as u32 == 0) || !self.turn() {
+                return Some(frame);
+            }
+        }
+        // The watcher has the queue for an instant at a time; this path waits for nobody.
+        let Some(mut packets) = self.shared.packets.try_lock() else {
+            self.lost(1);
+            return Some(frame);
+        };
+        if packets.len() >= self.shared.room || self.is_closed() {
+            drop(packets);
+            self.lost(1);
+            return Some(frame);
+        }
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let time_ns = since.as_nanos() as u64;
+        packets.push_back(Captured { frame, verdict, program: program.to_owned(), worker: self.worker, time_ns });
+        self.shared.more.notify_one();
+        None
+    }
+
+    fn lost(&self, count: u64) {
+        self.shared.lost.fetch_add(count, Ordering::Relaxed);
+    }
+}

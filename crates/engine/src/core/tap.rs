@@ -1,0 +1,78 @@
+//! Handing samples to those who capture. Only called while somebody does.
+
+use xway_abi::Verdict;
+use xway_maps::Guard;
+use xway_packet::{Burst, Frame};
+
+use super::{Core, Site};
+use crate::Results;
+use crate::capture::CaptureAt;
+
+/// Verdicts after which nobody needs the frame any more.
+fn is_dropped(verdict: Option<Verdict>) -> bool {
+    matches!(verdict, None | Some(Verdict::Aborted | Verdict::Drop))
+}
+
+impl Core {
+    /// As the frames came in.
+    #[cold]
+    pub(super) fn tap_entry(&mut self, site: Site, burst: &Burst, guard: &Guard) {
+        self.taps.retain(|tap| !tap.is_closed());
+        let (Site::Lane(_), Some(pool)) = (site, self.pools.first_mut()) else { return };
+        for tap in self.taps.iter_mut().filter(|tap| tap.at() == CaptureAt::Entry) {
+            for frame in burst.frames() {
+                if tap.watches(frame.ingress_ifindex(), frame.rx_queue()) && tap.wants_entry() {
+                    tap.copy(frame, pool, None, "", guard);
+                }
+            }
+        }
+    }
+
+    /// As the programs left the frames that go on.
+    #[cold]
+    pub(super) fn tap_exit(&mut self, site: Site, burst: &Burst, guard: &Guard) {
+        let (Site::Lane(at), Some(pool)) = (site, self.pools.first_mut()) else { return };
+        let hook = &self.hooks[self.lanes[at].hook];
+        for tap in self.taps.iter_mut().filter(|tap| tap.at() == CaptureAt::Exit) {
+            for (index, (frame, ret)) in burst.frames().iter().zip(self.results.all_rets()).enumerate() {
+                let verdict = Verdict::from_ret(ret);
+                let program = hook.name(self.results.position(index));
+                let watched = !is_dropped(verdict) && tap.watches(frame.ingress_ifindex(), frame.rx_queue());
+                if watched && tap.wants(verdict, program) {
+                    tap.copy(frame, pool, Some(verdict.ok_or(ret as u32)), program, guard);
+                }
+            }
+        }
+    }
+
+    /// A frame that is dropped: whoever captures it gets the frame itself, and only others before the last one a copy.
+    #[cold]
+    pub(super) fn tap_dropped(
+        &mut self,
+        site: Site,
+        index: usize,
+        ret: u64,
+        results: &Results,
+        mut frame: Frame,
+        guard: &Guard,
+    ) -> Option<Frame> {
+        let Site::Lane(at) = site else { return Some(frame) };
+        let program = self.hooks[self.lanes[at].hook].name(results.position(index));
+        let (verdict, pool) = (Verdict::from_ret(ret), self.pools.first_mut()?);
+        let (ifindex, queue) = (frame.ingress_ifindex(), frame.rx_queue());
+        let outcome = Some(verdict.ok_or(ret as u32));
+        let mut last = None;
+        for tap in self.taps.iter_mut().filter(|tap| tap.at() == CaptureAt::Exit) {
+            if tap.watches(ifindex, queue)
+                && tap.wants(verdict, program)
+                && let Some(tap) = last.replace(tap)
+            {
+                tap.copy(&frame, pool, outcome, program, guard);
+            }
+        }
+        if let Some(tap) = last {
+            frame = tap.take(frame, outcome, program, guard)?;
+        }
+        Some(frame)
+    }
+}

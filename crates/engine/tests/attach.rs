@@ -1,0 +1,253 @@
+//! What is attached: compiled chains, needs and capabilities, steering before the hook, events for whoever listens.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Rust, Wire, eventually};
+use xway_abi::Verdict;
+use xway_engine::steer::{KEY_PUBLISHED, Rss, Rule, Steering};
+use xway_engine::{
+    AttachFlags, Attached, Capture, CaptureAt, CaptureConfig, Captured, Counters, Engine, EngineConfig, EngineError,
+    HookPoint, Linked, LoadedProgram, PortConfig, VerdictSet, What,
+};
+use xway_verifier::{Config, MapsView};
+use xway_vm::Program;
+
+const FORCE: AttachFlags = AttachFlags { if_noexist: false, replace: None };
+
+fn engine(workers: u32) -> Engine {
+    Engine::start(EngineConfig { workers, ..EngineConfig::default() }).unwrap()
+}
+
+fn port(ifindex: u32) -> HookPoint {
+    HookPoint { ifindex, queue: None }
+}
+
+fn settled(engine: Engine) -> Counters {
+    let mut sum = Counters::default();
+    for report in engine.stop().queues {
+        assert_eq!((report.counters.balance(), report.counters.relay_balance()), (Ok(()), Ok(())));
+        assert_eq!((report.leak, report.pool.outstanding), (None, 0));
+        sum.merge(&report.counters);
+    }
+    sum
+}
+
+/// A verified program of these instructions, as machine code.
+fn linked(name: &str, text: &str) -> Arc<Linked> {
+    let insns = xway_isa::assemble(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let image = xway_object::Program { name: name.into(), section: "xdp".into(), insns, ..Default::default() };
+    let view = MapsView { maps: &[], btf: None, license: Some("GPL"), kernel: None };
+    let program = Program::verify(&image, &[], &view, &Config::default()).unwrap_or_else(|error| panic!("{error}"));
+    Arc::new(Linked::new(program))
+}
+
+/// Returns the packet's byte at `offset`, 1 where the packet is too short.
+fn returns_byte(name: &str, offset: u32) -> Arc<Linked> {
+    let text = format!(
+        "r0 = 1\nr2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr4 = r2\nr4 += {}\nif r4 > r3 goto +1\n\
+         r0 = *(u8 *)(r2 + {offset})\nexit\n",
+        offset + 1
+    );
+    linked(name, &text)
+}
+
+/// A packet in which the programs find their verdicts.
+fn packet(verdicts: [u8; 3]) -> Vec<u8> {
+    let mut packet = vec![0; 60];
+    packet[20..23].copy_from_slice(&verdicts);
+    packet
+}
+
+#[test]
+fn a_chain_of_compiled_programs_is_one_function_and_counts_as_the_chain_of_executors() {
+    let programs = [returns_byte("first", 20), returns_byte("second", 21), returns_byte("third", 22)];
+    let chain_on = [VerdictSet::PASS, VerdictSet(1 << 2 | 1 << 0), VerdictSet::PASS];
+    let packets = [[2, 2, 2], [2, 0, 3], [1, 2, 2], [2, 9, 2], [3, 2, 2], [2, 2, 0], [2, 1, 2], [2, 2, 7]];
+    let run = |compiled: bool| {
+        let engine = engine(1);
+        let wire = Wire::new(5, 1);
+        engine.open(wire.device(), PortConfig::default()).unwrap();
+        for (priority, (program, chain_on)) in (0..).zip(programs.iter().zip(chain_on)) {
+            let program: Arc<dyn LoadedProgram> = if compiled { program.clone() } else { Opaque::new(program) };
+            engine.chain(port(5), Attached { program, priority, chain_on }).unwrap();
+        }
+        packets.iter().for_each(|verdicts| wire.send_packet(0, &packet(*verdicts)));
+        eventually(|| engine.queues()[0].counters.rx == packets.len() as u64);
+        let queue = engine.queues().remove(0);
+        let programs: Vec<_> = queue.programs.into_iter().map(|(.., counters)| counters).collect();
+        (queue.engine, settled(engine), programs)
+    };
+    let (jit, chain) = (run(true), run(false));
+    assert_eq!((jit.0, chain.0), ("jit", "chain"));
+    let ends = |sum: &Counters| (sum.verdicts, sum.invalid, sum.passed, sum.tx);
+    assert_eq!(ends(&jit.1), ends(&chain.1));
+    assert_eq!(jit.2, chain.2);
+    assert_eq!(jit.2.iter().map(|counters| counters.runs).collect::<Vec<_>>(), [8, 6, 4]);
+    assert_eq!(ends(&jit.1), ([1, 2, 1, 2, 0], 2, 1, 2));
+}
+
+/// A program whose engine nobody can look into, so that chains of it are not compiled.
+struct Opaque(Arc<Linked>);
+
+impl Opaque {
+    fn new(program: &Arc<Linked>) -> Arc<Opaque> {
+        Arc::new(Opaque(program.clone()))
+    }
+}
+
+impl LoadedProgram for Opaque {
+    fn id(&self) -> u32 {
+        self.0.id()
+    }
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn executor(&self, worker: u32) -> Box<dyn xway_engine::Executor> {
+        self.0.executor(worker)
+    }
+}
+
+#[test]
+fn a_program_that_needs_what_the_port_lacks_is_refused_by_name() {
+    let engine = engine(1);
+    let wire = Wire::new(5, 1).without_tx();
+    engine.open(wire.device(), PortConfig::default()).unwrap();
+    let bounce = linked("bounce", "r0 = 3\nexit\n");
+    let error = engine.attach(port(5), bounce.clone(), FORCE).unwrap_err();
+    assert_eq!(error.to_string(), "wire5 lacks what program bounce needs: tx");
+    assert!(matches!(error, EngineError::Needs { missing, .. } if missing == ["tx"]));
+    assert!(engine.queues()[0].programs.is_empty(), "nothing was changed");
+    engine.attach(port(5), linked("drop", "r0 = 1\nexit\n"), FORCE).unwrap();
+    // In a chain too.
+    assert!(engine.chain(port(5), Attached::new(bounce)).is_err());
+    assert_eq!(engine.queues()[0].programs.len(), 1);
+    settled(engine);
+}
+
+fn udp(source: u16, destination: u16) -> Vec<u8> {
+    let mut packet = vec![2; 12];
+    packet.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    packet.extend([source.to_be_bytes(), destination.to_be_bytes()].concat());
+    packet.extend([0, 8, 0, 0]);
+    packet.resize(60, 0);
+    packet
+}
+
+#[test]
+fn steering_moves_packets_between_queues_before_the_hook() {
+    for workers in [1, 3] {
+        let engine = engine(workers);
+        let wire = Wire::new(5, 4);
+        engine.open(wire.device(), PortConfig::default()).unwrap();
+        let mark = Rust::new(|_, frame| {
+            let (queue, hash) = (frame.rx_queue(), frame.rx_meta().hash);
+            frame.packet_mut()[50] = queue as u8;
+            frame.packet_mut()[51] = hash.is_some_and(|(_, kind)| kind == 1 | 8 | 32) as u8;
+            Verdict::Tx as u64
+        });
+        engine.attach(port(5), mark, FORCE).unwrap();
+        let mut steering = Steering::new().with_rss(Rss::equal(&KEY_PUBLISHED, 3));
+        for rule in ["flow-type udp4 dst-port 53 action 3 loc 5", "flow-type udp4 dst-port 99 action -1 loc 1"] {
+            steering.insert(Rule::parse(rule).unwrap()).unwrap();
+        }
+        steering.insert(Rule::parse("flow-type udp4 dst-port 100 action 77").unwrap()).unwrap();
+        engine.set_steering(5, Some(steering)).unwrap();
+        // Everything comes in on queue 0.
+        for source in 0..300 {
+            for destination in [53, 80, 99, 100] {
+                wire.send_packet(0, &udp(source, destination));
+            }
+        }
+        eventually(|| wire.sent().len() == 600);
+        let mut queues = [0; 4];
+        for packet in wire.sent() {
+            let dns = packet[37] == 53;
+            assert_eq!(dns, packet[50] == 3, "DNS and only DNS is on queue 3");
+            assert_eq!(packet[51], 1, "the hash is in the metadata");
+            queues[usize::from(packet[50])] += 1;
+        }
+        assert!(queues[..3].iter().all(|count| *count > 50) && queues[3] == 300, "{queues:?}");
+        // Flows keep their order.
+        for source in 0..300u16 {
+            let of_flow = wire.sent().iter().filter(|packet| packet[34..36] == source.to_be_bytes()).count();
+            assert_eq!(of_flow, 2);
+        }
+        let queues = engine.queues();
+        let sum = |number: fn(&Counters) -> u64| queues.iter().map(|queue| number(&queue.counters)).sum::<u64>();
+        assert_eq!((sum(|c| c.steer_drop), sum(|c| c.steer_lost)), (300, 300), "there is no queue 77");
+        assert_eq!(sum(|c| c.steered_out), sum(|c| c.steered_in));
+        engine.set_steering(5, None).unwrap();
+        wire.send_packet(1, &udp(1, 53));
+        eventually(|| wire.sent().len() == 601);
+        assert_eq!(wire.sent()[600][50], 1);
+        settled(engine);
+    }
+}
+
+#[test]
+fn listeners_hear_what_happens_to_frames_and_to_programs() {
+    let engine = engine(2);
+    let wire = Wire::new(5, 1);
+    engine.open(wire.device(), PortConfig { queues: Some(vec![(0, 1)]), ..PortConfig::default() }).unwrap();
+    wire.send(0, 1);
+    eventually(|| wire.passed().len() == 1);
+    let listener = engine.listen(100);
+    let program = Rust::new(|_, _| 77);
+    engine.attach(port(5), program.clone(), FORCE).unwrap();
+    wire.send(0, 2);
+    eventually(|| engine.queues()[0].counters.invalid == 2);
+    let next = || listener.next(Duration::from_secs(60)).unwrap();
+    let attached = next();
+    assert_eq!((attached.worker, attached.ifindex, &*attached.program), (None, 5, "rust"));
+    assert_eq!(attached.what, What::Attached { programs: vec![program.id()], queue: None });
+    for _ in 0..2 {
+        let told = next();
+        assert_eq!((told.worker, told.ifindex, &*told.program), (Some(1), 5, "rust"));
+        assert_eq!(told.what, What::InvalidAction { code: 77 });
+    }
+    engine.detach(port(5), None).unwrap();
+    assert_eq!(next().what, What::Attached { programs: vec![], queue: None });
+    assert_eq!((listener.next(Duration::ZERO), listener.lost()), (None, 0));
+    settled(engine);
+}
+
+#[test]
+fn captures_take_samples_by_verdict_and_never_hold_up_what_goes_on() {
+    let engine = engine(1);
+    let wire = Wire::new(5, 2);
+    engine.open(wire.device(), PortConfig::default()).unwrap();
+    // Verdict by number; the packet is marked.
+    let program = Rust::new(|_, frame| {
+        let number = u64::from(frame.packet()[3]);
+        frame.packet_mut()[20] = 0xee;
+        [1, 3, 9][number as usize % 3]
+    });
+    engine.attach(port(5), program, FORCE).unwrap();
+    let dropped = CaptureConfig { verdicts: VerdictSet(1 << 1), queue: Some(0), ..CaptureConfig::default() };
+    let sampled = CaptureConfig { every: 10, at: CaptureAt::Entry, ..CaptureConfig::default() };
+    let even = Rust::new(|_, frame| u64::from(frame.packet()[3] % 2 == 0));
+    let filtered = CaptureConfig { filter: Some(even), ..CaptureConfig::default() };
+    let small = CaptureConfig { room: 3, ..CaptureConfig::default() };
+    let captures = [dropped, sampled, filtered, small].map(|config| engine.capture(config).unwrap());
+    (0..2).for_each(|queue| wire.send(queue, 60));
+    eventually(|| engine.queues().iter().map(|queue| queue.counters.rx).sum::<u64>() == 120);
+    let take = |capture: &Capture| -> Vec<Captured> { std::iter::from_fn(|| capture.next(Duration::ZERO)).collect() };
+    let [dropped, sampled, filtered, small] = captures.each_ref().map(take);
+    let lost: Vec<u64> = captures.iter().map(|capture| capture.lost()).collect();
+    assert_eq!((dropped.len(), sampled.len(), filtered.len(), small.len()), (20, 12, 60, 3));
+    assert_eq!(lost, [0, 0, 0, 117]);
+    assert!(dropped.iter().all(|c| c.verdict == Some(Ok(Verdict::Drop)) && c.frame.packet()[20] == 0xee));
+    assert!(dropped.iter().all(|c| c.frame.rx_queue() == 0 && c.program == "rust" && c.frame.packet()[3] % 3 == 0));
+    assert!(sampled.iter().all(|c| c.verdict.is_none() && c.frame.packet()[20] == 0), "before the program");
+    assert!(filtered.iter().all(|c| c.frame.packet()[3] % 2 == 0 && c.time_ns > 0));
+    assert_eq!(filtered.iter().filter(|c| c.verdict == Some(Err(9))).count(), 20);
+    assert_eq!(wire.sent().len(), 40, "what goes on is not touched");
+    drop((dropped, sampled, filtered, small));
+    drop(captures);
+    wire.send(0, 10);
+    eventually(|| engine.queues()[0].counters.rx == 70);
+    settled(engine);
+}
