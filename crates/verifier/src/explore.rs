@@ -255,7 +255,9 @@ impl<'a> Verifier<'a> {
         self.meter.note(memory);
         let exceeded = if self.stats.visited > self.budget {
             format!("the analysis visited {} instructions and is not done", self.budget)
-        } else if self.meter.done(self.stats.visited) > self.budget.saturating_mul(WORK_PER_INSN) {
+        } else if self.meter.done(self.stats.visited)
+            > self.budget.saturating_mul(WORK_PER_INSN).saturating_add(WORK_LEAST)
+        {
             let times = self.meter.done(0) / self.stats.visited.max(1);
             format!(
                 "the analysis compared and copied {times} values for each instruction that it visited, and is not done"
@@ -377,6 +379,8 @@ const BUDGET_HINT: &str =
 /// Work that may be done for each instruction that may be visited, of which visiting it is eleven. It bounds the time of inputs that
 /// need few instructions and many comparisons.
 pub(crate) const WORK_PER_INSN: u64 = 18;
+/// Work that every analysis may do, so that small budgets count instructions alone.
+const WORK_LEAST: u64 = 200_000;
 /// What copying a state costs beside its frames, in values.
 const STATE_WORK: usize = 4;
 /// Bytes for each instruction of the program: it decoded, its live registers, who leads to it, what was seen at it.
