@@ -23,21 +23,31 @@ unsafe impl Sync for CodeMemory {}
 impl CodeMemory {
     /// Maps memory, copies the code into it and makes it executable; it is never writable and executable at once.
     pub fn new(code: &[u8]) -> Result<CodeMemory, Refusal> {
+        // Such code does not depend on its place.
+        let memory = CodeMemory::placed(code.len(), |_| Some(code.to_vec()))?;
+        memory.ok_or_else(|| Refusal::Memory("code without a place".into()))
+    }
+
+    /// The same for code that depends on its place: `make` gets the address and gives at most `len` bytes. `None` when it gives
+    /// nothing.
+    pub fn placed(len: usize, make: impl FnOnce(u64) -> Option<Vec<u8>>) -> Result<Option<CodeMemory>, Refusal> {
         let failed = |e: rustix::io::Errno| Refusal::Memory(e.to_string());
-        let mapped = code.len().max(1).next_multiple_of(4096);
+        let mapped = len.max(1).next_multiple_of(4096);
         // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
         let start = unsafe {
             mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         }
         .map_err(failed)?;
         let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| Refusal::Memory("mapped at address zero".into()))?;
-        let memory = CodeMemory { start, len: code.len(), mapped };
+        let mut memory = CodeMemory { start, len: 0, mapped };
+        let Some(code) = make(start.as_ptr() as u64).filter(|code| code.len() <= mapped) else { return Ok(None) };
+        memory.len = code.len();
         // SAFETY: the mapping is at least this long, writable, and known to nobody else yet.
         unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), start.as_ptr(), code.len()) };
         // SAFETY: exactly the mapping made above; no reference into it exists.
         unsafe { mprotect(start.as_ptr().cast(), mapped, MprotectFlags::READ | MprotectFlags::EXEC) }
             .map_err(failed)?;
-        Ok(memory)
+        Ok(Some(memory))
     }
 
     /// The address of a byte of the code.

@@ -80,7 +80,7 @@ pub struct Stats {
     pub time: Duration,
 }
 
-type BurstFn = unsafe extern "C" fn(*mut RunEnv<'_>, *mut Frame, u64, *mut u64);
+pub(crate) type BurstFn = unsafe extern "C" fn(*mut RunEnv<'_>, *mut Frame, u64, *mut u64);
 type SingleFn = unsafe extern "C" fn(*mut RunEnv<'_>, u64) -> u64;
 
 /// Compiles a linked program with its proof.
@@ -419,6 +419,31 @@ impl Compiled {
             }
         }
         answered
+    }
+
+    /// As [`Compiled::run_burst`], with the call made by somebody else, who gets the function and its arguments. Nothing is
+    /// fetched ahead.
+    pub(crate) fn run_burst_by(
+        &self,
+        frames: &mut [Frame],
+        env: &mut RunEnv<'_>,
+        verdicts: &mut [u64],
+        call: impl FnOnce(BurstFn, *mut RunEnv<'_>, *mut Frame, u64, *mut u64),
+    ) -> Result<(), Refusal> {
+        let Some(burst) = self.burst_entry() else { return self.run_burst(frames, env, verdicts) };
+        self.admit(env.cpu)?;
+        let count = frames.len().min(verdicts.len());
+        self.set_clock(env);
+        // SAFETY: as in `run_burst`; whoever calls it does so with the arguments that go with it.
+        let burst = unsafe { std::mem::transmute::<*const u8, BurstFn>(burst) };
+        call(burst, std::ptr::from_mut(env).cast(), frames.as_mut_ptr(), count as u64, verdicts.as_mut_ptr());
+        env.frame = std::ptr::null_mut();
+        Ok(())
+    }
+
+    /// The burst function.
+    pub(crate) fn burst_entry(&self) -> Option<*const u8> {
+        self.burst.map(|burst| self.code.at(burst))
     }
 
     /// Runs the program over one packet and gives r0.

@@ -27,7 +27,7 @@
 //! | `link`, `code` | relocations; memory that is never writable and executable at once |
 //! | `units` | what is compiled together |
 //! | `compiled` | all of it in order; running |
-//! | `chain` | several programs as one burst function |
+//! | `chain`, `dispatch` | several programs as one burst function; a tree of jumps to programs that change |
 //! | `stage` | memory of large maps, fetched for a whole burst |
 //! | `headers` | first lines of cold packets |
 //! | `dump`, `jitdump` | assembly beside source lines; symbols and lines for `perf` |
@@ -40,6 +40,7 @@ mod chain;
 pub mod clock;
 mod code;
 mod compiled;
+pub mod dispatch;
 pub mod dump;
 mod env;
 mod headers;

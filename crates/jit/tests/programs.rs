@@ -305,3 +305,45 @@ fn tail_calls_to_known_programs_are_jumps_that_look_first() {
     assert_eq!(run(&code), 7, "the known one again");
     r.maps[0].clear_programs();
 }
+
+#[test]
+fn a_dispatcher_reaches_its_targets_by_direct_jumps_and_others_all_the_same() {
+    use xway_jit::dispatch::{Dispatcher, TARGETS_MAX};
+    let all: Vec<Arc<Compiled>> =
+        (0..TARGETS_MAX + 2).map(|n| ready(&format!("r0 = {n}\nexit"), &[]).compile()).collect();
+    let dispatcher = Dispatcher::new();
+    let run = |code: &Arc<Compiled>| {
+        with_frame(|frame, env| {
+            let mut ret = [u64::MAX];
+            dispatcher.tree().run_burst(code, std::slice::from_mut(frame), env, &mut ret).unwrap();
+            ret[0]
+        })
+    };
+    assert_eq!(run(&all[5]), 5, "without targets");
+    for (n, code) in all.iter().enumerate() {
+        assert_eq!(dispatcher.add(code).unwrap(), n < TARGETS_MAX, "{n}");
+    }
+    for (n, code) in all.iter().enumerate() {
+        assert_eq!(run(code), n as u64);
+    }
+    let (bursts, indirect) = dispatcher.tree().bursts();
+    assert_eq!((bursts.len(), indirect), (TARGETS_MAX, 2));
+    assert!(bursts.iter().all(|b| b.1 == 1));
+    // One comparison for each target, every jump to a target is a direct one to a function's aligned start.
+    let tree = dispatcher.tree();
+    let (bytes, address) = tree.code();
+    let decoder = iced_x86::Decoder::with_ip(64, bytes, address, iced_x86::DecoderOptions::NONE);
+    let direct = decoder.into_iter().filter(|i| i.mnemonic() == iced_x86::Mnemonic::Je).map(|i| i.near_branch_target());
+    let mut direct: Vec<u64> = direct.collect();
+    direct.sort_unstable();
+    let mut starts: Vec<u64> = all[..TARGETS_MAX].iter().map(|c| c.address()).collect();
+    starts.sort_unstable();
+    assert_eq!(direct, starts);
+    assert!(starts.iter().all(|a| a % 16 == 0));
+    // Users are counted; an old tree goes on running what it knew.
+    dispatcher.add(&all[3]).unwrap();
+    assert!(dispatcher.remove(&all[3]).unwrap() && Arc::ptr_eq(&tree, &dispatcher.tree()));
+    assert!(dispatcher.remove(&all[3]).unwrap() && !dispatcher.remove(&all[3]).unwrap());
+    assert_eq!(run(&all[3]), 3);
+    assert_eq!(dispatcher.tree().bursts().1, 1);
+}

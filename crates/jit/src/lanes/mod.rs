@@ -156,8 +156,14 @@ impl Pass {
             stored |= by_store;
         }
         let pieces = value::pieces(&lanes[..access.len]);
-        // A load of what was only loaded before is no dearer than what would stand in its place.
-        if access.signed || !stored || pieces.len() > PIECES_MAX {
+        // A load of what was only loaded before is no dearer than what would stand in its place, unless it is the same load.
+        let again = || match pieces[..] {
+            [value::Piece { from: value::From::Value { root, index: 0 }, .. }] => {
+                self.loads.get(&root).is_some_and(|l| l.len == access.len && !l.signed)
+            }
+            _ => false,
+        };
+        if access.signed || pieces.len() > PIECES_MAX || (!stored && !again()) {
             return None;
         }
         let ty = func.dfg.value_type(func.dfg.first_result(inst));

@@ -38,7 +38,7 @@ pub(crate) fn known(func: &Func, maps: &[Arc<Map>], guard: &Guard) -> Vec<Known>
 }
 
 /// A register's value in front of an operation, when the block itself sets it to a constant.
-fn constant(block: &Block, n: usize, reg: Reg) -> Option<u64> {
+pub(super) fn constant(block: &Block, n: usize, reg: Reg) -> Option<u64> {
     let last = block.ops[..n].iter().rev().find(|op| op.kind.sets(reg))?;
     match last.kind {
         Kind::Const { value, .. } => Some(value),
@@ -49,7 +49,7 @@ fn constant(block: &Block, n: usize, reg: Reg) -> Option<u64> {
 
 impl Kind {
     /// Whether it may change a register.
-    fn sets(&self, reg: Reg) -> bool {
+    pub(super) fn sets(&self, reg: Reg) -> bool {
         match self {
             Kind::Alu { dst, .. }
             | Kind::Mov { dst, .. }

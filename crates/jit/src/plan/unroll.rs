@@ -2,11 +2,21 @@
 //!
 //! A processor takes one branch a cycle and passes by two that are not taken. A loop whose body is a load and an addition is
 //! bound by that. Each copy keeps its own check, so nothing needs to be known about the number of turns.
+//!
+//! A loop that counts from a constant to a constant in few turns stands there as often as it turns, in front of itself: then its
+//! counter is a constant in each copy, the checks fold away, and the loop itself with them (`known-branches`). If the count were
+//! wrong, the last copy would go on in the loop.
 
+use xway_isa::{AluOp, Cond, MovExt, Operand, Reg, Width};
+
+use super::targets::constant;
 use super::{Block, End, Func, Kind, Plan};
 
 /// Copies of a body, the first included.
 const COPIES: usize = 4;
+/// Turns of a loop that is taken apart altogether, and operations of all its turns.
+const TURNS_MAX: u64 = 64;
+const UNROLLED_MAX: usize = 400;
 /// Operations of a body that is worth it: a longer one hides the branch.
 const OPS_MAX: usize = 12;
 
@@ -29,6 +39,16 @@ fn unroll(func: &mut Func) {
         }
         let body = block.clone();
         let first = func.blocks.len();
+        if let Some((from, turns)) = turns(func, n).filter(|(_, t)| *t as usize * (body.ops.len() + 1) <= UNROLLED_MAX)
+        {
+            for copy in 0..turns as usize {
+                let next = if copy + 1 < turns as usize { first + copy + 1 } else { n };
+                func.blocks.push(turned(&body, n, next));
+            }
+            redirect(&mut func.blocks[from].end, n, first);
+            func.insns += turns as usize * (body.ops.len() + 1);
+            continue;
+        }
         for copy in 1..COPIES {
             let next = if copy + 1 < COPIES { first + copy } else { n };
             func.blocks.push(turned(&body, n, next));
@@ -38,15 +58,110 @@ fn unroll(func: &mut Func) {
     }
 }
 
+/// The block that leads to a loop, and how often the loop turns, when both are known.
+fn turns(func: &Func, n: usize) -> Option<(usize, u64)> {
+    let leads = |(_, b): &(usize, &Block)| b.end.successors().any(|s| s == n);
+    let mut outside = func.blocks.iter().enumerate().filter(|(b, _)| *b != n).filter(leads);
+    let (from, entry) = outside.next()?;
+    if outside.next().is_some() || n == 0 {
+        return None;
+    }
+    let body = &func.blocks[n];
+    let End::Branch { width, cond, dst, src: Operand::Imm(limit), taken, .. } = body.end else { return None };
+    let mut regs: Numbers = std::array::from_fn(|r| constant(entry, entry.ops.len(), Reg::new(r as u8)?));
+    for turn in 1..=TURNS_MAX {
+        body.ops.iter().for_each(|op| step(&mut regs, &op.kind));
+        let stays = holds(width, cond, regs[dst.index()]?, limit)? == (taken == n);
+        if !stays {
+            return Some((from, turn));
+        }
+    }
+    None
+}
+
+/// What is known of r0 to r9.
+type Numbers = [Option<u64>; 10];
+
+/// What an operation makes of known numbers; everything else that it sets is not known.
+fn step(regs: &mut Numbers, kind: &Kind) {
+    let of = |regs: &Numbers, src: Operand| match src {
+        Operand::Imm(i) => Some(i as u64),
+        Operand::Reg(r) => regs.get(r.index()).copied().flatten(),
+    };
+    let (dst, value) = match *kind {
+        Kind::Const { dst, value } => (dst, Some(value)),
+        Kind::Mov { width: Width::W64, dst, src, ext: MovExt::None } => (dst, of(regs, src)),
+        Kind::Alu { width: Width::W64, op, dst, src } => {
+            let both = regs.get(dst.index()).copied().flatten().zip(of(regs, src));
+            let value = both.and_then(|(a, b)| match op {
+                AluOp::Add => Some(a.wrapping_add(b)),
+                AluOp::Sub => Some(a.wrapping_sub(b)),
+                AluOp::And => Some(a & b),
+                AluOp::Lsh => Some(a << (b & 63)),
+                AluOp::Rsh => Some(a >> (b & 63)),
+                _ => None,
+            });
+            (dst, value)
+        }
+        _ => {
+            for (r, known) in regs.iter_mut().enumerate() {
+                if Reg::new(r as u8).is_none_or(|r| kind.sets(r)) {
+                    *known = None;
+                }
+            }
+            return;
+        }
+    };
+    if let Some(known) = regs.get_mut(dst.index()) {
+        *known = value;
+    }
+}
+
+/// A comparison of a small number that is not negative, in either width; `None` for others.
+fn holds(width: Width, cond: Cond, value: u64, limit: i32) -> Option<bool> {
+    let limit = u64::try_from(limit).ok()?;
+    if value > i32::MAX as u64 || !matches!(width, Width::W32 | Width::W64) {
+        return None;
+    }
+    Some(match cond {
+        Cond::Eq => value == limit,
+        Cond::Ne => value != limit,
+        Cond::Lt | Cond::SLt => value < limit,
+        Cond::Le | Cond::SLe => value <= limit,
+        Cond::Gt | Cond::SGt => value > limit,
+        Cond::Ge | Cond::SGe => value >= limit,
+        Cond::Set => return None,
+    })
+}
+
+fn redirect(end: &mut End, from: usize, to: usize) {
+    match end {
+        End::Jump(at) => {
+            if *at == from {
+                *at = to;
+            }
+        }
+        End::Branch { taken, fall, .. } => {
+            for at in [taken, fall] {
+                if *at == from {
+                    *at = to;
+                }
+            }
+        }
+        End::MayGoto { out, fall } => {
+            for at in [out, fall] {
+                if *at == from {
+                    *at = to;
+                }
+            }
+        }
+        End::Exit | End::Unreachable => {}
+    }
+}
+
 /// A copy of a loop's block that goes on in another block instead of itself.
 fn turned(body: &Block, head: usize, next: usize) -> Block {
     let mut copy = body.clone();
-    if let End::Branch { taken, fall, .. } = &mut copy.end {
-        for to in [taken, fall] {
-            if *to == head {
-                *to = next;
-            }
-        }
-    }
+    redirect(&mut copy.end, head, next);
     copy
 }

@@ -1,0 +1,193 @@
+//! A dispatcher: from the address of a program's burst function to the function, by comparisons and direct jumps.
+//!
+//! Where a call goes is known only at run time when ports have programs of their own that change. An indirect call costs little
+//! while the processor guesses right and much where guesses are not allowed (retpolines). As Linux's BPF dispatcher does, this one
+//! keeps the targets in a search tree of compared constants; its leaves are jumps with fixed distances. It is made anew when a
+//! target comes or goes, beside the traffic: a worker holds the tree that it has and takes the new one at a burst of its
+//! choice ([`Dispatcher::tree`]), so no call is ever torn.
+//!
+//! A chain on one hook needs none of this: see [`crate::chain()`].
+#![allow(unsafe_code)] // calls generated code
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use xway_packet::Frame;
+
+use crate::code::CodeMemory;
+use crate::compiled::BurstFn;
+use crate::env::RunEnv;
+use crate::{Compiled, Refusal};
+
+/// Targets that a tree has room for; further ones are called indirectly.
+pub const TARGETS_MAX: usize = 64;
+
+/// Keeps the targets and makes trees of them.
+#[derive(Debug, Default)]
+pub struct Dispatcher {
+    /// The targets and the tree of them.
+    state: Mutex<(Users, Arc<Tree>)>,
+}
+
+/// Targets, each with how often it was added.
+type Users = Vec<(Arc<Compiled>, usize)>;
+
+impl Dispatcher {
+    /// Without targets: everything is called indirectly.
+    pub fn new() -> Dispatcher {
+        Dispatcher::default()
+    }
+
+    /// Adds a target, or a further user of one that is there. False: there is no room, and calls of it are indirect.
+    ///
+    /// # Errors
+    /// [`Refusal::Memory`] without memory for the tree; nothing is changed then.
+    pub fn add(&self, code: &Arc<Compiled>) -> Result<bool, Refusal> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(target) = state.0.iter_mut().find(|t| Arc::ptr_eq(&t.0, code)) {
+            target.1 += 1;
+            return Ok(true);
+        }
+        if state.0.len() == TARGETS_MAX || code.burst_entry().is_none() {
+            return Ok(false);
+        }
+        let mut targets = state.0.clone();
+        targets.push((code.clone(), 1));
+        let tree = Arc::new(Tree::new(&targets)?);
+        *state = (targets, tree);
+        Ok(true)
+    }
+
+    /// Takes a user of a target away, and the target with its last one. False: it is not there.
+    ///
+    /// # Errors
+    /// As [`Dispatcher::add`].
+    pub fn remove(&self, code: &Arc<Compiled>) -> Result<bool, Refusal> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(at) = state.0.iter().position(|t| Arc::ptr_eq(&t.0, code)) else { return Ok(false) };
+        let mut targets = state.0.clone();
+        targets[at].1 -= 1;
+        if targets[at].1 > 0 {
+            state.0 = targets;
+            return Ok(true);
+        }
+        targets.remove(at);
+        let tree = Arc::new(Tree::new(&targets)?);
+        *state = (targets, tree);
+        Ok(true)
+    }
+
+    /// The tree as it is now. A worker asks between bursts and keeps it for as many as it likes.
+    pub fn tree(&self) -> Arc<Tree> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+}
+
+/// A search tree in machine code, with the targets that it keeps alive.
+#[derive(Debug, Default)]
+pub struct Tree {
+    code: Option<CodeMemory>,
+    /// By rising address of the burst function.
+    targets: Vec<(u64, Arc<Compiled>)>,
+    bursts: Vec<AtomicU64>,
+    indirect: AtomicU64,
+}
+
+type TreeFn = unsafe extern "C" fn(*mut RunEnv<'_>, *mut Frame, u64, *mut u64, u64);
+
+impl Tree {
+    fn new(targets: &[(Arc<Compiled>, usize)]) -> Result<Tree, Refusal> {
+        let mut sorted: Vec<(u64, Arc<Compiled>)> =
+            targets.iter().filter_map(|(code, _)| Some((code.burst_entry()? as u64, code.clone()))).collect();
+        sorted.sort_by_key(|t| t.0);
+        let addresses: Vec<u64> = sorted.iter().map(|t| t.0).collect();
+        let bursts = sorted.iter().map(|_| AtomicU64::new(0)).collect();
+        let code = match &addresses[..] {
+            [] => None,
+            _ if !cfg!(target_arch = "x86_64") => None,
+            all => CodeMemory::placed(tree_len(all.len()), |at| tree(all, at))?,
+        };
+        Ok(Tree { code, targets: sorted, bursts, indirect: AtomicU64::new(0) })
+    }
+
+    /// As [`Compiled::run_burst`] of this code, by way of the tree.
+    ///
+    /// # Errors
+    /// As [`Compiled::run_burst`].
+    pub fn run_burst(
+        &self,
+        code: &Compiled,
+        frames: &mut [Frame],
+        env: &mut RunEnv<'_>,
+        verdicts: &mut [u64],
+    ) -> Result<(), Refusal> {
+        let found = code.burst_entry().and_then(|e| self.targets.binary_search_by_key(&(e as u64), |t| t.0).ok());
+        match found {
+            Some(n) => self.bursts[n].fetch_add(1, Ordering::Relaxed),
+            None => self.indirect.fetch_add(1, Ordering::Relaxed),
+        };
+        let Some(tree) = &self.code else { return code.run_burst(frames, env, verdicts) };
+        code.run_burst_by(frames, env, verdicts, |entry: BurstFn, env, frames, count, verdicts| {
+            // SAFETY: the tree passes its first four arguments on, untouched, to the function whose address is the fifth:
+            // one of its targets, which it keeps alive, or by an indirect jump this very code, which the caller holds.
+            unsafe {
+                let tree = std::mem::transmute::<*const u8, TreeFn>(tree.at(0));
+                tree(env, frames, count, verdicts, entry as usize as u64);
+            }
+        })
+    }
+
+    /// Bursts that went to each target, in the order of their addresses, and those that went to none of them.
+    pub fn bursts(&self) -> (Vec<(Arc<Compiled>, u64)>, u64) {
+        let counts = self.bursts.iter().map(|n| n.load(Ordering::Relaxed));
+        let all = self.targets.iter().map(|t| t.1.clone()).zip(counts).collect();
+        (all, self.indirect.load(Ordering::Relaxed))
+    }
+
+    /// The machine code and where it lies; empty without targets.
+    pub fn code(&self) -> (&[u8], u64) {
+        self.code.as_ref().map_or((&[], 0), |c| (c.bytes(), c.at(0) as u64))
+    }
+}
+
+/// Bytes of a node: a constant, a comparison, two conditional jumps.
+const NODE: usize = 10 + 3 + 6 + 6;
+/// Bytes of the jump for what is not in the tree.
+const OTHER: usize = 3;
+
+const fn tree_len(targets: usize) -> usize {
+    // Each node has its own way out to the left; each leaf may have one to the right.
+    targets * (NODE + 2 * OTHER)
+}
+
+/// The tree over addresses that rise, as it has to stand at an address. `None` when a target is too far away.
+///
+/// ```text
+/// mov r10, ADDRESS; cmp r8, r10; je ADDRESS; ja right; …left… right: …      jmp r8 where nothing is left to compare
+/// ```
+fn tree(targets: &[u64], at: u64) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(tree_len(targets.len()));
+    node(targets, at, &mut out)?;
+    Some(out)
+}
+
+fn node(targets: &[u64], at: u64, out: &mut Vec<u8>) -> Option<()> {
+    let Some(&target) = targets.get(targets.len() / 2) else {
+        out.extend([0x41, 0xff, 0xe0]); // jmp r8
+        return Some(());
+    };
+    let (left, right) = (&targets[..targets.len() / 2], &targets[targets.len() / 2 + 1..]);
+    out.extend([0x49, 0xba]); // mov r10, imm64
+    out.extend(target.to_le_bytes());
+    out.extend([0x4d, 0x39, 0xd0]); // cmp r8, r10
+    out.extend([0x0f, 0x84]); // je rel32
+    let next = at + out.len() as u64 + 4;
+    out.extend(i32::try_from(target.wrapping_sub(next) as i64).ok()?.to_le_bytes());
+    out.extend([0x0f, 0x87]); // ja rel32
+    let hole = out.len();
+    out.extend([0; 4]);
+    node(left, at, out)?;
+    let distance = (out.len() - hole - 4) as i32;
+    out[hole..hole + 4].copy_from_slice(&distance.to_le_bytes());
+    node(right, at, out)
+}
