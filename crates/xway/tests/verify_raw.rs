@@ -86,7 +86,7 @@ fn refusals() -> Vec<(&'static str, String)> {
             "*(u64 *)(r10 -400) = 0\ncall f\nr0 = 2\nexit\nf:\n*(u64 *)(r10 -400) = 0\nr0 = 0\nexit".into(),
         ),
         ("infinite-loop", "r0 = 0\nagain:\nr0 ^= 1\nif r0 != 5 goto again\nexit".into()),
-        ("unsupported", format!("r1 = addr_space_cast(r1, 0, 1)\n{done}")),
+        ("unsupported", format!("r2 = 0\ncall bpf_kptr_xchg\n{done}")),
     ]
 }
 

@@ -68,6 +68,12 @@ pub struct Report {
 const IN_SETS: [Engine; 2] = [Engine::Interpreter, Engine::Burst];
 const ONE_BY_ONE: [Engine; 2] = [Engine::Interpreter, Engine::Single];
 
+/// What a program of ours leaves in a map when the kernel answered `ENOMEM`. The kernel allocates without waiting inside of
+/// programs (timers, elements), which fails now and then on a machine under load; then the same is asked again.
+const NO_MEMORY: &str = "kernel f4ffffffffffffff";
+/// How often it is asked at most.
+const ATTEMPTS: u32 = 4;
+
 impl Report {
     /// Runs every program of the subject over the mixed set, each with maps of its own, and adds what came of it.
     pub fn add(&mut self, subject: &Subject) {
@@ -102,17 +108,28 @@ impl Report {
             return;
         }
         let name = format!("{name} ({engine:?})");
-        let mut ours = match Ours::load(&subject.object, index, engine) {
-            Ok(ours) => ours,
-            Err(why) => return self.not_compiled.push((name, why)),
-        };
-        fill(subject, &kernel);
-        fill(subject, &ours);
-        for packet in packets {
-            self.run(&name, index, packet, &mut ours, &mut kernel);
-        }
-        for map in 0..subject.object.maps.len() {
-            self.map(&name, &subject.object, map, &ours, &kernel);
+        for attempt in 1.. {
+            let mut ours = match Ours::load(&subject.object, index, engine) {
+                Ok(ours) => ours,
+                Err(why) => return self.not_compiled.push((name, why)),
+            };
+            fill(subject, &kernel);
+            fill(subject, &ours);
+            let before = self.differences.len();
+            for packet in packets {
+                self.run(&name, index, packet, &mut ours, &mut kernel);
+            }
+            for map in 0..subject.object.maps.len() {
+                self.map(&name, &subject.object, map, &ours, &kernel);
+            }
+            let short = self.differences[before..].iter().any(|text| text.contains(NO_MEMORY));
+            if !short || attempt == ATTEMPTS {
+                break;
+            }
+            println!("asked again: {name}: the kernel had no memory for a moment");
+            self.differences.truncate(before);
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            kernel = InKernel::load(&subject.object).unwrap_or_else(|error| panic!("{name}: {error}"));
         }
         self.programs.push(name);
     }
