@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // the instruction that reads the counter is an intrinsic that the standard library calls unsafe
 //!
 //! `clock_gettime` reads the same counter, and scales it by numbers that the kernel publishes to it alone. Here a worker reads
-//! the clock and the counter together at most once a millisecond ([`scale`], at the start of a burst), and generated code
+//! the clock and the counter together at most once a millisecond (`scale`, at the start of a burst), and generated code
 //! goes on from there by itself. **The contract**: each call reads the counter, so time passes within a burst; a worker never
 //! sees time go back; it differs from `CLOCK_MONOTONIC` by what the kernel's clock is slewed in a millisecond (at most 0.5
 //! microseconds) and by what a read takes. The read is not ordered with memory accesses, as the kernel's is.

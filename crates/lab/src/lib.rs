@@ -7,7 +7,8 @@
 //!   lab1  10.77.1.1/24 ───── wire ───── eth0  …              namespace xway-lab-1
 //! ```
 //!
-//! The wires are veth pairs. Their ends have GRO on, because a veth takes frames of XDP_TX and redirects only when it polls.
+//! The wires are veth pairs. The far ends have a native program that passes everything: without one a veth takes no frames of
+//! XDP_TX and redirects.
 //! Everything that a lab is can be found again from its name: there is no state file, and removing the namespaces removes
 //! the wires. `ip` does the work; [`Plan::steps`] says beforehand what it will be asked.
 #![forbid(unsafe_code)]

@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use std::process::Command;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use xway_kernel::{KernelError, device_by_name, devices, set_offload};
+use xway_isa::Slot;
+use xway_kernel::{Expect, KernelError, KernelProg, ProgSpec, XdpMode, device_by_name, devices, set_xdp};
 
 use crate::plan::{Plan, prefix};
 
@@ -72,12 +73,11 @@ pub fn up(plan: &Plan, name: &str) -> Result<(), LabError> {
     if existing()?.iter().any(|lab| lab.name == name) {
         return Err(LabError::Exists(name.to_owned()));
     }
-    let made = plan.steps().iter().try_for_each(|step| ip(step)).and_then(|()| {
-        (0..plan.hosts()).try_for_each(|host| {
-            poll(&plan.interface(host))?;
-            inside(&plan.namespace(host), || poll("eth0"))?
-        })
-    });
+    let made = plan
+        .steps()
+        .iter()
+        .try_for_each(|step| ip(step))
+        .and_then(|()| (0..plan.hosts()).try_for_each(|host| inside(&plan.namespace(host), || listen("eth0"))?));
     if made.is_err() {
         // The first failure is what counts; a namespace that was not made cannot be removed.
         for host in 0..plan.hosts() {
@@ -95,6 +95,10 @@ pub fn down(name: &str) -> Result<usize, LabError> {
     let lab = existing()?.into_iter().find(|lab| lab.name == name);
     let lab = lab.ok_or_else(|| LabError::None(name.to_owned()))?;
     for host in &lab.hosts {
+        if host.here {
+            // A namespace takes its wires along, but only some time later.
+            ip(&words(&["link", "del", &host.interface]))?;
+        }
         ip(&words(&["netns", "del", &host.namespace]))?;
     }
     Ok(lab.hosts.len())
@@ -149,9 +153,14 @@ pub fn free_net() -> Result<u8, LabError> {
     })
 }
 
-/// Lets an end of a wire poll, so that it takes frames of XDP_TX and redirects without a program of its own.
-fn poll(interface: &str) -> Result<(), LabError> {
-    Ok(set_offload(device_by_name(interface)?.ifindex, "rx-gro", true)?)
+/// Gives the far end of a wire a native program that passes everything: without one a veth takes no frames of XDP_TX and
+/// redirects. It stays until the wire goes.
+fn listen(interface: &str) -> Result<(), LabError> {
+    // r0 = 2 (XDP_PASS); exit
+    let insns = [[0xb7, 0, 0, 0, 2, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]].map(Slot::from_bytes);
+    let program = KernelProg::load(&ProgSpec::xdp("xway_lab_pass", &insns))?;
+    let device = device_by_name(interface)?;
+    Ok(set_xdp(device.ifindex, Some(&program), XdpMode::Native, Expect::Nothing)?)
 }
 
 /// Runs `work` on a thread inside a namespace.

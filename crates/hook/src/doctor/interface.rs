@@ -26,8 +26,6 @@ pub struct Interface {
     pub driver: Option<String>,
     /// The other end of a veth, when it lies in the same namespace.
     pub peer: Option<Device>,
-    /// Offloads of the other end.
-    pub peer_offloads: Option<Vec<String>>,
 }
 
 impl Interface {
@@ -47,7 +45,6 @@ impl Interface {
             offloads: offloads(device.ifindex)?,
             channels: channels(device.ifindex)?,
             driver: driver.and_then(|path| Some(path.file_name()?.to_str()?.to_owned())),
-            peer_offloads: peer.as_ref().map(|p| offloads(p.ifindex)).transpose()?.flatten(),
             peer,
             device,
         })
@@ -162,21 +159,17 @@ fn peer(of: &Interface) -> Option<Finding> {
         return Some(Finding::note(
             TOPIC,
             format!(
-                "the other end lies in another namespace: {name} loses XDP_TX and redirects unless it has a native program or GRO"
+                "the other end lies in another namespace: {name} loses XDP_TX and redirects unless it has a native program"
             ),
-            "ip netns exec NAMESPACE ethtool -K PEER gro on",
+            "nsenter --net=/run/netns/NAMESPACE xway load PEER OBJ -m native   # one that passes everything",
         ));
     };
-    let polls = of.peer_offloads.iter().flatten().any(|name| name == "rx-gro");
-    Some(match (peer.native, polls) {
-        (Some(id), _) => {
-            Finding::good(TOPIC, format!("{} has program {id}, so XDP_TX and redirects arrive", peer.name))
-        }
-        (None, true) => Finding::good(TOPIC, format!("{} has GRO on, so XDP_TX and redirects arrive", peer.name)),
-        (None, false) => Finding::note(
+    Some(match peer.native {
+        Some(id) => Finding::good(TOPIC, format!("{} has program {id}, so XDP_TX and redirects arrive", peer.name)),
+        None => Finding::note(
             TOPIC,
-            format!("{} has neither a native program nor GRO: {name} loses XDP_TX and redirects", peer.name),
-            format!("ethtool -K {} gro on", peer.name),
+            format!("{} has no native program: {name} loses XDP_TX and redirects", peer.name),
+            format!("xway load {} OBJ -m native   # one that passes everything", peer.name),
         ),
     })
 }
@@ -236,9 +229,6 @@ mod tests {
         let mut polled = good();
         veth(&mut polled);
         polled.peer = Some(Device { name: "eth1".into(), native: Some(7), ..Device::default() });
-        assert_eq!(bad(&polled), []);
-        polled.peer.as_mut().unwrap().native = None;
-        polled.peer_offloads = Some(vec!["rx-gro".into()]);
         assert_eq!(bad(&polled), []);
     }
 
