@@ -8,17 +8,13 @@ use crate::KernelError;
 use crate::netlink::{NLA_F_NESTED, Protocol, Socket, attribute, attributes, word};
 
 const FEATURES_GET: u8 = 11;
-const FEATURES_SET: u8 = 12;
 const CHANNELS_GET: u8 = 17;
 /// The header is attribute 1 of every request, the interface's number attribute 1 of the header.
 const HEADER: u16 = 1;
 const HEADER_DEV_INDEX: u16 = 1;
-const FEATURES_WANTED: u16 = 3;
 const FEATURES_ACTIVE: u16 = 4;
 const BITSET_BITS: u16 = 3;
-const BITS_BIT: u16 = 1;
 const BIT_NAME: u16 = 2;
-const BIT_VALUE: u16 = 3;
 
 /// Queues of an interface, as `ethtool -l` shows them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,7 +36,7 @@ pub struct Channels {
 /// The socket cannot be opened, or the kernel refuses for another reason than not knowing the question.
 pub fn offloads(ifindex: u32) -> Result<Option<Vec<String>>, KernelError> {
     let mut names = Vec::new();
-    let answered = ask(ifindex, FEATURES_GET, &[], "asking for the offloads", |body| {
+    let answered = ask(ifindex, FEATURES_GET, "asking for the offloads", |body| {
         let active = attributes(body).find(|(kind, _)| *kind == FEATURES_ACTIVE);
         let bits = active.and_then(|(_, set)| attributes(set).find(|(kind, _)| *kind == BITSET_BITS));
         for (_, bit) in bits.into_iter().flat_map(|(_, bits)| attributes(bits)) {
@@ -52,34 +48,13 @@ pub fn offloads(ifindex: u32) -> Result<Option<Vec<String>>, KernelError> {
     Ok(answered.then_some(names))
 }
 
-/// Switches an offload on or off, as `ethtool -K` does; `name` is one of those that [`offloads`] uses.
-///
-/// # Errors
-/// `EPERM`, `EOPNOTSUPP` for a kernel without the question or a name that it does not know.
-pub fn set_offload(ifindex: u32, name: &str, on: bool) -> Result<(), KernelError> {
-    const STEP: &str = "switching an offload";
-    let mut bit = Vec::new();
-    attribute(&mut bit, BIT_NAME, &[name.as_bytes(), &[0]].concat());
-    if on {
-        attribute(&mut bit, BIT_VALUE, &[]);
-    }
-    let (mut bits, mut set, mut wanted) = (Vec::new(), Vec::new(), Vec::new());
-    attribute(&mut bits, BITS_BIT | NLA_F_NESTED, &bit);
-    attribute(&mut set, BITSET_BITS | NLA_F_NESTED, &bits);
-    attribute(&mut wanted, FEATURES_WANTED | NLA_F_NESTED, &set);
-    match ask(ifindex, FEATURES_SET, &wanted, STEP, |_| {})? {
-        true => Ok(()),
-        false => Err(KernelError::Call { step: STEP, errno: Errno::EOPNOTSUPP }),
-    }
-}
-
 /// The queues of an interface; `None` where the driver has no such numbers.
 ///
 /// # Errors
 /// As [`offloads`].
 pub fn channels(ifindex: u32) -> Result<Option<Channels>, KernelError> {
     let mut channels = Channels::default();
-    let answered = ask(ifindex, CHANNELS_GET, &[], "asking for the channels", |body| {
+    let answered = ask(ifindex, CHANNELS_GET, "asking for the channels", |body| {
         for (kind, value) in attributes(body) {
             let number = word(value, 0).unwrap_or(0);
             match kind {
@@ -95,20 +70,13 @@ pub fn channels(ifindex: u32) -> Result<Option<Channels>, KernelError> {
 }
 
 /// One request about one interface; false when the kernel or the driver does not know it.
-fn ask(
-    ifindex: u32,
-    command: u8,
-    more: &[u8],
-    step: &'static str,
-    mut visit: impl FnMut(&[u8]),
-) -> Result<bool, KernelError> {
+fn ask(ifindex: u32, command: u8, step: &'static str, mut visit: impl FnMut(&[u8])) -> Result<bool, KernelError> {
     let mut socket = Socket::open(Protocol::Generic)?;
     let Some(family) = socket.family("ethtool", step)? else { return Ok(false) };
     let mut header = Vec::new();
     attribute(&mut header, HEADER_DEV_INDEX, &ifindex.to_ne_bytes());
     let mut body = vec![command, 1, 0, 0];
     attribute(&mut body, HEADER | NLA_F_NESTED, &header);
-    body.extend_from_slice(more);
     let asked = socket.request(family, 0, &body, step, |answer| visit(answer.get(4..).unwrap_or_default()));
     match asked {
         Err(error) if matches!(error.errno(), Some(Errno::EOPNOTSUPP | Errno::ENOENT)) => Ok(false),

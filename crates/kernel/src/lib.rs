@@ -44,7 +44,7 @@ pub use device::{
     device_counters, devices, driver_features, set_xdp,
 };
 pub use error::KernelError;
-pub use ethtool::{Channels, channels, offloads, set_offload};
+pub use ethtool::{Channels, channels, offloads};
 pub use ids::{ObjectKind, ids, pin, pinned};
 pub use link::{LINK_TYPE_XDP, LinkInfo, TcxLink, XdpLink, XdpMode};
 pub use map::{Batch, KernelMap, MapBtf, MapInfo, possible_cpus};

@@ -17,7 +17,6 @@ mod contents;
 mod ctx;
 mod disasm;
 mod events;
-mod executor;
 mod failure;
 mod fault;
 mod finding;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use xway_engine::{Choice, Executor, Native};
+use xway_engine::{Checked, Choice, Executor, Native};
 use xway_jit::{Compiled, Options};
 use xway_object::Object;
 use xway_verifier::{Config, Rejection};
@@ -16,7 +16,6 @@ use xway_vm::{Instance, InstanceError, LinkError};
 use crate::args::{Engine, Environment, Select};
 use crate::commands::verify;
 use crate::contents::{self, Filling};
-use crate::executor::Interpreter;
 use crate::failure::{Failure, Refusal};
 use crate::finding::{Code, Files};
 use crate::print::Paint;
@@ -144,7 +143,10 @@ impl Session {
     pub fn executor(&self) -> Box<dyn Executor> {
         match &self.choice.code {
             Some(code) => Box::new(Native::new(self.program.clone(), code.clone(), 0)),
-            None => Box::new(Interpreter::new(self.program.clone(), self.budget)),
+            None => {
+                let budget = self.budget.unwrap_or(xway_vm::BUDGET_DEFAULT);
+                Box::new(Checked::new(self.program.clone(), 0).with_budget(budget))
+            }
         }
     }
 
