@@ -7,6 +7,7 @@
 //!   [mixed set](packets::mixed_set) of named frames that every whole-program test runs over.
 //! - [`capture`]: the demonstration capture, and pcapng files for tests.
 //! - [`Lab`] and [`traffic`]: network namespaces with veth pairs, and small clients and servers in them.
+//! - [`stay_on_cpu_0`], [`stay_on_this_cpu`]: for tests that compare per-CPU values with the kernel's.
 //! - [`diff_bytes`]: a readable comparison of two byte strings.
 //!
 //! The library depends on no other crate of the house. Tests that set crates against each other or against the running
@@ -16,6 +17,7 @@
 
 pub mod capture;
 pub mod clang;
+mod cpu;
 mod diff;
 mod lab;
 pub mod packets;
@@ -23,6 +25,7 @@ mod rng;
 mod skip;
 pub mod traffic;
 
+pub use cpu::{stay_on_cpu_0, stay_on_this_cpu};
 pub use diff::{diff_bytes, hex};
 pub use lab::{Lab, LabError, Namespace};
 pub use rng::Rng;

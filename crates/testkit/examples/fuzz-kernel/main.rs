@@ -74,6 +74,7 @@ impl Default for Options {
 
 /// Runs until time or count is used up, or something is wrong three times.
 pub fn fuzz(options: &Options) -> Tally {
+    xway_testkit::stay_on_this_cpu();
     let started = Instant::now();
     let mut rng = Rng::new(options.seed);
     let mut tally = Tally::default();

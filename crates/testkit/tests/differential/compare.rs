@@ -82,7 +82,7 @@ impl Report {
 
     /// As [`Report::add`], over other packets.
     pub fn add_with(&mut self, subject: &Subject, packets: &[Named]) {
-        stay_on_cpu_0();
+        xway_testkit::stay_on_cpu_0();
         for (index, program) in subject.object.programs.iter().enumerate() {
             for engine in IN_SETS {
                 self.add_program(subject, index, &program.name, engine, packets);
@@ -136,7 +136,7 @@ impl Report {
 
     /// Runs one program of the subject, and compares maps after every packet instead of at the end.
     pub fn add_each(&mut self, subject: &Subject, program: &str, packets: &[Named]) {
-        stay_on_cpu_0();
+        xway_testkit::stay_on_cpu_0();
         let index = subject.object.programs.iter().position(|p| p.name == program).expect("a program of this name");
         for engine in ONE_BY_ONE {
             self.add_each_with(subject, program, index, engine, packets);
@@ -234,11 +234,4 @@ fn unlike(a: &Contents, b: &Contents) -> String {
     let line =
         |key: &Vec<u8>| format!("  {}: ours {} kernel {}", xway_testkit::hex(key), show(a.get(key)), show(b.get(key)));
     differ.map(line).collect::<Vec<_>>().join("\n")
-}
-
-/// Per-CPU values are compared where the kernel writes them: on the CPU that runs this thread.
-pub fn stay_on_cpu_0() {
-    let mut cpus = rustix::thread::CpuSet::new();
-    cpus.set(0);
-    rustix::thread::sched_setaffinity(None, &cpus).expect("CPU 0 exists");
 }

@@ -38,7 +38,7 @@ fn perf_events() {
     if !needs.file("/sys/fs/bpf").met() {
         return;
     }
-    crate::compare::stay_on_cpu_0();
+    xway_testkit::stay_on_cpu_0();
     let bytes = clang::compile_text("perf_events", SOURCE, &["-mcpu=v3"]).unwrap();
     let object = Arc::new(Object::parse(&bytes, &LoadOptions::of_running_kernel()).unwrap());
     let mut rng = Rng::new(11);
