@@ -6,6 +6,7 @@
 //! asks for what is due, between bursts.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use xway_abi::{Errno, HelperProto};
@@ -25,6 +26,9 @@ use crate::program::Program;
 #[derive(Debug, Default)]
 pub struct Timers {
     table: Mutex<Table>,
+    /// A timer was ever made. Workers ask for what is due after every burst, and without timers that must be one load: a lock of all
+    /// workers would keep them from running side by side.
+    used: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -73,6 +77,9 @@ impl Timers {
 
     /// Nanoseconds until the next timer is due, by the host's clocks; 0 when one is due now. `None`: no timer is armed.
     pub fn next_due(&self, host: &dyn crate::Host) -> Option<u64> {
+        if !self.used.load(Ordering::Acquire) {
+            return None;
+        }
         let table = self.lock();
         if table.timers.is_empty() {
             return None;
@@ -197,6 +204,7 @@ pub(crate) fn init<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, 
     }
     table.next += 1;
     let id = table.next;
+    vm.timers().used.store(true, Ordering::Release);
     table.timers.insert(id, Timer { map, key, clock, callback: None, due: None });
     let _ = place.store(0, 8, id);
     Ok(0)
