@@ -166,7 +166,7 @@ impl Executor for Chain {
                 tally.chained += len as u64;
                 self.scratch.clear();
                 match self.links.get_mut(position + 1) {
-                    Some(next) => next.executor.run(&mut frames[at..at + len], guard, &mut self.scratch),
+                    Some(next) => next.executor.run_on(&mut frames[at..at + len], guard, &mut self.scratch),
                     None => (0..len).for_each(|_| self.scratch.push(CHAIN_END.into(), 0)),
                 }
                 results.overwrite(at, position as u8 + 1, &mut self.scratch, len);

@@ -13,6 +13,12 @@ pub trait Executor: Send {
     /// The guard lives as long as the burst: what maps give out under it stays valid.
     fn run(&mut self, frames: &mut [Frame], guard: &Guard, results: &mut Results);
 
+    /// As [`Executor::run`], for a program that is not the first of its chain: the target that an earlier one chose for a frame stays
+    /// until this one chooses another, as on Linux.
+    fn run_on(&mut self, frames: &mut [Frame], guard: &Guard, results: &mut Results) {
+        self.run(frames, guard, results);
+    }
+
     /// Does what is due beside frames (timers of programs); called between bursts and before the worker sleeps. Returns the
     /// time until it wants to be called again.
     fn tick(&mut self) -> Option<Duration> {

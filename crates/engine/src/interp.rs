@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use xway_maps::Guard;
-use xway_packet::Frame;
+use xway_packet::{Frame, Redirect};
 use xway_vm::{BUDGET_DEFAULT, Env, Host, Program, SystemHost, Timers};
 
 use crate::exec::{Executor, ExecutorInfo, Results};
@@ -38,9 +38,14 @@ impl Checked {
 
 impl Executor for Checked {
     fn run(&mut self, frames: &mut [Frame], guard: &Guard, results: &mut Results) {
+        frames.iter_mut().for_each(|frame| frame.set_redirect(Redirect::None));
+        self.run_on(frames, guard, results);
+    }
+
+    fn run_on(&mut self, frames: &mut [Frame], guard: &Guard, results: &mut Results) {
         let mut env = Env::new(guard, &*self.host, self.cpu).with_budget(self.budget);
         for frame in frames {
-            let outcome = xway_vm::run(&self.program, frame, &mut env);
+            let outcome = xway_vm::run_tail(&self.program, frame, &mut env, 0);
             match outcome.fault {
                 None => results.push(outcome.ret, outcome.insns),
                 Some(fault) => results.push_fault(fault, outcome.insns),

@@ -9,8 +9,8 @@ use common::{Rust, Wire, eventually};
 use xway_abi::Verdict;
 use xway_engine::steer::{KEY_PUBLISHED, Rss, Rule, Steering};
 use xway_engine::{
-    AttachFlags, Attached, Capture, CaptureAt, CaptureConfig, Captured, Counters, Engine, EngineConfig, EngineError,
-    HookPoint, Linked, LoadedProgram, PortConfig, VerdictSet, What,
+    AttachFlags, Attached, Capture, CaptureAt, CaptureConfig, Captured, Choice, Counters, Engine, EngineConfig,
+    EngineError, HookPoint, Linked, LoadedProgram, PortConfig, VerdictSet, What,
 };
 use xway_verifier::{Config, MapsView};
 use xway_vm::Program;
@@ -87,6 +87,36 @@ fn a_chain_of_compiled_programs_is_one_function_and_counts_as_the_chain_of_execu
     assert_eq!(jit.2, chain.2);
     assert_eq!(jit.2.iter().map(|counters| counters.runs).collect::<Vec<_>>(), [8, 6, 4]);
     assert_eq!(ends(&jit.1), ([1, 2, 1, 2, 0], 2, 1, 2));
+}
+
+/// As Linux keeps it: the first program chooses the target, the second one says REDIRECT.
+#[test]
+fn the_target_that_one_program_of_a_chain_chose_is_there_for_the_next_one() {
+    let chooses = linked("chooses", "r1 = 6\nr2 = 0\ncall 23\nr0 = 2\nexit");
+    let redirects = linked("redirects", "r0 = 4\nexit");
+    let interpreted = |program: &Arc<Linked>| -> Arc<dyn LoadedProgram> {
+        Arc::new(Linked::with_choice(program.program().clone(), Choice::interpreter()))
+    };
+    let chains: [[Arc<dyn LoadedProgram>; 2]; 4] = [
+        [chooses.clone(), redirects.clone()],
+        [Opaque::new(&chooses), Opaque::new(&redirects)],
+        [interpreted(&chooses), interpreted(&redirects)],
+        [Opaque::new(&chooses), interpreted(&redirects)],
+    ];
+    for (n, chain) in chains.into_iter().enumerate() {
+        let engine = engine(1);
+        let (wire, out) = (Wire::new(5, 1), Wire::new(6, 1));
+        engine.open(wire.device(), PortConfig::default()).unwrap();
+        engine.open(out.device(), PortConfig::default()).unwrap();
+        for (priority, program) in (0..).zip(chain) {
+            engine.chain(port(5), Attached { program, priority, chain_on: VerdictSet::PASS }).unwrap();
+        }
+        (0..3).for_each(|_| wire.send_packet(0, &packet([2; 3])));
+        eventually(|| engine.queues().iter().map(|queue| queue.counters.rx).sum::<u64>() == 3);
+        let sum = settled(engine);
+        assert_eq!((sum.redirected, sum.redirect_err.total()), (3, 0), "chain {n}");
+        assert_eq!(out.sent().len(), 3, "chain {n}");
+    }
 }
 
 /// A program whose engine nobody can look into, so that chains of it are not compiled.

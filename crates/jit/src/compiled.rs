@@ -451,13 +451,24 @@ impl Compiled {
     /// # Errors
     /// As [`Compiled::run_burst`].
     pub fn run_one(&self, frame: &mut Frame, env: &mut RunEnv<'_>) -> Result<u64, Refusal> {
+        frame.set_redirect(Redirect::None);
+        self.run_on(frame, env)
+    }
+
+    /// As [`Compiled::run_one`], behind another program of a chain: the target that one chose stays until this one chooses another.
+    ///
+    /// # Errors
+    /// As [`Compiled::run_burst`].
+    pub fn run_on(&self, frame: &mut Frame, env: &mut RunEnv<'_>) -> Result<u64, Refusal> {
         let Some(single) = self.single else {
-            let mut verdict = [0];
+            let (mut verdict, chosen) = ([0], frame.redirect());
             self.run_burst(std::slice::from_mut(frame), env, &mut verdict)?;
+            if frame.redirect() == Redirect::None {
+                frame.set_redirect(chosen);
+            }
             return Ok(verdict[0]);
         };
         self.admit(env.cpu)?;
-        frame.set_redirect(Redirect::None);
         env.frame = frame;
         env.tail_calls = 0;
         self.set_clock(env);
