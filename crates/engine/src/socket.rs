@@ -23,6 +23,12 @@ pub trait SocketTarget: Send + Sync {
     /// Takes all frames of the burst, in order, and says what became of them. `pool` is that of the queue.
     fn deliver(&self, pool: &mut Pool, burst: &mut Burst) -> Sent;
 
+    /// Frames that it can take now. A queue that is the socket's alone receives no more than that: what would find no room stays with
+    /// the port, waits there or is lost there, as packets are for which a card finds no buffer, and costs the worker nothing.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
     /// The doorbell, once after the deliveries of a burst.
     fn flush(&self) {}
 

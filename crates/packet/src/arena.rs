@@ -80,10 +80,10 @@ impl Arena {
                 // SAFETY: number < frames and a chunk is no longer than the stride, so it lies inside the mapping.
                 base: unsafe { start.add(number as usize * stride) },
                 arena,
-                data: config.headroom,
-                data_end: config.headroom,
-                data_meta: config.headroom,
-                hard_end: config.chunk_size - config.tailroom,
+                data: config.headroom + config.shift(number),
+                data_end: config.headroom + config.shift(number),
+                data_meta: config.headroom + config.shift(number),
+                hard_end: config.chunk_size - config.tailroom + config.shift(number),
                 ingress_ifindex: 0,
                 rx_queue: 0,
                 egress_ifindex: 0,
@@ -95,7 +95,7 @@ impl Arena {
                 has: 0,
                 number,
                 chunk_size: config.chunk_size,
-                start: config.headroom,
+                start: config.headroom + config.shift(number),
                 without_meta: u32::from(!config.metadata),
                 cut: 0,
                 shared: AtomicU32::new(0),
@@ -196,6 +196,13 @@ impl Handle {
 
     pub(crate) fn raw(&self) -> NonNull<Desc> {
         self.desc
+    }
+
+    /// Asks for the line that the next packet of this chunk starts in, to be written: another core has it.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        let desc = self.desc();
+        crate::prefetch::to_write(desc.base.as_ptr().wrapping_add(desc.start as usize));
     }
 
     /// How close the pool is to its limit.

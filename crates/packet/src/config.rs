@@ -109,6 +109,15 @@ impl PoolConfig {
         self.chunk_size as usize + between
     }
 
+    /// How many bytes later than others the packet of this chunk starts and may end. Where chunks have to lie a power of two apart
+    /// this spreads packets over the sets of the caches; it is taken out of the tailroom, so that packets are as long as ever.
+    pub(crate) const fn shift(&self, number: u32) -> u32 {
+        match self.backing {
+            Backing::Anonymous => 0,
+            Backing::Memfd => number % (self.tailroom / 64 + 1) * 64,
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<(), PoolError> {
         let size = self.chunk_size;
         if !size.is_power_of_two() || !(layout::CHUNK_MIN..=layout::CHUNK_MAX).contains(&size) {

@@ -50,6 +50,7 @@ mod lent;
 mod memory;
 pub mod offload;
 mod pool;
+pub mod prefetch;
 mod pressure;
 mod redirect;
 #[doc(hidden)]

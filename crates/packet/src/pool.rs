@@ -23,6 +23,8 @@ pub struct Pool {
     free: Vec<u32>,
     /// Chunks from this number on were never used.
     fresh: u32,
+    /// The distance of chunks is two to the power of this; `None` when it is no power of two.
+    shift: Option<u32>,
     counters: Counters,
     watch: Watch,
     lent: Lent,
@@ -48,6 +50,7 @@ impl Pool {
             lent: Lent::default(),
             free: Vec::with_capacity(config.frames as usize),
             fresh: 0,
+            shift: config.stride().is_power_of_two().then(|| config.stride().ilog2()),
             counters: Counters::default(),
         })
     }
@@ -267,13 +270,20 @@ impl Pool {
     /// is not trusted: any address inside of the chunk is as good as any other, and one whose chunk is not lent is refused and
     /// counted in [`Counters::foreign`].
     pub fn reclaim(&mut self, address: u64) -> Option<Frame> {
-        let number = u32::try_from(address / self.config.stride() as u64).ok()?;
+        let number = match self.shift {
+            Some(shift) => address >> shift,
+            None => address / self.config.stride() as u64,
+        };
+        let number = u32::try_from(number).ok()?;
         if !self.lent.remove(number) {
             self.counters.foreign += 1;
             return None;
         }
         // SAFETY: the chunk's handle was given up in `lend`, and its mark is gone, so it is in nobody's hands.
-        Some(Frame::new(unsafe { self.arena().handle(number) }))
+        let handle = unsafe { self.arena().handle(number) };
+        // Whoever had it wrote into it or read it, and the next packet will be written there.
+        handle.fetch();
+        Some(Frame::new(handle))
     }
 
     /// Takes back all that is lent, for the end of the device or peer. Says how many frames those were.

@@ -120,6 +120,9 @@ impl Connection {
             false => umem.memory.clone(),
             true => {
                 let shared = map(WHAT, fds.next(), len as usize)?;
+                if !chunk_size.is_power_of_two() || chunk_size > len {
+                    return Err(ClientError::protocol(WHAT, format!("chunks of {chunk_size} bytes")));
+                }
                 Arc::new(Memory::new(shared, chunk_size as u32))
             }
         };

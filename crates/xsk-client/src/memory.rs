@@ -22,7 +22,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new(shared: SharedMemory, chunk_size: u32) -> Memory {
-        Memory { shared, chunk_size: chunk_size.max(1), claimed: AtomicBool::new(false) }
+        Memory { shared, chunk_size: chunk_size.max(1).next_power_of_two(), claimed: AtomicBool::new(false) }
     }
 
     /// Number of chunks.
@@ -51,6 +51,8 @@ enum At {
 #[derive(Debug)]
 pub(crate) struct Chunks {
     memory: Arc<Memory>,
+    /// A chunk is two to the power of this.
+    shift: u32,
     at: Vec<At>,
     idle: Vec<u32>,
 }
@@ -69,7 +71,7 @@ impl Chunks {
             At::Elsewhere
         };
         let idle = if all { (0..count).rev().collect() } else { Vec::new() };
-        Chunks { at: vec![start; count as usize], idle, memory }
+        Chunks { at: vec![start; count as usize], idle, shift: memory.chunk_size.ilog2(), memory }
     }
 
     pub(crate) fn chunk_size(&self) -> u32 {
@@ -84,7 +86,7 @@ impl Chunks {
     /// The server gave a chunk back; `None` when it was not away.
     #[inline]
     pub(crate) fn arrive(&mut self, address: u64) -> Option<u32> {
-        let number = u32::try_from(address / u64::from(self.memory.chunk_size)).ok()?;
+        let number = u32::try_from(address >> self.shift).ok()?;
         let at = self.at.get_mut(number as usize)?;
         (*at == At::Away).then(|| {
             *at = At::Idle;
@@ -108,7 +110,7 @@ impl Chunks {
     #[inline]
     pub(crate) fn leave(&mut self, number: u32) -> u64 {
         self.at[number as usize] = At::Away;
-        u64::from(number) * u64::from(self.memory.chunk_size)
+        u64::from(number) << self.shift
     }
 
     /// A chunk goes to the application.
@@ -124,6 +126,13 @@ impl Chunks {
         }
         self.at[chunk.number as usize] = At::Idle;
         Ok(chunk.number)
+    }
+
+    /// Asks for the line at this offset of a chunk, to be written, so that the lines of many packets are on their way at once.
+    #[inline]
+    pub(crate) fn fetch(&self, number: u32, offset: u32) {
+        let at = self.memory.start(number).wrapping_add((offset & (self.memory.chunk_size - 1)) as usize);
+        xway_packet::prefetch::to_write(at);
     }
 
     /// Part of an idle chunk; `None` when it is not idle or the part is not inside.

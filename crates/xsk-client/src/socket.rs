@@ -48,7 +48,8 @@ impl Statistics {
         ]
     }
 
-    pub(crate) fn from_numbers(n: [u64; 8]) -> Statistics {
+    /// From the numbers of an answer.
+    pub fn from_numbers(n: [u64; 8]) -> Statistics {
         Statistics {
             rx_dropped: n[0],
             rx_invalid_descs: n[1],
@@ -60,6 +61,9 @@ impl Statistics {
         }
     }
 }
+
+/// Entries of FILL that may be missing before it is looked at.
+const FILL_STEP: u32 = 64;
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,6 +82,9 @@ pub struct Socket {
     rx: Consumer<XdpDesc>,
     tx: Producer<XdpDesc>,
     chunks: Chunks,
+    /// Packets that came since FILL was looked at, each of which has cost an entry of it, and what was in it then.
+    spent: u32,
+    filled: u32,
     kick: OwnedFd,
     notice: OwnedFd,
     zero_copy: bool,
@@ -101,6 +108,8 @@ impl Socket {
             rx: Consumer::attach(rings.rx)?,
             tx: Producer::attach(rings.tx)?,
             chunks: Chunks::new(memory, zero_copy),
+            spent: 0,
+            filled: 0,
             kick,
             notice,
             zero_copy,
@@ -161,9 +170,17 @@ impl Socket {
         }
     }
 
-    /// Puts free chunks into FILL until there are `want` entries in it, and says how many it put.
+    /// Puts free chunks into FILL until there are about `want` entries in it, and says how many it put. It may be called as often as
+    /// is convenient: while less than an eighth of `want` (and less than a burst) can be missing it does not look at the ring, whose
+    /// index another core writes.
     pub fn fill(&mut self, want: u32) -> usize {
-        let missing = want.min(self.fill.entries()).saturating_sub(self.fill.pending());
+        let want = want.min(self.fill.entries());
+        let missing = want.saturating_sub(self.filled.saturating_sub(self.spent));
+        if missing < (want / 8).clamp(1, FILL_STEP) {
+            return 0;
+        }
+        let pending = self.fill.pending();
+        let missing = want.saturating_sub(pending);
         if self.chunks.idle() < missing as usize {
             self.reap();
         }
@@ -172,6 +189,7 @@ impl Socket {
             let number = chunks.pick()?;
             Some(chunks.leave(number))
         });
+        (self.spent, self.filled) = (0, pending + put as u32);
         if put > 0 && self.fill.flags() & xsk::RING_NEED_WAKEUP != 0 {
             self.ring();
         }
@@ -182,6 +200,7 @@ impl Socket {
     pub fn receive(&mut self) -> Option<Packet> {
         loop {
             let desc = self.rx.pop()?;
+            self.spent = self.spent.saturating_add(1);
             let Some(number) = self.chunks.arrive(desc.addr) else { continue };
             let offset = (desc.addr % u64::from(self.chunks.chunk_size())) as u32;
             if let Some(packet) = self.chunks.hand_out(number).into_packet(offset, desc.len) {
@@ -192,24 +211,44 @@ impl Socket {
 
     /// Takes up to `count` packets that came, shows each to `f` where it lies, and does what that says: the fast way, without a
     /// handle for each packet. Packets to be sent are shown to the server by [`Socket::flush`]. Says how many packets came; it stops
-    /// early when a packet is to be sent and the TX ring is full, and shows that one again.
+    /// early when the TX ring is full, because a packet may have to be sent.
     pub fn process(&mut self, count: usize, mut f: impl FnMut(&mut [u8]) -> Fate) -> usize {
+        // Packets lie in another core's cache: so many are fetched at once.
+        const PART: usize = 32;
         let mut done = 0;
-        // A packet that may have to be sent needs room.
-        while done < count && self.tx.room(1) > 0 {
-            let Some(desc) = self.rx.take() else { break };
-            done += 1;
-            let Some(number) = self.chunks.arrive(desc.addr) else { continue };
-            let offset = (desc.addr % u64::from(self.chunks.chunk_size())) as u32;
-            match self.chunks.part(number, offset, desc.len).map(&mut f) {
-                Some(Fate::Send) => {
-                    self.chunks.leave(number);
-                    let _ = self.tx.stage(XdpDesc { options: 0, ..desc });
+        while done < count {
+            // A packet that may have to be sent needs room.
+            let part = PART.min(count - done).min(self.tx.room(PART as u32) as usize);
+            let mut packets = [(XdpDesc::default(), 0u32); PART];
+            let (mut came, mut good) = (0, 0);
+            let there = self.rx.available(part as u32).min(part as u32);
+            self.rx.fetch(there);
+            while came < part {
+                let Some(desc) = self.rx.take() else { break };
+                came += 1;
+                let Some(number) = self.chunks.arrive(desc.addr) else { continue };
+                self.chunks.fetch(number, desc.addr as u32);
+                packets[good] = (desc, number);
+                good += 1;
+            }
+            self.tx.fetch(good as u32);
+            for &(desc, number) in &packets[..good] {
+                let offset = (desc.addr & u64::from(self.chunks.chunk_size() - 1)) as u32;
+                match self.chunks.part(number, offset, desc.len).map(&mut f) {
+                    Some(Fate::Send) => {
+                        self.chunks.leave(number);
+                        let _ = self.tx.stage(XdpDesc { options: 0, ..desc });
+                    }
+                    Some(Fate::Free) | None => self.chunks.rest(number),
                 }
-                Some(Fate::Free) | None => self.chunks.rest(number),
+            }
+            done += came;
+            if came == 0 || came < part {
+                break;
             }
         }
         self.rx.release();
+        self.spent = self.spent.saturating_add(done as u32);
         done
     }
 
@@ -251,8 +290,11 @@ impl Socket {
     /// Shows the server what was queued, and rings its bell if it sleeps. Says how many packets those are. Chunks that came back become
     /// free: a COMPLETION ring that nobody empties stops the server from sending.
     pub fn flush(&mut self) -> u32 {
-        self.reap();
         let count = self.tx.submit();
+        if count == 0 && self.tx.room(1) > 0 {
+            return 0;
+        }
+        self.reap();
         // The server looks at the ring once more after it raised the flag; this look must come after the packets are visible.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         if count > 0 && self.tx.flags() & xsk::RING_NEED_WAKEUP != 0 {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use xway_engine::{Sent, SocketTarget};
 use xway_packet::{Burst, Pool};
 
@@ -15,18 +15,31 @@ const QUANTUM: u64 = 4096;
 /// The sockets of one queue. They take turns to send by deficit round robin: each may send a number of bytes in its turn, in
 /// proportion to its weight, and keeps what a packet that did not fit has left over for the next one. Over time each socket that
 /// has something to send gets its share of bytes, whatever the sizes of its packets.
+///
+/// Sockets come and go while packets flow, so there are two lists: the roster, which is changed, and the worker's own view of it,
+/// which it exchanges between two bursts when the roster has another version. Neither side waits for the other.
 pub struct Group {
     bound: (u32, u32),
-    members: Mutex<Members>,
+    roster: Mutex<Roster>,
+    /// Changes of the roster.
+    version: AtomicU64,
+    /// The worker's. A mutex only because the language wants one: nobody else opens it.
+    view: Mutex<View>,
     /// Frames that the queue did not take.
     lost: AtomicU64,
 }
 
-#[derive(Default)]
-struct Members {
+#[derive(Clone, Default)]
+struct Roster {
     sockets: Vec<Arc<Xsk>>,
     /// Gets what comes past all programs.
     direct: Option<u64>,
+}
+
+#[derive(Default)]
+struct View {
+    roster: Roster,
+    version: u64,
     /// Whose turn it is, and whether it has begun.
     turn: usize,
     begun: bool,
@@ -35,28 +48,35 @@ struct Members {
 impl Group {
     /// An empty group for a queue.
     pub fn new(ifindex: u32, queue: u32) -> Group {
-        Group { bound: (ifindex, queue), members: Mutex::default(), lost: AtomicU64::new(0) }
+        Group {
+            bound: (ifindex, queue),
+            roster: Mutex::default(),
+            version: AtomicU64::new(0),
+            view: Mutex::default(),
+            lost: AtomicU64::new(0),
+        }
     }
 
     /// Adds a socket. With `direct` it gets what comes past all programs.
     pub fn add(&self, socket: Arc<Xsk>, direct: bool) {
-        let mut members = self.members.lock();
-        members.direct = if direct { Some(socket.id()) } else { members.direct };
-        members.sockets.push(socket);
+        let mut roster = self.roster.lock();
+        roster.direct = if direct { Some(socket.id()) } else { roster.direct };
+        roster.sockets.push(socket);
+        self.version.fetch_add(1, Ordering::Release);
     }
 
     /// Takes a socket out. Says how many are left.
     pub fn remove(&self, id: u64) -> usize {
-        let mut members = self.members.lock();
-        members.sockets.retain(|socket| socket.id() != id);
-        members.direct = members.direct.filter(|direct| *direct != id);
-        (members.turn, members.begun) = (0, false);
-        members.sockets.len()
+        let mut roster = self.roster.lock();
+        roster.sockets.retain(|socket| socket.id() != id);
+        roster.direct = roster.direct.filter(|direct| *direct != id);
+        self.version.fetch_add(1, Ordering::Release);
+        roster.sockets.len()
     }
 
     /// Number of sockets.
     pub fn len(&self) -> usize {
-        self.members.lock().sockets.len()
+        self.roster.lock().sockets.len()
     }
 
     /// Whether there is none.
@@ -66,12 +86,24 @@ impl Group {
 
     /// Whether a socket gets what comes past all programs.
     pub fn has_direct(&self) -> bool {
-        self.members.lock().direct.is_some()
+        self.roster.lock().direct.is_some()
     }
 
     /// Frames of sockets that the queue did not take.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
+    }
+
+    /// The worker's view, brought up to date when that can be done at once.
+    fn view(&self) -> Option<MutexGuard<'_, View>> {
+        let mut view = self.view.try_lock()?;
+        let version = self.version.load(Ordering::Acquire);
+        if view.version != version
+            && let Some(roster) = self.roster.try_lock()
+        {
+            *view = View { roster: roster.clone(), version, ..View::default() };
+        }
+        Some(view)
     }
 }
 
@@ -86,8 +118,10 @@ impl SocketTarget for Group {
     }
 
     fn deliver(&self, pool: &mut Pool, burst: &mut Burst) -> Sent {
-        let members = self.members.lock();
-        match members.sockets.iter().find(|socket| Some(socket.id()) == members.direct) {
+        let view = self.view();
+        let roster = view.as_ref().map(|view| &view.roster);
+        let direct = roster.and_then(|roster| roster.sockets.iter().find(|s| Some(s.id()) == roster.direct));
+        match direct {
             Some(socket) => socket.deliver(pool, burst),
             None => {
                 let count = burst.len();
@@ -97,27 +131,35 @@ impl SocketTarget for Group {
         }
     }
 
+    fn room(&self) -> usize {
+        let view = self.view();
+        let roster = view.as_ref().map(|view| &view.roster);
+        // Without a socket that gets what comes, it is for the counters to say so.
+        let direct = roster.and_then(|roster| roster.sockets.iter().find(|s| Some(s.id()) == roster.direct));
+        direct.map_or(usize::MAX, |socket| socket.room())
+    }
+
     fn flush(&self) {
-        self.members.lock().sockets.iter().for_each(|socket| socket.flush());
+        self.view().iter().flat_map(|view| &view.roster.sockets).for_each(|socket| socket.flush());
     }
 
     fn collect(&self, pool: &mut Pool, burst: &mut Burst) {
-        let mut members = self.members.lock();
-        let count = members.sockets.len();
+        let Some(mut view) = self.view() else { return };
+        let count = view.roster.sockets.len();
         // Once around without a packet: nobody has one, or nobody can send now.
         let mut idle = 0;
         while idle < count && !burst.is_full() {
-            let socket = &members.sockets[members.turn % count];
+            let socket = &view.roster.sockets[view.turn % count];
             // A turn that the end of the last burst cut short goes on without another share.
-            let quantum = (!members.begun).then_some(QUANTUM * u64::from(socket.weight));
+            let quantum = (!view.begun).then_some(QUANTUM * u64::from(socket.weight));
             let taken = socket.take(pool, burst, quantum);
             idle = if taken == 0 { idle + 1 } else { 0 };
             if burst.is_full() {
-                members.begun = true;
+                view.begun = true;
                 return;
             }
-            members.turn = (members.turn + 1) % count;
-            members.begun = false;
+            view.turn = (view.turn + 1) % count;
+            view.begun = false;
         }
     }
 
@@ -126,11 +168,16 @@ impl SocketTarget for Group {
     }
 
     fn close(&self, pool: &mut Pool) {
-        self.members.lock().sockets.iter().for_each(|socket| SocketTarget::close(&**socket, pool));
+        // The queue is being closed: no packet waits for this.
+        let sockets = self.roster.lock().sockets.clone();
+        sockets.iter().for_each(|socket| SocketTarget::close(&**socket, pool));
     }
 
     fn may_sleep(&self) -> bool {
         // Each is asked, so that each raises its flag.
-        self.members.lock().sockets.iter().filter(|socket| !socket.may_sleep()).count() == 0
+        let current = |view: &View| view.version == self.version.load(Ordering::Acquire);
+        self.view().is_some_and(|view| {
+            current(&view) && view.roster.sockets.iter().filter(|socket| !socket.may_sleep()).count() == 0
+        })
     }
 }

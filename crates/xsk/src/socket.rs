@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, eventfd};
 use xway_abi::{Errno, xsk};
 use xway_engine::{Sent, SocketTarget};
@@ -48,8 +48,8 @@ pub(crate) struct Joined {
     pub(crate) chunk_size: u32,
 }
 
-/// A socket. Only the worker of its queue delivers to it and collects from it; each such call takes an uncontended lock, once for
-/// a burst.
+/// A socket. Only the worker of its queue delivers to it and collects from it, and it never waits for anybody: what it works
+/// on lies in a cell that nobody else opens, and others read the counters that it publishes and leave word in flags.
 pub struct Xsk {
     id: u64,
     bound: (u32, u32),
@@ -59,12 +59,32 @@ pub struct Xsk {
     kick: OwnedFd,
     /// Rung by us.
     notice: OwnedFd,
+    /// The worker's part. A mutex only because the language wants one: it is opened with `try_lock`, by the worker.
     inner: Mutex<Inner>,
+    published: Published,
+    /// Whether it has memory of its own, and so nothing of the pool's.
+    copies: bool,
     /// Set when a socket without copies has met its pool.
     joined: OnceLock<Result<Joined, &'static str>>,
     /// The application is gone: what it has is taken back at the next call.
     closing: AtomicBool,
     settled: AtomicBool,
+}
+
+/// The counters, for whoever asks: written by the worker after each burst, one after the other.
+#[derive(Default)]
+struct Published([AtomicU64; 8]);
+
+impl Published {
+    fn write(&self, statistics: &Statistics) {
+        for (word, number) in self.0.iter().zip(statistics.numbers()) {
+            word.store(number, Ordering::Relaxed);
+        }
+    }
+
+    fn read(&self) -> Statistics {
+        Statistics::from_numbers(std::array::from_fn(|at| self.0[at].load(Ordering::Relaxed)))
+    }
 }
 
 pub(crate) struct Inner {
@@ -125,6 +145,8 @@ impl Xsk {
             kick: bell()?,
             notice: bell()?,
             inner: Mutex::new(attached().map_err(|_| Errno::EINVAL)?),
+            published: Published::default(),
+            copies: matches!(shape.mode, Mode::Copy(_)),
             joined: OnceLock::new(),
             closing: AtomicBool::new(false),
             settled: AtomicBool::new(false),
@@ -146,11 +168,21 @@ impl Xsk {
         self.notice.as_fd()
     }
 
-    /// Its counters.
+    /// Its counters, as they were after the worker's last burst.
     pub fn statistics(&self) -> Statistics {
-        let inner = self.inner.lock();
-        let refused = inner.fill.refused() + inner.tx.refused() + inner.rx.refused() + inner.completion.refused();
-        Statistics { refused_indices: refused, ..inner.counts }
+        self.published.read()
+    }
+
+    /// The worker's part. Two workers meet here only when a program behind a CPUMAP sends to the socket of another worker's queue;
+    /// then one of them is refused.
+    fn open(&self) -> Option<MutexGuard<'_, Inner>> {
+        (0..MEETING_SPINS).find_map(|_| {
+            let inner = self.inner.try_lock();
+            if inner.is_none() {
+                std::hint::spin_loop();
+            }
+            inner
+        })
     }
 
     /// What became of meeting the pool; `None` before it.
@@ -161,7 +193,7 @@ impl Xsk {
     /// The application is gone. The next call of the worker takes back what it had.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        if matches!(self.inner.lock().memory, Memory::Copy(_)) {
+        if self.copies {
             self.settled.store(true, Ordering::Release);
         }
     }
@@ -183,10 +215,7 @@ impl Xsk {
         }
         match &mut inner.memory {
             Memory::Copy(_) => true,
-            Memory::Lent(loans) => {
-                loans.pay(pool, &mut inner.completion);
-                true
-            }
+            Memory::Lent(_) => true,
             Memory::Waiting(chunks) => {
                 let chunks = *chunks;
                 let met = join(pool);
@@ -194,8 +223,9 @@ impl Xsk {
                     let config = pool.config();
                     // Half of the pool stays for the queue itself.
                     let count = chunks.clamp(1, (config.frames / 2).max(1)).min(inner.completion.entries());
-                    let mut loans = Loans::new(config.frames, config.chunk_size, count);
+                    let mut loans = Loans::new(pool, count);
                     loans.pay(pool, &mut inner.completion);
+                    inner.completion.submit();
                     inner.memory = Memory::Lent(loans);
                 }
                 let met_well = met.is_ok();
@@ -208,13 +238,18 @@ impl Xsk {
 
     /// Takes packets to send while `allowed` says so for their lengths and there is room, and says how many it took.
     pub(crate) fn take(&self, pool: &mut Pool, burst: &mut Burst, quantum: Option<u64>) -> usize {
-        let mut inner = self.inner.lock();
+        let Some(mut inner) = self.open() else { return 0 };
         if !self.ready(&mut inner, pool) {
             return 0;
         }
         let inner = &mut *inner;
         inner.deficit = inner.deficit.saturating_add(quantum.unwrap_or(0));
         let before = burst.len();
+        let waiting = inner.tx.available(burst.room() as u32).min(burst.room() as u32);
+        inner.tx.fetch(waiting);
+        if inner.completion.room(waiting) > 0 {
+            inner.completion.fetch(waiting);
+        }
         while !burst.is_full() {
             let Some(desc) = inner.tx.take() else {
                 inner.counts.tx_ring_empty_descs += u64::from(burst.len() == before);
@@ -241,24 +276,37 @@ impl Xsk {
             }
         }
         inner.tx.release();
+        inner.memory.pay(pool, &mut inner.completion);
         inner.completion.submit();
         if burst.len() > before && inner.tx.flags() != 0 {
             inner.tx.set_flags(0);
         }
+        self.published.write(&inner.statistics());
         burst.len() - before
     }
 
     fn give(&self, pool: &mut Pool, burst: &mut Burst) -> Sent {
-        let mut inner = self.inner.lock();
-        let count = burst.len() as u32;
-        if !self.ready(&mut inner, pool) {
+        let count = burst.len();
+        let refuse = |pool: &mut Pool, burst: &mut Burst, errno| {
             pool.release_burst(burst);
-            return Sent { failed: count, errno: Some(Errno::EBADF), ..Sent::default() };
+            Sent::none(count, errno)
+        };
+        let Some(mut inner) = self.open() else { return refuse(pool, burst, Errno::EBUSY) };
+        if !self.ready(&mut inner, pool) {
+            return refuse(pool, burst, Errno::EBADF);
+        }
+        if !inner.memory.is_of(pool) {
+            // The application maps its queue's memory and no other.
+            return refuse(pool, burst, Errno::EINVAL);
         }
         let inner = &mut *inner;
         let mut sent = Sent::default();
+        // One look at the application's indices for the burst: each later one would take a cache line from it.
+        let mut room = Room { rx: inner.rx.room(count as u32), fill: inner.fill.available(count as u32) };
+        inner.rx.fetch((count as u32).min(room.rx));
+        inner.fill.fetch((count as u32).min(room.fill));
         for frame in burst.drain() {
-            match inner.give_one(pool, frame) {
+            match inner.give_one(pool, frame, &mut room) {
                 Ok(()) => sent.sent += 1,
                 Err(errno) if errno == Errno::ENOBUFS => sent.full += 1,
                 Err(errno) => {
@@ -269,6 +317,7 @@ impl Xsk {
         }
         inner.fill.release();
         inner.untold |= inner.rx.submit() > 0;
+        self.published.write(&inner.statistics());
         sent
     }
 }
@@ -290,6 +339,26 @@ fn join(pool: &Pool) -> Result<Joined, &'static str> {
     Ok(Joined { fd, len, chunk_size: config.chunk_size })
 }
 
+/// What a burst finds in the rings.
+struct Room {
+    /// Free slots of RX.
+    rx: u32,
+    /// Entries of FILL.
+    fill: u32,
+}
+
+impl Room {
+    /// The next entry of FILL.
+    #[inline]
+    fn take(&mut self, fill: &mut Consumer<u64>) -> Option<u64> {
+        self.fill = self.fill.checked_sub(1)?;
+        fill.take()
+    }
+}
+
+/// How long a worker waits for another one that delivers to the same socket: about the time of a burst.
+const MEETING_SPINS: u32 = 4096;
+
 enum Taken {
     Packet(Frame),
     Invalid,
@@ -298,6 +367,18 @@ enum Taken {
 }
 
 impl Memory {
+    /// Whether frames of this pool may be delivered.
+    fn is_of(&self, pool: &Pool) -> bool {
+        !matches!(self, Memory::Lent(loans) if !loans.are_of(pool))
+    }
+
+    /// Gives back through COMPLETION the chunks that are owed, when they are lent ones.
+    fn pay(&mut self, pool: &mut Pool, completion: &mut Producer<u64>) {
+        if let Memory::Lent(loans) = self {
+            loans.pay(pool, completion);
+        }
+    }
+
     /// The packet that a descriptor of TX stands for.
     fn packet(&mut self, pool: &mut Pool, desc: XdpDesc, completion: &mut Producer<u64>) -> Taken {
         match self {
@@ -323,7 +404,6 @@ impl Memory {
             }
             Memory::Lent(loans) => {
                 let frame = (desc.options == 0).then(|| loans.packet(pool, desc.addr, desc.len)).flatten();
-                loans.pay(pool, completion);
                 frame.map_or(Taken::Invalid, Taken::Packet)
             }
             Memory::Waiting(_) | Memory::Closed => Taken::Later,
@@ -332,13 +412,18 @@ impl Memory {
 }
 
 impl Inner {
+    fn statistics(&self) -> Statistics {
+        let refused = self.fill.refused() + self.tx.refused() + self.rx.refused() + self.completion.refused();
+        Statistics { refused_indices: refused, ..self.counts }
+    }
+
     /// Delivers one frame. `ENOBUFS` when there is no room.
-    fn give_one(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Errno> {
+    fn give_one(&mut self, pool: &mut Pool, frame: Frame, room: &mut Room) -> Result<(), Errno> {
         let refuse = |pool: &mut Pool, frame, errno| {
             pool.release(frame);
             Err(errno)
         };
-        if self.rx.room(1) == 0 {
+        if room.rx == 0 {
             self.counts.rx_ring_full += 1;
             return refuse(pool, frame, Errno::ENOBUFS);
         }
@@ -350,7 +435,7 @@ impl Inner {
                     return refuse(pool, frame, Errno::ENOSPC);
                 }
                 let place = loop {
-                    let Some(address) = self.fill.take() else {
+                    let Some(address) = room.take(&mut self.fill) else {
                         self.counts.rx_fill_ring_empty_descs += 1;
                         return refuse(pool, frame, Errno::ENOBUFS);
                     };
@@ -365,7 +450,7 @@ impl Inner {
             }
             Memory::Lent(loans) => {
                 let returned = loop {
-                    let Some(address) = self.fill.take() else {
+                    let Some(address) = room.take(&mut self.fill) else {
                         self.counts.rx_fill_ring_empty_descs += 1;
                         return refuse(pool, frame, Errno::ENOBUFS);
                     };
@@ -389,6 +474,7 @@ impl Inner {
             Memory::Waiting(_) | Memory::Closed => return refuse(pool, frame, Errno::EBADF),
         };
         // There is room, and only this side puts entries in.
+        room.rx -= 1;
         let _ = self.rx.stage(XdpDesc { addr: address, len, options: 0 });
         Ok(())
     }
@@ -407,8 +493,20 @@ impl SocketTarget for Xsk {
         self.give(pool, burst)
     }
 
+    fn room(&self) -> usize {
+        let Some(mut inner) = self.open() else { return 0 };
+        match inner.memory {
+            // The next delivery makes it ready, or finds it closed.
+            Memory::Waiting(_) | Memory::Closed => usize::MAX,
+            Memory::Copy(_) | Memory::Lent(_) => {
+                let wanted = Burst::MAX as u32;
+                inner.rx.room(wanted).min(inner.fill.available(wanted)) as usize
+            }
+        }
+    }
+
     fn flush(&self) {
-        let mut inner = self.inner.lock();
+        let Some(mut inner) = self.open() else { return };
         if !std::mem::take(&mut inner.untold) {
             return;
         }
@@ -426,12 +524,13 @@ impl SocketTarget for Xsk {
 
     fn close(&self, pool: &mut Pool) {
         Xsk::close(self);
-        let mut inner = self.inner.lock();
-        self.ready(&mut inner, pool);
+        if let Some(mut inner) = self.open() {
+            self.ready(&mut inner, pool);
+        }
     }
 
     fn may_sleep(&self) -> bool {
-        let mut inner = self.inner.lock();
+        let Some(mut inner) = self.open() else { return false };
         if inner.tx.flags() == 0 {
             inner.tx.set_flags(xsk::RING_NEED_WAKEUP);
             fence(Ordering::SeqCst);

@@ -183,7 +183,13 @@ impl Core {
             if left == 0 {
                 return Err(End::Count);
             }
-            let budget = left.min(Burst::MAX as u64) as usize;
+            let mut budget = left.min(Burst::MAX as u64) as usize;
+            if let Some(socket) = lane.bound.as_ref().filter(|_| lane.direct) {
+                budget = budget.min(socket.room());
+                if budget == 0 {
+                    continue;
+                }
+            }
             let state = lane.port.rx(lane.queue, &mut self.pools[lane.pool], burst, budget);
             if !burst.is_empty() {
                 self.receive(at, burst);
@@ -391,7 +397,10 @@ impl Core {
         let mut fds = vec![PollFd::new(&self.stop, PollFlags::IN)];
         let mut wait = left;
         for lane in self.lanes.iter().filter(|lane| lane.receiving) {
+            let full = lane.direct && lane.bound.as_ref().is_some_and(|socket| socket.room() == 0);
             match lane.port.fd() {
+                // Its application makes room without a word.
+                _ if full => wait = Some(wait.map_or(FULL_NAP, |wait| wait.min(FULL_NAP))),
                 Some(fd) => fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN)),
                 // An input that cannot wake the worker is asked again soon.
                 None => wait = Some(wait.map_or(NAP, |wait| wait.min(NAP))),
@@ -458,6 +467,9 @@ pub(crate) struct Way {
 
 /// How long a worker sleeps when an idle input has nothing to sleep on.
 const NAP: Duration = Duration::from_micros(100);
+
+/// How long it sleeps when the socket that a queue belongs to has no room.
+const FULL_NAP: Duration = Duration::from_millis(1);
 
 /// Rounds that a worker goes on for frames that it sends to itself when nothing more comes in.
 const DRAIN_ROUNDS: u32 = 10_000;

@@ -5,6 +5,7 @@
 //! that it points to inside the mapping that `_keep` keeps mapped, and points to atomics only.** So references may be made of
 //! them at any time, whoever else writes there.
 
+use crate::prefetch;
 use crate::ring::{Entry, RingError, check_entries};
 use crate::sync::{Arc, AtomicU32};
 
@@ -239,6 +240,21 @@ impl<T: Entry> RingMemory<T> {
         let (before, from) = cells.split_at((index as usize) & (cells.len() - 1));
         let first = (count as usize).min(from.len());
         (&from[..first], &before[..(count as usize - first).min(before.len())])
+    }
+}
+
+impl<T: Entry> RingMemory<T> {
+    /// Asks for the lines that these slots lie in: the other side has had them, and so they come at the same time instead of one
+    /// after the other.
+    #[inline]
+    pub(crate) fn fetch(&self, index: u32, count: u32, to_write: bool) {
+        const LINE: usize = 64;
+        let per_line = (LINE / std::mem::size_of::<T::Cell>().clamp(1, LINE)).max(1);
+        let (first, second) = self.slots(index, count.min(self.entries()));
+        for cell in first.iter().step_by(per_line).chain(first.last()).chain(second.iter().step_by(per_line)) {
+            let at = std::ptr::from_ref(cell).cast::<u8>();
+            if to_write { prefetch::to_write(at) } else { prefetch::to_read(at) }
+        }
     }
 }
 

@@ -64,6 +64,12 @@ impl<T: Entry> Producer<T> {
         if free >= wanted { free } else { self.look() }
     }
 
+    /// Asks for the next `count` slots, which the consumer has read: so their lines come at the same time.
+    #[inline]
+    pub fn fetch(&self, count: u32) {
+        self.memory.fetch(self.next, count, true);
+    }
+
     /// Looks at the consumer's index.
     fn look(&mut self) -> u32 {
         // Acquire: the consumer has read the slots that it gives back.
@@ -208,6 +214,12 @@ impl<T: Entry> Consumer<T> {
     pub fn available(&mut self, wanted: u32) -> u32 {
         let there = self.producer.wrapping_sub(self.next);
         if there >= wanted { there } else { self.look() }
+    }
+
+    /// Asks for the next `count` entries, which the producer has written: so their lines come at the same time.
+    #[inline]
+    pub fn fetch(&self, count: u32) {
+        self.memory.fetch(self.next, count, false);
     }
 
     /// Looks at the producer's index.
