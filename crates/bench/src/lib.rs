@@ -30,6 +30,7 @@
 //! | [`plot`] | the table as a picture |
 
 pub mod check;
+pub mod cores;
 pub mod driver;
 pub mod fill;
 pub mod flows;

@@ -157,6 +157,7 @@ fn kernel_round(options: &SocketOptions, traffic: &Traffic) -> Result<f64, Strin
         count: options.count.min(4_000_000),
         rounds: 1,
         cpu: options.cpus.1,
+        burst: xway_packet::Burst::MAX as u32,
         kernel: true,
         breakdown: false,
     };

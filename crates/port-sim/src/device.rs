@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use xway_engine::{Capabilities, Device, Port, PortError, PortErrorKind};
-use xway_packet::Pool;
 use xway_packet::ring::RingError;
+use xway_packet::{Burst, Pool};
 
 use crate::pair::{End, Home, PairConfig, ends};
 use crate::port::SimPort;
@@ -24,6 +24,7 @@ enum Kind {
         traffic: Arc<Traffic>,
         count: Option<u64>,
         sink: Sink,
+        burst: usize,
     },
     /// Ends that are not open, by queue.
     Ends(Home),
@@ -34,8 +35,16 @@ impl SimDevice {
     /// sink what is sent.
     pub fn generated(name: &str, ifindex: u32, traffic: Traffic, count: Option<u64>, queues: u32) -> (SimDevice, Sink) {
         let sink = Sink::default();
-        let kind = Kind::Generated { traffic: Arc::new(traffic), count, sink: sink.clone() };
+        let kind = Kind::Generated { traffic: Arc::new(traffic), count, sink: sink.clone(), burst: Burst::MAX };
         (SimDevice { name: format!("sim:{name}"), ifindex, queues: queues.max(1), kind }, sink)
+    }
+
+    /// The same, receiving at most so many packets at a time, as [`SimPort::in_bursts_of`].
+    pub fn in_bursts_of(mut self, most: usize) -> SimDevice {
+        if let Kind::Generated { burst, .. } = &mut self.kind {
+            *burst = most;
+        }
+        self
     }
 
     /// Two devices, `sim:NAME.0` and `sim:NAME.1`: what one sends on a queue the other receives on the queue with the same
@@ -84,8 +93,9 @@ impl Device for SimDevice {
         }
         let name = self.name.trim_start_matches("sim:");
         Ok(Box::new(match &self.kind {
-            Kind::Generated { traffic, count, sink } => {
+            Kind::Generated { traffic, count, sink, burst } => {
                 SimPort::generated_queues(name, self.ifindex, traffic.clone(), *count, self.queues, sink.clone())
+                    .in_bursts_of(*burst)
             }
             Kind::Ends(home) => {
                 let end = home.take(queue as usize).ok_or_else(|| failed(format!("queue {queue} is open")))?;

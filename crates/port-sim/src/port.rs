@@ -41,6 +41,8 @@ struct Generated {
     traffic: Arc<Traffic>,
     queues: Vec<Queue>,
     sink: Sink,
+    /// The most packets that one call receives.
+    burst: usize,
 }
 
 /// Where a queue is in the traffic.
@@ -74,7 +76,15 @@ impl SimPort {
         let start = |number: u64| (traffic.period() as u64 * number / queues) as usize;
         let queue = |number| Queue { turn: start(number), next: 1, left: count.unwrap_or(u64::MAX) };
         let queues = (0..queues).map(queue).collect();
-        SimPort::new(name, ifindex, Kind::Generated(Generated { traffic, queues, sink }), None)
+        SimPort::new(name, ifindex, Kind::Generated(Generated { traffic, queues, sink, burst: Burst::MAX }), None)
+    }
+
+    /// The same, receiving at most so many packets at a time: what a burst is worth shows in how much a packet costs without one.
+    pub fn in_bursts_of(mut self, burst: usize) -> SimPort {
+        if let Kind::Generated(generated) = &mut self.kind {
+            generated.burst = burst.clamp(1, Burst::MAX);
+        }
+        self
     }
 
     pub(crate) fn end(name: &str, ifindex: u32, end: End, home: Option<Home>) -> SimPort {
@@ -186,7 +196,7 @@ impl Generated {
     ) -> Rx {
         let Some(at) = self.queues.get_mut(queue as usize) else { return Rx::End };
         let before = burst.len();
-        let wanted = budget.min(burst.room()).min(usize::try_from(at.left).unwrap_or(usize::MAX));
+        let wanted = budget.min(self.burst).min(burst.room()).min(usize::try_from(at.left).unwrap_or(usize::MAX));
         let got = pool.alloc_burst(burst, wanted);
         stats.no_frame += u64::from(got < wanted);
         let traffic = &*self.traffic;

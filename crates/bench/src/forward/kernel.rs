@@ -28,7 +28,6 @@ pub(super) struct Kernel {
     packet: Vec<u8>,
     /// Programs at the other ends.
     _links: Vec<XdpLink>,
-    _space: Space,
 }
 
 /// Number of the second interface of a broadcast.
@@ -75,7 +74,6 @@ impl Kernel {
             action: options.action,
             packet: packet.to_vec(),
             _links: links,
-            _space: space,
         })
     }
 
@@ -129,29 +127,29 @@ impl Kernel {
     }
 }
 
-/// A network namespace that this thread is in; removed with all that is in it.
-struct Space {
-    name: String,
-}
+/// A network namespace that this thread is in and that has no name any more: it goes with the thread, however that ends.
+struct Space;
 
 impl Space {
     fn enter() -> Result<Space, Unmeasured> {
         let name = format!("xwbench-{}", std::process::id());
         ip(&["netns", "add", &name])?;
-        let space = Space { name };
-        let path = format!("/run/netns/{}", space.name);
+        let path = format!("/run/netns/{name}");
         let enter = |path: &str| {
             let file = std::fs::File::open(path)?;
             move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
             Ok::<_, std::io::Error>(())
         };
-        enter(&path).map_err(|e| Unmeasured(format!("{path}: {e}")))?;
+        let entered = enter(&path).map_err(|e| Unmeasured(format!("{path}: {e}")));
+        // The thread keeps it from now on.
+        ip(&["netns", "del", &name])?;
+        entered?;
         for which in ["all", "default"] {
             // Without IPv6 no neighbour discovery arrives among the packets; a kernel without it has none to switch off.
             let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
         }
         ip(&["link", "set", "lo", "up"])?;
-        Ok(space)
+        Ok(Space)
     }
 
     /// A pair whose near end has this number and whose far end the next one.
@@ -161,13 +159,6 @@ impl Space {
         ip(&["link", "add", &a, "index", &near, "type", "veth", "peer", "name", &b, "index", &far])?;
         ip(&["link", "set", &a, "up"])?;
         ip(&["link", "set", &b, "up"])
-    }
-}
-
-impl Drop for Space {
-    fn drop(&mut self) {
-        // What remains of it when this fails is a name; nothing here could say more about it.
-        let _ = ip(&["netns", "del", &self.name]);
     }
 }
 

@@ -16,6 +16,7 @@ mod kernel;
 mod ours;
 mod stages;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 pub use kernel::Unmeasured;
@@ -104,6 +105,8 @@ pub struct ForwardOptions {
     pub rounds: u32,
     /// Core.
     pub cpu: u32,
+    /// Packets that our port receives at a time, at most.
+    pub burst: u32,
     /// Whether to measure the kernel.
     pub kernel: bool,
     /// Whether to measure the stages of our side.
@@ -160,6 +163,29 @@ impl ForwardReport {
 /// The object with the programs.
 pub fn object() -> Option<&'static [u8]> {
     crate::suite::object("forward")
+}
+
+/// The built-in program for this, verified and compiled.
+///
+/// # Errors
+/// It was not built, or cannot be brought to life.
+pub(crate) fn linked(
+    action: Action,
+    operation: Operation,
+    traffic: &Traffic,
+) -> Result<Arc<xway_engine::Linked>, ForwardError> {
+    let options = ForwardOptions {
+        action,
+        operation,
+        load_bytes: false,
+        count: 0,
+        rounds: 0,
+        cpu: 0,
+        burst: xway_packet::Burst::MAX as u32,
+        kernel: false,
+        breakdown: false,
+    };
+    Ok(ours::Ours::new(&options, traffic)?.linked)
 }
 
 /// Measures.

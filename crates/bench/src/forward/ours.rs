@@ -44,6 +44,7 @@ pub enum ForwardError {
 pub(super) struct Ours {
     pub(super) program: String,
     action: Action,
+    pub(super) burst: usize,
     pub(super) traffic: Arc<Traffic>,
     pub(super) linked: Arc<Linked>,
     instance: Instance,
@@ -75,6 +76,7 @@ impl Ours {
         Ok(Ours {
             program,
             action: options.action,
+            burst: options.burst as usize,
             traffic: Arc::new(traffic.clone()),
             linked: Arc::new(linked),
             instance,
@@ -107,7 +109,7 @@ impl Ours {
     }
 
     pub(super) fn port(&self, count: u64, sink: Sink) -> SimPort {
-        SimPort::generated_queues("in", INGRESS, self.traffic.clone(), Some(count), 1, sink)
+        SimPort::generated_queues("in", INGRESS, self.traffic.clone(), Some(count), 1, sink).in_bursts_of(self.burst)
     }
 
     pub(super) fn pool() -> Result<Pool, ForwardError> {
