@@ -5,6 +5,7 @@ mod capture;
 mod isa;
 mod object;
 mod program;
+mod ring;
 
 /// Something that hostile bytes are thrown at.
 pub struct Target {
@@ -30,6 +31,7 @@ pub const TARGETS: &[Target] = &[
         run: program::run,
         seeds: program::seeds,
     },
+    Target { name: "ring", what: "rings whose other side is hostile", run: ring::run, seeds: ring::seeds },
 ];
 
 /// Object files compiled from this repository's BPF sources; none where no clang is.
