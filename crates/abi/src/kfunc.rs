@@ -36,6 +36,8 @@ pub enum KfuncClass {
     Map,
     /// Works on objects that only a kernel has: tasks, cgroups, connections, IPsec states, keys.
     Kernel,
+    /// The engine's own: Linux has nothing like it.
+    Engine,
     /// May sleep, which no XDP program may.
     Sleepable,
     /// Not for XDP.
@@ -129,12 +131,17 @@ impl KfuncProto {
     }
 }
 
-/// All kfuncs in the table, by subject.
+/// The engine's own.
+pub const fn engine_kfuncs() -> &'static [KfuncProto] {
+    &table::OWN
+}
+
+/// All kfuncs of Linux in the table, by subject.
 pub const fn kfuncs() -> &'static [KfuncProto] {
     &table::TABLE
 }
 
 /// The kfunc with this name. Linear in the size of the table: for load time.
 pub fn kfunc(name: &str) -> Option<&'static KfuncProto> {
-    table::TABLE.iter().find(|k| k.name == name)
+    table::TABLE.iter().chain(&table::OWN).find(|k| k.name == name)
 }

@@ -22,7 +22,7 @@ pub use helper::{
     Arg, ArgKind, Callback, DynptrKind, FuncAccess, HelperProto, IterKind, MemAccess, MemSize, Ret, SockKind,
 };
 pub use helpers::{HELPER_MAX, helper, helper_by_name, helpers};
-pub use kfunc::{KfuncClass, KfuncProto, KfuncRet, KfuncRules, Region, kfunc, kfuncs};
+pub use kfunc::{KfuncClass, KfuncProto, KfuncRet, KfuncRules, Region, engine_kfuncs, kfunc, kfuncs};
 pub use map::{MapSpec, MapType, SpecialField, SpecialKind, flags as map_flags};
 pub use map_rules::{helper_maps, helper_takes_map};
 pub use prog::XdpAttach;

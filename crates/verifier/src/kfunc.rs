@@ -86,7 +86,7 @@ impl Verifier<'_> {
                 FuncAccess::Release => self.iter_destroy(st, *kind, next),
             },
             (_, KfuncClass::Region, _) if proto.region.is_some() => self.region(st, proto, next),
-            (_, KfuncClass::Metadata | KfuncClass::Packet | KfuncClass::Dynptr, Some(args)) => {
+            (_, KfuncClass::Metadata | KfuncClass::Packet | KfuncClass::Dynptr | KfuncClass::Engine, Some(args)) => {
                 self.call_plain(st, proto, args, next)
             }
             ("bpf_throw", _, _) => self.throw(st),

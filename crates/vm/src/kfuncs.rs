@@ -40,6 +40,8 @@ pub enum Kfunc {
     IterNumDestroy,
     /// RCU and preemption: a worker runs one program at a time and its guard outlives the run.
     Region,
+    /// `xway_pool_pressure`: how close the pool of the frame is to its limit.
+    PoolPressure,
 }
 
 /// The function with this name, or why there is none.
@@ -61,6 +63,7 @@ pub(crate) fn resolve(name: &str) -> Result<Kfunc, &'static str> {
         "bpf_iter_num_next" => IterNumNext,
         "bpf_iter_num_destroy" => IterNumDestroy,
         "bpf_rcu_read_lock" | "bpf_rcu_read_unlock" | "bpf_preempt_disable" | "bpf_preempt_enable" => Region,
+        "xway_pool_pressure" => PoolPressure,
         _ => return Err(why_not(name)),
     })
 }
@@ -93,6 +96,10 @@ pub fn kfunc<'e, M: Machine<'e>>(vm: &mut M, which: Kfunc, r: &[u64; 5]) -> Resu
         Kfunc::IterNumNext => return iter_num_next(vm, r[0]),
         Kfunc::IterNumDestroy => Ok(store::<8, M>(vm, r[0], 0)?).map(|()| 0),
         Kfunc::Region => Ok(0),
+        Kfunc::PoolPressure => match vm.frame() {
+            Some(frame) => Ok(u64::from(frame.pool_pressure() as u32)),
+            None => return Err(Box::new(FaultKind::Call("the pressure of a pool without a packet".into()))),
+        },
         _ => return dynptr_kfunc(vm, which, r),
     };
     Ok(ret.unwrap_or_else(Errno::as_ret))

@@ -204,6 +204,26 @@ fn metadata_of_the_port() {
 }
 
 #[test]
+fn programs_see_how_close_the_pool_is_to_its_limit() {
+    let insns = xway_isa::assemble("call kfunc#0\nexit").unwrap();
+    let kfuncs = vec![KfuncRef { name: "xway_pool_pressure".into(), func_id: 0, weak: true }];
+    let image = xway_object::Program { name: "pressure".into(), insns, kfuncs, ..Default::default() };
+    let program = Program::link(&image, &[]).unwrap();
+    let (guard, host) = (xway_maps::Guard::pin(), FixedHost::new(1));
+    let mut pool = xway_packet::Pool::new(xway_packet::PoolConfig::new(20)).unwrap();
+    let mut frames: Vec<_> = (0..20).map(|_| pool.alloc().unwrap()).collect();
+    // 75 and 90 percent of 20 frames.
+    for (away, level) in [(20, 2), (18, 2), (17, 1), (15, 1), (14, 0), (1, 0)] {
+        while frames.len() > away {
+            pool.release(frames.pop().unwrap());
+        }
+        frames[0].fill(&[0; 64]).unwrap();
+        let outcome = xway_vm::run(&program, &mut frames[0], &mut xway_vm::Env::new(&guard, &host, 0));
+        assert_eq!((outcome.ret, outcome.fault.is_some()), (level, false), "{away} frames are away");
+    }
+}
+
+#[test]
 fn timers_run_their_callbacks_when_due() {
     let values = map(MapType::Array, 4, 32, 1);
     let value = "*(u32 *)(r10 -4) = 0\nr1 = map[idx:0]\nr2 = r10\nr2 += -4\ncall 1\nif r0 != 0 goto have\nexit\nhave:\nr6 = r0\n";

@@ -258,6 +258,10 @@ pub(super) static TABLE: [KfuncProto; 182] = [
     named(KfuncClass::Foreign, "bpf_sock_ops_enable_tx_tstamp"),
 ];
 
+/// Functions of the engine that Linux does not have. An object declares them weak (`extern u32 xway_pool_pressure(struct xdp_md *)
+/// __ksym __weak;`) and asks `bpf_ksym_exists` first: in the kernel it is loaded without them.
+pub(super) static OWN: [KfuncProto; 1] = [known(KfuncClass::Engine, "xway_pool_pressure", &[CTX], KfuncRet::Integer)];
+
 const fn known(class: KfuncClass, name: &'static str, args: &'static [Arg], ret: KfuncRet) -> KfuncProto {
     KfuncProto { args: Some(args), ret, ..named(class, name) }
 }

@@ -276,7 +276,7 @@ extern "C" fn kfunc_entry<const N: usize>(env: *mut RunEnv<'_>, a: u64, b: u64, 
     machine::kfunc(&mut native, KFUNCS[N], &[a, b, c, d, e]).unwrap_or_else(|trap| native.fault(*trap))
 }
 
-const KFUNCS: [Kfunc; 15] = [
+const KFUNCS: [Kfunc; 16] = [
     Kfunc::RxTimestamp,
     Kfunc::RxHash,
     Kfunc::RxVlanTag,
@@ -292,6 +292,7 @@ const KFUNCS: [Kfunc; 15] = [
     Kfunc::IterNumNext,
     Kfunc::IterNumDestroy,
     Kfunc::Region,
+    Kfunc::PoolPressure,
 ];
 
 /// The entry of a kernel function.
@@ -299,7 +300,7 @@ pub(super) fn kfunc(which: Kfunc) -> usize {
     macro_rules! table {
         ($($n:literal)*) => { [$(kfunc_entry::<$n> as *const () as usize),*] };
     }
-    let entries = table!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+    let entries = table!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
     KFUNCS.iter().position(|k| *k == which).map_or(entries[14], |n| entries[n])
 }
 

@@ -51,8 +51,15 @@ pub fn kfuncs() -> String {
     format!(
         "## Kernel functions\n\nThose that Linux 6.18 lets an XDP program call. All of them need a licence compatible with the \
          GPL there.\n\n{table}\nAnother {not_for_xdp} are known by name and refused in every XDP program, as in Linux: they sleep or \
-         belong to other hooks.\n"
+         belong to other hooks.\n\n{}\n",
+        own_kfuncs()
     )
+}
+
+/// The engine's own, which no kernel has.
+fn own_kfuncs() -> String {
+    let own: Vec<String> = xway_abi::engine_kfuncs().iter().map(|k| format!("`{}`", k.name)).collect();
+    format!("The engine's own, declared `__ksym __weak` and asked for with `bpf_ksym_exists`: {}.", own.join(", "))
 }
 
 fn about(class: KfuncClass) -> &'static str {
@@ -69,6 +76,7 @@ fn about(class: KfuncClass) -> &'static str {
         KfuncClass::Exception => "leaving at once",
         KfuncClass::Map => "maps",
         KfuncClass::Kernel => "objects of the kernel",
+        KfuncClass::Engine => "the engine",
         KfuncClass::Sleepable | KfuncClass::Foreign => "not for XDP",
     }
 }
