@@ -61,6 +61,11 @@ impl Service {
         self.ask(&Request::ClosePort { port: port.to_owned() })
     }
 
+    /// Changes which queue packets of a port go to, in ethtool's words ([`xway_engine::steer::Change`]); without any, only asks.
+    pub fn steer(&mut self, port: &str, words: &str) -> Result<message::Steered, HookError> {
+        self.ask(&Request::Steer { port: port.to_owned(), words: words.to_owned() })
+    }
+
     /// Makes the engine what a configuration says; the steps, in words. With `dry_run` nothing is done.
     pub fn apply(&mut self, config: &str, dry_run: bool) -> Result<Vec<String>, HookError> {
         self.ask(&Request::Apply { config: config.to_owned(), dry_run })

@@ -153,6 +153,11 @@ pub enum Request {
     ClosePort {
         port: String,
     },
+    /// Changes which queue packets of a port go to, in ethtool's words; without any, only tells.
+    Steer {
+        port: String,
+        words: String,
+    },
     /// Makes the engine what this file says; `dry_run` only tells what would be done.
     Apply {
         config: String,
@@ -185,7 +190,29 @@ impl Request {
                 | Events { .. }
                 | Ports
                 | Request::Apply { dry_run: true, .. }
-        )
+        ) && !matches!(self, Request::Steer { words, .. } if words.is_empty())
+    }
+}
+
+/// What steers the packets of a port.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Steered {
+    /// Rules, as they can be said again, in the order in which they are tried.
+    pub rules: Vec<String>,
+    /// Key of the hash, as `6d:5a:…`; none when there is no hash.
+    pub key: Option<String>,
+    /// Queues by the low bits of the hash.
+    pub indirection: Vec<u32>,
+}
+
+impl From<&xway_engine::steer::Steering> for Steered {
+    fn from(steering: &xway_engine::steer::Steering) -> Steered {
+        let hex = |key: &[u8]| key.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":");
+        Steered {
+            rules: steering.rules().map(ToString::to_string).collect(),
+            key: steering.rss().map(|rss| hex(rss.key())),
+            indirection: steering.rss().map(|rss| rss.indirection().to_vec()).unwrap_or_default(),
+        }
     }
 }
 

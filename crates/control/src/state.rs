@@ -322,6 +322,10 @@ impl State {
             Request::Statistics { port } => json(hook.statistics(&port)?.counters),
             Request::Events { .. } => json(self.events()?),
             Request::Ports => json(hook.ports()),
+            Request::Steer { port, words } => {
+                let steering = hook.steer(&port, &words)?;
+                json(steering.as_deref().map(message::Steered::from).unwrap_or_default())
+            }
             Request::OpenPort { port } => {
                 let port = crate::config::Port { name: port, queues: None, pass_to: None };
                 json(self.step(&Step::Open(port), &BTreeMap::new(), &Digests::new())?)

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::args_bench::Bench;
+use crate::args_data as data;
 use crate::args_kernel as kernel;
 use crate::args_machine as machine;
 use crate::args_service as service;
@@ -77,6 +78,9 @@ pub enum Command {
     /// Show what a port counts in a second, and only what changes
     #[command(after_help = kernel::STATS_HELP)]
     Stats(kernel::Stats),
+    /// Choose which queue of a port packets go to: ethtool's rules, and the hash
+    #[command(after_help = data::STEER_HELP)]
+    Steer(data::Steer),
     /// Remove what attachments have left behind in the BPF file system
     #[command(after_help = kernel::CLEAN_HELP)]
     Clean,

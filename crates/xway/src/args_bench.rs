@@ -36,6 +36,10 @@ pub enum Bench {
     XskPush(BenchSockets),
     /// The same: the application sends back every packet that comes, with its addresses exchanged
     XskFwd(BenchSockets),
+    /// One packet in flight, through the engine and back: median and percentiles, beside the bare rings
+    Latency(BenchLatency),
+    /// The same load on one worker and on one for each core: what a second worker adds
+    Workers(BenchWorkers),
     /// Measure packet memory: fast, ring and slow path, returns from other cores, beside malloc
     Pool(BenchMemory),
     /// Measure rings: single and bulk, one core and two, one producer and many
@@ -67,6 +71,43 @@ pub struct BenchSockets {
     pub vs: Option<Versus>,
     /// Cores of the engine and of the application; the first and the last by default
     #[arg(long, value_name = "CPU,CPU", value_delimiter = ',', num_args = 2)]
+    pub cpus: Vec<u32>,
+}
+
+/// `xway bench latency`
+#[derive(Args, Debug)]
+pub struct BenchLatency {
+    /// Bytes of the packet, without the frame's checksum
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(60..=1500))]
+    pub size: u32,
+    /// The worker sleeps between packets and is woken, instead of polling
+    #[arg(long)]
+    pub sleep: bool,
+    /// Packets in a round, one after the other
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1000..=100_000_000))]
+    pub count: u64,
+    /// Rounds; all packets count
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    pub rounds: u32,
+    /// Cores of the engine, and of who sends and receives; the first and the last by default
+    #[arg(long, value_name = "CPU,CPU", value_delimiter = ',', num_args = 2)]
+    pub cpus: Vec<u32>,
+}
+
+/// `xway bench workers`
+#[derive(Args, Debug)]
+pub struct BenchWorkers {
+    /// Bytes of a packet, without the frame's checksum
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(60..=3520))]
+    pub size: u32,
+    /// Milliseconds of a round
+    #[arg(long, value_name = "MS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    pub time: u64,
+    /// Rounds; medians over them are shown
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    pub rounds: u32,
+    /// Cores, one for each worker; all by default
+    #[arg(long, value_name = "CPU,…", value_delimiter = ',')]
     pub cpus: Vec<u32>,
 }
 
@@ -128,6 +169,9 @@ pub struct BenchForward {
     /// Show where our side's time goes
     #[arg(long)]
     pub breakdown: bool,
+    /// Packets that our port receives at a time, at most
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub burst: u32,
     /// Flows that the packets belong to
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
     pub flows: u32,

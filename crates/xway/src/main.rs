@@ -6,6 +6,7 @@
 
 mod args;
 mod args_bench;
+mod args_data;
 #[cfg(test)]
 mod args_examples;
 mod args_kernel;
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         Command::Status(args) => ("status", commands::kernel::attach::status(args, cli.json)),
         Command::Features(args) => ("features", commands::kernel::features::run(args, cli.json)),
         Command::Stats(args) => ("stats", commands::stats::run(args, cli.json)),
+        Command::Steer(args) => ("steer", commands::steer::run(args, cli.json)),
         Command::Clean => ("clean", commands::kernel::attach::clean(cli.json)),
         Command::Map(args) => ("map", commands::kernel::map::run(args, cli.json)),
         Command::Link(args) => ("link", commands::kernel::link::run(args, cli.json)),
@@ -108,6 +110,8 @@ fn main() -> ExitCode {
         Command::Bench(Bench::XskFwd(args)) => {
             ("bench xsk-fwd", commands::bench_sockets::run(Work::Forward, args, cli.json))
         }
+        Command::Bench(Bench::Latency(args)) => ("bench latency", commands::bench_cores::latency(args, cli.json)),
+        Command::Bench(Bench::Workers(args)) => ("bench workers", commands::bench_cores::workers(args, cli.json)),
         Command::Bench(Bench::Pool(args)) => ("bench pool", commands::bench_memory::pool(args, cli.json)),
         Command::Bench(Bench::Ring(args)) => ("bench ring", commands::bench_memory::ring(args, cli.json)),
         Command::Bench(Bench::Verify(args)) => ("bench verify", commands::bench_verify::run(args, cli.json)),

@@ -9,6 +9,7 @@
 //! Queues of one port may belong to different workers: a packet that is to go elsewhere travels through the ring of that queue's
 //! owner, as frames do that are sent. Programs find the hash in the receive metadata, with its type.
 
+mod change;
 mod flow;
 mod rule;
 mod toeplitz;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 
 use xway_packet::{Frame, RxMeta};
 
+pub use change::{Change, SteerError};
 pub use flow::Flow;
 pub use rule::{Action, LOCATIONS, Rule, RuleError};
 pub use toeplitz::{KEY_LEN, KEY_PUBLISHED, KEY_SYMMETRIC, Toeplitz};
@@ -32,7 +34,9 @@ mod hash_type {
 }
 
 /// Receive-side scaling: a hash and the table that it looks its queue up in.
+#[derive(Clone)]
 pub struct Rss {
+    key: [u8; KEY_LEN],
     toeplitz: Toeplitz,
     /// Queues, by the low bits of the hash; a power of two of entries.
     indirection: Vec<u32>,
@@ -47,13 +51,18 @@ impl Rss {
     pub fn new(key: &[u8; KEY_LEN], queues: &[u32]) -> Rss {
         let len = queues.len().clamp(1, Self::ENTRIES_MAX).next_power_of_two();
         let all = queues.iter().copied().cycle().chain(std::iter::repeat(0));
-        Rss { toeplitz: Toeplitz::new(key), indirection: all.take(len).collect() }
+        Rss { key: *key, toeplitz: Toeplitz::new(key), indirection: all.take(len).collect() }
     }
 
     /// Spreads evenly over the first `queues` queues (`ethtool -X DEV equal N`), with 128 entries.
     pub fn equal(key: &[u8; KEY_LEN], queues: u32) -> Rss {
         let table: Vec<u32> = (0..128).map(|entry| entry % queues.max(1)).collect();
         Rss::new(key, &table)
+    }
+
+    /// The key.
+    pub fn key(&self) -> &[u8; KEY_LEN] {
+        &self.key
     }
 
     /// The table.
@@ -94,7 +103,7 @@ impl Rss {
 }
 
 /// What steers the packets of a port. Built by control, read by workers, exchanged whole.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Steering {
     rules: BTreeMap<u32, Rule>,
     rss: Option<Rss>,

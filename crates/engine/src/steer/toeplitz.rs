@@ -29,6 +29,7 @@ pub const KEY_SYMMETRIC: [u8; KEY_LEN] = {
 };
 
 /// A key, worked out for half bytes: 4.5 KiB that stay in the first-level cache.
+#[derive(Clone)]
 pub struct Toeplitz {
     table: Box<[[u32; 16]; INPUT_MAX * 2]>,
 }

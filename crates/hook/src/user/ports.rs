@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use xway_abi::{Errno, Verdict};
+use xway_engine::steer::{Change, SteerError, Steering};
 use xway_engine::{
     AttachFlags, Capabilities, Checked, Device, Engine, EngineConfig, EngineError, Executor, HookPoint, LoadedProgram,
     Native, PassTo, PortConfig, PortState, QueueReport, Support, VerdictSet,
@@ -129,6 +130,27 @@ impl User {
         };
         let engine = self.engine.as_ref().ok_or_else(|| super::no_port(name))?;
         engine.set_pass(port.ifindex, pass).map_err(refused)
+    }
+
+    /// Changes which queue a port's packets go to, in the words of [`Change`]; without words nothing changes. Gives what steers them
+    /// now, `None` when nothing does.
+    pub fn steer(&mut self, name: &str, words: &str) -> Result<Option<Arc<Steering>>, HookError> {
+        let port = self.port(name)?;
+        let engine = self.engine.as_ref().ok_or_else(|| super::no_port(name))?;
+        let steering = engine.steering(port.ifindex).map_err(refused)?;
+        if words.trim().is_empty() {
+            return Ok(steering);
+        }
+        let wrong = |e: SteerError| HookError {
+            errno: Some(Errno::EINVAL),
+            ..HookError::new(Blame::Request, format!("{name}: {e}"))
+        };
+        let old = steering.as_deref().cloned().unwrap_or_default();
+        let (next, _) = old.changed(Change::parse(words).map_err(wrong)?, port.queues).map_err(wrong)?;
+        let some = next.rss().is_some() || next.rules().next().is_some();
+        engine.set_steering(port.ifindex, some.then_some(next)).map_err(refused)?;
+        self.events.tell("steer", name, words.trim().to_owned());
+        engine.steering(port.ifindex).map_err(refused)
     }
 
     /// Names of the open ports.

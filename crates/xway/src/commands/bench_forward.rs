@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use xway_bench::forward::{Action, ForwardError, ForwardOptions, ForwardReport, Operation, SideFigures, forward};
+use xway_packet::Burst;
 use xway_port_pcap::CaptureReader;
 use xway_port_sim::{Pattern, Traffic};
 
@@ -20,6 +21,7 @@ pub fn run(action: Action, args: &BenchForward, as_json: bool) -> Result<(), Fai
         count: args.count,
         rounds: args.rounds,
         cpu: args.cpu.unwrap_or(cpus - 1),
+        burst: args.burst,
         kernel: args.vs == Some(Versus::Kernel),
         breakdown: args.breakdown,
     };
@@ -93,6 +95,7 @@ fn fields(options: &ForwardOptions, traffic: &str, report: &ForwardReport) -> Va
         "cpu": options.cpu,
         "rounds": options.rounds,
         "count": options.count,
+        "burst": options.burst,
         "operation": options.operation.name(),
         "load_mode": if options.load_bytes { "load-bytes" } else { "dpa" },
         "traffic": traffic,
@@ -136,6 +139,9 @@ fn text(options: &ForwardOptions, args: &BenchForward, traffic: &str, report: &F
         report.engine,
         grouped(report.compared),
     );
+    if options.burst < Burst::MAX as u32 {
+        out += &format!("  our bursts: {} at most\n\n", options.burst);
+    }
     out += &format!("  {:<30}{:>12}{:>10}{:>22}\n", "", "Mpps", "ns", "arrived");
     let line = |name: &str, side: &SideFigures| {
         format!("  {name:<30}{:>12.2}{:>10.2}{:>22}\n", side.pps() / 1e6, side.ns.median, grouped(side.arrived))

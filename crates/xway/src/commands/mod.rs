@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub mod bench_cores;
 pub mod bench_forward;
 pub mod bench_machine;
 pub mod bench_map;
@@ -18,6 +19,7 @@ pub mod prog_run;
 pub mod run;
 pub mod service;
 pub mod stats;
+pub mod steer;
 pub mod test;
 pub mod verify;
 mod verify_raw;
