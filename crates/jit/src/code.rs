@@ -44,6 +44,7 @@ impl CodeMemory {
         memory.len = code.len();
         // SAFETY: the mapping is at least this long, writable, and known to nobody else yet.
         unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), start.as_ptr(), code.len()) };
+        coherent(memory.bytes());
         // SAFETY: exactly the mapping made above; no reference into it exists.
         unsafe { mprotect(start.as_ptr().cast(), mapped, MprotectFlags::READ | MprotectFlags::EXEC) }
             .map_err(failed)?;
@@ -68,6 +69,26 @@ impl Drop for CodeMemory {
         // SAFETY: exactly the mapping made in `new`. Whoever runs the code holds the `Compiled` that owns this.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.mapped) };
     }
+}
+
+/// Lets the processor fetch instructions from where data was just written. x86-64 does so by itself; on aarch64 the lines have to be
+/// written back and forgotten first (Arm Architecture Reference Manual, B2.4.4). The code is at an address where nothing has run
+/// since it was mapped, so other cores have nothing old of it.
+fn coherent(code: &[u8]) {
+    #[cfg(target_arch = "aarch64")]
+    {
+        const LINE: usize = 16; // the least that a line may be
+        let lines = || (code.as_ptr() as usize & !(LINE - 1)..code.as_ptr() as usize + code.len()).step_by(LINE);
+        // SAFETY: maintenance of lines of readable memory changes nothing that a program sees but when it sees it.
+        unsafe {
+            lines().for_each(|at| std::arch::asm!("dc cvau, {}", in(reg) at));
+            std::arch::asm!("dsb ish");
+            lines().for_each(|at| std::arch::asm!("ic ivau, {}", in(reg) at));
+            std::arch::asm!("dsb ish", "isb");
+        }
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    let _ = code;
 }
 
 /// Maps the first page of a file executable for as long as the process lives: `perf record` notes files that are mapped so.

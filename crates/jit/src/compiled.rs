@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use cranelift_codegen::Context;
 use cranelift_codegen::control::ControlPlane;
-use cranelift_codegen::isa::OwnedTargetIsa;
+use cranelift_codegen::isa::{OwnedTargetIsa, TargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::FunctionBuilderContext;
 use xway_abi::{MapType, map_flags};
@@ -40,6 +40,8 @@ use crate::{Options, Refusal};
 /// A program as machine code. Immutable and shared by all workers.
 #[derive(Debug)]
 pub struct Compiled {
+    /// Named for the debugger; forgotten before the code goes, because it stands in front of it.
+    _gdb: crate::gdb::Known,
     name: String,
     code: CodeMemory,
     /// Offset of the burst function.
@@ -67,6 +69,7 @@ pub struct Compiled {
     /// What the code refers to by address.
     _maps: Vec<Arc<Map>>,
     _handles: Vec<Box<[Handle]>>,
+    _bases: Vec<Box<[u64]>>,
 }
 
 /// What compiling cost and gave.
@@ -97,21 +100,8 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
     let isa = host_isa(options)?;
     let units = Units::gather(links, options)?;
     let lowered: Vec<Unit<'_>> = units.parts.iter().map(Parts::unit).collect();
-    let answered = |(n, unit): (usize, &Unit<'_>)| {
-        Some((n, stage::answered(unit.plan.scout.as_ref()?, unit.maps)?)).filter(|_| unit.inline)
-    };
-    let answers = lowered.iter().enumerate().find_map(answered);
-    let around = Surroundings {
-        units: &lowered,
-        links: links.len(),
-        count_in_variable: units.count_in_variable,
-        chained,
-        cpus: units.cpus,
-        zeros: stage::zeros(),
-        answers,
-        options,
-        isa: isa.as_ref(),
-    };
+    let around = surroundings(&units, &lowered, links.len(), chained, isa.as_ref(), options);
+    let answers = around.answers;
     let (linked, texts) = emit(&around)?;
     let code = CodeMemory::new(&linked.bytes)?;
     for (unit, parts) in units.parts.iter().enumerate() {
@@ -130,25 +120,80 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
     };
     let stages = lowered.iter().enumerate().filter_map(stage).collect();
     let names: Vec<&str> = links.iter().map(|l| l.program.name()).collect();
+    let name = names.join("+");
+    let insns = units.insns();
+    let uses_clock = units.parts.iter().any(|p| p.plan.uses_helper(KTIME));
+    let headers = options.headers && units.parts.iter().any(|p| p.plan.looks_at_packets());
+    let maps = units.parts.iter().flat_map(|p| p.program.maps()).cloned().collect();
+    let targets = units.parts[links.len()..].iter().map(|p| Arc::downgrade(&p.program)).collect();
+    let cpus = units.cpus;
+    let (handles, bases) = units.parts.into_iter().map(|p| (p.handles, p.bases)).unzip();
     let compiled = Compiled {
-        name: names.join("+"),
+        _gdb: crate::gdb::Known::new(&name, code.at(0) as u64, code.bytes().len(), &linked.functions),
+        name,
         burst: at(Shape::Burst),
         single: at(Shape::Single),
         tail: at(Shape::Tail),
         functions: linked.functions,
         texts,
-        stats: Stats { insns: units.insns(), code_len: code.bytes().len(), time: started.elapsed() },
-        cpus: units.cpus,
-        headers: options.headers && units.parts.iter().any(|p| p.plan.looks_at_packets()),
+        stats: Stats { insns, code_len: code.bytes().len(), time: started.elapsed() },
+        cpus,
+        headers,
         cold: options.cold,
         stages,
-        clock: units.parts.iter().any(|p| p.plan.uses_helper(KTIME)),
-        _maps: units.parts.iter().flat_map(|p| p.program.maps()).cloned().collect(),
-        targets: units.parts[links.len()..].iter().map(|p| Arc::downgrade(&p.program)).collect(),
-        _handles: units.parts.into_iter().map(|p| p.handles).collect(),
+        clock: uses_clock,
+        _maps: maps,
+        targets,
+        _handles: handles,
+        _bases: bases,
         code,
     };
     Ok(Arc::new(compiled))
+}
+
+fn surroundings<'a>(
+    units: &Units,
+    lowered: &'a [Unit<'a>],
+    links: usize,
+    chained: bool,
+    isa: &'a dyn TargetIsa,
+    options: &'a Options,
+) -> Surroundings<'a> {
+    let answered = |(n, unit): (usize, &Unit<'_>)| {
+        Some((n, stage::answered(unit.plan.scout.as_ref()?, unit.maps)?)).filter(|_| unit.inline)
+    };
+    Surroundings {
+        units: lowered,
+        links,
+        count_in_variable: units.count_in_variable,
+        chained,
+        cpus: units.cpus,
+        zeros: stage::zeros(),
+        answers: lowered.iter().enumerate().find_map(answered),
+        options,
+        isa,
+    }
+}
+
+/// Machine code for aarch64, on whatever machine this is: to see that there is some, and what it is.
+///
+/// The code refers to this process's maps and helpers by address, so it is not to be run elsewhere. The result is the code and
+/// the functions in it.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_for_aarch64(
+    program: &Arc<Program>,
+    proof: &Verified,
+    options: &Options,
+) -> Result<(Vec<u8>, Vec<Placed>), Refusal> {
+    let machine = |why: String| Refusal::Machine(why);
+    let builder = cranelift_codegen::isa::lookup_by_name("aarch64").map_err(|e| machine(e.to_string()))?;
+    let isa = builder.finish(flags(options)).map_err(|e| machine(e.to_string()))?;
+    let units = Units::gather(&[Link { program, proof, chain_on: 0 }], options)?;
+    let lowered: Vec<Unit<'_>> = units.parts.iter().map(Parts::unit).collect();
+    let (linked, _) = emit(&surroundings(&units, &lowered, 1, false, isa.as_ref(), options))?;
+    Ok((linked.bytes, linked.functions))
 }
 
 /// Checks that proof and program belong together and makes the plan.
@@ -164,6 +209,9 @@ pub(crate) fn plan(program: &Program, proof: &Verified, options: &Options) -> Re
     }
     if options.unroll {
         plan.unroll();
+    }
+    if options.inline_functions {
+        plan.inline_functions();
     }
     Ok(plan)
 }
@@ -187,7 +235,9 @@ fn emit(around: &Surroundings<'_>) -> Result<(link::Linked, Vec<String>), Refusa
     for (unit, u) in around.units.iter().enumerate() {
         // The main function as a callee or a callback: only where somebody calls it.
         let first = usize::from(u.inline && !u.plan.calls_main());
-        shapes.extend((first..u.plan.funcs.len()).map(|func| Shape::Function(Callee { unit, func })));
+        // Nor others of which every call is a copy.
+        let needed = (first..u.plan.funcs.len()).filter(|func| *func == 0 || u.plan.is_called(*func));
+        shapes.extend(needed.map(|func| Shape::Function(Callee { unit, func })));
     }
     for shape in shapes {
         let which = shape.callee();
@@ -198,6 +248,11 @@ fn emit(around: &Surroundings<'_>) -> Result<(link::Linked, Vec<String>), Refusa
         let mut lowered = lower::lower(around, shape, &mut scratch);
         if around.options.known_branches {
             lanes::fold_branches(&mut lowered.func);
+        }
+        if around.options.checks {
+            lanes::merge_checks(&mut lowered.func);
+        }
+        if around.options.known_branches {
             lanes::sink_constants(&mut lowered.func);
         }
         if around.options.lanes {

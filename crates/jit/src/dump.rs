@@ -16,6 +16,11 @@ pub fn jited(code: &Compiled, programs: &[&Program]) -> String {
     let mut out = String::new();
     let targets = code.targets();
     let programs: Vec<&Program> = programs.iter().copied().chain(targets.iter().map(|t| &**t)).collect();
+    if !cfg!(target_arch = "x86_64") {
+        // The disassembler knows x86-64 only; `prog dump ir` has the back end's own assembly.
+        out.push_str("; machine code is shown on x86-64\n");
+        return out;
+    }
     for f in code.functions() {
         let address = code.address() + f.offset as u64;
         let _ = writeln!(out, "{}: {} bytes at {address:#x}", f.name, f.len);

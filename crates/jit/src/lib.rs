@@ -30,7 +30,7 @@
 //! | `chain`, `dispatch` | several programs as one burst function; a tree of jumps to programs that change |
 //! | `stage` | memory of large maps, fetched for a whole burst |
 //! | `headers` | first lines of cold packets |
-//! | `dump`, `jitdump` | assembly beside source lines; symbols and lines for `perf` |
+//! | `dump`, `jitdump`, `gdb` | assembly beside source lines; symbols and lines for `perf`; symbols for `gdb` |
 //! | `refusal` | why a program is not compiled |
 //!
 //! `docs/design-notes/jit.md` says how they fit together and where a new pass goes.
@@ -43,6 +43,7 @@ mod compiled;
 pub mod dispatch;
 pub mod dump;
 mod env;
+mod gdb;
 mod headers;
 pub mod jitdump;
 mod lanes;
@@ -56,7 +57,7 @@ mod stage;
 mod units;
 
 pub use chain::{Decided, LINKS_MAX, Link, chain};
-pub use compiled::{Compiled, Stats, compile};
+pub use compiled::{Compiled, Stats, compile, compile_for_aarch64};
 pub use env::RunEnv;
 pub use link::{Origin, Placed};
 pub use options::Options;

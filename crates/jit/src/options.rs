@@ -38,8 +38,12 @@ pub struct Options {
     pub lanes: bool,
     /// `known-branches`: pointers into packets are not compared with null, nor indexes with what they cannot reach.
     pub known_branches: bool,
+    /// `checks`: checks that lead out the same way become one.
+    pub checks: bool,
     /// `unroll`: short loops of one block stand four times one behind the other, each with its own check.
     pub unroll: bool,
+    /// `inline-functions`: small functions of a program stand in the place of their calls.
+    pub inline_functions: bool,
     /// `dead-loads`: loads that nothing uses go.
     pub dead_loads: bool,
     /// `inline-helpers`: checksums over constant lengths, the clock, and moves of the packet's start are part of the code.
@@ -77,7 +81,9 @@ impl Default for Options {
             stage_from: None,
             lanes: true,
             known_branches: true,
+            checks: true,
             unroll: true,
+            inline_functions: true,
             dead_loads: true,
             inline_helpers: true,
             inline_tail_targets: true,
@@ -106,7 +112,9 @@ impl Options {
             stage: false,
             lanes: false,
             known_branches: false,
+            checks: false,
             unroll: false,
+            inline_functions: false,
             dead_loads: false,
             inline_helpers: false,
             inline_tail_targets: false,
@@ -130,7 +138,9 @@ impl Options {
             "stage" => &mut self.stage,
             "lanes" => &mut self.lanes,
             "known-branches" => &mut self.known_branches,
+            "checks" => &mut self.checks,
             "unroll" => &mut self.unroll,
+            "inline-functions" => &mut self.inline_functions,
             "dead-loads" => &mut self.dead_loads,
             "inline-helpers" => &mut self.inline_helpers,
             "inline-tail-targets" => &mut self.inline_tail_targets,
@@ -142,9 +152,10 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 17] = [
+    pub const PASSES: [&'static str; 19] = [
         "decided",
         "unroll",
+        "inline-functions",
         "inline-tail-targets",
         "slots",
         "zero-stack",
@@ -157,6 +168,7 @@ impl Options {
         "stage",
         "alias",
         "known-branches",
+        "checks",
         "lanes",
         "dead-loads",
         "optimize",

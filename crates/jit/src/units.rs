@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use xway_maps::Guard;
+use xway_maps::native::MapLayout;
+use xway_maps::{Guard, Map};
 use xway_verifier::Verified;
 use xway_vm::Program;
 
@@ -24,6 +25,7 @@ pub(crate) struct Parts {
     pub plan: Plan,
     pub handles: Box<[Handle]>,
     values: Vec<Option<u64>>,
+    pub bases: Box<[u64]>,
     addresses: Vec<u64>,
     chain_on: u32,
     inline: bool,
@@ -36,6 +38,8 @@ impl Parts {
         let maps = program.maps();
         let mut plan = plan(program, proof, options)?;
         let values = data_values(maps);
+        let base = |m: &Arc<Map>| if let MapLayout::Array(array) = m.layout() { array.base as u64 } else { 0 };
+        let bases = maps.iter().map(base).collect();
         check_values(&plan, maps, &values)?;
         plan.promote(options.slots, maps);
         plan.zero_stack(options.zero_stack, maps);
@@ -47,7 +51,18 @@ impl Parts {
         let handles: Box<[Handle]> = plan.funcs.iter().map(|f| handle(f.start)).collect();
         let addresses = handles.iter().map(|h| std::ptr::from_ref(h) as u64).collect();
         let program = program.clone();
-        Ok(Parts { program, plan, handles, values, addresses, chain_on: 0, inline: true, link: 0, jumps: vec![] })
+        Ok(Parts {
+            program,
+            plan,
+            handles,
+            values,
+            bases,
+            addresses,
+            chain_on: 0,
+            inline: true,
+            link: 0,
+            jumps: vec![],
+        })
     }
 
     /// As lowering knows it.
@@ -56,6 +71,7 @@ impl Parts {
             plan: &self.plan,
             maps: self.program.maps(),
             values: &self.values,
+            bases: &self.bases,
             handles: &self.addresses,
             chain_on: self.chain_on,
             inline: self.inline,

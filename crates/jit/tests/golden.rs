@@ -33,6 +33,11 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             packet("r0 = 0\nr5 = 0\nagain: r1 = *(u8 *)(r2 +0)\nr0 += r1\nr2 += 1\nr5 += 1\nif r5 < 16 goto again"),
             None,
         ),
+        (
+            "inline-functions",
+            "r6 = *(u32 *)(r1 +12)\nr1 = 5\ncall more\nr0 += r6\nexit\nmore: r6 = r1\nr0 = r6\nr0 += 1\nexit".into(),
+            None,
+        ),
         ("inline-tail-targets", TAIL.into(), Some(MapType::ProgArray)),
         (
             "slots",
@@ -60,6 +65,14 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             packet(
                 "r1 = *(u8 *)(r2 +13)\nr1 <<= 8\nr0 = *(u8 *)(r2 +12)\nr0 |= r1\nr1 = *(u8 *)(r2 +0)\n\
                  *(u8 *)(r2 +4) = r1\nr1 = *(u8 *)(r2 +1)\n*(u8 *)(r2 +5) = r1",
+            ),
+            None,
+        ),
+        (
+            "checks",
+            packet(
+                "r5 = *(u16 *)(r2 +12)\nif r5 != 8 goto out\nr4 = r2\nr4 += 34\nif r4 > r3 goto out\n\
+                    r5 = *(u8 *)(r2 +14)\nr5 &= 15\nif r5 != 5 goto out\nr0 = *(u8 *)(r2 +23)",
             ),
             None,
         ),

@@ -27,10 +27,12 @@ const DISTANCE_MAX: u64 = 1 << 32;
 /// Makes jumps of branches that go one way.
 pub(crate) fn fold(func: &mut ir::Function) {
     let mut exact = Exact::default();
+    let incoming = Incoming::of(func);
     for block in func.layout.blocks().collect::<Vec<_>>() {
+        drop_masks(func, block, &incoming);
         let Some(last) = func.layout.last_inst(block) else { continue };
         let InstructionData::Brif { arg, blocks: [taken, fall], .. } = func.dfg.insts[last] else { continue };
-        let Some(goes) = decided(func, arg, &mut exact) else { continue };
+        let Some(goes) = decided(func, arg, &mut exact, &incoming) else { continue };
         let to = if goes { taken } else { fall };
         let (dest, args) = (to.block(&func.dfg.value_lists), to.args(&func.dfg.value_lists).collect::<Vec<BlockArg>>());
         let loc = func.srcloc(last);
@@ -41,9 +43,10 @@ pub(crate) fn fold(func: &mut ir::Function) {
 }
 
 /// Whether a condition always holds, or never.
-fn decided(func: &ir::Function, condition: Value, exact: &mut Exact) -> Option<bool> {
+fn decided(func: &ir::Function, condition: Value, exact: &mut Exact, incoming: &Incoming) -> Option<bool> {
     let v = func.dfg.resolve_aliases(condition);
-    if is_pointer(func, v, DEPTH_MAX) {
+    let search = || Search::new(func, Some(incoming));
+    if search().is_pointer(v, DEPTH_MAX) {
         return Some(true);
     }
     let ValueDef::Result(inst, 0) = func.dfg.value_def(v) else { return None };
@@ -57,15 +60,71 @@ fn decided(func: &ir::Function, condition: Value, exact: &mut Exact) -> Option<b
     let (a, n) = (func.dfg.resolve_aliases(a), constant(func, b)?);
     let bits = func.dfg.value_type(a).bits();
     let n = n as u64 & (u64::MAX >> (64 - bits.min(64)));
+    let most = || search().upper_bound(a, DEPTH_MAX);
     match cond {
-        IntCC::Equal | IntCC::NotEqual if n == 0 && is_pointer(func, a, DEPTH_MAX) => Some(cond == IntCC::NotEqual),
-        IntCC::UnsignedLessThan if upper_bound(func, a, DEPTH_MAX) < n => Some(true),
-        IntCC::UnsignedLessThanOrEqual if upper_bound(func, a, DEPTH_MAX) <= n => Some(true),
-        IntCC::UnsignedGreaterThan if upper_bound(func, a, DEPTH_MAX) <= n => Some(false),
-        IntCC::UnsignedGreaterThanOrEqual if upper_bound(func, a, DEPTH_MAX) < n => Some(false),
+        IntCC::Equal | IntCC::NotEqual if n == 0 && search().is_pointer(a, DEPTH_MAX) => Some(cond == IntCC::NotEqual),
+        IntCC::Equal | IntCC::NotEqual if most() < n => Some(cond == IntCC::NotEqual),
+        IntCC::UnsignedLessThan if most() < n => Some(true),
+        IntCC::UnsignedLessThanOrEqual if most() <= n => Some(true),
+        IntCC::UnsignedGreaterThan if most() <= n => Some(false),
+        IntCC::UnsignedGreaterThanOrEqual if most() < n => Some(false),
         _ => None,
     }
 }
+
+/// Masks of low bits that take nothing away.
+fn drop_masks(func: &mut ir::Function, block: Block, incoming: &Incoming) {
+    let mut next = func.layout.first_inst(block);
+    while let Some(inst) = next {
+        next = func.layout.next_inst(inst);
+        let InstructionData::Binary { opcode: Opcode::Band, args: [a, mask] } = func.dfg.insts[inst] else { continue };
+        let Some(mask) = constant(func, mask).map(|m| m as u64).filter(|m| m & m.wrapping_add(1) == 0) else {
+            continue;
+        };
+        if Search::new(func, Some(incoming)).upper_bound(a, DEPTH_MAX) <= mask {
+            super::replace(func, inst, a);
+        }
+    }
+}
+
+/// What edges hand on to the parameters of blocks.
+pub(crate) struct Incoming(HashMap<Value, Vec<Value>>);
+
+impl Incoming {
+    /// As the function is now.
+    pub fn of(func: &ir::Function) -> Incoming {
+        let mut all: HashMap<Value, Vec<Value>> = HashMap::new();
+        for block in func.layout.blocks() {
+            let Some(last) = func.layout.last_inst(block) else { continue };
+            let dfg = &func.dfg;
+            for call in dfg.insts[last].branch_destination(&dfg.jump_tables, &dfg.exception_tables) {
+                let params = dfg.block_params(call.block(&dfg.value_lists));
+                for (param, arg) in params.iter().zip(call.args(&dfg.value_lists)) {
+                    // What is no value may be anything, as a parameter of the function is.
+                    let from = if let BlockArg::Value(v) = arg { v } else { *param };
+                    all.entry(*param).or_default().push(from);
+                }
+            }
+        }
+        Incoming(all)
+    }
+
+    /// The values that a parameter may be; `None` for those of the function.
+    pub fn values(&self, param: Value) -> Option<&[Value]> {
+        self.0.get(&param).map(Vec::as_slice)
+    }
+}
+
+/// A walk along what values were made of.
+struct Search<'a> {
+    func: &'a ir::Function,
+    incoming: Option<&'a Incoming>,
+    /// Steps that are left: blocks that meet again and again would make it endless.
+    left: std::cell::Cell<u32>,
+}
+
+/// Steps of one walk.
+const STEPS_MAX: u32 = 200;
 
 fn a_of(func: &ir::Function, compare: Inst) -> Value {
     func.dfg.inst_args(compare)[0]
@@ -131,71 +190,114 @@ impl Exact {
     }
 }
 
-/// A pointer into a packet: the start of its chunk and a small distance. Chunks do not lie at the end of the address space.
-fn is_pointer(func: &ir::Function, v: Value, depth: u32) -> bool {
-    let v = func.dfg.resolve_aliases(v);
-    let ValueDef::Result(inst, 0) = func.dfg.value_def(v) else { return false };
-    if depth == 0 {
-        return false;
+impl<'a> Search<'a> {
+    fn new(func: &'a ir::Function, incoming: Option<&'a Incoming>) -> Search<'a> {
+        Search { func, incoming, left: std::cell::Cell::new(STEPS_MAX) }
     }
-    let small = |v: Value| {
-        constant(func, v)
-            .map_or_else(|| upper_bound(func, v, depth) < DISTANCE_MAX, |c| c.unsigned_abs() < DISTANCE_MAX)
-    };
-    match func.dfg.insts[inst] {
-        // The address of a map's memory: no sum of small numbers brings it to zero.
-        InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => (1 << 40..1 << 62).contains(&imm.bits()),
-        InstructionData::Load { opcode: Opcode::Load, flags, offset, .. } => {
-            let flags = func.dfg.mem_flags[flags];
-            let kind = flags.alias_region().map(|r| func.dfg.alias_regions[r].user_id);
-            kind == Some(region::DESCRIPTOR) && flags.readonly() && i32::from(offset) == descriptor::BASE
+
+    /// One step less; false when there are none.
+    fn step(&self, depth: u32) -> bool {
+        let left = self.left.get();
+        self.left.set(left.saturating_sub(1));
+        left > 0 && depth > 0
+    }
+
+    /// What a parameter may be, when all of it is known.
+    fn handed(&self, param: Value) -> Option<&'a [Value]> {
+        self.incoming.and_then(|incoming| incoming.values(param))
+    }
+
+    /// A pointer into a packet: the start of its chunk and a small distance. Chunks do not lie at the end of the address space.
+    fn is_pointer(&self, v: Value, depth: u32) -> bool {
+        let func = self.func;
+        let v = func.dfg.resolve_aliases(v);
+        if !self.step(depth) {
+            return false;
         }
-        InstructionData::Binary { opcode: Opcode::Iadd, args: [a, b] } => {
-            (is_pointer(func, a, depth - 1) && small(b)) || (is_pointer(func, b, depth - 1) && small(a))
+        let inst = match func.dfg.value_def(v) {
+            ValueDef::Result(inst, 0) => inst,
+            ValueDef::Param(..) => {
+                return self.handed(v).is_some_and(|from| from.iter().all(|v| self.is_pointer(*v, depth - 1)));
+            }
+            _ => return false,
+        };
+        let small = |v: Value| {
+            constant(func, v)
+                .map_or_else(|| self.upper_bound(v, depth) < DISTANCE_MAX, |c| c.unsigned_abs() < DISTANCE_MAX)
+        };
+        match func.dfg.insts[inst] {
+            // The address of a map's memory: no sum of small numbers brings it to zero.
+            InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => (1 << 40..1 << 62).contains(&imm.bits()),
+            InstructionData::Load { opcode: Opcode::Load, flags, offset, .. } => {
+                let flags = func.dfg.mem_flags[flags];
+                let kind = flags.alias_region().map(|r| func.dfg.alias_regions[r].user_id);
+                kind == Some(region::BASES)
+                    || kind == Some(region::DESCRIPTOR) && flags.readonly() && i32::from(offset) == descriptor::BASE
+            }
+            InstructionData::Binary { opcode: Opcode::Iadd, args: [a, b] } => {
+                (self.is_pointer(a, depth - 1) && small(b)) || (self.is_pointer(b, depth - 1) && small(a))
+            }
+            _ => false,
         }
-        _ => false,
+    }
+
+    /// A number that a value never exceeds, as far as the operations that made it tell.
+    fn upper_bound(&self, v: Value, depth: u32) -> u64 {
+        let dfg = &self.func.dfg;
+        let v = dfg.resolve_aliases(v);
+        let all = u64::MAX >> (64 - dfg.value_type(v).bits().clamp(1, 64));
+        if !self.step(depth) {
+            return all;
+        }
+        let of = |v| self.upper_bound(v, depth - 1);
+        let inst = match dfg.value_def(v) {
+            ValueDef::Result(inst, 0) => inst,
+            ValueDef::Param(..) => {
+                let from = self.handed(v).unwrap_or_default();
+                return from.iter().map(|v| of(*v)).max().unwrap_or(all).min(all);
+            }
+            _ => return all,
+        };
+        let bound = match dfg.insts[inst] {
+            InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => imm.bits() as u64 & all,
+            InstructionData::Load { opcode: Opcode::Uload8, .. } => 0xff,
+            InstructionData::Load { opcode: Opcode::Uload16, .. } => 0xffff,
+            InstructionData::Load { opcode: Opcode::Uload32, .. } => 0xffff_ffff,
+            InstructionData::Unary { opcode: Opcode::Uextend, arg } => of(arg),
+            // What does not fit may become anything that does.
+            InstructionData::Unary { opcode: Opcode::Ireduce, arg } => of(arg),
+            InstructionData::Binary { opcode: Opcode::Band, args: [a, b] } => of(a).min(of(b)),
+            // No bit above the highest of both.
+            InstructionData::Binary { opcode: Opcode::Bor | Opcode::Bxor, args: [a, b] } => {
+                let bits = of(a) | of(b);
+                u64::MAX.checked_shr(bits.leading_zeros()).unwrap_or(0)
+            }
+            InstructionData::Binary { opcode: Opcode::Iadd, args: [a, b] } => of(a).saturating_add(of(b)),
+            InstructionData::Binary { opcode: Opcode::Ushr, args: [a, by] } => {
+                let by = constant(self.func, by).map_or(0, |by| by as u32 & (dfg.value_type(v).bits() - 1));
+                of(a) >> by
+            }
+            InstructionData::Binary { opcode: Opcode::Ishl, args: [a, by] } => match constant(self.func, by) {
+                Some(by) => {
+                    let by = by as u32 & (dfg.value_type(v).bits() - 1);
+                    if of(a).leading_zeros() >= by { of(a) << by } else { all }
+                }
+                None => all,
+            },
+            _ => all,
+        };
+        if bound > all { all } else { bound }
     }
 }
 
-/// A number that a value never exceeds, as far as the operations that made it tell.
-pub(crate) fn upper_bound(func: &ir::Function, v: Value, depth: u32) -> u64 {
-    let dfg = &func.dfg;
-    let v = dfg.resolve_aliases(v);
-    let all = u64::MAX >> (64 - dfg.value_type(v).bits().clamp(1, 64));
-    let ValueDef::Result(inst, 0) = dfg.value_def(v) else { return all };
-    if depth == 0 {
-        return all;
-    }
-    let of = |v| upper_bound(func, v, depth - 1);
-    let bound = match dfg.insts[inst] {
-        InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => imm.bits() as u64 & all,
-        InstructionData::Load { opcode: Opcode::Uload8, .. } => 0xff,
-        InstructionData::Load { opcode: Opcode::Uload16, .. } => 0xffff,
-        InstructionData::Load { opcode: Opcode::Uload32, .. } => 0xffff_ffff,
-        InstructionData::Unary { opcode: Opcode::Uextend, arg } => of(arg),
-        // What does not fit may become anything that does.
-        InstructionData::Unary { opcode: Opcode::Ireduce, arg } => of(arg),
-        InstructionData::Binary { opcode: Opcode::Band, args: [a, b] } => of(a).min(of(b)),
-        // No bit above the highest of both.
-        InstructionData::Binary { opcode: Opcode::Bor | Opcode::Bxor, args: [a, b] } => {
-            let bits = of(a) | of(b);
-            u64::MAX.checked_shr(bits.leading_zeros()).unwrap_or(0)
-        }
-        InstructionData::Binary { opcode: Opcode::Iadd, args: [a, b] } => of(a).saturating_add(of(b)),
-        InstructionData::Binary { opcode: Opcode::Ushr, args: [a, by] } => {
-            let by = constant(func, by).map_or(0, |by| by as u32 & (dfg.value_type(v).bits() - 1));
-            of(a) >> by
-        }
-        InstructionData::Binary { opcode: Opcode::Ishl, args: [a, by] } => match constant(func, by) {
-            Some(by) => {
-                let by = by as u32 & (dfg.value_type(v).bits() - 1);
-                if of(a).leading_zeros() >= by { of(a) << by } else { all }
-            }
-            None => all,
-        },
-        _ => all,
-    };
-    if bound > all { all } else { bound }
+/// A number that a value never exceeds, in a function that is still being made.
+pub(crate) fn upper_bound(func: &ir::Function, v: Value) -> u64 {
+    Search::new(func, None).upper_bound(v, DEPTH_MAX)
+}
+
+/// The same in a whole one, where it is known what blocks get.
+pub(super) fn upper_bound_in(func: &ir::Function, v: Value, incoming: &Incoming) -> u64 {
+    Search::new(func, Some(incoming)).upper_bound(v, DEPTH_MAX)
 }
 
 fn remove_unreachable(func: &mut ir::Function) {
@@ -291,6 +393,7 @@ pub(crate) fn sink_constants(func: &mut ir::Function) {
         if !edges.iter().any(|(_, args)| args.iter().any(is_constant)) {
             continue;
         }
+        let one_ends = edges.iter().filter(|(_, args)| args.iter().any(is_constant)).count() == 1;
         let mut to = vec![];
         for (dest, args) in edges {
             if !args.iter().any(|a| matches!(a, BlockArg::Value(v) if constant(func, *v).is_some())) {
@@ -299,6 +402,10 @@ pub(crate) fn sink_constants(func: &mut ir::Function) {
             }
             let between = func.dfg.make_block();
             func.layout.insert_block_after(between, block);
+            if one_ends {
+                // The way on falls through; who leaves early jumps in any case.
+                func.layout.set_cold(between);
+            }
             let mut at = FuncCursor::new(func).at_bottom(between).with_srcloc(loc);
             let mut made = vec![];
             for a in args {

@@ -65,7 +65,7 @@ fn own_region(func: &ir::Function, flags: MemFlagsData) -> Option<u32> {
 }
 
 /// An address as another value and a distance.
-fn start(func: &ir::Function, address: Value) -> (Value, i64) {
+pub(super) fn start(func: &ir::Function, address: Value) -> (Value, i64) {
     let (mut base, mut off) = (func.dfg.resolve_aliases(address), 0i64);
     while let ValueDef::Result(inst, 0) = func.dfg.value_def(base) {
         let InstructionData::Binary { opcode: Opcode::Iadd, args: [a, b] } = func.dfg.insts[inst] else { break };

@@ -1,4 +1,4 @@
-//! `lanes`, `known-branches` and `dead-loads`: passes over Cranelift's intermediate form, behind lowering and in front of its own mid-end.
+//! `lanes`, `known-branches`, `checks` and `dead-loads`: passes over Cranelift's intermediate form, behind lowering and in front of its own mid-end.
 //!
 //! clang copies packed headers byte by byte, and puts numbers together from bytes. The kernel's compilers keep that, and so
 //! does Cranelift. Here every value is looked at as eight *lanes*: which byte of which other value, or which constant, each of
@@ -31,8 +31,10 @@
 //! | `memory` | accesses, and what memory is known to hold |
 //! | `merge` | stores |
 //! | `known` | branches that go one way |
+//! | `checks` | several checks as one |
 //! | `dead` | what nobody uses any more, loads included |
 
+mod checks;
 mod dead;
 mod known;
 mod memory;
@@ -48,6 +50,7 @@ use cranelift_codegen::entity::SecondaryMap;
 use cranelift_codegen::flowgraph::ControlFlowGraph;
 use cranelift_codegen::ir::{self, Block, Inst, InstBuilder, InstructionData, Opcode, Value, types};
 
+pub(crate) use checks::run as merge_checks;
 pub(crate) use dead::remove as remove_dead;
 pub(crate) use known::{fold as fold_branches, sink_constants, upper_bound};
 use memory::{Access, Effect, Known};

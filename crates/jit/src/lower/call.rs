@@ -14,7 +14,7 @@ use crate::calls::{self, Entry, KTIME};
 use crate::env::offsets;
 use crate::plan::{Call, Kind};
 
-const ARGS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
+pub(super) const ARGS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
 
 impl Body<'_, '_> {
     pub(super) fn op(&mut self, kind: &Kind, at: usize) {
@@ -44,6 +44,7 @@ impl Body<'_, '_> {
             Kind::Helper(call) => self.helper(call),
             Kind::Fetch { call, slot, then } => self.fetch(call, *slot, *then),
             Kind::Kfunc { which, .. } => self.enter(calls::kfunc(*which), &ARGS),
+            Kind::Local { func, inline: true, .. } => self.copied(*func),
             Kind::Local { func, .. } => {
                 let callee = Callee { unit: self.number, func: *func };
                 let f = self.import((space::LOCAL, callee.symbol()), 6);

@@ -18,12 +18,30 @@ use super::{Area, Body};
 use crate::Options;
 use crate::calls;
 use crate::env::offsets;
-use crate::plan::{Block, Call, End, Kind};
+use crate::plan::{Block, Call, End, Func, Kind};
 
 /// `bpf_map_lookup_elem`
 pub(super) const LOOKUP: u32 = 1;
 /// Keys above this length are compared by the map itself.
 pub(super) const KEY_MAX: usize = 64;
+
+/// Look-ups in an array from which on they share its address.
+const SHARED_MIN: usize = 3;
+
+/// Look-ups with keys that are not constant, by map.
+pub(super) fn count(func: &Func, maps: usize) -> Vec<usize> {
+    let mut all = vec![0; maps];
+    for op in func.blocks.iter().flat_map(|b| &b.ops) {
+        if let Kind::Helper(call) = &op.kind
+            && call.proto.id == LOOKUP
+            && call.key_const.is_none()
+            && let Some(count) = call.map.and_then(|m| all.get_mut(m as usize))
+        {
+            *count += 1;
+        }
+    }
+    all
+}
 
 /// Where a look-up goes on.
 #[derive(Clone, Copy)]
@@ -117,7 +135,15 @@ impl Body<'_, '_> {
     // ---- arrays ----
 
     fn array(&mut self, call: &Call, array: &ArrayLayout, then: Then) {
-        let base = self.b.ins().iconst(types::I64, array.base as i64);
+        let map = call.map.map_or(0, |m| m as usize);
+        // Cranelift makes a constant anew for each use, ten bytes long. What is loaded in front of the loop stays in a register.
+        let base = if call.key_const.is_none() && self.lookups[map] >= SHARED_MIN {
+            let at = self.b.ins().iconst(types::I64, std::ptr::from_ref(&self.unit.bases[map]) as i64);
+            let flags = self.flags(Some(Area::Bases)).with_readonly().with_can_move();
+            self.b.ins().load(types::I64, flags, at, 0)
+        } else {
+            self.b.ins().iconst(types::I64, array.base as i64)
+        };
         self.element(call, base, array.stride, array.max_entries, then);
     }
 
@@ -152,7 +178,7 @@ impl Body<'_, '_> {
             return self.found(value, then);
         }
         let [index] = self.key_words(call, 4)[..] else { unreachable!("four bytes are one word") };
-        if crate::lanes::upper_bound(self.b.func, index, 8) < u64::from(max) {
+        if crate::lanes::upper_bound(self.b.func, index) < u64::from(max) {
             let off = self.times(index, stride);
             let value = self.b.ins().iadd(base, off);
             return self.found(value, then);

@@ -14,11 +14,13 @@
 //! | `scout` | what runs over a burst in front of a program |
 //! | `inline` | other helpers without a call |
 //! | `slots` | stack bytes that are values |
+//! | `copied` | small functions of the program in the place of their calls |
 //! | `call` | helpers, kernel functions, functions of the program, tail calls |
 
 mod alu;
 mod answer;
 mod call;
+mod copied;
 mod inline;
 mod lookup;
 mod memory;
@@ -116,6 +118,8 @@ pub(crate) struct Unit<'a> {
     pub maps: &'a [Arc<Map>],
     /// Addresses of data sections' values, by map.
     pub values: &'a [Option<u64>],
+    /// Addresses of arrays' values, by map; they lie where they are as long as the code.
+    pub bases: &'a [u64],
     /// Addresses of what stands for the program's functions.
     pub handles: &'a [u64],
     /// The verdicts after which the next program runs: bit n for verdict n.
@@ -223,6 +227,8 @@ struct Body<'a, 'f> {
     slots: Vec<Variable>,
     /// In a burst function: where the frames begin, and the one whose turn it is.
     frame: Option<(Value, Value)>,
+    /// Look-ups in each map with a key that is not constant.
+    lookups: Vec<usize>,
     /// A scout's notes of this frame.
     notes: Vec<Variable>,
     /// Turns of `may_goto` that are left.
@@ -237,6 +243,10 @@ struct Body<'a, 'f> {
     env: Value,
     /// The frame pointer, r10.
     fp: Value,
+    /// All stacks: this function's at its end, those of functions that stand in it at its start.
+    stack: ir::StackSlot,
+    /// The blocks of a function stand in the place of its call.
+    is_copy: bool,
     /// Cranelift's blocks, by the plan's.
     blocks: Vec<ir::Block>,
     /// Where `exit` goes, with r0.
@@ -258,8 +268,10 @@ impl<'a, 'f> Body<'a, 'f> {
         };
         let regs = std::array::from_fn(|_| b.declare_var(I64));
         // The links of a chain run one after the other, so that their stacks may lie in the same place.
-        let inlined = around.units.iter().filter(|u| shape == Shape::Burst && u.inline).map(|u| u.plan.funcs[0].stack);
-        let size = inlined.chain([plan.stack, 8]).max().unwrap_or(8);
+        let whole = |u: &Unit<'_>, func: &Func| func.stack + u.plan.inlined_stack(func);
+        let inlined = around.units.iter().filter(|u| shape == Shape::Burst && u.inline);
+        let inlined = inlined.map(|u| whole(u, &u.plan.funcs[0]));
+        let size = inlined.chain([whole(unit, plan), 8]).max().unwrap_or(8);
         let slot = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size, 4));
         let entry = b.create_block();
         b.append_block_params_for_function_params(entry);
@@ -278,6 +290,7 @@ impl<'a, 'f> Body<'a, 'f> {
             regs,
             slots: vec![],
             frame: None,
+            lookups: vec![],
             notes: vec![],
             turns: None,
             tails: None,
@@ -285,6 +298,8 @@ impl<'a, 'f> Body<'a, 'f> {
             targets: vec![],
             env,
             fp,
+            stack: slot,
+            is_copy: false,
             blocks: vec![],
             exit,
             entries: vec![],
@@ -297,6 +312,7 @@ impl<'a, 'f> Body<'a, 'f> {
     /// Turns to another function: its blocks and variables.
     fn enter_function(&mut self, plan: &'a Func) {
         self.plan = plan;
+        self.lookups = lookup::count(plan, self.unit.maps.len());
         self.slots = plan.slots.groups.iter().map(|_| self.b.declare_var(I64)).collect();
         self.turns = plan.may_goto.then(|| self.b.declare_var(I64));
         self.blocks = plan.blocks.iter().map(|_| self.b.create_block()).collect();
@@ -535,7 +551,7 @@ impl<'a, 'f> Body<'a, 'f> {
             }
             End::Exit => {
                 let r0 = self.reg(Reg::R0);
-                if self.shape == Shape::Burst && self.forgets_at_exit() {
+                if self.shape == Shape::Burst && !self.is_copy && self.forgets_at_exit() {
                     self.forget_target(r0);
                 }
                 self.b.ins().jump(self.exit, &[BlockArg::Value(r0)]);
@@ -558,7 +574,7 @@ impl<'a, 'f> Body<'a, 'f> {
         const REDIRECT: i64 = 4;
         let Some(ctx) = self.ctx else { return };
         let verdict = self.b.ins().ireduce(ir::types::I32, r0);
-        if crate::lanes::upper_bound(self.b.func, verdict, 8) < REDIRECT as u64 {
+        if crate::lanes::upper_bound(self.b.func, verdict) < REDIRECT as u64 {
             return;
         }
         let (forget, on) = (self.b.create_block(), self.b.create_block());
@@ -677,6 +693,8 @@ pub(crate) mod region {
     pub const PACKET: u32 = 4;
     /// The stack of a function.
     pub const STACK: u32 = 5;
+    /// Addresses of arrays.
+    pub const BASES: u32 = 8;
 }
 
 /// Kinds of memory that never overlap.
@@ -693,6 +711,8 @@ enum Area {
     /// The stack of this function.
     Stack,
     Record,
+    /// Addresses of arrays, which never change.
+    Bases,
     /// Values of the map with this index.
     Values(u32),
 }
@@ -706,6 +726,7 @@ impl Area {
             Area::Packet => (region::PACKET, "packet".into()),
             Area::Stack => (region::STACK, "stack".into()),
             Area::Cpu => (7, "cpu".into()),
+            Area::Bases => (region::BASES, "bases".into()),
             Area::Record => (6, "record".into()),
             Area::Values(map) => (16 + map, format!("values of map {map}").into()),
         };

@@ -268,7 +268,7 @@ impl Builder<'_> {
             }
             Insn::Call(CallTarget::Local(off)) => {
                 let func = self.starts.binary_search(&target(at, off)).map_err(|_| Refusal::OtherProgram)?;
-                Kind::Local { func, args: self.args(at) }
+                Kind::Local { func, args: self.args(at), inline: false }
             }
             Insn::Call(_) => match self.program.callee(at) {
                 Some(Callee::Helper(proto)) => {

@@ -6,6 +6,7 @@
 //! reaches are not there. A pass is a function that changes a [`Plan`]; `compiled.rs` runs them in order.
 
 mod build;
+mod functions;
 pub(crate) mod scout;
 pub(crate) mod slots;
 pub(crate) mod stack;
@@ -188,6 +189,8 @@ pub(crate) enum Kind {
     Local {
         func: usize,
         args: [Option<Place>; 5],
+        /// Its blocks stand in the place of the call.
+        inline: bool,
     },
 }
 

@@ -1,0 +1,395 @@
+//! `checks`: fewer branches in front of what a program does.
+//!
+//! A program looks at header after header, and nearly every look is followed by a way out: too short, not that protocol. A
+//! processor passes by two such branches a cycle, so that short programs are bound by their checks. Where one check follows another,
+//! both lead to the same end with the same values, and nothing happens in between that anybody could see:
+//!
+//! - of several checks of the packet's length the longest stands first, and the others go;
+//! - two checks become one: `(type ^ 8 | version ^ 4) != 0`.
+//!
+//! ```text
+//! if data + 14 > end goto out                if data + 34 > end goto out
+//! if *(u16 *)(data + 12) != 8 goto out       if *(u16 *)(data + 12) ^ 8 | *(u8 *)(data + 14) ^ 0x45 goto out
+//! if data + 34 > end goto out          ──>
+//! if *(u8 *)(data + 14) != 0x45 goto out
+//! ```
+//!
+//! What stood between two checks then runs also where the first one leads out. So it may only be arithmetic, and loads of bytes of the
+//! packet that a check of its length in front of both has found to be there: a verified load is safe where the program makes it, not before.
+
+use std::collections::HashMap;
+
+use cranelift_codegen::cursor::{Cursor, FuncCursor};
+use cranelift_codegen::ir::condcodes::{CondCode, IntCC};
+use cranelift_codegen::ir::{
+    self, Block, BlockArg, Inst, InstBuilder, InstructionData, Opcode, Value, ValueDef, types,
+};
+use xway_packet::descriptor;
+
+use super::known::{Incoming, upper_bound_in};
+use super::memory;
+use super::value::constant;
+use crate::lower::region;
+
+/// Instructions that may run although a check in front of them leads out.
+const EARLY_MAX: usize = 8;
+/// Checks in a row that are looked at.
+const CHAIN_MAX: usize = 24;
+/// What a pointer into a packet is moved by stays below.
+const DISTANCE_MAX: u64 = 1 << 32;
+
+/// Where an edge leads, and what it hands on.
+type Edge = (Block, Vec<BlockArg>);
+
+/// A branch that leads on or out.
+struct Check {
+    inst: Inst,
+    condition: Value,
+    /// Taken, and not.
+    edges: [Edge; 2],
+}
+
+/// `at + len <= end` of the packet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Length {
+    at: Value,
+    len: i64,
+    end: Value,
+}
+
+/// The pass over one function.
+pub(crate) fn run(func: &mut ir::Function) {
+    let mut pass = Pass { incoming: Incoming::of(func), entries: HashMap::new() };
+    for block in func.layout.blocks() {
+        for (to, _) in edges(func, block) {
+            pass.entries.entry(to).or_insert((0, block)).0 += 1;
+        }
+    }
+    let blocks: Vec<Block> = func.layout.blocks().collect();
+    for &block in &blocks {
+        pass.longest_first(func, block);
+    }
+    for &block in &blocks {
+        while func.layout.is_block_inserted(block) && pass.splice(func, block) {}
+    }
+    for &block in &blocks {
+        while func.layout.is_block_inserted(block) && pass.merge(func, block) {}
+    }
+}
+
+struct Pass {
+    incoming: Incoming,
+    /// Edges that lead to each block, and where the only one comes from.
+    entries: HashMap<Block, (usize, Block)>,
+}
+
+impl Pass {
+    /// One check of the packet's length instead of several that lead out the same way.
+    fn longest_first(&mut self, func: &mut ir::Function, block: Block) {
+        let Some(check) = check(func, block) else { return };
+        for on in [0, 1] {
+            let Some(first) = self.length(func, check.condition, on == 0) else { continue };
+            let out = &check.edges[1 - on];
+            let (mut longest, mut found) = (first.len, vec![]);
+            let mut next = check.edges[on].0;
+            for _ in 0..CHAIN_MAX {
+                if !self.only_way(func, next) || !func.layout.block_insts(next).all(|i| is_silent(func, i)) {
+                    break;
+                }
+                let Some(check) = self::check(func, next) else { break };
+                let Some(leads_on) = [0, 1].into_iter().find(|on| same(func, &check.edges[1 - on], out)) else { break };
+                if let Some(l) = self.length(func, check.condition, leads_on == 0)
+                    && (l.at, l.end) == (first.at, first.end)
+                {
+                    longest = longest.max(l.len);
+                    found.push((check.inst, check.edges[leads_on].clone()));
+                }
+                next = check.edges[leads_on].0;
+            }
+            if found.is_empty() {
+                continue;
+            }
+            let (on, out) = (check.edges[on].clone(), out.clone());
+            let mut at = before(func, check.inst);
+            let last = at.ins().iadd_imm_s(first.at, longest);
+            let long = at.ins().icmp(IntCC::UnsignedLessThanOrEqual, last, first.end);
+            at.ins().brif(long, on.0, &on.1, out.0, &out.1);
+            func.layout.remove_inst(check.inst);
+            for (inst, to) in found {
+                before(func, inst).ins().jump(to.0, &to.1);
+                func.layout.remove_inst(inst);
+                self.fewer(out.0, block);
+            }
+            return;
+        }
+    }
+
+    /// Takes over the block that this one alone leads to, without a condition.
+    fn splice(&mut self, func: &mut ir::Function, block: Block) -> bool {
+        let Some(last) = func.layout.last_inst(block) else { return false };
+        let InstructionData::Jump { destination, .. } = func.dfg.insts[last] else { return false };
+        let next = destination.block(&func.dfg.value_lists);
+        if next == block || !self.only_way(func, next) {
+            return false;
+        }
+        func.layout.remove_inst(last);
+        while let Some(inst) = func.layout.first_inst(next) {
+            func.layout.remove_inst(inst);
+            func.layout.append_inst(inst, block);
+        }
+        func.layout.remove_block(next);
+        self.leads(func, block);
+        true
+    }
+
+    /// One edge less to a block that this one leads to as well.
+    fn fewer(&mut self, to: Block, from: Block) {
+        if let Some(entry) = self.entries.get_mut(&to) {
+            *entry = (entry.0 - 1, from);
+        }
+    }
+
+    /// A block has another's end now.
+    fn leads(&mut self, func: &ir::Function, block: Block) {
+        for (to, _) in edges(func, block) {
+            if let Some(entry) = self.entries.get_mut(&to) {
+                entry.1 = block;
+            }
+        }
+    }
+
+    /// Makes one check of this block's and the next one's.
+    fn merge(&mut self, func: &mut ir::Function, block: Block) -> bool {
+        let Some(first) = check(func, block) else { return false };
+        for on in [0, 1] {
+            let (next, out) = (first.edges[on].0, &first.edges[1 - on]);
+            if next == block || !self.only_way(func, next) {
+                continue;
+            }
+            let Some(second) = check(func, next) else { continue };
+            let Some(leads_on) = [0, 1].into_iter().find(|on| same(func, &second.edges[1 - on], out)) else { continue };
+            let body: Vec<Inst> = func.layout.block_insts(next).filter(|i| *i != second.inst).collect();
+            if body.len() > EARLY_MAX || !self.may_run_early(func, block, &body) {
+                continue;
+            }
+            // A comparison with a result costs four instructions, one with a branch one: only differences are put together.
+            let wide = |c: &Check, out: bool| difference(func, c.condition, out);
+            let (Some(a), Some(b)) = (wide(&first, on == 1), wide(&second, leads_on == 1)) else { continue };
+            for inst in body {
+                func.layout.remove_inst(inst);
+                func.layout.insert_inst(inst, first.inst);
+            }
+            let (on_edge, out) = (second.edges[leads_on].clone(), out.clone());
+            let mut at = before(func, first.inst);
+            let (a, b) = (number(&mut at, a), number(&mut at, b));
+            let any = at.ins().bor(a, b);
+            at.ins().brif(any, out.0, &out.1, on_edge.0, &on_edge.1);
+            func.layout.remove_inst(first.inst);
+            func.layout.remove_inst(second.inst);
+            func.layout.remove_block(next);
+            self.fewer(out.0, block);
+            self.leads(func, block);
+            return true;
+        }
+        false
+    }
+
+    /// A block without parameters that one edge leads to.
+    fn only_way(&self, func: &ir::Function, block: Block) -> bool {
+        self.entries.get(&block).is_some_and(|e| e.0 == 1) && func.dfg.block_params(block).is_empty()
+    }
+
+    /// Whether instructions may run in front of a block's check: arithmetic, and loads that earlier checks have made safe.
+    fn may_run_early(&self, func: &ir::Function, block: Block, body: &[Inst]) -> bool {
+        let mut lengths = None;
+        body.iter().all(|inst| {
+            let opcode = func.dfg.insts[*inst].opcode();
+            if !opcode.can_load() {
+                return is_arithmetic(opcode);
+            }
+            let Some(access) = memory::access(func, *inst) else { return is_descriptor(func, *inst) };
+            let lengths = lengths.get_or_insert_with(|| self.lengths_above(func, block));
+            let inside = |l: &Length| access.base == l.at && access.off >= 0 && access.off + access.len as i64 <= l.len;
+            access.is_load && access.region == region::PACKET && lengths.iter().any(inside)
+        })
+    }
+
+    /// What is known of the packet's length where a block begins.
+    fn lengths_above(&self, func: &ir::Function, mut block: Block) -> Vec<Length> {
+        let mut found = vec![];
+        for _ in 0..CHAIN_MAX {
+            let Some((1, above)) = self.entries.get(&block).copied() else { break };
+            if let Some(check) = check(func, above) {
+                let taken = check.edges[0].0 == block;
+                found.extend(self.length(func, check.condition, taken));
+            }
+            block = above;
+        }
+        found
+    }
+
+    /// What a condition says about the packet's length where it holds, or does not.
+    fn length(&self, func: &ir::Function, condition: Value, holds: bool) -> Option<Length> {
+        let (cond, a, b) = compared(func, condition)?;
+        let (from, end) = match if holds { cond } else { cond.complement() } {
+            IntCC::UnsignedLessThanOrEqual => (a, b),
+            IntCC::UnsignedGreaterThanOrEqual => (b, a),
+            _ => return None,
+        };
+        let (at, len) = memory::start(func, from);
+        let end = func.dfg.resolve_aliases(end);
+        let sound = len >= 0 && self.is_packet(func, at, 5) && is_end(func, end);
+        sound.then_some(Length { at, len, end })
+    }
+
+    /// A pointer that does not lie in front of the packet's memory: the start of a chunk, and what is not negative.
+    fn is_packet(&self, func: &ir::Function, v: Value, depth: u32) -> bool {
+        let v = func.dfg.resolve_aliases(v);
+        if depth == 0 {
+            return false;
+        }
+        let inst = match func.dfg.value_def(v) {
+            ValueDef::Result(inst, 0) => inst,
+            ValueDef::Param(..) => {
+                let from = self.incoming.values(v);
+                return from.is_some_and(|from| from.iter().all(|v| self.is_packet(func, *v, depth - 1)));
+            }
+            _ => return false,
+        };
+        let small = |v: Value| upper_bound_in(func, v, &self.incoming) < DISTANCE_MAX;
+        match func.dfg.insts[inst] {
+            InstructionData::Binary { opcode: Opcode::Iadd, args: [a, b] } => {
+                (self.is_packet(func, a, depth - 1) && small(b)) || (self.is_packet(func, b, depth - 1) && small(a))
+            }
+            _ => is_field(func, inst, Opcode::Load, descriptor::BASE),
+        }
+    }
+}
+
+/// The branch at the end of a block, when it is one of two ways.
+fn check(func: &ir::Function, block: Block) -> Option<Check> {
+    let inst = func.layout.last_inst(block)?;
+    let InstructionData::Brif { arg, blocks, .. } = func.dfg.insts[inst] else { return None };
+    let lists = &func.dfg.value_lists;
+    let edges = blocks.map(|b| (b.block(lists), b.args(lists).collect()));
+    Some(Check { inst, condition: func.dfg.resolve_aliases(arg), edges })
+}
+
+fn edges(func: &ir::Function, block: Block) -> Vec<Edge> {
+    let Some(last) = func.layout.last_inst(block) else { return vec![] };
+    let (lists, dfg) = (&func.dfg.value_lists, &func.dfg);
+    let calls = dfg.insts[last].branch_destination(&dfg.jump_tables, &dfg.exception_tables);
+    calls.iter().map(|c| (c.block(lists), c.args(lists).collect())).collect()
+}
+
+/// Whether two edges lead to the same place with the same values.
+fn same(func: &ir::Function, a: &Edge, b: &Edge) -> bool {
+    let equal = |(x, y): (&BlockArg, &BlockArg)| match (x, y) {
+        (BlockArg::Value(x), BlockArg::Value(y)) => {
+            let (x, y) = (func.dfg.resolve_aliases(*x), func.dfg.resolve_aliases(*y));
+            x == y
+                || (func.dfg.value_type(x) == func.dfg.value_type(y)
+                    && constant(func, x).is_some()
+                    && constant(func, x) == constant(func, y))
+        }
+        _ => false,
+    };
+    a.0 == b.0 && a.1.len() == b.1.len() && a.1.iter().zip(&b.1).all(equal)
+}
+
+fn before(func: &mut ir::Function, inst: Inst) -> FuncCursor<'_> {
+    let loc = func.srcloc(inst);
+    FuncCursor::new(func).with_srcloc(loc).at_inst(inst)
+}
+
+fn compared(func: &ir::Function, condition: Value) -> Option<(IntCC, Value, Value)> {
+    let ValueDef::Result(inst, 0) = func.dfg.value_def(func.dfg.resolve_aliases(condition)) else { return None };
+    match func.dfg.insts[inst] {
+        InstructionData::IntCompare { opcode: Opcode::Icmp, cond, args: [a, b] } => Some((cond, a, b)),
+        _ => None,
+    }
+}
+
+/// Nobody can see that it ran or how often: no stores, no calls, nothing that others see.
+fn is_silent(func: &ir::Function, inst: Inst) -> bool {
+    let opcode = func.dfg.insts[inst].opcode();
+    opcode.is_branch()
+        || is_arithmetic(opcode)
+        || memory::access(func, inst).is_some_and(|a| a.is_load)
+        || is_descriptor(func, inst)
+}
+
+fn is_arithmetic(opcode: Opcode) -> bool {
+    use Opcode::*;
+    matches!(
+        opcode,
+        Iconst
+            | Iadd
+            | Isub
+            | Imul
+            | Ineg
+            | Bnot
+            | Band
+            | Bor
+            | Bxor
+            | Ishl
+            | Ushr
+            | Sshr
+            | Uextend
+            | Sextend
+            | Ireduce
+            | Icmp
+            | Bswap
+            | Select
+    )
+}
+
+/// A load from a frame's descriptor, which is there for every frame.
+fn is_descriptor(func: &ir::Function, inst: Inst) -> bool {
+    let InstructionData::Load { flags, .. } = func.dfg.insts[inst] else { return false };
+    let region = func.dfg.mem_flags[flags].alias_region();
+    region.is_some_and(|r| func.dfg.alias_regions[r].user_id == region::DESCRIPTOR)
+}
+
+fn is_field(func: &ir::Function, inst: Inst, wanted: Opcode, at: i32) -> bool {
+    match func.dfg.insts[inst] {
+        InstructionData::Load { opcode, offset, .. } => {
+            opcode == wanted && i32::from(offset) == at && is_descriptor(func, inst)
+        }
+        _ => false,
+    }
+}
+
+/// The end of a packet: the start of its chunk and the field that says so.
+fn is_end(func: &ir::Function, v: Value) -> bool {
+    let made = |v: Value| match func.dfg.value_def(func.dfg.resolve_aliases(v)) {
+        ValueDef::Result(inst, 0) => Some(inst),
+        _ => None,
+    };
+    let Some(InstructionData::Binary { opcode: Opcode::Iadd, args: [a, b] }) = made(v).map(|i| func.dfg.insts[i])
+    else {
+        return false;
+    };
+    let is = |v, opcode, at| made(v).is_some_and(|i| is_field(func, i, opcode, at));
+    is(a, Opcode::Load, descriptor::BASE) && is(b, Opcode::Uload32, descriptor::DATA_END)
+}
+
+/// A value and the number from which it differs where a condition leads out; for a condition that is a number, that of zero.
+fn difference(func: &ir::Function, condition: Value, out: bool) -> Option<(Value, i64)> {
+    match compared(func, condition) {
+        Some((cond, a, b)) => {
+            let differs = if out { IntCC::NotEqual } else { IntCC::Equal };
+            let n = constant(func, b).filter(|_| cond == differs)?;
+            let bits = func.dfg.value_type(a).bits();
+            let n = if bits < 64 { n & ((1 << bits) - 1) } else { n };
+            i32::try_from(n).ok().map(|_| (a, n))
+        }
+        None => (out && func.dfg.value_type(condition) == types::I64).then_some((condition, 0)),
+    }
+}
+
+/// A number of 64 bits that is not zero where a value is not this one.
+fn number(at: &mut FuncCursor<'_>, (v, n): (Value, i64)) -> Value {
+    let wide = if at.func.dfg.value_type(v) == types::I64 { v } else { at.ins().uextend(types::I64, v) };
+    if n == 0 { wide } else { at.ins().bxor_imm_s(wide, n) }
+}
