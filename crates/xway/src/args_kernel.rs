@@ -117,6 +117,12 @@ pub struct Features {
     /// Interface, or a port of the service
     #[arg(value_name = "PORT")]
     pub interface: String,
+    /// A program of this object: what it needs, and what the port lacks of that
+    #[arg(value_name = "OBJ")]
+    pub object: Option<PathBuf>,
+    /// Program by the name of its function; needed when the object has several
+    #[arg(short = 'n', long, value_name = "PROG", requires = "object")]
+    pub name: Option<String>,
     /// Whose hook.
     #[command(flatten)]
     pub place: Hook,
@@ -250,7 +256,10 @@ pub const FEATURES_HELP: &str = "\
 Examples:
   xway features eth0
   xway features eth0 -j
-  xway features packet:eth0 --hook user";
+  xway features packet:eth0 --hook user
+  xway features eth0 filter.o -n filter      what the program needs and the driver lacks; ends with 1 when it lacks something
+
+What is missing makes attaching fail. What is absent the program can do without: it gets an error where it asks for it.";
 
 pub const STATS_HELP: &str = "\
 Examples:

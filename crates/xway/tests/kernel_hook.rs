@@ -149,6 +149,9 @@ fn a_refusal_says_why_and_what_to_try() {
     bench.xway(&["map", "lookup", "no_such_map", "key", "1"]).exits(1).says("no map with name no_such_map");
     let text = bench.xway(&["features", "r0"]).exits(0).out;
     assert!(text.contains("veth") && text.contains("native XDP:  basic"), "{text}");
+    // A port and a program: nothing is missing on a veth.
+    let pair = bench.json(&["features", "r0", &pass]);
+    assert_eq!(pair["program"]["missing"], json!([]), "{pair}");
 }
 
 #[test]

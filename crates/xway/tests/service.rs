@@ -328,6 +328,35 @@ fn killed_in_the_middle_it_comes_back_whole() {
 }
 
 #[test]
+fn ports_are_steered_by_ethtools_words() {
+    let dir = Dir::new();
+    let capture = dir.arg("in.pcap");
+    // A header and no packet: the port is there, and its input is over.
+    let header = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1];
+    std::fs::write(&capture, header.map(u32::to_le_bytes).concat()).unwrap();
+    let (up, port) = (Up::new(&dir, None, None), format!("pcap:{capture}"));
+    up.connect().open_port(&port).unwrap();
+    let steer = |words: &str| {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        xway(&[&["steer", "--socket", &up.socket, &port][..], &words].concat())
+    };
+    assert!(steer("").exits(0).out.contains("packets stay on the queue that they come in on"));
+    let rule = "flow-type udp4 src-ip 192.0.2.0 m 0.0.0.255 dst-port 53 action -1 loc 7";
+    assert_eq!(steer(rule).exits(0).out, format!("{port}: {rule}\n"));
+    assert!(steer("equal 1 hkey symmetric").exits(0).out.contains("hash over 128 entries, of queue 0: 128"));
+    let doc: Value = serde_json::from_str(&xway(&["-j", "steer", "--socket", &up.socket, &port]).exits(0).out).unwrap();
+    assert_eq!((doc["rules"][0].as_str(), doc["indirection"].as_array().map(Vec::len)), (Some(rule), Some(128)));
+    assert!(doc["key"].as_str().is_some_and(|key| key.starts_with("6d:5a:6d:5a:")), "{doc}");
+    // What it is now is what was asked for last, and a refusal changes nothing.
+    steer("flow-type udp4 action 3").exits(1).says("queue 3: the port has 1, numbered from 0");
+    steer("sideways").exits(1).says("a change begins with flow-type");
+    steer("delete 7").exits(0);
+    steer("off").exits(0);
+    assert!(steer("").exits(0).out.contains("packets stay"));
+    xway(&["steer", "--socket", &up.socket, "eth0"]).exits(2).says("ethtool -N");
+}
+
+#[test]
 fn a_service_that_is_not_there_is_told() {
     let dir = Dir::new();
     let socket = dir.arg("nobody.sock");

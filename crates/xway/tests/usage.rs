@@ -6,7 +6,7 @@ use common::{Dir, xway};
 
 #[test]
 fn every_verb_has_help_with_an_example() {
-    let alone = "run verify test load unload status stats features clean up down apply diff conformance doctor";
+    let alone = "run verify test load unload status stats features steer clean up down apply diff conformance doctor";
     let prog = "run inspect show pin profile tracelog";
     let map = "show dump lookup update delete getnext pin freeze create push pop peek event_pipe";
     let groups = [("prog", prog), ("map", map), ("link", "show detach pin"), ("btf", "dump")];
