@@ -66,6 +66,21 @@ impl Service {
         self.ask(&Request::Steer { port: port.to_owned(), words: words.to_owned() })
     }
 
+    /// Serves AF_XDP-style sockets at a path.
+    pub fn serve(&mut self, socket: &crate::config::Socket) -> Result<(), HookError> {
+        self.ask(&Request::Serve { socket: socket.clone() })
+    }
+
+    /// Serves them there no more.
+    pub fn unserve(&mut self, path: &Path) -> Result<(), HookError> {
+        self.ask(&Request::Unserve { path: path.to_owned() })
+    }
+
+    /// The sockets that applications have, by the path at which they are served.
+    pub fn sockets(&mut self) -> Result<Vec<message::ServedPath>, HookError> {
+        self.ask(&Request::Sockets)
+    }
+
     /// Makes the engine what a configuration says; the steps, in words. With `dry_run` nothing is done.
     pub fn apply(&mut self, config: &str, dry_run: bool) -> Result<Vec<String>, HookError> {
         self.ask(&Request::Apply { config: config.to_owned(), dry_run })

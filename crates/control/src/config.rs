@@ -22,6 +22,23 @@ pub struct Config {
     /// Programs to attach.
     #[serde(default, rename = "program")]
     pub programs: Vec<Program>,
+    /// Where AF_XDP-style sockets are served.
+    #[serde(default, rename = "socket")]
+    pub sockets: Vec<Socket>,
+}
+
+/// A path where applications get AF_XDP-style sockets on the engine's queues.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Socket {
+    /// The UNIX socket that they connect to.
+    pub path: PathBuf,
+    /// Users whose applications may go without copies, by number; root's may.
+    #[serde(default)]
+    pub trusted_uids: Vec<u32>,
+    /// Others may go without copies on a queue that is theirs alone.
+    #[serde(default)]
+    pub own_queue_zero_copy: bool,
 }
 
 /// The process and its socket.
@@ -196,6 +213,19 @@ impl Config {
             }
             program.verdicts().map_err(|e| ConfigError(format!("program {name}: chain_on: {e}")))?;
         }
+        let mut seen = HashSet::new();
+        for socket in &self.sockets {
+            let path = socket.path.display();
+            if !socket.path.is_absolute() {
+                return refuse(format!("socket {path}: a path from the root"));
+            }
+            if !seen.insert(&socket.path) {
+                return refuse(format!("socket {path}: it is there twice"));
+            }
+            if self.ports.is_empty() {
+                return refuse(format!("socket {path}: without a port there is no queue to bind to"));
+            }
+        }
         let ServiceConfig { workers, ref cpus, .. } = self.service;
         if workers == 0 || workers > 1024 {
             return refuse(format!("service.workers: {workers}; from 1 to 1024"));
@@ -249,6 +279,20 @@ chain_on = ["pass", "tx"]
         assert_eq!((program.priority, program.pins()), (50, PathBuf::from("/config/filter")));
         assert_eq!(program.verdicts().map(|v| v.to_string()), Ok("PASS,TX".into()));
         assert_eq!(Config::parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn sockets_have_a_path_and_a_port_beside_them() {
+        let config = Config::parse(&format!("{FILE}\n[[socket]]\npath = \"/run/x\"\ntrusted_uids = [7]")).unwrap();
+        let want = Socket { path: "/run/x".into(), trusted_uids: vec![7], own_queue_zero_copy: false };
+        assert_eq!(config.sockets, [want]);
+        for (text, words) in [
+            (format!("{FILE}\n[[socket]]\npath = \"x\""), "a path from the root"),
+            (format!("{FILE}\n[[socket]]\npath = \"/x\"\n[[socket]]\npath = \"/x\""), "twice"),
+            ("[[socket]]\npath = \"/x\"".to_owned(), "without a port"),
+        ] {
+            assert!(Config::parse(&text).unwrap_err().0.contains(words), "{words}");
+        }
     }
 
     #[test]

@@ -27,6 +27,7 @@
 
 pub mod client;
 pub mod config;
+mod data_path;
 mod journal;
 pub mod message;
 pub mod metrics;

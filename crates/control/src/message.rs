@@ -16,6 +16,8 @@ use xway_hook::{
     Verdicts, Via,
 };
 
+pub use crate::data_path::{ServedPath, ServedSocket, Steered};
+
 /// Bytes, written as base64.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Bytes(pub Vec<u8>);
@@ -158,6 +160,16 @@ pub enum Request {
         port: String,
         words: String,
     },
+    /// Serves AF_XDP-style sockets at a path.
+    Serve {
+        socket: crate::config::Socket,
+    },
+    /// Serves them there no more: applications that are connected are cut off, and their frames come home.
+    Unserve {
+        path: PathBuf,
+    },
+    /// The sockets that applications have.
+    Sockets,
     /// Makes the engine what this file says; `dry_run` only tells what would be done.
     Apply {
         config: String,
@@ -172,7 +184,7 @@ impl Request {
     pub const fn changes(&self) -> bool {
         use Request::{
             Attachments, Dump, Events, Features, MapInfo, MapLookup, MapLookupBatch, MapNextKey, MapTypes, Maps, Ports,
-            ProgramInfo, Programs, Statistics,
+            ProgramInfo, Programs, Sockets, Statistics,
         };
         !matches!(
             self,
@@ -189,30 +201,9 @@ impl Request {
                 | Statistics { .. }
                 | Events { .. }
                 | Ports
+                | Sockets
                 | Request::Apply { dry_run: true, .. }
         ) && !matches!(self, Request::Steer { words, .. } if words.is_empty())
-    }
-}
-
-/// What steers the packets of a port.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Steered {
-    /// Rules, as they can be said again, in the order in which they are tried.
-    pub rules: Vec<String>,
-    /// Key of the hash, as `6d:5a:…`; none when there is no hash.
-    pub key: Option<String>,
-    /// Queues by the low bits of the hash.
-    pub indirection: Vec<u32>,
-}
-
-impl From<&xway_engine::steer::Steering> for Steered {
-    fn from(steering: &xway_engine::steer::Steering) -> Steered {
-        let hex = |key: &[u8]| key.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":");
-        Steered {
-            rules: steering.rules().map(ToString::to_string).collect(),
-            key: steering.rss().map(|rss| hex(rss.key())),
-            indirection: steering.rss().map(|rss| rss.indirection().to_vec()).unwrap_or_default(),
-        }
     }
 }
 

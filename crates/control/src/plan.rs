@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::config::{Config, Port, Program};
+use crate::config::{Config, Port, Program, Socket};
 
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,6 +20,10 @@ pub enum Step {
     Replace(Program),
     /// Attach a program.
     Attach(Program),
+    /// Serve sockets.
+    Serve(Socket),
+    /// Serve them no more.
+    Unserve(Socket),
 }
 
 impl fmt::Display for Step {
@@ -31,6 +35,8 @@ impl fmt::Display for Step {
             Step::Pass(p) => {
                 write!(f, "send PASS of {} to {}", p.name, p.pass_to.as_deref().unwrap_or("its stack side"))
             }
+            Step::Serve(s) => write!(f, "serve sockets at {}", s.path.display()),
+            Step::Unserve(s) => write!(f, "serve no more sockets at {}", s.path.display()),
             Step::Replace(p) => {
                 write!(f, "replace program {} on {} by {}, keeping its maps", p.name, place(p), p.object.display())
             }
@@ -56,6 +62,8 @@ pub type Digests = BTreeMap<String, String>;
 /// only what it is made of differs (`digests`), it is replaced and not taken away.
 pub fn steps(now: &Config, now_digests: &Digests, want: &Config, want_digests: &Digests) -> Vec<Step> {
     let (mut away, mut here) = (Vec::new(), Vec::new());
+    // Applications go before the queues that they are bound to.
+    away.extend(now.sockets.iter().filter(|old| !want.sockets.contains(old)).cloned().map(Step::Unserve));
     let reopened = |name: &str| {
         let find = |c: &Config| c.ports.iter().find(|p| p.name == name).map(|p| p.queues.clone());
         find(now) != find(want)
@@ -92,6 +100,7 @@ pub fn steps(now: &Config, now_digests: &Digests, want: &Config, want_digests: &
             }
         }
     }
+    here.extend(want.sockets.iter().filter(|new| !now.sockets.contains(new)).cloned().map(Step::Serve));
     away.extend(here);
     away
 }

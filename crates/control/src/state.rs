@@ -26,6 +26,8 @@ const OBJECT_MAX: u64 = 256 << 20;
 pub(crate) type Holds = HashSet<ObjectId>;
 
 pub(crate) struct State {
+    /// Where sockets are served. First, so that applications go before the engine does.
+    sockets: Vec<xway_xsk::Server>,
     hook: User,
     journal: Journal,
     options: LoadOptions,
@@ -61,6 +63,7 @@ impl State {
         let user =
             UserConfig { cpus: config.service.workers, bind: config.service.cpus.clone(), ..UserConfig::default() };
         Ok(State {
+            sockets: Vec::new(),
             hook: User::new(user),
             journal,
             options,
@@ -209,6 +212,7 @@ impl State {
         let keeps = match &request {
             Request::Pin { .. } | Request::Unpin { .. } | Request::Attach { .. } | Request::Detach { .. } => true,
             Request::OpenPort { .. } | Request::ClosePort { .. } => true,
+            Request::Serve { .. } | Request::Unserve { .. } => true,
             // Maps may ask for pins in their own source.
             Request::Load { .. } => true,
             Request::Apply { dry_run, .. } => !dry_run,
@@ -298,7 +302,9 @@ impl State {
             }
             Request::Attach { request } => {
                 let request = request.read()?;
-                json(message::Put::from(self.attach_kept(&request)?))
+                let put = self.attach_kept(&request)?;
+                self.fill_socket_maps();
+                json(message::Put::from(put))
             }
             Request::Detach { port, program } => {
                 let gone = hook.detach(&port, program.map(ProgId))?;
@@ -322,6 +328,16 @@ impl State {
             Request::Statistics { port } => json(hook.statistics(&port)?.counters),
             Request::Events { .. } => json(self.events()?),
             Request::Ports => json(hook.ports()),
+            Request::Serve { socket } => {
+                let step = Step::Serve(socket);
+                json(self.step(&step, &BTreeMap::new(), &Digests::new())?)
+            }
+            Request::Unserve { path } => {
+                let known = self.config.sockets.iter().find(|socket| socket.path == path).cloned();
+                let missing = || HookError::missing(format!("sockets served at {}", path.display()));
+                json(self.step(&Step::Unserve(known.ok_or_else(missing)?), &BTreeMap::new(), &Digests::new())?)
+            }
+            Request::Sockets => json(self.served()),
             Request::Steer { port, words } => {
                 let steering = hook.steer(&port, &words)?;
                 json(steering.as_deref().map(message::Steered::from).unwrap_or_default())
@@ -336,7 +352,13 @@ impl State {
                 self.configured
                     .retain(|name, _| !self.config.programs.iter().any(|p| p.name == *name && p.port == port.name));
                 self.config.programs.retain(|p| p.port != port.name);
-                json(self.step(&Step::Close(port), &BTreeMap::new(), &Digests::new())?)
+                let closed = self.step(&Step::Close(port), &BTreeMap::new(), &Digests::new());
+                if self.config.ports.is_empty() {
+                    // There is no queue left that anybody could bind to.
+                    self.sockets.clear();
+                    self.config.sockets.clear();
+                }
+                json(closed?)
             }
             Request::Apply { config, dry_run } => {
                 let config = Config::parse(&config).map_err(|e| HookError::new(Blame::Input, e))?;
@@ -345,6 +367,45 @@ impl State {
             // The server's own.
             Request::Down => json(()),
         }
+    }
+
+    /// Lets applications have sockets on the engine's queues.
+    fn serve(&mut self, socket: &crate::config::Socket) -> Result<(), HookError> {
+        let path = &socket.path;
+        if self.sockets.iter().any(|server| server.path() == path) {
+            return Err(HookError::errno(
+                format!("serving sockets at {}, as is done already,", path.display()),
+                Errno::EEXIST,
+            ));
+        }
+        let no_queue = || HookError::new(Blame::Request, "no port is open, so there is no queue to bind to");
+        let engine = self.hook.engine().ok_or_else(no_queue)?;
+        let trusted_uids = std::iter::once(0).chain(socket.trusted_uids.iter().copied()).collect();
+        let own_queue_zero_copy = socket.own_queue_zero_copy;
+        let policy = xway_xsk::Policy { trusted_uids, own_queue_zero_copy, ..xway_xsk::Policy::default() };
+        let queues = Arc::new(xway_xsk::EngineQueues(engine));
+        let server = xway_xsk::Server::listen(path, queues, policy).map_err(failed)?;
+        self.sockets.push(server);
+        self.config.sockets.push(socket.clone());
+        self.fill_socket_maps();
+        Ok(())
+    }
+
+    /// Programs find sockets in their XSKMAPs.
+    fn fill_socket_maps(&self) {
+        let maps = if self.sockets.is_empty() { Vec::new() } else { self.hook.socket_maps() };
+        self.sockets.iter().for_each(|server| maps.iter().for_each(|map| server.fill_map(map.clone())));
+    }
+
+    fn served(&self) -> Vec<message::ServedPath> {
+        let ports = self.hook.engine().map(|engine| engine.ports()).unwrap_or_default();
+        let port = |ifindex| ports.iter().find(|port| port.ifindex == ifindex).map(|port| port.name.clone());
+        let one = |info: &xway_xsk::SocketInfo| message::ServedSocket::of(info, port(info.bound.0).unwrap_or_default());
+        let path = |server: &xway_xsk::Server| message::ServedPath {
+            path: server.path().to_owned(),
+            sockets: server.sockets().iter().map(one).collect(),
+        };
+        self.sockets.iter().map(path).collect()
     }
 
     /// Counters for Prometheus.
@@ -456,6 +517,11 @@ impl State {
                 self.hook.open_port(name.open()?, shape(p))?;
                 self.config.ports.push(crate::config::Port { pass_to: None, ..p.clone() });
             }
+            Step::Serve(socket) => self.serve(socket)?,
+            Step::Unserve(socket) => {
+                self.sockets.retain(|server| server.path() != socket.path);
+                self.config.sockets.retain(|old| old.path != socket.path);
+            }
             Step::Pass(p) => {
                 self.hook.set_pass(&p.name, p.pass_to.as_deref())?;
                 self.config.ports.iter_mut().filter(|old| old.name == p.name).for_each(|old| *old = p.clone());
@@ -472,6 +538,7 @@ impl State {
                     ..AttachRequest::new(&p.port, id)
                 };
                 self.hook.attach(&request)?;
+                self.fill_socket_maps();
                 self.configured.insert(p.name.clone(), id);
                 self.digests.insert(p.name.clone(), digests[&p.name].clone());
                 self.config.programs.retain(|old| old.name != p.name);

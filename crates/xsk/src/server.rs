@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -128,7 +128,8 @@ pub(crate) struct Hub {
 struct State {
     groups: HashMap<(u32, u32), Arc<Group>>,
     sockets: Vec<Served>,
-    maps: Vec<Arc<Map>>,
+    /// They are their programs': a map that nobody else has goes.
+    maps: Vec<Weak<Map>>,
 }
 
 struct Served {
@@ -165,7 +166,7 @@ impl Hub {
             group.remove(socket.id());
             return Err(refusal);
         }
-        for map in &state.maps {
+        for map in state.maps.iter().filter_map(Weak::upgrade) {
             // A map without such a key is for other queues.
             let _ = map.set_socket(at.1, SocketEntry::new(socket.clone()));
         }
@@ -182,8 +183,8 @@ impl Hub {
         {
             let mut state = self.state.lock();
             state.sockets.retain(|served| served.socket.id() != id);
-            for map in &state.maps {
-                remove_from(map, at.1, id);
+            for map in state.maps.iter().filter_map(Weak::upgrade) {
+                remove_from(&map, at.1, id);
             }
         }
         socket.close();
@@ -268,13 +269,23 @@ impl Server {
         Ok(Server { hub, path: path.to_owned(), thread: Some(thread) })
     }
 
-    /// Puts every socket, those that are there and those that come, into this XSKMAP, at the number of its queue.
+    /// Puts every socket, those that are there and those that come, into this XSKMAP, at the number of its queue, for as long as
+    /// somebody has the map. A map that is known already is left as it is.
     pub fn fill_map(&self, map: Arc<Map>) {
         let mut state = self.hub.state.lock();
+        state.maps.retain(|known| known.strong_count() > 0);
+        if state.maps.iter().any(|known| known.as_ptr() == Arc::as_ptr(&map)) {
+            return;
+        }
         for served in &state.sockets {
             let _ = map.set_socket(served.socket.bound_to().1, SocketEntry::new(served.socket.clone()));
         }
-        state.maps.push(map);
+        state.maps.push(Arc::downgrade(&map));
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The sockets that are open.

@@ -78,6 +78,9 @@ pub enum Command {
     /// Show what a port counts in a second, and only what changes
     #[command(after_help = kernel::STATS_HELP)]
     Stats(kernel::Stats),
+    /// Serve AF_XDP-style sockets to applications, and show them
+    #[command(subcommand)]
+    Sock(data::Sock),
     /// Choose which queue of a port packets go to: ethtool's rules, and the hash
     #[command(after_help = data::STEER_HELP)]
     Steer(data::Steer),

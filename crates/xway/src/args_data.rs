@@ -1,6 +1,8 @@
 //! The command line of the verbs about the data path.
 
-use clap::Args;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
 
 /// `xway steer`
 #[derive(Args, Debug)]
@@ -15,6 +17,72 @@ pub struct Steer {
     #[arg(value_name = "WORDS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub words: Vec<String>,
 }
+
+/// `xway sock`
+#[derive(Subcommand, Debug)]
+pub enum Sock {
+    /// Show the AF_XDP-style sockets that applications have, with their counters
+    #[command(visible_alias = "list", after_help = SOCK_SHOW_HELP)]
+    Show(SockShow),
+    /// Serve AF_XDP-style sockets on the service's queues at a path
+    #[command(after_help = SOCK_SERVE_HELP)]
+    Serve(SockServe),
+    /// Serve them there no more: applications that are connected are cut off
+    #[command(after_help = SOCK_END_HELP)]
+    End(SockEnd),
+}
+
+/// `xway sock show`
+#[derive(Args, Debug)]
+pub struct SockShow {
+    /// Where the service is asked.
+    #[command(flatten)]
+    pub socket: crate::args_service::Socket,
+}
+
+/// `xway sock serve`
+#[derive(Args, Debug)]
+pub struct SockServe {
+    /// Where the service is asked.
+    #[command(flatten)]
+    pub socket: crate::args_service::Socket,
+    /// Where applications connect
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+    /// Users whose applications may go without copies, by number; root's may
+    #[arg(long = "trust", value_name = "UID", value_delimiter = ',')]
+    pub trusted: Vec<u32>,
+    /// Others may go without copies on a queue that is theirs alone: bound past all programs, with no program on it
+    #[arg(long)]
+    pub own_queue: bool,
+}
+
+/// `xway sock end`
+#[derive(Args, Debug)]
+pub struct SockEnd {
+    /// Where the service is asked.
+    #[command(flatten)]
+    pub socket: crate::args_service::Socket,
+    /// Where they are served
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+}
+
+const SOCK_SHOW_HELP: &str = "\
+Examples:
+  xway sock show
+  xway sock show -j";
+
+const SOCK_SERVE_HELP: &str = "\
+Examples:
+  xway sock serve /run/xway/xsk.sock
+  xway sock serve /run/xway/xsk.sock --trust 1000 --own-queue
+
+What applications find there, and whom the server trusts: docs/af-xdp.md. In a configuration: [[socket]] path = …";
+
+const SOCK_END_HELP: &str = "\
+Examples:
+  xway sock end /run/xway/xsk.sock";
 
 pub const STEER_HELP: &str = "\
 Examples:

@@ -79,6 +79,7 @@ fn main() -> ExitCode {
         Command::Status(args) => ("status", commands::kernel::attach::status(args, cli.json)),
         Command::Features(args) => ("features", commands::kernel::features::run(args, cli.json)),
         Command::Stats(args) => ("stats", commands::stats::run(args, cli.json)),
+        Command::Sock(args) => ("sock", commands::sock::run(args, cli.json)),
         Command::Steer(args) => ("steer", commands::steer::run(args, cli.json)),
         Command::Clean => ("clean", commands::kernel::attach::clean(cli.json)),
         Command::Map(args) => ("map", commands::kernel::map::run(args, cli.json)),

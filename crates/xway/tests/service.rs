@@ -357,6 +357,36 @@ fn ports_are_steered_by_ethtools_words() {
 }
 
 #[test]
+fn sockets_are_served_and_shown() {
+    let dir = Dir::new();
+    // The name of a port in a bind has 16 bytes at most, as that of an interface.
+    let capture = format!("/tmp/xs{}", std::process::id());
+    let header = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1];
+    std::fs::write(&capture, header.map(u32::to_le_bytes).concat()).unwrap();
+    let (up, path) = (Up::new(&dir, None, None), dir.arg("xsk.sock"));
+    let sock = |words: &[&str]| xway(&[&["sock", words[0], "--socket", &up.socket][..], &words[1..]].concat());
+    sock(&["serve", &path]).exits(1).says("no port is open");
+    up.connect().open_port(&format!("pcap:{capture}")).unwrap();
+    std::fs::remove_file(&capture).unwrap();
+    assert!(sock(&["show"]).exits(0).out.contains("no sockets are served"));
+    sock(&["serve", &path, "--own-queue"]).exits(0);
+    sock(&["serve", &path]).exits(1).says("EEXIST");
+    let mut connection = xway_xsk_client::Connection::open(Path::new(&path)).unwrap();
+    let umem = connection.umem(16, 2048, 0).unwrap();
+    let socket = connection.bind(&umem, &xway_xsk_client::Bind::new(capture, 0)).unwrap();
+    assert!(!socket.zero_copy());
+    let doc: Value = serde_json::from_str(&sock(&["show", "-j"]).exits(0).out).unwrap();
+    let shown = &doc["served"][0]["sockets"][0];
+    let words = (shown["pid"].as_u64(), shown["queue"].as_u64(), shown["mode"].as_str());
+    assert_eq!(words, (Some(std::process::id().into()), Some(0), Some("copy")), "{doc}");
+    assert!(shown["counters"]["rx_dropped"].is_u64(), "{doc}");
+    sock(&["end", &path]).exits(0);
+    sock(&["end", &path]).exits(1).says("sockets served at");
+    assert!(connection.statistics(&socket).is_err(), "the server has gone");
+    assert!(sock(&["show"]).exits(0).out.contains("no sockets are served"));
+}
+
+#[test]
 fn a_service_that_is_not_there_is_told() {
     let dir = Dir::new();
     let socket = dir.arg("nobody.sock");

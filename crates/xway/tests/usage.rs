@@ -9,7 +9,8 @@ fn every_verb_has_help_with_an_example() {
     let alone = "run verify test load unload status stats features steer clean up down apply diff conformance doctor";
     let prog = "run inspect show pin profile tracelog";
     let map = "show dump lookup update delete getnext pin freeze create push pop peek event_pipe";
-    let groups = [("prog", prog), ("map", map), ("link", "show detach pin"), ("btf", "dump")];
+    let groups =
+        [("prog", prog), ("map", map), ("link", "show detach pin"), ("btf", "dump"), ("sock", "show serve end")];
     let mut verbs: Vec<Vec<&str>> = alone.split(' ').map(|verb| vec![verb]).collect();
     verbs.extend(groups.iter().flat_map(|(group, all)| all.split(' ').map(move |verb| vec![*group, verb])));
     for verb in verbs {

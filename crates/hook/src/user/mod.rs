@@ -67,7 +67,7 @@ pub struct User {
     /// Types of keys and values by map, from the object that made it.
     types: HashMap<u32, (Arc<Btf>, u32, u32)>,
     /// Workers and ports, from the first port on.
-    engine: Option<Engine>,
+    engine: Option<Arc<Engine>>,
     events: ports::Events,
 }
 
@@ -96,6 +96,16 @@ impl User {
     /// Number of maps and programs that are alive, whoever holds them: zero when everything has been given up.
     pub fn alive(&self) -> (usize, usize) {
         self.handles.alive()
+    }
+
+    /// The workers and ports, from the first port on: for what is served beside programs, as sockets are.
+    pub fn engine(&self) -> Option<Arc<Engine>> {
+        self.engine.clone()
+    }
+
+    /// The maps of sockets that are alive, whoever holds them.
+    pub fn socket_maps(&self) -> Vec<Arc<Map>> {
+        self.handles.maps().into_iter().filter(|map| map.map_type() == MapType::Xskmap).collect()
     }
 
     fn map(&self, id: MapId) -> Result<Arc<Map>, HookError> {

@@ -103,7 +103,7 @@ impl User {
         if self.engine.is_none() {
             let workers = self.config.cpus;
             let config = EngineConfig { workers, cpus: self.config.bind.clone(), ..EngineConfig::default() };
-            self.engine = Some(Engine::start(config).map_err(refused)?);
+            self.engine = Some(Arc::new(Engine::start(config).map_err(refused)?));
         }
         let Some(engine) = &self.engine else { return Err(super::no_port(&name)) };
         engine.open(device, config).map_err(refused)?;
@@ -114,7 +114,7 @@ impl User {
     /// Closes a port: what waits for it is sent, its frames come home.
     pub fn close_port(&mut self, name: &str) -> Result<Vec<QueueReport>, HookError> {
         let port = self.port(name)?;
-        let engine = self.engine.as_ref().ok_or_else(|| super::no_port(name))?;
+        let engine = self.engine.as_deref().ok_or_else(|| super::no_port(name))?;
         let reports = engine.close(port.ifindex).map_err(refused)?;
         self.events.tell("port", name, "closed".into());
         self.collect();
@@ -128,7 +128,7 @@ impl User {
             None => PassTo::Stack,
             Some(other) => PassTo::Port(self.port(other)?.ifindex),
         };
-        let engine = self.engine.as_ref().ok_or_else(|| super::no_port(name))?;
+        let engine = self.engine.as_deref().ok_or_else(|| super::no_port(name))?;
         engine.set_pass(port.ifindex, pass).map_err(refused)
     }
 
@@ -136,7 +136,7 @@ impl User {
     /// now, `None` when nothing does.
     pub fn steer(&mut self, name: &str, words: &str) -> Result<Option<Arc<Steering>>, HookError> {
         let port = self.port(name)?;
-        let engine = self.engine.as_ref().ok_or_else(|| super::no_port(name))?;
+        let engine = self.engine.as_deref().ok_or_else(|| super::no_port(name))?;
         let steering = engine.steering(port.ifindex).map_err(refused)?;
         if words.trim().is_empty() {
             return Ok(steering);
@@ -159,7 +159,7 @@ impl User {
     }
 
     fn states(&self) -> Vec<PortState> {
-        self.engine.as_ref().map(Engine::ports).unwrap_or_default()
+        self.engine.as_deref().map(Engine::ports).unwrap_or_default()
     }
 
     /// The port with this name; `packet:eth0` may be called `eth0`.
@@ -210,7 +210,7 @@ impl User {
         if let Some(old) = old.filter(|old| there.iter().all(|a| a.program.id() != *old)) {
             return Err(no_such(&port.name, &old.to_string()));
         }
-        let engine = self.engine.as_ref().ok_or_else(|| super::no_port(&port.name))?;
+        let engine = self.engine.as_deref().ok_or_else(|| super::no_port(&port.name))?;
         let entry = xway_engine::Attached {
             priority: i32::try_from(request.priority).unwrap_or(i32::MAX),
             chain_on: VerdictSet(request.chain_on.0),
@@ -257,7 +257,7 @@ impl User {
                 None => HookError::new(Blame::Request, format!("{}: nothing is attached", port.name)),
             });
         }
-        let engine = self.engine.as_ref().ok_or_else(|| super::no_port(name))?;
+        let engine = self.engine.as_deref().ok_or_else(|| super::no_port(name))?;
         let mut gone = Vec::new();
         for (queue, id) in chosen {
             engine.unchain(HookPoint { ifindex: port.ifindex, queue }, id).map_err(refused)?;
@@ -302,7 +302,7 @@ impl User {
 
     /// Frames that a program ran over, on all queues that are open now. The time is counted for whole queues only.
     pub(super) fn runs(&self, id: u32) -> Option<(u64, std::time::Duration)> {
-        let queues = self.engine.as_ref()?.queues();
+        let queues = self.engine.as_deref()?.queues();
         let all = queues.iter().flat_map(|q| &q.programs).filter(|(program, ..)| *program == id);
         let runs = all.map(|(.., counters)| counters.runs).reduce(|a, b| a + b)?;
         Some((runs, std::time::Duration::ZERO))
@@ -336,7 +336,7 @@ impl User {
 
     pub(super) fn statistics_of(&self, name: &str) -> Result<Statistics, HookError> {
         let port = self.port(name)?;
-        let queues = self.engine.as_ref().map(Engine::queues).unwrap_or_default();
+        let queues = self.engine.as_deref().map(Engine::queues).unwrap_or_default();
         let mut sum = xway_engine::Counters::default();
         queues.iter().filter(|q| q.ifindex == port.ifindex).for_each(|q| sum.merge(&q.counters));
         let mut counters = vec![("rx_packets".to_owned(), sum.rx), ("rx_bytes".to_owned(), sum.rx_bytes)];

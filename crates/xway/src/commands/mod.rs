@@ -18,6 +18,7 @@ pub mod manual;
 pub mod prog_run;
 pub mod run;
 pub mod service;
+pub mod sock;
 pub mod stats;
 pub mod steer;
 pub mod test;
