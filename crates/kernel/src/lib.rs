@@ -5,6 +5,7 @@
 //! - [`KernelMap`]: one method per map command, errno as the kernel gives it.
 //! - [`KernelProg`]: load with the verifier's log, describe, run over one packet.
 //! - [`KernelRing`], [`KernelPerf`]: what programs wrote into a ring buffer, into a perf event array.
+//! - [`KernelTrace`], [`KernelTally`]: exceptions and failed redirects, from tracepoints.
 //! - [`XdpLink`]: a program on an interface, for as long as the link lives; [`set_xdp`]: until it is taken away.
 //! - [`devices`], [`driver_features`]: what is attached where, what a driver can do.
 //! - [`ids`], [`pin`], [`pinned`]: what others have made.
@@ -36,6 +37,7 @@ mod perf;
 mod prog;
 mod ring;
 pub mod sys;
+mod trace;
 
 pub use btf::{btf_by_id, load_btf, vmlinux};
 pub use chain::chain_root;
@@ -55,3 +57,4 @@ pub use prog::{
     run_statistics,
 };
 pub use ring::KernelRing;
+pub use trace::{KernelTally, KernelTrace, TraceError, TraceEvent};

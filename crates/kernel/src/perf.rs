@@ -40,8 +40,64 @@ pub struct KernelPerf {
     map: OwnedFd,
 }
 
+/// What a perf event counts or samples: `type` and `config` of `struct perf_event_attr`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    pub kind: u32,
+    pub config: u64,
+    /// Every event is a sample in a ring; otherwise they are only counted.
+    pub sampled: bool,
+}
+
+impl Source {
+    /// What programs write: `PERF_TYPE_SOFTWARE`, `PERF_COUNT_SW_BPF_OUTPUT`.
+    const PROGRAMS: Source = Source { kind: 1, config: 10, sampled: true };
+
+    /// The tracepoint with this number: `PERF_TYPE_TRACEPOINT`.
+    pub const fn tracepoint(id: u32, sampled: bool) -> Source {
+        Source { kind: 2, config: id as u64, sampled }
+    }
+
+    /// Opens it on one CPU. It does not run yet.
+    pub fn open(self, cpu: u32) -> Result<OwnedFd, Errno> {
+        const SAMPLE_RAW: u64 = 1 << 10;
+        const FD_CLOEXEC: u64 = 8;
+        const DISABLED: u64 = 1;
+        // `struct perf_event_attr`, first version.
+        let mut attr = [0u64; 8];
+        attr[0] = u64::from(self.kind) | 64 << 32;
+        attr[1] = self.config;
+        attr[5] = DISABLED;
+        if self.sampled {
+            attr[2] = 1; // Every event is a sample,
+            attr[3] = SAMPLE_RAW;
+            attr[6] = 1; // and each one wakes the reader.
+        }
+        // SAFETY: the structure is 64 bytes long, as its second field says, and lives during the call.
+        let fd = unsafe {
+            libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1i64, i64::from(cpu), -1i64, FD_CLOEXEC)
+        };
+        if fd < 0 {
+            return Err(last_errno());
+        }
+        // SAFETY: the call has just opened it, so nobody else owns it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    }
+}
+
+/// Lets an event run: what happens from now on is counted or sampled.
+pub(crate) fn enable(event: &OwnedFd) -> Result<(), Errno> {
+    const ENABLE: u64 = 0x2400;
+    // SAFETY: this request takes no address.
+    if unsafe { libc::ioctl(event.as_raw_fd(), ENABLE, 0) } < 0 { Err(last_errno()) } else { Ok(()) }
+}
+
+fn last_errno() -> Errno {
+    Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+}
+
 #[derive(Debug)]
-struct Ring {
+pub(crate) struct Ring {
     cpu: u32,
     event: OwnedFd,
     start: NonNull<u8>,
@@ -63,8 +119,9 @@ impl KernelPerf {
         let kept = map.as_fd().try_clone_to_owned().map_err(|e| Errno(e.raw_os_error().unwrap_or(libc::EIO)))?;
         let mut rings = Vec::new();
         for cpu in 0..possible_cpus().min(map.spec().max_entries) {
-            match Ring::open(cpu) {
+            match Ring::open(Source::PROGRAMS, cpu) {
                 Ok(ring) => {
+                    ring.enable()?;
                     map.update_fd(&cpu.to_ne_bytes(), ring.event.as_fd(), 0)?;
                     rings.push(ring);
                 }
@@ -78,7 +135,7 @@ impl KernelPerf {
 
     /// Waits until there is something to read. `false`: nothing came in this time.
     pub fn wait(&self, most: Duration) -> Result<bool, Errno> {
-        let mut fds: Vec<PollFd<'_>> = self.rings.iter().map(|r| PollFd::new(&r.event, PollFlags::IN)).collect();
+        let mut fds: Vec<PollFd<'_>> = self.rings.iter().map(Ring::readable).collect();
         wait(&mut fds, most)
     }
 
@@ -99,28 +156,9 @@ pub(crate) fn wait(fds: &mut [PollFd<'_>], most: Duration) -> Result<bool, Errno
 }
 
 impl Ring {
-    fn open(cpu: u32) -> Result<Ring, Errno> {
-        const SOFTWARE: u32 = 1;
-        const BPF_OUTPUT: u64 = 10;
-        const SAMPLE_RAW: u64 = 1 << 10;
-        const FD_CLOEXEC: u64 = 8;
-        const ENABLE: u64 = 0x2400;
-        // `struct perf_event_attr`, first version.
-        let mut attr = [0u64; 8];
-        attr[0] = u64::from(SOFTWARE) | 64 << 32;
-        attr[1] = BPF_OUTPUT;
-        attr[2] = 1; // Every event is a sample,
-        attr[3] = SAMPLE_RAW;
-        attr[6] = 1; // and each one wakes the reader.
-        // SAFETY: the structure is 64 bytes long, as its second field says, and lives during the call.
-        let fd = unsafe {
-            libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1i64, i64::from(cpu), -1i64, FD_CLOEXEC)
-        };
-        if fd < 0 {
-            return Err(Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)));
-        }
-        // SAFETY: the call has just opened it, so nobody else owns it.
-        let event = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    /// A ring for an event on one CPU. It does not run yet.
+    pub(crate) fn open(source: Source, cpu: u32) -> Result<Ring, Errno> {
+        let event = source.open(cpu)?;
         let page = rustix::param::page_size();
         let len = page * (1 + PAGES);
         // SAFETY: no address is asked for, so no other mapping can be replaced.
@@ -128,11 +166,25 @@ impl Ring {
             unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &event, 0) };
         let start = start.map_err(|e| Errno(e.raw_os_error()))?;
         let ring = Ring { cpu, event, start: NonNull::new(start.cast()).ok_or(Errno::ENOMEM)?, len, page };
-        // SAFETY: this request takes no address.
-        if unsafe { libc::ioctl(ring.event.as_raw_fd(), ENABLE, 0) } < 0 {
-            return Err(Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)));
-        }
         Ok(ring)
+    }
+
+    /// Lets it run.
+    pub(crate) fn enable(&self) -> Result<(), Errno> {
+        enable(&self.event)
+    }
+
+    /// Another event of the same CPU writes its samples into this ring too.
+    pub(crate) fn share(&self, other: &OwnedFd) -> Result<(), Errno> {
+        const SET_OUTPUT: u64 = 0x2405;
+        // SAFETY: this request takes a descriptor, which both live through.
+        let done = unsafe { libc::ioctl(other.as_raw_fd(), SET_OUTPUT, self.event.as_raw_fd()) };
+        if done < 0 { Err(last_errno()) } else { Ok(()) }
+    }
+
+    /// What is waited for.
+    pub(crate) fn readable(&self) -> PollFd<'_> {
+        PollFd::new(&self.event, PollFlags::IN)
     }
 
     fn position(&self, offset: usize) -> &AtomicU64 {
@@ -141,7 +193,7 @@ impl Ring {
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 
-    fn drain(&self, visit: &mut dyn FnMut(PerfEvent)) -> u64 {
+    pub(crate) fn drain(&self, visit: &mut dyn FnMut(PerfEvent)) -> u64 {
         // Acquire pairs with the kernel's barrier behind the record that it has written.
         let head = self.position(DATA_HEAD).load(Ordering::Acquire);
         let mut at = self.position(DATA_TAIL).load(Ordering::Relaxed);
