@@ -20,9 +20,13 @@ const OPT_COMMENT: u16 = 1;
 const SHB_USERAPPL: u16 = 4;
 const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
+const EPB_FLAGS: u16 = 2;
 const EPB_PACKETID: u16 = 5;
 const EPB_QUEUE: u16 = 6;
 const EPB_VERDICT: u16 = 7;
+
+/// Flags of a packet that came in, and that is complete or not as its lengths say.
+const INBOUND: u32 = 1;
 
 /// Longest text of an option; longer ones are cut (an option's length has 16 bits).
 const TEXT_MAX: usize = 1024;
@@ -72,11 +76,16 @@ pub(crate) fn enhanced_packet(out: &mut Vec<u8>, p: &Written<'_>) {
         if let Some(comment) = p.comment {
             option(out, OPT_COMMENT, text(comment));
         }
+        if p.inbound {
+            option(out, EPB_FLAGS, &INBOUND.to_le_bytes());
+        }
         option(out, EPB_PACKETID, &p.packet_id.to_le_bytes());
         option(out, EPB_QUEUE, &p.queue.to_le_bytes());
-        let mut verdict = [VERDICT_XDP, 0, 0, 0, 0, 0, 0, 0, 0];
-        verdict[1..5].copy_from_slice(&p.verdict.to_le_bytes());
-        option(out, EPB_VERDICT, &verdict);
+        if let Some(code) = p.verdict {
+            let mut verdict = [VERDICT_XDP, 0, 0, 0, 0, 0, 0, 0, 0];
+            verdict[1..5].copy_from_slice(&code.to_le_bytes());
+            option(out, EPB_VERDICT, &verdict);
+        }
         option(out, OPT_END, &[]);
     });
 }

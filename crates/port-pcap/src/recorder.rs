@@ -49,8 +49,9 @@ impl Recorder for CaptureRecorder {
             interface: 0,
             queue: frame.rx_queue(),
             packet_id: frame.packet_id(),
-            verdict: verdict.map_or_else(|code| code, |v| v as u32),
+            verdict: Some(verdict.map_or_else(|code| code, |v| v as u32)),
             comment: None,
+            inbound: false,
         };
         self.writer.write(&packet).map_err(|e| Self::failed(&self.name, e))
     }

@@ -22,10 +22,12 @@ pub struct Written<'a> {
     pub queue: u32,
     /// Number of the packet in its input: before and after share it.
     pub packet_id: u64,
-    /// The program's return value.
-    pub verdict: u32,
+    /// The program's return value; `None` for a packet that no program has seen.
+    pub verdict: Option<u32>,
     /// A remark for the person who reads the capture.
     pub comment: Option<&'a str>,
+    /// Say that it came in: where both directions could be meant.
+    pub inbound: bool,
 }
 
 /// A capture file that appears under its name only when it is complete.
@@ -34,7 +36,8 @@ pub struct Written<'a> {
 /// unfinished removes that file. Only where the name is already that of something else than a file (a pipe, a device) is it
 /// written to directly.
 pub struct CaptureWriter {
-    file: BufWriter<File>,
+    file: BufWriter<Box<dyn Write + Send>>,
+    interfaces: u32,
     plain: bool,
     part: Option<PathBuf>,
     path: PathBuf,
@@ -53,8 +56,27 @@ impl CaptureWriter {
         let fail = |source| CaptureError::Write { path: path.display().to_string(), source };
         let part = part_of(path);
         let file = File::create(part.as_deref().unwrap_or(path)).map_err(fail)?;
-        let mut file = BufWriter::with_capacity(1 << 16, file);
         let plain = path.extension().is_some_and(|e| e == "pcap");
+        CaptureWriter::begin(Box::new(file), plain, part, path, interfaces)
+    }
+
+    /// Begins a pcapng stream, for a pipe; `name` is what errors call it. Nothing is renamed at its end.
+    ///
+    /// # Errors
+    /// [`CaptureError::Write`] when nobody reads it.
+    pub fn stream(out: Box<dyn Write + Send>, name: &str, interfaces: &[&str]) -> Result<CaptureWriter, CaptureError> {
+        CaptureWriter::begin(out, false, None, Path::new(name), interfaces)
+    }
+
+    fn begin(
+        out: Box<dyn Write + Send>,
+        plain: bool,
+        part: Option<PathBuf>,
+        path: &Path,
+        interfaces: &[&str],
+    ) -> Result<CaptureWriter, CaptureError> {
+        let fail = |source| CaptureError::Write { path: path.display().to_string(), source };
+        let mut file = BufWriter::with_capacity(1 << 16, out);
         let mut record = Vec::new();
         if plain {
             format::pcap_header(&mut record);
@@ -65,7 +87,31 @@ impl CaptureWriter {
             }
         }
         file.write_all(&record).map_err(fail)?;
-        Ok(CaptureWriter { file, plain, part, path: path.to_owned(), written: 0, record })
+        let interfaces = interfaces.len() as u32;
+        Ok(CaptureWriter { file, interfaces, plain, part, path: path.to_owned(), written: 0, record })
+    }
+
+    /// Adds an interface and gives its index; plain pcap knows none.
+    ///
+    /// # Errors
+    /// [`CaptureError::Write`].
+    pub fn add_interface(&mut self, name: &str) -> Result<u32, CaptureError> {
+        if self.plain {
+            return Ok(0);
+        }
+        self.record.clear();
+        format::interface(&mut self.record, name);
+        self.file.write_all(&self.record).map_err(|e| self.fail(e))?;
+        self.interfaces += 1;
+        Ok(self.interfaces - 1)
+    }
+
+    /// Hands on what was written so far: who reads a pipe sees it now.
+    ///
+    /// # Errors
+    /// [`CaptureError::Write`].
+    pub fn flush(&mut self) -> Result<(), CaptureError> {
+        self.file.flush().map_err(|e| self.fail(e))
     }
 
     /// True for plain pcap, which has no place for verdicts: write to it only what would leave.

@@ -258,8 +258,9 @@ fn write_two(path: &std::path::Path) {
             interface: i,
             queue: 3,
             packet_id: u64::from(i) + 41,
-            verdict,
+            verdict: Some(verdict),
             comment: (i == 0).then_some("dropped: rule 7"),
+            inbound: false,
         };
         writer.write(&packet).expect("written");
     }

@@ -45,8 +45,9 @@ fn input(path: &std::path::Path) {
             interface: 0,
             queue: 0,
             packet_id: 0,
-            verdict: 0,
+            verdict: Some(0),
             comment: None,
+            inbound: false,
         };
         writer.write(&packet).expect("written");
     }
@@ -143,8 +144,9 @@ fn numbers(path: &std::path::Path, numbers: std::ops::Range<u8>) {
             interface: 0,
             queue: 0,
             packet_id: 0,
-            verdict: 0,
+            verdict: Some(0),
             comment: None,
+            inbound: false,
         };
         writer.write(&packet).expect("written");
     }

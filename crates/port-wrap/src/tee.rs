@@ -49,8 +49,9 @@ impl Tee {
                 interface: 0,
                 queue,
                 packet_id: frame.packet_id(),
-                verdict: verdict as u32,
+                verdict: Some(verdict as u32),
                 comment: Some(way),
+                inbound: false,
             };
             if let Err(error) = writer.write(&packet) {
                 self.failed = Some(error);

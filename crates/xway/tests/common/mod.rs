@@ -156,8 +156,9 @@ pub fn capture(path: &Path, packets: &[Vec<u8>]) {
             interface: 0,
             queue: 0,
             packet_id: number as u64 + 1,
-            verdict: 2,
+            verdict: Some(2),
             comment: None,
+            inbound: false,
         };
         writer.write(&written).unwrap();
     }
