@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use xway_abi::MapSpec;
 use xway_hook::{
-    AttachRequest, Attached, AttachmentInfo, Blame, Dump, Elements, Hook, HookError, HookEvent, HookKind, Image,
-    LoadRequest, MapId, MapInfo, MapTypes, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Statistics,
-    TestAnswer, TestRequest,
+    AttachRequest, Attached, AttachmentInfo, Blame, CaptureRequest, CapturedPackets, Dump, Elements, Hook, HookError,
+    HookEvent, HookKind, Image, LoadRequest, MapId, MapInfo, MapTypes, ObjectId, Objects, PortFeatures, ProgId,
+    ProgramInfo, Statistics, TestAnswer, TestRequest,
 };
 
 use crate::message::{
-    self, Answer, Attach, Attachment, Bytes, Code, Counters, Event, Features, Loaded, Map, Part, Program, Put, Request,
-    Spec, Tested,
+    self, Answer, Attach, Attachment, Bytes, Capture, Code, Counters, Event, Features, Loaded, Map, Packets, Part,
+    Program, Put, Request, Spec, Tested,
 };
 use crate::wire::{self, WireError};
 
@@ -236,12 +236,25 @@ impl Hook for Service {
     }
 
     fn statistics(&mut self, port: &str) -> Result<Statistics, HookError> {
-        self.ask::<Counters>(&Request::Statistics { port: port.to_owned() }).map(message::statistics)
+        self.ask::<Counters>(&Request::Statistics { port: port.to_owned() }).map(Statistics::from)
     }
 
     fn events(&mut self, wait: Duration) -> Result<Vec<HookEvent>, HookError> {
         let wait_ms = wait.as_millis().min(u128::from(u32::MAX)) as u64;
         let all: Vec<Event> = self.ask(&Request::Events { wait_ms })?;
         Ok(all.into_iter().map(HookEvent::from).collect())
+    }
+
+    fn port_names(&mut self) -> Result<Vec<String>, HookError> {
+        self.ports()
+    }
+
+    fn capture(&mut self, request: &CaptureRequest) -> Result<(), HookError> {
+        self.ask(&Request::Capture { request: Capture::from(request) })
+    }
+
+    fn captured(&mut self, wait: Duration) -> Result<CapturedPackets, HookError> {
+        let wait_ms = wait.as_millis().min(u128::from(u32::MAX)) as u64;
+        self.ask::<Packets>(&Request::Captured { wait_ms }).map(CapturedPackets::from)
     }
 }

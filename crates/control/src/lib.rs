@@ -17,8 +17,9 @@
 //! | [`config`] | the declarative file: ports, programs, limits |
 //! | [`plan`] | what must be done so that the engine is what a file says |
 //! | [`wire`] | messages on a socket: bounded in size and time |
-//! | [`message`] | what can be asked |
+//! | [`message`], `watching` | what can be asked |
 //! | [`metrics`] | counters for Prometheus |
+//! | `watch` | events and captures of one connection |
 //! | `peer` | who asks, and what that one may |
 //! | `journal` | what outlives the process |
 //! | `state`, `server` | the service itself |
@@ -37,6 +38,8 @@ pub mod plan;
 mod ports;
 mod server;
 mod state;
+mod watch;
+mod watching;
 pub mod wire;
 
 pub use client::Service;

@@ -11,12 +11,12 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use xway_abi::{Errno, MapSpec, MapType, SpecialField, SpecialKind};
 use xway_hook::{
-    AttachRequest, Attached, AttachmentInfo, Blame, Choice, Dump, Elements, HookError, HookEvent, LoadRequest, MapId,
-    MapInfo, MapTypes, Mode, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Replace, Statistics, TestAnswer,
-    Verdicts, Via,
+    AttachRequest, Attached, AttachmentInfo, Blame, Choice, Dump, Elements, HookError, LoadRequest, MapId, MapInfo,
+    MapTypes, Mode, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Replace, TestAnswer, Verdicts, Via,
 };
 
 pub use crate::data_path::{ServedPath, ServedSocket, Steered};
+pub use crate::watching::{Capture, Counters, Event, Packets};
 
 /// Bytes, written as base64.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -144,7 +144,16 @@ pub enum Request {
     Statistics {
         port: String,
     },
+    /// The first one of a connection begins to listen.
     Events {
+        wait_ms: u64,
+    },
+    /// Begins a capture, in place of the connection's capture before.
+    Capture {
+        request: Capture,
+    },
+    /// Packets of the connection's capture.
+    Captured {
         wait_ms: u64,
     },
     /// Names of the open ports.
@@ -180,7 +189,8 @@ pub enum Request {
 }
 
 impl Request {
-    /// Whether it changes anything that others can see.
+    /// Whether it changes anything that others can see. What packets hold is nobody's who may only look: captures count as
+    /// changes.
     pub const fn changes(&self) -> bool {
         use Request::{
             Attachments, Dump, Events, Features, MapInfo, MapLookup, MapLookupBatch, MapNextKey, MapTypes, Maps, Ports,
@@ -563,8 +573,8 @@ impl From<Program> for ProgramInfo {
 }
 
 /// The fixed words of the trait; one that this end does not know is `other`.
-fn word(text: &str) -> &'static str {
-    const WORDS: [&str; 16] = [
+pub(crate) fn word(text: &str) -> &'static str {
+    const WORDS: [&str; 17] = [
         "jit",
         "interp",
         "auto",
@@ -573,6 +583,7 @@ fn word(text: &str) -> &'static str {
         "program",
         "exception",
         "invalid_verdict",
+        "invalid_action",
         "tx_error",
         "redirect_error",
         "pass_error",
@@ -748,36 +759,7 @@ impl From<Features> for PortFeatures {
     }
 }
 
-/// [`HookEvent`] on the wire.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[allow(missing_docs)] // The fields are the event's.
-pub struct Event {
-    pub kind: String,
-    pub port: Option<String>,
-    pub text: String,
-}
-
-impl From<HookEvent> for Event {
-    fn from(e: HookEvent) -> Event {
-        Event { kind: e.kind.to_owned(), port: e.port, text: e.text }
-    }
-}
-
-impl From<Event> for HookEvent {
-    fn from(e: Event) -> HookEvent {
-        HookEvent { kind: word(&e.kind), port: e.port, text: e.text }
-    }
-}
-
-/// [`Statistics`] on the wire is its list of names and numbers.
-pub type Counters = Vec<(String, u64)>;
-
 /// What a load asks, from the wire.
 pub fn load_request(programs: Vec<String>, pins: Option<PathBuf>) -> LoadRequest {
     LoadRequest { programs, pins }
-}
-
-/// Counters as the trait has them.
-pub fn statistics(counters: Counters) -> Statistics {
-    Statistics { counters }
 }

@@ -28,24 +28,23 @@ pub const METRICS: [(&str, &str, &str); 7] = [
     ("xway_map_bytes", "gauge", "Memory of a map."),
 ];
 
-/// Counters of a port that are losses.
-const LOSSES: [&str; 7] =
-    ["invalid", "exceptions", "pass_lost", "tx_full", "tx_errors", "redirect_errors", "copies_lost"];
-
 /// The page.
 pub(crate) fn page(hook: &mut User) -> String {
     let mut samples: Vec<(&str, String, u64)> = vec![("xway_up", String::new(), 1)];
     for port in hook.ports() {
         let label = escaped(&port);
         let Ok(statistics) = hook.statistics(&port) else { continue };
+        for (loss, value) in statistics.losses() {
+            let labels = format!("port=\"{label}\",reason=\"{}\"", escaped(loss));
+            samples.push(("xway_lost_total", labels, value));
+        }
         for (name, value) in statistics.counters {
             let sample = match name.as_str() {
                 "rx_packets" => ("xway_port_packets_total", format!("port=\"{label}\",way=\"rx\"")),
                 "tx_packets" => ("xway_port_packets_total", format!("port=\"{label}\",way=\"tx\"")),
                 "redirected" => ("xway_port_packets_total", format!("port=\"{label}\",way=\"redirect\"")),
                 "rx_bytes" => ("xway_port_bytes_total", format!("port=\"{label}\",way=\"rx\"")),
-                loss if LOSSES.contains(&loss) => ("xway_lost_total", format!("port=\"{label}\",reason=\"{loss}\"")),
-                name => match name.strip_prefix("verdict_") {
+                name => match name.strip_prefix("verdicts.") {
                     Some(verdict) => ("xway_verdicts_total", format!("port=\"{label}\",verdict=\"{verdict}\"")),
                     None => continue,
                 },

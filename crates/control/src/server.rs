@@ -18,6 +18,7 @@ use crate::message::{Answer, Refusal, Request};
 use crate::notify;
 use crate::peer::{Owners, Peer};
 use crate::state::{Holds, State};
+use crate::watch::Watching;
 use crate::wire::{self, WireError};
 
 /// Why a service could not be started.
@@ -182,7 +183,7 @@ impl Shared {
         if socket.set_write_timeout(Some(most)).is_err() {
             return;
         }
-        let mut holds = Holds::new();
+        let (mut holds, mut watching) = (Holds::new(), Watching::default());
         let mut pace = Pace::new(self.limits.requests_per_second);
         while !self.stop.asked() {
             // Woken now and then to see whether the service ends.
@@ -195,7 +196,7 @@ impl Shared {
                 }
             };
             pace.step();
-            let answer = match self.answer(&bytes, peer, &mut holds) {
+            let answer = match self.answer(&bytes, peer, &mut holds, &mut watching) {
                 Ok(value) => Answer::Ok(value),
                 Err(e) => Answer::Error(Refusal::from(e)),
             };
@@ -227,7 +228,7 @@ impl Shared {
         Ok(None)
     }
 
-    fn answer(&self, bytes: &[u8], peer: Peer, holds: &mut Holds) -> Result<Value, HookError> {
+    fn answer(&self, bytes: &[u8], peer: Peer, holds: &mut Holds, watching: &mut Watching) -> Result<Value, HookError> {
         let request: Request = wire::decode(bytes).map_err(|e| HookError {
             errno: Some(xway_abi::Errno::EINVAL),
             ..HookError::new(Blame::Request, format!("the request is not understood: {e}"))
@@ -242,20 +243,10 @@ impl Shared {
                 self.stop.ask();
                 Ok(Value::Null)
             }
-            Request::Events { wait_ms } => self.events(Duration::from_millis(wait_ms.min(60_000))),
+            Request::Events { wait_ms } => watching.events(self, wait_ms),
+            Request::Capture { request } => watching.capture(self, request),
+            Request::Captured { wait_ms } => watching.captured(self, wait_ms),
             request => self.state().handle(request, holds),
-        }
-    }
-
-    /// Events; the first one is waited for without keeping others from being answered.
-    fn events(&self, wait: Duration) -> Result<Value, HookError> {
-        let until = Instant::now() + wait;
-        loop {
-            let all = self.state().events()?;
-            if !all.is_empty() || Instant::now() >= until || self.stop.asked() {
-                return serde_json::to_value(all).map_err(|e| HookError::new(Blame::Machine, e));
-            }
-            std::thread::sleep(Duration::from_millis(10).min(until.saturating_duration_since(Instant::now())));
         }
     }
 }

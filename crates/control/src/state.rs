@@ -325,8 +325,7 @@ impl State {
                 json(all.into_iter().map(message::Attachment::from).collect::<Vec<_>>())
             }
             Request::Features { port } => json(message::Features::from(hook.features(&port)?)),
-            Request::Statistics { port } => json(hook.statistics(&port)?.counters),
-            Request::Events { .. } => json(self.events()?),
+            Request::Statistics { port } => json(message::Counters::from(hook.statistics(&port)?)),
             Request::Ports => json(hook.ports()),
             Request::Serve { socket } => {
                 let step = Step::Serve(socket);
@@ -365,7 +364,7 @@ impl State {
                 json(self.apply(&config, dry_run)?)
             }
             // The server's own.
-            Request::Down => json(()),
+            Request::Down | Request::Events { .. } | Request::Capture { .. } | Request::Captured { .. } => json(()),
         }
     }
 
@@ -413,9 +412,9 @@ impl State {
         crate::metrics::page(&mut self.hook)
     }
 
-    /// Events since the last time.
-    pub fn events(&mut self) -> Result<Vec<message::Event>, HookError> {
-        Ok(self.hook.events(std::time::Duration::ZERO)?.into_iter().map(message::Event::from).collect())
+    /// The engine, to be watched.
+    pub fn engine(&mut self) -> &mut User {
+        &mut self.hook
     }
 
     fn hold(&mut self, object: ObjectId, holds: &mut Holds) {

@@ -14,7 +14,7 @@ use xway_maps::Guard;
 use xway_packet::{Frame, Pool};
 
 use crate::chain::VerdictSet;
-use crate::exec::{Executor, Results};
+use crate::exec::{Executor, FaultError, Results};
 use crate::program::LoadedProgram;
 
 /// Where packets are looked at.
@@ -74,6 +74,8 @@ pub struct Captured {
     pub verdict: Option<Result<Verdict, u32>>,
     /// Name of the program that decided, at the exit.
     pub program: String,
+    /// Why the program was stopped, when it was.
+    pub fault: Option<String>,
     /// Worker that saw it.
     pub worker: u32,
     /// When, in nanoseconds since 1970.
@@ -117,8 +119,19 @@ impl Drop for Capture {
     }
 }
 
-/// One worker's end.
-pub(crate) struct Tap {
+/// What is known about a frame where it is captured.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Seen<'a> {
+    /// As [`Captured::verdict`].
+    pub verdict: Option<Result<Verdict, u32>>,
+    /// As [`Captured::program`].
+    pub program: &'a str,
+    /// As [`Captured::fault`].
+    pub fault: Option<&'a FaultError>,
+}
+
+/// One worker's end. Made by [`crate::WorkerConfig::capture`] and by [`crate::Engine::capture`].
+pub struct Tap {
     config: CaptureConfig,
     filter: Option<Box<dyn Executor>>,
     results: Results,
@@ -156,6 +169,12 @@ impl Tap {
         self.shared.closed.load(Ordering::Relaxed)
     }
 
+    /// Nothing more comes, and nothing waits any longer: what does is lost.
+    pub(crate) fn end(self) {
+        let waiting = std::mem::take(&mut *self.shared.packets.lock());
+        self.lost(waiting.len() as u64);
+    }
+
     pub(crate) fn at(&self) -> CaptureAt {
         self.config.at
     }
@@ -165,19 +184,22 @@ impl Tap {
         self.config.ifindex.is_none_or(|only| only == ifindex) && self.config.queue.is_none_or(|only| only == queue)
     }
 
-    /// Whether this verdict is one of those that are captured, and this frame's turn has come.
-    pub(crate) fn wants(&mut self, verdict: Option<Verdict>, program: &str) -> bool {
-        let fits = self.config.verdicts.has(verdict.unwrap_or(Verdict::Aborted))
-            && self.config.program.as_ref().is_none_or(|only| only == program);
-        if fits && self.config.filter.is_none() { self.turn() } else { fits }
+    /// Whether this verdict, by this program, is one of those that are captured.
+    pub(crate) fn wants(&self, verdict: Option<Verdict>, program: &str) -> bool {
+        self.config.verdicts.has(verdict.unwrap_or(Verdict::Aborted))
+            && self.config.program.as_ref().is_none_or(|only| only == program)
     }
 
-    /// Whether a frame that just came in is captured.
-    pub(crate) fn wants_entry(&mut self) -> bool {
-        self.config.filter.is_some() || self.turn()
-    }
-
-    fn turn(&mut self) -> bool {
+    /// Whether the filter matches a frame, and its turn has come. The filter runs over the frame itself: one that does not match
+    /// costs no copy.
+    pub(crate) fn picks(&mut self, frame: &mut Frame, guard: &Guard) -> bool {
+        if let Some(filter) = &mut self.filter {
+            self.results.clear();
+            filter.run(std::slice::from_mut(frame), guard, &mut self.results);
+            if self.results.rets().first().is_none_or(|ret| *ret as u32 == 0) {
+                return false;
+            }
+        }
         if self.skip > 0 {
             self.skip -= 1;
             return false;
@@ -187,36 +209,15 @@ impl Tap {
     }
 
     /// Takes a copy of a frame.
-    pub(crate) fn copy(
-        &mut self,
-        frame: &Frame,
-        pool: &mut Pool,
-        verdict: Option<Result<Verdict, u32>>,
-        program: &str,
-        guard: &Guard,
-    ) {
+    pub(crate) fn copy(&mut self, frame: &Frame, pool: &mut Pool, seen: Seen<'_>) {
         let Ok(copy) = pool.copy(frame) else { return self.lost(1) };
-        if let Some(back) = self.take(copy, verdict, program, guard) {
+        if let Some(back) = self.take(copy, seen) {
             pool.release(back);
         }
     }
 
-    /// Takes a frame itself; gives it back when the filter does not want it or there is no room for it.
-    pub(crate) fn take(
-        &mut self,
-        frame: Frame,
-        verdict: Option<Result<Verdict, u32>>,
-        program: &str,
-        guard: &Guard,
-    ) -> Option<Frame> {
-        let mut frame = frame;
-        if let Some(filter) = &mut self.filter {
-            self.results.clear();
-            filter.run(std::slice::from_mut(&mut frame), guard, &mut self.results);
-            if self.results.rets().first().is_none_or(|ret| *ret as u32 == 0) || !self.turn() {
-                return Some(frame);
-            }
-        }
+    /// Takes a frame itself; gives it back when there is no room for it.
+    pub(crate) fn take(&mut self, frame: Frame, seen: Seen<'_>) -> Option<Frame> {
         // The watcher has the queue for an instant at a time; this path waits for nobody.
         let Some(mut packets) = self.shared.packets.try_lock() else {
             self.lost(1);
@@ -229,7 +230,9 @@ impl Tap {
         }
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let time_ns = since.as_nanos() as u64;
-        packets.push_back(Captured { frame, verdict, program: program.to_owned(), worker: self.worker, time_ns });
+        let Seen { verdict, program, fault } = seen;
+        let (program, fault) = (program.to_owned(), fault.map(|fault| fault.to_string()));
+        packets.push_back(Captured { frame, verdict, program, fault, worker: self.worker, time_ns });
         self.shared.more.notify_one();
         None
     }

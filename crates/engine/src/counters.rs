@@ -4,9 +4,19 @@ use xway_abi::{Errno, Verdict};
 
 use crate::meters::{Key, Metered};
 
+/// The name of a counter: that of its field, unless Linux has another one for it.
+macro_rules! shown {
+    ($name:ident) => {
+        stringify!($name)
+    };
+    ($name:ident, $shown:literal) => {
+        $shown
+    };
+}
+
 /// Makes the plain struct, its live form and their names from one list.
 macro_rules! counters {
-    ($($(#[doc = $doc:literal])+ $name:ident: $plain:ty $(, by $labels:expr)?;)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident: $plain:ty $(, as $shown:literal)? $(, by $labels:expr)?;)+) => {
         /// What was counted: for a queue, or for everything that a worker served. Always on; added once per burst.
         ///
         /// Every frame that comes in (`rx`, `steered_in`, `cpu_in`) ends in exactly one of: `drop`, `aborted`, `invalid`,
@@ -15,7 +25,7 @@ macro_rules! counters {
         /// `steer_lost`. [`Counters::balance`] checks that. Frames that a queue sends for another worker were counted there,
         /// and are `relay_in` here, which ends in `relay_sent` or `relay_lost`.
         ///
-        /// The names of the fields are the names of the counters everywhere, and stay.
+        /// The names of the counters are [`Counters::NAMES`] everywhere, and stay.
         #[derive(Clone, PartialEq, Eq, Debug, Default)]
         pub struct Counters {
             $($(#[doc = $doc])+ pub $name: $plain,)+
@@ -35,6 +45,9 @@ macro_rules! counters {
         }
 
         impl Counters {
+            /// Every name, and what is counted under it.
+            pub const NAMES: &[(&str, &str)] = &[$((shown!($name $(, $shown)?), concat!($($doc),+)),)+];
+
             /// Adds what another queue or worker counted.
             pub fn merge(&mut self, other: &Counters) {
                 $(self.$name.merge(&other.$name);)+
@@ -46,7 +59,7 @@ macro_rules! counters {
                     #[allow(unused_mut, unused_assignments)]
                     let mut labels: &[&str] = &[];
                     $(labels = $labels;)?
-                    self.$name.each(labels, &mut |label, number| tell(stringify!($name), label, number));
+                    self.$name.each(labels, &mut |label, number| tell(shown!($name $(, $shown)?), label, number));
                 })+
             }
         }
@@ -60,7 +73,7 @@ const SIZES: &[&str] = &["1", "2", "4", "8", "16", "32", "64"];
 
 counters! {
     /// Frames received.
-    rx: u64;
+    rx: u64, as "rx_packets";
     /// Bytes received.
     rx_bytes: u64;
     /// Frames by verdict, in the order of [`Verdict::ALL`]; unknown codes are in `invalid`.
@@ -82,7 +95,7 @@ counters! {
     /// PASS frames that were dropped because the port was told to have no stack side.
     pass_drop: u64;
     /// TX frames sent.
-    tx: u64;
+    tx: u64, as "tx_packets";
     /// TX frames dropped because the queue was full.
     tx_full: u64;
     /// TX frames dropped for another reason.
@@ -135,6 +148,16 @@ impl Counters {
     /// Frames with this verdict.
     pub fn verdict(&self, verdict: Verdict) -> u64 {
         self.verdicts[verdict as usize]
+    }
+
+    /// Every number by one name: `rx_packets`, `verdicts.drop`, `pass_lost.ENOBUFS`. In the order of [`Counters::NAMES`].
+    pub fn flat(&self) -> Vec<(String, u64)> {
+        let mut all = Vec::new();
+        self.each(&mut |name, label, number| {
+            let name = if label.is_empty() { name.to_owned() } else { format!("{name}.{label}") };
+            all.push((name, number));
+        });
+        all
     }
 
     /// Whether every frame that came in has an end.
@@ -257,7 +280,11 @@ mod tests {
                 told.push(format!("{name}/{label}={number}"));
             }
         });
-        assert_eq!(told, ["rx/=7", "verdicts/tx=5", "tx_err/ENETDOWN=2"]);
+        assert_eq!(told, ["rx_packets/=7", "verdicts/tx=5", "tx_err/ENETDOWN=2"]);
+        let flat = counters.flat();
+        assert!(flat.contains(&("tx_err.ENETDOWN".into(), 2)) && flat.contains(&("rx_packets".into(), 7)));
+        let listed = |name: &str| Counters::NAMES.iter().any(|(n, doc)| *n == name && !doc.is_empty());
+        assert!(flat.iter().all(|(name, _)| listed(name.split('.').next().unwrap_or(name))));
         let mut twice = counters.clone();
         twice.merge(&counters);
         assert_eq!((twice.rx, twice.verdicts[3], twice.tx_err.get(Errno::ENETDOWN)), (14, 10, 4));

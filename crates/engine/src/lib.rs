@@ -51,7 +51,7 @@ mod wake;
 mod worker;
 
 pub use caps::{Capabilities, MemoryModel, Needs, Support};
-pub use capture::{Capture, CaptureAt, CaptureConfig, Captured};
+pub use capture::{Capture, CaptureAt, CaptureConfig, Captured, Tap};
 pub use chain::{ProgramCounters, VerdictSet};
 pub use choice::Choice;
 pub use counters::{Counters, Tally};
@@ -74,4 +74,4 @@ pub use recorder::Recorder;
 pub use slot::{AttachError, AttachFlags, Attached};
 pub use socket::{SocketEntry, SocketTarget};
 pub use stop::Stop;
-pub use worker::{End, Limits, Report, Worker, WorkerConfig};
+pub use worker::{End, Limits, Report, Watched, Worker, WorkerConfig};

@@ -6,12 +6,15 @@ use std::time::{Duration, Instant};
 use xway_maps::Map;
 use xway_packet::{Leak, Pool};
 
+use crate::capture::{self, Tap};
 use crate::core::{Core, Reach, Targets};
 use crate::counters::Meters;
 use crate::event::Events;
 use crate::lane::{Hook, Lane, Pass};
 use crate::outbox::Outbox;
-use crate::{Counters, Executor, Live, Port, PortError, PortStats, Recorder, Stop, Subscriber, Support};
+use crate::{
+    Capture, CaptureConfig, Counters, Executor, Live, Port, PortError, PortStats, Recorder, Stop, Subscriber, Support,
+};
 
 /// When to stop, besides the end of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,6 +45,8 @@ pub struct WorkerConfig {
     pub live: Arc<Live>,
     /// Sees each frame with its verdict.
     pub recorder: Option<Box<dyn Recorder>>,
+    /// Captures packets beside the record: never waits for who reads them. Made by [`WorkerConfig::capture`].
+    pub taps: Vec<Tap>,
     /// Hears of events.
     pub subscriber: Option<Box<dyn Subscriber>>,
     /// Events of each kind that the subscriber hears per second.
@@ -64,11 +69,32 @@ impl WorkerConfig {
             stop,
             live: Arc::default(),
             recorder: None,
+            taps: Vec::new(),
             subscriber: None,
             events_per_second: 10,
             idle_polls: 16,
             timed: true,
         }
+    }
+}
+
+impl WorkerConfig {
+    /// Captures packets of the run. Copies lie in the worker's pool, so `room` is to be a small part of it.
+    pub fn capture(&mut self, config: CaptureConfig) -> Capture {
+        let (capture, taps) = capture::open(config, 1);
+        self.taps.extend(taps);
+        capture
+    }
+}
+
+/// What a worker has counted so far, for any thread, while it runs.
+#[derive(Clone, Debug)]
+pub struct Watched(Arc<Meters>);
+
+impl Watched {
+    /// The numbers now; not one consistent picture.
+    pub fn counters(&self) -> Counters {
+        self.0.read()
     }
 }
 
@@ -159,11 +185,17 @@ impl Worker {
         core.pools = vec![pool];
         core.hooks = vec![Hook::new(executor)];
         core.recorder = config.recorder;
+        core.taps = config.taps;
         core.limits = config.limits;
         core.live = config.live;
         core.idle_polls = config.idle_polls;
         core.timed = config.timed;
         Worker { core, meters }
+    }
+
+    /// Its counters, to be looked at while it runs.
+    pub fn watched(&self) -> Watched {
+        Watched(self.meters.clone())
     }
 
     /// Runs until the input is over, a limit is reached, somebody asks for a stop or a port fails. Every frame has ended
@@ -183,6 +215,7 @@ impl Worker {
             }
         }
         core.lanes.clear();
+        settle(&mut core);
         let (mut counters, mut leak) = (xway_packet::Counters::default(), None);
         for mut pool in core.pools.drain(..) {
             counters = pool.counters();
@@ -190,4 +223,15 @@ impl Worker {
         }
         Report { end, counters: meters.read(), elapsed, ports, pool: counters, leak, record_error }
     }
+}
+
+/// Whoever captures has some time to fetch what was captured; then frames that still wait come home without.
+fn settle(core: &mut Core) {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let until = Instant::now() + PATIENCE;
+    let away = |core: &mut Core| core.pools.iter_mut().any(|pool| pool.collect() | (pool.counters().outstanding > 0));
+    while core.taps.iter().any(|tap| !tap.is_closed()) && away(core) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    core.taps.drain(..).for_each(Tap::end);
 }

@@ -414,24 +414,6 @@ pub struct PortFeatures {
     pub verdicts: Vec<(String, String)>,
 }
 
-/// What a port counted, by name.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Statistics {
-    /// Names and numbers, in a fixed order.
-    pub counters: Vec<(String, u64)>,
-}
-
-/// Something that happened, in words.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HookEvent {
-    /// Its kind: `exception`, `tx_error`, `attach`, `detach`, …
-    pub kind: &'static str,
-    /// The port, if it concerns one.
-    pub port: Option<String>,
-    /// What happened.
-    pub text: String,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,8 +6,9 @@ use std::time::Duration;
 use xway_abi::MapSpec;
 
 use crate::{
-    AttachRequest, Attached, AttachmentInfo, Dump, Elements, HookError, HookEvent, HookKind, Image, LoadRequest, MapId,
-    MapInfo, MapTypes, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Statistics, TestAnswer, TestRequest,
+    AttachRequest, Attached, AttachmentInfo, CaptureRequest, CapturedPackets, Dump, Elements, HookError, HookEvent,
+    HookKind, Image, LoadRequest, MapId, MapInfo, MapTypes, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo,
+    Statistics, TestAnswer, TestRequest,
 };
 
 /// A place where programs run, with everything that belongs to it: maps, programs, attachments, counters, events.
@@ -92,9 +93,25 @@ pub trait Hook {
 
     // Watching.
 
+    /// Ports that can be watched: on Linux, interfaces that have a program.
+    fn port_names(&mut self) -> Result<Vec<String>, HookError> {
+        let mut names: Vec<String> = self.attachments(None)?.into_iter().map(|a| a.port).collect();
+        names.dedup();
+        Ok(names)
+    }
     /// What a port counted since it is there.
     fn statistics(&mut self, port: &str) -> Result<Statistics, HookError>;
     /// Events since the last call, waiting for the first one at most this long. Lost ones are told as an event of kind
-    /// `lost`.
+    /// `lost`. The first call begins to listen, and the hook listens as long as it lives; until then events of packets
+    /// cost nothing and are not kept.
     fn events(&mut self, wait: Duration) -> Result<Vec<HookEvent>, HookError>;
+    /// Begins to capture packets, in place of the capture before. It ends with the hook.
+    fn capture(&mut self, _: &CaptureRequest) -> Result<(), HookError> {
+        let message = format!("the {} hook captures no packets itself", self.kind().name());
+        Err(HookError::unsupported(message).hint("xdpdump -i IFACE, or xway dump on the service (xway up)"))
+    }
+    /// Packets captured since the last call, waiting for the first one at most this long. `ENOENT` without a capture.
+    fn captured(&mut self, _: Duration) -> Result<CapturedPackets, HookError> {
+        Err(HookError::missing("capture"))
+    }
 }

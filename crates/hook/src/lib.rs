@@ -9,7 +9,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `hook`, `api` | the trait; the plain data that it speaks |
+//! | `hook`, `api`, `watching` | the trait; the plain data that it speaks |
 //! | [`kernel`] | Linux: attach, replace, detach, list, on interfaces of this machine |
 //! | [`user`] | the engine in this process |
 //! | [`pins`] | maps that outlive the command that made them |
@@ -25,16 +25,21 @@ mod hook;
 pub mod kernel;
 pub mod pins;
 pub mod user;
+mod watching;
 
 pub use api::{
-    AttachRequest, Attached, AttachmentInfo, Choice, Dump, Elements, HookEvent, HookKind, Image, LoadRequest, MapId,
-    MapInfo, MapTypes, ObjectId, Objects, PRIORITY, PortFeatures, ProgId, ProgramInfo, Replace, Statistics, TestAnswer,
-    TestRequest, Verdicts, Via,
+    AttachRequest, Attached, AttachmentInfo, Choice, Dump, Elements, HookKind, Image, LoadRequest, MapId, MapInfo,
+    MapTypes, ObjectId, Objects, PRIORITY, PortFeatures, ProgId, ProgramInfo, Replace, TestAnswer, TestRequest,
+    Verdicts, Via,
 };
 pub use error::{Blame, HookError};
 pub use hook::Hook;
 pub use kernel::Kernel;
 pub use user::User;
+pub use watching::{
+    CapturePoint, CaptureRequest, CapturedPacket, CapturedPackets, HookEvent, LOSSES, ProgramStatistics,
+    QueueStatistics, Statistics,
+};
 
 /// Where in Linux a program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

@@ -105,7 +105,7 @@ fn chains_and_queues() {
 
     let counted = hook.statistics("wire7").unwrap().counters;
     let of = |name: &str| counted.iter().find(|(n, _)| n == name).unwrap().1;
-    assert_eq!((of("rx_packets"), of("verdict_drop"), of("passed")), (180, 10, 170));
+    assert_eq!((of("rx_packets"), of("verdicts.drop"), of("passed")), (180, 10, 170));
     let kinds: Vec<_> = hook.events(std::time::Duration::ZERO).unwrap().iter().map(|e| e.kind).collect();
     assert_eq!((kinds[0], kinds[1]), ("port", "attach"), "{kinds:?}");
     let features = hook.features("wire7").unwrap();

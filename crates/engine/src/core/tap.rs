@@ -6,7 +6,7 @@ use xway_packet::{Burst, Frame};
 
 use super::{Core, Site};
 use crate::Results;
-use crate::capture::CaptureAt;
+use crate::capture::{CaptureAt, Seen};
 
 /// Verdicts after which nobody needs the frame any more.
 fn is_dropped(verdict: Option<Verdict>) -> bool {
@@ -16,13 +16,13 @@ fn is_dropped(verdict: Option<Verdict>) -> bool {
 impl Core {
     /// As the frames came in.
     #[cold]
-    pub(super) fn tap_entry(&mut self, site: Site, burst: &Burst, guard: &Guard) {
+    pub(super) fn tap_entry(&mut self, site: Site, burst: &mut Burst, guard: &Guard) {
         self.taps.retain(|tap| !tap.is_closed());
         let (Site::Lane(_), Some(pool)) = (site, self.pools.first_mut()) else { return };
         for tap in self.taps.iter_mut().filter(|tap| tap.at() == CaptureAt::Entry) {
-            for frame in burst.frames() {
-                if tap.watches(frame.ingress_ifindex(), frame.rx_queue()) && tap.wants_entry() {
-                    tap.copy(frame, pool, None, "", guard);
+            for frame in burst.frames_mut() {
+                if tap.watches(frame.ingress_ifindex(), frame.rx_queue()) && tap.picks(frame, guard) {
+                    tap.copy(frame, pool, Seen::default());
                 }
             }
         }
@@ -30,16 +30,17 @@ impl Core {
 
     /// As the programs left the frames that go on.
     #[cold]
-    pub(super) fn tap_exit(&mut self, site: Site, burst: &Burst, guard: &Guard) {
+    pub(super) fn tap_exit(&mut self, site: Site, burst: &mut Burst, guard: &Guard) {
         let (Site::Lane(at), Some(pool)) = (site, self.pools.first_mut()) else { return };
         let hook = &self.hooks[self.lanes[at].hook];
         for tap in self.taps.iter_mut().filter(|tap| tap.at() == CaptureAt::Exit) {
-            for (index, (frame, ret)) in burst.frames().iter().zip(self.results.all_rets()).enumerate() {
+            for (index, (frame, ret)) in burst.frames_mut().iter_mut().zip(self.results.all_rets()).enumerate() {
                 let verdict = Verdict::from_ret(ret);
                 let program = hook.name(self.results.position(index));
                 let watched = !is_dropped(verdict) && tap.watches(frame.ingress_ifindex(), frame.rx_queue());
-                if watched && tap.wants(verdict, program) {
-                    tap.copy(frame, pool, Some(verdict.ok_or(ret as u32)), program, guard);
+                if watched && tap.wants(verdict, program) && tap.picks(frame, guard) {
+                    let seen = Seen { verdict: Some(verdict.ok_or(ret as u32)), program, fault: None };
+                    tap.copy(frame, pool, seen);
                 }
             }
         }
@@ -60,18 +61,19 @@ impl Core {
         let program = self.hooks[self.lanes[at].hook].name(results.position(index));
         let (verdict, pool) = (Verdict::from_ret(ret), self.pools.first_mut()?);
         let (ifindex, queue) = (frame.ingress_ifindex(), frame.rx_queue());
-        let outcome = Some(verdict.ok_or(ret as u32));
+        let seen = Seen { verdict: Some(verdict.ok_or(ret as u32)), program, fault: results.fault(index) };
         let mut last = None;
         for tap in self.taps.iter_mut().filter(|tap| tap.at() == CaptureAt::Exit) {
             if tap.watches(ifindex, queue)
                 && tap.wants(verdict, program)
+                && tap.picks(&mut frame, guard)
                 && let Some(tap) = last.replace(tap)
             {
-                tap.copy(&frame, pool, outcome, program, guard);
+                tap.copy(&frame, pool, seen);
             }
         }
         if let Some(tap) = last {
-            frame = tap.take(frame, outcome, program, guard)?;
+            frame = tap.take(frame, seen)?;
         }
         Some(frame)
     }

@@ -9,10 +9,12 @@
 //! | `attach` | programs on interfaces |
 //! | `chain` | several programs on one interface |
 //! | `objects` | an object file into the kernel, with its pins |
+//! | `events` | exceptions and failed redirects, from tracepoints |
 //! | `maps` | maps by id, in the words of the trait |
 
 mod attach;
 mod chain;
+mod events;
 mod maps;
 mod objects;
 
@@ -42,6 +44,8 @@ use crate::{
 pub struct Kernel {
     maps: BTreeMap<u32, KernelMap>,
     programs: BTreeMap<u32, Program>,
+    /// Tracepoints, from the first call of [`Hook::events`] on.
+    events: Option<events::Events>,
 }
 
 /// A program that this hook holds.
@@ -358,11 +362,15 @@ impl Hook for Kernel {
 
     fn statistics(&mut self, port: &str) -> Result<Statistics, HookError> {
         let device = device(port)?;
-        Ok(Statistics { counters: xway_kernel::device_counters(device.ifindex).map_err(|e| explain::plain(&e))? })
+        let counters = xway_kernel::device_counters(device.ifindex).map_err(|e| explain::plain(&e))?;
+        Ok(Statistics { counters, ..Statistics::default() })
     }
 
-    fn events(&mut self, _: Duration) -> Result<Vec<HookEvent>, HookError> {
-        let hint = "xway prog tracelog shows what programs print; bpftrace -e 'tracepoint:xdp:*' shows exceptions";
-        Err(HookError::unsupported("Linux tells events of XDP through tracepoints, not through this hook").hint(hint))
+    fn events(&mut self, wait: Duration) -> Result<Vec<HookEvent>, HookError> {
+        let events = match &mut self.events {
+            Some(events) => events,
+            none => none.insert(events::Events::open()?),
+        };
+        events.next(wait)
     }
 }

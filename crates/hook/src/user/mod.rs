@@ -8,12 +8,15 @@
 //! | `handles` | numbers for objects that are stored in maps |
 //! | `maps` | maps by id, in the words of the trait |
 //! | `ports` | ports, and the programs on them |
+//! | `statistics`, `watch` | what they counted; events and captures |
 //! | `programs` | an object file to verified, compiled programs; test runs |
 
 mod handles;
 mod maps;
 mod ports;
 mod programs;
+mod statistics;
+mod watch;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -29,12 +32,14 @@ use xway_verifier::Config;
 use xway_vm::Program;
 
 use crate::{
-    AttachRequest, Attached, AttachmentInfo, Dump, Elements, Hook, HookError, HookEvent, HookKind, Image, LoadRequest,
-    MapId, MapInfo, MapTypes, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Statistics, TestAnswer,
-    TestRequest,
+    AttachRequest, Attached, AttachmentInfo, CaptureRequest, CapturedPackets, Dump, Elements, Hook, HookError,
+    HookEvent, HookKind, Image, LoadRequest, MapId, MapInfo, MapTypes, ObjectId, Objects, PortFeatures, ProgId,
+    ProgramInfo, Statistics, TestAnswer, TestRequest,
 };
 use handles::Handles;
 use programs::Loaded;
+pub use statistics::{POOL_NAMES, PORT_NAMES};
+pub use watch::{Watch, Watched, filter, reason};
 
 /// How programs are run.
 #[derive(Clone, Debug)]
@@ -68,7 +73,11 @@ pub struct User {
     types: HashMap<u32, (Arc<Btf>, u32, u32)>,
     /// Workers and ports, from the first port on.
     engine: Option<Arc<Engine>>,
-    events: ports::Events,
+    /// What control did, for all who watch.
+    events: watch::Events,
+    /// This hook's own watch, which [`Hook::events`] reads.
+    watch: Option<Watch>,
+    capture: Option<Watched>,
 }
 
 /// What a name stands for.
@@ -80,6 +89,8 @@ enum Pinned {
 impl User {
     /// An engine without ports; [`User::open_port`] gives it some.
     pub fn new(config: UserConfig) -> User {
+        let mut events = watch::Events::default();
+        let watch = Watch::new(&mut events);
         User {
             config,
             handles: Arc::default(),
@@ -89,7 +100,9 @@ impl User {
             arrays: Vec::new(),
             types: HashMap::new(),
             engine: None,
-            events: ports::Events::default(),
+            events,
+            watch: Some(watch),
+            capture: None,
         }
     }
 
@@ -345,8 +358,27 @@ impl Hook for User {
         self.statistics_of(port)
     }
 
-    /// Nothing happens while this is waited for: only the caller changes anything. So there is no wait.
-    fn events(&mut self, _: Duration) -> Result<Vec<HookEvent>, HookError> {
-        Ok(self.events.take())
+    fn port_names(&mut self) -> Result<Vec<String>, HookError> {
+        Ok(self.ports())
+    }
+
+    /// What control did is kept from the start, what happens to packets from the first call on.
+    fn events(&mut self, wait: Duration) -> Result<Vec<HookEvent>, HookError> {
+        let mut watch = self.watch.take().unwrap_or_else(|| self.watch());
+        self.attend(&mut watch);
+        let all = watch.next(wait);
+        self.watch = Some(watch);
+        Ok(all)
+    }
+
+    fn capture(&mut self, request: &CaptureRequest) -> Result<(), HookError> {
+        self.capture = None;
+        self.capture = Some(self.start_capture(request)?);
+        Ok(())
+    }
+
+    fn captured(&mut self, wait: Duration) -> Result<CapturedPackets, HookError> {
+        let capture = self.capture.as_mut().ok_or_else(|| HookError::missing("capture"))?;
+        Ok(capture.next(wait))
     }
 }

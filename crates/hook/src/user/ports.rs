@@ -1,6 +1,5 @@
 //! Ports of the engine in this process, and the programs on them.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use xway_abi::{Errno, Verdict};
@@ -14,38 +13,9 @@ use xway_maps::Map;
 use super::User;
 use super::programs::Loaded;
 use crate::{
-    AttachRequest, Attached, AttachmentInfo, Blame, Choice, HookError, HookEvent, Mode, PortFeatures, ProgId, Replace,
-    Statistics, Verdicts, Via,
+    AttachRequest, Attached, AttachmentInfo, Blame, Choice, HookError, Mode, PortFeatures, ProgId, Replace, Verdicts,
+    Via,
 };
-
-/// Events that wait to be asked for; the oldest go first, and are counted.
-const EVENTS_MAX: usize = 1024;
-
-/// Events of this hook.
-#[derive(Debug, Default)]
-pub(super) struct Events {
-    waiting: VecDeque<HookEvent>,
-    lost: u64,
-}
-
-impl Events {
-    pub fn tell(&mut self, kind: &'static str, port: &str, text: String) {
-        if self.waiting.len() == EVENTS_MAX {
-            self.waiting.pop_front();
-            self.lost += 1;
-        }
-        self.waiting.push_back(HookEvent { kind, port: Some(port.to_owned()), text });
-    }
-
-    pub fn take(&mut self) -> Vec<HookEvent> {
-        let mut all: Vec<HookEvent> = self.waiting.drain(..).collect();
-        match std::mem::take(&mut self.lost) {
-            0 => {}
-            n => all.push(HookEvent { kind: "lost", port: None, text: format!("{n} events before these were lost") }),
-        }
-        all
-    }
-}
 
 impl LoadedProgram for Loaded {
     fn id(&self) -> u32 {
@@ -332,33 +302,6 @@ impl User {
             verdicts,
             port: port.name,
         })
-    }
-
-    pub(super) fn statistics_of(&self, name: &str) -> Result<Statistics, HookError> {
-        let port = self.port(name)?;
-        let queues = self.engine.as_deref().map(Engine::queues).unwrap_or_default();
-        let mut sum = xway_engine::Counters::default();
-        queues.iter().filter(|q| q.ifindex == port.ifindex).for_each(|q| sum.merge(&q.counters));
-        let mut counters = vec![("rx_packets".to_owned(), sum.rx), ("rx_bytes".to_owned(), sum.rx_bytes)];
-        for verdict in Verdict::ALL {
-            counters.push((format!("verdict_{}", verdict.name().to_lowercase()), sum.verdict(verdict)));
-        }
-        let rest = [
-            ("invalid", sum.invalid),
-            ("exceptions", sum.exceptions),
-            ("passed", sum.passed),
-            ("pass_lost", sum.pass_lost.total()),
-            ("tx_packets", sum.tx),
-            ("tx_full", sum.tx_full),
-            ("tx_errors", sum.tx_err.total()),
-            ("redirected", sum.redirected),
-            ("redirect_errors", sum.redirect_err.total()),
-            ("copies", sum.copies),
-            ("copies_lost", sum.copies_lost.total()),
-            ("bursts", sum.bursts),
-        ];
-        counters.extend(rest.map(|(name, n)| (name.to_owned(), n)));
-        Ok(Statistics { counters })
     }
 }
 

@@ -1,0 +1,237 @@
+//! Watching the engine in this process: events for several listeners, captures, numbers by one list of names.
+
+#[path = "../../engine/tests/common/mod.rs"]
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Wire, eventually};
+use xway_abi::Errno;
+use xway_engine::PortConfig;
+use xway_filter::Classic;
+use xway_hook::user::{POOL_NAMES, PORT_NAMES, UserConfig};
+use xway_hook::{
+    AttachRequest, CapturePoint, CaptureRequest, CapturedPacket, Hook, HookEvent, Image, LoadRequest, User, Verdicts,
+};
+use xway_object::LoadOptions;
+use xway_testkit::{Needs, clang};
+
+/// Decides by the number in the packet: aborted, drop, pass, tx, no verdict.
+const SOURCE: &str = r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+SEC("xdp") int sorts(struct xdp_md *ctx)
+{
+    unsigned char *p = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+    if (p + 4 > end)
+        return XDP_DROP;
+    switch (p[3] % 5) {
+    case 0: return XDP_ABORTED;
+    case 1: return XDP_DROP;
+    case 2: return XDP_PASS;
+    case 3: return XDP_TX;
+    default: return 77;
+    }
+}
+char _license[] SEC("license") = "GPL";
+"#;
+
+fn hook(wire: &Wire, port: &str) -> User {
+    let mut hook = User::new(UserConfig::default());
+    hook.open_port(wire.device(), PortConfig::default()).unwrap();
+    let bytes = clang::compile_text("watching", SOURCE, &[]).unwrap();
+    let image = Image::parse(&bytes, &LoadOptions::default()).unwrap();
+    let objects = hook.load(&image, &LoadRequest::default()).unwrap();
+    hook.attach(&AttachRequest::new(port, objects.program("sorts").unwrap())).unwrap();
+    hook
+}
+
+fn ready(name: &str) -> bool {
+    Needs::of(&format!("hook::watching::{name}")).clang().met()
+}
+
+/// Asks until there is enough, for at most half a minute.
+fn until<T>(mut ask: impl FnMut() -> Vec<T>, enough: impl Fn(&[T]) -> bool) -> Vec<T> {
+    let (mut all, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(30));
+    while !enough(&all) && Instant::now() < deadline {
+        all.extend(ask());
+    }
+    all
+}
+
+#[test]
+fn everybody_who_listens_hears_what_went_wrong() {
+    if !ready("everybody_who_listens_hears_what_went_wrong") {
+        return;
+    }
+    let wire = Wire::new(8, 1);
+    let mut hook = hook(&wire, "wire8");
+    let kinds = |all: &[HookEvent]| all.iter().map(|e| e.kind).collect::<Vec<_>>();
+    let before = hook.events(Duration::ZERO).unwrap();
+    assert_eq!(kinds(&before), ["port", "attach"], "control is told from the start");
+    let (mut one, mut two) = (hook.watch(), hook.watch());
+    wire.send(0, 5);
+    for watch in [&mut one, &mut two] {
+        let all = until(|| watch.next(Duration::from_millis(100)), |all| all.len() >= 2);
+        let texts: Vec<&str> = all.iter().map(|e| e.text.as_str()).collect();
+        assert_eq!(texts, ["sorts returned XDP_ABORTED", "sorts returned 77, which is no verdict"]);
+        assert_eq!(kinds(&all), ["exception", "invalid_action"]);
+        for event in &all {
+            assert_eq!((event.port.as_deref(), event.queue, event.packets), (Some("wire8"), Some(0), 1));
+            assert!(event.program.as_deref() == Some("sorts") && event.time_ns > 0);
+        }
+    }
+    drop(two);
+    hook.detach("wire8", None).unwrap();
+    let all = until(|| one.next(Duration::from_millis(100)), |all| !all.is_empty());
+    assert_eq!(kinds(&all), ["detach"]);
+    hook.close_port("wire8").unwrap();
+}
+
+#[test]
+fn a_listener_that_does_not_keep_up_is_told_how_much_it_missed() {
+    if !ready("a_listener_that_does_not_keep_up_is_told_how_much_it_missed") {
+        return;
+    }
+    let wire = Wire::new(9, 1);
+    let mut hook = hook(&wire, "wire9");
+    let mut watch = hook.watch();
+    // Far more than is told in a second: an attacker who chooses the verdicts.
+    wire.send(0, 5000);
+    eventually(|| hook.statistics("wire9").unwrap().get("rx_packets") == 5000);
+    let told = watch.next(Duration::from_secs(30));
+    assert!(told.len() < 2012, "{} events", told.len());
+    let counted = hook.statistics("wire9").unwrap();
+    assert_eq!((counted.get("verdicts.aborted"), counted.get("invalid")), (1016, 996), "all of them are counted");
+    hook.close_port("wire9").unwrap();
+}
+
+fn captured(hook: &mut User, count: usize) -> Vec<CapturedPacket> {
+    until(|| hook.captured(Duration::from_millis(100)).unwrap().packets, |all| all.len() >= count)
+}
+
+#[test]
+fn captures_say_what_became_of_each_packet() {
+    if !ready("captures_say_what_became_of_each_packet") {
+        return;
+    }
+    let wire = Wire::new(10, 1);
+    let mut hook = hook(&wire, "wire10");
+    assert_eq!(hook.captured(Duration::ZERO).unwrap_err().errno, Some(Errno::ENOENT));
+    let missing = CaptureRequest { port: Some("eth7".into()), ..CaptureRequest::default() };
+    assert_eq!(hook.capture(&missing).unwrap_err().errno, Some(Errno::ENODEV));
+    let wrong = CaptureRequest { filter: vec![Classic::default()], ..CaptureRequest::default() };
+    assert_eq!(hook.capture(&wrong).unwrap_err().errno, Some(Errno::EINVAL));
+
+    hook.capture(&CaptureRequest { port: Some("wire10".into()), snaplen: 20, ..CaptureRequest::default() }).unwrap();
+    wire.send(0, 5);
+    let mut all = captured(&mut hook, 5);
+    all.sort_by_key(|packet| packet.data[3]);
+    let verdicts: Vec<_> = all.iter().map(|packet| packet.verdict).collect();
+    assert_eq!(verdicts, [Some(0), Some(1), Some(2), Some(3), Some(77)]);
+    let reasons: Vec<_> = all.iter().map(|packet| packet.reason.as_deref()).collect();
+    assert_eq!(
+        reasons,
+        [
+            Some("dropped: sorts returned XDP_ABORTED"),
+            Some("dropped: sorts returned XDP_DROP"),
+            None,
+            None,
+            Some("dropped: sorts returned 77, which is no verdict"),
+        ]
+    );
+    for packet in &all {
+        assert_eq!((packet.port.as_str(), packet.queue, packet.data.len()), ("wire10", 0, 20));
+        assert!(packet.program == "sorts" && packet.len > 20 && packet.time_ns > 0);
+    }
+
+    // The filter: byte 3 is above 6 (ldb [3]; jgt #6); at the entry nothing is decided yet.
+    let insn = |code, jt, jf, k| Classic { code, jt, jf, k };
+    let filter = vec![insn(0x30, 0, 0, 3), insn(0x25, 0, 1, 6), insn(0x06, 0, 0, 1), insn(0x06, 0, 0, 0)];
+    let entry = CaptureRequest { at: CapturePoint::Entry, filter: filter.clone(), ..CaptureRequest::default() };
+    hook.capture(&entry).unwrap();
+    wire.send(0, 5);
+    let all = captured(&mut hook, 3);
+    assert_eq!(all.len(), 3);
+    assert!(all.iter().all(|packet| packet.verdict.is_none() && packet.data[3] > 6), "{all:?}");
+
+    // A verdict, a program, one of so many.
+    let request = CaptureRequest {
+        verdicts: Verdicts::parse("drop").unwrap(),
+        program: Some("sorts".into()),
+        every: 10,
+        ..CaptureRequest::default()
+    };
+    hook.capture(&request).unwrap();
+    wire.send(0, 500);
+    let all = captured(&mut hook, 10);
+    assert_eq!(all.len(), 10);
+    assert!(all.iter().all(|packet| packet.verdict == Some(1)));
+    hook.capture(&CaptureRequest { program: Some("other".into()), ..CaptureRequest::default() }).unwrap();
+    wire.send(0, 10);
+    eventually(|| hook.statistics("wire10").unwrap().get("rx_packets") == 520);
+    assert!(hook.captured(Duration::ZERO).unwrap().packets.is_empty());
+    drop(hook);
+}
+
+#[test]
+fn every_number_is_documented_once() {
+    let mut text = String::from(
+        "<!-- Made by `XWAY_BLESS=1 cargo test -p xway-hook --test watching`. -->\n# Counters\n\n\
+         One list of names, everywhere: `xway stats`, `monitor`, `top`, the JSON of all three, the service's socket. A name that\n\
+         has several numbers has a point and a label behind it: `verdicts.drop`, `redirect_err.ENETDOWN`, `burst_sizes.64`.\n\
+         Counters only grow while their port is open, unless they are called a gauge here; names stay.\n\n\
+         ## The engine, for each queue\n\nEvery frame that comes in has exactly one end; `Counters::balance` adds them up, and every benchmark and soak asks it.\n\n\
+         | name | what |\n|---|---|\n",
+    );
+    let rows = |text: &mut String, names: &[(&str, &str)]| {
+        for (name, what) in names {
+            let what = what.trim().replace("[`Verdict::ALL`]", "their codes");
+            *text += &format!("| `{name}` | {what} |\n");
+        }
+    };
+    rows(&mut text, xway_engine::Counters::NAMES);
+    text += "\n## The port's driver\n\n| name | what |\n|---|---|\n";
+    rows(&mut text, PORT_NAMES);
+    text += "\n## Packet memory\n\n`(pool.fast + pool.ring) / (pool.fast + pool.ring + pool.slow)` is the recycle hit rate.\n\n\
+             | name | what |\n|---|---|\n";
+    rows(&mut text, POOL_NAMES);
+    text += "\n## Linux's hook\n\nAn interface has the counters of `struct rtnl_link_stats64` by the names that `linux/if_link.h` gives them: \
+             `rx_packets`,\n`tx_packets`, `rx_bytes`, `rx_dropped`, and so on. Where the engine counts the same thing it has the same name.\n";
+    let path = clang::repository().join("docs/counters.md");
+    if std::env::var_os("XWAY_BLESS").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), text, "XWAY_BLESS=1 writes {}", path.display());
+}
+
+#[test]
+fn statistics_use_the_documented_names() {
+    if !ready("statistics_use_the_documented_names") {
+        return;
+    }
+    let wire = Wire::new(11, 2);
+    let mut hook = hook(&wire, "wire11");
+    wire.send(0, 50);
+    wire.send(1, 20);
+    eventually(|| hook.statistics("wire11").unwrap().get("rx_packets") == 70);
+    let counted = hook.statistics("wire11").unwrap();
+    let known: Vec<&str> =
+        xway_engine::Counters::NAMES.iter().chain(PORT_NAMES).chain(POOL_NAMES).map(|(name, _)| *name).collect();
+    let queues = counted.queues.iter().flat_map(|q| &q.counters);
+    for (name, _) in counted.counters.iter().chain(queues) {
+        let listed = known.iter().any(|k| name == k || name.strip_prefix(k).is_some_and(|rest| rest.starts_with('.')));
+        assert!(listed, "{name} is not in docs/counters.md");
+    }
+    let of = |name: &str| counted.queues.iter().map(|q| q.get(name)).collect::<Vec<_>>();
+    assert_eq!(of("rx_packets"), [50, 20]);
+    let bursts: u64 =
+        ["1", "2", "4", "8", "16", "32", "64"].map(|s| counted.get(&format!("burst_sizes.{s}"))).iter().sum();
+    assert_eq!(bursts, counted.get("bursts"), "every burst is in one step");
+    assert!(counted.get("pool.fast") + counted.get("pool.slow") >= 70, "{counted:?}");
+    let program = &counted.programs[0];
+    assert_eq!((program.name.as_str(), program.runs, program.invalid), ("sorts", 70, 14));
+    assert_eq!(program.verdicts, [14, 14, 14, 14, 0]);
+    assert_eq!(counted.losses().find(|(name, _)| *name == "invalid"), Some(("invalid", 14)));
+    hook.close_port("wire11").unwrap();
+}
