@@ -29,6 +29,7 @@
 //! | [`machine`] | what things cost on this machine |
 //! | [`plot`] | the table as a picture |
 
+pub mod aborted;
 pub mod check;
 pub mod cores;
 pub mod driver;

@@ -218,8 +218,13 @@ impl Tap {
 
     /// Takes a frame itself; gives it back when there is no room for it.
     pub(crate) fn take(&mut self, frame: Frame, seen: Seen<'_>) -> Option<Frame> {
-        // The watcher has the queue for an instant at a time; this path waits for nobody.
-        let Some(mut packets) = self.shared.packets.try_lock() else {
+        // The watcher has the queue for an instant at a time. That instant may be waited for, nothing longer.
+        const TRIES: u32 = 64;
+        let tried = (0..TRIES).find_map(|_| {
+            std::hint::spin_loop();
+            self.shared.packets.try_lock()
+        });
+        let Some(mut packets) = tried else {
             self.lost(1);
             return Some(frame);
         };

@@ -63,7 +63,7 @@ const EXPRESSIONS: &[&str] = &[
     "ip proto 47",
     "ether[len / 2] * 3 % 7 = 2",
     "ether[0] ^ 1 = 1 | 2",
-    "mpls or pppoes",
+    "pppoes",
     "src net 10.1.0.0 mask 255.255.0.0",
     "ether proto 0x88cc",
 ];

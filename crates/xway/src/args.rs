@@ -9,6 +9,7 @@ use crate::args_data as data;
 use crate::args_kernel as kernel;
 use crate::args_machine as machine;
 use crate::args_service as service;
+use crate::args_watch as watch;
 
 /// Run XDP programs, as clang compiles them for Linux, in user space.
 #[derive(Parser, Debug)]
@@ -84,6 +85,15 @@ pub enum Command {
     /// Choose which queue of a port packets go to: ethtool's rules, and the hash
     #[command(after_help = data::STEER_HELP)]
     Steer(data::Steer),
+    /// Show packets of a port with what became of them, or write them to a capture
+    #[command(after_help = watch::DUMP_HELP)]
+    Dump(watch::Dump),
+    /// Show what goes wrong with packets, and how much is counted in a second
+    #[command(after_help = watch::MONITOR_HELP)]
+    Monitor(watch::Monitor),
+    /// Show ports, queues, programs, verdicts and losses on a terminal, as they change
+    #[command(after_help = watch::TOP_HELP)]
+    Top(watch::Top),
     /// Remove what attachments have left behind in the BPF file system
     #[command(after_help = kernel::CLEAN_HELP)]
     Clean,
@@ -235,6 +245,12 @@ pub struct Run {
     /// pcap:FILE, or drop. Without it they go to the port's own stack side
     #[arg(long, alias = "pass-to", value_name = "PORT")]
     pub pass: Option<String>,
+    /// A capture beside the run.
+    #[command(flatten)]
+    pub beside: watch::Beside,
+    /// Show on the terminal what is counted while it runs
+    #[arg(long)]
+    pub top: bool,
     /// Stop after this many packets
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
@@ -412,7 +428,9 @@ Examples:
   xway run count.o -n count_packets -i traffic.pcap.gz -o verdicts.pcapng -j
   tcpdump -w - | xway run count.o -i pcap:-
   xway run filter.o -i packet:eth0 --count 1000 --map blocked=blocked.json --dump-maps
-  xway run filter.o -i packet:eth0 --pass packet:eth1";
+  xway run filter.o -i packet:eth0 --pass packet:eth1
+  xway run filter.o -i packet:eth0 --dump drops.pcapng --dump-verdict drop --dump-filter 'tcp port 80'
+  xway run filter.o -i sim:load --top";
 
 const PROG_RUN_HELP: &str = "\
 Examples:

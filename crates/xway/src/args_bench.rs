@@ -40,6 +40,9 @@ pub enum Bench {
     Latency(BenchLatency),
     /// The same load on one worker and on one for each core: what a second worker adds
     Workers(BenchWorkers),
+    /// Measure what programs that abort every packet can cost, and what listening and capturing cost
+    #[command(after_help = BENCH_ABORTED_HELP)]
+    Aborted(BenchMemory),
     /// Measure packet memory: fast, ring and slow path, returns from other cores, beside malloc
     Pool(BenchMemory),
     /// Measure rings: single and bulk, one core and two, one producer and many
@@ -338,6 +341,13 @@ const BENCH_MAP_HELP: &str = "\
 Examples:
   xway bench map --vs kernel
   xway bench map --type hash,lru_hash --entries 4000000 --key 16,40 --vs kernel -j";
+
+const BENCH_ABORTED_HELP: &str = "\
+Examples:
+  xway bench aborted --rounds 9
+  xway bench aborted --count 100000 --rounds 1 -j
+
+What the rows mean: docs/performance.md.";
 
 const BENCH_VERIFY_HELP: &str = "\
 Examples:

@@ -135,7 +135,7 @@ pub struct Stats {
     #[arg(value_name = "PORT")]
     pub interface: String,
     /// Seconds between two looks
-    #[arg(long, value_name = "SECS", default_value = "1", value_parser = crate::args::seconds)]
+    #[arg(short = 'i', long, value_name = "SECS", default_value = "1", value_parser = crate::args::seconds)]
     pub interval: std::time::Duration,
     /// Look so often, then end; until Ctrl-C without it
     #[arg(long, value_name = "N")]
@@ -143,6 +143,9 @@ pub struct Stats {
     /// Also counters that did not change
     #[arg(long)]
     pub all: bool,
+    /// A JSON document on a line of its own for every look, at once
+    #[arg(long)]
+    pub ndjson: bool,
     /// Whose hook.
     #[command(flatten)]
     pub place: Hook,
@@ -264,7 +267,10 @@ What is missing makes attaching fail. What is absent the program can do without:
 pub const STATS_HELP: &str = "\
 Examples:
   xway stats eth0                            what the interface counts in a second, and only what changes
-  xway stats packet:eth0 --hook user --count 1 -j";
+  xway stats packet:eth0 --hook user --count 1 -j
+  xway stats packet:eth0 --hook user -i 5 --ndjson
+
+docs/counters.md says what each name means.";
 
 pub const CLEAN_HELP: &str = "\
 Examples:

@@ -12,6 +12,7 @@ mod args_examples;
 mod args_kernel;
 mod args_machine;
 mod args_service;
+mod args_watch;
 mod capture;
 mod commands;
 mod contents;
@@ -81,6 +82,9 @@ fn main() -> ExitCode {
         Command::Stats(args) => ("stats", commands::stats::run(args, cli.json)),
         Command::Sock(args) => ("sock", commands::sock::run(args, cli.json)),
         Command::Steer(args) => ("steer", commands::steer::run(args, cli.json)),
+        Command::Dump(args) => ("dump", commands::watch::dump::run(args, cli.json)),
+        Command::Monitor(args) => ("monitor", commands::watch::monitor::run(args, cli.json)),
+        Command::Top(args) => ("top", commands::watch::top::run(args, cli.json)),
         Command::Clean => ("clean", commands::kernel::attach::clean(cli.json)),
         Command::Map(args) => ("map", commands::kernel::map::run(args, cli.json)),
         Command::Link(args) => ("link", commands::kernel::link::run(args, cli.json)),
@@ -113,6 +117,7 @@ fn main() -> ExitCode {
         }
         Command::Bench(Bench::Latency(args)) => ("bench latency", commands::bench_cores::latency(args, cli.json)),
         Command::Bench(Bench::Workers(args)) => ("bench workers", commands::bench_cores::workers(args, cli.json)),
+        Command::Bench(Bench::Aborted(args)) => ("bench aborted", commands::bench_aborted::run(args, cli.json)),
         Command::Bench(Bench::Pool(args)) => ("bench pool", commands::bench_memory::pool(args, cli.json)),
         Command::Bench(Bench::Ring(args)) => ("bench ring", commands::bench_memory::ring(args, cli.json)),
         Command::Bench(Bench::Verify(args)) => ("bench verify", commands::bench_verify::run(args, cli.json)),

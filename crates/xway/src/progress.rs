@@ -18,6 +18,11 @@ const REFRESH: Duration = Duration::from_millis(200);
 /// Shows progress until it is finished.
 pub struct Progress(Option<(Sender<()>, JoinHandle<()>)>);
 
+/// Shows nothing: something else does.
+pub const fn none() -> Progress {
+    Progress(None)
+}
+
 /// Starts to show how far a worker has come, if standard error is a terminal. The bar appears after a second.
 pub fn start(live: Arc<Live>) -> Progress {
     if !std::io::stderr().is_terminal() {

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub mod bench_aborted;
 pub mod bench_cores;
 pub mod bench_forward;
 pub mod bench_machine;
@@ -24,3 +25,4 @@ pub mod steer;
 pub mod test;
 pub mod verify;
 mod verify_raw;
+pub mod watch;

@@ -1,9 +1,16 @@
 //! `xway run`: a program over the packets of a port, and what came of them.
 
-use serde_json::{Value, json};
-use xway_engine::{End, Limits, Port, Report, Stop, Worker, WorkerConfig};
+use std::path::Path;
 
+use serde_json::{Value, json};
+use xway_engine::{CaptureConfig, End, Limits, Port, Report, Stop, VerdictSet, Worker, WorkerConfig};
+use xway_hook::user;
+
+use super::watch::beside::{Beside, Written};
+use super::watch::top;
+use super::{kernel, watch};
 use crate::args;
+use crate::args_watch;
 use crate::events::{self, Delivered};
 use crate::failure::Failure;
 use crate::losses::{self, Seen};
@@ -47,20 +54,35 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
         config.redirect_fallback = Some(0);
     }
     let live = config.live.clone();
+    let beside = args.beside.dump.as_deref().map(|file| beside(file, &args.beside, &ports, &mut config)).transpose()?;
+    let stop = config.stop.clone();
+    let port = ports.first().map_or_else(String::new, |port| port.name().to_owned());
     let worker = Worker::new(ports, executor, pool, config);
+    let picture = match args.top {
+        true if as_json => {
+            return Err(Failure::usage("--top is a picture, -j a document").hint("leave one of them out"));
+        }
+        true => Some(top::of_run(port, session.image.name.clone(), worker.watched(), stop)?),
+        false => None,
+    };
     let events = events::Reader::open(&session.instance)?.in_background();
-    let bar = progress::start(live);
+    let bar = if picture.is_some() { progress::none() } else { progress::start(live) };
     let report = worker.run();
     bar.finish();
+    picture.map_or(Ok(()), top::OfRun::finish)?;
+    let dumped = beside.map(Beside::finish).transpose()?;
     let events = events.finish();
 
     let maps = if args.environment.dump_maps { contents::dump(&session.instance) } else { Vec::new() };
-    let outcome =
-        Outcome { args, session: &session, name: &name, notes, errors: losses::errors(&report, &seen), events, report };
+    let errors = losses::errors(&report, &seen);
+    let outcome = Outcome { args, session: &session, name: &name, notes, errors, events, dumped, report };
     if as_json {
         print::json(&print::document("run", outcome.json(&maps)));
     } else {
         print::text(&outcome.text());
+        if let Some(dumped) = outcome.dumped {
+            print::text(&dumped.text());
+        }
         if args.environment.dump_maps {
             print::text(&format!("\n{}", contents::text(&maps)));
             outcome.events.iter().for_each(|e| print::text(&e.text()));
@@ -68,6 +90,36 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
         outcome.errors.iter().filter(|e| !e.ends_the_run()).for_each(|e| print::warn(&e.text()));
     }
     outcome.exit(as_json)
+}
+
+/// Packets that wait for the capture beside a run: copies lie in the run's own memory, of which this is a small part.
+const BESIDE_ROOM: usize = 256;
+
+/// Begins the capture beside a run.
+fn beside(
+    file: &Path,
+    args: &args_watch::Beside,
+    ports: &[Box<dyn Port>],
+    config: &mut WorkerConfig,
+) -> Result<Beside, Failure> {
+    if file == Path::new("-") {
+        return Err(Failure::usage("--dump -: standard output has the report").hint("-o FIFO, or xway dump -w -"));
+    }
+    let words: Vec<String> = args.dump_filter.iter().cloned().collect();
+    let classic = watch::filter(&words)?;
+    let filter = match classic.is_empty() {
+        true => None,
+        false => Some(user::filter(&classic).map_err(kernel::failure)?),
+    };
+    let capture = config.capture(CaptureConfig {
+        verdicts: VerdictSet(args.dump_verdict.map_or(u32::MAX, |set| set.0)),
+        filter,
+        every: args.dump_sample,
+        room: BESIDE_ROOM,
+        ..CaptureConfig::default()
+    });
+    let names = ports.iter().map(|port| (port.ifindex(), port.name().to_owned())).collect();
+    Beside::start(file, user::Watched::new(capture, names))
 }
 
 struct Outcome<'a> {
@@ -78,6 +130,7 @@ struct Outcome<'a> {
     report: Report,
     errors: Vec<losses::Error>,
     events: Vec<Delivered>,
+    dumped: Option<Written>,
 }
 
 impl Outcome<'_> {
@@ -125,6 +178,9 @@ impl Outcome<'_> {
             "ns_per_packet": rounded(ns_per_packet),
             "pps": rounded(pps),
         });
+        if let Some(dumped) = self.dumped {
+            doc["dump"] = dumped.json();
+        }
         self.session.engine_json(&mut doc);
         if self.session.code().is_some() {
             // Machine code does not count.

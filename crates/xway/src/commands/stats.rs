@@ -11,7 +11,8 @@ use crate::args_kernel::Stats;
 use crate::failure::Failure;
 use crate::{interrupt, print};
 
-/// Runs the command. As text a block is printed for every interval, as JSON all of them at the end.
+/// Runs the command. As text a block is printed for every interval, as JSON all of them at the end, with `--ndjson` a document
+/// on a line of its own for every interval.
 pub fn run(args: &Stats, as_json: bool) -> Result<(), Failure> {
     let mut hook = Place::of(&args.place)?.boxed();
     let mut read = || hook.statistics(&args.interface).map(|s| s.counters).map_err(failure);
@@ -25,20 +26,19 @@ pub fn run(args: &Stats, as_json: bool) -> Result<(), Failure> {
         let now = read()?;
         let secs = since.elapsed().as_secs_f64();
         since = Instant::now();
-        // Counters of a port that was opened again begin anew.
-        let changed = |(name, value): &(String, u64)| {
-            let old = before.iter().find(|(n, _)| n == name).map_or(0, |(_, old)| *old);
-            let grown = value.saturating_sub(old);
-            (args.all || grown > 0).then(|| (name.clone(), *value, grown as f64 / secs))
-        };
-        let rows: Vec<(String, u64, f64)> = now.iter().filter_map(changed).collect();
+        let rows = grown(&before, &now, secs, args.all);
         match as_json {
+            _ if args.ndjson => {
+                let mut doc = sample(secs, &rows);
+                doc["port"] = json!(args.interface);
+                print::text(&format!("{}\n", print::document("stats", doc)));
+            }
             true => samples.push(sample(secs, &rows)),
             false => print::text(&text(&args.interface, secs, &rows)),
         }
         before = now;
     }
-    if as_json {
+    if as_json && !args.ndjson {
         print::json(&print::document("stats", json!({ "port": args.interface, "samples": samples })));
     }
     Ok(())
@@ -57,12 +57,32 @@ fn wait(interval: Duration, stop: &Stop) -> bool {
     false
 }
 
-fn sample(secs: f64, rows: &[(String, u64, f64)]) -> Value {
-    let one = |(name, total, rate): &(String, u64, f64)| (name.clone(), json!({ "total": total, "per_second": rate }));
-    json!({ "seconds": secs, "counters": rows.iter().map(one).collect::<Map<_, _>>() })
+/// A counter, its number, and what was added to it in a second.
+pub type Row = (String, u64, f64);
+
+/// What was added in `secs` seconds; with `all` also where nothing was.
+pub fn grown(before: &[(String, u64)], now: &[(String, u64)], secs: f64, all: bool) -> Vec<Row> {
+    // Counters of a port that was opened again begin anew.
+    let changed = |(name, value): &(String, u64)| {
+        let old = before.iter().find(|(n, _)| n == name).map_or(0, |(_, old)| *old);
+        let grown = value.saturating_sub(old);
+        (all || grown > 0).then(|| (name.clone(), *value, grown as f64 / secs))
+    };
+    now.iter().filter_map(changed).collect()
 }
 
-fn text(port: &str, secs: f64, rows: &[(String, u64, f64)]) -> String {
+/// Rows by name.
+pub fn rates_json(rows: &[Row]) -> Value {
+    let one = |(name, total, rate): &Row| (name.clone(), json!({ "total": total, "per_second": rate }));
+    Value::Object(rows.iter().map(one).collect::<Map<_, _>>())
+}
+
+fn sample(secs: f64, rows: &[Row]) -> Value {
+    json!({ "seconds": secs, "counters": rates_json(rows) })
+}
+
+/// A block of rows.
+pub fn text(port: &str, secs: f64, rows: &[Row]) -> String {
     if rows.is_empty() {
         return format!("{port}: nothing changed in {secs:.1} s\n");
     }
