@@ -3,12 +3,11 @@
 //! The forwarding path never waits for a watcher. A frame that the program drops is handed over as it is; of any other a copy is
 //! made in the worker's own pool, which is small. What finds no room there, or in the watcher's queue, is counted as lost.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, SystemTime};
 
-use parking_lot::{Condvar, Mutex};
 use xway_abi::Verdict;
 use xway_maps::Guard;
 use xway_packet::{Frame, Pool};
@@ -83,27 +82,33 @@ pub struct Captured {
 }
 
 /// What a worker and a watcher share.
+#[derive(Default)]
 struct Shared {
-    packets: Mutex<VecDeque<Captured>>,
-    more: Condvar,
-    room: usize,
     lost: AtomicU64,
     closed: AtomicBool,
 }
 
 /// The watcher's end. Dropping it ends the capture.
 pub struct Capture {
+    packets: Receiver<Captured>,
     shared: Arc<Shared>,
 }
 
 impl Capture {
     /// The next packet, waiting for it up to this time.
     pub fn next(&self, wait: Duration) -> Option<Captured> {
-        let mut packets = self.shared.packets.lock();
-        if packets.is_empty() {
-            self.shared.more.wait_for(&mut packets, wait);
+        if wait.is_zero() {
+            return self.packets.try_recv().ok();
         }
-        packets.pop_front()
+        match self.packets.recv_timeout(wait) {
+            Ok(packet) => Some(packet),
+            Err(RecvTimeoutError::Timeout) => None,
+            // Nobody will send any more; the time is kept all the same, so that nobody asks without end.
+            Err(RecvTimeoutError::Disconnected) => {
+                std::thread::sleep(wait);
+                None
+            }
+        }
     }
 
     /// Packets that were not captured since the last call, because there was no room for them.
@@ -115,7 +120,6 @@ impl Capture {
 impl Drop for Capture {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::Relaxed);
-        self.shared.packets.lock().clear();
     }
 }
 
@@ -135,6 +139,7 @@ pub struct Tap {
     config: CaptureConfig,
     filter: Option<Box<dyn Executor>>,
     results: Results,
+    packets: SyncSender<Captured>,
     shared: Arc<Shared>,
     worker: u32,
     /// Packets to go until one is taken.
@@ -143,36 +148,25 @@ pub struct Tap {
 
 /// Makes a capture: the watcher's end, and one for each worker.
 pub(crate) fn open(config: CaptureConfig, workers: u32) -> (Capture, Vec<Tap>) {
-    let room = config.room.max(1);
-    let shared = Arc::new(Shared {
-        packets: Mutex::new(VecDeque::with_capacity(room)),
-        more: Condvar::new(),
-        room,
-        lost: AtomicU64::new(0),
-        closed: AtomicBool::new(false),
-    });
+    let (sender, packets) = sync_channel(config.room.max(1));
+    let shared = Arc::new(Shared::default());
     let tap = |worker| Tap {
         filter: config.filter.as_ref().map(|program| program.executor(worker)),
         config: config.clone(),
         results: Results::default(),
+        packets: sender.clone(),
         shared: shared.clone(),
         worker,
         skip: 0,
     };
     let taps = (0..workers).map(tap).collect();
-    (Capture { shared }, taps)
+    (Capture { packets, shared }, taps)
 }
 
 impl Tap {
     /// The watcher is gone.
     pub(crate) fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Relaxed)
-    }
-
-    /// Nothing more comes, and nothing waits any longer: what does is lost.
-    pub(crate) fn end(self) {
-        let waiting = std::mem::take(&mut *self.shared.packets.lock());
-        self.lost(waiting.len() as u64);
     }
 
     pub(crate) fn at(&self) -> CaptureAt {
@@ -218,28 +212,22 @@ impl Tap {
 
     /// Takes a frame itself; gives it back when there is no room for it.
     pub(crate) fn take(&mut self, frame: Frame, seen: Seen<'_>) -> Option<Frame> {
-        // The watcher has the queue for an instant at a time. That instant may be waited for, nothing longer.
-        const TRIES: u32 = 64;
-        let tried = (0..TRIES).find_map(|_| {
-            std::hint::spin_loop();
-            self.shared.packets.try_lock()
-        });
-        let Some(mut packets) = tried else {
-            self.lost(1);
-            return Some(frame);
-        };
-        if packets.len() >= self.shared.room || self.is_closed() {
-            drop(packets);
-            self.lost(1);
+        if self.is_closed() {
             return Some(frame);
         }
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let time_ns = since.as_nanos() as u64;
         let Seen { verdict, program, fault } = seen;
         let (program, fault) = (program.to_owned(), fault.map(|fault| fault.to_string()));
-        packets.push_back(Captured { frame, verdict, program, fault, worker: self.worker, time_ns });
-        self.shared.more.notify_one();
-        None
+        // Waits for nobody: a watcher that was interrupted while it fetched holds nothing that is needed here.
+        let captured = Captured { frame, verdict, program, fault, worker: self.worker, time_ns };
+        match self.packets.try_send(captured) {
+            Ok(()) => None,
+            Err(TrySendError::Full(back) | TrySendError::Disconnected(back)) => {
+                self.lost(1);
+                Some(back.frame)
+            }
+        }
     }
 
     fn lost(&self, count: u64) {

@@ -215,23 +215,28 @@ impl Worker {
             }
         }
         core.lanes.clear();
-        settle(&mut core);
+        let held = settle(&mut core);
         let (mut counters, mut leak) = (xway_packet::Counters::default(), None);
         for mut pool in core.pools.drain(..) {
             counters = pool.counters();
-            leak = pool.close().err();
+            leak = pool.close().err().filter(|_| !held);
         }
         Report { end, counters: meters.read(), elapsed, ports, pool: counters, leak, record_error }
     }
 }
 
-/// Whoever captures has some time to fetch what was captured; then frames that still wait come home without.
-fn settle(core: &mut Core) {
+/// Whoever captures has some time to fetch what was captured. `true`: it was not used, and frames are still in those hands.
+fn settle(core: &mut Core) -> bool {
     const PATIENCE: Duration = Duration::from_secs(10);
     let until = Instant::now() + PATIENCE;
-    let away = |core: &mut Core| core.pools.iter_mut().any(|pool| pool.collect() | (pool.counters().outstanding > 0));
-    while core.taps.iter().any(|tap| !tap.is_closed()) && away(core) && Instant::now() < until {
+    let away = |core: &mut Core| core.pools.iter_mut().any(|pool| pool.counters().outstanding > 0);
+    let mut held = false;
+    while core.taps.iter().any(|tap| !tap.is_closed()) {
+        held = away(core);
+        if !held || Instant::now() >= until {
+            break;
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
-    core.taps.drain(..).for_each(Tap::end);
+    held
 }
