@@ -12,6 +12,7 @@ use crate::{KernelError, KernelProg, XdpMode};
 
 const RTM_GETLINK: u16 = 18;
 const RTM_SETLINK: u16 = 19;
+const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
@@ -46,6 +47,8 @@ pub struct Device {
     pub kind: String,
     /// The interface that this one leads to (the other end of a veth), when it lies in the same namespace.
     pub peer: Option<u32>,
+    /// Hardware address, where it has one of six bytes.
+    pub mac: Option<[u8; 6]>,
     /// Largest packet without its Ethernet header, bytes.
     pub mtu: u32,
     /// Receive queues.
@@ -108,6 +111,7 @@ fn device(body: &[u8]) -> Option<Device> {
         match kind {
             IFLA_LINK => device.peer = word(value, 0),
             IFLA_LINK_NETNSID => elsewhere = true,
+            IFLA_ADDRESS => device.mac = value.try_into().ok(),
             IFLA_IFNAME => device.name = text(value),
             IFLA_MTU => device.mtu = number(value),
             IFLA_NUM_RX_QUEUES => device.rx_queues = number(value),

@@ -7,6 +7,8 @@
 //! - [`KernelRing`], [`KernelPerf`]: what programs wrote into a ring buffer, into a perf event array.
 //! - [`KernelTrace`], [`KernelTally`]: exceptions and failed redirects, from tracepoints.
 //! - [`XdpLink`]: a program on an interface, for as long as the link lives; [`set_xdp`]: until it is taken away.
+//! - [`RawTracepoint`]: a program that runs whenever the kernel passes a tracepoint.
+//! - [`takes_extensions`]: whether the dispatcher that other tools chain programs with can work here.
 //! - [`devices`], [`driver_features`]: what is attached where, what a driver can do.
 //! - [`ids`], [`pin`], [`pinned`]: what others have made.
 //! - [`KernelObject`]: all of the above for an object that [`xway_object`] has read. Linked programs name maps by index;
@@ -28,6 +30,7 @@ mod chain;
 mod device;
 mod error;
 mod ethtool;
+mod extension;
 mod ids;
 mod link;
 mod map;
@@ -47,8 +50,9 @@ pub use device::{
 };
 pub use error::KernelError;
 pub use ethtool::{Channels, channels, offloads};
+pub use extension::takes_extensions;
 pub use ids::{ObjectKind, ids, pin, pinned};
-pub use link::{LINK_TYPE_XDP, LinkInfo, TcxLink, XdpLink, XdpMode};
+pub use link::{LINK_TYPE_XDP, LinkInfo, RawTracepoint, TcxLink, XdpLink, XdpMode};
 pub use map::{Batch, KernelMap, MapBtf, MapInfo, possible_cpus};
 pub use object::KernelObject;
 pub use perf::{KernelPerf, PerfEvent};

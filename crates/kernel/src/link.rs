@@ -151,6 +151,29 @@ impl TcxLink {
     }
 }
 
+/// A program that the kernel runs whenever it passes one of its tracepoints, with the arguments of its own call; dropping it
+/// ends that.
+#[derive(Debug)]
+pub struct RawTracepoint {
+    _fd: OwnedFd,
+}
+
+impl RawTracepoint {
+    /// Attaches a program of type [`consts::PROG_TYPE_RAW_TRACEPOINT`] to the tracepoint with this name (`xdp_exception`).
+    ///
+    /// Errors: `ENOENT` when the kernel has no such tracepoint, `EACCES` when the program looks at more arguments than it has,
+    /// `EPERM` without `CAP_PERFMON`.
+    pub fn attach(prog: &KernelProg, name: &str) -> Result<RawTracepoint, KernelError> {
+        let text = [name.as_bytes(), &[0]].concat();
+        let mut attr = Attr::new();
+        attr.input(0, &text).u32(8, prog.as_fd().as_raw_fd() as u32);
+        // SAFETY: the name ends with a zero and lives during the call, which returns a new descriptor.
+        unsafe { bpf_fd(Cmd::RawTracepointOpen, &mut attr) }
+            .map(|_fd| RawTracepoint { _fd })
+            .map_err(|errno| KernelError::Call { step: "attaching to a tracepoint", errno })
+    }
+}
+
 fn link(prog: &KernelProg, ifindex: u32, attach_type: u32, flags: u32) -> Result<OwnedFd, KernelError> {
     let mut attr = Attr::new();
     attr.u32(0, prog.as_fd().as_raw_fd() as u32).u32(4, ifindex).u32(8, attach_type).u32(12, flags);

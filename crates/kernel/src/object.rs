@@ -214,6 +214,8 @@ fn load_program(
         ProgramKind::Xdp { .. } | ProgramKind::Unknown => consts::ATTACH_XDP,
         ProgramKind::XdpDevmap { .. } => consts::ATTACH_XDP_DEVMAP,
         ProgramKind::XdpCpumap { .. } => consts::ATTACH_XDP_CPUMAP,
+        // Runs at a tracepoint; libbpf's two names for it.
+        ProgramKind::Other("raw_tp" | "raw_tracepoint") => 0,
         ProgramKind::Raw => return Err(cannot_load(program, "the kernel has no programs over plain memory")),
         ProgramKind::Other(hook) => {
             return Err(cannot_load(program, &format!("it is for another hook ({hook})")));
@@ -225,7 +227,12 @@ fn load_program(
     let known = btf.is_some() && program.subprogs.iter().all(|f| f.func_id != 0);
     let funcs: Vec<_> = program.subprogs.iter().filter(|_| known).map(func).collect();
     let lines: Vec<_> = program.line_info.iter().filter(|_| known).map(line).collect();
+    let prog_type = match program.kind {
+        ProgramKind::Other(_) => consts::PROG_TYPE_RAW_TRACEPOINT,
+        _ => consts::PROG_TYPE_XDP,
+    };
     KernelProg::load(&ProgSpec {
+        prog_type,
         attach_type,
         flags: if program.kind.frags() { consts::F_XDP_HAS_FRAGS } else { 0 },
         license: object.license.as_deref().unwrap_or(""),

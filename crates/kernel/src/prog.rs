@@ -16,6 +16,10 @@ use crate::sys::{Attr, Cmd, bpf, bpf_fd};
 pub mod consts {
     /// `BPF_PROG_TYPE_SCHED_CLS`.
     pub const PROG_TYPE_SCHED_CLS: u32 = 3;
+    /// `BPF_PROG_TYPE_EXT`.
+    pub const PROG_TYPE_EXT: u32 = 28;
+    /// `BPF_PROG_TYPE_RAW_TRACEPOINT`.
+    pub const PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
     /// `BPF_TCX_INGRESS`.
     pub const ATTACH_TCX_INGRESS: u32 = 46;
     /// `BPF_PROG_TYPE_XDP`.
@@ -81,6 +85,9 @@ pub struct ProgSpec<'a> {
     pub funcs: &'a [FuncInfo],
     /// Source lines, by rising slot, or none.
     pub lines: &'a [LineInfo],
+    /// For an extension program: the program whose function it replaces, and the type of that function among that program's
+    /// types.
+    pub replaces: Option<(BorrowedFd<'a>, u32)>,
     /// 0 for no log unless the load fails, 1 for the verifier's log of a program that it accepts, 2 for more of it, 4 for
     /// the reason and the figures alone, which costs next to nothing.
     pub log_level: u32,
@@ -101,6 +108,7 @@ impl<'a> ProgSpec<'a> {
             btf: None,
             funcs: &[],
             lines: &[],
+            replaces: None,
             log_level: 0,
         }
     }
@@ -309,6 +317,9 @@ fn load_once(spec: &ProgSpec<'_>, log_level: u32) -> Result<KernelProg, (Errno, 
         if !lines.is_empty() {
             attr.u32(92, 16).input(96, &lines).u32(104, spec.lines.len() as u32);
         }
+    }
+    if let Some((target, function)) = spec.replaces {
+        attr.u32(108, function).u32(112, target.as_raw_fd() as u32);
     }
     attr.input(120, &fds);
     // SAFETY: instructions, function and line records have the counts and record sizes that stand beside their

@@ -229,6 +229,9 @@ fn several_programs_run_behind_one_another() {
 
     let second = bench.json(&["load", "r0", &late, "-P", "60"]);
     assert_eq!(second["chain"]["effective"], "tail calls", "{second}");
+    // Never silently: what other tools would do, what was done, and why.
+    assert_eq!(second["chain"]["requested"], "dispatcher", "{second}");
+    assert!(second["chain"]["reason"].as_str().unwrap().contains("extension programs"), "{second}");
     let first = bench.json(&["load", "r0", &early, "-P", "10", "-A", "pass,tx"]);
     assert_eq!(run(&["early", "late"], 1), [true, true]);
     let status = bench.json(&["status", "r0"]);

@@ -265,8 +265,23 @@ pub(super) fn attach(source: &Source, request: &AttachRequest, may_send: bool) -
     let id = prog.info().map_err(|e| refused(&e))?.id;
     let mut attached = attach::told(&request.port, put, request.mode, ProgId(id), may_send)?;
     attached.replaced = old;
-    attached.chain = Some(Choice::met("tail calls"));
+    attached.chain = Some(way());
     Ok(Chained { attached, prog })
+}
+
+/// How programs are chained, and why not as other tools do it.
+fn way() -> Choice {
+    let reason = match xway_kernel::takes_extensions() {
+        Ok(()) => {
+            "the dispatcher protocol of other tools is not implemented; this kernel would take its extension programs"
+                .into()
+        }
+        Err(e) => {
+            let errno = e.errno().map_or_else(|| e.to_string(), |errno| errno.to_string());
+            format!("this kernel refuses extension programs ({errno}), which the dispatcher of other tools is made of")
+        }
+    };
+    Choice { requested: "dispatcher", effective: "tail calls", reason: Some(reason) }
 }
 
 /// The program that was attached alone becomes the last of the chain.

@@ -21,7 +21,8 @@ use crate::finding::{Code, Files};
 use crate::load;
 use crate::print::{self, Paint};
 
-const fn mode(asked: args::Mode) -> Mode {
+/// The mode as the hook knows it.
+pub const fn mode(asked: args::Mode) -> Mode {
     match asked {
         args::Mode::Auto => Mode::Auto,
         args::Mode::Native => Mode::Native,
@@ -125,7 +126,8 @@ impl Place {
         }
     }
 
-    fn hook(&mut self) -> &mut dyn Hook {
+    /// The hook, borrowed.
+    pub fn hook(&mut self) -> &mut dyn Hook {
         match self {
             Place::Kernel(kernel) => kernel,
             Place::Service(service) => service,
@@ -133,7 +135,7 @@ impl Place {
     }
 
     /// Opens the port in the service's engine, if it is not open; says so.
-    fn open(&mut self, name: &str) -> Result<Option<String>, Failure> {
+    pub fn open(&mut self, name: &str) -> Result<Option<String>, Failure> {
         let Place::Service(service) = self else { return Ok(None) };
         let is = |port: &String| port == name || port.split_once(':').is_some_and(|(_, rest)| rest == name);
         if service.ports().map_err(failure)?.iter().any(is) {
@@ -172,6 +174,9 @@ impl Done {
                 out.push_str(&format!("  asked for {what} {}: {reason}\n", choice.requested));
             }
         }
+        if let Some(Choice { effective, reason: Some(reason), .. }) = &self.attached.chain {
+            out.push_str(&format!("  chained by {effective}: {reason}\n"));
+        }
         if let Some(id) = self.attached.replaced {
             out.push_str(&format!("  in the place of program {id}\n"));
         }
@@ -199,7 +204,8 @@ impl Done {
     }
 }
 
-fn choice_json(choice: &Choice) -> Value {
+/// What was asked for and what was done, in JSON documents.
+pub fn choice_json(choice: &Choice) -> Value {
     json!({ "requested": choice.requested, "effective": choice.effective, "reason": choice.reason })
 }
 
