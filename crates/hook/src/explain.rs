@@ -1,7 +1,7 @@
 //! What an errno of the kernel means in its place, and what mends it.
 
 use xway_abi::Errno;
-use xway_kernel::{Device, KernelError};
+use xway_kernel::{Device, KernelError, driver_features};
 
 use crate::{Blame, HookError, Mode};
 
@@ -86,13 +86,19 @@ pub fn attach(error: &KernelError, device: &Device, mode: Mode) -> HookError {
     out
 }
 
+/// `NETDEV_XDP_ACT_NDO_XMIT`: frames can be sent out of the interface by redirects.
+const NDO_XMIT: u64 = 1 << 2;
+
 /// What a person must know about an attachment that was made: one line each.
 pub fn warnings(device: &Device, mode: Mode, peer: Option<&Device>, may_send: bool) -> Vec<String> {
     let mut out = Vec::new();
-    if mode == Mode::Native && device.kind == "veth" && may_send && peer.is_none_or(|peer| peer.native.is_none()) {
+    // Kernels since 6.3 say whether the other end takes frames; before, only a native program there makes it do so.
+    let takes = driver_features(device.ifindex).ok().flatten().is_some_and(|f| f.xdp & NDO_XMIT != 0);
+    let deaf = !takes && peer.is_none_or(|peer| peer.native.is_none());
+    if mode == Mode::Native && device.kind == "veth" && may_send && deaf {
         out.push(format!(
             "{} is a veth: frames that the program sends (XDP_TX, or a redirect to it) are lost unless the other end \
-             has a native program too; one that passes everything is enough",
+             has a native program too (one that passes everything is enough) or GRO: ethtool -K OTHER-END gro on",
             device.name
         ));
     }

@@ -10,6 +10,7 @@
 //! | module | what |
 //! |---|---|
 //! | `hook`, `api`, `watching` | the trait; the plain data that it speaks |
+//! | `batch` | many elements of a map at once, the same for both worlds |
 //! | [`kernel`] | Linux: attach, replace, detach, list, on interfaces of this machine |
 //! | [`user`] | the engine in this process |
 //! | [`pins`] | maps that outlive the command that made them |
@@ -18,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod batch;
 pub mod doctor;
 mod error;
 pub mod explain;

@@ -2,11 +2,11 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use xway_abi::Errno;
 use xway_kernel::{Batch, KernelMap};
 
 use super::{Kernel, by_id};
-use crate::{Elements, HookError, MapId, MapInfo};
+use crate::batch::{Batches, Count, Room};
+use crate::{HookError, MapId, MapInfo};
 
 impl Kernel {
     /// Does something with a map, held or not.
@@ -47,59 +47,22 @@ pub(super) fn lookup(map: &KernelMap, id: MapId, key: &[u8], flags: u64) -> Resu
     Ok(out)
 }
 
-/// Elements of one batch command; more are asked for with further ones.
-pub(super) const BATCH_MAX: u32 = 1 << 16;
+impl Batches for KernelMap {
+    fn sizes(&self) -> (usize, usize, usize) {
+        (self.spec().key_size as usize, self.user_value_size(), self.batch_token_size())
+    }
 
-pub(super) fn lookup_batch(map: &KernelMap, id: MapId, from: Option<&[u8]>, count: u32) -> Result<Elements, HookError> {
-    let count = count.clamp(1, BATCH_MAX);
-    let (key, value) = (map.spec().key_size as usize, map.user_value_size());
-    let mut token = vec![0; map.batch_token_size()];
-    let (mut keys, mut values) = (vec![0; key * count as usize], vec![0; value * count as usize]);
-    let (done, result) = map.lookup_batch(Batch {
-        in_batch: from,
-        out_batch: &mut token,
-        keys: &mut keys,
-        values: &mut values,
-        count,
-        elem_flags: 0,
-        flags: 0,
-    });
-    let next = match result {
-        Ok(()) => Some(token),
-        Err(Errno::ENOENT) => None,
-        Err(e) => return Err(HookError::errno(format!("{id}: reading a batch"), e)),
-    };
-    let pairs = keys.chunks(key.max(1)).zip(values.chunks(value.max(1))).take(done as usize);
-    Ok(Elements { entries: pairs.map(|(k, v)| (k.to_vec(), v.to_vec())).collect(), next })
-}
+    fn read(&self, in_batch: Option<&[u8]>, room: Room<'_>, count: u32) -> Count {
+        let Room { token: out_batch, keys, values } = room;
+        self.lookup_batch(Batch { in_batch, out_batch, keys, values, count, elem_flags: 0, flags: 0 })
+    }
 
-pub(super) fn update_batch(
-    map: &KernelMap,
-    id: MapId,
-    entries: &[(Vec<u8>, Vec<u8>)],
-    flags: u64,
-) -> Result<u32, HookError> {
-    let mut keys: Vec<u8> = entries.iter().flat_map(|(k, _)| k.iter().copied()).collect();
-    let mut values: Vec<u8> = entries.iter().flat_map(|(_, v)| v.iter().copied()).collect();
-    let count = entries.len() as u32;
-    batch(id, "writing", map.update_batch(whole(&mut keys, &mut values, count, flags)), count)
-}
+    fn write(&self, keys: &mut [u8], values: &mut [u8], count: u32, elem_flags: u64) -> Count {
+        self.update_batch(Batch { in_batch: None, out_batch: &mut [], keys, values, count, elem_flags, flags: 0 })
+    }
 
-pub(super) fn delete_batch(map: &KernelMap, id: MapId, keys: &[Vec<u8>]) -> Result<u32, HookError> {
-    let mut all: Vec<u8> = keys.iter().flatten().copied().collect();
-    let count = keys.len() as u32;
-    batch(id, "removing", map.delete_batch(whole(&mut all, &mut [], count, 0)), count)
-}
-
-fn whole<'a>(keys: &'a mut [u8], values: &'a mut [u8], count: u32, elem_flags: u64) -> Batch<'a> {
-    Batch { in_batch: None, out_batch: &mut [], keys, values, count, elem_flags, flags: 0 }
-}
-
-/// How many elements were done before the first refusal; an error when it was the first of all.
-fn batch(id: MapId, what: &str, (done, result): (u32, Result<(), Errno>), count: u32) -> Result<u32, HookError> {
-    match result {
-        Ok(()) => Ok(done),
-        Err(_) if done > 0 && done < count => Ok(done),
-        Err(e) => Err(HookError::errno(format!("{id}: {what} a batch"), e)),
+    fn remove(&self, keys: &mut [u8], count: u32) -> Count {
+        let whole = Batch { in_batch: None, out_batch: &mut [], keys, values: &mut [], count, elem_flags: 0, flags: 0 };
+        self.delete_batch(whole)
     }
 }

@@ -35,7 +35,7 @@ pub use attach::{Attachment, clean, device, status, unload};
 use crate::{
     AttachRequest, Attached, AttachmentInfo, Dump, Elements, Hook, HookError, HookEvent, HookKind, Image, LoadRequest,
     MapId, MapInfo, MapTypes, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Statistics, TestAnswer,
-    TestRequest, explain, pins,
+    TestRequest, batch, explain, pins,
 };
 
 /// Linux behind [`Hook`]. Holds a descriptor of every object that it made or was asked about by its pin, until
@@ -193,15 +193,15 @@ impl Hook for Kernel {
     }
 
     fn map_lookup_batch(&mut self, id: MapId, from: Option<&[u8]>, count: u32) -> Result<Elements, HookError> {
-        self.map(id, |map| maps::lookup_batch(map, id, from, count))
+        self.map(id, |map| batch::lookup(map, id, from, count))
     }
 
     fn map_update_batch(&mut self, id: MapId, entries: &[(Vec<u8>, Vec<u8>)], flags: u64) -> Result<u32, HookError> {
-        self.map(id, |map| maps::update_batch(map, id, entries, flags))
+        self.map(id, |map| batch::update(map, id, entries, flags))
     }
 
     fn map_delete_batch(&mut self, id: MapId, keys: &[Vec<u8>]) -> Result<u32, HookError> {
-        self.map(id, |map| maps::delete_batch(map, id, keys))
+        self.map(id, |map| batch::delete(map, id, keys))
     }
 
     fn map_freeze(&mut self, id: MapId) -> Result<(), HookError> {

@@ -34,7 +34,7 @@ use xway_vm::Program;
 use crate::{
     AttachRequest, Attached, AttachmentInfo, CaptureRequest, CapturedPackets, Dump, Elements, Hook, HookError,
     HookEvent, HookKind, Image, LoadRequest, MapId, MapInfo, MapTypes, ObjectId, Objects, PortFeatures, ProgId,
-    ProgramInfo, Statistics, TestAnswer, TestRequest,
+    ProgramInfo, Statistics, TestAnswer, TestRequest, batch,
 };
 use handles::Handles;
 use programs::Loaded;
@@ -260,15 +260,15 @@ impl Hook for User {
     }
 
     fn map_lookup_batch(&mut self, id: MapId, from: Option<&[u8]>, count: u32) -> Result<Elements, HookError> {
-        maps::lookup_batch(&*self.map(id)?, id, from, count)
+        batch::lookup(&*self.map(id)?, id, from, count)
     }
 
     fn map_update_batch(&mut self, id: MapId, entries: &[(Vec<u8>, Vec<u8>)], flags: u64) -> Result<u32, HookError> {
-        maps::update_batch(&*self.map(id)?, id, entries, flags)
+        batch::update(&*self.map(id)?, id, entries, flags)
     }
 
     fn map_delete_batch(&mut self, id: MapId, keys: &[Vec<u8>]) -> Result<u32, HookError> {
-        maps::delete_batch(&*self.map(id)?, id, keys)
+        batch::delete(&*self.map(id)?, id, keys)
     }
 
     fn map_freeze(&mut self, id: MapId) -> Result<(), HookError> {
