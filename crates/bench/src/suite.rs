@@ -5,7 +5,7 @@ use crate::flows::{Pattern, Space};
 use crate::user::BURST;
 
 mod embedded {
-    include!(concat!(env!("OUT_DIR"), "/suite.rs"));
+    include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 }
 
 /// The object file of this name (`hash` of `bpf/bench/hash.bpf.c`).
