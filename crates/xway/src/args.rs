@@ -9,6 +9,7 @@ use crate::args_data as data;
 use crate::args_kernel as kernel;
 use crate::args_machine as machine;
 use crate::args_service as service;
+use crate::args_tools as tools;
 use crate::args_watch as watch;
 
 /// Run XDP programs, as clang compiles them for Linux, in user space.
@@ -106,6 +107,12 @@ pub enum Command {
     /// Print type information of objects and of the kernel
     #[command(subcommand)]
     Btf(kernel::Btf),
+    /// Let packets that the host would forward leave in the hook, by the host's own routes
+    #[command(subcommand)]
+    Forward(tools::Forward),
+    /// Send packets, and count what arrives
+    #[command(after_help = tools::TRAFFICGEN_HELP)]
+    Trafficgen(tools::Trafficgen),
     /// Measure programs, maps and this machine
     #[command(subcommand)]
     Bench(Bench),
@@ -311,6 +318,9 @@ pub struct Dump {
     /// Which program.
     #[command(flatten)]
     pub select: Select,
+    /// With `id`, `name`, `tag` or `pinned` in the place of OBJ: the program in the kernel that is meant
+    #[arg(value_name = "WHICH")]
+    pub which: Option<String>,
     /// Compile without this pass (may be given more than once); docs/design-notes/jit.md has the names
     #[arg(long, value_name = "PASS")]
     pub without: Vec<String>,
@@ -448,7 +458,9 @@ Examples:
   xway prog dump jited count.o               machine code between its source lines
   xway prog dump jited count.o --without lanes
   xway prog dump ir count.o -n count_packets
-  xway prog dump xlated count.o";
+  xway prog dump xlated count.o
+  xway prog dump xlated id 42                a program in the kernel, as its verifier has rewritten it
+  xway prog dump jited name drop_udp";
 
 const VERIFY_HELP: &str = r#"Examples:
   xway verify count.o

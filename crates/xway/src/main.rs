@@ -12,6 +12,7 @@ mod args_examples;
 mod args_kernel;
 mod args_machine;
 mod args_service;
+mod args_tools;
 mod args_watch;
 mod capture;
 mod commands;
@@ -124,6 +125,8 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Machine(args)) => ("bench machine", commands::bench_machine::run(args, cli.json)),
         Command::Doctor(args) => ("doctor", commands::doctor::run(args, cli.json)),
         Command::Lab(args) => ("lab", commands::lab::run(args, cli.json)),
+        Command::Forward(args) => ("forward", commands::forward::run(args, cli.json)),
+        Command::Trafficgen(args) => ("trafficgen", commands::trafficgen::run(args, cli.json)),
         Command::Completions(args) => ("completions", commands::manual::completions(args, cli.json)),
         Command::Man(args) => ("man", commands::manual::man(args, cli.json)),
         Command::Conformance(args) => ("conformance", commands::conformance::run(args, cli.json)),

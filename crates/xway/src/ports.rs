@@ -213,7 +213,7 @@ fn open_afxdp(name: &PortName, config: &AfXdpConfig, pass: Option<&PassName>) ->
 }
 
 /// Puts where PASS goes behind the ports.
-fn with_pass(opened: Opened, pass: Option<&PassName>) -> Result<Opened, Failure> {
+pub fn with_pass(opened: Opened, pass: Option<&PassName>) -> Result<Opened, Failure> {
     let Opened { mut ports, inputs, mut pool, notes } = opened;
     let failed = |error: PortError| port_failure(&error);
     match pass {

@@ -224,6 +224,37 @@ fn events_come_out_of_both_kinds_of_ring() {
 }
 
 #[test]
+fn a_program_in_the_kernel_shows_its_code() {
+    if !ready("kernel_verbs::a_program_in_the_kernel_shows_its_code") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("verbdump", false));
+    let object = sample(&dir, "blacklist");
+    let id = bench.json(&["load", "r0", &object])["attachment"]["program"]["id"].to_string();
+    let xlated = bench.json(&["prog", "dump", "xlated", "id", &id]);
+    let info = &bench.json(&["prog", "show", "id", &id])["programs"][0];
+    let bytes = info["bytes_xlated"].as_u64().unwrap();
+    assert_eq!(xlated["insns"].as_u64(), Some(bytes / 8), "{info}");
+    assert_eq!(&xlated["program"], info);
+    let text = bench.xway(&["prog", "dump", "xlated", "id", &id]).exits(0).out;
+    assert!(text.starts_with("    0: ") && text.contains("exit"), "{text}");
+    if has_command("bpftool") {
+        // The same number of instructions, and the same functions of the kernel are called.
+        let theirs = bench.run("bpftool", &["prog", "dump", "xlated", "id", &id]).exits(0).out;
+        let called = theirs.lines().find_map(|l| Some(l.split_once("call bpf_")?.1.split('#').next()?.to_owned()));
+        if let Some(name) = called {
+            assert!(text.contains(&format!("bpf_{}", name.trim())), "bpf_{name} is not in:\n{text}");
+        }
+    }
+    if info["jited"] == true {
+        let jited = bench.json(&["prog", "dump", "jited", "name", "blacklist"]);
+        assert_eq!(jited["bytes"], info["bytes_jited"], "{jited}");
+    }
+    bench.xway(&["prog", "dump", "ir", "id", &id]).exits(2).says("no intermediate form");
+    bench.xway(&["prog", "dump", "xlated", &object, "more"]).exits(2).says("more: not expected here");
+}
+
+#[test]
 fn by_the_name_of_xdp_loader_it_is_that_tool() {
     if !ready("kernel_verbs::by_the_name_of_xdp_loader_it_is_that_tool") {
         return;
@@ -252,14 +283,17 @@ fn by_the_name_of_xdp_loader_it_is_that_tool() {
     run(&["load", "-m", "skb", "-P", "60", "r0", &drop]).exits(0);
     run(&["load", "-m", "skb", "-P", "20", "-A", "XDP_PASS,XDP_TX", "r0", &pass]).exits(0);
     let shown = lines(&["status", "r0"]);
-    assert!(shown[4].starts_with("r0               20    one               skb"), "{shown:?}");
-    assert!(shown[4].ends_with("XDP_PASS,XDP_TX"), "{shown:?}");
-    assert!(shown[5].starts_with(" =>              60    two               skb"), "{shown:?}");
+    assert!(shown[4].starts_with("r0                     xway_chain        skb"), "{shown:?}");
+    assert!(shown[5].starts_with(" =>              20    one  "), "{shown:?}");
+    assert!(shown[5].ends_with("XDP_PASS,XDP_TX"), "{shown:?}");
+    assert!(shown[6].starts_with(" =>              60    two  "), "{shown:?}");
     assert_eq!(bench.pings(), 0, "the second one drops what the first one passed on");
-    let id = shown[5].split_whitespace().nth(4).unwrap().to_owned();
+    let id = shown[6].split_whitespace().nth(3).unwrap().to_owned();
     run(&["unload", "r0", "-i", &id]).exits(0);
     assert_eq!(lines(&["status", "r0"]).len(), shown.len() - 1);
     run(&["unload", "r0", "--all"]).exits(0);
     assert_eq!(run(&["status", "r0"]).exits(0).out, ours);
+    let features = lines(&["features", "r0"]);
+    assert!(features.iter().any(|l| l.starts_with("NETDEV_XDP_ACT_BASIC:") && l.ends_with("yes")), "{features:?}");
     run(&["clean"]).exits(0);
 }

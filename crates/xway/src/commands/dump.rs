@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use xway_jit::{Options, dump};
 
 use crate::args::{Dump, DumpForm};
-use crate::commands::inspect;
+use crate::commands::{inspect, kernel};
 use crate::failure::Failure;
 use crate::print::{self, Paint};
 use crate::session::{self, Trust};
@@ -16,6 +16,13 @@ use crate::{contents, load};
 /// Runs the command.
 pub fn run(args: &Dump, as_json: bool) -> Result<(), Failure> {
     let place = args.select.object.display().to_string();
+    if let Some(which) = &args.which {
+        if !["id", "name", "tag", "pinned"].contains(&place.as_str()) {
+            return Err(Failure::usage(format!("{which}: not expected here"))
+                .hint("OBJ, or a program in the kernel: id N, name NAME, tag TAG, pinned PATH"));
+        }
+        return kernel::dump::run(&[place, which.clone()], args.form, as_json);
+    }
     let mut object = load::object(&args.select)?;
     let image = load::choose(&object, &args.select)?;
     // Data sections are part of the code; maps are as the object makes them.

@@ -12,8 +12,9 @@ use xway_hook::{
     AttachRequest, AttachmentInfo, Hook, Image, Kernel, LoadRequest, Mode as HookMode, PRIORITY, ProgId, Verdicts,
     kernel,
 };
-use xway_kernel::devices;
+use xway_kernel::{KernelProg, XdpMode, devices};
 
+use super::{WRONG, wrong};
 use crate::args::Select;
 use crate::{load, print};
 
@@ -38,6 +39,11 @@ enum Command {
     Status {
         /// Show only this interface
         ifname: Option<String>,
+    },
+    /// Show what the driver of an interface can do with XDP
+    Features {
+        /// Which one
+        ifname: String,
     },
     /// Remove what detached programs have left in the BPF file system
     Clean {
@@ -93,12 +99,9 @@ struct Unload {
     all: bool,
 }
 
-/// The tool has one exit code for everything that goes wrong before the kernel is asked.
-const WRONG: u8 = 1;
-
 /// Runs the tool.
 pub fn run(arguments: &[OsString]) -> ExitCode {
-    const COMMANDS: [&str; 5] = ["load", "unload", "status", "clean", "help"];
+    const COMMANDS: [&str; 6] = ["load", "unload", "status", "clean", "features", "help"];
     let first = arguments.first().and_then(|a| a.to_str()).unwrap_or("help");
     if !COMMANDS.contains(&first) {
         return wrong(&format!("Command '{first}' is unknown, try 'xdp-loader help'."));
@@ -115,17 +118,13 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         Command::Load(args) => load_all(args, cli.verbose > 0),
         Command::Unload(args) => unload(args),
         Command::Status { ifname } => status(ifname.as_deref()),
+        Command::Features { ifname } => features(ifname),
         Command::Clean { ifname } => {
             let known = ifname.as_deref().map_or(Ok(()), present);
             known.and_then(|()| kernel::clean().map(drop).map_err(|e| e.to_string()))
         }
     };
     done.map_or_else(|words| wrong(&words), |()| ExitCode::SUCCESS)
-}
-
-fn wrong(words: &str) -> ExitCode {
-    eprintln!("{words}");
-    ExitCode::from(WRONG)
 }
 
 fn present(ifname: &str) -> Result<(), String> {
@@ -159,11 +158,13 @@ fn load_one(args: &Load, file: &Path, verbose: bool) -> Result<(), String> {
         Mode::Hw => HookMode::Offload,
         Mode::Unspecified => HookMode::Auto,
     };
+    // What scripts set who want the program alone.
+    let alone = std::env::var_os("LIBXDP_SKIP_DISPATCHER").is_some_and(|v| v != "0");
     let request = AttachRequest {
         mode,
         priority: args.prio.unwrap_or(PRIORITY),
         chain_on: args.actions.unwrap_or(Verdicts::PASS),
-        chain: true,
+        chain: !alone,
         ..AttachRequest::new(&args.ifname, objects.programs[0].1)
     };
     let done = hook.attach(&request).map_err(failed)?;
@@ -190,33 +191,54 @@ fn status(ifname: Option<&str>) -> Result<(), String> {
     if let Some(name) = ifname {
         present(name)?;
     }
+    print::text(&format!("CURRENT XDP PROGRAM STATUS:\n\n{}\n", table(ifname)?));
+    Ok(())
+}
+
+/// Interfaces and what is attached to them; behind the program that a chain hangs on its members, in their order.
+fn table(ifname: Option<&str>) -> Result<String, String> {
     let mut hook = Kernel::new();
-    let mut out = String::from("CURRENT XDP PROGRAM STATUS:\n\n");
     let row = |cells: [&str; 7]| {
         let [interface, priority, name, mode, id, tag, actions] = cells;
         let line = format!("{interface:<16} {priority:<5} {name:<17} {mode:<8} {id:<4} {tag:<17} {actions}");
         format!("{}\n", line.trim_end())
     };
-    let head = row(["Interface", "Prio", "Program name", "Mode", "ID", "Tag", "Chain actions"]);
-    out.push_str(&head);
+    let mut out = row(["Interface", "Prio", "Program name", "Mode", "ID", "Tag", "Chain actions"]);
     out.push_str(&format!("{}\n", "-".repeat(86)));
+    let hex = |tag: &[u8]| tag.iter().map(|b| format!("{b:02x}")).collect::<String>();
     let all = devices().map_err(|e| e.to_string())?;
     for device in all.iter().filter(|d| ifname.is_none_or(|name| name == d.name)) {
         let attached = hook.attachments(Some(&device.name)).map_err(|e| e.to_string())?;
-        if attached.is_empty() {
+        let roots: Vec<(XdpMode, u32)> = device.attached().collect();
+        if roots.is_empty() {
             out.push_str(&row([&device.name, "", "<No XDP program loaded!>", "", "", "", ""]));
         }
-        for (at, a) in attached.iter().enumerate() {
-            let interface = if at == 0 { device.name.as_str() } else { " =>" };
-            let AttachmentInfo { program, priority, chain_on, .. } = a;
-            let tag: String = program.tag.iter().map(|b| format!("{b:02x}")).collect();
-            let mode = if a.mode == HookMode::Generic { "skb" } else { a.mode.name() };
-            let (priority, id) = (priority.map_or_else(String::new, |p| p.to_string()), program.id.0.to_string());
+        for (mode, id) in roots {
+            let mode = if mode == XdpMode::Generic { "skb" } else { mode.name() };
+            // It may have gone since it was listed.
+            let Ok(root) = KernelProg::by_id(id).and_then(|p| p.info()) else { continue };
+            out.push_str(&row([&device.name, "", &root.name, mode, &id.to_string(), &hex(&root.tag), ""]));
+        }
+        for AttachmentInfo { program, priority, chain_on, .. } in &attached {
+            let Some(priority) = priority else { continue };
+            let (priority, id, tag) = (priority.to_string(), program.id.0.to_string(), hex(&program.tag));
             let actions = chain_on.map_or_else(String::new, actions);
-            out.push_str(&row([interface, &priority, &program.name, mode, &id, &tag, &actions]));
+            out.push_str(&row([" =>", &priority, &program.name, "", &id, &tag, &actions]));
         }
     }
-    out.push('\n');
+    Ok(out)
+}
+
+/// What the kernel says of the driver, by the names of its header.
+fn features(ifname: &str) -> Result<(), String> {
+    present(ifname)?;
+    let found = Kernel::new().features(ifname).map_err(|e| e.to_string())?;
+    let mut out = String::new();
+    for name in xway_kernel::XDP_FEATURES {
+        let has = if found.xdp.iter().any(|f| f == name) { "yes" } else { "no" };
+        let name = format!("NETDEV_XDP_ACT_{}:", name.to_uppercase().replace('-', "_"));
+        out.push_str(&format!("{name:<32}{has}\n"));
+    }
     print::text(&out);
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 pub mod attach;
 pub mod btf;
+pub mod dump;
 mod entries;
 mod event_pipe;
 pub mod features;
@@ -17,6 +18,8 @@ mod which;
 
 use xway_hook::{Blame, HookError};
 use xway_kernel::KernelError;
+
+use xway_tools::ToolError;
 
 use crate::failure::{Exit, Failure};
 
@@ -37,4 +40,17 @@ pub fn failure(error: HookError) -> Failure {
 /// A refusal of the kernel that is not about an interface.
 pub(super) fn refused(error: KernelError) -> Failure {
     failure(xway_hook::explain::plain(&error))
+}
+
+/// A tool's refusal as the command's.
+pub fn tool_failure(error: ToolError) -> Failure {
+    match error {
+        ToolError::Hook(error) => failure(error),
+        ToolError::Kernel(error) => refused(error),
+        ToolError::NotBuilt(_) => {
+            Failure::needs(error).hint("build it where clang is: scripts/setup says what is missing")
+        }
+        ToolError::Object { .. } => Failure::no(error),
+        ToolError::Request(message) => Failure::no(message),
+    }
 }

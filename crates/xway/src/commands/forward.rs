@@ -1,0 +1,137 @@
+//! `xway forward`: the host's routes in the hook.
+
+use serde_json::{Value, json};
+use xway_hook::{AttachmentInfo, Mode};
+use xway_tools::forward::{self, Fib, Loaded, OUTCOMES, Options};
+
+use super::kernel::attach::{Place, choice_json, mode};
+use super::kernel::tool_failure;
+use crate::args_kernel as kernel;
+use crate::args_tools as args;
+use crate::failure::Failure;
+use crate::print;
+
+/// Runs the verb.
+pub fn run(args: &args::Forward, as_json: bool) -> Result<(), Failure> {
+    match args {
+        args::Forward::Load(args) => load(args, as_json),
+        args::Forward::Unload(args) => unload(args, as_json),
+        args::Forward::Status(args) => status(args, as_json),
+    }
+}
+
+fn load(args: &args::ForwardLoad, as_json: bool) -> Result<(), Failure> {
+    let mut place = Place::of(&args.place)?;
+    let mut notes = Vec::new();
+    for port in &args.ports {
+        notes.extend(place.open(port)?);
+    }
+    let mode = match args.place.hook {
+        Some(kernel::Place::Native) => Mode::Native,
+        Some(kernel::Place::Generic) => Mode::Generic,
+        _ => mode(args.mode),
+    };
+    let fib = match args.fib_mode {
+        args::Fib::Full => Fib::Full,
+        args::Fib::Direct => Fib::Direct,
+    };
+    let options = Options { fib, mode, priority: args.priority };
+    let done = forward::load(place.hook(), &args.ports, &options).map_err(tool_failure)?;
+    if as_json {
+        let ports: Vec<Value> = done.iter().map(loaded_json).collect();
+        print::json(&print::document(
+            "forward load",
+            json!({ "program": fib.program(), "ports": ports, "notes": notes }),
+        ));
+        return Ok(());
+    }
+    let mut out = String::new();
+    for one in &done {
+        let (mode, held) = (one.attached.mode.effective, one.attached.held.effective);
+        let place = if held == "engine" { "in the engine".into() } else { format!("in mode {mode}, held by {held}") };
+        out.push_str(&format!("{}: {} (id {}) runs {place}\n", one.port, fib.program(), one.attached.program.0));
+        for (what, choice) in [("mode", &one.attached.mode), ("a", &one.attached.held)] {
+            if let Some(reason) = &choice.reason {
+                out.push_str(&format!("  asked for {what} {}: {reason}\n", choice.requested));
+            }
+        }
+        one.attached.warnings.iter().chain(&one.warnings).for_each(|w| out.push_str(&format!("  note: {w}\n")));
+    }
+    notes.iter().for_each(|note| out.push_str(&format!("note: {note}\n")));
+    print::text(&out);
+    Ok(())
+}
+
+fn loaded_json(one: &Loaded) -> Value {
+    let warnings: Vec<&String> = one.attached.warnings.iter().chain(&one.warnings).collect();
+    json!({
+        "port": one.port,
+        "program": one.attached.program.0,
+        "mode": choice_json(&one.attached.mode),
+        "held": choice_json(&one.attached.held),
+        "chain": one.attached.chain.as_ref().map(choice_json),
+        "warnings": warnings,
+    })
+}
+
+fn unload(args: &args::ForwardUnload, as_json: bool) -> Result<(), Failure> {
+    let mut place = Place::of(&args.place)?;
+    let (mut gone, mut none) = (Vec::new(), Vec::new());
+    for port in &args.ports {
+        let ids = forward::unload(place.hook(), port).map_err(tool_failure)?;
+        if ids.is_empty() {
+            none.push(port.clone());
+        }
+        gone.extend(ids.into_iter().map(|id| (port.clone(), id.0)));
+    }
+    if as_json {
+        let all: Vec<Value> = gone.iter().map(|(port, id)| json!({ "port": port, "program": id })).collect();
+        print::json(&print::document("forward unload", json!({ "detached": all, "without": none })));
+    } else {
+        print::text(&gone.iter().map(|(port, id)| format!("{port}: program {id} is detached\n")).collect::<String>());
+    }
+    match none.first() {
+        None => Ok(()),
+        Some(port) => {
+            let failure = Failure::no(format!("{port}: no forwarding program is attached"));
+            let failure = failure.hint(format!("xway status {port}"));
+            Err(if as_json { failure.said() } else { failure })
+        }
+    }
+}
+
+fn status(args: &args::ForwardStatus, as_json: bool) -> Result<(), Failure> {
+    let mut place = Place::of(&args.place)?;
+    let hook = place.hook();
+    let all = forward::attached(hook, args.port.as_deref()).map_err(tool_failure)?;
+    let counts = all.iter().map(|a| forward::counts(hook, a).map_err(tool_failure)).collect::<Result<Vec<_>, _>>()?;
+    let named = |counts: &[u64]| OUTCOMES.into_iter().zip(counts.iter().copied()).collect::<Vec<_>>();
+    if as_json {
+        let one = |(a, counts): (&AttachmentInfo, &[u64; OUTCOMES.len()])| {
+            let packets: serde_json::Map<String, Value> =
+                named(counts).into_iter().map(|(name, n)| (name.to_owned(), json!(n))).collect();
+            json!({
+                "port": a.port,
+                "program": { "id": a.program.id.0, "name": a.program.name },
+                "mode": a.mode.name(),
+                "packets": packets,
+            })
+        };
+        let ports: Vec<Value> = all.iter().zip(&counts).map(one).collect();
+        print::json(&print::document("forward status", json!({ "ports": ports })));
+        return Ok(());
+    }
+    if all.is_empty() {
+        print::text("no interface has a forwarding program\n");
+        return Ok(());
+    }
+    let mut out = String::new();
+    for (a, counts) in all.iter().zip(&counts) {
+        out.push_str(&format!("{}: {} (id {})\n", a.port, a.program.name, a.program.id.0));
+        let rows = named(counts).into_iter().filter(|(name, n)| *n > 0 || *name == "forwarded");
+        let rows: Vec<Vec<String>> = rows.map(|(name, n)| vec![name.to_owned(), print::grouped(n)]).collect();
+        out.push_str(&print::table(&rows));
+    }
+    print::text(&out);
+    Ok(())
+}

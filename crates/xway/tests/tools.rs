@@ -1,0 +1,316 @@
+//! Other tools' names: `xdp-bench`, `xdp-monitor`, `xdp-trafficgen`; and `xway trafficgen`. On veth pairs in
+//! namespaces, with packets that are counted where they arrive.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Dir, Ran, compiled, packet};
+use serde_json::Value;
+use xway_testkit::{Lab, Namespace, Needs};
+
+fn ready(name: &str) -> bool {
+    Needs::of(&format!("xway::tools::{name}")).root().command("ip").clang().kernel(5, 18).met()
+}
+
+/// Packets of one run: fewer than a veth's queue has room for, so that none can be lost there, however slow the machine is.
+const COUNT: u64 = 200;
+
+/// One host with two wires to another: a0 — b0, a1 — b1. The far ends have a program that passes everything.
+struct Wires {
+    _lab: Lab,
+    near: Namespace,
+    far: Namespace,
+    dir: Dir,
+}
+
+impl Wires {
+    fn new(label: &str) -> Wires {
+        let lab = Lab::new(label).unwrap();
+        let (near, far) = (lab.namespace("near").unwrap(), lab.namespace("far").unwrap());
+        lab.veth(&near, "a0", &far, "b0").unwrap();
+        lab.veth(&near, "a1", &far, "b1").unwrap();
+        let dir = Dir::new();
+        let wires = Wires { _lab: lab, near, far, dir };
+        let pass = compiled(&wires.dir, "pass", "SEC(\"xdp\") int pass(struct xdp_md *ctx) { return 2; }", &[]);
+        for interface in ["b0", "b1"] {
+            wires.run(&wires.far, env!("CARGO_BIN_EXE_xway"), &["load", interface, &pass, "-m", "native"]).exits(0);
+        }
+        wires
+    }
+
+    fn tool(&self, name: &str) -> PathBuf {
+        let path = self.dir.path(name);
+        if !path.exists() {
+            symlink(env!("CARGO_BIN_EXE_xway"), &path).unwrap();
+        }
+        path
+    }
+
+    fn run(&self, space: &Namespace, program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> Ran {
+        ran(space.command(program).args(args))
+    }
+
+    /// Sends [`COUNT`] packets from the far host, and waits until an interface has received them.
+    fn send(&self, port: &str, (space, last): (&Namespace, &str)) {
+        let before = space.packets(last).unwrap().0;
+        let args = ["trafficgen", port, "-n", &COUNT.to_string(), "-j"];
+        let doc = self.run(&self.far, env!("CARGO_BIN_EXE_xway"), &args).exits(0).json();
+        assert_eq!((doc["made"].as_u64(), doc["sent"].as_u64()), (Some(COUNT), Some(COUNT)), "{doc}");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while space.packets(last).unwrap().0 < before + COUNT && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Runs a tool at the near host while packets come out of a port of the far one; gives what it said when it was told
+    /// to end.
+    fn while_packets_come(&self, name: &str, args: &[&str], port: &str, last: (&Namespace, &str)) -> String {
+        let mut command = self.near.command(self.tool(name));
+        let mut child = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        // It has said something, so its program is there.
+        let mut said = String::new();
+        out.read_line(&mut said).unwrap();
+        self.send(port, last);
+        end(&mut child);
+        std::io::Read::read_to_string(&mut out, &mut said).unwrap();
+        assert!(child.wait().unwrap().success(), "{said}");
+        said
+    }
+}
+
+/// As Ctrl-C does it.
+fn end(child: &mut Child) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+}
+
+fn ran(command: &mut Command) -> Ran {
+    let out = command.stdin(Stdio::null()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran { code: out.status.code().unwrap(), out: text(out.stdout), err: text(out.stderr) }
+}
+
+/// The number behind a name in the sums at the end.
+fn sum(said: &str, name: &str) -> u64 {
+    let line = said.lines().find_map(|l| l.trim().strip_prefix(name)?.trim().strip_prefix(':'));
+    line.map_or(0, |n| n.trim().parse().unwrap())
+}
+
+#[test]
+fn xdp_bench_counts_every_packet() {
+    if !ready("xdp_bench_counts_every_packet") {
+        return;
+    }
+    let wires = Wires::new("toolbench");
+    let (here, there) = ((&wires.near, "a0"), (&wires.far, "b1"));
+    let said = wires.while_packets_come("xdp-bench", &["drop", "a0", "-i", "1", "-e", "-r"], "b0", here);
+    assert!(said.starts_with("Dropping packets on a0 (ifindex "), "{said}");
+    assert_eq!((sum(&said, "Packets received"), sum(&said, "Rx dropped")), (COUNT, COUNT), "{said}");
+    let said = wires.while_packets_come(
+        "xdp-bench",
+        &["pass", "a0", "-m", "skb", "-p", "parse-ip", "-l", "load-bytes"],
+        "packet:b0",
+        here,
+    );
+    assert_eq!((sum(&said, "Packets received"), sum(&said, "Rx errors")), (COUNT, COUNT), "IPv6 is not parsed: {said}");
+    for command in ["redirect", "redirect-map"] {
+        let before = wires.far.packets("b1").unwrap().0;
+        let said = wires.while_packets_come("xdp-bench", &[command, "a0", "a1", "-s", "-e"], "b0", there);
+        let figures = ["Packets received", "Packets redirected", "Packets transmitted"].map(|name| sum(&said, name));
+        assert_eq!(figures, [COUNT; 3], "{command}: {said}");
+        assert!(said.contains("a0->a1") && said.contains("  xmit a0->a1"), "{said}");
+        assert_eq!(wires.far.packets("b1").unwrap().0 - before, COUNT, "{command}: all of them came out");
+    }
+    // A program behind the map drops them before they leave.
+    let before = wires.far.packets("b1").unwrap().0;
+    let said = wires.while_packets_come("xdp-bench", &["redirect-map", "a0", "a1", "-X", "-A", "drop"], "b0", here);
+    assert_eq!(sum(&said, "Packets received"), COUNT, "{said}");
+    assert_eq!(wires.far.packets("b1").unwrap().0, before);
+}
+
+#[test]
+fn xdp_bench_sets_up_whatever_it_is_asked_for() {
+    if !ready("xdp_bench_sets_up_whatever_it_is_asked_for") {
+        return;
+    }
+    let wires = Wires::new("toolsetup");
+    let tool = wires.tool("xdp-bench");
+    let at_once = |args: &[&str]| ran(wires.near.command(&tool).args(args).env("XDP_SAMPLE_IMMEDIATE_EXIT", "1"));
+    for action in ["drop", "pass", "tx"] {
+        for operation in ["no-touch", "read-data", "parse-ip", "swap-macs"] {
+            for way in ["dpa", "load-bytes"] {
+                let ran = at_once(&[action, "a0", "-p", operation, "-l", way]).exits(0);
+                assert!(ran.out.contains("Duration"), "{}", ran.out);
+            }
+        }
+    }
+    at_once(&["redirect-multi", "a0", "a1", "-X"]).exits(0);
+    at_once(&["redirect-multi", "a0", "a1", "-m", "skb", "-s", "-e", "-vv"]).exits(0);
+    for by in ["no-touch", "touch", "round-robin", "l4-proto", "l4-filter", "l4-hash", "l4-sport", "l4-dport"] {
+        at_once(&["redirect-cpu", "a0", "-c", "0", "-p", by]).exits(0);
+    }
+    assert!(at_once(&["redirect-cpu", "a0", "-c", "0", "-r", "redirect"]).exits(1).err.contains("-D IFNAME"));
+    assert_eq!(at_once(&["drop", "nosuch0"]).exits(1).err, "Couldn't find network interface 'nosuch0'.\n");
+    assert_eq!(at_once(&["jump"]).exits(1).err, "Command 'jump' is unknown, try 'xdp-bench help'.\n");
+    assert_eq!(at_once(&[]).code, 255);
+    // Nothing stays behind.
+    let status = wires.run(&wires.near, env!("CARGO_BIN_EXE_xway"), &["status", "-j"]).exits(0).json();
+    assert_eq!(status["attachments"], serde_json::json!([]), "{status}");
+}
+
+#[test]
+fn cpus_take_turns() {
+    if !ready("cpus_take_turns") {
+        return;
+    }
+    let wires = Wires::new("toolcpu");
+    let args = ["redirect-cpu", "a0", "-c", "0", "-r", "drop", "-e", "-x", "-i", "1"];
+    let tool = wires.tool("xdp-bench");
+    let mut child = wires.near.command(&tool).args(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    // This command says nothing before its first interval is over.
+    let mut said = String::new();
+    out.read_line(&mut said).unwrap();
+    wires.send("b0", (&wires.near, "a0"));
+    // What goes into the queue comes out of it: the thread counts when it has run, so the line that has it is
+    // waited for.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !said.contains("kthread total") && Instant::now() < deadline {
+        out.read_line(&mut said).unwrap();
+    }
+    end(&mut child);
+    std::io::Read::read_to_string(&mut out, &mut said).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(sum(&said, "Packets received"), COUNT, "{said}");
+    assert!(said.contains("enqueue to cpu 0") && said.contains("xdp_stats total"), "{said}");
+}
+
+#[test]
+fn xdp_monitor_sees_what_others_do() {
+    if !ready("xdp_monitor_sees_what_others_do") {
+        return;
+    }
+    let wires = Wires::new("toolmon");
+    let tool = wires.tool("xdp-monitor");
+    let ran = ran(wires.near.command(&tool).args(["-e", "-vv"]).env("XDP_SAMPLE_IMMEDIATE_EXIT", "1")).exits(0);
+    assert!(ran.out.contains("successful redirects are not counted"), "{}", ran.out);
+    let pass = wires.dir.arg("pass.o");
+    wires.run(&wires.near, env!("CARGO_BIN_EXE_xway"), &["load", "a0", &pass, "-m", "native"]).exits(0);
+    let said = wires.while_packets_come("xdp-monitor", &["-i", "1", "-e"], "b0", (&wires.near, "a0"));
+    // The whole machine's: others may send meanwhile.
+    assert!(sum(&said, "Packets transmitted") >= COUNT, "{said}");
+}
+
+#[test]
+fn traffic_is_made_and_arrives() {
+    if !ready("traffic_is_made_and_arrives") {
+        return;
+    }
+    let wires = Wires::new("tooltraffic");
+    let tool = wires.tool("xdp-trafficgen");
+    assert!(wires.run(&wires.near, &tool, &["probe"]).exits(0).out.starts_with("Kernel supports"));
+    let before = wires.far.packets("b0").unwrap().0;
+    let ran = wires.run(&wires.near, &tool, &["udp", "a0", "-n", "200", "-d", "7", "-t", "2"]).exits(0);
+    assert!(ran.out.starts_with("Transmitting on a0 (ifindex "), "{}", ran.out);
+    assert_eq!(sum(&ran.out, "Packets transmitted"), COUNT, "{}", ran.out);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while wires.far.packets("b0").unwrap().0 - before < COUNT && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(wires.far.packets("b0").unwrap().0 - before, COUNT);
+
+    // The far end of this one has neither a program nor anything else that takes frames.
+    wires.near.ip(&["link", "add", "z0", "type", "veth", "peer", "name", "z1"]).unwrap();
+    let refused = wires.run(&wires.near, &tool, &["udp", "z0", "-n", "1"]).exits(1);
+    assert_eq!(refused.err, "Interface z0 does not support sending packets via XDP.\n");
+    wires
+        .run(&wires.near, env!("CARGO_BIN_EXE_xway"), &["trafficgen", "z0", "-n", "1"])
+        .exits(4)
+        .says("takes no frames");
+}
+
+#[test]
+fn a_stream_fills_the_window_of_a_real_receiver() {
+    if !ready("a_stream_fills_the_window_of_a_real_receiver") {
+        return;
+    }
+    let wires = Wires::new("toolstream");
+    for (space, interface, address) in [(&wires.near, "a0", "fd00:9::1/64"), (&wires.far, "b0", "fd00:9::2/64")] {
+        space.ipv6(true).unwrap();
+        space.address(interface, address).unwrap();
+    }
+    let listener = wires.far.enter(|| std::net::TcpListener::bind("[fd00:9::2]:0")).unwrap().unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let reader = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let (mut bytes, mut buffer) = (0, vec![0; 1 << 16]);
+        // Exactly what was sent arrives, in order, through an ordinary TCP.
+        while bytes < 700_000 {
+            match std::io::Read::read(&mut stream, &mut buffer) {
+                Ok(0) => break,
+                Ok(n) => bytes += n,
+                Err(e) => panic!("{bytes} bytes, then {e}"),
+            }
+        }
+        bytes
+    });
+    let tool = wires.tool("xdp-trafficgen");
+    let args = ["tcp", "-i", "a0", "fd00:9::2", "-p", &port, "-n", "100000", "-t", "30"];
+    let ran = wires.run(&wires.near, &tool, &args).exits(0);
+    assert!(ran.out.starts_with(&format!("Connected to fd00:9::2 port {port} from fd00:9::1 port ")), "{}", ran.out);
+    assert!(sum(&ran.out, "Packets transmitted") >= 500, "{}", ran.out);
+    assert!(reader.join().unwrap() >= 700_000);
+    let none = wires.run(&wires.near, &tool, &["tcp", "-i", "a0", "fd00:9::2", "-p", "1", "-n", "1"]);
+    assert!(none.exits(1).err.contains("Connect to fd00:9::2 port 1 failed"));
+}
+
+#[test]
+fn our_own_verb_checks_what_arrives() {
+    if !ready("our_own_verb_checks_what_arrives") {
+        return;
+    }
+    let wires = Wires::new("toolgen");
+    let xway = env!("CARGO_BIN_EXE_xway");
+    // Both ends in one namespace: what arrives can be counted there.
+    wires.near.ip(&["link", "add", "c0", "type", "veth", "peer", "name", "c1"]).unwrap();
+    for interface in ["c0", "c1"] {
+        wires.near.ip(&["link", "set", interface, "up"]).unwrap();
+    }
+    let pass = wires.dir.arg("pass.o");
+    wires.run(&wires.near, xway, &["load", "c1", &pass, "-m", "native"]).exits(0);
+    let run = |args: &[&str]| -> Value {
+        let all = [&["trafficgen"], args, &["--check", "c1", "-j"]].concat();
+        wires.run(&wires.near, xway, &all).exits(0).json()
+    };
+    let doc = run(&["c0", "-n", "200", "-d", "100", "-s", "200", "--src", "10.0.0.1", "--dst", "10.0.0.2"]);
+    for field in ["asked", "made", "sent", "arrived"] {
+        assert_eq!(doc[field], COUNT, "{field}: {doc}");
+    }
+    assert_eq!(doc["hook"], "kernel");
+    let doc = run(&["packet:c0", "-n", "200", "-d", "3", "--src", "10.0.0.1", "--dst", "10.0.0.2"]);
+    assert_eq!(
+        (doc["sent"].as_u64(), doc["arrived"].as_u64(), doc["hook"].as_str()),
+        (Some(COUNT), Some(COUNT), Some("user")),
+        "{doc}"
+    );
+
+    let path = wires.dir.path("two.pcapng");
+    let one = |port: u16| {
+        packet(&format!(r#"{{"ipv4": {{"src": "10.0.0.1", "dst": "10.0.0.2"}}, "udp": {{"dport": {port}}}}}"#))
+    };
+    common::capture(&path, &[one(1), one(2)]);
+    let path = path.to_str().unwrap();
+    for port in ["c0", "packet:c0"] {
+        let doc = run(&[port, "--pcap", path, "-n", "11", "--rate", "10000"]);
+        assert_eq!((doc["sent"].as_u64(), doc["arrived"].as_u64()), (Some(11), Some(11)), "{doc}");
+    }
+    let too_long = wires.run(&wires.near, xway, &["trafficgen", "c0", "-s", "20000"]);
+    too_long.exits(1).says("a packet of 20000 bytes");
+}
