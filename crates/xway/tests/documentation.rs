@@ -42,3 +42,34 @@ fn what_maps_md_shows_as_accepted_and_refused() {
         }
     }
 }
+
+/// `docs/verifier.md`, "Each kind once": every program is accepted, and refused as its comments say without the lines that they mark.
+#[test]
+fn what_verifier_md_says_of_each_kind_of_register() {
+    if !clang("documentation::what_verifier_md_says_of_each_kind_of_register") {
+        return;
+    }
+    let dir = Dir::new();
+    let verdict = |name: &str, code: &str| {
+        let text = format!("{code}\nchar _license[] SEC(\"license\") = \"Dual BSD/GPL\";\n");
+        let object = compiled(&dir, name, &text, &[]);
+        xway(&["verify", &object, "-j"])
+    };
+    let worked: Vec<_> = marked("docs/verifier.md").into_iter().filter(|(mark, _)| mark == "worked").collect();
+    assert_eq!(worked.len(), 12);
+    let mut needed = 0;
+    for (n, (_, code)) in worked.iter().enumerate() {
+        verdict(&format!("kind{n}"), code).exits(0);
+        let lines: Vec<&str> = code.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
+            let Some((_, other)) = line.split_once("// else ") else { continue };
+            let (kind, instead) = other.split_once(": ").unwrap_or((other, ""));
+            let mut lines = lines.clone();
+            lines[at] = instead;
+            let doc = verdict(&format!("kind{n}_{at}"), &lines.join("\n")).exits(1).json();
+            assert!(doc.to_string().contains(&format!("\"kind\":\"{kind}\"")), "{line}: {doc}");
+            needed += 1;
+        }
+    }
+    assert!(needed > 12, "{needed}");
+}
