@@ -48,7 +48,13 @@ const KNOWN: &[(&str, &str)] = &[
         "cannot spill pointers to stack into stack frame of the caller",
         "a pointer to the caller's stack may be kept there",
     ),
-    ("R0 !read_ok", "r0 is a number behind a tail call that failed; or code that bounds show to be dead"),
+    (
+        "!read_ok",
+        "the path is dead: an earlier comparison, bounds or a null check of a packet pointer decide the branch",
+    ),
+    ("type=scalar expected=", "the same"),
+    ("helper access to the packet is not allowed", "the same"),
+    ("cannot return stack pointer", "a pointer to the stack of a caller, which lives on, may be returned"),
     ("invalid mem access 'scalar'", "code that bounds or a null check of a packet pointer show to be dead"),
 ];
 

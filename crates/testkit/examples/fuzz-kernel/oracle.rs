@@ -191,6 +191,13 @@ impl Oracle {
             }
             (Ok(proof), theirs) => (proof, theirs),
         };
+        // Proved, and nothing here can run it: linking refuses it by name.
+        if !proof.facts().kernel_objects.is_empty() {
+            return match theirs {
+                Ok(_) => Answer::BothAccept(0),
+                Err(e) => Answer::OnlyKernelRefuses { why: reason(&e), dead: false },
+            };
+        }
         match &theirs {
             Ok(kernel) => {
                 let compared = if repeatable(&proof, &place.object) { effort.compared } else { 0 };
