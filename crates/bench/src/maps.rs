@@ -60,7 +60,7 @@ impl Op {
 /// Which map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Subject {
-    /// Type: ARRAY, HASH, LRU_HASH or LPM_TRIE.
+    /// Type: ARRAY, HASH, LRU_HASH, their per-CPU forms, or LPM_TRIE.
     pub map_type: MapType,
     /// Bytes of a key; 4 for arrays, 8 for tries, whatever is asked for.
     pub key_size: u32,
@@ -138,7 +138,7 @@ pub fn measure(subject: Subject, kernel: bool, rounds: u32, cpu: u32) -> Result<
             for (side, samples) in sides.iter_mut().zip(samples) {
                 samples.push(side.pass(*op, &keys)?);
             }
-            if *op == Op::Insert && subject.map_type != MapType::LruHash {
+            if *op == Op::Insert && !is_lru(subject.map_type) {
                 agree(&subject, &sides, &keys)?;
             }
         }
@@ -155,18 +155,22 @@ pub fn measure(subject: Subject, kernel: bool, rounds: u32, cpu: u32) -> Result<
             kernel_user: next(),
         }
     };
-    let shown = |row: &MapRow| row.op != Op::Insert || subject.map_type != MapType::LruHash;
+    let shown = |row: &MapRow| row.op != Op::Insert || !is_lru(subject.map_type);
     Ok(ops.iter().zip(samples).map(row).filter(shown).collect())
 }
 
 fn ops(map_type: MapType) -> &'static [Op] {
     match map_type {
-        MapType::Array => &[Op::Update, Op::Lookup],
+        MapType::Array | MapType::PercpuArray => &[Op::Update, Op::Lookup],
         // What an LRU map still holds after evictions is its own business, so nothing is deleted by key, and the first
         // step, which puts the keys back after the last round's flood, is no row.
-        MapType::LruHash => &[Op::Insert, Op::Update, Op::Lookup, Op::Evict],
+        MapType::LruHash | MapType::LruPercpuHash => &[Op::Insert, Op::Update, Op::Lookup, Op::Evict],
         _ => &[Op::Insert, Op::Update, Op::Lookup, Op::Delete],
     }
+}
+
+fn is_lru(map_type: MapType) -> bool {
+    matches!(map_type, MapType::LruHash | MapType::LruPercpuHash)
 }
 
 fn spec(subject: &Subject) -> MapSpec {
@@ -203,7 +207,9 @@ impl Keys {
         let entries = subject.entries;
         match subject.map_type {
             // Half of the entries: Linux's LRU map evicts before it is full.
-            MapType::LruHash => Keys { size, bytes: many(0, entries.div_ceil(2)), flood: many(entries, 4 * entries) },
+            MapType::LruHash | MapType::LruPercpuHash => {
+                Keys { size, bytes: many(0, entries.div_ceil(2)), flood: many(entries, 4 * entries) }
+            }
             _ => Keys { size, bytes: many(0, entries), flood: Vec::new() },
         }
     }
@@ -216,7 +222,7 @@ impl Keys {
 fn key(subject: &Subject, n: u32) -> Vec<u8> {
     match subject.map_type {
         // Every index once, in no order.
-        MapType::Array => {
+        MapType::Array | MapType::PercpuArray => {
             let bits = 32 - (subject.entries.max(2) - 1).leading_zeros();
             let mask = ((1u64 << bits) - 1) as u32;
             let mut at = n;
@@ -312,7 +318,8 @@ struct User(Arc<Map>);
 impl Side for User {
     fn pass(&mut self, op: Op, keys: &Keys) -> Result<f64, MapError> {
         let (map, all, size) = (&*self.0, keys.of(op), keys.size);
-        let mut value = [1; VALUE];
+        // Of a per-CPU type: a value for each CPU.
+        let mut value = vec![1; map.user_value_size()];
         let mut failures = 0;
         let ns = timed(all.len() / size, || {
             for key in all.chunks_exact(size) {
@@ -329,7 +336,7 @@ impl Side for User {
     }
 
     fn has(&self, key: &[u8]) -> bool {
-        self.0.lookup(key, &mut [0; VALUE], 0).is_ok()
+        self.0.lookup(key, &mut vec![0; self.0.user_value_size()], 0).is_ok()
     }
 }
 
@@ -341,7 +348,7 @@ struct SystemCall(KernelMap);
 impl Side for SystemCall {
     fn pass(&mut self, op: Op, keys: &Keys) -> Result<f64, MapError> {
         let (map, all, size) = (&self.0, keys.of(op), keys.size);
-        let mut value = [1; VALUE];
+        let mut value = vec![1; map.user_value_size()];
         let mut failures = 0;
         let mut each = |keys: &[u8]| {
             for key in keys.chunks_exact(size) {
@@ -485,6 +492,8 @@ mod tests {
             (MapType::Hash, 37),
             (MapType::LruHash, 16),
             (MapType::LpmTrie, 8),
+            (MapType::PercpuArray, 4),
+            (MapType::LruPercpuHash, 16),
         ] {
             let keys = Keys::new(&Subject { map_type, key_size, entries: 1000 });
             let mut all: Vec<_> = keys.bytes.chunks(keys.size).chain(keys.flood.chunks(keys.size)).collect();
@@ -500,9 +509,15 @@ mod tests {
     fn both_sides_hold_the_same() {
         let needs = xway_testkit::Needs::of("bench::maps::both_sides_hold_the_same").root().kernel(5, 14);
         let kernel = needs.met();
-        for (map_type, key_size) in
-            [(MapType::Array, 4), (MapType::Hash, 20), (MapType::LruHash, 16), (MapType::LpmTrie, 8)]
-        {
+        for (map_type, key_size) in [
+            (MapType::Array, 4),
+            (MapType::Hash, 20),
+            (MapType::LruHash, 16),
+            (MapType::LpmTrie, 8),
+            (MapType::PercpuArray, 4),
+            (MapType::PercpuHash, 20),
+            (MapType::LruPercpuHash, 16),
+        ] {
             let rows = measure(Subject { map_type, key_size, entries: 500 }, kernel, 2, 0).expect("measured");
             assert!(rows.len() >= 2, "{map_type:?}");
             assert!(rows.iter().all(|r| r.program.median > 0.0 && r.kernel_user.is_some() == kernel));

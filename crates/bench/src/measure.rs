@@ -140,6 +140,8 @@ pub struct Row {
     pub case: Case,
     /// Instructions of the program.
     pub insns: usize,
+    /// What the first of our engines took to compile it, for bursts and for one packet; `None` for the interpreter.
+    pub compiled: Option<xway_jit::Stats>,
     /// Packets in the ring.
     pub ring: usize,
     /// The kernel.
@@ -236,7 +238,8 @@ fn measure_loaded(
         checked.maps(object, &user, kernel, &contents, case.exact);
     }
     let (kernel, ours) = rounds(&mut user, kernel.as_ref(), options.rounds.max(1))?;
-    Ok(Row { insns: program.insns.len(), ring: shape.ring.len(), case, kernel, ours, checked })
+    let compiled = user.engines.first().and_then(crate::user::Engine::compiled);
+    Ok(Row { insns: program.insns.len(), compiled, ring: shape.ring.len(), case, kernel, ours, checked })
 }
 
 /// Samples of one side: loop, empty program, program.
@@ -318,6 +321,7 @@ mod tests {
         let mut row = Row {
             case: Case::new("x", "simple", "empty"),
             insns: 2,
+            compiled: None,
             ring: 64,
             kernel: Some(side(5.0, 12.0, 32.0)),
             ours: vec![side(2.0, 3.0, 8.0)],

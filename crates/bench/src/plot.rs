@@ -78,6 +78,7 @@ mod tests {
         let stat = |median| Stat { median, low: median, high: median };
         let side = |ns| Figures { program: stat(ns), ..Figures::default() };
         let row = |name: &str, kernel, ours| Row {
+            compiled: None,
             case: Case::new(name, "simple", "empty"),
             insns: 2,
             ring: 64,

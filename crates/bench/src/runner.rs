@@ -93,6 +93,11 @@ impl Runner {
         Ok(Runner { program, code, host: SystemHost::new() })
     }
 
+    /// What compiling cost; `None` for the interpreter.
+    pub(crate) fn compiled(&self) -> Option<xway_jit::Stats> {
+        self.code.as_ref().map(|code| code.stats())
+    }
+
     /// Runs over all frames and stores what the program returned for each; says why when a run was stopped.
     #[inline]
     pub(crate) fn run(&self, frames: &mut [Frame], guard: &Guard, rets: &mut [u64]) -> Option<String> {

@@ -64,6 +64,13 @@ pub struct Engine {
     program: Runner,
 }
 
+impl Engine {
+    /// What compiling the program cost; `None` for the interpreter.
+    pub fn compiled(&self) -> Option<xway_jit::Stats> {
+        self.program.compiled()
+    }
+}
+
 /// A program with its maps and its engines. All engines share the maps.
 pub struct UserSide {
     instance: Instance,

@@ -152,6 +152,12 @@ pub enum BenchedMap {
     LruHash,
     /// Longest prefix match
     LpmTrie,
+    /// Array with a value for each CPU
+    PercpuArray,
+    /// Hash table with a value for each CPU
+    PercpuHash,
+    /// The same, evicting what has not been used for long
+    LruPercpuHash,
 }
 
 /// `xway bench drop` and its siblings: the options of `xdp-bench`

@@ -16,7 +16,7 @@ use super::{Block, End, Func, Kind, Plan};
 const COPIES: usize = 4;
 /// Turns of a loop that is taken apart altogether, and operations of all its turns.
 const TURNS_MAX: u64 = 64;
-const UNROLLED_MAX: usize = 400;
+const UNROLLED_MAX: usize = 640;
 /// Operations of a body that is worth it: a longer one hides the branch.
 const OPS_MAX: usize = 12;
 

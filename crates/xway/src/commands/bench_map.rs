@@ -48,6 +48,9 @@ fn subjects(args: &BenchMap) -> Vec<Subject> {
                 BenchedMap::Hash => (MapType::Hash, None),
                 BenchedMap::LruHash => (MapType::LruHash, None),
                 BenchedMap::LpmTrie => (MapType::LpmTrie, Some(8)),
+                BenchedMap::PercpuArray => (MapType::PercpuArray, Some(4)),
+                BenchedMap::PercpuHash => (MapType::PercpuHash, None),
+                BenchedMap::LruPercpuHash => (MapType::LruPercpuHash, None),
             };
             let keys = fixed.map_or_else(|| args.keys.clone(), |size| vec![size]);
             all.extend(keys.into_iter().map(|key_size| Subject { map_type, key_size, entries: *entries }));

@@ -58,6 +58,7 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
     if as_json {
         print::json(&print::document("bench prog", document(&options, &rows, &left_out)));
     } else {
+        print::text(&compile_time(&rows));
         print::text(LEGEND);
     }
     let differ = rows.iter().filter(|r| !r.checked.differences.is_empty()).count();
@@ -68,6 +69,21 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
                 .said())
         }
     }
+}
+
+/// What compiling the programs took, together.
+fn compile_time(rows: &[Row]) -> String {
+    let all = || rows.iter().filter_map(|r| Some((r.insns, r.compiled?.time)));
+    let (insns, time): (usize, std::time::Duration) = (all().map(|c| c.0).sum(), all().map(|c| c.1).sum());
+    if insns == 0 {
+        return String::new();
+    }
+    let ms = time.as_secs_f64() * 1e3;
+    let each = ms / insns as f64 * 1e3;
+    let programs = all().count();
+    format!(
+        "\ncompiled: {programs} programs, {insns} instructions in {ms:.1} ms: {each:.1} ms for 1,000 instructions\n"
+    )
 }
 
 const LEGEND: &str = "
@@ -249,6 +265,10 @@ fn row_json(row: &Row) -> Value {
     let mut doc = case_json(&row.case);
     doc["insns"] = json!(row.insns);
     doc["ring_packets"] = json!(row.ring);
+    doc["compile"] = json!(row.compiled.map(|c| json!({
+        "ms": c.time.as_secs_f64() * 1e3,
+        "code_bytes": c.code_len,
+    })));
     doc["kernel"] = json!(row.kernel.as_ref().map(figures_json));
     doc["ours"] = json!(row.ours.iter().map(figures_json).collect::<Vec<_>>());
     doc["ratio_net"] = json!(row.ratio());
