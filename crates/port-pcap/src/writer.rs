@@ -68,6 +68,14 @@ impl CaptureWriter {
         CaptureWriter::begin(out, false, None, Path::new(name), interfaces)
     }
 
+    /// As [`CaptureWriter::stream`], in plain pcap.
+    ///
+    /// # Errors
+    /// [`CaptureError::Write`] when nobody reads it.
+    pub fn stream_plain(out: Box<dyn Write + Send>, name: &str) -> Result<CaptureWriter, CaptureError> {
+        CaptureWriter::begin(out, true, None, Path::new(name), &[])
+    }
+
     fn begin(
         out: Box<dyn Write + Send>,
         plain: bool,

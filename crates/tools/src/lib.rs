@@ -8,6 +8,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`objects`] | the embedded programs |
+//! | [`capture`] | packets as they come to the kernel's hook |
 //! | [`forward`] | packets that the host would forward leave in the hook |
 //! | [`watch`], [`tally`] | the kernel's tracepoints, counted where they arise |
 //! | [`measure`] | what the kernel's hook carries |
@@ -15,6 +16,7 @@
 //! | [`stream`] | one TCP stream, filled in the kernel |
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod forward;
 pub mod measure;
 pub mod objects;

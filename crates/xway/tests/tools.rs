@@ -314,3 +314,89 @@ fn our_own_verb_checks_what_arrives() {
     let too_long = wires.run(&wires.near, xway, &["trafficgen", "c0", "-s", "20000"]);
     too_long.exits(1).says("a packet of 20000 bytes");
 }
+
+/// Runs `xdpdump` until it has shown a packet; what it said on both outputs.
+fn dumped(wires: &Wires, args: &[&str]) -> (String, String) {
+    let mut command = wires.near.command(wires.tool("xdpdump"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (mut out, mut err) =
+        (BufReader::new(child.stdout.take().unwrap()), BufReader::new(child.stderr.take().unwrap()));
+    let mut said = String::new();
+    while !said.contains("listening on") {
+        assert!(err.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    wires.send("packet:b0", (&wires.near, "a0"));
+    let mut shown = String::new();
+    out.read_line(&mut shown).unwrap();
+    end(&mut child);
+    std::io::Read::read_to_string(&mut out, &mut shown).unwrap();
+    std::io::Read::read_to_string(&mut err, &mut said).unwrap();
+    assert!(child.wait().unwrap().success(), "{said}");
+    (shown, said)
+}
+
+#[test]
+fn xdpdump_stands_in_front_of_what_is_there() {
+    if !ready("xdpdump_stands_in_front_of_what_is_there") {
+        return;
+    }
+    let wires = Wires::new("tooldump");
+    let xway = env!("CARGO_BIN_EXE_xway");
+    // A socket, where nothing is attached and nothing is asked for.
+    let (shown, said) = dumped(&wires, &["-i", "a0"]);
+    assert!(said.contains("capturing in legacy mode!"), "{said}");
+    assert!(shown.contains("packet size 64 bytes on if_name \"a0\""), "{shown}");
+    // A program of its own.
+    let (shown, said) = dumped(&wires, &["-i", "a0", "--load-xdp-program", "-x"]);
+    assert!(said.contains(" func xdpdump, capture mode entry"), "{said}");
+    assert!(shown.contains("xdpdump()@entry: packet size 64 bytes, captured 64 bytes on if_index "), "{shown}");
+    assert!(shown.contains("  0x0000:  00 00 00 00 00 00 "), "{shown}");
+
+    // In front of one that counts and drops, which goes on doing so.
+    let count =
+        "struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u64); }
+        seen SEC(\".maps\");
+        SEC(\"xdp\") int count_all(struct xdp_md *ctx) { __u32 k = 0; __u64 *n = bpf_map_lookup_elem(&seen, &k);
+        if (n) __sync_fetch_and_add(n, 1); return 1; }";
+    let count = compiled(&wires.dir, "count", count, &[]);
+    let loaded = wires.run(&wires.near, xway, &["load", "a0", &count, "-m", "native", "-j"]).exits(0).json();
+    let id = loaded["attachment"]["program"]["id"].to_string();
+    let status = || wires.run(&wires.near, xway, &["status", "a0", "-j"]).exits(0).json()["attachments"].clone();
+    let before = status();
+    let (shown, said) = dumped(&wires, &["-i", "a0", "-p", "count_all"]);
+    assert!(said.contains("has a program of xdpdump in front of it"), "{said}");
+    assert!(shown.contains("count_all()@entry: packet size 64 bytes on if_index "), "{shown}");
+    assert!(said.contains(&format!("{COUNT} packets captured\n0 packets dropped by perf ring")), "{said}");
+    assert_eq!(status(), before, "it has its place back");
+    let map = loaded["attachment"]["program"]["map_ids"][0].to_string();
+    let seen = |map: &str| wires.run(&wires.near, xway, &["map", "dump", "id", map, "-j"]).exits(0).json();
+    let doc = seen(&map);
+    assert_eq!(doc["entries"][0]["value"], COUNT, "it saw every packet meanwhile: {doc}");
+    let refused = ran(wires.near.command(wires.tool("xdpdump")).args(["-i", "a0", "--rx-capture", "exit"])).exits(1);
+    assert!(refused.err.contains("--rx-capture entry"), "{}", refused.err);
+    let unknown = ran(wires.near.command(wires.tool("xdpdump")).args(["-i", "a0", "-p", "hallo"])).exits(1);
+    assert_eq!(unknown.err, "ERROR: Can't find function 'hallo' on interface!\n");
+    wires.run(&wires.near, xway, &["unload", "a0", "-i", &id]).exits(0);
+    // As a capture, which our own tools read.
+    let path = wires.dir.arg("out.pcapng");
+    let mut command = wires.near.command(wires.tool("xdpdump"));
+    command.args(["-i", "a0", "--load-xdp-program", "-w", &path]).stderr(Stdio::piped()).stdin(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut err = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("listening on") {
+        assert!(err.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    wires.send("packet:b0", (&wires.near, "a0"));
+    end(&mut child);
+    assert!(child.wait().unwrap().success());
+    let mut reader = xway_port_pcap::CaptureReader::open(std::path::Path::new(&path)).unwrap();
+    let mut packets = 0;
+    while reader.next_with(|r| assert_eq!(r.data.len(), 64)).unwrap().is_some() {
+        packets += 1;
+    }
+    assert_eq!(packets, COUNT);
+    let listed = ran(wires.near.command(wires.tool("xdpdump")).args(["-D"])).exits(0).out;
+    assert!(listed.contains("a0                     <No XDP program loaded!>"), "{listed}");
+}

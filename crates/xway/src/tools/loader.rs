@@ -196,7 +196,7 @@ fn status(ifname: Option<&str>) -> Result<(), String> {
 }
 
 /// Interfaces and what is attached to them; behind the program that a chain hangs on its members, in their order.
-fn table(ifname: Option<&str>) -> Result<String, String> {
+pub(super) fn table(ifname: Option<&str>) -> Result<String, String> {
     let mut hook = Kernel::new();
     let row = |cells: [&str; 7]| {
         let [interface, priority, name, mode, id, tag, actions] = cells;
@@ -227,6 +227,20 @@ fn table(ifname: Option<&str>) -> Result<String, String> {
         }
     }
     Ok(out)
+}
+
+/// Numbers and names of the programs on an interface, those of a chain behind the one that it hangs on.
+pub(super) fn programs(ifname: &str) -> Result<Vec<(u32, String)>, String> {
+    let device = super::device(ifname)?;
+    let mut found = Vec::new();
+    for (_, id) in device.attached() {
+        let info = KernelProg::by_id(id).and_then(|p| p.info()).map_err(|e| e.to_string())?;
+        found.push((id, info.name));
+    }
+    let attached = Kernel::new().attachments(Some(ifname)).map_err(|e| e.to_string())?;
+    let members = attached.into_iter().filter(|a| a.priority.is_some());
+    found.extend(members.map(|a| (a.program.id.0, a.program.name)));
+    Ok(found)
 }
 
 /// What the kernel says of the driver, by the names of its header.

@@ -4,6 +4,7 @@
 //! run; the words of help and of errors are ours.
 
 mod bench;
+mod dump;
 mod forward;
 mod loader;
 mod monitor;
@@ -29,6 +30,7 @@ pub fn by_name(arguments: &[OsString]) -> Option<ExitCode> {
         "xdp-bench" => Some(bench::run(rest)),
         "xdp-forward" => Some(forward::run(rest)),
         "xdp-monitor" => Some(monitor::run(rest)),
+        "xdpdump" => Some(dump::run(rest)),
         "xdp-trafficgen" => Some(trafficgen::run(rest)),
         _ => None,
     }
