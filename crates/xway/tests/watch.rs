@@ -261,7 +261,8 @@ fn events_and_rates_of_the_service() {
 
 /// Runs a command in a terminal of 80 by 24 characters, with this typed in; what the terminal was sent.
 fn in_terminal(command: &str, keys: &str) -> String {
-    let quoted = format!("stty cols 80 rows 24; {command}");
+    // Whatever goes wrong, it ends.
+    let quoted = format!("stty cols 80 rows 24; timeout --foreground 60 {command}");
     let mut script = Command::new("script");
     script.args(["-qec", &quoted, "/dev/null"]).env("TERM", "xterm").stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = script.spawn().unwrap();
