@@ -47,6 +47,9 @@ $(TARGET)/bench-native: bpf/bench/native/parse.c bpf/bench/parse.bpf.c $(wildcar
 	@mkdir -p $(TARGET)
 	$(or $(CLANG),clang) -O3 -Wall -Ibpf/bench/native -Ibpf/include $< -o $@
 
+aarch64:  ## the compiler's tests as aarch64 code under qemu (needs rust-std for it, gcc-aarch64-linux-gnu, qemu-user)
+	@scripts/aarch64
+
 fuzz:  ## every fuzzer for ten minutes; SECONDS_EACH=n for another time
 	scripts/fuzz $(or $(SECONDS_EACH),600)
 
@@ -69,4 +72,4 @@ install:  ## command, library, header, man pages and completions below PREFIX=/u
 clean:  ## remove everything that was built
 	cargo clean
 
-.PHONY: help setup demo test lint samples bench native fuzz soak fuzz-kernel corpus install clean
+.PHONY: help setup demo test lint samples bench native aarch64 fuzz soak fuzz-kernel corpus install clean

@@ -295,7 +295,7 @@ impl Plan {
 
 /// The machine that we run on.
 fn host_isa(options: &Options) -> Result<OwnedTargetIsa, Refusal> {
-    if !cfg!(target_arch = "x86_64") {
+    if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
         return Err(Refusal::Machine(format!("code for {} is not run yet", std::env::consts::ARCH)));
     }
     // Making one costs as much as compiling a small function.

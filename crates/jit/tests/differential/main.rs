@@ -38,7 +38,7 @@ struct Tally {
 
 #[test]
 fn random_accepted_programs() {
-    let (seed, count, time) = (seed(), 4000, Duration::from_secs(20));
+    let (seed, count, time) = (number("XWAY_SEED", 1), 4000, Duration::from_secs(number("XWAY_SECONDS", 20)));
     let started = Instant::now();
     let mut rng = Rng::new(seed);
     let world = World::default();
@@ -72,7 +72,7 @@ fn random_accepted_programs() {
     assert!(tally.not_compiled.is_empty(), "{tally:?}");
 }
 
-/// `XWAY_SEED`, else always the same.
-fn seed() -> u64 {
-    std::env::var("XWAY_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
+/// A number from the environment, else always the same.
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|s| s.parse().ok()).unwrap_or(otherwise)
 }
