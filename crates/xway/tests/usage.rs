@@ -6,11 +6,17 @@ use common::{Dir, xway};
 
 #[test]
 fn every_verb_has_help_with_an_example() {
-    let alone = "run verify test load unload status stats features steer clean up down apply diff conformance doctor";
+    let alone = "run verify test load unload status stats features steer clean up down apply diff conformance doctor trafficgen";
     let prog = "run inspect show pin profile tracelog";
     let map = "show dump lookup update delete getnext pin freeze create push pop peek event_pipe";
-    let groups =
-        [("prog", prog), ("map", map), ("link", "show detach pin"), ("btf", "dump"), ("sock", "show serve end")];
+    let groups = [
+        ("prog", prog),
+        ("map", map),
+        ("link", "show detach pin"),
+        ("btf", "dump"),
+        ("sock", "show serve end"),
+        ("forward", "load unload status"),
+    ];
     let mut verbs: Vec<Vec<&str>> = alone.split(' ').map(|verb| vec![verb]).collect();
     verbs.extend(groups.iter().flat_map(|(group, all)| all.split(' ').map(move |verb| vec![*group, verb])));
     for verb in verbs {
