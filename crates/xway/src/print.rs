@@ -37,6 +37,12 @@ pub fn json(doc: &Value) {
     text(&(shown + "\n"));
 }
 
+/// How things are, on standard error: a mode that was chosen, and why.
+pub fn note(message: &str) {
+    // A closed standard error must not stop the work.
+    let _ = writeln!(std::io::stderr(), "xway: {message}");
+}
+
 /// A warning on standard error.
 pub fn warn(message: &str) {
     // A closed standard error must not stop the work.

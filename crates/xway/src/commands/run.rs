@@ -32,7 +32,7 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     let wrapped = input.into_iter().map(|(_, port)| wraps.iter().try_fold(port, |port, wrap| wrap.around(port)));
     let mut ports: Vec<Box<dyn Port>> = wrapped.collect::<Result<_, _>>()?;
     ports.extend(rest.into_iter().map(|(_, port)| port));
-    notes.iter().for_each(|note| print::warn(note));
+    notes.iter().for_each(|note| print::note(note));
     let stop = Stop::new().map_err(|e| Failure::needs(format!("no file descriptor left: {e}")))?;
     interrupt::catch(&stop)?;
 
