@@ -1,6 +1,6 @@
 //! What waits for the doorbell of one target.
 
-use xway_packet::Burst;
+use xway_packet::{Burst, SharedFrame};
 
 use crate::inbox::Inbox;
 
@@ -32,6 +32,8 @@ impl Why {
 #[derive(Default)]
 pub(crate) struct Outbox {
     bursts: [Burst; Why::ALL.len()],
+    /// Of a broadcast, for ports that only read them: as its redirect, and as further copies.
+    shared: [Vec<SharedFrame>; 2],
     filled: bool,
 }
 
@@ -39,6 +41,25 @@ impl Outbox {
     pub(crate) fn burst(&mut self, why: Why) -> &mut Burst {
         self.filled = true;
         &mut self.bursts[why as usize]
+    }
+
+    /// Adds a frame that other ports send too.
+    ///
+    /// # Errors
+    /// Gives it back when a device map names the port so often that a burst is full.
+    pub(crate) fn share(&mut self, why: Why, frame: SharedFrame) -> Result<(), SharedFrame> {
+        self.filled = true;
+        let frames = self.shared(why);
+        if frames.len() == Burst::MAX {
+            return Err(frame);
+        }
+        frames.push(frame);
+        Ok(())
+    }
+
+    /// Frames that other ports send too.
+    pub(crate) fn shared(&mut self, why: Why) -> &mut Vec<SharedFrame> {
+        &mut self.shared[usize::from(why == Why::Copy)]
     }
 
     /// Whether `burst` was asked for since the last time, that is, whether there is anything to send.

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use xway_abi::Errno;
-use xway_packet::{Burst, Pool};
+use xway_packet::{Burst, Pool, SharedFrame};
 
 use crate::Capabilities;
 
@@ -46,6 +46,18 @@ pub trait Port: Send {
 
     /// Takes all frames of the burst for sending, in order, and says what became of them.
     fn tx(&mut self, queue: u32, pool: &mut Pool, burst: &mut Burst) -> Sent;
+
+    /// Whether sending only reads frames: then one that goes out of several ports at once is not copied for this one.
+    fn shares(&self) -> bool {
+        false
+    }
+
+    /// Sends frames that others send too, as [`Port::tx`] but without having them: reads them and says what became of them. Only
+    /// ports that share ([`Port::shares`]) are asked.
+    fn tx_shared(&mut self, queue: u32, frames: &[SharedFrame]) -> Sent {
+        let _ = queue;
+        Sent::none(frames.len(), Errno::EOPNOTSUPP)
+    }
 
     /// Takes all frames of the burst to its stack side (what PASS means), and says what became of them.
     fn pass(&mut self, queue: u32, pool: &mut Pool, burst: &mut Burst) -> Sent;

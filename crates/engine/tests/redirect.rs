@@ -152,6 +152,40 @@ fn a_broadcast_runs_each_entrys_program_over_its_own_copy() {
     assert_eq!((sum.redirected, sum.copies), (10, 20));
 }
 
+/// Ports that only read what they send get the one frame; who changes it on the way, or keeps it, gets a copy.
+#[test]
+fn a_broadcast_goes_by_reference_where_ports_only_read() {
+    let program = Rust::new(|_, frame| {
+        frame.packet_mut()[20] += 1;
+        Verdict::Pass as u64
+    });
+    let devices = map(MapType::Devmap, 8, vec![MapProgram::new(program, ProgramUse::XdpDevmap)]);
+    for (key, ifindex, program) in [(0, 2, 0), (1, 3, 0), (2, 4, 0), (3, 5, 1)] {
+        entry(&devices, key, ifindex, program);
+    }
+    let map_id = devices.id();
+    let engine = engine(1);
+    let wires: Vec<Wire> = (1..=5).map(|n| Wire::new(n, 1)).collect();
+    for (n, wire) in wires.iter().enumerate() {
+        // Port 4 keeps what it sends, port 5 has a program in front of it.
+        let wire = if n == 3 { wire.clone() } else { wire.clone().that_shares() };
+        engine.open(wire.device(), on(0)).unwrap();
+    }
+    let to = move |_: &Frame| Redirect::Broadcast { map_id, exclude_ingress: true };
+    engine.attach(port(1), redirecting(vec![devices], to), FORCE).unwrap();
+    wires[0].send(0, 100);
+    let counts = || wires.iter().map(|wire| wire.sent().len()).collect::<Vec<_>>();
+    eventually(|| counts() == [0, 100, 100, 100, 100]);
+    for (wire, mark) in wires[1..].iter().zip([0, 0, 0, 1]) {
+        assert!(wire.sent().iter().all(|packet| packet[20] == mark));
+    }
+    let stopped = engine.stop();
+    let taken = stopped.queues.iter().map(|queue| queue.pool.fast + queue.pool.ring + queue.pool.slow).sum::<u64>();
+    let (sum, _) = settled(stopped);
+    assert_eq!((sum.rx, sum.redirected, sum.copies), (100, 100, 300));
+    assert_eq!(taken, 300, "a frame for each packet, and copies for two of its four targets");
+}
+
 #[test]
 fn a_cpu_map_hands_frames_to_another_worker_where_its_program_runs() {
     for workers in [1, 3] {

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use xway_abi::Errno;
 use xway_engine::{Capabilities, Port, PortError, PortErrorKind, PortStats, Rx, Sent, Support};
-use xway_packet::{Burst, Pool};
+use xway_packet::{Burst, Frame, Pool, SharedFrame};
 
 use crate::error::{Lost, OpenError};
 use crate::receive::{Loss, receive};
@@ -190,6 +190,40 @@ const SEND_BUFFER: i32 = 4 << 20;
 /// Packets that one receive call looks at per frame it may deliver: bounds the time spent on packets that are not received.
 const LOOKS_PER_FRAME: usize = 4;
 
+impl PacketPort {
+    /// Hands packets to the kernel, which copies them.
+    fn send<T>(&mut self, frames: &[T], packet: impl Fn(&T) -> &[u8]) -> Sent {
+        let mut result = Sent::default();
+        let mut at = 0;
+        while at < frames.len() {
+            match sys::send_many(self.sender.as_fd(), frames[at..].iter().map(&packet)) {
+                Ok(count) => {
+                    let sent = &frames[at..at + count];
+                    self.stats.tx += count as u64;
+                    self.stats.tx_bytes += sent.iter().map(|frame| packet(frame).len() as u64).sum::<u64>();
+                    result.sent += count as u32;
+                    at += count;
+                }
+                Err(error) => match error.raw_os_error().unwrap_or(libc::EIO) {
+                    libc::EINTR => {}
+                    // No room: the rest has none either.
+                    libc::EAGAIN | libc::ENOBUFS => {
+                        result.full += (frames.len() - at) as u32;
+                        at = frames.len();
+                    }
+                    // This one cannot be sent (too long, or the interface is down); the next may.
+                    errno => {
+                        result.failed += 1;
+                        result.errno = Some(Errno(errno));
+                        at += 1;
+                    }
+                },
+            }
+        }
+        result
+    }
+}
+
 impl Port for PacketPort {
     fn name(&self) -> &str {
         &self.name
@@ -220,36 +254,17 @@ impl Port for PacketPort {
     }
 
     fn tx(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst) -> Sent {
-        let mut result = Sent::default();
-        let frames = burst.frames();
-        let mut at = 0;
-        while at < frames.len() {
-            match sys::send_many(self.sender.as_fd(), frames[at..].iter().map(|frame| frame.packet())) {
-                Ok(count) => {
-                    let sent = &frames[at..at + count];
-                    self.stats.tx += count as u64;
-                    self.stats.tx_bytes += sent.iter().map(|frame| frame.len() as u64).sum::<u64>();
-                    result.sent += count as u32;
-                    at += count;
-                }
-                Err(error) => match error.raw_os_error().unwrap_or(libc::EIO) {
-                    libc::EINTR => {}
-                    // No room: the rest has none either.
-                    libc::EAGAIN | libc::ENOBUFS => {
-                        result.full += (frames.len() - at) as u32;
-                        at = frames.len();
-                    }
-                    // This one cannot be sent (too long, or the interface is down); the next may.
-                    errno => {
-                        result.failed += 1;
-                        result.errno = Some(Errno(errno));
-                        at += 1;
-                    }
-                },
-            }
-        }
+        let sent = self.send(burst.frames(), Frame::packet);
         pool.release_burst(burst);
-        result
+        sent
+    }
+
+    fn shares(&self) -> bool {
+        true
+    }
+
+    fn tx_shared(&mut self, _: u32, frames: &[SharedFrame]) -> Sent {
+        self.send(frames, |frame| frame.packet())
     }
 
     fn pass(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst) -> Sent {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use xway_abi::Errno;
 use xway_engine::{Capabilities, MemoryModel, Port, PortError, PortStats, Rx, Sent, Support};
-use xway_packet::{Burst, Frame, Pool};
+use xway_packet::{Burst, Frame, Pool, SharedFrame};
 
 use crate::pair::{End, Home};
 use crate::sink::{Sink, Way};
@@ -152,6 +152,21 @@ impl Port for SimPort {
         sent.0
     }
 
+    fn shares(&self) -> bool {
+        matches!(self.kind, Kind::Generated(_))
+    }
+
+    fn tx_shared(&mut self, _queue: u32, frames: &[SharedFrame]) -> Sent {
+        let Kind::Generated(generated) = &mut self.kind else {
+            // The other end of a pair gets frames to keep.
+            return Sent::none(frames.len(), Errno::EOPNOTSUPP);
+        };
+        let (count, bytes) = generated.sink.take(Way::Sent, frames.iter().map(|frame| &**frame));
+        self.stats.tx += count;
+        self.stats.tx_bytes += bytes;
+        Sent::all(frames.len())
+    }
+
     fn pass(&mut self, _queue: u32, pool: &mut Pool, burst: &mut Burst) -> Sent {
         match &mut self.kind {
             Kind::Generated(generated) => generated.take(Way::Passed, pool, burst).0,
@@ -216,7 +231,7 @@ impl Generated {
 
     #[inline]
     fn take(&mut self, way: Way, pool: &mut Pool, burst: &mut Burst) -> (Sent, u64) {
-        let (frames, bytes) = self.sink.take(way, burst.frames());
+        let (frames, bytes) = self.sink.take(way, burst.frames().iter());
         pool.release_burst(burst);
         (Sent::all(frames as usize), bytes)
     }

@@ -79,19 +79,20 @@ impl Sink {
 
     /// Counts the frames of a burst. One writer at a time for each port; several ports may share a sink.
     #[inline]
-    pub(crate) fn take(&self, way: Way, frames: &[Frame]) -> (u64, u64) {
+    pub(crate) fn take<'f>(&self, way: Way, frames: impl ExactSizeIterator<Item = &'f Frame> + Clone) -> (u64, u64) {
         let side = match way {
             Way::Sent => &self.shared.sent,
             Way::Passed => &self.shared.passed,
         };
-        let bytes = frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-        side.frames.fetch_add(frames.len() as u64, Ordering::Relaxed);
+        let count = frames.len() as u64;
+        let bytes = frames.clone().map(|frame| frame.len() as u64).sum::<u64>();
+        side.frames.fetch_add(count, Ordering::Relaxed);
         side.bytes.fetch_add(bytes, Ordering::Relaxed);
         if self.shared.inspect.load(Ordering::Relaxed) {
-            let digest = frames.iter().fold(0u64, |sum, frame| sum.wrapping_add(Seen::digest_of(frame.packet())));
+            let digest = frames.fold(0u64, |sum, frame| sum.wrapping_add(Seen::digest_of(frame.packet())));
             side.digest.fetch_add(digest, Ordering::Relaxed);
         }
-        (frames.len() as u64, bytes)
+        (count, bytes)
     }
 }
 

@@ -35,8 +35,8 @@ impl Core {
             if !lane.outbox.take_filled() {
                 continue;
             }
-            let pool = &mut self.pools[lane.pool];
             for why in Why::ALL {
+                let pool = &mut self.pools[lane.pool];
                 let burst = lane.outbox.burst(why);
                 if burst.is_empty() {
                     continue;
@@ -49,6 +49,18 @@ impl Core {
                 // What a port neither took nor explained is lost here.
                 pool.release_burst(burst);
                 let sent = explained(sent, count);
+                account(meters, why, sent);
+                tell(&mut self.events, name, lane.port.ifindex(), why, sent);
+            }
+            for why in [Why::Redirect, Why::Copy] {
+                let frames = lane.outbox.shared(why);
+                if frames.is_empty() {
+                    continue;
+                }
+                let sent = explained(lane.port.tx_shared(lane.queue, frames), frames.len());
+                // The last port to send a frame gives it back.
+                let last = frames.drain(..).filter_map(|frame| frame.try_unshare().ok());
+                self.pools[self.source.pool].release_all(last);
                 account(meters, why, sent);
                 tell(&mut self.events, name, lane.port.ifindex(), why, sent);
             }

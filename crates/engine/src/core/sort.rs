@@ -137,6 +137,11 @@ impl Core {
                 });
                 match fanout.split_first() {
                     None => self.refused(site, index, results, &frame, Errno::ENOENT),
+                    Some(_) if fanout.iter().filter(|target| self.shares(target)).count() > 1 => {
+                        self.share_out(&fanout, frame);
+                        self.fanout = fanout;
+                        return;
+                    }
                     Some((&(number, ifindex, program), others)) => {
                         for &(number, ifindex, program) in others {
                             match self.pools[self.source.pool].copy(&frame) {
@@ -178,6 +183,33 @@ impl Core {
                 self.refused(site, index, results, &frame, errno);
                 self.pools[self.source.pool].release(frame);
             }
+        }
+    }
+
+    /// Whether a frame can go out there without being the port's own: the port is this worker's, only reads what it sends, and no
+    /// program looks at it on the way.
+    fn shares(&self, &(number, _, program): &(usize, u32, Option<usize>)) -> bool {
+        program.is_none() && self.lanes.get(number).is_some_and(|lane| lane.port.shares())
+    }
+
+    /// A broadcast to several ports that only read: they send the one frame, the others get copies of it.
+    fn share_out(&mut self, targets: &[(usize, u32, Option<usize>)], frame: Frame) {
+        let frame = frame.share();
+        // Counted as one redirect and its copies, whoever gets which.
+        let mut why = Why::Redirect;
+        for target in targets {
+            let &(number, ifindex, program) = target;
+            if self.shares(target) {
+                if self.outbox(number).share(why, frame.clone()).is_err() {
+                    self.account(why, Sent::none(1, Errno::ENOSPC));
+                }
+            } else {
+                match self.pools[self.source.pool].copy(&frame) {
+                    Ok(copy) => self.leave(number, ifindex, program, why, copy),
+                    Err(_) => self.account(why, Sent::none(1, Errno::ENOMEM)),
+                }
+            }
+            why = Why::Copy;
         }
     }
 

@@ -12,7 +12,7 @@ use xway_engine::{
     Rx, Sent, Support,
 };
 use xway_maps::{Guard, Map};
-use xway_packet::{Burst, Frame, Pool, PoolConfig};
+use xway_packet::{Burst, Frame, Pool, PoolConfig, SharedFrame};
 
 /// Waits for something that must happen; a minute is for ever.
 pub fn eventually(mut happened: impl FnMut() -> bool) {
@@ -55,6 +55,8 @@ pub struct Wire {
     forgetful: bool,
     frame_max: u32,
     redirect_to: Support,
+    /// Sending only reads.
+    shares: bool,
     shared: Arc<Shared>,
 }
 
@@ -103,6 +105,7 @@ impl Wire {
             forgetful: false,
             frame_max: u32::MAX,
             redirect_to: Support::Full,
+            shares: false,
             shared: Arc::new(shared),
         }
     }
@@ -110,6 +113,11 @@ impl Wire {
     /// One that sends no longer frames than these.
     pub fn with_frame_max(self, frame_max: u32) -> Wire {
         Wire { frame_max, ..self }
+    }
+
+    /// One whose sending only reads frames.
+    pub fn that_shares(self) -> Wire {
+        Wire { shares: true, ..self }
     }
 
     /// One that nothing can be redirected to.
@@ -381,6 +389,16 @@ impl Port for WireQueue {
         }
         wire.shared.sent_count.fetch_add(sent.sent.into(), Ordering::SeqCst);
         sent
+    }
+
+    fn shares(&self) -> bool {
+        self.wire.shares
+    }
+
+    fn tx_shared(&mut self, _: u32, frames: &[SharedFrame]) -> Sent {
+        self.wire.shared.sent.lock().unwrap().extend(frames.iter().map(|frame| frame.packet().to_vec()));
+        self.wire.shared.sent_count.fetch_add(frames.len() as u64, Ordering::SeqCst);
+        Sent::all(frames.len())
     }
 
     fn pass(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst) -> Sent {
