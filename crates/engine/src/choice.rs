@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use xway_abi::MapType;
 use xway_jit::{Compiled, Options, compile};
-use xway_maps::Guard;
+use xway_maps::{Guard, ProgramObject, Target};
 use xway_vm::Program;
 
 /// The outcome: code, or the reason why there is none.
@@ -43,25 +43,50 @@ impl Choice {
     }
 }
 
-/// Compiles what tail calls of this program reach.
+/// Compiles what tail calls of this program reach, and the programs of the map entries that it redirects to.
 fn compile_targets(program: &Program, options: &Options) {
     let guard = Guard::pin();
-    let mut work: Vec<Arc<Program>> = targets(program, &guard);
-    while let Some(next) = work.pop() {
+    let reached = |program: &Program| {
+        // Nobody asks for a burst of what is tail-called.
+        let tails = tail_called(program, &guard).into_iter().map(|program| (program, false));
+        tails.chain(behind_entries(program, &guard).into_iter().map(|program| (program, true))).collect::<Vec<_>>()
+    };
+    let mut work = reached(program);
+    while let Some((next, burst)) = work.pop() {
         if next.native().is_some() {
             continue;
         }
         let Some(proof) = next.proof() else { continue };
-        // Nobody asks for a burst of it.
-        if let Ok(code) = compile(&next, proof, &Options { burst: false, ..options.clone() }) {
+        if let Ok(code) = compile(&next, proof, &Options { burst, ..options.clone() }) {
             code.keep_with(&next);
-            work.extend(targets(&next, &guard));
+            work.extend(reached(&next));
         }
     }
 }
 
-fn targets(program: &Program, guard: &Guard) -> Vec<Arc<Program>> {
+fn tail_called(program: &Program, guard: &Guard) -> Vec<Arc<Program>> {
     let arrays = program.maps().iter().filter(|m| m.map_type() == MapType::ProgArray);
     let held = arrays.flat_map(|m| (0..m.spec().max_entries).filter_map(move |i| m.program(i, guard)));
-    held.filter_map(|p| p.as_any().downcast_ref::<Program>()?.arc()).collect()
+    held.filter_map(|p| linked(&**p)).collect()
+}
+
+/// Programs that run over frames on their way out of a port, or on another worker.
+fn behind_entries(program: &Program, guard: &Guard) -> Vec<Arc<Program>> {
+    let mut found = Vec::new();
+    let mut see = |target: Target<'_>| {
+        if let Target::Device { program: Some(program), .. } | Target::Cpu { program: Some(program), .. } = target {
+            found.extend(linked(&**program));
+        }
+    };
+    for map in program.maps() {
+        map.each_device(guard, &mut see);
+        if map.map_type() == MapType::Cpumap {
+            (0..map.spec().max_entries).filter_map(|cpu| map.target(cpu, guard)).for_each(&mut see);
+        }
+    }
+    found
+}
+
+fn linked(program: &dyn ProgramObject) -> Option<Arc<Program>> {
+    program.as_any().downcast_ref::<Program>()?.arc()
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use xway_engine::{Executor, Limits, Linked, LoadedProgram, Stop, Worker, WorkerConfig};
+use xway_engine::{Choice, Executor, Limits, Linked, LoadedProgram, Stop, Worker, WorkerConfig};
 use xway_maps::Guard;
 use xway_object::Object;
 use xway_packet::{Pool, PoolConfig};
@@ -93,7 +93,13 @@ impl Ours {
     pub(super) fn drop_over_there(&self) -> Result<(), ForwardError> {
         let at = self.instance.object().programs.iter().position(|p| p.name == "far_cpu");
         let at = at.ok_or_else(|| ForwardError::Program("no program far_cpu".into()))?;
-        let fd = self.instance.program_fd(at).map_err(|e| ForwardError::Program(e.to_string()))?;
+        let failed = |e: xway_vm::LinkError| ForwardError::Program(e.to_string());
+        // Compiled beforehand, as the service does it: on its way a packet compiles nothing.
+        let program = self.instance.program(at).map_err(failed)?;
+        if let Some(reason) = Choice::compiled(&program, &xway_jit::Options::default()).reason {
+            return Err(ForwardError::Program(format!("far_cpu: {reason}")));
+        }
+        let fd = self.instance.program_fd(at).map_err(failed)?;
         Ours::cpu_entry(&self.instance, Some(fd)).map_err(|e| ForwardError::Program(format!("map cpus: {e}")))
     }
 
