@@ -64,6 +64,17 @@ pub struct AfXdpDevice {
 }
 
 impl AfXdpDevice {
+    /// What such a port can do, where the driver does without copies and where not.
+    pub const fn offers(zero_copy: bool) -> Capabilities {
+        Capabilities {
+            tx: Support::Full,
+            redirect_to: Support::Full,
+            zero_copy,
+            memory: MemoryModel::Shared,
+            ..Capabilities::copying()
+        }
+    }
+
     /// Looks at the interface in the network namespace that the calling thread is in. Nothing is changed yet.
     ///
     /// # Errors
@@ -163,7 +174,7 @@ impl AfXdpDevice {
             zero_copy: socket.zero_copy,
             reason: self.reason(&redirect, socket.zero_copy),
         });
-        let capabilities = self.capabilities_with(socket.zero_copy);
+        let capabilities = AfXdpDevice::offers(socket.zero_copy);
         let mut port = AfXdpPort::new(&self.name, self.ifindex, (queue, number), socket, redirect, shape, capabilities);
         port.refill(pool);
         Ok(port)
@@ -181,16 +192,6 @@ impl AfXdpDevice {
         };
         Some(redirect.reason.iter().map(|reason| format!("{reason}; ")).collect::<String>() + why)
     }
-
-    fn capabilities_with(&self, zero_copy: bool) -> Capabilities {
-        Capabilities {
-            tx: Support::Full,
-            redirect_to: Support::Full,
-            zero_copy,
-            memory: MemoryModel::Shared,
-            ..Capabilities::copying()
-        }
-    }
 }
 
 impl Device for AfXdpDevice {
@@ -203,7 +204,7 @@ impl Device for AfXdpDevice {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.capabilities_with(self.can_zero_copy.unwrap_or(false) && self.config.copying != Copying::Copy)
+        AfXdpDevice::offers(self.can_zero_copy.unwrap_or(false) && self.config.copying != Copying::Copy)
     }
 
     fn rx_queues(&self) -> u32 {

@@ -191,6 +191,19 @@ const SEND_BUFFER: i32 = 4 << 20;
 const LOOKS_PER_FRAME: usize = 4;
 
 impl PacketPort {
+    /// What every such port can do.
+    pub const fn offers() -> Capabilities {
+        Capabilities {
+            drop: Support::CopyOnly,
+            pass: Support::CopyOnly,
+            tx: Support::Full,
+            redirect_from: Support::CopyOnly,
+            redirect_to: Support::Full,
+            rx_timestamp: true,
+            ..Capabilities::copying()
+        }
+    }
+
     /// Hands packets to the kernel, which copies them.
     fn send<T>(&mut self, frames: &[T], packet: impl Fn(&T) -> &[u8]) -> Sent {
         let mut result = Sent::default();
@@ -234,15 +247,7 @@ impl Port for PacketPort {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            drop: Support::CopyOnly,
-            pass: Support::CopyOnly,
-            tx: Support::Full,
-            redirect_from: Support::CopyOnly,
-            redirect_to: Support::Full,
-            rx_timestamp: true,
-            ..Capabilities::copying()
-        }
+        PacketPort::offers()
     }
 
     fn rx(&mut self, queue: u32, pool: &mut Pool, burst: &mut Burst, budget: usize) -> Result<Rx, PortError> {

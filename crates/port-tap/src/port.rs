@@ -196,6 +196,13 @@ fn open_queue(config: &TapConfig) -> Result<Queue, OpenError> {
     Ok(Queue::new(fd))
 }
 
+impl TapPort {
+    /// What every such port can do.
+    pub const fn offers() -> Capabilities {
+        CAPABILITIES
+    }
+}
+
 impl Port for TapPort {
     fn name(&self) -> &str {
         &self.name

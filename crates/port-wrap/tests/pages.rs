@@ -3,8 +3,11 @@
 use std::fmt::Write;
 
 use xway_engine::{Capabilities, MemoryModel, Port, Support};
+use xway_port_afxdp::AfXdpDevice;
+use xway_port_packet::PacketPort;
 use xway_port_pcap::{CaptureWriter, PcapPort};
 use xway_port_sim::SimPort;
+use xway_port_tap::TapPort;
 
 const START: &str = "<!-- made by crates/port-wrap/tests/pages.rs: XWAY_BLESS=1 -->\n";
 const END: &str = "<!-- end -->\n";
@@ -63,6 +66,9 @@ fn check(page: &str, caps: &Capabilities) {
 #[test]
 fn pages_say_what_ports_say() {
     check("sim.md", &SimPort::offers());
+    check("packet.md", &PacketPort::offers());
+    check("tap.md", &TapPort::offers());
+    check("afxdp.md", &AfXdpDevice::offers(false));
     let path = std::env::temp_dir().join(format!("xway-page-{}.pcap", std::process::id()));
     CaptureWriter::create(&path, &["x"]).unwrap().finish().unwrap();
     let port = PcapPort::open(&path, 0);
