@@ -1,5 +1,6 @@
 //! The other end of the socket: the service as a [`Hook`].
 
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::message::{
     self, Answer, Attach, Attachment, Bytes, Capture, Code, Counters, Event, Features, Loaded, Map, Packets, Part,
     Program, Put, Request, Spec, Tested,
 };
+use crate::share;
 use crate::wire::{self, WireError};
 
 /// How long an answer may take: a load verifies and compiles.
@@ -84,6 +86,37 @@ impl Service {
     /// Makes the engine what a configuration says; the steps, in words. With `dry_run` nothing is done.
     pub fn apply(&mut self, config: &str, dry_run: bool) -> Result<Vec<String>, HookError> {
         self.ask(&Request::Apply { config: config.to_owned(), dry_run })
+    }
+
+    /// What programs wrote into a perf event array or a ring buffer since the last time, waiting for the first record at most this
+    /// long. The first call about a perf event array opens its rings: before it, programs find no reader.
+    pub fn map_events(&mut self, map: MapId, wait: Duration) -> Result<message::Records, HookError> {
+        let wait_ms = wait.as_millis().min(u128::from(u32::MAX)) as u64;
+        self.ask(&Request::MapEvents { id: map.0, wait_ms })
+    }
+
+    /// A descriptor of a map. It keeps the map alive, may be given to any process over a UNIX socket, and is used there by
+    /// [`Service::over`]: for this one map, and for reading alone where `read_only` says so.
+    pub fn share(&mut self, map: MapId, read_only: bool) -> Result<OwnedFd, HookError> {
+        self.ask::<()>(&Request::Share { map: map.0, read_only })?;
+        self.socket
+            .set_read_timeout(Some(ANSWER))
+            .and_then(|()| share::receive(&self.socket))
+            .map_err(|e| HookError::new(Blame::Machine, format!("{}: the descriptor of {map}: {e}", self.place)))
+    }
+
+    /// The hook as far as a descriptor from [`Service::share`] reaches.
+    pub fn over(descriptor: OwnedFd) -> Service {
+        Service { socket: descriptor.into(), place: "a map's descriptor".into() }
+    }
+
+    /// Puts another executable in the place of the running one, which keeps the socket and takes over the state; with `dry_run`
+    /// only says what becomes of everything.
+    ///
+    /// # Errors
+    /// `EPERM` for all but root and the service's own user; what is no `xway` is refused before anything ends.
+    pub fn upgrade(&mut self, executable: &Path, dry_run: bool) -> Result<message::Handover, HookError> {
+        self.ask(&Request::Upgrade { executable: executable.to_owned(), dry_run })
     }
 
     /// Ends the service.

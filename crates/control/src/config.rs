@@ -4,7 +4,10 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use xway_engine::steer::Change;
 use xway_hook::{PRIORITY, Verdicts};
+
+use crate::LogFormat;
 
 /// A whole file.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -49,6 +52,10 @@ pub struct ServiceConfig {
     pub socket: PathBuf,
     /// The group that may connect, beside the owner; none: the process's own.
     pub group: Option<String>,
+    /// Everybody else may connect too, look, and change nothing.
+    pub readable: bool,
+    /// What the service says of itself on standard error: `off`, `text`, `json`.
+    pub log: LogFormat,
     /// Directory for what outlives the process; none: nothing does.
     pub state: Option<PathBuf>,
     /// Keep the contents of pinned maps over a clean end and a start.
@@ -67,6 +74,8 @@ impl Default for ServiceConfig {
         ServiceConfig {
             socket: crate::SOCKET.into(),
             group: None,
+            readable: false,
+            log: LogFormat::default(),
             state: None,
             keep_contents: false,
             metrics: None,
@@ -119,6 +128,17 @@ pub struct Port {
     /// Another port that PASS goes to, instead of the stack.
     #[serde(default)]
     pub pass_to: Option<String>,
+    /// Which queue packets go to before programs run, in the words of `xway steer`: `flow-type udp4 dst-port 53 action 1 loc 5`,
+    /// `equal 4`, `weight 6 2`, `hkey symmetric`.
+    #[serde(default)]
+    pub steer: Vec<String>,
+}
+
+impl Port {
+    /// A port with nothing but a name.
+    pub fn named(name: &str) -> Port {
+        Port { name: name.to_owned(), queues: None, pass_to: None, steer: Vec::new() }
+    }
 }
 
 /// A program.
@@ -191,7 +211,10 @@ impl Config {
             if !seen.insert(port.name.as_str()) {
                 return refuse(format!("port {}: it is there twice", port.name));
             }
-            crate::ports::PortName::parse(&port.name).map_err(|e| ConfigError(format!("port {}: {e}", port.name)))?;
+            let told = |e: String| ConfigError(format!("port {}: {e}", port.name));
+            crate::ports::PortName::parse(&port.name).map_err(told)?;
+            let wrong = |words: &String| Change::parse(words).err().map(|e| format!("steer: {e}"));
+            port.steer.iter().find_map(wrong).map_or(Ok(()), |e| Err(told(e)))?;
         }
         let known = |name: &str| self.ports.iter().any(|p| p.name == name);
         for port in &self.ports {
@@ -219,7 +242,7 @@ impl Config {
             if !socket.path.is_absolute() {
                 return refuse(format!("socket {path}: a path from the root"));
             }
-            if !seen.insert(&socket.path) {
+            if !seen.insert(&socket.path) || socket.path == self.service.socket {
                 return refuse(format!("socket {path}: it is there twice"));
             }
             if self.ports.is_empty() {
@@ -305,6 +328,9 @@ chain_on = ["pass", "tx"]
             ("\"tx\"", "\"teleport\"", "teleport: not a verdict"),
             ("name = \"filter\"", "name = \"a/b\"", "no slash"),
             ("name = \"packet:eth0\"", "name = \"nonsense\"", "port nonsense"),
+            ("queues = [[0, 1]]", "steer = [\"flow-type tcp7 action 1\"]", "port packet:eth0: steer: "),
+            ("queues = [[0, 1]]", "steer = [\"equal 0\"]", "steer: equal 0"),
+            ("name = \"packet:eth0\"", "name = \"sim:a?color=1\"", "there is no option \"color\""),
         ] {
             let error = Config::parse(&FILE.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains(want), "{to}: {error}");

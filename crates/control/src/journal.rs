@@ -96,6 +96,11 @@ impl Journal {
         Ok(Journal { dir: dir.map(Path::to_owned) })
     }
 
+    /// Whether anything is kept.
+    pub fn keeps(&self) -> bool {
+        self.dir.is_some()
+    }
+
     /// What was saved last; nothing when there is no such file.
     pub fn load(&self) -> Result<Saved, Failed> {
         let saved: Option<Saved> = self.read("state.json")?;

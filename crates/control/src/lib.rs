@@ -21,30 +21,41 @@
 //! | [`metrics`] | counters for Prometheus |
 //! | `watch` | events and captures of one connection |
 //! | `peer` | who asks, and what that one may |
+//! | `log` | what the service says of itself |
 //! | `journal` | what outlives the process |
+//! | `rings` | what programs write for user space |
+//! | `share` | descriptors of maps, over the socket |
+//! | `data_path` | what messages say of served sockets and steering |
+//! | `activate`, `upgrade` | a socket that was opened before; another executable |
 //! | `state`, `server` | the service itself |
 //! | [`client`] | the other end: [`Service`] |
 #![forbid(unsafe_code)]
 
+mod activate;
 pub mod client;
 pub mod config;
 mod data_path;
 mod journal;
+mod log;
 pub mod message;
 pub mod metrics;
 mod notify;
 mod peer;
 pub mod plan;
 mod ports;
+mod rings;
 mod server;
+mod share;
 mod state;
+mod upgrade;
 mod watch;
 mod watching;
 pub mod wire;
 
 pub use client::Service;
 pub use config::Config;
-pub use server::{Server, ServerError};
+pub use log::LogFormat;
+pub use server::{End, Server, ServerError};
 
 /// Where the socket lies when nobody says otherwise.
 pub const SOCKET: &str = "/run/xway/control.sock";

@@ -52,11 +52,16 @@ impl Owners {
         self.group.as_ref().map(|(gid, _)| *gid)
     }
 
+    /// Whether this one is root or who the service runs as: only they may say what is executed.
+    pub fn is_owner(&self, peer: Peer) -> bool {
+        peer.uid == 0 || peer.uid == self.uid
+    }
+
     /// Whether this one may change things.
     pub fn may_change(&self, peer: Peer) -> bool {
         let in_group =
             self.group.as_ref().is_some_and(|(gid, members)| peer.gid == *gid || members.contains(&peer.uid));
-        peer.uid == 0 || peer.uid == self.uid || in_group
+        self.is_owner(peer) || in_group
     }
 }
 
@@ -94,6 +99,7 @@ mod tests {
         ] {
             assert_eq!(owners.may_change(who), may, "{who:?}");
         }
+        assert!(owners.is_owner(peer(0, 0)) && owners.is_owner(peer(500, 1)) && !owners.is_owner(peer(1002, 990)));
     }
 
     #[test]

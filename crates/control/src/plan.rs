@@ -16,6 +16,8 @@ pub enum Step {
     Open(Port),
     /// Send PASS elsewhere.
     Pass(Port),
+    /// Send packets to queues by other rules.
+    Steer(Port),
     /// Put a new version in the place of a program: no frame sees none, and its maps stay.
     Replace(Program),
     /// Attach a program.
@@ -37,6 +39,8 @@ impl fmt::Display for Step {
             }
             Step::Serve(s) => write!(f, "serve sockets at {}", s.path.display()),
             Step::Unserve(s) => write!(f, "serve no more sockets at {}", s.path.display()),
+            Step::Steer(p) if p.steer.is_empty() => write!(f, "steer packets of {} no more", p.name),
+            Step::Steer(p) => write!(f, "steer packets of {}: {}", p.name, p.steer.join("; ")),
             Step::Replace(p) => {
                 write!(f, "replace program {} on {} by {}, keeping its maps", p.name, place(p), p.object.display())
             }
@@ -62,12 +66,12 @@ pub type Digests = BTreeMap<String, String>;
 /// only what it is made of differs (`digests`), it is replaced and not taken away.
 pub fn steps(now: &Config, now_digests: &Digests, want: &Config, want_digests: &Digests) -> Vec<Step> {
     let (mut away, mut here) = (Vec::new(), Vec::new());
-    // Applications go before the queues that they are bound to.
-    away.extend(now.sockets.iter().filter(|old| !want.sockets.contains(old)).cloned().map(Step::Unserve));
     let reopened = |name: &str| {
         let find = |c: &Config| c.ports.iter().find(|p| p.name == name).map(|p| p.queues.clone());
         find(now) != find(want)
     };
+    // Applications go before the queues that they are bound to.
+    away.extend(now.sockets.iter().filter(|old| !want.sockets.contains(old)).cloned().map(Step::Unserve));
     for old in &now.programs {
         let stays = want.programs.iter().find(|new| new.name == old.name && same_place(old, new));
         if stays.is_none() || reopened(&old.port) {
@@ -84,6 +88,9 @@ pub fn steps(now: &Config, now_digests: &Digests, want: &Config, want_digests: &
         let old = now.ports.iter().find(|p| p.name == new.name).filter(|p| !reopened(&p.name));
         if old.map_or(new.pass_to.is_some(), |old| old.pass_to != new.pass_to) {
             here.push(Step::Pass(new.clone()));
+        }
+        if old.map_or(&[][..], |old| &old.steer) != new.steer {
+            here.push(Step::Steer(new.clone()));
         }
     }
     for new in &want.programs {
@@ -163,6 +170,11 @@ object = "two.o"
             told(FILE, &moved, &[]),
             ["detach program one from packet:a", "attach program one (one.o) to packet:b, priority 50"]
         );
+        let rule = "name = \"packet:a\"\nsteer = [\"flow-type ether action 0\", \"equal 2\"]";
+        let steered = FILE.replacen("name = \"packet:a\"", rule, 1);
+        let words = ["steer packets of packet:a: flow-type ether action 0; equal 2"];
+        assert_eq!(told(FILE, &steered, &[]), words);
+        assert_eq!(told(&steered, FILE, &[]), ["steer packets of packet:a no more"]);
         let queues = FILE.replacen("name = \"packet:a\"", "name = \"packet:a\"\nqueues = [[0, 0]]", 1);
         let steps = told(FILE, &queues, &[]);
         assert_eq!(steps[..2], ["detach program one from packet:a", "close port packet:a"]);

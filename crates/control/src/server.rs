@@ -1,25 +1,31 @@
 //! The socket: who may speak, how much, how long; one thread for each connection, one request at a time.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_json::Value;
+use serde_json::{Value, json};
+use xway_abi::Errno;
 use xway_engine::Stop;
-use xway_hook::{Blame, HookError};
+use xway_hook::{Blame, HookError, TestRequest};
 use xway_object::LoadOptions;
 
+use crate::activate::Given;
 use crate::config::{Config, Limits};
-use crate::message::{Answer, Refusal, Request};
-use crate::notify;
+use crate::log::{Level, LogFormat};
+use crate::message::{Answer, Asked, Refusal, Request, Tested};
 use crate::peer::{Owners, Peer};
+use crate::rings::Rings;
+use crate::share::{self, Scope};
 use crate::state::{Holds, State};
 use crate::watch::Watching;
 use crate::wire::{self, WireError};
+use crate::{activate, notify, upgrade};
 
 /// Why a service could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +59,25 @@ pub struct Server {
     path: PathBuf,
     notes: Vec<String>,
     metrics: Option<std::net::TcpListener>,
+    /// The socket's file is somebody else's: a service manager's, or that of the executable that follows.
+    keeps_path: AtomicBool,
+    /// Number under which the socket was given to this process, and whether its file is a service manager's.
+    given: Option<(i32, bool)>,
+    succeeds: bool,
+}
+
+/// Why a service ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It was asked to.
+    Down,
+    /// Another executable is to go on: it is started in the place of this one (`exec`), with this variable in its environment.
+    Upgrade {
+        /// The executable.
+        executable: PathBuf,
+        /// Name and value.
+        variable: (&'static str, String),
+    },
 }
 
 pub(crate) struct Shared {
@@ -61,6 +86,8 @@ pub(crate) struct Shared {
     limits: Limits,
     pub(crate) stop: Stop,
     connections: AtomicUsize,
+    log: LogFormat,
+    upgrade: Mutex<Option<PathBuf>>,
 }
 
 impl Shared {
@@ -84,13 +111,28 @@ impl Server {
             bound.map_err(|e| ServerError::Config(format!("service.metrics: {at}: {e}")))
         });
         let metrics = metrics.transpose()?;
-        let listener = listen(&path, owners.gid())?;
+        let mode = if config.service.readable { 0o666 } else { 0o660 };
+        let given = activate::listener().map_err(ServerError::Config)?;
+        let succeeds = given.as_ref().is_some_and(|g| g.succeeds);
+        let (listener, given) = match given {
+            None => (listen(&path, owners.gid(), mode)?, None),
+            Some(Given { listener, number, managed, .. }) => {
+                let failed = |cause| ServerError::Socket { path: path.clone(), cause };
+                listener.set_nonblocking(true).map_err(failed)?;
+                (listener, Some((number, managed)))
+            }
+        };
+        let managed = given.is_some_and(|(_, managed)| managed);
+        // A socket that a service manager has opened lies where that one says.
+        let path = listener.local_addr().ok().and_then(|a| a.as_pathname().map(Path::to_owned)).unwrap_or(path);
         let mut state = State::new(config, text, options)?;
         let made = state.restore(config);
         let notes = match made {
             Ok(notes) => notes,
             Err(e) => {
-                let _ = std::fs::remove_file(&path);
+                if !managed {
+                    let _ = std::fs::remove_file(&path);
+                }
                 return Err(e.into());
             }
         };
@@ -100,13 +142,26 @@ impl Server {
             limits: config.limits,
             stop: stop.clone(),
             connections: AtomicUsize::new(0),
+            log: config.service.log,
+            upgrade: Mutex::new(None),
         };
-        Ok(Server { listener, shared: Arc::new(shared), path, notes, metrics })
+        let keeps_path = AtomicBool::new(managed);
+        Ok(Server { listener, shared: Arc::new(shared), path, notes, metrics, keeps_path, given, succeeds })
     }
 
     /// Where counters are given out for Prometheus.
     pub fn metrics(&self) -> Option<std::net::SocketAddr> {
         self.metrics.as_ref().and_then(|l| l.local_addr().ok())
+    }
+
+    /// Whether it goes on where another executable in this process has ended.
+    pub fn succeeds(&self) -> bool {
+        self.succeeds
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// What could not be made again at the start, one line each.
@@ -116,7 +171,12 @@ impl Server {
 
     /// Answers until it is asked to end, by a request or by `stop`. Then nothing more is accepted, and what must be there
     /// again is written down.
-    pub fn run(&self) -> Result<(), ServerError> {
+    pub fn run(&self) -> Result<End, ServerError> {
+        let log = self.shared.log;
+        log.say(Level::Info, "started", &[("socket", json!(self.path)), ("pid", json!(std::process::id()))]);
+        for note in &self.notes {
+            log.say(Level::Warning, "not there again", &[("what", json!(note))]);
+        }
         if let Some(listener) = &self.metrics {
             let failed = |cause| ServerError::Config(format!("service.metrics: {cause}"));
             let (listener, shared) = (listener.try_clone().map_err(failed)?, self.shared.clone());
@@ -140,22 +200,35 @@ impl Server {
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
         }
-        notify::tell("STOPPING=1");
-        self.shared.state().finish()?;
-        Ok(())
+        let upgrade = self.shared.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take();
+        notify::tell(if upgrade.is_some() { "RELOADING=1" } else { "STOPPING=1" });
+        // Whoever asked for the end is told that it comes.
+        let until = Instant::now() + SETTLE;
+        while self.shared.connections.load(Ordering::Acquire) > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.shared.state().finish(upgrade.is_some())?;
+        log.say(Level::Info, "ended", &[("for", json!(upgrade))]);
+        let Some(executable) = upgrade else { return Ok(End::Down) };
+        let variable = activate::hand_over(&self.listener, self.given).map_err(failed)?;
+        self.keeps_path.store(true, Ordering::Relaxed);
+        Ok(End::Upgrade { executable, variable })
     }
 
     fn welcome(&self, mut socket: UnixStream) {
         let shared = self.shared.clone();
-        if shared.connections.fetch_add(1, Ordering::AcqRel) >= shared.limits.connections {
-            shared.connections.fetch_sub(1, Ordering::AcqRel);
-            let message = format!("{} connections are open, which is the most", shared.limits.connections);
-            refuse(&mut socket, HookError::new(Blame::Machine, message).hint("later, or raise limits.connections"));
+        let peer = match Peer::of(&socket) {
+            Ok(peer) => peer,
+            Err(_) => return,
+        };
+        if let Err(e) = shared.enter() {
+            shared.log.say(Level::Warning, "refused", &[("uid", json!(peer.uid)), ("why", json!(e.message))]);
+            refuse(&mut socket, e);
             return;
         }
         let served = shared.clone();
         let started = std::thread::Builder::new().name("xway-control".into()).spawn(move || {
-            served.serve(&mut socket);
+            served.serve(&mut socket, peer, Scope::Service, Holds::new());
             served.connections.fetch_sub(1, Ordering::AcqRel);
         });
         if started.is_err() {
@@ -166,7 +239,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        if !self.keeps_path.load(Ordering::Relaxed) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -177,31 +252,41 @@ fn refuse(socket: &mut UnixStream, error: HookError) {
 }
 
 impl Shared {
-    fn serve(&self, socket: &mut UnixStream) {
-        let Ok(peer) = Peer::of(socket) else { return };
-        let most = Duration::from_secs(self.limits.message_seconds);
-        if socket.set_write_timeout(Some(most)).is_err() {
-            return;
+    /// One connection more, if there is room.
+    fn enter(&self) -> Result<(), HookError> {
+        let most = self.limits.connections;
+        if self.connections.fetch_add(1, Ordering::AcqRel) < most {
+            return Ok(());
         }
-        let (mut holds, mut watching) = (Holds::new(), Watching::default());
-        let mut pace = Pace::new(self.limits.requests_per_second);
-        while !self.stop.asked() {
-            // Woken now and then to see whether the service ends.
-            let bytes = match self.wait(socket, most) {
-                Ok(Some(bytes)) => bytes,
-                Ok(None) => break,
-                Err(e) => {
-                    refuse(socket, HookError::new(Blame::Request, e));
+        self.connections.fetch_sub(1, Ordering::AcqRel);
+        let message = format!("{most} connections are open, which is the most");
+        Err(HookError::new(Blame::Machine, message).hint("later, or raise limits.connections"))
+    }
+
+    fn serve(self: &Arc<Shared>, socket: &mut UnixStream, peer: Peer, scope: Scope, mut holds: Holds) {
+        let most = Duration::from_secs(self.limits.message_seconds);
+        if socket.set_write_timeout(Some(most)).is_ok() {
+            let mut pace = Pace::new(self.limits.requests_per_second);
+            let mut own = Own::default();
+            while !self.stop.asked() {
+                // Woken now and then to see whether the service ends.
+                let bytes = match self.wait(socket, most, scope) {
+                    Ok(Some(bytes)) => bytes,
+                    Ok(None) => break,
+                    Err(e) => {
+                        refuse(socket, HookError::new(Blame::Request, e));
+                        break;
+                    }
+                };
+                pace.step();
+                let (answer, descriptor) = match self.answer(&bytes, (peer, scope), &mut holds, &mut own) {
+                    Ok((value, descriptor)) => (Answer::Ok(value), descriptor),
+                    Err(e) => (Answer::Error(Refusal::from(e)), None),
+                };
+                let sent = wire::send(socket, &answer).is_ok();
+                if !sent || descriptor.is_some_and(|fd| share::send(socket, fd.as_fd()).is_err()) {
                     break;
                 }
-            };
-            pace.step();
-            let answer = match self.answer(&bytes, peer, &mut holds, &mut watching) {
-                Ok(value) => Answer::Ok(value),
-                Err(e) => Answer::Error(Refusal::from(e)),
-            };
-            if wire::send(socket, &answer).is_err() {
-                break;
             }
         }
         let mut state = self.state();
@@ -209,10 +294,12 @@ impl Shared {
     }
 
     /// The next message; `None` when the peer has gone, was silent for too long, or the service ends.
-    fn wait(&self, socket: &mut UnixStream, most: Duration) -> Result<Option<Vec<u8>>, WireError> {
+    fn wait(&self, socket: &mut UnixStream, most: Duration, scope: Scope) -> Result<Option<Vec<u8>>, WireError> {
         const LOOK: Duration = Duration::from_millis(200);
-        let until = Instant::now() + Duration::from_secs(self.limits.idle_seconds);
-        while !self.stop.asked() && Instant::now() < until {
+        let since = Instant::now();
+        // A descriptor is held as long as somebody likes.
+        let silent = |since: Instant| scope == Scope::Service && since.elapsed().as_secs() >= self.limits.idle_seconds;
+        while !self.stop.asked() && !silent(since) {
             let time = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
             match poll(&mut [PollFd::new(&*socket, PollFlags::IN)], Some(&time)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => continue,
@@ -228,28 +315,145 @@ impl Shared {
         Ok(None)
     }
 
-    fn answer(&self, bytes: &[u8], peer: Peer, holds: &mut Holds, watching: &mut Watching) -> Result<Value, HookError> {
+    fn answer(
+        self: &Arc<Shared>,
+        bytes: &[u8],
+        (peer, scope): (Peer, Scope),
+        holds: &mut Holds,
+        own: &mut Own,
+    ) -> Answered {
         let request: Request = wire::decode(bytes).map_err(|e| HookError {
-            errno: Some(xway_abi::Errno::EINVAL),
+            errno: Some(Errno::EINVAL),
             ..HookError::new(Blame::Request, format!("the request is not understood: {e}"))
         })?;
-        if request.changes() && !self.owners.may_change(peer) {
-            let message = format!("user {} (process {}) may look, but not change anything", peer.uid, peer.pid);
-            let refused = HookError { errno: Some(xway_abi::Errno::EPERM), ..HookError::new(Blame::Machine, message) };
-            return Err(refused.hint("as root, or as a member of the group that service.group names"));
+        let denied =
+            |message: String| HookError { errno: Some(Errno::EPERM), ..HookError::new(Blame::Machine, message) };
+        // A descriptor carries its own right: it may be given to anybody.
+        if let Some(why) = scope.refuses(&request) {
+            return Err(denied(why));
         }
+        if scope == Scope::Service && request.changes() && !self.owners.may_change(peer) {
+            let message = format!("user {} (process {}) may look, but not change anything", peer.uid, peer.pid);
+            return Err(denied(message).hint("as root, or as a member of the group that service.group names"));
+        }
+        let changes = request.changes();
+        let answer = self.carry_out(request, peer, holds, own);
+        if changes {
+            let name = serde_json::from_slice::<Asked>(bytes).map_or_else(|_| String::new(), |asked| asked.name);
+            let who = [("request", json!(name)), ("uid", json!(peer.uid)), ("pid", json!(peer.pid))];
+            match &answer {
+                // Map writes are traffic, not events.
+                Ok(_) if name.starts_with("map_") || name == "test_run" => {}
+                Ok(_) => self.log.say(Level::Info, "done", &who),
+                Err(e) => {
+                    self.log.say(Level::Warning, "refused", &[&who[..], &[("why", json!(e.message))]].concat());
+                }
+            }
+        }
+        answer
+    }
+
+    fn carry_out(self: &Arc<Shared>, request: Request, peer: Peer, holds: &mut Holds, own: &mut Own) -> Answered {
+        let plain = |value| Ok((value, None));
         match request {
             Request::Down => {
                 self.stop.ask();
-                Ok(Value::Null)
+                plain(Value::Null)
             }
-            Request::Events { wait_ms } => watching.events(self, wait_ms),
-            Request::Capture { request } => watching.capture(self, request),
-            Request::Captured { wait_ms } => watching.captured(self, wait_ms),
-            request => self.state().handle(request, holds),
+            Request::Events { wait_ms } => plain(own.watching.events(self, wait_ms)?),
+            Request::Capture { request } => plain(own.watching.capture(self, request)?),
+            Request::Captured { wait_ms } => plain(own.watching.captured(self, wait_ms)?),
+            Request::TestRun { repeat, .. } if repeat > REPEAT_MAX => {
+                let message = format!("field repeat: {repeat}; at most {REPEAT_MAX} runs are one request");
+                let refused = HookError { errno: Some(Errno::EINVAL), ..HookError::new(Blame::Request, message) };
+                Err(refused.hint("ask several times"))
+            }
+            Request::TestRun { id, data, ctx, repeat } => {
+                // Others are answered meanwhile.
+                let tester = self.state().tester(id)?;
+                let ran = tester.run(&TestRequest { data: &data.0, ctx, repeat })?;
+                plain(serde_json::to_value(Tested::from(ran)).map_err(|e| HookError::new(Blame::Machine, e))?)
+            }
+            Request::MapEvents { id, wait_ms } => {
+                let rings = &mut own.rings;
+                if !rings.has(id) {
+                    rings.open(id, self.state().live_map(id)?)?;
+                }
+                let until = Instant::now() + Duration::from_millis(wait_ms.min(60_000));
+                let mut all = rings.drain(id)?;
+                while all.records.is_empty() && all.lost == 0 && Instant::now() < until && !self.stop.asked() {
+                    std::thread::sleep(LOOK_AGAIN.min(until.saturating_duration_since(Instant::now())));
+                    all = rings.drain(id)?;
+                }
+                plain(serde_json::to_value(all).map_err(|e| HookError::new(Blame::Machine, e))?)
+            }
+            Request::Share { map, read_only } => self.share(map, read_only, peer),
+            Request::Upgrade { executable, dry_run } => plain(self.upgrade(executable, dry_run, peer)?),
+            request => plain(self.state().handle(request, holds)?),
         }
     }
+
+    /// A connection of its own for one map; the other end of it is the descriptor.
+    fn share(self: &Arc<Shared>, map: u32, read_only: bool, peer: Peer) -> Answered {
+        let failed = |e: std::io::Error| HookError::new(Blame::Machine, format!("a descriptor of map {map}: {e}"));
+        let (mut near, far) = UnixStream::pair().map_err(failed)?;
+        self.enter()?;
+        let mut held = Holds::new();
+        let leave = |e| {
+            self.connections.fetch_sub(1, Ordering::AcqRel);
+            e
+        };
+        self.state().hold_map(map, &mut held).map_err(leave)?;
+        let (shared, scope) = (self.clone(), Scope::Map { id: map, read_only });
+        let again = held.clone();
+        let started = std::thread::Builder::new().name("xway-map".into()).spawn(move || {
+            shared.serve(&mut near, peer, scope, held);
+            shared.connections.fetch_sub(1, Ordering::AcqRel);
+        });
+        if let Err(e) = started {
+            let mut state = self.state();
+            again.into_iter().for_each(|object| state.unhold(object));
+            return Err(leave(failed(e)));
+        }
+        Ok((Value::Null, Some(far.into())))
+    }
+
+    fn upgrade(&self, executable: PathBuf, dry_run: bool, peer: Peer) -> Result<Value, HookError> {
+        if !dry_run && !self.owners.is_owner(peer) {
+            let message = format!("user {} may not say what is executed as the service's user", peer.uid);
+            return Err(HookError { errno: Some(Errno::EPERM), ..HookError::new(Blame::Machine, message) });
+        }
+        if self.owners.is_owner(peer) {
+            upgrade::check(&executable)?;
+        }
+        let others = self.connections.load(Ordering::Acquire).saturating_sub(1);
+        let outlook = self.state().outlook(others);
+        if !dry_run {
+            *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(executable);
+            self.stop.ask();
+        }
+        serde_json::to_value(outlook).map_err(|e| HookError::new(Blame::Machine, e))
+    }
 }
+
+/// What a connection has of its own beside what it holds.
+#[derive(Default)]
+struct Own {
+    rings: Rings,
+    watching: Watching,
+}
+
+/// An answer, and a descriptor that goes with it.
+type Answered = Result<(Value, Option<OwnedFd>), HookError>;
+
+/// Runs of one test-run request: one that takes a microsecond a run takes seconds.
+const REPEAT_MAX: u32 = 1_000_000;
+
+/// How often something that is waited for is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// How long connections are given to hear their last answer.
+const SETTLE: Duration = Duration::from_secs(3);
 
 /// Requests of one connection in a second: who asks faster is answered later.
 struct Pace {
@@ -276,7 +480,7 @@ impl Pace {
 }
 
 /// Makes the socket. One that nobody listens to any more is left over from a service that was killed.
-fn listen(path: &Path, gid: Option<u32>) -> Result<UnixListener, ServerError> {
+fn listen(path: &Path, gid: Option<u32>, mode: u32) -> Result<UnixListener, ServerError> {
     let failed = |cause: std::io::Error| ServerError::Socket { path: path.to_owned(), cause };
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir).map_err(failed)?;
@@ -299,7 +503,7 @@ fn listen(path: &Path, gid: Option<u32>) -> Result<UnixListener, ServerError> {
     if let Some(gid) = gid {
         std::os::unix::fs::chown(path, None, Some(gid)).map_err(failed)?;
     }
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660)).map_err(failed)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     Ok(listener)
 }

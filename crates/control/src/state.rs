@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
-use xway_abi::Errno;
-use xway_hook::user::UserConfig;
-use xway_hook::{
-    AttachRequest, Blame, Hook, HookError, Image, LoadRequest, MapId, ObjectId, ProgId, Replace, TestRequest, User,
-};
+use xway_abi::{Errno, MapType};
+use xway_engine::is_called;
+use xway_hook::user::{Tester, UserConfig};
+use xway_hook::{AttachRequest, Blame, Hook, HookError, Image, LoadRequest, MapId, ObjectId, ProgId, Replace, User};
 use xway_object::LoadOptions;
 
-use crate::config::{Config, Program};
+use crate::config::{Config, Port, Program};
 use crate::journal::{Attachment, Contents, Journal, Origin, Pin, Saved, What, digest};
 use crate::message::{self, Attach, Bytes, Request, Spec, load_request};
 use crate::plan::{Digests, Step, steps};
 use crate::ports::{PortName, shape};
+use crate::upgrade;
 
 /// Longest object file that a configuration names, bytes.
 const OBJECT_MAX: u64 = 256 << 20;
@@ -46,7 +46,12 @@ pub(crate) struct State {
     pins: BTreeMap<PathBuf, ObjectId>,
     attachments: Vec<(ProgId, Attach)>,
     loads: u64,
+    /// Ports that are no interfaces get numbers of their own, above all that a machine gives.
+    ifindex: u32,
 }
+
+/// First number of ports that are no interfaces.
+const IFINDEX_FIRST: u32 = 0x7000_0000;
 
 fn failed(why: impl std::fmt::Display) -> HookError {
     HookError::new(Blame::Machine, why)
@@ -78,6 +83,7 @@ impl State {
             pins: BTreeMap::new(),
             attachments: Vec::new(),
             loads: 0,
+            ifindex: IFINDEX_FIRST,
         })
     }
 
@@ -120,6 +126,8 @@ impl State {
             let put = entries.iter().try_for_each(|(k, v)| self.hook.map_update(id, k, v, 0));
             put.unwrap_or_else(|e| note(format!("contents of {}", contents.path.display()), e));
         }
+        // They are of that end: a later one that is not clean does not bring them back.
+        self.journal.save_contents(&[]).map_err(failed)?;
         // The file wins when somebody has changed it since; otherwise what was applied last.
         let config = match saved.file == self.file && !saved.config.is_empty() {
             true => Config::parse(&saved.config).map_err(failed)?,
@@ -211,7 +219,7 @@ impl State {
         // What others must find again after a restart.
         let keeps = match &request {
             Request::Pin { .. } | Request::Unpin { .. } | Request::Attach { .. } | Request::Detach { .. } => true,
-            Request::OpenPort { .. } | Request::ClosePort { .. } => true,
+            Request::OpenPort { .. } | Request::ClosePort { .. } | Request::Steer { .. } => true,
             Request::Serve { .. } | Request::Unserve { .. } => true,
             // Maps may ask for pins in their own source.
             Request::Load { .. } => true,
@@ -272,12 +280,6 @@ impl State {
             }
             Request::Programs => json(hook.programs()?.into_iter().map(message::Program::from).collect::<Vec<_>>()),
             Request::ProgramInfo { id } => json(message::Program::from(hook.program_info(ProgId(id))?)),
-            Request::TestRun { id, data, ctx, repeat } => {
-                // The engine answers nobody else meanwhile.
-                let repeat = repeat.min(1_000_000);
-                let test = TestRequest { data: &data.0, ctx, repeat };
-                json(message::Tested::from(hook.test_run(ProgId(id), &test)?))
-            }
             Request::Dump { id } => json(message::Code::from(hook.dump(ProgId(id))?)),
             Request::Pin { object, path } => json(self.pin(object.into(), &path)?),
             Request::Pinned { path } => {
@@ -308,12 +310,7 @@ impl State {
             }
             Request::Detach { port, program } => {
                 let gone = hook.detach(&port, program.map(ProgId))?;
-                // A port may be called by a part of its name.
-                let same = |a: &str| {
-                    a == port
-                        || a.split_once(':').is_some_and(|(_, rest)| rest == port)
-                        || port.ends_with(&format!(":{a}"))
-                };
+                let same = |a: &str| is_called(a, &port) || is_called(&port, a);
                 self.attachments.retain(|(id, a)| !(same(&a.port) && gone.contains(id)));
                 self.configured.retain(|_, id| !gone.contains(id));
                 let left: Vec<String> = self.configured.keys().cloned().collect();
@@ -339,14 +336,17 @@ impl State {
             Request::Sockets => json(self.served()),
             Request::Steer { port, words } => {
                 let steering = hook.steer(&port, &words)?;
+                if !words.trim().is_empty() {
+                    let kept = self.config.ports.iter_mut().filter(|p| is_called(&p.name, &port));
+                    kept.for_each(|p| p.steer = crate::ports::said(&p.steer, &words, steering.as_deref()));
+                }
                 json(steering.as_deref().map(message::Steered::from).unwrap_or_default())
             }
             Request::OpenPort { port } => {
-                let port = crate::config::Port { name: port, queues: None, pass_to: None };
-                json(self.step(&Step::Open(port), &BTreeMap::new(), &Digests::new())?)
+                json(self.step(&Step::Open(Port::named(&port)), &BTreeMap::new(), &Digests::new())?)
             }
             Request::ClosePort { port } => {
-                let known = self.config.ports.iter().find(|p| p.name == port).cloned();
+                let known = self.config.ports.iter().find(|p| is_called(&p.name, &port)).cloned();
                 let port = known.ok_or_else(|| HookError::missing(format!("port {port} in this engine")))?;
                 self.configured
                     .retain(|name, _| !self.config.programs.iter().any(|p| p.name == *name && p.port == port.name));
@@ -364,7 +364,14 @@ impl State {
                 json(self.apply(&config, dry_run)?)
             }
             // The server's own.
-            Request::Down | Request::Events { .. } | Request::Capture { .. } | Request::Captured { .. } => json(()),
+            Request::Down
+            | Request::Events { .. }
+            | Request::Capture { .. }
+            | Request::Captured { .. }
+            | Request::TestRun { .. }
+            | Request::MapEvents { .. }
+            | Request::Share { .. }
+            | Request::Upgrade { .. } => json(()),
         }
     }
 
@@ -405,6 +412,24 @@ impl State {
             sockets: server.sockets().iter().map(one).collect(),
         };
         self.sockets.iter().map(path).collect()
+    }
+
+    /// A program for test runs, which need not wait for this lock.
+    pub fn tester(&self, id: u32) -> Result<Tester, HookError> {
+        self.hook.tester(ProgId(id))
+    }
+
+    /// The live map.
+    pub fn live_map(&self, id: u32) -> Result<Arc<xway_maps::Map>, HookError> {
+        self.hook.live_map(MapId(id))
+    }
+
+    /// Whether there is such a map; the connection holds it from now on.
+    pub fn hold_map(&mut self, id: u32, holds: &mut Holds) -> Result<(), HookError> {
+        self.hook.map_info(MapId(id))?;
+        self.hook.keep_map(MapId(id))?;
+        self.hold(ObjectId::Map(MapId(id)), holds);
+        Ok(())
     }
 
     /// Counters for Prometheus.
@@ -507,14 +532,20 @@ impl State {
                 self.config.programs.retain(|old| old.name != p.name);
             }
             Step::Close(p) => {
-                self.hook.close_port(&p.name)?;
+                let reports = self.hook.close_port(&p.name)?;
                 self.attachments.retain(|(_, a)| a.port != p.name);
                 self.config.ports.retain(|old| old.name != p.name);
+                // The pool's proof that every frame came home.
+                if let Some((queue, leak)) = reports.iter().find_map(|r| Some((r.queue, r.leak.as_ref()?))) {
+                    return Err(failed(format!("port {} is closed, but queue {queue} lost frames: {leak}", p.name)));
+                }
             }
             Step::Open(p) => {
                 let name = PortName::parse(&p.name).map_err(|e| HookError::new(Blame::Input, e))?;
-                self.hook.open_port(name.open()?, shape(p))?;
-                self.config.ports.push(crate::config::Port { pass_to: None, ..p.clone() });
+                let number = self.ifindex;
+                self.hook.open_port(name.open(number)?, shape(p))?;
+                self.ifindex += 1;
+                self.config.ports.push(Port { queues: p.queues.clone(), ..Port::named(&p.name) });
             }
             Step::Serve(socket) => self.serve(socket)?,
             Step::Unserve(socket) => {
@@ -523,7 +554,13 @@ impl State {
             }
             Step::Pass(p) => {
                 self.hook.set_pass(&p.name, p.pass_to.as_deref())?;
-                self.config.ports.iter_mut().filter(|old| old.name == p.name).for_each(|old| *old = p.clone());
+                let kept = self.config.ports.iter_mut().filter(|old| old.name == p.name);
+                kept.for_each(|old| old.pass_to.clone_from(&p.pass_to));
+            }
+            Step::Steer(p) => {
+                self.hook.steer_anew(&p.name, &p.steer)?;
+                let kept = self.config.ports.iter_mut().filter(|old| old.name == p.name);
+                kept.for_each(|old| old.steer.clone_from(&p.steer));
             }
             Step::Attach(p) | Step::Replace(p) => {
                 let id = loaded[&p.name];
@@ -583,12 +620,29 @@ impl State {
         self.journal.save(&saved).map_err(told)
     }
 
-    /// The end of the service: contents of pinned maps are kept when they are to be.
-    pub fn finish(&mut self) -> Result<(), HookError> {
+    /// What an upgrade would keep and lose; `others` is how many connections there are besides the one that asks.
+    pub fn outlook(&mut self, others: usize) -> message::Handover {
+        let maps = self.pins.values().filter_map(|o| if let ObjectId::Map(id) = o { Some(*id) } else { None });
+        let pinned = maps.collect();
+        let sockets = self.served().iter().map(|path| path.sockets.len()).sum();
+        upgrade::outlook(&mut self.hook, &pinned, sockets, others, self.journal.keeps())
+    }
+
+    /// The end of the service: ports are closed, and contents of pinned maps are kept when they are to be.
+    pub fn finish(&mut self, upgrade: bool) -> Result<(), HookError> {
+        self.save()?;
+        self.sockets.clear();
+        for port in self.hook.ports() {
+            // What is lost there has been counted, and there is nobody left to tell.
+            let _ = self.hook.close_port(&port);
+        }
         let mut all = Vec::new();
-        if self.config.service.keep_contents {
+        if upgrade || self.config.service.keep_contents {
             for (path, object) in &self.pins {
                 let ObjectId::Map(id) = object else { continue };
+                if volatile(self.hook.map_info(*id)?.map_type) {
+                    continue;
+                }
                 let mut entries = Vec::new();
                 let mut key = self.hook.map_next_key(*id, None).unwrap_or(None);
                 while let Some(at) = key {
@@ -597,17 +651,17 @@ impl State {
                     }
                     key = self.hook.map_next_key(*id, Some(&at)).unwrap_or(None);
                 }
-                // Numbers of programs and maps mean nothing to the next process.
-                let info = self.hook.map_info(*id)?;
-                use xway_abi::MapType::{ArrayOfMaps, HashOfMaps, PerfEventArray, ProgArray, Xskmap};
-                if !matches!(info.map_type, ProgArray | ArrayOfMaps | HashOfMaps | Xskmap | PerfEventArray) {
-                    all.push(Contents { path: path.clone(), entries });
-                }
+                all.push(Contents { path: path.clone(), entries });
             }
         }
-        self.journal.save_contents(&all).map_err(failed)?;
-        self.save()
+        self.journal.save_contents(&all).map_err(failed)
     }
+}
+
+/// Whether what a map of this type holds means nothing to another process: numbers of programs, maps, sockets.
+pub(crate) fn volatile(kind: MapType) -> bool {
+    use MapType::{ArrayOfMaps, HashOfMaps, PerfEventArray, ProgArray, Ringbuf, UserRingbuf, Xskmap};
+    matches!(kind, ProgArray | ArrayOfMaps | HashOfMaps | Xskmap | PerfEventArray | Ringbuf | UserRingbuf)
 }
 
 fn read_object(path: &Path) -> Result<Vec<u8>, String> {

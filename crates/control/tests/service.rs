@@ -2,85 +2,21 @@
 
 #[path = "../../hook/tests/body/mod.rs"]
 mod body;
+mod running;
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use running::{Running, answer, ask};
 use serde_json::{Value, json};
 use xway_abi::{MapSpec, MapType};
-use xway_control::{Config, Server, Service, wire};
+use xway_control::{Config, Server, Service};
 use xway_engine::Stop;
 use xway_hook::{Hook, ObjectId};
 use xway_object::LoadOptions;
 use xway_testkit::{Needs, Rng};
-
-/// A running service in a directory of its own.
-struct Running {
-    dir: PathBuf,
-    stop: Stop,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Running {
-    fn dir(label: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("xway-service-{label}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).unwrap();
-        dir
-    }
-
-    fn start(dir: &Path, text: &str) -> Running {
-        let mut config = Config::parse(text).unwrap();
-        config.service.socket = dir.join("control.sock");
-        config.service.state = Some(dir.join("state"));
-        let stop = Stop::new().unwrap();
-        let server = Server::start(&config, text, LoadOptions::default(), &stop).unwrap();
-        assert_eq!(server.notes(), [""; 0]);
-        let thread = std::thread::spawn(move || server.run().unwrap());
-        Running { dir: dir.to_owned(), stop, thread: Some(thread) }
-    }
-
-    fn connect(&self) -> Service {
-        Service::connect(&self.dir.join("control.sock")).unwrap()
-    }
-
-    fn raw(&self) -> UnixStream {
-        let socket = UnixStream::connect(self.dir.join("control.sock")).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        socket
-    }
-
-    fn end(&mut self) {
-        self.stop.ask();
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.end();
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-fn answer(socket: &mut UnixStream) -> Value {
-    let mut header = [0; wire::HEADER];
-    socket.read_exact(&mut header).unwrap();
-    let mut body = vec![0; wire::length(&header, wire::MESSAGE_MAX).unwrap()];
-    socket.read_exact(&mut body).unwrap();
-    serde_json::from_slice(&body).unwrap()
-}
-
-fn ask(socket: &mut UnixStream, request: &Value) -> Value {
-    wire::send(socket, request).unwrap();
-    answer(socket)
-}
 
 #[test]
 fn the_service_conforms() {
@@ -158,7 +94,7 @@ fn counters_are_given_out_where_the_file_says() {
     let stop = Stop::new().unwrap();
     let server = Server::start(&config, "", LoadOptions::default(), &stop).unwrap();
     let at = server.metrics().unwrap();
-    let thread = std::thread::spawn(move || server.run().unwrap());
+    let thread = std::thread::spawn(move || drop(server.run().unwrap()));
     let get = |line: &str| -> String {
         let mut socket = std::net::TcpStream::connect(at).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -39,7 +39,7 @@ use xway_maps::{Guard, Map};
 use xway_object::{LoadOptions, Object, ObjectError, Select};
 use xway_packet::{Guests, PoolError};
 use xway_verifier::Config;
-use xway_vm::{Instance, InstanceError, LinkError};
+use xway_vm::{Instance, InstanceError, LinkError, Owner};
 
 pub use xway_abi::Verdict;
 pub use xway_packet::{Guest as Packet, GuestError as PacketError, Redirect, RxMeta, Vlan};
@@ -48,7 +48,7 @@ pub use xway_packet::{Guest as Packet, GuestError as PacketError, Redirect, RxMe
 /// thread, over the same maps.
 pub struct Filter {
     linked: Arc<Linked>,
-    instance: Arc<Instance>,
+    instance: Arc<Owner>,
     executor: Box<dyn Executor>,
     guests: Guests,
     results: Results,
@@ -102,12 +102,12 @@ impl Filter {
         let select = name.map_or(Select::Only, |name| Select::Name(name.to_owned()));
         let image = object.select(&select)?.as_xdp()?;
         let threads = threads.max(1);
-        let instance = Arc::new(Instance::verified(object, threads, Config::default())?);
+        let instance = Arc::new(Owner::new(Instance::verified(object, threads, Config::default())?));
         let linked = Arc::new(Linked::new(instance.link(&image)?));
         Filter::assemble(linked, instance, 0, threads)
     }
 
-    fn assemble(linked: Arc<Linked>, instance: Arc<Instance>, thread: u32, cpus: u32) -> Result<Filter, LoadError> {
+    fn assemble(linked: Arc<Linked>, instance: Arc<Owner>, thread: u32, cpus: u32) -> Result<Filter, LoadError> {
         Ok(Filter {
             executor: linked.executor(thread),
             linked,

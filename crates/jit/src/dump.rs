@@ -48,6 +48,19 @@ pub fn jited(code: &Compiled, programs: &[&Program]) -> String {
     out
 }
 
+/// Machine code of which nothing but the bytes is known, as assembly; addresses count from its start.
+pub fn bytes(code: &[u8]) -> String {
+    let mut out = String::new();
+    let mut formatter = IntelFormatter::new();
+    let mut text = String::new();
+    for insn in &mut Decoder::with_ip(64, code, 0, DecoderOptions::NONE) {
+        text.clear();
+        formatter.format(&insn, &mut text);
+        let _ = writeln!(out, "  {:5x}  {text}", insn.ip());
+    }
+    out
+}
+
 /// The instruction that machine code came from, with its source line when that is new.
 fn origin(out: &mut String, program: &Program, from: Origin, line: &mut (usize, u32)) {
     let slot = from.insn;

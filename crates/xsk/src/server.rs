@@ -52,10 +52,7 @@ impl Queues for EngineQueues {
     fn find(&self, name: &str, queue: u32) -> Result<u32, Refusal> {
         let ports = self.0.ports();
         // `eth0` is `afxdp:eth0` or whatever port has that interface.
-        let is = |port: &&xway_engine::PortState| {
-            port.name == name || port.name.split_once(':').is_some_and(|(_, n)| n == name)
-        };
-        let port = ports.iter().find(is).ok_or_else(|| {
+        let port = ports.iter().find(|port| xway_engine::is_called(&port.name, name)).ok_or_else(|| {
             let names: Vec<_> = ports.iter().map(|port| port.name.as_str()).collect();
             (Errno::ENODEV, format!("no port {name}; there are: {}", names.join(", ")))
         })?;

@@ -59,6 +59,9 @@ pub enum Command {
     /// End the service
     #[command(after_help = service::DOWN_HELP)]
     Down(service::Down),
+    /// Put another executable in the place of the running service
+    #[command(after_help = service::UPGRADE_HELP)]
+    Upgrade(service::Upgrade),
     /// Make the service's engine what a configuration says
     #[command(after_help = service::APPLY_HELP)]
     Apply(service::Apply),
@@ -136,24 +139,24 @@ pub enum Command {
 /// Verbs about one program.
 #[derive(Subcommand, Debug)]
 pub enum Prog {
-    /// Run a program over one packet, as BPF_PROG_TEST_RUN does
+    /// Run a program over one packet, as BPF_PROG_TEST_RUN does: OBJ, or one that is loaded on a hook
     #[command(after_help = PROG_RUN_HELP)]
     Run(ProgRun),
     /// Show sections, programs, maps, helpers, needs and disassembly of an object
     #[command(after_help = INSPECT_HELP)]
     Inspect(Inspect),
-    /// Show a program as the engines run it: instructions, intermediate form, or machine code, with source lines
+    /// Show a program as it runs: instructions, intermediate form, or machine code; from its object with source lines
     #[command(after_help = DUMP_HELP)]
     Dump(Dump),
-    /// List programs in the kernel, or show some of them: [id N | name NAME | tag TAG | pinned PATH]
+    /// List programs of a hook, or show some of them: [id N | name NAME | tag TAG | pinned PATH]
     #[command(visible_alias = "list", after_help = kernel::PROG_SHOW_HELP)]
-    Show(kernel::Rest),
-    /// Pin a program in the BPF file system: WHICH PATH
+    Show(kernel::HookRest),
+    /// Pin a program, in the BPF file system or in the service: WHICH PATH
     #[command(after_help = kernel::PROG_PIN_HELP)]
-    Pin(kernel::Rest),
+    Pin(kernel::HookRest),
     /// Count how often a program runs and how long a run takes: WHICH [duration SECS]
     #[command(after_help = kernel::PROG_PROFILE_HELP)]
-    Profile(kernel::Rest),
+    Profile(kernel::HookRest),
     /// Print the kernel's trace log, where bpf_printk writes: [count N] [timeout SECS]
     #[command(after_help = kernel::PROG_TRACELOG_HELP)]
     Tracelog(kernel::Rest),
@@ -165,6 +168,14 @@ pub struct Select {
     /// Object file that clang made with `-target bpf`
     #[arg(value_name = "OBJ")]
     pub object: PathBuf,
+    /// Which of its programs.
+    #[command(flatten)]
+    pub part: Part,
+}
+
+/// Which program of an object.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Part {
     /// Program by the name of its function; needed when the object has several
     #[arg(short = 'n', long, value_name = "PROG")]
     pub name: Option<String>,
@@ -272,12 +283,19 @@ pub struct Run {
 /// `xway prog run`
 #[derive(Args, Debug)]
 pub struct ProgRun {
-    /// Which program.
+    /// Object file, or a program on a hook: N, id N, name NAME, tag TAG, pinned PATH. bpftool's words may follow: data_in FILE,
+    /// data_out FILE, ctx_in FILE, ctx_out FILE, repeat N
+    #[arg(value_name = "OBJ|WHICH", required = true)]
+    pub words: Vec<String>,
+    /// Which program of the object.
     #[command(flatten)]
-    pub select: Select,
+    pub part: Part,
+    /// Whose hook: an object is loaded there for the run; a program that is loaded is the kernel's without it
+    #[command(flatten)]
+    pub place: kernel::Hook,
     /// The packet: a file with its bytes, `hex:…` or `base64:…`
     #[arg(long, value_name = "X")]
-    pub data_in: String,
+    pub data_in: Option<String>,
     /// Write the packet after the run to this file
     #[arg(long, value_name = "FILE")]
     pub data_out: Option<PathBuf>,
@@ -315,12 +333,15 @@ pub struct Dump {
     /// What to show
     #[arg(value_name = "FORM")]
     pub form: DumpForm,
-    /// Which program.
+    /// Object file, or a program on a hook: N, id N, name NAME, tag TAG, pinned PATH; behind it file PATH, for the bytes alone
+    #[arg(value_name = "OBJ|WHICH", required = true)]
+    pub words: Vec<String>,
+    /// Which program of the object.
     #[command(flatten)]
-    pub select: Select,
-    /// With `id`, `name`, `tag` or `pinned` in the place of OBJ: the program in the kernel that is meant
-    #[arg(value_name = "WHICH")]
-    pub which: Option<String>,
+    pub part: Part,
+    /// Whose hook.
+    #[command(flatten)]
+    pub place: kernel::Hook,
     /// Compile without this pass (may be given more than once); docs/design-notes/jit.md has the names
     #[arg(long, value_name = "PASS")]
     pub without: Vec<String>,
@@ -446,7 +467,10 @@ const PROG_RUN_HELP: &str = "\
 Examples:
   xway prog run count.o --data-in packet.bin --data-out changed.bin
   xway prog run count.o --data-in hex:ffffffffffff0200000000010800… --dump-maps -j
-  xway prog run count.o --data-in base64:////… --ctx-in ctx.json --repeat 1000000";
+  xway prog run count.o --data-in base64:////… --ctx-in ctx.json --repeat 1000000
+  xway prog run id 42 --data-in packet.bin --repeat 1000    what the kernel has loaded
+  xway prog run count.o --hook native --data-in packet.bin  the same object in the kernel
+  xway prog run name count_packets --hook user data_in packet.bin repeat 10";
 
 const INSPECT_HELP: &str = "\
 Examples:
@@ -460,7 +484,8 @@ Examples:
   xway prog dump ir count.o -n count_packets
   xway prog dump xlated count.o
   xway prog dump xlated id 42                a program in the kernel, as its verifier has rewritten it
-  xway prog dump jited name drop_udp";
+  xway prog dump jited name drop_udp
+  xway prog dump jited id 42 file code.bin";
 
 const VERIFY_HELP: &str = r#"Examples:
   xway verify count.o

@@ -103,9 +103,12 @@ pub struct Status {
     /// Interface; all that have a program when none is named
     #[arg(value_name = "IFACE")]
     pub interface: Option<String>,
-    /// Measure for this long how often the programs run, and for how long
-    #[arg(long, value_name = "SECS", value_parser = crate::args::seconds)]
-    pub measure: Option<std::time::Duration>,
+    /// Only what concerns this receive queue: its own programs, or the port's where it has none
+    #[arg(short = 'q', long, value_name = "QUEUE")]
+    pub queue: Option<u32>,
+    /// Measure for this long how often the programs run, and for how long; 0: not at all
+    #[arg(long, value_name = "SECS", default_value = "0.25", value_parser = crate::args::seconds)]
+    pub measure: std::time::Duration,
     /// Whose hook.
     #[command(flatten)]
     pub place: Hook,
@@ -156,43 +159,43 @@ pub struct Stats {
 pub enum Map {
     /// List maps, or show some of them
     #[command(visible_alias = "list", after_help = MAP_SHOW_HELP)]
-    Show(MapRest),
+    Show(HookRest),
     /// Show all entries of a map
     #[command(after_help = MAP_DUMP_HELP)]
-    Dump(MapRest),
+    Dump(HookRest),
     /// Show the entry at a key: WHICH key KEY
     #[command(after_help = MAP_LOOKUP_HELP)]
-    Lookup(MapRest),
+    Lookup(HookRest),
     /// Write an entry: WHICH [key KEY] value VALUE [any|exist|noexist]
     #[command(after_help = MAP_UPDATE_HELP)]
-    Update(MapRest),
+    Update(HookRest),
     /// Remove an entry: WHICH key KEY
     #[command(after_help = MAP_DELETE_HELP)]
-    Delete(MapRest),
+    Delete(HookRest),
     /// Show the key behind a key, or the first: WHICH [key KEY]
     #[command(after_help = MAP_GETNEXT_HELP)]
-    Getnext(MapRest),
+    Getnext(HookRest),
     /// Pin a map in the BPF file system: WHICH PATH
     #[command(after_help = MAP_PIN_HELP)]
-    Pin(MapRest),
+    Pin(HookRest),
     /// Forbid writing from user space for ever: WHICH
     #[command(after_help = MAP_FREEZE_HELP)]
-    Freeze(MapRest),
+    Freeze(HookRest),
     /// Create a map and pin it: PATH type TYPE key BYTES value BYTES entries N name NAME [flags N] [inner_map WHICH]
     #[command(after_help = MAP_CREATE_HELP)]
-    Create(MapRest),
+    Create(HookRest),
     /// Put a value into a queue, a stack or a bloom filter: WHICH value VALUE
     #[command(visible_alias = "enqueue", after_help = MAP_PUSH_HELP)]
-    Push(MapRest),
+    Push(HookRest),
     /// Take the next value out of a queue or a stack: WHICH
     #[command(visible_alias = "dequeue", after_help = MAP_POP_HELP)]
-    Pop(MapRest),
+    Pop(HookRest),
     /// Show the next value of a queue or a stack: WHICH
     #[command(after_help = MAP_PEEK_HELP)]
-    Peek(MapRest),
+    Peek(HookRest),
     /// Print what programs write into a perf event array or a ring buffer: WHICH [count N] [timeout SECS]
     #[command(name = "event_pipe", after_help = MAP_EVENTS_HELP)]
-    EventPipe(MapRest),
+    EventPipe(HookRest),
 }
 
 /// Words in bpftool's order.
@@ -205,7 +208,7 @@ pub struct Rest {
 
 /// The same, on any hook.
 #[derive(Args, Debug)]
-pub struct MapRest {
+pub struct HookRest {
     /// WHICH, then what the verb takes
     #[arg(value_name = "WORDS", allow_negative_numbers = true)]
     pub words: Vec<String>,
@@ -233,7 +236,7 @@ pub enum Link {
 pub enum Btf {
     /// Print types: id N | file PATH | prog WHICH | map WHICH
     #[command(after_help = BTF_DUMP_HELP)]
-    Dump(Rest),
+    Dump(HookRest),
 }
 
 pub const LOAD_HELP: &str = "\
@@ -253,7 +256,8 @@ Examples:
 pub const STATUS_HELP: &str = "\
 Examples:
   xway status
-  xway status eth0 --measure 1               packets per second and nanoseconds per run";
+  xway status eth0 --measure 1               packets per second over a second
+  xway status packet:eth0 -q 1 --hook user   what runs on queue 1";
 
 pub const FEATURES_HELP: &str = "\
 Examples:
@@ -280,7 +284,8 @@ pub const PROG_SHOW_HELP: &str = "\
 Examples:
   xway prog show                             every program in the kernel
   xway prog show id 42
-  xway prog show name drop_udp -j";
+  xway prog show name drop_udp -j
+  xway prog show --hook user                 programs in the service's engine";
 
 const MAP_SHOW_HELP: &str = "\
 Examples:
@@ -345,7 +350,8 @@ Examples:
 
 pub const PROG_PIN_HELP: &str = "\
 Examples:
-  xway prog pin id 42 /sys/fs/bpf/filter";
+  xway prog pin id 42 /sys/fs/bpf/filter
+  xway prog pin name drop_udp /filter --hook user";
 
 pub const PROG_PROFILE_HELP: &str = "\
 Examples:
@@ -365,7 +371,8 @@ const BTF_DUMP_HELP: &str = "\
 Examples:
   xway btf dump file filter.o
   xway btf dump id 1
-  xway btf dump map name blocked";
+  xway btf dump map name blocked
+  xway btf dump map pinned /config/filter/counts --hook user";
 
 const LINK_SHOW_HELP: &str = "\
 Examples:

@@ -21,6 +21,9 @@ pub struct Up {
     /// Listen here instead of where the file says
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// How the service speaks on standard error instead of what the file says: off, text, json
+    #[arg(long, value_name = "FORMAT", value_parser = log_format)]
+    pub log: Option<xway_control::LogFormat>,
     /// Keep pins, attachments and objects in this directory instead of where the file says
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
@@ -29,6 +32,20 @@ pub struct Up {
 /// `xway down`
 #[derive(Args, Debug)]
 pub struct Down {
+    /// Where it is asked.
+    #[command(flatten)]
+    pub socket: Socket,
+}
+
+/// `xway upgrade`
+#[derive(Args, Debug)]
+pub struct Upgrade {
+    /// The executable that is to go on; without one that of this command
+    #[arg(value_name = "EXECUTABLE")]
+    pub executable: Option<PathBuf>,
+    /// Only show what would be kept and lost
+    #[arg(long)]
+    pub dry_run: bool,
     /// Where it is asked.
     #[command(flatten)]
     pub socket: Socket,
@@ -58,6 +75,18 @@ pub struct Diff {
     #[command(flatten)]
     pub socket: Socket,
 }
+
+fn log_format(text: &str) -> Result<xway_control::LogFormat, String> {
+    use xway_control::LogFormat::{Json, Off, Text};
+    let known = [("off", Off), ("text", Text), ("json", Json)];
+    let found = known.iter().find(|(name, _)| *name == text).map(|(_, format)| *format);
+    found.ok_or_else(|| "off, text or json".to_owned())
+}
+
+pub const UPGRADE_HELP: &str = "\
+Examples:
+  xway upgrade --dry-run                     what is kept, what is made again, what is lost
+  xway upgrade /usr/bin/xway                 the process and its socket stay; ports are opened again";
 
 pub const UP_HELP: &str = "\
 Examples:

@@ -21,7 +21,7 @@ const KCONFIG_MAX: u64 = 4 << 20;
 
 /// Reads the object that the arguments name.
 pub fn object(select: &Select) -> Result<Object, Failure> {
-    read(&select.object, select.btf.as_deref())
+    read(&select.object, select.part.btf.as_deref())
 }
 
 /// Reads the object in a file.
@@ -33,7 +33,7 @@ pub fn read(path: &Path, btf: Option<&Path>) -> Result<Object, Failure> {
 /// The same with the file's bytes, for hooks that read them themselves.
 pub fn image(select: &Select) -> Result<Image, Failure> {
     let bytes = payload::file(&select.object, OBJECT_MAX)?;
-    let object = parse(&bytes, select.btf.as_deref()).map_err(|f| f.at(select.object.display()))?;
+    let object = parse(&bytes, select.part.btf.as_deref()).map_err(|f| f.at(select.object.display()))?;
     Ok(Image { bytes: bytes.into(), object: Arc::new(object) })
 }
 
@@ -58,7 +58,8 @@ fn options_with(btf: Option<&Path>) -> Result<LoadOptions, Failure> {
 
 /// The program that is asked for: by name, by section, or the only one that there is. As an XDP program.
 pub fn choose(object: &Object, select: &Select) -> Result<Program, Failure> {
-    choose_by(object, select.name.as_deref(), select.section.as_deref()).map_err(|f| f.at(select.object.display()))
+    let part = &select.part;
+    choose_by(object, part.name.as_deref(), part.section.as_deref()).map_err(|f| f.at(select.object.display()))
 }
 
 /// As [`choose`], from the two names.

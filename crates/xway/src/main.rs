@@ -74,6 +74,7 @@ fn main() -> ExitCode {
         Command::Prog(Prog::Tracelog(args)) => ("prog tracelog", commands::kernel::tracelog::run(args, cli.json)),
         Command::Up(args) => ("up", commands::service::up(args, cli.json)),
         Command::Down(args) => ("down", commands::service::down(args, cli.json)),
+        Command::Upgrade(args) => ("upgrade", commands::service::upgrade(args, cli.json)),
         Command::Apply(args) => ("apply", commands::service::apply(args, cli.json)),
         Command::Diff(args) => ("diff", commands::service::diff(args, cli.json)),
         Command::Load(args) => ("load", commands::kernel::attach::load(args, cli.json)),

@@ -11,7 +11,7 @@ use xway_engine::{Checked, Choice, Executor, Native};
 use xway_jit::{Compiled, Options};
 use xway_object::Object;
 use xway_verifier::{Config, Rejection};
-use xway_vm::{Instance, InstanceError, LinkError};
+use xway_vm::{Instance, InstanceError, LinkError, Owner};
 
 use crate::args::{Engine, Environment, Select};
 use crate::commands::verify;
@@ -100,7 +100,7 @@ fn choose(program: &Arc<xway_vm::Program>, environment: &Environment, packets: b
 /// A program with its live maps.
 pub struct Session {
     /// The maps.
-    pub instance: Instance,
+    pub instance: Owner,
     /// The chosen program as the object holds it.
     pub image: xway_object::Program,
     /// The same, linked to the maps.
@@ -121,7 +121,7 @@ impl Session {
         let image = load::choose(&object, select)?;
         let fillings = environment.maps.iter().map(|m| Filling::argument(m)).collect::<Result<Vec<_>, _>>()?;
         let rest = contents::fill_sections(&mut object, &fillings)?;
-        let instance = instance(object, Trust::of(environment.checked), &place)?;
+        let instance = Owner::new(instance(object, Trust::of(environment.checked), &place)?);
         contents::fill(&instance, &rest)?;
         let program = link(&instance, &image, &place)?;
         let requested = environment.engine;

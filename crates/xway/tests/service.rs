@@ -1,87 +1,17 @@
-//! The engine as a service, from the command line: up, apply, diff, down; one program on both hooks; killed and back again.
+//! The engine as a service, from the command line: up, apply, diff, down; one program on both hooks; its programs by every name.
 
 mod common;
 
-use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::service::{KINDS, Up};
 use common::wire::{Bench, RIGHT, ready};
 use common::{Dir, compiled, xway};
 use serde_json::{Value, json};
-use xway_abi::{MapSpec, MapType};
-use xway_control::Service;
 use xway_hook::{Hook, ObjectId};
-use xway_testkit::{Namespace, traffic};
-
-/// `xway up`, until it is dropped.
-struct Up {
-    child: Child,
-    socket: String,
-}
-
-impl Up {
-    /// Starts it, in a namespace if one is given, and waits until it listens.
-    fn new(dir: &Dir, config: Option<&str>, inside: Option<&Namespace>) -> Up {
-        let (socket, state) = (dir.arg("control.sock"), dir.arg("state"));
-        let mut command = match inside {
-            Some(space) => space.command(env!("CARGO_BIN_EXE_xway")),
-            None => Command::new(env!("CARGO_BIN_EXE_xway")),
-        };
-        command.args(["up", "--socket", &socket, "--state", &state]).args(config.iter().flat_map(|c| ["-c", *c]));
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, format!("listening at {socket}\n"));
-        Up { child, socket }
-    }
-
-    fn connect(&self) -> Service {
-        Service::connect(Path::new(&self.socket)).unwrap()
-    }
-
-    /// As the machine would: without a word.
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Counts what it sees by kind, and drops datagrams to port 9.
-const KINDS: &str = r#"
-struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 4); __type(key, __u32); __type(value, __u64);
-    __uint(pinning, LIBBPF_PIN_BY_NAME); } kinds SEC(".maps");
-static __attribute__((always_inline)) int count(__u32 kind, int verdict)
-{
-    __u64 *n = bpf_map_lookup_elem(&kinds, &kind);
-    if (n)
-        __sync_fetch_and_add(n, 1);
-    return verdict;
-}
-SEC("xdp") int sort(struct xdp_md *ctx)
-{
-    unsigned char *p = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-    if (p + 48 > end || p[12] != 8 || p[13] != 0 || (p[14] & 15) != 5)
-        return p + 42 <= end && p[12] == 8 && p[13] == 0 && p[23] == 17 && p[37] == 9 ? count(1, XDP_DROP) : XDP_PASS;
-    if (p[23] == 1 && p[34] == 8)
-        return count(0, XDP_PASS);
-    if (p[23] == 17 && p[36] == 0 && p[37] == 9)
-        return count(1, XDP_DROP);
-    if (p[23] == 6 && p[37] == 81 && p[47] == 2)
-        return count(2, XDP_PASS);
-    return XDP_PASS;
-}
-char _license[] SEC("license") = "GPL";
-"#;
+use xway_testkit::traffic;
 
 /// Three echo requests, five datagrams to port 9, four connections that nobody answers.
 fn send(bench: &Bench) {
@@ -227,106 +157,6 @@ fn a_file_says_what_the_engine_is() {
     run(&["down"]).exits(4).says("no service answers");
 }
 
-/// One request of each kind that changes something, again and again, until the connection breaks.
-fn hammer(kind: &str, up: &Up, object: &[u8]) -> impl FnOnce() + Send + 'static {
-    let (kind, mut service, bytes) = (kind.to_owned(), up.connect(), object.to_vec());
-    move || {
-        let image = xway_hook::Image::parse(&bytes, &Default::default()).unwrap();
-        let spec = MapSpec::new(MapType::Array, 4, 4, 1);
-        for n in 0.. {
-            let path = format!("/hammer/{kind}/{n}");
-            let path = Path::new(&path);
-            let request = xway_hook::LoadRequest { programs: Vec::new(), pins: Some(path.to_owned()) };
-            let done = (|| match kind.as_str() {
-                "pin" => {
-                    let id = ObjectId::Map(service.map_create("m", &spec)?);
-                    service.pin(id, path)?;
-                    service.release(id)
-                }
-                "unpin" => {
-                    let id = ObjectId::Map(service.map_create("m", &spec)?);
-                    service.pin(id, path)?;
-                    service.unpin(path)?;
-                    service.release(id)
-                }
-                "load" => {
-                    let objects = service.load(&image, &request)?;
-                    objects.programs.iter().try_for_each(|(_, id)| service.release(ObjectId::Program(*id)))
-                }
-                "program" => {
-                    let objects = service.load(&image, &request)?;
-                    service.pin(ObjectId::Program(objects.programs[0].1), &path.join("program"))
-                }
-                "attach" => {
-                    let objects = service.load(&image, &xway_hook::LoadRequest::default())?;
-                    let program = objects.programs[0].1;
-                    let port = service.ports()?.remove(0);
-                    let request =
-                        xway_hook::AttachRequest { chain: true, ..xway_hook::AttachRequest::new(&port, program) };
-                    service.attach(&request)?;
-                    if n % 3 != 0 {
-                        service.detach(&port, Some(program))?;
-                    }
-                    objects.maps.iter().try_for_each(|(_, id)| service.release(ObjectId::Map(*id)))?;
-                    service.release(ObjectId::Program(program))
-                }
-                _ => service.apply(&format!("[limits]\nconnections = {}\n", 32 + n % 8), false).map(drop),
-            })();
-            if done.is_err() {
-                return;
-            }
-        }
-    }
-}
-
-#[test]
-fn killed_in_the_middle_it_comes_back_whole() {
-    if !common::clang("xway::service::killed_in_the_middle_it_comes_back_whole") {
-        return;
-    }
-    let dir = Dir::new();
-    let object = std::fs::read(compiled(&dir, "sort", KINDS, &[])).unwrap();
-    // A port that needs no privilege, for attachments.
-    common::capture(&dir.path("in.pcap"), &common::mixture());
-    let text = format!("[[port]]\nname = \"pcap:{}\"\n", dir.arg("in.pcap"));
-    let file = dir.file("port.toml", &text);
-    let kinds = ["pin", "unpin", "load", "program", "apply", "attach"];
-    for (round, kind) in kinds.iter().cycle().take(12).enumerate() {
-        let config = (*kind == "attach").then_some(file.as_str());
-        let mut up = Up::new(&dir, config, None);
-        let hammer = std::thread::spawn(hammer(kind, &up, &object));
-        std::thread::sleep(Duration::from_millis(40 + 7 * round as u64));
-        up.kill();
-        hammer.join().unwrap();
-        drop(up);
-        // It starts without a complaint, everything that it names is there, and it takes new requests.
-        let up = Up::new(&dir, config, None);
-        let state: Value = serde_json::from_slice(&std::fs::read(dir.path("state/state.json")).unwrap()).unwrap();
-        let mut service = up.connect();
-        let attached = service.attachments(None).unwrap();
-        assert_eq!(attached.len(), state["attachments"].as_array().unwrap().len(), "{kind}: {state}");
-        for a in attached {
-            service.detach(&a.port, Some(a.program.id)).unwrap();
-        }
-        for pin in state["pins"].as_array().unwrap() {
-            let path = Path::new(pin["path"].as_str().unwrap());
-            let found = service.pinned(path).unwrap_or_else(|e| panic!("{kind}: {e}"));
-            match found {
-                ObjectId::Map(id) => drop(service.map_info(id).unwrap()),
-                ObjectId::Program(id) => drop(service.program_info(id).unwrap()),
-            }
-            service.unpin(path).unwrap_or_else(|e| panic!("{kind}: {e}"));
-            service.release(found).unwrap();
-        }
-        let now = if config.is_some() { text.as_str() } else { "" };
-        assert_eq!(service.apply(now, true).unwrap(), [""; 0], "{kind}");
-        drop(service);
-        // Objects that nobody names any more have gone.
-        let left = std::fs::read_dir(dir.path("state/objects")).unwrap().count();
-        assert_eq!(left, 0, "{kind}: object files");
-    }
-}
-
 #[test]
 fn ports_are_steered_by_ethtools_words() {
     let dir = Dir::new();
@@ -400,14 +230,121 @@ fn a_service_that_is_not_there_is_told() {
 }
 
 #[test]
-fn the_unit_of_systemd_starts_what_there_is() {
-    let path = xway_testkit::clang::repository().join("packaging/systemd/xway.service");
-    let unit = std::fs::read_to_string(path).unwrap();
-    let line = unit.lines().find_map(|l| l.strip_prefix("ExecStart=/usr/bin/xway ")).expect("what is started");
-    let help = xway(&["up", "--help"]).exits(0).out;
-    assert!(line.starts_with("up "), "{line}");
-    for flag in line.split_whitespace().filter(|w| w.starts_with('-')) {
-        assert!(help.contains(flag), "{flag} is no option of xway up");
+fn a_loaded_program_is_run_shown_and_dumped_on_each_hook() {
+    if !ready("service::a_loaded_program_is_run_shown_and_dumped_on_each_hook") {
+        return;
     }
-    assert!(unit.contains("Type=notify"));
+    let (dir, bench) = (Dir::new(), Bench::new("progrun", true));
+    // What comes back shows that it was written to, and how often it ran.
+    let text = "SEC(\"xdp\") int marker(struct xdp_md *ctx) {
+        unsigned char *p = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+        if (p + 14 > end) return XDP_ABORTED;
+        p[0]++;
+        return XDP_TX; }
+        char _license[] SEC(\"license\") = \"GPL\";";
+    let object = compiled(&dir, "marker", text, &[]);
+    let up = Up::new(&dir, None, Some(&bench.right));
+    let data = dir.file("in.bin", [0u8; 64]);
+    let mut tags = Vec::new();
+    for hook in ["native", "generic", "auto", "user"] {
+        let to = ["--hook", hook, "--socket", &up.socket];
+        let done = bench.json(&[&["load", "r0", &object], &to[..]].concat());
+        let program = &done["attachment"]["program"];
+        let (id, tag) = (program["id"].to_string(), program["tag"].as_str().unwrap().to_owned());
+        let pin = format!("/sys/fs/bpf/marker-{hook}");
+        bench.xway(&[&["prog", "pin", "id", &id, &pin], &to[..]].concat()).exits(0);
+        // By number, pin and tag; in bpftool's words and in options.
+        for which in [&["id", id.as_str()][..], &[&id], &["pinned", &pin], &["tag", &tag], &["name", "marker"]] {
+            let shown = bench.json(&[&["prog", "show"], which, &to[..]].concat());
+            let seen = &shown["programs"][0];
+            assert_eq!((&seen["name"], &seen["tag"]), (&json!("marker"), &json!(tag)), "{hook} {which:?}: {shown}");
+        }
+        for words in [
+            &["id", id.as_str(), "--data-in", &data, "--repeat", "3"][..],
+            &["pinned", &pin, "data_in", &data, "repeat", "3"],
+        ] {
+            let ran = bench.json(&[&["prog", "run"], words, &to[..]].concat());
+            assert_eq!(
+                (&ran["retval"], &ran["verdict"], &ran["repeat"]),
+                (&json!(3), &json!("TX"), &json!(3)),
+                "{ran}"
+            );
+            assert_eq!(
+                ran["data_out"].as_str().unwrap()[..4],
+                *"AwAA",
+                "{hook}: three runs, each over the last: {ran}"
+            );
+            assert_eq!(ran["hook"], if hook == "user" { "service" } else { "kernel" });
+        }
+        // An object goes there for the run, and leaves nothing behind.
+        let ran = bench.json(&[&["prog", "run", &object, "--data-in", &data], &to[..]].concat());
+        assert_eq!(ran["retval"], 3, "{hook}: {ran}");
+        bench.xway(&[&["prog", "show", "id", &ran["program"]["id"].to_string()], &to[..]].concat()).exits(1);
+        let code = bench.json(&[&["prog", "dump", "xlated", "id", &id], &to[..]].concat());
+        assert!(code.to_string().contains("exit"), "{hook}: {code}");
+        let raw = dir.arg(&format!("{hook}.bin"));
+        bench.xway(&[&["prog", "dump", "jited", "id", &id, "file", &raw], &to[..]].concat()).exits(0);
+        assert!(std::fs::metadata(&raw).unwrap().len() > 16);
+        let profile = bench.json(&[&["prog", "profile", "id", &id, "duration", "0.02"], &to[..]].concat());
+        assert!(profile["runs"].is_u64(), "{profile}");
+        tags.push(tag);
+        bench.xway(&[&["unload", "r0", "-a"], &to[..]].concat()).exits(0);
+        bench.xway(&[&["prog", "run", "id", "4000000000", "--data-in", &data], &to[..]].concat()).exits(1);
+        bench
+            .xway(&[&["prog", "run", &id, "--data-in", &data, "--map", "x=y"], &to[..]].concat())
+            .exits(2)
+            .says("--map");
+    }
+    assert!(tags.iter().all(|tag| *tag == tags[0]), "{tags:?}");
+}
+
+#[test]
+fn the_program_of_a_queue_stands_beside_that_of_its_port() {
+    if !ready("service::the_program_of_a_queue_stands_beside_that_of_its_port") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("queues", false));
+    let up = Up::new(&dir, None, Some(&bench.right));
+    let to = ["--hook", "user", "--socket", &up.socket];
+    let plain = |name: &str, ret: u32| {
+        compiled(&dir, name, &format!("SEC(\"xdp\") int {name}(struct xdp_md *ctx) {{ return {ret}; }}"), &[])
+    };
+    let (whole, own) = (plain("whole", 2), plain("own", 1));
+    bench.xway(&[&["load", "r0", &whole], &to[..]].concat()).exits(0);
+    bench.xway(&[&["load", "r0", &own, "-q", "0"], &to[..]].concat()).exits(0);
+    let names = |words: &[&str]| -> Vec<(String, serde_json::Value)> {
+        let doc = bench.json(&[&["status", "packet:r0"], words, &to[..]].concat());
+        let all = doc["attachments"].as_array().unwrap().iter();
+        all.map(|a| {
+            assert!(a["packets_per_second"].is_number(), "{a}");
+            (a["program"]["name"].as_str().unwrap().to_owned(), a["queue"].clone())
+        })
+        .collect()
+    };
+    assert_eq!(names(&[]), [("whole".into(), json!(null)), ("own".into(), json!(0))]);
+    assert_eq!(names(&["-q", "0"]), [("own".into(), json!(0))]);
+    assert_eq!(names(&["-q", "1"]), [("whole".into(), json!(null))]);
+    let text = bench.xway(&[&["status", "packet:r0", "--measure", "0"], &to[..]].concat()).exits(0).out;
+    for word in ["interface", "queue", "priority", "name", "id", "tag", "mode", "engine", "chain on", "packets/s"] {
+        assert!(text.lines().next().unwrap().contains(word), "{word}:\n{text}");
+    }
+    // The queue's own program decides; without it the port's does.
+    let program = |name: &str| {
+        let doc = bench.json(&[&["prog", "show", "name", name], &to[..]].concat());
+        (doc["programs"][0]["id"].to_string(), doc["programs"][0]["run_cnt"].as_u64().unwrap())
+    };
+    assert_eq!(bench.pings(), 1, "copies: the host answers whatever the program says");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while program("own").1 == 0 {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let before = program("whole").1;
+    bench.xway(&[&["unload", "r0", "-i", &program("own").0], &to[..]].concat()).exits(0);
+    assert_eq!(names(&["-q", "0"]), [("whole".into(), json!(null))]);
+    assert_eq!(bench.pings(), 1);
+    while program("whole").1 == before {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

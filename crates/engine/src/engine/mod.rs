@@ -33,7 +33,9 @@ mod control;
 mod types;
 
 use control::{Control, OWN_FRAMES, PortEntry, QueueEntry, RING_MAX};
-pub use types::{EngineConfig, EngineError, HookPoint, PortConfig, PortState, QueueReport, QueueState, Stopped, Waker};
+pub use types::{
+    EngineConfig, EngineError, HookPoint, PortConfig, PortState, QueueReport, QueueState, Stopped, Waker, is_called,
+};
 
 /// Workers, ports and programs. Any thread may call it; calls wait for each other, packets wait for none of them.
 ///

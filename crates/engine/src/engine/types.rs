@@ -216,6 +216,13 @@ pub struct QueueState {
     pub engine: &'static str,
 }
 
+/// Whether a port may be called by this name: its own; without its options (`sim:a?flows=9` is `sim:a`); without its kind (`packet:eth0`
+/// is `eth0`).
+pub fn is_called(port: &str, name: &str) -> bool {
+    let plain = port.split('?').next().unwrap_or_default();
+    port == name || plain == name || plain.split_once(':').is_some_and(|(_, rest)| rest == name)
+}
+
 /// A port as it stands.
 #[derive(Clone)]
 pub struct PortState {

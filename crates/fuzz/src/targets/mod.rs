@@ -3,6 +3,7 @@
 mod btf;
 mod capture;
 mod isa;
+mod message;
 mod object;
 mod program;
 mod ring;
@@ -25,6 +26,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "object", what: "object reader", run: object::run, seeds: object::seeds },
     Target { name: "btf", what: "type information reader", run: btf::run, seeds: btf::seeds },
     Target { name: "capture", what: "capture reader", run: capture::run, seeds: capture::seeds },
+    Target {
+        name: "message",
+        what: "messages and configuration of the service",
+        run: message::run,
+        seeds: message::seeds,
+    },
     Target {
         name: "program",
         what: "linker, verifier and checked interpreter",

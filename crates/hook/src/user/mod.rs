@@ -80,6 +80,16 @@ pub struct User {
     capture: Option<Watched>,
 }
 
+/// A program of [`User`], held for test runs.
+pub struct Tester(Arc<Loaded>);
+
+impl Tester {
+    /// As [`Hook::test_run`].
+    pub fn run(&self, test: &TestRequest<'_>) -> Result<TestAnswer, HookError> {
+        self.0.test_run(test)
+    }
+}
+
 /// What a name stands for.
 enum Pinned {
     Map(Arc<Map>),
@@ -119,6 +129,32 @@ impl User {
     /// The maps of sockets that are alive, whoever holds them.
     pub fn socket_maps(&self) -> Vec<Arc<Map>> {
         self.handles.maps().into_iter().filter(|map| map.map_type() == MapType::Xskmap).collect()
+    }
+
+    /// The live map with this number: what the engine's own parts put objects into.
+    ///
+    /// # Errors
+    /// `ENOENT`.
+    pub fn live_map(&self, id: MapId) -> Result<Arc<Map>, HookError> {
+        self.map(id)
+    }
+
+    /// Holds a map by its number, as [`Hook::pinned`] does by a name; [`Hook::release`] gives it up.
+    ///
+    /// # Errors
+    /// `ENOENT`.
+    pub fn keep_map(&mut self, id: MapId) -> Result<(), HookError> {
+        let map = self.map(id)?;
+        self.hold_map(&map);
+        Ok(())
+    }
+
+    /// A program that can be run over packets while others use the hook.
+    ///
+    /// # Errors
+    /// `ENOENT`.
+    pub fn tester(&self, id: ProgId) -> Result<Tester, HookError> {
+        self.program(id).map(Tester)
     }
 
     fn map(&self, id: MapId) -> Result<Arc<Map>, HookError> {
@@ -280,7 +316,7 @@ impl Hook for User {
     }
 
     fn programs(&mut self) -> Result<Vec<ProgramInfo>, HookError> {
-        Ok(self.handles.programs().iter().map(|p| p.info()).collect())
+        Ok(self.described())
     }
 
     fn program_info(&mut self, id: ProgId) -> Result<ProgramInfo, HookError> {

@@ -6,15 +6,15 @@ use xway_abi::{Errno, Verdict};
 use xway_engine::steer::{Change, SteerError, Steering};
 use xway_engine::{
     AttachFlags, Capabilities, Checked, Device, Engine, EngineConfig, EngineError, Executor, HookPoint, LoadedProgram,
-    Native, PassTo, PortConfig, PortState, QueueReport, Support, VerdictSet,
+    Native, PassTo, PortConfig, PortState, QueueReport, QueueState, Support, VerdictSet, is_called,
 };
 use xway_maps::Map;
 
 use super::User;
 use super::programs::Loaded;
 use crate::{
-    AttachRequest, Attached, AttachmentInfo, Blame, Choice, HookError, Mode, PortFeatures, ProgId, Replace, Verdicts,
-    Via,
+    AttachRequest, Attached, AttachmentInfo, Blame, Choice, HookError, Mode, PortFeatures, ProgId, ProgramInfo,
+    Replace, Verdicts, Via,
 };
 
 impl LoadedProgram for Loaded {
@@ -111,15 +111,32 @@ impl User {
         if words.trim().is_empty() {
             return Ok(steering);
         }
+        self.steer_from(&port, steering.as_deref().cloned().unwrap_or_default(), &[words.trim().to_owned()])
+    }
+
+    /// Steers a port's packets by these changes alone, in their order, whatever steered them before.
+    pub fn steer_anew(&mut self, name: &str, changes: &[String]) -> Result<Option<Arc<Steering>>, HookError> {
+        let port = self.port(name)?;
+        self.steer_from(&port, Steering::default(), changes)
+    }
+
+    fn steer_from(
+        &mut self,
+        port: &PortState,
+        mut next: Steering,
+        changes: &[String],
+    ) -> Result<Option<Arc<Steering>>, HookError> {
         let wrong = |e: SteerError| HookError {
             errno: Some(Errno::EINVAL),
-            ..HookError::new(Blame::Request, format!("{name}: {e}"))
+            ..HookError::new(Blame::Request, format!("{}: {e}", port.name))
         };
-        let old = steering.as_deref().cloned().unwrap_or_default();
-        let (next, _) = old.changed(Change::parse(words).map_err(wrong)?, port.queues).map_err(wrong)?;
+        for words in changes {
+            next = next.changed(Change::parse(words).map_err(wrong)?, port.queues).map_err(wrong)?.0;
+        }
         let some = next.rss().is_some() || next.rules().next().is_some();
+        let engine = self.engine.as_ref().ok_or_else(|| super::no_port(&port.name))?;
         engine.set_steering(port.ifindex, some.then_some(next)).map_err(refused)?;
-        self.events.tell("steer", name, words.trim().to_owned());
+        self.events.tell("steer", &port.name, changes.join("; "));
         engine.steering(port.ifindex).map_err(refused)
     }
 
@@ -132,11 +149,9 @@ impl User {
         self.engine.as_deref().map(Engine::ports).unwrap_or_default()
     }
 
-    /// The port with this name; `packet:eth0` may be called `eth0`.
+    /// The port with this name; `packet:eth0` may be called `eth0`, and `sim:a?flows=9` `sim:a` or `a`.
     pub(super) fn port(&self, name: &str) -> Result<PortState, HookError> {
-        let is =
-            |port: &PortState| port.name == name || port.name.split_once(':').is_some_and(|(_, rest)| rest == name);
-        self.states().into_iter().find(is).ok_or_else(|| {
+        self.states().into_iter().find(|port| is_called(&port.name, name)).ok_or_else(|| {
             let have = self.ports();
             let have = if have.is_empty() { "it has none".to_owned() } else { format!("it has {}", have.join(", ")) };
             HookError { errno: Some(Errno::ENODEV), ..super::no_port(name) }.hint(have)
@@ -272,10 +287,14 @@ impl User {
 
     /// Frames that a program ran over, on all queues that are open now. The time is counted for whole queues only.
     pub(super) fn runs(&self, id: u32) -> Option<(u64, std::time::Duration)> {
-        let queues = self.engine.as_deref()?.queues();
-        let all = queues.iter().flat_map(|q| &q.programs).filter(|(program, ..)| *program == id);
-        let runs = all.map(|(.., counters)| counters.runs).reduce(|a, b| a + b)?;
-        Some((runs, std::time::Duration::ZERO))
+        ran(&self.engine.as_ref()?.queues(), id)
+    }
+
+    /// All programs, with how often they ran.
+    pub(super) fn described(&self) -> Vec<ProgramInfo> {
+        let queues = self.engine.as_ref().map(|engine| engine.queues()).unwrap_or_default();
+        let all = self.handles.programs();
+        all.iter().map(|p| ProgramInfo { runs: ran(&queues, p.program.id()), ..p.info() }).collect()
     }
 
     pub(super) fn features_of(&self, name: &str) -> Result<PortFeatures, HookError> {
@@ -303,6 +322,13 @@ impl User {
             port: port.name,
         })
     }
+}
+
+/// Runs of a program on these queues; `None` when it is on none of them. The time is counted for whole queues only.
+fn ran(queues: &[QueueState], id: u32) -> Option<(u64, std::time::Duration)> {
+    let all = queues.iter().flat_map(|q| &q.programs).filter(|(program, ..)| *program == id);
+    let runs = all.map(|(.., counters)| counters.runs).reduce(|a, b| a + b)?;
+    Some((runs, std::time::Duration::ZERO))
 }
 
 fn no_such(port: &str, what: &str) -> HookError {

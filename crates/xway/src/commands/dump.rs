@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use xway_jit::{Options, dump};
 
 use crate::args::{Dump, DumpForm};
+use crate::commands::kernel::programs::Subject;
 use crate::commands::{inspect, kernel};
 use crate::failure::Failure;
 use crate::print::{self, Paint};
@@ -15,16 +16,21 @@ use crate::{contents, load};
 
 /// Runs the command.
 pub fn run(args: &Dump, as_json: bool) -> Result<(), Failure> {
-    let place = args.select.object.display().to_string();
-    if let Some(which) = &args.which {
-        if !["id", "name", "tag", "pinned"].contains(&place.as_str()) {
-            return Err(Failure::usage(format!("{which}: not expected here"))
-                .hint("OBJ, or a program in the kernel: id N, name NAME, tag TAG, pinned PATH"));
-        }
-        return kernel::dump::run(&[place, which.clone()], args.form, as_json);
+    let (subject, rest) = Subject::take(&args.words, &args.part)?;
+    let select = match subject {
+        Subject::Loaded(which) => return kernel::prog_dump::run(args, &which, &rest, as_json),
+        Subject::Object(select) => select,
+    };
+    if let Some(extra) = rest.first() {
+        return Err(Failure::usage(format!("{extra}: not expected here")));
     }
-    let mut object = load::object(&args.select)?;
-    let image = load::choose(&object, &args.select)?;
+    if args.place.hook.is_some() {
+        let message = "--hook: it is for programs that are loaded there";
+        return Err(Failure::usage(message).hint("xway prog dump FORM id N --hook …"));
+    }
+    let place = select.object.display().to_string();
+    let mut object = load::object(&select)?;
+    let image = load::choose(&object, &select)?;
     // Data sections are part of the code; maps are as the object makes them.
     contents::fill_sections(&mut object, &[])?;
     if args.form == DumpForm::Xlated {

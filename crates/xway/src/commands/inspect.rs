@@ -17,7 +17,7 @@ use crate::print::{self, Paint};
 pub fn run(args: &args::Inspect, as_json: bool) -> Result<(), Failure> {
     let object = load::object(&args.select)?;
     let one;
-    let chosen: Vec<&Program> = if args.select.name.is_some() || args.select.section.is_some() {
+    let chosen: Vec<&Program> = if args.select.part.name.is_some() || args.select.part.section.is_some() {
         one = load::choose(&object, &args.select)?;
         vec![&one]
     } else {

@@ -11,19 +11,26 @@ use xway_packet_text::{hex_rows, summary};
 use xway_vm::{BUDGET_DEFAULT, Env, Fault, SystemHost, TestRun, TestRunResult, test_run, test_run_with};
 
 use crate::args;
+use crate::commands::kernel;
+use crate::commands::kernel::prog_run::Job;
+use crate::commands::kernel::programs::Subject;
 use crate::events::{Delivered, Reader};
 use crate::failure::Failure;
 use crate::finding::{self, Code, Files, Finding};
 use crate::print::{self, Paint, grouped};
 use crate::session::Session;
 use crate::unit::format::Expected;
-use crate::{contents, ctx, output, payload};
+use crate::{contents, ctx, output};
 
 /// Runs the command.
 pub fn run(args: &args::ProgRun, as_json: bool) -> Result<(), Failure> {
-    let data_in = payload::bytes("--data-in", &args.data_in)?;
-    let ctx_in = args.ctx_in.as_deref().map(|x| ctx::read(x, data_in.len())).transpose()?;
-    let session = Session::open(&args.select, &args.environment, false)?;
+    let (subject, words) = Subject::take(&args.words, &args.part)?;
+    let job = Job::read(args, &words)?;
+    let select = match &subject {
+        Subject::Object(select) if args.place.hook.is_none() => select,
+        _ => return kernel::prog_run::run(args, &subject, &job, as_json),
+    };
+    let session = Session::open(select, &args.environment, false)?;
 
     let events = Reader::open(&session.instance)?;
     let host = SystemHost::new();
@@ -31,11 +38,11 @@ pub fn run(args: &args::ProgRun, as_json: bool) -> Result<(), Failure> {
     let budget = args.environment.budget.unwrap_or(BUDGET_DEFAULT);
     let mut env = Env::new(&guard, &host, 0).with_budget(budget);
     let test = TestRun {
-        ctx_in: ctx_in.as_deref(),
-        repeat: args.repeat,
+        ctx_in: job.ctx_in.as_deref(),
+        repeat: job.repeat,
         // No packet comes from a device here, so it need not exist.
         any_device: true,
-        ..TestRun::new(&data_in)
+        ..TestRun::new(&job.data_in)
     };
     let result = match session.code() {
         None => test_run(&session.program, &test, &mut env),
@@ -46,14 +53,15 @@ pub fn run(args: &args::ProgRun, as_json: bool) -> Result<(), Failure> {
     };
     let result = result.map_err(|e| Failure::input(format!("test run: {e}")))?;
 
-    if let Some(path) = &args.data_out {
+    if let Some(path) = &job.data_out {
         output::write(path, &result.data_out)?;
     }
-    if let Some(path) = &args.ctx_out {
+    if let Some(path) = &job.ctx_out {
         output::write(path, &result.ctx_out)?;
     }
     let maps = if args.environment.dump_maps { contents::dump(&session.instance) } else { Vec::new() };
-    let outcome = Outcome { args, session: &session, data_in: &data_in, events: events.finish(), result };
+    let place = select.object.display().to_string();
+    let outcome = Outcome { args, place, session: &session, job: &job, events: events.finish(), result };
     if as_json {
         print::json(&print::document("prog run", outcome.json(&maps)));
     } else {
@@ -76,8 +84,9 @@ fn native_outcome(ret: Result<u64, xway_jit::Refusal>) -> xway_vm::Outcome {
 
 struct Outcome<'a> {
     args: &'a args::ProgRun,
+    place: String,
     session: &'a Session,
-    data_in: &'a [u8],
+    job: &'a Job,
     events: Vec<Delivered>,
     result: TestRunResult,
 }
@@ -94,7 +103,7 @@ impl Outcome<'_> {
             "retval": r.retval,
             "verdict": self.verdict(),
             "duration_ns": r.duration.as_nanos() as u64,
-            "repeat": self.args.repeat,
+            "repeat": self.job.repeat,
             "insns": r.insns,
             "data_size_out": r.data_out.len(),
             "data_out": BASE64.encode(&r.data_out),
@@ -119,8 +128,7 @@ impl Outcome<'_> {
         let object = self.session.instance.object();
         // After tail calls it may be another program than the one that was asked for.
         let Some(program) = object.programs.iter().find(|p| p.name == fault.program) else { return String::new() };
-        let place = self.args.select.object.display().to_string();
-        let code = Code { place: &place, object, program };
+        let code = Code { place: &self.place, object, program };
         finding::render(&Finding::of_fault(fault), code, &mut Files::default(), Paint::stdout()) + "\n"
     }
 
@@ -131,23 +139,14 @@ impl Outcome<'_> {
             "verdict {} (return value {}), {}, {}\n",
             self.verdict(),
             r.retval,
-            time(r.duration, self.args.repeat),
+            time(r.duration, self.job.repeat),
             if self.session.code().is_some() {
                 self.session.how()
             } else {
                 format!("{} instructions", grouped(r.insns))
             }
         ));
-        // Metadata stands before the packet when the program made some.
-        let meta = ctx::word(&r.ctx_out, 0) as usize;
-        let (meta, packet) = r.data_out.split_at(meta.min(r.data_out.len()));
-        if !meta.is_empty() {
-            out.push_str(&format!("metadata, {} bytes:\n{}", meta.len(), hex_rows(meta)));
-        }
-        match xway_packet_text::diff(self.data_in, packet) {
-            None => out.push_str(&format!("packet unchanged, {} bytes: {}\n", packet.len(), summary(packet))),
-            Some(difference) => out.push_str(&format!("packet changed:\n{}", difference.named("before", "after"))),
-        }
+        out.push_str(&packet_text(&self.job.data_in, &r.data_out, ctx::word(&r.ctx_out, 0) as usize));
         if let Some(fault) = &r.fault {
             out.push_str(&self.stopped(fault));
         }
@@ -156,7 +155,22 @@ impl Outcome<'_> {
     }
 }
 
-fn time(mean: Duration, repeat: u32) -> String {
+/// What became of the packet. Metadata, of `meta` bytes, stands before it when the program made some.
+pub fn packet_text(before: &[u8], after: &[u8], meta: usize) -> String {
+    let (meta, packet) = after.split_at(meta.min(after.len()));
+    let mut out = match meta {
+        [] => String::new(),
+        meta => format!("metadata, {} bytes:\n{}", meta.len(), hex_rows(meta)),
+    };
+    match xway_packet_text::diff(before, packet) {
+        None => out.push_str(&format!("packet unchanged, {} bytes: {}\n", packet.len(), summary(packet))),
+        Some(difference) => out.push_str(&format!("packet changed:\n{}", difference.named("before", "after"))),
+    }
+    out
+}
+
+/// A time for people.
+pub fn time(mean: Duration, repeat: u32) -> String {
     let mean = format!("{} ns", grouped(mean.as_nanos() as u64));
     if repeat > 1 { format!("{mean} a run over {} runs", grouped(repeat.into())) } else { mean }
 }

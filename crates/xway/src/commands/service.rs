@@ -1,9 +1,10 @@
 //! `xway up`, `down`, `apply`, `diff`: the engine as a service.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
-use xway_control::{Config, Server, ServerError, Service};
+use serde_json::{Value, json};
+use xway_control::{Config, End, Server, ServerError, Service};
 use xway_engine::Stop;
 
 use super::kernel::failure;
@@ -24,20 +25,73 @@ pub fn up(args: &args::Up, as_json: bool) -> Result<(), Failure> {
     if let Some(state) = &args.state {
         config.service.state = Some(state.clone());
     }
+    if let Some(log) = args.log {
+        config.service.log = log;
+    }
     let stop = Stop::new().map_err(|e| Failure::needs(format!("cannot wait for an end: {e}")))?;
     interrupt::catch(&stop)?;
     let server = Server::start(&config, &text, load::options()?, &stop).map_err(refused)?;
-    for note in server.notes() {
-        eprintln!("xway: {note}");
+    let socket = server.path().display().to_string();
+    // Whoever waited for it has heard it from the executable before, and may be gone.
+    match as_json {
+        _ if server.succeeds() => {}
+        true => print::json(&print::document("up", json!({ "socket": socket, "notes": server.notes() }))),
+        false => print::text(&format!("listening at {socket}\n")),
     }
-    let socket = config.service.socket.display().to_string();
-    if as_json {
-        print::json(&print::document("up", json!({ "socket": socket, "notes": server.notes() })));
-    } else {
-        print::text(&format!("listening at {socket}\n"));
-    }
-    server.run().map_err(refused)
+    let End::Upgrade { executable, variable: (name, value) } = server.run().map_err(refused)? else { return Ok(()) };
+    // The same words, for the other executable; what is open goes with this one, except what was said to stay.
+    let mut next = std::process::Command::new(&executable);
+    next.args(std::env::args_os().skip(1)).env(name, value);
+    let failed = next.exec();
+    Err(Failure::needs(format!("{}: it cannot take over: {failed}", executable.display())))
 }
+
+/// `xway upgrade`
+pub fn upgrade(args: &args::Upgrade, as_json: bool) -> Result<(), Failure> {
+    let own = || std::env::current_exe().map_err(|e| Failure::needs(format!("which executable? {e}")));
+    let executable = match &args.executable {
+        Some(path) => std::path::absolute(path).map_err(|e| Failure::file(path.display(), &e))?,
+        None => own()?,
+    };
+    let outlook = connect(&args.socket)?.upgrade(&executable, args.dry_run).map_err(failure)?;
+    if !args.dry_run {
+        // Whoever connects meanwhile waits: an answer says that it is over.
+        let mut asked = connect(&args.socket).and_then(|mut s| s.ports().map_err(failure));
+        for _ in 0..SETTLE_TRIES {
+            if asked.is_ok() {
+                break;
+            }
+            std::thread::sleep(SETTLE_WAIT);
+            asked = connect(&args.socket).and_then(|mut s| s.ports().map_err(failure));
+        }
+        asked?;
+    }
+    if as_json {
+        let pairs = |all: &[(String, String)]| -> Vec<Value> {
+            all.iter().map(|(what, why)| json!({ "what": what, "reason": why })).collect()
+        };
+        let doc = json!({
+            "executable": executable,
+            "dry_run": args.dry_run,
+            "requested": "handover",
+            "kept": outlook.kept,
+            "made_again": pairs(&outlook.made_again),
+            "lost": pairs(&outlook.lost),
+        });
+        print::json(&print::document("upgrade", doc));
+        return Ok(());
+    }
+    let mut out: String = outlook.kept.iter().map(|what| format!("kept: {what}\n")).collect();
+    for (word, all) in [("made again", &outlook.made_again), ("lost", &outlook.lost)] {
+        all.iter().for_each(|(what, why)| out.push_str(&format!("{word}: {what}: {why}\n")));
+    }
+    print::text(&out);
+    Ok(())
+}
+
+/// How long the other executable is waited for.
+const SETTLE_TRIES: u32 = 300;
+const SETTLE_WAIT: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// `xway down`
 pub fn down(args: &args::Down, as_json: bool) -> Result<(), Failure> {

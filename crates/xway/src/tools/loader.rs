@@ -15,7 +15,7 @@ use xway_hook::{
 use xway_kernel::{KernelProg, XdpMode, devices};
 
 use super::{WRONG, wrong};
-use crate::args::Select;
+use crate::args::{Part, Select};
 use crate::{load, print};
 
 /// An XDP loader.
@@ -138,9 +138,10 @@ fn load_all(args: &Load, verbose: bool) -> Result<(), String> {
 
 fn load_one(args: &Load, file: &Path, verbose: bool) -> Result<(), String> {
     let (name, section) = (args.prog_name.clone(), args.section.clone());
-    let select = Select { object: file.to_owned(), name, section, btf: None };
+    let part = Part { name, section, btf: None };
+    let select = Select { object: file.to_owned(), part };
     let image: Image = load::image(&select).map_err(|f| f.message)?;
-    let chosen = match (&select.name, &select.section) {
+    let chosen = match (&select.part.name, &select.part.section) {
         (None, None) => {
             // The first in the file, where our own command wants to be told.
             let first = image.object.programs.iter().find_map(|p| p.as_xdp().ok());

@@ -1,6 +1,7 @@
 //! Running the binary, and things to run it on.
 #![allow(dead_code)] // Each test file uses its part.
 
+pub mod service;
 pub mod wire;
 
 use std::io::Write;

@@ -13,7 +13,7 @@ use xway_kernel::{KernelProg, run_statistics};
 use xway_object::{Object, Program};
 use xway_verifier::{Config, MapsView, verify};
 
-use super::{failure, prog, refused};
+use super::{failure, prog};
 use crate::args_kernel as args;
 use crate::commands::{service, verify};
 use crate::failure::Failure;
@@ -137,8 +137,7 @@ impl Place {
     /// Opens the port in the service's engine, if it is not open; says so.
     pub fn open(&mut self, name: &str) -> Result<Option<String>, Failure> {
         let Place::Service(service) = self else { return Ok(None) };
-        let is = |port: &String| port == name || port.split_once(':').is_some_and(|(_, rest)| rest == name);
-        if service.ports().map_err(failure)?.iter().any(is) {
+        if service.ports().map_err(failure)?.iter().any(|port| xway_engine::is_called(port, name)) {
             return Ok(None);
         }
         let port = if name.contains(':') { name.to_owned() } else { format!("packet:{name}") };
@@ -230,9 +229,14 @@ struct Measured {
 
 /// `xway status`
 pub fn status(args: &args::Status, as_json: bool) -> Result<(), Failure> {
-    let attached = everywhere(args)?;
-    let measured = args.measure.map(|time| measure(&attached, args, time)).transpose()?;
-    let rate = |i: usize| measured.as_ref().and_then(|m| m.get(i));
+    let mut attached = everywhere(args)?;
+    if let Some(queue) = args.queue {
+        // A queue's own programs win over the port's.
+        let own: Vec<String> = attached.iter().filter(|a| a.queue == Some(queue)).map(|a| a.port.clone()).collect();
+        attached.retain(|a| a.queue == Some(queue) || a.queue.is_none() && !own.contains(&a.port));
+    }
+    let measured = if args.measure.is_zero() { Vec::new() } else { measure(&attached, args)? };
+    let rate = |i: usize| measured.get(i).and_then(Option::as_ref);
     if as_json {
         let all: Vec<Value> = attached.iter().enumerate().map(|(i, a)| attachment_json(a, rate(i))).collect();
         print::json(&print::document("status", json!({ "attachments": all })));
@@ -243,35 +247,29 @@ pub fn status(args: &args::Status, as_json: bool) -> Result<(), Failure> {
         print::text(&format!("no XDP program on {place}\n"));
         return Ok(());
     }
-    let chained = attached.iter().any(|a| a.priority.is_some());
-    let mut head = vec!["interface", "mode", "id", "name", "tag", "held by", "maps"];
-    let user = attached.iter().any(|a| a.via == Via::Engine);
-    head.extend(user.then_some(["queue", "engine"]).into_iter().flatten());
-    head.extend(chained.then_some(["priority", "chain on"]).into_iter().flatten());
-    head.extend(measured.is_some().then_some(["packets/s", "ns/run"]).into_iter().flatten());
-    let mut rows: Vec<Vec<String>> = vec![head.into_iter().map(str::to_owned).collect()];
+    let head =
+        ["interface", "queue", "priority", "name", "id", "tag", "mode", "engine", "chain on", "packets/s", "held by"];
+    let mut rows = vec![[&head[..], &["maps"]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>()];
     for (i, a) in attached.iter().enumerate() {
+        let or = |value: Option<String>, word: &str| value.unwrap_or_else(|| word.to_owned());
         let maps: Vec<String> = a.program.maps.iter().map(|id| id.0.to_string()).collect();
-        let held = match a.via {
-            Via::Link(id) => format!("link {id}"),
-            via => via.name().to_owned(),
-        };
-        let id = a.program.id.0.to_string();
-        let mut row = vec![a.port.clone(), a.mode.name().into(), id, a.program.name.clone()];
-        row.extend([prog::tag(&a.program.tag), held, maps.join(",")]);
-        if user {
-            row.push(a.queue.map_or_else(|| "all".into(), |q| q.to_string()));
-            row.push(a.program.engine.to_owned());
-        }
-        if chained {
-            row.push(a.priority.map_or_else(|| "-".into(), |p| p.to_string()));
-            row.push(a.chain_on.map_or_else(|| "-".into(), |on| on.to_string()));
-        }
-        if let Some(m) = rate(i) {
-            row.push(print::scaled(m.packets_per_second).trim_end().to_owned());
-            row.push(m.nanoseconds_per_run.map_or_else(|| "-".into(), |ns| format!("{ns:.0}")));
-        }
-        rows.push(row);
+        rows.push(vec![
+            a.port.clone(),
+            or(a.queue.map(|q| q.to_string()), "all"),
+            or(a.priority.map(|p| p.to_string()), "-"),
+            a.program.name.clone(),
+            a.program.id.0.to_string(),
+            prog::tag(&a.program.tag),
+            a.mode.name().into(),
+            a.program.engine.to_owned(),
+            or(a.chain_on.map(|on| on.to_string()), "-"),
+            or(rate(i).map(|m| print::scaled(m.packets_per_second).trim_end().to_owned()), "-"),
+            match a.via {
+                Via::Link(id) => format!("link {id}"),
+                via => via.name().to_owned(),
+            },
+            maps.join(","),
+        ]);
     }
     print::text(&print::table(&rows));
     Ok(())
@@ -297,31 +295,38 @@ fn everywhere(args: &args::Status) -> Result<Vec<AttachmentInfo>, Failure> {
     }
 }
 
-fn measure(attached: &[AttachmentInfo], args: &args::Status, time: Duration) -> Result<Vec<Measured>, Failure> {
-    let _on = run_statistics().map_err(refused)?;
+/// Runs of a program and the time that they took, where they are known.
+type Runs = Option<(u64, Duration)>;
+
+/// What each did meanwhile; `None` where it cannot be known: the kernel's counters of runs need `CAP_SYS_ADMIN`.
+fn measure(attached: &[AttachmentInfo], args: &args::Status) -> Result<Vec<Option<Measured>>, Failure> {
+    let kernel = attached.iter().any(|a| a.via != Via::Engine);
+    let on = if kernel { run_statistics().ok() } else { None };
     let mut service = Service::connect(&args.place.socket.socket).ok();
-    let mut read = || -> Result<Vec<(u64, Duration)>, Failure> {
-        let one = |a: &AttachmentInfo| match (a.via, &mut service) {
-            (Via::Engine, Some(service)) => {
-                Ok(service.program_info(a.program.id).map_err(failure)?.runs.unwrap_or_default())
+    let mut read = |a: &AttachmentInfo| -> Runs {
+        match (a.via, &mut service) {
+            (Via::Engine, Some(service)) => Some(service.program_info(a.program.id).ok()?.runs.unwrap_or_default()),
+            _ if on.is_some() => {
+                let info = KernelProg::by_id(a.program.id.0).and_then(|p| p.info()).ok()?;
+                Some((info.run_count, info.run_time))
             }
-            _ => {
-                let info = KernelProg::by_id(a.program.id.0).and_then(|p| p.info()).map_err(refused)?;
-                Ok((info.run_count, info.run_time))
-            }
-        };
-        attached.iter().map(one).collect()
+            _ => None,
+        }
     };
+    if attached.is_empty() {
+        return Ok(Vec::new());
+    }
     let start = std::time::Instant::now();
-    let before = read()?;
-    std::thread::sleep(time);
-    let after = read()?;
+    let before: Vec<_> = attached.iter().map(&mut read).collect();
+    std::thread::sleep(args.measure);
+    let after: Vec<_> = attached.iter().map(&mut read).collect();
     let secs = start.elapsed().as_secs_f64();
-    let between = |(b, a): (&(u64, Duration), &(u64, Duration))| {
+    let between = |(b, a): (&Runs, &Runs)| {
+        let (b, a) = ((*b)?, (*a)?);
         let (runs, took) = (a.0.saturating_sub(b.0), a.1.saturating_sub(b.1));
         // The engine counts time only when it is told to.
         let nanoseconds_per_run = (runs > 0 && !took.is_zero()).then(|| took.as_nanos() as f64 / runs as f64);
-        Measured { packets_per_second: runs as f64 / secs, nanoseconds_per_run }
+        Some(Measured { packets_per_second: runs as f64 / secs, nanoseconds_per_run })
     };
     Ok(before.iter().zip(&after).map(between).collect())
 }
@@ -347,10 +352,8 @@ fn attachment_json(a: &AttachmentInfo, measured: Option<&Measured>) -> Value {
         "chain_on": a.chain_on.map(|on| on.to_string()),
         "program": program,
     });
-    if let Some(m) = measured {
-        out["packets_per_second"] = json!(m.packets_per_second);
-        out["nanoseconds_per_run"] = json!(m.nanoseconds_per_run);
-    }
+    out["packets_per_second"] = json!(measured.map(|m| m.packets_per_second));
+    out["nanoseconds_per_run"] = json!(measured.and_then(|m| m.nanoseconds_per_run));
     out
 }
 

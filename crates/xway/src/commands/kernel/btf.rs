@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use xway_hook::Kernel;
-use xway_kernel::{KernelMap, btf_by_id};
+use xway_kernel::btf_by_id;
 use xway_object::Btf;
 use xway_object::btf::{Composite, Enumerators, FuncLinkage, IntEncoding, Kind, Type, VarLinkage};
 
+use super::attach::Place;
 use super::which::Which;
-use super::{entries, map, prog, refused};
-use crate::args_kernel::{self as args, Rest};
+use super::{failure, map, prog, refused};
+use crate::args_kernel::{self as args, HookRest as Rest};
 use crate::failure::Failure;
 use crate::{payload, print};
 
@@ -54,10 +54,12 @@ fn source(rest: &Rest) -> Result<Arc<Btf>, Failure> {
             of(info.btf_id, format!("program {}", info.id))?
         }
         ("map", _) => {
-            let id = map::open(&mut Kernel::new(), &which("map")?)?;
-            let map = KernelMap::by_id(id.0).map_err(refused)?;
-            let info = map.info().map_err(|e| entries::refused("asking about a map", e))?;
-            of(info.btf_id, format!("map {}", info.id))?
+            let mut hook = Place::of(&rest.place)?.boxed();
+            let id = map::open(&mut *hook, &which("map")?)?;
+            let types = hook.map_types(id).map_err(failure)?;
+            let none = || Failure::no(format!("{id} has no types")).hint("compile with -g");
+            let bytes = types.ok_or_else(none)?.btf;
+            return Btf::parse(bytes).map(Arc::new).map_err(|e| Failure::input(format!("types of {id}: {e}")));
         }
         _ => return Err(Failure::usage(format!("{kind}: not expected here")).hint(hint)),
     };

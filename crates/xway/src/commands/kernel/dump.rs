@@ -13,12 +13,8 @@ use crate::failure::Failure;
 use crate::print;
 
 /// Runs the command for a program in the kernel.
-pub fn run(words: &[String], form: DumpForm, as_json: bool) -> Result<(), Failure> {
-    let (which, rest) = Which::needed(words, "program")?;
-    if let Some(extra) = rest.first() {
-        return Err(Failure::usage(format!("{extra}: not expected here")));
-    }
-    let program = prog::open(&which)?;
+pub fn run(which: &Which, form: DumpForm, as_json: bool) -> Result<(), Failure> {
+    let program = prog::open(which)?;
     let info = program.info().map_err(refused)?;
     let (xlated, jited) = program.code().map_err(refused)?;
     let (text, mut doc) = match form {

@@ -2,26 +2,28 @@
 
 use serde_json::{Value, json};
 use xway_abi::MapType;
-use xway_hook::HookKind;
+use xway_control::Service;
+use xway_control::message::Records;
+use xway_hook::{HookKind, MapId};
 use xway_kernel::{KernelMap, KernelPerf, KernelRing};
 use xway_packet_text::hex_rows;
 
 use super::entries::{self, Typed};
-use super::map;
 use super::watch::Watch;
-use crate::args_kernel::MapRest;
+use super::{failure, map};
+use crate::args_kernel::HookRest;
+use crate::commands::service;
 use crate::failure::Failure;
 use crate::print;
 
 /// Runs the command. As text each event is printed when it comes, as JSON all of them at the end.
-pub fn run(rest: &MapRest, as_json: bool) -> Result<(), Failure> {
-    let (typed, rest) = map::typed(rest)?;
-    if typed.hook.kind() != HookKind::Kernel {
-        let message = format!("{}: events of the engine's maps are not read from outside", typed.name());
-        return Err(Failure::usage(message).hint("xway run and xway prog run deliver them"));
-    }
+pub fn run(words: &HookRest, as_json: bool) -> Result<(), Failure> {
+    let (typed, rest) = map::typed(words)?;
     let mut watch = Watch::parse(&rest)?;
-    let mut source = Source::open(&typed)?;
+    let mut source = match typed.hook.kind() {
+        HookKind::Kernel => Source::open(&typed)?,
+        _ => Source::of_service(service::connect(&words.place.socket)?, typed.info.id)?,
+    };
     let (mut events, mut lost) = (Vec::new(), 0);
     while let Some(time) = watch.next() {
         if !source.wait(&typed, time)? {
@@ -49,6 +51,8 @@ pub fn run(rest: &MapRest, as_json: bool) -> Result<(), Failure> {
 enum Source {
     Perf(KernelPerf),
     Ring(KernelMap, KernelRing),
+    /// A map of the service, and what came while it was waited for.
+    Service(Box<Service>, MapId, Records),
 }
 
 impl Source {
@@ -70,10 +74,22 @@ impl Source {
         }
     }
 
-    fn wait(&self, typed: &Typed, time: std::time::Duration) -> Result<bool, Failure> {
+    /// The first question opens its rings.
+    fn of_service(mut service: Service, id: MapId) -> Result<Source, Failure> {
+        let first = service.map_events(id, std::time::Duration::ZERO).map_err(failure)?;
+        Ok(Source::Service(Box::new(service), id, first))
+    }
+
+    fn wait(&mut self, typed: &Typed, time: std::time::Duration) -> Result<bool, Failure> {
         let ready = match self {
             Source::Perf(perf) => perf.wait(time),
             Source::Ring(map, _) => KernelRing::wait(map, time),
+            Source::Service(service, id, came) => {
+                if came.records.is_empty() {
+                    *came = service.map_events(*id, time).map_err(failure)?;
+                }
+                return Ok(!came.records.is_empty() || came.lost > 0);
+            }
         };
         ready.map_err(|e| entries::refused(&format!("{}: waiting for events", typed.name()), e))
     }
@@ -82,6 +98,11 @@ impl Source {
     fn drain(&mut self, visit: &mut dyn FnMut(Option<u32>, &[u8])) -> u64 {
         match self {
             Source::Perf(perf) => perf.drain(&mut |event| visit(Some(event.cpu), &event.data)),
+            Source::Service(_, _, came) => {
+                let came = std::mem::take(came);
+                came.records.iter().for_each(|(cpu, record)| visit(*cpu, &record.0));
+                came.lost
+            }
             Source::Ring(_, ring) => {
                 ring.drain(&mut |record| visit(None, record));
                 0

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 use xway_abi::{Errno, MapType, map_flags};
-use xway_hook::{Hook, HookError, HookKind, MapId, MapInfo, ObjectId, ProgId};
+use xway_hook::{Hook, HookError, HookKind, MapId, MapInfo, ObjectId};
 use xway_kernel::KernelMap;
 
 use super::attach::Place;
 use super::entries::Typed;
 use super::which::{self, Which};
-use super::{failure, pinning, prog};
-use crate::args_kernel::{self as args, MapRest as Rest};
+use super::{failure, pinning, programs};
+use crate::args_kernel::{self as args, HookRest as Rest};
 use crate::contents;
 use crate::failure::Failure;
 use crate::print;
@@ -198,7 +198,7 @@ fn object(typed: &mut Typed, words: &[String]) -> Result<Option<ObjectId>, Failu
         (_, rest) => Err(Failure::usage(format!("{}: not expected here", rest[0]))),
     };
     Ok(match typed.info.map_type {
-        MapType::ProgArray => Some(ObjectId::Program(program(&mut *typed.hook, &named("prog")?)?)),
+        MapType::ProgArray => Some(ObjectId::Program(programs::open(&mut *typed.hook, &named("prog")?)?)),
         MapType::ArrayOfMaps | MapType::HashOfMaps => Some(ObjectId::Map(open(&mut *typed.hook, &named("map")?)?)),
         _ => None,
     })
@@ -330,27 +330,6 @@ pub(super) fn open(hook: &mut dyn Hook, which: &Which) -> Result<MapId, Failure>
         }
         Which::Tag(_) => {
             Err(Failure::usage(format!("{which}: maps have no tags")).hint("id N, name NAME or pinned PATH"))
-        }
-    }
-}
-
-/// The one program that is meant.
-fn program(hook: &mut dyn Hook, which: &Which) -> Result<ProgId, Failure> {
-    let short = |name: &str| name.chars().take(15).collect::<String>();
-    match which {
-        Which::Id(id) => Ok(hook.program_info(ProgId(*id)).map_err(failure)?.id),
-        Which::Pinned(path) => match hook.pinned(path).map_err(failure)? {
-            ObjectId::Program(id) => Ok(id),
-            ObjectId::Map(_) => Err(Failure::no(format!("{which}: it is a map"))),
-        },
-        Which::Name(_) | Which::Tag(_) => {
-            let wanted = |p: &xway_hook::ProgramInfo| match which {
-                Which::Name(name) => p.name == short(name),
-                Which::Tag(text) => prog::tag(&p.tag) == *text,
-                _ => false,
-            };
-            let all = hook.programs().map_err(failure)?;
-            which::one(all.into_iter().filter(wanted).map(|p| (p.id.0, p.id)).collect(), which, "prog")
         }
     }
 }

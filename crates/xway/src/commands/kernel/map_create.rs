@@ -8,12 +8,12 @@ use xway_hook::{HookKind, ObjectId};
 
 use super::which::Which;
 use super::{failure, map, pinning};
-use crate::args_kernel::MapRest;
+use crate::args_kernel::HookRest;
 use crate::failure::Failure;
 use crate::print;
 
 /// Runs the command.
-pub fn run(rest: &MapRest, as_json: bool) -> Result<(), Failure> {
+pub fn run(rest: &HookRest, as_json: bool) -> Result<(), Failure> {
     let hint = "xway map create PATH type TYPE key BYTES value BYTES entries N name NAME";
     let [path, words @ ..] = rest.words.as_slice() else {
         return Err(Failure::usage("the path to pin the map at is missing").hint(hint));

@@ -1,13 +1,14 @@
-//! `xway prog show`: programs in the kernel.
+//! `xway prog show`, `pin`: programs of the kernel, or of the service's engine.
 
 use serde_json::{Value, json};
 use xway_abi::Errno;
-use xway_hook::ProgramInfo;
-use xway_kernel::{KernelProg, ObjectKind, ProgInfo, ids};
+use xway_hook::{Hook, HookKind, Kernel, ObjectId, ProgramInfo};
+use xway_kernel::{KernelProg, ProgInfo};
 
-use super::which::{self, Which};
-use super::{pinning, refused};
-use crate::args_kernel::Rest;
+use super::attach::Place;
+use super::which::Which;
+use super::{failure, pinning, programs, refused};
+use crate::args_kernel::HookRest;
 use crate::failure::Failure;
 use crate::print;
 
@@ -54,15 +55,41 @@ pub fn tag(tag: &[u8; 8]) -> String {
 }
 
 /// Runs the command.
-pub fn show(args: &Rest, as_json: bool) -> Result<(), Failure> {
+pub fn show(args: &HookRest, as_json: bool) -> Result<(), Failure> {
     let which = Which::only(&args.words)?;
+    let mut place = Place::of(&args.place)?;
+    let Place::Service(service) = &mut place else { return show_kernel(which.as_ref(), as_json) };
     let found = match &which {
-        Some(Which::Pinned(path)) => vec![KernelProg::pinned(path).and_then(|p| p.info()).map_err(refused)?],
-        Some(Which::Id(id)) => vec![KernelProg::by_id(*id).and_then(|p| p.info()).map_err(refused)?],
-        _ => all(which.as_ref())?,
+        Some(which @ (Which::Id(_) | Which::Pinned(_))) => {
+            let id = programs::open(service, which)?;
+            vec![service.program_info(id).map_err(failure)?]
+        }
+        _ => programs::all(service, which.as_ref())?,
     };
     if let (Some(which), true) = (&which, found.is_empty()) {
-        return Err(Failure::no(format!("no program with {which} in the kernel")).hint("xway prog show"));
+        return Err(none(which));
+    }
+    if as_json {
+        let doc = json!({ "programs": found.iter().map(user_json).collect::<Vec<_>>() });
+        print::json(&print::document("prog show", doc));
+    } else {
+        print::text(&found.iter().map(user_text).collect::<String>());
+    }
+    Ok(())
+}
+
+fn none(which: &Which) -> Failure {
+    Failure::no(format!("no program with {which}")).hint("xway prog show")
+}
+
+fn show_kernel(which: Option<&Which>, as_json: bool) -> Result<(), Failure> {
+    let found = match which {
+        Some(Which::Pinned(path)) => vec![KernelProg::pinned(path).and_then(|p| p.info()).map_err(refused)?],
+        Some(Which::Id(id)) => vec![KernelProg::by_id(*id).and_then(|p| p.info()).map_err(refused)?],
+        _ => all(which)?,
+    };
+    if let (Some(which), true) = (which, found.is_empty()) {
+        return Err(none(which));
     }
     if as_json {
         let doc = json!({ "programs": found.iter().map(json).collect::<Vec<_>>() });
@@ -74,42 +101,39 @@ pub fn show(args: &Rest, as_json: bool) -> Result<(), Failure> {
 }
 
 /// `xway prog pin`
-pub fn pin(args: &Rest, as_json: bool) -> Result<(), Failure> {
+pub fn pin(args: &HookRest, as_json: bool) -> Result<(), Failure> {
     let (which, rest) = Which::needed(&args.words, "prog")?;
     let path = pinning::path("prog", &rest)?;
-    let program = open(&which)?;
-    let info = program.info().map_err(refused)?;
-    pinning::pin("prog", std::os::fd::AsFd::as_fd(&program), info.id, &path, as_json)
+    let mut hook = Place::of(&args.place)?.boxed();
+    if hook.kind() == HookKind::Kernel {
+        pinning::in_bpffs(&path)?;
+    }
+    let id = programs::open(&mut *hook, &which)?;
+    hook.pin(ObjectId::Program(id), &path).map_err(failure)?;
+    if as_json {
+        let doc = json!({ "id": id.0, "path": path.display().to_string() });
+        print::json(&print::document("prog pin", doc));
+    }
+    Ok(())
 }
 
-/// The one program that is meant.
+/// The one program of the kernel that is meant.
 pub fn open(which: &Which) -> Result<KernelProg, Failure> {
     match which {
-        Which::Id(id) => KernelProg::by_id(*id).map_err(refused),
         Which::Pinned(path) => KernelProg::pinned(path).map_err(refused),
-        Which::Name(_) | Which::Tag(_) => {
-            let found = all(Some(which))?.into_iter().map(|info| (info.id, info.id)).collect();
-            KernelProg::by_id(which::one(found, which, "prog")?).map_err(refused)
-        }
+        _ => KernelProg::by_id(programs::open(&mut Kernel::new(), which)?.0).map_err(refused),
     }
 }
 
 fn all(which: Option<&Which>) -> Result<Vec<ProgInfo>, Failure> {
     let mut found = Vec::new();
-    for id in ids(ObjectKind::Program).map_err(refused)? {
-        let info = match KernelProg::by_id(id).and_then(|p| p.info()) {
-            Ok(info) => info,
+    for program in programs::all(&mut Kernel::new(), which)? {
+        match KernelProg::by_id(program.id.0).and_then(|p| p.info()) {
+            Ok(info) => found.push(info),
             // It went away meanwhile.
-            Err(e) if e.errno() == Some(Errno::ENOENT) => continue,
+            Err(e) if e.errno() == Some(Errno::ENOENT) => {}
             Err(e) => return Err(refused(e)),
-        };
-        let wanted = match which {
-            // The kernel keeps 15 characters of a name.
-            Some(Which::Name(name)) => info.name == name.chars().take(15).collect::<String>(),
-            Some(Which::Tag(text)) => tag(&info.tag) == *text,
-            _ => true,
-        };
-        found.extend(wanted.then_some(info));
+        }
     }
     Ok(found)
 }
@@ -150,6 +174,21 @@ pub fn user_json(info: &ProgramInfo) -> Value {
         "engine": info.engine,
         "engine_reason": info.reason,
     })
+}
+
+fn user_text(info: &ProgramInfo) -> String {
+    let gpl = if info.gpl_compatible { "  gpl" } else { "" };
+    let mut out = format!("{}: xdp  name {}  tag {}{gpl}\n  {}", info.id.0, info.name, tag(&info.tag), info.engine);
+    info.reason.iter().for_each(|why| out.push_str(&format!(" ({why})")));
+    if !info.maps.is_empty() {
+        let ids: Vec<String> = info.maps.iter().map(|m| m.0.to_string()).collect();
+        out.push_str(&format!("  map ids {}", ids.join(",")));
+    }
+    if let Some((runs, _)) = info.runs.filter(|(runs, _)| *runs > 0) {
+        out.push_str(&format!("  run {runs} times"));
+    }
+    out.push('\n');
+    out
 }
 
 fn text(info: &ProgInfo) -> String {

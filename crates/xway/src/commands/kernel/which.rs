@@ -80,7 +80,7 @@ impl std::fmt::Display for Which {
 /// The one of several candidates, or what to say instead.
 pub fn one<T>(mut found: Vec<(u32, T)>, which: &Which, what: &str) -> Result<T, Failure> {
     match found.len() {
-        0 => Err(Failure::no(format!("no {what} with {which} in the kernel")).hint(format!("xway {what} show"))),
+        0 => Err(Failure::no(format!("no {what} with {which}")).hint(format!("xway {what} show"))),
         1 => Ok(found.remove(0).1),
         _ => {
             let ids: Vec<String> = found.iter().map(|(id, _)| id.to_string()).collect();

@@ -1,0 +1,92 @@
+//! A socket that was opened before: by systemd (`LISTEN_FDS`, `sd_listen_fds(3)`), or by the process that this one takes over from.
+//!
+//! Descriptors are taken by their numbers with `pidfd_getfd(2)` from this very process: a duplicate, owned like any other.
+
+use std::os::unix::net::UnixListener;
+
+use rustix::fd::OwnedFd;
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+
+/// First descriptor of a service manager's.
+const FIRST: i32 = 3;
+/// Tells the next process the number of the listening socket, and by a plus behind it that its file is a service manager's.
+const HANDED: &str = "XWAY_LISTEN_FD";
+
+/// A listening socket that was there before this process.
+pub(crate) struct Given {
+    pub listener: UnixListener,
+    /// Its number, which stays open as well.
+    pub number: i32,
+    /// Its file is a service manager's.
+    pub managed: bool,
+    /// It comes from the executable that ran in this process before.
+    pub succeeds: bool,
+}
+
+/// The listening socket that this process was started with, if it was.
+///
+/// # Errors
+/// One was announced and is none.
+pub(crate) fn listener() -> Result<Option<Given>, String> {
+    let handed = std::env::var(HANDED).unwrap_or_default();
+    let number = |name: &str| std::env::var(name).ok()?.trim_end_matches('+').parse::<i32>().ok();
+    let (fd, from) = match (number(HANDED), number("LISTEN_PID"), number("LISTEN_FDS")) {
+        (Some(fd), ..) => (fd, HANDED),
+        (None, Some(pid), Some(count)) if pid == getpid().as_raw_nonzero().get() && count >= 1 => (FIRST, "LISTEN_FDS"),
+        _ => return Ok(None),
+    };
+    let taken = take(fd).map_err(|e| format!("{from}: descriptor {fd}: {e}"))?;
+    let listener = UnixListener::from(taken);
+    let accepts = rustix::net::sockopt::socket_acceptconn(&listener);
+    let unix = listener.local_addr().is_ok();
+    match accepts {
+        Ok(true) if unix => {
+            let succeeds = from == HANDED;
+            Ok(Some(Given { listener, number: fd, managed: !succeeds || handed.ends_with('+'), succeeds }))
+        }
+        _ => Err(format!("{from}: descriptor {fd} is not a UNIX socket that listens")),
+    }
+}
+
+fn take(fd: i32) -> rustix::io::Result<OwnedFd> {
+    let own = pidfd_open(getpid(), PidfdFlags::empty())?;
+    pidfd_getfd(own, fd, PidfdGetfdFlags::empty())
+}
+
+/// Makes a listening socket outlive the next `exec`; gives what the environment of the new process must say. One that was `given`
+/// outlives it already: by its number, and whether its file is a service manager's.
+pub(crate) fn hand_over(
+    listener: &UnixListener,
+    given: Option<(i32, bool)>,
+) -> std::io::Result<(&'static str, String)> {
+    use std::os::fd::AsRawFd;
+    let number = match given {
+        Some((number, managed)) => return Ok((HANDED, format!("{number}{}", if managed { "+" } else { "" }))),
+        None => {
+            fcntl_setfd(listener, FdFlags::empty())?;
+            listener.as_raw_fd()
+        }
+    };
+    Ok((HANDED, number.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_descriptor_is_taken_by_its_number() {
+        let dir = std::env::temp_dir().join(format!("xway-activate-{}", std::process::id()));
+        let _ = std::fs::remove_file(&dir);
+        let first = UnixListener::bind(&dir).unwrap();
+        let second = UnixListener::from(take(first.as_raw_fd()).unwrap());
+        drop(first);
+        let peer = std::os::unix::net::UnixStream::connect(&dir).unwrap();
+        assert!(second.accept().is_ok());
+        drop(peer);
+        assert!(take(99_999).is_err());
+        std::fs::remove_file(dir).unwrap();
+    }
+}

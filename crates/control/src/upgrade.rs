@@ -1,0 +1,96 @@
+//! Another executable in the place of this one: what goes on, what is made again, what is lost.
+//!
+//! The process stays the same (`exec`): its number, its parent, the listening socket, at which clients wait instead of being
+//! refused. Everything else is made again from the state, as after a restart, and the contents of pinned maps go along. Nothing of
+//! this needs the two executables to agree about memory.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::process::Command;
+
+use xway_hook::{Blame, Hook, HookError, MapId, User};
+
+use crate::message::Handover;
+use crate::state::volatile;
+
+/// Whether a file can take over, asked before anything ends: it must answer as `xway` does.
+pub(crate) fn check(executable: &Path) -> Result<(), HookError> {
+    let refuse = |why: String| {
+        let message = format!("{}: {why}", executable.display());
+        Err(HookError::new(Blame::Request, message).hint("the path of another xway, which this user may run"))
+    };
+    if !executable.is_absolute() {
+        return refuse("the path is not absolute".into());
+    }
+    match Command::new(executable).arg("--version").stdin(std::process::Stdio::null()).output() {
+        Err(e) => refuse(format!("it cannot be run: {e}")),
+        Ok(out) if out.status.success() && out.stdout.starts_with(b"xway ") => Ok(()),
+        Ok(_) => refuse("it does not answer to --version as xway does".into()),
+    }
+}
+
+/// What becomes of everything. `pinned` are maps that have a name; `others` is how many connections there are besides this one.
+pub(crate) fn outlook(
+    hook: &mut User,
+    pinned: &HashSet<MapId>,
+    sockets: usize,
+    others: usize,
+    keeps: bool,
+) -> Handover {
+    let mut out = Handover::default();
+    out.kept.push("the process, its number and the control socket: clients that connect meanwhile wait".into());
+    let again = "frames that arrive between the two are not seen by the programs";
+    for port in hook.ports() {
+        let why = match port.split_once(':').map_or("", |(kind, _)| kind) {
+            "packet" => format!("its ring is memory of this process: {again}; the host has its own copies of them"),
+            "afxdp" => format!("its UMEM is memory of this process: {again}; the host's stack gets them meanwhile"),
+            "tap" => "the device lives as long as its descriptor: what is in its queue is lost".to_owned(),
+            _ => "it starts from its beginning".to_owned(),
+        };
+        out.made_again.push((format!("port {port}"), why));
+    }
+    let attached = hook.attachments(None).unwrap_or_default();
+    for a in &attached {
+        let what = format!("program {} on {}", a.program.name, a.port);
+        out.made_again.push((what, "it is verified and compiled by the new executable".into()));
+    }
+    let no_state = "there is no state directory (service.state)";
+    for map in hook.maps().unwrap_or_default() {
+        let what = format!("map {} (number {})", map.name, map.id.0);
+        let used = attached.iter().any(|a| a.program.maps.contains(&map.id));
+        match (pinned.contains(&map.id), volatile(map.map_type)) {
+            (true, false) if keeps => out.kept.push(format!("{what}: its contents, read at the end and written again")),
+            (true, false) => out.lost.push((what, no_state.into())),
+            (true, true) => {
+                out.lost.push((format!("{what}: what it holds"), "numbers of objects of this process".into()))
+            }
+            (false, _) if used => {
+                out.lost
+                    .push((format!("{what}: what it holds"), "it is not pinned: xway map pin gives it a name".into()));
+            }
+            (false, _) => out.lost.push((what, "only a connection holds it".into())),
+        }
+    }
+    if sockets > 0 {
+        let why =
+            "their rings are shared with this process: applications see the end of their connection and open new ones";
+        out.lost.push((format!("{sockets} served AF_XDP sockets"), why.into()));
+    }
+    if others > 0 {
+        let why = "a connection belongs to one process; what it alone held goes with it";
+        out.lost.push((format!("{others} other connections"), why.into()));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_xway_does_not_take_over() {
+        for wrong in ["xway", "/no/such/file", "/bin/true", "/dev/null"] {
+            assert!(check(Path::new(wrong)).is_err(), "{wrong}");
+        }
+    }
+}
