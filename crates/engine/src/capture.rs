@@ -4,7 +4,7 @@
 //! made in the worker's own pool, which is small. What finds no room there, or in the watcher's queue, is counted as lost.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, SystemTime};
 
@@ -86,6 +86,8 @@ pub struct Captured {
 struct Shared {
     lost: AtomicU64,
     closed: AtomicBool,
+    /// Packets that wait, about: so that a full queue is known before anything is made for it.
+    waiting: AtomicUsize,
 }
 
 /// The watcher's end. Dropping it ends the capture.
@@ -98,10 +100,13 @@ impl Capture {
     /// The next packet, waiting for it up to this time.
     pub fn next(&self, wait: Duration) -> Option<Captured> {
         if wait.is_zero() {
-            return self.packets.try_recv().ok();
+            return self.packets.try_recv().ok().inspect(|_| self.fetched());
         }
         match self.packets.recv_timeout(wait) {
-            Ok(packet) => Some(packet),
+            Ok(packet) => {
+                self.fetched();
+                Some(packet)
+            }
             Err(RecvTimeoutError::Timeout) => None,
             // Nobody will send any more; the time is kept all the same, so that nobody asks without end.
             Err(RecvTimeoutError::Disconnected) => {
@@ -109,6 +114,10 @@ impl Capture {
                 None
             }
         }
+    }
+
+    fn fetched(&self) {
+        self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Packets that were not captured since the last call, because there was no room for them.
@@ -204,6 +213,9 @@ impl Tap {
 
     /// Takes a copy of a frame.
     pub(crate) fn copy(&mut self, frame: &Frame, pool: &mut Pool, seen: Seen<'_>) {
+        if self.is_full() {
+            return self.lost(1);
+        }
         let Ok(copy) = pool.copy(frame) else { return self.lost(1) };
         if let Some(back) = self.take(copy, seen) {
             pool.release(back);
@@ -215,19 +227,30 @@ impl Tap {
         if self.is_closed() {
             return Some(frame);
         }
+        if self.is_full() {
+            self.lost(1);
+            return Some(frame);
+        }
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let time_ns = since.as_nanos() as u64;
         let Seen { verdict, program, fault } = seen;
         let (program, fault) = (program.to_owned(), fault.map(|fault| fault.to_string()));
         // Waits for nobody: a watcher that was interrupted while it fetched holds nothing that is needed here.
         let captured = Captured { frame, verdict, program, fault, worker: self.worker, time_ns };
+        // Counted before it can be fetched.
+        self.shared.waiting.fetch_add(1, Ordering::Relaxed);
         match self.packets.try_send(captured) {
             Ok(()) => None,
             Err(TrySendError::Full(back) | TrySendError::Disconnected(back)) => {
+                self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
                 self.lost(1);
                 Some(back.frame)
             }
         }
+    }
+
+    fn is_full(&self) -> bool {
+        self.shared.waiting.load(Ordering::Relaxed) >= self.config.room.max(1)
     }
 
     fn lost(&self, count: u64) {

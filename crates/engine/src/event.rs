@@ -93,6 +93,8 @@ pub(crate) struct Events {
     listening: Arc<AtomicBool>,
     per_second: u32,
     limits: [Limit; 4],
+    /// The time, once it was asked for in this round.
+    now: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -106,7 +108,7 @@ struct Limit {
 impl Events {
     pub(crate) fn new(subscriber: Option<Box<dyn Subscriber>>, per_second: u32) -> Events {
         let listening = Arc::new(AtomicBool::new(subscriber.is_some()));
-        Events { subscriber, listening, per_second, limits: Default::default() }
+        Events { subscriber, listening, per_second, limits: Default::default(), now: None }
     }
 
     /// For a subscriber that does not always want to know.
@@ -115,7 +117,14 @@ impl Events {
         listening: Arc<AtomicBool>,
         per_second: u32,
     ) -> Events {
-        Events { subscriber: Some(subscriber), listening, per_second, limits: Default::default() }
+        Events { subscriber: Some(subscriber), listening, per_second, limits: Default::default(), now: None }
+    }
+
+    /// Every queue is served once more. The events of a round have one time: whoever makes programs abort does not make us read
+    /// the clock for each packet.
+    #[inline]
+    pub(crate) fn round(&mut self) {
+        self.now = None;
     }
 
     /// Tells the subscriber, unless there is none or it heard enough. `frame` is who it happened to, when that is still known.
@@ -129,7 +138,7 @@ impl Events {
     fn tell_now(&mut self, program: &str, frame: Option<&Frame>, kind: EventKind<'_>) {
         let Some(subscriber) = &mut self.subscriber else { return };
         let limit = &mut self.limits[kind.number()];
-        let now = Instant::now();
+        let now = *self.now.get_or_insert_with(Instant::now);
         if limit.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(1)) {
             (limit.since, limit.told) = (Some(now), 0);
         }

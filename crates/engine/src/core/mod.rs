@@ -171,6 +171,7 @@ impl Core {
 
     /// Serves every queue once, and says whether there was anything to do.
     fn round(&mut self, burst: &mut Burst) -> Result<bool, End> {
+        self.events.round();
         let mut busy = false;
         for at in 0..self.lanes.len() {
             busy |= self.relay(at, burst);
