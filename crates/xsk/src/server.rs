@@ -177,13 +177,10 @@ impl Hub {
     /// Takes a socket away: from the maps, then from its queue, when the worker has taken back what it had.
     pub(crate) fn remove(&self, socket: &Arc<Xsk>) {
         let (id, at) = (socket.id(), socket.bound_to());
-        {
-            let mut state = self.state.lock();
-            state.sockets.retain(|served| served.socket.id() != id);
-            for map in state.maps.iter().filter_map(Weak::upgrade) {
-                remove_from(&map, at.1, id);
-            }
-        }
+        let forget = |state: &State| {
+            state.maps.iter().filter_map(Weak::upgrade).for_each(|map| remove_from(&map, at.1, id));
+        };
+        forget(&self.state.lock());
         socket.close();
         self.queues.wake(at);
         // While it is in its group the worker calls it. A worker that is gone has given its pool up.
@@ -194,6 +191,9 @@ impl Hub {
             std::thread::sleep(SETTLE_WAIT);
         }
         let mut state = self.state.lock();
+        // It is listed until its place is free, and may have come into a map that was filled meanwhile.
+        state.sockets.retain(|served| served.socket.id() != id);
+        forget(&state);
         let Some(group) = state.groups.get(&at).cloned() else { return };
         let left = group.remove(id);
         if left == 0 {
