@@ -1,14 +1,72 @@
-//! A service manager opens the socket; what is said in the log.
+//! Another executable takes over; a service manager opens the socket; what is said in the log.
 
 mod common;
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use common::service::{KINDS, Up};
 use common::{Dir, xway};
 use serde_json::{Value, json};
+use xway_abi::{MapSpec, MapType};
 use xway_control::Service;
+use xway_hook::{Hook, ObjectId};
+
+#[test]
+fn another_executable_takes_over() {
+    if !common::clang("xway::takeover::another_executable_takes_over") {
+        return;
+    }
+    let dir = Dir::new();
+    let object = common::compiled(&dir, "sort", KINDS, &[]);
+    let file = dir.file("xway.toml", "[[port]]\nname = \"sim:u?count=1\"\n");
+    let mut up = Up::new(&dir, Some(&file), None);
+    let at = ["--socket", &up.socket];
+    let run = |words: &[&str]| xway(&[words, &at[..], &["-j"]].concat());
+    let mut service = up.connect();
+    let map = service.map_create("kept", &MapSpec::new(MapType::Hash, 4, 4, 8)).unwrap();
+    service.map_update(map, &[1; 4], &[7; 4], 0).unwrap();
+    service.pin(ObjectId::Map(map), Path::new("/kept")).unwrap();
+    service.map_create("gone", &MapSpec::new(MapType::Array, 4, 4, 1)).unwrap();
+    run(&["load", "sim:u", &object, "-P", "10", "--hook", "user"]).exits(0);
+
+    // What it would cost, in words; what is no xway is refused before anything ends.
+    let says = |doc: &Value, list: &str, words: &str| {
+        let all = doc[list].to_string();
+        assert!(all.contains(words), "{list}: {words}: {doc}");
+    };
+    for dry in [&["--dry-run"][..], &[]] {
+        let doc = run(&[&["upgrade", env!("CARGO_BIN_EXE_xway")], dry].concat()).exits(0).json();
+        says(&doc, "kept", "control socket");
+        says(&doc, "kept", "map kept");
+        says(&doc, "made_again", "port sim:u");
+        says(&doc, "made_again", "program sort on sim:u");
+        says(&doc, "lost", "map gone");
+        assert_eq!((&doc["requested"], &doc["dry_run"]), (&json!("handover"), &json!(!dry.is_empty())));
+    }
+    run(&["upgrade", "/bin/true"]).exits(1);
+    // A second one in the same process: descriptors do not pile up.
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", up.child.id())).unwrap().count();
+    let before = open();
+    run(&["upgrade", env!("CARGO_BIN_EXE_xway")]).exits(0);
+    assert!(open() <= before + 1, "{before} descriptors, then {}", open());
+
+    // The same process, its socket, pins with what they hold, the port and its program; the old connection has ended.
+    assert!(up.child.try_wait().unwrap().is_none());
+    assert!(service.ports().is_err());
+    let mut service = up.connect();
+    let ObjectId::Map(map) = service.pinned(Path::new("/kept")).unwrap() else { panic!("it is a map") };
+    assert_eq!(service.map_lookup(map, &[1; 4], 0).unwrap(), [7; 4]);
+    let attached = service.attachments(None).unwrap();
+    assert_eq!((attached.len(), attached[0].priority, attached[0].program.name.as_str()), (1, Some(10), "sort"));
+    assert!(service.maps().unwrap().iter().all(|m| m.name != "gone"));
+    drop(service);
+    run(&["down"]).exits(0);
+    assert!(up.child.wait().unwrap().success());
+    assert!(!Path::new(&up.socket).exists(), "the socket's file goes with its last owner");
+}
 
 #[test]
 fn a_service_manager_opens_the_socket() {
