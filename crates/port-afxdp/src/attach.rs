@@ -17,7 +17,17 @@ pub(crate) struct Redirect {
     /// Why it is not where it was wanted.
     pub(crate) reason: Option<String>,
     /// Keeps it attached; the kernel detaches it when the last holder of the link is gone, however the process ends.
-    _link: Option<XdpLink>,
+    link: Option<XdpLink>,
+}
+
+impl Drop for Redirect {
+    /// The interface is free at once: a process that was forked a moment ago may hold the link until it executes something.
+    fn drop(&mut self) {
+        if let Some(link) = &self.link {
+            // It fails where somebody took the interface away, which detaches too.
+            let _ = link.detach();
+        }
+    }
 }
 
 impl Redirect {
@@ -40,12 +50,12 @@ impl Redirect {
             }
             Err(error) => return Err(refused(interface, error)),
         };
-        Ok(Redirect { map, mode: Some(effective), reason, _link: Some(link) })
+        Ok(Redirect { map, mode: Some(effective), reason, link: Some(link) })
     }
 
     /// Uses a map that somebody else's program redirects to.
     pub(crate) fn pinned(path: &Path) -> Result<Redirect, OpenError> {
-        Ok(Redirect { map: KernelMap::pinned(path)?, mode: None, reason: None, _link: None })
+        Ok(Redirect { map: KernelMap::pinned(path)?, mode: None, reason: None, link: None })
     }
 
     /// Lets packets of a queue go to a socket.
