@@ -104,6 +104,14 @@ fn a_key_with_padding_is_looked_up_with_zeros() {
 }
 
 #[test]
+fn the_least_number_is_no_distance() {
+    // Found by random programs: its absolute value does not exist.
+    let text = "r2 = *(u64 *)(r10 -8)\nr3 = *(u64 *)(r10 -16)\nr4 = *(u32 *)(r1 +16)\nr4 <<= 40\nr2 ^= r4\nr3 ^= r4\n\
+                r4 = 0x8000000000000000 ll\nr2 += r4\nr0 = 5\nif r2 <= r3 goto out\nr0 = 6\nout: exit";
+    assert_eq!(ready(text, &[]).run(), 6);
+}
+
+#[test]
 fn functions_get_their_arguments_and_their_callers_stack() {
     let text = "*(u64 *)(r10 -8) = 40\nr1 = r10\nr1 += -8\nr2 = 2\ncall add\nr0 = *(u64 *)(r10 -8)\nexit\n\
                 add: r3 = *(u64 *)(r1 +0)\nr3 += r2\n*(u64 *)(r1 +0) = r3\nr0 = 0\nexit";

@@ -229,7 +229,7 @@ impl Verifier<'_> {
         match amount.as_const() {
             Some(c) => {
                 let off = i64::from(p.off) + c as i64;
-                if off.abs() >= OFFSET_MAX {
+                if off.unsigned_abs() >= OFFSET_MAX.unsigned_abs() {
                     return fail!(Unbounded, "the offset {off} is too far from the start of {}", p.kind_name());
                 }
                 q.off = off as i32;

@@ -147,7 +147,7 @@ impl Verifier<'_> {
             let shift = n.delta.wrapping_sub(e.delta);
             let off = i64::from(p.off).saturating_add(shift);
             let var = n.s.add_const(shift.wrapping_neg());
-            if off.abs() < crate::alu::OFFSET_MAX && var.smin() >= 0 {
+            if off.unsigned_abs() < crate::alu::OFFSET_MAX.unsigned_abs() && var.smin() >= 0 {
                 self.rely_on_extent(st);
                 // from + n = from + (n0 + shift) = the known place + shift.
                 q.id = e.id;

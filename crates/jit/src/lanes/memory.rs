@@ -75,7 +75,7 @@ pub(super) fn start(func: &ir::Function, address: Value) -> (Value, i64) {
             _ => break,
         };
         // Distances that do not fit into an access are not followed.
-        let Some(sum) = off.checked_add(by).filter(|sum| sum.abs() < 1 << 20) else { break };
+        let Some(sum) = off.checked_add(by).filter(|sum| sum.unsigned_abs() < 1 << 20) else { break };
         (base, off) = (func.dfg.resolve_aliases(from), sum);
     }
     (base, off)
