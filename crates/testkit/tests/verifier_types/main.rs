@@ -1,5 +1,6 @@
 //! What types and kernel functions decide: each program before our verifier and the kernel's, with the verdict that both must give.
 
+mod arena;
 mod dead_code;
 mod kernel_objects;
 mod lies;
