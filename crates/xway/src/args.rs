@@ -428,7 +428,7 @@ pub struct Conformance {
     /// Memory that r1 points to, as hexadecimal bytes separated by spaces; absent or empty: none
     #[arg(value_name = "MEMORY", allow_hyphen_values = false)]
     pub memory: Option<String>,
-    /// How to execute
+    /// How to execute: in the checked interpreter, or verified and as machine code
     #[arg(long, value_enum, default_value_t = Engine::Interp)]
     pub engine: Engine,
     /// Instructions as hexadecimal bytes, instead of standard input
@@ -456,7 +456,7 @@ pub fn seconds(text: &str) -> Result<std::time::Duration, String> {
 const RUN_HELP: &str = "\
 Examples:
   xway run count.o -i traffic.pcapng
-  xway run count.o -n count_packets -i traffic.pcap.gz -o verdicts.pcapng -j
+  xway run count.o -n count_kinds -i traffic.pcap.gz -o verdicts.pcapng -j
   tcpdump -w - | xway run count.o -i pcap:-
   xway run filter.o -i packet:eth0 --count 1000 --map blocked=blocked.json --dump-maps
   xway run filter.o -i packet:eth0 --pass packet:eth1
@@ -470,18 +470,18 @@ Examples:
   xway prog run count.o --data-in base64:////… --ctx-in ctx.json --repeat 1000000
   xway prog run id 42 --data-in packet.bin --repeat 1000    what the kernel has loaded
   xway prog run count.o --hook native --data-in packet.bin  the same object in the kernel
-  xway prog run name count_packets --hook user data_in packet.bin repeat 10";
+  xway prog run name count_kinds --hook user data_in packet.bin repeat 10";
 
 const INSPECT_HELP: &str = "\
 Examples:
   xway prog inspect count.o
-  xway prog inspect count.o -n count_packets --insns --source";
+  xway prog inspect count.o -n count_kinds --insns --source";
 
 const DUMP_HELP: &str = "\
 Examples:
   xway prog dump jited count.o               machine code between its source lines
   xway prog dump jited count.o --without lanes
-  xway prog dump ir count.o -n count_packets
+  xway prog dump ir count.o -n count_kinds
   xway prog dump xlated count.o
   xway prog dump xlated id 42                a program in the kernel, as its verifier has rewritten it
   xway prog dump jited name drop_udp
@@ -490,7 +490,7 @@ Examples:
 const VERIFY_HELP: &str = r#"Examples:
   xway verify count.o
   xway verify *.o -j
-  xway verify count.o -n count_packets -v
+  xway verify count.o -n count_kinds -v
   echo '{"id": 1, "insns": "b700000002000000 9500000000000000"}' | xway verify --raw -"#;
 
 const TEST_HELP: &str = "\
@@ -502,8 +502,9 @@ The file format is described in docs/testing.md.";
 
 const CONFORMANCE_HELP: &str = "\
 Examples:
-  echo 'b7 00 00 00 2a 00 00 00 95 00 00 00 00 00 00 00' | xway conformance      prints 2a
-  echo '71 10 01 00 00 00 00 00 95 00 00 00 00 00 00 00' | xway conformance 'aa bb'
+  echo 'b7 00 00 00 2a 00 00 00 95 00 00 00 00 00 00 00' | xway conformance  # 2a
+  echo '71 10 01 00 00 00 00 00 95 00 00 00 00 00 00 00' | xway conformance 'aa bb'  # bb
+  xway conformance --engine jit --program 'b7 00 00 00 2a 00 00 00 95 00 00 00 00 00 00 00'  # 2a
 
 The runner starts one executable: give it a script with the line  exec xway conformance \"$@\"";
 

@@ -16,6 +16,7 @@ mod args_tools;
 mod args_watch;
 mod capture;
 mod commands;
+mod conformance_jit;
 mod contents;
 mod ctx;
 mod disasm;

@@ -6,19 +6,7 @@ use xway_maps::Guard;
 use xway_packet::{Pool, PoolConfig};
 use xway_vm::{BUDGET_DEFAULT, Env, Outcome, Program, SystemHost};
 
-use crate::args::Engine;
 use crate::failure::Failure;
-
-/// The engines for programs over plain memory.
-pub fn check_engine(engine: Engine) -> Result<(), Failure> {
-    match engine {
-        Engine::Auto | Engine::Interp => Ok(()),
-        Engine::Jit => {
-            let why = "--engine jit: programs over plain memory are not compiled";
-            Err(Failure::usage(why).hint("--engine interp"))
-        }
-    }
-}
 
 /// Runs packets, each as it is given, through one program.
 pub struct Single {

@@ -3,6 +3,8 @@
 //! Instructions come on standard input as hexadecimal bytes with white space between them, the memory as the first argument
 //! in the same form. r1 is its address and r2 its length. r0 is printed in hexadecimal without a prefix. An exit code other
 //! than 0 says that the program was refused or stopped. The runner also passes an empty argument where it has no options.
+//!
+//! `--engine jit` verifies the program and runs it as machine code: the same suite judges the compiler.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -11,19 +13,18 @@ use serde_json::json;
 use xway_isa::slots_from_bytes;
 use xway_object::{Object, Program, ProgramKind};
 use xway_packet_text::literal;
+use xway_verifier::Config;
 use xway_vm::Instance;
 
-use crate::args;
+use crate::args::{self, Engine};
 use crate::failure::Failure;
-use crate::single;
-use crate::{load, print};
+use crate::{conformance_jit, load, print, single};
 
 /// Longest program text, bytes.
 const TEXT_MAX: u64 = 64 << 20;
 
 /// Runs the command.
 pub fn run(args: &args::Conformance, as_json: bool) -> Result<(), Failure> {
-    single::check_engine(args.engine)?;
     if let Some(extra) = args.rest.iter().find(|a| !a.trim().is_empty()) {
         return Err(Failure::usage(format!("unexpected argument {extra:?}")));
     }
@@ -35,12 +36,22 @@ pub fn run(args: &args::Conformance, as_json: bool) -> Result<(), Failure> {
         eprintln!("{} instruction slots, {} bytes of memory", image.0.insns.len(), memory.len());
     }
     let (program, object) = image;
-    let instance = Instance::new(Arc::new(object), 1).map_err(Failure::no)?;
-    let linked = instance.link(&program).map_err(Failure::no)?;
-    let outcome = single::run_raw(&linked, &mut memory, args.budget)?;
-    let printed = format!("{:x}", outcome.ret);
+    let (engine, ret, insns) = match args.engine {
+        Engine::Jit => {
+            let instance = Instance::verified(Arc::new(object), 1, Config::default()).map_err(Failure::no)?;
+            // Machine code does not count.
+            ("jit", conformance_jit::run(&instance, &program, &memory)?, None)
+        }
+        Engine::Auto | Engine::Interp => {
+            let instance = Instance::new(Arc::new(object), 1).map_err(Failure::no)?;
+            let linked = instance.link(&program).map_err(Failure::no)?;
+            let outcome = single::run_raw(&linked, &mut memory, args.budget)?;
+            ("interp", outcome.ret, Some(outcome.insns))
+        }
+    };
+    let printed = format!("{ret:x}");
     if as_json {
-        let fields = json!({ "engine": "interp", "r0": printed, "insns": outcome.insns });
+        let fields = json!({ "engine": engine, "r0": printed, "insns": insns });
         print::json(&print::document("conformance", fields));
     } else {
         print::text(&(printed + "\n"));
