@@ -96,12 +96,14 @@ fn reached(slots: &[Slot]) -> Vec<Slot> {
     }
     let kept = |at: usize| insns[at].filter(|_| seen[at]);
     // Where each instruction comes to stand.
-    let mut place = vec![0i64; insns.len()];
     let mut next = 0;
-    for at in 0..insns.len() {
-        place[at] = next;
-        next += kept(at).map_or(0, |i| i.slots() as i64);
-    }
+    let place: Vec<i64> = (0..insns.len())
+        .map(|at| {
+            let here = next;
+            next += kept(at).map_or(0, |i| i.slots() as i64);
+            here
+        })
+        .collect();
     let mut out = Vec::new();
     for (at, mut insn) in (0..insns.len()).filter_map(|at| Some((at, kept(at)?))) {
         if let (_, Some(off)) = ways(&insn) {
