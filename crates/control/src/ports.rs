@@ -30,7 +30,7 @@ pub(crate) enum PortName {
     Sim(Sim),
 }
 
-/// Packets from memory: `sim:NAME?flows=N&size=BYTES&pattern=scan|uniform|zipf&count=N&queues=N`.
+/// Packets from memory: `sim:NAME?flows=N&size=BYTES&pattern=scan|uniform|zipf&count=N&queues=N&frags=yes|no`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Sim {
     /// The name with its options: two ports of the same name are one.
@@ -40,6 +40,7 @@ pub(crate) struct Sim {
     pattern: Pattern,
     count: Option<u64>,
     queues: u32,
+    frags: bool,
 }
 
 impl Sim {
@@ -48,8 +49,15 @@ impl Sim {
         if name.is_empty() {
             return Err("sim: names no port, as in sim:a".into());
         }
-        let mut sim =
-            Sim { name: text.into(), flows: 1, size: 64, pattern: Pattern::default(), count: None, queues: 1 };
+        let mut sim = Sim {
+            name: text.into(),
+            flows: 1,
+            size: 64,
+            pattern: Pattern::default(),
+            count: None,
+            queues: 1,
+            frags: false,
+        };
         for option in options.split('&').filter(|o| !o.is_empty()) {
             let (key, value) = option.split_once('=').unwrap_or((option, ""));
             let number = |least: u64, most: u64| {
@@ -61,6 +69,7 @@ impl Sim {
                 "size" => sim.size = number(60, 65_535)? as u32,
                 "count" => sim.count = Some(number(1, u64::MAX)?),
                 "queues" => sim.queues = number(1, 1024)? as u32,
+                "frags" => sim.frags = yes(key, value)?,
                 "pattern" => {
                     sim.pattern = match value {
                         "scan" => Pattern::Scan,
@@ -69,10 +78,22 @@ impl Sim {
                         _ => return Err(format!("pattern={value} is not one of scan, uniform, zipf")),
                     }
                 }
-                _ => return Err(format!("there is no option {key:?}; options: flows, size, count, queues, pattern")),
+                _ => {
+                    return Err(format!(
+                        "there is no option {key:?}; options: flows, size, count, queues, frags, pattern"
+                    ));
+                }
             }
         }
         Ok(sim)
+    }
+}
+
+fn yes(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(format!("{key}={value} is not one of yes, no")),
     }
 }
 
@@ -115,7 +136,9 @@ impl PortName {
             PortName::Sim(sim) => {
                 let traffic = Traffic::udp(sim.flows, sim.size as usize, sim.pattern, 1);
                 let traffic = traffic.map_err(|e| HookError::new(Blame::Input, format!("{self}: {e}")))?;
-                Box::new(SimDevice::generated(&sim.name, number, traffic, sim.count, sim.queues).0)
+                Box::new(
+                    SimDevice::generated(&sim.name, number, traffic, sim.count, sim.queues).0.with_frags(sim.frags),
+                )
             }
         })
     }

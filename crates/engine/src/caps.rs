@@ -47,8 +47,11 @@ pub struct Capabilities {
     pub rx_timestamp: bool,
     /// VLAN tags that the device takes out are told.
     pub rx_vlan: bool,
-    /// Frames of several buffers.
+    /// Frames of several buffers may come in: programs must be made for them (section `xdp.frags`), as Linux asks of an interface
+    /// whose packets may not fit a page.
     pub multi_buffer: bool,
+    /// Takes frames of several buffers to send.
+    pub multi_buffer_tx: bool,
     /// Packets reach programs without a copy.
     pub zero_copy: bool,
     /// Whose memory the frames are.
@@ -71,6 +74,7 @@ impl Capabilities {
             rx_timestamp: false,
             rx_vlan: false,
             multi_buffer: false,
+            multi_buffer_tx: false,
             zero_copy: false,
             memory: MemoryModel::Copy,
         }
@@ -100,9 +104,17 @@ pub struct Needs {
     pub rx_timestamp: bool,
     /// It asks for the VLAN tag that the device took out, likewise.
     pub rx_vlan: bool,
+    /// It is made for packets of several buffers: the only kind of program for a port where such packets come in.
+    pub frags: bool,
 }
 
 impl Needs {
+    /// Of a linked program: what the verifier found, or nothing where there is no proof, and whether its section says `.frags`.
+    pub fn of_program(program: &xway_vm::Program) -> Needs {
+        let facts = program.proof().map_or_else(Needs::default, |proof| Needs::of(proof.facts()));
+        Needs { frags: program.kind().frags(), ..facts }
+    }
+
     /// From what the verifier found.
     pub fn of(facts: &xway_verifier::Facts) -> Needs {
         let kfunc = |name: &str| facts.kfuncs.iter().any(|known| known == name);
@@ -112,6 +124,7 @@ impl Needs {
             rx_hash: kfunc("bpf_xdp_metadata_rx_hash"),
             rx_timestamp: kfunc("bpf_xdp_metadata_rx_timestamp"),
             rx_vlan: kfunc("bpf_xdp_metadata_rx_vlan_tag"),
+            frags: false,
         }
     }
 
@@ -127,6 +140,12 @@ impl Needs {
             (self.metadata && !port.metadata, "metadata"),
         ];
         all.into_iter().filter(|(missing, _)| *missing).map(|(_, name)| name).collect()
+    }
+
+    /// What the program lacks that the port asks of its programs, by name: where packets of several buffers come in, one that is
+    /// not made for them would see their first parts only.
+    pub fn lacking(&self, port: &Capabilities) -> Vec<&'static str> {
+        if port.multi_buffer && !self.frags { vec!["frags (section xdp.frags)"] } else { Vec::new() }
     }
 
     /// What a port lacks that the program can do without, by name: it gets an error where it asks.
@@ -153,5 +172,14 @@ mod tests {
         let able = Capabilities { tx: Support::CopyOnly, metadata: true, rx_hash: true, ..port };
         assert_eq!((needs.missing(&able), needs.absent(&able)), (vec![], vec![]));
         assert!(Needs::default().missing(&port).is_empty());
+    }
+
+    #[test]
+    fn packets_of_several_buffers_ask_for_programs_that_know_them() {
+        let port = Capabilities { multi_buffer: true, ..Capabilities::copying() };
+        let frags = Needs { frags: true, ..Needs::default() };
+        assert_eq!(Needs::default().lacking(&port), ["frags (section xdp.frags)"]);
+        assert!(frags.lacking(&port).is_empty());
+        assert!(Needs::default().lacking(&Capabilities::copying()).is_empty());
     }
 }

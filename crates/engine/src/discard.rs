@@ -20,7 +20,12 @@ impl Port for Discard {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { pass: Support::Full, redirect_to: Support::Full, ..Capabilities::copying() }
+        Capabilities {
+            pass: Support::Full,
+            redirect_to: Support::Full,
+            multi_buffer_tx: true,
+            ..Capabilities::copying()
+        }
     }
 
     fn rx(&mut self, _: u32, _: &mut Pool, _: &mut Burst, _: usize) -> Result<Rx, PortError> {
@@ -30,7 +35,7 @@ impl Port for Discard {
     fn tx(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst) -> Sent {
         let count = burst.len();
         self.stats.tx += count as u64;
-        self.stats.tx_bytes += burst.frames().iter().map(|frame| frame.len() as u64).sum::<u64>();
+        self.stats.tx_bytes += burst.frames().iter().map(|frame| frame.total_len() as u64).sum::<u64>();
         pool.release_burst(burst);
         Sent::all(count)
     }

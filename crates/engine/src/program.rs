@@ -74,7 +74,7 @@ impl LoadedProgram for Linked {
     }
 
     fn needs(&self) -> Needs {
-        self.program.proof().map_or_else(Needs::default, |proof| Needs::of(proof.facts()))
+        Needs::of_program(&self.program)
     }
 
     fn id(&self) -> u32 {

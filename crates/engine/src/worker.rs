@@ -155,6 +155,7 @@ impl Worker {
             number,
             takes: port.capabilities().redirect_to != Support::None,
             frame_max: port.frame_max(),
+            parts: port.capabilities().multi_buffer_tx,
             pass: pass_of(number),
         });
         let reaches: Vec<Reach> = reaches.collect();

@@ -3,11 +3,13 @@
 //! ```text
 //! frame -> chunk: | room | first part |        what programs reach through data and data_end
 //!   |
-//!   +---> chunk: | second part         |      a chunk each from its first byte on, up to `FRAGS_MAX` of them; programs
-//!   +---> chunk: | third | free        |      reach them by copying (`bpf_xdp_load_bytes`, `_store_bytes`)
+//!   +---> chunk: | second part         |      a chunk each, up to `FRAGS_MAX` of them; programs reach them by copying
+//!   +---> chunk: | third | free        |      (`bpf_xdp_load_bytes`, `_store_bytes`)
 //! ```
 //!
 //! The further buffers belong to the first: they go where the frame goes, and home when it goes home.
+
+use std::borrow::Cow;
 
 use xway_abi::Errno;
 
@@ -52,7 +54,22 @@ impl Frame {
     /// Length of the whole packet, all buffers together (`bpf_xdp_get_buff_len`). [`Frame::len`] is that of the first.
     #[inline]
     pub fn total_len(&self) -> usize {
-        if self.has_frags() { self.parts().map(<[u8]>::len).sum() } else { self.len() }
+        if self.has_frags() { self.len_of_parts() } else { self.len() }
+    }
+
+    #[cold]
+    fn len_of_parts(&self) -> usize {
+        self.parts().map(<[u8]>::len).sum()
+    }
+
+    /// The whole packet in one piece. Costs a copy where it has several buffers, and nothing where it has one.
+    #[inline]
+    pub fn contents(&self) -> Cow<'_, [u8]> {
+        if self.has_frags() {
+            Cow::Owned(self.parts().flatten().copied().collect())
+        } else {
+            Cow::Borrowed(self.packet())
+        }
     }
 
     /// Appends a buffer: `part` holds at most a chunk of bytes, and its packet becomes the end of this one.
@@ -63,16 +80,19 @@ impl Frame {
         if self.frag_count() >= Frame::FRAGS_MAX || part.has_frags() {
             return Err(part);
         }
-        let mut last = self;
-        while last.has_frags() {
-            // `has_frags` has just said that there is one; the borrow checker cannot see it in one look.
-            match last.next_part_mut() {
-                Some(next) => last = next,
-                None => return Err(part),
-            }
-        }
-        last.set_next_part(Some(part));
+        self.last_part().set_next_part(Some(part));
         Ok(())
+    }
+
+    /// Takes the frame apart: its buffers in their order, each a frame of its own. For a port whose device gets a descriptor for
+    /// each of them.
+    pub fn into_parts(self) -> impl Iterator<Item = Frame> {
+        let mut next = Some(self);
+        std::iter::from_fn(move || {
+            let mut part = next.take()?;
+            next = part.take_next_part();
+            Some(part)
+        })
     }
 
     /// Makes `bytes` the contents of a buffer behind the first: they lie from the chunk's first byte on.
@@ -151,7 +171,7 @@ impl Frame {
             let last = self.last_part();
             let len = last.len();
             if left < len {
-                last.set_part_len((len - left) as u32);
+                last.cut_end(left as u32);
                 return Ok(());
             }
             left -= len;
@@ -161,7 +181,7 @@ impl Frame {
         Ok(())
     }
 
-    fn last_part(&mut self) -> &mut Frame {
+    pub(crate) fn last_part(&mut self) -> &mut Frame {
         let mut last = self;
         while last.has_frags() {
             last = last.next_part_mut().expect("`has_frags` has just seen it");
@@ -171,10 +191,10 @@ impl Frame {
 
     /// Adds zeros at the end of a buffer that holds nothing else.
     fn grow_part(&mut self, count: usize) -> Result<(), Errno> {
-        let len = self.len();
-        let end = len.checked_add(count).ok_or(Errno::EINVAL)?;
-        self.chunk_mut().get_mut(len..end).ok_or(Errno::EINVAL)?.fill(0);
-        self.set_part_len(end as u32);
+        let from = self.data_end() as usize;
+        let end = from.checked_add(count).ok_or(Errno::EINVAL)?;
+        self.chunk_mut().get_mut(from..end).ok_or(Errno::EINVAL)?.fill(0);
+        self.set_end(end as u32);
         Ok(())
     }
 

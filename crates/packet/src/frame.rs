@@ -337,6 +337,10 @@ impl Frame {
         self.handle.desc_mut().next.as_mut()
     }
 
+    pub(crate) fn take_next_part(&mut self) -> Option<Frame> {
+        self.handle.desc_mut().next.take()
+    }
+
     pub(crate) fn set_next_part(&mut self, next: Option<Frame>) {
         let before = std::mem::replace(&mut self.handle.desc_mut().next, next);
         drop(before);
@@ -348,7 +352,12 @@ impl Frame {
         (desc.data, desc.data_meta, desc.data_end) = (0, 0, len);
     }
 
-    /// Takes bytes off the end of the first buffer; there are as many.
+    /// Moves the end of a buffer; it lies in the chunk.
+    pub(crate) fn set_end(&mut self, end: u32) {
+        self.handle.desc_mut().data_end = end;
+    }
+
+    /// Takes bytes off the end of a buffer; there are as many.
     pub(crate) fn cut_end(&mut self, count: u32) {
         self.handle.desc_mut().data_end -= count;
     }

@@ -137,17 +137,36 @@ impl Pool {
     pub fn frame_of(&mut self, bytes: &[u8]) -> Result<Frame, Refused> {
         let mut frame = self.alloc()?;
         let (first, rest) = bytes.split_at(bytes.len().min(frame.capacity()));
-        let mut fits = frame.fill(first).is_ok();
-        for bytes in rest.chunks(self.config.chunk_size as usize) {
+        let fits = frame.fill(first).is_ok();
+        match self.append(&mut frame, rest) {
+            Ok(()) if fits => Ok(frame),
+            Ok(()) | Err(_) => {
+                self.release(frame);
+                Err(Refused { outstanding: self.counters.outstanding })
+            }
+        }
+    }
+
+    /// Puts `bytes` behind what a packet has, in as many further buffers as that takes: none for no bytes.
+    ///
+    /// # Errors
+    /// [`Refused`], counted, when there are not enough frames, or when it takes more than [`Frame::FRAGS_MAX`]. The packet ends
+    /// somewhere then: it is to be given back.
+    pub fn append(&mut self, frame: &mut Frame, bytes: &[u8]) -> Result<(), Refused> {
+        let chunks = bytes.chunks(self.config.chunk_size as usize);
+        if chunks.len() > 0 && frame.frag_count() + chunks.len() > Frame::FRAGS_MAX {
+            self.counters.refused += 1;
+            return Err(Refused { outstanding: self.counters.outstanding });
+        }
+        let mut last = frame;
+        for bytes in chunks {
             let mut part = self.alloc()?;
-            fits = fits && part.fill_part(bytes).is_ok() && frame.push_part(part).is_ok();
+            // A chunk holds what is as long as a chunk.
+            let _ = part.fill_part(bytes);
+            last = last.last_part();
+            last.set_next_part(Some(part));
         }
-        if fits {
-            return Ok(frame);
-        }
-        self.release(frame);
-        self.counters.refused += 1;
-        Err(Refused { outstanding: self.counters.outstanding })
+        Ok(())
     }
 
     /// Takes a frame back. One of another pool is sent home to that pool.
@@ -157,9 +176,9 @@ impl Pool {
             drop(frame);
             return;
         }
-        self.take_back(frame);
-        self.counters.recycled += 1;
-        self.home(1);
+        let count = self.take_back(frame);
+        self.counters.recycled += u64::from(count);
+        self.home(count);
     }
 
     /// Takes all frames of a burst back.
@@ -174,8 +193,7 @@ impl Pool {
         let mut count = 0;
         for frame in frames {
             if frame.handle().arena() == self.arena {
-                self.take_back(frame);
-                count += 1;
+                count += self.take_back(frame);
             }
             // One of another pool has gone home to that by now.
         }
@@ -183,10 +201,27 @@ impl Pool {
         self.home(count);
     }
 
+    /// Puts a frame with all its buffers on the stack, and says how many those were.
     #[inline]
-    fn take_back(&mut self, frame: Frame) {
+    fn take_back(&mut self, mut frame: Frame) -> u32 {
+        let parts = if frame.has_frags() { self.take_parts_back(&mut frame) } else { 0 };
         // Within its capacity, which is the number of frames there are.
         self.free.push(frame.into_handle().into_number());
+        parts + 1
+    }
+
+    #[cold]
+    fn take_parts_back(&mut self, frame: &mut Frame) -> u32 {
+        let (mut next, mut count) = (frame.take_next_part(), 0);
+        while let Some(mut part) = next {
+            next = part.take_next_part();
+            if part.handle().arena() == self.arena {
+                self.free.push(part.into_handle().into_number());
+                count += 1;
+            }
+            // One of another pool goes home to that.
+        }
+        count
     }
 
     /// Collects what other threads gave back, and says whether anything was there.
@@ -213,9 +248,19 @@ impl Pool {
         self.config.capacity()
     }
 
-    /// Whether the frame is one of this pool's.
+    /// The longest packet that fits several frames of this pool.
+    pub fn frame_max(&self) -> usize {
+        self.config.capacity() as usize + Frame::FRAGS_MAX * self.config.chunk_size as usize
+    }
+
+    /// Whether the frame is one of this pool's. Of several buffers the first is meant.
     pub fn owns(&self, frame: &Frame) -> bool {
         frame.handle().arena() == self.arena
+    }
+
+    /// Whether all buffers of the frame are this pool's.
+    pub fn owns_parts(&self, frame: &Frame) -> bool {
+        self.owns(frame) && frame.next_part().is_none_or(|next| self.owns_parts(next))
     }
 
     /// The memory file behind the pool, `None` when the memory is anonymous. Chunks lie one after the other from offset 0.
@@ -255,9 +300,10 @@ impl Pool {
     /// outstanding until [`Pool::reclaim`].
     ///
     /// # Errors
-    /// Gives back a frame of another pool, which has no address here.
+    /// Gives back a frame of another pool, which has no address here, and one of several buffers, which has no single one: see
+    /// [`Frame::into_parts`].
     pub fn lend(&mut self, frame: Frame) -> Result<u64, Frame> {
-        if !self.owns(&frame) {
+        if !self.owns(&frame) || frame.has_frags() {
             return Err(frame);
         }
         let data = frame.data();

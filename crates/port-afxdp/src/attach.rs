@@ -5,8 +5,9 @@ use std::path::Path;
 
 use xway_abi::{Errno, MapSpec, MapType, Verdict};
 use xway_isa::Slot;
-use xway_kernel::{KernelError, KernelMap, KernelProg, ProgSpec, XdpLink, XdpMode};
+use xway_kernel::{KernelError, KernelMap, KernelProg, ProgSpec, XdpLink, XdpMode, consts};
 
+use crate::AfXdpConfig;
 use crate::error::OpenError;
 
 /// A map of sockets, and the program that redirects to it.
@@ -32,7 +33,9 @@ impl Drop for Redirect {
 
 impl Redirect {
     /// Loads and attaches our own.
-    pub(crate) fn attach(interface: &str, ifindex: u32, queues: u32, mode: XdpMode) -> Result<Redirect, OpenError> {
+    pub(crate) fn attach(config: &AfXdpConfig, ifindex: u32, queues: u32) -> Result<Redirect, OpenError> {
+        let AfXdpConfig { interface, mode, .. } = config;
+        let mode = *mode;
         let spec = MapSpec::new(MapType::Xskmap, 4, 4, queues);
         let map = KernelMap::create("xway_xsks", &spec).map_err(|errno| KernelError::Map {
             name: "xway_xsks".into(),
@@ -40,7 +43,8 @@ impl Redirect {
             errno,
         })?;
         let insns = program(&map);
-        let program = KernelProg::load(&ProgSpec::xdp("xway_redirect", &insns))?;
+        let flags = if config.frags { consts::F_XDP_HAS_FRAGS } else { 0 };
+        let program = KernelProg::load(&ProgSpec { flags, ..ProgSpec::xdp("xway_redirect", &insns) })?;
         let first = if mode == XdpMode::Any { XdpMode::Native } else { mode };
         let (link, effective, reason) = match XdpLink::attach(&program, ifindex, first) {
             Ok(link) => (link, first, None),

@@ -45,6 +45,9 @@ pub struct AfXdpConfig {
     pub busy_poll: Option<u16>,
     /// Entries of each ring: a power of two from 64 to 32768.
     pub entries: u32,
+    /// Packets that are longer than a chunk come and go in several buffers (`XDP_USE_SG`, Linux 6.6): the redirect program is one for
+    /// such packets, which the interface's driver must know, and programs here must be made for them.
+    pub frags: bool,
     /// A pinned XSKMAP that somebody else's program redirects to: sockets are put in there, and no program is loaded.
     pub map: Option<PathBuf>,
 }
@@ -63,6 +66,7 @@ impl AfXdpConfig {
             need_wakeup: true,
             busy_poll: None,
             entries: 2048,
+            frags: false,
             map: None,
         }
     }

@@ -124,7 +124,9 @@ impl AfXdpDevice {
     pub fn pool_for(&self, count: u32) -> PoolConfig {
         // FILL and TX full, and as much again under way between ports.
         let frames = self.config.entries.saturating_mul(4).saturating_mul(count.max(1));
-        PoolConfig { backing: Backing::Memfd, ..PoolConfig::new(frames.clamp(256, 1 << 20)) }
+        let pool = PoolConfig { backing: Backing::Memfd, ..PoolConfig::new(frames.clamp(256, 1 << 20)) };
+        // The kernel fills the buffers of a long packet to their ends.
+        PoolConfig { tailroom: if self.config.frags { 0 } else { pool.tailroom }, ..pool }
     }
 
     /// Opens a queue over the memory of a pool; a pool that another queue uses is shared with it.
@@ -142,7 +144,7 @@ impl AfXdpDevice {
             None => {
                 let redirect = Arc::new(match &self.config.map {
                     Some(path) => Redirect::pinned(path)?,
-                    None => Redirect::attach(interface, self.ifindex, self.have, self.config.mode)?,
+                    None => Redirect::attach(&self.config, self.ifindex, self.have)?,
                 });
                 self.redirect = Some(redirect.clone());
                 redirect
@@ -174,10 +176,16 @@ impl AfXdpDevice {
             zero_copy: socket.zero_copy,
             reason: self.reason(&redirect, socket.zero_copy),
         });
-        let capabilities = AfXdpDevice::offers(socket.zero_copy);
+        let capabilities = self.can(socket.zero_copy);
         let mut port = AfXdpPort::new(&self.name, self.ifindex, (queue, number), socket, redirect, shape, capabilities);
         port.refill(pool);
         Ok(port)
+    }
+
+    /// What a queue can do.
+    const fn can(&self, zero_copy: bool) -> Capabilities {
+        let frags = self.config.frags;
+        Capabilities { multi_buffer: frags, multi_buffer_tx: frags, ..AfXdpDevice::offers(zero_copy) }
     }
 
     /// Why it is not native and without copies.
@@ -204,7 +212,7 @@ impl Device for AfXdpDevice {
     }
 
     fn capabilities(&self) -> Capabilities {
-        AfXdpDevice::offers(self.can_zero_copy.unwrap_or(false) && self.config.copying != Copying::Copy)
+        self.can(self.can_zero_copy.unwrap_or(false) && self.config.copying != Copying::Copy)
     }
 
     fn rx_queues(&self) -> u32 {

@@ -60,6 +60,14 @@ pub enum OpenError {
         /// Why not.
         why: String,
     },
+    /// Packets of several buffers were asked for.
+    #[error(
+        "interface {interface}: no packets of several buffers: AF_XDP has them from Linux 6.6 on; leave frags=yes out"
+    )]
+    NoFrags {
+        /// The interface.
+        interface: String,
+    },
     /// The pool's memory cannot be a UMEM.
     #[error("packet memory cannot be shared with the kernel: {why}")]
     Memory {

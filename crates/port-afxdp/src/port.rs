@@ -40,6 +40,10 @@ pub struct AfXdpPort {
     oversize: u64,
     invalid: u64,
     packet_id: u64,
+    /// The parts that have come so far of a packet of several.
+    begun: Option<Frame>,
+    /// Further parts of a packet that is lost are on their way.
+    skipping: bool,
 }
 
 /// Empty receive calls between two looks whether the interface is still there.
@@ -76,6 +80,8 @@ impl AfXdpPort {
             oversize: 0,
             invalid: 0,
             packet_id: 0,
+            begun: None,
+            skipping: false,
         }
     }
 
@@ -125,16 +131,34 @@ impl AfXdpPort {
         };
         let data = (desc.addr % self.chunk_size) as u32;
         let end = data.saturating_add(desc.len);
-        if desc.options & xsk::PKT_CONTD != 0 || frame.place(data, data, end).is_err() {
-            self.oversize += 1;
+        let more = desc.options & xsk::PKT_CONTD != 0;
+        let fits = frame.place(data, data, end).is_ok() && (!more || self.capabilities.multi_buffer);
+        if self.skipping || !fits {
+            self.oversize += u64::from(!self.skipping);
+            self.skipping = more;
             pool.release(frame);
+            self.begun.take().into_iter().for_each(|begun| pool.release(begun));
+            return None;
+        }
+        if let Some(mut begun) = self.begun.take() {
+            if let Err(frame) = begun.push_part(frame) {
+                self.oversize += 1;
+                self.skipping = more;
+                pool.release(frame);
+                pool.release(begun);
+                return None;
+            }
+            frame = begun;
+        }
+        if more {
+            self.begun = Some(frame);
             return None;
         }
         self.packet_id += 1;
         frame.set_ingress(self.ifindex, self.queue);
         frame.set_packet_id(self.packet_id);
         self.stats.rx += 1;
-        self.stats.rx_bytes += u64::from(desc.len);
+        self.stats.rx_bytes += frame.total_len() as u64;
         Some(frame)
     }
 
@@ -219,20 +243,20 @@ impl Port for AfXdpPort {
             return Sent::none(count, Errno::ENETDOWN);
         };
         for frame in burst.drain() {
+            let parts = if frame.has_frags() { frame.frag_count() as u32 + 1 } else { 1 };
             // The COMPLETION ring must have room for all that is under way, or frames would not come back.
-            if socket.tx.room(1) == 0 || self.sending >= socket.completion.entries() {
+            if socket.tx.room(parts) < parts || self.sending + parts > socket.completion.entries() {
                 result.full += 1;
                 pool.release(frame);
                 continue;
             }
-            let len = frame.len() as u32;
             // Frames of another worker's pool do not lie in the memory that the kernel knows.
-            let lent = pool.lend(frame).or_else(|frame| match pool.copy(&frame) {
-                Ok(copy) => pool.lend(copy),
-                Err(_) => Err(frame),
-            });
-            let addr = match lent {
-                Ok(addr) => addr,
+            let frame = match pool.owns_parts(&frame) {
+                true => Ok(frame),
+                false => pool.copy(&frame).map_err(|_| frame),
+            };
+            let frame = match frame {
+                Ok(frame) => frame,
                 Err(frame) => {
                     pool.release(frame);
                     result.failed += 1;
@@ -240,14 +264,21 @@ impl Port for AfXdpPort {
                     continue;
                 }
             };
-            self.marks.add(addr / self.chunk_size);
-            // There is room: see above.
-            let _ = socket.tx.stage(XdpDesc { addr, len, options: 0 });
-            self.sending += 1;
+            self.stats.tx_bytes += frame.total_len() as u64;
+            let mut left = parts;
+            for part in frame.into_parts() {
+                left -= 1;
+                let (len, options) = (part.len() as u32, if left > 0 { xsk::PKT_CONTD } else { 0 });
+                // It is this pool's, and has no further part.
+                let Ok(addr) = pool.lend(part) else { continue };
+                self.marks.add(addr / self.chunk_size);
+                // There is room: see above.
+                let _ = socket.tx.stage(XdpDesc { addr, len, options });
+            }
+            self.sending += parts;
             self.rung = true;
             result.sent += 1;
             self.stats.tx += 1;
-            self.stats.tx_bytes += u64::from(len);
         }
         socket.tx.submit();
         result
@@ -274,6 +305,7 @@ impl Port for AfXdpPort {
         self.redirect.remove(self.number);
         // Closing waits until the driver has let go of the queue; what it was given is ours again after that.
         drop(socket);
+        self.begun.take().into_iter().for_each(|begun| pool.release(begun));
         for number in self.marks.drain() {
             if let Some(frame) = pool.reclaim(number * self.chunk_size) {
                 pool.release(frame);

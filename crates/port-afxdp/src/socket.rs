@@ -135,6 +135,7 @@ fn bind_to(fd: &OwnedFd, config: &AfXdpConfig, ifindex: u32, queue: u32, memory:
     let bound = match memory {
         Memory::New(..) => {
             flags.set(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, config.need_wakeup);
+            flags.set(SocketAddrXdpFlags::XDP_USE_SG, config.frags);
             flags.set(SocketAddrXdpFlags::XDP_COPY, config.copying == Copying::Copy);
             flags.set(SocketAddrXdpFlags::XDP_ZEROCOPY, config.copying == Copying::ZeroCopy);
             bind(fd, &SocketAddrXdp::new(flags, ifindex, queue))
@@ -152,6 +153,7 @@ fn bind_to(fd: &OwnedFd, config: &AfXdpConfig, ifindex: u32, queue: u32, memory:
         Errno::OPNOTSUPP if config.copying == Copying::ZeroCopy => {
             OpenError::NoZeroCopy { interface, queue, why: "the driver cannot do it".into() }
         }
+        Errno::INVAL | Errno::OPNOTSUPP if config.frags => OpenError::NoFrags { interface },
         Errno::NETDOWN => OpenError::Down { interface },
         errno => OpenError::system("binding the socket to its queue")(errno),
     })

@@ -76,9 +76,9 @@ fn send(namespace: &Namespace, interface: &str, packets: &[Vec<u8>]) {
     }
 }
 
-/// Receives until `count` frames came, for two seconds at most.
+/// Receives until `count` frames came, for half a minute at most.
 fn receive(port: &mut AfXdpPort, pool: &mut Pool, count: usize) -> Vec<Vec<u8>> {
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(2);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     let mut out = Vec::new();
     while out.len() < count && std::time::Instant::now() < deadline {
         let mut burst = Burst::new();
@@ -395,4 +395,58 @@ fn what_comes_too_fast_is_counted() {
     assert_eq!(stats.rx, seen.load(Ordering::Relaxed));
     port.close(&mut pool);
     pool.close().unwrap();
+}
+
+/// Sends datagrams of many lengths to a host's port 9 and expects each of them back.
+fn echoed(namespace: &Namespace, to: Ipv4Addr, lens: &[usize]) {
+    let socket = namespace.enter(|| std::net::UdpSocket::bind("0.0.0.0:9")).unwrap().unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    let mut buffer = vec![0; 65_536];
+    for &len in lens {
+        let data: Vec<u8> = (0..len).map(|n| (n * 3 + n / 255 + len) as u8).collect();
+        socket.send_to(&data, (to, 9)).unwrap();
+        let (got, _) = socket.recv_from(&mut buffer).unwrap_or_else(|e| panic!("{len} bytes: {e}"));
+        assert!(buffer[..got] == data[..], "{len} bytes came back otherwise");
+    }
+}
+
+/// Jumbo frames come in several buffers and leave in several.
+#[test]
+fn long_packets_come_and_go_in_several_buffers() {
+    if !Needs::of("long_packets_come_and_go_in_several_buffers").root().command("ip").kernel(6, 6).met() {
+        return;
+    }
+    let (_lab, left, right) = cable("frags");
+    left.ip(&["link", "set", "l0", "mtu", "30000"]).unwrap();
+    right.ip(&["link", "set", "r0", "mtu", "30000"]).unwrap();
+    let mac = right.ip(&["-br", "link", "show", "dev", "r0"]).unwrap();
+    let mac = mac.split_whitespace().nth(2).unwrap().to_owned();
+    left.ip(&["neigh", "add", "10.9.0.2", "lladdr", &mac, "dev", "l0"]).unwrap();
+    let several = Arc::new(AtomicU64::new(0));
+    let seen = several.clone();
+    let answer = move |frame: &mut Frame| {
+        let parts = frame.frag_count() as u64;
+        let packet = frame.packet_mut();
+        if !is_test_datagram(packet) {
+            return Verdict::Drop;
+        }
+        let (to, from) = packet.split_at_mut(6);
+        to.swap_with_slice(&mut from[..6]);
+        let (from, to) = packet[26..].split_at_mut(4);
+        from.swap_with_slice(&mut to[..4]);
+        // The host leaves the checksum to the hardware; none at all is as good.
+        packet[40..42].fill(0);
+        seen.fetch_max(parts, Ordering::Relaxed);
+        Verdict::Tx
+    };
+    let config = AfXdpConfig { frags: true, mode: XdpMode::Native, ..config("r0") };
+    let shape = PoolConfig { tailroom: 0, ..memory() };
+    let lens = [100, 3700, 3799, 3800, 5000, 8000, 9000, 20_000, 29_972];
+    let ports = |pool: &mut Pool| vec![boxed(open(&right, &config, pool).unwrap())];
+    let (report, ()) = harness::run_in(shape, ports, answer, || echoed(&left, RIGHT, &lens));
+    assert_eq!(report.counters.tx, lens.len() as u64);
+    assert!(several.load(Ordering::Relaxed) >= 7);
+    let stats = &report.ports[0].1;
+    assert_eq!((stats.oversize, &stats.other[..]), (0, &[][..]));
+    assert!(stats.tx_bytes >= lens.iter().map(|len| *len as u64 + 42).sum::<u64>());
 }

@@ -18,12 +18,15 @@ pub struct Playback {
     pub loops: u64,
     /// Packets come when their timestamps say, this many times as fast; `None`: as fast as they are taken.
     pub speed: Option<f64>,
+    /// Packets that are longer than a frame come in several buffers (programs must be made for that, `xdp.frags`); without it
+    /// they are counted as oversize.
+    pub frags: bool,
 }
 
 impl Default for Playback {
     /// Once, as fast as packets are taken.
     fn default() -> Self {
-        Playback { loops: 1, speed: None }
+        Playback { loops: 1, speed: None, frags: false }
     }
 }
 
@@ -45,6 +48,8 @@ pub struct PcapPort {
     /// Packets so far in this pass: an empty pass is the last.
     in_pass: u64,
     pace: Option<Pace>,
+    /// Whether a packet may have several buffers.
+    frags: bool,
     /// A packet that is not due yet.
     waiting: Option<(Frame, Instant)>,
     /// No more packets.
@@ -90,6 +95,7 @@ impl PcapPort {
         }
         port.files = paths.to_vec();
         port.left = playback.loops.checked_sub(1);
+        port.frags = playback.frags;
         port.pace = playback.speed.filter(|&speed| speed > 0.0).map(|speed| Pace { speed, start: None });
         Ok(port)
     }
@@ -106,6 +112,7 @@ impl PcapPort {
             left: Some(0),
             in_pass: 0,
             pace: None,
+            frags: false,
             waiting: None,
             ended: false,
         }
@@ -119,11 +126,15 @@ impl PcapPort {
                 self.stats.no_frame += 1;
                 return Ok(None);
             };
+            let longest = if self.frags { usize::MAX } else { frame.capacity() };
             let taken = self.reader.next_with(|r| {
-                frame.fill(r.data)?;
+                let (first, rest) = r.data.split_at(r.data.len().min(frame.capacity()));
+                if r.data.len() > longest || frame.fill(first).is_err() || pool.append(&mut frame, rest).is_err() {
+                    return Err(r.data.len());
+                }
                 frame.set_rx_meta(RxMeta { timestamp: r.timestamp, ..RxMeta::default() });
                 frame.set_cut(r.original_len.saturating_sub(r.data.len() as u32));
-                Ok::<_, xway_packet::FrameFull>(r.data.len() as u64)
+                Ok(r.data.len() as u64)
             });
             let problem = match taken {
                 Ok(Some(Ok(len))) => {
@@ -135,8 +146,10 @@ impl PcapPort {
                     frame.set_packet_id(self.stats.rx + self.stats.oversize);
                     return Ok(Some(frame));
                 }
-                Ok(Some(Err(_too_long))) => {
-                    self.stats.oversize += 1;
+                Ok(Some(Err(len))) => {
+                    // The file does not take it back: what found too few frames is gone, too.
+                    let fits = len <= longest && len <= pool.frame_max();
+                    *(if fits { &mut self.stats.no_frame } else { &mut self.stats.oversize }) += 1;
                     None
                 }
                 Ok(None) => self.next_file().err(),
@@ -200,6 +213,8 @@ impl Port for PcapPort {
             tx: Support::Full,
             redirect_to: Support::Full,
             rx_timestamp: true,
+            multi_buffer: self.frags,
+            multi_buffer_tx: true,
             ..Capabilities::copying()
         }
     }
@@ -234,7 +249,7 @@ impl Port for PcapPort {
         let count = burst.len();
         for frame in burst.drain() {
             self.stats.tx += 1;
-            self.stats.tx_bytes += frame.len() as u64;
+            self.stats.tx_bytes += frame.total_len() as u64;
             pool.release(frame);
         }
         Sent::all(count)

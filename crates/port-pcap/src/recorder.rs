@@ -41,7 +41,7 @@ impl Recorder for CaptureRecorder {
         if self.writer.is_plain() && !leaves {
             return Ok(());
         }
-        let data = frame.packet();
+        let data = &*frame.contents();
         let packet = Written {
             timestamp_ns: self.now,
             data,

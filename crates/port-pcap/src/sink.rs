@@ -42,7 +42,7 @@ impl Port for PcapSink {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { redirect_to: Support::Full, ..Capabilities::copying() }
+        Capabilities { redirect_to: Support::Full, multi_buffer_tx: true, ..Capabilities::copying() }
     }
 
     fn rx(&mut self, _: u32, _: &mut Pool, _: &mut Burst, _: usize) -> Result<Rx, PortError> {
@@ -60,7 +60,7 @@ impl Port for PcapSink {
             if self.failure.is_none() {
                 sent.sent += 1;
                 self.stats.tx += 1;
-                self.stats.tx_bytes += frame.len() as u64;
+                self.stats.tx_bytes += frame.total_len() as u64;
             } else {
                 sent.failed += 1;
                 sent.errno = Some(Errno::EIO);

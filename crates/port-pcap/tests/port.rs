@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use xway_engine::{End, Executor, ExecutorInfo, Port, Results, Rx, Stop, Worker, WorkerConfig};
 use xway_maps::Guard;
 use xway_packet::{Burst, Frame, Pool, PoolConfig};
-use xway_port_pcap::{CaptureReader, CaptureRecorder, CaptureWriter, PcapPort, Playback, Written};
+use xway_port_pcap::{CaptureReader, CaptureRecorder, CaptureWriter, PcapPort, PcapSink, Playback, Written};
 
 /// Returns the packet's first byte as the program's verdict, and makes packets that are sent one byte shorter.
 struct FirstByte;
@@ -173,11 +173,13 @@ fn captures_are_played_one_after_the_other_and_again() {
     numbers(&a, 0..3);
     numbers(&b, 3..5);
     let paths = [a.clone(), b.clone()];
-    let mut port = PcapPort::play(&paths, Playback { loops: 3, speed: None }, 0).expect("captures");
+    let mut port =
+        PcapPort::play(&paths, Playback { loops: 3, speed: None, ..Playback::default() }, 0).expect("captures");
     let (seen, end) = take(&mut port, 100);
     assert_eq!((seen, end), ([0, 1, 2, 3, 4].repeat(3), Rx::End));
     assert_eq!((port.stats().rx, port.progress()), (15, None));
-    let mut endless = PcapPort::play(&paths, Playback { loops: 0, speed: None }, 0).expect("captures");
+    let mut endless =
+        PcapPort::play(&paths, Playback { loops: 0, speed: None, ..Playback::default() }, 0).expect("captures");
     assert_eq!(take(&mut endless, 1000).1, Rx::More);
     std::fs::remove_file(&b).expect("there");
     let mut port = PcapPort::play(&paths, Playback::default(), 0).expect("the first is there");
@@ -193,14 +195,80 @@ fn packets_wait_for_their_time() {
     let path = scratch("paced.pcap");
     numbers(&path, 0..5);
     let paths = [path.clone()];
-    let mut slow = PcapPort::play(&paths, Playback { loops: 1, speed: Some(1e-3) }, 0).expect("a capture");
+    let mut slow = PcapPort::play(&paths, Playback { speed: Some(1e-3), ..Playback::default() }, 0).expect("a capture");
     assert_eq!(take(&mut slow, 100), (vec![0], Rx::Idle), "the next is due in a quarter of an hour");
     assert_eq!(take(&mut slow, 100), (vec![], Rx::Idle));
-    let mut fast = PcapPort::play(&paths, Playback { loops: 2, speed: Some(1e12) }, 0).expect("a capture");
+    let mut fast =
+        PcapPort::play(&paths, Playback { loops: 2, speed: Some(1e12), ..Playback::default() }, 0).expect("a capture");
     let mut seen = Vec::new();
     while seen.len() < 10 {
         seen.extend(take(&mut fast, 100).0);
     }
     assert_eq!(seen, [0, 1, 2, 3, 4].repeat(2));
     std::fs::remove_file(&path).expect("there");
+}
+
+/// Packets that are longer than a frame come in several buffers, where the port was told to, and are whole in the captures that are
+/// written on the way; without that they are counted.
+#[test]
+fn long_packets_come_in_several_buffers() {
+    struct Pass;
+    impl Executor for Pass {
+        fn run(&mut self, frames: &mut [Frame], _: &Guard, results: &mut Results) {
+            frames.iter().for_each(|_| results.push(2, 0));
+        }
+
+        fn info(&self) -> ExecutorInfo {
+            ExecutorInfo { program: "pass".into(), engine: "test" }
+        }
+    }
+    let (from, to, passed) = (scratch("long.pcapng"), scratch("record.pcapng"), scratch("passed.pcap"));
+    // The last one is too long for any number of buffers.
+    let lens = [60usize, 3520, 3521, 9000, 65_535, 73_152, 73_153];
+    let packets: Vec<Vec<u8>> = lens.iter().map(|&len| (0..len).map(|n| (n * 31 / 7) as u8).collect()).collect();
+    let mut writer = CaptureWriter::create(&from, &["in0"]).unwrap();
+    for data in &packets {
+        let original_len = data.len() as u32;
+        let (interface, queue, packet_id, verdict, comment, inbound) = (0, 0, 0, None, None, false);
+        let timestamp_ns = 1;
+        writer
+            .write(&Written {
+                timestamp_ns,
+                data,
+                original_len,
+                interface,
+                queue,
+                packet_id,
+                verdict,
+                comment,
+                inbound,
+            })
+            .unwrap();
+    }
+    writer.finish().unwrap();
+    for frags in [true, false] {
+        let port = PcapPort::play(std::slice::from_ref(&from), Playback { frags, ..Playback::default() }, 7).unwrap();
+        let recorder = CaptureRecorder::create(&to, port.name()).unwrap();
+        let config = WorkerConfig {
+            recorder: Some(Box::new(recorder)),
+            pass_to: vec![(0, 1)],
+            ..WorkerConfig::new(Stop::new().unwrap())
+        };
+        let sink = PcapSink::create(&passed, 9).unwrap();
+        let pool = Pool::new(PoolConfig::new(256)).unwrap();
+        let report = Worker::new(vec![Box::new(port), Box::new(sink)], Box::new(Pass), pool, config).run();
+        assert_eq!((report.leak, report.counters.balance()), (None, Ok(())));
+        let whole = if frags { &packets[..6] } else { &packets[..2] };
+        let stats = &report.ports[0].1;
+        assert_eq!((stats.rx, stats.oversize, stats.no_frame), (whole.len() as u64, 7 - whole.len() as u64, 0));
+        assert_eq!(report.counters.rx_bytes, whole.iter().map(|p| p.len() as u64).sum::<u64>());
+        for file in [&to, &passed] {
+            let mut reader = CaptureReader::open(file).unwrap();
+            for packet in whole {
+                assert!(reader.next_with(|r| r.data == &packet[..]).unwrap().unwrap(), "{}", packet.len());
+            }
+            assert!(reader.next_with(|_| ()).unwrap().is_none());
+        }
+    }
+    [from, to, passed].iter().for_each(|file| std::fs::remove_file(file).unwrap());
 }

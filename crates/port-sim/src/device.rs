@@ -25,9 +25,10 @@ enum Kind {
         count: Option<u64>,
         sink: Sink,
         burst: usize,
+        frags: bool,
     },
-    /// Ends that are not open, by queue.
-    Ends(Home),
+    /// Ends that are not open, by queue, and whether frames of several buffers go between them.
+    Ends(Home, bool),
 }
 
 impl SimDevice {
@@ -35,8 +36,17 @@ impl SimDevice {
     /// sink what is sent.
     pub fn generated(name: &str, ifindex: u32, traffic: Traffic, count: Option<u64>, queues: u32) -> (SimDevice, Sink) {
         let sink = Sink::default();
-        let kind = Kind::Generated { traffic: Arc::new(traffic), count, sink: sink.clone(), burst: Burst::MAX };
+        let kind =
+            Kind::Generated { traffic: Arc::new(traffic), count, sink: sink.clone(), burst: Burst::MAX, frags: false };
         (SimDevice { name: format!("sim:{name}"), ifindex, queues: queues.max(1), kind }, sink)
+    }
+
+    /// The same, with packets that are longer than a frame in several buffers, as [`SimPort::with_frags`].
+    pub fn with_frags(mut self, on: bool) -> SimDevice {
+        if let Kind::Generated { frags, .. } = &mut self.kind {
+            *frags = on;
+        }
+        self
     }
 
     /// The same, receiving at most so many packets at a time, as [`SimPort::in_bursts_of`].
@@ -63,7 +73,7 @@ impl SimDevice {
             name: format!("sim:{name}.{number}"),
             ifindex: config.ifindexes[number],
             queues: ends.len() as u32,
-            kind: Kind::Ends(Home::new(ends)),
+            kind: Kind::Ends(Home::new(ends), config.frags),
         };
         Ok((device(0, a), device(1, b)))
     }
@@ -79,7 +89,10 @@ impl Device for SimDevice {
     }
 
     fn capabilities(&self) -> Capabilities {
-        SimPort::offers()
+        match &self.kind {
+            Kind::Generated { frags, .. } => SimPort::offers_with(*frags),
+            Kind::Ends(_, frags) => End::offers(*frags),
+        }
     }
 
     fn rx_queues(&self) -> u32 {
@@ -93,11 +106,12 @@ impl Device for SimDevice {
         }
         let name = self.name.trim_start_matches("sim:");
         Ok(Box::new(match &self.kind {
-            Kind::Generated { traffic, count, sink, burst } => {
+            Kind::Generated { traffic, count, sink, burst, frags } => {
                 SimPort::generated_queues(name, self.ifindex, traffic.clone(), *count, self.queues, sink.clone())
                     .in_bursts_of(*burst)
+                    .with_frags(*frags)
             }
-            Kind::Ends(home) => {
+            Kind::Ends(home, _) => {
                 let end = home.take(queue as usize).ok_or_else(|| failed(format!("queue {queue} is open")))?;
                 SimPort::end(name, self.ifindex, end, Some(home.clone()))
             }

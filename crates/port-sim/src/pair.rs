@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::event::{EventfdFlags, eventfd};
-use xway_engine::{Rx, Sent};
+use xway_engine::{Capabilities, Rx, Sent};
 use xway_packet::ring::{RingError, frames};
 use xway_packet::{Burst, Pool};
 
@@ -20,12 +20,14 @@ pub struct PairConfig {
     pub queue_len: u32,
     /// Interface indices of the two ends, not 0.
     pub ifindexes: [u32; 2],
+    /// Frames of several buffers may go from one end to the other; both ask for programs made for them then.
+    pub frags: bool,
 }
 
 impl Default for PairConfig {
     /// One queue of 1024 frames in each direction.
     fn default() -> Self {
-        PairConfig { queues: 1, queue_len: 1024, ifindexes: [1, 2] }
+        PairConfig { queues: 1, queue_len: 1024, ifindexes: [1, 2], frags: false }
     }
 }
 
@@ -52,7 +54,7 @@ pub(crate) fn ends(config: PairConfig, first: u32) -> Result<(End, End), RingErr
     let (out_b, in_a) = back.into_iter().unzip();
     let a = End::new(first, out_a, in_a, bell_a.clone(), bell_b.clone());
     let b = End::new(first, out_b, in_b, bell_b, bell_a);
-    Ok((a, b))
+    Ok((End { frags: config.frags, ..a }, End { frags: config.frags, ..b }))
 }
 
 /// Where ends are while no port has them.
@@ -113,6 +115,8 @@ pub(crate) struct End {
     sent: Vec<bool>,
     /// Queues whose sender was asked to wake us.
     armed: Vec<bool>,
+    /// Whether frames of several buffers go here.
+    frags: bool,
 }
 
 impl End {
@@ -123,7 +127,16 @@ impl End {
         bell: Arc<Bell>,
         peer: Arc<Bell>,
     ) -> End {
-        End { first, sent: vec![false; out.len()], armed: vec![false; out.len()], out, input, bell, peer }
+        End { first, sent: vec![false; out.len()], armed: vec![false; out.len()], out, input, bell, peer, frags: false }
+    }
+
+    /// What an end can do: who receives no frames of several buffers is sent none.
+    pub(crate) const fn offers(frags: bool) -> Capabilities {
+        Capabilities { multi_buffer: frags, multi_buffer_tx: frags, ..SimPort::offers() }
+    }
+
+    pub(crate) fn frags(&self) -> bool {
+        self.frags
     }
 
     pub(crate) fn queues(&self) -> u32 {
@@ -159,7 +172,7 @@ impl End {
     /// Sends a burst: what became of the frames, and the bytes of those that were sent.
     pub(crate) fn send(&mut self, queue: u32, burst: &mut Burst, pool: &mut Pool) -> (Sent, u64) {
         let at = queue.wrapping_sub(self.first) as usize % self.out.len();
-        let lens = |burst: &Burst| burst.frames().iter().map(|frame| frame.len() as u64).sum::<u64>();
+        let lens = |burst: &Burst| burst.frames().iter().map(|frame| frame.total_len() as u64).sum::<u64>();
         let before = lens(burst);
         let sent = self.out[at].send(burst) as u32;
         let (full, left) = (burst.len() as u32, lens(burst));

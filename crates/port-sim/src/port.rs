@@ -43,6 +43,8 @@ struct Generated {
     sink: Sink,
     /// The most packets that one call receives.
     burst: usize,
+    /// Packets that are longer than a frame come in several buffers; without it they are cut.
+    frags: bool,
 }
 
 /// Where a queue is in the traffic.
@@ -76,7 +78,16 @@ impl SimPort {
         let start = |number: u64| (traffic.period() as u64 * number / queues) as usize;
         let queue = |number| Queue { turn: start(number), next: 1, left: count.unwrap_or(u64::MAX) };
         let queues = (0..queues).map(queue).collect();
-        SimPort::new(name, ifindex, Kind::Generated(Generated { traffic, queues, sink, burst: Burst::MAX }), None)
+        let generated = Generated { traffic, queues, sink, burst: Burst::MAX, frags: false };
+        SimPort::new(name, ifindex, Kind::Generated(generated), None)
+    }
+
+    /// The same, receiving packets that are longer than a frame in several buffers; programs must be made for that (`xdp.frags`).
+    pub fn with_frags(mut self, on: bool) -> SimPort {
+        if let Kind::Generated(generated) = &mut self.kind {
+            generated.frags = on;
+        }
+        self
     }
 
     /// The same, receiving at most so many packets at a time: what a burst is worth shows in how much a packet costs without one.
@@ -95,12 +106,18 @@ impl SimPort {
         SimPort { name: format!("sim:{name}"), ifindex, stats: PortStats::default(), kind, home }
     }
 
+    /// As [`SimPort::offers`], receiving packets of several buffers or none.
+    pub(crate) const fn offers_with(frags: bool) -> Capabilities {
+        Capabilities { multi_buffer: frags, ..SimPort::offers() }
+    }
+
     /// The most that a port in memory can do; what the pool gives is what programs get.
     pub const fn offers() -> Capabilities {
         Capabilities {
             pass: Support::Full,
             tx: Support::Full,
             redirect_to: Support::Full,
+            multi_buffer_tx: true,
             zero_copy: true,
             memory: MemoryModel::Shared,
             ..Capabilities::copying()
@@ -125,7 +142,11 @@ impl Port for SimPort {
     }
 
     fn capabilities(&self) -> Capabilities {
-        SimPort::offers()
+        let frags = match &self.kind {
+            Kind::Generated(generated) => generated.frags,
+            Kind::End(end) => return End::offers(end.as_ref().is_some_and(End::frags)),
+        };
+        SimPort::offers_with(frags)
     }
 
     fn rx(&mut self, queue: u32, pool: &mut Pool, burst: &mut Burst, budget: usize) -> Result<Rx, PortError> {
@@ -137,7 +158,7 @@ impl Port for SimPort {
         };
         let received = &burst.frames()[before..];
         self.stats.rx += received.len() as u64;
-        self.stats.rx_bytes += received.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        self.stats.rx_bytes += received.iter().map(|frame| frame.total_len() as u64).sum::<u64>();
         Ok(state)
     }
 
@@ -212,14 +233,19 @@ impl Generated {
         let Some(at) = self.queues.get_mut(queue as usize) else { return Rx::End };
         let before = burst.len();
         let wanted = budget.min(self.burst).min(burst.room()).min(usize::try_from(at.left).unwrap_or(usize::MAX));
-        let got = pool.alloc_burst(burst, wanted);
-        stats.no_frame += u64::from(got < wanted);
         let traffic = &*self.traffic;
+        let got = match self.frags && traffic.longest() > pool.capacity() as usize {
+            true => long(traffic, at.turn, pool, burst, wanted),
+            false => pool.alloc_burst(burst, wanted),
+        };
+        stats.no_frame += u64::from(got < wanted);
         let mut cut = 0;
         for frame in &mut burst.frames_mut()[before..] {
-            let (bytes, len) = traffic.at(at.turn);
+            if frame.is_empty() {
+                let (bytes, len) = traffic.at(at.turn);
+                cut += fill(frame, bytes, len);
+            }
             at.turn = if at.turn + 1 == traffic.period() { 0 } else { at.turn + 1 };
-            cut += fill(frame, bytes, len);
             frame.set_ingress(ifindex, queue);
             frame.set_packet_id(at.next);
             at.next += 1;
@@ -235,6 +261,20 @@ impl Generated {
         pool.release_burst(burst);
         (Sent::all(frames as usize), bytes)
     }
+}
+
+/// Receives packets in as many buffers as they need, from this place of the traffic on, and says how many there were frames for.
+fn long(traffic: &Traffic, mut turn: usize, pool: &mut Pool, burst: &mut Burst, wanted: usize) -> usize {
+    for got in 0..wanted {
+        let (bytes, len) = traffic.at(turn);
+        turn = if turn + 1 == traffic.period() { 0 } else { turn + 1 };
+        let Ok(frame) = pool.frame_of(&bytes[..len]) else { return got };
+        if let Err(frame) = burst.push(frame) {
+            pool.release(frame);
+            return got;
+        }
+    }
+    wanted
 }
 
 /// Makes the first `len` of `bytes` the packet; a packet that is longer than the frame is cut. Says how many were cut: 0 or 1.

@@ -85,11 +85,11 @@ impl Sink {
             Way::Passed => &self.shared.passed,
         };
         let count = frames.len() as u64;
-        let bytes = frames.clone().map(|frame| frame.len() as u64).sum::<u64>();
+        let bytes = frames.clone().map(|frame| frame.total_len() as u64).sum::<u64>();
         side.frames.fetch_add(count, Ordering::Relaxed);
         side.bytes.fetch_add(bytes, Ordering::Relaxed);
         if self.shared.inspect.load(Ordering::Relaxed) {
-            let digest = frames.fold(0u64, |sum, frame| sum.wrapping_add(Seen::digest_of(frame.packet())));
+            let digest = frames.fold(0u64, |sum, frame| sum.wrapping_add(Seen::digest_of(&frame.contents())));
             side.digest.fetch_add(digest, Ordering::Relaxed);
         }
         (count, bytes)

@@ -44,6 +44,9 @@ pub struct TapConfig {
     pub queues: u32,
     /// What the host may leave to us.
     pub offload: Offload,
+    /// Packets that are longer than a frame, of an interface with a large MTU, come in several buffers; programs must be made for
+    /// that (`xdp.frags`). Without it they are counted as oversize.
+    pub frags: bool,
 }
 
 impl TapConfig {
@@ -52,7 +55,7 @@ impl TapConfig {
 
     /// One queue, checksums done here.
     pub fn new(name: impl Into<String>) -> TapConfig {
-        TapConfig { name: name.into(), queues: 1, offload: Offload::default() }
+        TapConfig { name: name.into(), queues: 1, offload: Offload::default(), frags: false }
     }
 }
 
@@ -60,6 +63,7 @@ impl TapConfig {
 pub struct TapDevice {
     name: String,
     ifindex: u32,
+    frags: bool,
     /// Those that are not open as ports.
     queues: Vec<Option<Queue>>,
 }
@@ -87,7 +91,7 @@ impl TapDevice {
         if !existed {
             sys::bring_up(socket.as_fd(), name).map_err(OpenError::system("bringing the interface up"))?;
         }
-        Ok(TapDevice { name: format!("tap:{name}"), ifindex, queues })
+        Ok(TapDevice { name: format!("tap:{name}"), ifindex, frags: config.frags, queues })
     }
 
     /// Its interface index.
@@ -126,7 +130,7 @@ impl Device for TapDevice {
     }
 
     fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
+        Capabilities { multi_buffer: self.frags, ..CAPABILITIES }
     }
 
     fn rx_queues(&self) -> u32 {
@@ -145,7 +149,7 @@ impl Device for TapDevice {
 }
 
 const CAPABILITIES: Capabilities =
-    Capabilities { tx: Support::Full, redirect_to: Support::Full, ..Capabilities::copying() };
+    Capabilities { tx: Support::Full, redirect_to: Support::Full, multi_buffer_tx: true, ..Capabilities::copying() };
 
 /// One queue of a TAP device.
 pub struct TapPort {
@@ -193,7 +197,7 @@ fn open_queue(config: &TapConfig) -> Result<Queue, OpenError> {
     })?;
     sys::set_header_len(fd.as_fd(), VnetHeader::LEN as i32).map_err(OpenError::system("virtio-net header"))?;
     sys::set_offload(fd.as_fd(), config.offload.features()).map_err(OpenError::system("offloads"))?;
-    Ok(Queue::new(fd))
+    Ok(Queue::new(fd, config.frags))
 }
 
 impl TapPort {
@@ -213,7 +217,7 @@ impl Port for TapPort {
     }
 
     fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
+        Capabilities { multi_buffer: self.queue.frags, ..CAPABILITIES }
     }
 
     fn rx(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst, budget: usize) -> Result<Rx, PortError> {
@@ -223,13 +227,13 @@ impl Port for TapPort {
                 self.stats.no_frame += 1;
                 break;
             };
-            let received = self.queue.receive(&mut frame);
+            let received = self.queue.receive(&mut frame, pool);
             if let Received::Packet = received {
                 self.packet_id += 1;
                 frame.set_ingress(self.ifindex, self.number);
                 frame.set_packet_id(self.packet_id);
                 self.stats.rx += 1;
-                self.stats.rx_bytes += frame.len() as u64;
+                self.stats.rx_bytes += frame.total_len() as u64;
                 if let Err(frame) = burst.push(frame) {
                     pool.release(frame);
                 }
@@ -240,6 +244,7 @@ impl Port for TapPort {
                 Received::Packet => {}
                 Received::Nothing => return Ok(Rx::Idle),
                 Received::Lost(Loss::Oversize) => self.stats.oversize += 1,
+                Received::Lost(Loss::NoFrame) => self.stats.no_frame += 1,
                 Received::Lost(Loss::Gso) => self.gso += 1,
                 Received::Lost(Loss::Runt) => self.runt += 1,
                 Received::Failed(errno) => return Err(self.failed(errno)),
@@ -251,10 +256,10 @@ impl Port for TapPort {
     fn tx(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst) -> Sent {
         let mut result = Sent::default();
         for frame in burst.drain() {
-            match self.queue.send(frame.packet()) {
+            match self.queue.send(&frame) {
                 Ok(()) => {
                     self.stats.tx += 1;
-                    self.stats.tx_bytes += frame.len() as u64;
+                    self.stats.tx_bytes += frame.total_len() as u64;
                     result.sent += 1;
                 }
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => result.full += 1,

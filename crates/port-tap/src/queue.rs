@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::{Errno, readv, writev};
 use xway_packet::offload::{Segments, VnetHeader, complete_checksum};
-use xway_packet::{ETH_HLEN, Frame};
+use xway_packet::{ETH_HLEN, Frame, Pool};
 
 /// The longest packet that a host can hand over, with its headers.
 const LONGEST: usize = 65536 + 256;
@@ -13,6 +13,8 @@ const LONGEST: usize = 65536 + 256;
 /// One queue of the device.
 pub(crate) struct Queue {
     pub(crate) fd: OwnedFd,
+    /// Whether a packet may have several buffers.
+    pub(crate) frags: bool,
     /// Takes what a frame has no room for, and a long packet while it is cut.
     long: Box<[u8]>,
     /// A long packet in `long` that is not cut to its end yet.
@@ -46,15 +48,17 @@ pub(crate) enum Loss {
     Gso,
     /// Less than an Ethernet header.
     Runt,
+    /// Longer than a frame, and there were not enough for all of it.
+    NoFrame,
 }
 
 impl Queue {
-    pub(crate) fn new(fd: OwnedFd) -> Queue {
-        Queue { fd, long: vec![0; LONGEST].into(), cutting: None }
+    pub(crate) fn new(fd: OwnedFd, frags: bool) -> Queue {
+        Queue { fd, frags, long: vec![0; LONGEST].into(), cutting: None }
     }
 
-    /// Receives one packet into the frame.
-    pub(crate) fn receive(&mut self, frame: &mut Frame) -> Received {
+    /// Receives one packet into the frame, and into further ones of the pool if it may have several.
+    pub(crate) fn receive(&mut self, frame: &mut Frame, pool: &mut Pool) -> Received {
         if self.cutting.is_some() {
             return self.cut(frame);
         }
@@ -84,6 +88,9 @@ impl Queue {
             self.cutting = Some(Cutting { segments, len, next: 0 });
             return self.cut(frame);
         }
+        if len > room && self.frags {
+            return self.spread(frame, room, len, header, pool);
+        }
         if frame.set_len(len).is_err() {
             return Received::Lost(Loss::Oversize);
         }
@@ -91,6 +98,19 @@ impl Queue {
             complete_checksum(frame.packet_mut(), header.csum_start.into(), header.csum_offset.into());
         }
         Received::Packet
+    }
+
+    /// A packet whose first bytes lie in the frame and the others in `long`, where those would be: into several buffers.
+    fn spread(&mut self, frame: &mut Frame, room: usize, len: usize, header: VnetHeader, pool: &mut Pool) -> Received {
+        if header.needs_checksum() {
+            self.long[..room].copy_from_slice(frame.packet());
+            complete_checksum(&mut self.long[..len], header.csum_start.into(), header.csum_offset.into());
+            frame.packet_mut().copy_from_slice(&self.long[..room]);
+        }
+        match pool.append(frame, &self.long[room..len]) {
+            Ok(()) => Received::Packet,
+            Err(_) => Received::Lost(Loss::NoFrame),
+        }
     }
 
     /// The next packet of the long one.
@@ -109,10 +129,16 @@ impl Queue {
     }
 
     /// Sends one packet to the host.
-    pub(crate) fn send(&self, packet: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn send(&self, frame: &Frame) -> Result<(), Errno> {
         let header = [0; VnetHeader::LEN];
+        let mut slices = [IoSlice::new(&header); Frame::FRAGS_MAX + 2];
+        let mut used = 1;
+        for (slice, part) in slices[1..].iter_mut().zip(frame.parts()) {
+            *slice = IoSlice::new(part);
+            used += 1;
+        }
         loop {
-            match writev(&self.fd, &[IoSlice::new(&header), IoSlice::new(packet)]) {
+            match writev(&self.fd, &slices[..used]) {
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),

@@ -226,3 +226,37 @@ fn what_cannot_be_opened_says_why() {
     assert!(here.ifindex("xw0").is_err());
     assert_eq!(open(&two).unwrap().take_all().len(), 2);
 }
+
+/// Jumbo frames between two hosts come in several buffers, and are whole, with the checksum that the sender left to us.
+#[test]
+fn long_packets_come_in_several_buffers() {
+    needs_tap!("long_packets_come_in_several_buffers");
+    let several = Arc::new(AtomicU64::new(0));
+    let seen = several.clone();
+    let config = TapConfig { frags: true, ..TapConfig::new("xw0") };
+    let program = move |frame: &mut Frame| {
+        seen.fetch_add(u64::from(frame.has_frags()), Ordering::Relaxed);
+        Verdict::Pass
+    };
+    let lens = [100usize, 3478, 3479, 8000, 20_000, 39_972];
+    let report = joined("frags", &config, program, |left, right| {
+        for namespace in [left, right] {
+            namespace.ip(&["link", "set", "xw0", "mtu", "40000"]).unwrap();
+        }
+        let [from, to] = [left, right].map(|namespace| {
+            let socket = namespace.enter(|| std::net::UdpSocket::bind("0.0.0.0:9")).unwrap().unwrap();
+            socket.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+            socket
+        });
+        let mut buffer = vec![0; 65_536];
+        for len in lens {
+            let data: Vec<u8> = (0..len).map(|n| (n * 5 + n / 255) as u8).collect();
+            from.send_to(&data, (RIGHT, 9)).unwrap();
+            let got = to.recv(&mut buffer).unwrap_or_else(|e| panic!("{len} bytes: {e}"));
+            assert!(buffer[..got] == data[..], "{len} bytes");
+        }
+    });
+    assert_eq!(several.load(Ordering::Relaxed), 4, "those longer than 3520 bytes with their headers");
+    assert_eq!(report.counters.passed, report.counters.rx);
+    assert!(report.ports.iter().all(|(_, stats)| stats.oversize == 0));
+}

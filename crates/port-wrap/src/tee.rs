@@ -41,7 +41,7 @@ impl Tee {
         let Some(writer) = &mut self.writer else { return };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         for frame in frames {
-            let data = frame.packet();
+            let data = &*frame.contents();
             let packet = Written {
                 timestamp_ns: frame.rx_meta().timestamp.unwrap_or(now),
                 data,

@@ -24,7 +24,7 @@ impl<W: Write + Send> Trace<W> {
     fn lines(&mut self, way: &str, queue: u32, frames: &[Frame]) {
         for frame in frames {
             let summary = xway_packet_text::summary(frame.packet());
-            let (name, id, len) = (self.inner.name(), frame.packet_id(), frame.len());
+            let (name, id, len) = (self.inner.name(), frame.packet_id(), frame.total_len());
             if let Err(error) = writeln!(self.to, "{way} {name} queue {queue} #{id} {len} bytes: {summary}") {
                 self.failed = Some(error);
                 return;

@@ -36,7 +36,8 @@ fn table(caps: &Capabilities) -> String {
         ("receive hash", yes(caps.rx_hash).to_owned()),
         ("receive timestamp", yes(caps.rx_timestamp).to_owned()),
         ("VLAN tag beside the packet", yes(caps.rx_vlan).to_owned()),
-        ("packets of several buffers", yes(caps.multi_buffer).to_owned()),
+        ("packets of several buffers received, without being told to", yes(caps.multi_buffer).to_owned()),
+        ("packets of several buffers sent", yes(caps.multi_buffer_tx).to_owned()),
         ("without a copy", yes(caps.zero_copy).to_owned()),
         ("memory", memory.to_owned()),
     ];

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use xway_abi::Errno;
+use xway_abi::{Errno, Verdict};
+use xway_engine::{Checked, Executor, Linked, LoadedProgram, Stop, Worker, WorkerConfig};
 use xway_isa::assemble;
 use xway_jit::{Options, RunEnv, compile};
 use xway_kernel::{KernelObject, TestInput, XdpMd, possible_cpus};
 use xway_maps::Guard;
 use xway_object::{Object, Program, ProgramKind};
+use xway_packet::{Pool, PoolConfig};
+use xway_port_sim::{Seen, SimPort, Traffic};
 use xway_testkit::Needs;
 use xway_verifier::Config;
 use xway_vm::{Env, Instance, Outcome, SystemHost, TestRun, test_run, test_run_with};
@@ -164,5 +167,52 @@ fn contexts_say_where_the_first_buffer_ends() {
             let ctx = XdpMd { data, data_end: data_end.min(len), ..XdpMd::default() };
             three.same(&packet(len as usize, 0), Some(ctx), &format!("{len} bytes, {ctx:?}"));
         }
+    }
+}
+
+/// Through a port, the engine and back: what the program makes of packets of many lengths is what it makes of them on Linux, byte
+/// for byte, with the interpreter and compiled, and all buffers come home.
+#[test]
+fn ports_carry_what_programs_make_of_long_packets() {
+    if !needs("ports_carry_what_programs_make_of_long_packets") {
+        return;
+    }
+    // Moves the tail by what the packet says and writes the new length into the last four bytes, wherever those lie.
+    let text = format!(
+        "{NUMBER}r1 = r9\nr2 = r6\nr2 <<= 32\nr2 s>>= 32\ncall 65\nif r0 == 0 goto +2\nr0 = 2\nexit\nr1 = r9\n\
+         call 188\n*(u32 *)(r10 -16) = r0\nr2 = r0\nr2 += -4\nr1 = r9\nr3 = r10\nr3 += -16\nr4 = 4\ncall 190\n\
+         r0 = 3\nexit"
+    );
+    let three = Three::new(&text, true);
+    let deltas = [0, 7, -7, 3000, -3600, -9000, 5000];
+    let lengths = [60, 3519, 3520, 3521, 9014, 20_000, 65_535];
+    let packets: Vec<Vec<u8>> =
+        lengths.iter().flat_map(|&len| deltas.map(|delta: i32| packet(len, delta as u32))).collect();
+    let kernel = three.kernel.programs[0].as_ref().unwrap();
+    let (mut verdicts, mut sent, mut passed) = ([0u64; 5], Seen::default(), Seen::default());
+    for packet in &packets {
+        let run = kernel.test_run(&TestInput::packet(packet)).unwrap();
+        verdicts[run.ret as usize] += 1;
+        let seen = if run.ret == Verdict::Tx as u32 { &mut sent } else { &mut passed };
+        seen.frames += 1;
+        seen.bytes += run.data.len() as u64;
+        seen.digest = seen.digest.wrapping_add(Seen::digest_of(&run.data));
+    }
+    assert!(verdicts[2] >= 7 && verdicts[3] >= 20, "{verdicts:?}");
+    let program = three.instance.program(0).unwrap();
+    let engines: [Box<dyn Executor>; 2] =
+        [Box::new(Checked::new(program.clone(), 0)), Linked::new(program).executor(0)];
+    for engine in engines {
+        let name = engine.info().engine;
+        let traffic = Traffic::replay(&packets).unwrap();
+        let (port, sink) = SimPort::generated("long", 1, traffic, Some(packets.len() as u64));
+        sink.inspect(true);
+        let pool = Pool::new(PoolConfig::new(1024)).unwrap();
+        let config = WorkerConfig::new(Stop::new().unwrap());
+        let report = Worker::new(vec![Box::new(port.with_frags(true))], engine, pool, config).run();
+        assert_eq!(report.leak, None, "{name}");
+        assert_eq!(report.counters.balance(), Ok(()), "{name}");
+        assert_eq!(Verdict::ALL.map(|verdict| report.counters.verdict(verdict)), verdicts, "{name}");
+        assert_eq!((sink.sent(), sink.passed()), (sent, passed), "{name}");
     }
 }

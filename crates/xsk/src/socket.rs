@@ -427,10 +427,11 @@ impl Inner {
             self.counts.rx_ring_full += 1;
             return refuse(pool, frame, Errno::ENOBUFS);
         }
-        let len = frame.len() as u32;
+        // A packet of several buffers is one here, where it fits a chunk, as on Linux without XDP_USE_SG.
+        let len = frame.total_len() as u32;
         let address = match &mut self.memory {
             Memory::Copy(umem) => {
-                if frame.len() > umem.room() {
+                if len as usize > umem.room() {
                     self.counts.rx_dropped += 1;
                     return refuse(pool, frame, Errno::ENOSPC);
                 }
@@ -444,9 +445,18 @@ impl Inner {
                         None => self.counts.rx_invalid_descs += 1,
                     }
                 };
-                umem.write(place, frame.meta(), frame.packet());
+                umem.write(place, frame.meta(), &[]);
+                let mut at = place;
+                for part in frame.parts() {
+                    umem.write(at, &[], part);
+                    at += part.len() as u64;
+                }
                 pool.release(frame);
                 place
+            }
+            Memory::Lent(_) if frame.has_frags() => {
+                self.counts.rx_dropped += 1;
+                return refuse(pool, frame, Errno::ENOSPC);
             }
             Memory::Lent(loans) => {
                 let returned = loop {

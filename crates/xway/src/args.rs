@@ -247,7 +247,8 @@ pub struct Run {
     /// Where packets come from: a capture (FILE.pcap, FILE.pcapng, also .gz and .zst, pcap:FILE, pcap:- for standard
     /// input; pcap:A,B?loop=3&speed=1 plays two in turn, three times, at the pace of their timestamps), an interface
     /// (afxdp:IFACE?queues=N takes its packets, packet:IFACE copies them), a TAP device (tap:NAME) or memory
-    /// (sim:NAME?flows=N&size=BYTES&pattern=scan|uniform|zipf&count=N)
+    /// (sim:NAME?flows=N&size=BYTES&pattern=scan|uniform|zipf&count=N). With frags=yes packets that are longer than a frame
+    /// come in several buffers, for programs of SEC("xdp.frags"); not on packet:
     #[arg(short = 'i', long, value_name = "PORT")]
     pub input: String,
     /// Puts something around the input, the first innermost: fault?loss=P&duplicate=P&corrupt=P&reorder=P&no-frame=P&seed=N (P

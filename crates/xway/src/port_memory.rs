@@ -22,6 +22,8 @@ pub struct Played {
     pub loops: u64,
     /// Thousandths of the speed that the timestamps say; `None`: as fast as they are taken.
     pub speed: Option<u64>,
+    /// Long packets come in several buffers.
+    pub frags: bool,
 }
 
 impl Played {
@@ -42,6 +44,7 @@ impl Played {
                 Some((speed.ok_or_else(wrong)? * 1000.0) as u64)
             }
         };
+        let frags = options.yes("frags")?;
         options.end()?;
         let paths: Vec<PathBuf> = files.split(',').map(PathBuf::from).collect();
         if paths.iter().any(|path| path.as_os_str().is_empty()) {
@@ -50,12 +53,16 @@ impl Played {
         if (loops != 1 || paths.len() > 1) && paths.iter().any(|path| path.as_os_str() == "-") {
             return Err(Failure::usage(format!("{text}: standard input can be played once only")));
         }
-        Ok(Some(Played { paths, loops, speed }))
+        Ok(Some(Played { paths, loops, speed, frags }))
     }
 
     /// For the port.
     pub fn playback(&self) -> Playback {
-        Playback { loops: self.loops, speed: self.speed.map(|thousandths| thousandths as f64 / 1000.0) }
+        Playback {
+            loops: self.loops,
+            speed: self.speed.map(|thousandths| thousandths as f64 / 1000.0),
+            frags: self.frags,
+        }
     }
 }
 
@@ -74,6 +81,7 @@ pub struct Sim {
     size: u32,
     pattern: Pattern,
     count: Option<u64>,
+    frags: bool,
 }
 
 impl Sim {
@@ -87,6 +95,7 @@ impl Sim {
             size: options.number("size", 60..=65_535)?.unwrap_or(64),
             pattern: options.choice("pattern", &words)?.unwrap_or_default(),
             count: options.number("count", 1..=u64::MAX)?,
+            frags: options.yes("frags")?,
         };
         options.end()?;
         if sim.name.is_empty() {
@@ -98,7 +107,7 @@ impl Sim {
     /// The port.
     pub fn open(&self) -> Result<SimPort, Failure> {
         let traffic = Traffic::udp(self.flows, self.size as usize, self.pattern, 1).map_err(Failure::usage)?;
-        Ok(SimPort::generated(&self.name, SIM_IFINDEX, traffic, self.count).0)
+        Ok(SimPort::generated(&self.name, SIM_IFINDEX, traffic, self.count).0.with_frags(self.frags))
     }
 }
 

@@ -51,6 +51,11 @@ impl<'a> Options<'a> {
         })
     }
 
+    /// Yes or no; no when nothing is said.
+    pub fn yes(&mut self, key: &'static str) -> Result<bool, Failure> {
+        Ok(self.choice(key, &[("yes", true), ("no", false)])?.unwrap_or(false))
+    }
+
     /// Nothing may be left.
     pub fn end(self) -> Result<(), Failure> {
         let Some((key, _)) = self.left.first() else { return Ok(()) };

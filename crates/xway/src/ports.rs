@@ -90,6 +90,7 @@ fn tap(text: &str, rest: &str) -> Result<TapConfig, Failure> {
     config.queues = options.number("queues", 1..=TapConfig::QUEUES_MAX)?.unwrap_or(config.queues);
     let words = [("none", Offload::None), ("csum", Offload::Checksum), ("tso", Offload::Segmentation)];
     config.offload = options.choice("offload", &words)?.unwrap_or(config.offload);
+    config.frags = options.yes("frags")?;
     options.end()?;
     Ok(config)
 }
@@ -128,6 +129,7 @@ fn afxdp(text: &str, rest: &str) -> Result<AfXdpConfig, Failure> {
     config.busy_poll = options.number("busy-poll", 1..=u16::MAX)?;
     config.entries = options.number("ring", AfXdpConfig::ENTRIES)?.unwrap_or(config.entries);
     config.map = options.take("map").map(PathBuf::from);
+    config.frags = options.yes("frags")?;
     options.end()?;
     Ok(config)
 }
@@ -304,7 +306,8 @@ mod tests {
         assert_eq!(queues("afxdp:eth0"), None);
         assert_eq!(queues("afxdp:eth0?queues=4&mode=native&copy=no&busy-poll=64"), Some((0, 4)));
         assert_eq!(queues("afxdp:eth0?queues=2-3"), Some((2, 2)));
-        let played = Played { paths: vec!["a.pcap".into(), "b.pcap".into()], loops: 3, speed: Some(1500) };
+        let played =
+            Played { paths: vec!["a.pcap".into(), "b.pcap".into()], loops: 3, speed: Some(1500), frags: false };
         assert_eq!(PortName::parse("pcap:a.pcap,b.pcap?loop=3&speed=1.5"), Ok(PortName::Played(played)));
         assert_eq!(PortName::parse("sim:a?flows=9&pattern=zipf").map(|p| p.to_string()), Ok("sim:a".into()));
         assert_eq!(PassName::parse("drop"), Ok(PassName::Drop));

@@ -96,7 +96,7 @@ fn measured(options: &LatencyOptions) -> Result<LatencyReport, CoresError> {
 }
 
 fn config() -> PairConfig {
-    PairConfig { queues: 1, queue_len: 64, ifindexes: IFINDEXES }
+    PairConfig { queue_len: 64, ifindexes: IFINDEXES, ..PairConfig::default() }
 }
 
 fn through_engine(options: &LatencyOptions, samples: &mut Vec<u32>) -> Result<(), CoresError> {

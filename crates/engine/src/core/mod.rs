@@ -215,7 +215,7 @@ impl Core {
     /// Counts frames that came in, and processes them.
     fn receive(&mut self, at: usize, burst: &mut Burst) {
         let lane = &self.lanes[at];
-        let bytes = burst.frames().iter().map(|frame| frame.len() as u64).sum::<u64>();
+        let bytes = burst.frames().iter().map(|frame| frame.total_len() as u64).sum::<u64>();
         lane.meters.rx.add(burst.len() as u64);
         lane.meters.rx_bytes.add(bytes);
         self.received += burst.len() as u64;
@@ -333,8 +333,8 @@ impl Core {
                 self.remotes.push(Remote { ifindex, inbox: inbox.clone(), outbox: Outbox::default() });
                 self.lanes.len() + self.remotes.len() - 1
             });
-            let Way { ifindex, takes, frame_max, .. } = *way;
-            ports.push(Reach { ifindex, number, takes, frame_max, pass: Pass::Stack });
+            let Way { ifindex, takes, frame_max, parts, .. } = *way;
+            ports.push(Reach { ifindex, number, takes, frame_max, parts, pass: Pass::Stack });
         }
         let number = |ifindex| ports.iter().find(|reach| reach.ifindex == ifindex).map(|reach| reach.number);
         let passes: Vec<Pass> = (self.ways.iter())
@@ -458,6 +458,8 @@ pub(crate) struct Way {
     pub(crate) takes: bool,
     /// The longest frame that it sends.
     pub(crate) frame_max: u32,
+    /// Whether it takes frames of several buffers.
+    pub(crate) parts: bool,
     /// Where PASS goes for its frames.
     pub(crate) pass: PassTo,
     /// All its open queues.

@@ -25,7 +25,7 @@ impl Core {
             };
             if let Some(verdict) = verdict {
                 verdicts[verdict as usize] += 1;
-                bytes[verdict as usize] += frame.len() as u64;
+                bytes[verdict as usize] += frame.total_len() as u64;
             }
             match (verdict, site) {
                 (Some(Verdict::Drop), _) => self.discard(site, index, ret, &results, frame, guard),
@@ -77,6 +77,10 @@ impl Core {
         };
         match pass {
             Pass::Stack => self.queue(number, Why::Pass, frame),
+            Pass::Out(number) if frame.has_frags() && !self.targets.takes_parts(number) => {
+                self.pools[self.source.pool].release(frame);
+                self.source.meters.pass_lost.add(Errno::EOPNOTSUPP, 1);
+            }
             Pass::Out(number) => self.queue(number, Why::PassOut, frame),
             Pass::Missing => {
                 self.pools[self.source.pool].release(frame);
@@ -107,7 +111,7 @@ impl Core {
             EventKind::Exception { fault: fault.map(|fault| &**fault) }
         } else {
             meters.invalid.add(1);
-            meters.invalid_bytes.add(frame.len() as u64);
+            meters.invalid_bytes.add(frame.total_len() as u64);
             meters.invalid_codes.add(ret as u32, 1);
             EventKind::InvalidAction { code: ret as u32 }
         };

@@ -28,6 +28,8 @@ pub(crate) struct Reach {
     pub(crate) takes: bool,
     /// The longest frame that it sends.
     pub(crate) frame_max: u32,
+    /// Whether it takes frames of several buffers.
+    pub(crate) parts: bool,
     /// Where PASS goes for frames that came in on it.
     pub(crate) pass: Pass,
 }
@@ -76,9 +78,9 @@ impl Targets {
     ///
     /// # Errors
     /// Linux's, where it has one: `EBADRQC` when no helper chose a target, `EINVAL` when `bpf_redirect` named an interface that
-    /// does not exist, `EOPNOTSUPP` for a port that nothing can be redirected to, `EMSGSIZE` for a frame that is too long for
-    /// it. `ENODEV` when an entry of a map names a port that is not there, `ENOENT` when the entry or the map has gone since the
-    /// program ran.
+    /// does not exist, `EOPNOTSUPP` for a port that nothing can be redirected to or that takes no frames of several buffers,
+    /// `EMSGSIZE` for a frame that is too long for it. `ENODEV` when an entry of a map names a port that is not there, `ENOENT`
+    /// when the entry or the map has gone since the program ran.
     pub(crate) fn resolve<'g>(&'g self, frame: &Frame, guard: &'g Guard) -> Result<Goal<'g>, Errno> {
         let entry = |map_id, key| self.map(map_id).and_then(|map| map.target(key, guard)).ok_or(Errno::ENOENT);
         match frame.redirect() {
@@ -135,6 +137,11 @@ impl Targets {
         });
     }
 
+    /// Whether the port with this number takes frames of several buffers.
+    pub(crate) fn takes_parts(&self, number: usize) -> bool {
+        self.ports.iter().find(|reach| reach.number == number).is_some_and(|reach| reach.parts)
+    }
+
     /// The port with this interface index.
     #[inline]
     pub(crate) fn reach(&self, ifindex: u32) -> Option<&Reach> {
@@ -148,8 +155,8 @@ impl Targets {
 const QSIZE_DEFAULT: u32 = 2048;
 
 fn admit(reach: &Reach, frame: &Frame) -> Result<(), Errno> {
-    if !reach.takes {
+    if !reach.takes || (frame.has_frags() && !reach.parts) {
         return Err(Errno::EOPNOTSUPP);
     }
-    if frame.len() > reach.frame_max as usize { Err(Errno::EMSGSIZE) } else { Ok(()) }
+    if frame.total_len() > reach.frame_max as usize { Err(Errno::EMSGSIZE) } else { Ok(()) }
 }

@@ -155,10 +155,13 @@ impl Control {
         let change = |slot: &Slot| {
             let new = change(slot).map_err(failed)?;
             for program in new.entries().iter().map(|entry| &entry.program) {
-                let missing = program.needs().missing(&capabilities);
+                let (needs, known_as) = (program.needs(), program.name().to_owned());
+                let (missing, lacking) = (needs.missing(&capabilities), needs.lacking(&capabilities));
                 if !missing.is_empty() {
-                    let (name, program) = (name.clone(), program.name().to_owned());
-                    return Err(EngineError::Needs { name, program, missing });
+                    return Err(EngineError::Needs { name: name.clone(), program: known_as, missing });
+                }
+                if !lacking.is_empty() {
+                    return Err(EngineError::Lacks { name: name.clone(), program: known_as, lacking });
                 }
             }
             Ok(new)
@@ -217,6 +220,7 @@ impl Control {
                     inbox: chosen.inbox.clone(),
                     takes: port.device.capabilities().redirect_to != Support::None,
                     frame_max: chosen.frame_max,
+                    parts: port.device.capabilities().multi_buffer_tx,
                     pass: port.config.pass,
                     queues: open.iter().map(|queue| (queue.queue, queue.inbox.clone())).collect(),
                     steering: port.steering.clone(),

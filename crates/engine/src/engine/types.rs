@@ -132,6 +132,16 @@ pub enum EngineError {
         /// Length asked for.
         ring_len: u32,
     },
+    /// The port asks something of its programs that this one cannot do.
+    #[error("{name}: packets of several buffers come in there, and program {program} lacks {}", lacking.join(", "))]
+    Lacks {
+        /// The port.
+        name: String,
+        /// The program.
+        program: String,
+        /// What it lacks, by name.
+        lacking: Vec<&'static str>,
+    },
     /// The port cannot do what the program needs.
     #[error("{name} lacks what program {program} needs: {}", missing.join(", "))]
     Needs {

@@ -6,7 +6,7 @@ use xway_abi::{Errno, Verdict};
 use xway_engine::steer::{Change, SteerError, Steering};
 use xway_engine::{
     AttachFlags, Capabilities, Checked, Device, Engine, EngineConfig, EngineError, Executor, HookPoint, LoadedProgram,
-    Native, PassTo, PortConfig, PortState, QueueReport, QueueState, Support, VerdictSet, is_called,
+    Native, Needs, PassTo, PortConfig, PortState, QueueReport, QueueState, Support, VerdictSet, is_called,
 };
 use xway_maps::Map;
 
@@ -28,6 +28,10 @@ impl LoadedProgram for Loaded {
 
     fn maps(&self) -> &[Arc<Map>] {
         self.program.maps()
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::of_program(&self.program)
     }
 
     fn machine_code(&self) -> Option<&Arc<xway_vm::Program>> {
@@ -307,6 +311,7 @@ impl User {
             ("ndo-xmit", full(c.redirect_to)),
             ("xsk-zerocopy", c.zero_copy),
             ("rx-sg", c.multi_buffer),
+            ("ndo-xmit-sg", c.multi_buffer_tx),
         ];
         let meta = [("timestamp", c.rx_timestamp), ("hash", c.rx_hash), ("vlan-tag", c.rx_vlan)];
         let names = |all: &[(&str, bool)]| all.iter().filter(|(_, has)| *has).map(|(n, _)| (*n).to_owned()).collect();
@@ -348,6 +353,15 @@ const fn support(support: Support) -> &'static str {
 /// Compares what a program needs with what a port can do: what is missing is refused by name, what is less than on a driver is
 /// said.
 fn fits(port: &str, can: &Capabilities, program: &Loaded) -> Result<Vec<String>, HookError> {
+    let lacking = Needs::of_program(&program.program).lacking(can);
+    if !lacking.is_empty() {
+        let lacking = lacking.join(", ");
+        let message = format!(
+            "{port}: packets of several buffers come in there, and program {} lacks: {lacking}",
+            program.program.name()
+        );
+        return Err(HookError::unsupported(message).hint("SEC(\"xdp.frags\"); or open the port without frags=yes"));
+    }
     let Some(proof) = program.program.proof() else { return Ok(Vec::new()) };
     let facts = proof.facts();
     let all = Verdict::ALL.to_vec();

@@ -179,7 +179,7 @@ impl Watched {
 
     fn packet(&self, captured: &Captured) -> CapturedPacket {
         let frame = &captured.frame;
-        let (data, ifindex) = (frame.packet(), frame.ingress_ifindex());
+        let (data, ifindex) = (frame.contents(), frame.ingress_ifindex());
         let known = self.names.iter().find(|(known, _)| *known == ifindex);
         CapturedPacket {
             time_ns: captured.time_ns,
@@ -190,7 +190,7 @@ impl Watched {
             program: captured.program.clone(),
             reason: reason(captured),
             data: data[..data.len().min(self.snaplen)].to_vec(),
-            len: (frame.len() as u32).saturating_add(frame.cut()),
+            len: (data.len() as u32).saturating_add(frame.cut()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use xway_engine::{CaptureConfig, End, Limits, Port, Report, Stop, VerdictSet, Worker, WorkerConfig};
+use xway_engine::{CaptureConfig, End, Limits, Needs, Port, Report, Stop, VerdictSet, Worker, WorkerConfig};
 use xway_hook::user;
 
 use super::watch::beside::{Beside, Written};
@@ -32,6 +32,15 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     let wrapped = input.into_iter().map(|(_, port)| wraps.iter().try_fold(port, |port, wrap| wrap.around(port)));
     let mut ports: Vec<Box<dyn Port>> = wrapped.collect::<Result<_, _>>()?;
     ports.extend(rest.into_iter().map(|(_, port)| port));
+    for port in &ports[..inputs] {
+        let lacking = Needs::of_program(&session.program).lacking(&port.capabilities());
+        if !lacking.is_empty() {
+            let (port, program, lacking) = (port.name(), &session.image.name, lacking.join(", "));
+            let message =
+                format!("{port}: packets of several buffers come in there, and program {program} lacks {lacking}");
+            return Err(Failure::no(message).hint("SEC(\"xdp.frags\") in the source, or no frags=yes at the port"));
+        }
+    }
     notes.iter().for_each(|note| print::note(note));
     let stop = Stop::new().map_err(|e| Failure::needs(format!("no file descriptor left: {e}")))?;
     interrupt::catch(&stop)?;
