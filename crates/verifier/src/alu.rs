@@ -141,7 +141,11 @@ impl Verifier<'_> {
                 st.quotient = Some(Quotient { link: n.link, of: (a.link, a.delta), by: by as u64, whole: false });
             }
             (AluOp::Mul, Operand::Imm(by), Some(q))
-                if !q.whole && by as u64 == q.by && (a.link, a.delta) == (q.link, 0) =>
+                if !q.whole
+                    && by as u64 == q.by
+                    && (a.link, a.delta) == (q.link, 0)
+                    // The product is that of whole numbers: nothing of it was cut off.
+                    && (width == Width::W64 || a.s.umax().saturating_mul(q.by) <= u64::from(u32::MAX)) =>
             {
                 (n.link, n.delta) = (self.id(), 0);
                 st.quotient = Some(Quotient { link: n.link, whole: true, ..q });

@@ -69,3 +69,17 @@ fn global_functions_are_all_analysed_whatever_their_order() {
     let refusal = verify(&image("r0 = r9"), &view, &Config::default()).unwrap_err();
     assert_eq!((refusal.errors[0].kind, refusal.errors[0].insn), (Kind::Uninitialised, 3));
 }
+
+/// `x - x / n * n` is a remainder only when the product is not cut to 32 bits.
+#[test]
+fn a_product_that_is_cut_off_leaves_no_remainder() {
+    let index = |product: &str| {
+        format!(
+            "*(u32 *)(r10 -4) = 0\nr2 = r10\nr2 += -4\nr1 = map[idx:0]\ncall bpf_map_lookup_elem\nif r0 == 0 goto out\n\
+             r6 = *(u64 *)(r0 +0)\nr6 <<= 24\nr6 >>= 24\nr7 = r6\nr7 /= 1024\n{product} *= 1024\nr6 -= r7\nr6 >>= 7\nr0 += r6\n\
+             r0 = *(u8 *)(r0 +0)\nout: r0 = 0\nexit"
+        )
+    };
+    assert!(check(&index("r7"), &maps()).is_ok());
+    refused(&index("w7"), Kind::MapBounds);
+}
