@@ -61,6 +61,15 @@ fuzz-kernel: $(OBJECTS)  ## our verifier and interpreter against the running ker
 	$(TARGET)/release/examples/fuzz-kernel --minutes $(or $(MINUTES),1) --seed $(or $(SEED),1) $(OBJECTS) \
 		$(wildcard /usr/lib/*-linux-gnu/bpf/*.o)
 
+# What concerns the kernel: its tests run under another one.
+VM_TESTS := -p xway-kernel -p xway-hook -p xway --lib --test conformance --test cycles --test dispatcher --test forward \
+	--test kernel_hook --test kernel_verbs --test programs --test tools --test watching
+
+vm:  ## the tests of the kernel's hook in a virtual machine; KERNEL=folder of an unpacked kernel package, TEST=words of cargo test
+	@test -n "$(KERNEL)" || { echo "make vm KERNEL=folder: what a kernel's package was unpacked to"; scripts/vm; exit 2; }
+	cargo test --no-run $(or $(TEST),$(VM_TESTS))
+	VM_SECONDS=$(or $(VM_SECONDS),3600) scripts/vm $(KERNEL) cargo test --offline --no-fail-fast $(or $(TEST),$(VM_TESTS))
+
 corpus:  ## foreign programs below DIR=… before our verifier and the running kernel's
 	@test -n "$(DIR)" || { echo "make corpus DIR=folder: objects and raw programs of your own"; exit 2; }
 	cargo run --release -q -p xway-testkit --example corpus -- $(OPTIONS) $(DIR)
@@ -72,4 +81,4 @@ install:  ## command, library, header, man pages and completions below PREFIX=/u
 clean:  ## remove everything that was built
 	cargo clean
 
-.PHONY: help setup demo test lint samples bench native aarch64 fuzz soak fuzz-kernel corpus install clean
+.PHONY: help setup demo test lint samples bench native aarch64 fuzz soak fuzz-kernel vm corpus install clean

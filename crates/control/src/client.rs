@@ -126,8 +126,14 @@ impl Service {
 
     fn ask<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, HookError> {
         let failed = |e: WireError| HookError::new(Blame::Machine, format!("{}: {e}", self.place));
-        wire::send(&mut self.socket, request).map_err(failed)?;
-        let answer = wire::receive(&mut self.socket, wire::MESSAGE_MAX, Some(ANSWER), ANSWER).map_err(failed)?;
+        // A service that is full, or that does not want this peer, answers before it is asked and closes: what it said is
+        // there although nothing can be sent any more.
+        let sent = wire::send(&mut self.socket, request);
+        let answer = wire::receive(&mut self.socket, wire::MESSAGE_MAX, Some(ANSWER), ANSWER);
+        let answer = match (sent, answer) {
+            (_, Ok(answer)) => answer,
+            (Err(e), _) | (_, Err(e)) => return Err(failed(e)),
+        };
         let answer: Answer<T> = serde_json::from_slice(&answer).map_err(|e| {
             HookError::new(Blame::Machine, format!("{}: an answer that is not understood: {e}", self.place))
         })?;

@@ -23,6 +23,7 @@
 //! | `peer` | who asks, and what that one may |
 //! | `log` | what the service says of itself |
 //! | `journal` | what outlives the process |
+//! | `reinject` | what passes on an `afxdp:` port goes back into its host |
 //! | `rings` | what programs write for user space |
 //! | `share` | descriptors of maps, over the socket |
 //! | `data_path` | what messages say of served sockets and steering |
@@ -43,6 +44,7 @@ mod notify;
 mod peer;
 pub mod plan;
 mod ports;
+mod reinject;
 mod rings;
 mod server;
 mod share;

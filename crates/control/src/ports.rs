@@ -14,6 +14,7 @@ use xway_port_tap::{TapConfig, TapDevice};
 use xway_port_sim::{Pattern, SimDevice, Traffic};
 
 use crate::config::Port;
+use crate::reinject::Reinjecting;
 
 /// A port as it is named.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -112,8 +113,9 @@ impl PortName {
         }
     }
 
-    /// Opens it. A port that is no interface of this machine gets `number` for an interface index.
-    pub fn open(&self, number: u32) -> Result<Box<dyn Device>, HookError> {
+    /// Opens it. A port that is no interface of this machine gets `number` for an interface index. `stack`: frames that pass
+    /// are for the host.
+    pub fn open(&self, number: u32, stack: bool) -> Result<Box<dyn Device>, HookError> {
         let failed = |why: String| HookError::new(Blame::Machine, why);
         Ok(match self {
             PortName::Packet(interface) => {
@@ -123,7 +125,8 @@ impl PortName {
             }
             PortName::AfXdp(interface) => {
                 let device = AfXdpDevice::open(&AfXdpConfig::new(interface));
-                Box::new(device.map_err(|e| failed(e.into_port_error(&self.to_string()).to_string()))?)
+                let device = device.map_err(|e| failed(e.into_port_error(&self.to_string()).to_string()))?;
+                if stack { Box::new(Reinjecting::new(device)) } else { Box::new(device) }
             }
             PortName::Tap(name) => {
                 let device = TapDevice::open(&TapConfig::new(name));

@@ -543,7 +543,7 @@ impl State {
             Step::Open(p) => {
                 let name = PortName::parse(&p.name).map_err(|e| HookError::new(Blame::Input, e))?;
                 let number = self.ifindex;
-                self.hook.open_port(name.open(number)?, shape(p))?;
+                self.hook.open_port(name.open(number, p.pass_to.is_none())?, shape(p))?;
                 self.ifindex += 1;
                 self.config.ports.push(Port { queues: p.queues.clone(), ..Port::named(&p.name) });
             }

@@ -164,9 +164,14 @@ fn requests_are_bounded_in_count_and_work() {
     // A third is told why, and so is a descriptor, which is a connection of its own.
     let map = second.map_create("m", &MapSpec::new(MapType::Array, 4, 4, 1)).unwrap();
     assert!(second.share(map, true).unwrap_err().message.contains("2 connections are open"));
-    // It is told without having asked: whoever asks at the same time may find the connection closed.
+    // It is told without having asked, and hears it also when it asks a connection that is closed already.
     let third = answer(&mut running.raw());
     assert!(third["error"]["message"].as_str().unwrap().contains("2 connections are open"), "{third}");
+    for _ in 0..50 {
+        let refused = running.connect().ports().unwrap_err();
+        assert!(refused.message.contains("2 connections are open"), "{refused}");
+        assert!(refused.hint.is_some(), "{refused}");
+    }
     drop(socket);
     until("there is room again", || running.connect().ports().is_ok());
 }

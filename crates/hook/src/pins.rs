@@ -33,6 +33,13 @@ pub fn directory(dir: &Path) -> Result<(), HookError> {
         let message = format!("{}: not in a BPF file system, so nothing can be pinned there", dir.display());
         return Err(HookError::new(Blame::Machine, message).hint(format!("mount -t bpf bpf {BPFFS}")));
     }
+    if dir.exists() && !dir.is_dir() {
+        let message = format!("{}: a file is there; pins need a directory", dir.display());
+        let refused = HookError { errno: Some(Errno::EINVAL), ..HookError::new(Blame::Request, message) };
+        return Err(
+            refused.hint("name a directory, which is made when it is not there; a single map: xway map pin WHICH PATH")
+        );
+    }
     std::fs::create_dir_all(dir).map_err(|e| HookError::new(Blame::Machine, format!("{}: {e}", dir.display())))
 }
 

@@ -8,7 +8,7 @@
 //! - [`KernelTrace`], [`KernelTally`]: exceptions and failed redirects, from tracepoints.
 //! - [`XdpLink`]: a program on an interface, for as long as the link lives; [`set_xdp`]: until it is taken away.
 //! - [`RawTracepoint`]: a program that runs whenever the kernel passes a tracepoint.
-//! - [`takes_extensions`]: whether the dispatcher that other tools chain programs with can work here.
+//! - [`takes_extensions`]: whether the dispatcher that other tools chain programs with can work here; [`dispatcher`]: one.
 //! - [`devices`], [`driver_features`]: what is attached where, what a driver can do.
 //! - [`ids`], [`pin`], [`pinned`]: what others have made.
 //! - [`KernelObject`]: all of the above for an object that [`xway_object`] has read. Linked programs name maps by index;
@@ -28,6 +28,7 @@
 mod btf;
 mod chain;
 mod device;
+pub mod dispatcher;
 mod error;
 mod ethtool;
 mod extension;

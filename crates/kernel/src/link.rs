@@ -174,6 +174,16 @@ impl RawTracepoint {
     }
 }
 
+/// Puts an extension program in the place of a function of `target` (`BPF_LINK_CREATE`), `function` being its type there.
+pub(crate) fn replace_function(prog: &KernelProg, target: &KernelProg, function: u32) -> Result<OwnedFd, KernelError> {
+    let mut attr = Attr::new();
+    let fd = |p: &KernelProg| p.as_fd().as_raw_fd() as u32;
+    attr.u32(0, fd(prog)).u32(4, fd(target)).u32(8, 0).u32(12, 0).u32(16, function);
+    // SAFETY: this form of the command takes no addresses; it returns a new descriptor.
+    unsafe { bpf_fd(Cmd::LinkCreate, &mut attr) }
+        .map_err(|errno| KernelError::Call { step: "replacing a function of the dispatcher", errno })
+}
+
 fn link(prog: &KernelProg, ifindex: u32, attach_type: u32, flags: u32) -> Result<OwnedFd, KernelError> {
     let mut attr = Attr::new();
     attr.u32(0, prog.as_fd().as_raw_fd() as u32).u32(4, ifindex).u32(8, attach_type).u32(12, flags);

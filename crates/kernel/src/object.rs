@@ -1,11 +1,11 @@
 //! A whole object in the kernel: its maps with their first contents, then its programs.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use xway_abi::MapType;
 use xway_isa::{Slot, op};
-use xway_object::btf::Kind;
-use xway_object::{Initial, MapDef, Object, Program, ProgramKind, SlotRef};
+use xway_object::btf::{BtfBuilder, FuncLinkage, IntEncoding, Kind};
+use xway_object::{Initial, MapDef, Object, Program, ProgramKind, SlotRef, Subprog};
 
 use crate::prog::{FuncInfo, LineInfo};
 use crate::{KernelError, KernelMap, KernelProg, MapBtf, ProgSpec, consts, load_btf, possible_cpus, vmlinux};
@@ -56,7 +56,7 @@ impl KernelObject {
         }
         let fds: Vec<RawFd> = maps.iter().map(|m| m.as_fd().as_raw_fd()).collect();
         let load = |program: &Program| match want(program) {
-            true => load_program(object, program, &fds, btf.as_ref(), 0),
+            true => load_program(object, program, &fds, btf.as_ref(), How::default()),
             false => Err(cannot_load(program, "it was not asked for")),
         };
         let programs: Vec<_> = object.programs.iter().map(load).collect();
@@ -72,7 +72,27 @@ impl KernelObject {
     /// [`ProgSpec::log_level`].
     pub fn load_more(&self, object: &Object, program: &Program, log_level: u32) -> Result<KernelProg, KernelError> {
         let fds: Vec<RawFd> = self.maps.iter().map(|m| m.as_fd().as_raw_fd()).collect();
-        load_program(object, program, &fds, self.btf.as_ref(), log_level)
+        load_program(object, program, &fds, self.btf.as_ref(), How { log_level, ..How::default() })
+    }
+
+    /// Loads a program of this object as an extension program, which can stand in for `function` (a type) of `target`.
+    ///
+    /// Objects without types get the ones that the kernel asks for: every function takes the context and gives a verdict.
+    pub fn load_extension(
+        &self,
+        object: &Object,
+        program: &Program,
+        (target, function): (&KernelProg, u32),
+    ) -> Result<KernelProg, KernelError> {
+        let fds: Vec<RawFd> = self.maps.iter().map(|m| m.as_fd().as_raw_fd()).collect();
+        let how = How { replaces: Some((target.as_fd(), function)), ..How::default() };
+        let typed =
+            self.btf.is_some() && !program.subprogs.is_empty() && program.subprogs.iter().all(|f| f.func_id != 0);
+        if typed {
+            return load_program(object, program, &fds, self.btf.as_ref(), how);
+        }
+        let (typed, btf) = with_types(program)?;
+        load_program(object, &typed, &fds, Some(&btf), how)
     }
 
     /// Loads a program of this object as a member of a chain: it runs as it is, and behind the verdicts that `chain_on` names
@@ -100,7 +120,7 @@ impl KernelObject {
             // The first function is the new one; the second was the main one and is called now.
             member.subprogs.iter_mut().take(2).for_each(|f| f.func_id = *id);
         }
-        load_program(object, &member, &fds, loaded.as_ref().map(|(btf, _)| btf), 0)
+        load_program(object, &member, &fds, loaded.as_ref().map(|(btf, _)| btf), How::default())
     }
 
     /// The map with this name in the object.
@@ -203,12 +223,43 @@ fn fill_programs(
     Ok(())
 }
 
+/// How a program is loaded.
+#[derive(Clone, Copy, Default)]
+struct How<'a> {
+    /// [`ProgSpec::log_level`].
+    log_level: u32,
+    /// [`ProgSpec::replaces`].
+    replaces: Option<(BorrowedFd<'a>, u32)>,
+}
+
+/// A program from an object without types, with the least that the kernel asks of an extension program.
+fn with_types(program: &Program) -> Result<(Program, OwnedFd), KernelError> {
+    let mut b = BtfBuilder::new();
+    let int = b.int("int", 4, IntEncoding::Signed);
+    let context = b.structure("xdp_md", 24, &[("data", int, 0)]);
+    let pointer = b.ptr(context);
+    let prototype = b.prototype(int, &[("ctx", pointer)]);
+    let mut out = program.clone();
+    if out.subprogs.is_empty() {
+        let len = out.insns.len();
+        out.subprogs.push(Subprog { name: out.name.clone(), start: 0, len, global: true, func_id: 0 });
+    }
+    for (i, f) in out.subprogs.iter_mut().enumerate() {
+        // Functions behind the first are verified where they are called, whatever they take.
+        let linkage = if i == 0 { FuncLinkage::Global } else { FuncLinkage::Static };
+        let name = if f.name.is_empty() { format!("function_{i}") } else { f.name.clone() };
+        f.func_id = b.func(&name, prototype, linkage);
+    }
+    out.line_info.clear();
+    Ok((out, load_btf(&b.to_bytes())?))
+}
+
 fn load_program(
     object: &Object,
     program: &Program,
     fds: &[RawFd],
     btf: Option<&OwnedFd>,
-    log_level: u32,
+    how: How<'_>,
 ) -> Result<KernelProg, KernelError> {
     let attach_type = match program.kind {
         ProgramKind::Xdp { .. } | ProgramKind::Unknown => consts::ATTACH_XDP,
@@ -227,20 +278,24 @@ fn load_program(
     let known = btf.is_some() && program.subprogs.iter().all(|f| f.func_id != 0);
     let funcs: Vec<_> = program.subprogs.iter().filter(|_| known).map(func).collect();
     let lines: Vec<_> = program.line_info.iter().filter(|_| known).map(line).collect();
-    let prog_type = match program.kind {
-        ProgramKind::Other(_) => consts::PROG_TYPE_RAW_TRACEPOINT,
-        _ => consts::PROG_TYPE_XDP,
+    // An extension takes both from the program that it extends.
+    let (prog_type, attach_type) = match program.kind {
+        _ if how.replaces.is_some() => (consts::PROG_TYPE_EXT, 0),
+        ProgramKind::Other(_) => (consts::PROG_TYPE_RAW_TRACEPOINT, attach_type),
+        _ => (consts::PROG_TYPE_XDP, attach_type),
     };
+    let frags = program.kind.frags() && how.replaces.is_none();
     KernelProg::load(&ProgSpec {
         prog_type,
         attach_type,
-        flags: if program.kind.frags() { consts::F_XDP_HAS_FRAGS } else { 0 },
+        flags: if frags { consts::F_XDP_HAS_FRAGS } else { 0 },
         license: object.license.as_deref().unwrap_or(""),
         kernel_version: object.version.unwrap_or(0),
         btf: btf.filter(|_| known).map(AsFd::as_fd),
         funcs: &funcs,
         lines: &lines,
-        log_level,
+        log_level: how.log_level,
+        replaces: how.replaces,
         ..ProgSpec::xdp(&program.name, &insns)
     })
 }

@@ -33,6 +33,7 @@ mod load;
 mod maps;
 mod model;
 mod options;
+mod run_config;
 mod tag;
 mod unit;
 
@@ -45,3 +46,4 @@ pub use model::{
     RejectedProgram, Section, SlotRef, Subprog,
 };
 pub use options::{Exists, LoadOptions};
+pub use run_config::RunConfig;

@@ -222,13 +222,13 @@ pub struct HookRest {
 pub enum Link {
     /// List links, or show some of them
     #[command(visible_alias = "list", after_help = LINK_SHOW_HELP)]
-    Show(Rest),
+    Show(HookRest),
     /// Detach, whoever else holds the link: WHICH
     #[command(after_help = LINK_DETACH_HELP)]
-    Detach(Rest),
+    Detach(HookRest),
     /// Pin a link in the BPF file system, so that it outlives whoever made it: WHICH PATH
     #[command(after_help = LINK_PIN_HELP)]
-    Pin(Rest),
+    Pin(HookRest),
 }
 
 /// Verbs about type information.

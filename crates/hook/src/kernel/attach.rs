@@ -14,6 +14,7 @@ use xway_kernel::{
 };
 
 use super::chain::{self, Chain};
+use super::dispatcher;
 use crate::{AttachRequest, Attached, Blame, Choice, HookError, Mode, ProgId, Replace, Via, explain, pins};
 
 /// What is attached to an interface.
@@ -42,7 +43,7 @@ pub(super) fn attach(prog: &KernelProg, request: &AttachRequest, may_send: bool)
         let message = format!("{}: Linux has one program for all queues, none for queue {queue} alone", device.name);
         return Err(HookError::unsupported(message).hint("leave --queue out, or take the engine's hook: --hook user"));
     }
-    let put = put(&device, prog, request)?;
+    let put = put(&device, prog, request, Hold::Link)?;
     told(&request.port, put, request.mode, request.program, may_send)
 }
 
@@ -53,13 +54,32 @@ pub(super) fn told(port: &str, put: Put, asked: Mode, program: ProgId, may_send:
     let warnings = explain::warnings(&device, put.mode, peer.as_ref(), may_send);
     let reason = put.reason.filter(|_| put.mode != asked);
     let mode = Choice { requested: asked.name(), effective: put.mode.name(), reason };
-    let held = Choice { requested: "link", effective: put.via.name(), reason: put.held };
+    let held = Choice { requested: put.hold.name(), effective: put.via.name(), reason: put.held };
     Ok(Attached { mode, held, via: put.via, replaced: put.replaced, chain: None, program, warnings })
+}
+
+/// What is to hold a program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// A link; netlink where there can be none.
+    Link,
+    /// The interface itself: other tools, which know of no link, can exchange the program.
+    Netlink,
+}
+
+impl Hold {
+    const fn name(self) -> &'static str {
+        match self {
+            Hold::Link => "link",
+            Hold::Netlink => "netlink",
+        }
+    }
 }
 
 /// Where a program was put.
 pub(super) struct Put {
     pub mode: Mode,
+    pub hold: Hold,
     pub via: Via,
     /// Why the mode is another one.
     pub reason: Option<String>,
@@ -75,7 +95,7 @@ struct PutIn {
     replaced: Option<u32>,
 }
 
-pub(super) fn put(device: &Device, prog: &KernelProg, request: &AttachRequest) -> Result<Put, HookError> {
+pub(super) fn put(device: &Device, prog: &KernelProg, request: &AttachRequest, hold: Hold) -> Result<Put, HookError> {
     let modes: &[Mode] = match request.mode {
         // Whoever is there decides: the two modes exclude each other.
         Mode::Auto if device.generic.is_some() => &[Mode::Generic],
@@ -91,8 +111,8 @@ pub(super) fn put(device: &Device, prog: &KernelProg, request: &AttachRequest) -
     };
     let mut refused = None;
     for &mode in modes {
-        match put_in(device, prog, mode, request) {
-            Ok(PutIn { via, held, replaced }) => return Ok(Put { mode, via, reason, held, replaced }),
+        match put_in(device, prog, mode, request, hold) {
+            Ok(PutIn { via, held, replaced }) => return Ok(Put { mode, hold, via, reason, held, replaced }),
             Err(e) => {
                 let why = e.hint.as_deref().filter(|_| e.errno == Some(Errno::EOPNOTSUPP));
                 reason = Some(why.map_or_else(|| e.message.clone(), |_| "the driver has no native XDP".to_owned()));
@@ -108,7 +128,13 @@ pub(super) fn put(device: &Device, prog: &KernelProg, request: &AttachRequest) -
     Err(refused.unwrap_or_else(|| HookError::new(Blame::Request, format!("{}: no mode to attach in", device.name))))
 }
 
-fn put_in(device: &Device, prog: &KernelProg, mode: Mode, request: &AttachRequest) -> Result<PutIn, HookError> {
+fn put_in(
+    device: &Device,
+    prog: &KernelProg,
+    mode: Mode,
+    request: &AttachRequest,
+    hold: Hold,
+) -> Result<PutIn, HookError> {
     let explained = |e: KernelError| explain::attach(&e, device, mode);
     let there = present(device, mode);
     let Some(old) = there else {
@@ -116,12 +142,16 @@ fn put_in(device: &Device, prog: &KernelProg, mode: Mode, request: &AttachReques
             let message = format!("{}: nothing is attached in mode {}", device.name, mode.name());
             return Err(HookError::new(Blame::Request, message).hint("leave --replace out"));
         }
-        return match link(device, prog, mode).map_err(explained)? {
-            Ok(id) => Ok(PutIn { via: Via::Link(id), held: None, replaced: None }),
-            Err(why) => set_xdp(device.ifindex, Some(prog), xdp(mode), Expect::Nothing)
-                .map(|()| PutIn { via: Via::Netlink, held: Some(why), replaced: None })
-                .map_err(explained),
+        let no_link = match hold {
+            Hold::Link => match link(device, prog, mode).map_err(explained)? {
+                Ok(id) => return Ok(PutIn { via: Via::Link(id), held: None, replaced: None }),
+                Err(why) => Some(why),
+            },
+            Hold::Netlink => None,
         };
+        return set_xdp(device.ifindex, Some(prog), xdp(mode), Expect::Nothing)
+            .map(|()| PutIn { via: Via::Netlink, held: no_link, replaced: None })
+            .map_err(explained);
     };
     allowed(device, old, &request.replace)?;
     let before = KernelProg::by_id(old).map_err(|e| explain::plain(&e))?;
@@ -133,7 +163,8 @@ fn put_in(device: &Device, prog: &KernelProg, mode: Mode, request: &AttachReques
         None => {
             set_xdp(device.ifindex, Some(prog), xdp(mode), Expect::Program(&before)).map_err(explained)?;
             let held = format!("program {old} was attached over netlink, and its place was taken in one step");
-            Ok(PutIn { via: Via::Netlink, held: Some(held), replaced: Some(old) })
+            let held = (hold == Hold::Link).then_some(held);
+            Ok(PutIn { via: Via::Netlink, held, replaced: Some(old) })
         }
     }
 }
@@ -176,12 +207,16 @@ pub fn unload(interface: &str, id: Option<u32>) -> Result<Vec<u32>, HookError> {
     let mut gone = Vec::new();
     for (_, id) in chosen {
         let chain = Chain::find(id);
+        // One that is not understood can still be taken away as a whole.
+        let dispatcher = dispatcher::find(&device, id).ok().flatten();
         let members = chain.as_ref().map(Chain::members).transpose()?.unwrap_or_default();
         detach(&device, id)?;
         chain.iter().for_each(Chain::remove);
-        match chain {
-            Some(_) => gone.extend(members.iter().map(|m| m.id)),
-            None => gone.push(id),
+        dispatcher.iter().for_each(dispatcher::Present::forget);
+        match (chain, dispatcher) {
+            (Some(_), _) => gone.extend(members.iter().map(|m| m.id)),
+            (_, Some(dispatcher)) => gone.extend(dispatcher.ids()),
+            _ => gone.push(id),
         }
     }
     Ok(gone)
@@ -219,12 +254,7 @@ pub fn status(interface: Option<&str>) -> Result<Vec<Attachment>, HookError> {
             };
             let link = find_link(&device, id).map_err(|e| explain::plain(&e))?;
             let via = link.map_or(Via::Netlink, |(_, id)| Via::Link(id));
-            let mode = match mode {
-                XdpMode::Native => Mode::Native,
-                XdpMode::Generic => Mode::Generic,
-                _ => Mode::Offload,
-            };
-            found.push(Attachment { device: device.clone(), mode, via, program });
+            found.push(Attachment { device: device.clone(), mode: self::mode(mode), via, program });
         }
     }
     Ok(found)
@@ -233,6 +263,7 @@ pub fn status(interface: Option<&str>) -> Result<Vec<Attachment>, HookError> {
 /// Removes pins of links whose interface or program has gone. Gives the paths.
 pub fn clean() -> Result<Vec<PathBuf>, HookError> {
     let mut gone = if chain::any() { chain::clean() } else { Vec::new() };
+    gone.extend(dispatcher::clean());
     let Ok(entries) = std::fs::read_dir(links_dir()) else { return Ok(gone) };
     for entry in entries.flatten() {
         let path = entry.path();
@@ -263,12 +294,22 @@ fn peer(device: &Device) -> Option<Device> {
     devices().ok()?.into_iter().find(|d| d.ifindex == index)
 }
 
-fn present(device: &Device, mode: Mode) -> Option<u32> {
+/// What is attached in a mode; in any of them for [`Mode::Auto`].
+pub(super) fn present(device: &Device, mode: Mode) -> Option<u32> {
     match mode {
         Mode::Native => device.native,
         Mode::Generic => device.generic,
         Mode::Offload => device.offloaded,
-        Mode::Auto => None,
+        Mode::Auto => device.native.or(device.generic),
+    }
+}
+
+/// The mode in the words of the trait.
+pub(super) const fn mode(mode: XdpMode) -> Mode {
+    match mode {
+        XdpMode::Native => Mode::Native,
+        XdpMode::Generic => Mode::Generic,
+        _ => Mode::Offload,
     }
 }
 

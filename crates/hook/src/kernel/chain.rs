@@ -1,10 +1,10 @@
-//! Several programs on one interface: a list of members behind one root that is attached, changed one pointer at a time.
+//! Several programs on one interface: by the ecosystem's dispatcher (`dispatcher`) where the kernel takes its programs; else
+//! a list of members behind one root that is attached, changed one pointer at a time, which is what stands here.
 //!
 //! Everything that must outlive the command is pinned below `/sys/fs/bpf/xway/chains/ROOT`, `ROOT` being the root's id: the
 //! array behind the root, one behind each member, and a map of the members with what was asked for. A program that was
 //! loaded alone cannot hand on; it can be the last of a chain.
 
-use std::cmp::Reverse;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,9 @@ use xway_abi::{Errno, MapSpec, MapType};
 use xway_kernel::{Device, KernelMap, KernelProg, chain_root};
 
 use super::Source;
-use super::attach::{self, Put, device};
-use crate::{
-    AttachRequest, Attached, Blame, Choice, HookError, Mode, PRIORITY, ProgId, Replace, Verdicts, explain, pins,
-};
+use super::attach::{self, Hold, Put, device};
+use super::dispatcher::{self, NotPut};
+use crate::{AttachRequest, Attached, Blame, Choice, HookError, PRIORITY, ProgId, Replace, Verdicts, explain, pins};
 
 /// Most members: tail calls are limited to 33 for a packet, and programs may want some of their own.
 pub const MEMBERS_MAX: usize = 16;
@@ -206,12 +205,53 @@ pub(super) struct Chained {
     pub prog: KernelProg,
 }
 
-/// Puts a program into the chain of an interface; makes the chain when there is none.
+/// Puts a program beside others on an interface: into the dispatcher of the ecosystem's protocol where the kernel has what
+/// that needs, else into a chain of ours.
 pub(super) fn attach(source: &Source, request: &AttachRequest, may_send: bool) -> Result<Chained, HookError> {
+    let why = match why_no_dispatcher(request)? {
+        Some(why) => why,
+        None => match dispatcher::attach(source, request, may_send) {
+            Ok(done) => return Ok(done),
+            Err(NotPut { error, extension: true }) if has_no_dispatcher(request)? => {
+                format!(
+                    "the kernel refuses the program as an extension: {}",
+                    error.message.lines().next().unwrap_or("")
+                )
+            }
+            Err(NotPut { error, .. }) => return Err(error),
+        },
+    };
+    let mut done = behind_a_root(source, request, may_send)?;
+    done.attached.chain = Some(Choice { requested: "dispatcher", effective: "tail calls", reason: Some(why) });
+    Ok(done)
+}
+
+/// Why a program cannot go into a dispatcher here.
+fn why_no_dispatcher(request: &AttachRequest) -> Result<Option<String>, HookError> {
+    let device = device(&request.port)?;
+    let Some(there) = attach::present(&device, request.mode) else {
+        return Ok(xway_kernel::takes_extensions().err().map(|e| {
+            let errno = e.errno().map_or_else(|| e.to_string(), |errno| errno.to_string());
+            format!("this kernel refuses extension programs ({errno}), which the dispatcher of other tools is made of")
+        }));
+    };
+    if dispatcher::find(&device, there)?.is_some() {
+        return Ok(None);
+    }
+    let what = if Chain::find(there).is_some() { "the chain that is there" } else { "the program that is there" };
+    Ok(Some(format!("{what} cannot go into a dispatcher")))
+}
+
+fn has_no_dispatcher(request: &AttachRequest) -> Result<bool, HookError> {
+    Ok(attach::present(&device(&request.port)?, request.mode).is_none())
+}
+
+/// Puts a program into the chain of an interface; makes the chain when there is none.
+fn behind_a_root(source: &Source, request: &AttachRequest, may_send: bool) -> Result<Chained, HookError> {
     let _lock = lock()?;
     let device = device(&request.port)?;
     let name = &device.name;
-    let present = present(&device, request.mode);
+    let present = attach::present(&device, request.mode);
     let image = &source.object.programs[source.index];
     let (chain, new_root) = match present.and_then(Chain::find) {
         Some(chain) => (chain, None),
@@ -226,7 +266,11 @@ pub(super) fn attach(source: &Source, request: &AttachRequest, may_send: bool) -
             let message = format!("{name}: its chain has {MEMBERS_MAX} programs, which is the most");
             return Err(HookError { errno: Some(Errno::E2BIG), ..HookError::new(Blame::Request, message) });
         }
-        let old = replaced(name, &members, present, new_root.is_some(), &request.replace)?;
+        let named = |id: u32| KernelProg::by_id(id).and_then(|p| p.info()).map(|i| i.name).unwrap_or_default();
+        let mut there: Vec<&Member> = members.iter().collect();
+        there.sort_by_key(|m| m.number);
+        let there: Vec<(u32, String)> = there.iter().map(|m| (m.id, named(m.id))).collect();
+        let old = replaced(name, &there, present.filter(|_| new_root.is_some()), &request.replace)?;
         let next = array()?;
         let loaded = source.kernel.load_chained(&source.object, image, &next, request.chain_on.0, false);
         let prog = loaded.map_err(|e| refused(&e))?;
@@ -258,41 +302,20 @@ pub(super) fn attach(source: &Source, request: &AttachRequest, may_send: bool) -
         None => Ok(in_place(&device, &chain, request)?),
         Some(root) => {
             let replace = present.map_or(Replace::Never, Replace::Id);
-            attach::put(&device, root, &AttachRequest { replace, ..request.clone() })
+            attach::put(&device, root, &AttachRequest { replace, ..request.clone() }, Hold::Link)
         }
     };
     let put = put.inspect_err(|_| chain.remove())?;
     let id = prog.info().map_err(|e| refused(&e))?.id;
     let mut attached = attach::told(&request.port, put, request.mode, ProgId(id), may_send)?;
     attached.replaced = old;
-    attached.chain = Some(way());
     Ok(Chained { attached, prog })
-}
-
-/// How programs are chained, and why not as other tools do it.
-fn way() -> Choice {
-    let reason = match xway_kernel::takes_extensions() {
-        Ok(()) => {
-            "the dispatcher protocol of other tools is not implemented; this kernel would take its extension programs"
-                .into()
-        }
-        Err(e) => {
-            let errno = e.errno().map_or_else(|| e.to_string(), |errno| errno.to_string());
-            format!("this kernel refuses extension programs ({errno}), which the dispatcher of other tools is made of")
-        }
-    };
-    Choice { requested: "dispatcher", effective: "tail calls", reason: Some(reason) }
 }
 
 /// The program that was attached alone becomes the last of the chain.
 fn take_in(chain: &Chain, name: &str, alone: u32, priority: u32) -> Result<(), HookError> {
     let prog = KernelProg::by_id(alone).map_err(|e| refused(&e))?;
     let info = prog.info().map_err(|e| refused(&e))?;
-    if info.name == "xdp_dispatcher" {
-        let message = format!("{name}: program {alone} is the dispatcher of another tool's chain");
-        let hint = format!("that tool knows its chain: xdp-loader load {name} OBJ; or xdp-loader unload {name} -a");
-        return Err(HookError { errno: Some(Errno::EBUSY), ..HookError::new(Blame::Request, message) }.hint(hint));
-    }
     if priority >= PRIORITY {
         let message = format!("{name}: program {alone} ({}) was loaded alone, so nothing can run behind it", info.name);
         let hint = format!("run before it: -P {} or less; or load it again with -P", PRIORITY - 1);
@@ -312,29 +335,31 @@ fn take_in(chain: &Chain, name: &str, alone: u32, priority: u32) -> Result<(), H
     })
 }
 
-/// The member that the new one replaces.
-fn replaced(
+/// The member that the new one replaces, of those that are there (id and name, the newest last); `alone`: the program that
+/// is attached and no member.
+pub(super) fn replaced(
     name: &str,
-    members: &[Member],
-    present: Option<u32>,
-    new: bool,
+    members: &[(u32, String)],
+    alone: Option<u32>,
     replace: &Replace,
 ) -> Result<Option<u32>, HookError> {
-    let named = |id: u32| KernelProg::by_id(id).and_then(|p| p.info()).map(|i| i.name).unwrap_or_default();
     let found = match replace {
         Replace::Never => return Ok(None),
         // The newest: what a person who loads again and again means.
-        Replace::Any => members.iter().min_by_key(|m| Reverse(m.number)).map(|m| m.id),
-        Replace::Id(id) => members.iter().find(|m| m.id == *id).map(|m| m.id),
-        Replace::Name(wanted) => members.iter().find(|m| named(m.id) == *wanted).map(|m| m.id),
+        Replace::Any => members.last(),
+        Replace::Id(id) => members.iter().find(|(m, _)| m == id),
+        Replace::Name(wanted) => members.iter().find(|(_, name)| name == wanted),
     };
     if found.is_some() || matches!(replace, Replace::Any) {
-        return Ok(found);
+        return Ok(found.map(|(id, _)| *id));
     }
-    let there = match present.filter(|_| new) {
-        Some(alone) => format!("program {alone} ({}) is attached alone", named(alone)),
+    let there = match alone {
+        Some(alone) => {
+            let name = KernelProg::by_id(alone).and_then(|p| p.info()).map(|i| i.name).unwrap_or_default();
+            format!("program {alone} ({name}) is attached alone")
+        }
         None => {
-            let all: Vec<String> = members.iter().map(|m| format!("{} ({})", m.id, named(m.id))).collect();
+            let all: Vec<String> = members.iter().map(|(id, name)| format!("{id} ({name})")).collect();
             format!("its chain has {}", if all.is_empty() { "no program".into() } else { all.join(", ") })
         }
     };
@@ -348,22 +373,21 @@ fn in_place(device: &Device, chain: &Chain, request: &AttachRequest) -> Result<P
     let found = here.into_iter().find(|a| a.program.id == chain.root);
     let found = found.ok_or_else(|| HookError::missing(format!("chain on {}", device.name)))?;
     let reason = (found.mode != request.mode).then(|| "its chain is attached in this mode".to_owned());
-    Ok(Put { mode: found.mode, via: found.via, reason, held: None, replaced: None })
-}
-
-fn present(device: &Device, mode: Mode) -> Option<u32> {
-    match mode {
-        Mode::Native => device.native,
-        Mode::Generic => device.generic,
-        Mode::Offload => None,
-        Mode::Auto => device.native.or(device.generic),
-    }
+    Ok(Put { mode: found.mode, hold: Hold::Link, via: found.via, reason, held: None, replaced: None })
 }
 
 /// Takes one member away; the chain itself when it was the last one. `false`: it is no member of a chain here.
 pub(super) fn unload(device: &Device, id: u32) -> Result<bool, HookError> {
     for (_, root) in device.attached() {
-        let Some(chain) = Chain::find(root) else { continue };
+        let Some(chain) = Chain::find(root) else {
+            // One that is not understood has no programs that could be meant.
+            if dispatcher::find(device, root).is_ok_and(|found| found.is_some())
+                && dispatcher::unload(device, root, id)?
+            {
+                return Ok(true);
+            }
+            continue;
+        };
         let _lock = lock()?;
         let members = chain.members()?;
         if members.iter().all(|m| m.id != id) {

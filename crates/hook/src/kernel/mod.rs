@@ -7,16 +7,20 @@
 //! | file | what |
 //! |---|---|
 //! | `attach` | programs on interfaces |
-//! | `chain` | several programs on one interface |
+//! | `chain` | several programs on one interface: which way, and our own by tail calls |
+//! | `dispatcher` | the ecosystem's way, by extension programs |
+//! | `spaces` | what runs in any network namespace |
 //! | `objects` | an object file into the kernel, with its pins |
 //! | `events` | exceptions and failed redirects, from tracepoints |
 //! | `maps` | maps by id, in the words of the trait |
 
 mod attach;
 mod chain;
+mod dispatcher;
 mod events;
 mod maps;
 mod objects;
+mod spaces;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -96,8 +100,11 @@ fn by_id(what: impl std::fmt::Display, error: &xway_kernel::KernelError) -> Hook
 }
 
 fn described(prog: &KernelProg) -> Result<ProgramInfo, HookError> {
-    let info = prog.info().map_err(|e| explain::plain(&e))?;
-    Ok(ProgramInfo {
+    Ok(told(prog.info().map_err(|e| explain::plain(&e))?))
+}
+
+fn told(info: xway_kernel::ProgInfo) -> ProgramInfo {
+    ProgramInfo {
         id: ProgId(info.id),
         name: info.name,
         tag: info.tag,
@@ -107,7 +114,7 @@ fn described(prog: &KernelProg) -> Result<ProgramInfo, HookError> {
             .then(|| "net.core.bpf_jit_enable is 0, or the machine has no compiler".to_owned()),
         gpl_compatible: info.gpl_compatible,
         runs: (info.run_count > 0).then_some((info.run_count, info.run_time)),
-    })
+    }
 }
 
 impl Hook for Kernel {
@@ -328,10 +335,19 @@ impl Hook for Kernel {
                 Err(e) if e.errno == Some(Errno::ENOENT) => continue,
                 Err(e) => return Err(e),
             };
-            let (port, mode, via) = (a.device.name, a.mode, a.via);
+            let (port, mode, via) = (a.device.name.clone(), a.mode, a.via);
             let one = AttachmentInfo { port, queue: None, mode, program, via, priority: None, chain_on: None };
             let Some(chain) = chain::Chain::find(a.program.id) else {
-                found.push(one);
+                // A dispatcher that is not understood is a program like others.
+                match dispatcher::find(&a.device, a.program.id).ok().flatten() {
+                    None => found.push(one),
+                    Some(present) => found.extend(present.members.iter().map(|m| AttachmentInfo {
+                        program: told(m.info.clone()),
+                        priority: Some(m.slot.priority),
+                        chain_on: Some(m.chain_on()),
+                        ..one.clone()
+                    })),
+                }
                 continue;
             };
             for member in chain.members()? {

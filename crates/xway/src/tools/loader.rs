@@ -1,6 +1,7 @@
 //! `xdp-loader`: load, unload, status, clean, help; the words, the table and the exit codes of the tool of that name.
 //!
-//! Programs are always put into a chain, as the tool does it; the chain is ours (docs/kernel-hook.md).
+//! Programs are always put beside others, as the tool does it: into its dispatcher where the kernel has what that needs, else
+//! into a chain of ours (docs/kernel-hook.md).
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -161,10 +162,11 @@ fn load_one(args: &Load, file: &Path, verbose: bool) -> Result<(), String> {
     };
     // What scripts set who want the program alone.
     let alone = std::env::var_os("LIBXDP_SKIP_DISPATCHER").is_some_and(|v| v != "0");
+    let config = image.object.run_config(&chosen.name);
     let request = AttachRequest {
         mode,
-        priority: args.prio.unwrap_or(PRIORITY),
-        chain_on: args.actions.unwrap_or(Verdicts::PASS),
+        priority: args.prio.or(config.priority).unwrap_or(PRIORITY),
+        chain_on: args.actions.or(config.chain_on.map(Verdicts)).unwrap_or(Verdicts::PASS),
         chain: !alone,
         ..AttachRequest::new(&args.ifname, objects.programs[0].1)
     };

@@ -52,12 +52,14 @@ pub fn load(args: &args::Load, as_json: bool) -> Result<(), Failure> {
     let explained = |e| diagnosed(e, &image.object, &chosen, args);
     let objects = hook.load(&image, &request).map_err(explained)?;
     let program = objects.programs.first().map(|(_, id)| *id).unwrap_or(ProgId(0));
+    // Where its author said how it runs beside others, that is what it does unless told otherwise.
+    let config = image.object.run_config(&chosen.name);
     let request = AttachRequest {
         mode,
         replace,
         queue: args.queue,
-        priority: args.priority.unwrap_or(PRIORITY),
-        chain_on: args.chain_on.unwrap_or(Verdicts::PASS),
+        priority: args.priority.or(config.priority).unwrap_or(PRIORITY),
+        chain_on: args.chain_on.or(config.chain_on.map(Verdicts)).unwrap_or(Verdicts::PASS),
         chain: args.priority.is_some() || args.chain_on.is_some(),
         ..AttachRequest::new(&args.interface, program)
     };

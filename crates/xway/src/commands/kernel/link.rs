@@ -5,7 +5,7 @@ use xway_kernel::{LINK_TYPE_XDP, LinkInfo, ObjectKind, XdpLink, devices, ids};
 
 use super::which::Which;
 use super::{pinning, refused};
-use crate::args_kernel::{self as args, Rest};
+use crate::args_kernel::{self as args, HookRest as Rest, Place};
 use crate::failure::Failure;
 use crate::print;
 
@@ -30,6 +30,12 @@ const TYPES: [&str; 15] = [
 
 /// Runs the command.
 pub fn run(args: &args::Link, as_json: bool) -> Result<(), Failure> {
+    let (args::Link::Show(rest) | args::Link::Detach(rest) | args::Link::Pin(rest)) = args;
+    if rest.place.hook == Some(Place::User) {
+        let message = "the engine has no links: its ports hold their programs themselves";
+        return Err(Failure::no(message)
+            .hint("xway status --hook user shows what is attached, xway unload PORT -i ID --hook user takes it away"));
+    }
     match args {
         args::Link::Show(rest) => show(rest, as_json),
         args::Link::Detach(rest) => detach(rest, as_json),
