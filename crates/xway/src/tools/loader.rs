@@ -13,7 +13,7 @@ use xway_hook::{
     AttachRequest, AttachmentInfo, Hook, Image, Kernel, LoadRequest, Mode as HookMode, PRIORITY, ProgId, Verdicts,
     kernel,
 };
-use xway_kernel::{KernelProg, XdpMode, devices};
+use xway_kernel::{KernelProg, XdpMode, devices, driver_features};
 
 use super::{WRONG, wrong};
 use crate::args::{Part, Select};
@@ -249,6 +249,10 @@ pub(super) fn programs(ifname: &str) -> Result<Vec<(u32, String)>, String> {
 /// What the kernel says of the driver, by the names of its header.
 fn features(ifname: &str) -> Result<(), String> {
     present(ifname)?;
+    let device = super::device(ifname)?;
+    if driver_features(device.ifindex).map_err(|e| e.to_string())?.is_none() {
+        return Err("the running kernel cannot be asked what drivers can do: Linux 6.3 and later can".into());
+    }
     let found = Kernel::new().features(ifname).map_err(|e| e.to_string())?;
     let mut out = String::new();
     for name in xway_kernel::XDP_FEATURES {
