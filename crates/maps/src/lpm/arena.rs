@@ -96,6 +96,14 @@ impl Free {
         if let Some(number) = self.small.get_mut(units).and_then(Vec::pop) {
             return Some(number);
         }
+        // What is left over of a small one stays one: a trie of few prefixes lives of such pieces.
+        let larger = self.small.iter().enumerate().skip(units + 1).find(|(_, pieces)| !pieces.is_empty());
+        if let Some((have, _)) = larger
+            && let Some(number) = self.small[have].pop()
+        {
+            self.give(Piece { number: number + units as u32, units: have - units });
+            return Some(number);
+        }
         // The smallest large piece that suffices, else what was never used.
         let fitting = (0..self.large.len()).filter(|n| self.large[*n].1 >= units).min_by_key(|n| self.large[*n].1);
         if let Some(n) = fitting {

@@ -373,7 +373,8 @@ impl LpmTrie {
     fn retire(&self, writer: &mut Writer) {
         let garbage = std::mem::take(&mut writer.garbage);
         let (pieces, back) = (self.arena.returns(), self.back.clone());
-        let many = garbage.pieces.len() > 64;
+        // In a small trie what waits for guards would soon be more than what serves.
+        let many = garbage.pieces.len() > 64 || self.count() < LARGE;
         let guard = crossbeam_epoch::pin();
         guard.defer(move || {
             pieces(&garbage.pieces);
