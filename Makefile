@@ -40,11 +40,18 @@ $(TARGET)/bpf/bench/%.o: bpf/bench/%.bpf.c $(wildcard bpf/include/*.h bpf/bench/
 bench:  ## measure; nothing here passes or fails
 	cargo bench --workspace
 
-native: $(TARGET)/bench-native  ## measure "parse + counter" compiled for the machine itself, without BPF
-	$(TARGET)/bench-native $(CPU)
+bench-docs:  ## measure and write the tables of docs/performance.md; PARTS="prog techniques map machine", CPU=1, ROUNDS=7
+	cargo build --release -p xway
+	@scripts/bench-docs $(TARGET)/release/xway $(or $(PARTS),prog techniques map machine)
 
-$(TARGET)/bench-native: bpf/bench/native/parse.c bpf/bench/parse.bpf.c $(wildcard bpf/include/*.h bpf/bench/native/bpf/*.h)
-	@mkdir -p $(TARGET)
+native: $(TARGET)/bench-native/parse $(TARGET)/bench-native/tuple $(TARGET)/bench-native/lines  ## measure two programs compiled for the machine itself, without BPF
+	$(TARGET)/bench-native/parse $(CPU)
+	$(TARGET)/bench-native/tuple $(CPU)
+	$(TARGET)/bench-native/lines $(CPU)
+
+$(TARGET)/bench-native/%: bpf/bench/native/%.c $(SUITE) \
+		$(wildcard bpf/include/*.h bpf/bench/*.h bpf/bench/native/*.h bpf/bench/native/bpf/*.h)
+	@mkdir -p $(@D)
 	$(or $(CLANG),clang) -O3 -Wall -Ibpf/bench/native -Ibpf/include $< -o $@
 
 aarch64:  ## the compiler's tests as aarch64 code under qemu (needs rust-std for it, gcc-aarch64-linux-gnu, qemu-user)
@@ -81,4 +88,4 @@ install:  ## command, library, header, man pages and completions below PREFIX=/u
 clean:  ## remove everything that was built
 	cargo clean
 
-.PHONY: help setup demo test lint samples bench native aarch64 fuzz soak fuzz-kernel vm corpus install clean
+.PHONY: help setup demo test lint samples bench bench-docs native aarch64 fuzz soak fuzz-kernel vm corpus install clean

@@ -15,6 +15,8 @@ pub enum Fill {
     None,
     /// `numbers`: 64 numbers.
     Numbers,
+    /// `ports`: the loop-back interface at every odd number.
+    Ports,
     /// `tunnels`: one.
     Tunnels,
     /// `sources`: as many source addresses as fit, those of the flows from `first` on.
@@ -85,6 +87,11 @@ impl Fill {
                 let mut numbers = Content::new("numbers");
                 (0..64).for_each(|n| numbers.push(&n32(n), &u64::from(mix32(n)).to_ne_bytes()));
                 vec![numbers]
+            }
+            Fill::Ports => {
+                let mut ports = Content::new("ports");
+                (1..room("ports")).step_by(2).for_each(|n| ports.push(&n32(n), &n32(1)));
+                vec![ports]
             }
             Fill::Tunnels => {
                 let mut tunnels = Content::new("tunnels");

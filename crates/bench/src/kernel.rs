@@ -143,7 +143,7 @@ impl Maps for KernelSide {
     }
 }
 
-/// Fills a map of the kernel in batches.
+/// Fills a map of the kernel, in batches where it takes some (maps of devices do not).
 pub fn put(map: &KernelMap, content: &Content) -> Result<(), Errno> {
     let per_cpu = if map.user_value_size() == map.spec().value_size as usize { 1 } else { possible_cpus() as usize };
     let (key, value) = (map.spec().key_size as usize, map.spec().value_size as usize);
@@ -160,7 +160,13 @@ pub fn put(map: &KernelMap, content: &Content) -> Result<(), Errno> {
             elem_flags: 0,
             flags: 0,
         };
-        map.update_batch(batch).1?;
+        match map.update_batch(batch).1 {
+            Err(Errno::ENOTSUPP) => {
+                let values = values.chunks(value * per_cpu);
+                keys.chunks(key).zip(values).try_for_each(|(key, value)| map.update(key, value, 0))?;
+            }
+            done => drop(done?),
+        }
     }
     Ok(())
 }

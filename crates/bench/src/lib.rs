@@ -22,6 +22,7 @@
 //! | [`user`], `runner` | our side |
 //! | [`check`], [`measure`](mod@measure) | comparing, timing |
 //! | [`maps`] | single operations on maps |
+//! | [`dispatch`] | from a burst to its program |
 //! | [`memory`] | pools and rings |
 //! | [`forward`] | packets through the whole engine, beside the kernel moving frames by itself |
 //! | [`sockets`] | AF_XDP-style sockets that the engine serves |
@@ -32,6 +33,7 @@
 pub mod aborted;
 pub mod check;
 pub mod cores;
+pub mod dispatch;
 pub mod driver;
 pub mod fill;
 pub mod flows;

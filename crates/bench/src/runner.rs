@@ -46,7 +46,8 @@ impl Way {
 
     /// The compiler's switches; `None` for the interpreter.
     fn options(&self) -> Option<Options> {
-        let mut options = Options { check: false, ..Options::default() };
+        // As an engine compiles what runs over bursts.
+        let mut options = Options { check: false, single: false, ..Options::default() };
         let off: &[&str] = match self {
             Way::Interpreter => return None,
             Way::Compiled => &[],
@@ -129,7 +130,8 @@ fn compile_others(instance: &Instance, options: &Options) -> Result<(), UserSide
         let Ok(image) = image.as_xdp() else { continue };
         let Ok(proof) = xway_verifier::verify(&image, &MapsView::from(object), &Config::default()) else { continue };
         let program = instance.program(index)?;
-        let code = compile(&program, &proof, options).map_err(UserSideError::Compile)?;
+        let options = Options { burst: false, single: true, ..options.clone() };
+        let code = compile(&program, &proof, &options).map_err(UserSideError::Compile)?;
         code.keep_with(&program);
     }
     Ok(())

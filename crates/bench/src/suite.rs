@@ -116,6 +116,10 @@ fn plain() -> Vec<Case> {
         // The limit of 33 tail calls holds for a whole test-run: four runs of eight.
         Case { runs: 4, ..Case::new("8 tail calls", "tail", "tail_8") },
         Case::new("encapsulation", "encap", "encap").fill(Fill::Tunnels),
+        Case::new("random number", "steer", "by_chance"),
+        Case::new("redirect", "steer", "to_port"),
+        Case::new("redirect by a map", "steer", "by_map").fill(Fill::Ports),
+        Case::new("array in an array of maps", "nested", "nested").fill(Fill::Numbers),
     ];
     for (name, run) in [("1 drop, 1 pass", 1), ("8 drop, 8 pass", 8), ("32 drop, 32 pass", 32), ("drop or pass", 0)] {
         all.push(simple(name, "by_port").pattern(Pattern::Runs(run)));

@@ -40,6 +40,8 @@ pub enum Bench {
     Latency(BenchLatency),
     /// The same load on one worker and on one for each core: what a second worker adds
     Workers(BenchWorkers),
+    /// Measure how a port's burst comes to its program: directly, through the dispatcher's tree, in a chain
+    Dispatch(BenchMemory),
     /// Measure what programs that abort every packet can cost, and what listening and capturing cost
     #[command(after_help = BENCH_ABORTED_HELP)]
     Aborted(BenchMemory),
@@ -138,6 +140,9 @@ pub struct BenchMap {
     /// Core to run on; the last one by default
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<u32>,
+    /// Print the table as Markdown, when all is measured
+    #[arg(long)]
+    pub markdown: bool,
 }
 
 /// Types of maps that are measured.
@@ -232,7 +237,7 @@ pub enum LoadMode {
 /// `xway bench pool`, `xway bench ring`
 #[derive(Args, Debug)]
 pub struct BenchMemory {
-    /// Frames or entries in a round
+    /// Packets, frames or entries in a round
     #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     pub count: u64,
     /// Rounds; medians over them are shown
@@ -272,6 +277,9 @@ pub struct BenchMachine {
     /// Core to run on; the last one by default
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<u32>,
+    /// Print the table as Markdown
+    #[arg(long)]
+    pub markdown: bool,
 }
 
 /// `xway bench prog`
@@ -280,9 +288,9 @@ pub struct BenchProg {
     /// Object files; without any, the built-in suite
     #[arg(value_name = "OBJ")]
     pub objects: Vec<PathBuf>,
-    /// Only cases whose name contains this (of objects: programs)
+    /// Only cases whose name contains this (of objects: programs); may be given more than once
     #[arg(long, value_name = "TEXT")]
-    pub filter: Option<String>,
+    pub filter: Vec<String>,
     /// Only list the cases
     #[arg(long)]
     pub list: bool,
@@ -310,9 +318,12 @@ pub struct BenchProg {
     /// Measure also with each pass of the compiler off in turn, with all of them off, and interpreted
     #[arg(long, conflicts_with = "engine")]
     pub techniques: bool,
-    /// Draw the table as a picture (SVG)
-    #[arg(long, value_name = "FILE.svg")]
+    /// Draw the table as a picture: SVG, or PNG where the name ends so
+    #[arg(long, value_name = "FILE.svg|png")]
     pub plot: Option<PathBuf>,
+    /// Print the table as Markdown, when all is measured
+    #[arg(long)]
+    pub markdown: bool,
 }
 
 /// Whom we are compared with.

@@ -164,6 +164,18 @@ pub fn scaled(value: f64) -> String {
     format!("{scaled:.decimals$}{unit}")
 }
 
+/// A table in Markdown: the first row is the head.
+pub fn markdown(rows: &[Vec<String>]) -> String {
+    let mut out = String::new();
+    for (n, row) in rows.iter().enumerate() {
+        out += &format!("| {} |\n", row.join(" | "));
+        if n == 0 {
+            out += &format!("|{}\n", "---|".repeat(row.len()));
+        }
+    }
+    out
+}
+
 /// Columns of text: the first left-aligned, the others right-aligned.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);

@@ -39,6 +39,32 @@ fn a_case_is_a_row_with_all_figures() {
 }
 
 #[test]
+fn tables_are_markdown_and_pictures_pixels_when_asked_for() {
+    if !clang("bench::tables_are_markdown_and_pictures_pixels_when_asked_for") {
+        return;
+    }
+    let dir = Dir::new();
+    let (plot, path) = (dir.arg("x.png"), dir.path("x.png"));
+    let args = ["bench", "prog", "--filter", "MAC swap", "--filter", "random", "--rounds", "1", "--markdown"];
+    let out = xway(&[&args[..], &["--plot", &plot]].concat()).exits(0).out;
+    assert!(out.contains("| case | ours ns | Mpps |") && out.contains("\n| MAC swap | "), "{out}");
+    assert!(out.contains("\n| random number | "), "{out}");
+    assert!(std::fs::read(path).unwrap().starts_with(b"\x89PNG"));
+    let map = ["bench", "map", "--type", "array", "--entries", "100", "--rounds", "1", "--cpu", "0", "--markdown"];
+    let out = xway(&map).exits(0).out;
+    assert!(out.contains("\n| map | operation | ours, program | ours, user |\n|---|---|---|---|\n| array"), "{out}");
+}
+
+#[test]
+fn ways_to_a_program_are_rows() {
+    let doc = xway(&["bench", "dispatch", "--count", "10000", "--rounds", "1", "--cpu", "0", "-j"]).exits(0).json();
+    let rows = doc["rows"].as_array().unwrap();
+    let named = |name: &str| rows.iter().any(|row| row["name"] == name);
+    assert!(named("called directly") && named("tree of 48 targets") && named("chain of 48 programs"), "{doc}");
+    assert!(rows.iter().all(|row| row["burst_64"]["median"].as_f64() > Some(0.0)), "{doc}");
+}
+
+#[test]
 fn an_object_of_ones_own_can_be_measured() {
     if !clang("bench::an_object_of_ones_own_can_be_measured") {
         return;

@@ -16,6 +16,10 @@ pub fn run(args: &BenchMachine, as_json: bool) -> Result<(), Failure> {
         let rows: Vec<Value> = all.iter().map(row).collect();
         let fields = json!({ "machine": xway_bench::machine_name(), "cpu": cpu, "unit": "ns", "rows": rows });
         print::json(&print::document("bench machine", fields));
+    } else if args.markdown {
+        let mut table = vec![["what", "ns", ""].map(str::to_owned).to_vec()];
+        table.extend(all.iter().map(|c| vec![format!("{}: {}", c.group, c.name), ns(c), c.note.clone()]));
+        print::text(&format!("{}, CPU {cpu}.\n\n{}", xway_bench::machine_name(), print::markdown(&table)));
     } else {
         print::text(&text(cpu, &all));
     }
@@ -26,6 +30,10 @@ fn row(cost: &Cost) -> Value {
     json!({ "group": cost.group, "name": cost.name, "ns": cost.ns, "note": cost.note })
 }
 
+fn ns(cost: &Cost) -> String {
+    cost.ns.map_or("-".to_owned(), |ns| if ns < 100.0 { format!("{ns:.1}") } else { format!("{ns:.0}") })
+}
+
 fn text(cpu: u32, all: &[Cost]) -> String {
     let mut out = format!("{}, CPU {cpu}\n", xway_bench::machine_name());
     let mut rest = all;
@@ -33,8 +41,7 @@ fn text(cpu: u32, all: &[Cost]) -> String {
         let len = rest.iter().take_while(|c| c.group == first.group).count();
         let (group, more) = rest.split_at(len);
         let line = |cost: &Cost| {
-            let ns =
-                cost.ns.map_or("-".to_owned(), |ns| if ns < 100.0 { format!("{ns:.1}") } else { format!("{ns:.0}") });
+            let ns = ns(cost);
             let note = if cost.note.is_empty() { String::new() } else { format!("({})", cost.note) };
             format!("  {:<48}{ns:>9} ns  {note}", cost.name).trim_end().to_owned() + "\n"
         };

@@ -15,12 +15,13 @@ pub fn run(args: &BenchMap, as_json: bool) -> Result<(), Failure> {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let cpu = args.cpu.unwrap_or(cpus - 1);
     let mut rows = Vec::new();
-    if !as_json {
+    let text = !as_json && !args.markdown;
+    if text {
         print::text(&heading(kernel, cpu, args.rounds));
     }
     for subject in subjects(args) {
         let measured = measure(subject, kernel, args.rounds, cpu).map_err(|e| failure(&subject, &e))?;
-        if !as_json {
+        if text {
             print::text(&measured.iter().map(line).collect::<String>());
         }
         rows.extend(measured);
@@ -34,6 +35,10 @@ pub fn run(args: &BenchMap, as_json: bool) -> Result<(), Failure> {
             "rows": rows.iter().map(row).collect::<Vec<_>>(),
         });
         print::json(&print::document("bench map", fields));
+    } else if args.markdown {
+        let machine = xway_bench::machine_name();
+        print::text(&format!("{machine}, CPU {cpu}, {} rounds; ns an operation.\n\n", args.rounds));
+        print::text(&print::markdown(&cells(kernel, &rows)));
     }
     Ok(())
 }
@@ -68,15 +73,36 @@ fn heading(kernel: bool, cpu: u32, rounds: u32) -> String {
     )
 }
 
+fn name(s: &Subject) -> String {
+    format!("{}, {} x {} B", s.map_type.name(), grouped(s.entries.into()), s.key_size)
+}
+
+/// The table, a line for each operation.
+fn cells(kernel: bool, rows: &[MapRow]) -> Vec<Vec<String>> {
+    let mut head = vec!["map", "operation", "ours, program", "ours, user"];
+    head.extend(["kernel, program", "x", "kernel, user", "x"].into_iter().filter(|_| kernel));
+    let mut table = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+    for row in rows {
+        let mut line = vec![name(&row.subject), row.op.name().to_owned(), ns(&row.program), ns(&row.user)];
+        for (theirs, ours) in [(row.kernel_program, row.program), (row.kernel_user, row.user)] {
+            line.extend(theirs.into_iter().flat_map(|t| [ns(&t), format!("{:.1}", ratio(&t, &ours))]));
+        }
+        table.push(line);
+    }
+    table
+}
+
+fn ratio(theirs: &Stat, ours: &Stat) -> f64 {
+    if ours.median > 0.0 { theirs.median / ours.median } else { 0.0 }
+}
+
 fn line(row: &MapRow) -> String {
-    let s = &row.subject;
-    let map = format!("{}, {} x {} B", s.map_type.name(), grouped(s.entries.into()), s.key_size);
+    let map = name(&row.subject);
     let mut out = format!("  {map:<34}{:<16}{:>12}{:>12}", row.op.name(), ns(&row.program), ns(&row.user));
     let pairs = [(row.kernel_program, row.program, 17), (row.kernel_user, row.user, 14)];
     for (theirs, ours, width) in pairs {
         if let Some(theirs) = theirs {
-            let ratio = if ours.median > 0.0 { theirs.median / ours.median } else { 0.0 };
-            out += &format!("{:>width$}{ratio:>6.1}", ns(&theirs));
+            out += &format!("{:>width$}{:>6.1}", ns(&theirs), ratio(&theirs, &ours));
         }
     }
     out + "\n"

@@ -31,20 +31,21 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
     let mut rows = Vec::new();
     let mut left_out = Vec::new();
     let width = cases.iter().map(|(case, _)| case.name.chars().count()).max().unwrap_or(0).max(4);
-    if !as_json {
+    let text = !as_json && !args.markdown;
+    if text {
         print::text(&heading(&options, width));
     }
     for (case, bytes) in &cases {
         match measure(case, bytes.as_deref(), &options) {
             Ok(row) => {
-                if !as_json {
+                if text {
                     print::text(&line(&row, width, options.kernel));
                 }
                 rows.push(row);
             }
             // One program that cannot be measured does not spoil the others; a machine that cannot measure does.
             Err(error) if cases.len() > 1 && !hopeless(&error) => {
-                if !as_json {
+                if text {
                     print::text(&format!("  {:<width$}  not measured: {error}\n", case.name));
                 }
                 left_out.push((case.name.clone(), error.to_string()));
@@ -53,10 +54,15 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
         }
     }
     if let Some(path) = &args.plot {
-        output::write(path, xway_bench::plot::bars(&rows).as_bytes())?;
+        let picture = xway_bench::plot::bars(&rows);
+        let raster = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("png"));
+        let bytes = if raster { picture.png().map_err(Failure::no)? } else { picture.svg().into_bytes() };
+        output::write(path, &bytes)?;
     }
     if as_json {
         print::json(&print::document("bench prog", document(&options, &rows, &left_out)));
+    } else if args.markdown {
+        print::text(&markdown(&options, &rows));
     } else {
         print::text(&compile_time(&rows));
         print::text(LEGEND);
@@ -111,8 +117,8 @@ fn chosen(args: &BenchProg) -> Result<Vec<Chosen>, Failure> {
         }
         cases.extend(suite::cases().into_iter().map(|case| (case, None)));
     }
-    if let Some(wanted) = &args.filter {
-        cases.retain(|(case, _)| case.name.contains(wanted.as_str()));
+    if !args.filter.is_empty() {
+        cases.retain(|(case, _)| args.filter.iter().any(|wanted| case.name.contains(wanted.as_str())));
     }
     if cases.is_empty() {
         return Err(Failure::usage("no case of this name").hint("xway bench prog --list"));
@@ -158,8 +164,60 @@ fn list(cases: &[Chosen], as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+fn machine(options: &Options) -> String {
+    format!("{}, CPU {}, {} rounds", xway_bench::machine_name(), options.cpu, options.rounds)
+}
+
+/// The table as Markdown. With several ways to run a program: net figures alone, a line for each way, a column for each case.
+fn markdown(options: &Options, rows: &[Row]) -> String {
+    let table = if options.ways.len() > 1 { by_way(rows) } else { by_case(options, rows) };
+    let what = if options.ways.len() > 1 { "; net ns a packet" } else { "" };
+    format!("{}{what}.\n\n{}{}", machine(options), print::markdown(&table), compile_time(rows))
+}
+
+fn by_case(options: &Options, rows: &[Row]) -> Vec<Vec<String>> {
+    let side = |name: &str| [format!("{name} ns"), "Mpps".into(), "run".into(), "net".into(), "±".into()];
+    let mut table = vec![vec!["case".to_owned()]];
+    if options.kernel {
+        table[0].extend(side("kernel"));
+    }
+    table[0].extend(side("ours"));
+    table[0].extend(options.kernel.then(|| "x".to_owned()));
+    for row in rows {
+        let cells = |f: Option<&Figures>| {
+            f.map_or([const { String::new() }; 5], |f| {
+                let ns = f.program.median;
+                [ns, 1e3 / ns, f.run(), f.net(), spread(&f.program)].map(figure)
+            })
+        };
+        let mut line = vec![row.case.name.clone()];
+        if options.kernel {
+            line.extend(cells(row.kernel.as_ref()));
+        }
+        line.extend(cells(row.ours.first()));
+        line.extend(options.kernel.then(|| row.ratio().map_or("-".to_owned(), ratio)));
+        table.push(line);
+    }
+    table
+}
+
+fn by_way(rows: &[Row]) -> Vec<Vec<String>> {
+    let mut table = vec![vec![String::new()]];
+    table[0].extend(rows.iter().map(|row| row.case.name.clone()));
+    if rows.iter().any(|row| row.kernel.is_some()) {
+        let kernel = |row: &Row| row.kernel.as_ref().map_or(String::new(), |f| figure(f.net()));
+        table.push(["kernel".to_owned()].into_iter().chain(rows.iter().map(kernel)).collect());
+    }
+    let ways = rows.first().map_or(0, |row| row.ours.len());
+    for way in 0..ways {
+        let net = |row: &Row| row.ours.get(way).map_or(String::new(), |f| figure(f.net()));
+        table.push([rows[0].ours[way].side.clone()].into_iter().chain(rows.iter().map(net)).collect());
+    }
+    table
+}
+
 fn heading(options: &Options, width: usize) -> String {
-    let machine = format!("{}, CPU {}, {} rounds\n\n", xway_bench::machine_name(), options.cpu, options.rounds);
+    let machine = machine(options) + "\n\n";
     let kernel = if options.kernel { "   kernel ns   Mpps   run   net  ±%" } else { "" };
     let ratio = if options.kernel { "        x" } else { "" };
     format!("{machine}  {:<width$}{kernel}     ours ns   Mpps   run   net  ±%{ratio}\n", "case")

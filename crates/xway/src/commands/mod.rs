@@ -2,6 +2,7 @@
 
 pub mod bench_aborted;
 pub mod bench_cores;
+pub mod bench_dispatch;
 pub mod bench_forward;
 pub mod bench_machine;
 pub mod bench_map;
