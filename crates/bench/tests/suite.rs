@@ -1,6 +1,7 @@
 //! The built-in suite against the kernel: every case is accepted by both verifiers, and both sides compute the same. The
 //! figures that come along are thrown away.
 
+use xway_bench::fill::Fill;
 use xway_bench::{Case, Options, Way, measure, suite};
 use xway_testkit::Needs;
 
@@ -48,7 +49,8 @@ fn both_sides_compute_the_same() {
         assert_eq!(theirs.iter().sum::<u64>(), row.ring as u64, "{}", case.name);
         // Nothing of the suite gives up.
         assert_eq!((checked.ours[0], theirs[0]), (0, 0), "{}", case.name);
-        if case.fill != xway_bench::fill::Fill::None {
+        // Maps of ports are not compared: what they hold are each side's own objects.
+        if !matches!(case.fill, Fill::None | Fill::Ports) {
             assert!(checked.elements > 0 || !case.exact, "{}: no map was compared", case.name);
         }
     }
