@@ -22,15 +22,22 @@ impl Choice {
         Choice { code: None, reason: None }
     }
 
-    /// Machine code where the program has a proof and compiles. The programs that its PROG_ARRAYs hold now are compiled too, as
-    /// far as they can be; into the others, and into those that come later, tail calls go by way of the interpreter.
+    /// Machine code for bursts where the program has a proof and compiles. What tail calls enter is made of the programs that its
+    /// PROG_ARRAYs hold now, as far as they can be compiled, and of this one when it comes into a PROG_ARRAY; into others tail
+    /// calls go by way of the interpreter.
     pub fn compiled(program: &Arc<Program>, options: &Options) -> Choice {
         let without = |reason: String| Choice { code: None, reason: Some(reason) };
         let Some(proof) = program.proof() else { return without("the program is not verified".into()) };
-        match compile(program, proof, options) {
+        match compile(program, proof, &Options { single: !options.burst, ..options.clone() }) {
             Ok(code) => {
                 code.keep_with(program);
                 compile_targets(program, options);
+                let options = options.clone();
+                program.make_tail_with(move |program| {
+                    if compile_tail(program, &options) {
+                        compile_targets(program, &options);
+                    }
+                });
                 Choice { code: Some(code), reason: None }
             }
             Err(refusal) => without(refusal.to_string()),
@@ -47,21 +54,31 @@ impl Choice {
 fn compile_targets(program: &Program, options: &Options) {
     let guard = Guard::pin();
     let reached = |program: &Program| {
-        // Nobody asks for a burst of what is tail-called.
-        let tails = tail_called(program, &guard).into_iter().map(|program| (program, false));
-        tails.chain(behind_entries(program, &guard).into_iter().map(|program| (program, true))).collect::<Vec<_>>()
+        let tails = tail_called(program, &guard).into_iter().map(|program| (program, true));
+        tails.chain(behind_entries(program, &guard).into_iter().map(|program| (program, false))).collect::<Vec<_>>()
     };
     let mut work = reached(program);
-    while let Some((next, burst)) = work.pop() {
-        if next.native().is_some() {
-            continue;
-        }
-        let Some(proof) = next.proof() else { continue };
-        if let Ok(code) = compile(&next, proof, &Options { burst, ..options.clone() }) {
-            code.keep_with(&next);
+    while let Some((next, is_tail)) = work.pop() {
+        let made = if is_tail { compile_tail(&next, options) } else { compile_burst(&next, options) };
+        if made {
             work.extend(reached(&next));
         }
     }
+}
+
+/// Makes what tail calls enter; false when it is there or cannot be.
+fn compile_tail(program: &Arc<Program>, options: &Options) -> bool {
+    program.tail().is_none() && keep(program, &Options { burst: false, single: true, ..options.clone() })
+}
+
+/// Makes what runs over bursts; false when it is there or cannot be.
+fn compile_burst(program: &Arc<Program>, options: &Options) -> bool {
+    program.native().is_none() && keep(program, &Options { burst: true, single: false, ..options.clone() })
+}
+
+fn keep(program: &Arc<Program>, options: &Options) -> bool {
+    let code = program.proof().and_then(|proof| compile(program, proof, options).ok());
+    code.inspect(|code| code.keep_with(program)).is_some()
 }
 
 fn tail_called(program: &Program, guard: &Guard) -> Vec<Arc<Program>> {

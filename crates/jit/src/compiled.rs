@@ -207,6 +207,9 @@ pub(crate) fn plan(program: &Program, proof: &Verified, options: &Options) -> Re
     if options.decided {
         plan.decide(&facts.decided);
     }
+    if options.detours {
+        plan.straighten();
+    }
     if options.unroll {
         plan.unroll();
     }
@@ -538,9 +541,15 @@ impl Compiled {
         Ok(ret)
     }
 
-    /// Keeps the code with its program, where tail calls find it. The first code of a program stays.
+    /// Keeps the code with its program: what runs over bursts, and what tail calls enter, as far as it has them. The first code of
+    /// a program stays.
     pub fn keep_with(self: &Arc<Compiled>, program: &Program) {
-        program.set_native(self.clone(), self.tail.map_or(0, |tail| self.code.at(tail) as usize));
+        if self.burst.is_some() {
+            program.set_native(self.clone());
+        }
+        if let Some(tail) = self.tail {
+            program.set_tail(self.clone(), self.code.at(tail) as usize);
+        }
     }
 
     /// Programs that stand in the burst function because tail calls reach them, as far as they still live.

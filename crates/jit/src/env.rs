@@ -6,7 +6,7 @@
 use xway_maps::{Guard, RingRecord};
 use xway_packet::Frame;
 use xway_vm::machine::FaultKind;
-use xway_vm::{Host, Program, Timers};
+use xway_vm::{Host, Program, Random, Timers};
 
 use crate::stage::Answer;
 
@@ -26,6 +26,8 @@ pub struct RunEnv<'e> {
     pub(crate) answered_at: u64,
     /// How the processor's counter becomes the clock.
     pub(crate) clock: crate::clock::Scale,
+    /// The state of the host's generator of random numbers, of which this thread is the owner; null where it has another.
+    pub(crate) random: *mut u64,
     // Used by helpers only.
     pub(crate) guard: &'e Guard,
     pub(crate) host: &'e dyn Host,
@@ -57,6 +59,7 @@ pub(crate) mod offsets {
     pub const CLOCK_SCALE: i32 = (CLOCK + offset_of!(crate::clock::Scale, scale)) as i32;
     pub const CLOCK_START: i32 = (CLOCK + offset_of!(crate::clock::Scale, start)) as i32;
     pub const CLOCK_NOW: i32 = (CLOCK + offset_of!(crate::clock::Scale, now)) as i32;
+    pub const RANDOM: i32 = offset_of!(RunEnv<'static>, random) as i32;
     pub const CLOCK_NS: i32 = (CLOCK + offset_of!(crate::clock::Scale, ns)) as i32;
 }
 
@@ -70,6 +73,7 @@ impl<'e> RunEnv<'e> {
             answers: std::ptr::null(),
             answered_at: 0,
             clock: crate::clock::Scale::default(),
+            random: host.generator().map_or(std::ptr::null_mut(), Random::state),
             guard,
             host,
             timers: Timers::shared(),
@@ -108,6 +112,6 @@ mod tests {
     #[test]
     fn what_generated_code_reads_stands_in_front() {
         assert_eq!((FRAME, CPU, TAIL_CALLS), (0, 8, 12));
-        assert_eq!((CLOCK_SCALE, CLOCK_START, CLOCK_NS, CLOCK_NOW), (32, 40, 48, 56));
+        assert_eq!((CLOCK_SCALE, CLOCK_START, CLOCK_NS, CLOCK_NOW, RANDOM), (32, 40, 48, 56, 64));
     }
 }

@@ -7,6 +7,8 @@
 pub struct Options {
     /// `decided`: branches that the proof found to go one way only become jumps.
     pub decided: bool,
+    /// `detours`: a test that rarer ones come back to stands in front of them.
+    pub detours: bool,
     /// `slots`: stack bytes that only plain loads and stores touch become values; helpers that look at them get them written
     /// out.
     pub slots: bool,
@@ -56,7 +58,8 @@ pub struct Options {
     /// Make the burst function. Without it a burst runs packet by packet.
     pub burst: bool,
     /// Make the function for one packet, which is also where tail calls enter. Without it a packet runs as a burst of one, and
-    /// tail calls to this program go to the interpreter.
+    /// tail calls to this program go to the interpreter. It takes as long to make as the burst function, so engines leave it out
+    /// until the program comes into a PROG_ARRAY.
     pub single: bool,
     /// Check Cranelift's intermediate form before code is made from it: for tests.
     pub check: bool,
@@ -68,6 +71,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             decided: true,
+            detours: true,
             slots: true,
             zero_stack: true,
             alias: true,
@@ -101,6 +105,7 @@ impl Options {
     pub fn plain() -> Options {
         Options {
             decided: false,
+            detours: false,
             slots: false,
             zero_stack: false,
             alias: false,
@@ -127,6 +132,7 @@ impl Options {
     pub fn set(&mut self, pass: &str, on: bool) -> bool {
         let slot = match pass {
             "decided" => &mut self.decided,
+            "detours" => &mut self.detours,
             "slots" => &mut self.slots,
             "zero-stack" => &mut self.zero_stack,
             "alias" => &mut self.alias,
@@ -152,8 +158,9 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 19] = [
+    pub const PASSES: [&'static str; 20] = [
         "decided",
+        "detours",
         "unroll",
         "inline-functions",
         "inline-tail-targets",

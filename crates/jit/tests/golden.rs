@@ -19,13 +19,21 @@ const LOOK_UP: &str = "*(u32 *)(r10 -4) = 1\nr2 = r10\nr2 += -4\nr1 = map[idx:0]
                        r0 = *(u32 *)(r0 +0)\nexit\nnone: r0 = 1\nexit";
 const TAIL: &str = "r2 = map[idx:0]\nr3 = 1\ncall 12\nr0 = 2\nexit";
 
-/// Pass, program, and the type of its only map.
+/// Pass, with what of it is shown behind a dot; program; and the type of its only map.
 fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
     let packet = |rest: &str| format!("{PACKET}{rest}\nout: exit");
     vec![
         (
             "decided",
             "r0 = *(u32 *)(r1 +12)\nr0 &= 1\nif r0 > 5 goto never\nr0 = 2\nexit\nnever: r0 = 1\nexit".into(),
+            None,
+        ),
+        (
+            "detours",
+            packet(
+                "r5 = *(u16 *)(r2 +12)\nif r5 == 0xa888 goto tag\nif r5 != 0x81 goto last\ntag: r5 = *(u16 *)(r2 +14)\n\
+                 last: if r5 != 8 goto out\nr0 = 2",
+            ),
             None,
         ),
         (
@@ -57,6 +65,24 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
         ),
         ("inline-tail-calls", TAIL.into(), Some(MapType::ProgArray)),
         ("inline-helpers", packet("r1 = 0\nr3 = r2\nr2 = 0\nr4 = 16\nr5 = 0\ncall 28"), None),
+        ("inline-helpers.random", "call 7\nr0 &= 1\nexit".into(), None),
+        ("inline-helpers.adjust-head", "r2 = 4\ncall 44\nexit".into(), None),
+        ("inline-helpers.adjust-meta", "r2 = -8\ncall 54\nexit".into(), None),
+        ("inline-helpers.adjust-tail", "r2 = -8\ncall 65\nexit".into(), None),
+        ("inline-helpers.redirect", "r1 = 3\nr2 = 0\ncall 23\nexit".into(), None),
+        (
+            "inline-helpers.redirect-map",
+            "r2 = *(u32 *)(r1 +16)\nr1 = map[idx:0]\nr3 = 2\ncall 51\nexit".into(),
+            Some(MapType::Devmap),
+        ),
+        (
+            "inline-lookups.inner",
+            "r6 = *(u32 *)(r1 +16)\n*(u32 *)(r10 -4) = 1\nr2 = r10\nr2 += -4\nr1 = map[idx:0]\ncall 1\n\
+             if r0 == 0 goto none\n*(u32 *)(r10 -8) = r6\nr2 = r10\nr2 += -8\nr1 = r0\ncall 1\n\
+             if r0 == 0 goto none\nr0 = *(u32 *)(r0 +0)\nexit\nnone: r0 = 1\nexit"
+                .into(),
+            Some(MapType::ArrayOfMaps),
+        ),
         ("typed-calls", "call 8\nexit".into(), None),
         ("alias", packet("*(u8 *)(r2 +0) = 1\nr0 = *(u32 *)(r1 +12)"), None),
         ("known-branches", packet("if r2 == 0 goto out\nr0 = 2"), None),
@@ -89,10 +115,11 @@ fn passes_do_what_the_files_show() {
     let missing: Vec<_> = Options::PASSES.iter().filter(|p| !elsewhere.contains(*p) && !names.contains(*p)).collect();
     assert!(missing.is_empty(), "no case shows {missing:?}");
     for (pass, text, map) in cases() {
+        let (shown, pass) = (pass, pass.split('.').next().unwrap_or(pass));
         let (off, on) = (form(pass, &text, map, false), form(pass, &text, map, true));
-        assert_ne!(off, on, "{pass}: the case does not show it");
+        assert_ne!(off, on, "{shown}: the case does not show it");
         let got = format!("{text}\n\n---- without {pass}\n{off}\n---- with {pass}\n{on}");
-        let path = dir.join(format!("{pass}.clif"));
+        let path = dir.join(format!("{shown}.clif"));
         if std::env::var_os("XWAY_BLESS").is_some() {
             std::fs::create_dir_all(&dir).unwrap();
             std::fs::write(&path, &got).unwrap();
@@ -110,7 +137,9 @@ fn passes_do_what_the_files_show() {
 
 /// The burst function's form, every other pass on.
 fn form(pass: &str, text: &str, map: Option<MapType>, on: bool) -> String {
-    let specs: Vec<MapSpec> = map.map(|t| MapSpec::new(t, 4, 4, 4)).into_iter().collect();
+    let inner = (map == Some(MapType::ArrayOfMaps)).then(|| Box::new(MapSpec::new(MapType::Array, 4, 8, 4)));
+    let spec = |t| MapSpec { inner: inner.clone(), ..MapSpec::new(t, 4, 4, 4) };
+    let specs: Vec<MapSpec> = map.map(spec).into_iter().collect();
     let defs: Vec<MapDef> = specs.iter().map(|s| MapDef::new("map", s.clone())).collect();
     let maps: Vec<Arc<Map>> = specs.iter().map(|s| Map::create(s, &xway_maps::Env::with_cpus(1)).unwrap()).collect();
     let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };

@@ -161,6 +161,8 @@ pub trait ProgramObject: Send + Sync {
     fn entry(&self) -> Option<&AtomicUsize> {
         None
     }
+    /// It is about to be put into a PROG_ARRAY: whoever makes code of it when it is needed does so now.
+    fn before_tail_calls(&self) {}
     /// The program itself, for the crate that made it.
     fn as_any(&self) -> &dyn Any;
 }

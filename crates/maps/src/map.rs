@@ -26,7 +26,10 @@ use crate::{CreateError, Env, Guard, ValueRef, create};
 /// CPU they run on. Everyone else goes through the calls named after `bpf(2)` commands ([`Map::lookup`], [`Map::update`],
 /// …): they get copies, see all CPUs' values side by side, and are subject to the permissions of the creation flags and to
 /// [`Map::freeze`].
+#[repr(C)]
 pub struct Map {
+    /// Where its memory lies; in front, because generated code reads it there of maps that it meets at run time.
+    pub(crate) layout: MapLayout,
     id: u32,
     name: String,
     spec: MapSpec,
@@ -80,7 +83,8 @@ impl Map {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
         let name = name.chars().filter(allowed).take(15).collect();
-        Ok(Arc::new(Map { id, name, spec, env: env.clone(), frozen: AtomicBool::new(false), kind, node }))
+        let layout = kind.layout();
+        Ok(Arc::new(Map { id, name, spec, env: env.clone(), frozen: AtomicBool::new(false), kind, node, layout }))
     }
 
     /// The number that names the map in this process, from 1.
@@ -160,6 +164,21 @@ impl Map {
 }
 
 impl Kind {
+    fn layout(&self) -> MapLayout {
+        match self {
+            Kind::Array(map) => map.layout(),
+            Kind::PercpuArray(map) => map.layout(),
+            Kind::Hash(map) => map.layout(),
+            Kind::LpmTrie(map) => map.layout(),
+            Kind::MapArray(map) => map.layout(),
+            Kind::ProgArray(map) => map.layout(),
+            Kind::DevMap(map) => map.layout(),
+            Kind::CpuMap(map) => map.layout(),
+            Kind::XskMap(map) => map.layout(),
+            _ => MapLayout::Opaque,
+        }
+    }
+
     fn ops(&self) -> &dyn Ops {
         match self {
             Kind::Array(map) => map,
@@ -187,15 +206,7 @@ impl Kind {
 impl Map {
     /// Where the map's memory lies; see [`native`](crate::native) for what may be done with it. Fixed for the map's life.
     pub fn layout(&self) -> MapLayout {
-        match &self.kind {
-            Kind::Array(map) => map.layout(),
-            Kind::PercpuArray(map) => map.layout(),
-            Kind::Hash(map) => map.layout(),
-            Kind::LpmTrie(map) => map.layout(),
-            Kind::MapArray(map) => map.layout(),
-            Kind::ProgArray(map) => map.layout(),
-            _ => MapLayout::Opaque,
-        }
+        self.layout
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! [`Map::layout`](crate::Map::layout) describes a map's memory in plain numbers. They are fixed when the map is created, so a
 //! compiler may use them as constants. The only exception are inner maps, which are reached at run time: the slot of an outer
-//! array points to an [`InnerSlot`], which begins with the inner map's [`MapLayout`].
+//! array points to an [`InnerSlot`], which begins with the inner map's [`MapLayout`]; and a pointer to a map leads to its
+//! layout too ([`MAP_LAYOUT`]).
 //!
 //! # The contract of a reader
 //!
@@ -104,7 +105,25 @@ pub enum MapLayout {
     Maps(SlotsLayout),
     /// PROG_ARRAY: slots are pointers to [`ProgramSlot`].
     Programs(SlotsLayout),
+    /// DEVMAP: slots are pointers to entries, with the interface index in the 32 bits at [`ENTRY_WORD`].
+    Devices(SlotsLayout),
+    /// CPUMAP: a slot that is not null is a CPU with a queue.
+    Cpus(SlotsLayout),
+    /// XSKMAP: a slot that is not null is a socket.
+    Sockets(SlotsLayout),
 }
+
+/// What the first 32 bits of a [`MapLayout`] are for an ARRAY.
+pub const KIND_ARRAY: u32 = 1;
+/// What they are for the hash tables.
+pub const KIND_HASH: u32 = 3;
+/// Where a kind's own fields begin in a [`MapLayout`].
+pub const KIND_FIELDS: usize = 8;
+/// Where a map that a pointer stands for has its [`MapLayout`]: programs hold such pointers to inner maps, and generated code
+/// finds there what it has as constants of other maps.
+pub const MAP_LAYOUT: usize = std::mem::offset_of!(Map, layout);
+/// Where an entry of a DEVMAP has its interface index.
+pub const ENTRY_WORD: usize = crate::redirect::ENTRY_WORD;
 
 /// Value `i` lies at `base + i * stride`, if `i < max_entries`.
 #[repr(C)]
@@ -429,7 +448,13 @@ mod tests {
         // The kind comes first, four bytes, then the layout at 8.
         let layout = MapLayout::Array(ArrayLayout { base: 7, stride: 8, max_entries: 1, index_mask: 0 });
         let MapLayout::Array(array) = &layout else { unreachable!() };
-        assert_eq!(std::ptr::from_ref(array) as usize - std::ptr::from_ref(&layout) as usize, 8);
+        assert_eq!(std::ptr::from_ref(array) as usize - std::ptr::from_ref(&layout) as usize, KIND_FIELDS);
+        for (map_type, kind) in [(MapType::Array, KIND_ARRAY), (MapType::Hash, KIND_HASH)] {
+            let map = Map::create(&MapSpec::new(map_type, 4, 8, 4), &Env::with_cpus(1)).unwrap();
+            let at = Arc::as_ptr(&map) as usize + MAP_LAYOUT;
+            // SAFETY: a field of a live map that begins with a number of 32 bits (`repr(C)`).
+            assert_eq!(unsafe { (at as *const u32).read() }, kind, "{map_type:?}");
+        }
     }
 
     #[test]

@@ -56,6 +56,7 @@ impl ProgArray {
         }
         if let Some(program) = &program {
             self.claim(program.program_use(), program.frags())?;
+            program.before_tail_calls();
         }
         self.slots.set(index as usize, program.map(ProgramSlot::new));
         Ok(())
@@ -377,6 +378,10 @@ impl XskMap {
 
     pub(crate) fn at<'g>(&self, index: u32, guard: &'g Guard) -> Option<&'g Arc<dyn SocketObject>> {
         if index < self.len { self.slots.get(index as usize, guard) } else { None }
+    }
+
+    pub(crate) fn layout(&self) -> MapLayout {
+        MapLayout::Sockets(SlotsLayout { base: self.slots.block().addr(), max_entries: self.len })
     }
 
     pub(crate) fn set(&self, index: u32, socket: Arc<dyn SocketObject>, flags: u64) -> Result<(), Errno> {

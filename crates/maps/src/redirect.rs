@@ -10,6 +10,7 @@ use xway_abi::{Errno, MapSpec};
 use crate::env::{ProgramObject, ProgramUse};
 use crate::hash::next_key;
 use crate::keyhash::Seed;
+use crate::native::{MapLayout, SlotsLayout};
 use crate::ops::{Ops, check_plain_flags, index_of, next_index};
 use crate::pool::Pool;
 use crate::slots::Slots;
@@ -41,12 +42,16 @@ pub enum Target<'g> {
 }
 
 /// An entry of the maps in this file: first word (ifindex or queue size) and program.
+#[repr(C)]
 struct Entry {
     word: u32,
     program: Option<Arc<dyn ProgramObject>>,
     /// The value as programs and user space read it: the word and the program's id.
     value: Block,
 }
+
+/// Where generated code finds the first word.
+pub(crate) const ENTRY_WORD: usize = std::mem::offset_of!(Entry, word);
 
 impl Entry {
     fn new(word: u32, program: Option<Arc<dyn ProgramObject>>) -> Result<Entry, Errno> {
@@ -105,6 +110,10 @@ impl DevMap {
 
     fn entry<'g>(&self, index: u32, guard: &'g Guard) -> Option<&'g Entry> {
         if index < self.len { self.slots.get(index as usize, guard) } else { None }
+    }
+
+    pub(crate) fn layout(&self) -> MapLayout {
+        MapLayout::Devices(SlotsLayout { base: self.slots.block().addr(), max_entries: self.len })
     }
 
     pub(crate) fn at<'g>(&self, index: u32, guard: &'g Guard) -> Option<Target<'g>> {
@@ -299,6 +308,10 @@ impl CpuMap {
 
     fn entry<'g>(&self, cpu: u32, guard: &'g Guard) -> Option<&'g Entry> {
         if cpu < self.len { self.slots.get(cpu as usize, guard) } else { None }
+    }
+
+    pub(crate) fn layout(&self) -> MapLayout {
+        MapLayout::Cpus(SlotsLayout { base: self.slots.block().addr(), max_entries: self.len })
     }
 
     pub(crate) fn at<'g>(&self, cpu: u32, guard: &'g Guard) -> Option<Target<'g>> {

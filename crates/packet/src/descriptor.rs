@@ -29,6 +29,24 @@ pub const RX_QUEUE: i32 = offset_of!(Desc, rx_queue) as i32;
 pub const EGRESS_IFINDEX: i32 = offset_of!(Desc, egress_ifindex) as i32;
 /// Redirect target: a first word of 0 is none. In the second cache line.
 pub const REDIRECT: i32 = offset_of!(Desc, redirect) as i32;
+/// The packet's next buffer, a pointer: 0 for a packet of one buffer. In the second cache line.
+pub const NEXT: i32 = offset_of!(Desc, next) as i32;
+
+/// How a [`Redirect`](crate::Redirect) lies there: words of 32 bits, the first of which says what the others are. The order of
+/// its variants and of their fields.
+pub mod redirect {
+    /// `Ifindex(ifindex)`
+    pub const IFINDEX: u32 = 1;
+    /// `Device { map_id, key, ifindex }`
+    pub const DEVICE: u32 = 2;
+    /// `Cpu { map_id, cpu }`
+    pub const CPU: u32 = 4;
+    /// `Socket { map_id, key }`
+    pub const SOCKET: u32 = 5;
+    /// Bytes of a word.
+    pub const WORD: i32 = 4;
+}
+
 /// Length of a cache line.
 pub const LINE: i32 = 64;
 
@@ -55,6 +73,6 @@ mod tests {
     #[test]
     fn no_target_is_a_first_word_of_zero() {
         assert_eq!(Redirect::default(), Redirect::None);
-        assert_eq!(REDIRECT % 4, 0);
+        assert_eq!((REDIRECT % 4, std::mem::size_of::<Redirect>()), (0, 16));
     }
 }

@@ -32,9 +32,20 @@ pub struct Program {
     subprogs: Vec<Subprog>,
     lines: Vec<LineInfo>,
     native: OnceLock<Arc<dyn Any + Send + Sync>>,
+    tail: OnceLock<Arc<dyn Any + Send + Sync>>,
+    make_tail: OnceLock<MakeTail>,
     proof: Option<Arc<Verified>>,
     /// Where tail calls from machine code jump; 0 while there is no code.
     entry: AtomicUsize,
+}
+
+/// Makes code that tail calls enter, and keeps it with the program.
+struct MakeTail(Box<dyn Fn(&Arc<Program>) + Send + Sync>);
+
+impl std::fmt::Debug for MakeTail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MakeTail")
+    }
 }
 
 /// What a call instruction reaches.
@@ -251,6 +262,8 @@ impl Program {
             subprogs: image.subprogs.clone(),
             lines: image.line_info.clone(),
             native: OnceLock::new(),
+            tail: OnceLock::new(),
+            make_tail: OnceLock::new(),
             proof,
             entry: AtomicUsize::new(0),
         }))
@@ -317,17 +330,33 @@ impl Program {
         })
     }
 
-    /// What a compiler has kept here: the program's machine code.
+    /// What a compiler has kept here: the program's machine code for bursts.
     pub fn native(&self) -> Option<&Arc<dyn Any + Send + Sync>> {
         self.native.get()
     }
 
-    /// Keeps machine code with the program, so that tail calls find it; `entry` is where they jump. The first to come stays. For
-    /// the compiler alone, which vouches for the address.
-    pub fn set_native(&self, code: Arc<dyn Any + Send + Sync>, entry: usize) {
-        if self.native.set(code).is_ok() {
+    /// Keeps machine code for bursts with the program. The first to come stays.
+    pub fn set_native(&self, code: Arc<dyn Any + Send + Sync>) {
+        let _ = self.native.set(code);
+    }
+
+    /// The machine code that tail calls enter.
+    pub fn tail(&self) -> Option<&Arc<dyn Any + Send + Sync>> {
+        self.tail.get()
+    }
+
+    /// Keeps the machine code that tail calls enter; `entry` is where they jump. The first to come stays. For the compiler alone,
+    /// which vouches for the address.
+    pub fn set_tail(&self, code: Arc<dyn Any + Send + Sync>, entry: usize) {
+        if self.tail.set(code).is_ok() {
             self.entry.store(entry, Ordering::Release);
         }
+    }
+
+    /// What is to be called when the program comes into a PROG_ARRAY and has no code that tail calls enter: most programs
+    /// never do, and it takes as long to make as the code for bursts. The first to come stays.
+    pub fn make_tail_with(&self, make: impl Fn(&Arc<Program>) + Send + Sync + 'static) {
+        let _ = self.make_tail.set(MakeTail(Box::new(make)));
     }
 
     /// Source line of an instruction.
@@ -366,6 +395,14 @@ impl ProgramObject for Program {
 
     fn entry(&self) -> Option<&AtomicUsize> {
         Some(&self.entry)
+    }
+
+    fn before_tail_calls(&self) {
+        if self.tail.get().is_none()
+            && let Some((make, program)) = self.make_tail.get().zip(self.arc())
+        {
+            (make.0)(&program);
+        }
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -238,7 +238,7 @@ pub(super) extern "C" fn tail_target(env: *mut RunEnv<'_>, map: u64, index: u64)
         return 0;
     }
     env.tail_calls += 1;
-    let code = next.native().and_then(|code| code.downcast_ref::<Compiled>()).and_then(|c| c.tail_entry(cpu));
+    let code = next.tail().and_then(|code| code.downcast_ref::<Compiled>()).and_then(|c| c.tail_entry(cpu));
     code.unwrap_or_else(|| {
         env.next = Some(next);
         interpret as *const () as u64

@@ -8,12 +8,13 @@ mod entries;
 
 use std::sync::Arc;
 
-use xway_abi::{ArgKind, HelperProto, MapType};
+use xway_abi::{ArgKind, HelperProto, MapType, map_flags};
 use xway_isa::Reg;
 use xway_maps::Map;
 use xway_verifier::{Place, Region};
 use xway_vm::machine::Kfunc;
 
+use crate::lower::template;
 use crate::plan::Call;
 
 /// `bpf_tail_call`
@@ -51,6 +52,19 @@ pub(crate) fn wrong_cpu() -> Entry {
     Entry { name: "wrong_cpu", address: entries::wrong_cpu as *const () as usize }
 }
 
+/// The short way to look something up in a map that is no map of maps, by a key that nobody else writes.
+pub(crate) fn map_lookup() -> (Entry, &'static [Reg]) {
+    (Entry { name: "map_lookup", address: entries::map_lookup as *const () as usize }, &ARGS[..2])
+}
+
+fn map_update() -> (Entry, &'static [Reg]) {
+    (Entry { name: "map_update", address: entries::map_update as *const () as usize }, &ARGS[..4])
+}
+
+fn map_delete() -> (Entry, &'static [Reg]) {
+    (Entry { name: "map_delete", address: entries::map_delete as *const () as usize }, &ARGS[..2])
+}
+
 /// Memory that nobody else writes meanwhile.
 fn is_own(place: &Option<Place>) -> bool {
     matches!(place, Some(p) if matches!(p.region, Region::Stack | Region::OuterStack | Region::Packet | Region::Meta))
@@ -66,17 +80,18 @@ pub(crate) fn typed(call: &Call, maps: &[Arc<Map>]) -> Option<(Entry, &'static [
     let (id, args) = (call.proto.id, &call.args);
     let entry = |name, address: *const ()| Entry { name, address: address as usize };
     let map = call.map.and_then(|m| maps.get(m as usize));
+    let inner = template(call, maps);
+    let writable = inner.is_some_and(|spec| spec.flags & map_flags::RDONLY_PROG == 0);
     match (id, map) {
+        (1, None) if inner.is_some() && is_own(&args[1]) => Some(map_lookup()),
+        (2, None) if writable && is_own(&args[1]) && is_own(&args[2]) => Some(map_update()),
+        (3, None) if writable && is_own(&args[1]) => Some(map_delete()),
         (1, Some(map)) if is_own(&args[1]) => match map.map_type() {
             MapType::ArrayOfMaps | MapType::HashOfMaps => None,
-            _ => Some((entry("map_lookup", entries::map_lookup as *const ()), &ARGS[..2])),
+            _ => Some(map_lookup()),
         },
-        (2, Some(map)) if is_own(&args[1]) && is_own(&args[2]) && map.prog_writable() => {
-            Some((entry("map_update", entries::map_update as *const ()), &ARGS[..4]))
-        }
-        (3, Some(map)) if is_own(&args[1]) && map.prog_writable() => {
-            Some((entry("map_delete", entries::map_delete as *const ()), &ARGS[..2]))
-        }
+        (2, Some(map)) if is_own(&args[1]) && is_own(&args[2]) && map.prog_writable() => Some(map_update()),
+        (3, Some(map)) if is_own(&args[1]) && map.prog_writable() => Some(map_delete()),
         (51, Some(_)) => Some((entry("redirect_map", entries::redirect_map as *const ()), &ARGS[..3])),
         // Lengths are proved, and nobody writes what they measure meanwhile; `None` is a null pointer.
         (28, _) if [&args[0], &args[2]].iter().all(|a| a.is_none() || is_own(a)) => {

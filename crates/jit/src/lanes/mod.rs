@@ -54,6 +54,7 @@ pub(crate) use checks::run as merge_checks;
 pub(crate) use dead::remove as remove_dead;
 pub(crate) use known::{fold as fold_branches, sink_constants, upper_bound};
 use memory::{Access, Effect, Known};
+pub(crate) use sum::{Run, word_sum};
 use value::{Lane, Lanes};
 
 /// The pass over one function.

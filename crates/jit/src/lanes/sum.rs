@@ -1,13 +1,16 @@
 //! Sums of many neighbouring words of 32 bits: checksums (RFC 1071) as clang unrolls them.
 //!
-//! Additions of 64 bits may be done in any order, so the words are loaded and widened two at a time with one vector
-//! instruction and added in four vectors; the rest of the sum is added to what they give.
+//! Additions of 64 bits may be done in any order, so the words are loaded four at a time and added in vectors;
+//! the rest of the sum is added to what they give.
 
 use std::collections::HashSet;
 
 use cranelift_codegen::cursor::FuncCursor;
 use cranelift_codegen::entity::SecondaryMap;
-use cranelift_codegen::ir::{self, Block, Inst, InstBuilder, InstructionData, Opcode, Value, ValueDef, types};
+use cranelift_codegen::ir::{
+    self, Block, Inst, InstBuilder, InstructionData, MemFlagsData, Opcode, Value, ValueDef, types,
+};
+use cranelift_frontend::FunctionBuilder;
 
 use super::memory::{self, Access, Effect};
 use super::{Pass, before, replace};
@@ -93,42 +96,129 @@ fn is_sum(func: &ir::Function, inst: Inst) -> bool {
 
 fn sum(func: &mut ir::Function, root: Inst, mut words: Vec<(Inst, Access)>, mut others: Vec<Value>) {
     words.sort_by_key(|(_, a)| (a.region, a.base.as_u32(), a.off));
-    let mut pairs = vec![];
-    let mut single = vec![];
+    let mut runs = vec![];
     let mut rest = &words[..];
-    while let [(inst, access), ..] = rest {
-        let next =
-            rest.get(1).filter(|(_, b)| (b.region, b.base, b.off) == (access.region, access.base, access.off + 4));
-        if next.is_some() {
-            pairs.push(*access);
+    while let Some((first, access)) = rest.first() {
+        let follows = |(n, (_, a)): &(usize, &(Inst, Access))| {
+            (a.region, a.base, a.off) == (access.region, access.base, access.off + 4 * *n as i64)
+        };
+        let count = rest.iter().enumerate().take_while(follows).count();
+        if count == 1 {
+            others.push(func.dfg.first_result(*first));
         } else {
-            single.push(func.dfg.first_result(*inst));
+            runs.push(Run { flags: access.flags, base: access.base, off: access.off as i32, words: count & !1 });
+            others.extend(rest[..count].get(count & !1).map(|(odd, _)| func.dfg.first_result(*odd)));
         }
-        rest = &rest[1 + usize::from(next.is_some())..];
+        rest = &rest[count..];
     }
-    if pairs.len() < PAIRS_MIN {
+    if runs.iter().map(|r| r.words).sum::<usize>() < 2 * PAIRS_MIN {
         return;
     }
-    others.extend(single);
     let mut at = before(func, root);
-    let mut total = pair_sum(&mut at, &pairs);
+    let mut total = word_sum(&mut at, &runs);
     for v in others {
         total = at.ins().iadd(total, v);
     }
     replace(func, root, total);
 }
 
-/// The sum of pairs of words, in vectors.
-fn pair_sum(at: &mut FuncCursor<'_>, pairs: &[Access]) -> Value {
-    let mut sums: Vec<Value> = vec![];
-    for (n, pair) in pairs.iter().enumerate() {
-        let v = at.ins().uload32x2(pair.flags, pair.base, pair.off as i32);
-        match sums.get_mut(n % VECTORS) {
-            Some(sum) => *sum = at.ins().iadd(*sum, v),
-            None => sums.push(v),
+/// Words of 32 bits one behind the other, an even number.
+pub(crate) struct Run {
+    pub flags: MemFlagsData,
+    pub base: Value,
+    pub off: i32,
+    pub words: usize,
+}
+
+/// Where instructions are put.
+pub(crate) trait Emit {
+    /// The next one.
+    fn ins(&mut self) -> impl InstBuilder<'_>;
+    /// The function that they are in.
+    fn func(&mut self) -> &mut ir::Function;
+}
+
+impl Emit for FuncCursor<'_> {
+    fn ins(&mut self) -> impl InstBuilder<'_> {
+        FuncCursor::ins(self)
+    }
+
+    fn func(&mut self) -> &mut ir::Function {
+        self.func
+    }
+}
+
+impl Emit for FunctionBuilder<'_> {
+    fn ins(&mut self) -> impl InstBuilder<'_> {
+        FunctionBuilder::ins(self)
+    }
+
+    fn func(&mut self) -> &mut ir::Function {
+        self.func
+    }
+}
+
+/// The sum of all words of some runs, in 64 bits. There is one run at least.
+///
+/// Four words are one load, added as two numbers of 64 bits, whatever the sums of their lower halves carry into the upper ones;
+/// and their upper halves alone are added beside that. The difference of the two is the sum of the lower halves.
+pub(crate) fn word_sum(at: &mut impl Emit, runs: &[Run]) -> Value {
+    let (mut whole, mut upper, mut pairs) = (Sums::default(), Sums::default(), Sums::default());
+    for run in runs {
+        let mut done = 0;
+        while done < run.words {
+            let off = run.off + 4 * done as i32;
+            if run.words - done >= 4 {
+                let four = at.ins().load(types::I64X2, run.flags, run.base, off);
+                whole.add(at, four);
+                let high = at.ins().ushr_imm_u(four, 32);
+                upper.add(at, high);
+                done += 4;
+            } else {
+                let two = at.ins().uload32x2(run.flags, run.base, off);
+                pairs.add(at, two);
+                done += 2;
+            }
         }
     }
-    let all = sums.into_iter().reduce(|a, b| at.ins().iadd(a, b)).expect("pairs");
-    let (low, high) = (at.ins().extractlane(all, 0), at.ins().extractlane(all, 1));
-    at.ins().iadd(low, high)
+    let mut all = pairs.all(at);
+    if let Some((whole, upper)) = whole.all(at).zip(upper.all(at)) {
+        let carried = at.ins().ishl_imm_s(upper, 32);
+        let lower = at.ins().isub(whole, carried);
+        let both = at.ins().iadd(lower, upper);
+        all = Some(all.map_or(both, |all| at.ins().iadd(all, both)));
+    }
+    let all = all.expect("runs have words");
+    // The upper number moves down. A lane of floating point is where it is: no instruction takes it from there.
+    let little = MemFlagsData::new().with_endianness(ir::Endianness::Little);
+    let bytes = at.ins().bitcast(types::I8X16, little, all);
+    let halves_change_places =
+        at.func().dfg.immediates.push(std::array::from_fn::<u8, 16, _>(|n| n as u8 ^ 8).to_vec().into());
+    let high = at.ins().shuffle(bytes, bytes, halves_change_places);
+    let high = at.ins().bitcast(types::I64X2, little, high);
+    let sum = at.ins().iadd(all, high);
+    let sum = at.ins().bitcast(types::F64X2, little, sum);
+    let low = at.ins().extractlane(sum, 0);
+    at.ins().bitcast(types::I64, MemFlagsData::new(), low)
+}
+
+/// A sum of vectors, in several so that no addition waits for the one before.
+#[derive(Default)]
+struct Sums {
+    parts: Vec<Value>,
+    turn: usize,
+}
+
+impl Sums {
+    fn add(&mut self, at: &mut impl Emit, v: Value) {
+        match self.parts.get_mut(self.turn % VECTORS) {
+            Some(part) => *part = at.ins().iadd(*part, v),
+            None => self.parts.push(v),
+        }
+        self.turn += 1;
+    }
+
+    fn all(&self, at: &mut impl Emit) -> Option<Value> {
+        self.parts.iter().copied().reduce(|a, b| at.ins().iadd(a, b))
+    }
 }

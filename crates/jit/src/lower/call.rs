@@ -9,6 +9,7 @@ use xway_maps::native::{MapLayout, ProgramSlot, SlotsLayout};
 use xway_vm::TAIL_CALLS_MAX;
 
 use super::inline::CSUM_DIFF;
+use super::redirect::{REDIRECT_MAP, REDIRECT_TO};
 use super::{Area, Body, Callee, Jump, Shape, signature, space};
 use crate::calls::{self, Entry, KTIME};
 use crate::env::offsets;
@@ -72,8 +73,14 @@ impl Body<'_, '_> {
     fn helper(&mut self, call: &Call) {
         /// `bpf_get_smp_processor_id`
         const CPU_NUMBER: u32 = 8;
+        /// `bpf_get_prandom_u32`
+        const RANDOM: u32 = 7;
         /// `bpf_xdp_adjust_head`
         const ADJUST_HEAD: u32 = 44;
+        /// `bpf_xdp_adjust_meta`
+        const ADJUST_META: u32 = 54;
+        /// `bpf_xdp_adjust_tail`
+        const ADJUST_TAIL: u32 = 65;
         if self.around.options.typed_calls && call.proto.id == CPU_NUMBER {
             let cpu = self.cpu_number();
             return self.set(Reg::R0, cpu);
@@ -87,7 +94,12 @@ impl Body<'_, '_> {
         if self.around.options.inline_helpers {
             match call.proto.id {
                 CSUM_DIFF if self.csum_diff(call) => return,
+                RANDOM => return self.random(call),
                 ADJUST_HEAD => return self.adjust_head(call),
+                ADJUST_META => return self.adjust_meta(call),
+                ADJUST_TAIL => return self.adjust_tail(call),
+                REDIRECT_TO => return self.redirect(),
+                REDIRECT_MAP if self.redirect_map(call) => return,
                 KTIME if self.around.isa.name().starts_with("x64") => return self.ktime(call),
                 _ => {}
             }

@@ -1,16 +1,18 @@
-//! `inline-helpers`: `bpf_csum_diff` over constant lengths, `bpf_xdp_adjust_head` and `bpf_ktime_get_ns` without a call.
+//! `inline-helpers`: `bpf_csum_diff` over constant lengths, the clock and random numbers without a call.
+//!
+//! The packet's room is in `room.rs`, where it goes in `redirect.rs`.
 //!
 //! The checksum is the helper's (`vm/src/helpers/checksum.rs`) word by word: 32-bit words added in 64 bits, folded to 32 with the
 //! carries, then to 16. Folding a sum that is not zero never gives zero, so it does not matter in which steps the words
 //! were added.
 
-use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, ValueDef, types};
 use cranelift_codegen::ir::{InstructionData, Opcode};
 use xway_isa::Reg;
 use xway_verifier::{Place, Region};
 
 use super::{Area, Body};
+use crate::lanes::{Run, word_sum};
 use crate::plan::{Call, slots};
 
 /// `bpf_csum_diff`
@@ -19,6 +21,8 @@ pub(super) const CSUM_DIFF: u32 = 28;
 const INLINE_MAX: u64 = 256;
 
 const LOW: i64 = 0xffff_ffff;
+/// Bytes from which on words are added in vectors.
+const SUMMED_MIN: usize = 32;
 
 impl Body<'_, '_> {
     /// Emits the helper where both lengths are constant and nobody else writes the bytes; false where they are not.
@@ -78,7 +82,7 @@ impl Body<'_, '_> {
         }
     }
 
-    fn low_word(&mut self, v: Value) -> Value {
+    pub(super) fn low_word(&mut self, v: Value) -> Value {
         let v = self.b.ins().ireduce(types::I32, v);
         self.b.ins().uextend(types::I64, v)
     }
@@ -101,25 +105,16 @@ impl Body<'_, '_> {
     fn partial(&mut self, pointer: Reg, place: Option<Place>, len: usize, seed: Value) -> Value {
         let place = place.expect("own memory");
         let mut total = seed;
-        let (mut at, mut sums): (usize, Vec<Value>) = (0, vec![]);
+        let mut at = 0;
         let bytes = slots::range(&place, len);
         if bytes.is_none_or(|bytes| self.plan.slots.overlapping(bytes).is_empty()) {
             let p = self.reg(pointer);
             let flags = self.flags(super::memory::area(&place));
-            // Two words with one instruction; four sums, so that no addition waits for the one before.
-            while len >= 32 && len - at >= 8 {
-                let v = self.b.ins().uload32x2(flags, p, at as i32);
-                match sums.get_mut(at / 8 % 4) {
-                    Some(sum) => *sum = self.b.ins().iadd(*sum, v),
-                    None => sums.push(v),
-                }
-                at += 8;
-            }
-        }
-        if let Some(all) = sums.into_iter().reduce(|a, b| self.b.ins().iadd(a, b)) {
-            for lane in [0, 1] {
-                let v = self.b.ins().extractlane(all, lane);
-                total = self.b.ins().iadd(total, v);
+            if len >= SUMMED_MIN {
+                let run = Run { flags, base: p, off: 0, words: len / 8 * 2 };
+                at = run.words * 4;
+                let sum = word_sum(&mut self.b, &[run]);
+                total = self.b.ins().iadd(total, sum);
             }
         }
         while at < len {
@@ -130,46 +125,6 @@ impl Body<'_, '_> {
         }
         let once = self.folded(total, 32);
         self.folded(once, 32)
-    }
-
-    /// `bpf_xdp_adjust_head(ctx, delta)` for packets without metadata, which have nothing to be moved along; what it refuses,
-    /// and packets with metadata, are left to the helper.
-    pub(super) fn adjust_head(&mut self, call: &Call) {
-        use xway_packet::descriptor::{DATA, DATA_END, DATA_META};
-        let (fast, slow, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
-        let desc = self.reg(Reg::R1);
-        let delta = self.reg(Reg::R2);
-        let delta = self.b.ins().ireduce(types::I32, delta);
-        let flags = self.flags(Some(Area::Descriptor));
-        let data = self.b.ins().load(types::I32, flags, desc, DATA);
-        let meta = self.b.ins().load(types::I32, flags, desc, DATA_META);
-        let end = self.b.ins().load(types::I32, flags, desc, DATA_END);
-        // 0: empty; 1: a port without metadata.
-        let behind = self.b.ins().isub(meta, data);
-        let none = self.b.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, behind, 1);
-        let new = self.b.ins().iadd(data, delta);
-        // reserve <= new <= end - header, with one comparison each; chunks are far below 2 GiB.
-        let reserve = i64::from(xway_packet::FRAME_RESERVE);
-        let first = self.b.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, new, reserve);
-        let last = self.b.ins().iadd_imm_s(end, -i64::from(xway_packet::ETH_HLEN));
-        let fits = self.b.ins().icmp(IntCC::SignedLessThanOrEqual, new, last);
-        let good = self.b.ins().band(none, first);
-        let good = self.b.ins().band(good, fits);
-        self.b.ins().brif(good, fast, &[], slow, &[]);
-
-        self.b.switch_to_block(fast);
-        self.b.ins().store(flags, new, desc, DATA);
-        let meta = self.b.ins().iadd(meta, delta);
-        self.b.ins().store(flags, meta, desc, DATA_META);
-        let zero = self.b.ins().iconst(types::I64, 0);
-        self.set(Reg::R0, zero);
-        self.b.ins().jump(done, &[]);
-
-        self.b.set_cold_block(slow);
-        self.b.switch_to_block(slow);
-        self.by_call(call);
-        self.b.ins().jump(done, &[]);
-        self.b.switch_to_block(done);
     }
 
     /// `bpf_ktime_get_ns()` from the processor's counter, where the host's clock is this machine's and follows it
@@ -189,6 +144,39 @@ impl Body<'_, '_> {
         let base = self.b.ins().load(types::I64, flags, self.env, offsets::CLOCK_NS);
         let ns = self.b.ins().iadd(base, ns);
         self.set(Reg::R0, ns);
+        self.b.ins().jump(done, &[]);
+
+        self.b.set_cold_block(slow);
+        self.b.switch_to_block(slow);
+        self.by_call(call);
+        self.b.ins().jump(done, &[]);
+        self.b.switch_to_block(done);
+    }
+    /// `bpf_get_prandom_u32()` from the state of the worker's generator (`xway_vm::Random`), where it has one that is ours.
+    pub(super) fn random(&mut self, call: &Call) {
+        use xway_vm::Random;
+        let (fast, slow, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let env = self.flags(Some(Area::Env));
+        let at = self.b.ins().load(types::I64, env, self.env, crate::env::offsets::RANDOM);
+        self.b.ins().brif(at, fast, &[], slow, &[]);
+
+        self.b.switch_to_block(fast);
+        let flags = self.flags(Some(Area::Random));
+        let state = self.b.ins().load(types::I64, flags, at, 0);
+        let step = self.b.ins().iconst(types::I64, Random::STEP as i64);
+        let state = self.b.ins().iadd(state, step);
+        self.b.ins().store(flags, state, at, 0);
+        let mut z = state;
+        for (shift, factor) in Random::MIX {
+            let high = self.b.ins().ushr_imm_u(z, i64::from(shift));
+            let mixed = self.b.ins().bxor(z, high);
+            let factor = self.b.ins().iconst(types::I64, factor as i64);
+            z = self.b.ins().imul(mixed, factor);
+        }
+        let high = self.b.ins().ushr_imm_u(z, i64::from(Random::LAST));
+        let z = self.b.ins().bxor(z, high);
+        let number = self.low_word(z);
+        self.set(Reg::R0, number);
         self.b.ins().jump(done, &[]);
 
         self.b.set_cold_block(slow);

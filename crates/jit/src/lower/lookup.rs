@@ -14,9 +14,9 @@ use xway_maps::Map;
 use xway_maps::native::{self, ArrayLayout, HashLayout, MapLayout, PercpuArrayLayout};
 use xway_verifier::{Place, Region};
 
-use super::{Area, Body};
+use super::{Area, Body, inner};
 use crate::Options;
-use crate::calls;
+use crate::calls::{self, Entry};
 use crate::env::offsets;
 use crate::plan::{Block, Call, End, Func, Kind};
 
@@ -41,6 +41,61 @@ pub(super) fn count(func: &Func, maps: usize) -> Vec<usize> {
         }
     }
     all
+}
+
+/// A number of a map's layout.
+#[derive(Clone, Copy)]
+pub(super) enum Num {
+    /// Of a map that the program names.
+    Const(u64),
+    /// Of one that the run meets.
+    Loaded(Value),
+}
+
+impl From<usize> for Num {
+    fn from(n: usize) -> Num {
+        Num::Const(n as u64)
+    }
+}
+
+/// A hash table as a look-up needs it: see [`HashLayout`].
+pub(super) struct Table {
+    pub lines: Num,
+    pub elements: Num,
+    pub seed: [Num; 3],
+    pub stride: Num,
+    pub value_at: Num,
+    pub mask: Num,
+    pub key_size: usize,
+    pub mark_used: bool,
+    pub percpu: Option<PercpuValues>,
+}
+
+/// Where the values of per-CPU tables lie.
+pub(super) struct PercpuValues {
+    values: usize,
+    cpu_stride: usize,
+    value_stride: usize,
+}
+
+impl From<&HashLayout> for Table {
+    fn from(t: &HashLayout) -> Table {
+        Table {
+            lines: t.lines.into(),
+            elements: t.elements.into(),
+            seed: t.seed.map(Num::Const),
+            stride: t.stride.into(),
+            value_at: t.value_at.into(),
+            mask: (t.mask as usize).into(),
+            key_size: t.key_size as usize,
+            mark_used: t.mark_used != 0,
+            percpu: (t.percpu_values != 0).then_some(PercpuValues {
+                values: t.percpu_values,
+                cpu_stride: t.cpu_stride,
+                value_stride: t.value_stride,
+            }),
+        }
+    }
 }
 
 /// Where a look-up goes on.
@@ -92,17 +147,28 @@ impl Body<'_, '_> {
     /// Whether this use of the helper is emitted inline.
     pub(super) fn can_inline(&self, call: &Call) -> bool {
         can_inline(call, self.unit.maps, self.around.options)
+            || (self.around.options.inline_lookups && !self.shape.is_scout() && inner::can_inline(call, self.unit.maps))
     }
 
     /// Emits a look-up for which [`Body::can_inline`] holds.
     pub(super) fn inline_lookup(&mut self, call: &Call, then: Option<Then>) {
-        let map = call.map.and_then(|m| self.unit.maps.get(m as usize)).expect("can_inline");
+        let map = call.map.and_then(|m| self.unit.maps.get(m as usize));
         let join = self.b.create_block();
         let then = then.unwrap_or(Then::On(join));
-        match map.layout() {
-            MapLayout::Array(array) => self.array(call, &array, then),
-            MapLayout::PercpuArray(array) => self.percpu_array(call, &array, then),
-            MapLayout::Hash(table) => self.hash(call, &table, then),
+        match map.map(|map| map.layout()) {
+            None => self.in_inner(call, then),
+            Some(MapLayout::Array(array)) => self.array(call, &array, then),
+            Some(MapLayout::PercpuArray(array)) => self.percpu_array(call, &array, then),
+            Some(MapLayout::Hash(table)) => {
+                let table = Table::from(&table);
+                self.hash(
+                    call,
+                    &table,
+                    then,
+                    calls::typed(call, self.unit.maps).expect("a key that nobody else writes"),
+                );
+            }
+            Some(MapLayout::Maps(slots)) => self.inner_map(call, &slots, then),
             _ => unreachable!("can_inline"),
         }
         if let Then::On(join) = then {
@@ -110,13 +176,13 @@ impl Body<'_, '_> {
         }
     }
 
-    fn found(&mut self, value: Value, then: Then) {
+    pub(super) fn found(&mut self, value: Value, then: Then) {
         self.set(Reg::R0, value);
         let (Then::On(to) | Then::Check { hit: to, .. }) = then;
         self.b.ins().jump(to, &[]);
     }
 
-    fn missed(&mut self, then: Then) {
+    pub(super) fn missed(&mut self, then: Then) {
         let zero = self.b.ins().iconst(types::I64, 0);
         self.set(Reg::R0, zero);
         let (Then::On(to) | Then::Check { miss: to, .. }) = then;
@@ -124,7 +190,7 @@ impl Body<'_, '_> {
     }
 
     /// A result of which only the run knows whether it is null.
-    fn either(&mut self, value: Value, then: Then) {
+    pub(super) fn either(&mut self, value: Value, then: Then) {
         self.set(Reg::R0, value);
         match then {
             Then::On(to) => self.b.ins().jump(to, &[]),
@@ -144,14 +210,14 @@ impl Body<'_, '_> {
         } else {
             self.b.ins().iconst(types::I64, array.base as i64)
         };
-        self.element(call, base, array.stride, array.max_entries, then);
+        self.element(call, base, Num::from(array.stride), Num::from(array.max_entries as usize), then);
     }
 
     fn percpu_array(&mut self, call: &Call, array: &PercpuArrayLayout, then: Then) {
         let base = self.b.ins().iconst(types::I64, array.base as i64);
         let own = self.scaled_cpu(array.cpu_stride);
         let base = self.b.ins().iadd(base, own);
-        self.element(call, base, array.stride, array.max_entries, then);
+        self.element(call, base, Num::from(array.stride), Num::from(array.max_entries as usize), then);
     }
 
     /// The worker's number, times a stride. It never changes during a burst, so it stands in front of the loop.
@@ -168,27 +234,32 @@ impl Body<'_, '_> {
     }
 
     /// The value with the key's number in an array; null when there are not so many.
-    fn element(&mut self, call: &Call, base: Value, stride: usize, max: u32, then: Then) {
-        if let Some(key) = call.key_const {
-            if key >= max {
+    pub(super) fn element(&mut self, call: &Call, base: Value, stride: Num, max: Num, then: Then) {
+        if let (Some(key), Num::Const(stride), Num::Const(max)) = (call.key_const, stride, max) {
+            if u64::from(key) >= max {
                 return self.missed(then);
             }
             let off = self.b.ins().iconst(types::I64, key as i64 * stride as i64);
             let value = self.b.ins().iadd(base, off);
             return self.found(value, then);
         }
-        let [index] = self.key_words(call, 4)[..] else { unreachable!("four bytes are one word") };
-        if crate::lanes::upper_bound(self.b.func, index) < u64::from(max) {
-            let off = self.times(index, stride);
+        let index = match call.key_const {
+            Some(key) => self.b.ins().iconst(types::I64, i64::from(key)),
+            None => self.key_words(call, 4)[0],
+        };
+        if let Num::Const(max) = max
+            && crate::lanes::upper_bound(self.b.func, index) < max
+        {
+            let off = self.scaled(index, stride);
             let value = self.b.ins().iadd(base, off);
             return self.found(value, then);
         }
-        let limit = self.b.ins().iconst(types::I64, i64::from(max));
+        let limit = self.num(max);
         let inside = self.b.ins().icmp(IntCC::UnsignedLessThan, index, limit);
         let (hit, miss) = (self.b.create_block(), self.b.create_block());
         self.b.ins().brif(inside, hit, &[], miss, &[]);
         self.b.switch_to_block(hit);
-        let off = self.times(index, stride);
+        let off = self.scaled(index, stride);
         let value = self.b.ins().iadd(base, off);
         self.found(value, then);
         self.b.switch_to_block(miss);
@@ -197,8 +268,9 @@ impl Body<'_, '_> {
 
     // ---- hash tables ----
 
-    fn hash(&mut self, call: &Call, table: &HashLayout, then: Then) {
-        let key = self.key_words(call, table.key_size as usize);
+    /// `slow` is what is called where one look at the bucket does not tell: see [`calls::typed`].
+    pub(super) fn hash(&mut self, call: &Call, table: &Table, then: Then, slow_way: (Entry, &'static [Reg])) {
+        let key = self.key_words(call, table.key_size);
         let hash = self.hash_of(table.seed, &key);
         let top = self.b.ins().ushr_imm_u(hash, 56);
         let one = self.b.ins().iconst(types::I64, 1);
@@ -243,8 +315,8 @@ impl Body<'_, '_> {
         let number_bits = self.b.ins().iconst(types::I32, i64::from(native::SLOT_NUMBER));
         let number = self.b.ins().band(word, number_bits);
         let number = self.b.ins().uextend(types::I64, number);
-        let element = self.times(number, table.stride);
-        let elements = self.b.ins().iconst(types::I64, table.elements as i64);
+        let element = self.scaled(number, table.stride);
+        let elements = self.num(table.elements);
         let element = self.b.ins().iadd(elements, element);
         let mut unequal = None;
         for (n, word) in key.iter().enumerate() {
@@ -271,7 +343,7 @@ impl Body<'_, '_> {
         self.b.ins().brif(changed, slow, &[], hit, &[]);
 
         self.b.switch_to_block(hit);
-        if table.mark_used != 0 && !self.shape.is_scout() {
+        if table.mark_used && !self.shape.is_scout() {
             let (mark, marked) = (self.b.create_block(), self.b.create_block());
             let bit = self.b.ins().iconst(types::I32, i64::from(native::SLOT_USED));
             let used = self.b.ins().band(word, bit);
@@ -281,12 +353,15 @@ impl Body<'_, '_> {
             self.b.ins().jump(marked, &[]);
             self.b.switch_to_block(marked);
         }
-        let value = match table.percpu_values {
-            0 => self.b.ins().iadd_imm_s(element, table.value_at as i64),
-            values => {
+        let value = match table.percpu {
+            None => {
+                let off = self.num(table.value_at);
+                self.b.ins().iadd(element, off)
+            }
+            Some(PercpuValues { values, cpu_stride, value_stride }) => {
                 let values = self.b.ins().iconst(types::I64, values as i64);
-                let own = self.scaled_cpu(table.cpu_stride);
-                let off = self.times(number, table.value_stride);
+                let own = self.scaled_cpu(cpu_stride);
+                let off = self.times(number, value_stride);
                 let own = self.b.ins().iadd(values, own);
                 self.b.ins().iadd(own, off)
             }
@@ -313,24 +388,23 @@ impl Body<'_, '_> {
         }
         // Only reads the key.
         self.lend(call);
-        let (entry, args) = calls::typed(call, self.unit.maps).expect("a key that nobody else writes");
-        self.enter(entry, args);
+        self.enter(slow_way.0, slow_way.1);
         let value = self.reg(Reg::R0);
         self.either(value, then);
     }
 
     /// The address of a hash's bucket.
-    pub(super) fn bucket(&mut self, table: &HashLayout, hash: Value) -> Value {
-        let mask = self.b.ins().iconst(types::I64, i64::from(table.mask));
+    pub(super) fn bucket(&mut self, table: &Table, hash: Value) -> Value {
+        let mask = self.num(table.mask);
         let bucket = self.b.ins().band(hash, mask);
         let bucket = self.times(bucket, native::LINE_BYTES);
-        let lines = self.b.ins().iconst(types::I64, table.lines as i64);
+        let lines = self.num(table.lines);
         self.b.ins().iadd(lines, bucket)
     }
 
     /// The hash of a key, as `xway_maps::native` defines it.
-    pub(super) fn hash_of(&mut self, seed: [u64; 3], key: &[Value]) -> Value {
-        let seeds = seed.map(|s| self.b.ins().iconst(types::I64, s as i64));
+    pub(super) fn hash_of(&mut self, seed: [Num; 3], key: &[Value]) -> Value {
+        let seeds = seed.map(|s| self.num(s));
         let mut state = seeds[0];
         for pair in key.chunks(2) {
             let a = self.b.ins().bxor(state, pair[0]);
@@ -386,6 +460,22 @@ impl Body<'_, '_> {
         all.expect("arguments have bytes")
     }
 
+    /// A number as a value.
+    pub(super) fn num(&mut self, n: Num) -> Value {
+        match n {
+            Num::Const(n) => self.b.ins().iconst(types::I64, n as i64),
+            Num::Loaded(v) => v,
+        }
+    }
+
+    /// A product with a number.
+    fn scaled(&mut self, v: Value, factor: Num) -> Value {
+        match factor {
+            Num::Const(factor) => self.times(v, factor as usize),
+            Num::Loaded(factor) => self.b.ins().imul(v, factor),
+        }
+    }
+
     /// A product with a constant, as a shift where it is one.
     pub(super) fn times(&mut self, v: Value, factor: usize) -> Value {
         if factor.is_power_of_two() {
@@ -396,7 +486,7 @@ impl Body<'_, '_> {
     }
 
     /// Loads behind this are not answered by loads in front of it. x86-64 needs no instruction for that.
-    fn ordered(&mut self) {
+    pub(super) fn ordered(&mut self) {
         if !self.around.isa.name().starts_with("x64") {
             self.b.ins().fence();
         }

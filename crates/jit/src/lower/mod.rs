@@ -10,9 +10,12 @@
 //! | `alu` | arithmetic |
 //! | `memory` | loads, stores, atomics, the context |
 //! | `lookup` | look-ups in maps without a call |
+//! | `inner` | look-ups in maps of maps without a call |
 //! | `answer` | look-ups that were made for the whole burst |
 //! | `scout` | what runs over a burst in front of a program |
-//! | `inline` | other helpers without a call |
+//! | `inline` | other helpers without a call: checksums, the clock, random numbers |
+//! | `room` | moves of the packet's start and end, and of its metadata |
+//! | `redirect` | where a packet goes |
 //! | `slots` | stack bytes that are values |
 //! | `copied` | small functions of the program in the place of their calls |
 //! | `call` | helpers, kernel functions, functions of the program, tail calls |
@@ -22,8 +25,11 @@ mod answer;
 mod call;
 mod copied;
 mod inline;
+mod inner;
 mod lookup;
 mod memory;
+mod redirect;
+mod room;
 mod scout;
 mod slots;
 
@@ -39,6 +45,7 @@ use xway_isa::{Cond, Operand, Reg, Width};
 use xway_maps::Map;
 use xway_packet::descriptor;
 
+pub(crate) use inner::template;
 pub(crate) use lookup::can_inline;
 pub(crate) use scout::can_fetch;
 
@@ -695,6 +702,10 @@ pub(crate) mod region {
     pub const STACK: u32 = 5;
     /// Addresses of arrays.
     pub const BASES: u32 = 8;
+    /// The state of the generator of random numbers.
+    pub const RANDOM: u32 = 9;
+    /// What describes the memory of maps.
+    pub const LAYOUTS: u32 = 10;
 }
 
 /// Kinds of memory that never overlap.
@@ -713,6 +724,10 @@ enum Area {
     Record,
     /// Addresses of arrays, which never change.
     Bases,
+    /// The worker's random numbers.
+    Random,
+    /// What describes the memory of maps that only the run knows. It never changes.
+    Layouts,
     /// Values of the map with this index.
     Values(u32),
 }
@@ -727,6 +742,8 @@ impl Area {
             Area::Stack => (region::STACK, "stack".into()),
             Area::Cpu => (7, "cpu".into()),
             Area::Bases => (region::BASES, "bases".into()),
+            Area::Random => (region::RANDOM, "random".into()),
+            Area::Layouts => (region::LAYOUTS, "layouts".into()),
             Area::Record => (6, "record".into()),
             Area::Values(map) => (16 + map, format!("values of map {map}").into()),
         };

@@ -21,7 +21,7 @@ use xway_isa::Reg;
 use xway_maps::native::MapLayout;
 use xway_maps::{Map, ahead};
 
-use super::lookup::{KEY_MAX, is_own_key};
+use super::lookup::{KEY_MAX, Table, is_own_key};
 use super::{Area, Body, space};
 use crate::plan::Call;
 use crate::plan::scout::Then;
@@ -85,7 +85,8 @@ impl Body<'_, '_> {
         let map = call.map.and_then(|m| self.unit.maps.get(m as usize)).expect("can_fetch");
         let note = match map.layout() {
             MapLayout::Hash(table) => {
-                let key = self.key_words(call, table.key_size as usize);
+                let table = Table::from(&table);
+                let key = self.key_words(call, table.key_size);
                 let hash = self.hash_of(table.seed, &key);
                 let bucket = self.bucket(&table, hash);
                 self.fetch_line(bucket);

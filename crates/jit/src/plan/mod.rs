@@ -6,6 +6,7 @@
 //! reaches are not there. A pass is a function that changes a [`Plan`]; `compiled.rs` runs them in order.
 
 mod build;
+mod detours;
 mod functions;
 pub(crate) mod scout;
 pub(crate) mod slots;

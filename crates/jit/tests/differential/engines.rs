@@ -84,7 +84,6 @@ fn variants() -> Vec<(&'static str, Engine)> {
 
 /// Runs the program with this index of an object over the packets in every engine, each with maps of its own.
 /// Whoever wrote the program knows that its results do not depend on the engine.
-#[allow(dead_code)] // Random programs alone are compared in the other test.
 pub fn compare(object: &Arc<Object>, index: usize, packets: &[Vec<u8>], prepare: Prepare<'_>) -> Outcome {
     compare_if(object, index, packets, prepare, true)
 }

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use xway_abi::Errno;
 
 use super::route::{FibAnswer, FibQuery, Link, Tables};
-use super::{Clock, Host, Task};
+use super::{Clock, Host, Random, Task};
 
 /// A deterministic host: the clock moves by a fixed step at each reading, random numbers follow from a seed, routes are
 /// those that were put in. Trace output is kept.
@@ -13,7 +13,7 @@ use super::{Clock, Host, Task};
 pub struct FixedHost {
     now: Cell<u64>,
     step: u64,
-    seed: Cell<u64>,
+    random: Random,
     /// Routes, neighbours and interfaces.
     pub tables: Tables,
     /// Who runs.
@@ -27,7 +27,7 @@ impl FixedHost {
         FixedHost {
             now: Cell::new(1_000_000_000),
             step: 1000,
-            seed: Cell::new(seed),
+            random: Random::new(seed),
             tables: Tables::default(),
             task: Task {
                 pid: 2,
@@ -70,10 +70,11 @@ impl Host for FixedHost {
     }
 
     fn random_u32(&self) -> u32 {
-        let mut state = self.seed.get();
-        let out = splitmix(&mut state);
-        self.seed.set(state);
-        out as u32
+        self.random.next_u32()
+    }
+
+    fn generator(&self) -> Option<&Random> {
+        Some(&self.random)
     }
 
     fn numa_node(&self) -> i32 {
@@ -99,13 +100,4 @@ impl Host for FixedHost {
     fn device(&self, ifindex: u32) -> Result<Link, Errno> {
         self.tables.link(ifindex).copied().ok_or(Errno::ENODEV)
     }
-}
-
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
-pub(super) fn splitmix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -6,10 +6,12 @@
 mod fixed;
 mod netlink;
 mod procfs;
+mod random;
 pub mod route;
 mod system;
 
 pub use fixed::FixedHost;
+pub use random::Random;
 pub use system::SystemHost;
 
 use route::{FibAnswer, FibQuery, Link};
@@ -64,6 +66,11 @@ pub trait Host {
 
     /// A pseudo-random number.
     fn random_u32(&self) -> u32;
+
+    /// The generator that `random_u32` asks and nothing else, when it is ours: generated code then makes the numbers itself.
+    fn generator(&self) -> Option<&Random> {
+        None
+    }
 
     /// NUMA node of the worker.
     fn numa_node(&self) -> i32;

@@ -440,7 +440,7 @@ mod tests {
         let mut state = 7u64;
         for round in 0..20_000 {
             let len = round % 120;
-            let mut bytes: Vec<u8> = (0..len).map(|_| super::super::fixed::splitmix(&mut state) as u8).collect();
+            let mut bytes: Vec<u8> = (0..len).map(|_| super::super::random::splitmix(&mut state) as u8).collect();
             // Small numbers make plausible lengths.
             for b in &mut bytes {
                 if *b > 40 {

@@ -478,7 +478,7 @@ fn choose<'r>(route: &'r Route, q: &FibQuery) -> Option<&'r NextHop> {
         }
         _ => 0,
     };
-    let mut point = super::fixed::splitmix(&mut seed) % total;
+    let mut point = super::random::splitmix(&mut seed) % total;
     hops().find(|h| {
         let weight = u64::from(h.weight.max(1));
         let here = point < weight;

@@ -1,6 +1,6 @@
 //! The machine itself as a host.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io::Write;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -8,13 +8,13 @@ use xway_abi::Errno;
 
 use super::netlink::Netlink;
 use super::route::{FibAnswer, FibQuery, Link};
-use super::{Clock, Host, Task, procfs};
+use super::{Clock, Host, Random, Task, procfs};
 
 /// The machine: its clocks, its random numbers, its routes. Holds one netlink socket, opened when first needed.
 ///
 /// Random numbers come from a generator that `getrandom` seeds once; like the kernel's helper they are not for secrets.
 pub struct SystemHost {
-    random: Cell<u64>,
+    random: Random,
     secret: [u64; 2],
     hz: u64,
     netlink: RefCell<Option<Netlink>>,
@@ -35,7 +35,7 @@ impl SystemHost {
         }
         let word = |n: usize| seed[n * 8..].first_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
         SystemHost {
-            random: Cell::new(word(0)),
+            random: Random::new(word(0)),
             secret: [word(1), word(2)],
             hz: procfs::kernel_hz(),
             netlink: RefCell::new(None),
@@ -113,10 +113,11 @@ impl Host for SystemHost {
     }
 
     fn random_u32(&self) -> u32 {
-        let mut state = self.random.get();
-        let out = super::fixed::splitmix(&mut state);
-        self.random.set(state);
-        (out >> 32) as u32
+        self.random.next_u32()
+    }
+
+    fn generator(&self) -> Option<&Random> {
+        Some(&self.random)
     }
 
     fn numa_node(&self) -> i32 {

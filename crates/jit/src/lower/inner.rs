@@ -1,0 +1,130 @@
+//! `inline-lookups` in maps of maps: the outer look-up, and the one in the map that it found.
+//!
+//! An ARRAY_OF_MAPS is an array of pointers; what programs hold of an inner map is its address. Which map that is only the run
+//! knows, so what is a constant of other maps is loaded here from the map itself ([`MAP_LAYOUT`]), behind a look whether it is of
+//! the kind that the outer map's template says.
+
+use std::mem::offset_of;
+use std::sync::Arc;
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
+use xway_abi::{MapSpec, MapType};
+use xway_isa::Reg;
+use xway_maps::Map;
+use xway_maps::native::{
+    ArrayLayout, HashLayout, InnerSlot, KIND_ARRAY, KIND_FIELDS, KIND_HASH, MAP_LAYOUT, MapLayout, SlotsLayout,
+};
+use xway_verifier::{Place, Region};
+
+use super::lookup::{KEY_MAX, LOOKUP, Num, Table, Then, is_own_key};
+use super::{Area, Body};
+use crate::calls;
+use crate::plan::Call;
+
+/// Whether a call is a look-up in a map of maps or in an inner map that is emitted inline.
+pub(super) fn can_inline(call: &Call, maps: &[Arc<Map>]) -> bool {
+    let outer = |m: u32| maps.get(m as usize).is_some_and(|m| matches!(m.layout(), MapLayout::Maps(_)));
+    let inner = || template(call, maps).is_some_and(|spec| kind(spec).is_some());
+    call.proto.id == LOOKUP && is_own_key(call) && call.map.map_or_else(inner, outer)
+}
+
+/// What the inner maps of the outer one look like, when a call's map is an inner map.
+pub(crate) fn template<'m>(call: &Call, maps: &'m [Arc<Map>]) -> Option<&'m MapSpec> {
+    let Some(Place { region: Region::InnerMap(outer), .. }) = call.args[0] else { return None };
+    maps.get(outer as usize)?.spec().inner.as_deref()
+}
+
+/// The kind of layout that inner maps of a template have, as far as look-ups in them are emitted. Values for each CPU are not:
+/// how many CPUs an inner map has values for is not known before.
+fn kind(spec: &MapSpec) -> Option<u32> {
+    match spec.map_type {
+        MapType::Array => Some(KIND_ARRAY),
+        MapType::Hash | MapType::LruHash if (1..=KEY_MAX as u32).contains(&spec.key_size) => Some(KIND_HASH),
+        _ => None,
+    }
+}
+
+impl Body<'_, '_> {
+    /// The outer look-up.
+    pub(super) fn inner_map(&mut self, call: &Call, slots: &SlotsLayout, then: Then) {
+        let (inside, found, none) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let at = match call.key_const {
+            Some(key) if key >= slots.max_entries => return self.missed(then),
+            Some(key) => self.b.ins().iconst(types::I64, (slots.base + 8 * key as usize) as i64),
+            None => {
+                let index = self.key_words(call, 4)[0];
+                let max = self.b.ins().iconst(types::I64, i64::from(slots.max_entries));
+                let within = self.b.ins().icmp(IntCC::UnsignedLessThan, index, max);
+                self.b.ins().brif(within, inside, &[], none, &[]);
+                self.b.switch_to_block(inside);
+                let off = self.b.ins().ishl_imm_s(index, 3);
+                let base = self.b.ins().iconst(types::I64, slots.base as i64);
+                self.b.ins().iadd(base, off)
+            }
+        };
+        let shared = MemFlagsData::new().with_notrap();
+        let slot = self.b.ins().atomic_load(types::I64, shared, at);
+        self.b.ins().brif(slot, found, &[], none, &[]);
+        self.b.switch_to_block(found);
+        // Written before the slot was, and never again.
+        let map = self.b.ins().load(types::I64, shared, slot, offset_of!(InnerSlot, raw) as i32);
+        self.found(map, then);
+        self.b.switch_to_block(none);
+        self.missed(then);
+    }
+
+    /// The look-up in the map that r1 stands for.
+    pub(super) fn in_inner(&mut self, call: &Call, then: Then) {
+        let spec = template(call, self.unit.maps).expect("can_inline");
+        let (kind, key_size) = (kind(spec).expect("can_inline"), spec.key_size as usize);
+        let mark_used = spec.map_type == MapType::LruHash;
+        let map = self.reg(Reg::R1);
+        let (as_told, other) = (self.b.create_block(), self.b.create_block());
+        let flags = self.flags(Some(Area::Layouts));
+        let has = self.b.ins().load(types::I32, flags, map, MAP_LAYOUT as i32);
+        let same = self.b.ins().icmp_imm_s(IntCC::Equal, has, i64::from(kind));
+        self.b.ins().brif(same, as_told, &[], other, &[]);
+
+        self.b.set_cold_block(other);
+        self.b.switch_to_block(other);
+        let way = calls::map_lookup();
+        self.lend(call);
+        self.enter(way.0, way.1);
+        let value = self.reg(Reg::R0);
+        self.either(value, then);
+
+        self.b.switch_to_block(as_told);
+        if kind == KIND_ARRAY {
+            let base = self.of(map, offset_of!(ArrayLayout, base));
+            let stride = Num::Loaded(self.of(map, offset_of!(ArrayLayout, stride)));
+            let max = Num::Loaded(self.narrow_of(map, offset_of!(ArrayLayout, max_entries)));
+            return self.element(call, base, stride, max, then);
+        }
+        let seed = [0, 8, 16].map(|n| Num::Loaded(self.of(map, offset_of!(HashLayout, seed) + n)));
+        let table = Table {
+            lines: Num::Loaded(self.of(map, offset_of!(HashLayout, lines))),
+            elements: Num::Loaded(self.of(map, offset_of!(HashLayout, elements))),
+            seed,
+            stride: Num::Loaded(self.of(map, offset_of!(HashLayout, stride))),
+            value_at: Num::Loaded(self.of(map, offset_of!(HashLayout, value_at))),
+            mask: Num::Loaded(self.narrow_of(map, offset_of!(HashLayout, mask))),
+            key_size,
+            mark_used,
+            percpu: None,
+        };
+        self.hash(call, &table, then, way);
+    }
+
+    /// A word of an inner map's layout.
+    fn of(&mut self, map: Value, field: usize) -> Value {
+        let flags = self.flags(Some(Area::Layouts));
+        self.b.ins().load(types::I64, flags, map, (MAP_LAYOUT + KIND_FIELDS + field) as i32)
+    }
+
+    /// A number of 32 bits of it.
+    fn narrow_of(&mut self, map: Value, field: usize) -> Value {
+        let flags = self.flags(Some(Area::Layouts));
+        self.b.ins().uload32(flags, map, (MAP_LAYOUT + KIND_FIELDS + field) as i32)
+    }
+}

@@ -1,0 +1,116 @@
+//! `inline-helpers`: `bpf_redirect` and `bpf_redirect_map` without a call.
+//!
+//! A target is a few words in the frame's descriptor. Which ports, workers and sockets a map has is looked at when the helper is
+//! called, as ever: a slot that holds nothing gives the verdict in the flags. Maps of devices by hash and broadcasts are left to
+//! the helper.
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
+use xway_isa::{Reg, Width};
+use xway_maps::native::{ENTRY_WORD, MapLayout};
+use xway_packet::descriptor::{REDIRECT, redirect};
+
+use super::{Area, Body, Shape};
+use crate::env::offsets;
+use crate::plan::Call;
+
+/// `bpf_redirect`
+pub(super) const REDIRECT_TO: u32 = 23;
+/// `bpf_redirect_map`
+pub(super) const REDIRECT_MAP: u32 = 51;
+
+/// `XDP_REDIRECT`
+const VERDICT: i64 = 4;
+/// Flags of `bpf_redirect_map` that are the verdict for a slot that holds nothing.
+const ACTION: i64 = 3;
+
+impl Body<'_, '_> {
+    /// `bpf_redirect(ifindex, flags)`: any flag gives `XDP_ABORTED`, and leaves an older target alone.
+    pub(super) fn redirect(&mut self) {
+        let (go, stay, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let known = self.constant_of(Reg::R2);
+        if known != Some(0) {
+            let flags = self.reg(Reg::R2);
+            self.b.ins().brif(flags, stay, &[], go, &[]);
+            self.b.switch_to_block(stay);
+            let aborted = self.b.ins().iconst(types::I64, 0);
+            self.set(Reg::R0, aborted);
+            self.b.ins().jump(done, &[]);
+            self.b.switch_to_block(go);
+        }
+        let ifindex = self.narrow(Reg::R1, Width::W32);
+        self.choose(redirect::IFINDEX, &[ifindex]);
+        self.b.ins().jump(done, &[]);
+        self.b.switch_to_block(done);
+    }
+
+    /// `bpf_redirect_map(map, key, flags)` for maps whose entries lie side by side, and flags that are a verdict alone; false for
+    /// others.
+    pub(super) fn redirect_map(&mut self, call: &Call) -> bool {
+        let Some(map) = call.map.and_then(|m| self.unit.maps.get(m as usize)) else { return false };
+        let (kind, slots) = match map.layout() {
+            MapLayout::Devices(slots) => (redirect::DEVICE, slots),
+            MapLayout::Cpus(slots) => (redirect::CPU, slots),
+            MapLayout::Sockets(slots) => (redirect::SOCKET, slots),
+            _ => return false,
+        };
+        let Some(action) = self.constant_of(Reg::R3).filter(|flags| *flags <= ACTION as u64) else { return false };
+        let (inside, found, none, done) =
+            (self.b.create_block(), self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let key = self.narrow(Reg::R2, Width::W32);
+        let max = self.b.ins().iconst(types::I32, i64::from(slots.max_entries));
+        let within = self.b.ins().icmp(IntCC::UnsignedLessThan, key, max);
+        self.b.ins().brif(within, inside, &[], none, &[]);
+
+        self.b.switch_to_block(inside);
+        let index = self.b.ins().uextend(types::I64, key);
+        let off = self.b.ins().ishl_imm_s(index, 3);
+        let base = self.b.ins().iconst(types::I64, slots.base as i64);
+        let at = self.b.ins().iadd(base, off);
+        // Slots are written by others; what one points to is as it is as long as it is there.
+        let shared = MemFlagsData::new().with_notrap();
+        let entry = self.b.ins().atomic_load(types::I64, shared, at);
+        self.b.ins().brif(entry, found, &[], none, &[]);
+
+        self.b.switch_to_block(found);
+        let id = self.b.ins().iconst(types::I32, i64::from(map.id()));
+        if kind == redirect::DEVICE {
+            let ifindex = self.b.ins().load(types::I32, shared, entry, ENTRY_WORD as i32);
+            self.choose(kind, &[id, key, ifindex]);
+        } else {
+            self.choose(kind, &[id, key]);
+        }
+        self.b.ins().jump(done, &[]);
+
+        self.b.switch_to_block(none);
+        self.choose(0, &[]);
+        let action = self.b.ins().iconst(types::I64, action as i64);
+        self.set(Reg::R0, action);
+        self.b.ins().jump(done, &[]);
+        self.b.switch_to_block(done);
+        true
+    }
+
+    /// Writes the frame's target, and the verdict that goes with it into r0.
+    fn choose(&mut self, kind: u32, words: &[Value]) {
+        let desc = self.descriptor();
+        let flags = self.flags(Some(Area::Descriptor));
+        let kind = self.b.ins().iconst(types::I32, i64::from(kind));
+        for (n, word) in [kind].iter().chain(words).enumerate() {
+            self.b.ins().store(flags, *word, desc, REDIRECT + redirect::WORD * n as i32);
+        }
+        let verdict = self.b.ins().iconst(types::I64, VERDICT);
+        self.set(Reg::R0, verdict);
+    }
+
+    /// The descriptor of the frame that is being run, where no argument is the context.
+    fn descriptor(&mut self) -> Value {
+        if let (Shape::Burst, Some(ctx)) = (self.shape, self.ctx) {
+            return ctx;
+        }
+        let env = self.flags(Some(Area::Env));
+        let frame = self.b.ins().load(types::I64, env, self.env, offsets::FRAME);
+        let frames = self.flags(Some(Area::Frames));
+        self.b.ins().load(types::I64, frames, frame, 0)
+    }
+}

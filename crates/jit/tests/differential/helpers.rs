@@ -1,0 +1,137 @@
+//! What is emitted in the place of helpers, against the interpreter: every case that the helper tells apart.
+
+use std::sync::Arc;
+
+use xway_abi::{MapSpec, MapType};
+use xway_maps::Map;
+use xway_object::{MapDef, Object, Program};
+use xway_vm::Instance;
+
+use crate::engines::{Outcome, Prepare, compare};
+
+/// Lengths around what an Ethernet header and the fields below need; the fourth byte is read by programs as their choice.
+fn packets() -> Vec<Vec<u8>> {
+    let mut all = vec![];
+    for choice in 0..16u8 {
+        for len in [14usize, 18, 60, 300] {
+            let mut packet: Vec<u8> = (0..len).map(|i| (i as u8).wrapping_mul(29).wrapping_add(choice)).collect();
+            packet[3] = choice;
+            all.push(packet);
+        }
+    }
+    all
+}
+
+/// The context in r6 and the packet's choice, 0 to 15, in r7.
+const CHOICE: &str = "r6 = r1\nr2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = r2\nr4 += 14\nr0 = 1\nif r4 > r3 goto out\n\
+                      r7 = *(u8 *)(r2 +3)\nr7 &= 15\n";
+
+fn object(body: &str, maps: Vec<MapSpec>) -> Arc<Object> {
+    // Functions stand behind the main one, with its way out in front of them.
+    let text = if body.contains("\nout:") { format!("{CHOICE}{body}") } else { format!("{CHOICE}{body}\nout: exit") };
+    let insns = xway_isa::assemble(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let image = Program { name: "helper".into(), section: "xdp".into(), insns, ..Program::default() };
+    let maps = maps.into_iter().enumerate().map(|(n, spec)| MapDef::new(&format!("map{n}"), spec)).collect();
+    Arc::new(Object { programs: vec![image], maps, license: Some("GPL".into()), ..Object::default() })
+}
+
+fn agree(name: &str, body: &str, maps: Vec<MapSpec>, prepare: Prepare<'_>) {
+    match compare(&object(body, maps), 0, &packets(), prepare) {
+        Outcome::Same => {}
+        Outcome::Differs(how) => panic!("{name}: {how}"),
+        Outcome::NotCompiled(why) => panic!("{name}: not compiled: {why}"),
+        Outcome::Unverified | Outcome::Apart => panic!("{name}: refused, or not compared"),
+    }
+}
+
+const NOTHING: Prepare<'_> = &|_: &Instance| ();
+
+#[test]
+fn random_numbers_are_the_generators() {
+    agree("random", "call 7\nr8 = r0\ncall 7\nr0 ^= r8", vec![], NOTHING);
+    // Calls that are not emitted go on from where emitted ones left it.
+    agree(
+        "random in a function",
+        "call more\nr8 = r0\ncall 7\nr0 ^= r8\nout: exit\nmore: call 7\nexit",
+        vec![],
+        NOTHING,
+    );
+}
+
+#[test]
+fn room_is_made_and_refused_as_the_helpers_do() {
+    // From far in front of the headroom to behind the packet; twice, because the second meets what the first left.
+    for helper in [44, 54, 65] {
+        for (scale, from) in [(1, -8), (4, -32), (40, -300), (0x1000_0000, i32::MIN)] {
+            let body = format!(
+                "r7 *= {scale}\nr7 += {from}\nr1 = r6\nr2 = r7\ncall {helper}\nr8 = r0\nr1 = r6\nr2 = r7\ncall {helper}\n\
+                 r0 &= 0xffff\nr8 <<= 16\nr0 |= r8"
+            );
+            agree(&format!("helper {helper} by {scale}"), &body, vec![], NOTHING);
+        }
+        // With metadata in front of the packet, written and moved along.
+        let body = format!(
+            "r1 = r6\nr2 = -16\ncall 54\nr2 = *(u32 *)(r6 +8)\nr3 = *(u32 *)(r6 +0)\nr4 = r2\nr4 += 4\n\
+             if r4 > r3 goto without\n*(u32 *)(r2 +0) = 77\nwithout: r7 *= 4\nr7 += -32\nr1 = r6\nr2 = r7\ncall {helper}"
+        );
+        agree(&format!("helper {helper} with metadata"), &body, vec![], NOTHING);
+    }
+}
+
+#[test]
+fn targets_are_chosen_and_forgotten() {
+    agree("redirect", "r1 = r7\nr2 = 0\ncall 23", vec![], NOTHING);
+    agree("redirect with flags", "r1 = 5\nr2 = r7\nr2 &= 1\ncall 23", vec![], NOTHING);
+    agree("a second one", "r1 = 5\nr2 = 0\ncall 23\nr1 = r7\nr2 = 0\ncall 23", vec![], NOTHING);
+    agree("in a function", "r1 = r7\ncall send\nout: exit\nsend: r2 = 0\ncall 23\nexit", vec![], NOTHING);
+    // Slots 1, 4 and 7 hold something.
+    let full = |instance: &Instance| {
+        for key in [1u32, 4, 7] {
+            instance.maps()[0].update(&key.to_ne_bytes(), &(key + 2).to_ne_bytes(), 0).expect("room");
+        }
+    };
+    for flags in [0, 1, 2, 3, 8] {
+        let text = format!("r1 = map[idx:0]\nr2 = r7\nr3 = {flags}\ncall 51");
+        for devices in [MapType::Devmap, MapType::DevmapHash] {
+            agree(&format!("{devices:?}, {flags}"), &text, vec![MapSpec::new(devices, 4, 4, 8)], &full);
+        }
+        // There are two CPUs.
+        let cpus = |instance: &Instance| {
+            instance.maps()[0].update(&1u32.to_ne_bytes(), &64u32.to_ne_bytes(), 0).expect("room");
+        };
+        if flags != 8 {
+            agree(&format!("CPUs, {flags}"), &text, vec![MapSpec::new(MapType::Cpumap, 4, 4, 2)], &cpus);
+            agree(&format!("sockets, {flags}"), &text, vec![MapSpec::new(MapType::Xskmap, 4, 4, 8)], NOTHING);
+        }
+    }
+    let text = "r1 = 9\nr2 = 0\ncall 23\nr1 = map[idx:0]\nr2 = r7\nr3 = 2\ncall 51";
+    agree("a slot that holds nothing", text, vec![MapSpec::new(MapType::Devmap, 4, 4, 8)], &full);
+}
+
+#[test]
+fn inner_maps_are_those_that_the_slot_holds() {
+    let types = [MapType::Array, MapType::Hash, MapType::LruHash, MapType::PercpuArray];
+    for (inner, outer) in types.into_iter().flat_map(|t| [(t, MapType::ArrayOfMaps), (t, MapType::HashOfMaps)]) {
+        let template = MapSpec::new(inner, 4, 8, 8);
+        let spec = MapSpec { inner: Some(Box::new(template.clone())), ..MapSpec::new(outer, 4, 4, 8) };
+        let fill = |instance: &Instance| {
+            for slot in [0u32, 1, 3] {
+                let map = Map::create(&template, &xway_maps::Env::with_cpus(2)).unwrap();
+                for key in (0..8u32).filter(|key| key % 3 != slot % 3) {
+                    let value = u64::from(100 * slot + key).to_ne_bytes().repeat(map.user_value_size() / 8);
+                    map.update(&key.to_ne_bytes(), &value, 0).expect("room");
+                }
+                instance.maps()[0].set_inner(&slot.to_ne_bytes(), map).expect("it is like the template");
+            }
+        };
+        // A constant slot, or the packet's; the packet's key; the value is counted up.
+        for slot in ["*(u32 *)(r10 -4) = 1", "r8 = r7\nr8 >>= 2\n*(u32 *)(r10 -4) = r8"] {
+            let body = format!(
+                "{slot}\nr2 = r10\nr2 += -4\nr1 = map[idx:0]\ncall 1\nif r0 == 0 goto none\n\
+                 *(u32 *)(r10 -8) = r7\nr2 = r10\nr2 += -8\nr1 = r0\ncall 1\nif r0 == 0 goto none\n\
+                 r1 = *(u64 *)(r0 +0)\nr2 = r1\nr2 += 1000\n*(u64 *)(r0 +0) = r2\nr0 = r1\nexit\nnone: r0 = 7"
+            );
+            agree(&format!("{inner:?} in {outer:?}"), &body, vec![spec.clone()], &fill);
+        }
+    }
+}
