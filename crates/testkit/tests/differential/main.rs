@@ -1,6 +1,7 @@
 //! Whole programs, ours against the kernel's: same object, same map contents, same packets; verdicts, bytes and map
 //! contents must be the same.
 
+mod aarch64;
 mod compare;
 mod helpers;
 mod perf;
