@@ -40,7 +40,9 @@ pub struct Program {
 }
 
 /// Makes code that tail calls enter, and keeps it with the program.
-struct MakeTail(Box<dyn Fn(&Arc<Program>) + Send + Sync>);
+struct MakeTail(Box<Make>);
+
+type Make = dyn Fn(&Arc<Program>) + Send + Sync;
 
 impl std::fmt::Debug for MakeTail {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
