@@ -163,6 +163,15 @@ fn load_one(args: &Load, file: &Path, verbose: bool) -> Result<(), String> {
     // What scripts set who want the program alone.
     let alone = std::env::var_os("LIBXDP_SKIP_DISPATCHER").is_some_and(|v| v != "0");
     let config = image.object.run_config(&chosen.name);
+    let there = hook.attachments(Some(&args.ifname)).map_err(failed)?;
+    if let Some(single) = there.iter().find(|a| a.priority.is_none()).filter(|_| !alone) {
+        let (id, name) = (single.program.id.0, &single.program.name);
+        let why = "it was loaded alone, and this tool puts none beside it";
+        return Err(format!(
+            "Couldn't attach XDP program on iface '{}': program {id} ({name}) is there: {why}",
+            args.ifname
+        ));
+    }
     let request = AttachRequest {
         mode,
         priority: args.prio.or(config.priority).unwrap_or(PRIORITY),
