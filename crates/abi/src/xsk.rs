@@ -57,6 +57,23 @@ pub const RING_NEED_WAKEUP: u32 = 1 << 0;
 pub const OPTIONS_ZEROCOPY: u32 = 1 << 0;
 /// Descriptor option: the packet goes on in the next descriptor.
 pub const PKT_CONTD: u32 = 1 << 0;
+/// Descriptor option of TX: `struct xsk_tx_metadata` stands in front of the packet.
+pub const TX_METADATA: u32 = 1 << 1;
+
+/// What `struct xsk_tx_metadata` asks for: 64 bits of flags, then `csum_start` and `csum_offset` of 16 bits each, then, eight bytes
+/// further, the launch time of 64 bits.
+pub mod tx_metadata {
+    /// Tell when the packet was sent.
+    pub const TIMESTAMP: u64 = 1 << 0;
+    /// Complete the checksum.
+    pub const CHECKSUM: u64 = 1 << 1;
+    /// Send the packet at this time.
+    pub const LAUNCH_TIME: u64 = 1 << 2;
+    /// Length of the structure.
+    pub const SIZE: usize = 24;
+    /// The most that may be registered for it in front of each packet, bytes; a multiple of eight.
+    pub const LEN_MAX: u32 = 248;
+}
 /// Length of `struct xdp_desc`: address (8 bytes), length (4), options (4).
 pub const DESC_SIZE: usize = 16;
 /// Memory flag: chunks need not be aligned.

@@ -42,6 +42,9 @@ pub struct Socket {
     /// Others may go without copies on a queue that is theirs alone.
     #[serde(default)]
     pub own_queue_zero_copy: bool,
+    /// Others get so many first bytes of each packet; without it whole packets.
+    #[serde(default)]
+    pub untrusted_bytes: Option<u32>,
 }
 
 /// The process and its socket.
@@ -132,12 +135,18 @@ pub struct Port {
     /// `equal 4`, `weight 6 2`, `hkey symmetric`.
     #[serde(default)]
     pub steer: Vec<String>,
+    /// While a queue of it is busy sending, up to so many packets wait for one doorbell; 0: each burst has one.
+    #[serde(default)]
+    pub tx_batch: u32,
+    /// Bytes that may wait in a queue of it to be sent; what is beyond is dropped and counted.
+    #[serde(default)]
+    pub tx_limit: Option<u64>,
 }
 
 impl Port {
     /// A port with nothing but a name.
     pub fn named(name: &str) -> Port {
-        Port { name: name.to_owned(), queues: None, pass_to: None, steer: Vec::new() }
+        Port { name: name.to_owned(), queues: None, pass_to: None, steer: Vec::new(), tx_batch: 0, tx_limit: None }
     }
 }
 
@@ -307,7 +316,7 @@ chain_on = ["pass", "tx"]
     #[test]
     fn sockets_have_a_path_and_a_port_beside_them() {
         let config = Config::parse(&format!("{FILE}\n[[socket]]\npath = \"/run/x\"\ntrusted_uids = [7]")).unwrap();
-        let want = Socket { path: "/run/x".into(), trusted_uids: vec![7], own_queue_zero_copy: false };
+        let want = Socket { path: "/run/x".into(), trusted_uids: vec![7], ..Socket::default() };
         assert_eq!(config.sockets, [want]);
         for (text, words) in [
             (format!("{FILE}\n[[socket]]\npath = \"x\""), "a path from the root"),

@@ -43,6 +43,7 @@ impl ServedSocket {
             ("rx_fill_ring_empty_descs", s.rx_fill_ring_empty_descs),
             ("tx_ring_empty_descs", s.tx_ring_empty_descs),
             ("refused_indices", s.refused_indices),
+            ("tx_unsupported", s.tx_unsupported),
         ];
         ServedSocket {
             id: info.id,

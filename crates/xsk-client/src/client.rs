@@ -28,6 +28,7 @@ pub struct Connection {
 #[derive(Debug)]
 pub struct Umem {
     number: u32,
+    tx_metadata_len: u32,
     pub(crate) memory: Arc<Memory>,
 }
 
@@ -81,10 +82,27 @@ impl Connection {
     /// # Errors
     /// The server refuses: sizes that make no sense (`EINVAL`), too much memory (`ENOMEM`).
     pub fn umem(&mut self, chunks: u32, chunk_size: u32, headroom: u32) -> Result<Umem, ClientError> {
+        self.umem_with(chunks, chunk_size, headroom, 0)
+    }
+
+    /// The same, with `tx_metadata_len` bytes in front of packets to send for what is asked for them ([`crate::TxRequest`]): at least
+    /// 24, at most 248, a multiple of eight (`XDP_UMEM_TX_METADATA_LEN`).
+    ///
+    /// # Errors
+    /// As [`Connection::umem`].
+    pub fn umem_with(
+        &mut self,
+        chunks: u32,
+        chunk_size: u32,
+        headroom: u32,
+        tx_metadata_len: u32,
+    ) -> Result<Umem, ClientError> {
         const WHAT: &str = "registering packet memory";
-        let (answer, mut fds) = self.ask(WHAT, &Request::Umem { chunks, chunk_size, headroom }, 1)?;
+        let request = Request::Umem { chunks, chunk_size, headroom, tx_metadata_len };
+        let (answer, mut fds) = self.ask(WHAT, &request, 1)?;
         let memory = map(WHAT, fds.pop(), chunks as usize * chunk_size as usize)?;
-        Ok(Umem { number: answer.numbers[0] as u32, memory: Arc::new(Memory::new(memory, chunk_size)) })
+        let memory = Memory::new(memory, chunk_size);
+        Ok(Umem { number: answer.numbers[0] as u32, tx_metadata_len, memory: Arc::new(memory) })
     }
 
     /// A socket on a queue.
@@ -126,8 +144,10 @@ impl Connection {
                 Arc::new(Memory::new(shared, chunk_size as u32))
             }
         };
-        Socket::new(number as u32, rings, memory, kick, notice, zero_copy, answer.reason)
-            .map_err(|e| ClientError::protocol(WHAT, e))
+        let mut socket = Socket::new(number as u32, rings, memory, kick, notice, zero_copy, answer.reason)
+            .map_err(|e| ClientError::protocol(WHAT, e))?;
+        socket.set_tx_metadata_len(if zero_copy { 0 } else { umem.tx_metadata_len });
+        Ok(socket)
     }
 
     /// Counters of a socket, as `XDP_STATISTICS` has them.

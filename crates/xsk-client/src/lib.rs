@@ -42,4 +42,4 @@ pub mod wire;
 pub use client::{Bind, Connection, Umem};
 pub use error::ClientError;
 pub use memory::{Chunk, Packet};
-pub use socket::{Fate, Socket, Statistics};
+pub use socket::{Fate, Socket, Statistics, TxRequest};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{read, write};
-use xway_abi::xsk;
+use xway_abi::xsk::{self, tx_metadata};
 use xway_packet::ring::spsc::{Consumer, Producer};
 use xway_packet::ring::{RingError, XdpDesc};
 
@@ -31,6 +31,8 @@ pub struct Statistics {
     pub tx_ring_empty_descs: u64,
     /// Indices that the application published and that cannot be.
     pub refused_indices: u64,
+    /// Packets that asked for what no port of the engine can do: a launch time, or the time of sending. They are not sent.
+    pub tx_unsupported: u64,
 }
 
 impl Statistics {
@@ -44,7 +46,7 @@ impl Statistics {
             self.rx_fill_ring_empty_descs,
             self.tx_ring_empty_descs,
             self.refused_indices,
-            0,
+            self.tx_unsupported,
         ]
     }
 
@@ -58,6 +60,7 @@ impl Statistics {
             rx_fill_ring_empty_descs: n[4],
             tx_ring_empty_descs: n[5],
             refused_indices: n[6],
+            tx_unsupported: n[7],
         }
     }
 }
@@ -72,6 +75,35 @@ pub enum Fate {
     Free,
     /// It is sent as it is now.
     Send,
+}
+
+/// What is asked for a packet that is sent (`struct xsk_tx_metadata`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TxRequest {
+    /// Complete an Internet checksum: where the bytes start that it covers, and where it stands, counted from there. The field holds
+    /// the sum of the pseudo header. Done in software, whatever the port.
+    pub checksum: Option<(u16, u16)>,
+    /// When to send the packet. No port of the engine can: such a packet is refused and counted in
+    /// [`Statistics::tx_unsupported`].
+    pub launch_time: Option<u64>,
+}
+
+impl TxRequest {
+    fn encode(&self) -> [u8; tx_metadata::SIZE] {
+        let mut out = [0; tx_metadata::SIZE];
+        let mut flags = 0;
+        if let Some((start, offset)) = self.checksum {
+            flags |= tx_metadata::CHECKSUM;
+            out[8..10].copy_from_slice(&start.to_ne_bytes());
+            out[10..12].copy_from_slice(&offset.to_ne_bytes());
+        }
+        if let Some(time) = self.launch_time {
+            flags |= tx_metadata::LAUNCH_TIME;
+            out[16..24].copy_from_slice(&time.to_ne_bytes());
+        }
+        out[..8].copy_from_slice(&flags.to_ne_bytes());
+        out
+    }
 }
 
 /// A socket: four rings and the chunks that are free.
@@ -89,6 +121,9 @@ pub struct Socket {
     notice: OwnedFd,
     zero_copy: bool,
     reason: String,
+    tx_metadata_len: u32,
+    /// What the server said was lost when we last asked.
+    lost: u32,
 }
 
 impl Socket {
@@ -114,7 +149,20 @@ impl Socket {
             notice,
             zero_copy,
             reason,
+            tx_metadata_len: 0,
+            lost: 0,
         })
+    }
+
+    pub(crate) fn set_tx_metadata_len(&mut self, len: u32) {
+        self.tx_metadata_len = len;
+    }
+
+    /// Packets for this socket that were lost since the last call because it did not keep up: RX was full, or FILL was empty. Costs a
+    /// look at a word that the server writes when it happens, so it may be asked after every burst.
+    pub fn lost(&mut self) -> u32 {
+        let lost = self.completion.flags();
+        lost.wrapping_sub(std::mem::replace(&mut self.lost, lost))
     }
 
     /// Its number at the server.
@@ -280,11 +328,29 @@ impl Socket {
         if self.tx.room(1) == 0 {
             return Err(packet);
         }
+        self.queue(packet, 0)
+    }
+
+    /// Puts a packet into the TX ring, which has room.
+    fn queue(&mut self, packet: Packet, options: u32) -> Result<(), Packet> {
         let Packet { chunk, offset, len } = packet;
         let number = self.chunks.take_in(chunk).map_err(|chunk| Packet { chunk, offset, len })?;
         let addr = self.chunks.leave(number) + u64::from(offset);
-        let _ = self.tx.stage(XdpDesc { addr, len, options: 0 });
+        let _ = self.tx.stage(XdpDesc { addr, len, options });
         Ok(())
+    }
+
+    /// As [`Socket::send`], with something to be done for the packet. What is asked for is written in front of it.
+    ///
+    /// # Errors
+    /// Gives it back as [`Socket::send`] does, and when there is no room for the request in front of it: the memory was not
+    /// registered for that ([`crate::Connection::umem_with`]), or the packet starts too early in its chunk.
+    pub fn send_with(&mut self, mut packet: Packet, request: &TxRequest) -> Result<(), Packet> {
+        let before = self.tx_metadata_len;
+        let at = packet.offset.checked_sub(before).filter(|_| before as usize >= tx_metadata::SIZE);
+        let (Some(at), true) = (at, self.tx.room(1) > 0) else { return Err(packet) };
+        packet.chunk.bytes_mut()[at as usize..][..tx_metadata::SIZE].copy_from_slice(&request.encode());
+        self.queue(packet, xsk::TX_METADATA)
     }
 
     /// Shows the server what was queued, and rings its bell if it sleeps. Says how many packets those are. Chunks that came back become

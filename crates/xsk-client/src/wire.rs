@@ -40,6 +40,8 @@ pub enum Request {
         chunk_size: u32,
         /// Bytes in front of received packets, beyond the 256 that there always are.
         headroom: u32,
+        /// Bytes in front of packets to send that hold what is asked for them (`tx_metadata_len`); 0 for nothing.
+        tx_metadata_len: u32,
     },
     /// A socket on a queue (`bind`). Answer: its number, flags in effect, length and chunk size of the memory; descriptors: rings,
     /// doorbell of the server, doorbell of the client and, without copies, the memory.
@@ -86,7 +88,9 @@ impl Request {
     pub fn encode(&self) -> [u8; REQUEST] {
         let (op, name, numbers): (u32, &str, [u32; NUMBERS]) = match self {
             Request::Hello { version } => (1, "", pad(&[*version])),
-            Request::Umem { chunks, chunk_size, headroom } => (2, "", pad(&[*chunks, *chunk_size, *headroom])),
+            Request::Umem { chunks, chunk_size, headroom, tx_metadata_len } => {
+                (2, "", pad(&[*chunks, *chunk_size, *headroom, *tx_metadata_len]))
+            }
             Request::Bind(b) => {
                 let numbers = [b.queue, b.flags, b.umem, b.fill, b.completion, b.rx, b.tx, b.chunks, b.weight];
                 (3, &b.interface, pad(&numbers))
@@ -112,7 +116,7 @@ impl Request {
         let name = bytes[4..20].split(|&b| b == 0).next().unwrap_or_default();
         Some(match word(0) {
             1 => Request::Hello { version: n(0) },
-            2 => Request::Umem { chunks: n(0), chunk_size: n(1), headroom: n(2) },
+            2 => Request::Umem { chunks: n(0), chunk_size: n(1), headroom: n(2), tx_metadata_len: n(3) },
             3 => Request::Bind(BindRequest {
                 interface: std::str::from_utf8(name).ok()?.to_owned(),
                 queue: n(0),
@@ -204,7 +208,7 @@ mod tests {
             BindRequest { interface: "eth0".into(), queue: 3, flags: 4, umem: 1, fill: 64, ..BindRequest::default() };
         for request in [
             Request::Hello { version: VERSION },
-            Request::Umem { chunks: 1, chunk_size: 2, headroom: 3 },
+            Request::Umem { chunks: 1, chunk_size: 2, headroom: 3, tx_metadata_len: 4 },
             Request::Bind(bind),
             Request::Statistics { socket: 9 },
             Request::Close { socket: 10 },

@@ -106,7 +106,7 @@ impl Session {
                 let why = format!("the server speaks version {VERSION}, the application version {version}");
                 return Err((Errno::EPROTO, why));
             }
-            Request::Umem { chunks, chunk_size, headroom } => {
+            Request::Umem { chunks, chunk_size, headroom, tx_metadata_len } => {
                 let bytes = u64::from(*chunks) * u64::from(*chunk_size);
                 if self.memory.saturating_add(bytes) > self.hub.policy.memory_max {
                     let why = format!("an application may have {} bytes of packet memory", self.hub.policy.memory_max);
@@ -114,6 +114,9 @@ impl Session {
                 }
                 let umem = Umem::create(*chunks, *chunk_size, *headroom)
                     .map_err(|errno| (errno, "chunks of 2048 or 4096 bytes, and a headroom that leaves room".into()))?;
+                let umem = umem
+                    .with_tx_metadata(*tx_metadata_len)
+                    .map_err(|errno| (errno, "tx_metadata_len is a multiple of 8, at most 248".into()))?;
                 let umem = Arc::new(umem);
                 self.memory += bytes;
                 self.umems.push(umem.clone());
@@ -161,7 +164,8 @@ impl Session {
         let umem = self.umems.get(bind.umem as usize).cloned();
         // Copies are what everybody may have; without, a reason is needed why it is safe.
         let trusted = self.hub.policy.trusted_uids.contains(&self.uid);
-        let own = direct && self.hub.policy.own_queue_zero_copy && self.hub.queues.without_program(at);
+        let whole = self.hub.policy.untrusted_bytes.is_none();
+        let own = direct && whole && self.hub.policy.own_queue_zero_copy && self.hub.queues.without_program(at);
         let (zero_copy, reason) = match (has(ZEROCOPY), has(COPY), trusted || own) {
             (true, _, false) => {
                 let why = "without copies the application would see the packets of others: it must be trusted, or have a queue of its own";
@@ -181,7 +185,9 @@ impl Session {
             (false, Some(umem)) => Mode::Copy(umem),
             (false, None) => return refuse(Errno::EBADF, "no such packet memory: register it first"),
         };
-        let socket = Xsk::new(&Shape { bound: at, sizes, mode, weight: bind.weight });
+        let snap = if trusted { None } else { self.hub.policy.untrusted_bytes };
+        let cut = snap.map(|bytes| format!("the first {bytes} bytes of each packet: the application is not trusted"));
+        let socket = Xsk::new(&Shape { bound: at, sizes, mode, weight: bind.weight, snap });
         let socket =
             Arc::new(socket.map_err(|errno| (errno, "rings of a power of two of entries, at most 32768".into()))?);
         let join = Join { pid: self.pid, zero_copy, direct, shared: has(SHARED_UMEM) };
@@ -195,7 +201,7 @@ impl Session {
         let (len, chunk_size) = memory.map_or((0, 0), |Joined { len, chunk_size, .. }| (*len, u64::from(*chunk_size)));
         let flags = if zero_copy { ZEROCOPY } else { COPY } | USE_NEED_WAKEUP;
         keep.numbers = vec![socket.id(), u64::from(flags), len, chunk_size];
-        keep.reason = reason.to_owned();
+        keep.reason = cut.unwrap_or_else(|| reason.to_owned());
         keep.socket = Some(socket);
         Ok(())
     }

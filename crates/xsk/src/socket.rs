@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, eventfd};
+use xway_abi::xsk::tx_metadata::{CHECKSUM, LAUNCH_TIME, TIMESTAMP};
 use xway_abi::{Errno, xsk};
 use xway_engine::{Sent, SocketTarget};
+use xway_packet::offload::complete_checksum;
 use xway_packet::ring::XdpDesc;
 use xway_packet::ring::spsc::{Consumer, Producer};
 use xway_packet::{Backing, Burst, Frame, Pool, SharedMemory};
@@ -38,6 +40,8 @@ pub struct Shape {
     pub mode: Mode,
     /// Share of the queue's sending in relation to others, 1 to 255.
     pub weight: u32,
+    /// The application gets so many first bytes of each packet; `None`: all. With copies only.
+    pub snap: Option<u32>,
 }
 
 /// Memory of a pool, for an application that maps it.
@@ -94,6 +98,8 @@ pub(crate) struct Inner {
     tx: Consumer<XdpDesc>,
     memory: Memory,
     counts: Statistics,
+    /// So many bytes of a packet are copied at most.
+    snap: usize,
     /// Packets that the application was not told of.
     untold: bool,
     /// Bytes that the socket may still send in its turn.
@@ -133,6 +139,7 @@ impl Xsk {
                     Mode::ZeroCopy(chunks) => Memory::Waiting(*chunks),
                 },
                 counts: Statistics::default(),
+                snap: shape.snap.map_or(usize::MAX, |bytes| bytes as usize),
                 untold: false,
                 deficit: 0,
             })
@@ -269,6 +276,11 @@ impl Xsk {
                     }
                 }
                 Taken::Invalid => inner.counts.tx_invalid_descs += 1,
+                Taken::Unsupported(desc) => {
+                    // Its chunk comes back as if it were sent; the counter says that it was not.
+                    inner.counts.tx_unsupported += 1;
+                    let _ = inner.completion.stage(desc.addr);
+                }
                 Taken::Later => {
                     inner.tx.untake(1);
                     break;
@@ -314,6 +326,10 @@ impl Xsk {
                     sent.errno = Some(errno);
                 }
             }
+        }
+        if sent.full > 0 {
+            // The application sees that it does not keep up without having to ask.
+            inner.completion.set_flags(inner.completion.flags().wrapping_add(sent.full));
         }
         inner.fill.release();
         inner.untold |= inner.rx.submit() > 0;
@@ -362,6 +378,8 @@ const MEETING_SPINS: u32 = 4096;
 enum Taken {
     Packet(Frame),
     Invalid,
+    /// It asks for what cannot be done.
+    Unsupported(XdpDesc),
     /// Neither pool nor COMPLETION have room now.
     Later,
 }
@@ -383,7 +401,8 @@ impl Memory {
     fn packet(&mut self, pool: &mut Pool, desc: XdpDesc, completion: &mut Producer<u64>) -> Taken {
         match self {
             Memory::Copy(umem) => {
-                if desc.options != 0 || desc.len < xway_packet::ETH_HLEN || !umem.holds(desc.addr, desc.len) {
+                let known = desc.options & !xsk::TX_METADATA == 0;
+                if !known || desc.len < xway_packet::ETH_HLEN || !umem.holds(desc.addr, desc.len) {
                     return Taken::Invalid;
                 }
                 if desc.len > pool.capacity() {
@@ -392,6 +411,22 @@ impl Memory {
                 if completion.room(1) == 0 {
                     return Taken::Later;
                 }
+                // Read once: the application may change it while we look.
+                let asked = match desc.options & xsk::TX_METADATA {
+                    0 => None,
+                    _ => match umem.tx_metadata(desc.addr) {
+                        Some(asked) if asked.flags & !(TIMESTAMP | CHECKSUM | LAUNCH_TIME) == 0 => Some(asked),
+                        _ => return Taken::Invalid,
+                    },
+                };
+                if asked.is_some_and(|asked| asked.flags & (TIMESTAMP | LAUNCH_TIME) != 0) {
+                    return Taken::Unsupported(desc);
+                }
+                let sum = asked.filter(|asked| asked.flags & CHECKSUM != 0);
+                let sum = sum.map(|asked| (usize::from(asked.csum_start), usize::from(asked.csum_offset)));
+                if sum.is_some_and(|(start, offset)| start + offset + 2 > desc.len as usize) {
+                    return Taken::Invalid;
+                }
                 let Ok(mut frame) = pool.alloc() else { return Taken::Later };
                 if frame.set_len(desc.len as usize).is_err() {
                     pool.release(frame);
@@ -399,6 +434,9 @@ impl Memory {
                 }
                 // From here on the packet is ours alone.
                 umem.read(desc.addr, frame.packet_mut());
+                if let Some((start, offset)) = sum {
+                    complete_checksum(frame.packet_mut(), start, offset);
+                }
                 let _ = completion.stage(desc.addr);
                 Taken::Packet(frame)
             }
@@ -428,7 +466,7 @@ impl Inner {
             return refuse(pool, frame, Errno::ENOBUFS);
         }
         // A packet of several buffers is one here, where it fits a chunk, as on Linux without XDP_USE_SG.
-        let len = frame.total_len() as u32;
+        let len = frame.total_len().min(self.snap) as u32;
         let address = match &mut self.memory {
             Memory::Copy(umem) => {
                 if len as usize > umem.room() {
@@ -446,10 +484,11 @@ impl Inner {
                     }
                 };
                 umem.write(place, frame.meta(), &[]);
-                let mut at = place;
+                let (mut at, mut left) = (place, len as usize);
                 for part in frame.parts() {
+                    let part = &part[..part.len().min(left)];
                     umem.write(at, &[], part);
-                    at += part.len() as u64;
+                    (at, left) = (at + part.len() as u64, left - part.len());
                 }
                 pool.release(frame);
                 place

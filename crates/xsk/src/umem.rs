@@ -8,10 +8,19 @@
 use std::os::fd::BorrowedFd;
 
 use xway_abi::Errno;
+use xway_abi::xsk::tx_metadata;
 use xway_packet::SharedMemory;
 
 /// Bytes in front of each received packet, as the kernel has them (`XDP_PACKET_HEADROOM`).
 const PACKET_HEADROOM: u32 = 256;
+
+/// What an application asks for a packet (`struct xsk_tx_metadata`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TxMetadata {
+    pub(crate) flags: u64,
+    pub(crate) csum_start: u16,
+    pub(crate) csum_offset: u16,
+}
 
 /// Packet memory that is shared with one application.
 #[derive(Debug)]
@@ -19,6 +28,8 @@ pub struct Umem {
     memory: SharedMemory,
     chunk_size: u32,
     headroom: u32,
+    /// Bytes in front of packets to send that hold what is asked for them.
+    tx_metadata_len: u32,
 }
 
 impl Umem {
@@ -33,7 +44,33 @@ impl Umem {
         }
         let len = chunks as usize * chunk_size as usize;
         let memory = SharedMemory::create(len).map_err(|_| Errno::ENOMEM)?;
-        Ok(Umem { memory, chunk_size, headroom })
+        Ok(Umem { memory, chunk_size, headroom, tx_metadata_len: 0 })
+    }
+
+    /// With so many bytes in front of packets to send for what is asked for them.
+    ///
+    /// # Errors
+    /// `EINVAL` for what is no multiple of eight, or above 248, as Linux has it.
+    pub fn with_tx_metadata(self, len: u32) -> Result<Umem, Errno> {
+        if len > tx_metadata::LEN_MAX || !len.is_multiple_of(8) {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Umem { tx_metadata_len: len, ..self })
+    }
+
+    /// What is asked for the packet at this address; `None` when there is no room for it in front of the packet in its chunk, or none
+    /// was registered. Bits of flags that nobody knows are told as they are.
+    pub(crate) fn tx_metadata(&self, address: u64) -> Option<TxMetadata> {
+        let before = u64::from(self.tx_metadata_len);
+        let offset = address & u64::from(self.chunk_size - 1);
+        if before < tx_metadata::SIZE as u64 || offset < before {
+            return None;
+        }
+        let mut bytes = [0; tx_metadata::SIZE];
+        self.read(address - before, &mut bytes);
+        let half = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+        let flags = bytes.first_chunk().map_or(0, |flags| u64::from_ne_bytes(*flags));
+        Some(TxMetadata { flags, csum_start: half(8), csum_offset: half(10) })
     }
 
     /// The memory file.
@@ -111,6 +148,15 @@ mod tests {
         umem.read(u64::MAX, &mut back);
         umem.write(u64::MAX - 3, &[1; 4], &[2; 8]);
         assert_eq!(back[0], 1);
+        for len in [4, 256, 20] {
+            assert_eq!(Umem::create(2, 2048, 0).unwrap().with_tx_metadata(len).err(), Some(Errno::EINVAL));
+        }
+        let umem = umem.with_tx_metadata(24).unwrap();
+        let request = [2u8, 0, 0, 0, 0, 0, 0, 0, 14, 0, 16, 0].map(u8::to_le);
+        umem.write(2048 + 40, &[], &request);
+        let asked = umem.tx_metadata(2048 + 64).unwrap();
+        assert_eq!((asked.flags.to_le(), asked.csum_start.to_le(), asked.csum_offset.to_le()), (2, 14, 16));
+        assert_eq!((umem.tx_metadata(2048 + 23), umem.tx_metadata(u64::MAX).map(|asked| asked.flags)), (None, Some(0)));
         for (chunks, size, headroom) in [(0, 2048, 0), (1, 1024, 0), (1, 3000, 0), (1, 2048, 1792), (1, 2048, u32::MAX)]
         {
             assert_eq!(Umem::create(chunks, size, headroom).err(), Some(Errno::EINVAL));

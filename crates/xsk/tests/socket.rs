@@ -2,12 +2,14 @@
 
 mod common;
 
-use common::{CHUNK, Raw, burst, collected, copying, lending, pool};
+use std::sync::Arc;
+
+use common::{CHUNK, Raw, burst, collected, copying, lending, over, pool};
 use xway_engine::SocketTarget;
 use xway_packet::ring::XdpDesc;
 use xway_packet::{Burst, Pool};
 use xway_testkit::Rng;
-use xway_xsk::{Group, Xsk};
+use xway_xsk::{Group, Umem, Xsk};
 use xway_xsk_client::Statistics;
 
 fn packet(number: usize, len: usize) -> Vec<u8> {
@@ -356,7 +358,125 @@ fn rings_of_impossible_sizes_are_refused() {
     for entries in [0, 3, 1 << 16] {
         let sizes = common::sizes(entries);
         let mode = xway_xsk::Mode::ZeroCopy(1);
-        let shape = xway_xsk::Shape { bound: (1, 0), sizes, mode, weight: 1 };
+        let shape = xway_xsk::Shape { bound: (1, 0), sizes, mode, weight: 1, snap: None };
         assert_eq!(Xsk::new(&shape).err(), Some(xway_abi::Errno::EINVAL));
     }
+}
+
+/// An application's own mapping of its memory.
+fn mapped(umem: &Umem, chunks: u32) -> Vec<u8> {
+    let mut bytes = vec![0; (chunks * CHUNK) as usize];
+    let file = std::fs::File::from(umem.fd().unwrap().try_clone_to_owned().unwrap());
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).unwrap();
+    bytes
+}
+
+fn write(umem: &Umem, at: u64, bytes: &[u8]) {
+    let file = std::fs::File::from(umem.fd().unwrap().try_clone_to_owned().unwrap());
+    std::os::unix::fs::FileExt::write_all_at(&file, bytes, at).unwrap();
+}
+
+/// What an application asks for in front of a packet: checksums are completed, what no port can do is refused and counted, what makes
+/// no sense is invalid.
+#[test]
+fn requests_in_front_of_packets_are_met_or_refused_by_name() {
+    let mut pool = pool(64);
+    let umem = Arc::new(Umem::create(16, CHUNK, 0).unwrap().with_tx_metadata(32).unwrap());
+    let (socket, mut raw) = over(&umem, 16, 1, None);
+    let ask = |chunk: u64, flags: u64, start: u16, offset: u16| {
+        let at = chunk * u64::from(CHUNK) + 256;
+        let mut metadata = flags.to_ne_bytes().to_vec();
+        metadata.extend(start.to_ne_bytes());
+        metadata.extend(offset.to_ne_bytes());
+        metadata.resize(24, 0xff);
+        write(&umem, at - 32, &metadata);
+        write(&umem, at, &packet(chunk as usize, 100));
+        XdpDesc { options: 2, ..desc(at, 100) }
+    };
+    let (checksum, launch, stamp) = (2, 4, 1);
+    let plain = desc(256, 100);
+    write(&umem, 256, &packet(0, 100));
+    let descs = [
+        plain,
+        ask(1, checksum, 34, 16),
+        ask(2, launch, 0, 0),
+        ask(3, stamp, 0, 0),
+        ask(4, checksum, 84, 15),
+        ask(5, 0, 9999, 0),
+        ask(6, 8, 0, 0),
+        // No room in front of it in its chunk.
+        XdpDesc { options: 2, ..desc(7 * u64::from(CHUNK) + 31, 60) },
+        ask(8, checksum, 84, 14),
+    ];
+    assert_eq!(raw.tx.push_slice(&descs), descs.len());
+    let sent = collected(&socket, &mut pool);
+    let summed = |number: usize, start: usize, offset: usize| {
+        let mut packet = packet(number, 100);
+        xway_packet::offload::complete_checksum(&mut packet, start, offset);
+        packet
+    };
+    assert_eq!(sent, [packet(0, 100), summed(1, 34, 16), packet(5, 100), summed(8, 84, 14)]);
+    assert_ne!(sent[1], packet(1, 100));
+    let counts = socket.statistics();
+    assert_eq!((counts.tx_unsupported, counts.tx_invalid_descs), (2, 3));
+    // Every chunk whose descriptor could be is the application's again.
+    let mut back = [0; 16];
+    assert_eq!(raw.completion.pop_slice(&mut back), 6);
+    assert_eq!(mapped(&umem, 16)[256..356], packet(0, 100)[..]);
+    // A memory that was not registered for it has none.
+    let (socket, mut raw, umem) = copying(16, 16, 1);
+    write(&umem, 256, &packet(0, 100));
+    raw.tx.push_slice(&[XdpDesc { options: 2, ..desc(256, 100) }]);
+    assert!(collected(&socket, &mut pool).is_empty());
+    assert_eq!(socket.statistics().tx_invalid_descs, 1);
+    pool.close().unwrap();
+}
+
+/// Who is not trusted may get headers only, and who does not keep up sees it without asking.
+#[test]
+fn headers_only_and_word_of_what_was_lost() {
+    let mut pool = pool(64);
+    let umem = Arc::new(Umem::create(16, CHUNK, 0).unwrap());
+    let (socket, mut raw) = over(&umem, 8, 1, Some(54));
+    assert_eq!(raw.fill.push_slice(&[0, u64::from(CHUNK)]), 2);
+    // One shorter, one longer, and three that find no chunk.
+    let sent: Vec<_> = [40, 1500, 60, 60, 60].iter().map(|&len| packet(len, len)).collect();
+    let mut frames = burst(&mut pool, &sent);
+    let given = socket.deliver(&mut pool, &mut frames);
+    assert_eq!((given.sent, given.full), (2, 3));
+    let mut came = [desc(0, 0); 8];
+    assert_eq!(raw.rx.pop_slice(&mut came), 2);
+    assert_eq!((came[0].len, came[1].len), (40, 54));
+    let memory = mapped(&umem, 2);
+    let second = CHUNK as usize + 256;
+    assert_eq!(memory[second..second + 54], sent[1][..54]);
+    assert_eq!(memory[second + 54..second + 1500], [0; 1446]);
+    assert_eq!(raw.completion.flags(), 3, "told beside the ring");
+    let mut frames = burst(&mut pool, &sent[..2]);
+    socket.deliver(&mut pool, &mut frames);
+    assert_eq!(raw.completion.flags(), 5);
+    pool.close().unwrap();
+}
+
+/// A packet of several buffers comes in one piece where it fits a chunk, and is counted where it does not.
+#[test]
+fn packets_of_several_buffers_are_one_where_they_fit() {
+    let mut pool = Pool::new(PoolConfig::compact(64)).unwrap();
+    let umem = Arc::new(Umem::create(16, 4096, 0).unwrap());
+    let (socket, mut raw) = over(&umem, 8, 1, None);
+    assert_eq!(raw.fill.push_slice(&[0, 4096]), 2);
+    let mut frames = Burst::new();
+    for len in [3000, 3841] {
+        frames.push(pool.frame_of(&packet(len, len)).unwrap()).unwrap();
+    }
+    let given = socket.deliver(&mut pool, &mut frames);
+    assert_eq!((given.sent, given.failed, given.errno), (1, 1, Some(xway_abi::Errno::ENOSPC)));
+    let mut came = [desc(0, 0); 8];
+    assert_eq!((raw.rx.pop_slice(&mut came), came[0].len), (1, 3000));
+    let mut bytes = vec![0; 3000];
+    let file = std::fs::File::from(umem.fd().unwrap().try_clone_to_owned().unwrap());
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 256).unwrap();
+    assert_eq!(bytes, packet(3000, 3000));
+    assert_eq!(pool.counters().outstanding, 0);
+    pool.close().unwrap();
 }

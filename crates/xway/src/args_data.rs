@@ -55,6 +55,9 @@ pub struct SockServe {
     /// Others may go without copies on a queue that is theirs alone: bound past all programs, with no program on it
     #[arg(long)]
     pub own_queue: bool,
+    /// Others get so many first bytes of each packet, such as the headers only
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(14..=4096))]
+    pub untrusted_bytes: Option<u32>,
 }
 
 /// `xway sock end`

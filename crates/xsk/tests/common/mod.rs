@@ -38,16 +38,23 @@ pub fn attach(socket: &Xsk, sizes: Sizes) -> Raw {
 /// A socket with copies over `chunks` chunks.
 pub fn copying(chunks: u32, entries: u32, weight: u32) -> (Xsk, Raw, Arc<Umem>) {
     let umem = Arc::new(Umem::create(chunks, CHUNK, 0).unwrap());
-    let (mode, sizes) = (Mode::Copy(umem.clone()), sizes(entries));
-    let socket = Xsk::new(&Shape { bound: (1, 0), sizes, mode, weight }).unwrap();
-    let raw = attach(&socket, sizes);
+    let (socket, raw) = over(&umem, entries, weight, None);
     (socket, raw, umem)
+}
+
+/// A socket with copies over this memory, which gets so many bytes of each packet.
+pub fn over(umem: &Arc<Umem>, entries: u32, weight: u32, snap: Option<u32>) -> (Xsk, Raw) {
+    let (mode, sizes) = (Mode::Copy(umem.clone()), sizes(entries));
+    let socket = Xsk::new(&Shape { bound: (1, 0), sizes, mode, weight, snap }).unwrap();
+    let raw = attach(&socket, sizes);
+    (socket, raw)
 }
 
 /// A socket without copies, lent `chunks` of the pool.
 pub fn lending(pool: &mut Pool, chunks: u32, entries: u32) -> (Xsk, Raw) {
     let sizes = sizes(entries);
-    let socket = Xsk::new(&Shape { bound: (1, 0), sizes, mode: Mode::ZeroCopy(chunks), weight: 1 }).unwrap();
+    let socket =
+        Xsk::new(&Shape { bound: (1, 0), sizes, mode: Mode::ZeroCopy(chunks), weight: 1, snap: None }).unwrap();
     let raw = attach(&socket, sizes);
     // The first call meets the pool.
     socket.collect(pool, &mut Burst::new());

@@ -27,7 +27,12 @@ pub fn run(args: &args::Sock, as_json: bool) -> Result<(), Failure> {
         args::Sock::Serve(args) => {
             // The service has another directory.
             let path = absolute(&args.path)?;
-            let socket = Socket { path, trusted_uids: args.trusted.clone(), own_queue_zero_copy: args.own_queue };
+            let socket = Socket {
+                path,
+                trusted_uids: args.trusted.clone(),
+                own_queue_zero_copy: args.own_queue,
+                untrusted_bytes: args.untrusted_bytes,
+            };
             connect(&args.socket)?.serve(&socket).map_err(failure)?;
             done("sock serve", &socket.path, as_json);
             Ok(())
