@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use xway_engine::steer::{Change, Steering};
-use xway_engine::{Device, OneQueue, PortConfig};
+use xway_engine::{Device, OneQueue, PortConfig, TxPolicy};
 use xway_hook::{Blame, HookError};
 use xway_port_afxdp::{AfXdpConfig, AfXdpDevice};
 use xway_port_packet::{PacketConfig, PacketPort};
@@ -184,7 +184,8 @@ pub(crate) fn said(before: &[String], words: &str, now: Option<&Steering>) -> Ve
 
 /// How the engine opens a port of the configuration.
 pub(crate) fn shape(port: &Port) -> PortConfig {
-    PortConfig { queues: port.queues.clone(), ..PortConfig::default() }
+    let tx = TxPolicy { batch_frames: port.tx_batch, bytes_max: port.tx_limit };
+    PortConfig { queues: port.queues.clone(), tx, ..PortConfig::default() }
 }
 
 #[cfg(test)]

@@ -98,6 +98,10 @@ counters! {
     tx: u64, as "tx_packets";
     /// TX frames dropped because the queue was full.
     tx_full: u64;
+    /// Frames that the byte limit of a queue refused; they are counted under what became of them, too.
+    tx_limited: u64;
+    /// Doorbells rung, of ports whose queues are looked at: one for many frames where they wait for each other.
+    doorbells: u64;
     /// TX frames dropped for another reason.
     tx_err: Tally<Errno>;
     /// REDIRECT frames that were sent to at least one target, or handed to the worker or socket that is the target.

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use xway_packet::Burst;
+use xway_packet::{Burst, Pressure};
 
 use crate::counters::Meters;
 use crate::exec::Executor;
 use crate::inbox::{Inbox, Inlet};
 use crate::outbox::Outbox;
 use crate::steer::Steering;
-use crate::{Port, PortError, SocketTarget};
+use crate::{Port, PortError, SocketTarget, TxPolicy};
 
 /// One queue of a port, and what belongs to it.
 pub(crate) struct Lane {
@@ -22,6 +22,11 @@ pub(crate) struct Lane {
     pub(crate) hook: usize,
     /// What waits for its doorbell.
     pub(crate) outbox: Outbox,
+    /// How it is given frames to send, and how many it has that were not told of.
+    pub(crate) tx: TxPolicy,
+    pub(crate) untold: u32,
+    /// What programs were told of its pool; `None` before the first time.
+    pub(crate) told: Option<Pressure>,
     /// Whether it is asked for frames.
     pub(crate) receiving: bool,
     /// Where PASS goes.

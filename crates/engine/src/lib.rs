@@ -69,7 +69,7 @@ pub use lane::PassTo;
 pub use live::Live;
 pub use meters::Key;
 pub use native::Native;
-pub use port::{Port, PortError, PortErrorKind, PortStats, Rx, Sent};
+pub use port::{Backlog, Port, PortError, PortErrorKind, PortStats, Rx, Sent, TxPolicy};
 pub use program::{Linked, LoadedProgram, MapProgram};
 pub use recorder::Recorder;
 pub use slot::{AttachError, AttachFlags, Attached};

@@ -59,6 +59,13 @@ pub trait Port: Send {
         Sent::none(frames.len(), Errno::EOPNOTSUPP)
     }
 
+    /// What waits in a queue of the port to be sent, what it was given and not yet told of included; `None` for a port that has no queue, or
+    /// cannot look into it. Asked for once a burst, and only where a byte limit or batching is wanted ([`crate::TxPolicy`]).
+    fn backlog(&mut self, queue: u32, pool: &mut Pool) -> Option<Backlog> {
+        let _ = (queue, pool);
+        None
+    }
+
     /// Takes all frames of the burst to its stack side (what PASS means), and says what became of them.
     fn pass(&mut self, queue: u32, pool: &mut Pool, burst: &mut Burst) -> Sent;
 
@@ -88,6 +95,40 @@ pub trait Port: Send {
 
     /// The port's own counters.
     fn stats(&mut self) -> PortStats;
+}
+
+/// What waits in a port's queue to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Backlog {
+    /// Frames.
+    pub frames: u32,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// How a queue is given frames to send.
+///
+/// ```text
+/// queue idle    frames ──> queue, doorbell at once                        nothing waits for anything
+/// queue busy    frames ──> queue, no doorbell while fewer than             one doorbell for many bursts (batch_frames)
+///                          batch_frames have none
+/// queue long    what is beyond bytes_max is dropped, counted as full       what waits is bounded in time
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TxPolicy {
+    /// While the queue has something to send, up to so many frames wait for one doorbell; when it has not, or the worker has nothing
+    /// else to do, it is rung. 0: one doorbell a burst.
+    pub batch_frames: u32,
+    /// Bytes that may wait in the queue; one frame always may. What is beyond is dropped and counted as if the queue were full.
+    pub bytes_max: Option<u64>,
+}
+
+impl TxPolicy {
+    /// Whether the queue has to be looked at.
+    #[inline]
+    pub(crate) const fn looks(&self) -> bool {
+        self.batch_frames > 0 || self.bytes_max.is_some()
+    }
 }
 
 /// How a receive call ended.

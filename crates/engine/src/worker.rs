@@ -14,6 +14,7 @@ use crate::lane::{Hook, Lane, Pass};
 use crate::outbox::Outbox;
 use crate::{
     Capture, CaptureConfig, Counters, Executor, Live, Port, PortError, PortStats, Recorder, Stop, Subscriber, Support,
+    TxPolicy,
 };
 
 /// When to stop, besides the end of the input.
@@ -51,6 +52,8 @@ pub struct WorkerConfig {
     pub subscriber: Option<Box<dyn Subscriber>>,
     /// Events of each kind that the subscriber hears per second.
     pub events_per_second: u32,
+    /// How frames are given to ports.
+    pub tx: TxPolicy,
     /// Empty receive calls in a row before the worker sleeps.
     pub idle_polls: u32,
     /// Measure the time that programs take: two readings of the clock a burst.
@@ -72,6 +75,7 @@ impl WorkerConfig {
             taps: Vec::new(),
             subscriber: None,
             events_per_second: 10,
+            tx: TxPolicy::default(),
             idle_polls: 16,
             timed: true,
         }
@@ -171,6 +175,9 @@ impl Worker {
                     pool: 0,
                     hook: 0,
                     outbox: Outbox::default(),
+                    tx: config.tx,
+                    untold: 0,
+                    told: None,
                     receiving: input.is_some(),
                     pass: pass_of(number),
                     meters: meters.clone(),
@@ -206,6 +213,7 @@ impl Worker {
         let started = Instant::now();
         let end = core.work(started);
         core.drain();
+        core.tell_all();
         let elapsed = started.elapsed();
         let record_error = core.recorder.take().and_then(|recorder| recorder.finish().err());
         let ports = core.lanes.iter_mut().map(|lane| (lane.port.name().to_owned(), lane.port.stats())).collect();

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use xway_abi::{Errno, xsk};
-use xway_engine::{Capabilities, Port, PortError, PortErrorKind, PortStats, Rx, Sent};
+use xway_engine::{Backlog, Capabilities, Port, PortError, PortErrorKind, PortStats, Rx, Sent};
 use xway_packet::ring::XdpDesc;
 use xway_packet::{Burst, Frame, Pool, PoolConfig};
 
@@ -30,8 +30,9 @@ pub struct AfXdpPort {
     /// Frames wanted in the FILL ring, and how many are there or on their way to us.
     fill_target: u32,
     filled: u32,
-    /// Frames that were given to send and have not come back.
+    /// Buffers that were given to send and have not come back, and their bytes.
     sending: u32,
+    sending_bytes: u64,
     /// Whether the TX ring has something that the kernel was not told of.
     rung: bool,
     failure: Option<Lost>,
@@ -73,6 +74,7 @@ impl AfXdpPort {
             marks: Marks::new(pool.frames),
             filled: 0,
             sending: 0,
+            sending_bytes: 0,
             rung: false,
             failure: None,
             empty_calls: 0,
@@ -111,13 +113,17 @@ impl AfXdpPort {
             return;
         }
         let (chunk_size, marks) = (self.chunk_size, &mut self.marks);
-        let mut invalid = 0;
+        let (mut invalid, mut bytes) = (0, 0);
         let count = socket.completion.pop_each(self.sending as usize, |address| {
             match marks.remove(address / chunk_size).then(|| pool.reclaim(address)).flatten() {
-                Some(frame) => pool.release(frame),
+                Some(frame) => {
+                    bytes += frame.len() as u64;
+                    pool.release(frame);
+                }
                 None => invalid += 1,
             }
         });
+        self.sending_bytes = self.sending_bytes.saturating_sub(bytes);
         self.sending -= count as u32;
         self.invalid += invalid;
     }
@@ -265,6 +271,7 @@ impl Port for AfXdpPort {
                 }
             };
             self.stats.tx_bytes += frame.total_len() as u64;
+            self.sending_bytes += frame.total_len() as u64;
             let mut left = parts;
             for part in frame.into_parts() {
                 left -= 1;
@@ -282,6 +289,11 @@ impl Port for AfXdpPort {
         }
         socket.tx.submit();
         result
+    }
+
+    fn backlog(&mut self, _: u32, pool: &mut Pool) -> Option<Backlog> {
+        self.reap(pool);
+        Some(Backlog { frames: self.sending, bytes: self.sending_bytes })
     }
 
     fn pass(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst) -> Sent {
@@ -311,7 +323,7 @@ impl Port for AfXdpPort {
                 pool.release(frame);
             }
         }
-        (self.filled, self.sending) = (0, 0);
+        (self.filled, self.sending, self.sending_bytes) = (0, 0, 0);
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

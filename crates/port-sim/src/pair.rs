@@ -1,11 +1,12 @@
 //! Two ends that hand each other frames.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::event::{EventfdFlags, eventfd};
-use xway_engine::{Capabilities, Rx, Sent};
+use xway_engine::{Backlog, Capabilities, Rx, Sent};
 use xway_packet::ring::{RingError, frames};
 use xway_packet::{Burst, Pool};
 
@@ -117,6 +118,9 @@ pub(crate) struct End {
     armed: Vec<bool>,
     /// Whether frames of several buffers go here.
     frags: bool,
+    /// Lengths of frames that were sent and that the other end may not have taken yet, oldest first; for each queue. Empty until
+    /// somebody wants to know.
+    lens: Vec<Option<VecDeque<u32>>>,
 }
 
 impl End {
@@ -127,7 +131,18 @@ impl End {
         bell: Arc<Bell>,
         peer: Arc<Bell>,
     ) -> End {
-        End { first, sent: vec![false; out.len()], armed: vec![false; out.len()], out, input, bell, peer, frags: false }
+        let lens = out.iter().map(|_| None).collect();
+        End {
+            first,
+            lens,
+            sent: vec![false; out.len()],
+            armed: vec![false; out.len()],
+            out,
+            input,
+            bell,
+            peer,
+            frags: false,
+        }
     }
 
     /// What an end can do: who receives no frames of several buffers is sent none.
@@ -174,11 +189,29 @@ impl End {
         let at = queue.wrapping_sub(self.first) as usize % self.out.len();
         let lens = |burst: &Burst| burst.frames().iter().map(|frame| frame.total_len() as u64).sum::<u64>();
         let before = lens(burst);
+        if let Some(known) = &mut self.lens[at] {
+            known.extend(burst.frames().iter().map(|frame| frame.total_len() as u32));
+        }
         let sent = self.out[at].send(burst) as u32;
+        if let Some(known) = &mut self.lens[at] {
+            known.truncate(known.len() - burst.len());
+        }
         let (full, left) = (burst.len() as u32, lens(burst));
         self.sent[at] |= sent > 0;
         pool.release_burst(burst);
         (Sent { sent, full, failed: 0, errno: None }, before - left)
+    }
+
+    /// What the other end has not taken yet. From the first time on that it is asked for, lengths are kept; what was sent before counts
+    /// as frames without bytes.
+    pub(crate) fn backlog(&mut self, queue: u32) -> Backlog {
+        let at = queue.wrapping_sub(self.first) as usize % self.out.len();
+        let waiting = self.out[at].len();
+        let lens = self.lens[at].get_or_insert_with(VecDeque::new);
+        while lens.len() > waiting {
+            lens.pop_front();
+        }
+        Backlog { frames: waiting as u32, bytes: lens.iter().map(|len| u64::from(*len)).sum() }
     }
 
     /// The doorbell: wakes the other end if it sleeps.

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use xway_abi::Errno;
-use xway_engine::{Capabilities, MemoryModel, Port, PortError, PortStats, Rx, Sent, Support};
+use xway_engine::{Backlog, Capabilities, MemoryModel, Port, PortError, PortStats, Rx, Sent, Support};
 use xway_packet::{Burst, Frame, Pool, SharedFrame};
 
 use crate::pair::{End, Home};
@@ -171,6 +171,13 @@ impl Port for SimPort {
         self.stats.tx += u64::from(sent.0.sent);
         self.stats.tx_bytes += sent.1;
         sent.0
+    }
+
+    fn backlog(&mut self, queue: u32, _: &mut Pool) -> Option<Backlog> {
+        match &mut self.kind {
+            Kind::Generated(_) => None,
+            Kind::End(end) => end.as_mut().map(|end| end.backlog(queue)),
+        }
     }
 
     fn shares(&self) -> bool {

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::epoll;
-use xway_engine::{Capabilities, Port, PortError, PortStats, Rx, Sent, Support};
+use xway_engine::{Backlog, Capabilities, Port, PortError, PortStats, Rx, Sent, Support};
 use xway_packet::{Burst, Pool};
 
 use crate::{TapPort, Way};
@@ -106,6 +106,10 @@ impl Port for Stacked {
             Some(_) => self.wire.fd(),
             None => self.any.as_ref().map(|any| any.as_fd()),
         }
+    }
+
+    fn backlog(&mut self, queue: u32, pool: &mut Pool) -> Option<Backlog> {
+        self.wire.backlog(queue, pool)
     }
 
     fn close(&mut self, pool: &mut Pool) {

@@ -75,6 +75,10 @@ macro_rules! as_inner {
         fn progress(&self) -> Option<(u64, u64)> {
             self.inner.progress()
         }
+
+        fn backlog(&mut self, queue: u32, pool: &mut xway_packet::Pool) -> Option<xway_engine::Backlog> {
+            self.inner.backlog(queue, pool)
+        }
     };
 }
 pub(crate) use as_inner;

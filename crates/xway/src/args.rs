@@ -270,6 +270,12 @@ pub struct Run {
     /// Show on the terminal what is counted while it runs
     #[arg(long)]
     pub top: bool,
+    /// While a port's queue is busy sending, up to so many packets wait for one doorbell; without it each burst has one
+    #[arg(long, value_name = "PACKETS", default_value_t = 0)]
+    pub tx_batch: u32,
+    /// At most so many bytes wait in a port's queue to be sent; what is beyond is dropped and counted
+    #[arg(long, value_name = "BYTES")]
+    pub tx_limit: Option<u64>,
     /// Stop after this many packets
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,

@@ -24,7 +24,7 @@ impl Ours {
         let engine = Engine::start(config).map_err(failed)?;
         let (device, _) = SimDevice::generated("in", INGRESS, (*self.traffic).clone(), Some(count), 1);
         let pool = Some(PoolConfig::new(8192));
-        let port = PortConfig { queues: Some(Vec::new()), pool, pass: PassTo::Drop };
+        let port = PortConfig { queues: Some(Vec::new()), pool, pass: PassTo::Drop, ..PortConfig::default() };
         engine.open(Box::new(device.in_bursts_of(self.burst)), port).map_err(failed)?;
         let point = HookPoint { ifindex: INGRESS, queue: None };
         engine.attach(point, self.linked.clone(), AttachFlags::default()).map_err(failed)?;

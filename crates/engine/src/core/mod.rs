@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use xway_maps::{Guard, Map};
-use xway_packet::{Burst, Frame, Pool};
+use xway_packet::{Burst, Frame, Pool, Pressure};
 
 use crate::capture::Tap;
 use crate::counters::{Meters, burst_step};
@@ -192,6 +192,10 @@ impl Core {
                 }
             }
             let state = lane.port.rx(lane.queue, &mut self.pools[lane.pool], burst, budget);
+            let pressure = self.pools[lane.pool].pressure();
+            if lane.told != Some(pressure) {
+                self.tell_pressure(at, pressure);
+            }
             if !burst.is_empty() {
                 self.receive(at, burst);
             }
@@ -206,10 +210,26 @@ impl Core {
             }
         }
         busy |= self.serve_cpus(burst);
+        self.tell_waiting(!busy);
         if self.mail.is_none() && !self.lanes.iter().any(|lane| lane.receiving) {
             return Err(End::Input);
         }
         Ok(busy)
+    }
+
+    /// Writes how close the pool of a queue is to its limit where programs look: in their maps of that name.
+    #[cold]
+    fn tell_pressure(&mut self, at: usize, pressure: Pressure) {
+        let lane = &mut self.lanes[at];
+        lane.told = Some(pressure);
+        let mut key = [0; 8];
+        key[..4].copy_from_slice(&lane.port.ifindex().to_ne_bytes());
+        key[4..].copy_from_slice(&lane.queue.to_ne_bytes());
+        let value = (pressure as u32).to_ne_bytes();
+        for map in self.targets.maps().iter().filter(|map| map.name() == PRESSURE_MAP) {
+            // One of another shape, or a full one, is a program's own business.
+            let _ = map.update(&key, &value, 0);
+        }
     }
 
     /// Counts frames that came in, and processes them.
@@ -370,6 +390,8 @@ impl Core {
     /// Other maps than before. What was kept for the old ones is given back.
     pub(crate) fn set_maps(&mut self, maps: Vec<Arc<Map>>) -> impl Send + use<> {
         let old = self.targets.set_maps(maps);
+        // A map that is new knows nothing yet.
+        self.lanes.iter_mut().for_each(|lane| lane.told = None);
         self.prune_cpus();
         (old, self.extras.clear())
     }
@@ -383,6 +405,7 @@ impl Core {
     pub(crate) fn remove(&mut self, at: usize) -> (Lane, Pool, Hook) {
         let mut burst = Burst::new();
         while self.relay(at, &mut burst) {}
+        self.tell_all();
         let lane = self.lanes.remove(at);
         let (pool, hook) = (self.pools.remove(lane.pool), self.hooks.remove(lane.hook));
         for other in &mut self.lanes {
@@ -467,6 +490,9 @@ pub(crate) struct Way {
     /// What chooses among them.
     pub(crate) steering: Option<Arc<Steering>>,
 }
+
+/// Name of maps that hold how close pools are to their limits: a hash of interface index and queue (`__u32` each) to the level.
+const PRESSURE_MAP: &str = "xway_pressure";
 
 /// How long a worker sleeps when an idle input has nothing to sleep on.
 const NAP: Duration = Duration::from_micros(100);

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use xway_abi::{Errno, Verdict};
 use xway_maps::Guard;
-use xway_packet::{Burst, Redirect};
+use xway_packet::{Burst, Pool, Redirect};
 
 use super::{Core, Site};
 use crate::counters::Meters;
 use crate::event::{EventKind, Events};
+use crate::lane::Lane;
 use crate::outbox::Why;
 use crate::steer::Decision;
-use crate::{Sent, SocketTarget};
+use crate::{Port, PortError, Sent, SocketTarget, TxPolicy};
 
 /// Frames of the current burst that go to one socket.
 #[derive(Default)]
@@ -44,11 +45,15 @@ impl Core {
                 let count = burst.len();
                 let sent = match why.is_stack() {
                     true => lane.port.pass(lane.queue, pool, burst),
+                    false if lane.tx.looks() => gated(lane.tx, &mut *lane.port, lane.queue, pool, burst, meters),
                     false => lane.port.tx(lane.queue, pool, burst),
                 };
                 // What a port neither took nor explained is lost here.
                 pool.release_burst(burst);
                 let sent = explained(sent, count);
+                if !why.is_stack() {
+                    lane.untold = lane.untold.saturating_add(sent.sent);
+                }
                 account(meters, why, sent);
                 tell(&mut self.events, name, lane.port.ifindex(), why, sent);
             }
@@ -65,7 +70,10 @@ impl Core {
                 tell(&mut self.events, name, lane.port.ifindex(), why, sent);
             }
             lane.outbox.take_filled();
-            if let Err(error) = lane.port.flush() {
+            if lane.tx.looks() && lane.may_wait(&mut self.pools) {
+                continue;
+            }
+            if let Err(error) = lane.tell(meters) {
                 failed.get_or_insert((number, error));
             }
         }
@@ -93,6 +101,26 @@ impl Core {
         }
         self.send_to_cpus(site);
         self.send_to_sockets(site);
+    }
+
+    /// Rings the doorbells of queues whose frames waited for others and need not any more: `idle` says that the worker has nothing
+    /// else to do.
+    pub(super) fn tell_waiting(&mut self, idle: bool) {
+        for at in 0..self.lanes.len() {
+            let lane = &mut self.lanes[at];
+            if lane.untold == 0 || !lane.tx.looks() || (!idle && lane.may_wait(&mut self.pools)) {
+                continue;
+            }
+            let meters = lane.meters.clone();
+            if let Err(error) = lane.tell(&meters) {
+                self.fail(at, error);
+            }
+        }
+    }
+
+    /// Rings all doorbells that are due: nothing more will come.
+    pub(crate) fn tell_all(&mut self) {
+        self.tell_waiting(true);
     }
 
     /// Runs the programs of DEVMAP entries over the frames that leave through them.
@@ -167,6 +195,7 @@ impl Core {
             }
             let sent = match stack {
                 true => lane.port.pass(lane.queue, pool, burst),
+                false if lane.tx.looks() => gated(lane.tx, &mut *lane.port, lane.queue, pool, burst, &lane.meters),
                 false => lane.port.tx(lane.queue, pool, burst),
             };
             pool.release_burst(burst);
@@ -177,6 +206,7 @@ impl Core {
             lane.meters.relay_lost.add(sent.errno.unwrap_or(Errno::EIO), u64::from(sent.failed));
             tell(&mut self.events, "", lane.port.ifindex(), Why::Tx, sent);
         }
+        lane.untold = 0;
         if let Err(error) = lane.port.flush() {
             self.fail(at, error);
         }
@@ -290,6 +320,7 @@ impl Core {
         lane.meters.socket_sent.add(u64::from(sent.sent));
         lane.meters.socket_lost.add(Errno::ENOSPC, u64::from(sent.full));
         lane.meters.socket_lost.add(sent.errno.unwrap_or(Errno::EIO), u64::from(sent.failed));
+        lane.untold = 0;
         if let Err(error) = lane.port.flush() {
             self.fail(at, error);
         }
@@ -299,6 +330,66 @@ impl Core {
     pub(super) fn account(&self, why: Why, sent: Sent) {
         account(&self.source.meters, why, sent);
     }
+}
+
+impl Lane {
+    /// Whether what the queue was given may wait for more before it is told: it is busy with what it knows of.
+    fn may_wait(&mut self, pools: &mut [Pool]) -> bool {
+        if self.untold >= self.tx.batch_frames {
+            return false;
+        }
+        let Some(pool) = pools.get_mut(self.pool) else { return false };
+        self.port.backlog(self.queue, pool).is_some_and(|backlog| backlog.frames > self.untold)
+    }
+
+    /// Tells the port of what it was given.
+    fn tell(&mut self, meters: &Meters) -> Result<(), PortError> {
+        if self.tx.looks() {
+            meters.doorbells.add(1);
+        }
+        self.untold = 0;
+        self.port.flush()
+    }
+}
+
+/// Gives a port as much of the burst as its queue may hold; what is beyond goes home, counted as if the queue were full.
+fn gated(
+    policy: TxPolicy,
+    port: &mut dyn Port,
+    queue: u32,
+    pool: &mut Pool,
+    burst: &mut Burst,
+    meters: &Meters,
+) -> Sent {
+    let mut beyond = 0;
+    if let Some(max) = policy.bytes_max
+        && let Some(backlog) = port.backlog(queue, pool)
+    {
+        let mut left = max.saturating_sub(backlog.bytes);
+        // One frame always may, or a limit below its length would stop the queue for ever.
+        let mut fits = usize::from(backlog.frames == 0);
+        for (at, frame) in burst.frames().iter().enumerate() {
+            let len = frame.total_len() as u64;
+            if len > left && at >= fits {
+                break;
+            }
+            left = left.saturating_sub(len);
+            fits = at + 1;
+        }
+        while burst.len() > fits
+            && let Some(frame) = burst.pop()
+        {
+            pool.release(frame);
+            beyond += 1;
+        }
+        meters.tx_limited.add(u64::from(beyond));
+    }
+    if burst.is_empty() {
+        return Sent { full: beyond, ..Sent::default() };
+    }
+    let count = burst.len();
+    let sent = explained(port.tx(queue, pool, burst), count);
+    Sent { full: sent.full + beyond, ..sent }
 }
 
 /// Counts what a port did not explain as failed.

@@ -69,6 +69,11 @@ impl Targets {
         std::mem::replace(&mut self.maps, maps)
     }
 
+    /// All maps.
+    pub(crate) fn maps(&self) -> &[Arc<Map>] {
+        &self.maps
+    }
+
     /// The map with this id.
     pub(crate) fn map(&self, id: u32) -> Option<&Arc<Map>> {
         self.maps.iter().find(|map| map.id() == id)

@@ -169,6 +169,7 @@ impl Engine {
         let (inbox, inlet) = Inbox::new(ring_len, wake).map_err(|_| EngineError::Ring { ring_len })?;
         let meters = Arc::new(Meters::default());
         let (hook, programs) = entry.executor(queue, worker, &[]);
+        let tx = entry.config.tx;
         let (receiving, frame_max) = (queue < entry.device.rx_queues(), port.frame_max());
         entry.queues.push(QueueEntry { queue, worker, meters: meters.clone(), inbox, frame_max, programs });
         let index = member.number;
@@ -179,6 +180,9 @@ impl Engine {
                 pool: 0,
                 hook: 0,
                 outbox: Outbox::default(),
+                tx,
+                untold: 0,
+                told: None,
                 receiving: false,
                 pass: Pass::Stack,
                 meters,

@@ -8,7 +8,8 @@ use crate::chain::ProgramCounters;
 use crate::lane::PassTo;
 use crate::slot::{AttachError, Attached};
 use crate::wake::Wake;
-use crate::{Capabilities, Counters, PortError, PortStats};
+use crate::{Capabilities, Counters, PortError, PortStats, TxPolicy};
+
 /// Shape of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
@@ -40,6 +41,8 @@ pub struct PortConfig {
     pub pool: Option<PoolConfig>,
     /// Where PASS goes.
     pub pass: PassTo,
+    /// How its queues are given frames to send.
+    pub tx: TxPolicy,
 }
 
 /// Where a program is attached: to a port, or to one of its queues, whose programs win over those of the port.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use xway_engine::{CaptureConfig, End, Limits, Needs, Port, Report, Stop, VerdictSet, Worker, WorkerConfig};
+use xway_engine::{CaptureConfig, End, Limits, Needs, Port, Report, Stop, TxPolicy, VerdictSet, Worker, WorkerConfig};
 use xway_hook::user;
 
 use super::watch::beside::{Beside, Written};
@@ -49,6 +49,7 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     let mut config = WorkerConfig::new(stop);
     config.limits = Limits { count: args.count, timeout: args.timeout };
     config.maps = session.instance.maps().to_vec();
+    config.tx = TxPolicy { batch_frames: args.tx_batch, bytes_max: args.tx_limit };
     config.subscriber = Some(Box::new(seen.subscriber()));
     config.events_per_second = losses::EVENTS_PER_SECOND;
     if let Some(path) = &args.output {

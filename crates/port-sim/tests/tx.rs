@@ -1,0 +1,111 @@
+//! What a queue may be given to send, when it is told of it, and how programs hear that memory runs short.
+
+use std::sync::{Arc, Mutex};
+
+use xway_abi::{Errno, MapSpec, MapType};
+use xway_engine::{Executor, ExecutorInfo, Port, Results, Stop, TxPolicy, Worker, WorkerConfig};
+use xway_maps::{Env, Guard, Map};
+use xway_packet::{Burst, Frame, Pool, PoolConfig, Redirect};
+use xway_port_sim::{PairConfig, Pattern, SimPort, Traffic, pair};
+
+/// Sends every packet to the port with index 3, and notes what the map says when a packet comes.
+struct Send {
+    map: Option<Arc<Map>>,
+    seen: Arc<Mutex<Vec<Option<u32>>>>,
+}
+
+impl Executor for Send {
+    fn run(&mut self, frames: &mut [Frame], _: &Guard, results: &mut Results) {
+        for frame in frames {
+            if let Some(map) = &self.map {
+                let mut key = frame.ingress_ifindex().to_ne_bytes().to_vec();
+                key.extend(frame.rx_queue().to_ne_bytes());
+                let mut level = [0; 4];
+                let found = map.lookup(&key, &mut level).is_ok();
+                let level = found.then(|| u32::from_ne_bytes(level));
+                let mut seen = self.seen.lock().unwrap();
+                if seen.last() != Some(&level) {
+                    seen.push(level);
+                }
+            }
+            frame.set_redirect(Redirect::Ifindex(3));
+            results.push(4, 0);
+        }
+    }
+
+    fn info(&self) -> ExecutorInfo {
+        ExecutorInfo { program: "send".into(), engine: "interp" }
+    }
+}
+
+const COUNT: u64 = 256;
+
+/// A run of packets of 64 bytes, one at a time, to an end whose other end takes nothing until the run is over.
+fn run(tx: TxPolicy) -> (xway_engine::Report, Vec<usize>) {
+    let traffic = Traffic::udp(1, 64, Pattern::Scan, 1).unwrap();
+    let (input, _) = SimPort::generated("in", 1, traffic, Some(COUNT));
+    let (near, mut far) = pair("p", PairConfig { ifindexes: [3, 4], ..PairConfig::default() }).unwrap();
+    let send = Send { map: None, seen: Arc::default() };
+    let config = WorkerConfig { tx, ..WorkerConfig::new(Stop::new().unwrap()) };
+    let pool = Pool::new(PoolConfig::new(512)).unwrap();
+    let ports: Vec<Box<dyn Port>> = vec![Box::new(input.in_bursts_of(1)), Box::new(near)];
+    let worker = std::thread::spawn(move || Worker::new(ports, Box::new(send), pool, config).run());
+    // Frames that lie in the ring are the run's own: it is over when they are taken.
+    let mut pool = Pool::new(PoolConfig::new(1)).unwrap();
+    let report = worker.join().unwrap();
+    let (mut burst, mut lens) = (Burst::new(), Vec::new());
+    far.rx(0, &mut pool, &mut burst, 64).unwrap();
+    while !burst.is_empty() {
+        lens.extend(burst.drain().map(|frame| frame.len()));
+        far.rx(0, &mut pool, &mut burst, 64).unwrap();
+    }
+    (report, lens)
+}
+
+#[test]
+fn a_byte_limit_bounds_what_waits() {
+    for (max, fits) in [(1000, 15), (64 * 20, 20), (10, 1), (0, 1)] {
+        let (report, lens) = run(TxPolicy { bytes_max: Some(max), ..TxPolicy::default() });
+        let c = &report.counters;
+        assert_eq!((c.balance(), c.redirected, lens.len() as u64), (Ok(()), fits, fits), "{max} bytes");
+        assert_eq!((c.redirect_err.get(Errno::ENOSPC), c.tx_limited), (COUNT - fits, COUNT - fits));
+    }
+    let (report, lens) = run(TxPolicy::default());
+    assert_eq!((report.counters.redirected, report.counters.tx_limited, lens.len() as u64), (COUNT, 0, COUNT));
+}
+
+/// Frames wait for one doorbell only while the queue is busy with others, and none waits for ever.
+#[test]
+fn a_busy_queue_is_told_of_many_at_once() {
+    let doorbells = |batch_frames| {
+        let (report, lens) = run(TxPolicy { batch_frames, ..TxPolicy::default() });
+        assert_eq!((report.counters.redirected, lens.len() as u64), (COUNT, COUNT));
+        report.counters.doorbells
+    };
+    // The first finds the queue idle; 64 of the others share one each; what is left at the end is told, too.
+    assert_eq!(doorbells(64), 1 + COUNT / 64);
+    assert_eq!(doorbells(1000), 2);
+    assert_eq!(doorbells(1), COUNT);
+    assert_eq!(doorbells(0), 0, "not counted where nothing is looked at");
+}
+
+/// The level of a queue's pool stands in every map of that name before a packet meets it.
+#[test]
+fn programs_find_the_pressure_in_a_map() {
+    let spec = MapSpec::new(MapType::Hash, 8, 4, 16);
+    let map = Map::create_named("xway_pressure", &spec, &Env::default()).unwrap();
+    let other = Map::create_named("pressure", &spec, &Env::default()).unwrap();
+    let traffic = Traffic::udp(1, 64, Pattern::Scan, 1).unwrap();
+    let (input, _) = SimPort::generated("in", 7, traffic, Some(80));
+    let (near, mut far) = pair("p", PairConfig { ifindexes: [3, 4], ..PairConfig::default() }).unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let send = Send { map: Some(map.clone()), seen: seen.clone() };
+    let config = WorkerConfig { maps: vec![map.clone(), other.clone()], ..WorkerConfig::new(Stop::new().unwrap()) };
+    let pool = Pool::new(PoolConfig::new(100)).unwrap();
+    let ports: Vec<Box<dyn Port>> = vec![Box::new(input.in_bursts_of(1)), Box::new(near)];
+    Worker::new(ports, Box::new(send), pool, config).run();
+    assert_eq!(*seen.lock().unwrap(), [Some(0), Some(1)], "from 75 of 100 frames on");
+    assert_eq!(other.lookup(&[7, 0, 0, 0, 0, 0, 0, 0], &mut [0; 4]), Err(Errno::ENOENT));
+    let mut pool = Pool::new(PoolConfig::new(1)).unwrap();
+    far.rx(0, &mut pool, &mut Burst::new(), 64).unwrap();
+}
