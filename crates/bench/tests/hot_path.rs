@@ -1,4 +1,5 @@
-//! The path of a packet: no allocation and no system call, for DROP, TX and REDIRECT through the whole worker.
+//! The path of a packet: no allocation and no system call, for DROP, TX and REDIRECT through the whole worker, and through sockets that
+//! are served, to the application and back, with copies and without.
 //!
 //! A counting allocator sees every allocation of the thread; strace sees every system call between two marks.
 #![allow(unsafe_code)] // a global allocator
@@ -9,14 +10,19 @@ use std::io::Write;
 use std::process::Command;
 use std::sync::Arc;
 
+use xway_engine::SocketTarget;
 use xway_engine::{Executor, ExecutorInfo, Limits, Linked, LoadedProgram, Port, Results, Stop, Worker, WorkerConfig};
 use xway_maps::Guard;
 use xway_object::{Object, Select};
-use xway_packet::{Frame, Pool, PoolConfig};
+use xway_packet::ring::XdpDesc;
+use xway_packet::ring::spsc::{Consumer, Producer};
+use xway_packet::{Backing, Burst, Frame, Pool, PoolConfig, SharedMemory};
 use xway_port_sim::{Pattern, SimPort, Sink, Traffic};
 use xway_testkit::Needs;
 use xway_verifier::Config;
 use xway_vm::Instance;
+use xway_xsk::{Mode, Shape, Umem, Xsk};
+use xway_xsk_client::rings::{Rings, Sizes};
 
 struct Counting;
 
@@ -117,6 +123,52 @@ fn run(name: &str, arrives: usize, mark: impl FnMut(bool) + Send + 'static) {
     assert_eq!(arrived, expected, "{name}");
 }
 
+/// Bursts of 64 packets to a socket and back: what the worker of its queue does with it, and what the application does with the rings,
+/// which is awake.
+fn serve(copies: bool, mut mark: impl FnMut(bool)) {
+    const ENTRIES: u32 = 256;
+    let mut pool = Pool::new(PoolConfig { backing: Backing::Memfd, ..PoolConfig::new(4 * ENTRIES) }).unwrap();
+    let sizes = Sizes { fill: ENTRIES, completion: ENTRIES, rx: ENTRIES, tx: ENTRIES };
+    let mode = match copies {
+        true => Mode::Copy(Arc::new(Umem::create(ENTRIES, 2048, 0).unwrap())),
+        false => Mode::ZeroCopy(ENTRIES),
+    };
+    let socket = Xsk::new(&Shape { bound: (1, 0), sizes, mode, weight: 1, snap: None }).unwrap();
+    let memory = SharedMemory::map(socket.rings_fd().unwrap(), 0, sizes.bytes()).unwrap();
+    let rings = Rings::over(&Arc::new(memory), sizes).unwrap();
+    let (mut fill, mut rx) = (Producer::attach(rings.fill).unwrap(), Consumer::attach(rings.rx).unwrap());
+    let (mut tx, mut completion) = (Producer::attach(rings.tx).unwrap(), Consumer::attach(rings.completion).unwrap());
+    let (mut burst, mut free) = (Burst::new(), [0u64; ENTRIES as usize]);
+    // The first call lends what is lent.
+    socket.collect(&mut pool, &mut burst);
+    let chunks: Vec<u64> = (0..u64::from(ENTRIES)).map(|chunk| chunk * 2048).collect();
+    let lent = completion.pop_slice(&mut free);
+    fill.push_slice(if copies { &chunks } else { &free[..lent] });
+    let mut descs = [XdpDesc::default(); 64];
+    for round in 0..WARM + WATCHED {
+        if round == WARM {
+            mark(true);
+        }
+        assert_eq!(pool.alloc_burst(&mut burst, 64), 64);
+        for frame in burst.frames_mut() {
+            frame.set_len(64).unwrap();
+        }
+        assert_eq!(socket.deliver(&mut pool, &mut burst).sent, 64);
+        socket.flush();
+        assert_eq!(rx.pop_slice(&mut descs), 64);
+        assert_eq!(tx.push_slice(&descs), 64);
+        socket.collect(&mut pool, &mut burst);
+        assert_eq!(burst.len(), 64);
+        pool.release_burst(&mut burst);
+        let back = completion.pop_slice(&mut free);
+        assert_eq!(fill.push_slice(&free[..back]), back);
+    }
+    mark(false);
+    socket.close();
+    socket.collect(&mut pool, &mut burst);
+    pool.close().unwrap();
+}
+
 fn built(test: &str) -> Needs {
     Needs::of(test).that(xway_bench::suite::missing().is_none(), "clang when it is built")
 }
@@ -131,6 +183,11 @@ fn no_packet_is_worth_an_allocation() {
         run(name, arrives, |on| COUNTING.with(|counting| counting.set(on)));
         assert_eq!(COUNT.with(Cell::get), 0, "{name}: allocations in {WATCHED} bursts");
     }
+    for copies in [true, false] {
+        COUNT.with(|count| count.set(0));
+        serve(copies, |on| COUNTING.with(|counting| counting.set(on)));
+        assert_eq!(COUNT.with(Cell::get), 0, "sockets, copies {copies}: allocations in {WATCHED} bursts");
+    }
     // The instrument works.
     COUNTING.with(|counting| counting.set(true));
     drop(std::hint::black_box(vec![1u8]));
@@ -142,11 +199,16 @@ fn no_packet_is_worth_an_allocation() {
 #[test]
 #[ignore = "run by no_packet_is_worth_a_system_call"]
 fn traced() {
-    for (name, arrives) in PROGRAMS {
-        // What strace sees of this: a write.
+    // What strace sees of this: a write.
+    let marks = || {
         let mut null = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
-        run(name, arrives, move |on| null.write_all(if on { b"XWAY-BEGIN" } else { b"XWAY-END" }).unwrap());
+        move |on: bool| null.write_all(if on { b"XWAY-BEGIN".as_slice() } else { b"XWAY-END" }).unwrap()
+    };
+    for (name, arrives) in PROGRAMS {
+        run(name, arrives, marks());
     }
+    serve(true, marks());
+    serve(false, marks());
 }
 
 #[test]
@@ -175,6 +237,6 @@ fn no_packet_is_worth_a_system_call() {
             wrong.push(line);
         }
     }
-    assert_eq!(watched, PROGRAMS.len());
+    assert_eq!(watched, PROGRAMS.len() + 2);
     assert!(wrong.is_empty(), "system calls in {WATCHED} bursts:\n{}", wrong.join("\n"));
 }

@@ -418,3 +418,44 @@ fn programs_of_maps_may_be_exchanged_while_frames_run_through_them() {
     assert_eq!((sum.redirected, right.sent_count()), (left.offered(), left.offered()));
     assert!(right.sent().iter().all(|packet| (1..=100).contains(&packet[20])), "never without a program");
 }
+
+/// What a program writes in front of a packet goes along: to the program of a DEVMAP entry, and over a CPUMAP to another worker.
+/// The next port's own program finds nothing of it, as on Linux.
+#[test]
+fn metadata_goes_along_with_a_redirect() {
+    let writes = |to: fn(u32) -> Redirect, maps: Vec<Arc<Map>>, map_id| {
+        Rust::with_maps(maps, move |_, frame| {
+            frame.adjust_meta(-8).unwrap();
+            let number = frame_number(frame.packet());
+            frame.meta_mut().copy_from_slice(&(u64::from(number) * 3 + 1).to_ne_bytes());
+            frame.set_redirect(to(map_id));
+            Verdict::Redirect as u64
+        })
+    };
+    for (map_type, program_use) in [(MapType::Devmap, ProgramUse::XdpDevmap), (MapType::Cpumap, ProgramUse::XdpCpumap)]
+    {
+        let reads = Rust::new(|_, frame| {
+            let expected = (u64::from(frame_number(frame.packet())) * 3 + 1).to_ne_bytes();
+            frame.packet_mut()[20] = u8::from(frame.meta() == expected);
+            Verdict::Pass as u64
+        });
+        let entries = map(map_type, 8, vec![MapProgram::new(reads, program_use)]);
+        let device = map_type == MapType::Devmap;
+        entry(&entries, 1, if device { 2 } else { 4096 }, 1);
+        let to: fn(u32) -> Redirect = match device {
+            true => |map_id| Redirect::Device { map_id, key: 1, ifindex: 2 },
+            false => |map_id| Redirect::Cpu { map_id, cpu: 1 },
+        };
+        let engine = engine(2);
+        let (left, right) = (Wire::new(1, 1), Wire::new(2, 1));
+        engine.open(left.device(), on(0)).unwrap();
+        engine.open(right.device(), on(1)).unwrap();
+        let map_id = entries.id();
+        engine.attach(port(1), writes(to, vec![entries], map_id), FORCE).unwrap();
+        left.send(0, 100);
+        let arrived = || if device { right.sent() } else { left.passed() };
+        eventually(|| arrived().len() == 100);
+        assert!(arrived().iter().all(|packet| packet[20] == 1), "{map_type:?}");
+        settled(engine.stop());
+    }
+}

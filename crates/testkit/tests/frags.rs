@@ -188,9 +188,76 @@ fn ports_carry_what_programs_make_of_long_packets() {
     let lengths = [60, 3519, 3520, 3521, 9014, 20_000, 65_535];
     let packets: Vec<Vec<u8>> =
         lengths.iter().flat_map(|&len| deltas.map(|delta: i32| packet(len, delta as u32))).collect();
+    let verdicts = through_ports(&three, &packets);
+    assert!(verdicts[2] >= 7 && verdicts[3] >= 20, "{verdicts:?}");
+}
+
+/// A slice of a dynptr in each line of a packet, in a loop that an open-coded iterator counts, and a write behind all of them: on a port,
+/// in packets of several buffers, as on Linux.
+#[test]
+fn dynptrs_and_iterators_reach_all_buffers() {
+    if !Needs::of("testkit::frags::dynptrs_and_iterators_reach_all_buffers").root().kernel(6, 18).clang().met() {
+        return;
+    }
+    let source = r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+struct bpf_iter_num { __u64 opaque[1]; } __attribute__((aligned(8)));
+extern int bpf_dynptr_from_xdp(struct xdp_md *x, __u64 flags, struct bpf_dynptr *ptr) __ksym;
+extern void *bpf_dynptr_slice(const struct bpf_dynptr *p, __u32 offset, void *buffer, __u32 buffer__szk) __ksym;
+extern __u32 bpf_dynptr_size(const struct bpf_dynptr *p) __ksym;
+extern int bpf_iter_num_new(struct bpf_iter_num *it, int start, int end) __ksym;
+extern int *bpf_iter_num_next(struct bpf_iter_num *it) __ksym;
+extern void bpf_iter_num_destroy(struct bpf_iter_num *it) __ksym;
+
+SEC("xdp.frags")
+int sums(struct xdp_md *ctx)
+{
+	struct bpf_iter_num it;
+	struct bpf_dynptr packet;
+	__u32 len, sum = 0;
+	int *line;
+
+	if (bpf_dynptr_from_xdp(ctx, 0, &packet))
+		return XDP_ABORTED;
+	len = bpf_dynptr_size(&packet);
+	bpf_iter_num_new(&it, 0, 1100);
+	while ((line = bpf_iter_num_next(&it))) {
+		__u8 room[4], *bytes;
+		__u32 at = *line * 64;
+
+		if (at + 4 > len)
+			break;
+		bytes = bpf_dynptr_slice(&packet, at, room, sizeof(room));
+		if (!bytes)
+			break;
+		sum = sum * 31 + bytes[0] + bytes[3];
+	}
+	bpf_iter_num_destroy(&it);
+	bpf_dynptr_write(&packet, len - 4, &sum, sizeof(sum), 0);
+	return XDP_TX;
+}
+
+char _license[] SEC("license") = "GPL";
+"#;
+    let bytes = xway_testkit::clang::compile_text("sums", source, &[]).unwrap();
+    let object = Arc::new(Object::parse(&bytes, &Default::default()).unwrap());
+    let kernel = KernelObject::load(&object).unwrap();
+    if let Err(error) = &kernel.programs[0] {
+        panic!("the kernel refuses: {error}");
+    }
+    let three = Three { kernel, instance: Instance::verified(object, possible_cpus(), Config::default()).unwrap() };
+    let packets: Vec<Vec<u8>> =
+        [60, 3519, 3523, 3585, 9014, 20_000, 65_535].iter().map(|&len| packet(len, len as u32)).collect();
+    assert_eq!(through_ports(&three, &packets)[Verdict::Tx as usize], 7);
+}
+
+/// Runs a program over packets on Linux, and over the same on a port with either engine; says how many had each verdict.
+fn through_ports(three: &Three, packets: &[Vec<u8>]) -> [u64; 5] {
     let kernel = three.kernel.programs[0].as_ref().unwrap();
     let (mut verdicts, mut sent, mut passed) = ([0u64; 5], Seen::default(), Seen::default());
-    for packet in &packets {
+    for packet in packets {
         let run = kernel.test_run(&TestInput::packet(packet)).unwrap();
         verdicts[run.ret as usize] += 1;
         let seen = if run.ret == Verdict::Tx as u32 { &mut sent } else { &mut passed };
@@ -198,13 +265,12 @@ fn ports_carry_what_programs_make_of_long_packets() {
         seen.bytes += run.data.len() as u64;
         seen.digest = seen.digest.wrapping_add(Seen::digest_of(&run.data));
     }
-    assert!(verdicts[2] >= 7 && verdicts[3] >= 20, "{verdicts:?}");
     let program = three.instance.program(0).unwrap();
     let engines: [Box<dyn Executor>; 2] =
         [Box::new(Checked::new(program.clone(), 0)), Linked::new(program).executor(0)];
     for engine in engines {
         let name = engine.info().engine;
-        let traffic = Traffic::replay(&packets).unwrap();
+        let traffic = Traffic::replay(packets).unwrap();
         let (port, sink) = SimPort::generated("long", 1, traffic, Some(packets.len() as u64));
         sink.inspect(true);
         let pool = Pool::new(PoolConfig::new(1024)).unwrap();
@@ -215,4 +281,5 @@ fn ports_carry_what_programs_make_of_long_packets() {
         assert_eq!(Verdict::ALL.map(|verdict| report.counters.verdict(verdict)), verdicts, "{name}");
         assert_eq!((sink.sent(), sink.passed()), (sent, passed), "{name}");
     }
+    verdicts
 }
