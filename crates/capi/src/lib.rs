@@ -1,10 +1,14 @@
 //! `libxway`: programs over packets in a C program's memory.
 //!
+//! Programs over packets (`xway_filter_…`, `xway_map_…`), and sockets of AF_XDP's kind that an engine serves (`xway_xsk_…`).
+//!
 //! Every function that can fail returns a negative errno (or a null pointer) and leaves the reason in words in
 //! [`xway_error`]. Nothing here keeps a pointer beyond the call, except that a map must not be used after the last filter
 //! over it is gone. The header `include/xway.h` is made from this file.
 #![allow(unsafe_code)] // pointers from C
 #![allow(non_camel_case_types)] // names of C
+
+mod sockets;
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -15,6 +19,8 @@ use xway_abi::Errno;
 use xway_embed as embed;
 use xway_embed::{LoadError, Redirect};
 use xway_object::LoadOptions;
+
+pub use sockets::{XWAY_XSK_CHECKSUM, Xsk, XskOptions, XskPacket, XskStatistics};
 
 /// A verified, compiled program with its maps. One thread uses it at a time.
 pub struct Filter {

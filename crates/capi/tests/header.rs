@@ -2,8 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
+use xway_engine::{Engine, EngineConfig, PortConfig};
+use xway_packet::{Backing, PoolConfig};
+use xway_port_sim::{Seen, SimDevice, Traffic};
 use xway_testkit::{Needs, clang};
+use xway_xsk::{EngineQueues, Policy, Server};
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -12,8 +17,9 @@ fn here() -> &'static Path {
 #[test]
 fn the_header_is_made_from_the_source() {
     let config = cbindgen::Config::from_file(here().join("cbindgen.toml")).unwrap();
-    let source = here().join("src/lib.rs");
-    let bindings = cbindgen::Builder::new().with_config(config).with_src(source).generate().unwrap();
+    let [first, second] = ["src/lib.rs", "src/sockets.rs"].map(|source| here().join(source));
+    let sources = cbindgen::Builder::new().with_config(config).with_src(first).with_src(second);
+    let bindings = sources.generate().unwrap();
     let mut made = Vec::new();
     bindings.write(&mut made);
     let path = here().join("include/xway.h");
@@ -21,7 +27,7 @@ fn the_header_is_made_from_the_source() {
         std::fs::write(&path, &made).unwrap();
     }
     let kept = std::fs::read(&path).unwrap_or_default();
-    assert!(kept == made, "include/xway.h is not what src/lib.rs says; XWAY_BLESS=1 writes it");
+    assert!(kept == made, "include/xway.h is not what the sources say; XWAY_BLESS=1 writes it");
 }
 
 /// Where cargo has put the shared library: beside this test.
@@ -33,6 +39,23 @@ fn library() -> PathBuf {
         .expect("libxway.so is built with this test")
 }
 
+fn build(example: &str, library: &Path, program: &Path) {
+    let built = Command::new("cc")
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1"])
+        .arg(here().join("examples").join(example))
+        .arg("-I")
+        .arg(here().join("include"))
+        .arg("-L")
+        .arg(library)
+        .arg("-lxway")
+        .arg(format!("-Wl,-rpath,{}", library.display()))
+        .arg("-o")
+        .arg(program)
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+}
+
 #[test]
 fn a_c_program_loads_runs_and_reads_maps() {
     let needs = Needs::of("xway-capi::header::a_c_program_loads_runs_and_reads_maps").clang();
@@ -42,20 +65,7 @@ fn a_c_program_loads_runs_and_reads_maps() {
     let dir = std::env::temp_dir().join(format!("xway-capi-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let (program, object, library) = (dir.join("filter"), dir.join("count.o"), library());
-    let built = Command::new("cc")
-        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1"])
-        .arg(here().join("examples/filter.c"))
-        .arg("-I")
-        .arg(here().join("include"))
-        .arg("-L")
-        .arg(&library)
-        .arg("-lxway")
-        .arg(format!("-Wl,-rpath,{}", library.display()))
-        .arg("-o")
-        .arg(&program)
-        .output()
-        .unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    build("filter.c", &library, &program);
 
     let source = clang::repository().join("bpf/samples/count.bpf.c");
     std::fs::write(&object, clang::compile_file(&source, &[]).unwrap()).unwrap();
@@ -76,5 +86,45 @@ fn a_c_program_loads_runs_and_reads_maps() {
     assert!(err.contains("nothing"), "{err}");
     let (code, _, err) = run(&[&here().join("Cargo.toml")]);
     assert!(code == Some(1) && err.contains("Cargo.toml: "), "{err}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A C program gets every packet of a queue and sends it back changed; what it does wrong on purpose is refused.
+#[test]
+fn a_c_program_has_a_socket() {
+    if !Needs::of("xway-capi::header::a_c_program_has_a_socket").command("cc").met() {
+        return;
+    }
+    let dir = std::env::temp_dir().join(format!("xway-capi-socket-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let (program, path) = (dir.join("echo"), dir.join("socket"));
+    build("echo.c", &library(), &program);
+
+    let packet: Vec<u8> = (0..100).collect();
+    let traffic = Traffic::replay([&packet]).unwrap();
+    let engine = Arc::new(Engine::start(EngineConfig::default()).unwrap());
+    let (device, sink) = SimDevice::generated("c", 7, traffic, None, 1);
+    sink.inspect(true);
+    let pool = Some(PoolConfig { backing: Backing::Memfd, ..PoolConfig::new(4096) });
+    engine.open(Box::new(device), PortConfig { pool, ..PortConfig::default() }).unwrap();
+    let server = Server::listen(&path, Arc::new(EngineQueues(engine.clone())), Policy::default()).unwrap();
+    let run = |interface: &str| {
+        let out = Command::new(&program).arg(&path).args([interface, "0", "10000"]).output().unwrap();
+        (out.status.code(), String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
+    };
+    let (code, out, err) = run("sim:c");
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    let done: u64 = out.lines().nth(1).and_then(|l| l.split(' ').next()).and_then(|n| n.parse().ok()).unwrap();
+    assert!(done >= 10_000 && out.contains(" 0 short, ") && out.ends_with(", 0 invalid\n"), "{out}");
+    let back: Vec<u8> = [&packet[6..12], &packet[..6], &packet[12..]].concat();
+    let sent = sink.sent();
+    assert_eq!((sent.frames, sent.bytes), (done, done * 100));
+    assert_eq!(sent.digest, Seen::digest_of(&back).wrapping_mul(done));
+    let (code, _, err) = run("sim:nobody");
+    assert!(code == Some(1) && err.contains("nobody"), "{err}");
+    drop(server);
+    for report in Arc::into_inner(engine).unwrap().stop().queues {
+        assert_eq!((report.leak, report.counters.balance()), (None, Ok(())));
+    }
     std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -203,6 +203,18 @@ impl Packet {
         &mut self.chunk.bytes_mut()[offset..][..len]
     }
 
+    /// Bytes from its start to the end of its chunk: how long it can be.
+    pub fn room(&self) -> usize {
+        self.chunk.bytes().len() - self.offset as usize
+    }
+
+    /// Makes it longer or shorter; false, and nothing changed, when it would not fit its chunk.
+    pub fn set_len(&mut self, len: usize) -> bool {
+        let fits = len <= self.room();
+        self.len = if fits { len as u32 } else { self.len };
+        fits
+    }
+
     /// What stands in front of it in its chunk: the metadata of programs ends where the packet starts.
     pub fn in_front(&self) -> &[u8] {
         &self.chunk.bytes()[..self.offset as usize]

@@ -122,6 +122,8 @@ pub struct Socket {
     zero_copy: bool,
     reason: String,
     tx_metadata_len: u32,
+    /// Packets that were queued to be sent and have not come back.
+    sending: u32,
     /// What the server said was lost when we last asked.
     lost: u32,
 }
@@ -150,6 +152,7 @@ impl Socket {
             zero_copy,
             reason,
             tx_metadata_len: 0,
+            sending: 0,
             lost: 0,
         })
     }
@@ -199,11 +202,20 @@ impl Socket {
     pub fn reap(&mut self) -> usize {
         let chunks = &mut self.chunks;
         let entries = self.completion.entries() as usize;
-        self.completion.pop_each(entries, |address| {
+        let count = self.completion.pop_each(entries, |address| {
             if let Some(number) = chunks.arrive(address) {
                 chunks.rest(number);
             }
-        })
+        });
+        // Without copies some of them are loans.
+        self.sending = self.sending.saturating_sub(count as u32);
+        count
+    }
+
+    /// Packets that were given to send and that the server has not taken yet. An application that ends before it is 0 may lose them.
+    pub fn sending(&mut self) -> u32 {
+        self.reap();
+        self.sending
     }
 
     /// A packet that is not wanted any more: its chunk is free again. One of another memory stays with whoever drops it.
@@ -285,6 +297,7 @@ impl Socket {
                 match self.chunks.part(number, offset, desc.len).map(&mut f) {
                     Some(Fate::Send) => {
                         self.chunks.leave(number);
+                        self.sending += 1;
                         let _ = self.tx.stage(XdpDesc { options: 0, ..desc });
                     }
                     Some(Fate::Free) | None => self.chunks.rest(number),
@@ -315,6 +328,7 @@ impl Socket {
             let len = self.chunks.part(number, OFFSET, room).map_or(0, &mut f).min(room as usize);
             let addr = self.chunks.leave(number) + u64::from(OFFSET);
             let _ = self.tx.stage(XdpDesc { addr, len: len as u32, options: 0 });
+            self.sending += 1;
             made += 1;
         }
         made
@@ -337,6 +351,7 @@ impl Socket {
         let number = self.chunks.take_in(chunk).map_err(|chunk| Packet { chunk, offset, len })?;
         let addr = self.chunks.leave(number) + u64::from(offset);
         let _ = self.tx.stage(XdpDesc { addr, len, options });
+        self.sending += 1;
         Ok(())
     }
 
