@@ -111,7 +111,9 @@ pub unsafe extern "C" fn xway_xsk_open(path: *const c_char, options: *const XskO
         || {
             // SAFETY: the caller vouches for them.
             let (path, options) = unsafe { (string(path)?, options.as_ref()) };
-            let (Some(path), Some(options)) = (path, options) else { return Err(fail(Errno::EFAULT, "no path or options")) };
+            let (Some(path), Some(options)) = (path, options) else {
+                return Err(fail(Errno::EFAULT, "no path or options"));
+            };
             // SAFETY: as above.
             let interface = unsafe { string(options.interface)? };
             let interface = interface.ok_or_else(|| fail(Errno::EFAULT, "no interface"))?;

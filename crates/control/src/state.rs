@@ -387,7 +387,7 @@ impl State {
         let no_queue = || HookError::new(Blame::Request, "no port is open, so there is no queue to bind to");
         let engine = self.hook.engine().ok_or_else(no_queue)?;
         let trusted_uids = std::iter::once(0).chain(socket.trusted_uids.iter().copied()).collect();
-        let Socket { own_queue_zero_copy, untrusted_bytes, .. } = *socket;
+        let crate::config::Socket { own_queue_zero_copy, untrusted_bytes, .. } = *socket;
         let rest = xway_xsk::Policy::default();
         let policy = xway_xsk::Policy { trusted_uids, own_queue_zero_copy, untrusted_bytes, ..rest };
         let queues = Arc::new(xway_xsk::EngineQueues(engine));

@@ -21,10 +21,13 @@
 //!
 //! What was asked for, what came of it and why is in [`Effective`]: native or generic, with or without copies.
 //!
-//! `unsafe` lives in `sys.rs` (socket options and an ioctl that have no safe wrapper). Memory is registered with the kernel by
+//! [`Card`] is what the interface's card steers packets to its queues by: ethtool's rules.
+//!
+//! `unsafe` lives in `sys.rs` (socket options and ethtool's requests, which have no safe wrapper). Memory is registered with the kernel by
 //! address; it belongs to the pool, and [`xway_packet::Pool::lend`] keeps account of who may write to which chunk.
 
 mod attach;
+mod card;
 mod config;
 mod device;
 mod error;
@@ -33,6 +36,7 @@ mod port;
 mod socket;
 mod sys;
 
+pub use card::{Card, CardError};
 pub use config::{AfXdpConfig, Copying};
 pub use device::{AfXdpDevice, Effective};
 pub use error::OpenError;

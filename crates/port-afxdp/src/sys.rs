@@ -1,4 +1,4 @@
-//! What has no safe wrapper: busy polling, and the number of queues.
+//! What has no safe wrapper: busy polling, and ethtool's requests.
 #![allow(unsafe_code)] // setsockopt and ioctl take addresses
 
 use std::io;
@@ -35,18 +35,25 @@ pub(crate) fn channels(socket: BorrowedFd<'_>, name: &str) -> Option<u32> {
     const COMBINED: usize = 8;
     let mut channels: Channels = [0; 9];
     channels[0] = ETHTOOL_GCHANNELS;
+    let result = ethtool(socket, name, &mut channels);
+    let count = channels[RX] + channels[COMBINED];
+    (result.is_ok() && count > 0).then_some(count)
+}
+
+/// One of ethtool's requests: `words` begins with the command and is the structure that the command asks for; the kernel reads and writes
+/// no more of it than that, which the caller vouches for by its length.
+pub(crate) fn ethtool<const N: usize>(socket: BorrowedFd<'_>, name: &str, words: &mut [u32; N]) -> io::Result<()> {
     // SAFETY: all-zero bytes are a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
-        return None;
+        return Err(io::ErrorKind::NotFound.into());
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    request.ifr_ifru.ifru_data = (&raw mut channels).cast();
-    // SAFETY: the request reads the name and reads and writes one `struct ethtool_channels` behind the address in it; both
-    // outlive the call.
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    // SAFETY: the request reads the name, and reads and writes the structure behind the address in it, whose length belongs to
+    // the command; both outlive the call.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) };
-    let count = channels[RX] + channels[COMBINED];
-    (result >= 0 && count > 0).then_some(count)
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -49,10 +49,9 @@ fn run(tx: TxPolicy) -> (xway_engine::Report, Vec<usize>) {
     let config = WorkerConfig { tx, ..WorkerConfig::new(Stop::new().unwrap()) };
     let pool = Pool::new(PoolConfig::new(512)).unwrap();
     let ports: Vec<Box<dyn Port>> = vec![Box::new(input.in_bursts_of(1)), Box::new(near)];
-    let worker = std::thread::spawn(move || Worker::new(ports, Box::new(send), pool, config).run());
-    // Frames that lie in the ring are the run's own: it is over when they are taken.
+    let report = Worker::new(ports, Box::new(send), pool, config).run();
+    // What lies in the ring outlives the run, and goes home when it is dropped.
     let mut pool = Pool::new(PoolConfig::new(1)).unwrap();
-    let report = worker.join().unwrap();
     let (mut burst, mut lens) = (Burst::new(), Vec::new());
     far.rx(0, &mut pool, &mut burst, 64).unwrap();
     while !burst.is_empty() {

@@ -77,6 +77,7 @@ fn open(engine: &Engine, ifindex: u32, seed: u64) {
         queues: Some(vec![(0, ifindex % 2), (1, 1)]),
         pool: Some(PoolConfig { max_outstanding: 150, ..PoolConfig::new(200) }),
         pass: if ifindex == 2 { PassTo::Port(1) } else { PassTo::Stack },
+        ..PortConfig::default()
     };
     engine.open(device(ifindex, seed), config).unwrap();
 }

@@ -385,3 +385,33 @@ fn a_server_can_go_while_applications_are_there() {
     assert!(!site.path.exists());
     site.end();
 }
+
+/// A queue is taken away and comes back while an application has a socket on it, with and without copies: every frame comes home,
+/// the application hears nothing and harms nobody, and binds anew when the queue is there again.
+#[test]
+fn queues_come_and_go_under_sockets() {
+    for flags in [xsk::bind::COPY, xsk::bind::ZEROCOPY] {
+        let site = Site::new("moving", Policy::default());
+        let mut connection = Connection::open(&site.path).unwrap();
+        for round in 0..3 {
+            let umem = connection.umem(128, 2048, 0).unwrap();
+            let mut socket = connection.bind(&umem, &bind(flags, true)).unwrap();
+            socket.fill(32);
+            site.wire.send(0, 20);
+            assert_eq!(echo(&mut socket, 20).len(), 20);
+            eventually(|| site.wire.sent_count() == round * 20 + 20);
+            // The application holds packets, and has others on their way, when the queue goes.
+            socket.fill(32);
+            let report = site.engine.remove_queue(IFINDEX, 0).unwrap();
+            assert_eq!((report.leak, report.counters.balance()), (None, Ok(())), "round {round}");
+            assert!(matches!(connection.bind(&umem, &bind(flags, true)), Err(ClientError::Refused { .. })));
+            socket.flush();
+            assert!(socket.receive().is_none());
+            site.engine.add_queue(IFINDEX, 0, 0).unwrap();
+            connection.close(socket).unwrap();
+            assert!(site.server().sockets().is_empty());
+        }
+        drop(connection);
+        site.end();
+    }
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::{CHUNK, Raw, burst, collected, copying, lending, over, pool};
 use xway_engine::SocketTarget;
 use xway_packet::ring::XdpDesc;
-use xway_packet::{Burst, Pool};
+use xway_packet::{Burst, Pool, PoolConfig};
 use xway_testkit::Rng;
 use xway_xsk::{Group, Umem, Xsk};
 use xway_xsk_client::Statistics;

@@ -10,7 +10,7 @@ pub struct Steer {
     /// Where the service is asked.
     #[command(flatten)]
     pub socket: crate::args_service::Socket,
-    /// Port of the service
+    /// Port of the service, such as packet:eth0; an interface alone, such as eth0, means its card's own rules
     #[arg(value_name = "PORT")]
     pub port: String,
     /// What to change, in ethtool's words: flow-type …, delete LOC, equal N, weight W…, hkey KEY, off; nothing: only show

@@ -20,7 +20,7 @@ use xway_packet::{Frame, RxMeta};
 
 pub use change::{Change, SteerError};
 pub use flow::Flow;
-pub use rule::{Action, LOCATIONS, Rule, RuleError};
+pub use rule::{Action, LOCATIONS, Rule, RuleError, SPEC};
 pub use toeplitz::{KEY_LEN, KEY_PUBLISHED, KEY_SYMMETRIC, Toeplitz};
 
 /// Type bits of a hash (`enum xdp_rss_hash_type`).

@@ -17,6 +17,8 @@
 //! Behind each value may stand `m` and a mask, whose bits that are set do not count. Numbers are decimal, or hexadecimal after
 //! `0x`.
 
+mod card;
+
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -119,6 +121,8 @@ pub struct Rule {
 
 /// Places in a table: 0 to this minus one.
 pub const LOCATIONS: u32 = 1024;
+
+pub use card::SPEC;
 
 /// A rule that is none.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -2,6 +2,8 @@
 
 use serde_json::json;
 use xway_control::message::Steered;
+use xway_engine::steer::Change;
+use xway_port_afxdp::{Card, CardError};
 
 use super::kernel::failure;
 use super::service;
@@ -13,14 +15,44 @@ use crate::print;
 pub fn run(args: &args::Steer, as_json: bool) -> Result<(), Failure> {
     let port = &args.port;
     if !port.contains(':') {
-        let why = format!("{port} is an interface: what its card steers by is set with ethtool -N and -X");
-        return Err(Failure::usage(why).hint(format!("packet:{port} or afxdp:{port} is the service's port on it")));
+        return card(port, &args.words.join(" "), as_json);
     }
     let steered = service::connect(&args.socket)?.steer(port, &args.words.join(" ")).map_err(failure)?;
     if as_json {
         print::json(&print::document("steer", fields(port, &steered)));
     } else {
         print::text(&text(port, &steered));
+    }
+    Ok(())
+}
+
+/// An interface without a port in front of it: the rules are its card's own, and stay when we go.
+fn card(interface: &str, words: &str, as_json: bool) -> Result<(), Failure> {
+    let failed = |error: CardError| match error {
+        CardError::None { .. } | CardError::Refused { .. } => Failure::needs(error),
+        CardError::Rule(_) | CardError::Full { .. } => Failure::usage(error.to_string()),
+    };
+    let card = Card::open(interface).map_err(failed)?;
+    match (!words.trim().is_empty()).then(|| Change::parse(words)).transpose() {
+        Ok(None) => {}
+        Ok(Some(Change::Insert(rule))) => drop(card.insert(&rule).map_err(failed)?),
+        Ok(Some(Change::Delete(place))) => card.delete(place).map_err(failed)?,
+        Ok(Some(Change::Spread { .. } | Change::Off)) => {
+            let why = format!("{interface} is an interface: how its card spreads flows is set with ethtool -X");
+            return Err(
+                Failure::usage(why).hint(format!("packet:{interface} or afxdp:{interface} is the service's port"))
+            );
+        }
+        Err(error) => return Err(Failure::usage(error.to_string())),
+    }
+    let rules = card.rules().map_err(failed)?.iter().map(ToString::to_string).collect();
+    let steered = Steered { rules, ..Steered::default() };
+    if as_json {
+        print::json(&print::document("steer", fields(interface, &steered)));
+    } else if steered.rules.is_empty() {
+        print::text(&format!("{interface}: its card has no rules\n"));
+    } else {
+        print::text(&text(interface, &steered));
     }
     Ok(())
 }
