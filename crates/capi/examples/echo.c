@@ -26,7 +26,7 @@ int main(int argc, char **argv)
 {
 	struct xway_xsk_options options = { 0 };
 	struct xway_xsk_packet packets[BATCH];
-	struct xway_xsk_statistics counted;
+	struct xway_xsk_counters counted;
 	unsigned long count, done = 0, short_ones = 0;
 	struct xway_xsk *xsk;
 

@@ -38,6 +38,11 @@
 #define XWAY_REDIRECT_XSKMAP 5
 
 /*
+ Complete the checksum of a packet that is sent: the field holds the sum of the pseudo header.
+ */
+#define XWAY_XSK_CHECKSUM 1
+
+/*
  A verified, compiled program with its maps. One thread uses it at a time.
  */
 typedef struct xway_filter xway_filter;
@@ -46,6 +51,11 @@ typedef struct xway_filter xway_filter;
  A map of a filter.
  */
 typedef struct xway_map xway_map;
+
+/*
+ A socket on a queue, over a connection and packet memory of its own. One thread uses it at a time.
+ */
+typedef struct xway_xsk xway_xsk;
 
 /*
  A packet in a buffer. Fields up to `rx_queue` are read and, where the program moved them, written; the others are written.
@@ -100,6 +110,112 @@ typedef struct xway_packet {
    */
   uint32_t redirect_map;
 } xway_packet;
+
+/*
+ How a socket is opened.
+ */
+typedef struct xway_xsk_options {
+  /*
+   Interface or port, as the server calls it.
+   */
+  const char *interface;
+  /*
+   Queue.
+   */
+  uint32_t queue;
+  /*
+   XDP_SHARED_UMEM, XDP_COPY, XDP_ZEROCOPY, XDP_USE_NEED_WAKEUP of linux/if_xdp.h.
+   */
+  uint16_t flags;
+  /*
+   Not 0: everything that arrives on the queue comes to this socket, past all programs.
+   */
+  uint16_t direct;
+  /*
+   Entries of each ring, a power of two; 0 is 2048.
+   */
+  uint32_t entries;
+  /*
+   Chunks of packet memory; 0 is 4096. Each has 2048 bytes.
+   */
+  uint32_t chunks;
+  /*
+   Share of the queue's sending in relation to other sockets; 0 is 1.
+   */
+  uint32_t weight;
+} xway_xsk_options;
+
+/*
+ A packet in the program's hands, until it is given to xway_xsk_send or xway_xsk_release.
+ */
+typedef struct xway_xsk_packet {
+  /*
+   Its bytes.
+   */
+  uint8_t *data;
+  /*
+   How many. A program may write another length before it sends the packet, up to `room`.
+   */
+  uint32_t len;
+  /*
+   Bytes from `data` to the end of the chunk.
+   */
+  uint32_t room;
+  /*
+   What the library knows it by.
+   */
+  uint32_t number;
+  /*
+   XWAY_XSK_CHECKSUM, or 0: read by xway_xsk_send.
+   */
+  uint32_t requests;
+  /*
+   Where the bytes start that a checksum covers, and where it stands, counted from there.
+   */
+  uint16_t csum_start;
+  /*
+   See `csum_start`.
+   */
+  uint16_t csum_offset;
+} xway_xsk_packet;
+
+/*
+ What a socket counted: `struct xdp_statistics` of linux/if_xdp.h, and two numbers more.
+ */
+typedef struct xway_xsk_counters {
+  /*
+   Packets that do not fit a chunk.
+   */
+  uint64_t rx_dropped;
+  /*
+   Addresses in FILL that cannot be.
+   */
+  uint64_t rx_invalid_descs;
+  /*
+   Descriptors in TX that cannot be.
+   */
+  uint64_t tx_invalid_descs;
+  /*
+   Packets dropped because RX was full.
+   */
+  uint64_t rx_ring_full;
+  /*
+   Packets dropped because FILL was empty.
+   */
+  uint64_t rx_fill_ring_empty_descs;
+  /*
+   Looks at an empty TX ring.
+   */
+  uint64_t tx_ring_empty_descs;
+  /*
+   Indices that were published and cannot be.
+   */
+  uint64_t refused_indices;
+  /*
+   Packets that asked for what cannot be done.
+   */
+  uint64_t tx_unsupported;
+} xway_xsk_counters;
 
 #ifdef __cplusplus
 extern "C" {
@@ -221,6 +337,100 @@ int xway_map_delete(const struct xway_map *map, const void *key);
  `map` comes from this library; `key` (unless NULL) and `next` have the size of its keys.
  */
 int xway_map_next_key(const struct xway_map *map, const void *key, void *next);
+
+/*
+ Connects to the server at `path` and opens a socket. Half of its chunks wait for packets at once. NULL on failure: see xway_error.
+
+ # Safety
+ `path` is a string; `options` points to options whose interface is a string.
+ */
+struct xway_xsk *xway_xsk_open(const char *path,
+                               const struct xway_xsk_options *options);
+
+/*
+ Closes a socket. Packets in the program's hands are its no more. NULL is allowed.
+
+ # Safety
+ `xsk` comes from this library and is not used again, nor are its packets.
+ */
+void xway_xsk_close(struct xway_xsk *xsk);
+
+/*
+ Takes up to `count` packets that came, and says how many those are; a negative errno on failure.
+
+ # Safety
+ `xsk` comes from this library and is in use by this thread only; `packets` points to room for `count` packets.
+ */
+int xway_xsk_receive(struct xway_xsk *xsk,
+                     struct xway_xsk_packet *packets,
+                     uint32_t count);
+
+/*
+ Takes up to `count` free chunks for packets that the program makes, and says how many those are; a negative errno on failure.
+
+ # Safety
+ As xway_xsk_receive.
+ */
+int xway_xsk_make(struct xway_xsk *xsk,
+                  struct xway_xsk_packet *packets,
+                  uint32_t count);
+
+/*
+ Queues `count` packets to be sent and tells the server; says how many it took, fewer when the TX ring is full: the others stay in the
+ program's hands. A negative errno when the first one cannot be sent: EINVAL for a number that is not in the program's hands or a
+ length beyond `room`.
+
+ # Safety
+ As xway_xsk_receive; nobody uses the bytes of packets that were taken.
+ */
+int xway_xsk_send(struct xway_xsk *xsk,
+                  const struct xway_xsk_packet *packets,
+                  uint32_t count);
+
+/*
+ Gives back `count` packets that are not wanted any more. 0, or EINVAL for a number that is not in the program's hands; those before
+ it are given back.
+
+ # Safety
+ As xway_xsk_send.
+ */
+int xway_xsk_release(struct xway_xsk *xsk,
+                     const struct xway_xsk_packet *packets,
+                     uint32_t count);
+
+/*
+ Waits until a packet came, at most so many milliseconds (negative: without end). 1 when one is there, 0 when not, a negative errno
+ on failure.
+
+ # Safety
+ `xsk` comes from this library and is in use by this thread only.
+ */
+int xway_xsk_wait(struct xway_xsk *xsk,
+                  int timeout_ms);
+
+/*
+ Packets that were lost since the last call because the program does not keep up. Costs one load.
+
+ # Safety
+ `xsk` comes from this library and is in use by this thread only.
+ */
+uint32_t xway_xsk_lost(struct xway_xsk *xsk);
+
+/*
+ Packets that were given to send and that the server has not taken yet: a program that ends before it is 0 may lose them.
+
+ # Safety
+ `xsk` comes from this library and is in use by this thread only.
+ */
+uint32_t xway_xsk_sending(struct xway_xsk *xsk);
+
+/*
+ Asks the server for the socket's counters. 0 or a negative errno.
+
+ # Safety
+ `xsk` comes from this library and is in use by this thread only; `statistics` points to room for them.
+ */
+int xway_xsk_statistics(struct xway_xsk *xsk, struct xway_xsk_counters *statistics);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -21,7 +21,7 @@ impl Executor for Send {
                 let mut key = frame.ingress_ifindex().to_ne_bytes().to_vec();
                 key.extend(frame.rx_queue().to_ne_bytes());
                 let mut level = [0; 4];
-                let found = map.lookup(&key, &mut level).is_ok();
+                let found = map.lookup(&key, &mut level, 0).is_ok();
                 let level = found.then(|| u32::from_ne_bytes(level));
                 let mut seen = self.seen.lock().unwrap();
                 if seen.last() != Some(&level) {
@@ -104,7 +104,7 @@ fn programs_find_the_pressure_in_a_map() {
     let ports: Vec<Box<dyn Port>> = vec![Box::new(input.in_bursts_of(1)), Box::new(near)];
     Worker::new(ports, Box::new(send), pool, config).run();
     assert_eq!(*seen.lock().unwrap(), [Some(0), Some(1)], "from 75 of 100 frames on");
-    assert_eq!(other.lookup(&[7, 0, 0, 0, 0, 0, 0, 0], &mut [0; 4]), Err(Errno::ENOENT));
+    assert_eq!(other.lookup(&[7, 0, 0, 0, 0, 0, 0, 0], &mut [0; 4], 0), Err(Errno::ENOENT));
     let mut pool = Pool::new(PoolConfig::new(1)).unwrap();
     far.rx(0, &mut pool, &mut Burst::new(), 64).unwrap();
 }
