@@ -1,7 +1,7 @@
 //! What it costs to come from a port's burst to its program: called directly, through the dispatcher's tree of jumps with more and more
 //! targets, past its last place; and several programs as one chain.
 //!
-//! Each program answers with a number of its own, so every call is checked to have reached the right one. Calls go to the targets
+//! Neighbours answer with different numbers, and the sum of all answers is checked. Calls go to the targets
 //! in turns whose length no branch predictor knows by heart.
 
 use std::sync::Arc;
@@ -66,6 +66,9 @@ const TREES: [usize; 8] = [1, 2, 4, 8, 16, 32, 48, TARGETS_MAX];
 /// Programs of chains that are measured.
 const CHAINS: [usize; 5] = [1, 2, 8, 16, 48];
 
+/// What programs return is below: the verdicts that a chain can go on with.
+const NUMBERS: u64 = 32;
+
 /// A program with its proof.
 type Ready = (Arc<Program>, Arc<Verified>);
 
@@ -118,11 +121,12 @@ pub fn dispatch(options: &DispatchOptions) -> Result<Vec<Line>, DispatchError> {
     Ok(cases.into_iter().zip(samples).map(line).collect())
 }
 
-/// Programs that return 0, 1, 2, …
+/// Programs that return 0, 1, 2, … below [`NUMBERS`].
 fn programs(count: usize) -> Result<Vec<Ready>, DispatchError> {
     let failed = |why: String| DispatchError::Program(why);
     let image = |n: usize| {
-        let insns = xway_isa::assemble(&format!("r0 = {n}\nexit")).map_err(|e| failed(e.to_string()))?;
+        let insns =
+            xway_isa::assemble(&format!("r0 = {}\nexit", n as u64 % NUMBERS)).map_err(|e| failed(e.to_string()))?;
         Ok(Image { name: format!("program_{n}"), section: "xdp".into(), insns, ..Image::default() })
     };
     let images = (0..count).map(image).collect::<Result<Vec<_>, DispatchError>>()?;
@@ -194,7 +198,7 @@ impl Case {
 
     /// What the code with this place returns.
     fn number(&self, at: usize) -> u64 {
-        self.code[at].name().rsplit('_').next().and_then(|n| n.parse().ok()).unwrap_or(u64::MAX)
+        self.code[at].name().rsplit('_').next().and_then(|n| n.parse().ok()).map_or(u64::MAX, |n: u64| n % NUMBERS)
     }
 }
 
