@@ -60,6 +60,9 @@ pub struct Config {
     pub explain: u64,
     /// Independent errors after which the analysis stops.
     pub errors_max: usize,
+    /// A branch that what is known decides is walked both ways when that knowledge kept states apart this often. Costs no
+    /// proof, and makes facts about such branches weaker. 0: from the start.
+    pub apart: u32,
     /// Length of a raw program's input memory (r1 = address, r2 = length), bytes.
     pub raw_input: u32,
 }
@@ -74,6 +77,7 @@ impl Default for Config {
             log_max: 16 << 20,
             explain: 20_000,
             errors_max: 10,
+            apart: 32,
             raw_input: 0,
         }
     }

@@ -418,6 +418,7 @@ impl Verifier<'_> {
             let Some(slot) = st.frames[usize::from(f)].stack.get(i) else { return };
             let zero = slot.bytes[first..first + 4].iter().all(|b| *b == Byte::Zero);
             if zero {
+                self.graph.mark(slot.zeros);
                 args.key_const = Some(0);
             } else if let Value::Num(n) = slot.spill
                 && first == 0

@@ -5,6 +5,8 @@ use xway_isa::{Cond, Operand, Reg, Width};
 use crate::diag::Fail;
 use crate::domain::{Scalar, refine};
 use crate::explore::{Flow, Verifier};
+use crate::graph::{Def, NONE};
+use crate::guess::Decided;
 use crate::state::State;
 use crate::value::{Base, Num, Ptr, Trust, Value};
 
@@ -43,12 +45,19 @@ impl Verifier<'_> {
                 Ok(Flow::Next(pc + 1))
             }
             (jumps, falls) => {
-                // The bounds decided: they were relied on.
-                for v in [&left, &right] {
-                    if let Value::Num(n) = v {
-                        self.graph.mark(n.def);
-                    }
+                let decided = Decided { pc, taken: jumps, defs: [history(&left), history(&right)] };
+                if jumps != falls && self.may_guess(&decided) {
+                    let (mut real, mut other) = if jumps { (jump, st.clone()) } else { (st.clone(), jump) };
+                    (real.pc, other.pc) = if jumps { (target, pc + 1) } else { (pc + 1, target) };
+                    self.facts.branch(pc, jumps);
+                    self.push(real)?;
+                    self.guess(decided, &other);
+                    let next = other.pc;
+                    *st = other;
+                    return Ok(Flow::Next(next));
                 }
+                // The bounds decided: they were relied on.
+                self.relied_on(&decided);
                 if jumps {
                     self.facts.branch(pc, true);
                     *st = jump;
@@ -224,6 +233,11 @@ impl Verifier<'_> {
         }
         true
     }
+}
+
+/// Where a number comes from.
+fn history(v: &Value) -> Def {
+    v.as_num().map_or(NONE, |n| n.def)
 }
 
 /// `p < end` means that even the byte at `p` lies inside.

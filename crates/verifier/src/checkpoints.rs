@@ -15,6 +15,8 @@ pub(crate) struct Checkpoint {
     pub open: u32,
     /// Lowest depth of an open checkpoint that a path from here ended in.
     pub low: u32,
+    /// Most frames that such a checkpoint has.
+    pub low_frames: usize,
     /// Length of the list of tied checkpoints when this one was made.
     tied_from: usize,
     pub tied: bool,
@@ -23,6 +25,16 @@ pub(crate) struct Checkpoint {
     pub hits: u32,
     /// No longer in the list of its instruction.
     dropped: bool,
+}
+
+impl Checkpoint {
+    /// Only its registers go; the node stays for the tree.
+    fn forget(&mut self) {
+        self.dropped = true;
+        self.state.frames = Vec::new();
+        self.state.refs = Vec::new();
+        self.state.extent = crate::extent::Extent::default();
+    }
 }
 
 /// All checkpoints of one walk.
@@ -78,10 +90,11 @@ impl Checkpoints {
                 return;
             }
             let (low, depth, from, parent) = (c.low, c.depth, c.tied_from, c.parent);
+            let frames = c.low_frames;
             if low < depth {
                 c.tied = true;
                 self.tied.push(point);
-                self.ends_in(parent, low);
+                self.ends_in(parent, low, frames);
             } else {
                 for t in self.tied.split_off(from) {
                     self.all[t as usize].tied = false;
@@ -91,11 +104,12 @@ impl Checkpoints {
         }
     }
 
-    /// A path from `point` ended in an open checkpoint at this depth.
-    pub fn ends_in(&mut self, point: u32, depth: u32) {
+    /// A path from `point` ended in an open checkpoint at this depth that has so many frames.
+    pub fn ends_in(&mut self, point: u32, depth: u32, frames: usize) {
         if point != NOWHERE {
             let c = &mut self.all[point as usize];
             c.low = c.low.min(depth);
+            c.low_frames = c.low_frames.max(frames);
         }
     }
 
@@ -109,6 +123,7 @@ impl Checkpoints {
             depth,
             open: 1,
             low: u32::MAX,
+            low_frames: 0,
             tied_from: self.tied.len(),
             tied: false,
             misses: 0,
@@ -124,6 +139,22 @@ impl Checkpoints {
         i
     }
 
+    /// Drops all checkpoints from this one on: they are not what they seemed to be.
+    pub fn drop_from(&mut self, first: usize) {
+        for i in first..self.all.len() {
+            let c = &mut self.all[i];
+            if c.dropped {
+                continue;
+            }
+            let list = &mut self.at[c.state.pc];
+            // The youngest stand at the end.
+            list.truncate(list.partition_point(|p| (*p as usize) < first));
+            self.bytes -= c.state.bytes().min(self.bytes);
+            self.kept -= 1;
+            c.forget();
+        }
+    }
+
     /// Drops checkpoints that were often compared in vain. Dropping one never makes the analysis wrong, only longer.
     pub fn trim(&mut self, pc: usize) {
         let all = &mut self.all;
@@ -134,11 +165,7 @@ impl Checkpoints {
             if !keep {
                 freed += c.state.bytes();
                 count += 1;
-                c.dropped = true;
-                // Only its registers go; the node stays for the tree.
-                c.state.frames = Vec::new();
-                c.state.refs = Vec::new();
-                c.state.extent = crate::extent::Extent::default();
+                c.forget();
             }
             keep
         });

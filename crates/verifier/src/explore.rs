@@ -17,6 +17,7 @@ use crate::checkpoints::Checkpoints;
 use crate::diag::{Diagnostic, Fail, PathStep, fail, place};
 use crate::facts::Collector;
 use crate::graph::{Def, Graph};
+use crate::guess::Guesses;
 use crate::meter::{Meter, push};
 use crate::state::{Frame, FrameKind, REFS_MAX, State};
 
@@ -48,12 +49,16 @@ pub(crate) struct Verifier<'a> {
     pub count_turns: bool,
     /// Instructions that may be visited.
     budget: u64,
+    /// Errors after which the walk stops.
+    errors_max: usize,
     /// r0 at the program's exits.
     pub exits: Vec<Def>,
     /// Entry of the functions that run later (timer callbacks), already queued.
     pub async_done: Vec<(usize, u32)>,
     /// For each instruction what kind of memory it was seen to reach, 0 for none yet.
     pub access_kinds: Vec<u8>,
+    /// Decided branches that are walked both ways.
+    pub guesses: Guesses,
     /// Functions that may move the packet, directly or through others.
     pub moves_packet: Vec<bool>,
     /// Structures of the kernel that were looked for, by name.
@@ -101,10 +106,12 @@ impl<'a> Verifier<'a> {
             meter,
             count_turns: true,
             budget: config.budget,
+            errors_max: config.errors_max,
             exits: Vec::new(),
             async_done: Vec::new(),
             moves_packet,
             access_kinds: vec![0; n],
+            guesses: Guesses::new(n, config.apart),
             structs: HashMap::new(),
             funcs: HashMap::new(),
             root: 0,
@@ -117,6 +124,15 @@ impl<'a> Verifier<'a> {
     pub fn without_turns(mut self) -> Self {
         self.count_turns = false;
         self.budget = self.config.budget / 4;
+        // Any error is answered by walking again.
+        self.errors_max = 1;
+        self
+    }
+
+    /// Decides every branch that can be decided, with what is left of the budget.
+    pub fn without_guesses(mut self, spent: &Stats) -> Self {
+        self.guesses = Guesses::new(self.cfg.insns.len(), u32::MAX);
+        self.budget = self.config.budget.saturating_sub(spent.visited.max(spent.work / WORK_PER_INSN));
         self
     }
 
@@ -145,7 +161,7 @@ impl<'a> Verifier<'a> {
                 let path = self.last_path;
                 self.report(fail, self.cfg.funcs[f].start, path, None);
             }
-            if self.errors.len() >= self.config.errors_max {
+            if self.errors.len() >= self.errors_max {
                 break;
             }
         }
@@ -186,14 +202,16 @@ impl<'a> Verifier<'a> {
         self.points.clear();
         self.pending.clear();
         self.pending_bytes = 0;
+        self.guesses.clear();
         self.pending.push(first);
         while let Some(state) = self.pending.pop() {
+            self.guesses_done();
             self.pending_bytes = self.pending_bytes.saturating_sub(state.bytes());
             if self.config.log {
                 self.log_state_switch(&state);
             }
             self.walk(state)?;
-            if self.errors.len() >= self.config.errors_max {
+            if self.errors.len() >= self.errors_max {
                 break;
             }
         }
@@ -224,6 +242,10 @@ impl<'a> Verifier<'a> {
                     }
                     Ok(Flow::End)
                 }
+                Ok(false) if self.guess_is_over(&st) => {
+                    self.guess_failed(&st);
+                    return Ok(());
+                }
                 Ok(false) => {
                     st.insns_since += 1;
                     self.facts.reached[pc] = true;
@@ -238,6 +260,10 @@ impl<'a> Verifier<'a> {
                 Ok(Flow::Next(next)) => st.pc = next,
                 Ok(Flow::End) => {
                     self.points.path_ended(st.parent);
+                    return Ok(());
+                }
+                Err(_) if self.guesses.is_guessing() => {
+                    self.guess_failed(&st);
                     return Ok(());
                 }
                 Err(fail) => {

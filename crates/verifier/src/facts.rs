@@ -9,7 +9,7 @@ use crate::cfg::Cfg;
 use crate::value::{Base, MemKind, Ptr, Value};
 
 /// Facts in the making.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Collector {
     /// Instructions that some path executes.
     pub reached: Vec<bool>,

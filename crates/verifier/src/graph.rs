@@ -40,7 +40,29 @@ struct Node {
     /// First entry of [`Graph::late`] for this node, 0 for none.
     late: u32,
     kind: Kind,
-    marked: bool,
+    /// Why the number has to be compared exactly.
+    relied: Cause,
+}
+
+/// Why bounds of a number are relied on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cause(u16);
+
+impl Cause {
+    /// Nothing relied on them.
+    const NONE: Cause = Cause(0);
+    /// An access, an offset or a length: the program may be unsafe otherwise.
+    pub const MUST: Cause = Cause(1);
+
+    /// They decided the `n`-th branch of a list. Only as many branches are told apart as there are numbers.
+    pub fn branch(n: usize) -> Cause {
+        u16::try_from(n + 2).map_or(Cause::MUST, Cause)
+    }
+
+    /// The branch, when it was one.
+    pub fn as_branch(self) -> Option<usize> {
+        usize::from(self.0).checked_sub(2)
+    }
 }
 
 /// The graph. Memory: 16 bytes for each operation on numbers that the analysis visits.
@@ -57,14 +79,14 @@ pub struct Graph {
 
 impl Default for Graph {
     fn default() -> Self {
-        let root = Node { parents: [0, 0], late: 0, kind: Kind::Op, marked: true };
+        let root = Node { parents: [0, 0], late: 0, kind: Kind::Op, relied: Cause::MUST };
         Graph { nodes: vec![root], late: vec![(NONE, 0)], flows: Vec::new(), work: Vec::new() }
     }
 }
 
 impl Graph {
     fn push(&mut self, parents: [u32; 2], kind: Kind) -> Def {
-        push(&mut self.nodes, Node { parents, late: 0, kind, marked: false });
+        push(&mut self.nodes, Node { parents, late: 0, kind, relied: Cause::NONE });
         (self.nodes.len() - 1) as Def
     }
 
@@ -106,18 +128,28 @@ impl Graph {
 
     /// True when bounds of this number were relied on.
     pub fn is_marked(&self, d: Def) -> bool {
-        d != NONE && self.nodes[d as usize].marked
+        d != NONE && self.nodes[d as usize].relied != Cause::NONE
+    }
+
+    /// Why bounds of a number were relied on first.
+    pub fn cause(&self, d: Def) -> Cause {
+        if d == NONE { Cause::NONE } else { self.nodes[d as usize].relied }
     }
 
     /// Marks a number, everything that it was made from, and what flows into those places.
     pub fn mark(&mut self, d: Def) {
+        self.mark_for(d, Cause::MUST);
+    }
+
+    /// The same, and why.
+    pub fn mark_for(&mut self, d: Def, cause: Cause) {
         self.work.push(d);
         while let Some(d) = self.work.pop() {
             let node = &mut self.nodes[d as usize];
-            if node.marked {
+            if node.relied != Cause::NONE {
                 continue;
             }
-            node.marked = true;
+            node.relied = cause;
             if matches!(node.kind, Kind::Op | Kind::Copy) {
                 let [a, b] = node.parents;
                 self.work.push(a);
@@ -138,7 +170,7 @@ impl Graph {
             return;
         }
         if self.is_marked(from) {
-            self.mark(to);
+            self.mark_for(to, self.cause(from));
         } else {
             let first = &mut self.nodes[from as usize].late;
             push(&mut self.late, (to, *first));

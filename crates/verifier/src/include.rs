@@ -2,7 +2,7 @@
 
 use crate::cfg::Cfg;
 use crate::extent::Extent;
-use crate::graph::Graph;
+use crate::graph::{Def, Graph, NONE};
 use crate::settle::live_regs;
 use crate::state::{Byte, Frame, Slot, State};
 use crate::value::{Base, MapRef, Num, Ptr, Value};
@@ -14,15 +14,21 @@ pub(crate) struct Inclusion<'a> {
     cfg: &'a Cfg,
     /// Compare everything, because it is not yet known what matters.
     exact: bool,
+    /// Frames that must be the same activations, in the same callback loops; all others need only be alike.
+    same: usize,
     /// Values that were compared.
     pub compared: usize,
+    /// The number of the old state that did not include the new one's, although nothing but its bounds was looked at.
+    pub blocked: Def,
     ids: Vec<(u32, u32)>,
     links: Vec<(u32, u32, i64)>,
 }
 
 impl<'a> Inclusion<'a> {
-    pub fn new(graph: &'a Graph, cfg: &'a Cfg, exact: bool) -> Self {
-        Inclusion { graph, cfg, exact, compared: 4, ids: Vec::new(), links: Vec::new() }
+    /// Compares everything when `same` is given, which is the number of frames that must be the very same.
+    pub fn new(graph: &'a Graph, cfg: &'a Cfg, same: Option<usize>) -> Self {
+        let (exact, same) = (same.is_some(), same.unwrap_or(0));
+        Inclusion { graph, cfg, exact, same, compared: 4, blocked: NONE, ids: Vec::new(), links: Vec::new() }
     }
 
     /// True when `old` includes `new`.
@@ -34,7 +40,10 @@ impl<'a> Inclusion<'a> {
             .frames
             .iter()
             .zip(&new.frames)
-            .all(|(o, n)| o.func == n.func && o.callsite == n.callsite && o.kind == n.kind && self.same_loop(o, n))
+            .enumerate()
+            .all(|(i, (o, n))| {
+                o.func == n.func && o.callsite == n.callsite && o.kind == n.kind && self.same_loop(i, o, n)
+            })
             // A callback loop that has more turns left may do more.
             && old.frames.iter().zip(&new.frames).all(|(o, n)| o.callback_turns <= n.callback_turns);
         if !same_shape {
@@ -59,8 +68,8 @@ impl<'a> Inclusion<'a> {
     }
 
     /// The frames run the same kind of callback loop. While the outcome is open the loop must be the very same.
-    fn same_loop(&self, o: &Frame, n: &Frame) -> bool {
-        if self.exact {
+    fn same_loop(&self, i: usize, o: &Frame, n: &Frame) -> bool {
+        if i < self.same {
             o.callback_loop == n.callback_loop && o.uid == n.uid
         } else {
             (o.callback_loop == 0) == (n.callback_loop == 0)
@@ -117,7 +126,11 @@ impl<'a> Inclusion<'a> {
         if !self.exact && !self.graph.is_marked(old.def) {
             return true;
         }
-        old.s.includes(&new.s) && (old.link == 0 || self.link(old, new))
+        let included = old.s.includes(&new.s) && (old.link == 0 || self.link(old, new));
+        if !included {
+            self.blocked = old.def;
+        }
+        included
     }
 
     /// Numbers that the old state links must be linked in the new one, with the same distances.
@@ -198,11 +211,15 @@ impl<'a> Inclusion<'a> {
                 return false;
             }
         }
+        let zeros = self.exact || self.graph.is_marked(old.zeros);
         (len..8).all(|i| match old.bytes[i] {
             Byte::Uninit => true,
-            Byte::Misc => new.spilled_ptr().is_none(),
             // A spilled zero would do as well, but nothing would mark its history as relied on.
-            Byte::Zero => new.bytes[i] == Byte::Zero,
+            Byte::Zero if zeros && new.bytes[i] != Byte::Zero => {
+                self.blocked = old.zeros;
+                false
+            }
+            Byte::Misc | Byte::Zero => new.spilled_ptr().is_none(),
             Byte::Spill | Byte::Special => false,
         })
     }

@@ -255,7 +255,7 @@ impl Verifier<'_> {
         for (part, i) in slots.rev().enumerate() {
             let s = st.frame_at(frame).slot_mut(i);
             s.bytes = [Byte::Special; 8];
-            s.spill = Value::Iter(Iter { kind, id, drained: false, part: part as u8 });
+            s.spill = Value::Iter(Iter { kind, id, drained: false, turns: 0, part: part as u8 });
         }
         self.returned(st, Value::num(Scalar::unknown().truncate(32), NONE));
         Ok(Flow::Next(next))
@@ -268,6 +268,8 @@ impl Verifier<'_> {
         if !iter.drained {
             let mut more = st.clone();
             more.pc = next;
+            let turns = iter.turns.saturating_add(1);
+            more.frame_at(frame).slot_mut(slot).spill = Value::Iter(Iter { turns, ..iter });
             let item = Base::Mem { size: 4, kind: MemKind::IterItem, read_only: true };
             self.returned(&mut more, Value::Ptr(Ptr { reference: iter.id, ..Ptr::to(item) }));
             self.note_branch(&mut more, st.pc, true);

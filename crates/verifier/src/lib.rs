@@ -14,6 +14,7 @@
 //! | `value`, `state` | register kinds; frames, stack bytes, references, locks |
 //! | `extent` | how long the packet is: distances to its end, sums that name the same place |
 //! | `graph` | where numbers come from, so that only those on which something relied are compared |
+//! | `guess` | decided branches whose other way does no harm: nothing then relies on what decided them |
 //! | `malformed` | slots that are no instruction |
 //! | `cfg` | jumps, functions, live registers; checked before anything is walked |
 //! | `step`, `alu`, `branch`, `memory`, `stack` | one class of instructions each |
@@ -42,6 +43,7 @@ mod extent;
 mod facts;
 mod func;
 mod graph;
+mod guess;
 mod include;
 mod kfunc;
 mod log;
@@ -110,6 +112,14 @@ pub fn verify(program: &Program, view: &MapsView<'_>, config: &Config) -> Result
         }
     } else {
         v.run();
+    }
+    let exhausted = v.errors.iter().any(|e| e.kind == Kind::Budget);
+    if !v.errors.is_empty() && !exhausted && v.guesses.were_made() {
+        // A number on which nothing relied is forgotten in loops: what is refused now may hold with all branches decided.
+        let mut careful = Verifier::new(program, *view, config, v.cfg.clone()).without_guesses(&v.stats);
+        careful.run();
+        careful.stats = v.stats.and(&careful.stats);
+        v = careful;
     }
     if !v.errors.is_empty() {
         v.explain();

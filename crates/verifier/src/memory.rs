@@ -171,7 +171,10 @@ impl Verifier<'_> {
             return fail!(Argument, "this instruction reaches {} here and other memory on another path", p.kind_name())
                 .map_err(|e| e.hint("access them by statements of their own"));
         }
-        *seen = kind;
+        if *seen == 0 {
+            *seen = kind;
+            self.guesses.first_access(pc);
+        }
         Ok(())
     }
 

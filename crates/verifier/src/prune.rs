@@ -9,7 +9,9 @@
 //!   down: an iterator, `may_goto`, a callback loop. Only at those instructions, and only for the same iterator, frame or
 //!   callback loop, the path ends, and then everything is compared, because what matters is not yet known.
 //! * It is **tied**: finished, but one of its paths ended in an open checkpoint. It is compared like an open one until
-//!   that one is finished, too. Which checkpoints are tied is found as Tarjan's algorithm finds strongly connected
+//!   that one is finished, too. What counts down lies in the frames that the open one has: they must be the very same.
+//!   Deeper ones need not be, so that what was walked in a later turn of a callback, when its numbers were
+//!   widened, ends the paths of an earlier turn. Which checkpoints are tied is found as Tarjan's algorithm finds strongly connected
 //!   components: each keeps the lowest depth of an open checkpoint that its paths ended in.
 
 use std::rc::Rc;
@@ -17,11 +19,17 @@ use std::rc::Rc;
 use xway_isa::{CallTarget, Insn, Reg};
 
 use crate::diag::{Fail, fail};
+use crate::domain::Scalar;
 use crate::explore::Verifier;
 use crate::include::Inclusion;
 use crate::settle::{clean, hands_on_unwritten, propagate};
-use crate::state::{Frame, State};
-use crate::value::Value;
+use crate::state::{Byte, Frame, State};
+use crate::value::{Base, Ptr, Value};
+
+/// A number that is not widened may take a loop many turns to settle.
+const WIDENING_HELD: u32 = 8;
+/// Turns after which packet pointers are widened, less two.
+const POINTER_TURNS: usize = 3;
 
 /// What makes a loop through an instruction end.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,11 +50,7 @@ impl Verifier<'_> {
         let countdown = self.countdown(st);
         self.meter.work(st.values() / 2);
         clean(st, &self.cfg);
-        let here = std::mem::take(&mut self.points.at[pc]);
-        let outcome = self.compare_all(st, &here, countdown);
-        let added = std::mem::replace(&mut self.points.at[pc], here);
-        debug_assert!(added.is_empty());
-        let (ended, looping) = outcome?;
+        let (ended, looping) = self.compare_here(st, countdown)?;
         if ended {
             return Ok(true);
         }
@@ -56,12 +60,21 @@ impl Verifier<'_> {
         // In a loop that is being unrolled a checkpoint at every turn costs more than it saves.
         let spaced = !looping || st.jumps_since >= 20 || st.insns_since >= 100;
         if forced || (far && spaced) {
-            if forced {
-                self.widen(st, pc, countdown);
+            // A pointer that was widened stands at its place's start, as it did in the turn before.
+            if forced && self.widen(st, pc, countdown) && self.compare_here(st, countdown)?.0 {
+                return Ok(true);
             }
             self.checkpoint(st);
         }
         Ok(false)
+    }
+
+    fn compare_here(&mut self, st: &State, countdown: Countdown) -> Result<(bool, bool), Fail> {
+        let here = std::mem::take(&mut self.points.at[st.pc]);
+        let outcome = self.compare_all(st, &here, countdown);
+        let added = std::mem::replace(&mut self.points.at[st.pc], here);
+        debug_assert!(added.is_empty());
+        outcome
     }
 
     /// (path ends, an open checkpoint with the same frames was met here).
@@ -88,19 +101,25 @@ impl Verifier<'_> {
                 }
             }
             let exact = is_open || tied;
-            let mut inclusion = Inclusion::new(&self.graph, &self.cfg, exact);
+            // What counts down lies in these frames.
+            let same = if is_open { old.frames.len() } else { c.low_frames };
+            let mut inclusion = Inclusion::new(&self.graph, &self.cfg, exact.then_some(same));
             let included = inclusion.state(old, st);
             self.meter.work(inclusion.compared);
             if !included {
+                let blocked = inclusion.blocked;
+                if !exact {
+                    self.guesses.blame(self.graph.cause(blocked), 1);
+                }
                 self.points.all[i as usize].misses += 1;
                 continue;
             }
-            let (depth, low) = (c.depth, c.low);
+            let (depth, low, frames) = (c.depth, c.low, c.low_frames);
             self.points.all[i as usize].hits += 1;
             if is_open {
-                self.points.ends_in(st.parent, depth);
+                self.points.ends_in(st.parent, depth, st.frames.len());
             } else if tied {
-                self.points.ends_in(st.parent, low);
+                self.points.ends_in(st.parent, low, frames);
             }
             let c = &self.points.all[i as usize];
             if hands_on_unwritten(&self.graph, &c.state, st, exact) {
@@ -139,6 +158,9 @@ impl Verifier<'_> {
             if !frame.stack.is_empty() {
                 for slot in &mut Rc::make_mut(frame).stack {
                     slot.live = graph.copy(slot.live);
+                    if slot.bytes.contains(&Byte::Zero) {
+                        slot.zeros = graph.copy(slot.zeros);
+                    }
                 }
             }
         }
@@ -151,34 +173,44 @@ impl Verifier<'_> {
         st.parent = point;
     }
 
-    /// Nothing that counts down lies between the two states: no iterator, `may_goto`, callback loop or fresh frame.
+    /// Nothing that counts down lies between the two states: no `may_goto`, callback loop or fresh frame. Iterators that
+    /// went on make the states different.
     fn no_progress(&self, old: &State, new: &State) -> bool {
-        old.frames.iter().zip(&new.frames).all(|(o, n)| {
-            let iterates = o.stack.iter().any(|s| matches!(s.spill, Value::Iter(_)));
-            o.uid == n.uid && o.callback_loop == 0 && n.callback_loop == 0 && !iterates
-        }) && old.goto_turns == new.goto_turns
+        old.frames.iter().zip(&new.frames).all(|(o, n)| o.uid == n.uid && o.callback_loop == 0 && n.callback_loop == 0)
+            && old.goto_turns == new.goto_turns
     }
 
     /// Forgets bounds of numbers that change from turn to turn and on which nothing relied so far, so that the loop
-    /// reaches a state that includes the next.
-    fn widen(&mut self, st: &mut State, pc: usize, countdown: Countdown) {
-        let before =
-            self.points.at[pc].iter().rev().map(|i| &self.points.all[*i as usize]).find(|c| {
-                c.open > 0 && same_countdown(&c.state, st, countdown) && c.state.frames.len() == st.frames.len()
-            });
-        let Some(before) = before else { return };
-        let graph = &mut self.graph;
+    /// reaches a state that includes the next. Packet pointers that still move after some turns may be anywhere: true when
+    /// there are any.
+    fn widen(&mut self, st: &mut State, pc: usize, countdown: Countdown) -> bool {
+        let earlier = |i: &u32| {
+            let c = &self.points.all[*i as usize];
+            let same = c.open > 0 && same_countdown(&c.state, st, countdown);
+            (same && c.state.frames.len() == st.frames.len()).then_some(*i)
+        };
+        let mut turns = self.points.at[pc].iter().rev().filter_map(earlier);
+        let Some(before) = turns.next() else { return false };
+        // A loop whose turns are counted may know where each of them is.
+        let counted = countdown == Countdown::Callback && self.count_turns;
+        let pointers = !counted && turns.nth(POINTER_TURNS).is_some();
+        let before = &self.points.all[before as usize];
+        let mut moved = Moved { last_id: self.last_id, seen: Vec::new() };
+        let (graph, guesses) = (&mut self.graph, &mut self.guesses);
         for (f, old) in before.state.frames.iter().enumerate() {
             let mut new: Frame = (*st.frames[f]).clone();
-            let mut widen = |o: &Value, n: &mut Value| {
-                if let (Value::Num(o), Value::Num(n)) = (o, n)
-                    && o.s != n.s
-                    && !graph.is_marked(o.def)
-                {
+            let mut widen = |o: &Value, n: &mut Value| match (o, n) {
+                (Value::Num(o), Value::Num(n)) if o.s != n.s => {
+                    if graph.is_marked(o.def) {
+                        guesses.blame(graph.cause(o.def), WIDENING_HELD);
+                        return;
+                    }
                     n.s = n.s.widen(&o.s);
                     n.link = 0;
                     n.def = graph.refined(n.def, o.def);
                 }
+                (Value::Ptr(o), Value::Ptr(n)) if pointers => moved.anywhere(o, n),
+                _ => {}
             };
             for r in 0..10 {
                 widen(&old.regs[r], &mut new.regs[r]);
@@ -196,6 +228,41 @@ impl Verifier<'_> {
                 st.frames[f] = Rc::new(new);
             }
         }
+        self.last_id = moved.last_id;
+        !moved.seen.is_empty()
+    }
+}
+
+/// Packet pointers that were widened at one place.
+struct Moved {
+    last_id: u32,
+    /// What each was in the earlier turn, in this one, and what became of it: copies stay copies.
+    seen: Vec<(Ptr, Ptr, Ptr)>,
+}
+
+impl Moved {
+    /// A packet pointer that is not where it was may be anywhere behind the start, with nothing proved.
+    fn anywhere(&mut self, old: &Ptr, new: &mut Ptr) {
+        let plain = |p: &Ptr| p.base == Base::Packet && !p.nullable && p.reference == 0;
+        if !plain(old) || !plain(new) || (old.off == new.off && old.var == new.var) {
+            return;
+        }
+        if let Some(known) = self.seen.iter().find(|s| s.0 == *old && s.1 == *new) {
+            *new = known.2;
+            return;
+        }
+        let first = |p: &Ptr| p.var.smin().saturating_add(p.off.into());
+        let last = |p: &Ptr| p.var.smax().saturating_add(p.off.into());
+        // One comparison with the end bounds an offset by the longest packet; behind that there is room for some steps.
+        let far = 2 * crate::extent::PACKET_LEN_MAX;
+        let (low, high) = (first(old).min(first(new)), last(old).max(last(new)));
+        if low < 0 || high > far {
+            return;
+        }
+        self.last_id += 1;
+        let widened = Ptr { var: Scalar::between(0, far as u64), id: self.last_id, ..Ptr::to(Base::Packet) };
+        self.seen.push((*old, *new, widened));
+        *new = widened;
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) fn propagate(graph: &mut Graph, old: &State, new: &State, late: bool)
         if late {
             graph.link_late(from, to);
         } else if graph.is_marked(from) {
-            graph.mark(to);
+            graph.mark_for(to, graph.cause(from));
         }
     };
     link(old.extent.def, new.extent.def);
@@ -27,6 +27,11 @@ pub(crate) fn propagate(graph: &mut Graph, old: &State, new: &State, late: bool)
         }
         for (a, b) in o.stack.iter().zip(&n.stack) {
             link(a.live, b.live);
+            link(a.zeros, b.zeros);
+            if a.bytes.contains(&Byte::Zero) {
+                let same = a.bytes.iter().zip(&b.bytes).all(|(x, y)| *x != Byte::Zero || *y == Byte::Zero);
+                flows.push((a.zeros, if same { b.zeros } else { crate::graph::NONE }));
+            }
             if a.spill_len() > 0
                 && let Value::Num(x) = a.spill
             {
@@ -36,11 +41,14 @@ pub(crate) fn propagate(graph: &mut Graph, old: &State, new: &State, late: bool)
                     _ => crate::graph::NONE,
                 };
                 link(x.def, from);
+                // Or as zeros.
+                link(x.def, b.zeros);
                 flows.push((x.def, from));
             }
         }
         // Slots that only the old state has were never written in the new one.
         for a in o.stack.iter().skip(n.stack.len()) {
+            flows.push((a.zeros, crate::graph::NONE));
             if let (Value::Num(x), true) = (a.spill, a.spill_len() > 0) {
                 flows.push((x.def, crate::graph::NONE));
             }

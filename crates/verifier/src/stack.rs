@@ -76,7 +76,7 @@ impl Verifier<'_> {
                 Ok(Value::num(s, def))
             }
             _ if bytes.iter().all(|b| *b == Byte::Zero) => {
-                let def = self.graph.constant(0);
+                let def = if slot.zeros == NONE { self.graph.constant(0) } else { self.graph.copy(slot.zeros) };
                 Ok(Value::num(Scalar::constant(0), def))
             }
             _ => Ok(Value::num(Scalar::of_bits(size * 8), NONE)),
@@ -142,11 +142,11 @@ impl Verifier<'_> {
             }
             other => {
                 let zero = other.and_then(|v| v.as_const()) == Some(0);
-                if let (true, Some(Value::Num(n))) = (zero, other) {
-                    // The zero is kept as such: its history must be compared.
-                    self.graph.mark(n.def);
-                }
                 let slot = st.frame_at(frame).slot_mut(i);
+                if let (true, Some(Value::Num(n))) = (zero, other) {
+                    // The zero is kept as such, and its history with it.
+                    slot.zeros = if slot.zeros == NONE { n.def } else { self.graph.op(slot.zeros, n.def) };
+                }
                 demote(slot, first, len);
                 slot.bytes[first..first + len].fill(if zero { Byte::Zero } else { Byte::Misc });
                 if len == 8 {

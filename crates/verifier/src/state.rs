@@ -42,13 +42,15 @@ pub struct Slot {
     pub spill: Value,
     /// Liveness node: marked when the slot is read.
     pub live: Def,
+    /// Where its zeros come from: marked when something relied on a zero that was read here.
+    pub zeros: Def,
     /// A dynptr's slice may be this very memory. It holds plain data until the function returns.
     pub shared: bool,
 }
 
 impl Default for Slot {
     fn default() -> Self {
-        Slot { bytes: [Byte::Uninit; 8], spill: Value::Uninit, live: NONE, shared: false }
+        Slot { bytes: [Byte::Uninit; 8], spill: Value::Uninit, live: NONE, zeros: NONE, shared: false }
     }
 }
 

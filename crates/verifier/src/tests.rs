@@ -2,6 +2,8 @@
 
 mod basics;
 mod calls;
+mod guesses;
+mod hostile;
 mod linux_rules;
 mod loops;
 mod packets;

@@ -171,6 +171,8 @@ pub struct Iter {
     pub id: u32,
     /// The last `next` gave null.
     pub drained: bool,
+    /// How often it went on, on this path.
+    pub turns: u32,
     /// Slot of several: 0 is the first.
     pub part: u8,
 }

@@ -54,6 +54,8 @@ pub struct Effort {
     pub visits: u64,
     /// The compiled program runs too.
     pub compiled: bool,
+    /// Decided branches are walked both ways from the start, not only where that pays.
+    pub guess: bool,
 }
 
 /// Instructions after which a run is broken off, here and, because it is then not tried, in the kernel.
@@ -172,7 +174,8 @@ impl Oracle {
         effort: Effort,
         packet: &mut dyn FnMut() -> Vec<u8>,
     ) -> Answer {
-        let config = Config { budget: effort.visits, errors_max: 1, explain: 0, ..Config::default() };
+        let apart = if effort.guess { 0 } else { Config::default().apart };
+        let config = Config { budget: effort.visits, errors_max: 1, explain: 0, apart, ..Config::default() };
         let start = Instant::now();
         let ours = verify(program, &MapsView::from(&*place.object), &config);
         let middle = Instant::now();

@@ -79,3 +79,25 @@ fn pruning_saves_work_where_nothing_matters() {
     let v = accepted(&text);
     assert!(v.stats().visited < 5000, "{:?}", v.stats());
 }
+
+/// A loop inside an iterator's that goes round for ever is seen to, as any other: the iterator does not go on.
+#[test]
+fn an_iterator_that_stands_still_ends_no_loop() {
+    let text = |inner: &str| {
+        format!(
+            "r6 = r1\nr1 = r10\nr1 += -8\nr2 = 0\nr3 = 9\ncall kfunc #0\nnext: r1 = r10\nr1 += -8\ncall kfunc #1\n\
+             if r0 == 0 goto end\nr7 = *(u32 *)(r6 +12)\n{inner}\ngoto next\nend: r1 = r10\nr1 += -8\ncall kfunc #2\nr0 = 0\nexit"
+        )
+    };
+    let verdict = |inner: &str| {
+        let kfunc = |name: &str| xway_object::KfuncRef { name: name.into(), func_id: 0, weak: false };
+        let kfuncs = ["bpf_iter_num_new", "bpf_iter_num_next", "bpf_iter_num_destroy"].map(kfunc).to_vec();
+        let program = xway_object::Program { kfuncs, ..crate::testing::program(&text(inner)) };
+        let view = crate::MapsView { maps: &[], btf: None, kernel: None, license: Some("GPL") };
+        crate::verify(&program, &view, &crate::Config { budget: 100_000, ..Default::default() })
+    };
+    assert!(verdict("r7 += 1").is_ok());
+    let refusal = verdict("if r7 != 42 goto next\nwait: r8 = 1\nif r7 == 42 goto wait").unwrap_err();
+    assert_eq!(refusal.errors[0].kind, Kind::InfiniteLoop, "{}", refusal.errors[0].message);
+    assert!(refusal.stats.visited < 1_000, "{}", refusal.stats.visited);
+}
