@@ -11,7 +11,7 @@ use common::wire::{Bench, RIGHT, ready};
 use common::{Dir, compiled, xway};
 use serde_json::{Value, json};
 use xway_hook::{Hook, ObjectId};
-use xway_testkit::traffic;
+use xway_testkit::{Needs, traffic};
 
 /// Three echo requests, five datagrams to port 9, four connections that nobody answers.
 fn send(bench: &Bench) {
@@ -76,6 +76,34 @@ fn one_program_on_three_hooks_with_one_flag_changed() {
             bench.run("rm", &["/sys/fs/bpf/kinds"]).exits(0);
         }
     }
+}
+
+#[test]
+fn what_passes_on_an_afxdp_port_reaches_its_host() {
+    const NAME: &str = "service::what_passes_on_an_afxdp_port_reaches_its_host";
+    if !ready(NAME) || !Needs::of(&format!("xway::{NAME}")).kernel(6, 6).met() {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("srvback", false));
+    let object = compiled(&dir, "sort", KINDS, &[]);
+    let file = dir.file("xway.toml", "[[port]]\nname = \"afxdp:r0\"\n");
+    let up = Up::new(&dir, Some(&file), Some(&bench.right));
+    let to = ["--hook", "user", "--socket", &up.socket];
+    let answered = || {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while bench.pings() == 0 {
+            assert!(Instant::now() < deadline, "the host has not answered");
+        }
+    };
+    // Without a program, and behind one: the host gets what passes, and its answers leave.
+    answered();
+    let done = bench.json(&[&["load", "afxdp:r0", &object], &to[..]].concat());
+    assert!(!done["warnings"].to_string().contains("stack side"), "{done}");
+    answered();
+    let counted =
+        bench.json(&[&["stats", "afxdp:r0", "--count", "1", "--interval", "0.05", "--all"], &to[..]].concat());
+    let passed = &counted["samples"][0]["counters"]["passed"]["total"];
+    assert!(passed.as_u64().is_some_and(|n| n >= 2), "{counted}");
 }
 
 #[test]

@@ -373,6 +373,22 @@ fn xdpdump_stands_in_front_of_what_is_there() {
     let seen = |map: &str| wires.run(&wires.near, xway, &["map", "dump", "id", map, "-j"]).exits(0).json();
     let doc = seen(&map);
     assert_eq!(doc["entries"][0]["value"], COUNT, "it saw every packet meanwhile: {doc}");
+    // Also when xdpdump is killed without a word.
+    let mut command = wires.near.command(wires.tool("xdpdump"));
+    command.args(["-i", "a0"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut err = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("listening on") {
+        assert!(err.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    assert_eq!(status()[0]["program"]["name"], "xdpdump");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while status()[0]["program"]["id"] != loaded["attachment"]["program"]["id"] {
+        assert!(std::time::Instant::now() < deadline, "it has not got its place back: {}", status());
+    }
     let refused = ran(wires.near.command(wires.tool("xdpdump")).args(["-i", "a0", "--rx-capture", "exit"])).exits(1);
     assert!(refused.err.contains("--rx-capture entry"), "{}", refused.err);
     let unknown = ran(wires.near.command(wires.tool("xdpdump")).args(["-i", "a0", "-p", "hallo"])).exits(1);

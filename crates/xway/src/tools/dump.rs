@@ -17,6 +17,7 @@ use xway_port_packet::{PacketConfig, PacketPort};
 use xway_port_pcap::{CaptureWriter, Written};
 use xway_tools::capture::{Capture, SNAP_MAX};
 
+use super::guard::{self, Guard};
 use super::{Common, device, loader, parsed};
 use crate::print;
 
@@ -80,6 +81,11 @@ enum Mode {
 
 /// Runs the tool.
 pub fn run(arguments: &[OsString]) -> ExitCode {
+    if let [first, rest @ ..] = arguments
+        && first == guard::WORD
+    {
+        return guard::run(rest);
+    }
     let cli: Cli = match parsed("xdpdump", &[], arguments) {
         Ok(cli) => cli,
         Err(code) => return code,
@@ -247,7 +253,7 @@ fn through_hook(cli: &Cli, on: &Device, out: &mut Out<'_>, stop: &Stop) -> Resul
         true => Some(socket(cli, on)?),
         false => None,
     };
-    let mut capture = Capture::open(on, mode, cli.snapshot_length.min(SNAP_MAX)).map_err(words)?;
+    let capture = Capture::open(on, mode, cli.snapshot_length.min(SNAP_MAX)).map_err(words)?;
     let seen = capture.behind().unwrap_or_else(|| capture.program());
     let name = KernelProg::by_id(seen).and_then(|p| p.info()).map_or_else(|_| "xdpdump".into(), |i| i.name);
     // The kernel keeps fifteen characters of a name: who asked for one program knows all of it.
@@ -257,9 +263,16 @@ fn through_hook(cli: &Cli, on: &Device, out: &mut Out<'_>, stop: &Stop) -> Resul
         }
         _ => name,
     };
-    if let Some(id) = capture.behind() {
-        eprintln!("program {id} has a program of xdpdump in front of it for as long as this runs");
-    }
+    // Dropped in the opposite order: what is captured is taken away first.
+    let (_guard, mut capture) = match capture.behind() {
+        None => (None, capture),
+        Some(id) => {
+            eprintln!("program {id} has a program of xdpdump in front of it for as long as this runs");
+            let guard = Guard::start(on, capture.program(), id);
+            let guard = guard.map_err(|e| format!("ERROR: the process that puts program {id} back: {e}"))?;
+            (Some(guard), capture)
+        }
+    };
     eprintln!(
         "listening on {}, ingress XDP program ID {seen} func {name}, capture mode entry, capture size {} bytes",
         on.name, cli.snapshot_length

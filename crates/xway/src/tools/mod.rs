@@ -6,6 +6,7 @@
 mod bench;
 mod dump;
 mod forward;
+mod guard;
 mod loader;
 mod monitor;
 mod sample;
