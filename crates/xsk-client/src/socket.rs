@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{read, write};
@@ -395,20 +395,26 @@ impl Socket {
     /// # Errors
     /// The system refuses.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, ClientError> {
-        // Our word in the RX ring: "ring the bell". The look comes after it.
-        self.rx.set_flags(xsk::RING_NEED_WAKEUP);
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        if self.rx.available(1) == 0 {
-            let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let there = loop {
+            // Our word in the RX ring: "ring the bell". The look comes after it.
+            self.rx.set_flags(xsk::RING_NEED_WAKEUP);
+            std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+            if self.rx.available(1) > 0 {
+                break true;
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let left = left.and_then(|left| left.try_into().ok());
             let mut fds = [PollFd::new(&self.notice, PollFlags::IN)];
-            match poll(&mut fds, timeout.as_ref()) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            match poll(&mut fds, left.as_ref()) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => break self.rx.available(1) > 0,
+                // It may have been rung for packets that were taken before we slept: then the wait goes on.
                 Ok(_) => drop(read(&self.notice, &mut [0u8; 8])),
                 Err(errno) => return Err(ClientError::system("waiting for packets")(errno)),
             }
-        }
+        };
         self.rx.set_flags(0);
-        Ok(self.rx.available(1) > 0)
+        Ok(there)
     }
 
     /// Readable when packets came while [`Socket::wait`] was waiting, for event loops of the application's own.
