@@ -5,6 +5,7 @@
 
 mod fixed;
 mod netlink;
+mod printed;
 mod procfs;
 mod random;
 pub mod route;

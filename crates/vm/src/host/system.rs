@@ -1,7 +1,6 @@
 //! The machine itself as a host.
 
 use std::cell::RefCell;
-use std::io::Write;
 
 use rustix::time::{ClockId, clock_gettime};
 use xway_abi::Errno;
@@ -25,7 +24,8 @@ pub struct SystemHost {
 type Sink = Box<dyn FnMut(&str) + Send>;
 
 impl SystemHost {
-    /// A host whose trace output goes to standard error, one line a call.
+    /// A host whose trace output goes to standard error, one line a call. A program never waits there: lines for which there is no
+    /// room are lost, and how many is in the next line.
     pub fn new() -> SystemHost {
         let mut seed = [0u8; 24];
         // Without entropy the clock must do: nothing here is secret except SYN cookies, which the process then shares
@@ -39,10 +39,7 @@ impl SystemHost {
             secret: [word(1), word(2)],
             hz: procfs::kernel_hz(),
             netlink: RefCell::new(None),
-            trace: RefCell::new(Box::new(|text| {
-                // Nothing can be done about a closed standard error.
-                let _ = writeln!(std::io::stderr(), "bpf_trace_printk: {}", text.trim_end_matches('\n'));
-            })),
+            trace: RefCell::new(Box::new(super::printed::line)),
         }
     }
 
