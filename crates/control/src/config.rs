@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use xway_engine::is_called;
 use xway_engine::steer::Change;
 use xway_hook::{PRIORITY, Verdicts};
 
@@ -217,15 +218,15 @@ impl Config {
         let refuse = |text: String| Err(ConfigError(text));
         let mut seen = HashSet::new();
         for port in &self.ports {
-            if !seen.insert(port.name.as_str()) {
+            if !seen.insert(port.name.split('?').next()) {
                 return refuse(format!("port {}: it is there twice", port.name));
             }
             let told = |e: String| ConfigError(format!("port {}: {e}", port.name));
-            crate::ports::PortName::parse(&port.name).map_err(told)?;
+            crate::ports::parse(&port.name).map_err(told)?;
             let wrong = |words: &String| Change::parse(words).err().map(|e| format!("steer: {e}"));
             port.steer.iter().find_map(wrong).map_or(Ok(()), |e| Err(told(e)))?;
         }
-        let known = |name: &str| self.ports.iter().any(|p| p.name == name);
+        let known = |name: &str| self.ports.iter().any(|p| is_called(&p.name, name));
         for port in &self.ports {
             if let Some(to) = port.pass_to.as_deref().filter(|to| !known(to)) {
                 return refuse(format!("port {}: pass_to: {to} is no port of this file", port.name));

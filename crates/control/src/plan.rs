@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use xway_engine::is_called;
+
 use crate::config::{Config, Port, Program, Socket};
 
 /// One step.
@@ -67,7 +69,8 @@ pub type Digests = BTreeMap<String, String>;
 pub fn steps(now: &Config, now_digests: &Digests, want: &Config, want_digests: &Digests) -> Vec<Step> {
     let (mut away, mut here) = (Vec::new(), Vec::new());
     let reopened = |name: &str| {
-        let find = |c: &Config| c.ports.iter().find(|p| p.name == name).map(|p| p.queues.clone());
+        let find =
+            |c: &Config| c.ports.iter().find(|p| is_called(&p.name, name)).map(|p| (p.name.clone(), p.queues.clone()));
         find(now) != find(want)
     };
     // Applications go before the queues that they are bound to.

@@ -16,7 +16,7 @@ use crate::config::{Config, Port, Program};
 use crate::journal::{Attachment, Contents, Journal, Origin, Pin, Saved, What, digest};
 use crate::message::{self, Attach, Bytes, Request, Spec, load_request};
 use crate::plan::{Digests, Step, steps};
-use crate::ports::{PortName, shape};
+use crate::ports::{self, shape};
 use crate::upgrade;
 
 /// Longest object file that a configuration names, bytes.
@@ -348,9 +348,10 @@ impl State {
             Request::ClosePort { port } => {
                 let known = self.config.ports.iter().find(|p| is_called(&p.name, &port)).cloned();
                 let port = known.ok_or_else(|| HookError::missing(format!("port {port} in this engine")))?;
-                self.configured
-                    .retain(|name, _| !self.config.programs.iter().any(|p| p.name == *name && p.port == port.name));
-                self.config.programs.retain(|p| p.port != port.name);
+                self.configured.retain(|name, _| {
+                    !self.config.programs.iter().any(|p| p.name == *name && is_called(&port.name, &p.port))
+                });
+                self.config.programs.retain(|p| !is_called(&port.name, &p.port));
                 let closed = self.step(&Step::Close(port), &BTreeMap::new(), &Digests::new());
                 if self.config.ports.is_empty() {
                     // There is no queue left that anybody could bind to.
@@ -534,7 +535,7 @@ impl State {
             }
             Step::Close(p) => {
                 let reports = self.hook.close_port(&p.name)?;
-                self.attachments.retain(|(_, a)| a.port != p.name);
+                self.attachments.retain(|(_, a)| !is_called(&p.name, &a.port));
                 self.config.ports.retain(|old| old.name != p.name);
                 // The pool's proof that every frame came home.
                 if let Some((queue, leak)) = reports.iter().find_map(|r| Some((r.queue, r.leak.as_ref()?))) {
@@ -542,9 +543,9 @@ impl State {
                 }
             }
             Step::Open(p) => {
-                let name = PortName::parse(&p.name).map_err(|e| HookError::new(Blame::Input, e))?;
+                let name = ports::parse(&p.name).map_err(|e| HookError::new(Blame::Input, e))?;
                 let number = self.ifindex;
-                self.hook.open_port(name.open(number, p.pass_to.is_none())?, shape(p))?;
+                self.hook.open_port(ports::open(&name, number, p.pass_to.is_none())?, shape(p))?;
                 self.ifindex += 1;
                 self.config.ports.push(Port { queues: p.queues.clone(), ..Port::named(&p.name) });
             }

@@ -35,8 +35,9 @@ const FLOORS: &[(&str, u32)] = &[
     ("xsk", 6),
     ("port-sim", 6),
     ("port-wrap", 7),
-    ("control", 7),
-    ("xway", 8),
+    ("ports", 7),
+    ("control", 8),
+    ("xway", 9),
 ];
 
 /// Crates whose root forbids `unsafe`, so that no file below can allow it.
@@ -54,6 +55,7 @@ const FORBIDDEN: &[&str] = &[
     "tools",
     "port-sim",
     "port-wrap",
+    "ports",
     "control",
     "xway",
     "testkit",

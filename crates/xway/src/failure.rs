@@ -51,6 +51,12 @@ pub struct Refusal {
     pub json: serde_json::Value,
 }
 
+impl From<xway_ports::NameError> for Failure {
+    fn from(error: xway_ports::NameError) -> Failure {
+        Failure { hint: error.hint, ..Failure::usage(error.message) }
+    }
+}
+
 impl Failure {
     /// The command line makes no sense.
     pub fn usage(message: impl fmt::Display) -> Failure {

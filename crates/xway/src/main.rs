@@ -30,8 +30,6 @@ mod losses;
 mod needs;
 mod output;
 mod payload;
-mod port_memory;
-mod port_options;
 mod port_wraps;
 mod ports;
 mod print;

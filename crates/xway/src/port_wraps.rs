@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use xway_engine::Port;
 use xway_port_wrap::{Fault, FaultConfig, Rate, RateConfig, Tee, Trace};
+use xway_ports::Options;
 
 use crate::capture;
 use crate::failure::Failure;
-use crate::port_options::Options;
 
 /// One wrapper.
 #[derive(Clone, PartialEq, Debug)]

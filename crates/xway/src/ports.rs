@@ -1,68 +1,23 @@
 //! Port names on the command line: `pcap:FILE?loop=3`, `packet:IFACE`, `tap:NAME?queues=2`, `afxdp:IFACE`, `sim:a?flows=100`, or a
 //! bare path of a capture.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use xway_engine::{Device, Discard, MemoryModel, Port, PortError, PortErrorKind, Recorder};
-use xway_port_afxdp::{AfXdpConfig, AfXdpDevice, Copying};
+use xway_port_afxdp::{AfXdpConfig, AfXdpDevice};
 use xway_port_packet::{PacketConfig, PacketPort};
 use xway_port_pcap::{CaptureRecorder, PcapPort, PcapSink};
-use xway_port_tap::{Injector, Offload, Stacked, TapConfig, TapDevice};
+use xway_port_sim::SimPort;
+use xway_port_tap::{Injector, Stacked, TapConfig, TapDevice};
+use xway_ports::Sim;
+
+pub use xway_ports::PortName;
 
 use xway_kernel::XdpMode;
 use xway_packet::{Backing, Pool, PoolConfig};
 
 use crate::capture;
 use crate::failure::{Exit, Failure};
-use crate::port_memory::{Played, Sim};
-use crate::port_options::Options;
-
-/// A port as the command line names it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum PortName {
-    /// A capture file; `-` is standard input.
-    Capture(PathBuf),
-    /// Capture files that are played in another way than once.
-    Played(Played),
-    /// Packets from memory.
-    Sim(Sim),
-    /// A network interface, through AF_PACKET.
-    Packet(String),
-    /// A TAP device of this host.
-    Tap(TapConfig),
-    /// A network interface, through AF_XDP sockets.
-    AfXdp(AfXdpConfig),
-}
-
-/// Endings of capture files that may stand without `pcap:`.
-const ENDINGS: [&str; 9] =
-    [".pcap", ".pcapng", ".cap", ".pcap.gz", ".pcapng.gz", ".cap.gz", ".pcap.zst", ".pcapng.zst", ".cap.zst"];
-
-impl PortName {
-    /// Reads a port name.
-    pub fn parse(text: &str) -> Result<PortName, Failure> {
-        match text.split_once(':') {
-            Some(("pcap", "")) => Err(Failure::usage("pcap: names no file; pcap:- is standard input")),
-            Some(("pcap", file)) => Ok(match Played::parse(text, file)? {
-                Some(played) => PortName::Played(played),
-                None => PortName::Capture(file.into()),
-            }),
-            Some(("sim", rest)) => Sim::parse(text, rest).map(PortName::Sim),
-            Some(("packet", "")) => Err(Failure::usage("packet: names no interface, as in packet:eth0")),
-            Some(("packet", interface)) => Ok(PortName::Packet(interface.into())),
-            Some(("tap", "")) => Err(Failure::usage("tap: names no interface, as in tap:xw0")),
-            Some(("tap", rest)) => tap(text, rest).map(PortName::Tap),
-            Some(("afxdp", "")) => Err(Failure::usage("afxdp: names no interface, as in afxdp:eth0")),
-            Some(("afxdp", rest)) => afxdp(text, rest).map(PortName::AfXdp),
-            _ if text == "-" => Ok(PortName::Capture("-".into())),
-            _ if ENDINGS.iter().any(|e| text.ends_with(e)) => Ok(PortName::Capture(text.into())),
-            _ => Err(Failure::usage(format!("{text:?} is no port"))
-                .hint("pcap:FILE for a capture, afxdp:IFACE or packet:IFACE for an interface, tap:NAME for a TAP device, sim:NAME for \
-                       packets from memory, pcap:- for standard input")),
-        }
-    }
-}
 
 /// Where PASS goes, as the command line names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,59 +34,9 @@ impl PassName {
         match text.strip_prefix("port:").unwrap_or(text) {
             "drop" => Ok(PassName::Drop),
             "-" | "pcap:-" => Err(Failure::usage("--pass: standard output is for results").hint("--pass pcap:FILE")),
-            port => PortName::parse(port).map(PassName::Port),
+            port => Ok(PassName::Port(PortName::parse(port)?)),
         }
     }
-}
-
-fn tap(text: &str, rest: &str) -> Result<TapConfig, Failure> {
-    let (name, mut options) = Options::split(text, rest);
-    let mut config = TapConfig::new(name);
-    config.queues = options.number("queues", 1..=TapConfig::QUEUES_MAX)?.unwrap_or(config.queues);
-    let words = [("none", Offload::None), ("csum", Offload::Checksum), ("tso", Offload::Segmentation)];
-    config.offload = options.choice("offload", &words)?.unwrap_or(config.offload);
-    config.frags = options.yes("frags")?;
-    options.end()?;
-    Ok(config)
-}
-
-impl fmt::Display for PortName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PortName::Capture(path) => write!(f, "pcap:{}", path.display()),
-            PortName::Played(played) => played.fmt(f),
-            PortName::Sim(sim) => sim.fmt(f),
-            PortName::Packet(interface) => write!(f, "packet:{interface}"),
-            PortName::Tap(config) => write!(f, "tap:{}", config.name),
-            PortName::AfXdp(config) => write!(f, "afxdp:{}", config.interface),
-        }
-    }
-}
-
-fn afxdp(text: &str, rest: &str) -> Result<AfXdpConfig, Failure> {
-    let (name, mut options) = Options::split(text, rest);
-    let mut config = AfXdpConfig::new(name);
-    if let Some(value) = options.take("queues") {
-        // `queues=4`: the first four. `queues=2-3`: these.
-        let (first, last) = value.split_once('-').unwrap_or(("0", value));
-        let range = first.parse::<u32>().ok().zip(last.parse::<u32>().ok());
-        let range = range.map(|(first, last)| (first, if value.contains('-') { last.wrapping_add(1) } else { last }));
-        let range = range.filter(|(first, end)| first < end).map(|(first, end)| (first, end - first));
-        let wrong =
-            || Failure::usage(format!("{text}: queues={value} is neither a number of queues nor a range like 2-3"));
-        config.queues = Some(range.ok_or_else(wrong)?);
-    }
-    let modes = [("auto", XdpMode::Any), ("native", XdpMode::Native), ("generic", XdpMode::Generic)];
-    config.mode = options.choice("mode", &modes)?.unwrap_or(config.mode);
-    let copying = [("auto", Copying::Auto), ("yes", Copying::Copy), ("no", Copying::ZeroCopy)];
-    config.copying = options.choice("copy", &copying)?.unwrap_or(config.copying);
-    config.need_wakeup = options.choice("wakeup", &[("yes", true), ("no", false)])?.unwrap_or(config.need_wakeup);
-    config.busy_poll = options.number("busy-poll", 1..=u16::MAX)?;
-    config.entries = options.number("ring", AfXdpConfig::ENTRIES)?.unwrap_or(config.entries);
-    config.map = options.take("map").map(PathBuf::from);
-    config.frags = options.yes("frags")?;
-    options.end()?;
-    Ok(config)
 }
 
 /// Open ports of a run, and the memory for their packets.
@@ -160,7 +65,7 @@ pub fn open(name: &PortName, pass: Option<&PassName>) -> Result<Opened, Failure>
             let port = PcapPort::play(&played.paths, played.playback(), 0);
             vec![Box::new(port.map_err(|e| capture::failure(&e))?)]
         }
-        PortName::Sim(sim) => vec![Box::new(sim.open()?)],
+        PortName::Sim(sim) => vec![Box::new(open_sim(sim)?)],
         PortName::Packet(interface) => {
             let port = PacketPort::open(&PacketConfig::new(interface));
             vec![Box::new(port.map_err(|e| failed(e.into_port_error(&name.to_string())))?)]
@@ -256,6 +161,16 @@ pub fn with_pass(opened: Opened, pass: Option<&PassName>) -> Result<Opened, Fail
     Ok(Opened { ports, inputs, pool, notes })
 }
 
+/// Interface index of `sim:` ports on the command line.
+const SIM_IFINDEX: u32 = 1;
+
+fn open_sim(sim: &Sim) -> Result<SimPort, Failure> {
+    if sim.queues > 1 {
+        return Err(Failure::usage(format!("{sim}: one queue here")).hint("a service (xway up) opens several"));
+    }
+    Ok(SimPort::generated(&sim.name, SIM_IFINDEX, sim.traffic()?, sim.count).0.with_frags(sim.frags))
+}
+
 fn open_tap(config: &TapConfig) -> Result<TapDevice, Failure> {
     let failed = |e: xway_port_tap::OpenError| port_failure(&e.into_port_error(&format!("tap:{}", config.name)));
     TapDevice::open(config).map_err(failed)
@@ -290,50 +205,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_mistakes() {
-        let capture = |p: &str| PortName::Capture(p.into());
-        assert_eq!(PortName::parse("pcap:x y"), Ok(capture("x y")));
-        assert_eq!(PortName::parse("dir/x.pcapng.zst"), Ok(capture("dir/x.pcapng.zst")));
-        assert_eq!(PortName::parse("-"), Ok(capture("-")));
-        assert_eq!(PortName::parse("packet:eth0"), Ok(PortName::Packet("eth0".into())));
-        assert_eq!(PortName::parse("pcap:-").map(|p| p.to_string()), Ok("pcap:-".into()));
-        let tap = TapConfig { queues: 2, offload: Offload::Segmentation, ..TapConfig::new("xw0") };
-        assert_eq!(PortName::parse("tap:xw0?queues=2&offload=tso"), Ok(PortName::Tap(tap)));
-        let queues = |text| match PortName::parse(text) {
-            Ok(PortName::AfXdp(config)) => config.queues,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(queues("afxdp:eth0"), None);
-        assert_eq!(queues("afxdp:eth0?queues=4&mode=native&copy=no&busy-poll=64"), Some((0, 4)));
-        assert_eq!(queues("afxdp:eth0?queues=2-3"), Some((2, 2)));
-        let played =
-            Played { paths: vec!["a.pcap".into(), "b.pcap".into()], loops: 3, speed: Some(1500), frags: false };
-        assert_eq!(PortName::parse("pcap:a.pcap,b.pcap?loop=3&speed=1.5"), Ok(PortName::Played(played)));
-        assert_eq!(PortName::parse("sim:a?flows=9&pattern=zipf").map(|p| p.to_string()), Ok("sim:a".into()));
+    fn where_pass_goes() {
         assert_eq!(PassName::parse("drop"), Ok(PassName::Drop));
         assert_eq!(PassName::parse("port:packet:e"), Ok(PassName::Port(PortName::Packet("e".into()))));
         assert!(PassName::parse("-").is_err());
-        for wrong in [
-            "eth0",
-            "pcap:",
-            "packet:",
-            "",
-            "tap:",
-            "tap:x?queues=0",
-            "tap:x?color=red",
-            "tap:x?offload=all",
-            "afxdp:",
-            "afxdp:e?queues=3-1",
-            "afxdp:e?ring=9",
-            "pcap:x?loop=a",
-            "pcap:x?speed=0",
-            "pcap:-?loop=2",
-            "pcap:a,",
-            "sim:",
-            "sim:a?size=59",
-            "sim:a?pattern=odd",
-        ] {
-            assert_eq!(PortName::parse(wrong).unwrap_err().exit, crate::failure::Exit::Usage, "{wrong}");
-        }
+        assert!(PassName::parse("eth0").unwrap_err().hint.is_some());
     }
 }

@@ -229,11 +229,12 @@ pub struct QueueState {
     pub engine: &'static str,
 }
 
-/// Whether a port may be called by this name: its own; without its options (`sim:a?flows=9` is `sim:a`); without its kind (`packet:eth0`
-/// is `eth0`).
-pub fn is_called(port: &str, name: &str) -> bool {
-    let plain = port.split('?').next().unwrap_or_default();
-    port == name || plain == name || plain.split_once(':').is_some_and(|(_, rest)| rest == name)
+/// Whether a port may be called by this name: its own, options apart (`tap:a?queues=2` is `tap:a`); without its kind (`packet:eth0` is
+/// `eth0`).
+pub fn is_called<'a>(port: &'a str, name: &'a str) -> bool {
+    let without = |text: &'a str| text.split('?').next().unwrap_or_default();
+    let (plain, name) = (without(port), without(name));
+    plain == name || plain.split_once(':').is_some_and(|(_, rest)| rest == name)
 }
 
 /// A port as it stands.

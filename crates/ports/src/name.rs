@@ -1,0 +1,156 @@
+//! Kinds of ports, and what follows them.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use xway_kernel::XdpMode;
+use xway_port_afxdp::{AfXdpConfig, Copying};
+use xway_port_tap::{Offload, TapConfig};
+
+use crate::{NameError, Options, Played, Sim};
+
+/// A port as it is named.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PortName {
+    /// A capture file; `-` is standard input.
+    Capture(PathBuf),
+    /// Capture files that are played in another way than once.
+    Played(Played),
+    /// Packets from memory.
+    Sim(Sim),
+    /// A network interface, through AF_PACKET.
+    Packet(String),
+    /// A TAP device of this host.
+    Tap(TapConfig),
+    /// A network interface, through AF_XDP sockets.
+    AfXdp(AfXdpConfig),
+}
+
+/// Endings of capture files that may stand without `pcap:`.
+const ENDINGS: [&str; 9] =
+    [".pcap", ".pcapng", ".cap", ".pcap.gz", ".pcapng.gz", ".cap.gz", ".pcap.zst", ".pcapng.zst", ".cap.zst"];
+
+impl PortName {
+    /// Reads a port name.
+    pub fn parse(text: &str) -> Result<PortName, NameError> {
+        match text.split_once(':') {
+            Some(("pcap", "")) => Err(NameError::new("pcap: names no file; pcap:- is standard input")),
+            Some(("pcap", file)) => Ok(match Played::parse(text, file)? {
+                Some(played) => PortName::Played(played),
+                None => PortName::Capture(file.into()),
+            }),
+            Some(("sim", rest)) => Sim::parse(text, rest).map(PortName::Sim),
+            Some(("packet", "")) => Err(NameError::new("packet: names no interface, as in packet:eth0")),
+            Some(("packet", interface)) => Ok(PortName::Packet(interface.into())),
+            Some(("tap", "")) => Err(NameError::new("tap: names no interface, as in tap:xw0")),
+            Some(("tap", rest)) => tap(text, rest).map(PortName::Tap),
+            Some(("afxdp", "")) => Err(NameError::new("afxdp: names no interface, as in afxdp:eth0")),
+            Some(("afxdp", rest)) => afxdp(text, rest).map(PortName::AfXdp),
+            _ if text == "-" => Ok(PortName::Capture("-".into())),
+            _ if ENDINGS.iter().any(|e| text.ends_with(e)) => Ok(PortName::Capture(text.into())),
+            _ => Err(NameError::new(format!("{text:?} is no port"))
+                .hint("pcap:FILE for a capture, afxdp:IFACE or packet:IFACE for an interface, tap:NAME for a TAP device, sim:NAME for \
+                       packets from memory, pcap:- for standard input")),
+        }
+    }
+}
+
+fn tap(text: &str, rest: &str) -> Result<TapConfig, NameError> {
+    let (name, mut options) = Options::split(text, rest);
+    let mut config = TapConfig::new(name);
+    config.queues = options.number("queues", 1..=TapConfig::QUEUES_MAX)?.unwrap_or(config.queues);
+    let words = [("none", Offload::None), ("csum", Offload::Checksum), ("tso", Offload::Segmentation)];
+    config.offload = options.choice("offload", &words)?.unwrap_or(config.offload);
+    config.frags = options.yes("frags")?;
+    options.end()?;
+    Ok(config)
+}
+
+impl fmt::Display for PortName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PortName::Capture(path) => write!(f, "pcap:{}", path.display()),
+            PortName::Played(played) => played.fmt(f),
+            PortName::Sim(sim) => sim.fmt(f),
+            PortName::Packet(interface) => write!(f, "packet:{interface}"),
+            PortName::Tap(config) => write!(f, "tap:{}", config.name),
+            PortName::AfXdp(config) => write!(f, "afxdp:{}", config.interface),
+        }
+    }
+}
+
+fn afxdp(text: &str, rest: &str) -> Result<AfXdpConfig, NameError> {
+    let (name, mut options) = Options::split(text, rest);
+    let mut config = AfXdpConfig::new(name);
+    if let Some(value) = options.take("queues") {
+        // `queues=4`: the first four. `queues=2-3`: these.
+        let (first, last) = value.split_once('-').unwrap_or(("0", value));
+        let range = first.parse::<u32>().ok().zip(last.parse::<u32>().ok());
+        let range = range.map(|(first, last)| (first, if value.contains('-') { last.wrapping_add(1) } else { last }));
+        let range = range.filter(|(first, end)| first < end).map(|(first, end)| (first, end - first));
+        let wrong =
+            || NameError::new(format!("{text}: queues={value} is neither a number of queues nor a range like 2-3"));
+        config.queues = Some(range.ok_or_else(wrong)?);
+    }
+    let modes = [("auto", XdpMode::Any), ("native", XdpMode::Native), ("generic", XdpMode::Generic)];
+    config.mode = options.choice("mode", &modes)?.unwrap_or(config.mode);
+    let copying = [("auto", Copying::Auto), ("yes", Copying::Copy), ("no", Copying::ZeroCopy)];
+    config.copying = options.choice("copy", &copying)?.unwrap_or(config.copying);
+    config.need_wakeup = options.choice("wakeup", &[("yes", true), ("no", false)])?.unwrap_or(config.need_wakeup);
+    config.busy_poll = options.number("busy-poll", 1..=u16::MAX)?;
+    config.entries = options.number("ring", AfXdpConfig::ENTRIES)?.unwrap_or(config.entries);
+    config.map = options.take("map").map(PathBuf::from);
+    config.frags = options.yes("frags")?;
+    options.end()?;
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_mistakes() {
+        let capture = |p: &str| PortName::Capture(p.into());
+        assert_eq!(PortName::parse("pcap:x y"), Ok(capture("x y")));
+        assert_eq!(PortName::parse("dir/x.pcapng.zst"), Ok(capture("dir/x.pcapng.zst")));
+        assert_eq!(PortName::parse("-"), Ok(capture("-")));
+        assert_eq!(PortName::parse("packet:eth0"), Ok(PortName::Packet("eth0".into())));
+        assert_eq!(PortName::parse("pcap:-").map(|p| p.to_string()), Ok("pcap:-".into()));
+        let tap = TapConfig { queues: 2, offload: Offload::Segmentation, ..TapConfig::new("xw0") };
+        assert_eq!(PortName::parse("tap:xw0?queues=2&offload=tso"), Ok(PortName::Tap(tap)));
+        let queues = |text| match PortName::parse(text) {
+            Ok(PortName::AfXdp(config)) => config.queues,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(queues("afxdp:eth0"), None);
+        assert_eq!(queues("afxdp:eth0?queues=4&mode=native&copy=no&busy-poll=64"), Some((0, 4)));
+        assert_eq!(queues("afxdp:eth0?queues=2-3"), Some((2, 2)));
+        let played =
+            Played { paths: vec!["a.pcap".into(), "b.pcap".into()], loops: 3, speed: Some(1500), frags: false };
+        assert_eq!(PortName::parse("pcap:a.pcap,b.pcap?loop=3&speed=1.5"), Ok(PortName::Played(played)));
+        assert_eq!(PortName::parse("sim:a?flows=9&pattern=zipf").map(|p| p.to_string()), Ok("sim:a".into()));
+        for wrong in [
+            "eth0",
+            "pcap:",
+            "packet:",
+            "",
+            "tap:",
+            "tap:x?queues=0",
+            "tap:x?color=red",
+            "tap:x?offload=all",
+            "afxdp:",
+            "afxdp:e?queues=3-1",
+            "afxdp:e?ring=9",
+            "pcap:x?loop=a",
+            "pcap:x?speed=0",
+            "pcap:-?loop=2",
+            "pcap:a,",
+            "sim:",
+            "sim:a?size=59",
+            "sim:a?pattern=odd",
+        ] {
+            assert!(PortName::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}
