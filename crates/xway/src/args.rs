@@ -26,15 +26,15 @@ pub struct Cli {
 
 const MAIN_HELP: &str = "\
 Examples:
-  xway run prog.o -i capture.pcapng          verdicts over a capture
-  xway run prog.o -i packet:eth0 --timeout 5  verdicts over live traffic (copies; nothing is taken away)
-  xway prog run prog.o --data-in hex:ffff…   one packet through the program
-  xway prog inspect prog.o --insns --source  what is in the object
-  xway verify prog.o                         is it safe, and if not, why
-  xway test tests.toml                       unit tests for a program
-  xway load eth0 prog.o                      the same program in the kernel
-  xway lab up                                a network to try it on
-  xway doctor                                what stands in the way on this machine
+  xway run prog.o -i capture.pcapng           # verdicts over a capture
+  xway run prog.o -i packet:eth0 --timeout 5  # verdicts over live traffic (on copies of it)
+  xway prog run prog.o --data-in packet.bin   # one packet through the program
+  xway prog inspect prog.o --insns --source   # what is in the object
+  xway verify prog.o                          # is it safe, and if not, why
+  xway test tests.toml                        # unit tests for a program
+  xway load eth0 prog.o                       # the same program in the kernel
+  xway lab up                                 # a network to try it on
+  xway doctor                                 # what stands in the way on this machine
 
 Exit codes: 0 done, 1 the answer is no, 2 usage, 3 input could not be read, 4 a privilege or device is missing.";
 
@@ -467,16 +467,16 @@ Examples:
   tcpdump -w - | xway run count.o -i pcap:-
   xway run filter.o -i packet:eth0 --count 1000 --map blocked=blocked.json --dump-maps
   xway run filter.o -i packet:eth0 --pass packet:eth1
-  xway run filter.o -i packet:eth0 --dump drops.pcapng --dump-verdict drop --dump-filter 'tcp port 80'
+  xway run filter.o -i packet:eth0 --dump d.pcapng --dump-verdict drop --dump-filter 'tcp port 80'
   xway run filter.o -i sim:load --top";
 
 const PROG_RUN_HELP: &str = "\
 Examples:
   xway prog run count.o --data-in packet.bin --data-out changed.bin
-  xway prog run count.o --data-in hex:ffffffffffff0200000000010800… --dump-maps -j
-  xway prog run count.o --data-in base64:////… --ctx-in ctx.json --repeat 1000000
-  xway prog run id 42 --data-in packet.bin --repeat 1000    what the kernel has loaded
-  xway prog run count.o --hook native --data-in packet.bin  the same object in the kernel
+  xway prog run count.o --data-in hex:ffffffffffff0200000000010800 --dump-maps -j
+  xway prog run count.o --data-in base64:////////AgAAAAABCAA= --ctx-in ctx.json --repeat 1000000
+  xway prog run id 42 --data-in packet.bin --repeat 1000    # what the kernel has loaded
+  xway prog run count.o --hook native --data-in packet.bin  # the same object in the kernel
   xway prog run name count_kinds --hook user data_in packet.bin repeat 10";
 
 const INSPECT_HELP: &str = "\
@@ -486,11 +486,11 @@ Examples:
 
 const DUMP_HELP: &str = "\
 Examples:
-  xway prog dump jited count.o               machine code between its source lines
+  xway prog dump jited count.o  # machine code between its source lines
   xway prog dump jited count.o --without lanes
   xway prog dump ir count.o -n count_kinds
   xway prog dump xlated count.o
-  xway prog dump xlated id 42                a program in the kernel, as its verifier has rewritten it
+  xway prog dump xlated id 42   # a program in the kernel, as its verifier has rewritten it
   xway prog dump jited name drop_udp
   xway prog dump jited id 42 file code.bin";
 
@@ -509,8 +509,8 @@ The file format is described in docs/testing.md.";
 
 const CONFORMANCE_HELP: &str = "\
 Examples:
-  echo 'b7 00 00 00 2a 00 00 00 95 00 00 00 00 00 00 00' | xway conformance  # 2a
-  echo '71 10 01 00 00 00 00 00 95 00 00 00 00 00 00 00' | xway conformance 'aa bb'  # bb
+  echo 'b7 00 00 00 2a 00 00 00 95 00 00 00 00 00 00 00' | xway conformance                  # 2a
+  echo '71 10 01 00 00 00 00 00 95 00 00 00 00 00 00 00' | xway conformance 'aa bb'          # bb
   xway conformance --engine jit --program 'b7 00 00 00 2a 00 00 00 95 00 00 00 00 00 00 00'  # 2a
 
 The runner starts one executable: give it a script with the line  exec xway conformance \"$@\"";

@@ -16,44 +16,67 @@ pub enum Bench {
     #[command(after_help = BENCH_MAP_HELP)]
     Map(BenchMap),
     /// Drop packets at the hook: packets a second, beside the kernel moving frames by itself
-    #[command(after_help = BENCH_FORWARD_HELP)]
+    #[command(after_help = BENCH_DROP_HELP)]
     Drop(BenchForward),
     /// Pass packets to the stack side
+    #[command(after_help = BENCH_PASS_HELP)]
     Pass(BenchForward),
     /// Send packets back out of the port that they came in on
+    #[command(after_help = BENCH_TX_HELP)]
     Tx(BenchForward),
     /// Redirect packets to another port by its interface index
+    #[command(after_help = BENCH_REDIRECT_HELP)]
     Redirect(BenchForward),
     /// Redirect packets to another port through a DEVMAP
+    #[command(after_help = BENCH_REDIRECT_MAP_HELP)]
     RedirectMap(BenchForward),
     /// Redirect packets to CPU 0, and to worker 0, through a CPUMAP
+    #[command(after_help = BENCH_REDIRECT_CPU_HELP)]
     RedirectCpu(BenchForward),
     /// Redirect packets to every other port of a DEVMAP
+    #[command(after_help = BENCH_REDIRECT_MULTI_HELP)]
     RedirectMulti(BenchForward),
     /// Sockets that the engine serves: an application on another core drops every packet that comes
+    #[command(after_help = BENCH_XSK_DROP_HELP)]
     XskDrop(BenchSockets),
     /// The same: the application sends packets that it makes
+    #[command(after_help = BENCH_XSK_PUSH_HELP)]
     XskPush(BenchSockets),
     /// The same: the application sends back every packet that comes, with its addresses exchanged
+    #[command(after_help = BENCH_XSK_FWD_HELP)]
     XskFwd(BenchSockets),
     /// One packet in flight, through the engine and back: median and percentiles, beside the bare rings
+    #[command(after_help = BENCH_LATENCY_HELP)]
     Latency(BenchLatency),
     /// The same load on one worker and on one for each core: what a second worker adds
+    #[command(after_help = BENCH_WORKERS_HELP)]
     Workers(BenchWorkers),
     /// Measure how a port's burst comes to its program: directly, through the dispatcher's tree, in a chain
+    #[command(after_help = BENCH_DISPATCH_HELP)]
     Dispatch(BenchMemory),
     /// Measure what programs that abort every packet can cost, and what listening and capturing cost
     #[command(after_help = BENCH_ABORTED_HELP)]
     Aborted(BenchMemory),
     /// Measure packet memory: fast, ring and slow path, returns from other cores, beside malloc
+    #[command(after_help = BENCH_POOL_HELP)]
     Pool(BenchMemory),
     /// Measure rings: single and bulk, one core and two, one producer and many
+    #[command(after_help = BENCH_RING_HELP)]
     Ring(BenchMemory),
     /// Measure how long it takes until a program is proved, ours and the kernel's load side by side
     #[command(after_help = BENCH_VERIFY_HELP)]
     Verify(BenchVerify),
     /// Measure what things cost on this machine: caches, atomics, calls, clocks, system calls, copies
+    #[command(after_help = BENCH_MACHINE_HELP)]
     Machine(BenchMachine),
+}
+
+/// The value of `--cpus` where two cores work together.
+fn two_cores(text: &str) -> Result<(u32, u32), String> {
+    let wrong = || "two numbers of cores, as in 0,1".to_owned();
+    let (one, other) = text.split_once(',').ok_or_else(wrong)?;
+    let core = |text: &str| text.trim().parse().map_err(|_| wrong());
+    Ok((core(one)?, core(other)?))
 }
 
 /// `xway bench xsk-drop`, `xsk-push`, `xsk-fwd`
@@ -75,8 +98,8 @@ pub struct BenchSockets {
     #[arg(long, value_enum, value_name = "WHAT")]
     pub vs: Option<Versus>,
     /// Cores of the engine and of the application; the first and the last by default
-    #[arg(long, value_name = "CPU,CPU", value_delimiter = ',', num_args = 2)]
-    pub cpus: Vec<u32>,
+    #[arg(long, value_name = "CPU,CPU", value_parser = two_cores)]
+    pub cpus: Option<(u32, u32)>,
 }
 
 /// `xway bench latency`
@@ -95,8 +118,8 @@ pub struct BenchLatency {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
     pub rounds: u32,
     /// Cores of the engine, and of who sends and receives; the first and the last by default
-    #[arg(long, value_name = "CPU,CPU", value_delimiter = ',', num_args = 2)]
-    pub cpus: Vec<u32>,
+    #[arg(long, value_name = "CPU,CPU", value_parser = two_cores)]
+    pub cpus: Option<(u32, u32)>,
 }
 
 /// `xway bench workers`
@@ -346,11 +369,114 @@ pub enum FlowPattern {
     Scan,
 }
 
-const BENCH_FORWARD_HELP: &str = "\
+const BENCH_DROP_HELP: &str = "\
 Examples:
   xway bench drop --vs kernel
   xway bench drop -p parse-ip -l load-bytes --flows 100000 --pattern zipf --breakdown
+  xway bench drop --pcap capture.pcapng -r
+
+How it is measured, and what the columns mean: docs/performance.md.";
+
+const BENCH_PASS_HELP: &str = "\
+Examples:
+  xway bench pass
+  xway bench pass -p parse-ip --vs kernel
+
+How it is measured, and what the columns mean: docs/performance.md.";
+
+const BENCH_TX_HELP: &str = "\
+Examples:
+  xway bench tx --vs kernel
   xway bench tx -p swap-macs -e --vs kernel -j
+
+How it is measured, and what the columns mean: docs/performance.md.";
+
+const BENCH_REDIRECT_HELP: &str = "\
+Examples:
+  xway bench redirect --vs kernel
+  xway bench redirect -p no-touch --size 1500 -e
+
+How it is measured, and what the columns mean: docs/performance.md.";
+
+const BENCH_REDIRECT_MAP_HELP: &str = "\
+Examples:
+  xway bench redirect-map --vs kernel
+  xway bench redirect-map --breakdown -j
+
+How it is measured, and what the columns mean: docs/performance.md.";
+
+const BENCH_REDIRECT_CPU_HELP: &str = "\
+Examples:
+  xway bench redirect-cpu
+  xway bench redirect-cpu --burst 16 -e
+
+How it is measured, and what the columns mean: docs/performance.md.";
+
+const BENCH_REDIRECT_MULTI_HELP: &str = "\
+Examples:
+  xway bench redirect-multi --vs kernel
+  xway bench redirect-multi --size 512 -e
+
+How it is measured, and what the columns mean: docs/performance.md.";
+
+const BENCH_XSK_DROP_HELP: &str = "\
+Examples:
+  xway bench xsk-drop --vs kernel
+  xway bench xsk-drop --size 1500 --copy  # as an application that is not trusted has it
+
+How it is measured, and what the columns mean: docs/performance.md.";
+
+const BENCH_XSK_PUSH_HELP: &str = "\
+Examples:
+  xway bench xsk-push --vs kernel
+  xway bench xsk-push --cpus 0,1 -j
+
+How it is measured, and what the columns mean: docs/performance.md.";
+
+const BENCH_XSK_FWD_HELP: &str = "\
+Examples:
+  xway bench xsk-fwd --vs kernel
+  xway bench xsk-fwd --size 1500 --rounds 9
+
+How it is measured, and what the columns mean: docs/performance.md.";
+
+const BENCH_LATENCY_HELP: &str = "\
+Examples:
+  xway bench latency
+  xway bench latency --sleep  # what waking a worker costs
+
+How it is measured, and what the columns mean: docs/performance.md.";
+
+const BENCH_WORKERS_HELP: &str = "\
+Examples:
+  xway bench workers
+  xway bench workers --cpus 0,1 --time 1000 -j
+
+How it is measured, and what the columns mean: docs/performance.md.";
+
+const BENCH_POOL_HELP: &str = "\
+Examples:
+  xway bench pool
+  xway bench pool --count 100000 --rounds 1 -j
+
+How it is measured, and what the columns mean: docs/performance.md.";
+
+const BENCH_RING_HELP: &str = "\
+Examples:
+  xway bench ring
+  xway bench ring --count 100000 --rounds 1 -j
+
+How it is measured, and what the columns mean: docs/performance.md.";
+
+const BENCH_DISPATCH_HELP: &str = "\
+Examples:
+  xway bench dispatch
+  xway bench dispatch --rounds 9 -j";
+
+const BENCH_MACHINE_HELP: &str = "\
+Examples:
+  xway bench machine
+  xway bench machine --cpu 0 -j
 
 How it is measured, and what the columns mean: docs/performance.md.";
 

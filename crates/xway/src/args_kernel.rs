@@ -241,11 +241,11 @@ pub enum Btf {
 
 pub const LOAD_HELP: &str = "\
 Examples:
-  xway load eth0 filter.o                    native where the driver can; the output says what it became
+  xway load eth0 filter.o                    # native where the driver can; the output says
   xway load eth0 filter.o -n drop_udp -m generic
   xway load eth0 filter.o -p /sys/fs/bpf/filter --replace drop_udp
-  xway load eth0 count.o -P 10 -A pass,drop  before others, which run behind PASS and DROP
-  xway load eth0 filter.o --hook user        in the service's engine (xway up), on copies of eth0's packets";
+  xway load eth0 count.o -P 10 -A pass,drop  # before others, which run behind PASS and DROP
+  xway load eth0 filter.o --hook user        # in the service's engine (xway up), on copies";
 
 pub const UNLOAD_HELP: &str = "\
 Examples:
@@ -256,21 +256,21 @@ Examples:
 pub const STATUS_HELP: &str = "\
 Examples:
   xway status
-  xway status eth0 --measure 1               packets per second over a second
-  xway status packet:eth0 -q 1 --hook user   what runs on queue 1";
+  xway status eth0 --measure 1              # packets per second over a second
+  xway status packet:eth0 -q 1 --hook user  # what runs on queue 1";
 
 pub const FEATURES_HELP: &str = "\
 Examples:
   xway features eth0
   xway features eth0 -j
   xway features packet:eth0 --hook user
-  xway features eth0 filter.o -n filter      what the program needs and the driver lacks; ends with 1 when it lacks something
+  xway features eth0 filter.o  # what it needs and the driver lacks: exit code 1
 
 What is missing makes attaching fail. What is absent the program can do without: it gets an error where it asks for it.";
 
 pub const STATS_HELP: &str = "\
 Examples:
-  xway stats eth0                            what the interface counts in a second, and only what changes
+  xway stats eth0  # what the interface counts in a second, and only what changes
   xway stats packet:eth0 --hook user --count 1 -j
   xway stats packet:eth0 --hook user -i 5 --ndjson
 
@@ -278,14 +278,14 @@ docs/counters.md says what each name means.";
 
 pub const CLEAN_HELP: &str = "\
 Examples:
-  xway clean                                 remove pins of attachments whose interface has gone";
+  xway clean  # remove pins of attachments whose interface has gone";
 
 pub const PROG_SHOW_HELP: &str = "\
 Examples:
-  xway prog show                             every program in the kernel
+  xway prog show              # every program in the kernel
   xway prog show id 42
   xway prog show name drop_udp -j
-  xway prog show --hook user                 programs in the service's engine";
+  xway prog show --hook user  # programs in the service's engine";
 
 const MAP_SHOW_HELP: &str = "\
 Examples:
@@ -300,8 +300,8 @@ Examples:
 
 const MAP_LOOKUP_HELP: &str = "\
 Examples:
-  xway map lookup blocked key ip:10.0.0.1    by a literal
-  xway map lookup id 7 key 0x0a 0x00 0x00 0x01   by bytes, as bpftool takes them
+  xway map lookup blocked key ip:10.0.0.1       # by a literal
+  xway map lookup id 7 key 0x0a 0x00 0x00 0x01  # by bytes, as bpftool takes them
   xway map lookup id 7 key hex 0a 00 00 01";
 
 const MAP_UPDATE_HELP: &str = "\
@@ -329,7 +329,7 @@ Examples:
 const MAP_CREATE_HELP: &str = "\
 Examples:
   xway map create /sys/fs/bpf/blocked type hash key 4 value 8 entries 1024 name blocked
-  xway map create /sys/fs/bpf/tables type array_of_maps key 4 value 4 entries 8 name tables inner_map id 7";
+  xway map create /sys/fs/bpf/t type array_of_maps key 4 value 4 entries 8 name t inner_map id 7";
 
 const MAP_PUSH_HELP: &str = "\
 Examples:
@@ -355,12 +355,12 @@ Examples:
 
 pub const PROG_PROFILE_HELP: &str = "\
 Examples:
-  xway prog profile id 42                    runs and nanoseconds per run, over one second
+  xway prog profile id 42  # runs and nanoseconds per run, over one second
   xway prog profile name drop_udp duration 5";
 
 pub const PROG_TRACELOG_HELP: &str = "\
 Examples:
-  xway prog tracelog                         what programs print with bpf_printk, until Ctrl-C
+  xway prog tracelog  # what programs print with bpf_printk, until Ctrl-C
   xway prog tracelog count 10 timeout 5";
 
 const LINK_PIN_HELP: &str = "\

@@ -70,7 +70,7 @@ pub struct Man {
 
 pub const DOCTOR_HELP: &str = "\
 Examples:
-  xway doctor                                the machine and all its interfaces
+  xway doctor  # the machine and all its interfaces
   xway doctor eth0 -j
 
 Exit code: 0 nothing is wrong (notes may be there), 1 something will not work.";
@@ -79,7 +79,7 @@ const LAB_UP_HELP: &str = "\
 Examples:
   xway lab up
   xway lab up edge --hosts 3
-  xway lab up --dry-run                      the commands, none of them run
+  xway lab up --dry-run  # the commands, none of them run
 
 Then, with the names that it prints:
   xway load lab0 prog.o
@@ -97,10 +97,10 @@ Examples:
 
 pub const COMPLETIONS_HELP: &str = "\
 Examples:
-  xway completions bash > /etc/bash_completion.d/xway
+  xway completions bash > ~/.local/share/bash-completion/completions/xway
   xway completions zsh > ~/.zfunc/_xway";
 
 pub const MAN_HELP: &str = "\
 Examples:
   xway man | man -l -
-  xway man /usr/local/share/man/man1";
+  xway man ~/.local/share/man/man1";

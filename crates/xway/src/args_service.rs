@@ -85,13 +85,13 @@ fn log_format(text: &str) -> Result<xway_control::LogFormat, String> {
 
 pub const UPGRADE_HELP: &str = "\
 Examples:
-  xway upgrade --dry-run                     what is kept, what is made again, what is lost
-  xway upgrade /usr/bin/xway                 the process and its socket stay; ports are opened again";
+  xway upgrade --dry-run      # what is kept, what is made again, what is lost
+  xway upgrade /usr/bin/xway  # the process and its socket stay; ports are opened again";
 
 pub const UP_HELP: &str = "\
 Examples:
-  xway up -c xway.toml                       until xway down, Ctrl-C or SIGTERM
-  xway up --socket /tmp/xway.sock            without a configuration; xway load … --hook user fills it
+  xway up -c xway.toml             # until xway down, Ctrl-C or SIGTERM
+  xway up --socket /tmp/xway.sock  # without a configuration; xway load … --hook user fills it
 
 The file is described in docs/service.md.";
 
@@ -102,9 +102,9 @@ Examples:
 
 pub const APPLY_HELP: &str = "\
 Examples:
-  xway apply xway.toml                       objects that changed are replaced, their maps stay
+  xway apply xway.toml  # objects that changed are replaced, their maps stay
   xway apply xway.toml --dry-run";
 
 pub const DIFF_HELP: &str = "\
 Examples:
-  xway diff xway.toml                        exit code 1 when something would be done";
+  xway diff xway.toml  # exit code 1 when something would be done";

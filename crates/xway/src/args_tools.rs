@@ -71,10 +71,10 @@ pub struct ForwardStatus {
 
 const FORWARD_LOAD_HELP: &str = "\
 Examples:
-  xway forward load eth0 eth1                what the host routes between the two leaves in the driver
-  xway forward load eth0 eth1 -F direct      without policy rules, which is faster
-  xway forward load eth0 eth1 -P 90          behind other programs: a filter, a counter
-  xway forward load afxdp:eth0 afxdp:eth1 --hook user   in the service's engine (xway up)";
+  xway forward load eth0 eth1                          # what the host routes stays in the driver
+  xway forward load eth0 eth1 -F direct                # without policy rules, which is faster
+  xway forward load eth0 eth1 -P 90                    # behind other programs: a filter, a counter
+  xway forward load afxdp:eth0 afxdp:eth1 --hook user  # in the service's engine (xway up)";
 
 const FORWARD_UNLOAD_HELP: &str = "\
 Examples:
@@ -138,7 +138,7 @@ pub struct Trafficgen {
 
 pub const TRAFFICGEN_HELP: &str = "\
 Examples:
-  xway trafficgen eth0 -n 1000000            a million packets, made in the kernel
+  xway trafficgen eth0 -n 1000000              # a million packets, made in the kernel
   xway trafficgen eth0 --dst 10.0.0.2 --src 10.0.0.1 -m 02:00:00:00:00:02 -d 1000 --rate 100000
   xway trafficgen packet:eth0 --pcap capture.pcapng -n 500
-  xway trafficgen veth0 -n 1000 --check veth1   did all of them arrive?";
+  xway trafficgen veth0 -n 1000 --check veth1  # did all of them arrive?";

@@ -134,7 +134,7 @@ pub fn sample(text: &str) -> Result<u32, String> {
 
 pub const DUMP_HELP: &str = "\
 Examples:
-  xway dump packet:eth0 --verdict drop,aborted tcp port 80      what the programs drop, and why
+  xway dump packet:eth0 --verdict drop,aborted tcp port 80  # what the programs drop, and why
   xway dump packet:eth0 -w - vlan and ip | tshark -r -
   xway dump eth0 -w sample.pcapng --sample 1/100 -c 1000 'tcp[13] & 2 != 0'
   xway dump eth0 --at entry -s 96 -j
@@ -143,18 +143,18 @@ Packets wait in a queue of bounded length; what finds no room there is lost, cou
 
 pub const MONITOR_HELP: &str = "\
 Examples:
-  xway monitor                               exceptions, failed redirects and rates in the kernel
-  xway monitor -e eth0 -j                    a JSON document a line for each event
-  xway monitor -e --hook user                what goes wrong in the service's engine
+  xway monitor                 # exceptions, failed redirects and rates in the kernel
+  xway monitor -e eth0 -j      # a JSON document a line for each event
+  xway monitor -e --hook user  # what goes wrong in the service's engine
   xway monitor -s --hook user packet:eth0 -i 5
 
 Nothing is told at more than a bounded rate: what was left out is counted and said.";
 
 pub const TOP_HELP: &str = "\
 Examples:
-  xway top                                   the service's ports, queues and programs, until q
+  xway top                # the service's ports, queues and programs, until q
   xway top -i 0.2 --socket /tmp/xway.sock
-  xway top --hook native                     interfaces that have a program in the kernel";
+  xway top --hook native  # interfaces that have a program in the kernel";
 
 #[cfg(test)]
 mod tests {

@@ -26,10 +26,7 @@ fn failure(error: CoresError) -> Failure {
 
 /// Runs `xway bench latency`.
 pub fn latency(args: &BenchLatency, as_json: bool) -> Result<(), Failure> {
-    let cpus = match args.cpus[..] {
-        [engine, sender] => (engine, sender),
-        _ => (0, core_count() - 1),
-    };
+    let cpus = args.cpus.unwrap_or((0, core_count() - 1));
     let (size, count, rounds, sleep) = (args.size, args.count, args.rounds, args.sleep);
     let options = LatencyOptions { cpus, size, count, rounds, sleep };
     let report = cores::latency(&options).map_err(failure)?;

@@ -10,10 +10,7 @@ use crate::print::{self, grouped};
 /// Runs the command.
 pub fn run(work: Work, args: &BenchSockets, as_json: bool) -> Result<(), Failure> {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    let cpus = match args.cpus[..] {
-        [engine, application] => (engine, application),
-        _ => (0, cores - 1),
-    };
+    let cpus = args.cpus.unwrap_or((0, cores - 1));
     let kernel = args.vs == Some(Versus::Kernel);
     let (size, count, rounds, copy) = (args.size, args.count, args.rounds, args.copy);
     let options = SocketOptions { work, size, count, rounds, copy, cpus, kernel };
