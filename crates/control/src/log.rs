@@ -2,11 +2,14 @@
 //!
 //! What changes something is said with who asked for it; looks are not. Journald takes either.
 
-use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use xway_vm::Printer;
+
+/// Where they go.
+static LOG: Printer = Printer::new();
 
 /// How lines are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -31,11 +34,15 @@ pub(crate) enum Level {
 }
 
 impl LogFormat {
-    /// Says one thing. A standard error that nobody reads is no reason to stop.
+    /// Says one thing. A standard error that nobody reads is no reason to stop: what finds no room there is lost, and the next line
+    /// that does is behind one that says how many were.
     pub(crate) fn say(self, level: Level, event: &str, members: &[(&str, Value)]) {
-        if let Some(line) = self.line(level, event, members, SystemTime::now()) {
-            let _ = std::io::stderr().lock().write_all(line.as_bytes());
-        }
+        let now = SystemTime::now();
+        let Some(line) = self.line(level, event, members, now) else { return };
+        LOG.print(|lost| {
+            let lost = (lost > 0).then(|| self.line(Level::Warning, "lost", &[("lines", lost.into())], now)).flatten();
+            lost.unwrap_or_default() + &line
+        });
     }
 
     fn line(self, level: Level, event: &str, members: &[(&str, Value)], now: SystemTime) -> Option<String> {

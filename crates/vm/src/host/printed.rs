@@ -10,23 +10,44 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags, pwritev2, write};
 
-/// Lines of this process that found no room since the last one that did.
-static LOST: AtomicU64 = AtomicU64::new(0);
+/// Lines for standard error that wait for nobody.
+#[derive(Debug, Default)]
+pub struct Printer {
+    /// Lines that found no room since the last one that did.
+    lost: AtomicU64,
+}
+
+/// What programs print.
+static PROGRAMS: Printer = Printer::new();
 
 /// Prints what a program says. Costs two system calls; a closed standard error is as a full one.
 pub(super) fn line(text: &str) {
-    put(std::io::stderr().as_fd(), text, &LOST);
+    PROGRAMS.print(|lost| {
+        let note = match lost {
+            0 => String::new(),
+            n => format!("bpf_trace_printk: {n} lines before this one were lost: standard error had no room\n"),
+        };
+        format!("{note}bpf_trace_printk: {}\n", text.trim_end_matches('\n'))
+    });
 }
 
-fn put(to: BorrowedFd<'_>, text: &str, lost: &AtomicU64) {
-    let before = lost.swap(0, Ordering::Relaxed);
-    let note = match before {
-        0 => String::new(),
-        n => format!("bpf_trace_printk: {n} lines before this one were lost: standard error had no room\n"),
-    };
-    let whole = format!("{note}bpf_trace_printk: {}\n", text.trim_end_matches('\n'));
-    if written(to, whole.as_bytes()).is_err() {
-        lost.fetch_add(before + 1, Ordering::Relaxed);
+impl Printer {
+    /// One that has lost nothing.
+    pub const fn new() -> Printer {
+        Printer { lost: AtomicU64::new(0) }
+    }
+
+    /// Writes what `make` gives, whole lines of 4,096 bytes at most, if standard error has room for it, and counts it as lost
+    /// otherwise. `make` is told how many were lost since the last time that there was room.
+    pub fn print(&self, make: impl FnOnce(u64) -> String) {
+        self.put(std::io::stderr().as_fd(), make);
+    }
+
+    fn put(&self, to: BorrowedFd<'_>, make: impl FnOnce(u64) -> String) {
+        let before = self.lost.swap(0, Ordering::Relaxed);
+        if written(to, make(before).as_bytes()).is_err() {
+            self.lost.fetch_add(before + 1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -61,32 +82,29 @@ mod tests {
 
     #[test]
     fn a_full_pipe_loses_lines_and_stops_nobody() {
-        let (mut reader, mut writer) = std::io::pipe().unwrap();
-        let lost = AtomicU64::new(0);
-        put(writer.as_fd(), "first\n", &lost);
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let printer = Printer::new();
+        let put = |text: &'static str| printer.put(writer.as_fd(), |lost| format!("{lost} {text}\n"));
+        put("first");
         // Filled to the last byte, without waiting.
         rustix::io::ioctl_fionbio(&writer, true).unwrap();
-        while writer.write(&[b'.'; 512]).is_ok() {}
-        while writer.write(b".").is_ok() {}
+        while (&writer).write(&[b'.'; 512]).is_ok() {}
+        while (&writer).write(b".").is_ok() {}
         rustix::io::ioctl_fionbio(&writer, false).unwrap();
         for _ in 0..3 {
-            put(writer.as_fd(), "nobody reads this", &lost);
+            put("nobody reads this");
         }
-        assert_eq!(lost.load(Ordering::Relaxed), 3);
+        assert_eq!(printer.lost.load(Ordering::Relaxed), 3);
         let mut text = vec![0; 8192];
         let mut got = reader.read(&mut text).unwrap();
-        assert!(text.starts_with(b"bpf_trace_printk: first\n."));
+        assert!(text.starts_with(b"0 first\n."));
         while got < 16_384 {
             got += reader.read(&mut text).unwrap();
         }
-        put(writer.as_fd(), "last", &lost);
+        put("last");
         drop(writer);
         let mut rest = String::new();
         reader.read_to_string(&mut rest).unwrap();
-        let said = rest.trim_start_matches('.');
-        assert_eq!(
-            said,
-            "bpf_trace_printk: 3 lines before this one were lost: standard error had no room\nbpf_trace_printk: last\n"
-        );
+        assert_eq!(rest.trim_start_matches('.'), "3 last\n");
     }
 }
