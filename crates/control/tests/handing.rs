@@ -101,7 +101,7 @@ fn sockets_are_served_as_the_file_says() {
     assert_eq!(got.map(|p| p.bytes().len()), Some(64));
     let served = service.sockets().unwrap().remove(0).sockets;
     assert_eq!((served.len(), served[0].queue, served[0].direct), (1, 0, true));
-    assert_eq!((served[0].pid, served[0].port.as_str()), (std::process::id() as i32, "sim:s?flows=4"));
+    assert_eq!((served[0].pid, served[0].port.as_str()), (std::process::id() as i32, "sim:s"));
     // Out of the file: closed, and its path goes.
     let steps = service.apply(ports, false).unwrap();
     assert_eq!(steps, [format!("serve no more sockets at {}", path.display())]);

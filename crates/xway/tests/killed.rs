@@ -177,7 +177,7 @@ fn consistent(kind: &str, dir: &Dir, text: &str, file: &str) {
     }
     service.apply(text, false).unwrap_or_else(|e| panic!("{kind}: {e}"));
     assert_eq!(service.apply(text, true).unwrap(), [""; 0], "{kind}");
-    assert_eq!(service.ports().unwrap(), ["sim:h?count=1"], "{kind}");
+    assert_eq!(service.ports().unwrap(), ["sim:h"], "{kind}");
     assert_eq!(
         (service.maps().unwrap().len(), service.programs().unwrap().len()),
         (0, 0),
