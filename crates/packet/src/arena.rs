@@ -152,11 +152,13 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl Handle {
+    #[inline]
     pub(crate) fn desc(&self) -> &Desc {
         // SAFETY: the arena lives while a handle lives, and only this handle reaches the descriptor.
         unsafe { self.desc.as_ref() }
     }
 
+    #[inline]
     pub(crate) fn desc_mut(&mut self) -> &mut Desc {
         // SAFETY: as in `desc`, and `self` is borrowed exclusively.
         unsafe { self.desc.as_mut() }
@@ -186,10 +188,12 @@ impl Handle {
         desc
     }
 
+    #[inline]
     pub(crate) fn number(&self) -> u32 {
         self.desc().number
     }
 
+    #[inline]
     pub(crate) fn arena(&self) -> NonNull<Arena> {
         self.desc().arena
     }
@@ -212,17 +216,25 @@ impl Handle {
     }
 
     /// Gives up the handle for the chunk's number, which the caller must put in one of the places of the invariant.
+    #[inline]
     pub(crate) fn into_number(mut self) -> u32 {
-        self.shed();
+        if self.desc().next.is_some() {
+            self.shed();
+        }
+        ManuallyDrop::new(self).number()
+    }
+
+    /// As [`Handle::into_number`] for a packet that has no further buffers, which the caller has looked at.
+    #[inline]
+    pub(crate) fn into_only_number(self) -> u32 {
+        debug_assert!(self.desc().next.is_none());
         ManuallyDrop::new(self).number()
     }
 
     /// Sends the packet's further buffers home.
-    #[inline]
+    #[cold]
     fn shed(&mut self) {
-        if self.desc().next.is_some() {
-            drop(self.desc_mut().next.take());
-        }
+        drop(self.desc_mut().next.take());
     }
 
     /// Gives up the handle for a pointer that stands for it: [`Handle::from_raw`] makes it a handle again.
@@ -264,7 +276,9 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.shed();
+        if self.desc().next.is_some() {
+            self.shed();
+        }
         push(self.arena(), &[self.number()]);
     }
 }

@@ -67,7 +67,7 @@ pub use frags::Parts;
 pub use frame::{Frame, FrameFull, RxMeta, Vlan};
 pub use guest::{Guest, GuestError, Guests};
 pub use layout::{ETH_HLEN, FRAME_RESERVE};
-pub use pool::Pool;
+pub use pool::{Pool, Tally};
 pub use pressure::{Pressure, PressureAt};
 pub use redirect::Redirect;
 pub use share::SharedFrame;

@@ -172,13 +172,42 @@ impl Pool {
     /// Takes a frame back. One of another pool is sent home to that pool.
     #[inline]
     pub fn release(&mut self, frame: Frame) {
-        if frame.handle().arena() != self.arena {
-            drop(frame);
-            return;
+        let mut tally = Tally::default();
+        self.release_into(frame, &mut tally);
+        self.settle(tally);
+    }
+
+    /// Takes a frame back as [`Pool::release`], and leaves the counting to [`Pool::settle`]: for a loop that gives back some of its
+    /// frames. Until then they count as outstanding.
+    // A call for each dropped packet would cost more than what it does.
+    #[inline(always)]
+    pub fn release_into(&mut self, frame: Frame, tally: &mut Tally) {
+        if frame.handle().arena() != self.arena || frame.has_frags() {
+            return self.release_rare(frame, tally);
         }
-        let count = self.take_back(frame);
-        self.counters.recycled += u64::from(count);
-        self.home(count);
+        // Within its capacity, which is the number of frames there are.
+        self.free.push(frame.into_handle().into_only_number());
+        tally.0 += 1;
+    }
+
+    /// Takes back each buffer of a packet that has several, or one of another pool: that goes home to its own.
+    #[cold]
+    fn release_rare(&mut self, mut frame: Frame, tally: &mut Tally) {
+        let next = frame.take_next_part();
+        if frame.handle().arena() == self.arena {
+            self.free.push(frame.into_handle().into_only_number());
+            tally.0 += 1;
+        }
+        if let Some(next) = next {
+            self.release_rare(next, tally);
+        }
+    }
+
+    /// Counts what [`Pool::release_into`] took back.
+    #[inline]
+    pub fn settle(&mut self, tally: Tally) {
+        self.counters.recycled += u64::from(tally.0);
+        self.home(tally.0);
     }
 
     /// Takes all frames of a burst back.
@@ -190,38 +219,11 @@ impl Pool {
     /// Takes many frames back: as [`Pool::release`] for each, with the counters added once.
     #[inline]
     pub fn release_all(&mut self, frames: impl Iterator<Item = Frame>) {
-        let mut count = 0;
+        let mut tally = Tally::default();
         for frame in frames {
-            if frame.handle().arena() == self.arena {
-                count += self.take_back(frame);
-            }
-            // One of another pool has gone home to that by now.
+            self.release_into(frame, &mut tally);
         }
-        self.counters.recycled += u64::from(count);
-        self.home(count);
-    }
-
-    /// Puts a frame with all its buffers on the stack, and says how many those were.
-    #[inline]
-    fn take_back(&mut self, mut frame: Frame) -> u32 {
-        let parts = if frame.has_frags() { self.take_parts_back(&mut frame) } else { 0 };
-        // Within its capacity, which is the number of frames there are.
-        self.free.push(frame.into_handle().into_number());
-        parts + 1
-    }
-
-    #[cold]
-    fn take_parts_back(&mut self, frame: &mut Frame) -> u32 {
-        let (mut next, mut count) = (frame.take_next_part(), 0);
-        while let Some(mut part) = next {
-            next = part.take_next_part();
-            if part.handle().arena() == self.arena {
-                self.free.push(part.into_handle().into_number());
-                count += 1;
-            }
-            // One of another pool goes home to that.
-        }
-        count
+        self.settle(tally);
     }
 
     /// Collects what other threads gave back, and says whether anything was there.
@@ -392,6 +394,11 @@ impl Pool {
         unsafe { self.arena.as_ref() }
     }
 }
+
+/// Buffers that are back in their pool and not counted yet.
+#[derive(Default, Debug)]
+#[must_use = "until `Pool::settle` has it, the pool thinks that the frames are away"]
+pub struct Tally(u32);
 
 impl Drop for Pool {
     fn drop(&mut self) {

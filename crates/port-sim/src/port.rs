@@ -150,16 +150,18 @@ impl Port for SimPort {
     }
 
     fn rx(&mut self, queue: u32, pool: &mut Pool, burst: &mut Burst, budget: usize) -> Result<Rx, PortError> {
-        let before = burst.len();
-        let state = match &mut self.kind {
+        Ok(match &mut self.kind {
             Kind::Generated(generated) => generated.rx(self.ifindex, queue, pool, burst, budget, &mut self.stats),
-            Kind::End(Some(end)) => end.rx(self.ifindex, queue, burst, budget),
+            Kind::End(Some(end)) => {
+                let before = burst.len();
+                let state = end.rx(self.ifindex, queue, burst, budget);
+                let received = &burst.frames()[before..];
+                self.stats.rx += received.len() as u64;
+                self.stats.rx_bytes += received.iter().map(|frame| frame.total_len() as u64).sum::<u64>();
+                state
+            }
             Kind::End(None) => Rx::End,
-        };
-        let received = &burst.frames()[before..];
-        self.stats.rx += received.len() as u64;
-        self.stats.rx_bytes += received.iter().map(|frame| frame.total_len() as u64).sum::<u64>();
-        Ok(state)
+        })
     }
 
     fn tx(&mut self, queue: u32, pool: &mut Pool, burst: &mut Burst) -> Sent {
@@ -246,17 +248,19 @@ impl Generated {
             false => pool.alloc_burst(burst, wanted),
         };
         stats.no_frame += u64::from(got < wanted);
-        let mut cut = 0;
+        let (mut lens, mut cut) = (0, 0);
         for frame in &mut burst.frames_mut()[before..] {
-            if frame.is_empty() {
-                let (bytes, len) = traffic.at(at.turn);
-                cut += fill(frame, bytes, len);
-            }
+            let (bytes, len) = traffic.at(at.turn);
+            let kept = if frame.is_empty() { fill(frame, bytes, len) } else { len };
+            lens += kept as u64;
+            cut += u64::from(kept < len);
             at.turn = if at.turn + 1 == traffic.period() { 0 } else { at.turn + 1 };
             frame.set_ingress(ifindex, queue);
             frame.set_packet_id(at.next);
             at.next += 1;
         }
+        stats.rx += got as u64;
+        stats.rx_bytes += lens;
         stats.truncated += cut;
         at.left -= got as u64;
         if at.left == 0 { Rx::End } else { Rx::More }
@@ -284,9 +288,9 @@ fn long(traffic: &Traffic, mut turn: usize, pool: &mut Pool, burst: &mut Burst, 
     wanted
 }
 
-/// Makes the first `len` of `bytes` the packet; a packet that is longer than the frame is cut. Says how many were cut: 0 or 1.
+/// Makes the first `len` of `bytes` the packet; a packet that is longer than the frame is cut. Says how long it is then.
 #[inline]
-fn fill(frame: &mut Frame, bytes: &[u8], len: usize) -> u64 {
+fn fill(frame: &mut Frame, bytes: &[u8], len: usize) -> usize {
     let room = frame.capacity();
     let kept = len.min(room);
     if frame.set_len(kept).is_err() {
@@ -300,7 +304,6 @@ fn fill(frame: &mut Frame, bytes: &[u8], len: usize) -> u64 {
     }
     if kept < len {
         frame.set_cut((len - kept) as u32);
-        return 1;
     }
-    0
+    kept
 }

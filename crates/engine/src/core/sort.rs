@@ -2,7 +2,7 @@
 
 use xway_abi::{Errno, Verdict};
 use xway_maps::Guard;
-use xway_packet::{Burst, Frame, Redirect};
+use xway_packet::{Burst, Frame, Redirect, Tally};
 
 use super::targets::Goal;
 use super::{Core, Site};
@@ -17,6 +17,7 @@ impl Core {
     pub(super) fn sort(&mut self, site: Site, burst: &mut Burst, guard: &Guard) {
         let results = std::mem::take(&mut self.results);
         let (mut verdicts, mut bytes) = ([0; 5], [0; 5]);
+        let mut home = Tally::default();
         for (index, (frame, ret)) in burst.drain().zip(results.all_rets()).enumerate() {
             let verdict = match Verdict::from_ret(ret) {
                 // What came over a CPUMAP has no port to be bounced from; Linux warns of an invalid action too.
@@ -28,16 +29,17 @@ impl Core {
                 bytes[verdict as usize] += frame.total_len() as u64;
             }
             match (verdict, site) {
-                (Some(Verdict::Drop), _) => self.discard(site, index, ret, &results, frame, guard),
+                (Some(Verdict::Drop), _) => self.discard(site, index, ret, &results, frame, guard, &mut home),
                 (Some(Verdict::Tx), Site::Lane(at)) => self.queue(at, Why::Tx, frame),
                 (Some(Verdict::Pass), _) => self.pass(site, frame),
                 (Some(Verdict::Redirect), _) => self.redirect(site, index, &results, frame, guard),
                 (Some(Verdict::Aborted) | None | Some(Verdict::Tx), _) => {
                     self.stopped(site, verdict, ret, index, &results, &frame);
-                    self.discard(site, index, ret, &results, frame, guard);
+                    self.discard(site, index, ret, &results, frame, guard, &mut home);
                 }
             }
         }
+        self.pools[self.source.pool].settle(home);
         let meters = &self.source.meters;
         meters.verdicts.iter().zip(verdicts).for_each(|(count, number)| count.add(number));
         meters.verdict_bytes.iter().zip(bytes).for_each(|(count, number)| count.add(number));
@@ -46,13 +48,26 @@ impl Core {
 
     /// A frame has ended here.
     #[inline]
-    fn discard(&mut self, site: Site, index: usize, ret: u64, results: &Results, frame: Frame, guard: &Guard) {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "what the loop of `sort` knows of a frame, on the way of every packet"
+    )]
+    fn discard(
+        &mut self,
+        site: Site,
+        index: usize,
+        ret: u64,
+        results: &Results,
+        frame: Frame,
+        guard: &Guard,
+        home: &mut Tally,
+    ) {
         let frame = match self.taps.is_empty() {
             true => Some(frame),
             false => self.tap_dropped(site, index, ret, results, frame, guard),
         };
         if let Some(frame) = frame {
-            self.pools[self.source.pool].release(frame);
+            self.pools[self.source.pool].release_into(frame, home);
         }
     }
 
