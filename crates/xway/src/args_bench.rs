@@ -15,6 +15,9 @@ pub enum Bench {
     /// Measure single operations on maps: look-up, update, insert, delete, insert with eviction
     #[command(after_help = BENCH_MAP_HELP)]
     Map(BenchMap),
+    /// Packets through the whole engine, every verdict in turn: one table, beside the kernel moving frames by itself
+    #[command(after_help = BENCH_PATH_HELP)]
+    Path(BenchPath),
     /// Drop packets at the hook: packets a second, beside the kernel moving frames by itself
     #[command(after_help = BENCH_DROP_HELP)]
     Drop(BenchForward),
@@ -235,6 +238,29 @@ pub struct BenchForward {
     pub cpu: Option<u32>,
 }
 
+/// `xway bench path`
+#[derive(Args, Debug)]
+pub struct BenchPath {
+    /// Bytes of a packet, without the frame's checksum
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(60..=3520))]
+    pub size: u32,
+    /// Packets in a round
+    #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
+    pub count: u64,
+    /// Rounds; medians over them are shown
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    pub rounds: u32,
+    /// Measure the kernel too, in turns
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub vs: Option<Versus>,
+    /// Core to run on; the last one by default
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<u32>,
+    /// Print the table as Markdown
+    #[arg(long)]
+    pub markdown: bool,
+}
+
 /// What a program does with a packet.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacketOperation {
@@ -368,6 +394,13 @@ pub enum FlowPattern {
     /// One after the other, again and again
     Scan,
 }
+
+const BENCH_PATH_HELP: &str = "\
+Examples:
+  xway bench path --vs kernel
+  xway bench path --size 1500 --markdown
+
+One verdict with all options: xway bench drop, pass, tx, redirect and their siblings.";
 
 const BENCH_DROP_HELP: &str = "\
 Examples:

@@ -92,6 +92,7 @@ fn main() -> ExitCode {
         Command::Btf(args) => ("btf", commands::kernel::btf::run(args, cli.json)),
         Command::Bench(Bench::Prog(args)) => ("bench prog", commands::bench_prog::run(args, cli.json)),
         Command::Bench(Bench::Map(args)) => ("bench map", commands::bench_map::run(args, cli.json)),
+        Command::Bench(Bench::Path(args)) => ("bench path", commands::bench_path::run(args, cli.json)),
         Command::Bench(Bench::Drop(args)) => ("bench drop", commands::bench_forward::run(Action::Drop, args, cli.json)),
         Command::Bench(Bench::Pass(args)) => ("bench pass", commands::bench_forward::run(Action::Pass, args, cli.json)),
         Command::Bench(Bench::Tx(args)) => ("bench tx", commands::bench_forward::run(Action::Tx, args, cli.json)),

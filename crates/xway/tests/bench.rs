@@ -56,6 +56,26 @@ fn tables_are_markdown_and_pictures_pixels_when_asked_for() {
 }
 
 #[test]
+fn every_verdict_is_a_row_of_the_path() {
+    if !clang("bench::every_verdict_is_a_row_of_the_path") {
+        return;
+    }
+    let args = ["bench", "path", "--count", "2000", "--rounds", "1", "--cpu", "0"];
+    let doc = xway(&[&args[..], &["-j"]].concat()).exits(0).json();
+    let rows = doc["rows"].as_array().unwrap();
+    let actions: Vec<_> = rows.iter().map(|row| row["action"].as_str().unwrap()).collect();
+    let verdicts = ["drop", "drop", "drop", "tx", "redirect", "redirect-map", "redirect-multi", "pass"];
+    assert_eq!(actions, verdicts);
+    for row in rows {
+        let twice = if row["action"] == "redirect-multi" { 2 } else { 1 };
+        assert_eq!(row["ours"]["arrived"].as_u64(), row["ours"]["packets"].as_u64().map(|n| n * twice), "{row}");
+        assert!(row["compared"].as_u64() > Some(0) && row["kernel"].is_null(), "{row}");
+    }
+    let out = xway(&[&args[..], &["--markdown"]].concat()).exits(0).out;
+    assert!(out.contains("\n|  | ours ns | low | high | Mpps |\n|---|---|---|---|---|\n| drop, no touch | "), "{out}");
+}
+
+#[test]
 fn ways_to_a_program_are_rows() {
     let doc = xway(&["bench", "dispatch", "--count", "10000", "--rounds", "1", "--cpu", "0", "-j"]).exits(0).json();
     let rows = doc["rows"].as_array().unwrap();

@@ -166,6 +166,7 @@ const BENCHES: &[(&str, &str)] = &[
     ("bench verify", "--rounds 1"),
     ("bench machine", ""),
     ("bench workers", "--rounds 1 --time 10"),
+    ("bench path", "--rounds 1 --count 2000"),
     ("bench drop", "--rounds 1 --count 2000"),
     ("bench pass", "--rounds 1 --count 2000"),
     ("bench tx", "--rounds 1 --count 2000"),

@@ -79,7 +79,7 @@ fn many(count: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
-fn failure(error: ForwardError) -> Failure {
+pub(super) fn failure(error: ForwardError) -> Failure {
     match error {
         ForwardError::Pin(_) => Failure::usage(error).hint("--cpu with the number of a core that there is"),
         ForwardError::Program(_) | ForwardError::Pool(_) | ForwardError::System(_) => Failure::needs(error),
@@ -115,7 +115,7 @@ fn fields(options: &ForwardOptions, traffic: &str, report: &ForwardReport) -> Va
     })
 }
 
-fn side(side: &SideFigures) -> Value {
+pub(super) fn side(side: &SideFigures) -> Value {
     let lost: serde_json::Map<_, _> = side.lost.iter().map(|(cause, n)| (cause.clone(), json!(n))).collect();
     json!({
         "ns": { "median": side.ns.median, "low": side.ns.low, "high": side.ns.high },

@@ -7,6 +7,7 @@ pub mod bench_forward;
 pub mod bench_machine;
 pub mod bench_map;
 pub mod bench_memory;
+pub mod bench_path;
 pub mod bench_prog;
 pub mod bench_sockets;
 pub mod bench_verify;
