@@ -26,12 +26,14 @@
 //! | [`memory`] | pools and rings |
 //! | [`forward`] | packets through the whole engine, beside the kernel moving frames by itself |
 //! | [`sockets`] | AF_XDP-style sockets that the engine serves |
+//! | [`compile_time`] | making machine code of proved programs |
 //! | [`verify`], [`hard`] | proving programs, and programs that make it long |
 //! | [`machine`] | what things cost on this machine |
 //! | [`plot`] | the table as a picture |
 
 pub mod aborted;
 pub mod check;
+pub mod compile_time;
 pub mod cores;
 pub mod dispatch;
 pub mod driver;

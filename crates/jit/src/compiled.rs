@@ -5,6 +5,7 @@
 //! only with maps that are like those of the proof.** `check_maps` compares every property that the proof relies on, the
 //! contents of frozen maps included; the code keeps the maps alive.
 
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
@@ -81,6 +82,8 @@ pub struct Stats {
     pub code_len: usize,
     /// Time taken.
     pub time: Duration,
+    /// Time of it that the back end took, Cranelift.
+    pub back_end: Duration,
 }
 
 pub(crate) type BurstFn = unsafe extern "C" fn(*mut RunEnv<'_>, *mut Frame, u64, *mut u64);
@@ -102,7 +105,7 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
     let lowered: Vec<Unit<'_>> = units.parts.iter().map(Parts::unit).collect();
     let around = surroundings(&units, &lowered, links.len(), chained, isa.as_ref(), options);
     let answers = around.answers;
-    let (linked, texts) = emit(&around)?;
+    let Emitted { linked, texts, back_end } = emit(&around)?;
     let code = CodeMemory::new(&linked.bytes)?;
     for (unit, parts) in units.parts.iter().enumerate() {
         for (func, handle) in parts.handles.iter().enumerate() {
@@ -136,7 +139,7 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
         tail: at(Shape::Tail),
         functions: linked.functions,
         texts,
-        stats: Stats { insns, code_len: code.bytes().len(), time: started.elapsed() },
+        stats: Stats { insns, code_len: code.bytes().len(), time: started.elapsed(), back_end },
         cpus,
         headers,
         cold: options.cold,
@@ -192,7 +195,7 @@ pub fn compile_for_aarch64(
     let isa = builder.finish(flags(options)).map_err(|e| machine(e.to_string()))?;
     let units = Units::gather(&[Link { program, proof, chain_on: 0 }], options)?;
     let lowered: Vec<Unit<'_>> = units.parts.iter().map(Parts::unit).collect();
-    let (linked, _) = emit(&surroundings(&units, &lowered, 1, false, isa.as_ref(), options))?;
+    let Emitted { linked, .. } = emit(&surroundings(&units, &lowered, 1, false, isa.as_ref(), options))?;
     Ok((linked.bytes, linked.functions))
 }
 
@@ -219,13 +222,52 @@ pub(crate) fn plan(program: &Program, proof: &Verified, options: &Options) -> Re
     Ok(plan)
 }
 
+/// Code, laid out but not yet where it runs.
+struct Emitted {
+    linked: link::Linked,
+    texts: Vec<String>,
+    /// Time that Cranelift took.
+    back_end: Duration,
+}
+
 /// Lowers and compiles every function that is needed, and lays them out.
-fn emit(around: &Surroundings<'_>) -> Result<(link::Linked, Vec<String>), Refusal> {
-    let mut scratch = FunctionBuilderContext::new();
-    let mut context = Context::new();
-    let mut control = ControlPlane::default();
+fn emit(around: &Surroundings<'_>) -> Result<Emitted, Refusal> {
+    let mut scratch = SCRATCH.take().unwrap_or_default();
+    let emitted = emit_with(around, &mut scratch);
+    // Memory for a large function is given back.
+    if emitted.as_ref().is_ok_and(|e| e.linked.bytes.len() <= SCRATCH_CODE_MAX) {
+        SCRATCH.set(Some(scratch));
+    }
+    emitted
+}
+
+/// What functions are lowered and compiled with, one after the other: its memory is worth keeping.
+struct Scratch {
+    builder: FunctionBuilderContext,
+    context: Context,
+    control: ControlPlane,
+}
+
+impl Default for Scratch {
+    fn default() -> Scratch {
+        let (builder, control) = (FunctionBuilderContext::new(), ControlPlane::default());
+        Scratch { builder, context: Context::new(), control }
+    }
+}
+
+/// Bytes of code after which a thread keeps its scratch memory.
+const SCRATCH_CODE_MAX: usize = 64 << 10;
+
+thread_local! {
+    /// This thread's, while it compiles nothing.
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+}
+
+fn emit_with(around: &Surroundings<'_>, scratch: &mut Scratch) -> Result<Emitted, Refusal> {
+    let Scratch { builder, context, control } = scratch;
     let mut linker = link::Linker::default();
     let mut texts = vec![];
+    let mut back_end = Duration::ZERO;
     // A chain is run over bursts only, which may be of one frame.
     let wanted = |shape: &Shape| match shape {
         Shape::Burst => around.options.burst || around.chained,
@@ -248,7 +290,7 @@ fn emit(around: &Surroundings<'_>) -> Result<(link::Linked, Vec<String>), Refusa
         if func.insns == 0 {
             continue; // No run comes here.
         }
-        let mut lowered = lower::lower(around, shape, &mut scratch);
+        let mut lowered = lower::lower(around, shape, builder);
         if around.options.known_branches {
             lanes::fold_branches(&mut lowered.func);
         }
@@ -276,13 +318,15 @@ fn emit(around: &Surroundings<'_>) -> Result<(link::Linked, Vec<String>), Refusa
         }
         let failed = |why: String| Refusal::BackEnd { name: func.name.clone(), why };
         let names: Vec<_> = context.func.params.user_named_funcs().values().cloned().collect();
-        let done = context.compile(around.isa, &mut control).map_err(|e| failed(format!("{:?}", e.inner)))?;
+        let started = Instant::now();
+        let done = context.compile(around.isa, control).map_err(|e| failed(format!("{:?}", e.inner)))?;
+        back_end += started.elapsed();
         if let Some(text) = &done.vcode {
             texts.push(text.clone());
         }
         linker.add(shape, &func.name, done, &names, &lowered.entries);
     }
-    Ok((linker.finish()?, texts))
+    Ok(Emitted { linked: linker.finish()?, texts, back_end })
 }
 
 impl Plan {

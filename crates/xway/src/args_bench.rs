@@ -69,6 +69,9 @@ pub enum Bench {
     /// Measure how long it takes until a program is proved, ours and the kernel's load side by side
     #[command(after_help = BENCH_VERIFY_HELP)]
     Verify(BenchVerify),
+    /// Measure how long it takes until a proved program is machine code, by size of programs
+    #[command(after_help = BENCH_COMPILE_HELP)]
+    Compile(BenchCompile),
     /// Measure what things cost on this machine: caches, atomics, calls, clocks, system calls, copies
     #[command(after_help = BENCH_MACHINE_HELP)]
     Machine(BenchMachine),
@@ -320,6 +323,23 @@ pub struct BenchVerify {
     pub cpu: Option<u32>,
 }
 
+/// `xway bench compile`
+#[derive(Args, Debug)]
+pub struct BenchCompile {
+    /// Object files; without any, the built-in suite
+    #[arg(value_name = "OBJ")]
+    pub objects: Vec<PathBuf>,
+    /// Rounds at most; medians over them are shown
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    pub rounds: u32,
+    /// Core to run on; the last one by default
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<u32>,
+    /// Print the sums by size as a Markdown table
+    #[arg(long)]
+    pub markdown: bool,
+}
+
 /// `xway bench machine`
 #[derive(Args, Debug)]
 pub struct BenchMachine {
@@ -532,6 +552,13 @@ Examples:
   xway bench verify --hard --vs kernel
 
 What the columns mean: docs/verifier.md.";
+
+const BENCH_COMPILE_HELP: &str = "\
+Examples:
+  xway bench compile
+  xway bench compile filter.o --rounds 99 -j
+
+What the columns mean: docs/performance.md.";
 
 const BENCH_PROG_HELP: &str = "\
 Examples:

@@ -124,6 +124,7 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Pool(args)) => ("bench pool", commands::bench_memory::pool(args, cli.json)),
         Command::Bench(Bench::Ring(args)) => ("bench ring", commands::bench_memory::ring(args, cli.json)),
         Command::Bench(Bench::Verify(args)) => ("bench verify", commands::bench_verify::run(args, cli.json)),
+        Command::Bench(Bench::Compile(args)) => ("bench compile", commands::bench_compile::run(args, cli.json)),
         Command::Bench(Bench::Machine(args)) => ("bench machine", commands::bench_machine::run(args, cli.json)),
         Command::Doctor(args) => ("doctor", commands::doctor::run(args, cli.json)),
         Command::Lab(args) => ("lab", commands::lab::run(args, cli.json)),

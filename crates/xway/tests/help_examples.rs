@@ -164,6 +164,7 @@ const BENCHES: &[(&str, &str)] = &[
     ("bench prog", "--rounds 1"),
     ("bench map", "--rounds 1 --entries 1000"),
     ("bench verify", "--rounds 1"),
+    ("bench compile", "--rounds 1"),
     ("bench machine", ""),
     ("bench workers", "--rounds 1 --time 10"),
     ("bench path", "--rounds 1 --count 2000"),

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub mod bench_aborted;
+pub mod bench_compile;
 pub mod bench_cores;
 pub mod bench_dispatch;
 pub mod bench_forward;

@@ -1,0 +1,154 @@
+//! How long it takes until a proved program is machine code.
+//!
+//! What is timed is [`xway_jit::compile`] as an engine calls it: the burst function and what looks ahead for it, from the
+//! instructions and their proof to code that can run. Proofs and maps are made before. Each program is compiled once to warm
+//! up, then in several rounds; medians are reported.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use xway_jit::{Options, Stats, compile};
+use xway_object::{Object, Program, ProgramKind};
+use xway_verifier::{Config, MapsView, verify};
+use xway_vm::Instance;
+
+use crate::measure::{MeasureError, Stat, pin};
+
+/// One program, measured.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Row {
+    /// The object.
+    pub object: String,
+    /// Function.
+    pub program: String,
+    /// Its slots.
+    pub insns: usize,
+    /// What came of it; else why it was not compiled, in a line.
+    pub made: Result<Made, String>,
+}
+
+/// What compiling took and gave.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Made {
+    /// Microseconds, all in all.
+    pub micros: Stat,
+    /// Microseconds of them that the back end took: Cranelift.
+    pub back_end: Stat,
+    /// Bytes of machine code.
+    pub code_len: usize,
+    /// Some map of it may outgrow the cache, so that it has code that looks ahead.
+    pub staged: bool,
+}
+
+/// A program's rounds end when they have taken this long.
+const ENOUGH: Duration = Duration::from_millis(1500);
+
+/// Measures every XDP program of an object, on one core.
+///
+/// # Errors
+/// [`MeasureError::Pin`]. What is refused is no error: the row says it.
+pub fn measure(name: &str, object: &Arc<Object>, rounds: u32, cpu: u32) -> Result<Vec<Row>, MeasureError> {
+    pin(cpu)?;
+    let programs = object.programs.iter().filter(|p| !matches!(p.kind, ProgramKind::Other(_)));
+    let row = |image: Program| Row {
+        object: name.to_owned(),
+        program: image.name.clone(),
+        insns: image.insns.len(),
+        made: made(object, &image, rounds),
+    };
+    Ok(programs.filter_map(|p| p.as_xdp().ok()).map(row).collect())
+}
+
+fn made(object: &Arc<Object>, image: &Program, rounds: u32) -> Result<Made, String> {
+    let config = Config { explain: 0, ..Config::default() };
+    let proof = verify(image, &MapsView::from(&**object), &config).map_err(|e| e.to_string())?;
+    let instance = Instance::new(object.clone(), 1).map_err(|e| e.to_string())?;
+    let program = instance.link(image).map_err(|e| e.to_string())?;
+    // As an engine compiles what runs over bursts.
+    let options = Options { check: false, single: false, ..Options::default() };
+    let once = || compile(&program, &proof, &options);
+    let first = once().map_err(|e| e.to_string())?;
+    let (mut all, mut back_end) = (Vec::new(), Vec::new());
+    let started = Instant::now();
+    for _ in 0..rounds.max(1) {
+        let Stats { time, back_end: of_it, .. } = once().map_err(|e| e.to_string())?.stats();
+        all.push(time.as_secs_f64() * 1e6);
+        back_end.push(of_it.as_secs_f64() * 1e6);
+        if started.elapsed() > ENOUGH {
+            break;
+        }
+    }
+    Ok(Made {
+        micros: Stat::of(all),
+        back_end: Stat::of(back_end),
+        code_len: first.stats().code_len,
+        staged: first.staged().count() > 0,
+    })
+}
+
+/// Programs of like size, together.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Class {
+    /// From so many instructions on; the next class begins where this one ends.
+    pub from: usize,
+    /// Programs.
+    pub programs: usize,
+    /// Their instructions.
+    pub insns: usize,
+    /// Microseconds for all of them.
+    pub micros: f64,
+    /// Microseconds of them that the back end took.
+    pub back_end: f64,
+}
+
+impl Class {
+    /// Milliseconds for 1,000 instructions.
+    pub fn ms_per_1000(&self) -> f64 {
+        self.micros / self.insns.max(1) as f64
+    }
+
+    fn add(&mut self, insns: usize, made: &Made) {
+        self.programs += 1;
+        self.insns += insns;
+        self.micros += made.micros.median;
+        self.back_end += made.back_end.median;
+    }
+}
+
+/// Where classes begin, instructions.
+const CLASSES: [usize; 5] = [0, 16, 64, 256, 1024];
+
+/// All programs that were compiled, by size and together.
+pub fn summary(rows: &[Row]) -> (Vec<Class>, Class) {
+    let mut classes: Vec<Class> = CLASSES.iter().map(|from| Class { from: *from, ..Class::default() }).collect();
+    let mut all = Class::default();
+    for (insns, made) in rows.iter().filter_map(|r| Some((r.insns, r.made.as_ref().ok()?))) {
+        let class = CLASSES.iter().rposition(|from| *from <= insns).unwrap_or(0);
+        classes[class].add(insns, made);
+        all.add(insns, made);
+    }
+    classes.retain(|class| class.programs > 0);
+    (classes, all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_summed_by_size() {
+        let stat = |median| Stat { median, low: median, high: median };
+        let row = |insns, us| Row {
+            object: "x.o".into(),
+            program: "x".into(),
+            insns,
+            made: Ok(Made { micros: stat(us), back_end: stat(us / 2.0), code_len: 100, staged: false }),
+        };
+        let refused = Row { made: Err("no".into()), ..row(5000, 1.0) };
+        let (classes, all) = summary(&[row(10, 100.0), row(15, 200.0), row(64, 320.0), refused]);
+        let of = |c: &Class| (c.from, c.programs, c.insns, c.micros, c.back_end);
+        assert_eq!(classes.iter().map(of).collect::<Vec<_>>(), [(0, 2, 25, 300.0, 150.0), (64, 1, 64, 320.0, 160.0)]);
+        assert_eq!((all.programs, all.insns), (3, 89));
+        assert_eq!(classes[0].ms_per_1000(), 12.0);
+    }
+}
