@@ -54,7 +54,8 @@ $(TARGET)/bench-native/%: bpf/bench/native/%.c $(SUITE) \
 	@mkdir -p $(@D)
 	$(or $(CLANG),clang) -O3 -Wall -Ibpf/bench/native -Ibpf/include $< -o $@
 
-aarch64:  ## the compiler's tests as aarch64 code under qemu (needs rust-std for it, gcc-aarch64-linux-gnu, qemu-user)
+aarch64:  ## the compiler's tests as aarch64 code under qemu; says what is missing where they cannot run
+	@scripts/setup aarch64 || echo "Going on: what is missing will be named."
 	@scripts/aarch64
 
 fuzz:  ## every fuzzer for ten minutes; SECONDS_EACH=n for another time

@@ -104,7 +104,7 @@ impl Tree {
         let bursts = sorted.iter().map(|_| AtomicU64::new(0)).collect();
         let code = match &addresses[..] {
             [] => None,
-            _ if !cfg!(target_arch = "x86_64") => None,
+            _ if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) => None,
             all => CodeMemory::placed(tree_len(all.len()), |at| tree(all, at))?,
         };
         Ok(Tree { code, targets: sorted, bursts, indirect: AtomicU64::new(0) })
@@ -151,9 +151,9 @@ impl Tree {
 }
 
 /// Bytes of a node: a constant, a comparison, two conditional jumps.
-const NODE: usize = 10 + 3 + 6 + 6;
+const NODE: usize = if cfg!(target_arch = "aarch64") { 8 * 4 } else { 10 + 3 + 6 + 6 };
 /// Bytes of the jump for what is not in the tree.
-const OTHER: usize = 3;
+const OTHER: usize = if cfg!(target_arch = "aarch64") { 4 } else { 3 };
 
 const fn tree_len(targets: usize) -> usize {
     // Each node has its own way out to the left; each leaf may have one to the right.
@@ -161,17 +161,20 @@ const fn tree_len(targets: usize) -> usize {
 }
 
 /// The tree over addresses that rise, as it has to stand at an address. `None` when a target is too far away.
-///
-/// ```text
-/// mov r10, ADDRESS; cmp r8, r10; je ADDRESS; ja right; …left… right: …      jmp r8 where nothing is left to compare
-/// ```
 fn tree(targets: &[u64], at: u64) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(tree_len(targets.len()));
-    node(targets, at, &mut out)?;
+    if cfg!(target_arch = "aarch64") {
+        node_aarch64(targets, at, &mut out)?
+    } else {
+        node_x86(targets, at, &mut out)?
+    }
     Some(out)
 }
 
-fn node(targets: &[u64], at: u64, out: &mut Vec<u8>) -> Option<()> {
+/// ```text
+/// mov r10, ADDRESS; cmp r8, r10; je ADDRESS; ja right; …left… right: …      jmp r8 where nothing is left to compare
+/// ```
+fn node_x86(targets: &[u64], at: u64, out: &mut Vec<u8>) -> Option<()> {
     let Some(&target) = targets.get(targets.len() / 2) else {
         out.extend([0x41, 0xff, 0xe0]); // jmp r8
         return Some(());
@@ -186,8 +189,87 @@ fn node(targets: &[u64], at: u64, out: &mut Vec<u8>) -> Option<()> {
     out.extend([0x0f, 0x87]); // ja rel32
     let hole = out.len();
     out.extend([0; 4]);
-    node(left, at, out)?;
+    node_x86(left, at, out)?;
     let distance = (out.len() - hole - 4) as i32;
     out[hole..hole + 4].copy_from_slice(&distance.to_le_bytes());
-    node(right, at, out)
+    node_x86(right, at, out)
+}
+
+/// A conditional jump reaches a megabyte and the other one 128: so the target has the latter.
+///
+/// ```text
+/// mov x16, ADDRESS; cmp x4, x16; b.ne +8; b ADDRESS; b.hi right; …left… right: …      br x4 where nothing is left to compare
+/// ```
+fn node_aarch64(targets: &[u64], at: u64, out: &mut Vec<u8>) -> Option<()> {
+    let mut word = |word: u32| out.extend(word.to_le_bytes());
+    let Some(&target) = targets.get(targets.len() / 2) else {
+        word(0xd61f_0080); // br x4
+        return Some(());
+    };
+    let (left, right) = (&targets[..targets.len() / 2], &targets[targets.len() / 2 + 1..]);
+    for (n, part) in (0u32..).zip(target.to_le_bytes().chunks_exact(2)) {
+        let part = u32::from(part[0]) | u32::from(part[1]) << 8;
+        // movz x16, then movk x16 into the next 16 bits.
+        word((if n == 0 { 0xd280_0000 } else { 0xf280_0000 }) | n << 21 | part << 5 | 16);
+    }
+    word(0xeb10_009f); // cmp x4, x16
+    word(0x5400_0041); // b.ne over the next one
+    let here = at + out.len() as u64;
+    let distance = target.wrapping_sub(here) as i64 / 4;
+    if !(-(1 << 25)..1 << 25).contains(&distance) {
+        return None;
+    }
+    out.extend((0x1400_0000 | distance as u32 & 0x03ff_ffff).to_le_bytes()); // b
+    let hole = out.len();
+    out.extend([0; 4]);
+    node_aarch64(left, at, out)?;
+    let distance = ((out.len() - hole) / 4) as u32;
+    out[hole..hole + 4].copy_from_slice(&(0x5400_0008 | distance << 5).to_le_bytes()); // b.hi
+    node_aarch64(right, at, out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where a tree for aarch64 that stands at `at` goes with this number in x4; `None`: by the indirect jump.
+    fn walk(code: &[u8], at: u64, x4: u64) -> Option<u64> {
+        let word = |pc: u64| {
+            let from = (pc - at) as usize;
+            u32::from_le_bytes(code[from..from + 4].try_into().expect("four bytes"))
+        };
+        let (mut pc, mut x16) = (at, 0u64);
+        loop {
+            let w = word(pc);
+            let (shift, imm16, imm19) = (16 * (w >> 21 & 3), u64::from(w >> 5 & 0xffff), u64::from(w >> 5 & 0x7_ffff));
+            match w >> 23 {
+                0x1a5 => x16 = imm16 << shift,
+                0x1e5 => x16 = x16 & !(0xffff << shift) | imm16 << shift,
+                _ if w == 0xeb10_009f => {}
+                _ if w == 0xd61f_0080 => return None,
+                _ if w >> 26 == 5 => return Some(pc.wrapping_add_signed(i64::from((w << 6) as i32 >> 4))),
+                _ if w & 0xff00_001f == 0x5400_0001 && x4 != x16 => pc += 4 * imm19 - 4,
+                _ if w & 0xff00_001f == 0x5400_0008 && x4 > x16 => pc += 4 * imm19 - 4,
+                _ => assert_eq!(w >> 24, 0x54, "{w:#x}"),
+            }
+            pc += 4;
+        }
+    }
+
+    #[test]
+    fn trees_for_aarch64_go_where_they_should() {
+        let at = 0x7f12_3456_0000u64;
+        for count in [1usize, 2, 3, 7, 64] {
+            let targets: Vec<u64> = (0..count as u64).map(|n| at - 0x40_0000 + n * 0x1_0010).collect();
+            let mut code = vec![];
+            node_aarch64(&targets, at, &mut code).expect("near enough");
+            assert!(code.len() <= count * (8 * 4 + 2 * 4));
+            for target in &targets {
+                assert_eq!(walk(&code, at, *target), Some(*target));
+                assert_eq!(walk(&code, at, target + 4), None);
+            }
+            assert_eq!((walk(&code, at, 0), walk(&code, at, u64::MAX)), (None, None));
+        }
+        assert_eq!(node_aarch64(&[at + (1 << 28)], at, &mut vec![]), None, "too far");
+    }
 }

@@ -4,10 +4,9 @@ use std::fmt::Write;
 use std::io;
 use std::path::PathBuf;
 
-use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter};
 use xway_vm::Program;
 
-use crate::{Compiled, Origin};
+use crate::{Compiled, Origin, asm};
 
 /// The machine code as assembly, function by function. In front of what came from an instruction of the program stand the
 /// instruction and, where it is another one than before, its source line. `programs` are what was compiled: one, or the links of
@@ -16,22 +15,12 @@ pub fn jited(code: &Compiled, programs: &[&Program]) -> String {
     let mut out = String::new();
     let targets = code.targets();
     let programs: Vec<&Program> = programs.iter().copied().chain(targets.iter().map(|t| &**t)).collect();
-    if !cfg!(target_arch = "x86_64") {
-        // The disassembler knows x86-64 only; `prog dump ir` has the back end's own assembly.
-        out.push_str("; machine code is shown on x86-64\n");
-        return out;
-    }
     for f in code.functions() {
         let address = code.address() + f.offset as u64;
         let _ = writeln!(out, "{}: {} bytes at {address:#x}", f.name, f.len);
         let bytes = &code.code()[f.offset..f.offset + f.len];
-        let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
-        let mut formatter = IntelFormatter::new();
-        let (mut insn, mut text) = (Instruction::default(), String::new());
         let (mut slot, mut line) = (None, (0, 0));
-        while decoder.can_decode() {
-            decoder.decode_out(&mut insn);
-            let at = (insn.ip() - address) as u32;
+        asm::each(bytes, address, |at, text| {
             let from = f.lines.partition_point(|l| l.0 <= at).checked_sub(1).and_then(|i| f.lines[i].1);
             if let Some(from) = from.filter(|f| slot != Some(*f))
                 && let Some(program) = programs.get(from.unit)
@@ -39,10 +28,8 @@ pub fn jited(code: &Compiled, programs: &[&Program]) -> String {
                 origin(&mut out, program, from, &mut line);
             }
             slot = from;
-            text.clear();
-            formatter.format(&insn, &mut text);
             let _ = writeln!(out, "  {at:5x}  {text}");
-        }
+        });
         out.push('\n');
     }
     out
@@ -51,13 +38,9 @@ pub fn jited(code: &Compiled, programs: &[&Program]) -> String {
 /// Machine code of which nothing but the bytes is known, as assembly; addresses count from its start.
 pub fn bytes(code: &[u8]) -> String {
     let mut out = String::new();
-    let mut formatter = IntelFormatter::new();
-    let mut text = String::new();
-    for insn in &mut Decoder::with_ip(64, code, 0, DecoderOptions::NONE) {
-        text.clear();
-        formatter.format(&insn, &mut text);
-        let _ = writeln!(out, "  {:5x}  {text}", insn.ip());
-    }
+    asm::each(code, 0, |at, text| {
+        let _ = writeln!(out, "  {at:5x}  {text}");
+    });
     out
 }
 

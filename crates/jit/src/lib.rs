@@ -30,11 +30,12 @@
 //! | `chain`, `dispatch` | several programs as one burst function; a tree of jumps to programs that change |
 //! | `stage` | memory of large maps, fetched for a whole burst |
 //! | `headers` | first lines of cold packets |
-//! | `dump`, `jitdump`, `gdb` | assembly beside source lines; symbols and lines for `perf`; symbols for `gdb` |
+//! | `asm`, `dump`, `jitdump`, `gdb` | assembly beside source lines; symbols and lines for `perf`; symbols for `gdb` |
 //! | `refusal` | why a program is not compiled |
 //!
 //! `docs/design-notes/jit.md` says how they fit together and where a new pass goes.
 
+mod asm;
 mod calls;
 mod chain;
 pub mod clock;

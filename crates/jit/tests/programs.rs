@@ -314,6 +314,21 @@ fn tail_calls_to_known_programs_are_jumps_that_look_first() {
     r.maps[0].clear_programs();
 }
 
+/// Targets of the direct jumps that are taken where an address is the one that was compared.
+#[cfg(target_arch = "x86_64")]
+fn direct_jumps(code: &[u8], address: u64) -> Vec<u64> {
+    let decoder = iced_x86::Decoder::with_ip(64, code, address, iced_x86::DecoderOptions::NONE);
+    let equal = decoder.into_iter().filter(|i| i.mnemonic() == iced_x86::Mnemonic::Je);
+    equal.map(|i| i.near_branch_target()).collect()
+}
+
+#[cfg(target_arch = "aarch64")]
+fn direct_jumps(code: &[u8], address: u64) -> Vec<u64> {
+    let words = code.chunks_exact(4).map(|w| u32::from_le_bytes(w.try_into().unwrap()));
+    let places = (address..).step_by(4).zip(words).filter(|(_, word)| word >> 26 == 5);
+    places.map(|(at, word)| at.wrapping_add_signed(i64::from((word << 6) as i32 >> 4))).collect()
+}
+
 #[test]
 fn a_dispatcher_reaches_its_targets_by_direct_jumps_and_others_all_the_same() {
     use xway_jit::dispatch::{Dispatcher, TARGETS_MAX};
@@ -340,9 +355,7 @@ fn a_dispatcher_reaches_its_targets_by_direct_jumps_and_others_all_the_same() {
     // One comparison for each target, every jump to a target is a direct one to a function's aligned start.
     let tree = dispatcher.tree();
     let (bytes, address) = tree.code();
-    let decoder = iced_x86::Decoder::with_ip(64, bytes, address, iced_x86::DecoderOptions::NONE);
-    let direct = decoder.into_iter().filter(|i| i.mnemonic() == iced_x86::Mnemonic::Je).map(|i| i.near_branch_target());
-    let mut direct: Vec<u64> = direct.collect();
+    let mut direct = direct_jumps(bytes, address);
     direct.sort_unstable();
     let mut starts: Vec<u64> = all[..TARGETS_MAX].iter().map(|c| c.address()).collect();
     starts.sort_unstable();
