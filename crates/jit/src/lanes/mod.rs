@@ -27,6 +27,7 @@
 //! | `mod` | the order of blocks; loads |
 //! | `widen` | loads side by side |
 //! | `sum` | sums of neighbouring words |
+//! | `fold` | sums folded to 16 bits |
 //! | `value` | lanes of values, and values from lanes |
 //! | `memory` | accesses, and what memory is known to hold |
 //! | `merge` | stores |
@@ -36,6 +37,7 @@
 
 mod checks;
 mod dead;
+mod fold;
 mod known;
 mod memory;
 mod merge;
@@ -74,6 +76,7 @@ pub(crate) fn run(func: &mut ir::Function) {
         blocks.iter().filter(|b| cfg.pred_iter(**b).count() != 1).map(|b| (*b, Known::default())).collect();
     while let Some((block, known)) = work.pop() {
         pass.sums(func, block);
+        pass.folds(func, block);
         pass.widen(func, block);
         let after = pass.loads(func, block, known.clone());
         pass.stores(func, block, known);

@@ -79,6 +79,48 @@ fn room_is_made_and_refused_as_the_helpers_do() {
 }
 
 #[test]
+fn folds_of_sums_are_what_the_steps_give() {
+    // Numbers around every carry, as the first eight bytes of packets.
+    let mut numbers = vec![0u64, 1, 0xffff, 0x1_0000, 0x1_ffff, 0xffff_ffff, 0x1_0000_0000, u64::MAX, u64::MAX - 1];
+    numbers.extend((0..55).map(|n| 0x0fff_f001_ffff_fffe_u64.rotate_left(n) ^ u64::from(n) << (n % 40)));
+    let packet = |n: u64| [n.to_le_bytes().to_vec(), vec![0; 52]].concat();
+    let packets: Vec<Vec<u8>> = numbers.into_iter().map(packet).collect();
+    let step = |bits: u32| format!("r2 = r1\nr2 >>= {bits}\nr3 = {:#x} ll\nr1 &= r3\nr1 += r2\n", (1u64 << bits) - 1);
+    let cut = "r2 = r1\nr2 >>= 32\nw1 = w1\nr1 += r2\n".to_owned();
+    let up_and_down = "r2 = r1\nr2 >>= 32\nr1 <<= 32\nr1 >>= 32\nr1 += r2\n".to_owned();
+    let last = "r0 = r1\nr0 >>= 16\nr0 += r1\nr0 &= 0xffff\n".to_owned();
+    let odd = "r0 = r1\nr0 >>= 16\nr0 += r1\nr0 &= 1\n".to_owned();
+    let whole = "r0 = r1\nr0 >>= 16\nr0 += r1\n".to_owned();
+    let all = "r0 = r1\n".to_owned();
+    for ways in [
+        [step(32), step(16), step(16), last.clone()],
+        [cut, step(16), step(16), odd.clone()],
+        [up_and_down, step(16), step(16), last.clone()],
+        // Too few steps, and others in between: what is left has more bits.
+        [step(32), step(16), all.clone(), last],
+        [step(16), step(16), step(16), all.clone()],
+        [step(32), step(16), step(16), whole],
+        [step(16), step(16), all.clone(), odd],
+        [step(32), format!("{}{}", step(16), step(16)), step(16), all],
+    ] {
+        let text = format!(
+            "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = r2\nr4 += 14\nr0 = 1\nif r4 > r3 goto out\n\
+             r1 = *(u64 *)(r2 +0)\n{}out: exit",
+            ways.concat()
+        );
+        let insns = xway_isa::assemble(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let image = Program { name: "fold".into(), section: "xdp".into(), insns, ..Program::default() };
+        let object = Arc::new(Object { programs: vec![image], license: Some("GPL".into()), ..Object::default() });
+        match compare(&object, 0, &packets, NOTHING) {
+            Outcome::Same => {}
+            Outcome::Differs(how) => panic!("{how}\n{text}"),
+            Outcome::NotCompiled(why) => panic!("not compiled: {why}\n{text}"),
+            Outcome::Unverified | Outcome::Apart => panic!("refused, or not compared\n{text}"),
+        }
+    }
+}
+
+#[test]
 fn targets_are_chosen_and_forgotten() {
     agree("redirect", "r1 = r7\nr2 = 0\ncall 23", vec![], NOTHING);
     agree("redirect with flags", "r1 = 5\nr2 = r7\nr2 &= 1\ncall 23", vec![], NOTHING);
