@@ -70,8 +70,11 @@ const CPU: u32 = 1;
 /// Instructions after which a run in the interpreter is broken off.
 const LONG: u64 = 200_000;
 
-/// The options that are compared with the interpreter.
-fn variants() -> Vec<(&'static str, Engine)> {
+/// The engines that are compared with the interpreter, by name.
+pub type Variants = Vec<(&'static str, Engine)>;
+
+/// All of them.
+pub fn variants() -> Variants {
     let (all, none) = (Options { check: true, ..Options::default() }, Options { check: true, ..Options::plain() });
     vec![
         ("single-packet code", Engine::Single(all.clone())),
@@ -85,22 +88,40 @@ fn variants() -> Vec<(&'static str, Engine)> {
 /// Runs the program with this index of an object over the packets in every engine, each with maps of its own.
 /// Whoever wrote the program knows that its results do not depend on the engine.
 pub fn compare(object: &Arc<Object>, index: usize, packets: &[Vec<u8>], prepare: Prepare<'_>) -> Outcome {
-    compare_if(object, index, packets, prepare, true)
+    compare_with(object, index, packets, prepare, variants())
+}
+
+/// The same with engines of the caller's choice, and a chain.
+pub fn compare_with(
+    object: &Arc<Object>,
+    index: usize,
+    packets: &[Vec<u8>],
+    prepare: Prepare<'_>,
+    variants: Variants,
+) -> Outcome {
+    compare_if(object, index, packets, prepare, variants, true)
 }
 
 /// The same for a program of which nobody knows that: results are compared where its proof says so.
 pub fn compare_random(object: &Arc<Object>, index: usize, packets: &[Vec<u8>], prepare: Prepare<'_>) -> Outcome {
     let image = image(object, index);
     let Ok(proof) = verify(&image, &MapsView::from(&**object), &config()) else { return Outcome::Unverified };
-    compare_if(object, index, packets, prepare, crate::repeatable::settled(&proof, object))
+    compare_if(object, index, packets, prepare, variants(), crate::repeatable::settled(&proof, object))
 }
 
-fn compare_if(object: &Arc<Object>, index: usize, packets: &[Vec<u8>], prepare: Prepare<'_>, exact: bool) -> Outcome {
+fn compare_if(
+    object: &Arc<Object>,
+    index: usize,
+    packets: &[Vec<u8>],
+    prepare: Prepare<'_>,
+    variants: Variants,
+    exact: bool,
+) -> Outcome {
     let expected = match run(object, index, packets, prepare, &Engine::Interpreter) {
         Ok(result) => result,
         Err(outcome) => return outcome,
     };
-    for (name, engine) in variants() {
+    for (name, engine) in variants {
         let got = match run(object, index, packets, prepare, &engine) {
             Ok(result) => result,
             Err(outcome) => return outcome,
@@ -243,7 +264,10 @@ fn ran(frame: &Frame, ret: u64, link: usize, fault: Option<String>) -> Ran {
 }
 
 fn contents(map: &Map) -> Option<BTreeMap<Vec<u8>, Vec<u8>>> {
-    use MapType::{Array, Hash, LpmTrie, LruHash, LruPercpuHash, PercpuArray, PercpuHash, Queue, Ringbuf, Stack};
+    use MapType::{
+        Array, ArrayOfMaps, Hash, HashOfMaps, LpmTrie, LruHash, LruPercpuHash, PercpuArray, PercpuHash, Queue, Ringbuf,
+        Stack,
+    };
     let number = |values: Vec<Vec<u8>>| {
         values.into_iter().enumerate().map(|(n, v)| (n.to_be_bytes().to_vec(), v)).collect::<BTreeMap<_, _>>()
     };
@@ -270,6 +294,14 @@ fn contents(map: &Map) -> Option<BTreeMap<Vec<u8>, Vec<u8>>> {
             let mut records = vec![];
             map.ringbuf()?.consume(usize::MAX, &mut |r| records.push(r.to_vec())).ok()?;
             Some(number(records))
+        }
+        ArrayOfMaps | HashOfMaps => {
+            let guard = Guard::pin();
+            let slots = (0..map.spec().max_entries).map(u32::to_ne_bytes);
+            let inner = slots.filter_map(|slot| Some((slot, contents(map.inner(&slot, &guard)?)?)));
+            let all = inner
+                .flat_map(|(slot, held)| held.into_iter().map(move |(key, value)| ([&slot[..], &key].concat(), value)));
+            Some(all.collect())
         }
         _ => None,
     }

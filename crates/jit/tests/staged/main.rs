@@ -10,6 +10,7 @@ mod engines;
 #[allow(dead_code, unused_imports)] // Nothing is changed here.
 #[path = "../../../testkit/examples/fuzz-kernel/generate/mod.rs"]
 mod generate;
+mod phases;
 #[allow(dead_code)]
 #[path = "../../../testkit/examples/fuzz-kernel/repeatable.rs"]
 mod repeatable;
@@ -18,8 +19,9 @@ mod world;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use engines::{Outcome, compare, compare_random};
+use engines::{Engine, Outcome, compare, compare_random, compare_with, variants};
 use xway_abi::{MapSpec, MapType};
 use xway_jit::{Options, compile};
 use xway_object::{MapDef, Object, Program};
@@ -156,6 +158,54 @@ fn random_programs_over_long_bursts() {
             Outcome::NotCompiled(why) | Outcome::Differs(why) => panic!("{why}"),
         }
     }
+}
+
+/// Look-ups with changes between them, in bursts that meet what they have changed: verdicts, bytes, and what maps and inner maps
+/// hold. `XWAY_SEED` and `XWAY_SECONDS` for others and more of them.
+#[test]
+fn random_programs_in_phases() {
+    let (seed, time) = (number("XWAY_SEED", 1), Duration::from_secs(number("XWAY_SECONDS", 10)));
+    let (mut rng, started) = (Rng::new(seed), Instant::now());
+    let (mut same, mut staged, mut round) = (0, 0, 0u64);
+    while same < 30 || started.elapsed() < time && (same < 150 || std::env::var_os("XWAY_SECONDS").is_some()) {
+        round += 1;
+        let case = phases::case(&mut rng);
+        let object = phases::object(&case);
+        staged += usize::from(is_staged(&object, &case.text));
+        let count = 1 + rng.below(64) as usize;
+        let packets = phases::packets(&mut rng, count);
+        // Beside the usual engines, one in which some passes are off.
+        let mut options = Options { check: true, stage_from: Some(0), cold: Some(rng.one_in(2)), ..Options::default() };
+        let off: Vec<&str> = Options::PASSES.into_iter().filter(|_| rng.one_in(5)).collect();
+        off.iter().for_each(|pass| assert!(options.set(pass, false), "{pass}"));
+        let mut engines = variants();
+        engines.push(("burst code without some passes", Engine::Burst(options)));
+        match compare_with(&object, 0, &packets, &phases::fill, engines) {
+            Outcome::Same => same += 1,
+            Outcome::Unverified | Outcome::Apart => panic!("seed {seed}, {round}: runs for long\n{}", case.text),
+            Outcome::NotCompiled(why) => panic!("seed {seed}, {round}: {why}\n{}", case.text),
+            Outcome::Differs(how) => {
+                panic!("seed {seed}, {round}, {count} packets, without {off:?}: {how}\n{}", case.text)
+            }
+        }
+    }
+    println!("{same} programs, {staged} of them staged");
+    assert!(2 * staged > same, "of {same} programs only {staged} are staged");
+}
+
+/// Whether anything is looked up ahead for an object's program.
+fn is_staged(object: &Arc<Object>, text: &str) -> bool {
+    let instance = Instance::new(object.clone(), 2).expect("an instance");
+    let proof = verify(&object.programs[0], &MapsView::from(&**object), &Config::default());
+    let proof = proof.unwrap_or_else(|refusal| panic!("{refusal}\n{text}"));
+    let program = instance.link(&object.programs[0]).expect("links");
+    let code = compile(&program, &proof, &Options { stage_from: Some(0), ..Options::default() }).expect("compiles");
+    code.staged().next().is_some()
+}
+
+/// A number from the environment, else always the same.
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|s| s.parse().ok()).unwrap_or(otherwise)
 }
 
 /// What is left of these programs in a scout.

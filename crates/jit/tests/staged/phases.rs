@@ -1,0 +1,298 @@
+//! Random programs in phases: each looks up, and between two look-ups the program itself changes the maps, as do the frames
+//! that went before it in the same burst.
+//!
+//! Keys are few, so that a burst meets what it has just made, changed and taken away. Maps are of every kind that is looked up
+//! ahead, those in maps included. No table evicts: which element goes is nobody's promise.
+
+use std::sync::Arc;
+
+use xway_abi::{MapSpec, MapType, map_flags};
+use xway_maps::{Env, Map};
+use xway_object::MapDef;
+use xway_testkit::Rng;
+use xway_vm::Instance;
+
+/// Keys of a table.
+const KEYS: u64 = 16;
+/// Room of tables that fill up.
+const TIGHT: u32 = 9;
+
+/// A program, as text, and its maps.
+pub struct Case {
+    pub text: String,
+    pub maps: Vec<MapDef>,
+}
+
+/// A map of eight-byte values, by the way its keys are made.
+#[derive(Clone, Copy, PartialEq)]
+enum Keys {
+    /// Eight bytes, of [`KEYS`] different ones.
+    Wide,
+    /// Four bytes, of [`KEYS`] different ones.
+    Index,
+    /// Prefix length and address.
+    Prefix,
+}
+
+/// The maps by number. Elements of those from [`INNER`] on are maps.
+const KINDS: [Keys; 7] = [Keys::Wide, Keys::Wide, Keys::Prefix, Keys::Index, Keys::Wide, Keys::Index, Keys::Index];
+const INNER: usize = 5;
+/// What the inner maps' keys are.
+const INNER_KINDS: [Keys; 2] = [Keys::Wide, Keys::Index];
+
+fn maps(rng: &mut Rng) -> Vec<MapDef> {
+    let room = if rng.one_in(2) { TIGHT } else { 64 };
+    let trie = MapSpec { flags: map_flags::NO_PREALLOC, ..MapSpec::new(MapType::LpmTrie, 8, 8, 64) };
+    let of = |outer, inner| MapSpec { inner: Some(Box::new(inner)), ..MapSpec::new(outer, 4, 4, 4) };
+    vec![
+        MapDef::new("table", MapSpec::new(MapType::Hash, 8, 8, room)),
+        // Far more room than keys: a set of an LRU table may fill up before the table.
+        MapDef::new("recent", MapSpec::new(MapType::LruHash, 8, 8, 512)),
+        MapDef::new("prefixes", trie),
+        MapDef::new("array", MapSpec::new(MapType::Array, 4, 8, KEYS as u32)),
+        MapDef::new("own", MapSpec::new(MapType::PercpuHash, 8, 8, room)),
+        MapDef::new("tables", of(MapType::ArrayOfMaps, inner_spec(0))),
+        MapDef::new("arrays", of(MapType::HashOfMaps, inner_spec(1))),
+    ]
+}
+
+fn inner_spec(which: usize) -> MapSpec {
+    match which {
+        0 => MapSpec::new(MapType::Hash, 8, 8, TIGHT),
+        _ => MapSpec::new(MapType::Array, 4, 8, KEYS as u32),
+    }
+}
+
+/// What maps hold before the first frame: some of what will be asked for, and inner maps in three slots of four.
+pub fn fill(instance: &Instance) {
+    let maps = instance.maps();
+    for key in [1u64, 4, 5, 11] {
+        for map in [0, 1, 4] {
+            let value = (key * 100).to_ne_bytes().repeat(maps[map].user_value_size() / 8);
+            maps[map].update(&key.to_ne_bytes(), &value, 0).expect("room");
+        }
+    }
+    for (n, len) in [8u32, 16, 30, 32].into_iter().enumerate() {
+        let key = [len.to_ne_bytes(), [1, 2, 3, n as u8]].concat();
+        maps[2].update(&key, &[n as u8 + 1; 8], 0).expect("room");
+    }
+    for which in 0..INNER_KINDS.len() {
+        for slot in [0u32, 1, 3] {
+            let map = Map::create(&inner_spec(which), &Env::with_cpus(2)).expect("a map");
+            for key in (0..6u64).filter(|key| key % 3 != u64::from(slot) % 3) {
+                let key = &key.to_ne_bytes()[..map.key_size()];
+                map.update(key, &[7 + slot as u8; 8], 0).expect("room");
+            }
+            maps[INNER + which].set_inner(&slot.to_ne_bytes(), map).expect("it is like the template");
+        }
+    }
+}
+
+/// The packet in r6, its first 42 bytes checked, the context in r9; r8 is what the program answers with in the end.
+const HEAD: &str = "r9 = r1\nr6 = *(u32 *)(r1 +0)\nr7 = *(u32 *)(r1 +4)\nr2 = r6\nr2 += 42\nr0 = 0\nif r2 > r7 goto out\n\
+                    r8 = *(u8 *)(r6 +30)\n";
+
+/// A random case of two to seven phases.
+pub fn case(rng: &mut Rng) -> Case {
+    let maps = maps(rng);
+    let mut program = Text { rng, text: HEAD.to_owned(), label: 0, calls: false };
+    for _ in 0..2 + program.rng.below(6) {
+        program.phase();
+    }
+    program.text += "r0 = r8\nr0 &= 0xff\nout: exit\n";
+    if program.calls {
+        // Takes what it is told out of the first table, or puts it in.
+        program.text += "change: *(u64 *)(r10 -8) = r1\n*(u64 *)(r10 -16) = r2\nif r2 & 1 goto put\n\
+                         r2 = r10\nr2 += -8\nr1 = map[idx:0]\ncall 3\nexit\n\
+                         put: r2 = r10\nr2 += -8\nr3 = r10\nr3 += -16\nr4 = 0\nr1 = map[idx:0]\ncall 2\nexit\n";
+    }
+    Case { text: program.text, maps }
+}
+
+struct Text<'a> {
+    rng: &'a mut Rng,
+    text: String,
+    label: u32,
+    /// It calls its function.
+    calls: bool,
+}
+
+impl Text<'_> {
+    fn add(&mut self, text: &str) {
+        self.text += text;
+        self.text.push('\n');
+    }
+
+    fn one(&mut self, of: &[&str]) {
+        let n = self.rng.below(of.len() as u64) as usize;
+        self.add(of[n]);
+    }
+
+    fn label(&mut self) -> u32 {
+        self.label += 1;
+        self.label
+    }
+
+    /// A look-up, and what comes of it. Not every packet comes to it.
+    fn phase(&mut self) {
+        let n = self.label();
+        if self.rng.one_in(3) {
+            let mask = 1 << self.rng.below(4);
+            self.add(&format!("if r8 & {mask} goto end{n}"));
+        }
+        let map = self.rng.below(KINDS.len() as u64) as usize;
+        self.key(KINDS[map]);
+        self.add(&format!("r2 = r10\nr2 += -8\nr1 = map[idx:{map}]\ncall 1\nif r0 == 0 goto miss{n}"));
+        if map < INNER {
+            self.hit(map, n);
+        } else {
+            let kind = INNER_KINDS[map - INNER];
+            self.add("r7 = r0");
+            self.key(kind);
+            self.add(&format!("r2 = r10\nr2 += -8\nr1 = r7\ncall 1\nif r0 == 0 goto lost{n}"));
+            self.value();
+            self.add(&format!("goto end{n}\nlost{n}:"));
+            if self.rng.one_in(2) {
+                self.add("*(u64 *)(r10 -24) = r8\nr2 = r10\nr2 += -8\nr3 = r10\nr3 += -24\nr4 = 0\nr1 = r7\ncall 2\nr8 += r0");
+            } else if kind == Keys::Wide {
+                self.add("*(u64 *)(r10 -8) = 1\nr2 = r10\nr2 += -8\nr1 = r7\ncall 3\nr8 -= r0");
+            } else {
+                self.add("r8 += 3");
+            }
+        }
+        self.add(&format!("goto end{n}\nmiss{n}:"));
+        self.miss(map);
+        self.add(&format!("end{n}:"));
+        if self.rng.one_in(6) {
+            self.calls = true;
+            self.one(&["r1 = r8\nr1 &= 15", "r1 = *(u8 *)(r6 +26)\nr1 &= 15", "r1 = 4"]);
+            self.add("r2 = r8\ncall change\nr8 += r0");
+        }
+        if self.rng.one_in(8) {
+            self.add("*(u8 *)(r6 +31) = r8");
+        }
+    }
+
+    /// A key at fp-8, from the packet, from what was found before, or always the same.
+    fn key(&mut self, kind: Keys) {
+        match kind {
+            Keys::Wide | Keys::Index => {
+                self.one(&[
+                    "r1 = *(u8 *)(r6 +26)",
+                    "r1 = *(u16 *)(r6 +28)",
+                    "r1 = r8",
+                    "r1 = 5",
+                    "r1 = *(u8 *)(r6 +31)\nr1 ^= r8",
+                ]);
+                self.add("r1 &= 15");
+                if kind == Keys::Index {
+                    self.add("*(u32 *)(r10 -8) = r1");
+                } else {
+                    // In pieces, as compilers write them.
+                    self.one(&["*(u64 *)(r10 -8) = r1", "*(u32 *)(r10 -8) = r1\n*(u32 *)(r10 -4) = 0"]);
+                }
+            }
+            Keys::Prefix => {
+                self.one(&["r1 = 32", "r1 = r8\nr1 &= 31"]);
+                self.add("*(u32 *)(r10 -8) = r1");
+                self.one(&["r1 = *(u32 *)(r6 +26)", "r1 = *(u8 *)(r6 +27)\nr1 &= 3\nr1 <<= 24\nr1 |= 0x030201"]);
+                self.add("*(u32 *)(r10 -4) = r1");
+            }
+        }
+    }
+
+    /// With the value's address in r0: reads it, and may write it.
+    fn value(&mut self) {
+        self.add("r1 = *(u64 *)(r0 +0)\nr8 += r1");
+        self.one(&[
+            "",
+            "r1 += 1\n*(u64 *)(r0 +0) = r1",
+            "r1 = 3\nlock *(u64 *)(r0 +0) += r1",
+            "r1 = r8\n*(u32 *)(r0 +4) = r1",
+        ]);
+    }
+
+    fn hit(&mut self, map: usize, n: u32) {
+        self.value();
+        match self.rng.below(6) {
+            0 => self.delete(map),
+            1 => self.update(map),
+            2 => {
+                // Found, changed, and looked for again with the same key.
+                if self.rng.one_in(2) {
+                    self.delete(map)
+                } else {
+                    self.update(map)
+                }
+                self.add(&format!("r2 = r10\nr2 += -8\nr1 = map[idx:{map}]\ncall 1\nif r0 == 0 goto gone{n}"));
+                self.value();
+                self.add(&format!("gone{n}: r8 += 1"));
+            }
+            3 if self.rng.one_in(3) => self.add("r0 = r8\nr0 &= 7\nif r8 & 8 goto out"),
+            _ => {}
+        }
+    }
+
+    fn miss(&mut self, map: usize) {
+        self.add("r8 += 17");
+        match self.rng.below(5) {
+            0 if map < INNER => self.delete(map),
+            1 | 2 if map < INNER => self.update(map),
+            // Another table's element goes or comes where this one has none.
+            3 => {
+                self.key(Keys::Wide);
+                if self.rng.one_in(2) { self.delete(0) } else { self.update(0) }
+            }
+            4 if self.rng.one_in(3) => self.add("r0 = 1\nif r8 & 4 goto out"),
+            _ => {}
+        }
+    }
+
+    /// With a key at fp-8.
+    fn delete(&mut self, map: usize) {
+        if KINDS[map] == Keys::Index {
+            return self.update(map); // Elements of arrays do not go.
+        }
+        if KINDS[map] == Keys::Prefix {
+            self.shorter();
+        }
+        self.add(&format!("r2 = r10\nr2 += -8\nr1 = map[idx:{map}]\ncall 3\nr8 ^= r0"));
+    }
+
+    fn update(&mut self, map: usize) {
+        if KINDS[map] == Keys::Prefix {
+            self.shorter();
+        }
+        // Whether it may be there already: it may, it must not, it must.
+        let flags = if self.rng.one_in(2) { 0 } else { 1 + self.rng.below(2) };
+        self.add(&format!(
+            "*(u64 *)(r10 -16) = r8\nr2 = r10\nr2 += -8\nr3 = r10\nr3 += -16\nr4 = {flags}\nr1 = map[idx:{map}]\ncall 2\nr8 ^= r0"
+        ));
+    }
+
+    /// Another length for a prefix that is put in or taken out.
+    fn shorter(&mut self) {
+        if self.rng.one_in(2) {
+            self.add("r1 = r8\nr1 &= 15\nr1 += 16\n*(u32 *)(r10 -8) = r1");
+        }
+    }
+}
+
+/// So many packets of a few flows, some of them too short.
+pub fn packets(rng: &mut Rng, count: usize) -> Vec<Vec<u8>> {
+    let flows = 1 + rng.below(14);
+    let one = |rng: &mut Rng| {
+        let flow = rng.below(flows) as u8;
+        let len = if rng.one_in(16) { 14 + rng.below(28) as usize } else { 42 + rng.below(40) as usize };
+        let mut packet = vec![0u8; len];
+        let bytes = [flow, flow & 3, 3 * flow, flow >> 1, flow.wrapping_mul(7), flow ^ 5];
+        packet.iter_mut().skip(26).zip(bytes).for_each(|(to, byte)| *to = byte);
+        packet
+    };
+    (0..count).map(|_| one(rng)).collect()
+}
+
+/// The object of a case.
+pub fn object(case: &Case) -> Arc<xway_object::Object> {
+    super::object(&case.text, case.maps.clone())
+}
