@@ -40,6 +40,34 @@ OPERATIONS(redirect_map, bpf_redirect_map(&ports, 0, 0))
 OPERATIONS(redirect_cpu, bpf_redirect_map(&cpus, 0, 0))
 OPERATIONS(redirect_multi, bpf_redirect_map(&ports, 0, BPF_F_BROADCAST | BPF_F_EXCLUDE_INGRESS))
 
+/*
+ * Passes a packet on as it was made. The kernel uses the frames of a test-run again as they were left, and a host that has sent a
+ * packet on has changed its addresses and its time to live.
+ */
+struct start {
+	__u16 words[sizeof(struct headers) / 2];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct start);
+} fresh SEC(".maps");
+
+SEC("xdp")
+int pass_fresh(struct xdp_md *ctx)
+{
+	struct start *to = (void *)(long)ctx->data, *from;
+	__u32 zero = 0;
+
+	from = bpf_map_lookup_elem(&fresh, &zero);
+	if (!from || (void *)(to + 1) > (void *)(long)ctx->data_end)
+		return XDP_ABORTED;
+	*to = *from;
+	return XDP_PASS;
+}
+
 /* Behind the kernel's end of a wire: what arrives is counted and dropped. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
