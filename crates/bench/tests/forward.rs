@@ -1,5 +1,6 @@
 //! `xway bench drop` and its siblings: what arrives is what was sent, on both sides, for every verdict and operation.
 
+use xway_bench::forward::levels::{LevelOptions, Task, levels};
 use xway_bench::forward::{Action, ForwardOptions, Operation, forward};
 use xway_bench::memory::{MemoryOptions, pool, ring};
 use xway_port_sim::{Pattern, Traffic};
@@ -64,6 +65,26 @@ fn the_kernel_moves_the_same_packets() {
         let copies = if action == Action::RedirectMulti { 2 } else { 1 };
         assert_eq!(kernel.arrived + lost, 2000 * copies, "{action:?}");
         assert!(kernel.arrived > 0, "{action:?}");
+    }
+}
+
+#[test]
+fn every_level_counts_what_came_to_it() {
+    let needs = needs("bench::every_level_counts_what_came_to_it").root().command("ip").command("nft").kernel(6, 6);
+    if !needs.met() {
+        return;
+    }
+    for task in [Task::Drop, Task::Redirect] {
+        let rows = levels(&LevelOptions { task, count: 2000, rounds: 2, cpu: 0 }).unwrap();
+        assert_eq!(rows.iter().map(|row| row.level).collect::<Vec<_>>(), task.levels());
+        for row in rows {
+            let figures = row.figures.unwrap_or_else(|why| panic!("{task:?}, {}: {why}", row.level.name()));
+            let lost: u64 = figures.lost.iter().map(|(_, n)| n).sum();
+            assert_eq!((figures.packets, figures.arrived + lost), (4000, 4000), "{task:?}, {}", row.level.name());
+            assert!(figures.arrived > 0 && figures.ns.median > 0.0, "{task:?}, {}", row.level.name());
+            // What is dropped is dropped; only queues on the way out may be full.
+            assert!(task == Task::Redirect || lost == 0, "{}: {lost} lost", row.level.name());
+        }
     }
 }
 

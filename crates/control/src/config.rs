@@ -71,6 +71,8 @@ pub struct ServiceConfig {
     pub workers: u32,
     /// CPUs that they are bound to, in order.
     pub cpus: Vec<usize>,
+    /// Most packets that a worker receives at once, from 1 to 64.
+    pub burst: u32,
 }
 
 impl Default for ServiceConfig {
@@ -85,6 +87,7 @@ impl Default for ServiceConfig {
             metrics: None,
             workers: 1,
             cpus: Vec::new(),
+            burst: 64,
         }
     }
 }
@@ -142,12 +145,16 @@ pub struct Port {
     /// Bytes that may wait in a queue of it to be sent; what is beyond is dropped and counted.
     #[serde(default)]
     pub tx_limit: Option<u64>,
+    /// Only programs that are proved not to change packets run on it.
+    #[serde(default)]
+    pub read_only: bool,
 }
 
 impl Port {
     /// A port with nothing but a name.
     pub fn named(name: &str) -> Port {
-        Port { name: name.to_owned(), queues: None, pass_to: None, steer: Vec::new(), tx_batch: 0, tx_limit: None }
+        let name = name.to_owned();
+        Port { name, queues: None, pass_to: None, steer: Vec::new(), tx_batch: 0, tx_limit: None, read_only: false }
     }
 }
 
@@ -259,7 +266,10 @@ impl Config {
                 return refuse(format!("socket {path}: without a port there is no queue to bind to"));
             }
         }
-        let ServiceConfig { workers, ref cpus, .. } = self.service;
+        let ServiceConfig { workers, ref cpus, burst, .. } = self.service;
+        if !(1..=64).contains(&burst) {
+            return refuse(format!("service.burst: {burst}; from 1 to 64"));
+        }
         if workers == 0 || workers > 1024 {
             return refuse(format!("service.workers: {workers}; from 1 to 1024"));
         }
@@ -333,6 +343,7 @@ chain_on = ["pass", "tx"]
         for (from, to, want) in [
             ("workers = 2", "workers = 0", "service.workers"),
             ("workers = 2", "wrokers = 2", "wrokers"),
+            ("workers = 2", "burst = 0", "service.burst: 0; from 1 to 64"),
             ("cpus = [0, 1]", "cpus = [0, 1, 2]", "service.cpus"),
             ("port = \"packet:eth0\"", "port = \"packet:eth1\"", "packet:eth1 is no port"),
             ("\"tx\"", "\"teleport\"", "teleport: not a verdict"),

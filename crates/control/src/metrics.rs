@@ -14,7 +14,7 @@ use xway_hook::{Hook, User};
 use crate::server::Shared;
 
 /// Name, type and meaning of every metric.
-pub const METRICS: [(&str, &str, &str); 7] = [
+pub const METRICS: [(&str, &str, &str); 9] = [
     ("xway_up", "gauge", "1 while the service runs."),
     (
         "xway_port_packets_total",
@@ -24,6 +24,8 @@ pub const METRICS: [(&str, &str, &str); 7] = [
     ("xway_port_bytes_total", "counter", "Bytes that a port received."),
     ("xway_verdicts_total", "counter", "Packets by port and verdict."),
     ("xway_lost_total", "counter", "Packets lost by port and reason."),
+    ("xway_tx_queue_packets", "gauge", "Packets that wait in the queues of a port to be sent."),
+    ("xway_tx_queue_bytes", "gauge", "Bytes that wait in the queues of a port to be sent."),
     ("xway_program_runs_total", "counter", "Packets that a program ran over, by port, name and id."),
     ("xway_map_bytes", "gauge", "Memory of a map."),
 ];
@@ -43,6 +45,8 @@ pub(crate) fn page(hook: &mut User) -> String {
                 "rx_packets" => ("xway_port_packets_total", format!("port=\"{label}\",way=\"rx\"")),
                 "tx_packets" => ("xway_port_packets_total", format!("port=\"{label}\",way=\"tx\"")),
                 "redirected" => ("xway_port_packets_total", format!("port=\"{label}\",way=\"redirect\"")),
+                "tx_queue.frames" => ("xway_tx_queue_packets", format!("port=\"{label}\"")),
+                "tx_queue.bytes" => ("xway_tx_queue_bytes", format!("port=\"{label}\"")),
                 "rx_bytes" => ("xway_port_bytes_total", format!("port=\"{label}\",way=\"rx\"")),
                 name => match name.strip_prefix("verdicts.") {
                     Some(verdict) => ("xway_verdicts_total", format!("port=\"{label}\",verdict=\"{verdict}\"")),

@@ -83,7 +83,7 @@ pub(crate) fn said(before: &[String], words: &str, now: Option<&Steering>) -> Ve
 /// How the engine opens a port of the configuration.
 pub(crate) fn shape(port: &Port) -> PortConfig {
     let tx = TxPolicy { batch_frames: port.tx_batch, bytes_max: port.tx_limit };
-    PortConfig { queues: port.queues.clone(), tx, ..PortConfig::default() }
+    PortConfig { queues: port.queues.clone(), tx, read_only: port.read_only, ..PortConfig::default() }
 }
 
 #[cfg(test)]

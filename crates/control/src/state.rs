@@ -65,8 +65,12 @@ impl State {
     /// An engine without ports. `text` is the file that the service was started with.
     pub fn new(config: &Config, text: &str, options: LoadOptions) -> Result<State, HookError> {
         let journal = Journal::open(config.service.state.as_deref()).map_err(failed)?;
-        let user =
-            UserConfig { cpus: config.service.workers, bind: config.service.cpus.clone(), ..UserConfig::default() };
+        let user = UserConfig {
+            cpus: config.service.workers,
+            bind: config.service.cpus.clone(),
+            burst: config.service.burst,
+            ..UserConfig::default()
+        };
         Ok(State {
             sockets: Vec::new(),
             hook: User::new(user),

@@ -1,6 +1,6 @@
 //! What a port can do, verdict by verdict and feature by feature.
 
-use xway_abi::Verdict;
+use xway_abi::{MapType, Verdict};
 
 /// Whether a verdict works on a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +20,16 @@ pub enum MemoryModel {
     Copy,
     /// The device writes into the pool's memory.
     Shared,
+}
+
+impl MemoryModel {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MemoryModel::Copy => "copied",
+            MemoryModel::Shared => "shared with the device",
+        }
+    }
 }
 
 /// What a port can do. A program's needs are compared with this before it is attached.
@@ -54,6 +64,8 @@ pub struct Capabilities {
     pub multi_buffer_tx: bool,
     /// Packets reach programs without a copy.
     pub zero_copy: bool,
+    /// Programs may change packets. A port that was opened read-only takes only programs that are proved not to.
+    pub writable: bool,
     /// Whose memory the frames are.
     pub memory: MemoryModel,
 }
@@ -76,6 +88,7 @@ impl Capabilities {
             multi_buffer: false,
             multi_buffer_tx: false,
             zero_copy: false,
+            writable: true,
             memory: MemoryModel::Copy,
         }
     }
@@ -106,13 +119,15 @@ pub struct Needs {
     pub rx_vlan: bool,
     /// It is made for packets of several buffers: the only kind of program for a port where such packets come in.
     pub frags: bool,
+    /// Why it cannot be had where packets are read-only: what it, or somebody whom it hands packets on to, may do to them.
+    pub writes: Option<&'static str>,
 }
 
 impl Needs {
     /// Of a linked program: what the verifier found, or nothing where there is no proof, and whether its section says `.frags`.
     pub fn of_program(program: &xway_vm::Program) -> Needs {
         let facts = program.proof().map_or_else(Needs::default, |proof| Needs::of(proof.facts()));
-        Needs { frags: program.kind().frags(), ..facts }
+        Needs { frags: program.kind().frags(), writes: may_write(program), ..facts }
     }
 
     /// From what the verifier found.
@@ -125,6 +140,7 @@ impl Needs {
             rx_timestamp: kfunc("bpf_xdp_metadata_rx_timestamp"),
             rx_vlan: kfunc("bpf_xdp_metadata_rx_vlan_tag"),
             frags: false,
+            writes: changes_packets(facts),
         }
     }
 
@@ -138,6 +154,7 @@ impl Needs {
             verdict(Verdict::Tx, "tx"),
             verdict(Verdict::Redirect, "redirect-from"),
             (self.metadata && !port.metadata, "metadata"),
+            (self.writes.is_some() && !port.writable, self.writes.unwrap_or_default()),
         ];
         all.into_iter().filter(|(missing, _)| *missing).map(|(_, name)| name).collect()
     }
@@ -159,6 +176,34 @@ impl Needs {
     }
 }
 
+/// How a program changes packets, if some run of it does.
+fn changes_packets(facts: &xway_verifier::Facts) -> Option<&'static str> {
+    const STORE_BYTES: u32 = 190;
+    const DYNPTR_WRITE: u32 = 202;
+    let helper = |id| facts.helpers.contains(&id);
+    let slice = || facts.kfuncs.iter().any(|name| name == "bpf_dynptr_slice_rdwr" || name == "bpf_dynptr_from_xdp");
+    let ways = [
+        (facts.packet_written, "write access (it stores into packets)"),
+        (facts.packet_moved, "write access (it moves the ends of packets)"),
+        (helper(STORE_BYTES), "write access (bpf_xdp_store_bytes)"),
+        (helper(DYNPTR_WRITE) || slice(), "write access (dynptrs of packets)"),
+        (facts.tail_calls, "write access (whatever its tail calls lead to may ask for it)"),
+    ];
+    ways.into_iter().find(|(does, _)| *does).map(|(_, how)| how)
+}
+
+/// The same of a linked program, with those that stand in its maps: what a redirect leads to runs over the packet too.
+fn may_write(program: &xway_vm::Program) -> Option<&'static str> {
+    let Some(proof) = program.proof() else { return Some("write access (it has no proof)") };
+    let maps = proof.facts().maps.iter().filter_map(|at| program.maps().get(*at as usize));
+    // An index alone, or an index and a program.
+    let mut holds = maps.filter(|map| {
+        matches!(map.map_type(), MapType::Devmap | MapType::DevmapHash | MapType::Cpumap) && map.value_size() > 4
+    });
+    let behind = holds.next().map(|_| "write access (programs in the map that it redirects through may ask for it)");
+    changes_packets(proof.facts()).or(behind)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,6 +217,26 @@ mod tests {
         let able = Capabilities { tx: Support::CopyOnly, metadata: true, rx_hash: true, ..port };
         assert_eq!((needs.missing(&able), needs.absent(&able)), (vec![], vec![]));
         assert!(Needs::default().missing(&port).is_empty());
+    }
+
+    #[test]
+    fn programs_that_change_packets_need_packets_that_can_be_changed() {
+        let read_only = Capabilities { writable: false, ..Capabilities::copying() };
+        let of = |facts: xway_verifier::Facts| Needs::of(&facts);
+        let reads = of(xway_verifier::Facts { packet_bytes: 60, ..Default::default() });
+        assert!(reads.missing(&read_only).is_empty());
+        for (facts, how) in [
+            (xway_verifier::Facts { packet_written: true, ..Default::default() }, "stores into"),
+            (xway_verifier::Facts { packet_moved: true, ..Default::default() }, "moves the ends"),
+            (xway_verifier::Facts { helpers: vec![190], ..Default::default() }, "bpf_xdp_store_bytes"),
+            (xway_verifier::Facts { kfuncs: vec!["bpf_dynptr_from_xdp".into()], ..Default::default() }, "dynptrs"),
+            (xway_verifier::Facts { tail_calls: true, ..Default::default() }, "tail calls"),
+        ] {
+            let needs = of(facts);
+            let missing = needs.missing(&read_only);
+            assert!(missing.len() == 1 && missing[0].starts_with("write access (") && missing[0].contains(how));
+            assert!(needs.missing(&Capabilities::copying()).is_empty());
+        }
     }
 
     #[test]

@@ -58,8 +58,8 @@ pub use counters::{Counters, Tally};
 pub use device::{Device, OneQueue};
 pub use discard::Discard;
 pub use engine::{
-    Engine, EngineConfig, EngineError, HookPoint, PortConfig, PortState, QueueReport, QueueState, Stopped, Waker,
-    is_called,
+    Engine, EngineConfig, EngineError, HookPoint, PortConfig, PortReport, PortState, QueueReport, QueueState, Stopped,
+    Waker, is_called,
 };
 pub use event::{Event, EventKind, Subscriber};
 pub use exec::{Executor, ExecutorInfo, FaultError, Results};

@@ -60,7 +60,7 @@ pub trait Port: Send {
     }
 
     /// What waits in a queue of the port to be sent, what it was given and not yet told of included; `None` for a port that has no queue, or
-    /// cannot look into it. Asked for once a burst, and only where a byte limit or batching is wanted ([`crate::TxPolicy`]).
+    /// cannot look into it. Asked for once a burst where a byte limit or batching is wanted ([`crate::TxPolicy`]), and where somebody reads statistics.
     fn backlog(&mut self, queue: u32, pool: &mut Pool) -> Option<Backlog> {
         let _ = (queue, pool);
         None

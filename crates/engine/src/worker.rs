@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use xway_maps::Map;
-use xway_packet::{Leak, Pool};
+use xway_packet::{Burst, Leak, Pool};
 
 use crate::capture::{self, Tap};
 use crate::core::{Core, Reach, Targets};
@@ -56,6 +56,8 @@ pub struct WorkerConfig {
     pub tx: TxPolicy,
     /// Empty receive calls in a row before the worker sleeps.
     pub idle_polls: u32,
+    /// Most frames that are received at once, from 1 to 64: fewer fit a small cache, more share what a burst costs.
+    pub burst: u32,
     /// Measure the time that programs take: two readings of the clock a burst.
     pub timed: bool,
 }
@@ -77,6 +79,7 @@ impl WorkerConfig {
             events_per_second: 10,
             tx: TxPolicy::default(),
             idle_polls: 16,
+            burst: Burst::MAX as u32,
             timed: true,
         }
     }
@@ -197,6 +200,7 @@ impl Worker {
         core.limits = config.limits;
         core.live = config.live;
         core.idle_polls = config.idle_polls;
+        core.burst = config.burst.clamp(1, Burst::MAX as u32);
         core.timed = config.timed;
         Worker { core, meters }
     }

@@ -10,7 +10,7 @@ use xway_abi::Verdict;
 use xway_engine::steer::{KEY_PUBLISHED, Rss, Rule, Steering};
 use xway_engine::{
     AttachFlags, Attached, Capture, CaptureAt, CaptureConfig, Captured, Choice, Counters, Engine, EngineConfig,
-    EngineError, HookPoint, Linked, LoadedProgram, PortConfig, VerdictSet, What,
+    EngineError, HookPoint, Linked, LoadedProgram, PassTo, PortConfig, VerdictSet, What,
 };
 use xway_verifier::{Config, MapsView};
 use xway_vm::Program;
@@ -163,6 +163,33 @@ fn a_program_that_needs_what_the_port_lacks_is_refused_by_name() {
     settled(engine);
 }
 
+#[test]
+fn a_port_whose_packets_are_read_only_takes_programs_that_only_read() {
+    let engine = engine(1);
+    let wire = Wire::new(5, 1);
+    engine.open(wire.device(), PortConfig { read_only: true, ..PortConfig::default() }).unwrap();
+    assert!(!engine.ports()[0].capabilities.writable);
+    let stores = "r0 = 2\nr2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr4 = r2\nr4 += 1\nif r4 > r3 goto +1\n\
+                  *(u8 *)(r2 + 0) = 7\nexit\n";
+    let moves = "r2 = 4\ncall 44\nr0 = 2\nexit\n"; // bpf_xdp_adjust_head
+    for (name, text, how) in [("stores", stores, "it stores into packets"), ("moves", moves, "it moves the ends")] {
+        let error = engine.attach(port(5), linked(name, text), FORCE).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("wire5 lacks what program {name} needs: write access ({how}")), "{error}");
+    }
+    let reads = returns_byte("reads", 20);
+    engine.attach(port(5), reads, FORCE).unwrap();
+    // In a chain too.
+    assert!(engine.chain(port(5), Attached::new(linked("stores", stores))).is_err());
+    wire.send(0, 10);
+    eventually(|| decided(&engine) == 10);
+    settled(engine);
+    // Opened as usual it takes them all.
+    let engine = self::engine(1);
+    engine.open(Wire::new(5, 1).device(), PortConfig::default()).unwrap();
+    engine.attach(port(5), linked("stores", stores), FORCE).unwrap();
+    settled(engine);
+}
+
 fn udp(source: u16, destination: u16) -> Vec<u8> {
     let mut packet = vec![2; 12];
     packet.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
@@ -221,6 +248,42 @@ fn steering_moves_packets_between_queues_before_the_hook() {
         assert_eq!(wire.sent()[600][50], 1);
         settled(engine);
     }
+}
+
+/// Who a packet is for is decided before any program, and a receiver that does not keep up holds no more of the other queues'
+/// memory than the ring to it has room for.
+#[test]
+fn a_queue_that_is_stuck_starves_no_other_queue_of_its_port() {
+    const ROOM: u32 = 64;
+    let engine = Engine::start(EngineConfig { workers: 2, ring_len: ROOM, ..EngineConfig::default() }).unwrap();
+    let (wire, stuck) = (Wire::new(5, 2), Wire::new(6, 1));
+    engine.open(wire.device(), PortConfig { queues: Some(vec![(0, 0), (1, 1)]), ..PortConfig::default() }).unwrap();
+    engine.open(stuck.device(), PortConfig { queues: Some(vec![(0, 1)]), ..PortConfig::default() }).unwrap();
+    engine.set_pass(6, PassTo::Port(6)).unwrap();
+    let mut steering = Steering::new();
+    steering.insert(Rule::parse("flow-type udp4 dst-port 53 action 1").unwrap()).unwrap();
+    engine.set_steering(5, Some(steering)).unwrap();
+    // Worker 1 sends a packet that nobody takes, and does nothing else meanwhile.
+    stuck.hold(true);
+    stuck.send(0, 1);
+    let counted = |ifindex, queue| {
+        let found = engine.queues().into_iter().find(|q| (q.ifindex, q.queue) == (ifindex, queue));
+        found.unwrap().counters
+    };
+    eventually(|| counted(6, 0).rx == 1);
+    for _ in 0..1000 {
+        wire.send_packet(0, &udp(1, 53));
+    }
+    for _ in 0..100 {
+        wire.send_packet(0, &udp(1, 80));
+    }
+    eventually(|| wire.passed().len() == 100);
+    assert!(wire.passed().iter().all(|packet| packet[37] == 80));
+    let here = counted(5, 0);
+    assert_eq!((here.steered_out, here.steer_lost), (u64::from(ROOM), 1000 - u64::from(ROOM)));
+    stuck.hold(false);
+    eventually(|| wire.passed().len() == 100 + ROOM as usize);
+    settled(engine);
 }
 
 #[test]

@@ -333,6 +333,17 @@ fn pass_can_go_out_of_another_port() {
 }
 
 #[test]
+fn bursts_are_as_long_as_they_may_be() {
+    for (burst, bursts, step) in [(1, 100, 0), (7, 15, 3), (16, 7, 4), (64, 2, 6), (1000, 2, 6)] {
+        let (port, _) = MemoryPort::new(1, packets(100));
+        let report = run(vec![port], WorkerConfig { burst, ..config() }, |_| Some(1));
+        let c = &report.counters;
+        assert_eq!((c.rx, c.bursts, c.burst_sizes.iter().sum::<u64>()), (100, bursts, bursts), "{burst}");
+        assert!(c.burst_sizes[step] > 0 && c.burst_sizes[step + 1..].iter().all(|n| *n == 0), "{burst}: {c:?}");
+    }
+}
+
+#[test]
 fn limits_and_stop_end_a_run() {
     for (count, received) in [(0, 0), (1, 1), (64, 64), (100, 100), (1000, 200)] {
         let (input, _) = MemoryPort::new(1, packets(200));

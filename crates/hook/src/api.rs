@@ -412,6 +412,27 @@ pub struct PortFeatures {
     pub rx_metadata: Vec<String>,
     /// Each verdict, and whether it works: `full`, `copy only`, `none`.
     pub verdicts: Vec<(String, String)>,
+    /// How packets lie in memory; `None` where the driver cannot be asked.
+    pub memory: Option<PortMemory>,
+}
+
+/// The memory that packets of a port lie in: what a program may expect of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PortMemory {
+    /// Whose it is: `copied` (into the engine's frames), `shared with the device`.
+    pub model: String,
+    /// Packets in a chunk: one.
+    pub packets_a_chunk: u32,
+    /// Packets of several buffers come in: programs must be made for them.
+    pub frags: bool,
+    /// Packets reach programs without a copy.
+    pub zero_copy: bool,
+    /// Programs may change packets.
+    pub writable: bool,
+    /// Bytes in front of a packet; `None`: whatever the pool gives.
+    pub headroom: Option<u32>,
+    /// Bytes behind it, likewise.
+    pub tailroom: Option<u32>,
 }
 
 #[cfg(test)]

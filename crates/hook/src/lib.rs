@@ -31,15 +31,15 @@ mod watching;
 
 pub use api::{
     AttachRequest, Attached, AttachmentInfo, Choice, Dump, Elements, HookKind, Image, LoadRequest, MapId, MapInfo,
-    MapTypes, ObjectId, Objects, PRIORITY, PortFeatures, ProgId, ProgramInfo, Replace, TestAnswer, TestRequest,
-    Verdicts, Via,
+    MapTypes, ObjectId, Objects, PRIORITY, PortFeatures, PortMemory, ProgId, ProgramInfo, Replace, TestAnswer,
+    TestRequest, Verdicts, Via,
 };
 pub use error::{Blame, HookError};
 pub use hook::Hook;
 pub use kernel::Kernel;
 pub use user::User;
 pub use watching::{
-    CapturePoint, CaptureRequest, CapturedPacket, CapturedPackets, HookEvent, LOSSES, ProgramStatistics,
+    CapturePoint, CaptureRequest, CapturedPacket, CapturedPackets, GAUGES, HookEvent, LOSSES, ProgramStatistics,
     QueueStatistics, Statistics,
 };
 

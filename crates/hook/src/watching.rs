@@ -28,6 +28,9 @@ impl Statistics {
     }
 }
 
+/// Numbers that say how much there is now and may become smaller; all others only grow.
+pub const GAUGES: &[&str] = &["tx_queue.frames", "tx_queue.bytes", "pool.outstanding"];
+
 /// Counters that are losses, by their name or the part of it before the first point: those of the engine, and Linux's of an
 /// interface.
 pub const LOSSES: &[&str] = &[

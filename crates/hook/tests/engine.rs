@@ -131,3 +131,49 @@ fn a_port_says_no_to_what_it_cannot_do() {
     assert_eq!(errno(hook.attach(&AttachRequest::new("elsewhere", objects.programs[0].1))), Some(Errno::ENODEV));
     assert_eq!(errno(hook.attach(&AttachRequest::new("wire8", ProgId(u32::MAX - 1)))), Some(Errno::ENOENT));
 }
+
+#[test]
+fn memory_is_part_of_what_a_port_says_and_a_program_asks() {
+    if !ready("memory_is_part_of_what_a_port_says_and_a_program_asks") {
+        return;
+    }
+    let programs = image(
+        "struct { __uint(type, BPF_MAP_TYPE_DEVMAP); __uint(max_entries, 1); __type(key, int); __type(value, int); }
+         indices SEC(\".maps\");
+         struct { __uint(type, BPF_MAP_TYPE_DEVMAP); __uint(max_entries, 1); __type(key, int);
+             __type(value, struct bpf_devmap_val); } entries SEC(\".maps\");
+         SEC(\"xdp\") int reads(struct xdp_md *ctx)
+         {
+             unsigned char *p = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+             return p + 14 <= end && p[12] == 8 ? XDP_DROP : XDP_PASS;
+         }
+         SEC(\"xdp\") int sends(struct xdp_md *ctx) { return bpf_redirect_map(&indices, 0, 0); }
+         SEC(\"xdp\") int stores(struct xdp_md *ctx) { char c = 1; bpf_xdp_store_bytes(ctx, 0, &c, 1); return XDP_PASS; }
+         SEC(\"xdp\") int hands_on(struct xdp_md *ctx) { return bpf_redirect_map(&entries, 0, 0); }",
+    );
+    let mut hook = User::new(UserConfig::default());
+    hook.open_port(Wire::new(8, 1).device(), PortConfig { read_only: true, ..PortConfig::default() }).unwrap();
+    hook.open_port(Wire::new(9, 1).device(), PortConfig::default()).unwrap();
+    for (port, writable) in [("wire8", false), ("wire9", true)] {
+        let memory = hook.features(port).unwrap().memory.unwrap();
+        assert_eq!((memory.model.as_str(), memory.packets_a_chunk, memory.writable), ("copied", 1, writable));
+        assert_eq!((memory.frags, memory.zero_copy, memory.headroom), (false, false, None));
+    }
+    let objects = hook.load(&programs, &LoadRequest::default()).unwrap();
+    let mut attach = |port: &str, name: &str| {
+        let request =
+            AttachRequest { replace: Replace::Any, ..AttachRequest::new(port, objects.program(name).unwrap()) };
+        hook.attach(&request).map(drop)
+    };
+    for name in ["reads", "sends"] {
+        attach("wire8", name).unwrap();
+    }
+    for (name, how) in [("stores", "bpf_xdp_store_bytes"), ("hands_on", "programs in the map")] {
+        let error = attach("wire8", name).unwrap_err();
+        assert_eq!(error.errno, Some(Errno::EOPNOTSUPP), "{error}");
+        let said = error.to_string();
+        assert!(said.contains(&format!("wire8: packets are read-only there, and program {name} needs")), "{said}");
+        assert!(said.contains(how), "{said}");
+        attach("wire9", name).unwrap();
+    }
+}

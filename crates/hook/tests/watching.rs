@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use common::{Wire, eventually};
 use xway_abi::Errno;
-use xway_engine::PortConfig;
+use xway_engine::{OneQueue, Port, PortConfig};
 use xway_filter::Classic;
-use xway_hook::user::{POOL_NAMES, PORT_NAMES, UserConfig};
+use xway_hook::user::{POOL_NAMES, PORT_NAMES, QUEUE_NAMES, UserConfig, WORKER_NAMES};
 use xway_hook::{
     AttachRequest, CapturePoint, CaptureRequest, CapturedPacket, Hook, HookEvent, Image, LoadRequest, User, Verdicts,
 };
 use xway_object::LoadOptions;
+use xway_packet::{Burst, Pool, PoolConfig};
+use xway_port_sim::{PairConfig, pair};
 use xway_testkit::{Needs, clang};
 
 /// Decides by the number in the packet: aborted, drop, pass, tx, no verdict.
@@ -200,11 +202,19 @@ fn every_number_is_documented_once() {
     rows(&mut text, xway_engine::Counters::NAMES);
     text += "\n## The port's driver\n\n| name | what |\n|---|---|\n";
     rows(&mut text, PORT_NAMES);
+    text += "\n## Queues to send from\n\nOf ports whose queues can be looked at: `afxdp:` and the ends of a pair in memory; what others are given is sent at once.\n\n\
+             | name | what |\n|---|---|\n";
+    rows(&mut text, QUEUE_NAMES);
+    text += "\n## Workers\n\n| name | what |\n|---|---|\n";
+    rows(&mut text, WORKER_NAMES);
     text += "\n## Packet memory\n\n`(pool.fast + pool.ring) / (pool.fast + pool.ring + pool.slow)` is the recycle hit rate.\n\n\
              | name | what |\n|---|---|\n";
     rows(&mut text, POOL_NAMES);
     text += "\n## Linux's hook\n\nAn interface has the counters of `struct rtnl_link_stats64` by the names that `linux/if_link.h` gives them: \
-             `rx_packets`,\n`tx_packets`, `rx_bytes`, `rx_dropped`, and so on. Where the engine counts the same thing it has the same name.\n";
+             `rx_packets`,\n`tx_packets`, `rx_bytes`, `rx_dropped`, and so on. Where the engine counts the same thing it has the same name.\n\n\
+             ## Programs\n\nAn interface cannot know whose packets it carries, so programs count for themselves. One form is common to all: a map whose values\n\
+             have two members of eight bytes, `packets` and `bytes` (`struct counter` of `bpf/include/counter.h`). `xway stats` shows every such map of\n\
+             the programs on a port, on any hook, summed over CPUs: `program.MAP.KEY.packets`, `program.MAP.KEY.bytes`.\n";
     let path = clang::repository().join("docs/counters.md");
     if std::env::var_os("XWAY_BLESS").is_some() {
         std::fs::write(&path, &text).unwrap();
@@ -223,8 +233,14 @@ fn statistics_use_the_documented_names() {
     wire.send(1, 20);
     eventually(|| decided(&mut hook, "wire11") == 70);
     let counted = hook.statistics("wire11").unwrap();
-    let known: Vec<&str> =
-        xway_engine::Counters::NAMES.iter().chain(PORT_NAMES).chain(POOL_NAMES).map(|(name, _)| *name).collect();
+    let known: Vec<&str> = xway_engine::Counters::NAMES
+        .iter()
+        .chain(PORT_NAMES)
+        .chain(POOL_NAMES)
+        .chain(QUEUE_NAMES)
+        .chain(WORKER_NAMES)
+        .map(|(name, _)| *name)
+        .collect();
     let queues = counted.queues.iter().flat_map(|q| &q.counters);
     for (name, _) in counted.counters.iter().chain(queues) {
         let listed = known.iter().any(|k| name == k || name.strip_prefix(k).is_some_and(|rest| rest.starts_with('.')));
@@ -241,4 +257,41 @@ fn statistics_use_the_documented_names() {
     assert_eq!(program.verdicts, [14, 14, 14, 14, 0]);
     assert_eq!(counted.losses().find(|(name, _)| *name == "invalid"), Some(("invalid", 14)));
     hook.close_port("wire11").unwrap();
+}
+
+/// Frames that nobody takes out of a queue are seen there, and seen to go.
+#[test]
+fn what_waits_to_be_sent_is_a_gauge() {
+    if !ready("what_waits_to_be_sent_is_a_gauge") {
+        return;
+    }
+    const BOUNCE: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nSEC(\"xdp\") int bounce(struct xdp_md *ctx) { return XDP_TX; }";
+    let (near, mut far) = pair("waits", PairConfig { ifindexes: [21, 22], ..PairConfig::default() }).unwrap();
+    let mut hook = User::new(UserConfig::default());
+    hook.open_port(Box::new(OneQueue::new(Box::new(near))), PortConfig::default()).unwrap();
+    let image = Image::parse(&clang::compile_text("bounce", BOUNCE, &[]).unwrap(), &LoadOptions::default()).unwrap();
+    let objects = hook.load(&image, &LoadRequest::default()).unwrap();
+    hook.attach(&AttachRequest::new("sim:waits.0", objects.program("bounce").unwrap())).unwrap();
+    let waits = |hook: &mut User| {
+        let counted = hook.statistics("sim:waits.0").unwrap();
+        assert_eq!(counted.get("tx_queue.frames"), counted.queues[0].get("tx_queue.frames"));
+        (counted.get("tx_queue.frames"), counted.get("tx_queue.bytes"))
+    };
+    assert_eq!(waits(&mut hook), (0, 0));
+    let (mut pool, mut burst) = (Pool::new(PoolConfig::new(64)).unwrap(), Burst::new());
+    for _ in 0..10 {
+        burst.push(pool.frame_of(&[7; 100]).unwrap()).unwrap();
+    }
+    assert_eq!(far.tx(0, &mut pool, &mut burst).sent, 10);
+    far.flush().unwrap();
+    eventually(|| waits(&mut hook) == (10, 1000));
+    let mut taken = 0;
+    eventually(|| {
+        far.rx(0, &mut pool, &mut burst, 64).unwrap();
+        taken += burst.len();
+        pool.release_burst(&mut burst);
+        taken == 10
+    });
+    assert_eq!(waits(&mut hook), (0, 0));
+    hook.close_port("sim:waits.0").unwrap();
 }

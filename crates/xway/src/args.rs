@@ -276,6 +276,12 @@ pub struct Run {
     /// At most so many bytes wait in a port's queue to be sent; what is beyond is dropped and counted
     #[arg(long, value_name = "BYTES")]
     pub tx_limit: Option<u64>,
+    /// Receive at most so many packets at once: fewer fit a small cache, more share what a burst costs
+    #[arg(long, value_name = "PACKETS", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub burst: u32,
+    /// Packets stay as they came: a program that is not proved to leave them alone is refused, with the reason
+    #[arg(long)]
+    pub read_only: bool,
     /// Stop after this many packets
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,

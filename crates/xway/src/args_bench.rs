@@ -57,6 +57,9 @@ pub enum Bench {
     /// Measure how a port's burst comes to its program: directly, through the dispatcher's tree, in a chain
     #[command(after_help = BENCH_DISPATCH_HELP)]
     Dispatch(BenchMemory),
+    /// The same packets dropped, or sent on, at each level of the machine: here, driver, tc, netfilter, routes, socket
+    #[command(after_help = BENCH_LEVELS_HELP)]
+    Levels(BenchLevels),
     /// Measure what programs that abort every packet can cost, and what listening and capturing cost
     #[command(after_help = BENCH_ABORTED_HELP)]
     Aborted(BenchMemory),
@@ -298,6 +301,35 @@ pub struct BenchMemory {
     /// Core of the owner; the last one by default
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<u32>,
+}
+
+/// `xway bench levels`
+#[derive(Args, Debug)]
+pub struct BenchLevels {
+    /// What becomes of the packets
+    #[arg(value_enum, value_name = "TASK", default_value_t = LevelTask::Drop)]
+    pub task: LevelTask,
+    /// Packets in a round
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
+    pub count: u64,
+    /// Rounds; medians over them are shown
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    pub rounds: u32,
+    /// Core to run on; the last one by default
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<u32>,
+    /// Print the table as Markdown
+    #[arg(long)]
+    pub markdown: bool,
+}
+
+/// What becomes of packets at each level.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LevelTask {
+    /// They are dropped
+    Drop,
+    /// They leave by another interface
+    Redirect,
 }
 
 /// `xway bench verify`
@@ -544,6 +576,13 @@ Examples:
   xway bench aborted --count 100000 --rounds 1 -j
 
 What the rows mean: docs/performance.md.";
+
+const BENCH_LEVELS_HELP: &str = "\
+Examples:
+  xway bench levels  # drop: this engine, XDP native and generic, tc, netfilter, routes, a socket
+  xway bench levels redirect --rounds 9 -j
+
+The kernel's levels need root; what the rows mean: docs/performance.md.";
 
 const BENCH_VERIFY_HELP: &str = "\
 Examples:

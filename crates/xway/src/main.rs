@@ -121,6 +121,7 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Workers(args)) => ("bench workers", commands::bench_cores::workers(args, cli.json)),
         Command::Bench(Bench::Dispatch(args)) => ("bench dispatch", commands::bench_dispatch::run(args, cli.json)),
         Command::Bench(Bench::Aborted(args)) => ("bench aborted", commands::bench_aborted::run(args, cli.json)),
+        Command::Bench(Bench::Levels(args)) => ("bench levels", commands::bench_levels::run(args, cli.json)),
         Command::Bench(Bench::Pool(args)) => ("bench pool", commands::bench_memory::pool(args, cli.json)),
         Command::Bench(Bench::Ring(args)) => ("bench ring", commands::bench_memory::ring(args, cli.json)),
         Command::Bench(Bench::Verify(args)) => ("bench verify", commands::bench_verify::run(args, cli.json)),

@@ -179,6 +179,7 @@ const BENCHES: &[(&str, &str)] = &[
     ("bench xsk-push", "--rounds 1 --count 2000"),
     ("bench xsk-fwd", "--rounds 1 --count 2000"),
     ("bench latency", "--rounds 1 --count 1000"),
+    ("bench levels", "--rounds 1 --count 2000"),
     ("bench aborted", "--rounds 1 --count 2000"),
     ("bench dispatch", "--rounds 1"),
     ("bench pool", "--rounds 1 --count 2000"),

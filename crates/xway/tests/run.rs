@@ -313,3 +313,20 @@ fn packets_come_from_memory_and_captures_come_again() {
     run("sim:a?count=1", &["--wrap", "nonsense"]).exits(2).says("no such wrapper");
     run("sim:a?colour=red", &[]).exits(2).says("colour");
 }
+
+#[test]
+fn read_only_packets_take_programs_that_only_read() {
+    if !clang("run::read_only_packets_take_programs_that_only_read") {
+        return;
+    }
+    let dir = Dir::new();
+    capture(&dir.path("in.pcapng"), &mixture());
+    let input = dir.arg("in.pcapng");
+    let run = |object: &str, more: &[&str]| xway(&[&["run", object, "-i", &input, "--read-only"], more].concat());
+    // It writes one byte of some packets.
+    let judge = compiled(&dir, "judge", ALL_VERDICTS, &[]);
+    run(&judge, &[]).exits(1).says("program judge needs write access (it stores into packets)");
+    run(&judge, &["--checked"]).exits(1).says("program judge needs write access (it has no proof)");
+    run(&sample(&dir, "ttl"), &[]).exits(0);
+    xway(&["run", &judge, "-i", &input]).exits(0);
+}

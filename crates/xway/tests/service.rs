@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::service::{KINDS, Up};
 use common::wire::{Bench, RIGHT, ready};
-use common::{Dir, compiled, xway};
+use common::{Dir, compiled, sample, xway};
 use serde_json::{Value, json};
 use xway_hook::{Hook, ObjectId};
 use xway_testkit::{Needs, traffic};
@@ -104,6 +104,104 @@ fn what_passes_on_an_afxdp_port_reaches_its_host() {
         bench.json(&[&["stats", "afxdp:r0", "--count", "1", "--interval", "0.05", "--all"], &to[..]].concat());
     let passed = &counted["samples"][0]["counters"]["passed"]["total"];
     assert!(passed.as_u64().is_some_and(|n| n >= 2), "{counted}");
+}
+
+/// One worker receives, another one does the work: what comes over is counted where it comes to.
+#[test]
+fn packets_go_to_another_worker_and_are_counted_there() {
+    const NAME: &str = "service::packets_go_to_another_worker_and_are_counted_there";
+    if !ready(NAME) || !Needs::of(&format!("xway::{NAME}")).kernel(6, 6).met() {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("spread", false));
+    let object = sample(&dir, "spread");
+    let file = dir.file("xway.toml", "[service]\nworkers = 2\n[[port]]\nname = \"afxdp:r0\"\nqueues = [[0, 1]]\n");
+    let up = Up::new(&dir, Some(&file), Some(&bench.right));
+    let to = ["--hook", "user", "--socket", &up.socket];
+    let entry = ["map", "update", "name", "cpus", "key", "0", "value", "hex", "40", "0", "0", "0", "0", "0", "0", "0"];
+    for (turn, program) in ["spread_fixed", "spread_touch", "spread_flow"].into_iter().enumerate() {
+        bench.xway(&[&["load", "afxdp:r0", &object, "-n", program], &to[..]].concat()).exits(0);
+        bench.xway(&[&entry[..], &to[..]].concat()).exits(0);
+        let counted = |name: &str| {
+            let words = ["stats", "afxdp:r0", "--count", "1", "--interval", "0.05", "--all"];
+            let doc = bench.json(&[&words, &to[..]].concat());
+            doc["samples"][0]["counters"][name]["total"].as_u64().unwrap_or(0)
+        };
+        let before = counted("cpumap.0");
+        assert!(turn > 0 || before == 0);
+        // The host behind the other worker answers.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while bench.pings() == 0 {
+            assert!(Instant::now() < deadline, "{program}: the host has not answered");
+        }
+        assert!(counted("cpumap.0") > before, "{program}");
+        assert!(counted("program.chosen.0.packets") > 0, "{program}");
+        assert_eq!(counted("cpumap.1"), 0, "{program}");
+        bench.xway(&[&["unload", "afxdp:r0", "-a"], &to[..]].concat()).exits(0);
+    }
+}
+
+/// Programs count packets and bytes in one form, which is shown beside the port's counters on each hook.
+#[test]
+fn what_a_program_counts_stands_beside_what_its_port_counts() {
+    if !ready("service::what_a_program_counts_stands_beside_what_its_port_counts") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("counted", false));
+    let object = sample(&dir, "ttl");
+    let up = Up::new(&dir, None, Some(&bench.right));
+    for hook in ["native", "user"] {
+        let to = ["--hook", hook, "--socket", &up.socket];
+        bench.xway(&[&["load", "r0", &object], &to[..]].concat()).exits(0);
+        let counted =
+            || bench.json(&[&["stats", "r0", "--count", "1", "--interval", "0.05", "--all"], &to[..]].concat());
+        let number = |doc: &Value, name: &str| doc["samples"][0]["counters"][name]["total"].as_u64().unwrap_or(0);
+        assert_eq!(number(&counted(), "program.ttl_v4.64.packets"), 0, "{hook}");
+        send(&bench);
+        // Twelve packets of the other host, which all start with 64; of what else they say to each other nothing is known.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while number(&counted(), "program.ttl_v4.64.packets") < 12 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let doc = counted();
+        let (packets, bytes) = (number(&doc, "program.ttl_v4.64.packets"), number(&doc, "program.ttl_v4.64.bytes"));
+        assert!(packets >= 12 && bytes >= packets * 42, "{hook}: {doc}");
+        assert!(number(&doc, "rx_packets") >= 12, "{hook}: {doc}");
+        let names = doc["samples"][0]["counters"].as_object().unwrap().keys();
+        assert!(!names.clone().any(|name| name.starts_with("program.sources")), "it is no counter: {doc}");
+        bench.xway(&[&["unload", "r0", "-a"], &to[..]].concat()).exits(0);
+    }
+}
+
+/// More than may wait in a queue is dropped and counted, and `status` says so; what waits is a gauge beside the counters.
+#[test]
+fn a_queue_that_was_full_is_a_warning() {
+    if !ready("service::a_queue_that_was_full_is_a_warning") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("fullqueue", false));
+    let bounce = compiled(&dir, "bounce", "SEC(\"xdp\") int bounce(struct xdp_md *ctx) { return XDP_TX; }", &[]);
+    let file = dir.file("xway.toml", "[[port]]\nname = \"afxdp:r0\"\ntx_limit = 1\n");
+    let up = Up::new(&dir, Some(&file), Some(&bench.right));
+    let to = ["--hook", "user", "--socket", &up.socket];
+    bench.xway(&[&["load", "afxdp:r0", &bounce], &to[..]].concat()).exits(0);
+    let status = || bench.json(&["status", "--socket", &up.socket]);
+    assert_eq!(status()["warnings"], json!([]));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while status()["warnings"] == json!([]) {
+        assert!(Instant::now() < deadline, "the queue was never full");
+        let send = ["trafficgen", "packet:l0", "-n", "2000"];
+        assert!(bench.left.command(env!("CARGO_BIN_EXE_xway")).args(send).output().unwrap().status.success());
+    }
+    let warnings = status()["warnings"].clone();
+    let said = warnings[0].as_str().unwrap();
+    assert!(said.starts_with("afxdp:r0: ") && said.contains("packets found a queue full"), "{warnings}");
+    let stats = ["stats", "afxdp:r0", "--count", "1", "--interval", "0.05", "--all"];
+    let counted = bench.json(&[&stats, &to[..]].concat());
+    let counters = &counted["samples"][0]["counters"];
+    assert_eq!(counters["tx_queue.frames"]["gauge"], true, "{counted}");
+    assert!(counters["tx_queue.bytes"]["total"].is_u64() && counters["tx_queue.bytes"]["per_second"].is_null());
+    assert!(counters["tx_limited"]["total"].as_u64().unwrap() > 0, "{counted}");
 }
 
 #[test]

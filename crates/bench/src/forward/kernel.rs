@@ -15,7 +15,7 @@ use super::{Action, ForwardOptions, INGRESS, Round, TARGET, timed};
 pub struct Unmeasured(pub String);
 
 impl Unmeasured {
-    fn at(what: &str) -> impl Fn(&dyn std::fmt::Display) -> Unmeasured + '_ {
+    pub(super) fn at(what: &str) -> impl Fn(&dyn std::fmt::Display) -> Unmeasured + '_ {
         move |why| Unmeasured(format!("{what}: {why}"))
     }
 }
@@ -128,10 +128,10 @@ impl Kernel {
 }
 
 /// A network namespace that this thread is in and that has no name any more: it goes with the thread, however that ends.
-struct Space;
+pub(super) struct Space;
 
 impl Space {
-    fn enter() -> Result<Space, Unmeasured> {
+    pub(super) fn enter() -> Result<Space, Unmeasured> {
         let name = format!("xwbench-{}", std::process::id());
         ip(&["netns", "add", &name])?;
         let path = format!("/run/netns/{name}");
@@ -153,7 +153,7 @@ impl Space {
     }
 
     /// A pair whose near end has this number and whose far end the next one.
-    fn veth(&self, near: u32) -> Result<(), Unmeasured> {
+    pub(super) fn veth(&self, near: u32) -> Result<(), Unmeasured> {
         let (a, b) = (format!("xwb{near}"), format!("xwb{}", near + 1));
         let (near, far) = (near.to_string(), (near + 1).to_string());
         ip(&["link", "add", &a, "index", &near, "type", "veth", "peer", "name", &b, "index", &far])?;
@@ -162,7 +162,7 @@ impl Space {
     }
 }
 
-fn ip(args: &[&str]) -> Result<(), Unmeasured> {
+pub(super) fn ip(args: &[&str]) -> Result<(), Unmeasured> {
     let command = || format!("ip {}", args.join(" "));
     let output = Command::new("ip").args(args).output().map_err(|e| Unmeasured(format!("{}: {e}", command())))?;
     if output.status.success() {

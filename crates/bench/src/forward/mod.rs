@@ -13,6 +13,7 @@
 
 mod cpu;
 mod kernel;
+pub mod levels;
 mod ours;
 mod stages;
 

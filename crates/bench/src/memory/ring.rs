@@ -1,6 +1,8 @@
 //! Rings: on one core, from core to core, many producers, and the standard library's channel beside them.
 
 use std::hint::{black_box, spin_loop};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use xway_packet::ring::{Entry, XdpDesc, frames, mpsc, spsc};
 use xway_packet::{Burst, Pool, PoolConfig};
@@ -37,6 +39,9 @@ pub fn ring(options: &MemoryOptions) -> Result<Vec<Line>, MemoryError> {
     };
     for bulk in [1, 2, 4, 8, 16, 32, 64] {
         lines.push(across(bulk, other, options)?);
+    }
+    for bulk in [1, 64] {
+        lines.push(across_uncached(bulk, other, options)?);
     }
     for producers in [1, 2] {
         for bulk in [1, 64] {
@@ -159,6 +164,80 @@ fn across(bulk: usize, other: u32, options: &MemoryOptions) -> Result<Line, Memo
         arrived("sum of entries", (0..count).fold(0, u64::wrapping_add), sum)?;
     }
     Ok(Line::new("two cores", "SPSC, addresses", bulk, samples).others(1))
+}
+
+/// The same ring without copies of the other side's index: each call reads the line that the other core writes. What the
+/// copies are worth is the difference to [`across`].
+struct Uncached {
+    slots: Vec<AtomicU64>,
+    produced: Line64,
+    consumed: Line64,
+}
+
+/// A number that has a cache line for itself.
+#[repr(align(64))]
+#[derive(Default)]
+struct Line64(AtomicU64);
+
+impl Uncached {
+    fn new() -> Arc<Uncached> {
+        let slots = (0..ENTRIES).map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Uncached { slots, produced: Line64::default(), consumed: Line64::default() })
+    }
+
+    fn slot(&self, at: u64) -> &AtomicU64 {
+        &self.slots[(at % u64::from(ENTRIES)) as usize]
+    }
+
+    /// As many of these as there is room for.
+    fn push(&self, entries: std::ops::Range<u64>) -> u64 {
+        let produced = self.produced.0.load(Ordering::Relaxed);
+        let room = u64::from(ENTRIES) - (produced - self.consumed.0.load(Ordering::Acquire));
+        let count = room.min(entries.end - entries.start);
+        (0..count).for_each(|n| self.slot(produced + n).store(entries.start + n, Ordering::Relaxed));
+        self.produced.0.store(produced + count, Ordering::Release);
+        count
+    }
+
+    /// The sum of as many as there are, at most `bulk`, and how many those were.
+    fn pop(&self, bulk: u64) -> (u64, u64) {
+        let consumed = self.consumed.0.load(Ordering::Relaxed);
+        let count = (self.produced.0.load(Ordering::Acquire) - consumed).min(bulk);
+        let sum = (0..count).fold(0u64, |sum, n| sum.wrapping_add(self.slot(consumed + n).load(Ordering::Relaxed)));
+        self.consumed.0.store(consumed + count, Ordering::Release);
+        (count, sum)
+    }
+}
+
+fn across_uncached(bulk: usize, other: u32, options: &MemoryOptions) -> Result<Line, MemoryError> {
+    let bulk = bulk as u64;
+    let count = (options.count / bulk).max(1) * bulk;
+    let mut samples = Vec::new();
+    for _ in 0..options.rounds {
+        let ring = Uncached::new();
+        let far = ring.clone();
+        let sending = std::thread::spawn(move || {
+            let _ = pin(other);
+            let mut next = 0;
+            while next < count {
+                next += far.push(next..(next + bulk).min(count));
+            }
+        });
+        let (mut got, mut sum) = (0, 0u64);
+        samples.push(timed(count, || {
+            while got < count {
+                let (taken, of) = ring.pop(bulk);
+                (got, sum) = (got + taken, sum.wrapping_add(of));
+                if taken == 0 {
+                    spin_loop();
+                }
+            }
+        }));
+        let _ = sending.join();
+        arrived("sum of entries", (0..count).fold(0, u64::wrapping_add), sum)?;
+    }
+    let line = Line::new("two cores", "SPSC without copies of indices, addresses", bulk as usize, samples);
+    Ok(line.others(1).noted("what copies of the other side's index save"))
 }
 
 fn across_many(bulk: usize, producers: u32, cpus: &[u32], options: &MemoryOptions) -> Result<Line, MemoryError> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use xway_hook::{
-    Attached, AttachmentInfo, Choice, Dump, LoadRequest, MapId, Mode, Objects, PortFeatures, ProgId, ProgramInfo,
-    TestAnswer, Verdicts, Via,
+    Attached, AttachmentInfo, Choice, Dump, LoadRequest, MapId, Mode, Objects, PortFeatures, PortMemory, ProgId,
+    ProgramInfo, TestAnswer, Verdicts, Via,
 };
 
 use super::Bytes;
@@ -258,19 +258,51 @@ pub struct Features {
     pub rx_metadata: Vec<String>,
     #[serde(default)]
     pub verdicts: Vec<(String, String)>,
+    #[serde(default)]
+    pub memory: Option<Memory>,
+}
+
+/// [`PortMemory`] on the wire.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)] // The fields are the description's.
+pub struct Memory {
+    pub model: String,
+    pub packets_a_chunk: u32,
+    pub frags: bool,
+    pub zero_copy: bool,
+    pub writable: bool,
+    pub headroom: Option<u32>,
+    pub tailroom: Option<u32>,
+}
+
+impl From<PortMemory> for Memory {
+    fn from(m: PortMemory) -> Memory {
+        let PortMemory { model, packets_a_chunk, frags, zero_copy, writable, headroom, tailroom } = m;
+        Memory { model, packets_a_chunk, frags, zero_copy, writable, headroom, tailroom }
+    }
+}
+
+impl From<Memory> for PortMemory {
+    fn from(m: Memory) -> PortMemory {
+        let Memory { model, packets_a_chunk, frags, zero_copy, writable, headroom, tailroom } = m;
+        PortMemory { model, packets_a_chunk, frags, zero_copy, writable, headroom, tailroom }
+    }
 }
 
 impl From<PortFeatures> for Features {
     fn from(f: PortFeatures) -> Features {
-        let PortFeatures { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts } = f;
-        Features { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts }
+        let PortFeatures { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts, memory } = f;
+        let memory = memory.map(Memory::from);
+        Features { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts, memory }
     }
 }
 
 impl From<Features> for PortFeatures {
     fn from(f: Features) -> PortFeatures {
-        let Features { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts } = f;
-        PortFeatures { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts }
+        let Features { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts, memory } = f;
+        let memory = memory.map(PortMemory::from);
+        PortFeatures { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts, memory }
     }
 }
 

@@ -78,6 +78,8 @@ pub(crate) struct Core {
     pub(crate) stop: Stop,
     pub(crate) live: Arc<Live>,
     pub(crate) idle_polls: u32,
+    /// Most frames of a burst, 1 to [`Burst::MAX`].
+    pub(crate) burst: u32,
     /// Whether the time that programs take is measured: two readings of the clock a burst.
     pub(crate) timed: bool,
     /// Set in a worker that takes commands: it goes on when a port fails or ends.
@@ -123,6 +125,7 @@ impl Core {
             stop,
             live: Arc::default(),
             idle_polls: 16,
+            burst: Burst::MAX as u32,
             timed: true,
             mail: None,
             leaving: false,
@@ -184,7 +187,7 @@ impl Core {
             if left == 0 {
                 return Err(End::Count);
             }
-            let mut budget = left.min(Burst::MAX as u64) as usize;
+            let mut budget = left.min(self.burst.into()) as usize;
             if let Some(socket) = lane.bound.as_ref().filter(|_| lane.direct) {
                 budget = budget.min(socket.room());
                 if budget == 0 {

@@ -16,7 +16,7 @@ use crate::inbox::Inbox;
 use crate::lane::{Hook, Lane};
 use crate::slot::{AttachError, Slot};
 use crate::steer::Steering;
-use crate::{Counters, Device, Support};
+use crate::{Capabilities, Counters, Device, Support};
 pub(super) struct Control {
     pub(super) crew: Arc<Crew>,
     pub(super) hub: Arc<Hub>,
@@ -60,6 +60,12 @@ impl PortEntry {
     pub(super) fn slot(&self, queue: u32) -> (&Slot, bool) {
         let own = self.queue_slots.iter().find(|(number, slot)| *number == queue && !slot.is_empty());
         own.map_or((&self.slot, false), |(_, slot)| (slot, true))
+    }
+
+    /// What the port can do, opened as it is.
+    pub(super) fn capabilities(&self) -> Capabilities {
+        let can = self.device.capabilities();
+        Capabilities { writable: can.writable && !self.config.read_only, ..can }
     }
 
     /// What runs a queue's programs, with their counters: a program that ran there before goes on counting.
@@ -150,7 +156,7 @@ impl Control {
         let at = self.port(point.ifindex)?;
         let port = &mut self.ports[at];
         let (name, queues) = (port.name.clone(), port.queue_count());
-        let capabilities = port.device.capabilities();
+        let capabilities = port.capabilities();
         let failed = |cause| EngineError::Attach { name: name.clone(), cause };
         let change = |slot: &Slot| {
             let new = change(slot).map_err(failed)?;

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use xway_packet::{Pool, PoolConfig};
+use xway_packet::{Burst, Pool, PoolConfig};
 
 use crate::capture::{self, Capture, CaptureConfig};
 use crate::core::Core;
@@ -27,14 +27,15 @@ use crate::lane::{Lane, Pass, PassTo};
 use crate::outbox::Outbox;
 use crate::slot::{AttachFlags, Attached, Slot};
 use crate::steer::Steering;
-use crate::{Counters, Device, LoadedProgram, PortStats, SocketTarget, Stop};
+use crate::{Counters, Device, LoadedProgram, SocketTarget, Stop};
 
 mod control;
 mod types;
 
 use control::{Control, OWN_FRAMES, PortEntry, QueueEntry, RING_MAX};
 pub use types::{
-    EngineConfig, EngineError, HookPoint, PortConfig, PortState, QueueReport, QueueState, Stopped, Waker, is_called,
+    EngineConfig, EngineError, HookPoint, PortConfig, PortReport, PortState, QueueReport, QueueState, Stopped, Waker,
+    is_called,
 };
 
 /// Workers, ports and programs. Any thread may call it; calls wait for each other, packets wait for none of them.
@@ -57,6 +58,7 @@ impl Engine {
             let mut core = Core::new(number, stop, control.hub.events(number));
             core.crew = control.crew.clone();
             core.idle_polls = config.idle_polls;
+            core.burst = config.burst.clamp(1, Burst::MAX as u32);
             core.timed = config.timed;
             let own = Pool::new(PoolConfig::new(OWN_FRAMES));
             core.pools.push(own.map_err(|cause| EngineError::Pool { name: format!("worker {number}"), cause })?);
@@ -322,7 +324,7 @@ impl Engine {
         let state = |port: &PortEntry| PortState {
             name: port.name.clone(),
             ifindex: port.ifindex,
-            capabilities: port.device.capabilities(),
+            capabilities: port.capabilities(),
             queues: port.queue_count(),
             programs: port.slot.entries().to_vec(),
             queue_programs: own(port),
@@ -377,20 +379,25 @@ impl Engine {
     ///
     /// # Errors
     /// A worker is gone.
-    pub fn port_stats(&self) -> Result<Vec<(u32, u32, PortStats, xway_packet::Counters)>, EngineError> {
+    pub fn port_stats(&self) -> Result<Vec<PortReport>, EngineError> {
         let control = self.control.lock();
-        let ask = |core: &mut Core| -> Vec<(u32, u32, PortStats, xway_packet::Counters)> {
+        let ask = |core: &mut Core| -> Vec<PortReport> {
             let Core { lanes, pools, .. } = core;
-            let stats =
-                |lane: &mut Lane| (lane.port.ifindex(), lane.queue, lane.port.stats(), pools[lane.pool].counters());
-            lanes.iter_mut().map(stats).collect()
+            let report = |lane: &mut Lane| PortReport {
+                ifindex: lane.port.ifindex(),
+                queue: lane.queue,
+                stats: lane.port.stats(),
+                backlog: lane.port.backlog(lane.queue, &mut pools[lane.pool]),
+                pool: pools[lane.pool].counters(),
+            };
+            lanes.iter_mut().map(report).collect()
         };
         let answers: Vec<_> = control.members.iter().map(|member| member.send(ask)).collect();
         let mut all = Vec::new();
         for answer in answers {
             all.extend(answer.wait()?);
         }
-        all.sort_by_key(|&(ifindex, queue, ..)| (ifindex, queue));
+        all.sort_by_key(|report| (report.ifindex, report.queue));
         Ok(all)
     }
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use xway_packet::{Leak, PoolConfig, PoolError};
+use xway_packet::{Burst, Leak, PoolConfig, PoolError};
 
 use crate::chain::ProgramCounters;
 use crate::lane::PassTo;
 use crate::slot::{AttachError, Attached};
 use crate::wake::Wake;
-use crate::{Capabilities, Counters, PortError, PortStats, TxPolicy};
+use crate::{Backlog, Capabilities, Counters, PortError, PortStats, TxPolicy};
 
 /// Shape of an engine.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub struct EngineConfig {
     pub cpus: Vec<usize>,
     /// Rounds without work before a worker sleeps.
     pub idle_polls: u32,
+    /// Most frames that a worker receives at once, from 1 to 64: fewer fit a small cache, more share what a burst costs.
+    pub burst: u32,
     /// Frames that wait at most between two workers, for each queue and direction.
     pub ring_len: u32,
     /// Measure the time that programs take (`kernel.bpf_stats_enabled`): two readings of the clock a burst.
@@ -28,7 +30,8 @@ pub struct EngineConfig {
 impl Default for EngineConfig {
     /// One worker, bound to no CPU.
     fn default() -> EngineConfig {
-        EngineConfig { workers: 1, cpus: Vec::new(), idle_polls: 1000, ring_len: 2048, timed: false }
+        let burst = Burst::MAX as u32;
+        EngineConfig { workers: 1, cpus: Vec::new(), idle_polls: 1000, burst, ring_len: 2048, timed: false }
     }
 }
 
@@ -43,6 +46,9 @@ pub struct PortConfig {
     pub pass: PassTo,
     /// How its queues are given frames to send.
     pub tx: TxPolicy,
+    /// Packets that come in may not be changed: only programs that are proved not to do so are attached. Who looks at the same
+    /// memory, the device or another process, finds there what arrived.
+    pub read_only: bool,
 }
 
 /// Where a program is attached: to a port, or to one of its queues, whose programs win over those of the port.
@@ -235,6 +241,21 @@ pub fn is_called<'a>(port: &'a str, name: &'a str) -> bool {
     let without = |text: &'a str| text.split('?').next().unwrap_or_default();
     let (plain, name) = (without(port), without(name));
     plain == name || plain.split_once(':').is_some_and(|(_, rest)| rest == name)
+}
+
+/// What a queue's port and its pool counted, and what waits there to be sent.
+#[derive(Clone, Debug)]
+pub struct PortReport {
+    /// Interface index of the port.
+    pub ifindex: u32,
+    /// The queue.
+    pub queue: u32,
+    /// What the port counted.
+    pub stats: PortStats,
+    /// What the pool counted.
+    pub pool: xway_packet::Counters,
+    /// What waits to be sent, now; `None` for a port whose queue cannot be looked at.
+    pub backlog: Option<Backlog>,
 }
 
 /// A port as it stands.

@@ -366,6 +366,7 @@ impl Hook for Kernel {
         let verdicts = xway_abi::Verdict::ALL.iter().map(|v| (v.name().to_owned(), "full".to_owned())).collect();
         Ok(PortFeatures {
             verdicts,
+            memory: None,
             port: device.name,
             ifindex: device.ifindex,
             kind: device.kind,

@@ -38,7 +38,7 @@ use crate::{
 };
 use handles::Handles;
 use programs::Loaded;
-pub use statistics::{POOL_NAMES, PORT_NAMES};
+pub use statistics::{POOL_NAMES, PORT_NAMES, QUEUE_NAMES, WORKER_NAMES};
 pub use watch::{Watch, Watched, filter, reason};
 
 /// How programs are run.
@@ -48,6 +48,8 @@ pub struct UserConfig {
     pub cpus: u32,
     /// CPUs of the machine that the workers are bound to, in their order.
     pub bind: Vec<usize>,
+    /// Most frames that a worker receives at once, from 1 to 64.
+    pub burst: u32,
     /// Limits of the verifier.
     pub verifier: Config,
     /// The compiler's passes; `None`: programs run in the checked interpreter.
@@ -56,7 +58,13 @@ pub struct UserConfig {
 
 impl Default for UserConfig {
     fn default() -> UserConfig {
-        UserConfig { cpus: 1, bind: Vec::new(), verifier: Config::default(), compiler: Some(Options::default()) }
+        UserConfig {
+            cpus: 1,
+            bind: Vec::new(),
+            burst: xway_packet::Burst::MAX as u32,
+            verifier: Config::default(),
+            compiler: Some(Options::default()),
+        }
     }
 }
 

@@ -13,8 +13,8 @@ use xway_maps::Map;
 use super::User;
 use super::programs::Loaded;
 use crate::{
-    AttachRequest, Attached, AttachmentInfo, Blame, Choice, HookError, Mode, PortFeatures, ProgId, ProgramInfo,
-    Replace, Verdicts, Via,
+    AttachRequest, Attached, AttachmentInfo, Blame, Choice, HookError, Mode, PortFeatures, PortMemory, ProgId,
+    ProgramInfo, Replace, Verdicts, Via,
 };
 
 impl LoadedProgram for Loaded {
@@ -76,7 +76,8 @@ impl User {
         }
         if self.engine.is_none() {
             let workers = self.config.cpus;
-            let config = EngineConfig { workers, cpus: self.config.bind.clone(), ..EngineConfig::default() };
+            let (cpus, burst) = (self.config.bind.clone(), self.config.burst);
+            let config = EngineConfig { workers, cpus, burst, ..EngineConfig::default() };
             self.engine = Some(Arc::new(Engine::start(config).map_err(refused)?));
         }
         let Some(engine) = &self.engine else { return Err(super::no_port(&name)) };
@@ -324,8 +325,22 @@ impl User {
             xdp: names(&xdp),
             rx_metadata: names(&meta),
             verdicts,
+            memory: Some(memory(c)),
             port: port.name,
         })
+    }
+}
+
+fn memory(can: &Capabilities) -> PortMemory {
+    let room = |bytes: u32| (bytes != u32::MAX).then_some(bytes);
+    PortMemory {
+        model: can.memory.name().to_owned(),
+        packets_a_chunk: 1,
+        frags: can.multi_buffer,
+        zero_copy: can.zero_copy,
+        writable: can.writable,
+        headroom: room(can.headroom),
+        tailroom: room(can.tailroom),
     }
 }
 
@@ -353,7 +368,15 @@ const fn support(support: Support) -> &'static str {
 /// Compares what a program needs with what a port can do: what is missing is refused by name, what is less than on a driver is
 /// said.
 fn fits(port: &str, can: &Capabilities, program: &Loaded) -> Result<Vec<String>, HookError> {
-    let lacking = Needs::of_program(&program.program).lacking(can);
+    let needs = Needs::of_program(&program.program);
+    if let Some(how) = needs.writes.filter(|_| !can.writable) {
+        let name = program.program.name();
+        let message = format!("{port}: packets are read-only there, and program {name} needs {how}");
+        return Err(
+            HookError::unsupported(message).hint("a program that only reads; or open the port without read_only")
+        );
+    }
+    let lacking = needs.lacking(can);
     if !lacking.is_empty() {
         let lacking = lacking.join(", ");
         let message = format!(

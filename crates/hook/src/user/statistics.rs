@@ -1,6 +1,6 @@
 //! What ports of the engine in this process counted, by the names of `docs/counters.md`.
 
-use xway_engine::{Counters, Engine, PortStats, ProgramCounters};
+use xway_engine::{Backlog, Counters, Engine, PortStats, ProgramCounters};
 
 use super::User;
 use crate::{HookError, ProgramStatistics, QueueStatistics, Statistics};
@@ -13,6 +13,16 @@ pub const PORT_NAMES: &[(&str, &str)] = &[
     ("port.no_frame", "Times that the pool had no frame when there was a packet."),
     ("port.other", "Packets not received for another reason, by the driver's name for it."),
 ];
+
+/// What waits in a queue to be sent; ports whose queues cannot be looked at (`packet:`, `pcap:`, what goes into a TAP) have no such numbers.
+pub const QUEUE_NAMES: &[(&str, &str)] =
+    &[("tx_queue.frames", "Frames that wait to be sent, now: a gauge."), ("tx_queue.bytes", "Their bytes: a gauge.")];
+
+/// What workers do for others.
+pub const WORKER_NAMES: &[(&str, &str)] = &[(
+    "cpumap",
+    "Packets that came over CPUMAPs, by the worker that they came to; of all ports together, where there were any.",
+)];
 
 /// What a queue's pool of packet memory counts.
 pub const POOL_NAMES: &[(&str, &str)] = &[
@@ -48,6 +58,11 @@ fn pool(pool: &xway_packet::Counters, out: &mut Vec<(String, u64)>) {
     out.extend(POOL_NAMES.iter().zip(numbers).map(|((name, _), number)| ((*name).to_owned(), number)));
 }
 
+fn backlog(waits: Option<Backlog>, out: &mut Vec<(String, u64)>) {
+    let Some(Backlog { frames, bytes }) = waits else { return };
+    out.extend(QUEUE_NAMES.iter().zip([frames.into(), bytes]).map(|((name, _), number)| ((*name).to_owned(), number)));
+}
+
 /// Adds numbers by name; names come in the order in which they are first seen.
 fn add(sum: &mut Vec<(String, u64)>, more: &[(String, u64)]) {
     for (name, number) in more {
@@ -70,10 +85,11 @@ impl User {
         for queue in queues.into_iter().filter(|queue| queue.ifindex == ifindex) {
             sum.merge(&queue.counters);
             let mut counters = queue.counters.flat();
-            if let Some((.., stats, memory)) = ports.iter().find(|(i, q, ..)| (*i, *q) == (ifindex, queue.queue)) {
+            if let Some(report) = ports.iter().find(|r| (r.ifindex, r.queue) == (ifindex, queue.queue)) {
                 let mut own = Vec::new();
-                port(stats, &mut own);
-                pool(memory, &mut own);
+                port(&report.stats, &mut own);
+                backlog(report.backlog, &mut own);
+                pool(&report.pool, &mut own);
                 add(&mut extra, &own);
                 counters.extend(own);
             }
@@ -87,6 +103,9 @@ impl User {
         }
         all.counters = sum.flat();
         all.counters.extend(extra);
+        let cpus = self.engine.as_deref().map(Engine::cpu_counters).unwrap_or_default();
+        let came = cpus.iter().enumerate().filter(|(_, cpu)| cpu.cpu_in > 0);
+        all.counters.extend(came.map(|(worker, cpu)| (format!("cpumap.{worker}"), cpu.cpu_in)));
         let told = |(id, name, c): (u32, String, ProgramCounters)| {
             let ProgramCounters { runs, chained, verdicts, invalid, faults } = c;
             ProgramStatistics { id, name, runs, verdicts, chained, invalid, faults }

@@ -32,8 +32,13 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     let wrapped = input.into_iter().map(|(_, port)| wraps.iter().try_fold(port, |port, wrap| wrap.around(port)));
     let mut ports: Vec<Box<dyn Port>> = wrapped.collect::<Result<_, _>>()?;
     ports.extend(rest.into_iter().map(|(_, port)| port));
+    let needs = Needs::of_program(&session.program);
+    if let Some(how) = needs.writes.filter(|_| args.read_only) {
+        let message = format!("packets are read-only, and program {} needs {how}", session.image.name);
+        return Err(Failure::no(message).hint("a program that only reads, or no --read-only"));
+    }
     for port in &ports[..inputs] {
-        let lacking = Needs::of_program(&session.program).lacking(&port.capabilities());
+        let lacking = needs.lacking(&port.capabilities());
         if !lacking.is_empty() {
             let (port, program, lacking) = (port.name(), &session.image.name, lacking.join(", "));
             let message =
@@ -49,6 +54,7 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     let mut config = WorkerConfig::new(stop);
     config.limits = Limits { count: args.count, timeout: args.timeout };
     config.maps = session.instance.maps().to_vec();
+    config.burst = args.burst;
     config.tx = TxPolicy { batch_frames: args.tx_batch, bytes_max: args.tx_limit };
     config.subscriber = Some(Box::new(seen.subscriber()));
     config.events_per_second = losses::EVENTS_PER_SECOND;

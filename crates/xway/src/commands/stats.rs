@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use xway_engine::Stop;
+use xway_hook::GAUGES;
 
+use super::counted;
 use super::kernel::attach::Place;
 use super::kernel::failure;
 use crate::args_kernel::Stats;
@@ -15,7 +17,11 @@ use crate::{interrupt, print};
 /// on a line of its own for every interval.
 pub fn run(args: &Stats, as_json: bool) -> Result<(), Failure> {
     let mut hook = Place::of(&args.place)?.boxed();
-    let mut read = || hook.statistics(&args.interface).map(|s| s.counters).map_err(failure);
+    let mut read = || -> Result<Vec<(String, u64)>, Failure> {
+        let mut all = hook.statistics(&args.interface).map_err(failure)?.counters;
+        all.extend(counted::read(&mut *hook, &args.interface));
+        Ok(all)
+    };
     let stop = Stop::new().map_err(|e| Failure::needs(format!("cannot watch: {e}")))?;
     interrupt::catch(&stop)?;
     let (mut before, mut since) = (read()?, Instant::now());
@@ -57,23 +63,28 @@ fn wait(interval: Duration, stop: &Stop) -> bool {
     false
 }
 
-/// A counter, its number, and what was added to it in a second.
-pub type Row = (String, u64, f64);
+/// A counter, its number, and what was added to it in a second; nothing of that for a gauge, which is what it is now.
+pub type Row = (String, u64, Option<f64>);
 
-/// What was added in `secs` seconds; with `all` also where nothing was.
+/// What was added in `secs` seconds, and gauges that have moved; with `all` also where nothing was.
 pub fn grown(before: &[(String, u64)], now: &[(String, u64)], secs: f64, all: bool) -> Vec<Row> {
     // Counters of a port that was opened again begin anew.
     let changed = |(name, value): &(String, u64)| {
         let old = before.iter().find(|(n, _)| n == name).map_or(0, |(_, old)| *old);
+        let gauge = GAUGES.contains(&name.as_str());
         let grown = value.saturating_sub(old);
-        (all || grown > 0).then(|| (name.clone(), *value, grown as f64 / secs))
+        let changed = if gauge { *value != old } else { grown > 0 };
+        (all || changed).then(|| (name.clone(), *value, (!gauge).then_some(grown as f64 / secs)))
     };
     now.iter().filter_map(changed).collect()
 }
 
 /// Rows by name.
 pub fn rates_json(rows: &[Row]) -> Value {
-    let one = |(name, total, rate): &Row| (name.clone(), json!({ "total": total, "per_second": rate }));
+    let one = |(name, total, rate): &Row| match rate {
+        Some(rate) => (name.clone(), json!({ "total": total, "per_second": rate })),
+        None => (name.clone(), json!({ "total": total, "gauge": true })),
+    };
     Value::Object(rows.iter().map(one).collect::<Map<_, _>>())
 }
 
@@ -88,7 +99,8 @@ pub fn text(port: &str, secs: f64, rows: &[Row]) -> String {
     }
     let mut table = vec![[port, "a second", "total"].map(str::to_owned).to_vec()];
     for (name, total, rate) in rows {
-        table.push(vec![name.clone(), print::scaled(*rate).trim_end().to_owned(), print::grouped(*total)]);
+        let rate = rate.map_or_else(|| "now".to_owned(), |rate| print::scaled(rate).trim_end().to_owned());
+        table.push(vec![name.clone(), rate, print::grouped(*total)]);
     }
     print::table(&table)
 }

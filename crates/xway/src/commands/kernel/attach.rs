@@ -239,9 +239,10 @@ pub fn status(args: &args::Status, as_json: bool) -> Result<(), Failure> {
     }
     let measured = if args.measure.is_zero() { Vec::new() } else { measure(&attached, args)? };
     let rate = |i: usize| measured.get(i).and_then(Option::as_ref);
+    let warnings = full_queues(&attached, args);
     if as_json {
         let all: Vec<Value> = attached.iter().enumerate().map(|(i, a)| attachment_json(a, rate(i))).collect();
-        print::json(&print::document("status", json!({ "attachments": all })));
+        print::json(&print::document("status", json!({ "attachments": all, "warnings": warnings })));
         return Ok(());
     }
     if attached.is_empty() {
@@ -274,7 +275,31 @@ pub fn status(args: &args::Status, as_json: bool) -> Result<(), Failure> {
         ]);
     }
     print::text(&print::table(&rows));
+    warnings.iter().for_each(|warning| print::note(warning));
     Ok(())
+}
+
+/// Ports of the service that were given more than they could send: nothing slows a sender down in front of a hook, so what finds no
+/// room is gone.
+fn full_queues(attached: &[AttachmentInfo], args: &args::Status) -> Vec<String> {
+    let mut ports: Vec<&str> = attached.iter().filter(|a| a.via == Via::Engine).map(|a| a.port.as_str()).collect();
+    ports.dedup();
+    let Some(mut service) = (!ports.is_empty()).then(|| Service::connect(&args.place.socket.socket).ok()).flatten()
+    else {
+        return Vec::new();
+    };
+    let warning = |port: &&str| {
+        let counted = service.statistics(port).ok()?;
+        let lost: u64 =
+            ["tx_full", "redirect_err.ENOSPC", "relay_lost.ENOSPC"].map(|name| counted.get(name)).iter().sum();
+        (lost > 0).then(|| {
+            let lost = print::grouped(lost);
+            format!(
+                "{port}: {lost} packets found a queue full and were dropped; xway stats {port} --hook user shows where"
+            )
+        })
+    };
+    ports.iter().filter_map(warning).collect()
 }
 
 /// Attachments of the kernel and of the service, if one is there; of the one that was asked for.

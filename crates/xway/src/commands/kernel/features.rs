@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use xway_abi::Verdict;
 use xway_engine::Needs;
-use xway_hook::{Hook, PortFeatures, kernel};
+use xway_hook::{Hook, PortFeatures, PortMemory, kernel};
 use xway_kernel::{DriverFeatures, RX_METADATA, XDP_FEATURES, XSK_FEATURES, bit_names, driver_features};
 
 use super::{failure, refused};
@@ -30,6 +30,8 @@ pub fn run(args: &args::Features, as_json: bool) -> Result<(), Failure> {
         _ if !known => true,
         "drop" | "tx" | "metadata" => xdp.iter().any(|name| name == "basic"),
         "redirect" => xdp.iter().any(|name| name == "redirect"),
+        // Drivers that have XDP have packets that programs may write to.
+        "write-access" => true,
         "frags" => xdp.iter().any(|name| name == "rx-sg"),
         other => meta.iter().any(|name| name == other),
     })?;
@@ -75,7 +77,7 @@ pub fn run(args: &args::Features, as_json: bool) -> Result<(), Failure> {
 
 /// What a port of the service's engine can do, in the words of the kernel's drivers where there are such.
 fn user_features(args: &args::Features, as_json: bool) -> Result<(), Failure> {
-    let PortFeatures { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts } =
+    let PortFeatures { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts, memory } =
         service::connect(&args.place.socket)?.features(&args.interface).map_err(failure)?;
     let verdict = |name: &str| verdicts.iter().any(|(verdict, can)| verdict == name && can != "none");
     let pair = Pair::of(args, &|need| match need {
@@ -85,6 +87,7 @@ fn user_features(args: &args::Features, as_json: bool) -> Result<(), Failure> {
         // Pools have it on every port.
         "metadata" => true,
         "frags" => xdp.iter().any(|name| name == "rx-sg"),
+        "write-access" => memory.as_ref().is_none_or(|memory| memory.writable),
         other => rx_metadata.iter().any(|name| name == other),
     })?;
     if as_json {
@@ -99,6 +102,7 @@ fn user_features(args: &args::Features, as_json: bool) -> Result<(), Failure> {
             "xdp": xdp,
             "rx_metadata": rx_metadata,
             "verdicts": verdicts,
+            "memory": memory.as_ref().map(memory_json),
         });
         pair.iter().for_each(|pair| pair.put(&mut doc));
         print::json(&print::document("features", doc));
@@ -108,9 +112,37 @@ fn user_features(args: &args::Features, as_json: bool) -> Result<(), Failure> {
     let mut out = format!("{port} (number {ifindex}): {rx_queues} receive and {tx_queues} transmit queues\n");
     out.push_str(&format!("  XDP:         {}\n  RX metadata: {}\n", list(&xdp), list(&rx_metadata)));
     verdicts.iter().for_each(|(verdict, can)| out.push_str(&format!("  {:<12} {can}\n", format!("{verdict}:"))));
+    memory.iter().for_each(|memory| out.push_str(&format!("  memory:      {}\n", memory_text(memory))));
     pair.iter().for_each(|pair| out.push_str(&pair.text()));
     print::text(&out);
     Pair::verdict(pair.as_ref(), &args.interface)
+}
+
+fn memory_json(memory: &PortMemory) -> Value {
+    json!({
+        "model": memory.model,
+        "packets_a_chunk": memory.packets_a_chunk,
+        "frags": memory.frags,
+        "zero_copy": memory.zero_copy,
+        "writable": memory.writable,
+        "headroom": memory.headroom,
+        "tailroom": memory.tailroom,
+    })
+}
+
+fn memory_text(memory: &PortMemory) -> String {
+    let word = |is: bool, yes: &str, no: &str| if is { yes.to_owned() } else { no.to_owned() };
+    let room = |bytes: Option<u32>, at: &str| bytes.map(|bytes| format!("{bytes} bytes {at}"));
+    let mut all = vec![
+        memory.model.clone(),
+        format!("{} packet a chunk", memory.packets_a_chunk),
+        word(memory.frags, "packets of several buffers", "packets of one buffer"),
+        word(memory.zero_copy, "zero-copy", "not zero-copy"),
+        word(memory.writable, "writable", "read-only"),
+    ];
+    all.extend(room(memory.headroom, "in front"));
+    all.extend(room(memory.tailroom, "behind"));
+    all.join(", ")
 }
 
 /// A program and a port.
@@ -140,6 +172,7 @@ impl Pair {
             ("tx", returns(Verdict::Tx)),
             ("redirect", returns(Verdict::Redirect)),
             ("metadata", found.metadata),
+            ("write-access", Needs::of_program(&program).writes.is_some()),
         ];
         let optional = [
             // A program with frags also takes packets in one piece.
