@@ -5,7 +5,6 @@
 //! only with maps that are like those of the proof.** `check_maps` compares every property that the proof relies on, the
 //! contents of frozen maps included; the code keeps the maps alive.
 
-use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
@@ -232,39 +231,9 @@ struct Emitted {
 
 /// Lowers and compiles every function that is needed, and lays them out.
 fn emit(around: &Surroundings<'_>) -> Result<Emitted, Refusal> {
-    let mut scratch = SCRATCH.take().unwrap_or_default();
-    let emitted = emit_with(around, &mut scratch);
-    // Memory for a large function is given back.
-    if emitted.as_ref().is_ok_and(|e| e.linked.bytes.len() <= SCRATCH_CODE_MAX) {
-        SCRATCH.set(Some(scratch));
-    }
-    emitted
-}
-
-/// What functions are lowered and compiled with, one after the other: its memory is worth keeping.
-struct Scratch {
-    builder: FunctionBuilderContext,
-    context: Context,
-    control: ControlPlane,
-}
-
-impl Default for Scratch {
-    fn default() -> Scratch {
-        let (builder, control) = (FunctionBuilderContext::new(), ControlPlane::default());
-        Scratch { builder, context: Context::new(), control }
-    }
-}
-
-/// Bytes of code after which a thread keeps its scratch memory.
-const SCRATCH_CODE_MAX: usize = 64 << 10;
-
-thread_local! {
-    /// This thread's, while it compiles nothing.
-    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
-}
-
-fn emit_with(around: &Surroundings<'_>, scratch: &mut Scratch) -> Result<Emitted, Refusal> {
-    let Scratch { builder, context, control } = scratch;
+    let mut builder = FunctionBuilderContext::new();
+    let mut context = Context::new();
+    let mut control = ControlPlane::default();
     let mut linker = link::Linker::default();
     let mut texts = vec![];
     let mut back_end = Duration::ZERO;
@@ -290,7 +259,7 @@ fn emit_with(around: &Surroundings<'_>, scratch: &mut Scratch) -> Result<Emitted
         if func.insns == 0 {
             continue; // No run comes here.
         }
-        let mut lowered = lower::lower(around, shape, builder);
+        let mut lowered = lower::lower(around, shape, &mut builder);
         if around.options.known_branches {
             lanes::fold_branches(&mut lowered.func);
         }
@@ -319,7 +288,7 @@ fn emit_with(around: &Surroundings<'_>, scratch: &mut Scratch) -> Result<Emitted
         let failed = |why: String| Refusal::BackEnd { name: func.name.clone(), why };
         let names: Vec<_> = context.func.params.user_named_funcs().values().cloned().collect();
         let started = Instant::now();
-        let done = context.compile(around.isa, control).map_err(|e| failed(format!("{:?}", e.inner)))?;
+        let done = context.compile(around.isa, &mut control).map_err(|e| failed(format!("{:?}", e.inner)))?;
         back_end += started.elapsed();
         if let Some(text) = &done.vcode {
             texts.push(text.clone());
