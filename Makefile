@@ -61,8 +61,8 @@ aarch64:  ## the compiler's tests as aarch64 code under qemu; says what is missi
 fuzz:  ## every fuzzer for ten minutes; SECONDS_EACH=n for another time
 	scripts/fuzz $(or $(SECONDS_EACH),600)
 
-soak:  ## faulty ports, swapped programs and moving queues for ten minutes; SECONDS_EACH=n for another time
-	XWAY_SOAK_SECONDS=$(or $(SECONDS_EACH),600) cargo test --release -q -p xway-engine --test soak
+soak:  ## bad wires, swapped programs, ports down and up, queues that move, killed applications: ten minutes; SECONDS_EACH=n for another time
+	XWAY_SOAK_SECONDS=$(or $(SECONDS_EACH),600) cargo test --release -q -p xway-bench --test soak -- --nocapture
 
 fuzz-kernel: $(OBJECTS)  ## our verifier and interpreter against the running kernel; MINUTES=n, SEED=n (needs root)
 	cargo build --release -p xway-testkit --example fuzz-kernel

@@ -134,7 +134,15 @@ fn wire(config: &FaultConfig, dice: &mut Dice, side: &mut Side, pool: &mut Pool,
             put(to, side, pool, copy);
         }
         if side.held.is_none() && dice.falls(config.reorder) {
-            side.held = Some(frame);
+            // Nobody knows for how long: a frame of another port's memory would keep that from closing.
+            match if pool.owns_parts(&frame) { Ok(None) } else { pool.copy(&frame).map(Some) } {
+                Ok(None) => side.held = Some(frame),
+                Ok(copy) => {
+                    side.held = copy;
+                    pool.release(frame);
+                }
+                Err(_) => put(to, side, pool, frame),
+            }
             continue;
         }
         put(to, side, pool, frame);
@@ -146,7 +154,7 @@ fn wire(config: &FaultConfig, dice: &mut Dice, side: &mut Side, pool: &mut Pool,
 }
 
 impl Port for Fault {
-    as_inner!();
+    as_inner!(rx.held, tx.held);
 
     fn rx(&mut self, queue: u32, pool: &mut Pool, burst: &mut Burst, budget: usize) -> Result<Rx, PortError> {
         if self.dice.falls(self.config.no_frame) {
@@ -199,6 +207,7 @@ impl Port for Fault {
             ("fault: doubled on receive", rx.doubled),
             ("fault: damaged on receive", rx.damaged),
             ("fault: reordered on receive", rx.reordered),
+            ("fault: held on receive", u64::from(rx.held.is_some())),
             ("fault: lost on send", tx.lost),
             ("fault: doubled on send", tx.doubled),
             ("fault: damaged on send", tx.damaged),

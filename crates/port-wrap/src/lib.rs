@@ -49,9 +49,9 @@ pub use rate::{Rate, RateConfig};
 pub use tee::Tee;
 pub use trace::Trace;
 
-/// The methods of a port that a wrapper leaves as they are.
+/// The methods of a port that a wrapper leaves as they are. Named are frames that it holds back, which go home when it closes.
 macro_rules! as_inner {
-    () => {
+    ($($side:ident.$held:ident),*) => {
         fn name(&self) -> &str {
             self.inner.name()
         }
@@ -68,6 +68,10 @@ macro_rules! as_inner {
             self.inner.capabilities()
         }
 
+        fn frame_max(&self) -> u32 {
+            self.inner.frame_max()
+        }
+
         fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
             self.inner.fd()
         }
@@ -78,6 +82,11 @@ macro_rules! as_inner {
 
         fn backlog(&mut self, queue: u32, pool: &mut xway_packet::Pool) -> Option<xway_engine::Backlog> {
             self.inner.backlog(queue, pool)
+        }
+
+        fn close(&mut self, pool: &mut xway_packet::Pool) {
+            $(self.$side.$held.take().into_iter().for_each(|frame| pool.release(frame));)*
+            self.inner.close(pool);
         }
     };
 }

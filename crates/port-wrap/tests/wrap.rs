@@ -6,7 +6,7 @@ use xway_engine::{Executor, ExecutorInfo, Port, Results, Rx, Stop, Worker, Worke
 use xway_maps::Guard;
 use xway_packet::{Burst, Frame, Pool, PoolConfig};
 use xway_port_pcap::CaptureReader;
-use xway_port_sim::{Pattern, SimPort, Sink, Traffic};
+use xway_port_sim::{PairConfig, Pattern, SimPort, Sink, Traffic, pair};
 use xway_port_wrap::{Fault, FaultConfig, Rate, RateConfig, Tee, Trace};
 
 const COUNT: u64 = 10_000;
@@ -45,6 +45,25 @@ fn a_good_wire_changes_nothing() {
     let mut port = Fault::new(source(COUNT).0, FaultConfig::default()).unwrap();
     assert_eq!(ids(&mut port), (1..=COUNT).collect::<Vec<_>>());
     assert_eq!(port.stats().other, []);
+}
+
+/// What a wrapper holds back goes home when its port closes, and the port hears of that: a device has frames of its own to give back.
+#[test]
+fn closing_goes_through_every_wrapper() {
+    let frames = PairConfig { queue_len: 64, ..PairConfig::default() };
+    let (near, far) = pair("p", frames).unwrap();
+    let (mut pool, mut burst) = (pool(), Burst::new());
+    let late = FaultConfig { reorder: 1.0, seed: 3, ..FaultConfig::default() };
+    let port = Rate::new(Box::new(Fault::new(Box::new(near), late).unwrap()), RateConfig::default());
+    let mut port: Box<dyn Port> = Box::new(Trace::new(Box::new(port), std::io::sink()));
+    assert_eq!(port.frame_max(), u32::MAX);
+    burst.push(pool.alloc().unwrap()).unwrap();
+    port.tx(0, &mut pool, &mut burst);
+    assert_eq!((other(&mut *port, "fault: held on send"), pool.counters().outstanding), (1, 1));
+    port.close(&mut pool);
+    assert_eq!((other(&mut *port, "fault: held on send"), pool.counters().outstanding), (0, 0));
+    drop((port, far));
+    pool.close().unwrap();
 }
 
 #[test]

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use xway_abi::Errno;
 use xway_engine::{
     Capabilities, Device, Executor, ExecutorInfo, LoadedProgram, Port, PortError, PortErrorKind, PortStats, Results,
     Rx, Sent, Support,
@@ -28,31 +27,11 @@ pub fn frame_number(packet: &[u8]) -> u32 {
     u32::from_be_bytes([packet[0], packet[1], packet[2], packet[3]])
 }
 
-/// What goes wrong, in percent of the packets.
-#[derive(Clone, Copy, Default)]
-pub struct Faults {
-    /// Received packets that are lost.
-    pub loss: u32,
-    /// That come twice.
-    pub duplicate: u32,
-    /// Whose bytes are damaged.
-    pub corrupt: u32,
-    /// Times that there is no frame for a packet.
-    pub no_frame: u32,
-    /// Sent packets for which there is no room.
-    pub tx_full: u32,
-    /// That cannot be sent.
-    pub tx_fail: u32,
-}
-
 /// The test's side of a device made of memory.
 #[derive(Clone)]
 pub struct Wire {
     ifindex: u32,
     tx: Support,
-    faults: Faults,
-    /// Sent packets are counted and not kept.
-    forgetful: bool,
     frame_max: u32,
     redirect_to: Support,
     /// Sending only reads.
@@ -65,10 +44,6 @@ struct Shared {
     sent: Mutex<Vec<Vec<u8>>>,
     sent_count: AtomicU64,
     passed: Mutex<Vec<Vec<u8>>>,
-    passed_count: AtomicU64,
-    lost: AtomicU64,
-    duplicated: AtomicU64,
-    received: AtomicU64,
     /// Every queue always has packets.
     flood: AtomicBool,
     /// What is sent waits inside `tx` until this is off.
@@ -91,18 +66,12 @@ impl Wire {
             sent: Mutex::default(),
             sent_count: AtomicU64::new(0),
             passed: Mutex::default(),
-            passed_count: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-            duplicated: AtomicU64::new(0),
-            received: AtomicU64::new(0),
             flood: AtomicBool::new(false),
             hold: AtomicBool::new(false),
         };
         Wire {
             ifindex,
             tx: Support::Full,
-            faults: Faults::default(),
-            forgetful: false,
             frame_max: u32::MAX,
             redirect_to: Support::Full,
             shares: false,
@@ -128,16 +97,6 @@ impl Wire {
     /// One that cannot send what came in on it.
     pub fn without_tx(self) -> Wire {
         Wire { tx: Support::None, ..self }
-    }
-
-    /// One that does not keep what is sent to it.
-    pub fn forgetful(self) -> Wire {
-        Wire { forgetful: true, ..self }
-    }
-
-    /// One with faults.
-    pub fn with_faults(self, faults: Faults) -> Wire {
-        Wire { faults, ..self }
     }
 
     /// The engine's side.
@@ -191,31 +150,6 @@ impl Wire {
     pub fn queue_is_idle(&self, queue: u32) -> bool {
         let queue = &self.shared.queues[queue as usize];
         queue.taken.load(Ordering::SeqCst) == queue.next.load(Ordering::SeqCst)
-    }
-
-    /// Packets that were taken out of the queues.
-    pub fn taken(&self) -> u64 {
-        self.shared.queues.iter().map(|queue| u64::from(queue.taken.load(Ordering::SeqCst))).sum()
-    }
-
-    /// Frames that the engine got.
-    pub fn received(&self) -> u64 {
-        self.shared.received.load(Ordering::SeqCst)
-    }
-
-    /// Packets that a fault lost.
-    pub fn lost(&self) -> u64 {
-        self.shared.lost.load(Ordering::SeqCst)
-    }
-
-    /// Packets that a fault doubled.
-    pub fn duplicated(&self) -> u64 {
-        self.shared.duplicated.load(Ordering::SeqCst)
-    }
-
-    /// How many reached the stack side.
-    pub fn passed_count(&self) -> u64 {
-        self.shared.passed_count.load(Ordering::SeqCst)
     }
 
     /// What was sent, in order.
@@ -273,13 +207,7 @@ impl Device for WireDevice {
     }
 
     fn open_queue(&mut self, queue: u32, _: &mut Pool) -> Result<Box<dyn Port>, PortError> {
-        Ok(Box::new(WireQueue {
-            name: self.name.clone(),
-            wire: self.wire.clone(),
-            queue,
-            stats: PortStats::default(),
-            dice: 0x9e37 + u64::from(queue),
-        }))
+        Ok(Box::new(WireQueue { name: self.name.clone(), wire: self.wire.clone(), queue, stats: PortStats::default() }))
     }
 }
 
@@ -288,20 +216,6 @@ struct WireQueue {
     wire: Wire,
     queue: u32,
     stats: PortStats,
-    dice: u64,
-}
-
-impl WireQueue {
-    /// Whether something happens that happens in so many of a hundred cases.
-    fn happens(&mut self, percent: u32) -> bool {
-        if percent == 0 {
-            return false;
-        }
-        self.dice ^= self.dice << 13;
-        self.dice ^= self.dice >> 7;
-        self.dice ^= self.dice << 17;
-        self.dice % 100 < u64::from(percent)
-    }
 }
 
 impl Port for WireQueue {
@@ -323,7 +237,7 @@ impl Port for WireQueue {
 
     fn rx(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst, budget: usize) -> Result<Rx, PortError> {
         let wire = self.wire.clone();
-        let (shared, faults) = (&*wire.shared, wire.faults);
+        let shared = &*wire.shared;
         let place = &shared.queues[self.queue as usize];
         if place.broken.load(Ordering::SeqCst) {
             return Err(PortError::new(&*self.name, PortErrorKind::Missing, "cable cut"));
@@ -335,32 +249,15 @@ impl Port for WireQueue {
             }
         }
         for _ in 0..budget.min(burst.room()) {
-            let Some(packet) = waiting.front_mut() else { return Ok(Rx::Idle) };
-            let frame = if self.happens(faults.no_frame) { None } else { pool.alloc().ok() };
-            let Some(mut frame) = frame else {
+            let Some(packet) = waiting.front() else { return Ok(Rx::Idle) };
+            let Ok(mut frame) = pool.alloc() else {
                 self.stats.no_frame += 1;
                 return Ok(Rx::More);
             };
-            if self.happens(faults.loss) {
-                pool.release(frame);
-                waiting.pop_front();
-                place.taken.fetch_add(1, Ordering::SeqCst);
-                shared.lost.fetch_add(1, Ordering::SeqCst);
-                continue;
-            }
-            if self.happens(faults.corrupt) {
-                let at = (self.dice >> 20) as usize % packet.len();
-                packet[at] ^= 0x55;
-            }
             frame.fill(packet).unwrap();
             frame.set_ingress(self.wire.ifindex, self.queue);
             burst.push(frame).unwrap();
             self.stats.rx += 1;
-            shared.received.fetch_add(1, Ordering::SeqCst);
-            if self.happens(faults.duplicate) {
-                shared.duplicated.fetch_add(1, Ordering::SeqCst);
-                continue;
-            }
             waiting.pop_front();
             place.taken.fetch_add(1, Ordering::SeqCst);
         }
@@ -372,23 +269,11 @@ impl Port for WireQueue {
         while wire.shared.hold.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_micros(100));
         }
-        let mut sent = Sent::default();
-        let mut kept = wire.shared.sent.lock().unwrap();
-        for frame in burst.drain() {
-            if self.happens(wire.faults.tx_full) {
-                sent.full += 1;
-            } else if self.happens(wire.faults.tx_fail) {
-                (sent.failed, sent.errno) = (sent.failed + 1, Some(Errno::ENETDOWN));
-            } else {
-                sent.sent += 1;
-                if !wire.forgetful {
-                    kept.push(frame.packet().to_vec());
-                }
-            }
-            pool.release(frame);
-        }
-        wire.shared.sent_count.fetch_add(sent.sent.into(), Ordering::SeqCst);
-        sent
+        let count = burst.len();
+        wire.shared.sent.lock().unwrap().extend(burst.frames().iter().map(|frame| frame.packet().to_vec()));
+        wire.shared.sent_count.fetch_add(count as u64, Ordering::SeqCst);
+        pool.release_burst(burst);
+        Sent::all(count)
     }
 
     fn shares(&self) -> bool {
@@ -403,10 +288,7 @@ impl Port for WireQueue {
 
     fn pass(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst) -> Sent {
         let count = burst.len();
-        if !self.wire.forgetful {
-            self.wire.shared.passed.lock().unwrap().extend(burst.frames().iter().map(|frame| frame.packet().to_vec()));
-        }
-        self.wire.shared.passed_count.fetch_add(count as u64, Ordering::SeqCst);
+        self.wire.shared.passed.lock().unwrap().extend(burst.frames().iter().map(|frame| frame.packet().to_vec()));
         pool.release_burst(burst);
         Sent::all(count)
     }
