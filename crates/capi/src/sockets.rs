@@ -161,12 +161,7 @@ pub unsafe extern "C" fn xway_xsk_receive(xsk: *mut Xsk, packets: *mut XskPacket
         || {
             // SAFETY: the caller vouches for both.
             let (xsk, packets) = unsafe { (of(xsk)?, slice(packets, count)?) };
-            let mut taken = 0;
-            for place in packets {
-                let Some(packet) = xsk.socket.receive() else { break };
-                *place = xsk.hand_out(packet);
-                taken += 1;
-            }
+            let taken = xsk.hand_over(packets, client::Socket::receive);
             xsk.socket.fill(xsk.room);
             Ok(taken)
         },
@@ -179,20 +174,14 @@ pub unsafe extern "C" fn xway_xsk_receive(xsk: *mut Xsk, packets: *mut XskPacket
 /// As xway_xsk_receive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xway_xsk_make(xsk: *mut Xsk, packets: *mut XskPacket, count: u32) -> c_int {
+    // Where received packets start, too.
+    const OFFSET: u32 = 256;
     guarded(
         |number| number,
         || {
             // SAFETY: the caller vouches for both.
             let (xsk, packets) = unsafe { (of(xsk)?, slice(packets, count)?) };
-            let mut taken = 0;
-            for place in packets {
-                // Where received packets start, too.
-                const OFFSET: u32 = 256;
-                let Some(packet) = xsk.socket.chunk().and_then(|chunk| chunk.into_packet(OFFSET, 0)) else { break };
-                *place = xsk.hand_out(packet);
-                taken += 1;
-            }
-            Ok(taken)
+            Ok(xsk.hand_over(packets, |socket| socket.chunk()?.into_packet(OFFSET, 0)))
         },
     )
 }
@@ -321,6 +310,21 @@ pub unsafe extern "C" fn xway_xsk_statistics(xsk: *mut Xsk, statistics: *mut Xsk
 }
 
 impl Xsk {
+    /// Puts packets into the program's hands while there are some and places for them, and says how many those are.
+    fn hand_over(
+        &mut self,
+        places: &mut [XskPacket],
+        mut next: impl FnMut(&mut client::Socket) -> Option<Packet>,
+    ) -> c_int {
+        let mut taken = 0;
+        for place in places {
+            let Some(packet) = next(&mut self.socket) else { break };
+            *place = self.hand_out(packet);
+            taken += 1;
+        }
+        taken
+    }
+
     fn hand_out(&mut self, mut packet: Packet) -> XskPacket {
         let number = self.free.pop().unwrap_or_else(|| {
             self.out.push(None);

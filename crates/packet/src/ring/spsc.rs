@@ -51,11 +51,6 @@ impl<T: Entry> Producer<T> {
         Ok(Producer { memory, entries, next: producer, published: producer, consumer, refused: 0 })
     }
 
-    /// Number of slots.
-    pub fn entries(&self) -> u32 {
-        self.entries
-    }
-
     /// Free slots, at least `wanted` if there are so many: looks at the consumer's index only when the last look does not
     /// suffice.
     #[inline]
@@ -157,22 +152,6 @@ impl<T: Entry> Producer<T> {
         self.look();
         self.published.wrapping_sub(self.consumer)
     }
-
-    /// How many times the consumer published an index that cannot be.
-    pub fn refused(&self) -> u64 {
-        self.refused
-    }
-
-    /// The flags word: [`xway_abi::xsk::RING_NEED_WAKEUP`] when the other side waits to be called.
-    #[inline]
-    pub fn flags(&self) -> u32 {
-        self.memory.flags().load(Ordering::Relaxed)
-    }
-
-    /// Sets the flags word, on the side that serves.
-    pub fn set_flags(&self, flags: u32) {
-        self.memory.flags().store(flags, Ordering::Relaxed);
-    }
 }
 
 /// The end that reads entries.
@@ -201,11 +180,6 @@ impl<T: Entry> Consumer<T> {
         let (producer, consumer) = indices(&memory)?;
         let entries = memory.entries();
         Ok(Consumer { memory, entries, next: consumer, released: consumer, producer, refused: 0 })
-    }
-
-    /// Number of slots.
-    pub fn entries(&self) -> u32 {
-        self.entries
     }
 
     /// Entries to take, at least `wanted` if there are so many: looks at the producer's index only when the last look does not
@@ -294,23 +268,38 @@ impl<T: Entry> Consumer<T> {
             at += 1;
         })
     }
-
-    /// How many times the producer published an index that cannot be.
-    pub fn refused(&self) -> u64 {
-        self.refused
-    }
-
-    /// The flags word.
-    #[inline]
-    pub fn flags(&self) -> u32 {
-        self.memory.flags().load(Ordering::Relaxed)
-    }
-
-    /// Sets the flags word, on the side that serves: [`xway_abi::xsk::RING_NEED_WAKEUP`] asks to be called.
-    pub fn set_flags(&self, flags: u32) {
-        self.memory.flags().store(flags, Ordering::Relaxed);
-    }
 }
+
+/// What both ends have.
+macro_rules! end {
+    ($end:ident) => {
+        impl<T: Entry> $end<T> {
+            /// Number of slots.
+            pub fn entries(&self) -> u32 {
+                self.entries
+            }
+
+            /// How many times the other end published an index that cannot be.
+            pub fn refused(&self) -> u64 {
+                self.refused
+            }
+
+            /// The flags word: [`xway_abi::xsk::RING_NEED_WAKEUP`] when the side that serves waits to be called.
+            #[inline]
+            pub fn flags(&self) -> u32 {
+                self.memory.flags().load(Ordering::Relaxed)
+            }
+
+            /// Sets the flags word, on the side that serves.
+            pub fn set_flags(&self, flags: u32) {
+                self.memory.flags().store(flags, Ordering::Relaxed);
+            }
+        }
+    };
+}
+
+end!(Producer);
+end!(Consumer);
 
 fn indices<T: Entry>(memory: &RingMemory<T>) -> Result<(u32, u32), RingError> {
     let consumer = memory.consumer().load(Ordering::Acquire);
