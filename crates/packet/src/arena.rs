@@ -116,6 +116,16 @@ impl Arena {
         &self.memory
     }
 
+    /// Asks for a chunk's descriptor, and for the line of its packet that starts so many bytes behind the start of all memory, to be
+    /// written.
+    #[inline]
+    pub(crate) fn fetch(&self, number: u32, start: usize) {
+        let desc = self.descs.as_ptr().wrapping_add(number as usize).cast::<u8>();
+        crate::prefetch::to_write(desc);
+        crate::prefetch::to_write(desc.wrapping_add(64));
+        crate::prefetch::to_write(self.memory.start().as_ptr().wrapping_add(start));
+    }
+
     /// Frees an arena whose frames are all home.
     ///
     /// # Safety
@@ -209,6 +219,14 @@ impl Handle {
         crate::prefetch::to_write(desc.base.as_ptr().wrapping_add(desc.start as usize));
     }
 
+    /// Asks for the descriptor, to be read.
+    #[inline]
+    pub(crate) fn fetch_descriptor(&self) {
+        let desc = self.desc.as_ptr().cast::<u8>();
+        crate::prefetch::to_read(desc);
+        crate::prefetch::to_read(desc.wrapping_add(64));
+    }
+
     /// How close the pool is to its limit.
     pub(crate) fn pressure(&self) -> Pressure {
         // SAFETY: the arena lives while a handle lives.
@@ -252,25 +270,47 @@ impl Handle {
 
     /// Sends many chunks home, one atomic operation for each run of the same arena.
     pub(crate) fn release_all(handles: impl Iterator<Item = Handle>) {
-        const RUN: usize = 64;
-        let mut chain = [0u32; RUN];
-        let mut len = 0;
-        let mut current: Option<NonNull<Arena>> = None;
-        for handle in handles {
-            let arena = handle.arena();
-            if let Some(open) = current
-                && (open != arena || len == RUN)
-            {
-                push(open, &chain[..len]);
-                len = 0;
-            }
-            current = Some(arena);
-            chain[len] = handle.into_number();
-            len += 1;
+        let mut homeward = Homeward::new();
+        handles.for_each(|handle| homeward.add(handle));
+    }
+}
+
+/// Chunks on their way home, each run of the same arena with one atomic operation. What was added last leaves with the drop.
+pub(crate) struct Homeward {
+    numbers: [u32; Homeward::RUN],
+    len: usize,
+    arena: Option<NonNull<Arena>>,
+}
+
+impl Homeward {
+    const RUN: usize = 64;
+
+    pub(crate) fn new() -> Homeward {
+        Homeward { numbers: [0; Homeward::RUN], len: 0, arena: None }
+    }
+
+    pub(crate) fn add(&mut self, handle: Handle) {
+        let arena = handle.arena();
+        if self.arena != Some(arena) || self.len == Homeward::RUN {
+            self.leave();
         }
-        if let Some(open) = current {
-            push(open, &chain[..len]);
+        self.arena = Some(arena);
+        self.numbers[self.len] = handle.into_number();
+        self.len += 1;
+    }
+
+    #[inline]
+    pub(crate) fn leave(&mut self) {
+        if let Some(arena) = self.arena.take() {
+            push(arena, &self.numbers[..self.len]);
         }
+        self.len = 0;
+    }
+}
+
+impl Drop for Homeward {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 

@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use crate::arena::Arena;
+use crate::arena::{Arena, Homeward};
 use crate::burst::Burst;
 use crate::config::{Leak, MemoryReport, PoolConfig, PoolError, Refused};
 use crate::counters::Counters;
@@ -21,6 +21,10 @@ pub struct Pool {
     limit: u32,
     /// Chunks at home, last in first out: the most recently used is the one most likely in cache.
     free: Vec<u32>,
+    /// So many on top of these came from other threads, whose cores have their lines. A hint.
+    elsewhere: usize,
+    /// Frames of other pools, on their way home.
+    others: Homeward,
     /// Chunks from this number on were never used.
     fresh: u32,
     /// The distance of chunks is two to the power of this; `None` when it is no power of two.
@@ -49,6 +53,8 @@ impl Pool {
             watch: Watch::new(config.pressure, limit),
             lent: Lent::default(),
             free: Vec::with_capacity(config.frames as usize),
+            elsewhere: 0,
+            others: Homeward::new(),
             fresh: 0,
             shift: config.stride().is_power_of_two().then(|| config.stride().ilog2()),
             counters: Counters::default(),
@@ -83,6 +89,9 @@ impl Pool {
         let count = count.min(burst.room());
         let below = (self.limit - self.counters.outstanding) as usize;
         let fast = count.min(self.free.len()).min(below);
+        if self.elsewhere > 0 {
+            self.fetch(fast);
+        }
         // SAFETY: the arena lives at least as long as the pool.
         let arena = unsafe { self.arena.as_ref() };
         // There is room: fast <= count <= the burst's.
@@ -169,6 +178,17 @@ impl Pool {
         Ok(())
     }
 
+    /// Asks for what will be written of the next `count` chunks, so that all of it comes at the same time from the cores that had it.
+    fn fetch(&mut self, count: usize) {
+        let count = count.min(self.elsewhere);
+        self.elsewhere -= count;
+        for &number in self.free.iter().rev().take(count) {
+            let start =
+                number as usize * self.config.stride() + (self.config.headroom + self.config.shift(number)) as usize;
+            self.arena().fetch(number, start);
+        }
+    }
+
     /// Takes a frame back. One of another pool is sent home to that pool.
     #[inline]
     pub fn release(&mut self, frame: Frame) {
@@ -190,22 +210,26 @@ impl Pool {
         tally.0 += 1;
     }
 
-    /// Takes back each buffer of a packet that has several, or one of another pool: that goes home to its own.
+    /// Takes back each buffer of a packet that has several, or one of another pool: that goes home to its own, with those before and
+    /// after it.
     #[cold]
     fn release_rare(&mut self, mut frame: Frame, tally: &mut Tally) {
         let next = frame.take_next_part();
         if frame.handle().arena() == self.arena {
             self.free.push(frame.into_handle().into_only_number());
             tally.0 += 1;
+        } else {
+            self.others.add(frame.into_handle());
         }
         if let Some(next) = next {
             self.release_rare(next, tally);
         }
     }
 
-    /// Counts what [`Pool::release_into`] took back.
+    /// Counts what [`Pool::release_into`] took back, and sends home what it was given of other pools.
     #[inline]
     pub fn settle(&mut self, tally: Tally) {
+        self.others.leave();
         self.counters.recycled += u64::from(tally.0);
         self.home(tally.0);
     }
@@ -216,7 +240,8 @@ impl Pool {
         self.release_all(burst.drain());
     }
 
-    /// Takes many frames back: as [`Pool::release`] for each, with the counters added once.
+    /// Takes many frames back: as [`Pool::release`] for each, with the counters added once. Those of another pool go home with one
+    /// atomic operation for each run.
     #[inline]
     pub fn release_all(&mut self, frames: impl Iterator<Item = Frame>) {
         let mut tally = Tally::default();
@@ -368,6 +393,7 @@ impl Pool {
 
     fn came_home(&mut self, count: usize) {
         self.counters.returned += count as u64;
+        self.elsewhere = (self.elsewhere + count).min(self.free.len());
         self.home(count as u32);
     }
 

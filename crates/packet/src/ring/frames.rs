@@ -168,6 +168,8 @@ impl FrameReceiver {
         self.ring.pop_each(count.min(burst.room()), |raw| {
             // SAFETY: the invariant of this file: it was given up to the ring, and this is the one time that it is read.
             if let Some(handle) = unsafe { raw.into_handle() } {
+                // The sender's core has its descriptor: those of the whole burst come at the same time.
+                handle.fetch_descriptor();
                 // There is room, see above; a frame that found none would go home.
                 let _ = burst.push(Frame::new(handle));
             }

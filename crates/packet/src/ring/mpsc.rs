@@ -32,6 +32,21 @@ impl<T: Entry> Shared<T> {
         let slot = position as usize & (self.cells.len() - 1);
         (slot, ((position >> self.cells.len().trailing_zeros()) as u32).wrapping_add(1))
     }
+
+    /// Asks for the lines of these slots, which the consumer has read, to be written: so they come at the same time. A slot alone comes
+    /// no later by itself.
+    #[inline]
+    fn fetch(&self, positions: std::ops::Range<u64>) {
+        const SLOTS: usize = 8;
+        if positions.end - positions.start < SLOTS as u64 {
+            return;
+        }
+        for position in positions.step_by(SLOTS) {
+            let (slot, _) = self.at(position);
+            crate::prefetch::to_write(std::ptr::from_ref(&self.cells[slot]).cast());
+            crate::prefetch::to_write(std::ptr::from_ref(&self.laps[slot]).cast());
+        }
+    }
 }
 
 impl<T: Entry> Drop for Shared<T> {
@@ -117,10 +132,15 @@ impl<T: Entry> Producer<T> {
     #[inline]
     pub fn push_with<F: FnMut() -> T>(&mut self, count: usize, maker: impl FnOnce(usize) -> F) -> usize {
         let (first, count) = self.claim(count);
+        let positions = first..first + count as u64;
+        self.shared.fetch(positions.clone());
         let mut make = maker(count);
-        for position in first..first + count as u64 {
+        for position in positions.clone() {
+            make().store(&self.shared.cells[self.shared.at(position).0]);
+        }
+        // After all entries: a consumer that sees the first mark takes lines away under the hands of who still writes.
+        for position in positions {
             let (slot, lap) = self.shared.at(position);
-            make().store(&self.shared.cells[slot]);
             // Release: the consumer must see the entry when it sees the lap.
             self.shared.laps[slot].store(lap, Ordering::Release);
         }
