@@ -24,6 +24,11 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
+    pub(crate) fn new() -> std::io::Result<Arc<Mailbox>> {
+        let (commands, waiting, gone) = Default::default();
+        Ok(Arc::new(Mailbox { commands, waiting, gone, wake: Arc::new(Wake::new()?) }))
+    }
+
     /// Whether there are commands: one load for each round of a worker.
     #[inline]
     pub(crate) fn waiting(&self) -> bool {
@@ -46,10 +51,23 @@ impl Mailbox {
         self.waiting.store(true, Ordering::Release);
         self.wake.ring();
     }
+
+    /// Posts a command of the worker with this number, whose answer comes later.
+    pub(crate) fn send<R: Send + 'static>(
+        &self,
+        worker: u32,
+        command: impl FnOnce(&mut Core) -> R + Send + 'static,
+    ) -> Answer<R> {
+        let (answer, receiver) = mpsc::sync_channel(1);
+        self.post(Box::new(move |core| {
+            let _ = answer.send(command(core));
+        }));
+        Answer { receiver, worker }
+    }
 }
 
 /// Closes the mailbox when its worker ends, however it ends.
-struct Leaving(Arc<Mailbox>);
+pub(crate) struct Leaving(pub(crate) Arc<Mailbox>);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
@@ -69,10 +87,8 @@ pub(crate) struct Member {
 impl Member {
     /// Starts a worker's thread; `cpu` binds it to one.
     pub(crate) fn start(number: u32, cpu: Option<usize>, mut core: Core) -> Result<Member, EngineError> {
-        let wake = Arc::new(Wake::new().map_err(EngineError::System)?);
-        let (waiting, gone) = (AtomicBool::new(false), AtomicBool::new(false));
-        let mail = Arc::new(Mailbox { commands: Mutex::default(), waiting, gone, wake });
-        core.mail = Some(mail.clone());
+        let mail = Mailbox::new().map_err(EngineError::System)?;
+        (core.mail, core.stays) = (Some(mail.clone()), true);
         core.crew.join(mail.clone());
         let leaving = Leaving(mail.clone());
         let (ready, started) = mpsc::sync_channel(1);
@@ -94,11 +110,7 @@ impl Member {
 
     /// Sends a command whose answer comes later.
     pub(crate) fn send<R: Send + 'static>(&self, command: impl FnOnce(&mut Core) -> R + Send + 'static) -> Answer<R> {
-        let (answer, receiver) = mpsc::sync_channel(1);
-        self.mail.post(Box::new(move |core| {
-            let _ = answer.send(command(core));
-        }));
-        Answer { receiver, worker: self.number }
+        self.mail.send(self.number, command)
     }
 
     /// Sends a command and waits for its answer: until the end of the worker's burst.

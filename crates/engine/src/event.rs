@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use xway_abi::Errno;
 use xway_packet::{Frame, Redirect};
 
+use crate::core::EYES;
+
 /// Something that happened to one frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
@@ -130,7 +132,7 @@ impl Events {
     /// Tells the subscriber, unless there is none or it heard enough. `frame` is who it happened to, when that is still known.
     #[inline]
     pub(crate) fn tell(&mut self, program: &str, frame: Option<&Frame>, kind: EventKind<'_>) {
-        if self.listening.load(Ordering::Relaxed) {
+        if EYES && self.listening.load(Ordering::Relaxed) {
             self.tell_now(program, frame, kind);
         }
     }

@@ -202,6 +202,20 @@ pub struct PortError {
     pub cause: Box<dyn std::error::Error + Send + Sync>,
 }
 
+/// Why a port that is a device of the host failed while it was in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Lost {
+    /// Somebody set it down.
+    #[error("the interface went down")]
+    Down,
+    /// It is there no more.
+    #[error("the interface was removed")]
+    Removed,
+    /// A system call failed.
+    #[error("the interface failed with errno {0}")]
+    Other(i32),
+}
+
 /// What kind of failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PortErrorKind {

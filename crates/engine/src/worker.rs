@@ -9,12 +9,13 @@ use xway_packet::{Burst, Leak, Pool};
 use crate::capture::{self, Tap};
 use crate::core::{Core, Reach, Targets};
 use crate::counters::Meters;
+use crate::crew::{Leaving, Mailbox};
 use crate::event::Events;
 use crate::lane::{Hook, Lane, Pass};
 use crate::outbox::Outbox;
 use crate::{
-    Capture, CaptureConfig, Counters, Executor, Live, Port, PortError, PortStats, Recorder, Stop, Subscriber, Support,
-    TxPolicy,
+    Capture, CaptureConfig, Counters, EngineError, Executor, Live, Port, PortError, PortStats, Recorder, SocketTarget,
+    Stop, Subscriber, Support, TxPolicy,
 };
 
 /// When to stop, besides the end of the input.
@@ -42,6 +43,8 @@ pub struct WorkerConfig {
     pub limits: Limits,
     /// Lets others stop it.
     pub stop: Stop,
+    /// Lets others bind its queues to sockets.
+    pub desk: Option<Desk>,
     /// Lets others watch it.
     pub live: Arc<Live>,
     /// Sees each frame with its verdict.
@@ -72,6 +75,7 @@ impl WorkerConfig {
             maps: Vec::new(),
             limits: Limits::default(),
             stop,
+            desk: None,
             live: Arc::default(),
             recorder: None,
             taps: Vec::new(),
@@ -91,6 +95,40 @@ impl WorkerConfig {
         let (capture, taps) = capture::open(config, 1);
         self.taps.extend(taps);
         capture
+    }
+}
+
+/// Where a worker hears of sockets while it runs. Clones are the same desk, of one worker.
+#[derive(Clone)]
+pub struct Desk(Arc<Mailbox>);
+
+impl Desk {
+    /// Nobody there yet.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn new() -> std::io::Result<Desk> {
+        Ok(Desk(Mailbox::new()?))
+    }
+
+    /// As [`crate::Engine::bind`]: waits until the worker is between two bursts.
+    ///
+    /// # Errors
+    /// The worker has ended, or has no such queue.
+    pub fn bind(
+        &self,
+        ifindex: u32,
+        queue: u32,
+        socket: Option<Arc<dyn SocketTarget>>,
+        direct: bool,
+    ) -> Result<(), EngineError> {
+        let bound = self.0.send(0, move |core| core.bind((ifindex, queue), socket, direct)).wait()?;
+        bound.map(drop).ok_or(EngineError::NoPort { ifindex })
+    }
+
+    /// Wakes the worker: a socket has something to send.
+    pub fn wake(&self) {
+        self.0.wake.ring();
     }
 }
 
@@ -199,6 +237,7 @@ impl Worker {
         core.taps = config.taps;
         core.limits = config.limits;
         core.live = config.live;
+        core.mail = config.desk.map(|desk| desk.0);
         core.idle_polls = config.idle_polls;
         core.burst = config.burst.clamp(1, Burst::MAX as u32);
         core.timed = config.timed;
@@ -214,10 +253,12 @@ impl Worker {
     /// when it returns.
     pub fn run(self) -> Report {
         let Worker { mut core, meters } = self;
+        let leaving = core.mail.clone().map(Leaving);
         let started = Instant::now();
         let end = core.work(started);
         core.drain();
         core.tell_all();
+        drop(leaving);
         let elapsed = started.elapsed();
         let record_error = core.recorder.take().and_then(|recorder| recorder.finish().err());
         let ports = core.lanes.iter_mut().map(|lane| (lane.port.name().to_owned(), lane.port.stats())).collect();
@@ -225,6 +266,7 @@ impl Worker {
         for lane in &mut core.lanes {
             if let Some(pool) = core.pools.get_mut(lane.pool) {
                 lane.port.close(pool);
+                lane.bound.take().into_iter().for_each(|socket| socket.close(pool));
             }
         }
         core.lanes.clear();

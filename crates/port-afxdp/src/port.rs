@@ -4,12 +4,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use xway_abi::{Errno, xsk};
-use xway_engine::{Backlog, Capabilities, Port, PortError, PortErrorKind, PortStats, Rx, Sent};
+use xway_engine::{Backlog, Capabilities, Lost, Port, PortError, PortErrorKind, PortStats, Rx, Sent};
 use xway_packet::ring::XdpDesc;
 use xway_packet::{Burst, Frame, Pool, PoolConfig};
 
 use crate::attach::Redirect;
-use crate::error::Lost;
 use crate::marks::Marks;
 use crate::socket::Socket;
 

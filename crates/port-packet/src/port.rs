@@ -3,10 +3,10 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use xway_abi::Errno;
-use xway_engine::{Capabilities, Port, PortError, PortErrorKind, PortStats, Rx, Sent, Support};
+use xway_engine::{Capabilities, Lost, Port, PortError, PortErrorKind, PortStats, Rx, Sent, Support};
 use xway_packet::{Burst, Frame, Pool, SharedFrame};
 
-use crate::error::{Lost, OpenError};
+use crate::error::OpenError;
 use crate::receive::{Loss, receive};
 use crate::ring::{Ring, SLOT_OVERHEAD};
 use crate::sys;

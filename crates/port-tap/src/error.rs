@@ -74,12 +74,3 @@ impl OpenError {
         PortError::new(port, PortErrorKind::Missing, self)
     }
 }
-
-/// The interface was lost while it was in use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum Lost {
-    #[error("the interface was removed")]
-    Removed,
-    #[error("reading failed with errno {0}")]
-    Other(i32),
-}

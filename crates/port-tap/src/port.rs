@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 use xway_abi::Errno;
-use xway_engine::{Capabilities, Device, Port, PortError, PortErrorKind, PortStats, Rx, Sent, Support};
+use xway_engine::{Capabilities, Device, Lost, Port, PortError, PortErrorKind, PortStats, Rx, Sent, Support};
 use xway_packet::offload::VnetHeader;
 use xway_packet::{Burst, Pool};
 
-use crate::error::{Lost, OpenError};
+use crate::error::OpenError;
 use crate::queue::{Loss, Queue, Received};
 use crate::sys;
 

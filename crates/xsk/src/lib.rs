@@ -35,6 +35,6 @@ mod zero;
 
 pub use group::Group;
 pub use policy::Policy;
-pub use server::{EngineQueues, Queues, Refusal, Server, ServerError, SocketInfo};
+pub use server::{EngineQueues, Queues, Refusal, Server, ServerError, SocketInfo, WorkerQueues};
 pub use socket::{Mode, Shape, Xsk};
 pub use umem::Umem;

@@ -14,7 +14,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt,
 };
 use xway_abi::Errno;
-use xway_engine::{Engine, EngineError, SocketEntry, SocketTarget};
+use xway_engine::{Desk, Engine, EngineError, PortState, SocketEntry, SocketTarget};
 use xway_maps::{Map, Target};
 use xway_xsk_client::Statistics;
 
@@ -51,15 +51,8 @@ pub struct EngineQueues(pub Arc<Engine>);
 impl Queues for EngineQueues {
     fn find(&self, name: &str, queue: u32) -> Result<u32, Refusal> {
         let ports = self.0.ports();
-        // `eth0` is `afxdp:eth0` or whatever port has that interface.
-        let port = ports.iter().find(|port| xway_engine::is_called(&port.name, name)).ok_or_else(|| {
-            let names: Vec<_> = ports.iter().map(|port| port.name.as_str()).collect();
-            (Errno::ENODEV, format!("no port {name}; there are: {}", names.join(", ")))
-        })?;
-        if queue >= port.queues {
-            return Err((Errno::EINVAL, format!("{name} has {} queue(s), no queue {queue}", port.queues)));
-        }
-        Ok(port.ifindex)
+        let one = |port: &PortState| (port.name.clone(), port.ifindex, port.queues);
+        find(&ports.iter().map(one).collect::<Vec<_>>(), name, queue)
     }
 
     fn bind(&self, at: (u32, u32), sockets: Option<Arc<dyn SocketTarget>>, direct: bool) -> Result<(), Refusal> {
@@ -79,6 +72,49 @@ impl Queues for EngineQueues {
             let own = port.queue_programs.iter().any(|(number, programs)| *number == queue && !programs.is_empty());
             port.ifindex == ifindex && port.programs.is_empty() && !own
         })
+    }
+}
+
+/// The queues of a worker that runs by itself over one port, with a program.
+pub struct WorkerQueues {
+    /// Where the worker hears of sockets.
+    pub desk: Desk,
+    /// The port's name.
+    pub port: String,
+    /// Its interface index.
+    pub ifindex: u32,
+    /// Its queues.
+    pub queues: u32,
+}
+
+impl Queues for WorkerQueues {
+    fn find(&self, name: &str, queue: u32) -> Result<u32, Refusal> {
+        find(&[(self.port.clone(), self.ifindex, self.queues)], name, queue)
+    }
+
+    fn bind(&self, at: (u32, u32), sockets: Option<Arc<dyn SocketTarget>>, direct: bool) -> Result<(), Refusal> {
+        self.desk.bind(at.0, at.1, sockets, direct).map_err(|e| (Errno::ENODEV, e.to_string()))
+    }
+
+    fn wake(&self, _: (u32, u32)) {
+        self.desk.wake();
+    }
+
+    fn without_program(&self, _: (u32, u32)) -> bool {
+        false
+    }
+}
+
+/// Interface index of the port with this name, of name, index and number of queues; `eth0` is `afxdp:eth0` or whatever port has
+/// that interface.
+fn find(ports: &[(String, u32, u32)], name: &str, queue: u32) -> Result<u32, Refusal> {
+    let Some((_, ifindex, queues)) = ports.iter().find(|(port, ..)| xway_engine::is_called(port, name)) else {
+        let names: Vec<_> = ports.iter().map(|(port, ..)| port.as_str()).collect();
+        return Err((Errno::ENODEV, format!("no port {name}; there are: {}", names.join(", "))));
+    };
+    match queue < *queues {
+        true => Ok(*ifindex),
+        false => Err((Errno::EINVAL, format!("{name} has {queues} queue(s), no queue {queue}"))),
     }
 }
 

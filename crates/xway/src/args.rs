@@ -282,6 +282,10 @@ pub struct Run {
     /// Packets stay as they came: a program that is not proved to leave them alone is refused, with the reason
     #[arg(long)]
     pub read_only: bool,
+    /// Serve AF_XDP-style sockets at this path while it runs: applications bind to the input's queues, and the program finds
+    /// them in its XSKMAPs, each at the number of its queue
+    #[arg(long, value_name = "PATH")]
+    pub xsk: Option<PathBuf>,
     /// Stop after this many packets
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,

@@ -155,6 +155,7 @@ pub fn errors(report: &Report, seen: &Seen) -> Vec<Error> {
     };
     lost(c.pass_lost.total(), format!("PASS, but not delivered: {}", reasons(&c.pass_lost)));
     lost(c.copies_lost.total(), format!("copies of a broadcast not sent: {}", reasons(&c.copies_lost)));
+    lost(c.socket_lost.total(), format!("from sockets, but not sent: {}", reasons(&c.socket_lost)));
     for (name, stats) in &report.ports {
         lost(stats.dropped, format!("{name}: lost before they were read; the input was faster than the program"));
         lost(stats.oversize, format!("{name}: not received, because they are longer than a frame"));
@@ -213,6 +214,7 @@ pub fn counters_json(report: &Report) -> Value {
         "tx_err": tally(&c.tx_err),
         "redirect_err": tally(&c.redirect_err),
         "copies_lost": tally(&c.copies_lost),
+        "socket_lost": tally(&c.socket_lost),
         "ports": ports,
     })
 }

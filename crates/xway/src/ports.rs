@@ -51,14 +51,17 @@ pub struct Opened {
     pub inputs: usize,
 }
 
-/// Opens the input, each queue a port, and where PASS goes.
-pub fn open(name: &PortName, pass: Option<&PassName>) -> Result<Opened, Failure> {
+/// Memory that the kernel or an application maps.
+const SHARED_POOL: PoolConfig = PoolConfig { backing: Backing::Memfd, ..PoolConfig::new(8192) };
+
+/// Opens the input, each queue a port, and where PASS goes. `shared`: other processes may map the packets' memory.
+pub fn open(name: &PortName, pass: Option<&PassName>, shared: bool) -> Result<Opened, Failure> {
     let failed = |error: PortError| port_failure(&error);
     let new_pool = |shape| Pool::new(shape).map_err(Failure::needs);
     if let PortName::AfXdp(config) = name {
         return open_afxdp(name, config, pass);
     }
-    let pool = new_pool(PoolConfig::default())?;
+    let pool = new_pool(if shared { SHARED_POOL } else { PoolConfig::default() })?;
     let ports: Vec<Box<dyn Port>> = match name {
         PortName::Capture(path) => vec![Box::new(PcapPort::open(path, 0).map_err(|e| capture::failure(&e))?)],
         PortName::Played(played) => {
@@ -147,8 +150,7 @@ pub fn with_pass(opened: Opened, pass: Option<&PassName>) -> Result<Opened, Fail
         Some(PassName::Port(out @ PortName::AfXdp(config))) => {
             let failed = |e: xway_port_afxdp::OpenError| port_failure(&e.into_port_error(&out.to_string()));
             if ports[0].capabilities().memory != MemoryModel::Shared {
-                pool = Pool::new(PoolConfig { backing: Backing::Memfd, ..PoolConfig::new(8192) })
-                    .map_err(Failure::needs)?;
+                pool = Pool::new(SHARED_POOL).map_err(Failure::needs)?;
             }
             let mut device = AfXdpDevice::open(config).map_err(failed)?;
             ports.push(Box::new(device.open_port(0, &mut pool).map_err(failed)?));

@@ -162,8 +162,10 @@ impl Core {
             let program = program.and_then(|program| self.extras.position(program, self.number));
             drop(guard);
             for frame in burst.frames_mut() {
-                // Linux forgets the receive queue here.
-                frame.set_ingress(frame.ingress_ifindex(), 0);
+                // Linux forgets the receive queue here. Written only where it must be: the descriptor's line is the sender's.
+                if frame.rx_queue() != 0 {
+                    frame.set_ingress(frame.ingress_ifindex(), 0);
+                }
             }
             self.cpu_meters.cpu_in.add(burst.len() as u64);
             self.process(Site::Cpu { program }, burst);

@@ -15,7 +15,7 @@ use crate::inbox::Inbox;
 use crate::lane::{Hook, Lane, Pass, PassTo, Peer};
 use crate::outbox::{Outbox, Remote};
 use crate::steer::Steering;
-use crate::{End, Limits, Live, PortError, Recorder, Results, Rx, Stop};
+use crate::{End, Limits, Live, PortError, Recorder, Results, Rx, SocketTarget, Stop};
 
 mod cpu;
 mod extras;
@@ -29,6 +29,10 @@ use cpu::{CpuInlet, CpuOut};
 use extras::Extras;
 use send::SocketOut;
 pub(crate) use targets::{Reach, Targets};
+
+/// Whether captures, samples, records and events are part of the code. Without them, for a measurement of what they cost while nobody
+/// looks: `scripts/eyes`.
+pub(crate) const EYES: bool = cfg!(not(feature = "without-eyes"));
 
 /// Where the frames of a burst came in.
 #[derive(Clone, Copy)]
@@ -82,11 +86,13 @@ pub(crate) struct Core {
     pub(crate) burst: u32,
     /// Whether the time that programs take is measured: two readings of the clock a burst.
     pub(crate) timed: bool,
-    /// Set in a worker that takes commands: it goes on when a port fails or ends.
+    /// Where it finds commands.
     pub(crate) mail: Option<Arc<Mailbox>>,
+    /// Whether it goes on when a port fails or ends.
+    pub(crate) stays: bool,
     /// A command asked the worker to go.
     pub(crate) leaving: bool,
-    /// Why a worker without commands cannot go on.
+    /// Why a worker that does not stay cannot go on.
     failed: Option<PortError>,
     /// Frames received.
     received: u64,
@@ -128,6 +134,7 @@ impl Core {
             burst: Burst::MAX as u32,
             timed: true,
             mail: None,
+            stays: false,
             leaving: false,
             failed: None,
             received: 0,
@@ -214,7 +221,7 @@ impl Core {
         }
         busy |= self.serve_cpus(burst);
         self.tell_waiting(!busy);
-        if self.mail.is_none() && !self.lanes.iter().any(|lane| lane.receiving) {
+        if !self.stays && !self.lanes.iter().any(|lane| lane.receiving) {
             return Err(End::Input);
         }
         Ok(busy)
@@ -268,7 +275,7 @@ impl Core {
         }
 
         let guard = Guard::pin();
-        if !self.taps.is_empty() {
+        if EYES && !self.taps.is_empty() {
             self.tap_entry(site, burst, &guard);
         }
         self.results.clear();
@@ -286,10 +293,12 @@ impl Core {
         }
         self.source.meters.insns.add(self.results.insns());
 
-        if let Site::Lane(at) = site {
+        if let Site::Lane(at) = site
+            && EYES
+        {
             self.record(at, burst.frames());
         }
-        if !self.taps.is_empty() {
+        if EYES && !self.taps.is_empty() {
             self.tap_exit(site, burst, &guard);
         }
         self.sort(site, burst, &guard);
@@ -322,11 +331,11 @@ impl Core {
         }
     }
 
-    /// A port is of no more use. A worker that takes commands serves its other queues on.
+    /// A port is of no more use. A worker that stays serves its other queues on.
     fn fail(&mut self, at: usize, error: PortError) {
         let lane = &mut self.lanes[at];
         lane.receiving = false;
-        let place = if self.mail.is_some() { &mut lane.error } else { &mut self.failed };
+        let place = if self.stays { &mut lane.error } else { &mut self.failed };
         place.get_or_insert(error);
     }
 
@@ -402,6 +411,18 @@ impl Core {
     /// Position of a queue among the worker's own.
     pub(crate) fn lane(&self, ifindex: u32, queue: u32) -> Option<usize> {
         self.lanes.iter().position(|lane| lane.port.ifindex() == ifindex && lane.queue == queue)
+    }
+
+    /// Binds a queue to a socket or to none, and gives back what it was bound to; `None` when the queue is not the worker's.
+    pub(crate) fn bind(
+        &mut self,
+        (ifindex, queue): (u32, u32),
+        socket: Option<Arc<dyn SocketTarget>>,
+        direct: bool,
+    ) -> Option<Option<Arc<dyn SocketTarget>>> {
+        let lane = self.lane(ifindex, queue)?;
+        self.lanes[lane].direct = direct;
+        Some(std::mem::replace(&mut self.lanes[lane].bound, socket))
     }
 
     /// Takes a queue out of the worker, with all that belongs to it. What waits in its inbox is sent first.

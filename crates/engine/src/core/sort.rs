@@ -5,7 +5,7 @@ use xway_maps::Guard;
 use xway_packet::{Burst, Frame, Redirect, Tally};
 
 use super::targets::Goal;
-use super::{Core, Site};
+use super::{Core, EYES, Site};
 use crate::event::EventKind;
 use crate::lane::Pass;
 use crate::outbox::Why;
@@ -62,7 +62,7 @@ impl Core {
         guard: &Guard,
         home: &mut Tally,
     ) {
-        let frame = match self.taps.is_empty() {
+        let frame = match !EYES || self.taps.is_empty() {
             true => Some(frame),
             false => self.tap_dropped(site, index, ret, results, frame, guard),
         };

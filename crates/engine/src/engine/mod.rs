@@ -270,13 +270,7 @@ impl Engine {
         let (name, queues) = (port.name.clone(), port.queue_count());
         let open = port.queues.iter().find(|open| open.queue == queue);
         let worker = open.ok_or(EngineError::NoQueue { name, queue, queues })?.worker;
-        let old = control.members[worker as usize].ask(move |core| {
-            let at = core.lane(ifindex, queue)?;
-            core.lanes[at].direct = direct;
-            std::mem::replace(&mut core.lanes[at].bound, socket)
-        })?;
-        drop(old);
-        Ok(())
+        control.members[worker as usize].ask(move |core| core.bind((ifindex, queue), socket, direct)).map(drop)
     }
 
     /// What wakes the worker of a queue from its sleep: for sockets that have something to send.

@@ -1,10 +1,15 @@
 //! `xway run`: a program over the packets of a port, and what came of them.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
-use xway_engine::{CaptureConfig, End, Limits, Needs, Port, Report, Stop, TxPolicy, VerdictSet, Worker, WorkerConfig};
+use xway_abi::MapType;
+use xway_engine::{
+    CaptureConfig, Desk, End, Limits, Needs, Port, Report, Stop, TxPolicy, VerdictSet, Worker, WorkerConfig,
+};
 use xway_hook::user;
+use xway_xsk::{Policy, Server, WorkerQueues};
 
 use super::watch::beside::{Beside, Written};
 use super::watch::top;
@@ -27,7 +32,7 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     let executor = session.executor();
     let pass = args.pass.as_deref().map(PassName::parse).transpose()?;
     let wraps = args.wrap.iter().map(|text| Wrap::parse(text)).collect::<Result<Vec<_>, _>>()?;
-    let ports::Opened { ports, inputs, pool, notes } = ports::open(&name, pass.as_ref())?;
+    let ports::Opened { ports, inputs, pool, mut notes } = ports::open(&name, pass.as_ref(), args.xsk.is_some())?;
     let (input, rest): (Vec<_>, Vec<_>) = ports.into_iter().enumerate().partition(|(at, _)| *at < inputs);
     let wrapped = input.into_iter().map(|(_, port)| wraps.iter().try_fold(port, |port, wrap| wrap.around(port)));
     let mut ports: Vec<Box<dyn Port>> = wrapped.collect::<Result<_, _>>()?;
@@ -46,6 +51,10 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
             return Err(Failure::no(message).hint("SEC(\"xdp.frags\") in the source, or no frags=yes at the port"));
         }
     }
+    let served = args.xsk.as_deref().map(|path| serve(path, &*ports[0], inputs, &session)).transpose()?;
+    if let Some((server, _)) = &served {
+        notes.push(format!("{name}: AF_XDP-style sockets at {}", server.path().display()));
+    }
     notes.iter().for_each(|note| print::note(note));
     let stop = Stop::new().map_err(|e| Failure::needs(format!("no file descriptor left: {e}")))?;
     interrupt::catch(&stop)?;
@@ -61,7 +70,8 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     if let Some(path) = &args.output {
         config.recorder = Some(ports::recorder(path, ports[0].name())?);
     }
-    config.inputs = (0..inputs).map(|port| (port, 0)).collect();
+    config.inputs = (0..inputs).map(|port| (port, port as u32)).collect();
+    config.desk = served.as_ref().map(|(_, desk)| desk.clone());
     if ports.len() > inputs {
         config.pass_to = (0..inputs).map(|port| (port, inputs)).collect();
     }
@@ -84,6 +94,7 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     let events = events::Reader::open(&session.instance)?.in_background();
     let bar = if picture.is_some() { progress::none() } else { progress::start(live) };
     let report = worker.run();
+    drop(served);
     bar.finish();
     picture.map_or(Ok(()), top::OfRun::finish)?;
     let dumped = beside.map(Beside::finish).transpose()?;
@@ -106,6 +117,17 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
         outcome.errors.iter().filter(|e| !e.ends_the_run()).for_each(|e| print::warn(&e.text()));
     }
     outcome.exit(as_json)
+}
+
+/// Serves sockets on the queues of the input, of which each is a port. Programs find them in their XSKMAPs.
+fn serve(path: &Path, port: &dyn Port, queues: usize, session: &Session) -> Result<(Server, Desk), Failure> {
+    let desk = Desk::new().map_err(|e| Failure::needs(format!("no file descriptor left: {e}")))?;
+    let (port, ifindex) = (port.name().to_owned(), port.ifindex());
+    let queues = WorkerQueues { desk: desk.clone(), port, ifindex, queues: queues as u32 };
+    let server = Server::listen(path, Arc::new(queues), Policy::default()).map_err(Failure::needs)?;
+    let maps = session.instance.maps().iter().filter(|map| map.map_type() == MapType::Xskmap);
+    maps.for_each(|map| server.fill_map(map.clone()));
+    Ok((server, desk))
 }
 
 /// Packets that wait for the capture beside a run: copies lie in the run's own memory, of which this is a small part.
