@@ -1,6 +1,6 @@
 //! Helper calls: what the prototype demands, what the call leaves behind.
 
-use xway_abi::{ArgKind, Callback, HelperProto, MapType, Ret, map_flags};
+use xway_abi::{Arg, ArgKind, Callback, HelperProto, MapType, Ret, map_flags};
 use xway_isa::Reg;
 
 use crate::api::{CallFact, KeyPlace};
@@ -11,6 +11,26 @@ use crate::func::TAIL_CALL;
 use crate::graph::{Def, NONE};
 use crate::state::{Byte, Reference, State};
 use crate::value::{Base, Dynptr, MapRef, MemKind, Object, Ptr, Trust, Value};
+
+/// Why no program that calls this helper is accepted, although Linux accepts some: read from what its prototype asks for.
+pub fn unsupported(proto: &HelperProto) -> Option<&'static str> {
+    let why = |a: &Arg| match a.kind {
+        ArgKind::KptrDest | ArgKind::KptrSource => {
+            Some("pointers to objects of the kernel in map values are not followed")
+        }
+        ArgKind::Func(Callback::UserRingbuf) => Some("the callback's dynptr is not followed"),
+        ArgKind::Func(Callback::Vma) => Some("the callback's view of an address space is not followed"),
+        _ => None,
+    };
+    proto.args.iter().find_map(why)
+}
+
+/// True when what the helper takes or gives is an object of the kernel: such a program can be proved, and nothing but a kernel
+/// can run it. Linking it for the engine fails.
+pub fn needs_kernel_objects(proto: &HelperProto) -> bool {
+    let takes = |a: &Arg| !a.nullable && matches!(a.kind, ArgKind::BtfPtr(_) | ArgKind::PercpuBtfPtr);
+    matches!(proto.ret, Ret::BtfPtr { .. } | Ret::PercpuBtfPtr { .. }) || proto.args.iter().any(takes)
+}
 
 /// What the arguments of one call turned out to be.
 #[derive(Default)]

@@ -67,6 +67,7 @@ mod value;
 pub use api::{
     AccessFact, ArgsFact, CallFact, Config, Facts, KeyPlace, MapsView, Place, Region, Rejection, Stats, Verified,
 };
+pub use call::{needs_kernel_objects, unsupported};
 pub use diag::{Counterexample, Decisive, Diagnostic, Kind, Note, PathStep};
 pub use extent::PACKET_LEN_MAX;
 

@@ -1,18 +1,27 @@
 //! Helpers and kernel functions.
 
 use xway_abi::{KfuncClass, helpers as helper_table, kfuncs as kfunc_table};
+use xway_verifier::{needs_kernel_objects, unsupported};
 use xway_vm::{Support, kfunc_support, support};
 
 use crate::Table;
+
+const KERNEL_ONLY: &str = "it works on objects of the kernel, which a user-space engine does not have";
 
 pub fn helpers() -> String {
     let mut table = Table::new(&["helper", "number", "GPL", "here"]);
     let (mut same, mut differ, mut missing) = (0, 0, 0);
     for h in helper_table().iter().filter(|h| h.xdp) {
-        let here = match support(h.id) {
+        let how = match support(h.id) {
+            _ if h.might_sleep => Support::Yes,
+            // Proved, and not run: what the interpreter does without a proof is no answer.
+            Support::Differs(_) | Support::Yes if unsupported(h).is_some() || needs_kernel_objects(h) => Support::No,
+            how => how,
+        };
+        let here = match how {
             Support::Yes => {
                 same += 1;
-                "yes".to_owned()
+                if h.might_sleep { "yes: refused in every XDP program" } else { "yes" }.to_owned()
             }
             Support::Differs(how) => {
                 differ += 1;
@@ -20,7 +29,10 @@ pub fn helpers() -> String {
             }
             Support::No => {
                 missing += 1;
-                "no".to_owned()
+                match unsupported(h) {
+                    Some(why) => format!("no: refused, as {why}"),
+                    None => format!("no: proved, and refused when it is linked: {KERNEL_ONLY}"),
+                }
             }
         };
         let gpl = if h.gpl_only { "needed" } else { "" };

@@ -5,6 +5,7 @@
 mod helpers;
 mod language;
 mod maps;
+mod proofs;
 
 use std::fmt::Write;
 

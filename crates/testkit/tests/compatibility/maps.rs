@@ -30,6 +30,7 @@ pub fn types() -> String {
         let made = creates(&usual(map_type));
         assert_eq!(made, is_supported(map_type), "{}", map_type.name());
         let here = match (made, for_programs(map_type)) {
+            (true, true) if only_refused(map_type) => "from user space; the helper that takes it is refused",
             (true, true) => "yes",
             (true, false) => "from user space; no XDP helper takes it, as in Linux",
             (false, _) => "no: creation gives EINVAL, as by a kernel built without it",
@@ -37,6 +38,13 @@ pub fn types() -> String {
         table.row(&[&format!("`{}`", map_type.name()), &(map_type as u32).to_string(), here]);
     }
     format!("## Map types\n\n{table}")
+}
+
+/// Every helper that takes such a map is one that no program here can call.
+fn only_refused(map_type: MapType) -> bool {
+    let mut takers =
+        xway_abi::helpers().iter().filter(|h| h.xdp && xway_abi::helper_takes_map(h.id, map_type)).peekable();
+    takers.peek().is_some() && takers.all(|h| xway_verifier::unsupported(h).is_some())
 }
 
 fn for_programs(map_type: MapType) -> bool {
