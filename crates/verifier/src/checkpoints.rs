@@ -4,6 +4,9 @@ use crate::explore::NOWHERE;
 use crate::meter::push;
 use crate::state::State;
 
+/// Open checkpoints that stay where a loop counts down, however often they were compared.
+const OPEN_KEPT: usize = 8;
+
 /// A state that was met at an instruction.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
@@ -155,13 +158,19 @@ impl Checkpoints {
         }
     }
 
-    /// Drops checkpoints that were often compared in vain. Dropping one never makes the analysis wrong, only longer.
-    pub fn trim(&mut self, pc: usize) {
+    /// Drops checkpoints that were often compared in vain. Dropping one never makes the analysis wrong, only longer. Where a
+    /// loop counts down the last open ones stay: they tell how its turns differ.
+    pub fn trim(&mut self, pc: usize, counts_down: bool) {
         let all = &mut self.all;
         let (mut freed, mut count) = (0, 0);
+        let open = if counts_down { self.at[pc].iter().filter(|i| all[**i as usize].open > 0).count() } else { 0 };
+        let mut old = open.saturating_sub(OPEN_KEPT);
         self.at[pc].retain(|i| {
             let c = &mut all[*i as usize];
-            let keep = c.misses <= c.hits * 8 + 32;
+            let turn = counts_down && c.open > 0;
+            let recent = turn && old == 0;
+            old -= usize::from(turn && old > 0);
+            let keep = recent || c.misses <= c.hits * 8 + 32;
             if !keep {
                 freed += c.state.bytes();
                 count += 1;

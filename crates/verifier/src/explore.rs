@@ -49,6 +49,10 @@ pub(crate) struct Verifier<'a> {
     pub count_turns: bool,
     /// Instructions that may be visited.
     budget: u64,
+    /// Work that may be done, [`Meter::done`].
+    work_max: u64,
+    /// Work at which the search for more errors than the first one ends.
+    more_until: u64,
     /// Errors after which the walk stops.
     errors_max: usize,
     /// r0 at the program's exits.
@@ -106,6 +110,8 @@ impl<'a> Verifier<'a> {
             meter,
             count_turns: true,
             budget: config.budget,
+            work_max: config.budget.saturating_mul(WORK_PER_INSN).saturating_add(WORK_LEAST),
+            more_until: u64::MAX,
             errors_max: config.errors_max,
             exits: Vec::new(),
             async_done: Vec::new(),
@@ -123,16 +129,23 @@ impl<'a> Verifier<'a> {
     /// Walks loops of `bpf_loop` as if they had no last turn, and gives up early.
     pub fn without_turns(mut self) -> Self {
         self.count_turns = false;
-        self.budget = self.config.budget / 4;
+        self.budget /= 4;
+        self.work_max /= 4;
         // Any error is answered by walking again.
         self.errors_max = 1;
         self
     }
 
-    /// Decides every branch that can be decided, with what is left of the budget.
-    pub fn without_guesses(mut self, spent: &Stats) -> Self {
+    /// Goes on with what an earlier analysis of the program has left of the limits.
+    pub fn after(mut self, spent: &Stats) -> Self {
+        self.budget = self.budget.saturating_sub(spent.visited);
+        self.work_max = self.work_max.saturating_sub(spent.work);
+        self
+    }
+
+    /// Decides every branch that can be decided.
+    pub fn without_guesses(mut self) -> Self {
         self.guesses = Guesses::new(self.cfg.insns.len(), u32::MAX);
-        self.budget = self.config.budget.saturating_sub(spent.visited.max(spent.work / WORK_PER_INSN));
         self
     }
 
@@ -158,6 +171,9 @@ impl<'a> Verifier<'a> {
             self.root = f;
             let walked = self.entry(f).and_then(|states| states.into_iter().try_for_each(|s| self.explore(s)));
             if let Err(fail) = walked {
+                if !self.errors.is_empty() && fail.message.is_empty() {
+                    break;
+                }
                 let path = self.last_path;
                 self.report(fail, self.cfg.funcs[f].start, path, None);
             }
@@ -279,14 +295,18 @@ impl<'a> Verifier<'a> {
     fn within_limits(&mut self, st: &State) -> Result<(), Fail> {
         let memory = self.memory();
         self.meter.note(memory);
+        let work = self.meter.done(self.stats.visited);
+        if work > self.more_until {
+            // There is an answer; no more is looked for.
+            return fail!(Budget, "");
+        }
         let exceeded = if self.stats.visited > self.budget {
-            format!("the analysis visited {} instructions and is not done", self.budget)
-        } else if self.meter.done(self.stats.visited)
-            > self.budget.saturating_mul(WORK_PER_INSN).saturating_add(WORK_LEAST)
-        {
-            let times = self.meter.done(0) / self.stats.visited.max(1);
+            format!("the analysis visited {} instructions and is not done", self.stats.visited - 1)
+        } else if work > self.work_max {
             format!(
-                "the analysis compared and copied {times} values for each instruction that it visited, and is not done"
+                "the analysis visited {} instructions, did as much work as {} take, and is not done",
+                self.stats.visited,
+                work / crate::meter::PER_INSN
             )
         } else if memory > self.config.memory {
             format!("the analysis needs more than {} MiB of memory", self.config.memory >> 20)
@@ -355,6 +375,9 @@ impl<'a> Verifier<'a> {
         if self.config.log {
             self.log.push_str(&format!("{}\n", diag.message));
         }
+        if self.errors.is_empty() {
+            self.more_until = self.meter.done(self.stats.visited).saturating_add(self.work_max / MORE_SHARE);
+        }
         self.errors.push(diag);
         self.origins.push((self.root, path));
     }
@@ -402,9 +425,11 @@ impl<'a> Verifier<'a> {
 const BUDGET_HINT: &str =
     "bound the loops more tightly, move their bodies into functions called with bpf_loop, or raise the budget";
 
-/// Work that may be done for each instruction that may be visited, of which visiting it is eleven. It bounds the time of inputs that
-/// need few instructions and many comparisons.
-pub(crate) const WORK_PER_INSN: u64 = 18;
+/// Work that may be done for each instruction that may be visited, of which visiting it is eleven: it bounds the time, whatever an
+/// input needs.
+const WORK_PER_INSN: u64 = 12;
+/// Part of the work behind the first error that looks for others.
+const MORE_SHARE: u64 = 16;
 /// Work that every analysis may do, so that small budgets count instructions alone.
 const WORK_LEAST: u64 = 200_000;
 /// What copying a state costs beside its frames, in values.

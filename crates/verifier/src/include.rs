@@ -21,6 +21,8 @@ pub(crate) struct Inclusion<'a> {
     /// The number of the old state that did not include the new one's, although nothing but its bounds was looked at.
     pub blocked: Def,
     ids: Vec<(u32, u32)>,
+    /// Places in the packet: (identity in the old state, in the new one, how far the old one lies behind the new one).
+    places: Vec<(u32, u32, i64)>,
     links: Vec<(u32, u32, i64)>,
 }
 
@@ -28,7 +30,8 @@ impl<'a> Inclusion<'a> {
     /// Compares everything when `same` is given, which is the number of frames that must be the very same.
     pub fn new(graph: &'a Graph, cfg: &'a Cfg, same: Option<usize>) -> Self {
         let (exact, same) = (same.is_some(), same.unwrap_or(0));
-        Inclusion { graph, cfg, exact, same, compared: 4, blocked: NONE, ids: Vec::new(), links: Vec::new() }
+        let (ids, places, links) = (Vec::new(), Vec::new(), Vec::new());
+        Inclusion { graph, cfg, exact, same, compared: 4, blocked: NONE, ids, places, links }
     }
 
     /// True when `old` includes `new`.
@@ -85,10 +88,10 @@ impl<'a> Inclusion<'a> {
             && old
                 .rooms
                 .iter()
-                .all(|o| new.rooms.iter().any(|n| self.id(o.id, n.id) && self.same_link(o.link, n.link, 0)))
+                .all(|o| new.rooms.iter().any(|n| self.place(o.id, n.id, 0) && self.same_link(o.link, n.link, 0)))
             && old.places.iter().all(|o| {
                 new.places.iter().any(|n| {
-                    let fits = o.range <= n.range && self.id(o.from, n.from) && self.id(o.id, n.id);
+                    let fits = o.range <= n.range && self.place(o.from, n.from, 0) && self.place(o.id, n.id, 0);
                     fits && self.same_link(o.link, n.link, n.delta.wrapping_sub(o.delta))
                 })
             })
@@ -144,6 +147,9 @@ impl<'a> Inclusion<'a> {
     }
 
     fn ptr(&mut self, old: &Ptr, new: &Ptr) -> bool {
+        if old.base == Base::Packet && new.base == Base::Packet && !old.nullable && !new.nullable {
+            return self.packet_ptr(old, new);
+        }
         let offsets = old.off == new.off && old.nullable == new.nullable && old.var.includes(&new.var);
         // A wider variable part would also need the same identity; packet ranges count from the place that `id` names.
         offsets
@@ -151,6 +157,35 @@ impl<'a> Inclusion<'a> {
             && old.range <= new.range
             && self.id(old.id, new.id)
             && self.id(old.reference, new.reference)
+    }
+
+    /// Packet pointers count from places. A place of the old state whose offset is not known stands for any place of the new
+    /// one that is a fixed distance away, as long as all pointers agree about that distance.
+    fn packet_ptr(&mut self, old: &Ptr, new: &Ptr) -> bool {
+        let shift = i64::from(new.off) - i64::from(old.off);
+        let offsets = if shift == 0 { old.var.includes(&new.var) } else { old.var.includes(&new.var.add_const(shift)) };
+        // Nothing is proved by a range of 0; the others count from where the place now lies, not before the packet.
+        let ranges = match shift {
+            0 => old.range <= new.range,
+            _ => old.range == 0 || (old.var.smin() >= 0 && i64::from(old.range) + shift <= i64::from(new.range)),
+        };
+        offsets && ranges && self.place(old.id, new.id, shift) && self.id(old.reference, new.reference)
+    }
+
+    /// The start of the packet (0) is one place only. What stands at a known distance from it may also be a place of the old
+    /// state; all other places match one to one.
+    fn place(&mut self, old: u32, new: u32, shift: i64) -> bool {
+        if old == 0 {
+            return new == 0 && shift == 0;
+        }
+        self.compared += self.places.len() / 8;
+        for (o, n, by) in &self.places {
+            if *o == old || (*n == new && new != 0) {
+                return (*o, *n, *by) == (old, new, shift);
+            }
+        }
+        self.places.push((old, new, shift));
+        true
     }
 
     fn base(&mut self, old: &Base, new: &Base) -> bool {

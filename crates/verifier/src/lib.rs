@@ -108,6 +108,7 @@ pub fn verify(program: &Program, view: &MapsView<'_>, config: &Config) -> Result
         } else {
             let before = endless.stats;
             drop(endless);
+            v = v.after(&before);
             v.run();
             v.stats = before.and(&v.stats);
         }
@@ -117,7 +118,7 @@ pub fn verify(program: &Program, view: &MapsView<'_>, config: &Config) -> Result
     let exhausted = v.errors.iter().any(|e| e.kind == Kind::Budget);
     if !v.errors.is_empty() && !exhausted && v.guesses.were_made() {
         // A number on which nothing relied is forgotten in loops: what is refused now may hold with all branches decided.
-        let mut careful = Verifier::new(program, *view, config, v.cfg.clone()).without_guesses(&v.stats);
+        let mut careful = Verifier::new(program, *view, config, v.cfg.clone()).after(&v.stats).without_guesses();
         careful.run();
         careful.stats = v.stats.and(&careful.stats);
         v = careful;

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 /// Values that take as long as visiting one instruction does.
-const PER_INSN: u64 = 11;
+pub(crate) const PER_INSN: u64 = 11;
 /// Bytes of fresh memory that take as long as one value does.
 const BYTES_PER_VALUE: u64 = 6;
 

@@ -54,8 +54,8 @@ impl Verifier<'_> {
         if ended {
             return Ok(true);
         }
-        self.points.trim(pc);
         let forced = countdown != Countdown::None;
+        self.points.trim(pc, forced);
         let far = st.jumps_since >= 2 && st.insns_since >= 8;
         // In a loop that is being unrolled a checkpoint at every turn costs more than it saves.
         let spaced = !looping || st.jumps_since >= 20 || st.insns_since >= 100;
@@ -176,7 +176,9 @@ impl Verifier<'_> {
     /// Nothing that counts down lies between the two states: no `may_goto`, callback loop or fresh frame. Iterators that
     /// went on make the states different.
     fn no_progress(&self, old: &State, new: &State) -> bool {
-        old.frames.iter().zip(&new.frames).all(|(o, n)| o.uid == n.uid && o.callback_loop == 0 && n.callback_loop == 0)
+        // A caller that runs a callback loop makes no turn while the function that it called stays the same activation.
+        old.frames.iter().zip(&new.frames).all(|(o, n)| o.uid == n.uid && o.callback_loop == n.callback_loop)
+            && new.frame().callback_loop == 0
             && old.goto_turns == new.goto_turns
     }
 

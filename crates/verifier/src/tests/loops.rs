@@ -101,3 +101,22 @@ fn an_iterator_that_stands_still_ends_no_loop() {
     assert_eq!(refusal.errors[0].kind, Kind::InfiniteLoop, "{}", refusal.errors[0].message);
     assert!(refusal.stats.visited < 1_000, "{}", refusal.stats.visited);
 }
+
+/// The same in a function that a helper calls: the turns of the helper's loop are no turns of this one.
+#[test]
+fn a_callback_that_stands_still_is_seen_at_once() {
+    let text = "r1 = 100\nr2 = subprog[cb]\nr3 = r10\nr4 = 0\ncall bpf_loop\nr0 = 2\nexit\ncb: r6 = 0\nwait: r0 = 1\ngoto wait\nexit";
+    let refusal = check(&text.replace("goto wait\nexit", "if r0 == 1 goto wait\nexit"), &[]).unwrap_err();
+    assert_eq!(refusal.errors[0].kind, Kind::InfiniteLoop, "{}", refusal.errors[0].message);
+    assert!(refusal.stats.visited < 1_000, "{}", refusal.stats.visited);
+}
+
+/// Behind the first error the search for others has a part of the budget only.
+#[test]
+fn what_comes_after_the_first_error_is_bounded() {
+    let text = "r6 = *(u32 *)(r1 +12)\nr7 = *(u32 *)(r1 +16)\nif r7 == 5 goto long\nr0 = *(u8 *)(r6 +0)\nexit\n\
+                long: r0 = 0\nloop: r0 += 1\nif r6 != 7 goto loop\nexit";
+    let refusal = check(text, &[]).unwrap_err();
+    assert_eq!(refusal.errors[0].kind, Kind::NotAPointer, "{}", refusal.errors[0].message);
+    assert!(refusal.stats.visited < 30_000, "{}", refusal.stats.visited);
+}

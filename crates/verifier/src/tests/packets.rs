@@ -177,3 +177,25 @@ fn no_packet_is_longer_than_packet_memory() {
     let v = accepted("loop: r4 = r2\nr4 += 64\nif r4 > r3 goto out\nr0 = *(u8 *)(r2 +0)\nr2 += 64\ngoto loop");
     assert!(v.stats().visited < 20_000);
 }
+
+/// Two ways to one place of the program, with packet pointers that count from different places: what was proved on the way that
+/// was walked first holds for the second as far as that one has proved as much, and the distances are the same.
+#[test]
+fn places_of_two_ways_are_compared_by_what_they_prove() {
+    let join = |first: &str, second: &str, behind: &str| {
+        format!(
+            "r4 = r2\nr4 += 34\nif r4 > r3 goto out\nr5 = *(u8 *)(r2 +14)\nr5 &= 15\nr0 = *(u8 *)(r2 +0)\nr7 = r2\nr7 += r5\n\
+             if r0 == 7 goto other\n{first}\ngoto join\nother: r7 += 3\n{second}\njoin: r0 = 0\n{behind}"
+        )
+    };
+    let check = |n: i32| format!("r8 = r7\nr8 += {n}\nif r8 > r3 goto out");
+    let last = "r0 = *(u8 *)(r7 +7)";
+    accepted(&join(&check(8), &check(8), last));
+    accepted(&join(&check(8), &check(9), last));
+    refused(&join(&check(8), &check(7), last), Kind::PacketBounds);
+    refused(&join(&check(8), "r0 = 0", last), Kind::PacketBounds);
+    // A second pointer, checked behind the join: the first one may be no further away than on the way before.
+    let both = format!("r8 = r9\nr8 += 8\nif r8 > r3 goto out\n{last}");
+    accepted(&join("r9 = r7", "r9 = r7", &both));
+    refused(&join("r9 = r7", "r9 = r7\nr7 += 1", &both), Kind::PacketBounds);
+}
