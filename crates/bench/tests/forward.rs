@@ -120,9 +120,17 @@ fn stages_have_names_and_figures() {
 fn memory_tables_have_a_figure_or_a_reason_in_every_line() {
     let options = MemoryOptions { cpu: 0, rounds: 1, count: 4096 };
     let lines = [pool(&options).unwrap(), ring(&options).unwrap()].concat();
-    for name in
-        ["fast path", "ring path", "slow path, first touch", "refusal, nothing left", "SPSC, addresses", "frames"]
-    {
+    for name in [
+        "fast path",
+        "ring path",
+        "slow path, first touch",
+        "refusal, nothing left",
+        "hash, VLAN, time: get",
+        "value by key: get",
+        "SPSC, addresses",
+        "SPSC, indices not copied",
+        "frames",
+    ] {
         assert!(lines.iter().any(|line| line.name == name && line.ns.is_some()), "{name}");
     }
     for line in lines {

@@ -4,6 +4,7 @@
 //! others gave back is collected first), slow path (a chunk is touched for the first time). Every figure is nanoseconds for
 //! one frame or entry, taken and given back; every run checks that all frames came home or all entries arrived.
 
+mod hints;
 mod pool;
 mod ring;
 

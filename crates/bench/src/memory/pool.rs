@@ -29,6 +29,7 @@ pub fn pool(options: &MemoryOptions) -> Result<Vec<Line>, MemoryError> {
     for bulk in BULKS {
         lines.push(malloc(bulk, options));
     }
+    lines.extend(super::hints::hints(options)?);
     let cpus = other_cpus(options.cpu);
     for others in 1..=cpus.len().max(2) {
         let name = "returned by other cores";

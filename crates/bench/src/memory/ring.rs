@@ -236,7 +236,7 @@ fn across_uncached(bulk: usize, other: u32, options: &MemoryOptions) -> Result<L
         let _ = sending.join();
         arrived("sum of entries", (0..count).fold(0, u64::wrapping_add), sum)?;
     }
-    let line = Line::new("two cores", "SPSC without copies of indices, addresses", bulk as usize, samples);
+    let line = Line::new("two cores", "SPSC, indices not copied", bulk as usize, samples);
     Ok(line.others(1).noted("what copies of the other side's index save"))
 }
 
