@@ -1,6 +1,7 @@
 //! What the service says of itself on standard error: a line for each thing, as text or as JSON.
 //!
-//! What changes something is said with who asked for it; looks are not. Journald takes either.
+//! What changes something is said with who asked for it, and so is a look at packets (a capture); other looks are not. Journald takes
+//! either.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

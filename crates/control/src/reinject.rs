@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use xway_engine::{Capabilities, Device, Port, PortError, PortErrorKind, Support};
+use xway_engine::{Capabilities, Device, Outcome, Port, PortError, PortErrorKind, Support};
 use xway_packet::{Pool, PoolConfig};
 use xway_port_afxdp::AfXdpDevice;
 use xway_port_tap::{Injector, Stacked, TapDevice, Way};
@@ -10,16 +10,19 @@ use xway_port_tap::{Injector, Stacked, TapDevice, Way};
 /// An interface whose frames go back to its host when they pass, as packets of that interface.
 pub(crate) struct Reinjecting {
     wire: AfXdpDevice,
-    /// The way back; `None` where there is none: what passes is dropped then, and counted.
-    back: Option<(TapDevice, Arc<Way>)>,
+    /// The way back, or why there is none: what passes is dropped then, and counted.
+    back: Result<(TapDevice, Arc<Way>), String>,
 }
+
+/// In generic mode packets that are put back would come in again.
+const GENERIC: &str = "the interface is in generic mode: what is put back into it would come to the programs again";
 
 impl Reinjecting {
     /// Finds the way back (a TAP and a program behind it, Linux 6.6).
     pub fn new(wire: AfXdpDevice) -> Reinjecting {
-        let injector = Injector::open(Device::ifindex(&wire), Device::rx_queues(&wire)).ok();
+        let injector = Injector::open(Device::ifindex(&wire), Device::rx_queues(&wire));
         let back = injector.map(Injector::split).map(|(tap, way)| (tap, Arc::new(way)));
-        Reinjecting { wire, back }
+        Reinjecting { wire, back: back.map_err(|e| format!("there is no way back into the host: {e}")) }
     }
 }
 
@@ -34,8 +37,16 @@ impl Device for Reinjecting {
 
     fn capabilities(&self) -> Capabilities {
         let wire = self.wire.capabilities();
-        let pass = if self.back.is_some() { Support::Full } else { wire.pass };
+        let pass = if self.back.is_ok() { Support::Full } else { wire.pass };
         Capabilities { pass, ..wire }
+    }
+
+    fn outcomes(&self) -> Vec<Outcome> {
+        let mut all = self.wire.outcomes();
+        let pass =
+            |reason: &String| Outcome { what: "pass", requested: "host", effective: "drop", reason: reason.clone() };
+        all.extend(self.back.as_ref().err().map(pass));
+        all
     }
 
     fn rx_queues(&self) -> u32 {
@@ -52,11 +63,10 @@ impl Device for Reinjecting {
 
     fn open_queue(&mut self, queue: u32, pool: &mut Pool) -> Result<Box<dyn Port>, PortError> {
         let port = self.wire.open_queue(queue, pool)?;
-        // In generic mode packets that are put back would come here again.
         if self.wire.effective().iter().any(|e| e.mode.is_some_and(|mode| mode.name() == "generic")) {
-            self.back = None;
+            self.back = Err(GENERIC.into());
         }
-        let Some((tap, way)) = &mut self.back else { return Ok(port) };
+        let Ok((tap, way)) = &mut self.back else { return Ok(port) };
         match tap.take(queue) {
             Some(stack) => {
                 let name = self.wire.name().to_owned();
@@ -66,7 +76,10 @@ impl Device for Reinjecting {
                 Ok(Box::new(Stacked::injecting(port, stack, way.clone()).map_err(failed)?))
             }
             // Opened for the second time: its end of the TAP went with the first.
-            None => Ok(port),
+            None => {
+                self.back = Err(format!("queue {queue} was closed and opened again: close the port and open it anew"));
+                Ok(port)
+            }
         }
     }
 }

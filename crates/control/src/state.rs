@@ -9,7 +9,9 @@ use serde_json::Value;
 use xway_abi::{Errno, MapType};
 use xway_engine::is_called;
 use xway_hook::user::{Tester, UserConfig};
-use xway_hook::{AttachRequest, Blame, Hook, HookError, Image, LoadRequest, MapId, ObjectId, ProgId, Replace, User};
+use xway_hook::{
+    AttachRequest, Blame, Hook, HookError, Image, LoadRequest, MapId, ObjectId, Outcome, ProgId, Replace, User,
+};
 use xway_object::LoadOptions;
 
 use crate::config::{Config, Port, Program};
@@ -46,6 +48,8 @@ pub(crate) struct State {
     pins: BTreeMap<PathBuf, ObjectId>,
     attachments: Vec<(ProgId, Attach)>,
     loads: u64,
+    /// Where ports do something else than they were asked for, as far as it has been told.
+    told: Vec<(String, Outcome)>,
     /// Ports that are no interfaces get numbers of their own, above all that a machine gives.
     ifindex: u32,
 }
@@ -87,6 +91,7 @@ impl State {
             pins: BTreeMap::new(),
             attachments: Vec::new(),
             loads: 0,
+            told: Vec::new(),
             ifindex: IFINDEX_FIRST,
         })
     }
@@ -438,6 +443,18 @@ impl State {
         Ok(())
     }
 
+    /// Where ports do something else than they were asked for, as far as nobody was told yet.
+    pub fn untold(&mut self) -> Vec<(String, Outcome)> {
+        let ports = self.hook.engine().map(|engine| engine.ports()).unwrap_or_default();
+        let all: Vec<_> = ports
+            .into_iter()
+            .flat_map(|port| port.outcomes.into_iter().map(move |outcome| (port.name.clone(), outcome)))
+            .collect();
+        let new = all.iter().filter(|one| !self.told.contains(one)).cloned().collect();
+        self.told = all;
+        new
+    }
+
     /// Counters for Prometheus.
     pub fn metrics(&mut self) -> String {
         crate::metrics::page(&mut self.hook)
@@ -671,7 +688,10 @@ pub(crate) fn volatile(kind: MapType) -> bool {
 }
 
 fn read_object(path: &Path) -> Result<Vec<u8>, String> {
-    let told = |e: std::io::Error| format!("{}: {e}", path.display());
+    let told = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::NotFound => format!("{}: no such file", path.display()),
+        _ => format!("{}: {e}", path.display()),
+    };
     let len = std::fs::metadata(path).map_err(told)?.len();
     if len > OBJECT_MAX {
         return Err(format!("{}: {len} bytes; at most {OBJECT_MAX} are read", path.display()));

@@ -4,6 +4,19 @@ use xway_packet::{Pool, PoolConfig};
 
 use crate::{Capabilities, Port, PortError};
 
+/// What was asked of a port, what came of it, and why the two differ.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// What it is about: `pass` (where frames go that pass), `mode` (native or generic), `copying`.
+    pub what: &'static str,
+    /// Asked for.
+    pub requested: &'static str,
+    /// Done.
+    pub effective: &'static str,
+    /// Why.
+    pub reason: String,
+}
+
 /// Something with queues: an interface, a pair of memory rings, a capture. The engine opens each queue as a [`Port`] of its
 /// own and gives it to a worker.
 ///
@@ -22,6 +35,11 @@ pub trait Device: Send {
 
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
+
+    /// Where it does something else than it was asked for. It may be known only when queues are open: whoever tells it asks then.
+    fn outcomes(&self) -> Vec<Outcome> {
+        Vec::new()
+    }
 
     /// Queues that can be received from.
     fn rx_queues(&self) -> u32 {

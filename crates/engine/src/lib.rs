@@ -55,7 +55,7 @@ pub use capture::{Capture, CaptureAt, CaptureConfig, Captured, Tap};
 pub use chain::{ProgramCounters, VerdictSet};
 pub use choice::Choice;
 pub use counters::{Counters, Tally};
-pub use device::{Device, OneQueue};
+pub use device::{Device, OneQueue, Outcome};
 pub use discard::Discard;
 pub use engine::{
     Engine, EngineConfig, EngineError, HookPoint, PortConfig, PortReport, PortState, QueueReport, QueueState, Stopped,

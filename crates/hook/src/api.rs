@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use xway_abi::{MapType, Verdict};
+use xway_engine::Outcome;
 use xway_isa::Slot;
 use xway_object::{LoadOptions, Object, ObjectError};
 
@@ -370,6 +371,8 @@ pub struct Attached {
     pub chain: Option<Choice>,
     /// The program that runs: a member of a chain is another one than the one that was loaded.
     pub program: ProgId,
+    /// Where the port does something else than it was asked for.
+    pub outcomes: Vec<Outcome>,
     /// What a person should know.
     pub warnings: Vec<String>,
 }
@@ -414,6 +417,8 @@ pub struct PortFeatures {
     pub verdicts: Vec<(String, String)>,
     /// How packets lie in memory; `None` where the driver cannot be asked.
     pub memory: Option<PortMemory>,
+    /// Where it does something else than it was asked for when it was opened.
+    pub outcomes: Vec<Outcome>,
 }
 
 /// The memory that packets of a port lie in: what a program may expect of it.

@@ -42,6 +42,7 @@ pub use watching::{
     CapturePoint, CaptureRequest, CapturedPacket, CapturedPackets, GAUGES, HookEvent, LOSSES, ProgramStatistics,
     QueueStatistics, Statistics,
 };
+pub use xway_engine::Outcome;
 
 /// Where in Linux a program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

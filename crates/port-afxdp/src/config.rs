@@ -48,6 +48,8 @@ pub struct AfXdpConfig {
     /// Packets that are longer than a chunk come and go in several buffers (`XDP_USE_SG`, Linux 6.6): the redirect program is one for
     /// such packets, which the interface's driver must know, and programs here must be made for them.
     pub frags: bool,
+    /// Also on an interface that is down, where nothing comes or goes until it is up.
+    pub even_down: bool,
     /// A pinned XSKMAP that somebody else's program redirects to: sockets are put in there, and no program is loaded.
     pub map: Option<PathBuf>,
 }
@@ -67,6 +69,7 @@ impl AfXdpConfig {
             busy_poll: None,
             entries: 2048,
             frags: false,
+            even_down: false,
             map: None,
         }
     }

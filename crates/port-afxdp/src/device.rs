@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use xway_abi::Errno;
-use xway_engine::{Capabilities, Device, MemoryModel, Port, PortError, Support};
+use xway_engine::{Capabilities, Device, MemoryModel, Outcome, Port, PortError, Support};
 use xway_kernel::{XdpMode, device_by_name, driver_features};
 use xway_packet::{Backing, Pool, PoolConfig};
 
@@ -29,8 +29,23 @@ pub struct Effective {
     pub requested_copying: Copying,
     /// Whether packets reach us without a copy.
     pub zero_copy: bool,
-    /// Why it is not the best: what driver or interface lack.
-    pub reason: Option<String>,
+    /// Why the program is not where it was wanted first.
+    pub mode_reason: Option<String>,
+    /// Why packets are copied, when that was not asked for.
+    pub copying_reason: Option<String>,
+}
+
+impl Effective {
+    /// Where it is not what was asked for, or the second best of it.
+    fn outcomes(&self) -> impl Iterator<Item = Outcome> {
+        let of = |what, requested, effective, reason: &Option<String>| {
+            reason.clone().map(|reason| Outcome { what, requested, effective, reason })
+        };
+        let mode = self.mode.map_or("program not ours", XdpMode::name);
+        let mode = of("mode", self.requested_mode.name(), mode, &self.mode_reason);
+        let copying = of("copying", self.requested_copying.name(), Copying::Copy.name(), &self.copying_reason);
+        mode.into_iter().chain(copying)
+    }
 }
 
 impl std::fmt::Display for Effective {
@@ -39,7 +54,9 @@ impl std::fmt::Display for Effective {
         let mode = self.mode.map_or("program not ours", XdpMode::name);
         write!(f, "queue {}: {mode} (asked: {}), ", self.queue, self.requested_mode.name())?;
         write!(f, "{copying} (asked: {})", self.requested_copying.name())?;
-        self.reason.iter().try_for_each(|reason| write!(f, ": {reason}"))
+        let reasons: Vec<&str> =
+            [&self.mode_reason, &self.copying_reason].into_iter().flatten().map(|r| &**r).collect();
+        if reasons.is_empty() { Ok(()) } else { write!(f, ": {}", reasons.join("; ")) }
     }
 }
 
@@ -89,7 +106,7 @@ impl AfXdpDevice {
             Err(error) if error.errno() == Some(Errno::ENODEV) => return Err(OpenError::NoInterface { interface }),
             Err(error) => return Err(error.into()),
         };
-        if !device.up {
+        if !device.up && !config.even_down {
             return Err(OpenError::Down { interface });
         }
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
@@ -174,7 +191,8 @@ impl AfXdpDevice {
             mode: redirect.mode,
             requested_copying: self.config.copying,
             zero_copy: socket.zero_copy,
-            reason: self.reason(&redirect, socket.zero_copy),
+            mode_reason: redirect.reason.clone(),
+            copying_reason: self.copying_reason(&redirect, socket.zero_copy),
         });
         let capabilities = self.can(socket.zero_copy);
         let mut port = AfXdpPort::new(&self.name, self.ifindex, (queue, number), socket, redirect, shape, capabilities);
@@ -188,17 +206,17 @@ impl AfXdpDevice {
         Capabilities { multi_buffer: frags, multi_buffer_tx: frags, ..AfXdpDevice::offers(zero_copy) }
     }
 
-    /// Why it is not native and without copies.
-    fn reason(&self, redirect: &Redirect, zero_copy: bool) -> Option<String> {
+    /// Why packets are copied.
+    fn copying_reason(&self, redirect: &Redirect, zero_copy: bool) -> Option<String> {
         if zero_copy || self.config.copying == Copying::Copy {
-            return redirect.reason.clone();
+            return None;
         }
         let why = match (redirect.mode, self.can_zero_copy) {
             (Some(XdpMode::Generic), _) => "generic mode always copies",
             (_, Some(false)) => "the driver does not offer xsk-zerocopy",
             _ => "the kernel chose to copy",
         };
-        Some(redirect.reason.iter().map(|reason| format!("{reason}; ")).collect::<String>() + why)
+        Some(why.to_owned())
     }
 }
 
@@ -213,6 +231,17 @@ impl Device for AfXdpDevice {
 
     fn capabilities(&self) -> Capabilities {
         self.can(self.can_zero_copy.unwrap_or(false) && self.config.copying != Copying::Copy)
+    }
+
+    /// Of the queues that were opened; what is the same for all of them is told once.
+    fn outcomes(&self) -> Vec<Outcome> {
+        let mut all: Vec<Outcome> = Vec::new();
+        for outcome in self.effective.iter().flat_map(Effective::outcomes) {
+            if !all.contains(&outcome) {
+                all.push(outcome);
+            }
+        }
+        all
     }
 
     fn rx_queues(&self) -> u32 {

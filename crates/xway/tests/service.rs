@@ -205,6 +205,39 @@ fn a_queue_that_was_full_is_a_warning() {
 }
 
 #[test]
+fn a_port_without_a_way_back_into_its_host_says_why() {
+    const NAME: &str = "service::a_port_without_a_way_back_into_its_host_says_why";
+    if !ready(NAME) || !Needs::of(&format!("xway::{NAME}")).kernel(6, 6).met() {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("srvnoback", false));
+    let object = compiled(&dir, "sort", KINDS, &[]);
+    // In generic mode what is put back would come in again; and where the TAP cannot be made there is no way at all.
+    let links = bench.run("ip", &["-o", "link", "show", "dev", "r0"]).exits(0).out;
+    let taken = format!("xway-in{}", links.split(':').next().unwrap().trim());
+    for (port, reason) in [("afxdp:r0?mode=generic", "in generic mode"), ("afxdp:r0", taken.as_str())] {
+        if reason == taken {
+            bench.run("ip", &["link", "add", &taken, "type", "veth", "peer", "name", "spare"]).exits(0);
+        }
+        let file = dir.file("xway.toml", format!("[[port]]\nname = \"{port}\"\n"));
+        let up = Up::new(&dir, Some(&file), Some(&bench.right));
+        let to = ["--hook", "user", "--socket", &up.socket];
+        let done = bench.json(&[&["load", "afxdp:r0", &object], &to[..]].concat());
+        let asked = bench.json(&[&["features", "afxdp:r0"], &to[..]].concat());
+        for doc in [&done, &asked] {
+            let all = doc["outcomes"].as_array().unwrap();
+            let pass = all.iter().find(|o| o["what"] == "pass").unwrap_or_else(|| panic!("{doc}"));
+            assert_eq!((&pass["requested"], &pass["effective"]), (&json!("host"), &json!("drop")), "{doc}");
+            assert!(pass["reason"].as_str().unwrap().contains(reason), "{reason}: {doc}");
+        }
+        assert_eq!(asked["verdicts"]["PASS"], "none", "{asked}");
+        let words = bench.xway(&[&["load", "afxdp:r0", &object, "--force"], &to[..]].concat()).exits(0).out;
+        assert!(words.contains("asked for pass host, got drop: ") && words.contains(reason), "{words}");
+        assert_eq!(bench.pings(), 0, "what passes does not reach the host");
+    }
+}
+
+#[test]
 fn a_file_says_what_the_engine_is() {
     if !ready("service::a_file_says_what_the_engine_is") {
         return;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use xway_hook::{
-    Attached, AttachmentInfo, Choice, Dump, LoadRequest, MapId, Mode, Objects, PortFeatures, PortMemory, ProgId,
-    ProgramInfo, TestAnswer, Verdicts, Via,
+    Attached, AttachmentInfo, Choice, Dump, LoadRequest, MapId, Mode, Objects, Outcome, PortFeatures, PortMemory,
+    ProgId, ProgramInfo, TestAnswer, Verdicts, Via,
 };
 
 use super::Bytes;
@@ -89,7 +89,7 @@ impl From<Program> for ProgramInfo {
 
 /// The fixed words of the trait; one that this end does not know is `other`.
 pub(crate) fn word(text: &str) -> &'static str {
-    const WORDS: [&str; 17] = [
+    const WORDS: [&str; 28] = [
         "jit",
         "interp",
         "auto",
@@ -107,6 +107,17 @@ pub(crate) fn word(text: &str) -> &'static str {
         "port",
         "lost",
         "burst function",
+        "pass",
+        "host",
+        "drop",
+        "mode",
+        "native",
+        "generic",
+        "offload",
+        "program not ours",
+        "copying",
+        "copy",
+        "zero-copy",
     ];
     WORDS.into_iter().find(|w| *w == text).unwrap_or("other")
 }
@@ -132,6 +143,30 @@ impl From<Chosen> for Choice {
     }
 }
 
+/// [`Outcome`] on the wire.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs)] // The fields are the outcome's.
+pub struct Differs {
+    pub what: String,
+    #[serde(flatten)]
+    pub chosen: Chosen,
+}
+
+impl From<Outcome> for Differs {
+    fn from(o: Outcome) -> Differs {
+        let (requested, effective) = (o.requested.to_owned(), o.effective.to_owned());
+        Differs { what: o.what.to_owned(), chosen: Chosen { requested, effective, reason: Some(o.reason) } }
+    }
+}
+
+impl From<Differs> for Outcome {
+    fn from(d: Differs) -> Outcome {
+        let Differs { what, chosen: Chosen { requested, effective, reason } } = d;
+        let (requested, effective) = (word(&requested), word(&effective));
+        Outcome { what: word(&what), requested, effective, reason: reason.unwrap_or_default() }
+    }
+}
+
 /// [`Attached`] on the wire.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[allow(missing_docs)] // The fields are the answer's.
@@ -141,6 +176,8 @@ pub struct Put {
     pub replaced: Option<u32>,
     pub chain: Option<Chosen>,
     pub program: u32,
+    #[serde(default)]
+    pub outcomes: Vec<Differs>,
     pub warnings: Vec<String>,
 }
 
@@ -152,6 +189,7 @@ impl From<Attached> for Put {
             replaced: a.replaced,
             chain: a.chain.map(Chosen::from),
             program: a.program.0,
+            outcomes: a.outcomes.into_iter().map(Differs::from).collect(),
             warnings: a.warnings,
         }
     }
@@ -166,6 +204,7 @@ impl From<Put> for Attached {
             replaced: p.replaced,
             chain: p.chain.map(Choice::from),
             program: ProgId(p.program),
+            outcomes: p.outcomes.into_iter().map(Outcome::from).collect(),
             warnings: p.warnings,
         }
     }
@@ -260,6 +299,8 @@ pub struct Features {
     pub verdicts: Vec<(String, String)>,
     #[serde(default)]
     pub memory: Option<Memory>,
+    #[serde(default)]
+    pub outcomes: Vec<Differs>,
 }
 
 /// [`PortMemory`] on the wire.
@@ -292,17 +333,18 @@ impl From<Memory> for PortMemory {
 
 impl From<PortFeatures> for Features {
     fn from(f: PortFeatures) -> Features {
-        let PortFeatures { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts, memory } = f;
-        let memory = memory.map(Memory::from);
-        Features { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts, memory }
+        let PortFeatures { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts, memory, outcomes } =
+            f;
+        let (memory, outcomes) = (memory.map(Memory::from), outcomes.into_iter().map(Differs::from).collect());
+        Features { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts, memory, outcomes }
     }
 }
 
 impl From<Features> for PortFeatures {
     fn from(f: Features) -> PortFeatures {
-        let Features { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts, memory } = f;
-        let memory = memory.map(PortMemory::from);
-        PortFeatures { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts, memory }
+        let Features { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts, memory, outcomes } = f;
+        let (memory, outcomes) = (memory.map(PortMemory::from), outcomes.into_iter().map(Outcome::from).collect());
+        PortFeatures { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts, memory, outcomes }
     }
 }
 

@@ -17,7 +17,9 @@ use xway_hook::{Blame, HookError};
 pub use crate::data_path::{ServedPath, ServedSocket, Steered};
 pub use crate::watching::{Capture, Counters, Event, Packets};
 pub(crate) use answers::word;
-pub use answers::{Attachment, Chosen, Code, Features, Handover, Loaded, Program, Put, Records, Tested, load_request};
+pub use answers::{
+    Attachment, Chosen, Code, Differs, Features, Handover, Loaded, Program, Put, Records, Tested, load_request,
+};
 pub use maps::{Attach, Map, Object, Part, Spec, Types, map_types};
 
 /// Bytes, written as base64.

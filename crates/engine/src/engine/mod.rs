@@ -319,6 +319,7 @@ impl Engine {
             name: port.name.clone(),
             ifindex: port.ifindex,
             capabilities: port.capabilities(),
+            outcomes: port.device.outcomes(),
             queues: port.queue_count(),
             programs: port.slot.entries().to_vec(),
             queue_programs: own(port),

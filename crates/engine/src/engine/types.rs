@@ -8,7 +8,7 @@ use crate::chain::ProgramCounters;
 use crate::lane::PassTo;
 use crate::slot::{AttachError, Attached};
 use crate::wake::Wake;
-use crate::{Backlog, Capabilities, Counters, PortError, PortStats, TxPolicy};
+use crate::{Backlog, Capabilities, Counters, Outcome, PortError, PortStats, TxPolicy};
 
 /// Shape of an engine.
 #[derive(Clone, Debug)]
@@ -267,6 +267,8 @@ pub struct PortState {
     pub ifindex: u32,
     /// What it can do.
     pub capabilities: Capabilities,
+    /// Where it does something else than it was asked for.
+    pub outcomes: Vec<Outcome>,
     /// Queues that the device has.
     pub queues: u32,
     /// Programs attached to the port.

@@ -55,7 +55,8 @@ pub(super) fn told(port: &str, put: Put, asked: Mode, program: ProgId, may_send:
     let reason = put.reason.filter(|_| put.mode != asked);
     let mode = Choice { requested: asked.name(), effective: put.mode.name(), reason };
     let held = Choice { requested: put.hold.name(), effective: put.via.name(), reason: put.held };
-    Ok(Attached { mode, held, via: put.via, replaced: put.replaced, chain: None, program, warnings })
+    let outcomes = Vec::new();
+    Ok(Attached { mode, held, via: put.via, replaced: put.replaced, chain: None, program, outcomes, warnings })
 }
 
 /// What is to hold a program.
@@ -284,7 +285,10 @@ pub fn device(name: &str) -> Result<Device, HookError> {
         let have: Vec<String> = devices().unwrap_or_default().into_iter().map(|d| d.name).collect();
         let mut error = HookError::new(Blame::Request, format!("{name}: no such interface"));
         error.errno = Some(Errno::ENODEV);
-        error.hint(format!("one of: {}", have.join(", ")))
+        match name.contains(':') {
+            true => error.hint("that is the name of a port of the engine: the same with --hook user asks the service"),
+            false => error.hint(format!("one of: {}", have.join(", "))),
+        }
     })
 }
 

@@ -367,6 +367,7 @@ impl Hook for Kernel {
         Ok(PortFeatures {
             verdicts,
             memory: None,
+            outcomes: Vec::new(),
             port: device.name,
             ifindex: device.ifindex,
             kind: device.kind,

@@ -231,6 +231,7 @@ impl User {
             replaced: old,
             chain: request.chain.then(|| Choice::met("chain")),
             program: request.program,
+            outcomes: port.outcomes,
             warnings,
         })
     }
@@ -326,6 +327,7 @@ impl User {
             rx_metadata: names(&meta),
             verdicts,
             memory: Some(memory(c)),
+            outcomes: port.outcomes,
             port: port.name,
         })
     }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use xway_hook::{AttachmentInfo, Mode};
 use xway_tools::forward::{self, Fib, Loaded, OUTCOMES, Options};
 
-use super::kernel::attach::{Place, choice_json, mode};
+use super::kernel::attach::{Place, choice_json, mode, outcomes_json, outcomes_text};
 use super::kernel::tool_failure;
 use crate::args_kernel as kernel;
 use crate::args_tools as args;
@@ -55,6 +55,7 @@ fn load(args: &args::ForwardLoad, as_json: bool) -> Result<(), Failure> {
                 out.push_str(&format!("  asked for {what} {}: {reason}\n", choice.requested));
             }
         }
+        out.push_str(&outcomes_text(&one.attached.outcomes));
         one.attached.warnings.iter().chain(&one.warnings).for_each(|w| out.push_str(&format!("  note: {w}\n")));
     }
     notes.iter().for_each(|note| out.push_str(&format!("note: {note}\n")));
@@ -70,6 +71,7 @@ fn loaded_json(one: &Loaded) -> Value {
         "mode": choice_json(&one.attached.mode),
         "held": choice_json(&one.attached.held),
         "chain": one.attached.chain.as_ref().map(choice_json),
+        "outcomes": outcomes_json(&one.attached.outcomes),
         "warnings": warnings,
     })
 }

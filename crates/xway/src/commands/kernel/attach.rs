@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use xway_control::Service;
 use xway_hook::kernel;
 use xway_hook::{
-    AttachRequest, Attached, AttachmentInfo, Choice, Hook, HookError, Kernel, LoadRequest, Mode, Objects, PRIORITY,
-    ProgId, Replace, Verdicts, Via,
+    AttachRequest, Attached, AttachmentInfo, Choice, Hook, HookError, Kernel, LoadRequest, Mode, Objects, Outcome,
+    PRIORITY, ProgId, Replace, Verdicts, Via,
 };
 use xway_kernel::{KernelProg, run_statistics};
 use xway_object::{Object, Program};
@@ -175,6 +175,7 @@ impl Done {
                 out.push_str(&format!("  asked for {what} {}: {reason}\n", choice.requested));
             }
         }
+        out.push_str(&outcomes_text(&self.attached.outcomes));
         if let Some(Choice { effective, reason: Some(reason), .. }) = &self.attached.chain {
             out.push_str(&format!("  chained by {effective}: {reason}\n"));
         }
@@ -198,6 +199,7 @@ impl Done {
             "held": choice_json(&self.attached.held),
             "replaced": self.attached.replaced,
             "chain": self.attached.chain.as_ref().map(choice_json),
+            "outcomes": outcomes_json(&self.attached.outcomes),
             "shared": paths(&self.objects.shared),
             "pinned": paths(&self.objects.pinned),
             "warnings": self.attached.warnings,
@@ -208,6 +210,19 @@ impl Done {
 /// What was asked for and what was done, in JSON documents.
 pub fn choice_json(choice: &Choice) -> Value {
     json!({ "requested": choice.requested, "effective": choice.effective, "reason": choice.reason })
+}
+
+/// Where a port does something else than it was asked for, a line each.
+pub fn outcomes_text(all: &[Outcome]) -> String {
+    let line = |o: &Outcome| format!("  asked for {} {}, got {}: {}\n", o.what, o.requested, o.effective, o.reason);
+    all.iter().map(line).collect()
+}
+
+/// The same in JSON documents.
+pub fn outcomes_json(all: &[Outcome]) -> Vec<Value> {
+    let one =
+        |o: &Outcome| json!({ "what": o.what, "requested": o.requested, "effective": o.effective, "reason": o.reason });
+    all.iter().map(one).collect()
 }
 
 /// `xway unload`

@@ -6,6 +6,7 @@ use xway_engine::Needs;
 use xway_hook::{Hook, PortFeatures, PortMemory, kernel};
 use xway_kernel::{DriverFeatures, RX_METADATA, XDP_FEATURES, XSK_FEATURES, bit_names, driver_features};
 
+use super::attach::{outcomes_json, outcomes_text};
 use super::{failure, refused};
 use crate::args_kernel as args;
 use crate::commands::service;
@@ -77,7 +78,7 @@ pub fn run(args: &args::Features, as_json: bool) -> Result<(), Failure> {
 
 /// What a port of the service's engine can do, in the words of the kernel's drivers where there are such.
 fn user_features(args: &args::Features, as_json: bool) -> Result<(), Failure> {
-    let PortFeatures { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts, memory } =
+    let PortFeatures { port, ifindex, kind, rx_queues, tx_queues, xdp, rx_metadata, verdicts, memory, outcomes } =
         service::connect(&args.place.socket)?.features(&args.interface).map_err(failure)?;
     let verdict = |name: &str| verdicts.iter().any(|(verdict, can)| verdict == name && can != "none");
     let pair = Pair::of(args, &|need| match need {
@@ -103,6 +104,7 @@ fn user_features(args: &args::Features, as_json: bool) -> Result<(), Failure> {
             "rx_metadata": rx_metadata,
             "verdicts": verdicts,
             "memory": memory.as_ref().map(memory_json),
+            "outcomes": outcomes_json(&outcomes),
         });
         pair.iter().for_each(|pair| pair.put(&mut doc));
         print::json(&print::document("features", doc));
@@ -113,6 +115,7 @@ fn user_features(args: &args::Features, as_json: bool) -> Result<(), Failure> {
     out.push_str(&format!("  XDP:         {}\n  RX metadata: {}\n", list(&xdp), list(&rx_metadata)));
     verdicts.iter().for_each(|(verdict, can)| out.push_str(&format!("  {:<12} {can}\n", format!("{verdict}:"))));
     memory.iter().for_each(|memory| out.push_str(&format!("  memory:      {}\n", memory_text(memory))));
+    out.push_str(&outcomes_text(&outcomes));
     pair.iter().for_each(|pair| out.push_str(&pair.text()));
     print::text(&out);
     Pair::verdict(pair.as_ref(), &args.interface)
