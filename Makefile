@@ -64,6 +64,10 @@ fuzz:  ## every fuzzer for ten minutes; SECONDS_EACH=n for another time
 soak:  ## bad wires, swapped programs, ports down and up, queues that move, killed applications: ten minutes; SECONDS_EACH=n for another time
 	XWAY_SOAK_SECONDS=$(or $(SECONDS_EACH),600) cargo test --release -q -p xway-bench --test soak -- --nocapture
 
+cycles:  ## a thousand loads, replacements and detachments under traffic on each hook; ROUNDS=n (needs root)
+	XWAY_ROUNDS=$(or $(ROUNDS),1000) cargo test -q -p xway-hook --test cycles --test engine_cycles
+	XWAY_ROUNDS=$(or $(ROUNDS),1000) cargo test -q -p xway-control --test cycles
+
 fuzz-kernel: $(OBJECTS)  ## our verifier and interpreter against the running kernel; MINUTES=n, SEED=n (needs root)
 	cargo build --release -p xway-testkit --example fuzz-kernel
 	$(TARGET)/release/examples/fuzz-kernel --minutes $(or $(MINUTES),1) --seed $(or $(SEED),1) $(OBJECTS) \
@@ -89,4 +93,4 @@ install:  ## command, library, header, man pages and completions below PREFIX=/u
 clean:  ## remove everything that was built
 	cargo clean
 
-.PHONY: help setup demo test lint samples bench bench-docs native aarch64 fuzz soak fuzz-kernel vm corpus install clean
+.PHONY: help setup demo test lint samples bench bench-docs native aarch64 fuzz soak cycles fuzz-kernel vm corpus install clean

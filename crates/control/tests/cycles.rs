@@ -1,6 +1,8 @@
-//! A thousand loads, replacements and detachments through the service's socket, under traffic, leave no descriptor, program, map or
-//! pin. Alone in its process, because it counts descriptors.
+//! Loads, replacements and detachments through the service's socket, under traffic, leave no descriptor, program, map or pin: of a
+//! program alone, and of several on one port. Alone in its process, because it counts descriptors. (`make cycles` does a thousand of each.)
 
+#[path = "../../hook/tests/body/cycles.rs"]
+mod body;
 mod running;
 
 use std::path::Path;
@@ -10,7 +12,7 @@ use xway_control::{Config, LogFormat, Server, Service};
 use xway_engine::Stop;
 use xway_hook::{AttachRequest, Hook, Image, LoadRequest, ObjectId, Replace};
 use xway_object::LoadOptions;
-use xway_testkit::Needs;
+use xway_testkit::{Needs, rounds};
 
 const TEXT: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n
     struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, int); __type(value, long); }
@@ -26,7 +28,7 @@ fn descriptors() -> usize {
 }
 
 #[test]
-fn a_thousand_changes_under_traffic_leave_nothing() {
+fn changes_under_traffic_leave_nothing() {
     if !Needs::of("control::cycles").clang().met() {
         return;
     }
@@ -44,7 +46,7 @@ fn a_thousand_changes_under_traffic_leave_nothing() {
     let mut service = Service::connect(&config.service.socket).unwrap();
     let mut before = 0;
     let mut last = None;
-    for round in 0..1000u32 {
+    for round in 0..10 + rounds() {
         if round == 10 {
             // The server has taken the connection, and what is opened once is open.
             service.detach("sim:a", None).unwrap();
@@ -71,7 +73,10 @@ fn a_thousand_changes_under_traffic_leave_nothing() {
             last = None;
         }
     }
-    service.detach("sim:a", None).unwrap();
+    if last.is_some() {
+        service.detach("sim:a", None).unwrap();
+    }
+    body::several(&mut service, "sim:a", &image, rounds(), &mut |_| {});
     // What ran until a moment ago is freed behind the next quiescent point; the last descriptor's thread ends when it is noticed.
     until("maps and programs go", || service.maps().unwrap().is_empty() && service.programs().unwrap().is_empty());
     until("descriptors go", || descriptors() == before);

@@ -1,19 +1,25 @@
-//! A thousand loads, replacements and detachments on Linux's hook, under traffic, leave no descriptor, program, map or pin.
+//! Loads, replacements and detachments on Linux's hook, under traffic, leave no descriptor, program, map or pin: a program alone, and
+//! several on one interface, by the ecosystem's dispatcher or by our chain. (`make cycles` does a thousand of each.)
 
+#[path = "body/cycles.rs"]
+mod body;
+
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use xway_hook::{AttachRequest, Hook, Image, Kernel, LoadRequest, ObjectId, Replace, Via};
+use xway_kernel::{KernelMap, KernelProg};
 use xway_object::LoadOptions;
-use xway_testkit::{Lab, Needs, traffic};
+use xway_testkit::{Lab, Needs, rounds, traffic};
 
 const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 9, 3, 2);
 
 #[test]
-fn a_thousand_changes_under_traffic_leave_nothing() {
-    const NAME: &str = "hook::cycles::a_thousand_changes_under_traffic_leave_nothing";
+fn changes_under_traffic_leave_nothing() {
+    const NAME: &str = "hook::cycles::changes_under_traffic_leave_nothing";
     if !Needs::of(NAME).root().command("ip").clang().met() {
         return;
     }
@@ -47,8 +53,9 @@ fn a_thousand_changes_under_traffic_leave_nothing() {
             })
             .unwrap();
         });
-        right.enter(|| cycles(&image)).unwrap();
-        done.store(true, Ordering::SeqCst);
+        let _over = Over(&done);
+        right.enter(|| alone(&image)).unwrap();
+        right.enter(|| several(&image)).unwrap();
     });
     assert!(pings.load(Ordering::SeqCst) > 0, "there was traffic, and it passed");
 
@@ -66,12 +73,58 @@ fn a_thousand_changes_under_traffic_leave_nothing() {
     }
 }
 
-fn cycles(image: &Image) {
-    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+/// Whatever happens, the traffic ends.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// What the kernel frees a little later.
+fn goes(what: &str, there: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while there() {
+        assert!(Instant::now() < deadline, "{what} is left");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Beside others: the root that they hang on, its members and everything that these use.
+fn several(image: &Image) {
+    let mut hook = Kernel::new();
+    let before = descriptors();
+    let (mut programs, mut maps, mut how) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    body::several(&mut hook, "r0", image, rounds(), &mut |done| {
+        how.insert(done.chain.as_ref().unwrap().effective);
+        let roots = xway_hook::kernel::device("r0").unwrap().attached().map(|(_, id)| id).collect::<Vec<_>>();
+        for id in roots.into_iter().chain([done.program.0]) {
+            maps.extend(KernelProg::by_id(id).unwrap().info().unwrap().map_ids);
+            programs.insert(id);
+        }
+    });
+    assert_eq!(how.len(), 1, "one way from the first to the last: {how:?}");
+    assert!(descriptors() <= before + 2, "{before} descriptors before, {} behind", descriptors());
+    for id in programs {
+        goes(&format!("program {id}"), || KernelProg::by_id(id).is_ok());
+        assert!(!Path::new(&format!("/sys/fs/bpf/xway/chains/{id}")).exists(), "pins of chain {id}");
+        let dispatchers = std::fs::read_dir("/sys/fs/bpf/xdp").into_iter().flatten().flatten();
+        let own = format!("-{id}");
+        assert!(!dispatchers.map(|e| e.file_name()).any(|n| n.to_str().unwrap().ends_with(&own)), "pins of {id}");
+    }
+    maps.into_iter().for_each(|id| goes(&format!("map {id}"), || KernelMap::by_id(id).is_ok()));
+}
+
+fn alone(image: &Image) {
     let mut hook = Kernel::new();
     let before = descriptors();
     let (mut last, mut links) = (None, Vec::new());
-    for round in 0..1000u32 {
+    for round in 0..rounds() {
         let objects = hook.load(image, &LoadRequest::default()).unwrap();
         let program = objects.programs[0].1;
         let replace = last.map_or(Replace::Never, Replace::Id);

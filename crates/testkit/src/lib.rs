@@ -8,6 +8,7 @@
 //! - [`capture`]: the demonstration capture, and pcapng files for tests.
 //! - [`Lab`] and [`traffic`]: network namespaces with veth pairs, and small clients and servers in them.
 //! - [`stay_on_cpu_0`], [`stay_on_this_cpu`]: for tests that compare per-CPU values with the kernel's.
+//! - [`rounds`]: how often tests that do the same again and again do it.
 //! - [`diff_bytes`]: a readable comparison of two byte strings.
 //!
 //! The library depends on no other crate of the house. Tests that set crates against each other or against the running
@@ -24,6 +25,12 @@ pub mod packets;
 mod rng;
 mod skip;
 pub mod traffic;
+
+/// Rounds of a test that does the same again and again: what `XWAY_ROUNDS` says, else as many as take a moment.
+pub fn rounds() -> u32 {
+    let said = std::env::var("XWAY_ROUNDS").ok();
+    said.map_or(60, |text| text.parse().unwrap_or_else(|_| panic!("XWAY_ROUNDS={text}: not a number")))
+}
 
 pub use cpu::{stay_on_cpu_0, stay_on_this_cpu};
 pub use diff::{diff_bytes, hex};

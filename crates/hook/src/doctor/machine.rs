@@ -15,8 +15,8 @@ pub struct Machine {
     pub mounts: String,
     /// `/sys/kernel/security/lockdown`.
     pub lockdown: Option<String>,
-    /// `/proc/sys/net/core/bpf_jit_enable`; only root may read it.
-    pub jit: Option<u32>,
+    /// `/proc/sys/net/core/bpf_jit_enable`.
+    pub jit: Jit,
     /// The kernel's types, `/sys/kernel/btf/vmlinux`, are there.
     pub types: bool,
     /// Soft limit of locked memory, bytes; `None`: unlimited.
@@ -33,6 +33,28 @@ pub struct Machine {
     pub clang: bool,
     /// `bpf/bpf_helpers.h` is where clang looks.
     pub headers: bool,
+}
+
+/// What is known of the kernel's own compiler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Jit {
+    /// The switch stands at this.
+    Is(u32),
+    /// Only root may look.
+    Hidden,
+    /// This network namespace does not show it: only the machine's first one does.
+    #[default]
+    Elsewhere,
+}
+
+impl Jit {
+    fn of(read: std::io::Result<String>) -> Jit {
+        match read {
+            Ok(text) => text.trim().parse().map_or(Jit::Hidden, Jit::Is),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Jit::Elsewhere,
+            Err(_) => Jit::Hidden,
+        }
+    }
 }
 
 const CAP_NET_ADMIN: u64 = 12;
@@ -56,7 +78,7 @@ impl Machine {
             capabilities: after(&status, "CapEff:").and_then(|n| u64::from_str_radix(&n, 16).ok()).unwrap_or(0),
             mounts: read("/proc/self/mounts").unwrap_or_default(),
             lockdown: read("/sys/kernel/security/lockdown"),
-            jit: read("/proc/sys/net/core/bpf_jit_enable").and_then(|n| n.trim().parse().ok()),
+            jit: Jit::of(std::fs::read_to_string("/proc/sys/net/core/bpf_jit_enable")),
             types: std::path::Path::new("/sys/kernel/btf/vmlinux").exists(),
             locked_memory: limit.current,
             huge_pages: after(&memory, "HugePages_Free:").and_then(|n| n.parse().ok()),
@@ -167,13 +189,18 @@ fn types(of: &Machine) -> Finding {
 fn jit(of: &Machine) -> Finding {
     const TOPIC: &str = "kernel-jit";
     match of.jit {
-        Some(0) => Finding::bad(
+        Jit::Is(0) => Finding::bad(
             TOPIC,
             "off: the kernel interprets programs, several times slower",
             "sysctl -w net.core.bpf_jit_enable=1",
         ),
-        Some(_) => Finding::good(TOPIC, "on"),
-        None => Finding::note(TOPIC, "not readable without root", "sudo sysctl net.core.bpf_jit_enable"),
+        Jit::Is(_) => Finding::good(TOPIC, "on"),
+        Jit::Hidden => Finding::note(TOPIC, "not readable without root", "sudo sysctl net.core.bpf_jit_enable"),
+        Jit::Elsewhere => Finding::note(
+            TOPIC,
+            "this network namespace does not show the switch, only the machine's first one does",
+            "sudo nsenter --net=/proc/1/ns/net sysctl net.core.bpf_jit_enable",
+        ),
     }
 }
 
@@ -277,7 +304,7 @@ mod tests {
             capabilities: u64::MAX,
             mounts: "bpf /sys/fs/bpf bpf rw 0 0\n".into(),
             lockdown: Some("[none] integrity confidentiality".into()),
-            jit: Some(1),
+            jit: Jit::Is(1),
             types: true,
             locked_memory: None,
             huge_pages: Some(8),
@@ -301,14 +328,16 @@ mod tests {
     #[test]
     fn each_lack_is_named_alone_and_ends_with_a_command() {
         type Change = fn(&mut Machine);
-        let lacks: [(&str, Grade, Change); 14] = [
+        let lacks: [(&str, Grade, Change); 16] = [
             ("kernel", Grade::Note, |m| m.release = "5.15.0".into()),
             ("kernel", Grade::Note, |m| m.release = "6.1.0-13-amd64".into()),
             ("kernel", Grade::Bad, |m| m.release = "4.18.0".into()),
             ("privileges", Grade::Note, |m| m.capabilities = 0),
             ("lockdown", Grade::Bad, |m| m.lockdown = Some("none integrity [confidentiality]".into())),
             ("types", Grade::Note, |m| m.types = false),
-            ("kernel-jit", Grade::Bad, |m| m.jit = Some(0)),
+            ("kernel-jit", Grade::Bad, |m| m.jit = Jit::Is(0)),
+            ("kernel-jit", Grade::Note, |m| m.jit = Jit::Hidden),
+            ("kernel-jit", Grade::Note, |m| m.jit = Jit::Elsewhere),
             ("bpffs", Grade::Note, |m| m.mounts = "proc /proc proc rw 0 0\n".into()),
             ("locked-memory", Grade::Note, |m| m.locked_memory = Some(64 << 10)),
             ("huge-pages", Grade::Note, |m| m.huge_pages = Some(0)),
@@ -331,6 +360,14 @@ mod tests {
         let mut machine = good();
         machine.capabilities = 1 << CAP_SYS_ADMIN | 1 << CAP_NET_ADMIN | 1 << CAP_NET_RAW;
         assert_eq!(grades(&machine), []);
+    }
+
+    #[test]
+    fn a_switch_that_is_not_there_is_not_one_that_only_root_may_read() {
+        let refused = |kind: std::io::ErrorKind| Jit::of(Err(kind.into()));
+        assert_eq!(refused(std::io::ErrorKind::PermissionDenied), Jit::Hidden);
+        assert_eq!(refused(std::io::ErrorKind::NotFound), Jit::Elsewhere);
+        assert_eq!(Jit::of(Ok("2\n".into())), Jit::Is(2));
     }
 
     #[test]

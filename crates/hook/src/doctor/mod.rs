@@ -7,7 +7,7 @@ mod interface;
 mod machine;
 
 pub use interface::{Interface, interface};
-pub use machine::{Machine, machine};
+pub use machine::{Jit, Machine, machine};
 
 /// How good or bad a finding is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -198,16 +198,9 @@ fn array() -> Result<KernelMap, HookError> {
     KernelMap::create("xway_next", &MapSpec::new(MapType::ProgArray, 4, 4, 1)).map_err(errno("creating a chain"))
 }
 
-/// What chaining did.
-pub(super) struct Chained {
-    pub attached: Attached,
-    /// The member, which is another program than the one that was loaded.
-    pub prog: KernelProg,
-}
-
 /// Puts a program beside others on an interface: into the dispatcher of the ecosystem's protocol where the kernel has what
 /// that needs, else into a chain of ours.
-pub(super) fn attach(source: &Source, request: &AttachRequest, may_send: bool) -> Result<Chained, HookError> {
+pub(super) fn attach(source: &Source, request: &AttachRequest, may_send: bool) -> Result<Attached, HookError> {
     let why = match why_no_dispatcher(request)? {
         Some(why) => why,
         None => match dispatcher::attach(source, request, may_send) {
@@ -222,7 +215,7 @@ pub(super) fn attach(source: &Source, request: &AttachRequest, may_send: bool) -
         },
     };
     let mut done = behind_a_root(source, request, may_send)?;
-    done.attached.chain = Some(Choice { requested: "dispatcher", effective: "tail calls", reason: Some(why) });
+    done.chain = Some(Choice { requested: "dispatcher", effective: "tail calls", reason: Some(why) });
     Ok(done)
 }
 
@@ -247,7 +240,7 @@ fn has_no_dispatcher(request: &AttachRequest) -> Result<bool, HookError> {
 }
 
 /// Puts a program into the chain of an interface; makes the chain when there is none.
-fn behind_a_root(source: &Source, request: &AttachRequest, may_send: bool) -> Result<Chained, HookError> {
+fn behind_a_root(source: &Source, request: &AttachRequest, may_send: bool) -> Result<Attached, HookError> {
     let _lock = lock()?;
     let device = device(&request.port)?;
     let name = &device.name;
@@ -309,7 +302,7 @@ fn behind_a_root(source: &Source, request: &AttachRequest, may_send: bool) -> Re
     let id = prog.info().map_err(|e| refused(&e))?.id;
     let mut attached = attach::told(&request.port, put, request.mode, ProgId(id), may_send)?;
     attached.replaced = old;
-    Ok(Chained { attached, prog })
+    Ok(attached)
 }
 
 /// The program that was attached alone becomes the last of the chain.

@@ -15,9 +15,9 @@ use xway_kernel::dispatcher::{Dispatcher, DispatcherConfig, DispatcherSlot, SLOT
 use xway_kernel::{Device, KernelError, KernelProg, ProgInfo, consts};
 
 use super::attach::{self, device};
-use super::chain::{Chained, replaced};
+use super::chain::replaced;
 use super::{Source, spaces};
-use crate::{AttachRequest, Blame, Choice, HookError, ProgId, Replace, Verdicts, explain, pins};
+use crate::{AttachRequest, Attached, Blame, Choice, HookError, ProgId, Replace, Verdicts, explain, pins};
 
 /// Version of the protocol that a new dispatcher has: what every tool that speaks the protocol understands.
 const VERSION: u8 = 2;
@@ -113,7 +113,7 @@ impl From<HookError> for NotPut {
 }
 
 /// Puts a program into the dispatcher of an interface; makes one when there is none.
-pub(super) fn attach(source: &Source, request: &AttachRequest, may_send: bool) -> Result<Chained, NotPut> {
+pub(super) fn attach(source: &Source, request: &AttachRequest, may_send: bool) -> Result<Attached, NotPut> {
     let mut attempt = 0;
     loop {
         attempt += 1;
@@ -130,7 +130,7 @@ fn moved(e: &NotPut) -> bool {
     e.error.blame == Blame::Request && e.error.hint.as_deref().is_some_and(|hint| hint.contains("--replace ID"))
 }
 
-fn attach_once(source: &Source, request: &AttachRequest, may_send: bool) -> Result<Chained, NotPut> {
+fn attach_once(source: &Source, request: &AttachRequest, may_send: bool) -> Result<Attached, NotPut> {
     let _lock = lock()?;
     let device = device(&request.port)?;
     let old = match attach::present(&device, request.mode) {
@@ -164,8 +164,10 @@ fn attach_once(source: &Source, request: &AttachRequest, may_send: bool) -> Resu
     let mut attached = attach::told(&request.port, put, request.mode, ProgId(id), may_send)?;
     attached.replaced = out;
     attached.chain = Some(Choice::met("dispatcher"));
-    let (prog, _) = made.new.ok_or_else(|| HookError::new(Blame::Machine, "the member is not there"))?;
-    Ok(Chained { attached, prog })
+    match made.new {
+        Some(_) => Ok(attached),
+        None => Err(HookError::new(Blame::Machine, "the member is not there").into()),
+    }
 }
 
 /// A dispatcher with its functions replaced, not attached yet.

@@ -314,10 +314,8 @@ impl Hook for Kernel {
                 let message = format!("{}: only a program that this hook has loaded can be chained", request.program);
                 HookError::unsupported(message).hint("xway load PORT OBJ -P PRIORITY")
             })?;
-            let done = chain::attach(&source, request, may_send)?;
-            let id = done.attached.program.0;
-            self.programs.insert(id, Program { prog: done.prog, may_send, source: None });
-            return Ok(done.attached);
+            // The member is another program than the one that was loaded; its chain holds it, not this hook.
+            return chain::attach(&source, request, may_send);
         }
         self.program(request.program, |prog| attach::attach(prog, request, may_send))
     }
