@@ -88,12 +88,21 @@ pub(crate) struct Shared {
     connections: AtomicUsize,
     log: LogFormat,
     upgrade: Mutex<Option<PathBuf>>,
+    /// Held while a connection is accepted, and while the end is asked for on behalf of another executable: who connects behind that
+    /// waits for the other one, and is not taken in by this one for nothing.
+    gate: Mutex<()>,
 }
 
 impl Shared {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         // A request that panicked has left the engine as a refused one would: each step of it is whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn gate(&self) -> MutexGuard<'_, ()> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -144,6 +153,7 @@ impl Server {
             connections: AtomicUsize::new(0),
             log: config.service.log,
             upgrade: Mutex::new(None),
+            gate: Mutex::new(()),
         };
         let keeps_path = AtomicBool::new(managed);
         Ok(Server { listener, shared: Arc::new(shared), path, notes, metrics, keeps_path, given, succeeds })
@@ -177,6 +187,7 @@ impl Server {
         for note in &self.notes {
             log.say(Level::Warning, "not there again", &[("what", json!(note))]);
         }
+        self.shared.tell_outcomes();
         if let Some(listener) = &self.metrics {
             let failed = |cause| ServerError::Config(format!("service.metrics: {cause}"));
             let (listener, shared) = (listener.try_clone().map_err(failed)?, self.shared.clone());
@@ -193,7 +204,14 @@ impl Server {
                 Ok(_) => {}
                 Err(e) => return Err(failed(e.into())),
             }
-            match self.listener.accept() {
+            let accepted = {
+                let _gate = self.shared.gate();
+                if self.shared.stop.asked() {
+                    break;
+                }
+                self.listener.accept()
+            };
+            match accepted {
                 Ok((socket, _)) => self.welcome(socket),
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
                 // The peer has gone already, or descriptors are short: others may still be answered.
@@ -344,13 +362,27 @@ impl Shared {
             match &answer {
                 // Map writes are traffic, not events.
                 Ok(_) if name.starts_with("map_") || name == "test_run" => {}
-                Ok(_) => self.log.say(Level::Info, "done", &who),
+                Ok(_) => {
+                    self.log.say(Level::Info, "done", &who);
+                    if name == "open_port" || name == "apply" {
+                        self.tell_outcomes();
+                    }
+                }
                 Err(e) => {
                     self.log.say(Level::Warning, "refused", &[&who[..], &[("why", json!(e.message))]].concat());
                 }
             }
         }
         answer
+    }
+
+    /// Says where ports do something else than they were asked for.
+    fn tell_outcomes(&self) {
+        for (port, o) in self.state().untold() {
+            let members = [("port", json!(port)), ("what", json!(o.what)), ("requested", json!(o.requested))];
+            let came = [("effective", json!(o.effective)), ("reason", json!(o.reason))];
+            self.log.say(Level::Warning, "not as asked", &[&members[..], &came].concat());
+        }
     }
 
     fn carry_out(self: &Arc<Shared>, request: Request, peer: Peer, holds: &mut Holds, own: &mut Own) -> Answered {
@@ -430,6 +462,7 @@ impl Shared {
         let outlook = self.state().outlook(others);
         if !dry_run {
             *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(executable);
+            let _gate = self.gate();
             self.stop.ask();
         }
         serde_json::to_value(outlook).map_err(|e| HookError::new(Blame::Machine, e))

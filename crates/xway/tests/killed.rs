@@ -3,108 +3,204 @@
 mod common;
 
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use common::Dir;
 use common::service::{KINDS, Up};
 use serde_json::Value;
 use xway_abi::{MapSpec, MapType};
-use xway_control::Service;
-use xway_hook::{AttachRequest, Hook, HookError, Image, LoadRequest, ObjectId, Replace, TestRequest};
-
-/// Kinds of requests that change something, or that take their time.
-const ALL: [&str; 15] = [
-    "pin", "unpin", "load", "program", "release", "attach", "replace", "detach", "writes", "batch", "ports", "apply",
-    "steer", "test-run", "freeze",
-];
+use xway_control::{Config, Service, message};
+use xway_hook::{
+    AttachRequest, Blame, CaptureRequest, Hook, HookError, Image, LoadRequest, MapId, ObjectId, ProgId, Replace,
+    TestRequest,
+};
 
 /// Bytes of a packet that the program counts.
 const PACKET: [u8; 64] = [0; 64];
+/// A port that needs no privilege and ends after one packet.
+const PORT: &str = "sim:h?count=1";
+/// How long one answer is looked for where there is nothing to tell.
+const MOMENT: Duration = Duration::from_millis(1);
 
-/// One request of a kind, with what must be there for it. What was made in one round is there in the next one, up to a bound.
-fn once(kind: &str, n: u32, service: &mut Service, image: &Image) -> Result<(), HookError> {
-    let spec = MapSpec::new(MapType::Hash, 4, 4, 1024);
-    let path = format!("/hammer/{kind}/{}", n % 50);
-    let path = Path::new(&path);
-    let port = "sim:h?count=1";
-    let pinned = LoadRequest { programs: Vec::new(), pins: Some(path.to_owned()) };
-    let give_up = |service: &mut Service, objects: xway_hook::Objects| {
-        let maps = objects.maps.iter().map(|(_, id)| ObjectId::Map(*id));
-        let programs = objects.programs.iter().map(|(_, id)| ObjectId::Program(*id));
-        maps.chain(programs).collect::<Vec<_>>().into_iter().try_for_each(|object| service.release(object))
-    };
-    match kind {
-        "pin" | "unpin" => {
-            let id = ObjectId::Map(service.map_create("m", &spec)?);
-            // A name of an earlier round is taken: that is an answer.
-            let _ = service.pin(id, path);
-            if kind == "unpin" {
-                service.unpin(path)?;
-            }
-            service.release(id)
-        }
-        "load" => {
-            let objects = service.load(image, &pinned)?;
-            give_up(service, objects)
-        }
-        "program" => {
-            let objects = service.load(image, &LoadRequest::default())?;
-            let _ = service.pin(ObjectId::Program(objects.programs[0].1), path);
-            give_up(service, objects)
-        }
-        "release" => {
-            let objects = service.load(image, &LoadRequest::default())?;
-            give_up(service, objects)
-        }
-        "attach" | "replace" | "detach" => {
-            let objects = service.load(image, &LoadRequest::default())?;
-            let program = objects.programs[0].1;
-            let replace = if kind == "replace" { Replace::Any } else { Replace::Never };
-            let queue = (n % 2 == 1).then_some(0);
-            let request =
-                AttachRequest { chain: kind != "replace", replace, queue, ..AttachRequest::new(port, program) };
-            service.attach(&request)?;
-            if kind == "detach" || n % 8 == 7 && kind == "attach" {
-                service.detach(port, None)?;
-            }
-            give_up(service, objects)
-        }
-        "writes" | "batch" | "freeze" => {
-            let id = service.map_create("m", &spec)?;
-            let _ = service.pin(ObjectId::Map(id), path);
-            if kind == "batch" {
-                let entries: Vec<_> = (0..500u32).map(|k| (k.to_ne_bytes().to_vec(), vec![1; 4])).collect();
-                service.map_update_batch(id, &entries, 0)?;
-            } else {
-                (0..20u32).try_for_each(|k| service.map_update(id, &k.to_ne_bytes(), &[1; 4], 0))?;
-                service.map_delete(id, &3u32.to_ne_bytes())?;
-            }
-            if kind == "freeze" {
-                service.map_freeze(id)?;
-            }
-            service.release(ObjectId::Map(id))
-        }
-        "ports" => {
-            let own = format!("sim:p{}?count=1", n % 3);
-            service.open_port(&own)?;
-            service.close_port(&own)
-        }
-        "apply" => {
-            let extra =
-                if n.is_multiple_of(2) { "[[port]]\nname = \"sim:x?count=1\"\nsteer = [\"equal 1\"]\n" } else { "" };
-            service.apply(&format!("[[port]]\nname = \"{port}\"\n{extra}"), false).map(drop)
-        }
-        "steer" if n % 4 == 3 => service.steer(port, "off").map(drop),
-        "steer" if n % 4 == 2 => service.steer(port, "equal 1 hkey symmetric").map(drop),
-        "steer" => service.steer(port, &format!("flow-type ether action 0 loc {}", n % 50)).map(drop),
-        "test-run" => {
-            let objects = service.load(image, &LoadRequest::default())?;
-            let test = TestRequest { data: &PACKET, ctx: None, repeat: 20_000 };
-            service.test_run(objects.programs[0].1, &test)?;
-            give_up(service, objects)
-        }
-        other => panic!("{other}: no such kind"),
+/// Every kind of request that the protocol has, as the reader of messages names them when it meets another one.
+fn kinds() -> Vec<String> {
+    let refused = serde_json::from_str::<message::Request>(r#"{"do": "no such request"}"#).unwrap_err().to_string();
+    let all: Vec<String> = refused.split('`').skip(3).step_by(2).map(str::to_owned).collect();
+    assert!(all.len() > 40 && all.contains(&"map_create".into()) && all.contains(&"down".into()), "{refused}");
+    all
+}
+
+/// One connection, and what requests are about.
+struct Asking<'a> {
+    dir: &'a Dir,
+    socket: String,
+    image: &'a Image,
+    service: Service,
+    map: MapId,
+    ring: MapId,
+    jumps: MapId,
+    program: ProgId,
+}
+
+impl<'a> Asking<'a> {
+    fn new(dir: &'a Dir, up: &Up, image: &'a Image) -> Asking<'a> {
+        let mut service = up.connect();
+        let map = service.map_create("m", &spec()).unwrap();
+        let ring = service.map_create("r", &MapSpec::new(MapType::Ringbuf, 0, 0, 4096)).unwrap();
+        let jumps = service.map_create("j", &MapSpec::new(MapType::ProgArray, 4, 4, 8)).unwrap();
+        let program = service.load(image, &LoadRequest::default()).unwrap().programs[0].1;
+        Asking { dir, socket: up.socket.clone(), image, service, map, ring, jumps, program }
     }
+
+    /// One request of a kind, with what must be there for it. What was made in one round is there in the next one, up to a bound.
+    fn once(&mut self, kind: &str, n: u32) -> Result<(), HookError> {
+        let path = format!("/hammer/{kind}/{}", n % 50);
+        let path = Path::new(&path);
+        let (map, program) = (self.map, self.program);
+        let service = &mut self.service;
+        let key = (n % 20).to_ne_bytes();
+        let entries = || (0..500u32).map(|k| (k.to_ne_bytes().to_vec(), vec![1; 4])).collect::<Vec<_>>();
+        match kind {
+            "map_create" => {
+                let id = service.map_create("again", &spec())?;
+                service.release(ObjectId::Map(id))
+            }
+            "maps" => service.maps().map(drop),
+            "map_info" => service.map_info(map).map(drop),
+            "map_types" => service.map_types(map).map(drop),
+            "map_lookup" => {
+                service.map_update(map, &key, &[1; 4], 0)?;
+                service.map_lookup(map, &key, 0).map(drop)
+            }
+            "map_update" => {
+                let _ = service.pin(ObjectId::Map(map), path);
+                service.map_update(map, &key, &[1; 4], 0)
+            }
+            "map_store" => service.map_store(self.jumps, &(n % 8).to_ne_bytes(), ObjectId::Program(program), 0),
+            "map_delete" | "map_take" => {
+                service.map_update(map, &key, &[1; 4], 0)?;
+                if kind == "map_take" { service.map_take(map, &key).map(drop) } else { service.map_delete(map, &key) }
+            }
+            "map_next_key" => service.map_next_key(map, None).map(drop),
+            "map_lookup_batch" => {
+                service.map_update_batch(map, &entries(), 0)?;
+                service.map_lookup_batch(map, None, 500).map(drop)
+            }
+            "map_update_batch" | "map_delete_batch" => {
+                let _ = service.pin(ObjectId::Map(map), path);
+                service.map_update_batch(map, &entries(), 0)?;
+                let keys: Vec<_> = entries().into_iter().map(|(key, _)| key).collect();
+                if kind == "map_delete_batch" { service.map_delete_batch(map, &keys).map(drop) } else { Ok(()) }
+            }
+            "map_freeze" => {
+                let id = service.map_create("frozen", &spec())?;
+                // A name of an earlier round is taken: that is an answer.
+                let _ = service.pin(ObjectId::Map(id), path);
+                service.map_freeze(id)?;
+                service.release(ObjectId::Map(id))
+            }
+            "load" => {
+                let pinned = LoadRequest { programs: Vec::new(), pins: Some(path.to_owned()) };
+                let objects = service.load(self.image, &pinned)?;
+                give_up(service, &objects)
+            }
+            "release" => {
+                let objects = service.load(self.image, &LoadRequest::default())?;
+                give_up(service, &objects)
+            }
+            "programs" => service.programs().map(drop),
+            "program_info" => service.program_info(program).map(drop),
+            "test_run" => {
+                service.test_run(program, &TestRequest { data: &PACKET, ctx: None, repeat: 20_000 }).map(drop)
+            }
+            "dump" => service.dump(program).map(drop),
+            "pin" | "unpin" | "pinned" => {
+                let id = service.map_create("m", &spec())?;
+                let object = if n % 2 == 1 { ObjectId::Program(program) } else { ObjectId::Map(id) };
+                let _ = service.pin(object, path);
+                match kind {
+                    "pinned" => drop(service.pinned(path)?),
+                    "unpin" => service.unpin(path)?,
+                    _ => {}
+                }
+                service.release(ObjectId::Map(id))
+            }
+            "attach" | "detach" => {
+                let objects = service.load(self.image, &LoadRequest::default())?;
+                let (alone, queue) = (n % 3 == 2, (n % 2 == 1).then_some(0));
+                let replace = if alone { Replace::Any } else { Replace::Never };
+                let request = AttachRequest { chain: !alone, replace, queue, ..AttachRequest::new(PORT, program) };
+                service.attach(&AttachRequest { program: objects.programs[0].1, ..request })?;
+                if kind == "detach" || n % 8 == 7 {
+                    service.detach(PORT, None)?;
+                }
+                give_up(service, &objects)
+            }
+            "attachments" => service.attachments(None).map(drop),
+            "features" => service.features(PORT).map(drop),
+            "statistics" => service.statistics(PORT).map(drop),
+            "events" => service.events(MOMENT).map(drop),
+            "capture" | "captured" => {
+                service.capture(&CaptureRequest::default())?;
+                if kind == "captured" { service.captured(MOMENT).map(drop) } else { Ok(()) }
+            }
+            "ports" => service.ports().map(drop),
+            "open_port" | "close_port" => {
+                let own = format!("sim:p{}?count=1", n % 3);
+                service.open_port(&own)?;
+                service.close_port(&own)
+            }
+            "steer" if n % 4 == 3 => service.steer(PORT, "off").map(drop),
+            "steer" if n % 4 == 2 => service.steer(PORT, "equal 1 hkey symmetric").map(drop),
+            "steer" => service.steer(PORT, &format!("flow-type ether action 0 loc {}", n % 50)).map(drop),
+            "serve" | "unserve" => {
+                let at = self.dir.path(&format!("xsk{}.sock", n % 3));
+                service.serve(&serving(&at))?;
+                service.unserve(&at)
+            }
+            "sockets" => service.sockets().map(drop),
+            "map_events" => service.map_events(self.ring, MOMENT).map(drop),
+            "share" => service.share(map, n % 2 == 1).map(drop),
+            "upgrade" => {
+                service.upgrade(Path::new(env!("CARGO_BIN_EXE_xway")), false)?;
+                // The other executable answers at the same socket, unless it was killed.
+                let gone = |_| HookError::new(Blame::Machine, "nobody is there any more");
+                self.service = Service::connect(Path::new(&self.socket)).map_err(gone)?;
+                self.service.ports().map(drop)
+            }
+            "apply" => {
+                let more = if n.is_multiple_of(2) {
+                    "[[port]]\nname = \"sim:x?count=1\"\nsteer = [\"equal 1\"]\n"
+                } else {
+                    ""
+                };
+                service.apply(&format!("[[port]]\nname = \"{PORT}\"\n{more}"), false).map(drop)
+            }
+            // What comes behind it is answered by nobody.
+            "down" => {
+                service.down()?;
+                Err(HookError::new(Blame::Machine, "it ends"))
+            }
+            new => panic!("{new}: a kind of request in the middle of which no service was killed yet"),
+        }
+    }
+}
+
+fn spec() -> MapSpec {
+    MapSpec::new(MapType::Hash, 4, 4, 1024)
+}
+
+fn give_up(service: &mut Service, objects: &xway_hook::Objects) -> Result<(), HookError> {
+    let maps = objects.maps.iter().map(|(_, id)| ObjectId::Map(*id));
+    let programs = objects.programs.iter().map(|(_, id)| ObjectId::Program(*id));
+    maps.chain(programs).try_for_each(|object| service.release(object))
+}
+
+/// A place for sockets, with what a file that says no more has.
+fn serving(at: &Path) -> xway_control::config::Socket {
+    let text = format!("[[port]]\nname = \"{PORT}\"\n[[socket]]\npath = \"{}\"\n", at.display());
+    Config::parse(&text).unwrap().sockets.remove(0)
 }
 
 #[test]
@@ -114,38 +210,54 @@ fn killed_in_the_middle_of_each_kind_of_request_it_comes_back_whole() {
     }
     let dir = Dir::new();
     let bytes = std::fs::read(common::compiled(&dir, "sort", KINDS, &[])).unwrap();
-    // A port that needs no privilege and ends after one packet.
-    let text = "[[port]]\nname = \"sim:h?count=1\"\n";
-    let file = dir.file("port.toml", text);
-    for (round, kind) in ALL.iter().enumerate() {
-        let mut up = Up::new(&dir, Some(&file), None);
-        let (mut service, image) = (up.connect(), Image::parse(&bytes, &Default::default()).unwrap());
-        let (done, counted) = std::sync::mpsc::channel();
-        let asking = std::thread::spawn(move || {
-            let mut last = None;
-            for n in 0.. {
-                match once(kind, n, &mut service, &image) {
-                    Ok(()) => done.send(n).unwrap_or_default(),
-                    Err(e) => {
-                        last = Some(e);
-                        break;
-                    }
-                }
-            }
-            last
-        });
-        // Some are done, then it dies somewhere in those that follow.
+    let image = Image::parse(&bytes, &Default::default()).unwrap();
+    let left = Mutex::new(kinds());
+    // Starts of a process are most of it: several at a time.
+    std::thread::scope(|scope| {
         for _ in 0..3 {
-            counted.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("{kind}: nothing is done"));
+            scope.spawn(|| {
+                while let Some(kind) = { left.lock().unwrap().pop() } {
+                    killed(&kind, &image);
+                }
+            });
         }
-        std::thread::sleep(Duration::from_millis(5 + 3 * round as u64));
+    });
+}
+
+fn killed(kind: &str, image: &Image) {
+    let dir = Dir::new();
+    let text = format!("[[port]]\nname = \"{PORT}\"\n");
+    let file = dir.file("port.toml", &text);
+    let mut up = Up::new(&dir, Some(&file), None);
+    let mut asking = Asking::new(&dir, &up, image);
+    let (done, counted) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(move || {
+            let mut n = 0;
+            loop {
+                match asking.once(kind, n) {
+                    Ok(()) => done.send(n).unwrap_or_default(),
+                    Err(e) => break e,
+                }
+                n += 1;
+            }
+        });
+        // Some are done, then it dies somewhere in those that follow; it ends only once.
+        for _ in 0..if kind == "down" { 0 } else { 3 } {
+            let Ok(_) = counted.recv_timeout(Duration::from_secs(60)) else {
+                up.kill();
+                panic!("{kind}: nothing is done: {}", asked.join().unwrap());
+            };
+        }
+        // Another place each time; whatever it is, what comes back must be whole.
+        std::thread::sleep(Duration::from_millis(u64::from(std::process::id()) % 40));
         up.kill();
-        let last = asking.join().unwrap().unwrap();
+        let last = asked.join().unwrap();
         // The connection broke; a request that was refused would be another story.
         assert!(last.errno.is_none(), "{kind}: {last}");
-        drop(up);
-        consistent(kind, &dir, text, &file);
-    }
+    });
+    drop(up);
+    consistent(kind, &dir, &text, &file);
 }
 
 /// It starts without a complaint, everything that its state names is there, and it takes new requests.
