@@ -58,6 +58,7 @@ errnos! {
     ENETUNREACH = 101, "network unreachable";
     ENOBUFS = 105, "no buffer space";
     ETIMEDOUT = 110, "timed out";
+    ECONNREFUSED = 111, "connection refused";
     EHOSTUNREACH = 113, "no route to host";
     ENOTSUPP = 524, "not supported (kernel internal)";
 }

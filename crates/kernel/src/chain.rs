@@ -31,12 +31,15 @@ const fn slot(opcode: u8, dst: u8, src: u8, off: i16, imm: i32) -> Slot {
     Slot { opcode, dst, src, off, imm }
 }
 
+/// The name of the program that a chain hangs on.
+pub const CHAIN_ROOT: &str = "xway_chain";
+
 /// Loads the program that a chain hangs on: it runs what slot 0 of `next` holds; XDP_PASS when it is empty.
 pub fn chain_root(next: &KernelMap, frags: bool) -> Result<KernelProg, KernelError> {
     let mut insns = tail_call(1, next.as_fd().as_raw_fd()).to_vec();
     insns.extend([slot(MOV64_IMM, 0, 0, 0, PASS), slot(EXIT, 0, 0, 0, 0)]);
     let flags = if frags { consts::F_XDP_HAS_FRAGS } else { 0 };
-    KernelProg::load(&ProgSpec { flags, ..ProgSpec::xdp("xway_chain", &insns) })
+    KernelProg::load(&ProgSpec { flags, ..ProgSpec::xdp(CHAIN_ROOT, &insns) })
 }
 
 /// `bpf_tail_call(r1, map, 0)`; `map_kind` is 1 for a descriptor, 5 for an index in the object.

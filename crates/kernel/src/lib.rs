@@ -44,7 +44,7 @@ pub mod sys;
 mod trace;
 
 pub use btf::{btf_by_id, load_btf, vmlinux};
-pub use chain::chain_root;
+pub use chain::{CHAIN_ROOT, chain_root};
 pub use device::{
     Device, DriverFeatures, Expect, RX_METADATA, XDP_FEATURES, XSK_FEATURES, bit_names, device_by_name,
     device_counters, devices, driver_features, set_xdp,

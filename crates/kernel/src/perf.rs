@@ -45,17 +45,17 @@ pub struct KernelPerf {
 pub(crate) struct Source {
     pub kind: u32,
     pub config: u64,
-    /// Every event is a sample in a ring; otherwise they are only counted.
-    pub sampled: bool,
+    /// Every event is a sample in a ring, and so many of them wake the reader; 0: they are only counted.
+    pub wakes: u32,
 }
 
 impl Source {
     /// What programs write: `PERF_TYPE_SOFTWARE`, `PERF_COUNT_SW_BPF_OUTPUT`.
-    const PROGRAMS: Source = Source { kind: 1, config: 10, sampled: true };
+    const PROGRAMS: Source = Source { kind: 1, config: 10, wakes: 1 };
 
     /// The tracepoint with this number: `PERF_TYPE_TRACEPOINT`.
     pub const fn tracepoint(id: u32, sampled: bool) -> Source {
-        Source { kind: 2, config: id as u64, sampled }
+        Source { kind: 2, config: id as u64, wakes: sampled as u32 }
     }
 
     /// Opens it on one CPU. It does not run yet.
@@ -68,10 +68,10 @@ impl Source {
         attr[0] = u64::from(self.kind) | 64 << 32;
         attr[1] = self.config;
         attr[5] = DISABLED;
-        if self.sampled {
-            attr[2] = 1; // Every event is a sample,
+        if self.wakes > 0 {
+            attr[2] = 1; // Every event is a sample.
             attr[3] = SAMPLE_RAW;
-            attr[6] = 1; // and each one wakes the reader.
+            attr[6] = u64::from(self.wakes);
         }
         // SAFETY: the structure is 64 bytes long, as its second field says, and lives during the call.
         let fd = unsafe {
@@ -113,13 +113,19 @@ impl KernelPerf {
     ///
     /// Errors: `EINVAL` for other types, `EACCES` or `EPERM` without `CAP_PERFMON`.
     pub fn open(map: &KernelMap) -> Result<KernelPerf, Errno> {
+        KernelPerf::open_waking(map, 1)
+    }
+
+    /// The same; the reader is woken once for so many events of a CPU, 1 at least. Fewer than these are found by whoever looks without
+    /// being woken.
+    pub fn open_waking(map: &KernelMap, events: u32) -> Result<KernelPerf, Errno> {
         if map.spec().map_type != MapType::PerfEventArray {
             return Err(Errno::EINVAL);
         }
         let kept = map.as_fd().try_clone_to_owned().map_err(|e| Errno(e.raw_os_error().unwrap_or(libc::EIO)))?;
         let mut rings = Vec::new();
         for cpu in 0..possible_cpus().min(map.spec().max_entries) {
-            match Ring::open(Source::PROGRAMS, cpu) {
+            match Ring::open(Source { wakes: events.max(1), ..Source::PROGRAMS }, cpu) {
                 Ok(ring) => {
                     ring.enable()?;
                     map.update_fd(&cpu.to_ne_bytes(), ring.event.as_fd(), 0)?;
@@ -131,6 +137,11 @@ impl KernelPerf {
             }
         }
         Ok(KernelPerf { rings, map: kept })
+    }
+
+    /// Room of each ring, bytes.
+    pub fn ring_bytes() -> usize {
+        rustix::param::page_size() * PAGES
     }
 
     /// Waits until there is something to read. `false`: nothing came in this time.

@@ -15,6 +15,16 @@ use crate::{ToolError, objects};
 /// Most bytes of a packet that an event carries.
 pub const SNAP_MAX: u32 = 60_000;
 
+/// How many packets of a CPU wake the reader once: as many as were asked for; 0: as many as fill half a ring with `snap` bytes each, at
+/// most 64. What is less is found at the reader's next look, which does not wait for it.
+pub fn wakeup(asked: u32, snap: u32) -> u32 {
+    let half = KernelPerf::ring_bytes() / 2 / (ABOUT + 16 + snap.min(SNAP_MAX) as usize);
+    if asked > 0 { asked } else { half.clamp(1, 64) as u32 }
+}
+
+/// Bytes of an event in front of its packet: `struct about` of bpf/tools/capture.bpf.c.
+const ABOUT: usize = 32;
+
 /// A packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
@@ -54,16 +64,16 @@ enum Held {
 
 impl Capture {
     /// Begins. `snap`: bytes of a packet that are wanted, at most [`SNAP_MAX`]; `mode` is for an interface without a program,
-    /// otherwise that program's is taken.
+    /// otherwise that program's is taken; `wakeup`: packets of a CPU that wake the reader once, as [`wakeup`] gives it.
     ///
     /// # Errors
     /// Built without clang; what the kernel refuses.
-    pub fn open(device: &Device, mode: XdpMode, snap: u32) -> Result<Capture, ToolError> {
+    pub fn open(device: &Device, mode: XdpMode, snap: u32, wakeup: u32) -> Result<Capture, ToolError> {
         let there = device.attached().next();
         // The two kinds of program, with and without several buffers, do not call each other: one of them fits.
-        match Capture::with(device, mode, snap, there, "xdpdump") {
+        match Capture::with(device, mode, (snap, wakeup), there, "xdpdump") {
             Err(ToolError::Kernel(e)) if there.is_some() && e.errno() == Some(Errno::EINVAL) => {
-                Capture::with(device, mode, snap, there, "xdpdump_frags")
+                Capture::with(device, mode, (snap, wakeup), there, "xdpdump_frags")
             }
             other => other,
         }
@@ -72,7 +82,7 @@ impl Capture {
     fn with(
         device: &Device,
         mode: XdpMode,
-        snap: u32,
+        (snap, wakeup): (u32, u32),
         there: Option<(XdpMode, u32)>,
         name: &'static str,
     ) -> Result<Capture, ToolError> {
@@ -84,7 +94,7 @@ impl Capture {
             move |errno| KernelError::Map { name, step, errno }
         };
         let perf = objects::map(&kernel, &object, "packets")?;
-        let perf = KernelPerf::open(perf).map_err(refused("packets", "making its rings"))?;
+        let perf = KernelPerf::open_waking(perf, wakeup).map_err(refused("packets", "making its rings"))?;
         let offset = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(since_boot());
         let id = program.info()?.id;
         let held = match there {
@@ -159,9 +169,8 @@ fn since_boot() -> Duration {
     Duration::new(now.tv_sec.max(0) as u64, now.tv_nsec.max(0) as u32)
 }
 
-/// An event: `struct about` of bpf/tools/capture.bpf.c, then the packet.
+/// An event: [`ABOUT`] bytes, then the packet.
 fn packet(event: &[u8], offset: Duration) -> Option<Packet> {
-    const ABOUT: usize = 32;
     let long = |at: usize| event.get(at..)?.first_chunk().map(|b| u64::from_ne_bytes(*b));
     let word = |at: usize| event.get(at..)?.first_chunk().map(|b| u32::from_ne_bytes(*b));
     let (time, number) = (Duration::from_nanos(long(0)?), long(8)?);
@@ -174,6 +183,14 @@ fn packet(event: &[u8], offset: Duration) -> Option<Packet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reader_is_woken_for_what_fills_half_a_ring() {
+        assert_eq!((wakeup(7, 60), wakeup(1, SNAP_MAX)), (7, 1));
+        assert_eq!(wakeup(0, 96), 64);
+        let long = wakeup(0, u32::MAX) as usize;
+        assert!((1..10).contains(&long) && long * SNAP_MAX as usize <= KernelPerf::ring_bytes(), "{long}");
+    }
 
     #[test]
     fn events_are_read_and_short_ones_are_none() {

@@ -1,5 +1,6 @@
-//! Ctrl-C: the first one asks the work to end and to report, the second one ends at once.
+//! Ctrl-C: the first one asks the work to end and to report, the second one ends at once. Ctrl-\: what a tool wants to do then.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use xway_engine::Stop;
@@ -20,4 +21,12 @@ pub fn catch(stop: &Stop) -> Result<(), Failure> {
         stop.ask();
     })
     .map_err(|e| Failure::needs(format!("cannot catch Ctrl-C: {e}")))
+}
+
+/// Catches SIGQUIT (Ctrl-\): the flag is set each time, and no core is dumped.
+pub fn on_quit() -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGQUIT, flag.clone())
+        .map_err(|e| Failure::needs(format!("cannot catch Ctrl-\\: {e}")))?;
+    Ok(flag)
 }

@@ -86,8 +86,11 @@ impl Wires {
 
 /// As Ctrl-C does it.
 fn end(child: &mut Child) {
-    let pid = rustix::process::Pid::from_child(child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    signal(child, rustix::process::Signal::INT);
+}
+
+fn signal(child: &Child, which: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), which).unwrap();
 }
 
 fn ran(command: &mut Command) -> Ran {
@@ -205,6 +208,39 @@ fn xdp_monitor_sees_what_others_do() {
     let said = wires.while_packets_come("xdp-monitor", &["-i", "1", "-e"], "b0", (&wires.near, "a0"));
     // The whole machine's: others may send meanwhile.
     assert!(sum(&said, "Packets transmitted") >= COUNT, "{said}");
+}
+
+#[test]
+fn lines_grow_and_shrink_on_ctrl_backslash_and_the_end_is_told_with_sums() {
+    if !ready("lines_grow_and_shrink_on_ctrl_backslash_and_the_end_is_told_with_sums") {
+        return;
+    }
+    let wires = Wires::new("toolquit");
+    for last in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let mut command = wires.near.command(wires.tool("xdp-bench"));
+        command.args(["drop", "a0", "-i", "1"]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let until = |lines: &mut dyn Iterator<Item = String>, words: &str| {
+            while !lines.next().unwrap_or_else(|| panic!("{words:?} never came")).contains(words) {}
+        };
+        until(&mut lines, " rx/s");
+        signal(&child, rustix::process::Signal::QUIT);
+        until(&mut lines, "  xdp_exception");
+        signal(&child, rustix::process::Signal::QUIT);
+        // Short lines again: two of them with nothing between.
+        let mut last_line = String::new();
+        loop {
+            let line = lines.next().expect("it goes on");
+            if line.contains(" rx/s") && last_line.contains(" rx/s") {
+                break;
+            }
+            last_line = line;
+        }
+        signal(&child, last);
+        until(&mut lines, "Duration ");
+        assert!(child.wait().unwrap().success());
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use xway_tools::ToolError;
 use xway_tools::measure::{Action, ByCpu, Measure, Setup, Snapshot, Touch};
 
 use super::sample::{self, Shown, Source, Style, Times};
-use super::{Common, device, parsed};
+use super::{Common, device, parsed, xsk};
 use crate::print;
 
 /// Measure XDP on an interface.
@@ -38,10 +38,14 @@ enum Command {
     RedirectMap(RedirectMap),
     /// Redirect to several interfaces through a DEVMAP
     RedirectMulti(RedirectMulti),
+    /// Drop packets in an application, behind an AF_XDP socket
+    XskDrop(xsk::Bench),
+    /// Send packets back from an application, behind an AF_XDP socket
+    XskTx(xsk::Bench),
 }
 
-const COMMANDS: [&str; 8] =
-    ["drop", "pass", "tx", "redirect", "redirect-cpu", "redirect-map", "redirect-multi", "help"];
+const COMMANDS: [&str; 10] =
+    ["drop", "pass", "tx", "redirect", "redirect-cpu", "redirect-map", "redirect-multi", "xsk-drop", "xsk-tx", "help"];
 
 #[derive(ValueEnum, Debug, Clone, Copy)]
 enum Operation {
@@ -256,6 +260,8 @@ fn measure(command: &Command) -> Result<(), String> {
             (setup, &args.shared, false)
         }
         Command::RedirectCpu(args) => by_cpu(args)?,
+        Command::XskDrop(args) => return xsk::bench(args, false),
+        Command::XskTx(args) => return xsk::bench(args, true),
     };
     let mode = if shared.mode == Mode::Skb { XdpMode::Generic } else { XdpMode::Native };
     let setup = Setup { mode, ..setup };

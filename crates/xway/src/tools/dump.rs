@@ -15,7 +15,7 @@ use xway_kernel::{Device, KernelProg, XdpMode};
 use xway_packet::{Burst, Pool, PoolConfig};
 use xway_port_packet::{PacketConfig, PacketPort};
 use xway_port_pcap::{CaptureWriter, Written};
-use xway_tools::capture::{Capture, SNAP_MAX};
+use xway_tools::capture::{self, Capture, SNAP_MAX};
 
 use super::guard::{self, Guard};
 use super::{Common, device, loader, parsed};
@@ -40,9 +40,9 @@ struct Cli {
     /// Interface
     #[arg(short, long)]
     interface: Option<String>,
-    /// Wake up for so many events; taken for the sake of scripts: every event wakes
-    #[arg(long, value_name = "EVENTS")]
-    perf_wakeup: Option<u32>,
+    /// Packets of a CPU that wake this once; 0: as many as fill half a ring (-v says how many)
+    #[arg(long, value_name = "EVENTS", default_value_t = 0)]
+    perf_wakeup: u32,
     /// Programs, by name or number, of which the attached one must be one
     #[arg(short, long, value_name = "PROG", value_delimiter = ',')]
     program_names: Vec<String>,
@@ -102,9 +102,14 @@ fn dump(cli: &Cli) -> Result<(), String> {
     let attached = on.attached().next();
     if attached.is_some() {
         named(cli, &on)?;
-        if cli.rx_capture.contains(&Point::Exit) {
-            return Err("ERROR: packets behind a program cannot be captured here: --rx-capture entry".into());
-        }
+    }
+    if cli.rx_capture.contains(&Point::Exit) {
+        return Err(match (attached, cli.load_xdp_program) {
+            (None, false) => "ERROR: For legacy capture only \"--rx-capture entry\" is supported!".into(),
+            _ => "ERROR: packets behind a program are not captured here, which needs tracing of programs (fexit): \
+                --rx-capture entry; xway dump shows them in the engine"
+                .into(),
+        });
     }
     let stop = super::stopped()?;
     let mut out = Out::new(cli, &on)?;
@@ -253,7 +258,11 @@ fn through_hook(cli: &Cli, on: &Device, out: &mut Out<'_>, stop: &Stop) -> Resul
         true => Some(socket(cli, on)?),
         false => None,
     };
-    let capture = Capture::open(on, mode, cli.snapshot_length.min(SNAP_MAX)).map_err(words)?;
+    let wakeup = capture::wakeup(cli.perf_wakeup, cli.snapshot_length);
+    if cli.common.verbose > 0 {
+        eprintln!("perf-wakeup value uses {wakeup}");
+    }
+    let capture = Capture::open(on, mode, cli.snapshot_length.min(SNAP_MAX), wakeup).map_err(words)?;
     let seen = capture.behind().unwrap_or_else(|| capture.program());
     let name = KernelProg::by_id(seen).and_then(|p| p.info()).map_or_else(|_| "xdpdump".into(), |i| i.name);
     // The kernel keeps fifteen characters of a name: who asked for one program knows all of it.

@@ -96,7 +96,7 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
 fn load(args: &Load) -> Result<(), String> {
     args.ifnames.iter().try_for_each(|name| device(name).map(drop))?;
     if args.fwd_mode == FwdMode::Flowtable {
-        return Err("Mode flowtable is not supported: packets are forwarded by the routing tables (-f fib)".into());
+        return Err(flowtable());
     }
     let mut hook = Kernel::new();
     let mut left = Vec::new();
@@ -129,6 +129,16 @@ fn load(args: &Load) -> Result<(), String> {
         all.filter(|_| args.common.verbose > 0).for_each(|w| eprintln!("{w}"));
     }
     Ok(())
+}
+
+/// Why the flow table cannot decide.
+fn flowtable() -> String {
+    const LOOKUP: &str = "bpf_xdp_flow_lookup";
+    let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    match symbols.lines().any(|line| line.split_whitespace().nth(2) == Some(LOOKUP)) {
+        false => format!("The kernel does not support the {LOOKUP}() kfunc, which mode flowtable needs: -f fib"),
+        true => format!("Mode flowtable is not supported: no program of ours calls {LOOKUP}(): -f fib"),
+    }
 }
 
 fn unload(args: &Unload) -> Result<(), String> {

@@ -229,7 +229,8 @@ pub(super) fn table(ifname: Option<&str>) -> Result<String, String> {
             let mode = if mode == XdpMode::Generic { "skb" } else { mode.name() };
             // It may have gone since it was listed.
             let Ok(root) = KernelProg::by_id(id).and_then(|p| p.info()) else { continue };
-            out.push_str(&row([&device.name, "", &root.name, mode, &id.to_string(), &hex(&root.tag), ""]));
+            let name = shown(&root.name);
+            out.push_str(&row([&device.name, "", name, mode, &id.to_string(), &hex(&root.tag), ""]));
         }
         for AttachmentInfo { program, priority, chain_on, .. } in &attached {
             let Some(priority) = priority else { continue };
@@ -241,13 +242,18 @@ pub(super) fn table(ifname: Option<&str>) -> Result<String, String> {
     Ok(out)
 }
 
+/// The name of what is attached. What our chain hangs on has the name here of what does the same for this tool: scripts look for it.
+fn shown(name: &str) -> &str {
+    if name == xway_kernel::CHAIN_ROOT { "xdp_dispatcher" } else { name }
+}
+
 /// Numbers and names of the programs on an interface, those of a chain behind the one that it hangs on.
 pub(super) fn programs(ifname: &str) -> Result<Vec<(u32, String)>, String> {
     let device = super::device(ifname)?;
     let mut found = Vec::new();
     for (_, id) in device.attached() {
         let info = KernelProg::by_id(id).and_then(|p| p.info()).map_err(|e| e.to_string())?;
-        found.push((id, info.name));
+        found.push((id, shown(&info.name).to_owned()));
     }
     let attached = Kernel::new().attachments(Some(ifname)).map_err(|e| e.to_string())?;
     let members = attached.into_iter().filter(|a| a.priority.is_some());

@@ -11,6 +11,7 @@ mod loader;
 mod monitor;
 mod sample;
 mod trafficgen;
+mod xsk;
 
 use std::ffi::OsString;
 use std::path::Path;

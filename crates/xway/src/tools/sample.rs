@@ -1,5 +1,6 @@
 //! Figures once an interval, and their sum at the end: the lines of `xdp-bench`, `xdp-monitor` and `xdp-trafficgen`.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use xway_tools::ToolError;
@@ -7,7 +8,7 @@ use xway_tools::measure::Snapshot;
 use xway_tools::tally::{PerCpu, Tally};
 use xway_tools::watch::{ACTIONS, Counts, ERRORS};
 
-use crate::print;
+use crate::{interrupt, print};
 
 /// Which figures make sense for what is being done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -223,7 +224,7 @@ impl Times {
     }
 }
 
-/// Prints a line for each interval until it is stopped, then a last one for what is left, and the sums.
+/// Prints a line for each interval until it is stopped, then a last one for what is left, and the sums. To be called once.
 pub fn run(source: &mut dyn Source, style: &Style, times: Times, stop: &dyn Fn() -> bool) -> Result<(), ToolError> {
     let names = xway_kernel::devices().unwrap_or_default();
     let name = |ifindex: u32| {
@@ -231,7 +232,11 @@ pub fn run(source: &mut dyn Source, style: &Style, times: Times, stop: &dyn Fn()
     };
     let (start, first) = (Instant::now(), source.read()?);
     let (mut before, mut since) = (first.clone(), start);
+    // Ctrl-\ while it runs: from one line to all figures, and back.
+    let quit = interrupt::on_quit().map_err(|f| ToolError::Request(f.message))?;
+    let mut style = style.clone();
     while !stop() && !source.ended() && !times.at_once {
+        style.extended ^= quit.swap(false, Ordering::Relaxed);
         let due = times.interval.map(|interval| since + interval);
         let now = Instant::now();
         if let Some(due) = due.filter(|due| *due > now) {

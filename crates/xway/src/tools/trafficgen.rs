@@ -16,7 +16,7 @@ use xway_tools::stream::{Setup, Stream};
 use xway_tools::traffic::{Generator, probe, takes_frames};
 
 use super::sample::{self, Shown, Source, Style, Times};
-use super::{Common, device, parsed};
+use super::{Common, device, parsed, xsk};
 use crate::print;
 
 /// Make traffic in the kernel.
@@ -35,9 +35,11 @@ enum Command {
     Tcp(TcpArgs),
     /// Ask whether the kernel can make traffic
     Probe(Probe),
+    /// Send UDP over IPv4 from an AF_XDP socket
+    XskUdp(xsk::Generate),
 }
 
-const COMMANDS: [&str; 4] = ["udp", "tcp", "probe", "help"];
+const COMMANDS: [&str; 5] = ["udp", "tcp", "probe", "xsk-udp", "help"];
 
 #[derive(Args, Debug)]
 struct Probe {
@@ -135,6 +137,7 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         Command::Udp(args) => udp(args),
         Command::Tcp(args) => tcp(args),
         Command::Probe(args) => ask(args),
+        Command::XskUdp(args) => xsk::generate(args),
     };
     done.map_or_else(|words| super::wrong(&words), |()| ExitCode::SUCCESS)
 }
