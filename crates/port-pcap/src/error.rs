@@ -6,7 +6,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// The file cannot be opened.
-    #[error("{path}: {source}")]
+    #[error("{path}: {}", said(source))]
     Open {
         /// Its path.
         path: String,
@@ -87,7 +87,7 @@ pub enum CaptureError {
         source: io::Error,
     },
     /// Writing failed.
-    #[error("{path}: writing failed: {source}")]
+    #[error("{path}: writing failed: {}", said(source))]
     Write {
         /// Path of the output.
         path: String,
@@ -108,5 +108,14 @@ pub(crate) fn link_name(number: i32) -> &'static str {
         127 => "802.11 with radiotap",
         276 => "Linux cooked v2",
         _ => "not Ethernet",
+    }
+}
+
+/// The system's answer in the words of the rest of the program, where these differ.
+fn said(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such file".into(),
+        io::ErrorKind::PermissionDenied => "permission denied".into(),
+        _ => error.to_string(),
     }
 }

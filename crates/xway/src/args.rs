@@ -19,6 +19,9 @@ pub struct Cli {
     /// Print one JSON document (with a schema_version) instead of text
     #[arg(short = 'j', long, global = true)]
     pub json: bool,
+    /// JSON, indented also in a pipe; before the verb, or anywhere behind prog, map, link and btf
+    #[arg(short = 'p', long)]
+    pub pretty: bool,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,

@@ -56,10 +56,14 @@ fn main() -> ExitCode {
     if let Some(done) = tools::by_name(&arguments) {
         return done;
     }
-    let cli = match Cli::try_parse() {
+    let mut cli = match Cli::try_parse_from(objects_pretty(arguments)) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
+    if cli.pretty {
+        cli.json = true;
+        print::pretty();
+    }
     let (name, result) = match &cli.command {
         Command::Run(args) => ("run", commands::run::run(args, cli.json)),
         Command::Prog(Prog::Run(args)) => ("prog run", commands::prog_run::run(args, cli.json)),
@@ -142,6 +146,19 @@ fn main() -> ExitCode {
             ExitCode::from(failure.exit as u8)
         }
     }
+}
+
+/// `-p` behind the words for objects is in front of them, where bpftool's users may put it too. Other verbs have their own `-p`.
+fn objects_pretty(mut arguments: Vec<std::ffi::OsString>) -> Vec<std::ffi::OsString> {
+    let verb = arguments.iter().skip(1).find(|a| !a.to_string_lossy().starts_with('-'));
+    if verb.is_some_and(|verb| ["prog", "map", "link", "btf"].iter().any(|object| verb == object)) {
+        let before = arguments.len();
+        arguments.retain(|a| a != "-p" && a != "--pretty");
+        if arguments.len() < before {
+            arguments.insert(1, "--pretty".into());
+        }
+    }
+    arguments
 }
 
 /// `--help` and `--version` are answers; everything else that the parser stops at is a mistake on the command line.

@@ -1,6 +1,7 @@
 //! Writing results: one text or one JSON document on standard output, everything else on standard error.
 
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Map, Value, json};
 
@@ -31,9 +32,21 @@ pub fn document(command: &str, fields: Value) -> Value {
     Value::Object(doc)
 }
 
-/// Writes one JSON document: indented for people at a terminal, on one line in a pipe.
+/// JSON is indented wherever it goes.
+static PRETTY: AtomicBool = AtomicBool::new(false);
+
+/// From now on JSON is indented in pipes too.
+pub fn pretty() {
+    PRETTY.store(true, Ordering::Relaxed);
+}
+
+/// Writes one JSON document: indented for people at a terminal, on one line in a pipe unless [`pretty`] was said.
 pub fn json(doc: &Value) {
-    let shown = if std::io::stdout().is_terminal() { format!("{doc:#}") } else { doc.to_string() };
+    let shown = if PRETTY.load(Ordering::Relaxed) || std::io::stdout().is_terminal() {
+        format!("{doc:#}")
+    } else {
+        doc.to_string()
+    };
     text(&(shown + "\n"));
 }
 

@@ -93,7 +93,7 @@ fn captures_that_are_none() {
         (dir.file("rawip.pcap", &raw_ip), "link type"),
         (dir.file("huge.pcap", &huge), "after packet 0 (byte 24)"),
         (dir.file("bad.pcap.gz", b"\x1f\x8b\x08\x00garbage"), ""),
-        (dir.arg("missing.pcap"), "No such file"),
+        (dir.arg("missing.pcap"), "no such file"),
     ] {
         let ran = xway(&["run", &object, "-i", &path]).exits(3);
         let ran = ran.says(words);

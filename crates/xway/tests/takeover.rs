@@ -130,6 +130,18 @@ fn the_units_of_systemd_start_what_there_is() {
     }
     assert!(service.contains("Type=notify"));
     assert!(socket.contains(&format!("ListenStream={}", xway_control::SOCKET)) && socket.contains("SocketMode=0660"));
+    if xway_testkit::Needs::of("xway::takeover::the_units_of_systemd").command("systemd-analyze").met() {
+        // With a binary where the units look for it; systemd reads the rest as it does when it starts them.
+        let dir = Dir::new();
+        for (name, text) in [("xway.service", &service), ("xway.socket", &socket)] {
+            dir.file(name, text.replace("/usr/bin/xway", env!("CARGO_BIN_EXE_xway")));
+        }
+        let mut verify = Command::new("systemd-analyze");
+        verify.args(["verify", "--man=no", "--recursive-errors=no", &dir.arg("xway.service"), &dir.arg("xway.socket")]);
+        let done = verify.output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success() && said.is_empty(), "{said}");
+    }
     let reload = service.lines().find_map(|l| l.strip_prefix("ExecReload=/usr/bin/xway ")).expect("what reloads");
     assert!(reload.starts_with("apply "), "{reload}");
 }

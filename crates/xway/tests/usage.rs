@@ -58,6 +58,20 @@ fn usage_errors_are_json_documents_too() {
 }
 
 #[test]
+fn json_is_indented_where_bpftool_takes_the_word_for_it() {
+    for args in [
+        &["-p", "prog", "inspect", "/no/such/file"][..],
+        &["prog", "-p", "inspect", "/no/such/file"],
+        &["prog", "inspect", "/no/such/file", "--pretty"],
+        &["-p", "verify", "/no/such/file"],
+    ] {
+        let ran = xway(args).exits(3);
+        assert!(ran.out.starts_with("{\n  \"schema_version\": 1,\n"), "{args:?}: {}", ran.out);
+        assert_eq!(ran.json()["error"]["kind"], "input");
+    }
+}
+
+#[test]
 fn output_that_nobody_reads_is_no_disaster() {
     let dir = Dir::new();
     let script = format!("{} --help | head -c 1; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_xway"));

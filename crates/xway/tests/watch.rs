@@ -314,6 +314,23 @@ fn the_picture_in_a_real_terminal() {
 }
 
 #[test]
+fn the_picture_shows_the_kernels_hook_too() {
+    const NAME: &str = "watch::the_picture_shows_the_kernels_hook_too";
+    if !ready(NAME) || !Needs::of(&format!("xway::{NAME}")).command("script").command("stty").met() {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("topkernel", true));
+    let object = compiled(&dir, "judge", SOURCE, &[]);
+    bench.xway(&["load", "r0", &object, "-m", "native"]).exits(0);
+    let space = format!("ip netns exec {}", bench.right.name());
+    let command = format!("{space} {} top -i 0.2 --count 10 --hook native", env!("CARGO_BIN_EXE_xway"));
+    let sent = while_sending(&bench, 9, || in_terminal(&command, ""));
+    for words in [ENTER, "r0", "judge", "runs/s", "verdicts are not counted here", "the kernel's hook", LEAVE] {
+        assert!(sent.contains(words), "{words:?} is not in {sent:?}");
+    }
+}
+
+#[test]
 fn without_a_service_or_a_terminal_the_picture_says_what_to_do() {
     xway(&["top"]).exits(2).says("top needs a terminal").says("--ndjson");
     xway(&["top", "-j"]).exits(2).says("top is a picture");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::sync::Arc;
 
 use annotate_snippets::{Annotation, AnnotationKind, Element, Snippet};
@@ -100,9 +101,15 @@ fn in_source(
         .into_iter()
         .map(|((_, file), marks)| {
             let text = Text::of_file(&file, &marks, code, files);
-            text.snippet(&marks).path(clean(&file)).into()
+            text.snippet(&marks).path(clean(&from_here(&file))).into()
         })
         .collect()
+}
+
+/// A file below the current directory by the shorter of its names, as compilers show it.
+fn from_here(file: &str) -> String {
+    let below = std::env::current_dir().ok().and_then(|dir| Path::new(file).strip_prefix(dir).ok().map(Path::to_owned));
+    below.map_or_else(|| file.to_owned(), |path| path.display().to_string())
 }
 
 fn in_instructions(

@@ -16,13 +16,48 @@ pub fn ready(name: &str) -> bool {
     needs.command("nsenter").clang().met()
 }
 
+/// Mounts that nobody else sees, until it is dropped.
+pub struct Mounts(Child);
+
+impl Mounts {
+    /// `script`: the shell's commands that make them.
+    pub fn new(script: &str) -> Mounts {
+        // Lives until its standard input closes.
+        let mut shell = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "sh", "-c", &format!("{script} && echo ready && exec cat")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Mounts(shell)
+    }
+
+    /// What is said next runs there, at a host.
+    pub fn enter(&self, host: &Namespace) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--mount=/proc/{}/ns/mnt", self.0.id()));
+        command.arg(format!("--net=/run/netns/{}", host.name()));
+        command
+    }
+}
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
 /// Two hosts on one wire; the commands run at the right one, in a mount namespace of their own, with or without a BPF file
 /// system that nobody else sees.
 pub struct Bench {
     _lab: Lab,
     pub left: Namespace,
     pub right: Namespace,
-    mounts: Child,
+    mounts: Mounts,
 }
 
 impl Bench {
@@ -33,29 +68,13 @@ impl Bench {
         left.address("l0", "10.9.1.1/24").unwrap();
         right.address("r0", &format!("{RIGHT}/24")).unwrap();
         let mount = if bpffs { "mount -t bpf bpf /sys/fs/bpf" } else { "mount -t tmpfs none /sys/fs/bpf" };
-        // Lives until its standard input closes.
-        let mut mounts = Command::new("unshare")
-            .args(["--mount", "--propagation", "private", "sh", "-c", &format!("{mount} && echo ready && exec cat")])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(mounts.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
+        let mounts = Mounts::new(mount);
         Bench { _lab: lab, left, right, mounts }
     }
 
     /// A command at the right host.
     pub fn run(&self, program: &str, args: &[&str]) -> Ran {
-        let out = Command::new("nsenter")
-            .arg(format!("--mount=/proc/{}/ns/mnt", self.mounts.id()))
-            .arg(format!("--net=/run/netns/{}", self.right.name()))
-            .arg(program)
-            .args(args)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
+        let out = self.mounts.enter(&self.right).arg(program).args(args).stdin(Stdio::null()).output().unwrap();
         Ran {
             code: out.status.code().unwrap(),
             out: String::from_utf8(out.stdout).unwrap(),
@@ -83,13 +102,6 @@ impl Bench {
     /// Echo replies to one request.
     pub fn pings(&self) -> u16 {
         self.left.enter(|| traffic::ping(RIGHT, 1)).unwrap().unwrap()
-    }
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        drop(self.mounts.stdin.take());
-        let _ = self.mounts.wait();
     }
 }
 

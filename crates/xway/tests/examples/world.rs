@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use xway_testkit::{Lab, Namespace};
 
+use crate::common::wire::Mounts;
 use crate::common::{Dir, Ran, capture, compiled, mixture, packet, sample};
 
 /// A program, and a map of each kind that an example speaks of.
@@ -103,7 +104,7 @@ pub fn shell(dir: &Dir, inside: Option<&World>, line: &str, seconds: u32) -> Ran
 pub struct World {
     _lab: Lab,
     right: Namespace,
-    mounts: Child,
+    mounts: Mounts,
     service: Option<(Child, BufReader<ChildStdout>)>,
     end: Arc<AtomicBool>,
 }
@@ -125,18 +126,8 @@ impl World {
             let done = command.args(["load", interface, &dir.arg("prog.o"), "-m", "native"]).output().unwrap();
             assert!(done.status.success(), "{interface}: {}", String::from_utf8_lossy(&done.stderr));
         }
-        let mount = "mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs none /run && mount -t tmpfs none /var/lib \
-                     && echo ready && exec cat";
-        // Lives until its standard input closes.
-        let mut mounts = Command::new("unshare")
-            .args(["--mount", "--propagation", "private", "sh", "-c", mount])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(mounts.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
+        let mounts =
+            Mounts::new("mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs none /run && mount -t tmpfs none /var/lib");
         let end = Arc::new(AtomicBool::new(false));
         let ended = end.clone();
         std::thread::spawn(move || left.enter(|| send(&ended)));
@@ -145,10 +136,7 @@ impl World {
 
     /// A command that runs there.
     fn enter(&self) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--mount=/proc/{}/ns/mnt", self.mounts.id()));
-        command.arg(format!("--net=/run/netns/{}", self.right.name()));
-        command
+        self.mounts.enter(&self.right)
     }
 
     /// Starts the service where clients look for it, if it does not run.
@@ -198,7 +186,5 @@ impl Drop for World {
             let _ = child.kill();
             let _ = child.wait();
         }
-        drop(self.mounts.stdin.take());
-        let _ = self.mounts.wait();
     }
 }

@@ -37,6 +37,8 @@ pub fn run(args: &Top, as_json: bool) -> Result<(), Failure> {
             None => e.hint("xway up -c FILE.toml starts the service; xway top --hook native watches the kernel's hook"),
         })?
         .boxed();
+    // Linux counts the runs of programs while somebody asks for it; without the right to ask they stand still.
+    let _counted = (hook.kind() == HookKind::Kernel).then(xway_kernel::run_statistics);
     let title = match hook.kind() {
         HookKind::Kernel => "the kernel's hook".to_owned(),
         _ => format!("service {}", place.socket.socket.display()),

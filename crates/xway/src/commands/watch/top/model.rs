@@ -90,6 +90,11 @@ impl Model {
         if secs > 0.0 { now.saturating_sub(before) as f64 / secs } else { 0.0 }
     }
 
+    /// Whether the hook counts something on a port at all.
+    pub fn counts(&self, port: &str, name: &str) -> bool {
+        self.now.port(port).is_some_and(|s| s.counters.iter().any(|(known, _)| known == name))
+    }
+
     /// How much of something a port has had.
     pub fn total(&self, port: &str, of: impl Fn(&Statistics) -> u64) -> u64 {
         self.now.port(port).map_or(0, of)

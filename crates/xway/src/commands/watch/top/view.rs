@@ -108,7 +108,15 @@ fn spark(past: &[u64], width: usize) -> String {
     shown.iter().map(bar).collect()
 }
 
+/// Whether this hook counts verdicts: Linux does not.
+fn counts_verdicts(model: &Model, port: &str) -> bool {
+    model.counts(port, &format!("verdicts.{}", VERDICTS[0]))
+}
+
 fn verdicts(model: &Model, port: &str) -> Vec<Line<'static>> {
+    if !counts_verdicts(model, port) {
+        return vec![head("verdicts are not counted here".into())];
+    }
     let mut lines = vec![head(format!("{:<12} {:>10} {:>13}", "verdict", "a second", "total"))];
     let mut row = |name: &str, counter: &str| {
         let (rate, total) = (model.rate(port, |s| s.get(counter)), model.total(port, |s| s.get(counter)));
@@ -122,6 +130,9 @@ fn verdicts(model: &Model, port: &str) -> Vec<Line<'static>> {
 }
 
 fn bursts(model: &Model, port: &str, width: u16) -> Vec<Line<'static>> {
+    if !model.counts(port, &format!("burst_sizes.{}", BURSTS[0])) {
+        return vec![head("bursts are not counted here".into())];
+    }
     let counts = BURSTS.map(|size| model.rate(port, |s| s.get(&format!("burst_sizes.{size}"))));
     let all: f64 = counts.iter().sum();
     let mut lines = vec![head("packets in a burst, now".into())];
@@ -172,6 +183,8 @@ fn programs_of(model: &Model, port: &str) -> Vec<Line<'static>> {
         "{:<18} {:>6} {:>10} {:>13} {:>13} {:>9}",
         "program", "id", "runs/s", "runs", "decided", "stopped"
     ))];
+    let counted = counts_verdicts(model, port);
+    let known = |number: u64| if counted { print::grouped(number) } else { "-".into() };
     for (program, rate) in model.programs(port).into_iter().take(PROGRAMS_MAX) {
         let decided: u64 = program.verdicts.iter().sum::<u64>() + program.invalid;
         lines.push(Line::from(format!(
@@ -180,8 +193,8 @@ fn programs_of(model: &Model, port: &str) -> Vec<Line<'static>> {
             program.id,
             short(rate),
             print::grouped(program.runs),
-            print::grouped(decided),
-            print::grouped(program.faults)
+            known(decided),
+            known(program.faults)
         )));
     }
     lines
