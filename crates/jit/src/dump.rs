@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::io;
 use std::path::PathBuf;
 
+use cranelift_codegen::ir::SourceLoc;
 use xway_vm::Program;
 
 use crate::{Compiled, Origin, asm};
@@ -33,6 +34,33 @@ pub fn jited(code: &Compiled, programs: &[&Program]) -> String {
         out.push('\n');
     }
     out
+}
+
+/// The intermediate form and the back end's assembly, as [`Compiled::texts`] has them, with the program's instructions and source
+/// lines in front of what came from them, as in [`jited`].
+pub fn ir(code: &Compiled, programs: &[&Program]) -> Vec<String> {
+    let targets = code.targets();
+    let programs: Vec<&Program> = programs.iter().copied().chain(targets.iter().map(|t| &**t)).collect();
+    let interleaved = |text: &String| {
+        let mut out = String::with_capacity(2 * text.len());
+        let (mut slot, mut line) = (None, (0, 0));
+        for written in text.lines() {
+            // Cranelift writes where an instruction came from in front of it: @ and the number in hexadecimal.
+            let loc = written.strip_prefix('@').and_then(|rest| rest.split_whitespace().next());
+            let loc = loc.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+            let from = loc.and_then(|loc| Origin::from_loc(SourceLoc::new(loc)));
+            if let Some(from) = from.filter(|f| slot != Some(*f))
+                && let Some(program) = programs.get(from.unit)
+            {
+                origin(&mut out, program, from, &mut line);
+            }
+            slot = from.or(slot);
+            out.push_str(written);
+            out.push('\n');
+        }
+        out
+    };
+    code.texts().iter().map(interleaved).collect()
 }
 
 /// Machine code of which nothing but the bytes is known, as assembly; addresses count from its start.

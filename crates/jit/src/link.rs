@@ -41,7 +41,7 @@ impl Origin {
         SourceLoc::new((self.unit as u32) << Self::INSN_BITS | self.insn as u32)
     }
 
-    fn from_loc(loc: SourceLoc) -> Option<Origin> {
+    pub(crate) fn from_loc(loc: SourceLoc) -> Option<Origin> {
         let bits = loc.bits();
         let (unit, insn) = (bits >> Self::INSN_BITS, bits & ((1 << Self::INSN_BITS) - 1));
         (!loc.is_default()).then_some(Origin { unit: unit as usize, insn: insn as usize })

@@ -165,7 +165,9 @@ char _license[] SEC("license") = "Dual BSD/GPL";
             assert!(jited.contains(words), "{words}:\n{jited}");
         }
         let ir = dump("ir");
-        assert!(ir.contains("function u0:0") && ir.contains("brif"), "{ir}");
+        for words in ["function u0:0", "brif", "return more(", "return twice("] {
+            assert!(ir.contains(words), "{words}:\n{ir}");
+        }
         let doc = xway(&["prog", "dump", "jited", &object, "-j"]).exits(0).json();
         assert_eq!((doc["form"].as_str(), doc["program"].as_str()), (Some("jited"), Some("p")));
         assert!(doc["functions"].as_array().unwrap().len() > 1 && doc["bytes"].as_u64() > Some(0), "{doc}");

@@ -50,7 +50,10 @@ pub fn run(args: &Dump, as_json: bool) -> Result<(), Failure> {
     let code = compile(&program, &options).map_err(|why| Failure::no(format!("{place}: {}: {why}", image.name)))?;
     let stats = code.stats();
     let (text, doc) = match args.form {
-        DumpForm::Ir => (code.texts().join("\n"), json!({ "functions": code.texts() })),
+        DumpForm::Ir => {
+            let functions = dump::ir(&code, &[&program]);
+            (functions.join("\n"), json!({ "functions": functions }))
+        }
         _ => {
             let text = dump::jited(&code, &[&program]);
             let functions: Vec<Value> = (code.functions().iter())
