@@ -222,7 +222,8 @@ fn a_port_without_a_way_back_into_its_host_says_why() {
         let file = dir.file("xway.toml", format!("[[port]]\nname = \"{port}\"\n"));
         let up = Up::new(&dir, Some(&file), Some(&bench.right));
         let to = ["--hook", "user", "--socket", &up.socket];
-        let done = bench.json(&[&["load", "afxdp:r0", &object], &to[..]].concat());
+        // What the service before this one had is there again.
+        let done = bench.json(&[&["load", "afxdp:r0", &object, "--force"], &to[..]].concat());
         let asked = bench.json(&[&["features", "afxdp:r0"], &to[..]].concat());
         for doc in [&done, &asked] {
             let all = doc["outcomes"].as_array().unwrap();
