@@ -15,7 +15,8 @@ pub(crate) struct Collector {
     pub reached: Vec<bool>,
     /// Global functions that some path calls.
     pub global_called: Vec<bool>,
-    branches: BTreeMap<usize, (bool, bool)>,
+    /// Which ways each branch was seen to go: 1 jumped, 2 fell through. A list, because guesses copy all facts.
+    branches: Vec<u8>,
     calls: BTreeMap<usize, CallFact>,
     accesses: Vec<Option<Place>>,
     args: BTreeMap<usize, [Option<Place>; 5]>,
@@ -40,7 +41,7 @@ impl Collector {
         Collector {
             reached: vec![false; insns],
             global_called: vec![false; funcs],
-            branches: BTreeMap::new(),
+            branches: vec![0; insns],
             calls: BTreeMap::new(),
             accesses: vec![None; insns],
             args: BTreeMap::new(),
@@ -61,12 +62,7 @@ impl Collector {
 
     /// A branch can go this way.
     pub fn branch(&mut self, insn: usize, taken: bool) {
-        let b = self.branches.entry(insn).or_default();
-        if taken {
-            b.0 = true;
-        } else {
-            b.1 = true;
-        }
+        self.branches[insn] |= if taken { 1 } else { 2 };
     }
 
     /// A map is referred to.
@@ -162,9 +158,10 @@ impl Collector {
         let decided = self
             .branches
             .iter()
-            .filter_map(|(insn, (taken, fell))| match (taken, fell) {
-                (true, false) => Some((*insn, true)),
-                (false, true) => Some((*insn, false)),
+            .enumerate()
+            .filter_map(|(insn, ways)| match ways {
+                1 => Some((insn, true)),
+                2 => Some((insn, false)),
                 _ => None,
             })
             .collect();
