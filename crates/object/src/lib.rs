@@ -32,6 +32,7 @@ mod link;
 mod load;
 mod maps;
 mod model;
+mod names;
 mod options;
 mod run_config;
 mod tag;
@@ -45,5 +46,6 @@ pub use model::{
     Initial, KfuncRef, KsymRef, LineInfo, MapDef, MapKind, Object, Pinning, Poison, Program, ProgramKind,
     RejectedProgram, Section, SlotRef, Subprog,
 };
+pub use names::HelperNames;
 pub use options::{Exists, LoadOptions};
 pub use run_config::RunConfig;

@@ -6,13 +6,7 @@ use crate::{Config, MapsView, Rejection, Verified};
 
 /// A program without maps from assembler text; names of helpers are known.
 pub(crate) fn program(text: &str) -> Program {
-    struct Helpers;
-    impl xway_isa::Names for Helpers {
-        fn helper_id(&self, name: &str) -> Option<u32> {
-            xway_abi::helper_by_name(name).map(|h| h.id)
-        }
-    }
-    let insns = xway_isa::assemble_with(text, &Helpers).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let insns = xway_isa::assemble_with(text, &xway_object::HelperNames).unwrap_or_else(|e| panic!("{e}\n{text}"));
     Program { name: "test".into(), section: "xdp".into(), insns, ..Program::default() }
 }
 

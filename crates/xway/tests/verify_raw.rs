@@ -8,18 +8,9 @@ use std::process::Stdio;
 
 use common::{Dir, command, golden, xway, xway_with};
 use serde_json::{Value, json};
-use xway_isa::Names;
-
-struct Helpers;
-
-impl Names for Helpers {
-    fn helper_id(&self, name: &str) -> Option<u32> {
-        xway_abi::helper_by_name(name).map(|h| h.id)
-    }
-}
 
 fn insns(text: &str) -> String {
-    let slots = xway_isa::assemble_with(text, &Helpers).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let slots = xway_isa::assemble_with(text, &xway_object::HelperNames).unwrap_or_else(|e| panic!("{e}\n{text}"));
     xway_isa::slots_to_bytes(&slots).iter().map(|b| format!("{b:02x}")).collect()
 }
 

@@ -13,9 +13,8 @@ use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
 
-use xway_isa::Slot;
 use xway_kernel::{KernelMap, KernelObject, KernelProg, ProgSpec, TcxLink, XdpLink, XdpMode, consts};
-use xway_object::Object;
+use xway_object::{HelperNames, Object};
 use xway_port_sim::{Pattern, Traffic};
 
 use super::kernel::{Space, ip};
@@ -256,7 +255,8 @@ impl Stand {
                 Ok(Guard::Xdp { _link: link.map_err(|e| Unmeasured::at("attaching, generic")(&e))? })
             }
             (Level::Tc, task) => {
-                let insns = if task == Task::Drop { counts_and_shoots() } else { redirects().to_vec() };
+                let text = if task == Task::Drop { COUNTS_AND_SHOOTS.to_owned() } else { redirects() };
+                let insns = xway_isa::assemble_with(&text, &HelperNames).map_err(|e| Unmeasured(e.to_string()))?;
                 let (prog_type, attach_type) = (consts::PROG_TYPE_SCHED_CLS, consts::ATTACH_TCX_INGRESS);
                 let fds = [self.map()?.as_fd().as_raw_fd()];
                 let spec = ProgSpec { prog_type, attach_type, fd_array: &fds, ..ProgSpec::xdp("xway_tc", &insns) };
@@ -371,33 +371,21 @@ fn snmp(protocol: &str, name: &str) -> Result<u64, Unmeasured> {
     number.ok_or_else(|| Unmeasured(format!("{path}: no {protocol} {name}")))
 }
 
-const fn slot(opcode: u8, dst: u8, src: u8, off: i16, imm: i32) -> Slot {
-    Slot { opcode, dst, src, off, imm }
-}
-
 /// Adds one to the first value of the first map, and says `TC_ACT_SHOT`.
-fn counts_and_shoots() -> Vec<Slot> {
-    const MAP_BY_INDEX: u8 = 5;
-    const LOOKUP: i32 = 1;
-    const SHOT: i32 = 2;
-    vec![
-        slot(0x62, 10, 0, -4, 0),          // *(u32 *)(r10 - 4) = 0
-        slot(0xbf, 2, 10, 0, 0),           // r2 = r10
-        slot(0x07, 2, 0, 0, -4),           // r2 += -4
-        slot(0x18, 1, MAP_BY_INDEX, 0, 0), // r1 = the map
-        slot(0, 0, 0, 0, 0),               // (its second half)
-        slot(0x85, 0, 0, 0, LOOKUP),       // r0 = bpf_map_lookup_elem(r1, r2)
-        slot(0x15, 0, 0, 3, 0),            // if r0 == 0 goto +3
-        slot(0x79, 1, 0, 0, 0),            // r1 = *(u64 *)(r0 + 0)
-        slot(0x07, 1, 0, 0, 1),            // r1 += 1
-        slot(0x7b, 0, 1, 0, 0),            // *(u64 *)(r0 + 0) = r1
-        slot(0xb7, 0, 0, 0, SHOT),         // r0 = TC_ACT_SHOT
-        slot(0x95, 0, 0, 0, 0),            // exit
-    ]
-}
+const COUNTS_AND_SHOOTS: &str = "\
+    *(u32 *)(r10 -4) = 0
+    r2 = r10
+    r2 += -4
+    r1 = map[idx:0]
+    call bpf_map_lookup_elem
+    if r0 == 0 goto +3
+    r1 = *(u64 *)(r0 +0)
+    r1 += 1
+    *(u64 *)(r0 +0) = r1
+    r0 = 2
+    exit";
 
 /// `return bpf_redirect(TARGET, 0)`
-fn redirects() -> [Slot; 4] {
-    const REDIRECT: i32 = 23;
-    [slot(0xb7, 1, 0, 0, TARGET as i32), slot(0xb7, 2, 0, 0, 0), slot(0x85, 0, 0, 0, REDIRECT), slot(0x95, 0, 0, 0, 0)]
+fn redirects() -> String {
+    format!("r1 = {TARGET}\nr2 = 0\ncall bpf_redirect\nexit")
 }

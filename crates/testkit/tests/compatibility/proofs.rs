@@ -11,7 +11,7 @@ use xway_abi::{
     helper_takes_map, helpers,
 };
 use xway_kernel::vmlinux;
-use xway_object::{Initial, MapDef, Program};
+use xway_object::{HelperNames, Initial, MapDef, Program};
 use xway_testkit::Needs;
 use xway_verifier::{Config, Kind, MapsView, needs_kernel_objects, unsupported, verify};
 
@@ -52,14 +52,6 @@ fn maps() -> Vec<MapDef> {
     };
     maps.extend(MapType::ALL.iter().filter(|t| !t.name().ends_with("of_maps")).map(|t| of(*t)));
     maps
-}
-
-struct Names;
-
-impl xway_isa::Names for Names {
-    fn helper_id(&self, name: &str) -> Option<u32> {
-        xway_abi::helper_by_name(name).map(|h| h.id)
-    }
 }
 
 /// The value of the map's element 0 in r0; never null, as the key is a constant inside an array.
@@ -154,7 +146,7 @@ fn program(proto: &HelperProto, maps: &[MapDef]) -> Program {
     if proto.args.iter().any(|a| matches!(a.kind, ArgKind::Func(_))) {
         text += "back: r0 = 0\nexit\n";
     }
-    let insns = xway_isa::assemble_with(&text, &Names).unwrap_or_else(|e| panic!("{}: {e}\n{text}", proto.name));
+    let insns = xway_isa::assemble_with(&text, &HelperNames).unwrap_or_else(|e| panic!("{}: {e}\n{text}", proto.name));
     Program { name: "row".into(), section: "xdp".into(), insns, ..Program::default() }
 }
 

@@ -109,17 +109,9 @@ fn shorthand(line: &str) -> String {
     }
 }
 
-struct Helpers;
-
-impl xway_isa::Names for Helpers {
-    fn helper_id(&self, name: &str) -> Option<u32> {
-        xway_abi::helper_by_name(name).map(|h| h.id)
-    }
-}
-
 fn program(case: &Case) -> Program {
-    let insns =
-        xway_isa::assemble_with(&case.text, &Helpers).unwrap_or_else(|e| panic!("{}: {e}\n{}", case.name, case.text));
+    let insns = xway_isa::assemble_with(&case.text, &xway_object::HelperNames)
+        .unwrap_or_else(|e| panic!("{}: {e}\n{}", case.name, case.text));
     Program { name: "rule".into(), section: "xdp".into(), insns, ..Program::default() }
 }
 

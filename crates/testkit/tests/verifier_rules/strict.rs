@@ -5,7 +5,7 @@ use xway_object::Program;
 use xway_testkit::Needs;
 use xway_verifier::{Config, MapsView, verify};
 
-use crate::{Helpers, maps, shorthand};
+use crate::{maps, shorthand};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 /// `BPF_F_STRICT_ALIGNMENT`.
@@ -43,7 +43,8 @@ fn strict_alignment_is_linuxs() {
     let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };
     let (mut wrong, mut refused) = (Vec::new(), 0);
     for (name, text) in programs() {
-        let insns = xway_isa::assemble_with(&text, &Helpers).unwrap_or_else(|e| panic!("{name}: {e}\n{text}"));
+        let insns =
+            xway_isa::assemble_with(&text, &xway_object::HelperNames).unwrap_or_else(|e| panic!("{name}: {e}\n{text}"));
         let program = Program { insns, ..Program::default() };
         let config = Config { strict_alignment: true, ..Config::default() };
         let ours = verify(&program, &view, &config);

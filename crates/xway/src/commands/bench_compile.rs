@@ -44,7 +44,7 @@ pub fn run(args: &BenchCompile, as_json: bool) -> Result<(), Failure> {
     if as_json {
         print::json(&print::document("bench compile", document(&rows, &left_out, cpu)));
     } else if args.markdown {
-        print::text(&markdown(&rows));
+        print::text(&print::markdown(&sizes(&rows)));
     } else {
         print::text(&text(&rows, &left_out, cpu));
     }
@@ -139,15 +139,4 @@ fn text(rows: &[Row], left_out: &[(String, Failure)], cpu: u32) -> String {
         out += &format!("left out: {name}: {failure}\n");
     }
     out + "\n" + &print::table(&sizes(rows))
-}
-
-fn markdown(rows: &[Row]) -> String {
-    let mut out = String::new();
-    for (n, line) in sizes(rows).iter().enumerate() {
-        out += &format!("| {} |\n", line.join(" | "));
-        if n == 0 {
-            out += &format!("{}|\n", "|---".repeat(line.len()));
-        }
-    }
-    out
 }

@@ -1,9 +1,10 @@
 //! `xway bench levels`: the same packets stopped, or sent on, at each level of the machine.
 
 use serde_json::{Value, json};
+use xway_bench::forward::SideFigures;
 use xway_bench::forward::levels::{Level, LevelOptions, LevelRow, Task, levels};
-use xway_bench::forward::{ForwardError, SideFigures};
 
+use super::bench_forward::failure;
 use crate::args_bench::{BenchLevels, LevelTask};
 use crate::failure::Failure;
 use crate::print;
@@ -31,14 +32,6 @@ pub fn run(args: &BenchLevels, as_json: bool) -> Result<(), Failure> {
         print::text(&text(&options, &rows, args.markdown));
     }
     Ok(())
-}
-
-fn failure(error: ForwardError) -> Failure {
-    match error {
-        ForwardError::Pin(_) => Failure::usage(error).hint("--cpu with the number of a core that there is"),
-        ForwardError::Program(_) | ForwardError::Pool(_) | ForwardError::System(_) => Failure::needs(error),
-        ForwardError::Wrong { .. } => Failure::no(error),
-    }
 }
 
 fn row(row: &LevelRow) -> Value {

@@ -1,9 +1,8 @@
 //! `xway prog dump` of a program that is loaded on a hook.
 
-use std::borrow::Cow;
-
 use serde_json::json;
-use xway_isa::{Names, Slot, slots_to_bytes, with_names};
+use xway_isa::{Slot, slots_to_bytes, with_names};
+use xway_object::HelperNames;
 
 use super::attach::Place;
 use super::which::Which;
@@ -11,15 +10,6 @@ use super::{failure, prog, programs};
 use crate::args::{Dump, DumpForm};
 use crate::failure::Failure;
 use crate::{output, print};
-
-/// Helpers are named; maps and kernel functions are numbers of the hook.
-struct Helpers;
-
-impl Names for Helpers {
-    fn helper(&self, id: u32) -> Option<Cow<'_, str>> {
-        xway_abi::helper(id).map(|h| h.name.into())
-    }
-}
 
 /// Runs the command; `rest` is `file PATH` or nothing.
 pub fn run(args: &Dump, which: &Which, rest: &[String], as_json: bool) -> Result<(), Failure> {
@@ -81,7 +71,7 @@ fn listing(slots: &[Slot]) -> String {
     let mut at = 0;
     while let Some(slot) = slots.get(at) {
         let (text, len) = match xway_isa::decode_at(slots, at) {
-            Ok(insn) => (with_names(&insn, &Helpers).to_string(), insn.slots()),
+            Ok(insn) => (with_names(&insn, &HelperNames).to_string(), insn.slots()),
             Err(_) => (format!("{:02x?}", slots_to_bytes(&[*slot])), 1),
         };
         out.push_str(&format!("{at:4}: ({:02x}) {text}\n", slot.opcode));
