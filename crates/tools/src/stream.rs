@@ -2,7 +2,7 @@
 
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -22,6 +22,9 @@ const BATCH: u32 = 16;
 const ETHERNET: usize = 14;
 const IPV6: usize = 40;
 const TCP: usize = 20;
+
+/// Between two attempts to connect.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -101,20 +104,19 @@ impl Stream {
     /// # Errors
     /// Built without clang; what the kernel refuses; nobody answers at the other end in time.
     pub fn open(setup: &Setup) -> Result<Stream, ToolError> {
-        let socket = new_socket()?;
-        let own_port = local(&socket)?.port();
         let port = u32::from(setup.to.port().to_be());
         let object = objects::object("stream", &[setup.device.ifindex, CONTENT as u32, port])?;
         let kernel = KernelObject::load(&object)?;
-        let mut raw = vec![0; Raw::BYTES];
-        raw[Raw::OWN_PORT..][..4].copy_from_slice(&u32::from(own_port.to_be()).to_ne_bytes());
-        raw[Raw::PEER..][..16].copy_from_slice(&setup.to.ip().octets());
-        let map = objects::map(&kernel, &object, "stream")?;
         let refused = |errno| KernelError::Map { name: "stream".into(), step: "writing what is known", errno };
-        map.update(&[0; 4], &raw, 0).map_err(refused)?;
+        let map = objects::map(&kernel, &object, "stream")?;
         let program = objects::program(&kernel, &object, "stream_in")?;
         let link = XdpLink::attach(program, setup.device.ifindex, setup.mode)?;
-        connect(&socket, setup)?;
+        let (socket, own_port) = connect(setup, |own_port| {
+            let mut raw = vec![0; Raw::BYTES];
+            raw[Raw::OWN_PORT..][..4].copy_from_slice(&u32::from(own_port.to_be()).to_ne_bytes());
+            raw[Raw::PEER..][..16].copy_from_slice(&setup.to.ip().octets());
+            map.update(&[0; 4], &raw, 0).map_err(refused)
+        })?;
         let raw = Raw(map.get(&[0; 4]).map_err(refused)?);
         if raw.word(Raw::PHASE) != 1 {
             let message = format!("the connection does not come in on {}", setup.device.name);
@@ -212,28 +214,42 @@ fn local(socket: &OwnedFd) -> Result<SocketAddrV6, ToolError> {
     SocketAddrV6::try_from(name).map_err(system("asking for a socket's address"))
 }
 
-/// Waits for the connection.
-fn connect(socket: &OwnedFd, setup: &Setup) -> Result<(), ToolError> {
+/// Waits for the connection; `known` hears the own port before it is used. A receiver that does not listen yet refuses: it is asked
+/// again, from another port, while there is patience.
+fn connect(setup: &Setup, known: impl Fn(u16) -> Result<(), KernelError>) -> Result<(OwnedFd, u16), ToolError> {
     // An address that is valid on one link only needs to know which.
     let scope = if setup.to.ip().is_unicast_link_local() { setup.device.ifindex } else { setup.to.scope_id() };
     let to = SocketAddrV6::new(*setup.to.ip(), setup.to.port(), 0, scope);
-    let failed = |errno: Errno| {
-        ToolError::Request(format!("Connect to {} port {} failed: {}", to.ip(), to.port(), errno.text()))
-    };
-    match rustix::net::connect(socket, &to) {
-        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
-        Err(e) => return Err(failed(Errno(e.raw_os_error()))),
+    let end = Instant::now() + setup.patience;
+    loop {
+        let socket = new_socket()?;
+        let own = local(&socket)?.port();
+        known(own)?;
+        match attempt(&socket, &to, end.saturating_duration_since(Instant::now()))? {
+            Ok(()) => return Ok((socket, own)),
+            Err(Errno::ECONNREFUSED) if Instant::now() + AGAIN < end => std::thread::sleep(AGAIN),
+            Err(errno) => {
+                let (ip, port) = (to.ip(), to.port());
+                return Err(ToolError::Request(format!("Connect to {ip} port {port} failed: {}", errno.text())));
+            }
+        }
     }
-    let most = Timespec { tv_sec: setup.patience.as_secs() as i64, tv_nsec: setup.patience.subsec_nanos().into() };
+}
+
+/// One handshake, and how it ended.
+fn attempt(socket: &OwnedFd, to: &SocketAddrV6, patience: Duration) -> Result<Result<(), Errno>, ToolError> {
+    match rustix::net::connect(socket, to) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
+        Err(e) => return Ok(Err(Errno(e.raw_os_error()))),
+    }
+    let most = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
     let ready =
         poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&most)).map_err(system("waiting for a connection"))?;
     if ready == 0 {
-        return Err(failed(Errno::ETIMEDOUT));
+        return Ok(Err(Errno::ETIMEDOUT));
     }
-    match sockopt::socket_error(socket).map_err(system("asking for a socket's error"))? {
-        Ok(()) => Ok(()),
-        Err(e) => Err(failed(Errno(e.raw_os_error()))),
-    }
+    let end = sockopt::socket_error(socket).map_err(system("asking for a socket's error"))?;
+    Ok(end.map_err(|e| Errno(e.raw_os_error())))
 }
 
 /// The segment that is sent again and again; its sequence number changes on the way.

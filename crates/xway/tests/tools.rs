@@ -271,6 +271,15 @@ fn traffic_is_made_and_arrives() {
         .says("takes no frames");
 }
 
+/// How many connections were refused to those who opened them in a namespace.
+fn attempts_refused(wires: &Wires, space: &Namespace) -> u64 {
+    let text = wires.run(space, "cat", &["/proc/net/snmp"]).exits(0).out;
+    let mut lines = text.lines().filter(|l| l.starts_with("Tcp: "));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let at = names.split(' ').position(|name| name == "AttemptFails").unwrap();
+    values.split(' ').nth(at).unwrap().parse().unwrap()
+}
+
 #[test]
 fn a_stream_fills_the_window_of_a_real_receiver() {
     if !ready("a_stream_fills_the_window_of_a_real_receiver") {
@@ -281,10 +290,25 @@ fn a_stream_fills_the_window_of_a_real_receiver() {
         space.ipv6(true).unwrap();
         space.address(interface, address).unwrap();
     }
-    let listener = wires.far.enter(|| std::net::TcpListener::bind("[fd00:9::2]:0")).unwrap().unwrap();
-    let port = listener.local_addr().unwrap().port().to_string();
-    let reader = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
+    let tool = wires.tool("xdp-trafficgen");
+    let args = ["tcp", "-i", "a0", "fd00:9::2", "-p", "7777", "-n", "100000", "-t", "30"];
+    let (ran, bytes) = std::thread::scope(|scope| {
+        let ran = scope.spawn(|| wires.run(&wires.near, &tool, &args));
+        // Nobody listens until the first attempt was refused.
+        let deadline = Instant::now() + Duration::from_secs(25);
+        while attempts_refused(&wires, &wires.near) == 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let listener = wires.far.enter(|| std::net::TcpListener::bind("[fd00:9::2]:7777")).unwrap().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let mut stream = loop {
+            match listener.accept() {
+                Ok((stream, _)) => break stream,
+                Err(_) if !ran.is_finished() => std::thread::sleep(Duration::from_millis(5)),
+                Err(e) => panic!("nobody connects: {e}: {:?}", ran.join().unwrap().err),
+            }
+        };
+        stream.set_nonblocking(false).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let (mut bytes, mut buffer) = (0, vec![0; 1 << 16]);
         // Exactly what was sent arrives, in order, through an ordinary TCP.
@@ -295,14 +319,13 @@ fn a_stream_fills_the_window_of_a_real_receiver() {
                 Err(e) => panic!("{bytes} bytes, then {e}"),
             }
         }
-        bytes
+        drop(stream);
+        (ran.join().unwrap().exits(0), bytes)
     });
-    let tool = wires.tool("xdp-trafficgen");
-    let args = ["tcp", "-i", "a0", "fd00:9::2", "-p", &port, "-n", "100000", "-t", "30"];
-    let ran = wires.run(&wires.near, &tool, &args).exits(0);
-    assert!(ran.out.starts_with(&format!("Connected to fd00:9::2 port {port} from fd00:9::1 port ")), "{}", ran.out);
+    assert!(attempts_refused(&wires, &wires.near) > 0, "the receiver listened too early");
+    assert!(ran.out.starts_with("Connected to fd00:9::2 port 7777 from fd00:9::1 port "), "{}", ran.out);
     assert!(sum(&ran.out, "Packets transmitted") >= 500, "{}", ran.out);
-    assert!(reader.join().unwrap() >= 700_000);
+    assert!(bytes >= 700_000);
     let none = wires.run(&wires.near, &tool, &["tcp", "-i", "a0", "fd00:9::2", "-p", "1", "-n", "1"]);
     assert!(none.exits(1).err.contains("Connect to fd00:9::2 port 1 failed"));
 }
