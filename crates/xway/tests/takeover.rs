@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use xway_abi::{MapSpec, MapType};
 use xway_control::Service;
 use xway_hook::{Hook, ObjectId};
+use xway_testkit::{Lab, Needs};
 
 #[test]
 fn another_executable_takes_over() {
@@ -144,4 +145,50 @@ fn the_units_of_systemd_start_what_there_is() {
     }
     let reload = service.lines().find_map(|l| l.strip_prefix("ExecReload=/usr/bin/xway ")).expect("what reloads");
     assert!(reload.starts_with("apply "), "{reload}");
+}
+
+/// With what the unit leaves it, the service opens a port of each kind, and its manager hears when they are open and when they end.
+#[test]
+fn the_units_capabilities_suffice_and_the_manager_hears() {
+    let needs = Needs::of("xway::takeover::the_units_capabilities_suffice_and_the_manager_hears");
+    if !needs.root().command("ip").command("setpriv").kernel(5, 18).met() {
+        return;
+    }
+    let unit =
+        std::fs::read_to_string(xway_testkit::clang::repository().join("packaging/systemd/xway.service")).unwrap();
+    let left = unit.lines().find_map(|l| l.strip_prefix("CapabilityBoundingSet=")).expect("what is left to it");
+    let left: Vec<String> = left.split(' ').map(|c| c.to_lowercase().replacen("cap_", "+", 1)).collect();
+    let lab = Lab::new("unitcaps").unwrap();
+    let (space, other) = (lab.namespace("near").unwrap(), lab.namespace("far").unwrap());
+    lab.veth(&space, "r0", &other, "l0").unwrap();
+    lab.veth(&space, "r1", &other, "l1").unwrap();
+    let dir = Dir::new();
+    let ports = ["afxdp:r0", "packet:r1", "tap:xwunit", "sim:a"];
+    let text: String = ports.map(|name| format!("[[port]]\nname = \"{name}\"\n")).concat();
+    let (config, socket, heard) = (dir.file("xway.toml", text), dir.arg("control.sock"), dir.path("notify"));
+    let manager = std::os::unix::net::UnixDatagram::bind(&heard).unwrap();
+    manager.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let next = || {
+        let mut buffer = [0; 256];
+        let len = manager.recv(&mut buffer).expect("a word to the manager");
+        String::from_utf8_lossy(&buffer[..len]).into_owned()
+    };
+    let child = space
+        .command("setpriv")
+        .args(["--no-new-privs", "--bounding-set", &format!("-all,{}", left.join(","))])
+        .arg(env!("CARGO_BIN_EXE_xway"))
+        .args(["up", "-c", &config, "--socket", &socket, "--state", &dir.arg("state"), "--log", "off"])
+        .env("NOTIFY_SOCKET", &heard)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut up = Up { child, socket };
+    assert_eq!(next(), "READY=1");
+    // It is true when it is said.
+    let mut service = up.connect();
+    assert_eq!(service.ports().unwrap().len(), ports.len());
+    drop(service);
+    xway(&["down", "--socket", &up.socket]).exits(0);
+    assert_eq!(next(), "STOPPING=1");
+    assert!(up.child.wait().unwrap().success());
 }
