@@ -295,7 +295,7 @@ impl Stats {
 
 /// A program that was not accepted.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{}", .errors.first().map_or("refused", |e| e.message.as_str()))]
+#[error("{}", .errors.first().map_or_else(|| "refused".to_owned(), Diagnostic::to_string))]
 pub struct Rejection {
     /// What is wrong; never empty. The first one is what an analysis that stops at the first error would say.
     pub errors: Vec<Diagnostic>,

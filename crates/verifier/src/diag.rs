@@ -1,5 +1,7 @@
 //! What a refusal says.
 
+use std::fmt;
+
 use xway_object::Program;
 
 /// Kinds of refusals. [`Kind::name`] is what JSON calls them.
@@ -130,6 +132,17 @@ pub struct Diagnostic {
     pub trace: Vec<u32>,
     /// A packet with which the refused access really goes wrong. The verifier leaves it empty; `xway-witness` finds it.
     pub counterexample: Option<Counterexample>,
+}
+
+/// One line: where, what is wrong, and what would mend it.
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.file {
+            Some(file) if self.line != 0 => write!(f, "{file}:{}: {}", self.line, self.message)?,
+            _ => write!(f, "instruction {} ({}): {}", self.insn, self.source, self.message)?,
+        }
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, " ({hint})"))
+    }
 }
 
 /// Another place that belongs to the story of an error.

@@ -508,3 +508,23 @@ fn the_program_of_a_queue_stands_beside_that_of_its_port() {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+/// Who refuses a program is who says so, with the same diagnostics.
+#[test]
+fn an_unsafe_program_is_refused_on_each_hook_by_its_own_verifier() {
+    if !ready("service::an_unsafe_program_is_refused_on_each_hook_by_its_own_verifier") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("unsafe", false));
+    let text = "SEC(\"xdp\") int unchecked(struct xdp_md *ctx) { return *(char *)(long)ctx->data; }";
+    let object = compiled(&dir, "unchecked", text, &[]);
+    let up = Up::new(&dir, None, Some(&bench.right));
+    for (hook, who) in
+        [("native", "the kernel's verifier refused program unchecked"), ("user", "program unchecked is refused")]
+    {
+        let said = bench.xway(&["load", "r0", &object, "--hook", hook, "--socket", &up.socket]).exits(1).err;
+        assert!(said.starts_with(&format!("xway: r0: {who}")), "{hook}: {said}");
+        assert!(said.contains("error[packet-bounds]") && said.contains("= help: "), "{hook}: {said}");
+        assert_eq!(said.contains("kernel says"), hook == "native", "{said}");
+    }
+}

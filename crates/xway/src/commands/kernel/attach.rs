@@ -77,29 +77,38 @@ pub fn load(args: &args::Load, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A refusal by the kernel's verifier, with what ours says to the same program: source lines first, then the kernel's log.
+/// A refusal by a hook's verifier, with what ours says to the same program: source lines first, then what only the hook says.
 fn diagnosed(error: HookError, object: &Object, program: &Program, args: &args::Load) -> Failure {
     if error.log.is_empty() {
         return failure(error);
     }
-    let log: Vec<&str> = error.log.lines().collect();
-    let tail = log[log.len().saturating_sub(12)..].join("\n");
     let Some(errno) = error.errno else { return failure(error) };
     let place = args.select.object.display().to_string();
-    let mut message = String::new();
-    if let Err(refusal) = verify(program, &MapsView::from(object), &Config::default()) {
+    let ours = verify(program, &MapsView::from(object), &Config::default()).err().map(|refusal| {
         let code = Code { place: &place, object, program };
-        message = verify::refused(&refusal, code, &mut Files::default(), Paint::stderr());
-        message.push('\n');
-    }
-    let hint = match message.is_empty() {
-        true => "our verifier accepts this program: xway run executes it in user space",
-        false => "mend the program; xway verify says it without the kernel",
+        verify::refused(&refusal, code, &mut Files::default(), Paint::stderr())
+    });
+    let lines: Vec<&str> = error.log.lines().collect();
+    let log = lines[lines.len().saturating_sub(12)..].join("\n");
+    let (name, interface) = (&program.name, &args.interface);
+    let (message, hint) = match (args.place.hook == Some(args::Place::User), ours) {
+        // The same verifier, in another process.
+        (true, Some(ours)) => (format!("{interface}: program {name} is refused\n{ours}"), "mend the program"),
+        (true, None) => (
+            format!("{interface}: the service refused program {name} with {errno}\nthe service says:\n{log}"),
+            "this command accepts the program: the service is another version; xway upgrade puts this one in its place",
+        ),
+        (false, ours) => (
+            format!(
+                "{interface}: the kernel's verifier refused program {name} with {errno}\n{}the kernel says:\n{log}",
+                ours.as_ref().map(|ours| format!("{ours}\n")).unwrap_or_default()
+            ),
+            match ours {
+                None => "our verifier accepts this program: xway run executes it in user space",
+                Some(_) => "mend the program; xway verify says it without the kernel",
+            },
+        ),
     };
-    message = format!(
-        "{}: the kernel's verifier refused program {} with {errno}\n{message}the kernel says:\n{tail}",
-        args.interface, program.name
-    );
     Failure::no(message).hint(hint)
 }
 
