@@ -1,14 +1,12 @@
 //! The header is what the source says, and C programs work with it.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
+mod common;
 
-use xway_engine::{Engine, EngineConfig, PortConfig};
-use xway_packet::{Backing, PoolConfig};
-use xway_port_sim::{Seen, SimDevice, Traffic};
+use std::path::Path;
+use std::process::Command;
+
+use common::{Queue, library};
 use xway_testkit::{Needs, clang};
-use xway_xsk::{EngineQueues, Policy, Server};
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -28,15 +26,6 @@ fn the_header_is_made_from_the_source() {
     }
     let kept = std::fs::read(&path).unwrap_or_default();
     assert!(kept == made, "include/xway.h is not what the sources say; XWAY_BLESS=1 writes it");
-}
-
-/// Where cargo has put the shared library: beside this test.
-fn library() -> PathBuf {
-    let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    [deps.clone(), deps.join("..")]
-        .into_iter()
-        .find(|dir| dir.join("libxway.so").exists())
-        .expect("libxway.so is built with this test")
 }
 
 fn build(example: &str, library: &Path, program: &Path) {
@@ -100,14 +89,7 @@ fn a_c_program_has_a_socket() {
     let (program, path) = (dir.join("echo"), dir.join("socket"));
     build("echo.c", &library(), &program);
 
-    let packet: Vec<u8> = (0..100).collect();
-    let traffic = Traffic::replay([&packet]).unwrap();
-    let engine = Arc::new(Engine::start(EngineConfig::default()).unwrap());
-    let (device, sink) = SimDevice::generated("c", 7, traffic, None, 1);
-    sink.inspect(true);
-    let pool = Some(PoolConfig { backing: Backing::Memfd, ..PoolConfig::new(4096) });
-    engine.open(Box::new(device), PortConfig { pool, ..PortConfig::default() }).unwrap();
-    let server = Server::listen(&path, Arc::new(EngineQueues(engine.clone())), Policy::default()).unwrap();
+    let queue = Queue::new("c", &path);
     let run = |interface: &str| {
         let out = Command::new(&program).arg(&path).args([interface, "0", "10000"]).output().unwrap();
         (out.status.code(), String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
@@ -116,15 +98,9 @@ fn a_c_program_has_a_socket() {
     assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
     let done: u64 = out.lines().nth(1).and_then(|l| l.split(' ').next()).and_then(|n| n.parse().ok()).unwrap();
     assert!(done >= 10_000 && out.contains(" 0 short, ") && out.ends_with(", 0 invalid\n"), "{out}");
-    let back: Vec<u8> = [&packet[6..12], &packet[..6], &packet[12..]].concat();
-    let sent = sink.sent();
-    assert_eq!((sent.frames, sent.bytes), (done, done * 100));
-    assert_eq!(sent.digest, Seen::digest_of(&back).wrapping_mul(done));
     let (code, _, err) = run("sim:nobody");
     assert!(code == Some(1) && err.contains("nobody"), "{err}");
-    drop(server);
-    for report in Arc::into_inner(engine).unwrap().stop().queues {
-        assert_eq!((report.leak, report.counters.balance()), (None, Ok(())));
-    }
+    let packet = Queue::packet();
+    queue.ends(done, &[&packet[6..12], &packet[..6], &packet[12..]].concat());
     std::fs::remove_dir_all(&dir).unwrap();
 }
