@@ -133,19 +133,20 @@ fn queues(of: &Interface) -> Option<Finding> {
     let channels = of.channels?;
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let wants = of.driver.as_deref() == Some("virtio_net");
-    Some(match wants && channels.combined_max > 0 && channels.combined + cpus > channels.combined_max {
-        false => Finding::good("queues", format!("{} receive, {} transmit", of.device.rx_queues, of.device.tx_queues)),
-        true => {
-            let fits = channels.combined_max.saturating_sub(cpus).max(1);
-            Finding::note(
-                "queues",
-                format!(
-                    "{} of {} channels in use: none is left for XDP_TX and redirects of {cpus} CPUs, they share with a lock",
-                    channels.combined, channels.combined_max
-                ),
-                format!("ethtool -L {} combined {fits}", of.device.name),
-            )
-        }
+    if !wants || channels.combined_max == 0 || channels.combined + cpus <= channels.combined_max {
+        let (receive, transmit) = (of.device.rx_queues, of.device.tx_queues);
+        return Some(Finding::good("queues", format!("{receive} receive, {transmit} transmit")));
+    }
+    let (used, most) = (channels.combined, channels.combined_max);
+    let shared = format!("none is left for XDP_TX and redirects of {cpus} CPUs, they share with a lock");
+    Some(match most.checked_sub(cpus).filter(|fits| (1..used).contains(fits)) {
+        Some(fits) => Finding::note(
+            "queues",
+            format!("{used} of {most} channels in use: {shared}"),
+            format!("ethtool -L {} combined {fits}", of.device.name),
+        ),
+        // Nothing that one could do about it.
+        None => Finding::good("queues", format!("the device has {most} channels: {shared}")),
     })
 }
 
@@ -213,7 +214,7 @@ mod tests {
             ("merging", Grade::Note, |i| i.offloads = Some(vec!["rx-lro".into(), "rx-gro".into()])),
             ("vlan", Grade::Note, |i| i.offloads = Some(vec!["rx-vlan-hw-parse".into()])),
             ("queues", Grade::Note, |i| {
-                i.channels = Some(Channels { combined_max: 2, combined: 2, ..Channels::default() });
+                i.channels = Some(Channels { combined_max: 9999, combined: 9999, ..Channels::default() });
             }),
             ("veth-peer", Grade::Note, |i| i.device.kind = "veth".into()),
             ("veth-peer", Grade::Note, |i| {
@@ -230,6 +231,14 @@ mod tests {
         veth(&mut polled);
         polled.peer = Some(Device { name: "eth1".into(), native: Some(7), ..Device::default() });
         assert_eq!(bad(&polled), []);
+    }
+
+    #[test]
+    fn a_device_that_has_no_more_queues_has_nothing_to_mend() {
+        let mut interface = good();
+        interface.channels = Some(Channels { combined_max: 1, combined: 1, ..Channels::default() });
+        assert_eq!(bad(&interface), []);
+        assert!(queues(&interface).unwrap().found.contains("they share with a lock"));
     }
 
     #[test]
