@@ -90,7 +90,14 @@ install:  ## command, library, header, man pages and completions below PREFIX=/u
 	cargo build --release -p xway -p xway-capi
 	@scripts/install $(TARGET)/release
 
+bundle:  ## one archive for machines without Rust and clang: static command, compiled samples, man pages, completions, units
+	@scripts/bundle
+
+deploy:  ## the bundle onto another machine: HOST=root@name (needs ssh)
+	@test -n "$(HOST)" || { echo "make deploy HOST=root@name"; exit 2; }
+	@scripts/deploy $(HOST)
+
 clean:  ## remove everything that was built
 	cargo clean
 
-.PHONY: help setup demo test lint samples bench bench-docs native aarch64 fuzz soak cycles fuzz-kernel vm corpus install clean
+.PHONY: help setup demo test lint samples bench bench-docs native aarch64 fuzz soak cycles fuzz-kernel vm corpus install bundle deploy clean
