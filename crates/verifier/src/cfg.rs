@@ -182,7 +182,7 @@ impl Cfg {
     }
 
     /// Registers that an instruction reads and writes.
-    fn uses(&self, insn: &Insn, pc: usize) -> (u16, u16) {
+    pub fn uses(&self, insn: &Insn, pc: usize) -> (u16, u16) {
         let bit = |r: Reg| 1u16 << r.index();
         let operand = |o: Operand| if let Operand::Reg(r) = o { bit(r) } else { 0 };
         match *insn {

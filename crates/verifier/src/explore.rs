@@ -18,6 +18,7 @@ use crate::diag::{Diagnostic, Fail, PathStep, fail, place};
 use crate::facts::Collector;
 use crate::graph::{Def, Graph};
 use crate::guess::Guesses;
+use crate::log::Log;
 use crate::meter::{Meter, push};
 use crate::state::{Frame, FrameKind, REFS_MAX, State};
 
@@ -36,7 +37,7 @@ pub(crate) struct Verifier<'a> {
     pub facts: Collector,
     pub errors: Vec<Diagnostic>,
     pub stats: Stats,
-    pub log: String,
+    pub log: Log,
     /// Branches of all paths: (earlier branch, instruction, taken).
     pub paths: Vec<(u32, u32, bool)>,
     /// Last identity given out.
@@ -103,7 +104,7 @@ impl<'a> Verifier<'a> {
             pending: Vec::new(),
             errors: Vec::new(),
             stats: Stats::default(),
-            log: String::new(),
+            log: Log::default(),
             paths: Vec::new(),
             last_id: 0,
             pending_bytes: 0,
@@ -265,10 +266,12 @@ impl<'a> Verifier<'a> {
                 Ok(false) => {
                     st.insns_since += 1;
                     self.facts.reached[pc] = true;
-                    if self.config.log {
-                        self.log_insn(&st, &insn);
+                    let before = if self.config.log { self.log_insn(&st, &insn) } else { None };
+                    let flow = self.step(&mut st, &insn);
+                    if let Some(before) = before {
+                        self.log_effect(&before, &st, &insn, flow.as_ref().ok());
                     }
-                    self.step(&mut st, &insn)
+                    flow
                 }
                 Err(fail) => Err(fail),
             };
@@ -354,7 +357,7 @@ impl<'a> Verifier<'a> {
             + self.points.bytes()
             + self.graph.bytes()
             + paths
-            + self.log.capacity()
+            + self.log.text.capacity()
             + self.cfg.insns.len() * INSN_BYTES
     }
 
@@ -373,7 +376,7 @@ impl<'a> Verifier<'a> {
         }
         let diag = Diagnostic { path: self.path_steps(path), values, ..Diagnostic::new(self.program, insn, fail) };
         if self.config.log {
-            self.log.push_str(&format!("{}\n", diag.message));
+            self.log.text.push_str(&format!("{}\n", diag.message));
         }
         if self.errors.is_empty() {
             self.more_until = self.meter.done(self.stats.visited).saturating_add(self.work_max / MORE_SHARE);

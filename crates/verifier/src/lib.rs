@@ -125,13 +125,13 @@ pub fn verify(program: &Program, view: &MapsView<'_>, config: &Config) -> Result
     }
     if !v.errors.is_empty() {
         v.explain();
-        return Err(Rejection { errors: v.errors, stats: v.stats, log: v.log });
+        return Err(Rejection { errors: v.errors, stats: v.stats, log: v.log.text });
     }
     let exits = std::mem::take(&mut v.exits);
     let verdicts = v.graph.verdicts(&exits);
     let facts = v.facts.finish(&v.cfg, verdicts);
     let insns = malformed::tidy(&program.insns, &v.cfg.insns, &v.cfg.wrong);
-    Ok(Verified { insns, maps: view.maps.to_vec(), facts, stats: v.stats, log: v.log })
+    Ok(Verified { insns, maps: view.maps.to_vec(), facts, stats: v.stats, log: v.log.text })
 }
 
 fn check_kind(program: &Program) -> Result<(), diag::Fail> {
