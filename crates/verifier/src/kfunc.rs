@@ -22,6 +22,26 @@ pub(crate) const PREEMPTION: &str = "the hold on preemption";
 /// What is held between `bpf_rcu_read_lock` and `bpf_rcu_read_unlock`, in words.
 pub(crate) const RCU: &str = "the RCU read lock";
 
+/// Why no program that calls this kernel function is accepted, although Linux accepts some.
+pub fn kfunc_unsupported(proto: &KfuncProto) -> Option<&'static str> {
+    match (proto.class, proto.name) {
+        (KfuncClass::Region, _) if proto.region.is_none() => {
+            Some("interrupt regions and resilient spin locks are not followed")
+        }
+        (KfuncClass::Object, "bpf_obj_new_impl" | "bpf_obj_drop_impl" | "bpf_refcount_acquire_impl") => None,
+        (KfuncClass::Object, _) => Some("lists and trees of objects, and objects of each CPU, are not followed"),
+        (KfuncClass::Deferred, _) => Some("work that runs later, timers apart, is not followed"),
+        (KfuncClass::Kernel, name) if name.starts_with("bpf_iter_") => {
+            Some("iterators over objects of the kernel are not followed")
+        }
+        // Their context comes from a map value.
+        (KfuncClass::Kernel, "bpf_crypto_encrypt" | "bpf_crypto_decrypt") => {
+            Some("pointers to objects of the kernel in map values are not followed")
+        }
+        _ => None,
+    }
+}
+
 /// Name of the kernel function with this index.
 fn name(program: &Program, index: i32) -> Option<&str> {
     program.kfuncs.get(usize::try_from(index).ok()?).map(|k| k.name.as_str())
@@ -77,6 +97,9 @@ impl Verifier<'_> {
         if !self.view.gpl() {
             return fail!(BadCall, "{name} may only be called by programs with a licence compatible with the GPL");
         }
+        if let Some(why) = kfunc_unsupported(proto) {
+            return fail!(Unsupported, "{name} cannot be proved here: {why}");
+        }
         self.facts.kfunc(&name);
         match (name.as_str(), proto.class, proto.args) {
             (_, KfuncClass::Iterator, Some([Arg { kind: ArgKind::Iter(kind, access), .. }, rest @ ..])) => match access
@@ -90,13 +113,29 @@ impl Verifier<'_> {
                 self.call_plain(st, proto, args, next)
             }
             ("bpf_throw", _, _) => self.throw(st),
+            ("__bpf_trap", _, _) => {
+                fail!(BadCall, "the compiler ends this way in __bpf_trap: what it depends on was never given a value")
+            }
             (_, KfuncClass::Object, _) => self.call_object(st, proto, next),
             (_, KfuncClass::Cast, _) => self.cast(st, proto, next),
             (_, KfuncClass::Kernel | KfuncClass::Map | KfuncClass::Text, None) => {
                 let func_id = self.program.kfuncs[index as usize].func_id;
                 self.call_by_type(st, proto, func_id, next)
             }
-            _ => fail!(Unsupported, "the kernel function {name} works on things that user space does not have"),
+            ("bpf_map_sum_elem_count", _, _) => {
+                if !matches!(self.read(st, Reg::R1)?, Value::Ptr(Ptr { base: Base::Map(_), .. })) {
+                    return fail!(Argument, "argument 1 of {name} must be a map").map_err(|e| e.reg(1));
+                }
+                self.facts.kernel_object(proto.name);
+                self.returned(st, Value::num(Scalar::unknown(), NONE));
+                Ok(Flow::Next(next))
+            }
+            // They read memory that may not be there: a kernel can.
+            (_, KfuncClass::Text, Some(args)) => {
+                self.facts.kernel_object(proto.name);
+                self.call_plain(st, proto, args, next)
+            }
+            _ => fail!(Unsupported, "the kernel function {name} is not known well enough to prove calls of it"),
         }
     }
 

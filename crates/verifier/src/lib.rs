@@ -70,6 +70,7 @@ pub use api::{
 pub use call::{needs_kernel_objects, unsupported};
 pub use diag::{Counterexample, Decisive, Diagnostic, Kind, Note, PathStep};
 pub use extent::PACKET_LEN_MAX;
+pub use kfunc::kfunc_unsupported;
 
 use xway_object::{Program, ProgramKind};
 

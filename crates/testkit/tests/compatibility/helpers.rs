@@ -1,12 +1,17 @@
 //! Helpers and kernel functions.
 
 use xway_abi::{KfuncClass, helpers as helper_table, kfuncs as kfunc_table};
-use xway_verifier::{needs_kernel_objects, unsupported};
+use xway_verifier::{kfunc_unsupported, needs_kernel_objects, unsupported};
 use xway_vm::{Support, kfunc_support, support};
 
 use crate::Table;
 
 const KERNEL_ONLY: &str = "it works on objects of the kernel, which a user-space engine does not have";
+
+/// Where compilers end a way whose outcome depends on what was never written.
+pub const TRAP: &str = "__bpf_trap";
+/// Functions that no XDP program can call, whatever it gives them.
+pub const ANOTHER_HOOK: [&str; 2] = ["bpf_skb_ct_alloc", "bpf_skb_ct_lookup"];
 
 pub fn helpers() -> String {
     let mut table = Table::new(&["helper", "number", "GPL", "here"]);
@@ -52,10 +57,15 @@ pub fn helpers() -> String {
 pub fn kfuncs() -> String {
     let mut table = Table::new(&["kernel function", "about", "here"]);
     for k in kfunc_table().iter().filter(|k| k.xdp()) {
-        let here = match kfunc_support(k.name) {
-            Ok(()) if k.class == KfuncClass::Metadata => "yes, and without binding to a device".to_owned(),
-            Ok(()) => "yes".to_owned(),
-            Err(why) => format!("no: {why}"),
+        let here = match (kfunc_unsupported(k), kfunc_support(k.name)) {
+            (Some(why), _) => format!("no: refused, as {why}"),
+            _ if k.name == TRAP => "yes: refused where it is reached".to_owned(),
+            _ if ANOTHER_HOOK.contains(&k.name) => {
+                "yes: refused in every XDP program, as it takes another hook's context".to_owned()
+            }
+            (None, Ok(())) if k.class == KfuncClass::Metadata => "yes, and without binding to a device".to_owned(),
+            (None, Ok(())) => "yes".to_owned(),
+            (None, Err(why)) => format!("no: proved, and refused when it is linked: {why}"),
         };
         table.row(&[&format!("`{}`", k.name), about(k.class), &here]);
     }

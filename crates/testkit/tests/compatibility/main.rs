@@ -3,6 +3,7 @@
 //! `XWAY_BLESS=1 cargo test -p xway-testkit --test compatibility` writes it anew.
 
 mod helpers;
+mod kfuncs;
 mod language;
 mod maps;
 mod proofs;
