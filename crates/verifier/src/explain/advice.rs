@@ -384,8 +384,7 @@ fn length(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
             _ => String::new(),
         };
         format!(
-            "{me} is {}{room}: before {} add `if ({write} > sizeof(buf)) return XDP_PASS;` with an unsigned type, or mask it, \
-             `{write} &= 0xff`",
+            "{me} is {}{room}: before {} add `if ({write} > sizeof(buf)) return XDP_PASS;` with an unsigned type",
             range(&n.s),
             story.at(last)
         )
