@@ -51,7 +51,7 @@ fn random_accepted_programs() {
         }
         let mut program = generate::grammar(&mut rng, &world);
         if rng.below(3) == 0 {
-            generate::mutate(&mut rng, &mut program.insns);
+            generate::mutate(&mut rng, &mut program);
         }
         let listing = xway_isa::listing(&program.insns, &xway_isa::NoNames).unwrap_or_else(|e| e.to_string());
         let object = Object { programs: vec![program], ..(*world.object).clone() };

@@ -3,6 +3,11 @@
 //! A class is one line of the kernel's log with its numbers left out. What is in no class is counted as *unexplained*, and
 //! the run shows the program.
 
+use super::evidence::Decided;
+
+/// The reason that is tested program by program.
+const RESULTS: &str = "bounds of a quotient, a remainder or a byte-swapped number";
+
 /// Part of the kernel's line, and why the program is safe all the same.
 const KNOWN: &[(&str, &str)] = &[
     (
@@ -58,9 +63,33 @@ const KNOWN: &[(&str, &str)] = &[
     ("invalid mem access 'scalar'", "code that bounds or a null check of a packet pointer show to be dead"),
 ];
 
-/// The reason for a line of the kernel's log, if its class is known.
-pub fn explain(line: &str) -> Option<&'static str> {
-    KNOWN.iter().find(|k| line.contains(k.0)).map(|k| k.1)
+/// What is known about a program that only the kernel refuses.
+#[derive(Default, Debug)]
+pub struct Case {
+    /// The decisive line of the kernel's log.
+    pub words: String,
+    /// It is refused here too once the results that Linux does not follow are unknown (`evidence.rs`).
+    pub by_results: bool,
+    /// The way on which the kernel complains is none here: what decides that.
+    pub dead: Option<Decided>,
+}
+
+/// Why we accept, if that is known.
+pub fn explain(case: &Case) -> Option<&'static str> {
+    if case.by_results {
+        return Some(RESULTS);
+    }
+    match case.dead {
+        Some(Decided::Same) => return Some("a register compared with itself: the branch has one outcome"),
+        Some(Decided::Packet) => {
+            return Some("a packet pointer compared: an earlier comparison decides, or it is never null");
+        }
+        Some(Decided::Null) => return Some("a constant key inside an array is never null"),
+        Some(Decided::Pointer) => return Some("pointers compared: the outcome is known here"),
+        Some(Decided::Number) => return Some("a number compared of which more is known here"),
+        Some(Decided::Unknown) | None => {}
+    }
+    KNOWN.iter().find(|k| case.words.contains(k.0)).map(|k| k.1)
 }
 
 /// The line without its numbers, so that equal reasons are counted together.

@@ -2,7 +2,9 @@
 //!
 //! `make fuzz-kernel MINUTES=n`, or
 //! `cargo run --release -p xway-testkit --example fuzz-kernel -- [--seed N] [--minutes N] [--count N] [--show N]
-//! [--mutants] [OBJECT…]`
+//! [--mutants] [--read TEXT] [OBJECT…]`
+//!
+//! `--seed N --count 1 --read ""` shows one program that differs, with both logs, whatever explains it.
 //!
 //! Three generators take turns: a grammar whose programs often verify, the same with one or two instructions changed, and
 //! mutants of the programs in the objects named behind the options (`--mutants`: nothing but these). A program that we
@@ -13,6 +15,7 @@
 pub mod classes;
 pub mod compiled;
 pub mod corpus;
+pub mod evidence;
 pub mod generate;
 pub mod oracle;
 pub mod repeatable;
@@ -23,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use corpus::{Packets, Real, real_programs};
 use oracle::{Effort, Oracle, Place};
-use tally::{Origin, Tally};
+use tally::{Origin, Show, Tally};
 use world::World;
 use xway_object::Program;
 use xway_testkit::Rng;
@@ -40,6 +43,7 @@ fn main() {
             "--count" => options.count = number(),
             "--show" => options.show = number(),
             "--mutants" => options.only_mutants = true,
+            "--read" => options.read = args.next(),
             path => paths.push(path.to_owned()),
         }
     }
@@ -59,6 +63,8 @@ pub struct Options {
     pub count: u64,
     /// Unexplained differences of each class that are printed in full.
     pub show: u64,
+    /// Differences whose words hold this are printed too, although their reason is known.
+    pub read: Option<String>,
     /// Real programs to make mutants of.
     pub objects: Vec<Real>,
     /// Mutants alone.
@@ -68,7 +74,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let time = Duration::from_secs(60);
-        Options { seed: 1, time, count: u64::MAX, show: 1, objects: Vec::new(), only_mutants: false }
+        Options { seed: 1, time, count: u64::MAX, show: 1, read: None, objects: Vec::new(), only_mutants: false }
     }
 }
 
@@ -108,9 +114,12 @@ pub fn fuzz(options: &Options) -> Tally {
         let answer = oracle.ask(&program, place, effort, &mut || packets.next(&mut own));
         let listing = || {
             let text = xway_isa::listing(&program.insns, &xway_isa::NoNames).unwrap_or_else(|e| e.to_string());
-            format!("seed {seed}, {origin:?} of {}\n{text}", program.name)
+            // A program that is looked at alone is shown as both see it.
+            let logs = if options.count == 1 { place.logs(&program) } else { String::new() };
+            format!("seed {seed}, {origin:?} of {}\n{text}{logs}", program.name)
         };
-        tally.note(origin, answer, options.show, listing);
+        let show = Show { each: options.show, read: options.read.as_deref() };
+        tally.note(origin, seed, answer, &show, listing);
     }
     tally.compiled_runs = oracle.compiled_runs;
     tally.seconds = [started.elapsed(), oracle.ours, oracle.theirs].map(|d| d.as_secs_f64());
@@ -129,12 +138,12 @@ fn make<'p>(
     if kind == 3 {
         let (program, place) = *rng.pick(real);
         let mut mutant = program.clone();
-        generate::mutate(rng, &mut mutant.insns);
+        generate::mutate(rng, &mut mutant);
         return (Origin::Mutant, mutant, place);
     }
     let mut program = generate::grammar(rng, world);
     if kind == 2 {
-        generate::mutate(rng, &mut program.insns);
+        generate::mutate(rng, &mut program);
         return (Origin::Changed, program, place);
     }
     (Origin::Grammar, program, place)

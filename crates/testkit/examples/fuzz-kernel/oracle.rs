@@ -11,8 +11,9 @@ use xway_packet::{Pool, PoolConfig};
 use xway_verifier::{Config, Kind, MapsView, Verified, verify};
 use xway_vm::{Env, FaultKind, FixedHost, Instance, Outcome};
 
-use super::classes::explain;
+use super::classes::Case;
 use super::compiled::Compiled;
+use super::evidence::{dead_end, without_results};
 use super::repeatable::repeatable;
 
 /// Maps and types of programs, on both sides.
@@ -31,12 +32,7 @@ pub enum Answer {
     /// Only we refuse: our reason.
     OnlyWeRefuse(String),
     /// Only the kernel refuses. It ran here without a fault.
-    OnlyKernelRefuses {
-        /// The decisive line of the kernel's log.
-        why: String,
-        /// We have proved that the instruction of which the kernel complains is never reached.
-        dead: bool,
-    },
+    OnlyKernelRefuses(Case),
     /// Our analysis is long: the kernel, for which it would take seconds, was not asked.
     Long,
     /// What must not be.
@@ -82,11 +78,19 @@ impl Place {
         all
     }
 
-    /// The instruction at which the kernel refuses the program: the last one of its log of states.
-    fn complaint(&self, program: &Program) -> Option<usize> {
-        let error = self.kernel.load_more(&self.object, program, 1).err()?;
-        let at = |l: &str| l.split_once(": (").and_then(|(n, _)| n.trim().parse().ok());
-        error.log().lines().rev().find_map(at)
+    /// What the kernel's log says of a program that it refuses.
+    fn log(&self, program: &Program) -> String {
+        self.kernel.load_more(&self.object, program, 1).err().map(|e| e.log().to_owned()).unwrap_or_default()
+    }
+
+    /// Both logs of states.
+    pub fn logs(&self, program: &Program) -> String {
+        let config = Config { log: true, errors_max: 1, ..Config::default() };
+        let ours = match verify(program, &MapsView::from(&*self.object), &config) {
+            Ok(proof) => proof.log().to_owned(),
+            Err(refused) => refused.log,
+        };
+        format!("\nhere:\n{ours}\nthe kernel:\n{}", self.log(program))
     }
 
     /// Puts the kernel's maps back to their first contents.
@@ -198,7 +202,7 @@ impl Oracle {
         if !proof.facts().kernel_objects.is_empty() {
             return match theirs {
                 Ok(_) => Answer::BothAccept(0),
-                Err(e) => Answer::OnlyKernelRefuses { why: reason(&e), dead: false },
+                Err(e) => Answer::OnlyKernelRefuses(Case { words: reason(&e), ..Case::default() }),
             };
         }
         match &theirs {
@@ -219,12 +223,11 @@ impl Oracle {
             Err(e) => {
                 let packets: Vec<_> = (0..effort.alone).map(|_| packet()).collect();
                 match self.run(program, &proof, place, &packets, None, effort.compiled) {
-                    Ok(()) => {
-                        let why = reason(e);
-                        let dead = explain(&why).is_none()
-                            && place.complaint(program).is_some_and(|at| proof.facts().dead.contains(&at));
-                        Answer::OnlyKernelRefuses { why, dead }
-                    }
+                    Ok(()) => Answer::OnlyKernelRefuses(Case {
+                        words: reason(e),
+                        by_results: needs_results(program, place, &config),
+                        dead: dead_end(&place.log(program), &proof.facts().dead, &program.insns),
+                    }),
                     Err(wrong) => Answer::Wrong(wrong),
                 }
             }
@@ -302,6 +305,14 @@ impl Oracle {
 fn trap(packet: &[u8], out: &Outcome) -> String {
     let fault = out.fault.as_ref().map(ToString::to_string).unwrap_or_default();
     format!("accepted, but over {}: {fault}", hex(packet))
+}
+
+/// Refused here too when results are unknown that Linux does not follow.
+fn needs_results(program: &Program, place: &Place, config: &Config) -> bool {
+    let Some(insns) = without_results(&program.insns) else { return false };
+    let weaker = Program { insns, ..program.clone() };
+    let answer = verify(&weaker, &MapsView::from(&*place.object), config);
+    answer.is_err_and(|r| !matches!(r.errors[0].kind, Kind::StackDepth | Kind::Budget))
 }
 
 /// What the proof says of every run must hold for this one.

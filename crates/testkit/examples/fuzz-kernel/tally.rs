@@ -16,8 +16,40 @@ pub enum Origin {
     Mutant,
 }
 
-/// The class of refusals at instructions that are proved dead here.
-const DEAD: &str = "(at an instruction that is dead)";
+/// Seeds that are kept of each class, to look at its programs.
+const SEEDS: usize = 4;
+
+/// Programs on which the two differ for the same reason.
+#[derive(Default)]
+pub struct Class {
+    /// How many.
+    pub programs: u64,
+    /// Seeds of the first ones: `--seed N --count 1 --read ""` prints one again.
+    pub seeds: Vec<u64>,
+}
+
+impl Class {
+    fn add(&mut self, seed: u64) {
+        self.programs += 1;
+        if self.seeds.len() < SEEDS {
+            self.seeds.push(seed);
+        }
+    }
+}
+
+/// Which differences are printed in full.
+pub struct Show<'a> {
+    /// So many of each class that nothing explains.
+    pub each: u64,
+    /// And of those whose words hold this.
+    pub read: Option<&'a str>,
+}
+
+impl Show<'_> {
+    fn wants(&self, row: &Class, open: bool, words: &str) -> bool {
+        row.programs <= self.each && (open || self.read.is_some_and(|text| words.contains(text)))
+    }
+}
 
 /// What came of programs of one origin.
 #[derive(Default)]
@@ -50,10 +82,12 @@ impl Counts {
 pub struct Tally {
     /// By origin.
     pub by_origin: BTreeMap<Origin, Counts>,
-    /// Our reasons where the kernel accepts.
-    pub only_we: BTreeMap<(Origin, String), u64>,
-    /// The kernel's where we accept.
-    pub only_kernel: BTreeMap<(Origin, String), u64>,
+    /// Our words where the kernel accepts.
+    pub only_we: BTreeMap<(Origin, String), Class>,
+    /// The kernel's words where we accept, and why we do.
+    pub only_kernel: BTreeMap<(Origin, String, Option<&'static str>), Class>,
+    /// Seeds of the programs that the kernel alone refuses and that no reason of `classes.rs` explains.
+    pub unexplained: Vec<u64>,
     /// Our reasons where both refuse.
     pub refused: BTreeMap<&'static str, u64>,
     /// Faults and differing results, with their programs.
@@ -65,8 +99,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts one answer. `listing` gives the program's text; differences of each class are printed up to `show` times.
-    pub fn note(&mut self, origin: Origin, answer: Answer, show: u64, listing: impl Fn() -> String) {
+    /// Counts one answer to the program that `seed` makes. `listing` gives its text.
+    pub fn note(&mut self, origin: Origin, seed: u64, answer: Answer, show: &Show<'_>, listing: impl Fn() -> String) {
         let c = self.by_origin.entry(origin).or_default();
         c.programs += 1;
         match answer {
@@ -80,19 +114,23 @@ impl Tally {
             }
             Answer::OnlyWeRefuse(why) => {
                 c.only_we += 1;
-                let n = self.only_we.entry((origin, class(&why))).or_default();
-                *n += 1;
-                if *n <= show {
+                let row = self.only_we.entry((origin, class(&why))).or_default();
+                row.add(seed);
+                if show.wants(row, true, &why) {
                     println!("--- only we refuse: {why}\n{}", listing());
                 }
             }
-            Answer::OnlyKernelRefuses { why, dead } => {
+            Answer::OnlyKernelRefuses(case) => {
                 c.only_kernel += 1;
-                let row = if dead { DEAD.to_owned() } else { class(&why) };
-                let n = self.only_kernel.entry((origin, row.clone())).or_default();
-                *n += 1;
-                if *n <= show && explain(&row).is_none() {
-                    println!("--- only the kernel refuses, unexplained: {why}\n{}", listing());
+                let reason = explain(&case);
+                let row = self.only_kernel.entry((origin, class(&case.words), reason)).or_default();
+                row.add(seed);
+                if show.wants(row, reason.is_none(), &case.words) {
+                    let reason = reason.unwrap_or("unexplained");
+                    println!("--- only the kernel refuses: {case:?}: {reason}\n{}", listing());
+                }
+                if reason.is_none() {
+                    self.unexplained.push(seed);
                 }
             }
             Answer::Long => c.long += 1,
@@ -141,14 +179,21 @@ impl std::fmt::Display for Tally {
                 c.agreement()
             )?;
         }
-        for (name, map) in [("only we refuse", &self.only_we), ("only the kernel refuses", &self.only_kernel)] {
-            let mut rows: Vec<_> = map.iter().collect();
-            rows.sort_by_key(|r| std::cmp::Reverse(r.1));
-            for ((origin, reason), n) in rows.iter().take(60) {
-                let why = if name == "only we refuse" { "" } else { explain(reason).unwrap_or("UNEXPLAINED") };
-                writeln!(f, "  {name} ({origin:?}): {n} x {reason}  [{why}]")?;
+        type Row<'a> = (&'a Origin, &'a str, &'a str, &'a Class);
+        let ours: Vec<Row<'_>> =
+            self.only_we.iter().map(|((origin, words), c)| (origin, words.as_str(), "", c)).collect();
+        let theirs: Vec<Row<'_>> = self
+            .only_kernel
+            .iter()
+            .map(|((origin, words, reason), c)| (origin, words.as_str(), reason.unwrap_or("UNEXPLAINED"), c))
+            .collect();
+        for (name, mut rows) in [("only we refuse", ours), ("only the kernel refuses", theirs)] {
+            rows.sort_by_key(|(.., c)| std::cmp::Reverse(c.programs));
+            for (origin, words, reason, c) in rows {
+                writeln!(f, "  {name} ({origin:?}): {} x {words}  [{reason}]  seeds {:?}", c.programs, c.seeds)?;
             }
         }
+        writeln!(f, "  unexplained: {} {:?}", self.unexplained.len(), self.unexplained)?;
         let mut rows: Vec<_> = self.refused.iter().collect();
         rows.sort_by_key(|r| std::cmp::Reverse(r.1));
         let rows: Vec<String> = rows.iter().map(|(k, n)| format!("{k} {n}")).collect();

@@ -118,7 +118,9 @@ impl Default for World {
             def("queue", MapType::Queue, 0, 8, 4),
             MapDef::new("inner", inner),
         ];
-        let object = Object { maps, btf: Some(Arc::new(b.finish())), license: Some("GPL".into()), ..Object::default() };
+        // Maps have fields that can be read, by the kernel's types.
+        let (btf, target) = (Some(Arc::new(b.finish())), xway_kernel::vmlinux());
+        let object = Object { maps, btf, target, license: Some("GPL".into()), ..Object::default() };
         World { object: Arc::new(object), main, roles }
     }
 }

@@ -102,7 +102,7 @@ fn facts_of_random_programs_hold() {
         let mut rng = Rng::new(own);
         let mut program = generate::grammar(&mut rng, &world);
         if rng.one_in(3) {
-            generate::mutate(&mut rng, &mut program.insns);
+            generate::mutate(&mut rng, &mut program);
         }
         let some: Vec<_> = (0..4).map(|_| rng.pick(&packets).clone()).collect();
         match check(&world.object, &program, &mut pool, &some, 2000) {

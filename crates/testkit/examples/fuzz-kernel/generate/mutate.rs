@@ -1,21 +1,40 @@
 //! Changing a program a little, so that some four in ten stay acceptable.
 
-use xway_isa::Slot;
+use xway_isa::{Slot, op};
+use xway_object::Program;
 use xway_testkit::Rng;
 
 use super::INTERESTING;
 
 /// Changes one or two instructions of a program. What does not decode is mostly changed once more: both sides refuse it
 /// without a look at what the program does.
-pub fn mutate(rng: &mut Rng, insns: &mut Vec<Slot>) {
+pub fn mutate(rng: &mut Rng, program: &mut Program) {
     for _ in 0..4 {
-        let mut mutant = insns.clone();
+        let mut mutant = program.insns.clone();
         change(rng, &mut mutant);
         if xway_isa::decode(&mutant).is_ok() || rng.one_in(16) {
-            *insns = mutant;
+            // What stands beside the instructions follows them: otherwise it would be what is refused.
+            program.poisons.retain(|p| mutant.get(p.insn) == program.insns.get(p.insn));
+            if starts(&mutant) != starts(&program.insns) {
+                // Other functions than the records name: they are all static then, and have no types.
+                program.subprogs.clear();
+            }
+            program.insns = mutant;
             return;
         }
     }
+}
+
+/// Where the functions begin that are called or handed to a helper.
+fn starts(insns: &[Slot]) -> Vec<usize> {
+    let target = |(at, s): (usize, &Slot)| {
+        let refers = s.opcode == op::CALL && s.src == 1 || s.is_wide() && s.src == 4;
+        refers.then(|| usize::try_from(at as i64 + 1 + i64::from(s.imm)).ok())?
+    };
+    let mut all: Vec<usize> = insns.iter().enumerate().filter_map(target).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 fn change(rng: &mut Rng, insns: &mut [Slot]) {
