@@ -4,7 +4,7 @@
 //! `cargo run --release -p xway-testkit --example fuzz-kernel -- [--seed N] [--minutes N] [--count N] [--show N]
 //! [--mutants] [--read TEXT] [OBJECT…]`
 //!
-//! `--seed N --count 1 --read ""` shows one program that differs, with both logs, whatever explains it.
+//! `--read ""` shows the programs that differ with both logs, whatever explains them; `--seed N --count 1 --read ""` one of them.
 //!
 //! Three generators take turns: a grammar whose programs often verify, the same with one or two instructions changed, and
 //! mutants of the programs in the objects named behind the options (`--mutants`: nothing but these). A program that we
@@ -22,13 +22,14 @@ pub mod repeatable;
 pub mod tally;
 pub mod world;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use corpus::{Packets, Real, real_programs};
 use oracle::{Effort, Oracle, Place};
 use tally::{Origin, Show, Tally};
 use world::World;
-use xway_object::Program;
+use xway_object::{Object, Program};
 use xway_testkit::Rng;
 
 fn main() {
@@ -85,7 +86,9 @@ pub fn fuzz(options: &Options) -> Tally {
     let mut rng = Rng::new(options.seed);
     let mut tally = Tally::default();
     let world = World::default();
-    let place = Place::new(world.object.clone()).expect("maps in the kernel");
+    // Maps have fields that can be read, by the kernel's types.
+    let object = Object { target: xway_kernel::vmlinux(), ..(*world.object).clone() };
+    let place = Place::new(Arc::new(object)).expect("maps in the kernel");
     let packets = Packets::default();
     let mut oracle = Oracle::default();
     let real: Vec<(&Program, &Place)> =
@@ -114,8 +117,8 @@ pub fn fuzz(options: &Options) -> Tally {
         let answer = oracle.ask(&program, place, effort, &mut || packets.next(&mut own));
         let listing = || {
             let text = xway_isa::listing(&program.insns, &xway_isa::NoNames).unwrap_or_else(|e| e.to_string());
-            // A program that is looked at alone is shown as both see it.
-            let logs = if options.count == 1 { place.logs(&program) } else { String::new() };
+            // What is to be read is shown as both see it.
+            let logs = if options.read.is_some() { place.logs(&program) } else { String::new() };
             format!("seed {seed}, {origin:?} of {}\n{text}{logs}", program.name)
         };
         let show = Show { each: options.show, read: options.read.as_deref() };

@@ -118,9 +118,7 @@ impl Default for World {
             def("queue", MapType::Queue, 0, 8, 4),
             MapDef::new("inner", inner),
         ];
-        // Maps have fields that can be read, by the kernel's types.
-        let (btf, target) = (Some(Arc::new(b.finish())), xway_kernel::vmlinux());
-        let object = Object { maps, btf, target, license: Some("GPL".into()), ..Object::default() };
+        let object = Object { maps, btf: Some(Arc::new(b.finish())), license: Some("GPL".into()), ..Object::default() };
         World { object: Arc::new(object), main, roles }
     }
 }
