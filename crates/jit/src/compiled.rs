@@ -290,10 +290,12 @@ fn emit(around: &Surroundings<'_>) -> Result<Emitted, Refusal> {
         let started = Instant::now();
         let done = context.compile(around.isa, &mut control).map_err(|e| failed(format!("{:?}", e.inner)))?;
         back_end += started.elapsed();
-        if let Some(text) = &done.vcode {
-            texts.push(text.clone());
-        }
+        texts.extend(done.vcode.clone());
         linker.add(shape, &func.name, done, &names, &lowered.entries);
+        if around.options.keep_text && around.options.optimize {
+            let what = format!("; {} as {shape:?}, behind Cranelift's own passes", func.name);
+            texts.push(format!("{what}\n{}", context.func.display()));
+        }
     }
     Ok(Emitted { linked: linker.finish()?, texts, back_end })
 }

@@ -7,6 +7,7 @@
 //! nothing, because it is asked once in many bursts: how long does one load from the last frame take?
 
 use std::cell::Cell;
+use std::ops::Range;
 
 use xway_packet::Frame;
 
@@ -42,15 +43,33 @@ pub(crate) fn in_parts(frames: &mut [Frame], cold: bool, mut run: impl FnMut(usi
     if !cold {
         return run(0, frames);
     }
-    let count = frames.len();
-    let part = |n: usize| (n * PART).min(count)..((n + 1) * PART).min(count);
-    fetch_descriptors(&frames[part(1)]);
-    fetch(&frames[part(0)]);
-    for n in 0..count.div_ceil(PART) {
-        fetch_descriptors(&frames[part(n + 2)]);
-        fetch(&frames[part(n + 1)]);
-        run(n * PART, &mut frames[part(n)]);
+    for step in steps(frames.len()) {
+        match step {
+            Step::Descriptors(which) => fetch_descriptors(&frames[which]),
+            Step::Packets(which) => fetch(&frames[which]),
+            Step::Run(which) => run(which.start, &mut frames[which]),
+        }
     }
+}
+
+/// What is done for a burst of cold packets.
+#[derive(Debug)]
+enum Step {
+    /// Lines of descriptors are fetched.
+    Descriptors(Range<usize>),
+    /// First lines of packets are fetched, whose descriptors are near by now.
+    Packets(Range<usize>),
+    /// The program runs.
+    Run(Range<usize>),
+}
+
+/// The steps for so many frames, in order.
+#[inline]
+fn steps(count: usize) -> impl Iterator<Item = Step> {
+    let part = move |n: usize| (n * PART).min(count)..((n + 1) * PART).min(count);
+    let first = [Step::Descriptors(part(1)), Step::Packets(part(0))];
+    let each = move |n| [Step::Descriptors(part(n + 2)), Step::Packets(part(n + 1)), Step::Run(part(n))];
+    first.into_iter().chain((0..count.div_ceil(PART)).flat_map(each))
 }
 
 /// Fetches the first line of each packet.
@@ -103,6 +122,24 @@ fn ticks_of_load(_: &[u8]) -> u64 {
 mod tests {
     use super::*;
     use xway_packet::{Pool, PoolConfig};
+
+    /// The pass changes no code, so its golden file is the order of what is done: `XWAY_BLESS=1 cargo test -p xway-jit --lib headers`.
+    #[test]
+    fn steps_are_as_the_file_shows() {
+        let mut got = String::from("a burst of 40 frames\n\n---- without headers\n");
+        let mut pool = Pool::new(PoolConfig::new(64)).unwrap();
+        let mut frames: Vec<Frame> = (0..40).map(|_| pool.alloc().unwrap()).collect();
+        in_parts(&mut frames, false, |at, part| got += &format!("{:?}\n", Step::Run(at..at + part.len())));
+        frames.into_iter().for_each(|frame| pool.release(frame));
+        got += "\n---- with headers, packets that are cold\n";
+        steps(40).for_each(|step| got += &format!("{step:?}\n"));
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/headers.txt");
+        if std::env::var_os("XWAY_BLESS").is_some() {
+            std::fs::write(&path, &got).unwrap();
+        }
+        let golden = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(golden, got, "{}: XWAY_BLESS=1 writes it anew", path.display());
+    }
 
     #[test]
     fn every_frame_is_run_once_and_in_order() {
