@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // mmap, mprotect, munmap
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 
@@ -21,25 +22,13 @@ unsafe impl Send for CodeMemory {}
 unsafe impl Sync for CodeMemory {}
 
 impl CodeMemory {
-    /// Maps memory, copies the code into it and makes it executable; it is never writable and executable at once.
-    pub fn new(code: &[u8]) -> Result<CodeMemory, Refusal> {
-        // Such code does not depend on its place.
-        let memory = CodeMemory::placed(code.len(), |_| Some(code.to_vec()))?;
-        memory.ok_or_else(|| Refusal::Memory("code without a place".into()))
-    }
-
-    /// The same for code that depends on its place: `make` gets the address and gives at most `len` bytes. `None` when it gives
-    /// nothing.
+    /// Maps memory, copies code into it and makes it executable; it is never writable and executable at once. `make` gets the address
+    /// and gives at most `len` bytes. `None` when it gives nothing.
     pub fn placed(len: usize, make: impl FnOnce(u64) -> Option<Vec<u8>>) -> Result<Option<CodeMemory>, Refusal> {
         let failed = |e: rustix::io::Errno| Refusal::Memory(e.to_string());
         let mapped = len.max(1).next_multiple_of(4096);
-        // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
-        let start = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
-        }
-        .map_err(failed)?;
-        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| Refusal::Memory("mapped at address zero".into()))?;
-        let mut memory = CodeMemory { start, len: 0, mapped };
+        let mut memory = CodeMemory::near(mapped).map_err(failed)?;
+        let start = memory.start;
         let Some(code) = make(start.as_ptr() as u64).filter(|code| code.len() <= mapped) else { return Ok(None) };
         memory.len = code.len();
         // SAFETY: the mapping is at least this long, writable, and known to nobody else yet.
@@ -49,6 +38,28 @@ impl CodeMemory {
         unsafe { mprotect(start.as_ptr().cast(), mapped, MprotectFlags::READ | MprotectFlags::EXEC) }
             .map_err(failed)?;
         Ok(Some(memory))
+    }
+
+    /// Writable memory, near enough to this process's own functions for calls by distance if the kernel has some there.
+    fn near(mapped: usize) -> Result<CodeMemory, rustix::io::Errno> {
+        for nth in 0..TRIES {
+            let wish = (nth + 1 < TRIES).then(|| wish(mapped));
+            let memory = CodeMemory::map(wish.unwrap_or(0), mapped)?;
+            if wish.is_none_or(|wish| memory.start.as_ptr() as usize == wish) {
+                return Ok(memory);
+            }
+        }
+        CodeMemory::map(0, mapped)
+    }
+
+    /// Writable memory, at this address if nothing is there.
+    fn map(wish: usize, mapped: usize) -> Result<CodeMemory, rustix::io::Errno> {
+        let wish = std::ptr::without_provenance_mut(wish);
+        // SAFETY: a new private mapping; the kernel takes the address for a wish and never puts it over something that exists.
+        let start = unsafe { mmap_anonymous(wish, mapped, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
+        // The kernel maps nothing at address zero on its own.
+        let start = NonNull::new(start.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
+        Ok(CodeMemory { start, len: 0, mapped })
     }
 
     /// The address of a byte of the code.
@@ -62,6 +73,22 @@ impl CodeMemory {
         // SAFETY: mapped readable for the life of `self` and written by nobody.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
+}
+
+/// Addresses that are tried before any will do.
+const TRIES: usize = 4;
+/// How far below this process's own code its programs begin, and the room that they have: all of it is within the 2 GiB that a call
+/// by distance reaches.
+const BELOW: usize = 64 << 20;
+const ROOM: usize = 1 << 30;
+
+/// An address below this process's own code that was not wished for lately.
+fn wish(mapped: usize) -> usize {
+    static USED: AtomicUsize = AtomicUsize::new(0);
+    let own = (wish as *const () as usize) & !0xfff;
+    // It starts anew when the room is used up; by then much of what was there has gone.
+    let used = USED.fetch_add(mapped, Ordering::Relaxed) % ROOM;
+    own.saturating_sub(BELOW + used + mapped)
 }
 
 impl Drop for CodeMemory {
@@ -103,9 +130,24 @@ pub(crate) fn mark(file: &std::fs::File) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
+    /// Code that returns.
+    fn code(len: usize) -> CodeMemory {
+        CodeMemory::placed(len, |_| Some(vec![0xc3; len])).expect("memory").expect("code")
+    }
+
+    /// What is called by distance can be: many pieces, all within reach of this crate's own functions.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn code_lies_near_what_it_calls() {
+        let all: Vec<CodeMemory> = (0..64).map(|_| code(5000)).collect();
+        let own = wish as *const () as i64;
+        let far = all.iter().filter(|code| i32::try_from(code.at(0) as i64 - own).is_err()).count();
+        assert_eq!(far, 0, "of {} pieces", all.len());
+    }
+
     #[test]
     fn code_is_executable_and_not_writable() {
-        let code = CodeMemory::new(&[0xc3; 5]).expect("memory");
+        let code = code(5);
         assert_eq!(code.bytes(), [0xc3; 5]);
         let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
         let address = format!("{:x}-", code.at(0) as usize);

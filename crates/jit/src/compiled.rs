@@ -105,16 +105,18 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
     let around = surroundings(&units, &lowered, links.len(), chained, isa.as_ref(), options);
     let answers = around.answers;
     let Emitted { linked, texts, back_end } = emit(&around)?;
-    let code = CodeMemory::new(&linked.bytes)?;
+    let (functions, len) = (linked.functions.clone(), linked.bytes.len());
+    let code = CodeMemory::placed(len, |place| Some(linked.at(place)))?;
+    let code = code.ok_or_else(|| Refusal::Memory("code without a place".into()))?;
     for (unit, parts) in units.parts.iter().enumerate() {
         for (func, handle) in parts.handles.iter().enumerate() {
             let shape = Shape::Function(Callee { unit, func });
-            if let Some(f) = linked.functions.iter().find(|f| f.shape == shape) {
+            if let Some(f) = functions.iter().find(|f| f.shape == shape) {
                 handle.code.store(code.at(f.offset) as usize, Ordering::Release);
             }
         }
     }
-    let at = |shape| linked.functions.iter().find(|f| f.shape == shape).map(|f| f.offset);
+    let at = |shape| functions.iter().find(|f| f.shape == shape).map(|f| f.offset);
     let stage = |(n, unit): (usize, &Unit<'_>)| {
         let scout = unit.plan.scout.as_ref()?;
         let answered = answers.filter(|(of, _)| *of == n).map(|(_, map)| map);
@@ -131,12 +133,12 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
     let cpus = units.cpus;
     let (handles, bases) = units.parts.into_iter().map(|p| (p.handles, p.bases)).unzip();
     let compiled = Compiled {
-        _gdb: crate::gdb::Known::new(&name, code.at(0) as u64, code.bytes().len(), &linked.functions),
+        _gdb: crate::gdb::Known::new(&name, code.at(0) as u64, code.bytes().len(), &functions),
         name,
         burst: at(Shape::Burst),
         single: at(Shape::Single),
         tail: at(Shape::Tail),
-        functions: linked.functions,
+        functions,
         texts,
         stats: Stats { insns, code_len: code.bytes().len(), time: started.elapsed(), back_end },
         cpus,

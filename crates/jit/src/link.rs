@@ -48,12 +48,39 @@ impl Origin {
     }
 }
 
-/// Machine code that is ready to be copied to its place: it does not depend on it.
+/// Machine code that is ready to be copied to any place, and can be made better for one.
 #[derive(Debug)]
 pub(crate) struct Linked {
     pub bytes: Vec<u8>,
     pub functions: Vec<Placed>,
+    /// Calls out of the code, which go by way of stubs as long as nobody knows the distance.
+    outward: Vec<Outward>,
 }
+
+/// A `call rel32` to a function of this process.
+#[derive(Debug)]
+struct Outward {
+    /// Where its distance stands.
+    at: usize,
+    address: usize,
+}
+
+impl Linked {
+    /// The code for this place: what is called from there and is no further than 2 GiB is called directly.
+    pub fn at(mut self, place: u64) -> Vec<u8> {
+        for call in &self.outward {
+            // Counted from behind the instruction, which ends with the distance.
+            let from = place.wrapping_add(call.at as u64 + 4);
+            if let Ok(distance) = i32::try_from((call.address as u64).wrapping_sub(from) as i64) {
+                self.bytes[call.at..call.at + 4].copy_from_slice(&distance.to_le_bytes());
+            }
+        }
+        self.bytes
+    }
+}
+
+/// `jmp [rip]`, in front of the address to go to: what leads to functions that are too far away.
+const STUB: [u8; 6] = [0xff, 0x25, 0, 0, 0, 0];
 
 #[derive(Clone, Copy, Debug)]
 enum Target {
@@ -80,6 +107,7 @@ pub(crate) struct Linker {
     bytes: Vec<u8>,
     functions: Vec<Placed>,
     fixups: Vec<Fixup>,
+    outward: Vec<Outward>,
 }
 
 impl Linker {
@@ -137,7 +165,29 @@ impl Linker {
         for fixup in fixups {
             self.apply(&fixup, stub)?;
         }
-        Ok(Linked { bytes: self.bytes, functions: self.functions })
+        self.stubs();
+        Ok(Linked { bytes: self.bytes, functions: self.functions, outward: self.outward })
+    }
+
+    /// Behind all functions a stub for each function outside that is called, and every call goes there.
+    fn stubs(&mut self) {
+        let mut known: Vec<(usize, usize)> = Vec::new();
+        for call in &self.outward {
+            let stub = match known.iter().find(|(address, _)| *address == call.address) {
+                Some((_, stub)) => *stub,
+                None => {
+                    self.bytes.resize(self.bytes.len().next_multiple_of(16), 0xcc);
+                    let stub = self.bytes.len();
+                    self.bytes.extend_from_slice(&STUB);
+                    self.bytes.extend_from_slice(&(call.address as u64).to_le_bytes());
+                    known.push((call.address, stub));
+                    stub
+                }
+            };
+            // Behind the call: code of a program is far below 2 GiB.
+            let distance = (stub - (call.at + 4)) as i32;
+            self.bytes[call.at..call.at + 4].copy_from_slice(&distance.to_le_bytes());
+        }
     }
 
     fn apply(&mut self, fixup: &Fixup, stub: usize) -> Result<(), Refusal> {
@@ -151,6 +201,10 @@ impl Linker {
             (Reloc::Abs8, Target::Address(address)) => {
                 let value = (address as i64).wrapping_add(fixup.addend);
                 self.bytes[fixup.at..fixup.at + 8].copy_from_slice(&value.to_le_bytes());
+                Ok(())
+            }
+            (Reloc::X86CallPCRel4, Target::Address(address)) if fixup.addend == -4 => {
+                self.outward.push(Outward { at: fixup.at, address });
                 Ok(())
             }
             (Reloc::X86CallPCRel4 | Reloc::X86PCRel4, Target::Function(_) | Target::Counter) => {
@@ -180,6 +234,35 @@ impl Linker {
                 Ok(())
             }
             (kind, target) => Err(failed(format!("{kind:?} to {target:?}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A call by distance where that is possible, by way of a stub where it is not, whatever the place.
+    #[test]
+    fn calls_outward_find_their_way() {
+        let linked = |address: usize| {
+            let mut linker = Linker { bytes: vec![0xe8, 0, 0, 0, 0, 0xc3], ..Linker::default() };
+            linker.outward = vec![Outward { at: 1, address }, Outward { at: 1, address }];
+            linker.stubs();
+            Linked { bytes: linker.bytes, functions: vec![], outward: linker.outward }
+        };
+        let place = 0x5555_0000_0000u64;
+        let distance = |code: &[u8]| i32::from_le_bytes([code[1], code[2], code[3], code[4]]) as i64;
+        for near in [place - 0x7fff_fff0, place + 0x7fff_fff0, place] {
+            let code = linked(near as usize).at(place);
+            assert_eq!(place as i64 + 5 + distance(&code), near as i64);
+        }
+        for far in [place - 0x8000_0000, place + 0x8000_0010, 8, u64::MAX] {
+            let code = linked(far as usize).at(place);
+            let stub = (5 + distance(&code)) as usize;
+            assert_eq!((stub, code.len()), (16, 16 + STUB.len() + 8), "one stub for one address");
+            assert_eq!(code[stub..stub + STUB.len()], STUB);
+            assert_eq!(code[stub + STUB.len()..], far.to_le_bytes());
         }
     }
 }

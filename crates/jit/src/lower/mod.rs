@@ -676,7 +676,8 @@ impl<'a, 'f> Body<'a, 'f> {
         let f = self.b.import_function(ExtFuncData {
             name: ExternalName::user(name),
             signature,
-            colocated: key.0 != space::ENTRY,
+            // On x86-64 helpers too are called by their distance, which `link.rs` makes sure of.
+            colocated: key.0 != space::ENTRY || self.around.isa.name() == "x64",
             patchable: false,
         });
         self.imports.push((key, f));
