@@ -126,6 +126,20 @@ fn link(callee: Callee, target: &Program, func_id: u32, how: &Loop<'_>, ring: us
     }
 }
 
+/// By how much the program has moved it, nothing included, as the helper that moves it back wants it in r2.
+fn moved(renew: Renew, len: usize) -> String {
+    // data_meta, data, data_end are at 8, 0, 4.
+    let (from, to) = if renew == Renew::Metadata { (8, 0) } else { (0, 4) };
+    let distance = format!("r2 = *(u32 *)(r6 + {to})\nr3 = *(u32 *)(r6 + {from})\nr2 -= r3\n");
+    match renew {
+        // The packet has grown at its start.
+        Renew::Place => format!("{distance}r2 -= {len}\n"),
+        // It has lost at its end.
+        Renew::End => format!("{distance}r1 = {len}\nr1 -= r2\nr2 = r1\n"),
+        _ => distance,
+    }
+}
+
 /// Markers that [`patch`] puts maps and the call into.
 const RING_MARK: i64 = 0x7ffe_0001;
 const STATE_MARK: i64 = 0x7ffe_0002;
@@ -177,16 +191,13 @@ fn main_loop(callee: Callee, how: &Loop<'_>, ring: usize) -> Vec<Slot> {
              *(u64 *)(r2 + {HISTOGRAM_AT}) = r1\n"
         );
     }
-    if how.renew == Renew::Place {
-        // 44 is bpf_xdp_adjust_head: by as much as the packet has grown, nothing included.
-        text += &format!(
-            "r2 = *(u32 *)(r6 + 4)
-             r3 = *(u32 *)(r6 + 0)
-             r2 -= r3
-             r2 -= {len}
-             r1 = r6
-             call 44\n"
-        );
+    if how.renew.moves() {
+        text += &format!("{}r1 = r6\n", moved(how.renew, len));
+        text += match how.renew {
+            Renew::Place => "call 44\n",    // bpf_xdp_adjust_head
+            Renew::Metadata => "call 54\n", // bpf_xdp_adjust_meta
+            _ => "call 65\n",               // bpf_xdp_adjust_tail
+        };
     }
     text += &format!(
         "r8 += 1

@@ -29,7 +29,10 @@ pub enum Fill {
     /// `routes`: as many prefixes as fit, from number 0.
     Prefixes,
     /// The balancer's services, ring and servers.
-    Services,
+    Services {
+        /// Connections are hashed, each packet anew, and not remembered.
+        stateless: bool,
+    },
 }
 
 /// The servers that the balancer shares the ring out among.
@@ -111,7 +114,7 @@ impl Fill {
                 vec![flows]
             }
             Fill::Prefixes => vec![routes(room("routes"))],
-            Fill::Services => services(),
+            Fill::Services { stateless } => services(stateless),
         }
     }
 }
@@ -131,14 +134,15 @@ fn routes(count: u32) -> Content {
     routes
 }
 
-fn services() -> Vec<Content> {
+fn services(stateless: bool) -> Vec<Content> {
     let (mut services, mut ring, mut servers) =
         (Content::new("services"), Content::new("ring"), Content::new("servers"));
     let mut key = [0; 8];
     key[..4].copy_from_slice(&SERVICE);
     key[4..6].copy_from_slice(&SERVICE_PORT.to_be_bytes());
     key[6..].copy_from_slice(&u16::from(PROTOCOL).to_ne_bytes());
-    services.push(&key, &[0; 8]);
+    // `struct service`: its part of the ring, and `SERVICE_STATELESS`.
+    services.push(&key, &[n32(0), n32(stateless.into())].concat());
     (0..PLACES).for_each(|place| ring.push(&n32(place), &n32(mix32(place) % SERVERS)));
     (0..SERVERS).for_each(|server| servers.push(&n32(server), &tunnel(server)));
     vec![services, ring, servers]

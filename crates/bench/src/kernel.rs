@@ -173,14 +173,16 @@ pub fn put(map: &KernelMap, content: &Content) -> Result<(), Errno> {
 
 /// Programs that the driver can put the packet back for.
 pub fn renewal(facts: &xway_verifier::Facts) -> Result<Renew, &'static str> {
-    const ADJUST_META: u32 = 54;
-    const ADJUST_TAIL: u32 = 65;
-    if facts.helpers.contains(&ADJUST_TAIL) || facts.helpers.contains(&ADJUST_META) {
-        return Err("it moves the packet's end or its metadata, which cannot be put back between two runs");
+    // bpf_xdp_adjust_head, bpf_xdp_adjust_meta, bpf_xdp_adjust_tail.
+    let moved = [(44, Renew::Place), (54, Renew::Metadata), (65, Renew::End)];
+    let mut moved = moved.iter().filter(|(helper, _)| facts.helpers.contains(helper)).map(|(_, renew)| *renew);
+    match (moved.next(), moved.next()) {
+        (Some(_), Some(_)) => {
+            Err("it moves more than one of the packet's start, end and metadata, of which one can be put back")
+        }
+        (Some(one), None) => Ok(one),
+        (None, _) if facts.packet_moved => Ok(Renew::Place),
+        (None, _) if facts.packet_written => Ok(Renew::Headers),
+        (None, _) => Ok(Renew::Fields),
     }
-    Ok(match (facts.packet_moved, facts.packet_written) {
-        (true, _) => Renew::Place,
-        (false, true) => Renew::Headers,
-        (false, false) => Renew::Fields,
-    })
 }

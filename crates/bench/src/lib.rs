@@ -21,6 +21,7 @@
 //! | [`driver`], [`kernel`] | the kernel's side |
 //! | [`user`], `runner` | our side |
 //! | [`check`], [`measure`](mod@measure) | comparing, timing |
+//! | [`counters`] | what processor and kernel count meanwhile |
 //! | [`maps`] | single operations on maps |
 //! | [`dispatch`] | from a burst to its program |
 //! | [`memory`] | pools and rings |
@@ -35,6 +36,7 @@ pub mod aborted;
 pub mod check;
 pub mod compile_time;
 pub mod cores;
+pub mod counters;
 pub mod dispatch;
 pub mod driver;
 pub mod fill;
@@ -56,7 +58,7 @@ pub mod verify;
 
 use std::sync::Arc;
 
-pub use measure::{Figures, MeasureError, Options, Row, Stat, measure};
+pub use measure::{Counted, Figures, MeasureError, Options, Row, Stat, measure};
 pub use runner::Way;
 pub use suite::Case;
 
@@ -68,7 +70,7 @@ pub type Histogram = [u64; 8];
 pub struct Outcome {
     /// The program's return value.
     pub ret: u32,
-    /// The packet afterwards.
+    /// The packet afterwards, behind its metadata.
     pub packet: Vec<u8>,
 }
 

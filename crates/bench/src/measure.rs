@@ -6,6 +6,7 @@ use xway_object::{LoadOptions, Object, ObjectError, Program};
 use xway_verifier::{Config, MapsView, Verified};
 
 use crate::check::Checked;
+use crate::counters::{Counters, Reading, each};
 use crate::driver::Callee;
 use crate::fill::Maps;
 use crate::flows::{Pattern, Ring};
@@ -26,6 +27,8 @@ pub struct Options {
     pub ways: Vec<Way>,
     /// Core that everything runs on.
     pub cpu: u32,
+    /// Read what the processor and the kernel count too, see [`crate::counters`].
+    pub counters: bool,
     /// Instead of the case's number of flows.
     pub flows: Option<u32>,
     /// Instead of the case's table size.
@@ -119,6 +122,17 @@ pub struct Figures {
     pub empty: Stat,
     /// The loop with the program.
     pub program: Stat,
+    /// What was counted for each packet in one more pass of each, where that was asked for.
+    pub counted: Option<Counted>,
+}
+
+/// What was counted for each packet.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Counted {
+    /// In the loop with an empty program.
+    pub empty: Reading,
+    /// In the loop with the program.
+    pub program: Reading,
 }
 
 impl Figures {
@@ -237,9 +251,40 @@ fn measure_loaded(
     if let Some(kernel) = &kernel {
         checked.maps(object, &user, kernel, &contents, case.exact);
     }
-    let (kernel, ours) = rounds(&mut user, kernel.as_ref(), options.rounds.max(1))?;
+    let side = kernel.as_ref();
+    let (mut kernel, mut ours) = rounds(&mut user, side, options.rounds.max(1))?;
+    if options.counters {
+        count(&mut user, side, &mut kernel, &mut ours)?;
+    }
     let compiled = user.engines.first().and_then(crate::user::Engine::compiled);
     Ok(Row { insns: program.insns.len(), compiled, ring: shape.ring.len(), case, kernel, ours, checked })
+}
+
+/// Packets of a pass that is counted.
+const COUNTED: u32 = 1 << 18;
+
+/// One more pass of each side over an empty program and over the program, between readings of the counters.
+fn count(
+    user: &mut UserSide,
+    kernel: Option<&KernelSide>,
+    theirs: &mut Option<Figures>,
+    ours: &mut [Figures],
+) -> Result<(), MeasureError> {
+    let counters = Counters::open();
+    let pass = |run: &mut dyn FnMut() -> Result<u32, MeasureError>| {
+        let before = counters.read();
+        let packets = run()?;
+        Ok::<_, MeasureError>(each(&before, &counters.read(), packets))
+    };
+    if let (Some(kernel), Some(figures)) = (kernel, theirs.as_mut()) {
+        let of = |callee| pass(&mut || Ok(kernel.pass(callee, COUNTED)?.1));
+        figures.counted = Some(Counted { empty: of(Callee::Empty)?, program: of(Callee::Program)? });
+    }
+    for (n, figures) in ours.iter_mut().enumerate() {
+        let mut of = |run| pass(&mut || Ok(user.pass(run, COUNTED).1));
+        figures.counted = Some(Counted { empty: of(Run::Empty(n))?, program: of(Run::Program(n))? });
+    }
+    Ok(())
 }
 
 /// Samples of one side: loop, empty program, program.
@@ -282,7 +327,7 @@ fn rounds(
     }
     let figures = |side: &str, samples: Samples| {
         let [nothing, empty, program] = samples.map(Stat::of);
-        Figures { side: side.to_owned(), nothing, empty, program }
+        Figures { side: side.to_owned(), nothing, empty, program, counted: None }
     };
     let kernel = kernel.map(|_| figures("kernel", theirs));
     let ours = ours.into_iter().zip(&user.engines).map(|(samples, engine)| figures(&engine.name, samples)).collect();
@@ -317,6 +362,7 @@ mod tests {
             nothing: stat(nothing),
             empty: stat(empty),
             program: stat(program),
+            counted: None,
         };
         let mut row = Row {
             case: Case::new("x", "simple", "empty"),

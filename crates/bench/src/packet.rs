@@ -55,4 +55,15 @@ pub enum Renew {
     Headers,
     /// All headers, after the packet's start has been moved back to its place.
     Place,
+    /// The same for the start of the metadata.
+    Metadata,
+    /// The same for the packet's end. What was cut off is not written again.
+    End,
+}
+
+impl Renew {
+    /// Whether something has to be moved back.
+    pub fn moves(self) -> bool {
+        matches!(self, Renew::Place | Renew::Metadata | Renew::End)
+    }
 }

@@ -20,6 +20,8 @@ pub enum Way {
     Compiled,
     /// The same, with memory fetched ahead for maps of any size.
     Staged,
+    /// Machine code called for each packet, without the loop over a burst.
+    Single,
     /// Machine code with this pass off.
     Without(&'static str),
     /// Machine code with every pass off.
@@ -33,6 +35,7 @@ impl Way {
             Way::Interpreter => "interp".into(),
             Way::Compiled => "jit".into(),
             Way::Staged => "jit, always staged".into(),
+            Way::Single => "jit, packet by packet".into(),
             Way::Without(pass) => format!("jit without {pass}"),
             Way::Plain => "jit, every pass off".into(),
         }
@@ -41,7 +44,11 @@ impl Way {
     /// Machine code as it is, without each pass in turn, without all of them, and the interpreter.
     pub fn all() -> Vec<Way> {
         let without = Options::PASSES.iter().map(|pass| Way::Without(pass));
-        [Way::Compiled, Way::Staged].into_iter().chain(without).chain([Way::Plain, Way::Interpreter]).collect()
+        [Way::Compiled, Way::Staged, Way::Single]
+            .into_iter()
+            .chain(without)
+            .chain([Way::Plain, Way::Interpreter])
+            .collect()
     }
 
     /// The compiler's switches; `None` for the interpreter.
@@ -53,6 +60,10 @@ impl Way {
             Way::Compiled => &[],
             Way::Staged => {
                 options.stage_from = Some(0);
+                &[]
+            }
+            Way::Single => {
+                (options.burst, options.single) = (false, true);
                 &[]
             }
             Way::Without(pass) => &[pass],

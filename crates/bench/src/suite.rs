@@ -116,6 +116,8 @@ fn plain() -> Vec<Case> {
         // The limit of 33 tail calls holds for a whole test-run: four runs of eight.
         Case { runs: 4, ..Case::new("8 tail calls", "tail", "tail_8") },
         Case::new("encapsulation", "encap", "encap").fill(Fill::Tunnels),
+        Case::new("metadata", "room", "mark"),
+        Case::new("trailer taken off", "room", "trim"),
         Case::new("random number", "steer", "by_chance"),
         Case::new("redirect", "steer", "to_port"),
         Case::new("redirect by a map", "steer", "by_map").fill(Fill::Ports),
@@ -172,11 +174,15 @@ fn rest() -> Vec<Case> {
     }
     let case = |name: &str, flows: u32| {
         let case = Case::new(name, "balancer", "balance").flows(flows).table("connections", (2 * flows).max(10_000));
-        Case { exact: false, ..case.fill(Fill::Services) }
+        Case { exact: false, ..case.fill(Fill::Services { stateless: false }) }
     };
     all.push(case("load balancer, 1 flow", 1).pattern(Pattern::Single));
     all.push(case("load balancer, 1 k flows", 1_000));
     all.push(case("load balancer, 1 M flows", 1_000_000));
+    // Nothing but new connections, five times as many as the table holds.
+    let flood = |name: &str| case(name, 1 << 19).pattern(Pattern::Scan).table("connections", 100_000);
+    all.push(flood("load balancer, flood"));
+    all.push(flood("load balancer, flood, stateless").fill(Fill::Services { stateless: true }));
     all
 }
 

@@ -231,7 +231,8 @@ impl UserSide {
             return Err(UserSideError::Fault(fault));
         }
         let ret = self.rets[0] as u32;
-        let packet = frame[0].packet().to_vec();
+        // As the kernel gives it back: metadata in front.
+        let packet = [frame[0].meta(), frame[0].packet()].concat();
         Ok(Outcome { ret, packet })
     }
 }
@@ -251,7 +252,7 @@ fn without_interruptions(mut pieces: Vec<f64>) -> f64 {
 #[inline]
 fn renew(frames: &mut [Frame], entries: &[u8], template: &[u8], how: Renew, place: (u32, u32, u32)) {
     for (frame, entry) in frames.iter_mut().zip(entries.as_chunks::<16>().0) {
-        if how == Renew::Place {
+        if how.moves() {
             frame.place(place.0, place.1, place.2).expect("where it was before");
         }
         let packet = frame.packet_mut();

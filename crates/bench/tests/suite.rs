@@ -13,6 +13,7 @@ fn options() -> Options {
         rounds: 1,
         ways: vec![Way::Compiled, Way::Staged, Way::Plain, Way::Interpreter],
         cpu: cpus - 1,
+        counters: false,
         flows: None,
         table: None,
         pattern: None,

@@ -148,6 +148,8 @@ pub struct MapInfo {
     pub frozen: bool,
     /// Memory that it takes, bytes; `None` where the hook cannot tell.
     pub memory: Option<u64>,
+    /// Where that memory lies, in words; `None` where the hook cannot tell.
+    pub placement: Option<String>,
 }
 
 /// Types of keys and values.

@@ -274,5 +274,10 @@ fn special(spec: &MapSpec) -> Rule {
 }
 
 fn has_node(spec: &MapSpec) -> bool {
-    spec.flags & f::NUMA_NODE != 0 && spec.numa_node != u32::MAX
+    wanted_node(spec).is_some()
+}
+
+/// The NUMA node that a map's creator named.
+pub(crate) fn wanted_node(spec: &MapSpec) -> Option<u32> {
+    (spec.flags & f::NUMA_NODE != 0 && spec.numa_node != u32::MAX).then_some(spec.numa_node)
 }

@@ -38,6 +38,17 @@ impl NumaNodes {
         NumaNodes(*ONLINE.get_or_init(read))
     }
 
+    /// Those whose bits are set; a machine has one at least.
+    #[cfg(test)]
+    pub(crate) fn of(bits: u64) -> NumaNodes {
+        NumaNodes(bits)
+    }
+
+    /// The node, where there is only one.
+    pub fn only(self) -> Option<u32> {
+        (self.0.count_ones() == 1).then(|| self.0.trailing_zeros())
+    }
+
     /// Whether this is one of them.
     pub fn has(self, node: u32) -> bool {
         node < 64 && self.0 & 1 << node != 0

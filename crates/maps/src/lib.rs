@@ -51,7 +51,7 @@ pub use create::{CreateError, check, is_supported};
 pub use env::{Env, Handles, HugePages, NoHandles, NumaNodes, ProgramObject, ProgramUse, SocketObject};
 pub use guard::Guard;
 pub use map::Map;
-pub use memory::Memory;
+pub use memory::{Memory, Placement};
 pub use perf::{PERF_CURRENT_CPU, PERF_INDEX_MASK, PerfArray, PerfReader, PerfRecord};
 pub use redirect::Target;
 pub use ringbuf::{RingBuf, RingRecord, ringbuf_flags, ringbuf_query};

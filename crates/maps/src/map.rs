@@ -439,13 +439,11 @@ impl std::fmt::Debug for Map {
 /// Asks for the pages of a new map on the node that its creator named. The node, if the system agreed for every piece that
 /// has pages of its own.
 fn place(spec: &MapSpec, kind: &Kind) -> Option<u32> {
-    if spec.flags & map_flags::NUMA_NODE == 0 || spec.numa_node == u32::MAX {
-        return None;
-    }
+    let node = crate::create::wanted_node(spec)?;
     let blocks = kind.ops().blocks();
     let mut mapped = blocks.iter().filter(|block| block.is_mapped()).peekable();
     mapped.peek()?;
-    mapped.all(|block| block.prefer_node(spec.numa_node)).then_some(spec.numa_node)
+    mapped.all(|block| block.prefer_node(node)).then_some(node)
 }
 
 impl Kind {

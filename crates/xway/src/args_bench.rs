@@ -172,6 +172,10 @@ pub struct BenchMap {
     /// Core to run on; the last one by default
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<u32>,
+    /// Instead: so many threads at the same time on one map, each on a core of its own, as programs use it
+    #[arg(long, value_name = "N,…", value_delimiter = ',', conflicts_with = "cpu",
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub threads: Vec<u32>,
     /// Print the table as Markdown, when all is measured
     #[arg(long)]
     pub markdown: bool,
@@ -419,6 +423,9 @@ pub struct BenchProg {
     /// Measure also with each pass of the compiler off in turn, with all of them off, and interpreted
     #[arg(long, conflicts_with = "engine")]
     pub techniques: bool,
+    /// Read counters too: instructions, cycles, cache misses where the processor has them, page faults and switches of threads
+    #[arg(long)]
+    pub counters: bool,
     /// Draw the table as a picture: SVG, or PNG where the name ends so
     #[arg(long, value_name = "FILE.svg|png")]
     pub plot: Option<PathBuf>,

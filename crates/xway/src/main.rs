@@ -140,7 +140,13 @@ fn main() -> ExitCode {
         Command::Conformance(args) => ("conformance", commands::conformance::run(args, cli.json)),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            let listed = matches!(&cli.command, Command::Bench(Bench::Prog(args)) if args.list);
+            if print::is_report(name) && !cli.json && !listed {
+                print::text(&format!("\n{}\n", xway_bench::machine::short_line()));
+            }
+            ExitCode::SUCCESS
+        }
         Err(failure) => {
             print::failure(name, &failure, cli.json);
             ExitCode::from(failure.exit as u8)

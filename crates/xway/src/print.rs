@@ -29,7 +29,17 @@ pub fn document(command: &str, fields: Value) -> Value {
     if let Value::Object(more) = fields {
         doc.extend(more);
     }
+    // A benchmark's report is of a machine, and says what things cost there.
+    if is_report(command) && doc.contains_key("machine") {
+        let costs = xway_bench::machine::short();
+        doc.insert("machine_costs".into(), costs.iter().map(|c| json!({ "name": c.name, "ns": c.ns })).collect());
+    }
     Value::Object(doc)
+}
+
+/// Whether a command measures something that the machine's own costs stand beside.
+pub fn is_report(command: &str) -> bool {
+    command.starts_with("bench ") && command != "bench machine"
 }
 
 /// JSON is indented wherever it goes.

@@ -38,6 +38,28 @@ fn a_case_is_a_row_with_all_figures() {
     assert!(std::fs::read_to_string(path).unwrap().contains("MAC swap"));
 }
 
+/// Whatever this machine can count: there is a figure or a reason for each event, and what the machine's own costs are.
+#[test]
+fn counters_are_figures_or_reasons() {
+    if !clang("bench::counters_are_figures_or_reasons") {
+        return;
+    }
+    let args = ["bench", "prog", "--filter", "MAC swap", "--rounds", "1", "--counters"];
+    let doc = xway(&[&args[..], &["-j"]].concat()).exits(0).json();
+    let counted = doc["rows"][0]["ours"][0]["counters"].as_object().unwrap();
+    let missing: Vec<_> = doc["not_counted"].as_array().unwrap().iter().map(|e| e["name"].as_str().unwrap()).collect();
+    let events = ["instructions", "cycles", "L1-icache-misses", "LLC-misses", "page-faults", "context-switches"];
+    for event in events {
+        assert_ne!(counted.contains_key(event), missing.contains(&event), "{event}: {doc}");
+    }
+    assert!(doc["not_counted"].as_array().unwrap().iter().all(|e| !e["reason"].as_str().unwrap().is_empty()), "{doc}");
+    let costs: Vec<_> = doc["machine_costs"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+    assert!(costs.contains(&"load L1") && costs.contains(&"system call"), "{doc}");
+    let out = xway(&args).exits(0).out;
+    assert!(out.contains("counted for a packet") && out.contains("this machine, ns: load L1 "), "{out}");
+    assert_eq!(out.matches("not available: ").count(), missing.len(), "{out}");
+}
+
 #[test]
 fn tables_are_markdown_and_pictures_pixels_when_asked_for() {
     if !clang("bench::tables_are_markdown_and_pictures_pixels_when_asked_for") {
@@ -107,6 +129,20 @@ fn what_cannot_be_measured_is_said() {
     xway(&["bench", "prog", "/none/x.o"]).exits(3).says("/none/x.o");
     let list = xway(&["bench", "prog", "--list", "-j"]).exits(0).json();
     assert!(list["cases"].as_array().unwrap().len() > 30, "{list}");
+}
+
+#[test]
+fn a_map_can_be_worked_on_by_several_cores() {
+    let args =
+        ["bench", "map", "--type", "lru_hash", "--entries", "200", "--key", "16", "--rounds", "1", "--threads", "1"];
+    let doc = xway(&[&args[..], &["-j"]].concat()).exits(0).json();
+    let rows = doc["rows"].as_array().unwrap();
+    let operations: Vec<_> = rows.iter().map(|row| row["operation"].as_str().unwrap()).collect();
+    assert_eq!(operations, ["update", "look-up", "insert + evict"]);
+    assert!(rows.iter().all(|row| row["threads"] == 1 && row["ours_program"]["median"].as_f64() > Some(0.0)), "{doc}");
+    let out = xway(&[&args[..], &["--markdown"]].concat()).exits(0).out;
+    assert!(out.contains("\n| map | operation | threads | ours, program |\n"), "{out}");
+    xway(&["bench", "map", "--type", "hash", "--entries", "100", "--threads", "256"]).exits(2).says("cores");
 }
 
 #[test]

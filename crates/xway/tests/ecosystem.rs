@@ -118,6 +118,9 @@ fn a_capture_program_of_xdp_tools_is_read_through_its_perf_ring() {
         let typed = |wanted: &str| {
             let is = |id: &&Value| {
                 let shown = bench.json(&[&["map", "show", "id", &id.to_string()], &to[..]].concat());
+                // Linux does not say where a map lies; the engine does, through the socket too.
+                let placed = shown["maps"][0]["placement"].as_str();
+                assert_eq!(placed.is_some_and(|words| words.contains("NUMA node")), hook == "user", "{shown}");
                 shown["maps"][0]["type"] == wanted
             };
             ids.iter().find(is).unwrap_or_else(|| panic!("{wanted}")).to_string()

@@ -9,11 +9,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::Cost;
 use crate::measure::pin;
 
-pub(super) fn costs(cpu: u32) -> Vec<Cost> {
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    // `pin` has narrowed what is available to one core; the machine's own list says how many there are.
-    let cpus = cpus.max(xway_kernel::possible_cpus());
-    let other = (0..cpus).find(|n| *n != cpu);
+pub(super) fn costs(cpu: u32, other: Option<u32>) -> Vec<Cost> {
     let mut all = Vec::new();
     match other.map(|other| line(cpu, other)) {
         Some(Ok(ns)) => all.push(Cost::new("cores", "cache line to another core and back", ns)),

@@ -61,27 +61,29 @@ pub(super) fn costs() -> Vec<Cost> {
     all.push(Cost::new("cache", "the same, eight chains at once, 256 MiB", eight / CHAINS as f64).noted("each load"));
     drop(links);
     all.extend(copies());
+    all.extend(pages());
     all
 }
 
 fn copies() -> Vec<Cost> {
     let mut all = Vec::new();
     let (from, mut to) = (vec![1u8; 64 << 10], vec![0u8; 64 << 10]);
-    for len in [16, 64, 256, 1500, 4096] {
+    for len in [16, 32, 64, 128, 256, 512, 1024, 1500, 2048, 4096, 8192] {
         let ns = ns_each(|| {
             let len = black_box(len);
             to[..len].copy_from_slice(&from[..len]);
             black_box(&mut to);
         });
-        all.push(Cost::new("copies", format!("memcpy, {len} bytes, hot"), ns));
+        all.push(Cost::new("copies", format!("memcpy, {len} bytes, hot"), ns).noted(rate(len, ns)));
     }
-    for len in [64, 1500, 4096] {
+    for len in [32, 64, 128, 256, 512, 1024, 1500, 2048, 4096, 8192] {
         let ns = ns_each(|| {
             to[..black_box(len)].fill(black_box(0));
             black_box(&mut to);
         });
-        all.push(Cost::new("copies", format!("memset, {len} bytes, hot"), ns));
+        all.push(Cost::new("copies", format!("memset, {len} bytes, hot"), ns).noted(rate(len, ns)));
     }
+    all.extend(clearing());
     // Packets all over a large memory, in random order: neither the cache nor the prefetcher has them.
     let memory = vec![3u8; 512 << 20];
     let places = memory.len() / 2048;
@@ -92,6 +94,70 @@ fn copies() -> Vec<Cost> {
         black_box(&mut to);
     });
     all.push(Cost::new("copies", "memcpy, 1500 bytes, from DRAM", ns));
+    all
+}
+
+fn rate(bytes: usize, ns: f64) -> String {
+    format!("{:.0} bytes a ns", bytes as f64 / ns.max(0.1))
+}
+
+/// Clearing what belongs to the packets of a burst: a line at each of 64 places, or all lines side by side. A pool keeps its
+/// descriptors side by side and does not clear them: what is written anew for each packet is its first line.
+fn clearing() -> Vec<Cost> {
+    const PACKETS: usize = 64;
+    const STRIDE: usize = 2048 + LINE;
+    let mut apart = vec![1u8; PACKETS * STRIDE];
+    let each = ns_each(|| {
+        apart.chunks_exact_mut(STRIDE).for_each(|chunk| chunk[..black_box(LINE)].fill(0));
+        black_box(&mut apart);
+    });
+    let mut beside = vec![1u8; PACKETS * LINE];
+    let all = ns_each(|| {
+        beside[..black_box(PACKETS * LINE)].fill(0);
+        black_box(&mut beside);
+    });
+    let cost = |name: &str, ns: f64| Cost::new("copies", name, ns / PACKETS as f64).noted("each packet");
+    vec![
+        cost("clearing a line of 64 packets, one by one", each),
+        cost("clearing a line of 64 packets, side by side at once", all),
+    ]
+}
+
+/// Getting memory and giving it back.
+fn pages() -> Vec<Cost> {
+    let mut all = Vec::new();
+    for len in [64usize, 4096] {
+        let ns = ns_each(|| drop(black_box(Vec::<u8>::with_capacity(black_box(len)))));
+        all.push(Cost::new("pages", format!("malloc and free, {len} bytes"), ns));
+    }
+    // More than an allocator keeps: new from the system each time. Huge pages bring many pages with one fault, so every page counts.
+    const BYTES: usize = 40 << 20;
+    const PAGE: usize = 4096;
+    let ns = ns_each(|| {
+        let mut memory = vec![0u8; BYTES];
+        memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
+        black_box(&memory);
+    });
+    let each = ns / (BYTES / PAGE) as f64;
+    all.push(Cost::new("pages", "a page from the system, touched and given back", each).noted("of 40 MiB at once"));
+    all
+}
+
+/// For the head of other reports.
+pub(super) fn short() -> Vec<Cost> {
+    let mut all = Vec::new();
+    for (bytes, name) in [(16 << 10, "load L1"), (256 << 10, "L2"), (64 << 20, "memory")] {
+        let links = chain(bytes);
+        let mut at = 0;
+        all.push(Cost::new("short", name, ns_each(|| at = black_box(links[at as usize].next))));
+    }
+    let (from, mut to) = ([1u8; 64], [0u8; 64]);
+    let copy = ns_each(|| {
+        let len = black_box(64);
+        to[..len].copy_from_slice(&from[..len]);
+        black_box(&mut to);
+    });
+    all.push(Cost::new("short", "memcpy 64 B", copy));
     all
 }
 

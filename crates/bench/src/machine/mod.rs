@@ -1,10 +1,12 @@
-//! What things cost on this machine: caches, atomics, calls, clocks, system calls, copies.
+//! What things cost on this machine: caches, copies, pages, atomics, locks, calls, clocks, system calls; alone and with a second
+//! core that does the same.
 //!
 //! Each figure is the median of several samples, each sample long enough that reading the clock does not matter. A thing that
 //! needs a second core is left out, by name, where there is none.
 
 mod calls;
 mod cores;
+mod locks;
 mod memory;
 mod tsc;
 
@@ -48,8 +50,32 @@ pub fn costs(cpu: u32) -> Result<Vec<Cost>, MeasureError> {
     pin(cpu)?;
     let mut all = memory::costs();
     all.extend(calls::costs());
-    all.extend(cores::costs(cpu));
+    all.extend(locks::alone());
+    let other = other_than(cpu);
+    all.extend(locks::together(cpu, other));
+    all.extend(cores::costs(cpu, other));
     Ok(all)
+}
+
+/// The handful of costs by which other figures are judged, for the head of every benchmark's report: a quarter of a second, on the
+/// core that this thread runs on.
+pub fn short() -> Vec<Cost> {
+    let mut all = memory::short();
+    all.extend(calls::short());
+    all
+}
+
+/// [`short`] as one line.
+pub fn short_line() -> String {
+    let one = |cost: &Cost| format!("{} {:.1}", cost.name, cost.ns.unwrap_or_default());
+    format!("this machine, ns: {}", short().iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
+/// Another core than this one.
+fn other_than(cpu: u32) -> Option<u32> {
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    // `pin` has narrowed what is available to one core; the machine's own list says how many there are.
+    (0..cpus.max(xway_kernel::possible_cpus())).find(|n| *n != cpu)
 }
 
 /// Samples of which the median is taken.
@@ -89,10 +115,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_short_table_has_a_figure_in_every_place() {
+        let short = short();
+        assert!(short.len() >= 6 && short.iter().all(|c| c.ns.is_some_and(|ns| ns > 0.0)), "{short:?}");
+        assert!(short_line().starts_with("this machine, ns: load L1 "));
+    }
+
+    #[test]
     fn every_line_has_a_figure_or_a_reason() {
         let all = costs(0).expect("CPU 0 exists");
         let has = |group| all.iter().any(|c| c.group == group);
         assert!(has("cache") && has("atomics") && has("calls") && has("clocks") && has("copies") && has("cores"));
+        assert!(has("locks") && has("two cores") && has("pages"));
         for cost in &all {
             assert!(cost.ns.is_some_and(|ns| ns.is_finite() && ns >= 0.0) || !cost.note.is_empty(), "{cost:?}");
         }

@@ -11,6 +11,10 @@
 //!
 //! A round fills the empty map (*insert*), looks up every key (*look-up*), overwrites every value (*update*), and removes
 //! every key (*delete*). An LRU map is then run through with four times more keys than it holds (*insert + evict*).
+//!
+//! [`threads`] does the same from several cores at once.
+
+pub mod threads;
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -113,6 +117,9 @@ pub enum MapError {
         /// How many.
         failures: usize,
     },
+    /// A thread ended early.
+    #[error("a measuring thread ended early")]
+    Thread,
     /// The two sides do not hold the same.
     #[error("{0:?}: after the same operations ours holds {1} keys of a sample, the kernel's {2}")]
     Differs(Subject, usize, usize),
@@ -125,9 +132,9 @@ pub fn measure(subject: Subject, kernel: bool, rounds: u32, cpu: u32) -> Result<
     let keys = Keys::new(&subject);
     let env = Env::with_cpus(1);
     let [program, user] = [Map::create(&spec, &env)?, Map::create(&spec, &env)?];
-    let mut sides: Vec<Box<dyn Side>> = vec![Box::new(Program(program)), Box::new(User(user))];
+    let mut sides: Vec<Box<dyn Side>> = vec![Box::new(Program(program, 0)), Box::new(User(user))];
     if kernel {
-        sides.push(Box::new(InTestRun::new(&spec, &keys)?));
+        sides.push(Box::new(InTestRun::new(kernel_map(&spec)?, &keys)?));
         let map = KernelMap::create("bench", &spec).map_err(|errno| failed("creating a map", errno))?;
         sides.push(Box::new(SystemCall(map)));
     }
@@ -214,6 +221,12 @@ impl Keys {
         }
     }
 
+    /// Every `of`th key from the `nth` on.
+    fn share(&self, nth: usize, of: usize) -> Keys {
+        let every = |bytes: &[u8]| bytes.chunks(self.size).skip(nth).step_by(of).flatten().copied().collect();
+        Keys { size: self.size, bytes: every(&self.bytes), flood: every(&self.flood) }
+    }
+
     fn of(&self, op: Op) -> &[u8] {
         if op == Op::Evict { &self.flood } else { &self.bytes }
     }
@@ -271,6 +284,10 @@ fn failed(what: &'static str, errno: Errno) -> MapError {
     MapError::Kernel { what, errno }
 }
 
+fn kernel_map(spec: &MapSpec) -> Result<Arc<KernelMap>, MapError> {
+    KernelMap::create("bench", spec).map(Arc::new).map_err(|e| failed("creating a map", e))
+}
+
 fn timed(count: usize, what: impl FnOnce()) -> f64 {
     let start = Instant::now();
     what();
@@ -283,11 +300,12 @@ fn all_done(op: Op, failures: usize) -> Result<(), MapError> {
     if failures == 0 || op == Op::Lookup { Ok(()) } else { Err(MapError::Failed { op: op.name(), failures }) }
 }
 
-struct Program(Arc<Map>);
+/// A map as programs use it, on this CPU.
+struct Program(Arc<Map>, u32);
 
 impl Side for Program {
     fn pass(&mut self, op: Op, keys: &Keys) -> Result<f64, MapError> {
-        let (map, all, size) = (&*self.0, keys.of(op), keys.size);
+        let (map, cpu, all, size) = (&*self.0, self.1, keys.of(op), keys.size);
         let value = [1; VALUE];
         let mut failures = 0;
         let ns = timed(all.len() / size, || {
@@ -296,10 +314,10 @@ impl Side for Program {
                 for key in batch.chunks_exact(size) {
                     let done = match op {
                         Op::Lookup => {
-                            map.value(0, key, &guard).and_then(|v| black_box(v.load(0, VALUE)).ok()).is_some()
+                            map.value(cpu, key, &guard).and_then(|v| black_box(v.load(0, VALUE)).ok()).is_some()
                         }
-                        Op::Delete => map.prog_delete(0, key).is_ok(),
-                        Op::Update | Op::Insert | Op::Evict => map.prog_update(0, key, &value, 0).is_ok(),
+                        Op::Delete => map.prog_delete(cpu, key).is_ok(),
+                        Op::Update | Op::Insert | Op::Evict => map.prog_update(cpu, key, &value, 0).is_ok(),
                     };
                     failures += usize::from(!done);
                 }
@@ -309,7 +327,7 @@ impl Side for Program {
     }
 
     fn has(&self, key: &[u8]) -> bool {
-        self.0.value(0, key, &Guard::pin()).is_some()
+        self.0.value(self.1, key, &Guard::pin()).is_some()
     }
 }
 
@@ -376,7 +394,7 @@ impl Side for SystemCall {
 
 /// A program for each operation, and one without the call, over an array that holds all keys.
 struct InTestRun {
-    map: KernelMap,
+    map: Arc<KernelMap>,
     /// Keys of the map, keys of the evictions: array, number of keys.
     rings: Vec<(KernelMap, usize)>,
     state: KernelMap,
@@ -386,9 +404,8 @@ struct InTestRun {
 }
 
 impl InTestRun {
-    fn new(spec: &MapSpec, keys: &Keys) -> Result<InTestRun, MapError> {
+    fn new(map: Arc<KernelMap>, keys: &Keys) -> Result<InTestRun, MapError> {
         let create = |name, spec: &MapSpec| KernelMap::create(name, spec).map_err(|e| failed("creating a map", e));
-        let map = create("bench", spec)?;
         let state = create("state", &MapSpec::new(MapType::Array, 4, 16, 1))?;
         let stride = keys.size.next_power_of_two().max(8);
         let (mut rings, mut programs) = (Vec::new(), Vec::new());
@@ -405,7 +422,7 @@ impl InTestRun {
             }
             let ring = create("keys", &MapSpec::new(MapType::Array, 4, len as u32, 1))?;
             ring.update(&[0; 4], &padded, 0).map_err(|e| failed("writing the keys", e))?;
-            let fds = [&ring, &state, &map];
+            let fds = [&ring, &state, &*map];
             let program = |call| load(call, len - stride, stride, fds);
             programs.push([program(None)?, program(Some(1))?, program(Some(2))?, program(Some(3))?]);
             rings.push((ring, count));

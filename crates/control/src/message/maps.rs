@@ -176,6 +176,8 @@ pub struct Map {
     pub flags: u32,
     pub frozen: bool,
     pub memory: Option<u64>,
+    #[serde(default)]
+    pub placement: Option<String>,
 }
 
 impl From<MapInfo> for Map {
@@ -191,6 +193,7 @@ impl From<MapInfo> for Map {
             flags: m.flags,
             frozen: m.frozen,
             memory: m.memory,
+            placement: m.placement,
         }
     }
 }
@@ -209,6 +212,7 @@ impl Map {
             flags: self.flags,
             frozen: self.frozen,
             memory: self.memory,
+            placement: self.placement,
         })
     }
 }

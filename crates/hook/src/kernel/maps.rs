@@ -38,6 +38,7 @@ pub(super) fn info(map: &KernelMap) -> Result<MapInfo, HookError> {
         flags: info.flags,
         frozen: field("frozen:") == Some("1"),
         memory: field("memlock:").and_then(|v| v.parse().ok()),
+        placement: None,
     })
 }
 

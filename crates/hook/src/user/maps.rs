@@ -18,6 +18,7 @@ pub(super) fn info(map: &Map) -> MapInfo {
         flags: spec.flags,
         frozen: map.is_frozen(),
         memory: Some(map.memory().bytes),
+        placement: Some(map.placement().to_string()),
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use xway_abi::MapType;
 use xway_bench::Stat;
+use xway_bench::maps::threads::{self, ThreadsRow};
 use xway_bench::maps::{MapError, MapRow, Subject, measure};
 
 use crate::args_bench::{BenchMap, BenchedMap, Versus};
@@ -12,6 +13,9 @@ use crate::print::{self, grouped};
 /// Runs the command.
 pub fn run(args: &BenchMap, as_json: bool) -> Result<(), Failure> {
     let kernel = args.vs == Some(Versus::Kernel);
+    if !args.threads.is_empty() {
+        return by_threads(args, kernel, as_json);
+    }
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let cpu = args.cpu.unwrap_or(cpus - 1);
     let mut rows = Vec::new();
@@ -41,6 +45,56 @@ pub fn run(args: &BenchMap, as_json: bool) -> Result<(), Failure> {
         print::text(&print::markdown(&cells(kernel, &rows)));
     }
     Ok(())
+}
+
+/// `--threads`: what an operation costs a core when so many work on one map.
+fn by_threads(args: &BenchMap, kernel: bool, as_json: bool) -> Result<(), Failure> {
+    let mut rows = Vec::new();
+    for subject in subjects(args) {
+        let measured = threads::measure(subject, kernel, args.rounds, &args.threads);
+        rows.extend(measured.map_err(|e| failure(&subject, &e))?);
+    }
+    let machine = xway_bench::machine_name();
+    if as_json {
+        let fields = json!({
+            "machine": machine,
+            "rounds": args.rounds,
+            "unit": "ns per operation and core",
+            "rows": rows.iter().map(threads_row).collect::<Vec<_>>(),
+        });
+        print::json(&print::document("bench map", fields));
+        return Ok(());
+    }
+    let mut head = vec!["map", "operation", "threads", "ours, program"];
+    head.extend(["kernel, program", "x"].into_iter().filter(|_| kernel));
+    let mut table = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+    for row in &rows {
+        let mut line = vec![name(&row.subject), row.op.name().to_owned(), row.threads.to_string(), ns(&row.ours)];
+        line.extend(row.kernel.into_iter().flat_map(|k| [ns(&k), format!("{:.1}", ratio(&k, &row.ours))]));
+        table.push(line);
+    }
+    let heading = format!("{machine}, {} rounds; ns an operation takes each core", args.rounds);
+    match args.markdown {
+        true => print::text(&format!("{heading}.\n\n{}", print::markdown(&table))),
+        false => print::text(&format!("{heading}\n\n{}", print::table(&table))),
+    }
+    Ok(())
+}
+
+fn threads_row(row: &ThreadsRow) -> Value {
+    json!({
+        "type": row.subject.map_type.name(),
+        "key_bytes": row.subject.key_size,
+        "entries": row.subject.entries,
+        "operation": row.op.name(),
+        "threads": row.threads,
+        "ours_program": stat(&row.ours),
+        "kernel_program": row.kernel.as_ref().map(stat),
+    })
+}
+
+fn stat(s: &Stat) -> Value {
+    json!({ "median": s.median, "low": s.low, "high": s.high })
 }
 
 /// Every combination that makes sense: arrays have keys of 4 bytes, tries of IPv4 prefixes keys of 8.
@@ -113,7 +167,6 @@ fn ns(stat: &Stat) -> String {
 }
 
 fn row(row: &MapRow) -> Value {
-    let stat = |s: &Stat| json!({ "median": s.median, "low": s.low, "high": s.high });
     json!({
         "type": row.subject.map_type.name(),
         "key_bytes": row.subject.key_size,
@@ -128,12 +181,12 @@ fn row(row: &MapRow) -> Value {
 
 fn failure(subject: &Subject, error: &MapError) -> Failure {
     let failure = match error {
-        MapError::Pin(_) => Failure::usage(error).hint("--cpu with the number of a core that there is"),
+        MapError::Pin(_) => Failure::usage(error).hint("--cpu or --threads for cores that there are"),
         MapError::Create(_) => Failure::usage(error).hint("other --entries or --key"),
         MapError::Kernel { .. } | MapError::Program(_) => {
             Failure::needs(error).hint("run as root, or leave out --vs kernel")
         }
-        MapError::Differs(..) | MapError::Failed { .. } => Failure::no(error),
+        MapError::Differs(..) | MapError::Failed { .. } | MapError::Thread => Failure::no(error),
     };
     failure.at(format!("{}, {} entries", subject.map_type.name(), subject.entries))
 }

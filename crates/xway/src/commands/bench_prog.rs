@@ -8,6 +8,7 @@ use xway_bench::{Case, Figures, MeasureError, Options, Row, Stat, Way, measure, 
 
 use crate::args::Engine;
 use crate::args_bench::{BenchProg, FlowPattern, Versus};
+use crate::commands::bench_counters;
 use crate::failure::Failure;
 use crate::print::{self, grouped};
 use crate::{load, output, payload};
@@ -24,6 +25,7 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
         rounds: args.rounds,
         ways: ways(args),
         cpu: args.cpu.unwrap_or(cpus - 1),
+        counters: args.counters,
         flows: args.flows,
         table: args.table,
         pattern: args.pattern.map(pattern),
@@ -63,9 +65,11 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
         print::json(&print::document("bench prog", document(&options, &rows, &left_out)));
     } else if args.markdown {
         print::text(&markdown(&options, &rows));
+        print::text(&bench_counters::markdown(&rows));
     } else {
         print::text(&compile_time(&rows));
         print::text(LEGEND);
+        print::text(&bench_counters::text(&rows));
     }
     let differ = rows.iter().filter(|r| !r.checked.differences.is_empty()).count();
     match differ {
@@ -302,6 +306,7 @@ fn document(options: &Options, rows: &[Row], left_out: &[(String, String)]) -> V
         "unit": "ns per packet",
         "rows": rows.iter().map(row_json).collect::<Vec<_>>(),
         "not_measured": left_out,
+        "not_counted": options.counters.then(bench_counters::missing),
     })
 }
 
@@ -352,6 +357,7 @@ fn figures_json(f: &Figures) -> Value {
         "mpps": 1e3 / f.program.median,
         "run_ns": f.run(),
         "net_ns": f.net(),
+        "counters": f.counted.as_ref().map(bench_counters::json),
     })
 }
 

@@ -73,6 +73,7 @@ fn describe(info: &MapInfo, kernel: bool) -> Value {
         "bytes_value": info.value_size,
         "max_entries": info.max_entries,
         "bytes_memlock": info.memory,
+        "placement": info.placement,
         "frozen": info.frozen,
         "btf_id": types,
     })
@@ -83,9 +84,10 @@ fn text(map: &Value) -> String {
         Value::String(s) => s.clone(),
         other => other.to_string(),
     };
+    let placed = map["placement"].as_str().map_or(String::new(), |words| format!("  on {words}"));
     let frozen = if map["frozen"] == json!(true) { "  frozen" } else { "" };
     format!(
-        "{}: {}  name {}  flags {:#x}{frozen}\n  key {} B  value {} B  max_entries {}  memlock {} B\n",
+        "{}: {}  name {}  flags {:#x}{frozen}\n  key {} B  value {} B  max_entries {}  memlock {} B{placed}\n",
         plain("id"),
         plain("type"),
         plain("name"),
