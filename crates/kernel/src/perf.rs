@@ -87,7 +87,7 @@ impl Source {
 
 /// Lets an event run: what happens from now on is counted or sampled.
 pub(crate) fn enable(event: &OwnedFd) -> Result<(), Errno> {
-    const ENABLE: u64 = 0x2400;
+    const ENABLE: libc::Ioctl = 0x2400;
     // SAFETY: this request takes no address.
     if unsafe { libc::ioctl(event.as_raw_fd(), ENABLE, 0) } < 0 { Err(last_errno()) } else { Ok(()) }
 }
@@ -187,7 +187,7 @@ impl Ring {
 
     /// Another event of the same CPU writes its samples into this ring too.
     pub(crate) fn share(&self, other: &OwnedFd) -> Result<(), Errno> {
-        const SET_OUTPUT: u64 = 0x2405;
+        const SET_OUTPUT: libc::Ioctl = 0x2405;
         // SAFETY: this request takes a descriptor, which both live through.
         let done = unsafe { libc::ioctl(other.as_raw_fd(), SET_OUTPUT, self.event.as_raw_fd()) };
         if done < 0 { Err(last_errno()) } else { Ok(()) }
