@@ -108,7 +108,7 @@ pub trait Hook {
     /// Begins to capture packets, in place of the capture before. It ends with the hook.
     fn capture(&mut self, _: &CaptureRequest) -> Result<(), HookError> {
         let message = format!("the {} hook captures no packets itself", self.kind().name());
-        Err(HookError::unsupported(message).hint("xdpdump -i IFACE, or xway dump on the service (xway up)"))
+        Err(HookError::unsupported(message).hint("xway dump IFACE --hook native sees packets before its programs"))
     }
     /// Packets captured since the last call, waiting for the first one at most this long. `ENOENT` without a capture.
     fn captured(&mut self, _: Duration) -> Result<CapturedPackets, HookError> {

@@ -30,15 +30,15 @@ impl From<At> for CapturePoint {
 /// `xway dump`
 #[derive(Args, Debug)]
 pub struct Dump {
-    /// Port of the service, or the interface behind it
+    /// Port of the service, or the interface behind it; with `--hook native` or `generic` an interface
     #[arg(value_name = "PORT")]
     pub port: String,
     /// Only packets that match: the language of tcpdump (man pcap-filter)
     #[arg(value_name = "FILTER")]
     pub filter: Vec<String>,
-    /// Before the programs, or behind them
-    #[arg(long, value_enum, default_value_t = At::Exit)]
-    pub at: At,
+    /// Before the programs, or behind them; without it behind them in the engine, and before them in the kernel, where nothing else is seen
+    #[arg(long, value_enum)]
+    pub at: Option<At>,
     /// Only packets with these verdicts, separated by commas
     #[arg(long, value_name = "VERDICTS", value_parser = Verdicts::parse)]
     pub verdict: Option<Verdicts>,

@@ -165,7 +165,56 @@ fn a_line_a_packet_and_a_pipe() {
         xway(&["dump", "r0", "tcp prot 80"]).exits(2).says("filter `tcp prot 80`").says("man pcap-filter");
         xway(&["dump", "r0", "inbound"]).exits(2).says("packet type");
     }
-    xway(&["dump", "r0", "--hook", "native"]).exits(1).says("captures no packets itself").says("xdpdump");
+}
+
+/// Packets of Linux's hook, as they come in, while the program there goes on deciding.
+#[test]
+fn a_dump_of_the_kernels_hook() {
+    const NAME: &str = "watch::a_dump_of_the_kernels_hook";
+    if !ready(NAME) || !Needs::of(NAME).clang().met() {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("dumpkernel", true));
+    let object = compiled(&dir, "judge", SOURCE, &[]);
+    let dump =
+        |more: &[&str]| Beside::new(&bench, &[&["dump", "r0", "--hook", "native", "--timeout", "60"], more].concat());
+    // Without a program there, and in front of one.
+    for attached in [false, true] {
+        if attached {
+            bench.xway(&["load", "r0", &object, "--hook", "native"]).exits(0);
+        }
+        let mut json = dump(&["-c", "2", "-s", "42", "-j"]);
+        let lines: Vec<String> = while_sending(&bench, 9, || json.lines().collect());
+        let [packet, _, end] = [0, 1, 2].map(|at| serde_json::from_str::<Value>(&lines[at]).unwrap());
+        assert_eq!((packet["port"].as_str(), &packet["verdict"]), (Some("r0"), &Value::Null), "{packet}");
+        assert_eq!(end["packets"].as_u64(), Some(2), "{end}");
+        if xway_filter_works() {
+            let file = dir.arg("entry.pcapng");
+            let words = ["udp", "dst", "port", "9", "and", "len", "==", "49"];
+            let mut text = dump(&[&["-c", "3", "-w", &file][..], &words].concat());
+            let said = while_sending(&bench, 9, || text.end());
+            assert!(said.contains("3 packets captured, 0 lost"), "{said}");
+            assert_eq!(said.contains("in front of program"), attached, "{said}");
+            assert!(std::fs::metadata(&file).unwrap().len() > 3 * 49);
+            // What does not match is not shown.
+            let mut none =
+                Beside::new(&bench, &["dump", "r0", "--hook", "native", "--timeout", "1", "udp", "dst", "port", "11"]);
+            let said = while_sending(&bench, 9, || none.end());
+            assert!(said.contains("0 packets captured"), "{said}");
+        }
+        // The program, where there is one, has its place back.
+        let there = bench.json(&["status", "r0", "--hook", "native"]);
+        let names: Vec<&str> =
+            there["attachments"].as_array().unwrap().iter().filter_map(|a| a["program"]["name"].as_str()).collect();
+        assert_eq!(names, if attached { vec!["judge"] } else { vec![] }, "{there}");
+    }
+    for (words, what) in
+        [(&["--at", "exit"][..], "--at exit"), (&["--verdict", "drop"], "--verdict"), (&["--prog", "x"], "--prog")]
+    {
+        let refused = bench.xway(&[&["dump", "r0", "--hook", "native"], words].concat()).exits(2);
+        refused.says(what).says("before any program");
+    }
+    bench.xway(&["dump", "r9", "--hook", "native"]).exits(1).says("r9: no such interface");
 }
 
 #[test]

@@ -71,6 +71,14 @@ struct Source {
 }
 
 impl Kernel {
+    /// An interface of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// `ENODEV`, with the names that there are.
+    pub fn device(name: &str) -> Result<xway_kernel::Device, HookError> {
+        attach::device(name)
+    }
+
     /// The running kernel. Nothing is asked of it yet.
     pub fn new() -> Kernel {
         Kernel::default()

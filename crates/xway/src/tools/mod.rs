@@ -6,7 +6,7 @@
 mod bench;
 mod dump;
 mod forward;
-mod guard;
+pub mod guard;
 mod loader;
 mod monitor;
 mod sample;

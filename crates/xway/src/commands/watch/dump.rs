@@ -7,11 +7,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use xway_abi::Verdict;
-use xway_hook::{CaptureRequest, CapturedPacket, Hook, Verdicts};
+use xway_hook::{CaptureRequest, CapturedPacket, CapturedPackets, Hook, Verdicts};
 use xway_port_pcap::{CaptureError, CaptureWriter, Written};
 
+use super::in_front::InFront;
 use super::{Until, clock, filter, service_first};
-use crate::args_watch::Dump;
+use crate::args_kernel;
+use crate::args_watch::{At, Dump};
 use crate::commands::kernel::attach::Place;
 use crate::commands::kernel::failure;
 use crate::failure::Failure;
@@ -22,10 +24,12 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Runs the command.
 pub fn run(args: &Dump, as_json: bool) -> Result<(), Failure> {
+    let kernel = args.place.hook.filter(|place| *place != args_kernel::Place::User);
+    let default = if kernel.is_some() { At::Entry } else { At::Exit };
     let request = CaptureRequest {
         port: Some(args.port.clone()),
         queue: args.queue,
-        at: args.at.into(),
+        at: args.at.unwrap_or(default).into(),
         verdicts: args.verdict.unwrap_or(Verdicts(u32::MAX)),
         program: args.prog.clone(),
         filter: filter(&args.filter)?,
@@ -34,10 +38,16 @@ pub fn run(args: &Dump, as_json: bool) -> Result<(), Failure> {
         ..CaptureRequest::default()
     };
     let until = Until::new(args.timeout)?;
-    let mut hook = Place::of(&service_first(&args.place))?.boxed();
-    hook.capture(&request).map_err(failure)?;
+    let mut source = match kernel {
+        Some(place) => Source::Kernel(Box::new(InFront::open(args, place, &request)?)),
+        None => {
+            let mut hook = Place::of(&service_first(&args.place))?.boxed();
+            hook.capture(&request).map_err(failure)?;
+            Source::Engine(hook)
+        }
+    };
     let mut file = args.write.as_deref().map(File::create).transpose()?;
-    let outcome = follow(hook.as_mut(), args.count, &until, |packet| match &mut file {
+    let outcome = follow(&mut source, args.count, &until, |packet| match &mut file {
         Some(file) => file.write(packet),
         None => {
             match as_json {
@@ -59,16 +69,33 @@ pub fn run(args: &Dump, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Where packets come from.
+enum Source {
+    /// The engine in the service.
+    Engine(Box<dyn Hook>),
+    /// Linux's hook.
+    Kernel(Box<InFront>),
+}
+
+impl Source {
+    fn captured(&mut self, wait: Duration) -> Result<CapturedPackets, Failure> {
+        match self {
+            Source::Engine(hook) => hook.captured(wait).map_err(failure),
+            Source::Kernel(capture) => capture.captured(wait),
+        }
+    }
+}
+
 /// Fetches packets until the end; how many, and how many were lost.
 fn follow(
-    hook: &mut dyn Hook,
+    source: &mut Source,
     count: Option<u64>,
     until: &Until,
     mut each: impl FnMut(&CapturedPacket) -> Result<(), Failure>,
 ) -> Result<(u64, u64), Failure> {
     let (mut seen, mut lost) = (0, 0);
     while let Some(wait) = until.left(LOOK).filter(|_| count != Some(seen)) {
-        let found = hook.captured(wait).map_err(failure)?;
+        let found = source.captured(wait)?;
         lost += found.lost;
         let left = count.map_or(u64::MAX, |count| count - seen);
         for packet in found.packets.iter().take(left.min(usize::MAX as u64) as usize) {

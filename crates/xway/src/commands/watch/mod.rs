@@ -2,6 +2,7 @@
 
 pub mod beside;
 pub mod dump;
+mod in_front;
 pub mod monitor;
 pub mod top;
 
