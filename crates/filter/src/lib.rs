@@ -23,6 +23,7 @@
 //! several buffers is looked at in its first one; its length is that of all.
 mod classic;
 mod libpcap;
+mod tcpdump;
 mod translate;
 
 pub use classic::{CheckError, Classic, MEMORY, PROGRAM_MAX, check};

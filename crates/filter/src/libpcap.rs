@@ -8,14 +8,15 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::classic::{CheckError, Classic};
+use crate::tcpdump::{self, Failed};
 
 /// Why an expression gives no filter.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FilterError {
     /// libpcap is not installed.
-    #[error("filter expressions need libpcap, which is not here: {cause}")]
+    #[error("filter expressions need libpcap, or tcpdump, which has it: {cause}")]
     Missing {
-        /// What the loader said.
+        /// What the loader said, and what came of asking tcpdump.
         cause: String,
     },
     /// libpcap does not understand the expression.
@@ -41,7 +42,8 @@ impl FilterError {
     pub const fn hint(&self) -> &'static str {
         match self {
             FilterError::Missing { .. } => {
-                "install it: apt install libpcap0.8 (Debian, Ubuntu), dnf install libpcap (Fedora), apk add libpcap (Alpine)"
+                "install it: apt install libpcap0.8 (Debian, Ubuntu), dnf install libpcap (Fedora), apk add libpcap (Alpine); a static \
+                 xway needs tcpdump"
             }
             FilterError::Expression { .. } => "the language is that of tcpdump: man pcap-filter",
             FilterError::Untranslated { .. } => {
@@ -92,10 +94,10 @@ struct Library {
 }
 
 /// One at a time: older releases keep the parser's state in global variables.
-fn library() -> Result<&'static Mutex<Library>, FilterError> {
+fn library() -> Result<&'static Mutex<Library>, String> {
     static LOADED: OnceLock<Result<Mutex<Library>, String>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| Library::load(&NAMES).map(Mutex::new));
-    loaded.as_ref().map_err(|cause| FilterError::Missing { cause: cause.clone() })
+    loaded.as_ref().map_err(Clone::clone)
 }
 
 impl Library {
@@ -167,13 +169,20 @@ impl Library {
 ///
 /// Names of hosts are looked up as libpcap does it, which may ask the network.
 ///
+/// Where the library cannot be loaded, as in a statically linked binary, the command `tcpdump` is asked, which has it.
+///
 /// # Errors
 /// libpcap is missing; what it says to the expression.
 pub fn compile(expression: &str) -> Result<Vec<Classic>, FilterError> {
     let refused = |cause: String| FilterError::Expression { expression: expression.to_owned(), cause };
     let text = CString::new(expression).map_err(|_| refused("it holds a zero byte".into()))?;
-    let library = library()?.lock().unwrap_or_else(PoisonError::into_inner);
-    library.compile(&text).map_err(refused)
+    match library() {
+        Ok(library) => library.lock().unwrap_or_else(PoisonError::into_inner).compile(&text).map_err(refused),
+        Err(cause) => tcpdump::compile("tcpdump", expression, SNAPLEN as u32).map_err(|failed| match failed {
+            Failed::Missing(also) => FilterError::Missing { cause: format!("{cause}; {also}") },
+            Failed::Refused(cause) => refused(cause),
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -189,6 +198,27 @@ mod tests {
         assert!(missing.hint().contains("apt install libpcap0.8"));
         let Err(why) = Library::load(&[c"libc.so.6"]) else { panic!("libc has no filters") };
         assert!(why.contains("pcap_open_dead"), "{why}");
+    }
+
+    #[test]
+    fn the_command_compiles_what_the_library_does() {
+        let ready = xway_testkit::Needs::of("filter::libpcap::the_command_compiles").command("tcpdump");
+        if !ready.that(library().is_ok(), "libpcap").met() {
+            return;
+        }
+        let library = library().unwrap().lock().unwrap_or_else(PoisonError::into_inner);
+        for text in
+            ["", "tcp port 80 and net 10.0.0.0/8", "vlan and ip6", "tcp[13] & 2 != 0", "less 100 or arp", "not ip"]
+        {
+            let (ours, asked) = (CString::new(text).unwrap(), tcpdump::compile("tcpdump", text, SNAPLEN as u32));
+            assert_eq!(asked, Ok(library.compile(&ours).unwrap()), "{text}");
+        }
+        for wrong in ["tcp prot 80", "-w /tmp/no-file-of-that-name"] {
+            let Err(Failed::Refused(why)) = tcpdump::compile("tcpdump", wrong, 96) else {
+                panic!("{wrong} is compiled")
+            };
+            assert!(why.contains("syntax error"), "{why}");
+        }
     }
 
     #[test]
