@@ -4,7 +4,7 @@
 //! the instruction below, as Linux does. At instructions to which several ways lead ([`crate::cfg::Cfg::prune`]) the state is
 //! compared with the checkpoints left there ([`crate::prune`]); a path whose state is included in one of them ends.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -62,6 +62,8 @@ pub(crate) struct Verifier<'a> {
     pub async_done: Vec<(usize, u32)>,
     /// For each instruction what kind of memory it was seen to reach, 0 for none yet.
     pub access_kinds: Vec<u8>,
+    /// Casts of addresses that may not be reached, and why.
+    pub casts: BTreeMap<usize, &'static str>,
     /// Decided branches that are walked both ways.
     pub guesses: Guesses,
     /// Functions that may move the packet, directly or through others.
@@ -118,6 +120,7 @@ impl<'a> Verifier<'a> {
             async_done: Vec::new(),
             moves_packet,
             access_kinds: vec![0; n],
+            casts: BTreeMap::new(),
             guesses: Guesses::new(n, config.apart),
             structs: HashMap::new(),
             funcs: HashMap::new(),

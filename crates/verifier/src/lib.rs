@@ -131,7 +131,7 @@ pub fn verify(program: &Program, view: &MapsView<'_>, config: &Config) -> Result
     let exits = std::mem::take(&mut v.exits);
     let verdicts = v.graph.verdicts(&exits);
     let facts = v.facts.finish(&v.cfg, verdicts);
-    let insns = malformed::tidy(&program.insns, &v.cfg.insns, &v.cfg.wrong);
+    let insns = malformed::tidy(&program.insns, &v.cfg.insns, &v.cfg.wrong, &v.casts);
     Ok(Verified { insns, maps: view.maps.to_vec(), facts, stats: v.stats, log: v.log.text })
 }
 

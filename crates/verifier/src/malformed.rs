@@ -1,5 +1,5 @@
 //! Slots that are no instruction. Linux minds wrong fields only where execution comes: what stands in dead code is replaced
-//! before the program runs. Opcodes that do not exist, and wrong 64-bit immediates, are refused everywhere.
+//! before the program runs. Opcodes that do not exist, and 64-bit immediates that are none, are refused everywhere.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(crate) fn decode(slots: &[Slot]) -> Result<Decoded, DecodeError> {
             // The offset of an exit is not looked at.
             Err(_) if slots[at] == (Slot { opcode: op::EXIT, off: slots[at].off, ..Slot::default() }) => Insn::Exit,
             Err(e) => {
-                let insn = stand_in(slots[at], e.kind).ok_or(e)?;
+                let insn = stand_in(&slots[at..], e.kind).ok_or(e)?;
                 out.wrong.insert(at, e.kind);
                 insn
             }
@@ -40,7 +40,11 @@ pub(crate) fn decode(slots: &[Slot]) -> Result<Decoded, DecodeError> {
 }
 
 /// An instruction that goes where this one would go, when it is one that Linux lets pass in dead code.
-fn stand_in(s: Slot, why: DecodeErrorKind) -> Option<Insn> {
+fn stand_in(slots: &[Slot], why: DecodeErrorKind) -> Option<Insn> {
+    let s = slots[0];
+    if s.is_wide() && s.off != 0 && slots.len() > 1 {
+        return decode_at(&[Slot { off: 0, ..s }, slots[1]], 0).ok();
+    }
     use DecodeErrorKind::{BadWide, UnknownOpcode, UnknownPseudo};
     if matches!(why, UnknownOpcode | BadWide | UnknownPseudo) {
         return None;
@@ -61,14 +65,25 @@ fn stand_in(s: Slot, why: DecodeErrorKind) -> Option<Insn> {
     }
 }
 
-/// The program as it may run: what is no instruction was proved to be dead.
-pub(crate) fn tidy(slots: &[Slot], decoded: &[Option<Insn>], wrong: &BTreeMap<usize, DecodeErrorKind>) -> Vec<Slot> {
+/// The program as it may run: what is no instruction, or cannot be linked (`casts`), was proved to be dead.
+pub(crate) fn tidy(
+    slots: &[Slot],
+    decoded: &[Option<Insn>],
+    wrong: &BTreeMap<usize, DecodeErrorKind>,
+    casts: &BTreeMap<usize, &'static str>,
+) -> Vec<Slot> {
     let mut out = slots.to_vec();
     for (slot, insn) in out.iter_mut().zip(decoded) {
         if *insn == Some(Insn::Exit) {
             slot.off = 0;
         }
     }
-    wrong.keys().for_each(|at| out[*at] = STUCK);
+    for at in wrong.keys().chain(casts.keys()) {
+        if out[*at].is_wide() {
+            out[*at].off = 0;
+        } else {
+            out[*at] = STUCK;
+        }
+    }
     out
 }

@@ -62,6 +62,9 @@ impl Verifier<'_> {
             }
             Insn::Exit => return self.exit(st),
             Insn::AddrSpaceCast { dst, src, spaces } => {
+                if let Some(why) = self.casts.get(&pc) {
+                    return fail!(BadInstruction, "{why}");
+                }
                 self.writable(dst)?;
                 self.read(st, src)?;
                 self.facts.kernel_object(ARENA);
@@ -120,16 +123,21 @@ impl Verifier<'_> {
     }
 
     /// Every reference must resolve, those in code that no path reaches included: a linker would stop at them.
-    pub fn check_references(&self) -> Result<(), Fail> {
+    ///
+    /// Casts of addresses that mean nothing here are noted: Linux minds them where execution comes.
+    pub fn check_references(&mut self) -> Result<(), Fail> {
+        let arena = self.uses_arena();
         for (pc, insn) in self.cfg.insns.iter().enumerate() {
             let checked = match insn {
                 Some(Insn::LoadImm64 { imm, .. }) => self.check_reference(*imm),
                 Some(Insn::LegacyLoad { .. }) => legacy_load(),
-                Some(Insn::AddrSpaceCast { spaces, .. }) if !matches!(*spaces, 1 | 0x1_0000) => {
-                    fail!(BadInstruction, "addresses can be cast between address spaces 0 and 1 only")
-                }
-                Some(Insn::AddrSpaceCast { .. }) if !self.uses_arena() => {
-                    fail!(BadInstruction, "addr_space_cast needs an arena, and the program refers to none")
+                Some(Insn::AddrSpaceCast { spaces, .. }) => {
+                    if !matches!(*spaces, 1 | 0x1_0000) {
+                        self.casts.insert(pc, "addresses can be cast between address spaces 0 and 1 only");
+                    } else if !arena {
+                        self.casts.insert(pc, "addr_space_cast needs an arena, and the program refers to none");
+                    }
+                    Ok(())
                 }
                 Some(Insn::Call(CallTarget::Kfunc { off, .. })) if *off != 0 => {
                     fail!(Unsupported, "functions of kernel modules cannot be called")

@@ -1,95 +1,60 @@
-//! Why we accept what Linux refuses: the kernel's words, and our reason, for the classes that were looked at.
+//! Why we accept what Linux refuses: what was found out about the program ([`super::evidence`]), else the kernel's words.
 //!
-//! A class is one line of the kernel's log with its numbers left out. What is in no class is counted as *unexplained*, and
-//! the run shows the program.
+//! Programs of every class were read. What is in no class is *unexplained*: it is counted with its seeds, and the run shows
+//! the program.
 
-use super::evidence::Decided;
-
-/// The reason that is tested program by program.
-const RESULTS: &str = "bounds of a quotient, a remainder or a byte-swapped number";
-
-/// Part of the kernel's line, and why the program is safe all the same.
-const KNOWN: &[(&str, &str)] = &[
-    (
-        "with unbounded min value is not allowed",
-        "bounds of a quotient, a remainder, a byte swap or a product are known here",
-    ),
-    ("math between", "bounds of a quotient, a remainder, a byte swap or a product are known here"),
-    ("unbounded memory access", "the same, of a length or an offset"),
-    ("unbounded variable-offset", "the same, of an offset into the stack"),
-    ("invalid variable-offset", "the same, of an offset into the stack"),
-    ("variable offset", "the same, of an offset"),
-    ("is outside of the allowed memory range", "the same bounds, of an offset into a value"),
-    ("is outside of the packet", "the same bounds, of an offset into the packet"),
-    ("invalid access to map value", "the same bounds, of an offset into a value"),
-    ("min value is negative", "the same bounds: the number cannot be negative"),
-    ("map_value_or_null", "a constant key inside an array, written to the stack in eight bytes, is recognised"),
-    ("invalid size of register fill", "reading a part of a spilled pointer gives an unknown number"),
-    (
-        "(at an instruction that is dead)",
-        "bounds, a constant key or a comparison of a register with itself decide the branch before it",
-    ),
-    ("invalid read from stack", "bounds of a quotient or remainder, of a length"),
-    ("would lead to reference leak", "the path on which it leaks is dead: a constant key inside an array is found"),
-    ("program is too large", "Linux visits more than a million instructions; here states are included sooner"),
-    ("verifier bug: No program to jit", "the kernel stumbles over a callback that is only named in dead code"),
-    ("infinite loop detected", "the loop counts down: by may_goto, or by a number that Linux does not compare there"),
-    ("old state:", "the same"),
-    (
-        "number of funcs in func_info",
-        "the changed call gives the program another set of functions than its records name",
-    ),
-    ("pointer arithmetic on pkt_end", "distances to the end of the packet are followed here"),
-    ("invalid mem access 'pkt_end'", "the same"),
-    ("expected=map_ptr", "code that bounds show to be dead"),
-    ("jumps is too complex", "Linux keeps at most 8192 branches open"),
-    ("verifier bug: backtracking misuse", "the kernel stumbles over its own history"),
-    (
-        "inside bpf_spin_lock-ed region",
-        "the path on which the lock is held is dead: a constant key inside an array is found",
-    ),
-    ("invalid zero-sized read", "bounds of a quotient, a remainder or a mask exclude zero"),
-    (
-        "cannot spill pointers to stack into stack frame of the caller",
-        "a pointer to the caller's stack may be kept there",
-    ),
-    (
-        "!read_ok",
-        "the path is dead: an earlier comparison, bounds or a null check of a packet pointer decide the branch",
-    ),
-    ("type=scalar expected=", "the same"),
-    ("helper access to the packet is not allowed", "the same"),
-    ("cannot return stack pointer", "a pointer to the stack of a caller, which lives on, may be returned"),
-    ("invalid mem access 'scalar'", "code that bounds or a null check of a packet pointer show to be dead"),
-];
+use super::evidence::{Decided, Followed};
 
 /// What is known about a program that only the kernel refuses.
 #[derive(Default, Debug)]
 pub struct Case {
     /// The decisive line of the kernel's log.
     pub words: String,
-    /// It is refused here too once the results that Linux does not follow are unknown (`evidence.rs`).
-    pub by_results: bool,
+    /// Without this knowledge it is refused here too.
+    pub by: Option<Followed>,
     /// The way on which the kernel complains is none here: what decides that.
     pub dead: Option<Decided>,
 }
 
+/// Part of the kernel's line, and why the program is safe all the same.
+const KNOWN: &[(&str, &str)] = &[
+    ("pointer arithmetic on pkt_end", "distances to the end of the packet are followed here"),
+    ("'pkt_end'", "the same"),
+    (
+        "is outside of the packet",
+        "what is proved of the packet: an offset above 65,535, the same sum, a bounded number behind the check, its length",
+    ),
+    ("_or_null", "a look-up that cannot fail, or a comparison with a register that holds zero"),
+    ("invalid size of register fill", "a part of a spilled pointer is an unknown number"),
+    ("cannot return stack pointer", "a pointer to the stack of a caller, which lives on, may be returned"),
+    ("cannot spill pointers to stack into stack frame of the caller", "the same, kept there"),
+    ("program is too large", "Linux visits more than a million instructions; here states are included sooner"),
+    ("jumps is too complex", "Linux keeps at most 8192 branches open"),
+    ("infinite loop detected", "the loop counts down: by may_goto, or by a number that Linux does not compare there"),
+    ("old state:", "the same"),
+    ("verifier bug: No program to jit", "the kernel stumbles over a callback that is only named in dead code"),
+    ("verifier bug: backtracking misuse", "the kernel stumbles over its own history"),
+];
+
 /// Why we accept, if that is known.
 pub fn explain(case: &Case) -> Option<&'static str> {
-    if case.by_results {
-        return Some(RESULTS);
-    }
-    match case.dead {
-        Some(Decided::Same) => return Some("a register compared with itself: the branch has one outcome"),
-        Some(Decided::Packet) => {
-            return Some("a packet pointer compared: an earlier comparison decides, or it is never null");
-        }
-        Some(Decided::Null) => return Some("a constant key inside an array is never null"),
-        Some(Decided::Pointer) => return Some("pointers compared: the outcome is known here"),
-        Some(Decided::Number) => return Some("a number compared of which more is known here"),
-        Some(Decided::Unknown) | None => {}
-    }
-    KNOWN.iter().find(|k| case.words.contains(k.0)).map(|k| k.1)
+    let followed = case.by.map(|by| match by {
+        Followed::Results => "bounds of a quotient, a remainder or a byte-swapped number",
+        Followed::Signs => "bounds of a number that is extended by its sign, or negated",
+        Followed::Parts => "a part of a number on the stack is known",
+        Followed::Sums => "a sum with zero keeps its link",
+        Followed::Several => "several of: quotients, remainders, byte swaps, signs, parts of numbers on the stack",
+    });
+    let decided = || match case.dead? {
+        Decided::Same => Some("dead: a register is compared with itself"),
+        Decided::Packet => Some("dead: an earlier comparison of a packet pointer decides, or it is never null"),
+        Decided::Null => Some("dead: a constant key inside an array is never null"),
+        Decided::Pointer => Some("dead: the pointers that are compared are known"),
+        Decided::Number => Some("dead: more is known of the numbers that are compared"),
+        Decided::Unknown => None,
+    };
+    let words = || KNOWN.iter().find(|k| case.words.contains(k.0)).map(|k| k.1);
+    followed.or_else(decided).or_else(words)
 }
 
 /// The line without its numbers, so that equal reasons are counted together.

@@ -1,46 +1,86 @@
 //! Why a program that the kernel refuses is accepted here, found out instead of guessed from the kernel's words.
 //!
-//! Two questions: is it refused here too when results are unknown that Linux does not follow, and does the kernel complain about
+//! Two questions: is it refused here too when numbers are unknown that Linux does not follow, and does the kernel complain about
 //! code that is dead here, behind which branch?
 
 use xway_isa::{Insn, Operand, Slot, decode_at, op};
+use xway_verifier::Facts;
 
-/// Opcodes without class and source bits: division, remainder, byte order.
+/// What is followed here and not in Linux 6.18, as far as taking it away shows it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Followed {
+    /// Quotients, remainders and byte-swapped numbers.
+    Results,
+    /// Numbers extended by their sign, or negated.
+    Signs,
+    /// A part of a number that was kept on the stack.
+    Parts,
+    /// Sums with zero, which are linked with what they were before.
+    Sums,
+    /// Several of them.
+    Several,
+}
+
+impl Followed {
+    /// One after the other.
+    pub const ALL: [Followed; 5] =
+        [Followed::Results, Followed::Signs, Followed::Parts, Followed::Sums, Followed::Several];
+
+    /// The load that stands for what this instruction gives, when it is of this kind.
+    fn unknown(self, s: Slot) -> Option<u8> {
+        let (class, operation) = (s.opcode & op::CLASS_MASK, s.opcode & 0xf0);
+        let half = class == op::ALU;
+        let alu = half || class == op::ALU64;
+        let load = if half { LOAD_WORD } else { LOAD_DOUBLE };
+        match self {
+            Followed::Results if alu && (operation == DIV || operation == MOD) => Some(load),
+            Followed::Results if alu && operation == END => Some(LOAD_DOUBLE),
+            Followed::Signs if alu && (operation == MOV && s.off != 0 || operation == NEG) => Some(load),
+            // Loads through other registers are of other memory, mostly.
+            Followed::Parts if class == op::LDX && s.src == 10 && s.opcode != LOAD_DOUBLE => Some(s.opcode),
+            Followed::Sums if s.opcode == ADD_NUMBER && s.imm == 0 => Some(load),
+            Followed::Several => Followed::ALL[..4].iter().find_map(|f| f.unknown(s)),
+            _ => None,
+        }
+    }
+
+    /// The program with every such number replaced by an unknown one, one instruction for one. `None` when there is none, or
+    /// no stack left to take unknown numbers from.
+    ///
+    /// They are loaded from stack that the program does not write: a guess, which can only make a reason be missed.
+    pub fn taken_away(self, insns: &[Slot]) -> Option<Vec<Slot>> {
+        let off = untouched(insns)?;
+        let mut out = insns.to_vec();
+        let mut second = false;
+        for slot in &mut out {
+            if std::mem::replace(&mut second, slot.is_wide()) {
+                continue;
+            }
+            if let Some(opcode) = self.unknown(*slot) {
+                *slot = Slot { opcode, dst: slot.dst, src: 10, off, imm: 0 };
+            }
+        }
+        (out != insns).then_some(out)
+    }
+}
+
+/// Opcodes without class and source bits: division, remainder, byte order, moves, negation.
 const DIV: u8 = 0x30;
 const MOD: u8 = 0x90;
 const END: u8 = 0xd0;
-
-/// The program with every quotient, remainder and byte-swapped number replaced by an unknown number, one instruction for one:
-/// Linux 6.18 knows nothing of these results. `None` when there is none, or no stack left to take unknown numbers from.
-///
-/// Such a number is loaded from stack that the program does not write: a guess, which can only make a reason be missed.
-pub fn without_results(insns: &[Slot]) -> Option<Vec<Slot>> {
-    let below = untouched(insns)?;
-    let mut out = insns.to_vec();
-    let mut changed = false;
-    let mut second = false;
-    for slot in &mut out {
-        if std::mem::replace(&mut second, slot.is_wide()) || slot.is_wide() {
-            continue;
-        }
-        let class = slot.opcode & op::CLASS_MASK;
-        let (alu, width) = (class == op::ALU || class == op::ALU64, slot.opcode & 0xf0);
-        let load = match width {
-            DIV | MOD if alu && class == op::ALU => 0x61,
-            DIV | MOD | END if alu => 0x79,
-            _ => continue,
-        };
-        *slot = Slot { opcode: load, dst: slot.dst, src: 10, off: below, imm: 0 };
-        changed = true;
-    }
-    changed.then_some(out)
-}
+const MOV: u8 = 0xb0;
+const NEG: u8 = 0x80;
+/// `r += number`.
+const ADD_NUMBER: u8 = 0x07;
+/// Loads of four and of eight bytes.
+const LOAD_WORD: u8 = 0x61;
+const LOAD_DOUBLE: u8 = 0x79;
 
 /// Eight bytes of stack below all that instructions name.
 fn untouched(insns: &[Slot]) -> Option<i16> {
     let named = insns.iter().flat_map(|s| {
         let memory = matches!(s.opcode & op::CLASS_MASK, op::LDX | op::ST | op::STX);
-        let added = s.opcode == 0x07 && (-512..0).contains(&s.imm);
+        let added = s.opcode == ADD_NUMBER && (-512..0).contains(&s.imm);
         [if memory { i32::from(s.off) } else { 0 }, if added { s.imm } else { 0 }]
     });
     let lowest = named.filter(|n| *n >= -512).min().unwrap_or(0);
@@ -65,11 +105,18 @@ pub enum Decided {
     Unknown,
 }
 
-/// What decides that the kernel's way is none, by its log: `None` when the way may be taken here too.
-pub fn dead_end(log: &str, dead: &[usize], insns: &[Slot]) -> Option<Decided> {
+/// What decides that the kernel's way is none, by its log: the first step of it that no run takes by `facts`. `None` when the way
+/// may be taken here too.
+pub fn dead_end(log: &str, facts: &Facts, insns: &[Slot]) -> Option<Decided> {
     let way = way(log);
-    let at = way.iter().position(|(at, _)| dead.contains(at))?;
-    let Some((branch, state)) = at.checked_sub(1).map(|i| &way[i]) else { return Some(Decided::Unknown) };
+    let closed = |from: usize, to: usize| {
+        let always = facts.decided.iter().find(|d| d.0 == from).map(|d| d.1);
+        facts.dead.contains(&to) || always.is_some_and(|taken| taken == (to == from + 1))
+    };
+    let Some(at) = way.windows(2).position(|w| closed(w[0].0, w[1].0)) else {
+        return way.first().is_some_and(|w| facts.dead.contains(&w.0)).then_some(Decided::Unknown);
+    };
+    let (branch, state) = &way[at];
     let Ok(Insn::Branch { dst, src, .. }) = decode_at(insns, *branch) else { return Some(Decided::Unknown) };
     let known = |r: usize| {
         let (_, behind) = state.split_once(&format!("R{r}="))?;
@@ -101,7 +148,8 @@ fn way(log: &str) -> Vec<(usize, String)> {
             match way.last_mut() {
                 // A whole state: what the instruction before it has led to.
                 Some((_, state)) if !rest.starts_with('(') => rest.clone_into(state),
-                _ => way.push((at, rest.split_once("; ").map_or("", |s| s.1).to_owned())),
+                // A jump that is taken has the state behind it on its own line, with the number of the next instruction.
+                _ => way.push((at, rest.split_once("; ").or(rest.split_once(": ")).map_or("", |s| s.1).to_owned())),
             }
         }
     }

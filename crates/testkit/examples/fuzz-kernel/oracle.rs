@@ -13,7 +13,7 @@ use xway_vm::{Env, FaultKind, FixedHost, Instance, Outcome};
 
 use super::classes::Case;
 use super::compiled::Compiled;
-use super::evidence::{dead_end, without_results};
+use super::evidence::{Followed, dead_end};
 use super::repeatable::repeatable;
 
 /// Maps and types of programs, on both sides.
@@ -225,8 +225,8 @@ impl Oracle {
                 match self.run(program, &proof, place, &packets, None, effort.compiled) {
                     Ok(()) => Answer::OnlyKernelRefuses(Case {
                         words: reason(e),
-                        by_results: needs_results(program, place, &config),
-                        dead: dead_end(&place.log(program), &proof.facts().dead, &program.insns),
+                        by: decisive(program, place, &config),
+                        dead: dead_end(&place.log(program), proof.facts(), &program.insns),
                     }),
                     Err(wrong) => Answer::Wrong(wrong),
                 }
@@ -307,12 +307,14 @@ fn trap(packet: &[u8], out: &Outcome) -> String {
     format!("accepted, but over {}: {fault}", hex(packet))
 }
 
-/// Refused here too when results are unknown that Linux does not follow.
-fn needs_results(program: &Program, place: &Place, config: &Config) -> bool {
-    let Some(insns) = without_results(&program.insns) else { return false };
-    let weaker = Program { insns, ..program.clone() };
-    let answer = verify(&weaker, &MapsView::from(&*place.object), config);
-    answer.is_err_and(|r| !matches!(r.errors[0].kind, Kind::StackDepth | Kind::Budget))
+/// What must not be taken away from what is known, or the program is refused here too.
+fn decisive(program: &Program, place: &Place, config: &Config) -> Option<Followed> {
+    Followed::ALL.into_iter().find(|f| {
+        let Some(insns) = f.taken_away(&program.insns) else { return false };
+        let weaker = Program { insns, ..program.clone() };
+        let answer = verify(&weaker, &MapsView::from(&*place.object), config);
+        answer.is_err_and(|r| !matches!(r.errors[0].kind, Kind::StackDepth | Kind::Budget))
+    })
 }
 
 /// What the proof says of every run must hold for this one.

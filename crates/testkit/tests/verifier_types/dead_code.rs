@@ -33,6 +33,8 @@ fn wrong_fields_matter_where_execution_comes() {
         ("a jump with a source beside an immediate", slot(0x15, 0, 2, 0, 1), true),
         ("a division by zero", slot(0x37, 0, 0, 0, 0), true),
         ("a shift too far", slot(0x67, 0, 0, 0, 64), true),
+        ("a cast of addresses without an arena", slot(0xbf, 0, 1, 1, 1), true),
+        ("a cast between spaces that do not exist", slot(0xbf, 0, 1, 1, 7), true),
         ("an unknown opcode", slot(0xff, 0, 0, 0, 0), false),
         ("a load with an immediate", slot(0x61, 0, 1, 0, 3), false),
         ("half of a 64-bit immediate", slot(op::LD_IMM64, 0, 0, 0, 1), false),
@@ -53,6 +55,21 @@ fn wrong_fields_matter_where_execution_comes() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_offset_of_a_64_bit_immediate_matters_where_execution_comes() {
+    let wide = [slot(op::LD_IMM64, 0, 0, 5, 1), slot(0, 0, 0, 0, 0)];
+    let asked = Needs::of("testkit::verifier_types::the_offset_of_a_64_bit_immediate_matters_where_execution_comes");
+    let asked = asked.root().kernel(6, 18).met();
+    let dead = [&[PASS, slot(0x15, 0, 0, 2, 2)], &wide[..], &[EXIT]].concat();
+    for (insns, want) in [(dead, true), ([&wide[..], &[PASS, EXIT]].concat(), false)] {
+        let program = Program { insns: insns.clone(), ..Program::default() };
+        let ours = verify(&program, &MapsView::empty(), &Config::default());
+        assert_eq!(ours.is_ok(), want);
+        assert!(ours.is_ok_and(|p| xway_isa::decode(p.insns()).is_ok()) == want);
+        assert!(!asked || KernelProg::load(&ProgSpec::xdp("dead", &insns)).is_ok() == want);
+    }
 }
 
 #[test]
