@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use xway_abi::MapType;
 use xway_jit::{Compiled, Options, compile};
-use xway_maps::{Guard, ProgramObject, Target};
+use xway_maps::{Guard, ProgramObject};
 use xway_vm::Program;
 
 /// The outcome: code, or the reason why there is none.
@@ -82,28 +82,19 @@ fn keep(program: &Arc<Program>, options: &Options) -> bool {
 }
 
 fn tail_called(program: &Program, guard: &Guard) -> Vec<Arc<Program>> {
-    let arrays = program.maps().iter().filter(|m| m.map_type() == MapType::ProgArray);
-    let held = arrays.flat_map(|m| (0..m.spec().max_entries).filter_map(move |i| m.program(i, guard)));
-    held.filter_map(|p| linked(&**p)).collect()
+    held_by(program, guard, |kind| kind == MapType::ProgArray)
 }
 
 /// Programs that run over frames on their way out of a port, or on another worker.
 fn behind_entries(program: &Program, guard: &Guard) -> Vec<Arc<Program>> {
-    let mut found = Vec::new();
-    let mut see = |target: Target<'_>| {
-        if let Target::Device { program: Some(program), .. } | Target::Cpu { program: Some(program), .. } = target {
-            found.extend(linked(&**program));
-        }
-    };
-    for map in program.maps() {
-        map.each_device(guard, &mut see);
-        if map.map_type() == MapType::Cpumap {
-            (0..map.spec().max_entries).filter_map(|cpu| map.target(cpu, guard)).for_each(&mut see);
-        }
-    }
-    found
+    held_by(program, guard, |kind| kind != MapType::ProgArray)
 }
 
-fn linked(program: &dyn ProgramObject) -> Option<Arc<Program>> {
-    program.as_any().downcast_ref::<Program>()?.arc()
+fn held_by(program: &Program, guard: &Guard, of: fn(MapType) -> bool) -> Vec<Arc<Program>> {
+    let mut found = Vec::new();
+    for map in program.maps().iter().filter(|map| of(map.map_type())) {
+        let linked = |held: &Arc<dyn ProgramObject>| held.as_any().downcast_ref::<Program>()?.arc();
+        map.each_program(guard, &mut |held| found.extend(linked(held)));
+    }
+    found
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use xway_jit::Options;
 use xway_maps::{Map, ProgramObject, ProgramUse};
 use xway_packet::Frame;
-use xway_vm::Program;
+use xway_vm::{Owner, Program};
 
 use crate::exec::{Executor, ExecutorInfo, Results};
 use crate::{Checked, Choice, Native, Needs};
@@ -42,6 +42,8 @@ pub trait LoadedProgram: Send + Sync {
 pub struct Linked {
     program: Arc<Program>,
     choice: Choice,
+    /// Behind the program: what it empties is reached through the program.
+    owner: Option<Arc<Owner>>,
 }
 
 impl Linked {
@@ -49,12 +51,23 @@ impl Linked {
     /// which, and why.
     pub fn new(program: Arc<Program>) -> Linked {
         let choice = Choice::compiled(&program, &Options::default());
-        Linked { program, choice }
+        Linked { program, choice, owner: None }
     }
 
     /// With an engine that was chosen before.
     pub fn with_choice(program: Arc<Program>, choice: Choice) -> Linked {
-        Linked { program, choice }
+        Linked { program, choice, owner: None }
+    }
+
+    /// Keeps the instance that the program comes from for as long as the program is attached somewhere. When that is over, programs in
+    /// the instance's own maps go with it, which would keep each other otherwise.
+    pub fn owned_by(self, owner: Arc<Owner>) -> Linked {
+        Linked { owner: Some(owner), ..self }
+    }
+
+    /// The instance, where it was given.
+    pub fn owner(&self) -> Option<&Arc<Owner>> {
+        self.owner.as_ref()
     }
 
     /// The program.

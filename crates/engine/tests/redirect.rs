@@ -227,6 +227,31 @@ fn a_cpu_map_hands_frames_to_another_worker_where_its_program_runs() {
     }
 }
 
+/// What waits for another worker when its map goes still meets the program of its entry, as in Linux: nothing slips past that.
+#[test]
+fn an_exchange_lets_nothing_past_the_second_program() {
+    let engine = engine(2);
+    let wire = Wire::new(1, 1);
+    engine.open(wire.device(), on(0)).unwrap();
+    let second = Rust::new(|_, _| Verdict::Drop as u64);
+    for round in 0..60u32 {
+        let cpus = map(MapType::Cpumap, 8, vec![MapProgram::new(second.clone(), ProgramUse::XdpCpumap)]);
+        entry(&cpus, 1, 4096, 1);
+        let map_id = cpus.id();
+        engine.attach(port(1), redirecting(vec![cpus], move |_| Redirect::Cpu { map_id, cpu: 1 }), FORCE).unwrap();
+        wire.flood(true);
+        let before = engine.queues()[0].counters.rx;
+        eventually(|| engine.queues()[0].counters.rx > before + 64);
+        // Some go while packets come, some while the last ones wait.
+        wire.flood(round % 2 == 0);
+    }
+    wire.flood(false);
+    eventually(|| wire.idle());
+    let (sum, other) = settled(engine.stop());
+    assert_eq!((other.passed, other.verdict(Verdict::Drop)), (0, sum.redirected));
+    assert!(other.cpu_in > 60 * 64);
+}
+
 #[test]
 fn a_cpu_maps_queue_holds_what_its_entry_says() {
     let cpus = map(MapType::Cpumap, 4, vec![]);

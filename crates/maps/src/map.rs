@@ -344,10 +344,26 @@ impl Map {
         }
     }
 
-    /// Takes every program out of a PROG_ARRAY, as Linux does when the last user of the map has gone.
+    /// Every program that the map holds: those of a PROG_ARRAY, and those of the entries of a DEVMAP, DEVMAP_HASH or CPUMAP.
+    pub fn each_program<'g>(&'g self, guard: &'g Guard, visit: &mut dyn FnMut(&'g Arc<dyn ProgramObject>)) {
+        match &self.kind {
+            Kind::ProgArray(map) => map.each(guard, visit),
+            Kind::DevMap(map) => map.programs(guard, visit),
+            Kind::DevHash(map) => map.programs(guard, visit),
+            Kind::CpuMap(map) => map.programs(guard, visit),
+            _ => {}
+        }
+    }
+
+    /// Takes every program out: of a PROG_ARRAY as Linux does when the last user of the map has gone, of a DEVMAP, DEVMAP_HASH or
+    /// CPUMAP with its entry. For when nobody can reach the map any more but through the programs in it.
     pub fn clear_programs(&self) {
-        if let Kind::ProgArray(map) = &self.kind {
-            map.clear();
+        match &self.kind {
+            Kind::ProgArray(map) => map.clear(),
+            Kind::DevMap(map) => map.clear_programs(),
+            Kind::DevHash(map) => map.clear_programs(),
+            Kind::CpuMap(map) => map.clear_programs(),
+            _ => {}
         }
     }
 

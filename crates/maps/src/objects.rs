@@ -66,6 +66,11 @@ impl ProgArray {
         MapLayout::Programs(SlotsLayout { base: self.slots.block().addr(), max_entries: self.len })
     }
 
+    /// Every program, in the order of the indexes.
+    pub(crate) fn each<'g>(&self, guard: &'g Guard, visit: &mut dyn FnMut(&'g Arc<dyn ProgramObject>)) {
+        (0..self.slots.used()).filter_map(|index| self.at(index, guard)).for_each(visit);
+    }
+
     /// Takes every program out.
     pub(crate) fn clear(&self) {
         for index in 0..self.slots.used() {

@@ -94,6 +94,20 @@ fn device_entry(env: &Env, value: &[u8]) -> Result<Entry, Errno> {
     Entry::new(ifindex, program_for(env, fd, ProgramUse::XdpDevmap)?)
 }
 
+/// Programs of entries that lie by index.
+fn programs_in<'g>(slots: &Slots<Entry>, guard: &'g Guard, visit: &mut dyn FnMut(&'g Arc<dyn ProgramObject>)) {
+    (0..slots.used() as usize).filter_map(|index| slots.get(index, guard)?.program.as_ref()).for_each(visit);
+}
+
+/// Removes the entries that have a program.
+fn clear_programs_in(slots: &Slots<Entry>) {
+    let guard = Guard::pin();
+    let has = |index: &usize| slots.get(*index, &guard).is_some_and(|entry| entry.program.is_some());
+    for index in (0..slots.used() as usize).filter(has) {
+        slots.set(index, None);
+    }
+}
+
 /// DEVMAP: devices by index.
 pub(crate) struct DevMap {
     len: u32,
@@ -127,6 +141,14 @@ impl DevMap {
                 visit(target);
             }
         }
+    }
+
+    pub(crate) fn programs<'g>(&self, guard: &'g Guard, visit: &mut dyn FnMut(&'g Arc<dyn ProgramObject>)) {
+        programs_in(&self.slots, guard, visit);
+    }
+
+    pub(crate) fn clear_programs(&self) {
+        clear_programs_in(&self.slots);
     }
 }
 
@@ -224,6 +246,20 @@ impl DevHash {
             }
         }
     }
+
+    pub(crate) fn programs<'g>(&self, guard: &'g Guard, visit: &mut dyn FnMut(&'g Arc<dyn ProgramObject>)) {
+        programs_in(&self.slots, guard, visit);
+    }
+
+    /// Removes the entries that have a program.
+    pub(crate) fn clear_programs(&self) {
+        let keys = (0..self.table.buckets()).flat_map(|bucket| crate::hash::bucket_keys(&self.table, bucket));
+        for (key, _) in keys.collect::<Vec<_>>() {
+            let has = self.entry(&key, &Guard::pin()).is_some_and(|entry| entry.program.is_some());
+            // Whoever removes it meanwhile has done the work.
+            let _ = if has { self.delete(&key) } else { Ok(()) };
+        }
+    }
 }
 
 /// More devices than any DEVMAP_HASH can hold: an element's number has 28 bits.
@@ -317,6 +353,14 @@ impl CpuMap {
     pub(crate) fn at<'g>(&self, cpu: u32, guard: &'g Guard) -> Option<Target<'g>> {
         let entry = self.entry(cpu, guard)?;
         Some(Target::Cpu { cpu, qsize: entry.word, program: entry.program.as_ref() })
+    }
+
+    pub(crate) fn programs<'g>(&self, guard: &'g Guard, visit: &mut dyn FnMut(&'g Arc<dyn ProgramObject>)) {
+        programs_in(&self.slots, guard, visit);
+    }
+
+    pub(crate) fn clear_programs(&self) {
+        clear_programs_in(&self.slots);
     }
 }
 

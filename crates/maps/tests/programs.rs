@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use xway_abi::{Errno, MapSpec, MapType, SpecialField, SpecialKind, map_flags};
 use xway_maps::{
-    Env, Guard, Map, PERF_CURRENT_CPU, PerfRecord, ProgramObject, ProgramUse, Target, ringbuf_flags, ringbuf_query,
+    Env, Guard, Handles, Map, PERF_CURRENT_CPU, PerfRecord, ProgramObject, ProgramUse, SocketObject, Target,
+    ringbuf_flags, ringbuf_query,
 };
 
 fn env() -> Env {
@@ -318,6 +319,53 @@ fn programs_in_arrays() {
     assert_eq!(program.id(), 41, "a caller may still be on its way through the old one");
     map.clear_programs();
     assert!(map.program(1, &guard).is_none());
+}
+
+/// Descriptors of a test: any number from 1 on is a program.
+struct AnyProgram(ProgramUse);
+
+impl Handles for AnyProgram {
+    fn map(&self, _: i32) -> Result<Arc<Map>, Errno> {
+        Err(Errno::EBADF)
+    }
+    fn program(&self, fd: i32) -> Result<Arc<dyn ProgramObject>, Errno> {
+        Ok(Arc::new(Program(fd as u32, self.0)))
+    }
+    fn socket(&self, _: i32) -> Result<Arc<dyn SocketObject>, Errno> {
+        Err(Errno::EBADF)
+    }
+    fn cgroup(&self, _: i32) -> Result<(), Errno> {
+        Err(Errno::EBADF)
+    }
+    fn device(&self, _: u32) -> bool {
+        true
+    }
+}
+
+#[test]
+fn programs_in_entries_are_seen_and_taken_out() {
+    for (map_type, program_use) in [
+        (MapType::Devmap, ProgramUse::XdpDevmap),
+        (MapType::DevmapHash, ProgramUse::XdpDevmap),
+        (MapType::Cpumap, ProgramUse::XdpCpumap),
+    ] {
+        let env = Env { handles: Arc::new(AnyProgram(program_use)), ..env() };
+        let map = Map::create(&MapSpec::new(map_type, 4, 8, 4), &env).unwrap();
+        for (at, program) in [(0, 7), (1, 0), (3, 9)] {
+            map.update(&key(at), &[key(64), key(program)].concat(), 0).unwrap();
+        }
+        let ids = || {
+            let (guard, mut ids) = (Guard::pin(), Vec::new());
+            map.each_program(&guard, &mut |program| ids.push(program.id()));
+            ids.sort_unstable();
+            ids
+        };
+        assert_eq!(ids(), [7, 9], "{map_type:?}");
+        map.clear_programs();
+        assert_eq!(ids(), [0; 0], "{map_type:?}");
+        let there = |at| map.lookup(&key(at), &mut [0; 8], 0).is_ok();
+        assert_eq!([there(0), there(1), there(3)], [false, true, false], "{map_type:?}");
+    }
 }
 
 #[test]

@@ -34,6 +34,11 @@ impl Crew {
         self.rings.lock().iter().all(|(.., sender)| sender.is_empty())
     }
 
+    /// Whether the rings of maps that are not among these are empty.
+    pub(crate) fn is_drained(&self, known: &dyn Fn(u32) -> bool) -> bool {
+        self.rings.lock().iter().all(|(map_id, .., sender)| known(*map_id) || sender.is_empty())
+    }
+
     /// Forgets the rings of maps that are not among these.
     pub(crate) fn keep_maps(&self, known: &dyn Fn(u32) -> bool) {
         self.rings.lock().retain(|(map_id, ..)| known(*map_id));

@@ -136,6 +136,11 @@ impl Control {
         if maps.len() == self.maps.len() && maps.iter().all(|map| has(&self.maps, map.id())) {
             return Ok(());
         }
+        // Nobody puts anything into the rings of a map that goes; what is in them still meets the programs of its entries.
+        let deadline = Instant::now() + DRAIN_MAX;
+        while !self.crew.is_drained(&|id| has(&maps, id)) && Instant::now() < deadline {
+            self.members.iter().try_for_each(|member| member.ask(|_| ()))?;
+        }
         let tell = |member: &Member| {
             let maps = maps.clone();
             member.send(move |core| core.set_maps(maps))
@@ -172,15 +177,21 @@ impl Control {
             }
             Ok(new)
         };
-        match point.queue {
-            None => port.slot = change(&port.slot)?,
+        let slot = match point.queue {
+            None => &mut port.slot,
             Some(queue) if queue >= queues => return Err(EngineError::NoQueue { name, queue, queues }),
-            Some(queue) => match port.queue_slots.iter_mut().find(|(number, _)| *number == queue) {
-                Some((_, slot)) => *slot = change(slot)?,
-                None => port.queue_slots.push((queue, change(&Slot::default())?)),
-            },
-        }
+            Some(queue) => {
+                let known = port.queue_slots.iter().position(|(number, _)| *number == queue);
+                let at = known.unwrap_or_else(|| {
+                    port.queue_slots.push((queue, Slot::default()));
+                    port.queue_slots.len() - 1
+                });
+                &mut port.queue_slots[at].1
+            }
+        };
         // What is new is made before the first worker hears of it, what is old is dropped after the last one has.
+        let new = change(slot)?;
+        let _old = std::mem::replace(slot, new);
         // Programs of both kinds find their maps meanwhile.
         self.tell_maps(false)?;
         let mut answers = Vec::new();

@@ -24,9 +24,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use xway_abi::{Errno, MapSpec, MapType};
-use xway_engine::Engine;
+use xway_engine::{Engine, Profile};
 use xway_jit::Options;
-use xway_maps::{Env, Guard, Map};
+use xway_maps::{Env, Guard, Map, ProgramObject};
 use xway_object::Btf;
 use xway_verifier::Config;
 use xway_vm::Program;
@@ -50,6 +50,8 @@ pub struct UserConfig {
     pub bind: Vec<usize>,
     /// Most frames that a worker receives at once, from 1 to 64.
     pub burst: u32,
+    /// Frames that wait at most between two workers, for each queue and direction.
+    pub ring_len: u32,
     /// Limits of the verifier.
     pub verifier: Config,
     /// The compiler's passes; `None`: programs run in the checked interpreter.
@@ -61,7 +63,8 @@ impl Default for UserConfig {
         UserConfig {
             cpus: 1,
             bind: Vec::new(),
-            burst: xway_packet::Burst::MAX as u32,
+            burst: Profile::Standard.burst(),
+            ring_len: Profile::Standard.ring_len(),
             verifier: Config::default(),
             compiler: Some(Options::default()),
         }
@@ -75,8 +78,8 @@ pub struct User {
     maps: BTreeMap<u32, Arc<Map>>,
     programs: BTreeMap<u32, Arc<Loaded>>,
     pins: BTreeMap<PathBuf, Pinned>,
-    /// Every array of programs that was made here: what it holds goes when nobody can use it any more.
-    arrays: Vec<Weak<Map>>,
+    /// Every map that was made here and can hold programs: what it holds goes when nobody can use it any more.
+    holders: Vec<Weak<Map>>,
     /// Types of keys and values by map, from the object that made it.
     types: HashMap<u32, (Arc<Btf>, u32, u32)>,
     /// Workers and ports, from the first port on.
@@ -115,7 +118,7 @@ impl User {
             maps: BTreeMap::new(),
             programs: BTreeMap::new(),
             pins: BTreeMap::new(),
-            arrays: Vec::new(),
+            holders: Vec::new(),
             types: HashMap::new(),
             engine: None,
             events,
@@ -175,15 +178,15 @@ impl User {
 
     fn hold_map(&mut self, map: &Arc<Map>) -> MapId {
         self.handles.add_map(map);
-        if map.map_type() == MapType::ProgArray && !self.arrays.iter().any(|a| a.as_ptr() == Arc::as_ptr(map)) {
-            self.arrays.push(Arc::downgrade(map));
+        if holds_programs(map) && !self.holders.iter().any(|holder| holder.as_ptr() == Arc::as_ptr(map)) {
+            self.holders.push(Arc::downgrade(map));
         }
         self.maps.insert(map.id(), map.clone());
         MapId(map.id())
     }
 
-    /// Empties arrays of programs that neither this hook nor a program in use can reach. A program keeps its maps alive and
-    /// an array its programs: a ring of these would stay for ever.
+    /// Takes the programs out of maps that neither this hook nor a program in use can reach. A program keeps its maps alive and
+    /// a PROG_ARRAY, DEVMAP or CPUMAP its programs: a ring of these would stay for ever.
     fn collect(&mut self) {
         let handles = &self.handles;
         self.types.retain(|id, _| handles.find_map(*id).is_some());
@@ -192,31 +195,35 @@ impl User {
         let mut open: Vec<Arc<Program>> = self.programs.values().map(|p| p.program.clone()).collect();
         open.extend(self.pins.values().filter_map(pinned));
         open.extend(self.attached().into_iter().map(|p| p.program.clone()));
-        let mut arrays: Vec<Arc<Map>> = self.maps.values().cloned().collect();
-        arrays.extend(self.pins.values().filter_map(|p| if let Pinned::Map(m) = p { Some(m.clone()) } else { None }));
+        let mut maps: Vec<Arc<Map>> = self.maps.values().cloned().collect();
+        maps.extend(self.pins.values().filter_map(|p| if let Pinned::Map(m) = p { Some(m.clone()) } else { None }));
         let (mut seen, mut used) = (HashSet::new(), HashSet::new());
         loop {
-            while let Some(array) = arrays.pop() {
-                if array.map_type() == MapType::ProgArray && used.insert(array.id()) {
-                    let held = (0..array.spec().max_entries).filter_map(|i| array.program(i, &guard));
-                    open.extend(held.filter_map(|p| p.as_any().downcast_ref::<Program>()?.arc()));
+            while let Some(map) = maps.pop() {
+                if holds_programs(&map) && used.insert(map.id()) {
+                    let program = |held: &Arc<dyn ProgramObject>| held.as_any().downcast_ref::<Program>()?.arc();
+                    map.each_program(&guard, &mut |held| open.extend(program(held)));
                 }
             }
             let Some(program) = open.pop() else { break };
             if seen.insert(program.id()) {
-                arrays.extend(program.maps().iter().cloned());
+                maps.extend(program.maps().iter().cloned());
             }
         }
-        self.arrays.retain(|array| {
-            let Some(array) = array.upgrade() else { return false };
-            if !used.contains(&array.id()) {
-                array.clear_programs();
+        self.holders.retain(|holder| {
+            let Some(map) = holder.upgrade() else { return false };
+            if !used.contains(&map.id()) {
+                map.clear_programs();
             }
             true
         });
-        drop((guard, open, arrays));
+        drop((guard, open, maps));
         Guard::collect();
     }
+}
+
+fn holds_programs(map: &Map) -> bool {
+    matches!(map.map_type(), MapType::ProgArray | MapType::Devmap | MapType::DevmapHash | MapType::Cpumap)
 }
 
 impl std::fmt::Debug for User {
