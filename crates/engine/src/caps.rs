@@ -178,15 +178,13 @@ impl Needs {
 
 /// How a program changes packets, if some run of it does.
 fn changes_packets(facts: &xway_verifier::Facts) -> Option<&'static str> {
-    const STORE_BYTES: u32 = 190;
-    const DYNPTR_WRITE: u32 = 202;
-    let helper = |id| facts.helpers.contains(&id);
+    let helper = |name: &str| facts.helpers.iter().any(|id| xway_abi::helper(*id).is_some_and(|h| h.name == name));
     let slice = || facts.kfuncs.iter().any(|name| name == "bpf_dynptr_slice_rdwr" || name == "bpf_dynptr_from_xdp");
     let ways = [
         (facts.packet_written, "write access (it stores into packets)"),
         (facts.packet_moved, "write access (it moves the ends of packets)"),
-        (helper(STORE_BYTES), "write access (bpf_xdp_store_bytes)"),
-        (helper(DYNPTR_WRITE) || slice(), "write access (dynptrs of packets)"),
+        (helper("bpf_xdp_store_bytes"), "write access (bpf_xdp_store_bytes)"),
+        (helper("bpf_dynptr_write") || slice(), "write access (dynptrs of packets)"),
         (facts.tail_calls, "write access (whatever its tail calls lead to may ask for it)"),
     ];
     ways.into_iter().find(|(does, _)| *does).map(|(_, how)| how)
@@ -225,10 +223,11 @@ mod tests {
         let of = |facts: xway_verifier::Facts| Needs::of(&facts);
         let reads = of(xway_verifier::Facts { packet_bytes: 60, ..Default::default() });
         assert!(reads.missing(&read_only).is_empty());
+        let store_bytes = xway_abi::helper_by_name("bpf_xdp_store_bytes").unwrap();
         for (facts, how) in [
             (xway_verifier::Facts { packet_written: true, ..Default::default() }, "stores into"),
             (xway_verifier::Facts { packet_moved: true, ..Default::default() }, "moves the ends"),
-            (xway_verifier::Facts { helpers: vec![190], ..Default::default() }, "bpf_xdp_store_bytes"),
+            (xway_verifier::Facts { helpers: vec![store_bytes.id], ..Default::default() }, "bpf_xdp_store_bytes"),
             (xway_verifier::Facts { kfuncs: vec!["bpf_dynptr_from_xdp".into()], ..Default::default() }, "dynptrs"),
             (xway_verifier::Facts { tail_calls: true, ..Default::default() }, "tail calls"),
         ] {

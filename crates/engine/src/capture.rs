@@ -1,7 +1,9 @@
 //! Samples of packets for whoever watches: at the entry of a hook or at its exit, by verdict, one of so many.
 //!
-//! The forwarding path never waits for a watcher. A frame that the program drops is handed over as it is; of any other a copy is
-//! made in the worker's own pool, which is small. What finds no room there, or in the watcher's queue, is counted as lost.
+//! The forwarding path never waits for a watcher, and never lacks a frame because of one. A frame that the program drops is handed
+//! over as it is, while its pool has plenty. Of any other a copy is made in the worker's own pool, which is small: whoever gets the frame
+//! next may write into it (the other end of a wire, a card, an application), and a reference would keep it from being received
+//! into for as long as the watcher likes. What finds no room is counted as lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -253,7 +255,7 @@ impl Tap {
         self.shared.waiting.load(Ordering::Relaxed) >= self.config.room.max(1)
     }
 
-    fn lost(&self, count: u64) {
+    pub(crate) fn lost(&self, count: u64) {
         self.shared.lost.fetch_add(count, Ordering::Relaxed);
     }
 }

@@ -12,6 +12,7 @@ use xway_engine::{
     AttachFlags, Attached, Capture, CaptureAt, CaptureConfig, Captured, Choice, Counters, Engine, EngineConfig,
     EngineError, HookPoint, Linked, LoadedProgram, PassTo, PortConfig, VerdictSet, What,
 };
+use xway_packet::PoolConfig;
 use xway_verifier::{Config, MapsView};
 use xway_vm::Program;
 
@@ -350,5 +351,23 @@ fn captures_take_samples_by_verdict_and_never_hold_up_what_goes_on() {
     drop(captures);
     wire.send(0, 10);
     eventually(|| engine.queues()[0].counters.rx == 70);
+    settled(engine);
+}
+
+/// Its queue is longer than the pool: what it holds of the pool ends where the pool has no more to spare.
+#[test]
+fn a_watcher_that_never_fetches_starves_nobody() {
+    let engine = engine(1);
+    let wire = Wire::new(5, 1);
+    let pool = Some(PoolConfig::new(128));
+    engine.open(wire.device(), PortConfig { pool, ..PortConfig::default() }).unwrap();
+    engine.attach(port(5), Rust::new(|_, _| Verdict::Drop as u64), FORCE).unwrap();
+    let capture = engine.capture(CaptureConfig { room: 4096, ..CaptureConfig::default() }).unwrap();
+    wire.send(0, 5000);
+    eventually(|| decided(&engine) == 5000);
+    let held = std::iter::from_fn(|| capture.next(Duration::ZERO)).count() as u64;
+    assert!((1..128).contains(&held), "{held}");
+    assert_eq!(held + capture.lost(), 5000);
+    drop(capture);
     settled(engine);
 }

@@ -2,7 +2,7 @@
 
 use xway_abi::Verdict;
 use xway_maps::Guard;
-use xway_packet::{Burst, Frame};
+use xway_packet::{Burst, Frame, Pressure};
 
 use super::{Core, Site};
 use crate::Results;
@@ -72,8 +72,11 @@ impl Core {
                 tap.copy(&frame, pool, seen);
             }
         }
-        if let Some(tap) = last {
-            frame = tap.take(frame, seen)?;
+        match last {
+            // A watcher that does not fetch may hold frames that are to spare, not those that packets are received into.
+            Some(tap) if frame.pool_pressure() > Pressure::None => tap.lost(1),
+            Some(tap) => frame = tap.take(frame, seen)?,
+            None => {}
         }
         Some(frame)
     }
