@@ -64,6 +64,13 @@ fuzz:  ## every fuzzer for ten minutes; SECONDS_EACH=n for another time
 soak:  ## bad wires, swapped programs, ports down and up, queues that move, killed applications: ten minutes; SECONDS_EACH=n for another time
 	XWAY_SOAK_SECONDS=$(or $(SECONDS_EACH),600) cargo test --release -q -p xway-bench --test soak -- --nocapture
 
+models:  ## rings, pools and buckets of maps under every interleaving (loom)
+	RUSTFLAGS="--cfg loom" cargo test -q --release --target-dir $(TARGET)/models -p xway-packet --test loom --test loom_rings
+	RUSTFLAGS="--cfg loom" cargo test -q --release --target-dir $(TARGET)/models -p xway-maps --test loom
+
+miri:  ## packet memory and rings in the interpreter that finds undefined behaviour (needs a nightly toolchain with miri)
+	MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -q -p xway-packet --lib --test pool --test rings --test adjust
+
 cycles:  ## a thousand loads, replacements and detachments under traffic on each hook; ROUNDS=n (needs root)
 	XWAY_ROUNDS=$(or $(ROUNDS),1000) cargo test -q -p xway-hook --test cycles --test engine_cycles
 	XWAY_ROUNDS=$(or $(ROUNDS),1000) cargo test -q -p xway-control --test cycles
@@ -100,4 +107,4 @@ deploy:  ## the bundle onto another machine: HOST=root@name (needs ssh)
 clean:  ## remove everything that was built
 	cargo clean
 
-.PHONY: help setup demo test lint samples bench bench-docs native aarch64 fuzz soak cycles fuzz-kernel vm corpus install bundle deploy clean
+.PHONY: help setup demo test lint samples bench bench-docs native aarch64 fuzz soak models miri cycles fuzz-kernel vm corpus install bundle deploy clean

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use xway_engine::Profile;
 use xway_engine::is_called;
 use xway_engine::steer::Change;
 use xway_hook::{PRIORITY, Verdicts};
@@ -71,8 +72,37 @@ pub struct ServiceConfig {
     pub workers: u32,
     /// CPUs that they are bound to, in order.
     pub cpus: Vec<usize>,
-    /// Most packets that a worker receives at once, from 1 to 64.
-    pub burst: u32,
+    /// Most packets that a worker receives at once, from 1 to 64; none: what the profile says.
+    pub burst: Option<u32>,
+    /// How much memory its queues take: `standard` or `small`.
+    #[serde(with = "profile")]
+    pub profile: Profile,
+}
+
+impl ServiceConfig {
+    /// Most packets that a worker receives at once.
+    pub fn burst(&self) -> u32 {
+        self.burst.unwrap_or(self.profile.burst())
+    }
+}
+
+/// A profile by its word.
+mod profile {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use xway_engine::Profile;
+
+    pub fn serialize<S: Serializer>(profile: &Profile, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(profile.name())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Profile, D::Error> {
+        let word = String::deserialize(from)?;
+        let known = Profile::NAMES.iter().find(|(name, _)| *name == word);
+        known
+            .map(|(_, profile)| *profile)
+            .ok_or_else(|| D::Error::custom(format!("{word:?} is neither standard nor small")))
+    }
 }
 
 impl Default for ServiceConfig {
@@ -87,7 +117,8 @@ impl Default for ServiceConfig {
             metrics: None,
             workers: 1,
             cpus: Vec::new(),
-            burst: 64,
+            burst: None,
+            profile: Profile::Standard,
         }
     }
 }
@@ -148,13 +179,17 @@ pub struct Port {
     /// Only programs that are proved not to change packets run on it.
     #[serde(default)]
     pub read_only: bool,
+    /// Bytes of a chunk of its queues' memory: 4096, one packet a page, or 2048, two; none: what the profile says.
+    #[serde(default)]
+    pub chunk: Option<u32>,
 }
 
 impl Port {
     /// A port with nothing but a name.
     pub fn named(name: &str) -> Port {
         let name = name.to_owned();
-        Port { name, queues: None, pass_to: None, steer: Vec::new(), tx_batch: 0, tx_limit: None, read_only: false }
+        let (queues, pass_to, tx_limit, chunk) = (None, None, None, None);
+        Port { name, queues, pass_to, steer: Vec::new(), tx_batch: 0, tx_limit, read_only: false, chunk }
     }
 }
 
@@ -266,7 +301,8 @@ impl Config {
                 return refuse(format!("socket {path}: without a port there is no queue to bind to"));
             }
         }
-        let ServiceConfig { workers, ref cpus, burst, .. } = self.service;
+        let ServiceConfig { workers, ref cpus, .. } = self.service;
+        let burst = self.service.burst();
         if !(1..=64).contains(&burst) {
             return refuse(format!("service.burst: {burst}; from 1 to 64"));
         }
@@ -344,6 +380,7 @@ chain_on = ["pass", "tx"]
             ("workers = 2", "workers = 0", "service.workers"),
             ("workers = 2", "wrokers = 2", "wrokers"),
             ("workers = 2", "burst = 0", "service.burst: 0; from 1 to 64"),
+            ("workers = 2", "profile = \"tiny\"", "\"tiny\" is neither standard nor small"),
             ("cpus = [0, 1]", "cpus = [0, 1, 2]", "service.cpus"),
             ("port = \"packet:eth0\"", "port = \"packet:eth1\"", "packet:eth1 is no port"),
             ("\"tx\"", "\"teleport\"", "teleport: not a verdict"),

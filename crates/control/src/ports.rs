@@ -1,7 +1,7 @@
 //! The devices behind the port names of the configuration.
 
 use xway_engine::steer::{Change, Steering};
-use xway_engine::{Device, OneQueue, PortConfig, TxPolicy};
+use xway_engine::{Device, OneQueue, PortConfig, Profile, TxPolicy};
 use xway_hook::{Blame, HookError};
 use xway_port_afxdp::AfXdpDevice;
 use xway_port_packet::{PacketConfig, PacketPort};
@@ -81,9 +81,10 @@ pub(crate) fn said(before: &[String], words: &str, now: Option<&Steering>) -> Ve
 }
 
 /// How the engine opens a port of the configuration.
-pub(crate) fn shape(port: &Port) -> PortConfig {
+pub(crate) fn shape(port: &Port, profile: Profile) -> PortConfig {
     let tx = TxPolicy { batch_frames: port.tx_batch, bytes_max: port.tx_limit };
-    PortConfig { queues: port.queues.clone(), tx, read_only: port.read_only, ..PortConfig::default() }
+    let (queues, chunk_size) = (port.queues.clone(), port.chunk);
+    PortConfig { queues, tx, read_only: port.read_only, profile, chunk_size, ..PortConfig::default() }
 }
 
 #[cfg(test)]

@@ -72,7 +72,8 @@ impl State {
         let user = UserConfig {
             cpus: config.service.workers,
             bind: config.service.cpus.clone(),
-            burst: config.service.burst,
+            burst: config.service.burst(),
+            ring_len: config.service.profile.ring_len(),
             ..UserConfig::default()
         };
         Ok(State {
@@ -564,9 +565,10 @@ impl State {
                 }
             }
             Step::Open(p) => {
-                let name = ports::parse(&p.name).map_err(|e| HookError::new(Blame::Input, e))?;
+                let profile = self.config.service.profile;
+                let name = ports::parse(&p.name).map_err(|e| HookError::new(Blame::Input, e))?.within(profile);
                 let number = self.ifindex;
-                self.hook.open_port(ports::open(&name, number, p.pass_to.is_none())?, shape(p))?;
+                self.hook.open_port(ports::open(&name, number, p.pass_to.is_none())?, shape(p, profile))?;
                 self.ifindex += 1;
                 self.config.ports.push(Port { queues: p.queues.clone(), ..Port::named(&p.name) });
             }

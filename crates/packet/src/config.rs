@@ -90,7 +90,13 @@ impl PoolConfig {
 
     /// Chunks of 2 KiB without a tailroom: half the memory, room for packets of 1792 bytes.
     pub const fn compact(frames: u32) -> Self {
-        PoolConfig { chunk_size: layout::CHUNK_MIN, tailroom: 0, ..PoolConfig::new(frames) }
+        PoolConfig::new(frames).in_chunks_of(layout::CHUNK_MIN)
+    }
+
+    /// The same pool with chunks of another size; those of 2 KiB, two to a page, have no tailroom.
+    pub const fn in_chunks_of(self, chunk_size: u32) -> Self {
+        let tailroom = if chunk_size == layout::CHUNK_MIN { 0 } else { self.tailroom };
+        PoolConfig { chunk_size, tailroom, ..self }
     }
 
     /// The longest packet that a fresh frame can hold.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use xway_engine::Profile;
 use xway_kernel::XdpMode;
 use xway_port_afxdp::{AfXdpConfig, Copying};
 use xway_port_tap::{Offload, TapConfig};
@@ -51,6 +52,19 @@ impl PortName {
             _ => Err(NameError::new(format!("{text:?} is no port"))
                 .hint("pcap:FILE for a capture, afxdp:IFACE or packet:IFACE for an interface, tap:NAME for a TAP device, sim:NAME for \
                        packets from memory, pcap:- for standard input")),
+        }
+    }
+}
+
+impl PortName {
+    /// The same port with no more memory for its rings than a profile has.
+    pub fn within(self, profile: Profile) -> PortName {
+        match self {
+            PortName::AfXdp(config) => {
+                let entries = config.entries.min(profile.ring_entries_max());
+                PortName::AfXdp(AfXdpConfig { entries, ..config })
+            }
+            other => other,
         }
     }
 }

@@ -241,6 +241,27 @@ impl Engine {
     }
 }
 
+/// How much memory is taken.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// For throughput
+    Standard,
+    /// For devices with little memory
+    Small,
+}
+
+impl Run {
+    /// How much memory packets take.
+    pub fn memory(&self) -> crate::ports::Memory {
+        let profile = match self.profile {
+            Profile::Standard => xway_engine::Profile::Standard,
+            Profile::Small => xway_engine::Profile::Small,
+        };
+        let chunk_size = self.chunk.as_deref().and_then(|bytes| bytes.parse().ok());
+        crate::ports::Memory { profile, chunk_size, shared: self.xsk.is_some() }
+    }
+}
+
 /// `xway run`
 #[derive(Args, Debug)]
 pub struct Run {
@@ -279,9 +300,16 @@ pub struct Run {
     /// At most so many bytes wait in a port's queue to be sent; what is beyond is dropped and counted
     #[arg(long, value_name = "BYTES")]
     pub tx_limit: Option<u64>,
-    /// Receive at most so many packets at once: fewer fit a small cache, more share what a burst costs
-    #[arg(long, value_name = "PACKETS", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub burst: u32,
+    /// Receive at most so many packets at once: fewer fit a small cache, more share what a burst costs; without it what the
+    /// profile says
+    #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub burst: Option<u32>,
+    /// How much memory packets and rings take: small is for devices with little of it (bursts of 16, 256 chunks of 2 KiB)
+    #[arg(long, value_enum, default_value_t = Profile::Standard)]
+    pub profile: Profile,
+    /// Bytes of a chunk of packet memory: 4096, one packet a page, or 2048, two; without it what the profile says
+    #[arg(long, value_name = "BYTES", value_parser = ["2048", "4096"])]
+    pub chunk: Option<String>,
     /// Packets stay as they came: a program that is not proved to leave them alone is refused, with the reason
     #[arg(long)]
     pub read_only: bool,

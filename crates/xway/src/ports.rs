@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use xway_engine::{Device, Discard, MemoryModel, Port, PortError, PortErrorKind, Recorder};
+use xway_engine::{Device, Discard, MemoryModel, Port, PortError, PortErrorKind, Profile, Recorder};
 use xway_port_afxdp::{AfXdpConfig, AfXdpDevice};
 use xway_port_packet::{PacketConfig, PacketPort};
 use xway_port_pcap::{CaptureRecorder, PcapPort, PcapSink};
@@ -54,14 +54,32 @@ pub struct Opened {
 /// Memory that the kernel or an application maps.
 const SHARED_POOL: PoolConfig = PoolConfig { backing: Backing::Memfd, ..PoolConfig::new(8192) };
 
-/// Opens the input, each queue a port, and where PASS goes. `shared`: other processes may map the packets' memory.
-pub fn open(name: &PortName, pass: Option<&PassName>, shared: bool) -> Result<Opened, Failure> {
-    let failed = |error: PortError| port_failure(&error);
-    let new_pool = |shape| Pool::new(shape).map_err(Failure::needs);
-    if let PortName::AfXdp(config) = name {
-        return open_afxdp(name, config, pass);
+/// The memory that packets get.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Memory {
+    /// How much.
+    pub profile: Profile,
+    /// Bytes of a chunk, where that was said.
+    pub chunk_size: Option<u32>,
+    /// Other processes may map it.
+    pub shared: bool,
+}
+
+impl Memory {
+    fn pool(&self, asked: PoolConfig) -> Result<Pool, Failure> {
+        let shape = self.profile.pool(asked);
+        Pool::new(self.chunk_size.map_or(shape, |bytes| shape.in_chunks_of(bytes))).map_err(Failure::needs)
     }
-    let pool = new_pool(if shared { SHARED_POOL } else { PoolConfig::default() })?;
+}
+
+/// Opens the input, each queue a port, and where PASS goes.
+pub fn open(name: &PortName, pass: Option<&PassName>, memory: Memory) -> Result<Opened, Failure> {
+    let failed = |error: PortError| port_failure(&error);
+    let name = &name.clone().within(memory.profile);
+    if let PortName::AfXdp(config) = name {
+        return open_afxdp(name, config, pass, memory);
+    }
+    let pool = memory.pool(if memory.shared { SHARED_POOL } else { PoolConfig::default() })?;
     let ports: Vec<Box<dyn Port>> = match name {
         PortName::Capture(path) => vec![Box::new(PcapPort::open(path, 0).map_err(|e| capture::failure(&e))?)],
         PortName::Played(played) => {
@@ -79,21 +97,26 @@ pub fn open(name: &PortName, pass: Option<&PassName>, shared: bool) -> Result<Op
         }
         PortName::AfXdp(_) => Vec::new(),
     };
-    with_pass(Opened { inputs: ports.len(), ports, pool, notes: Vec::new() }, pass)
+    with_pass(Opened { inputs: ports.len(), ports, pool, notes: Vec::new() }, pass, memory)
 }
 
 /// Opens queues of an interface. Without a place for PASS it goes back to the interface's own host.
-fn open_afxdp(name: &PortName, config: &AfXdpConfig, pass: Option<&PassName>) -> Result<Opened, Failure> {
+fn open_afxdp(
+    name: &PortName,
+    config: &AfXdpConfig,
+    pass: Option<&PassName>,
+    memory: Memory,
+) -> Result<Opened, Failure> {
     let failed = |e: xway_port_afxdp::OpenError| port_failure(&e.into_port_error(&name.to_string()));
     let mut device = AfXdpDevice::open(config).map_err(failed)?;
     let inputs = device.rx_queues();
-    let mut pool = Pool::new(device.pool_for(inputs)).map_err(Failure::needs)?;
+    let mut pool = memory.pool(device.pool_for(inputs))?;
     let ports = (0..inputs).map(|queue| device.open_port(queue, &mut pool).map(|port| Box::new(port) as Box<dyn Port>));
     let ports = ports.collect::<Result<Vec<_>, _>>().map_err(failed)?;
     let notes = device.effective().iter().map(|effective| format!("{name}: {effective}")).collect();
     let mut opened = Opened { inputs: ports.len(), ports, pool, notes };
     if pass.is_some() {
-        return with_pass(opened, pass);
+        return with_pass(opened, pass, memory);
     }
     let generic = device.effective().iter().any(|effective| effective.mode == Some(XdpMode::Generic));
     let injector = match generic {
@@ -123,7 +146,7 @@ fn open_afxdp(name: &PortName, config: &AfXdpConfig, pass: Option<&PassName>) ->
 }
 
 /// Puts where PASS goes behind the ports.
-pub fn with_pass(opened: Opened, pass: Option<&PassName>) -> Result<Opened, Failure> {
+pub fn with_pass(opened: Opened, pass: Option<&PassName>, memory: Memory) -> Result<Opened, Failure> {
     let Opened { mut ports, inputs, mut pool, notes } = opened;
     let failed = |error: PortError| port_failure(&error);
     match pass {
@@ -150,9 +173,11 @@ pub fn with_pass(opened: Opened, pass: Option<&PassName>) -> Result<Opened, Fail
         Some(PassName::Port(out @ PortName::AfXdp(config))) => {
             let failed = |e: xway_port_afxdp::OpenError| port_failure(&e.into_port_error(&out.to_string()));
             if ports[0].capabilities().memory != MemoryModel::Shared {
-                pool = Pool::new(SHARED_POOL).map_err(Failure::needs)?;
+                pool = memory.pool(SHARED_POOL)?;
             }
-            let mut device = AfXdpDevice::open(config).map_err(failed)?;
+            let entries = config.entries.min(memory.profile.ring_entries_max());
+            let config = AfXdpConfig { entries, ..config.clone() };
+            let mut device = AfXdpDevice::open(&config).map_err(failed)?;
             ports.push(Box::new(device.open_port(0, &mut pool).map_err(failed)?));
         }
         Some(PassName::Port(out @ PortName::Packet(interface))) => {

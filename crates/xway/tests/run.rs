@@ -315,6 +315,35 @@ fn packets_come_from_memory_and_captures_come_again() {
 }
 
 #[test]
+fn memory_is_as_large_as_its_profile_says() {
+    if !clang("run::memory_is_as_large_as_its_profile_says") {
+        return;
+    }
+    let dir = Dir::new();
+    let object = compiled(&dir, "judge", ALL_VERDICTS, &[]);
+    let run = |more: &[&str]| xway(&[&["run", &object, "-i", "sim:a?size=1500&count=5000", "-j"][..], more].concat());
+    for (more, burst, chunks, chunk) in [
+        (&[][..], 64, 1024, 4096),
+        (&["--profile", "small"], 16, 256, 2048),
+        (&["--profile", "small", "--burst", "8", "--chunk", "4096"], 8, 256, 4096),
+        (&["--chunk", "2048"], 64, 1024, 2048),
+    ] {
+        let doc = run(more).exits(0).json();
+        let memory = &doc["memory"];
+        assert_eq!((&memory["burst"], &memory["chunks"]), (&burst.into(), &chunks.into()), "{more:?}: {doc}");
+        assert_eq!(memory["chunk_bytes"], chunk, "{more:?}: {doc}");
+        // Nothing is different but the memory.
+        assert_eq!((doc["packets"].as_u64(), doc["verdicts"]["TX"].as_u64()), (Some(5000), Some(5000)), "{more:?}");
+        assert!(memory["bytes"].as_u64() >= Some(chunks * chunk), "{doc}");
+    }
+    // What does not fit the smaller chunk is counted.
+    let long = &["run", &object, "-i", "sim:a?size=1900&count=100", "--chunk", "2048", "-j"];
+    let doc = xway(long).exits(0).json();
+    assert_eq!((&doc["packets"], &doc["losses"]["ports"][0]["oversize"]), (&0.into(), &100.into()), "{doc}");
+    run(&["--chunk", "1024"]).exits(2).says("2048");
+}
+
+#[test]
 fn read_only_packets_take_programs_that_only_read() {
     if !clang("run::read_only_packets_take_programs_that_only_read") {
         return;

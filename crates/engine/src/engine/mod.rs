@@ -163,7 +163,8 @@ impl Engine {
         if let Some(open) = entry.queues.iter().find(|open| open.queue == queue) {
             return Err(EngineError::QueueTaken { name, queue, worker: open.worker });
         }
-        let shape = entry.config.pool.unwrap_or_else(|| entry.device.pool(queue));
+        let shape = entry.config.pool.unwrap_or_else(|| entry.config.profile.pool(entry.device.pool(queue)));
+        let shape = entry.config.chunk_size.map_or(shape, |bytes| shape.in_chunks_of(bytes));
         let mut pool = Pool::new(shape).map_err(|cause| EngineError::Pool { name, cause })?;
         let port = entry.device.open_queue(queue, &mut pool).map_err(EngineError::Port)?;
         let wake = member.mail.wake.clone();

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use xway_packet::{Burst, Leak, PoolConfig, PoolError};
+use xway_packet::{Leak, PoolConfig, PoolError};
 
 use crate::chain::ProgramCounters;
 use crate::lane::PassTo;
 use crate::slot::{AttachError, Attached};
 use crate::wake::Wake;
-use crate::{Backlog, Capabilities, Counters, Outcome, PortError, PortStats, TxPolicy};
+use crate::{Backlog, Capabilities, Counters, Outcome, PortError, PortStats, Profile, TxPolicy};
 
 /// Shape of an engine.
 #[derive(Clone, Debug)]
@@ -30,8 +30,8 @@ pub struct EngineConfig {
 impl Default for EngineConfig {
     /// One worker, bound to no CPU.
     fn default() -> EngineConfig {
-        let burst = Burst::MAX as u32;
-        EngineConfig { workers: 1, cpus: Vec::new(), idle_polls: 1000, burst, ring_len: 2048, timed: false }
+        let (burst, ring_len) = (Profile::Standard.burst(), Profile::Standard.ring_len());
+        EngineConfig { workers: 1, cpus: Vec::new(), idle_polls: 1000, burst, ring_len, timed: false }
     }
 }
 
@@ -40,8 +40,12 @@ impl Default for EngineConfig {
 pub struct PortConfig {
     /// Which queue on which worker. `None`: all queues, queue n on worker n modulo their number.
     pub queues: Option<Vec<(u32, u32)>>,
-    /// Shape of the pools; `None`: what the device wants.
+    /// Shape of the pools; `None`: what the device wants, within the profile.
     pub pool: Option<PoolConfig>,
+    /// How much memory its queues take.
+    pub profile: Profile,
+    /// Bytes of a chunk, where that is said: 4,096 for one packet a page, 2,048 for two.
+    pub chunk_size: Option<u32>,
     /// Where PASS goes.
     pub pass: PassTo,
     /// How its queues are given frames to send.

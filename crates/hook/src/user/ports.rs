@@ -76,8 +76,9 @@ impl User {
         }
         if self.engine.is_none() {
             let workers = self.config.cpus;
-            let (cpus, burst) = (self.config.bind.clone(), self.config.burst);
-            let config = EngineConfig { workers, cpus, burst, ..EngineConfig::default() };
+            let (burst, ring_len) = (self.config.burst, self.config.ring_len);
+            let cpus = self.config.bind.clone();
+            let config = EngineConfig { workers, cpus, burst, ring_len, ..EngineConfig::default() };
             self.engine = Some(Arc::new(Engine::start(config).map_err(refused)?));
         }
         let Some(engine) = &self.engine else { return Err(super::no_port(&name)) };

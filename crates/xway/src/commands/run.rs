@@ -32,7 +32,7 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     let executor = session.executor();
     let pass = args.pass.as_deref().map(PassName::parse).transpose()?;
     let wraps = args.wrap.iter().map(|text| Wrap::parse(text)).collect::<Result<Vec<_>, _>>()?;
-    let ports::Opened { ports, inputs, pool, mut notes } = ports::open(&name, pass.as_ref(), args.xsk.is_some())?;
+    let ports::Opened { ports, inputs, pool, mut notes } = ports::open(&name, pass.as_ref(), args.memory())?;
     let (input, rest): (Vec<_>, Vec<_>) = ports.into_iter().enumerate().partition(|(at, _)| *at < inputs);
     let wrapped = input.into_iter().map(|(_, port)| wraps.iter().try_fold(port, |port, wrap| wrap.around(port)));
     let mut ports: Vec<Box<dyn Port>> = wrapped.collect::<Result<_, _>>()?;
@@ -63,7 +63,7 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     let mut config = WorkerConfig::new(stop);
     config.limits = Limits { count: args.count, timeout: args.timeout };
     config.maps = session.instance.maps().to_vec();
-    config.burst = args.burst;
+    config.burst = args.burst.unwrap_or(args.memory().profile.burst());
     config.tx = TxPolicy { batch_frames: args.tx_batch, bytes_max: args.tx_limit };
     config.subscriber = Some(Box::new(seen.subscriber()));
     config.events_per_second = losses::EVENTS_PER_SECOND;
@@ -79,7 +79,18 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
         // There are no other interfaces in a capture or in memory: what is redirected leaves, wherever to.
         config.redirect_fallback = Some(0);
     }
-    let live = config.live.clone();
+    let (profile, live, memory) = (args.memory().profile.name(), config.live.clone(), pool.memory());
+    let memory = json!({
+        "profile": profile,
+        "burst": config.burst,
+        "chunks": pool.capacity(),
+        "chunk_bytes": pool.config().chunk_size,
+        "packet_bytes": pool.frame_max(),
+        "bytes": memory.bytes,
+        "pages_requested": format!("{:?}", memory.requested).to_lowercase(),
+        "pages_effective": format!("{:?}", memory.effective).to_lowercase(),
+        "pages_reason": memory.reason,
+    });
     let beside = args.beside.dump.as_deref().map(|file| beside(file, &args.beside, &ports, &mut config)).transpose()?;
     let stop = config.stop.clone();
     let port = ports.first().map_or_else(String::new, |port| port.name().to_owned());
@@ -102,7 +113,7 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
 
     let maps = if args.environment.dump_maps { contents::dump(&session.instance) } else { Vec::new() };
     let errors = losses::errors(&report, &seen);
-    let outcome = Outcome { args, session: &session, name: &name, notes, errors, events, dumped, report };
+    let outcome = Outcome { args, session: &session, name: &name, notes, memory, errors, events, dumped, report };
     if as_json {
         print::json(&print::document("run", outcome.json(&maps)));
     } else {
@@ -165,6 +176,7 @@ struct Outcome<'a> {
     session: &'a Session,
     name: &'a PortName,
     notes: Vec<String>,
+    memory: Value,
     report: Report,
     errors: Vec<losses::Error>,
     events: Vec<Delivered>,
@@ -203,6 +215,7 @@ impl Outcome<'_> {
             "input": self.name.to_string(),
             "output": self.args.output.as_ref().map(|p| p.display().to_string()),
             "port": self.notes,
+            "memory": self.memory,
             "end": end_name(&self.report.end),
             "packets": c.rx,
             "bytes": c.rx_bytes,

@@ -199,7 +199,7 @@ fn from_port(args: &Trafficgen, timeout: Option<Duration>, stop: &Stop) -> Resul
     };
     let pool = Pool::new(PoolConfig::default()).map_err(Failure::needs)?;
     let opened = Opened { ports: vec![source], inputs: 1, pool, notes: Vec::new() };
-    let Opened { ports, pool, notes, .. } = ports::with_pass(opened, Some(&name))?;
+    let Opened { ports, pool, notes, .. } = ports::with_pass(opened, Some(&name), ports::Memory::default())?;
     notes.iter().for_each(|note| print::warn(note));
     // Everything passes, and PASS goes out of the port.
     let image = objects::image("measure").map_err(tool_failure)?;
