@@ -1,6 +1,6 @@
 //! The command line of the verbs about Linux's own hook.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -117,18 +117,30 @@ pub struct Status {
 /// `xway features`
 #[derive(Args, Debug)]
 pub struct Features {
-    /// Interface, or a port of the service
-    #[arg(value_name = "PORT")]
-    pub interface: String,
+    /// Interface or port of the service, or an object: a path with a slash, or a name that ends in .o. All ports without it
+    #[arg(value_name = "PORT|OBJ")]
+    pub first: Option<String>,
     /// A program of this object: what it needs, and what the port lacks of that
     #[arg(value_name = "OBJ")]
     pub object: Option<PathBuf>,
-    /// Program by the name of its function; needed when the object has several
-    #[arg(short = 'n', long, value_name = "PROG", requires = "object")]
+    /// Program by the name of its function; needed when the object has several and there is a port
+    #[arg(short = 'n', long, value_name = "PROG")]
     pub name: Option<String>,
     /// Whose hook.
     #[command(flatten)]
     pub place: Hook,
+}
+
+impl Features {
+    /// The port and the object that are asked about.
+    pub fn sides(&self) -> (Option<&str>, Option<&Path>) {
+        // Names of ports have a colon; those of interfaces have no slash.
+        let is_object = |word: &str| !word.contains(':') && (word.contains('/') || word.ends_with(".o"));
+        match (self.first.as_deref(), self.object.as_deref()) {
+            (Some(word), None) if is_object(word) => (None, Some(Path::new(word))),
+            sides => sides,
+        }
+    }
 }
 
 /// `xway stats`
@@ -264,6 +276,8 @@ Examples:
   xway features eth0
   xway features eth0 -j
   xway features packet:eth0 --hook user
+  xway features  # every interface
+  xway features filter.o  # what its programs need of a port
   xway features eth0 filter.o  # what it needs and the driver lacks: exit code 1
 
 What is missing makes attaching fail. What is absent the program can do without: it gets an error where it asks for it.";

@@ -156,6 +156,16 @@ fn a_refusal_says_why_and_what_to_try() {
     // A port and a program: nothing is missing on a veth.
     let pair = bench.json(&["features", "r0", &pass]);
     assert_eq!(pair["program"]["missing"], json!([]), "{pair}");
+    // Each side by itself: a program without a port, every interface without a name.
+    let alone = bench.json(&["features", &pass]);
+    assert_eq!(alone["programs"][0]["needs"], pair["program"]["needs"], "{alone}");
+    assert!(alone["programs"][0].get("missing").is_none(), "{alone}");
+    let text = bench.xway(&["features", &pass]).exits(0).out;
+    assert!(text.contains("needs:") && !text.contains("missing:"), "{text}");
+    let all = bench.json(&["features"]);
+    let names: Vec<&str> = all["ports"].as_array().unwrap().iter().filter_map(|p| p["interface"].as_str()).collect();
+    assert!(names.contains(&"lo") && names.contains(&"r0"), "{names:?}");
+    bench.xway(&["features", "r0", "-n", "pass"]).exits(2).says("there is none");
 }
 
 #[test]

@@ -232,6 +232,8 @@ fn a_port_without_a_way_back_into_its_host_says_why() {
             assert!(pass["reason"].as_str().unwrap().contains(reason), "{reason}: {doc}");
         }
         assert_eq!(asked["verdicts"]["PASS"], "none", "{asked}");
+        let all = bench.json(&[&["features"], &to[..]].concat());
+        assert_eq!(all["ports"][0]["interface"], "afxdp:r0", "{all}");
         let words = bench.xway(&[&["load", "afxdp:r0", &object, "--force"], &to[..]].concat()).exits(0).out;
         assert!(words.contains("asked for pass host, got drop: ") && words.contains(reason), "{words}");
         assert_eq!(bench.pings(), 0, "what passes does not reach the host");

@@ -1,5 +1,6 @@
 //! The verbs about Linux's own hook: attach, list, and the objects behind.
 
+mod asked;
 pub mod attach;
 pub mod btf;
 pub mod dump;
