@@ -10,6 +10,7 @@
 //! | [`Tee`] | writes each packet to a capture |
 //! | [`Fault`] | loses, doubles, damages and reorders packets, and lets the pool seem empty; the same seed does the same |
 //! | [`Rate`] | lets so many packets a second in and out |
+//! | [`Cable`] | can be pulled: the port fails then, as a device does that goes down |
 //!
 //! [`WrappedDevice`] puts them around each queue of a device that an engine serves.
 //!
@@ -37,12 +38,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod cable;
 mod device;
 mod fault;
 mod rate;
 mod tee;
 mod trace;
 
+pub use cable::Cable;
 pub use device::WrappedDevice;
 pub use fault::{Fault, FaultConfig, FaultError};
 pub use rate::{Rate, RateConfig};

@@ -1,13 +1,15 @@
 //! Wrappers: what they say they did is what they did, and nothing disappears.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use xway_engine::{Executor, ExecutorInfo, Port, Results, Rx, Stop, Worker, WorkerConfig};
+use xway_abi::Errno;
+use xway_engine::{Executor, ExecutorInfo, Port, Results, Rx, Sent, Stop, Worker, WorkerConfig};
 use xway_maps::Guard;
 use xway_packet::{Burst, Frame, Pool, PoolConfig};
 use xway_port_pcap::CaptureReader;
 use xway_port_sim::{PairConfig, Pattern, SimPort, Sink, Traffic, pair};
-use xway_port_wrap::{Fault, FaultConfig, Rate, RateConfig, Tee, Trace};
+use xway_port_wrap::{Cable, Fault, FaultConfig, Rate, RateConfig, Tee, Trace};
 
 const COUNT: u64 = 10_000;
 
@@ -149,6 +151,24 @@ fn a_rate_is_kept() {
     let sent = port.tx(0, &mut pool, &mut burst);
     assert_eq!((sent.sent, sent.full, sink.sent().frames), (1, 9, 1));
     assert_eq!(other(&mut port, "rate: over the limit, dropped on send"), 9);
+    pool.close().unwrap();
+}
+
+#[test]
+fn a_cut_cable_loses_nothing_unseen() {
+    let (port, sink) = source(64);
+    let cut = Arc::new(AtomicBool::new(false));
+    let mut port = Cable::new(port, cut.clone());
+    let (mut pool, mut burst) = (pool(), Burst::new());
+    port.rx(0, &mut pool, &mut burst, 10).unwrap();
+    cut.store(true, Ordering::Relaxed);
+    let error = port.rx(0, &mut pool, &mut Burst::new(), 64).unwrap_err();
+    assert!(error.to_string().contains("the cable is cut"), "{error}");
+    assert_eq!(port.tx(0, &mut pool, &mut burst), Sent::none(10, Errno::ENETDOWN));
+    cut.store(false, Ordering::Relaxed);
+    port.rx(0, &mut pool, &mut burst, 64).unwrap();
+    assert_eq!(port.tx(0, &mut pool, &mut burst), Sent::all(54), "what waited is still there");
+    assert_eq!(sink.sent().frames, 54);
     pool.close().unwrap();
 }
 

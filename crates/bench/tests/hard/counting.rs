@@ -1,5 +1,6 @@
 //! An allocator that counts, for tests that hold what a part of the program says of its memory against what it takes.
 #![allow(unsafe_code)]
+#![allow(dead_code)] // each test uses its part
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -27,6 +28,11 @@ impl Counting {
     /// Most bytes held at the same time since [`Counting::begin`], less those held then. All threads count.
     pub fn peak(&self) -> usize {
         self.peak.load(Relaxed) - self.start.load(Relaxed)
+    }
+
+    /// Bytes that are held now.
+    pub fn now(&self) -> usize {
+        self.now.load(Relaxed)
     }
 
     fn took(&self, bytes: usize) {
