@@ -99,4 +99,35 @@ int far_cpu(struct xdp_md *ctx)
 	return count_and_drop();
 }
 
+/* A filter: who sends this, and is it one of those whose packets are not wanted. Here, or on the other side of the CPUMAP. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, __u32);
+} denied SEC(".maps");
+
+static __always_inline int is_denied(struct xdp_md *ctx)
+{
+	struct headers *h = IN_PLACE(ctx, 0, sizeof(*h));
+	__u32 from;
+
+	if (!h || h->eth.h_proto != bpf_htons(ETH_P_IP) || h->ip.version != 4)
+		return 0;
+	from = h->ip.saddr;
+	return bpf_map_lookup_elem(&denied, &from) != 0;
+}
+
+SEC("xdp")
+int drop_filter(struct xdp_md *ctx)
+{
+	return is_denied(ctx) ? XDP_ABORTED : XDP_DROP;
+}
+
+SEC("xdp/cpumap")
+int far_filter(struct xdp_md *ctx)
+{
+	return is_denied(ctx) ? XDP_ABORTED : count_and_drop();
+}
+
 char _license[] SEC("license") = "Dual BSD/GPL";

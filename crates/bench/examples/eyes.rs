@@ -8,9 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cpu = std::env::args().nth(1).map_or(Ok(0), |text| text.parse())?;
     let traffic = Traffic::udp(1, 64, Pattern::Scan, 1)?;
     let ns = |action, operation| {
-        let (load_bytes, breakdown, kernel) = (false, false, false);
-        let (count, rounds, burst) = (2_000_000, 3, 64);
-        let options = ForwardOptions { action, operation, load_bytes, count, rounds, cpu, burst, kernel, breakdown };
+        let options = ForwardOptions { count: 2_000_000, rounds: 3, cpu, ..ForwardOptions::new(action, operation) };
         forward(&options, &traffic).map(|report| report.ours.ns.median)
     };
     println!("{:.3} {:.3}", ns(Action::Drop, Operation::ReadData)?, ns(Action::Tx, Operation::SwapMacs)?);

@@ -151,15 +151,10 @@ fn measured(options: &SocketOptions) -> Result<SocketReport, SocketError> {
 /// The kernel drops frames of its own making on one core: the rate that sockets are held against.
 fn kernel_round(options: &SocketOptions, traffic: &Traffic) -> Result<f64, String> {
     let drop = ForwardOptions {
-        action: Action::Drop,
-        operation: Operation::NoTouch,
-        load_bytes: false,
         count: options.count.min(4_000_000),
-        rounds: 1,
         cpu: options.cpus.1,
-        burst: xway_packet::Burst::MAX as u32,
         kernel: true,
-        breakdown: false,
+        ..ForwardOptions::new(Action::Drop, Operation::NoTouch)
     };
     let report = forward(&drop, traffic).map_err(|e| e.to_string())?;
     report.kernel.map(|side| side.ns.median)

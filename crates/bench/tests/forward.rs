@@ -11,17 +11,7 @@ const ACTIONS: [Action; 6] =
 const OPERATIONS: [Operation; 4] = [Operation::NoTouch, Operation::ReadData, Operation::ParseIp, Operation::SwapMacs];
 
 fn options(action: Action, operation: Operation) -> ForwardOptions {
-    ForwardOptions {
-        action,
-        operation,
-        load_bytes: false,
-        count: 2000,
-        rounds: 1,
-        cpu: 0,
-        burst: 64,
-        kernel: false,
-        breakdown: false,
-    }
+    ForwardOptions { count: 2000, ..ForwardOptions::new(action, operation) }
 }
 
 fn needs(test: &str) -> Needs {
@@ -96,12 +86,16 @@ fn packets_reach_another_worker() {
     let traffic = Traffic::udp(10, 64, Pattern::Scan, 1).unwrap();
     let last = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32 - 1;
     let options = ForwardOptions { cpu: last, count: 20_000, ..options(Action::RedirectCpu, Operation::ReadData) };
-    for burst in [64, 1] {
-        let report = forward(&ForwardOptions { burst, ..options.clone() }, &traffic).unwrap();
+    for (burst, filter) in [(64, false), (1, false), (16, true)] {
+        let report = forward(&ForwardOptions { burst, filter, ..options.clone() }, &traffic).unwrap();
         let lost: u64 = report.ours.lost.iter().map(|(_, n)| n).sum();
         assert_eq!((report.ours.packets, report.ours.arrived + lost), (20_000, 20_000));
         assert!(report.ours.arrived > 0);
     }
+    // The same filter where the packets come in.
+    let here = ForwardOptions { filter: true, count: 20_000, ..ForwardOptions::new(Action::Drop, Operation::NoTouch) };
+    let report = forward(&here, &traffic).unwrap();
+    assert_eq!((report.program.as_str(), report.ours.arrived), ("drop_filter", 20_000));
 }
 
 #[test]
@@ -124,6 +118,8 @@ fn memory_tables_have_a_figure_or_a_reason_in_every_line() {
         "fast path",
         "ring path",
         "slow path, first touch",
+        "slow path, first touch, two chunks to a page",
+        "8,192 chunks in turn, two to a page",
         "refusal, nothing left",
         "hash, VLAN, time: get",
         "value by key: get",

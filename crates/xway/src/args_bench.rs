@@ -222,6 +222,12 @@ pub struct BenchForward {
     /// Packets that our port receives at a time, at most
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub burst: u32,
+    /// Bursts of 1, 2, 4, 8, 16, 32 and 64 packets, in one table
+    #[arg(long, conflicts_with_all = ["burst", "breakdown", "extended", "rxq_stats"])]
+    pub sweep: bool,
+    /// A filter looks its sender up in a table of 50,000 addresses: drop, where the packet comes in; redirect-cpu, on the other worker
+    #[arg(long)]
+    pub filter: bool,
     /// Flows that the packets belong to
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
     pub flows: u32,
@@ -501,6 +507,7 @@ const BENCH_REDIRECT_CPU_HELP: &str = "\
 Examples:
   xway bench redirect-cpu
   xway bench redirect-cpu --burst 16 -e
+  xway bench redirect-cpu --filter --sweep --vs kernel  # a filter on the other worker
 
 How it is measured, and what the columns mean: docs/performance.md.";
 

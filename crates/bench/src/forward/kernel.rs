@@ -39,7 +39,7 @@ impl Kernel {
         let space = Space::enter()?;
         let bytes = super::object().ok_or_else(|| Unmeasured("no built-in programs".into()))?;
         let object = Object::parse(bytes, &Default::default()).map_err(|e| Unmeasured(e.to_string()))?;
-        let wanted = |p: &xway_object::Program| [program, "far_end", "far_cpu"].contains(&p.name.as_str());
+        let wanted = |p: &xway_object::Program| [program, "far_end", options.far_program()].contains(&p.name.as_str());
         let loaded = KernelObject::load_some(&object, wanted).map_err(|e| Unmeasured::at("loading")(&e))?;
         let mut links = Vec::new();
         let ends: &[u32] = match options.action {
@@ -63,9 +63,15 @@ impl Kernel {
         if options.action == Action::RedirectCpu
             && let Some(cpus) = loaded.map(&object, "cpus")
         {
-            let far = loaded.program(&object, "far_cpu").ok_or_else(|| Unmeasured("no program far_cpu".into()))?;
+            let far = options.far_program();
+            let far = loaded.program(&object, far).ok_or_else(|| Unmeasured(format!("no program {far}")))?;
             let value = [2048u32.to_ne_bytes(), (far.as_fd().as_raw_fd() as u32).to_ne_bytes()].concat();
             cpus.update(&[0; 4], &value, 0).map_err(|e| Unmeasured::at("map cpus")(&e))?;
+        }
+        if let Some(denied) = loaded.map(&object, "denied") {
+            for key in options.denied() {
+                denied.update(&key, &[1, 0, 0, 0], 0).map_err(|e| Unmeasured::at("map denied")(&e))?;
+            }
         }
         Ok(Kernel {
             object,

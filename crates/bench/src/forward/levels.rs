@@ -133,15 +133,11 @@ fn measured(options: &LevelOptions) -> Result<Vec<LevelRow>, ForwardError> {
         Task::Redirect => Action::Redirect,
     };
     let forward = ForwardOptions {
-        action,
-        operation: Operation::NoTouch,
-        load_bytes: false,
         count: options.count,
         rounds: options.rounds,
         cpu: options.cpu,
-        burst: xway_packet::Burst::MAX as u32,
         kernel: true,
-        breakdown: false,
+        ..ForwardOptions::new(action, Operation::NoTouch)
     };
     let ours = super::ours::Ours::new(&forward, &traffic)?;
     let stand = Stand::new(options.task, traffic.packet(0));

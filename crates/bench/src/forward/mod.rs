@@ -112,6 +112,50 @@ pub struct ForwardOptions {
     pub kernel: bool,
     /// Whether to measure the stages of our side.
     pub breakdown: bool,
+    /// A filter looks at each packet: where it comes in ([`Action::Drop`]), or behind the CPUMAP ([`Action::RedirectCpu`]).
+    pub filter: bool,
+}
+
+/// Addresses that the filter knows: none of them sends anything.
+const DENIED: u32 = 50_000;
+
+impl ForwardOptions {
+    /// Nothing but what happens to packets; a round has none of them yet.
+    pub const fn new(action: Action, operation: Operation) -> ForwardOptions {
+        ForwardOptions {
+            action,
+            operation,
+            load_bytes: false,
+            count: 0,
+            rounds: 1,
+            cpu: 0,
+            burst: xway_packet::Burst::MAX as u32,
+            kernel: false,
+            breakdown: false,
+            filter: false,
+        }
+    }
+
+    /// Function in `bpf/forward` that runs where packets come in.
+    fn program(&self) -> String {
+        if self.filter && self.action == Action::Drop {
+            return "drop_filter".to_owned();
+        }
+        let name = |text: &str| text.replace('-', "_");
+        let load = if self.load_bytes && self.operation != Operation::NoTouch { "_load_bytes" } else { "" };
+        format!("{}_{}{load}", name(self.action.name()), name(self.operation.name()))
+    }
+
+    /// Function that runs behind the CPUMAP.
+    const fn far_program(&self) -> &'static str {
+        if self.filter { "far_filter" } else { "far_cpu" }
+    }
+
+    /// Keys of the filter's table: addresses of a network that is for documentation only, and on.
+    fn denied(&self) -> impl Iterator<Item = [u8; 4]> {
+        let count = if self.filter { DENIED } else { 0 };
+        (0..count).map(|n| (u32::from_be_bytes([203, 0, 113, 0]) + n).to_be_bytes())
+    }
 }
 
 /// One side's figures.
@@ -175,18 +219,7 @@ pub(crate) fn linked(
     operation: Operation,
     traffic: &Traffic,
 ) -> Result<Arc<xway_engine::Linked>, ForwardError> {
-    let options = ForwardOptions {
-        action,
-        operation,
-        load_bytes: false,
-        count: 0,
-        rounds: 0,
-        cpu: 0,
-        burst: xway_packet::Burst::MAX as u32,
-        kernel: false,
-        breakdown: false,
-    };
-    Ok(ours::Ours::new(&options, traffic)?.linked)
+    Ok(ours::Ours::new(&ForwardOptions::new(action, operation), traffic)?.linked)
 }
 
 /// Measures.

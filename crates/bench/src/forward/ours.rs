@@ -10,7 +10,7 @@ use xway_port_sim::{Seen, SimPort, Sink, Traffic};
 use xway_verifier::Config;
 use xway_vm::{Env, Instance, SystemHost, TestRun, test_run};
 
-use super::{Action, ForwardOptions, INGRESS, Operation, Round, TARGET};
+use super::{Action, ForwardOptions, INGRESS, Round, TARGET};
 use crate::measure::MeasureError;
 
 /// Why our side cannot be measured, or must not be believed.
@@ -47,6 +47,8 @@ pub(super) struct Ours {
     pub(super) burst: usize,
     pub(super) traffic: Arc<Traffic>,
     pub(super) linked: Arc<Linked>,
+    /// The program behind the CPUMAP.
+    far: &'static str,
     instance: Instance,
 }
 
@@ -58,7 +60,7 @@ impl Ours {
         let failed = |why: String| ForwardError::Program(why);
         let bytes = super::object().ok_or_else(|| failed(crate::suite::missing().unwrap_or("not built").into()))?;
         let object = Object::parse(bytes, &Default::default()).map_err(|e| failed(e.to_string()))?;
-        let program = program_name(options);
+        let program = options.program();
         let image = object.select(&xway_object::Select::Name(program.clone())).and_then(xway_object::Program::as_xdp);
         let image = image.map_err(|e| failed(e.to_string()))?;
         let instance = Instance::verified(Arc::new(object), 2, Config::default()).map_err(|e| failed(e.to_string()))?;
@@ -70,6 +72,10 @@ impl Ours {
                 put.map_err(|errno| failed(format!("map ports: {errno}")))?;
             }
         }
+        for key in options.denied() {
+            let put = instance.map("denied").map_or(Ok(()), |denied| denied.update(&key, &[1, 0, 0, 0], 0));
+            put.map_err(|errno| failed(format!("map denied: {errno}")))?;
+        }
         let ours = Ours::cpu_entry(&instance, None);
         ours.map_err(|errno| failed(format!("map cpus: {errno}")))?;
         let linked = Linked::new(instance.link(&image).map_err(|e| failed(e.to_string()))?);
@@ -79,6 +85,7 @@ impl Ours {
             burst: options.burst as usize,
             traffic: Arc::new(traffic.clone()),
             linked: Arc::new(linked),
+            far: options.far_program(),
             instance,
         })
     }
@@ -91,13 +98,13 @@ impl Ours {
 
     /// From now on packets that come over the CPUMAP are dropped by a program there.
     pub(super) fn drop_over_there(&self) -> Result<(), ForwardError> {
-        let at = self.instance.object().programs.iter().position(|p| p.name == "far_cpu");
-        let at = at.ok_or_else(|| ForwardError::Program("no program far_cpu".into()))?;
+        let at = self.instance.object().programs.iter().position(|p| p.name == self.far);
+        let at = at.ok_or_else(|| ForwardError::Program(format!("no program {}", self.far)))?;
         let failed = |e: xway_vm::LinkError| ForwardError::Program(e.to_string());
         // Compiled beforehand, as the service does it: on its way a packet compiles nothing.
         let program = self.instance.program(at).map_err(failed)?;
         if let Some(reason) = Choice::compiled(&program, &xway_jit::Options::default()).reason {
-            return Err(ForwardError::Program(format!("far_cpu: {reason}")));
+            return Err(ForwardError::Program(format!("{}: {reason}", self.far)));
         }
         let fd = self.instance.program_fd(at).map_err(failed)?;
         Ours::cpu_entry(&self.instance, Some(fd)).map_err(|e| ForwardError::Program(format!("map cpus: {e}")))
@@ -213,11 +220,4 @@ impl Ours {
         }
         Ok((report.elapsed.as_nanos() as f64 / count.max(1) as f64, report.pool, sinks))
     }
-}
-
-/// Function in `bpf/forward`.
-fn program_name(options: &ForwardOptions) -> String {
-    let name = |text: &str| text.replace('-', "_");
-    let load = if options.load_bytes && options.operation != Operation::NoTouch { "_load_bytes" } else { "" };
-    format!("{}_{}{load}", name(options.action.name()), name(options.operation.name()))
 }

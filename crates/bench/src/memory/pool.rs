@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use xway_packet::ring::frames;
-use xway_packet::{Burst, Pool, PoolConfig};
+use xway_packet::{Burst, Pages, Pool, PoolConfig, layout};
 
 use super::{BULKS, Line, MemoryError, MemoryOptions, other_cpus, timed};
 use crate::measure::pin;
@@ -23,7 +23,10 @@ pub fn pool(options: &MemoryOptions) -> Result<Vec<Line>, MemoryError> {
     for bulk in BULKS {
         lines.push(ring_path(bulk, options)?);
     }
-    lines.push(slow(options)?);
+    for chunk in [layout::CHUNK, layout::CHUNK_MIN] {
+        lines.push(slow(chunk, options)?);
+        lines.push(around(chunk, options)?);
+    }
     lines.push(exhausted(options)?);
     lines.push(shared(options)?);
     for bulk in BULKS {
@@ -105,12 +108,12 @@ fn ring_path(bulk: usize, options: &MemoryOptions) -> Result<Line, MemoryError> 
 }
 
 /// Chunks that were never used: the kernel finds and clears pages for them. The packet's first line is written.
-fn slow(options: &MemoryOptions) -> Result<Line, MemoryError> {
+fn slow(chunk: u32, options: &MemoryOptions) -> Result<Line, MemoryError> {
     const CHUNKS: u32 = 8192;
     let mut samples = Vec::new();
     let mut note = String::new();
     for _ in 0..options.rounds {
-        let mut pool = Pool::new(PoolConfig::new(CHUNKS))?;
+        let mut pool = Pool::new(PoolConfig::new(CHUNKS).in_chunks_of(chunk))?;
         let memory = pool.memory();
         note = format!("pages: {:?} asked for, {:?} got", memory.requested, memory.effective).to_lowercase();
         let mut frames = Vec::with_capacity(CHUNKS as usize);
@@ -124,7 +127,37 @@ fn slow(options: &MemoryOptions) -> Result<Line, MemoryError> {
         frames.into_iter().for_each(|frame| pool.release(frame));
         sum(pool)?;
     }
-    Ok(Line::new("pool", "slow path, first touch", 1, samples).noted(note))
+    let name =
+        if chunk == layout::CHUNK { "slow path, first touch" } else { "slow path, first touch, two chunks to a page" };
+    Ok(Line::new("pool", name, 1, samples).noted(note))
+}
+
+/// All chunks of a pool in turn, with a packet of 64 bytes written into each, on ordinary pages: what memory of this shape costs when
+/// it is used from end to end.
+fn around(chunk: u32, options: &MemoryOptions) -> Result<Line, MemoryError> {
+    const CHUNKS: u32 = 8192;
+    let mut pool = Pool::new(PoolConfig { pages: Pages::Base, ..PoolConfig::new(CHUNKS).in_chunks_of(chunk) })?;
+    let mut frames = Vec::with_capacity(CHUNKS as usize);
+    let mut samples = Vec::new();
+    for round in 0..=options.rounds {
+        let ns = timed(CHUNKS.into(), || {
+            while let Ok(mut frame) = pool.alloc() {
+                frame.chunk_mut()[256..320].fill(1);
+                frames.push(frame);
+            }
+            frames.drain(..).for_each(|frame| pool.release(frame));
+        });
+        // The first time is the slow path's.
+        samples.extend((round > 0).then_some(ns));
+    }
+    let bytes = pool.memory().bytes >> 20;
+    sum(pool)?;
+    let name = if chunk == layout::CHUNK {
+        "8,192 chunks in turn, one to a page"
+    } else {
+        "8,192 chunks in turn, two to a page"
+    };
+    Ok(Line::new("pool", name, 1, samples).noted(format!("{bytes} MiB of ordinary pages")))
 }
 
 /// What a refusal costs when nothing is left.

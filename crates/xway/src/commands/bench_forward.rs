@@ -11,12 +11,16 @@ use crate::capture;
 use crate::failure::Failure;
 use crate::print::{self, grouped};
 
+/// Sizes of bursts of `--sweep`.
+const BURSTS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+
 /// Runs the command.
 pub fn run(action: Action, args: &BenchForward, as_json: bool) -> Result<(), Failure> {
+    if args.filter && !matches!(action, Action::Drop | Action::RedirectCpu) {
+        return Err(Failure::usage(format!("{} has no filter", action.name())).hint("bench drop, bench redirect-cpu"));
+    }
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let options = ForwardOptions {
-        action,
-        operation: operation(action, args.operation),
         load_bytes: args.load == LoadMode::LoadBytes,
         count: args.count,
         rounds: args.rounds,
@@ -24,21 +28,73 @@ pub fn run(action: Action, args: &BenchForward, as_json: bool) -> Result<(), Fai
         burst: args.burst,
         kernel: args.vs == Some(Versus::Kernel),
         breakdown: args.breakdown,
+        filter: args.filter,
+        ..ForwardOptions::new(action, operation(action, args.operation))
     };
     let (traffic, words) = traffic(args)?;
-    let report = forward(&options, &traffic).map_err(failure)?;
-    if as_json {
-        print::json(&print::document(&format!("bench {}", action.name()), fields(&options, &words, &report)));
-    } else {
-        print::text(&text(&options, args, &words, &report));
+    let bursts = if args.sweep { &BURSTS[..] } else { &[options.burst] };
+    let measured = |&burst: &u32| {
+        let options = ForwardOptions { burst, ..options.clone() };
+        forward(&options, &traffic).map(|report| (options, report)).map_err(failure)
+    };
+    let reports = bursts.iter().map(measured).collect::<Result<Vec<_>, _>>()?;
+    let command = format!("bench {}", action.name());
+    match (as_json, args.sweep, &reports[..]) {
+        (true, true, all) => {
+            let rows: Vec<Value> = all.iter().map(|(options, report)| fields(options, &words, report)).collect();
+            print::json(&print::document(&command, json!({ "sweep": rows })));
+        }
+        (false, true, all) => print::text(&sweep(all, &words)),
+        (true, false, [(options, report), ..]) => {
+            print::json(&print::document(&command, fields(options, &words, report)));
+        }
+        (false, false, [(options, report), ..]) => print::text(&text(options, args, &words, report)),
+        (_, false, []) => {}
     }
-    match (&report.kernel, options.kernel) {
-        (Err(why), true) => {
+    match reports.iter().find_map(|(_, report)| report.kernel.as_ref().err()) {
+        Some(why) if options.kernel => {
             Err(Failure::needs(format!("the kernel was not measured: {why}"))
                 .hint("run as root, or leave out --vs kernel"))
         }
         _ => Ok(()),
     }
+}
+
+/// A line for each size of burst.
+fn sweep(reports: &[(ForwardOptions, ForwardReport)], traffic: &str) -> String {
+    let Some((options, first)) = reports.first() else { return String::new() };
+    let mut rows = vec![["bursts of", "ns", "Mpps", "lost", "kernel ns", "x"].map(String::from).to_vec()];
+    for (options, report) in reports {
+        let ours = &report.ours;
+        let lost: u64 = ours.lost.iter().map(|(_, n)| n).sum();
+        let kernel = report.kernel.as_ref().ok().map(|side| format!("{:.1}", side.ns.median));
+        rows.push(vec![
+            options.burst.to_string(),
+            format!("{:.1}", ours.ns.median),
+            format!("{:.1}", ours.pps() / 1e6),
+            grouped(lost),
+            kernel.unwrap_or_else(|| "-".into()),
+            report.ratio().map_or_else(|| "-".into(), |ratio| format!("{ratio:.1}")),
+        ]);
+    }
+    format!("{}\n{}", head(options, traffic, first), print::table(&rows))
+}
+
+/// What is measured, in words.
+fn head(options: &ForwardOptions, traffic: &str, report: &ForwardReport) -> String {
+    format!(
+        "{}, CPU {}, {} rounds of {} packets\n{} -p {}{}, {traffic}; program {}, {}; {} packets compared\n",
+        xway_bench::machine_name(),
+        options.cpu,
+        options.rounds,
+        grouped(options.count),
+        options.action.name(),
+        options.operation.name(),
+        if options.filter { " with a filter" } else { "" },
+        report.program,
+        report.engine,
+        grouped(report.compared),
+    )
 }
 
 /// What is asked for; by default packets that leave again have their addresses changed, as a switch demands it.
@@ -90,15 +146,28 @@ pub(super) fn failure(error: ForwardError) -> Failure {
 fn fields(options: &ForwardOptions, traffic: &str, report: &ForwardReport) -> Value {
     let stages: Vec<Value> = report.stages.iter().map(|s| json!({ "name": s.name, "ns": s.ns })).collect();
     let pool = &report.pool;
+    let mut doc = figures(report);
+    doc["machine"] = json!(xway_bench::machine_name());
+    doc["cpu"] = json!(options.cpu);
+    doc["rounds"] = json!(options.rounds);
+    doc["count"] = json!(options.count);
+    doc["burst"] = json!(options.burst);
+    doc["operation"] = json!(options.operation.name());
+    doc["load_mode"] = json!(if options.load_bytes { "load-bytes" } else { "dpa" });
+    doc["filter"] = json!(options.filter);
+    doc["traffic"] = json!(traffic);
+    doc["breakdown"] = json!(stages);
+    doc["pool"] = json!({
+        "fast": pool.fast, "ring": pool.ring, "slow": pool.slow, "recycled": pool.recycled,
+        "returned": pool.returned, "refused": pool.refused, "outstanding_max": pool.outstanding_max,
+        "recycle_hit_rate": pool.recycle_hit_rate(),
+    });
+    doc
+}
+
+/// What was measured, on both sides.
+pub(super) fn figures(report: &ForwardReport) -> Value {
     json!({
-        "machine": xway_bench::machine_name(),
-        "cpu": options.cpu,
-        "rounds": options.rounds,
-        "count": options.count,
-        "burst": options.burst,
-        "operation": options.operation.name(),
-        "load_mode": if options.load_bytes { "load-bytes" } else { "dpa" },
-        "traffic": traffic,
         "program": report.program,
         "engine": report.engine,
         "compared": report.compared,
@@ -106,16 +175,10 @@ fn fields(options: &ForwardOptions, traffic: &str, report: &ForwardReport) -> Va
         "kernel": report.kernel.as_ref().ok().map(side),
         "kernel_not_measured": report.kernel.as_ref().err(),
         "ratio": report.ratio(),
-        "breakdown": stages,
-        "pool": {
-            "fast": pool.fast, "ring": pool.ring, "slow": pool.slow, "recycled": pool.recycled,
-            "returned": pool.returned, "refused": pool.refused, "outstanding_max": pool.outstanding_max,
-            "recycle_hit_rate": pool.recycle_hit_rate(),
-        },
     })
 }
 
-pub(super) fn side(side: &SideFigures) -> Value {
+fn side(side: &SideFigures) -> Value {
     let lost: serde_json::Map<_, _> = side.lost.iter().map(|(cause, n)| (cause.clone(), json!(n))).collect();
     json!({
         "ns": { "median": side.ns.median, "low": side.ns.low, "high": side.ns.high },
@@ -127,18 +190,7 @@ pub(super) fn side(side: &SideFigures) -> Value {
 }
 
 fn text(options: &ForwardOptions, args: &BenchForward, traffic: &str, report: &ForwardReport) -> String {
-    let mut out = format!(
-        "{}, CPU {}, {} rounds of {} packets\n{} -p {}, {traffic}; program {}, {}; {} packets compared\n\n",
-        xway_bench::machine_name(),
-        options.cpu,
-        options.rounds,
-        grouped(options.count),
-        options.action.name(),
-        options.operation.name(),
-        report.program,
-        report.engine,
-        grouped(report.compared),
-    );
+    let mut out = head(options, traffic, report) + "\n";
     if options.burst < Burst::MAX as u32 {
         out += &format!("  our bursts: {} at most\n\n", options.burst);
     }

@@ -2,10 +2,9 @@
 
 use serde_json::{Value, json};
 use xway_bench::forward::{Action, ForwardOptions, ForwardReport, Operation, forward};
-use xway_packet::Burst;
 use xway_port_sim::{Pattern, Traffic};
 
-use super::bench_forward::{failure, side};
+use super::bench_forward::{failure, figures};
 use crate::args_bench::{BenchPath, Versus};
 use crate::failure::Failure;
 use crate::print::{self, grouped};
@@ -30,15 +29,11 @@ pub fn run(args: &BenchPath, as_json: bool) -> Result<(), Failure> {
     let traffic = Traffic::udp(1, args.size as usize, Pattern::Scan, 1).map_err(Failure::usage)?;
     let measured = |&(_, action, operation): &(&str, Action, Operation)| {
         let options = ForwardOptions {
-            action,
-            operation,
-            load_bytes: false,
             count: args.count,
             rounds: args.rounds,
             cpu,
-            burst: Burst::MAX as u32,
             kernel,
-            breakdown: false,
+            ..ForwardOptions::new(action, operation)
         };
         forward(&options, &traffic).map_err(failure)
     };
@@ -74,18 +69,11 @@ pub fn run(args: &BenchPath, as_json: bool) -> Result<(), Failure> {
 }
 
 fn row(((name, action, operation), report): (&(&str, Action, Operation), &ForwardReport)) -> Value {
-    json!({
-        "name": name,
-        "action": action.name(),
-        "operation": operation.name(),
-        "program": report.program,
-        "engine": report.engine,
-        "compared": report.compared,
-        "ours": side(&report.ours),
-        "kernel": report.kernel.as_ref().ok().map(side),
-        "kernel_not_measured": report.kernel.as_ref().err(),
-        "ratio": report.ratio(),
-    })
+    let mut row = figures(report);
+    row["name"] = json!(name);
+    row["action"] = json!(action.name());
+    row["operation"] = json!(operation.name());
+    row
 }
 
 /// Nanoseconds and millions of packets a second, ours and the kernel's, how far the rounds were apart, and the ratio.
