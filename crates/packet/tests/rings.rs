@@ -34,6 +34,7 @@ impl Lab {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri maps no files")]
 fn a_ring_lies_where_linux_has_it() {
     let memory = Arc::new(SharedMemory::create(LINUX.size::<XdpDesc>(4)).unwrap());
     let ring = RingMemory::<XdpDesc>::over(memory.clone(), 0, LINUX, 4).unwrap();
@@ -48,6 +49,7 @@ fn a_ring_lies_where_linux_has_it() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri maps no files")]
 fn two_mappings_of_one_file_are_one_ring() {
     let ours = Arc::new(SharedMemory::create(4096).unwrap());
     let theirs = Arc::new(SharedMemory::map(ours.fd().unwrap(), 0, 4096).unwrap());
@@ -60,6 +62,7 @@ fn two_mappings_of_one_file_are_one_ring() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri maps no files")]
 fn nobody_can_shrink_our_memory() {
     let memory = SharedMemory::create(8192).unwrap();
     let file = std::fs::File::from(memory.fd().unwrap().as_fd().try_clone_to_owned().unwrap());

@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use harness::{RIGHT, cable};
 use xway_abi::Verdict;
 use xway_engine::{Device, Port, Rx, Support};
 use xway_kernel::XdpMode;
@@ -15,8 +16,6 @@ use xway_port_afxdp::{AfXdpConfig, AfXdpDevice, AfXdpPort, Copying, OpenError};
 use xway_port_packet::{PacketConfig, PacketPort};
 use xway_port_tap::{Injector, Stacked};
 use xway_testkit::{Lab, Namespace, Needs, packets::Packet, traffic};
-
-const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 
 macro_rules! needs_lab {
     ($name:literal) => {
@@ -46,15 +45,6 @@ fn open(namespace: &Namespace, config: &AfXdpConfig, pool: &mut Pool) -> Result<
 
 fn boxed(port: AfXdpPort) -> Box<dyn Port> {
     Box::new(port)
-}
-
-/// A host, and a namespace with the other end of its cable.
-fn cable(label: &str) -> (Lab, Namespace, Namespace) {
-    let lab = Lab::new(label).unwrap();
-    let (left, right) = (lab.namespace("left").unwrap(), lab.namespace("right").unwrap());
-    lab.veth(&left, "l0", &right, "r0").unwrap();
-    left.address("l0", "10.9.0.1/24").unwrap();
-    (lab, left, right)
 }
 
 fn datagram(number: u8) -> Vec<u8> {

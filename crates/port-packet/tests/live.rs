@@ -2,18 +2,14 @@
 
 mod harness;
 
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use harness::Program;
+use harness::{LEFT, Program, RIGHT, ip_protocol};
 use xway_abi::Verdict;
 use xway_engine::{End, Limits, Port, PortErrorKind, Report, Stop, Worker, WorkerConfig};
 use xway_packet::{Frame, Pool, PoolConfig};
 use xway_port_packet::{OpenError, PacketConfig, PacketPort};
 use xway_testkit::{Lab, Namespace, Needs, packets::Packet, traffic};
-
-const LEFT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 
 /// Runs a program on interfaces of a namespace, both ways between them when there are two, while `work` goes on outside.
 fn run<T: Send>(
@@ -31,10 +27,7 @@ fn run<T: Send>(
 
 /// Two hosts on a cable.
 fn two_hosts(label: &str) -> (Lab, Namespace, Namespace) {
-    let lab = Lab::new(label).unwrap();
-    let (left, right) = (lab.namespace("left").unwrap(), lab.namespace("right").unwrap());
-    lab.veth(&left, "l0", &right, "r0").unwrap();
-    left.address("l0", "10.9.0.1/24").unwrap();
+    let (lab, left, right) = harness::cable(label);
     right.address("r0", "10.9.0.2/24").unwrap();
     (lab, left, right)
 }
@@ -58,11 +51,6 @@ macro_rules! needs_lab {
     };
 }
 
-fn protocol(frame: &Frame) -> Option<u8> {
-    let packet = frame.packet();
-    (packet.get(12..14) == Some(&[8, 0])).then(|| packet.get(23).copied()).flatten()
-}
-
 #[test]
 fn counts_what_the_host_really_receives_and_the_host_answers() {
     needs_lab!("counts_what_the_host_really_receives_and_the_host_answers");
@@ -73,7 +61,7 @@ fn counts_what_the_host_really_receives_and_the_host_answers() {
     let program = {
         let counts = counts.clone();
         move |frame: &mut Frame| {
-            if let Some(protocol) = protocol(frame) {
+            if let Some(protocol) = ip_protocol(frame) {
                 counts.lock().unwrap()[usize::from(protocol)] += 1;
             }
             assert_eq!(frame.rx_queue(), 0);
@@ -131,7 +119,7 @@ fn between_two_interfaces_the_verdict_rules() {
     needs_lab!("between_two_interfaces_the_verdict_rules");
     let (_lab, left, middle, right) = bump("rule");
     let udp = right.enter(|| traffic::udp_echo_server((RIGHT, 7).into(), 2)).unwrap().unwrap();
-    let drop_pings = |frame: &mut Frame| if protocol(frame) == Some(1) { Verdict::Drop } else { Verdict::Pass };
+    let drop_pings = |frame: &mut Frame| if ip_protocol(frame) == Some(1) { Verdict::Drop } else { Verdict::Pass };
     let (report, ()) = run(&middle, &["m0", "m1"], drop_pings, || {
         left.enter(|| {
             assert_eq!(traffic::ping(RIGHT, 1).unwrap(), 0);

@@ -7,15 +7,13 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use harness::{LEFT, RIGHT, ip_protocol};
 use xway_abi::{Errno, Verdict};
 use xway_engine::{Port, Report};
 use xway_packet::{Frame, Pool, PoolConfig};
 use xway_port_packet::{PacketConfig, PacketPort};
 use xway_port_tap::{Offload, OpenError, Stacked, TapConfig, TapDevice, TapPort};
 use xway_testkit::{Lab, Namespace, Needs, traffic};
-
-const LEFT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 
 macro_rules! needs_tap {
     ($name:literal) => {
@@ -31,11 +29,6 @@ fn open(namespace: &Namespace, config: &TapConfig, address: Option<Ipv4Addr>) ->
         namespace.address(&config.name, &format!("{address}/24")).unwrap();
     }
     device.take_all().into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect()
-}
-
-fn ip_protocol(frame: &Frame) -> Option<u8> {
-    let packet = frame.packet();
-    (packet.get(12..14) == Some(&[8, 0])).then(|| packet.get(23).copied()).flatten()
 }
 
 /// Two hosts whose only connection is the engine.

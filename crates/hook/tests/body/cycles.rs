@@ -24,7 +24,7 @@ pub fn several(hook: &mut dyn Hook, port: &str, image: &Image, rounds: u32, seen
             true => members[at] = done.program,
             false => members.push(done.program),
         }
-        hook.release(ObjectId::Program(program)).unwrap();
+        objects.programs.iter().for_each(|(_, id)| hook.release(ObjectId::Program(*id)).unwrap());
         objects.maps.iter().for_each(|(_, id)| hook.release(ObjectId::Map(*id)).unwrap());
         if round % 5 == 4 {
             let gone = members.remove(round as usize % members.len());

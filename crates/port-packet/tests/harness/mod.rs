@@ -1,12 +1,33 @@
 //! A worker with a program written in Rust, for tests of ports with live traffic.
 #![allow(dead_code)] // each test file uses its part
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use xway_abi::Verdict;
 use xway_engine::{End, Executor, ExecutorInfo, Port, Report, Results, Stop, Worker, WorkerConfig};
 use xway_maps::Guard;
 use xway_packet::{Frame, Pool, PoolConfig};
+use xway_testkit::{Lab, Namespace};
+
+/// Addresses of two hosts on one wire.
+pub const LEFT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+pub const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+
+/// A host with an address on `l0`, and a namespace with the other end of its cable, `r0`.
+pub fn cable(label: &str) -> (Lab, Namespace, Namespace) {
+    let lab = Lab::new(label).unwrap();
+    let (left, right) = (lab.namespace("left").unwrap(), lab.namespace("right").unwrap());
+    lab.veth(&left, "l0", &right, "r0").unwrap();
+    left.address("l0", &format!("{LEFT}/24")).unwrap();
+    (lab, left, right)
+}
+
+/// What an IPv4 packet carries.
+pub fn ip_protocol(frame: &Frame) -> Option<u8> {
+    let packet = frame.packet();
+    (packet.get(12..14) == Some(&[8, 0])).then(|| packet.get(23).copied()).flatten()
+}
 
 /// A program in Rust.
 pub struct Program<F>(pub F);
