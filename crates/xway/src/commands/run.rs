@@ -83,9 +83,9 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     let memory = json!({
         "profile": profile,
         "burst": config.burst,
-        "chunks": pool.capacity(),
+        "chunks": pool.config().frames,
         "chunk_bytes": pool.config().chunk_size,
-        "packet_bytes": pool.frame_max(),
+        "packet_bytes": pool.capacity(),
         "bytes": memory.bytes,
         "pages_requested": format!("{:?}", memory.requested).to_lowercase(),
         "pages_effective": format!("{:?}", memory.effective).to_lowercase(),

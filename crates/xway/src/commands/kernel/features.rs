@@ -37,7 +37,7 @@ pub fn run(args: &args::Features, as_json: bool) -> Result<(), Failure> {
     let asked = object.map(|path| Asked::of(path, args.name.as_deref())).transpose()?;
     let pair = asked.map(|mut all| Pair::of(all.remove(0), &answer.has));
     let Answer { name, mut doc, mut text, .. } = answer;
-    for pair in &pair {
+    if let Some(pair) = &pair {
         doc["program"] = pair.json();
         text.push_str(&pair.text());
     }
