@@ -16,7 +16,8 @@ use embedded_graphics::text::{Alignment, Text};
 
 use crate::{Figures, Row};
 
-const LEFT: f64 = 240.0;
+/// Room for what is written in front of bars: a technique and a case.
+const LEFT: f64 = 330.0;
 const WIDTH: f64 = 560.0;
 const ROW: f64 = 30.0;
 const TOP: f64 = 50.0;
@@ -67,16 +68,46 @@ enum Align {
     End,
 }
 
-/// Bars of what a run costs on each side (the making of packets left out), case by case.
+/// A pair of bars and what is written in front of them; `None` is not drawn.
+struct Pair {
+    label: String,
+    ns: [Option<f64>; 2],
+}
+
+/// Bars of what a run costs on each side (the making of packets left out), case by case. Where our side was measured in several ways:
+/// what each costs without one technique and with it, in the case in which that is worth most.
 pub fn bars(rows: &[Row]) -> Picture {
-    let all = || rows.iter().flat_map(|r| r.kernel.iter().chain(r.ours.first()));
-    let most = all().map(Figures::run).fold(10.0, f64::max);
+    if rows.iter().any(|row| row.ours.len() > 1) {
+        let title = "ns per packet (logarithmic), making the packet left out";
+        return pairs(title, ["without", "as it is"], &techniques(rows));
+    }
+    let run = |side: Option<&Figures>| side.map(Figures::run);
+    let pair = |row: &Row| Pair { label: row.case.name.clone(), ns: [run(row.kernel.as_ref()), run(row.ours.first())] };
+    let title = "ns per packet (logarithmic), making the packet left out";
+    pairs(title, ["kernel", "Expressway"], &rows.iter().map(pair).collect::<Vec<_>>())
+}
+
+/// For each way but the first the case that is slowed down most, and by what.
+fn techniques(rows: &[Row]) -> Vec<Pair> {
+    let ways = rows.iter().map(|row| row.ours.len()).max().unwrap_or(0);
+    let pair = |way: usize| {
+        let ratio = |row: &&Row| row.ours[way].run() / row.ours[0].run().max(FROM);
+        let most = rows.iter().filter(|row| row.ours.len() > way).max_by(|a, b| ratio(a).total_cmp(&ratio(b)))?;
+        let side = most.ours[way].side.trim_start_matches("jit without ").trim_start_matches("jit, ");
+        let ns = [Some(most.ours[way].run()), Some(most.ours[0].run())];
+        Some(Pair { label: format!("{side}: {}", most.case.name), ns })
+    };
+    (1..ways).filter_map(pair).collect()
+}
+
+fn pairs(title: &str, names: [&str; 2], rows: &[Pair]) -> Picture {
+    let most = rows.iter().flat_map(|r| r.ns).flatten().fold(10.0, f64::max);
     let to = 10f64.powf(most.log10().ceil());
     let x = |ns: f64| LEFT + WIDTH * (ns.max(FROM) / FROM).log10() / (to / FROM).log10();
     let height = TOP + ROW * rows.len() as f64 + 30.0;
     let mut picture = Picture { width: LEFT + WIDTH + 60.0, height, shapes: Vec::new() };
-    picture.title("ns per packet (logarithmic), making the packet left out");
-    for (n, (name, colour)) in [("kernel", KERNEL), ("Expressway", OURS)].into_iter().enumerate() {
+    picture.title(title);
+    for (n, (name, colour)) in names.into_iter().zip([KERNEL, OURS]).enumerate() {
         let at = LEFT + 350.0 + 90.0 * n as f64;
         picture.bar(at, 9.0, 10.0, 10.0, colour);
         picture.text(at + 14.0, 18.0, Align::Start, BLACK, name);
@@ -89,13 +120,12 @@ pub fn bars(rows: &[Row]) -> Picture {
     }
     for (n, row) in rows.iter().enumerate() {
         let y = TOP + ROW * n as f64 + 4.0;
-        picture.text(LEFT - 8.0, y + 14.0, Align::End, BLACK, &row.case.name);
-        let sides = [(row.kernel.as_ref(), KERNEL), (row.ours.first(), OURS)];
-        for (place, (side, colour)) in sides.into_iter().enumerate() {
-            let Some(side) = side else { continue };
-            let (end, y) = (x(side.run()), y + 11.0 * place as f64);
+        picture.text(LEFT - 8.0, y + 14.0, Align::End, BLACK, &row.label);
+        for (place, (ns, colour)) in row.ns.into_iter().zip([KERNEL, OURS]).enumerate() {
+            let Some(ns) = ns else { continue };
+            let (end, y) = (x(ns), y + 11.0 * place as f64);
             picture.bar(LEFT, y, (end - LEFT).max(1.0), 10.0, colour);
-            picture.text(end + 4.0, y + 9.0, Align::Start, BLACK, &figure(side.run()));
+            picture.text(end + 4.0, y + 9.0, Align::Start, BLACK, &figure(ns));
         }
     }
     picture
@@ -270,6 +300,25 @@ mod tests {
         let widths: Vec<f64> = picture().shapes.iter().filter_map(bar).skip(2).collect();
         let [a, b, c, d] = widths[..] else { panic!("{widths:?}") };
         assert!(a > c && c > b && b > d, "{widths:?}");
+    }
+
+    #[test]
+    fn each_technique_is_shown_where_it_is_worth_most() {
+        let stat = |median| Stat { median, low: median, high: median };
+        let side = |name: &str, ns| Figures { side: name.to_owned(), program: stat(ns), ..Figures::default() };
+        let row = |name: &str, ns: [f64; 3]| Row {
+            compiled: None,
+            case: Case::new(name, "simple", "empty"),
+            insns: 2,
+            ring: 64,
+            kernel: None,
+            ours: vec![side("jit", ns[0]), side("jit without slots", ns[1]), side("jit, every pass off", ns[2])],
+            checked: Checked::default(),
+        };
+        let svg = bars(&[row("first", [2.0, 3.0, 4.0]), row("second", [10.0, 11.0, 60.0])]).svg();
+        let shown: Vec<&str> = svg.lines().filter(|l| l.contains(": ") && l.contains("end")).collect();
+        assert!(shown[0].contains(">slots: first<") && shown[1].contains(">every pass off: second<"), "{shown:?}");
+        assert!(svg.contains(">without<") && svg.contains(">60<"), "{svg}");
     }
 
     #[test]

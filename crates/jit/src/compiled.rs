@@ -211,6 +211,9 @@ pub(crate) fn plan(program: &Program, proof: &Verified, options: &Options) -> Re
     if options.decided {
         plan.decide(&facts.decided);
     }
+    if options.thread_nulls {
+        plan.checks_beside_lookups();
+    }
     if options.detours {
         plan.straighten();
     }

@@ -3,6 +3,7 @@
 use xway_abi::{MapSpec, SpecialKind};
 
 use crate::ValueRef;
+use crate::native::ArrayLayout;
 
 /// Size of a value, and the fields in it that copies leave alone.
 #[derive(Clone, Debug)]
@@ -28,7 +29,12 @@ impl ValueLayout {
             .collect();
         special.sort_unstable();
         let lock = spec.special.iter().find(|field| field.kind == SpecialKind::SpinLock);
-        ValueLayout { size, stride: size.next_multiple_of(8), special, lock: lock.map(|field| field.offset as usize) }
+        ValueLayout {
+            size,
+            stride: ArrayLayout::stride_of(spec.value_size),
+            special,
+            lock: lock.map(|field| field.offset as usize),
+        }
     }
 
     /// Whether values hold a spin lock.

@@ -139,6 +139,13 @@ pub struct ArrayLayout {
     pub index_mask: u32,
 }
 
+impl ArrayLayout {
+    /// [`ArrayLayout::stride`] of every array with values of so many bytes.
+    pub const fn stride_of(value_size: u32) -> usize {
+        (value_size as usize).next_multiple_of(8)
+    }
+}
+
 /// Value `i` of a CPU lies at `base + cpu * cpu_stride + i * stride`, if `i < max_entries`; `cpu < cpus` is the worker's
 /// promise.
 #[repr(C)]

@@ -2,14 +2,14 @@
 //!
 //! An ARRAY_OF_MAPS is an array of pointers; what programs hold of an inner map is its address. Which map that is only the run
 //! knows, so what is a constant of other maps is loaded here from the map itself ([`MAP_LAYOUT`]), behind a look whether it is of
-//! the kind that the outer map's template says.
+//! the kind that the outer map's template says. Of arrays the template says all but the address.
 
 use std::mem::offset_of;
 use std::sync::Arc;
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
-use xway_abi::{MapSpec, MapType};
+use xway_abi::{MapSpec, MapType, map_flags};
 use xway_isa::Reg;
 use xway_maps::Map;
 use xway_maps::native::{
@@ -80,6 +80,17 @@ impl Body<'_, '_> {
         let (kind, key_size) = (kind(spec).expect("can_inline"), spec.key_size as usize);
         let mark_used = spec.map_type == MapType::LruHash;
         let map = self.reg(Reg::R1);
+        if kind == KIND_ARRAY {
+            // Inner maps have their template's type and value size, and as many entries where it does not say otherwise: who puts
+            // one in is held to that (`maps::objects::Template`). So no kind has to be asked for, and two numbers are known.
+            let base = self.of(map, offset_of!(ArrayLayout, base));
+            let stride = Num::Const(ArrayLayout::stride_of(spec.value_size) as u64);
+            let max = match spec.flags & map_flags::INNER_MAP {
+                0 => Num::Const(u64::from(spec.max_entries)),
+                _ => Num::Loaded(self.narrow_of(map, offset_of!(ArrayLayout, max_entries))),
+            };
+            return self.element(call, base, stride, max, then);
+        }
         let (as_told, other) = (self.b.create_block(), self.b.create_block());
         let flags = self.flags(Some(Area::Layouts));
         let has = self.b.ins().load(types::I32, flags, map, MAP_LAYOUT as i32);
@@ -95,12 +106,6 @@ impl Body<'_, '_> {
         self.either(value, then);
 
         self.b.switch_to_block(as_told);
-        if kind == KIND_ARRAY {
-            let base = self.of(map, offset_of!(ArrayLayout, base));
-            let stride = Num::Loaded(self.of(map, offset_of!(ArrayLayout, stride)));
-            let max = Num::Loaded(self.narrow_of(map, offset_of!(ArrayLayout, max_entries)));
-            return self.element(call, base, stride, max, then);
-        }
         let seed = [0, 8, 16].map(|n| Num::Loaded(self.of(map, offset_of!(HashLayout, seed) + n)));
         let table = Table {
             lines: Num::Loaded(self.of(map, offset_of!(HashLayout, lines))),
