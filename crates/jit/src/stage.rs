@@ -130,3 +130,43 @@ fn second_level() -> usize {
         kib.map_or(1 << 20, |kib| kib << 10)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{RunEnv, compile};
+    use xway_abi::{MapSpec, map_flags};
+    use xway_maps::{Env, Guard};
+    use xway_object::{MapDef, Program};
+    use xway_packet::{Frame, Pool, PoolConfig};
+    use xway_verifier::{Config, MapsView};
+    use xway_vm::FixedHost;
+
+    /// Answers lie on the stack of whoever ran the burst, so nobody may find them behind it: not the next burst of the same
+    /// environment, which may be of another program.
+    #[test]
+    fn answers_are_gone_behind_their_burst() {
+        let spec = MapSpec { flags: map_flags::NO_PREALLOC, ..MapSpec::new(MapType::LpmTrie, 8, 8, 64) };
+        let map = Map::create(&spec, &Env::with_cpus(1)).unwrap();
+        map.update(&[8, 0, 0, 0, 10, 0, 0, 0], &[7; 8], 0).unwrap();
+        let text = "r1 = *(u32 *)(r1 +12)\n*(u32 *)(r10 -8) = 32\n*(u32 *)(r10 -4) = 10\nr2 = r10\nr2 += -8\nr1 = map[idx:0]\n\
+                    call 1\nif r0 == 0 goto out\nr0 = 2\nout: exit";
+        let insns = xway_isa::assemble(text).unwrap();
+        let image = Program { name: "asks".into(), section: "xdp".into(), insns, ..Program::default() };
+        let defs = [MapDef::new("routes", spec)];
+        let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };
+        let program = xway_vm::Program::verify(&image, &[map], &view, &Config::default()).unwrap();
+        let options = Options { stage_from: Some(0), check: true, ..Options::default() };
+        let code = compile(&program, program.proof().unwrap(), &options).unwrap();
+        assert_eq!(code.staged().count(), 1);
+        let mut pool = Pool::new(PoolConfig::new(8)).unwrap();
+        let mut frames: Vec<Frame> = (0..8).map(|_| pool.alloc().unwrap()).collect();
+        let (guard, host, mut verdicts) = (Guard::pin(), FixedHost::new(1), [0; 8]);
+        let mut env = RunEnv::new(&guard, &host, 0);
+        code.run_burst(&mut frames, &mut env, &mut verdicts).unwrap();
+        assert_eq!(verdicts, [2; 8]);
+        assert!(env.answers.is_null());
+        drop(env);
+        frames.into_iter().for_each(|frame| pool.release(frame));
+    }
+}

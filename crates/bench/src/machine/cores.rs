@@ -13,9 +13,8 @@ pub(super) fn costs(cpu: u32, other: Option<u32>) -> Vec<Cost> {
     let mut all = Vec::new();
     match other.map(|other| line(cpu, other)) {
         Some(Ok(ns)) => all.push(Cost::new("cores", "cache line to another core and back", ns)),
-        _ => {
-            all.push(Cost::missing("cores", "cache line to another core and back", "there is no second core to run on"))
-        }
+        Some(Err(why)) => all.push(Cost::missing("cores", "cache line to another core and back", why)),
+        None => all.push(Cost::missing("cores", "cache line to another core and back", "there is no second core")),
     }
     for (name, to) in [("eventfd round trip, one core", Some(cpu)), ("eventfd round trip, two cores", other)] {
         match to.map(|to| wake(cpu, to)) {

@@ -233,6 +233,88 @@ fn scouts_are_as_written() {
     }
 }
 
+/// What a function returns the proof knows, and a scout that passed over the call would not have it: there it ends.
+#[test]
+fn scouts_end_at_functions() {
+    let text = format!(
+        "{HEAD}r1 = 3\ncall few\n*(u64 *)(r10 -8) = r0\n{}r0 = 2\nout: exit\nfew: r0 = r1\nr0 &= 7\nexit",
+        look_up(0)
+    );
+    let object = object(&text, maps(MapType::Hash, 64));
+    let instance = Instance::new(object.clone(), 1).expect("an instance");
+    let proof = verify(&object.programs[0], &MapsView::from(&*object), &Config::default()).expect("a proof");
+    let program = instance.link(&object.programs[0]).expect("links");
+    let staged = |inline_functions| {
+        let options = Options { stage_from: Some(0), inline_functions, ..Options::default() };
+        compile(&program, &proof, &options).expect("compiles").staged().count()
+    };
+    assert_eq!(staged(false), 0, "the look-up behind a call of a function is no scout's");
+}
+
+/// A loop that ends by what a call gives would not end where the call is left out: scouts only go forward.
+#[test]
+fn scouts_do_not_go_round() {
+    let text = format!(
+        "{HEAD}r8 = 0\nagain: {KEY}{}if r0 == 0 goto next\nr1 = *(u64 *)(r0 +0)\n*(u32 *)(r10 -16) = r1\n\
+         next: r8 += 1\nif r8 < 5 goto again\nr0 = 2\nout: exit",
+        look_up(0)
+    );
+    let object = object(&text, maps(MapType::Hash, 64));
+    let instance = Instance::new(object.clone(), 1).expect("an instance");
+    let proof = verify(&object.programs[0], &MapsView::from(&*object), &Config::default()).expect("a proof");
+    let program = instance.link(&object.programs[0]).expect("links");
+    let options = Options { stage_from: Some(0), keep_text: true, ..Options::default() };
+    let code = compile(&program, &proof, &options).expect("compiles");
+    let scout = code.texts().iter().find(|t| t.contains("as a scout")).expect("a scout");
+    // Blocks in front of which each stands, by the lines "n:" and "to n or m".
+    let (mut block, mut edges) = (0, Vec::<(usize, usize)>::new());
+    for line in scout.lines() {
+        block = line.strip_suffix(':').and_then(|n| n.parse().ok()).unwrap_or(block);
+        let to = line.rsplit_once("to ").map_or("", |(_, to)| to);
+        edges.extend(to.split(" or ").filter_map(|n| Some((block, n.parse().ok()?))));
+    }
+    assert!(!edges.is_empty(), "{scout}");
+    // Whoever can be left for nowhere is taken away, again and again: what stays goes round.
+    while let Some((from, _)) = edges.iter().copied().find(|(_, to)| !edges.iter().any(|(from, _)| from == to)) {
+        let last = edges.iter().position(|(f, to)| *f == from && !edges.iter().any(|(f, _)| f == to));
+        edges.remove(last.expect("the edge that was found"));
+    }
+    assert_eq!(edges, [], "{scout}");
+}
+
+/// A scout takes zeros for what it has not read. It may not where the program knows better (nobody can change the value), nor where
+/// there are fewer zeros than the value has bytes.
+#[test]
+fn what_cannot_be_zeros_is_not_pretended() {
+    let text = format!(
+        "{HEAD}r1 = *(u8 *)(r6 +30)\n*(u32 *)(r10 -8) = r1\n{}if r0 == 0 goto out\nr1 = *(u64 *)(r0 +0)\n\
+         *(u64 *)(r10 -8) = r1\n{}if r0 == 0 goto out\nr0 = 2\nout: exit",
+        look_up(0),
+        look_up(1)
+    );
+    let scout = |value: u32, frozen: bool| {
+        let values = MapSpec::new(MapType::Array, 4, value, 256);
+        let flows = MapSpec::new(MapType::Hash, 8, 8, 64);
+        let object = object(&text, vec![MapDef::new("values", values), MapDef::new("flows", flows)]);
+        let instance = Instance::new(object.clone(), 1).expect("an instance");
+        if frozen {
+            instance.maps()[0].freeze().expect("it is an array");
+        }
+        let proof = verify(&object.programs[0], &MapsView::from(&*object), &Config::default()).expect("a proof");
+        let program = instance.link(&object.programs[0]).expect("links");
+        let options = Options { stage_from: Some(0), keep_text: true, ..Options::default() };
+        let code = compile(&program, &proof, &options).expect("compiles");
+        code.texts().iter().find(|t| t.contains("as a scout")).expect("a scout").clone()
+    };
+    let goes_on =
+        |text: &str| text.contains("in values, then as if there were a value of zeros") && text.contains("in flows");
+    assert!(goes_on(&scout(8, false)), "{}", scout(8, false));
+    for (value, frozen) in [(8, true), (4104, false), (4104, true)] {
+        let text = scout(value, frozen);
+        assert!(!text.contains("as if there were a value"), "{value} bytes, frozen: {frozen}\n{text}");
+    }
+}
+
 #[test]
 fn only_maps_that_outgrow_the_cache_are_staged() {
     let staged = |room: u32, options: &Options| {
