@@ -25,6 +25,10 @@ pub(crate) fn decode(slots: &[Slot]) -> Result<Decoded, DecodeError> {
             Ok(insn) => insn,
             // The offset of an exit is not looked at.
             Err(_) if slots[at] == (Slot { opcode: op::EXIT, off: slots[at].off, ..Slot::default() }) => Insn::Exit,
+            // Nor is the upper half of a function's address.
+            Err(_) if is_function(slots[at]) && decode_at(&lower(&slots[at..]), 0).is_ok() => {
+                decode_at(&lower(&slots[at..]), 0)?
+            }
             Err(e) => {
                 let insn = stand_in(&slots[at..], e.kind).ok_or(e)?;
                 out.wrong.insert(at, e.kind);
@@ -37,6 +41,16 @@ pub(crate) fn decode(slots: &[Slot]) -> Result<Decoded, DecodeError> {
         }
     }
     Ok(out)
+}
+
+/// True for the address of a function of the program (`BPF_PSEUDO_FUNC`).
+fn is_function(s: Slot) -> bool {
+    s.is_wide() && s.src == 4
+}
+
+/// A 64-bit immediate without its upper half; one slot where there are no two.
+fn lower(slots: &[Slot]) -> Vec<Slot> {
+    slots.iter().take(2).enumerate().map(|(i, s)| if i == 0 { *s } else { Slot { imm: 0, ..*s } }).collect()
 }
 
 /// An instruction that goes where this one would go, when it is one that Linux lets pass in dead code.
@@ -73,9 +87,11 @@ pub(crate) fn tidy(
     casts: &BTreeMap<usize, &'static str>,
 ) -> Vec<Slot> {
     let mut out = slots.to_vec();
-    for (slot, insn) in out.iter_mut().zip(decoded) {
-        if *insn == Some(Insn::Exit) {
-            slot.off = 0;
+    for (at, insn) in decoded.iter().enumerate() {
+        match insn {
+            Some(Insn::Exit) => out[at].off = 0,
+            Some(Insn::LoadImm64 { .. }) if is_function(out[at]) => out[at + 1].imm = 0,
+            _ => {}
         }
     }
     for at in wrong.keys().chain(casts.keys()) {

@@ -72,6 +72,28 @@ fn the_offset_of_a_64_bit_immediate_matters_where_execution_comes() {
     }
 }
 
+/// Linux writes the function's address over both halves; found by the fuzzer against it.
+#[test]
+fn the_upper_half_of_an_address_of_a_function_is_not_looked_at() {
+    // r2 = the callback, with 7 above it; r1 = 0 turns; bpf_loop; r0 = 2; exit; the callback: r0 = 0; exit
+    let number = |dst, imm| slot(0xb7, dst, 0, 0, imm);
+    let insns = vec![
+        number(1, 0),
+        slot(op::LD_IMM64, 2, 4, 0, 6),
+        slot(0, 0, 0, 0, 7),
+        number(3, 0),
+        number(4, 0),
+        slot(op::CALL, 0, 0, 0, 181),
+        PASS,
+        EXIT,
+        number(0, 0),
+        EXIT,
+    ];
+    let program = Program { insns: insns.clone(), ..Program::default() };
+    let proof = verify(&program, &MapsView::empty(), &Config::default()).expect("accepted");
+    assert_eq!(proof.insns()[2].imm, 0);
+}
+
 #[test]
 fn the_offset_of_an_exit_is_not_looked_at() {
     let insns = [PASS, slot(op::EXIT, 0, 0, 77, 0)];
