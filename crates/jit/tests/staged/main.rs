@@ -256,8 +256,10 @@ fn scouts_end_at_functions() {
 fn scouts_do_not_go_round() {
     let text = format!(
         "{HEAD}r8 = 0\nagain: {KEY}{}if r0 == 0 goto next\nr1 = *(u64 *)(r0 +0)\n*(u32 *)(r10 -16) = r1\n\
-         next: r8 += 1\nif r8 < 5 goto again\nr0 = 2\nout: exit",
-        look_up(0)
+         next: r8 += 1\nif r8 < 5 goto again\n{}r0 = 2\nout: exit",
+        look_up(0),
+        // What leads here is worth following, and the loop's last branch does.
+        look_up(3)
     );
     let object = object(&text, maps(MapType::Hash, 64));
     let instance = Instance::new(object.clone(), 1).expect("an instance");

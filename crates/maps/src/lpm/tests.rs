@@ -115,3 +115,16 @@ fn walks_over_many_prefixes_grow_and_shrink_tables() {
     walk(4, 3000, 14_000, &bytes[..16], true, 4);
     walk(16, 2000, 8_000, &bytes[..7], true, 5);
 }
+
+/// While a writer is at work, what is found together may not belong together: there is no answer then.
+#[test]
+fn there_are_no_answers_beside_a_writer() {
+    let trie = trie(4, 16);
+    let still = trie.answer_many(&[], |_, _| ());
+    trie.changes().fetch_add(1, Ordering::AcqRel);
+    let meanwhile = trie.answer_many(&[], |_, _| ());
+    trie.changes().fetch_add(1, Ordering::AcqRel);
+    let behind = trie.answer_many(&[], |_, _| ());
+    assert!(still.is_some() && meanwhile.is_none() && behind.is_some());
+    assert_ne!(still, behind);
+}
