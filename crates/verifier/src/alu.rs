@@ -380,3 +380,20 @@ fn check_immediate(op: AluOp, width: Width, imm: i32) -> Result<(), Fail> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::behind;
+
+    #[test]
+    fn masks_and_shifts_leave_multiples() {
+        let text = "r2 = *(u32 *)(r1 +16)\nr2 &= 15\nr2 <<= 2\nr0 = r2\nexit";
+        assert_eq!(behind(text, 2), "R2=scalar(smin=smin32=0,smax=umax=smax32=umax32=60,var_off=(0x0; 0x3c))");
+    }
+
+    #[test]
+    fn a_number_without_the_multiple_in_it_is_a_remainder() {
+        let text = "r2 = *(u32 *)(r1 +16)\nr3 = r2\nr3 /= 10\nr3 *= 10\nr2 -= r3\nr0 = r2\nexit";
+        assert!(behind(text, 4).contains("umax=smax32=umax32=9,"), "{}", behind(text, 4));
+    }
+}

@@ -315,3 +315,21 @@ fn never_null_at_all(p: &Ptr) -> bool {
     }
     matches!(p.base, Base::MapValue(_) | Base::Map(_) | Base::Mem { .. } | Base::Sock(_))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::behind;
+
+    #[test]
+    fn each_way_learns_its_side() {
+        let text = "r2 = *(u32 *)(r1 +16)\nr0 = 0\nif r2 > 60 goto +1\nr0 = r2\nexit";
+        assert_eq!(behind(text, 2), "R2=scalar(smin=smin32=0,smax=umax=smax32=umax32=60,var_off=(0x0; 0x3f))");
+    }
+
+    #[test]
+    fn a_comparison_with_the_end_proves_bytes() {
+        let start = "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = r2\nr4 += 14\nr0 = 0\n";
+        let text = format!("{start}if r4 > r3 goto +1\nr0 = *(u8 *)(r2 +13)\nexit");
+        assert_eq!(behind(&text, 5), "R3=pkt_end() R4=pkt(off=14,r=14)");
+    }
+}

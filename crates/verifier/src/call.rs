@@ -393,3 +393,16 @@ fn words(kind: &ArgKind) -> &'static str {
         ArgKind::ResSpinLock => "a pointer to a bpf_res_spin_lock",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::behind;
+
+    #[test]
+    fn a_call_leaves_its_result_and_destroys_its_arguments() {
+        let text = "r6 = r1\ncall bpf_get_prandom_u32\nr6 = r0\nr0 = 0\nexit";
+        assert_eq!(behind(text, 1), "R0=scalar()");
+        let text = "call bpf_get_prandom_u32\nr0 = r1\nexit";
+        assert!(crate::testing::check(text, &[]).is_err_and(|r| r.errors[0].kind == crate::Kind::Uninitialised));
+    }
+}

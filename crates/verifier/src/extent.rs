@@ -236,3 +236,14 @@ pub(crate) fn prove(st: &mut State, id: u32, reach: u32, inside: bool) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::behind;
+
+    #[test]
+    fn a_length_that_is_compared_proves_bytes() {
+        let start = "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr3 -= r2\nr0 = 0\nif r3 < 14 goto +1\n";
+        assert!(behind(&format!("{start}r0 = *(u8 *)(r2 +13)\nexit"), 5).ends_with("R2=pkt(r=14)"));
+    }
+}

@@ -460,3 +460,14 @@ impl Verifier<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::behind;
+
+    #[test]
+    fn a_function_knows_what_its_caller_gives() {
+        let text = "r1 = 5\ncall f\nexit\nf: r0 = r1\nr0 += 1\nexit";
+        assert_eq!(behind(text, 4), "frame1: R0=6");
+    }
+}

@@ -307,3 +307,21 @@ fn ranges(s: &Scalar) -> Vec<String> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_that_are_equal_stand_together() {
+        assert_eq!(ranges(&Scalar::between(3, 255))[..2], ["smin=umin=smin32=umin32=3", "smax=umax=smax32=umax32=255"]);
+        assert_eq!(ranges(&Scalar::of_bits(32)), ["smin=0", "smax=umax=0xffffffff", "var_off=(0x0; 0xffffffff)"]);
+        assert!(ranges(&Scalar::unknown()).is_empty());
+    }
+
+    #[test]
+    fn large_numbers_are_hexadecimal() {
+        assert_eq!((signed(-32_768), signed(32_768)), ("-32768".to_owned(), "0x8000".to_owned()));
+        assert_eq!(signed(-70_000), "0xfffffffffffeee90");
+    }
+}

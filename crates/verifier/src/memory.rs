@@ -485,3 +485,22 @@ fn sock_field(at: i64, size: u32) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::behind;
+
+    #[test]
+    fn a_load_gives_a_number_of_its_size() {
+        let start = "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = r2\nr4 += 14\nr0 = 0\nif r4 > r3 goto +1\n";
+        let text = format!("{start}r0 = *(u16 *)(r2 +12)\nexit");
+        let number = "R0=scalar(smin=smin32=0,smax=umax=smax32=umax32=0xffff,var_off=(0x0; 0xffff))";
+        assert_eq!(behind(&text, 6), format!("{number} R2=pkt(r=14)"));
+    }
+
+    #[test]
+    fn what_is_spilled_comes_back() {
+        let text = "*(u64 *)(r10 -8) = r1\nr6 = *(u64 *)(r10 -8)\nr0 = *(u32 *)(r6 +16)\nexit";
+        assert_eq!(behind(text, 1), "R6=ctx() R10=fp0 fp-8=ctx()");
+    }
+}

@@ -308,3 +308,15 @@ fn same_state(old: &State, new: &State) -> bool {
                 && o.stack.iter().zip(&n.stack).all(|(a, b)| a.bytes == b.bytes && same_value(&a.spill, &b.spill))
         })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::log;
+
+    #[test]
+    fn a_state_that_is_included_ends_its_way() {
+        let text = "r6 = *(u32 *)(r1 +16)\nr0 = 1\nif r6 > 100000 goto +3\nif r6 < 10 goto +2\nr7 = 5\nr7 += 1\n\
+                    if w6 s> 77 goto +1\nr0 = 2\nexit";
+        assert!(log(text).contains("from 6 to 8: safe"), "{}", log(text));
+    }
+}

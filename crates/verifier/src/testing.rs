@@ -21,3 +21,20 @@ pub(crate) fn check(text: &str, maps: &[MapDef]) -> Result<Verified, Rejection> 
     assert_eq!(verdict.is_ok(), guessed.is_ok(), "{text}");
     verdict
 }
+
+/// What the log shows behind an instruction, on the first way that comes there.
+pub(crate) fn behind(text: &str, at: usize) -> String {
+    let log = log(text);
+    let head = format!("{at}: (");
+    let line = log.lines().find(|l| l.starts_with(&head)).unwrap_or_else(|| panic!("{at} is not reached:\n{log}"));
+    line.split_once("; ").map_or("", |l| l.1).to_owned()
+}
+
+/// The log of states of a program without maps.
+pub(crate) fn log(text: &str) -> String {
+    let config = Config { log: true, ..Config::default() };
+    match crate::verify(&program(text), &MapsView::empty(), &config) {
+        Ok(proof) => proof.log().to_owned(),
+        Err(refused) => refused.log,
+    }
+}
