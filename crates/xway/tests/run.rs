@@ -341,7 +341,7 @@ fn memory_is_as_large_as_its_profile_says() {
     let doc = xway(long).exits(0).json();
     let cut = &doc["losses"]["ports"][0]["truncated"];
     assert_eq!((&doc["packets"], cut, doc["bytes"].as_u64()), (&100.into(), &100.into(), Some(100 * 1792)), "{doc}");
-    run(&["--chunk", "1024"]).exits(2).says("2048");
+    run(&["--chunk", "1024"]).exits(2);
 }
 
 #[test]
