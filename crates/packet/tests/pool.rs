@@ -86,6 +86,7 @@ fn a_burst_of_mixed_pools_goes_home_to_each() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri maps no files")]
 fn every_chunk_is_its_own() {
     for backing in [Backing::Anonymous, Backing::Memfd] {
         let mut pool = Pool::new(PoolConfig { backing, ..small(16) }).unwrap();
@@ -263,6 +264,7 @@ fn shared_frames_go_home_with_their_last_holder() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri maps no files")]
 fn only_what_was_lent_comes_back() {
     for backing in [Backing::Anonymous, Backing::Memfd] {
         let mut pool = Pool::new(PoolConfig { backing, ..small(4) }).unwrap();
@@ -290,6 +292,7 @@ fn only_what_was_lent_comes_back() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri maps no files")]
 fn memory_says_what_was_asked_and_what_was_got() {
     let report = |pages, backing| Pool::new(PoolConfig { pages, backing, ..small(2048) }).unwrap().memory();
     for backing in [Backing::Anonymous, Backing::Memfd] {
