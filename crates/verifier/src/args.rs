@@ -437,3 +437,21 @@ fn may_be_passed(p: &Ptr, o: &crate::value::Object) -> bool {
     use crate::value::Trust;
     p.reference != 0 || matches!(o.trust, Trust::Trusted | Trust::Rcu | Trust::Plain)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::Kind;
+    use crate::testing::check;
+
+    #[test]
+    fn memory_has_as_many_bytes_as_the_length_says() {
+        let call = |len: u32| {
+            check(
+                &format!("r1 = 0\nr2 = 0\nr3 = r10\nr3 += -8\nr4 = {len}\nr5 = 0\ncall bpf_csum_diff\nr0 = 0\nexit"),
+                &[],
+            )
+        };
+        assert!(call(8).is_ok());
+        assert_eq!(call(16).unwrap_err().errors[0].kind, Kind::StackBounds);
+    }
+}

@@ -231,3 +231,15 @@ fn legacy_load() -> Result<(), Fail> {
     fail!(BadInstruction, "legacy packet loads (BPF_LD_ABS, BPF_LD_IND) cannot be used by XDP programs")
         .map_err(|e| e.hint("read through data and data_end of the context instead"))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::Kind;
+    use crate::testing::check;
+
+    #[test]
+    fn legacy_loads_are_refused_in_dead_code_too() {
+        let text = "r6 = r1\nr0 = 2\nif r0 == 2 goto +1\nr0 = *(u8 *)skb[r6 + 2]\nexit";
+        assert_eq!(check(text, &[]).unwrap_err().errors[0].kind, Kind::BadInstruction);
+    }
+}
