@@ -272,3 +272,108 @@ impl<'a> Inclusion<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::Scalar;
+
+    /// Whether a comparison of everything holds.
+    fn holds(compare: impl FnOnce(&mut Inclusion<'_>) -> bool) -> bool {
+        let cfg = Cfg::new(&crate::testing::program("r0 = 0\nexit")).ok().unwrap();
+        compare(&mut Inclusion::new(&Graph::default(), &cfg, Some(0)))
+    }
+
+    fn num(s: Scalar, link: u32, delta: i64) -> Num {
+        Num { link, delta, ..Num::new(s, NONE) }
+    }
+
+    fn packet(off: i32, var: Scalar, id: u32, range: u32) -> Ptr {
+        Ptr { off, var, id, range, ..Ptr::to(Base::Packet) }
+    }
+
+    #[test]
+    fn a_number_is_included_by_one_that_allows_more() {
+        let (few, many) = (num(Scalar::between(2, 5), 0, 0), num(Scalar::between(0, 9), 0, 0));
+        assert!(holds(|i| i.num(&many, &few)));
+        assert!(!holds(|i| i.num(&few, &many)));
+        // What nobody wrote may be anything; a pointer is no number.
+        assert!(holds(|i| i.value(&Value::Uninit, &Value::Num(few))));
+        assert!(!holds(|i| i.value(&Value::Num(many), &Value::Uninit)));
+        assert!(!holds(|i| i.value(&Value::Num(many), &Value::Ptr(Ptr::to(Base::Ctx)))));
+    }
+
+    #[test]
+    fn what_does_not_matter_is_not_compared() {
+        let cfg = Cfg::new(&crate::testing::program("r0 = 0\nexit")).ok().unwrap();
+        let mut graph = Graph::default();
+        let (matters, does_not) = (graph.constant(1), graph.constant(2));
+        graph.mark(matters);
+        let mut inclusion = Inclusion::new(&graph, &cfg, None);
+        let of = |x, def| Num::new(Scalar::constant(x), def);
+        assert!(inclusion.num(&of(2, does_not), &of(7, NONE)));
+        assert!(!inclusion.num(&of(1, matters), &of(7, NONE)));
+        assert_eq!(inclusion.blocked, matters, "and what was in the way is known");
+    }
+
+    #[test]
+    fn links_are_kept_with_their_distances() {
+        let any = Scalar::unknown();
+        let linked = |link, delta| num(any, link, delta);
+        // Two numbers that differ by 3 in the old state do so in the new one, whatever the link is called.
+        assert!(holds(|i| i.num(&linked(1, 0), &linked(9, 4)) && i.num(&linked(1, 3), &linked(9, 7))));
+        assert!(!holds(|i| i.num(&linked(1, 0), &linked(9, 4)) && i.num(&linked(1, 3), &linked(9, 8))));
+        assert!(!holds(|i| i.num(&linked(1, 0), &linked(9, 4)) && i.num(&linked(1, 3), &linked(8, 7))));
+        // More links than were known are no harm.
+        assert!(holds(|i| i.num(&linked(0, 0), &linked(9, 4)) && i.num(&linked(0, 0), &linked(9, 7))));
+    }
+
+    #[test]
+    fn packet_pointers_are_compared_by_where_they_lie() {
+        let (zero, some) = (Scalar::constant(0), Scalar::between(0, 100));
+        // A range is a promise: the new state must have at least the old one's.
+        assert!(holds(|i| i.ptr(&packet(14, zero, 0, 34), &packet(14, zero, 0, 40))));
+        assert!(!holds(|i| i.ptr(&packet(14, zero, 0, 34), &packet(14, zero, 0, 30))));
+        // The start of the packet does not move.
+        assert!(!holds(|i| i.ptr(&packet(14, zero, 0, 34), &packet(20, zero, 0, 40))));
+        // A place whose offset is not known stands for one that lies further, with as much proved behind it.
+        assert!(holds(|i| i.ptr(&packet(4, some, 1, 20), &packet(8, Scalar::between(0, 90), 2, 24))));
+        assert!(!holds(|i| i.ptr(&packet(4, some, 1, 20), &packet(8, Scalar::between(0, 90), 2, 23))));
+        assert!(!holds(|i| i.ptr(&packet(4, some, 1, 20), &packet(8, some, 2, 24))), "up to 104");
+        // All pointers of a place agree how far it has moved.
+        let both = |second: Ptr| {
+            holds(|i| {
+                i.ptr(&packet(0, some, 1, 8), &packet(4, Scalar::between(0, 50), 2, 12))
+                    && i.ptr(&packet(2, some, 1, 8), &second)
+            })
+        };
+        assert!(both(packet(6, Scalar::between(0, 50), 2, 12)));
+        assert!(!both(packet(7, Scalar::between(0, 50), 2, 13)));
+        assert!(!both(packet(6, Scalar::between(0, 50), 3, 12)));
+    }
+
+    #[test]
+    fn identities_match_one_to_one() {
+        assert!(holds(|i| i.id(1, 5) && i.id(2, 6) && i.id(1, 5)));
+        assert!(!holds(|i| i.id(1, 5) && i.id(1, 6)));
+        assert!(!holds(|i| i.id(1, 5) && i.id(2, 5)), "two that may differ are not one");
+        assert!(!holds(|i| i.id(0, 5)) && !holds(|i| i.id(5, 0)) && holds(|i| i.id(0, 0)));
+    }
+
+    #[test]
+    fn stack_bytes_are_included_by_what_says_less() {
+        let of = |byte| Slot { bytes: [byte; 8], ..Slot::default() };
+        let spilled = |v| Slot { bytes: [Byte::Spill; 8], spill: v, ..Slot::default() };
+        assert!(holds(|i| i.slot(&of(Byte::Uninit), &of(Byte::Misc))));
+        assert!(!holds(|i| i.slot(&of(Byte::Zero), &of(Byte::Misc))));
+        assert!(holds(|i| i.slot(&of(Byte::Misc), &of(Byte::Zero))));
+        let pointer = spilled(Value::Ptr(Ptr::to(Base::Ctx)));
+        assert!(!holds(|i| i.slot(&of(Byte::Misc), &pointer)), "an address is no data");
+        assert!(!holds(|i| i.slot(&pointer, &of(Byte::Misc))));
+        // A spilled number includes data that a read would find within its bounds.
+        let bounded = |most| spilled(Value::num(Scalar::between(0, most), NONE));
+        assert!(holds(|i| i.slot(&bounded(0), &of(Byte::Zero))));
+        assert!(!holds(|i| i.slot(&bounded(7), &of(Byte::Misc))));
+        assert!(holds(|i| i.slot(&bounded(7), &bounded(3))) && !holds(|i| i.slot(&bounded(3), &bounded(7))));
+    }
+}

@@ -330,3 +330,80 @@ impl State {
         self.frames.len() - 1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(meter: &Meter) -> State {
+        let frame = Frame::new(0, 0, 0, 0, FrameKind::Entry, meter);
+        State {
+            frames: vec![Rc::new(frame)],
+            refs: Vec::new(),
+            lock: None,
+            extent: Extent::default(),
+            shifted: None,
+            quotient: None,
+            pc: 0,
+            parent: u32::MAX,
+            path: NONE,
+            insns_since: 0,
+            jumps_since: 0,
+            goto_turns: 0,
+        }
+    }
+
+    #[test]
+    fn a_slot_reads_as_what_it_holds() {
+        let of = |bytes| Slot { bytes, ..Slot::default() };
+        assert_eq!(of([Byte::Zero; 8]).as_scalar(8), Scalar::constant(0));
+        assert_eq!(of([Byte::Misc; 8]).as_scalar(2), Scalar::of_bits(16));
+        let mut four = of([Byte::Misc; 8]);
+        four.bytes[..4].fill(Byte::Spill);
+        four.spill = Value::num(Scalar::constant(0x1234_5678), NONE);
+        assert_eq!((four.spill_len(), four.as_scalar(4).as_const()), (4, Some(0x1234_5678)));
+        assert_eq!(four.as_scalar(2).as_const(), Some(0x5678), "the part at the lower address");
+        assert_eq!(four.as_scalar(8), Scalar::of_bits(64), "the upper half is unknown");
+        assert!(four.spilled_ptr().is_none());
+        let pointer = Slot { bytes: [Byte::Spill; 8], spill: Value::Ptr(Ptr::to(Base::Ctx)), ..Slot::default() };
+        assert_eq!(pointer.spilled_ptr().map(|p| p.base), Some(Base::Ctx));
+    }
+
+    #[test]
+    fn what_is_learnt_of_a_number_reaches_all_that_are_linked_with_it() {
+        let (meter, mut graph) = (Meter::default(), Graph::default());
+        let mut state = state(&meter);
+        let linked = |s, delta| Num { link: 3, delta, ..Num::new(s, NONE) };
+        let any = Scalar::between(0, 1000);
+        state.set(Reg::R6, Value::Num(linked(any, 0)));
+        state.set(Reg::R7, Value::Num(linked(Scalar::between(10, 1010), 10)));
+        state.set(Reg::R8, Value::num(any, NONE));
+        let slot = Slot { bytes: [Byte::Spill; 8], spill: Value::Num(linked(any, 0)), ..Slot::default() };
+        *state.frame_mut().slot_mut(2) = slot;
+        state.sync_links(&linked(Scalar::between(5, 7), 0), &mut graph);
+        let bounds = |v: &Value| v.as_num().map(|n| (n.s.umin(), n.s.umax())).unwrap();
+        assert_eq!(bounds(state.reg(Reg::R6)), (5, 7));
+        assert_eq!(bounds(state.reg(Reg::R7)), (15, 17), "ten more");
+        assert_eq!(bounds(state.reg(Reg::R8)), (0, 1000), "not linked");
+        assert_eq!(bounds(&state.frame().stack[2].spill), (5, 7), "a spilled copy too");
+    }
+
+    #[test]
+    fn frames_are_shared_until_one_is_changed() {
+        let meter = Meter::default();
+        let mut one = state(&meter);
+        let before = meter.bytes();
+        let two = one.clone();
+        assert_eq!(meter.bytes(), before, "a copy of a state shares its frames");
+        one.set(Reg::R1, Value::Ptr(Ptr::to(Base::Ctx)));
+        assert!(meter.bytes() > before, "and pays when it changes one");
+        assert_eq!(two.reg(Reg::R1), &Value::Uninit);
+        // A change that changes nothing leaves them shared.
+        let three = two.clone();
+        let mut two = two;
+        two.for_each(|_| false);
+        assert!(Rc::ptr_eq(&two.frames[0], &three.frames[0]));
+        drop((one, two, three));
+        assert_eq!(meter.bytes(), 0, "everything is given back");
+    }
+}

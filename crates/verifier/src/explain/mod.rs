@@ -83,3 +83,39 @@ fn step(v: &Verifier<'_>, pc: usize, to: usize) -> PathStep {
 fn next(cfg: &Cfg, pc: usize) -> usize {
     cfg.successor(pc, false)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::check;
+
+    /// The first refusal of a program: message and hint.
+    fn said(text: &str) -> (String, String) {
+        let refusal = check(text, &[]).expect_err(text);
+        let first = refusal.errors.into_iter().next().unwrap();
+        (first.message, first.hint.unwrap_or_default())
+    }
+
+    #[test]
+    fn without_source_lines_hints_name_registers_and_instructions() {
+        let cases = [
+            ("r2 = *(u32 *)(r1 +0)\nr0 = *(u8 *)(r2 +0)\nexit", "offset 0 of the packet", "data_end"),
+            ("r0 = r6\nexit", "never written", ""),
+            ("call bpf_get_prandom_u32\nr0 = *(u8 *)(r0 +0)\nexit", "number", ""),
+            ("r0 = 0\n*(u64 *)(r10 -520) = r0\nexit", "512 bytes below it", "too large"),
+        ];
+        for (text, message, hint) in cases {
+            let (found, mends) = said(text);
+            assert!(found.contains(message), "{text}\n{found}");
+            assert!(mends.contains(hint), "{text}\n{found}\n{mends}");
+        }
+    }
+
+    #[test]
+    fn the_way_is_the_shortest_and_names_its_branches() {
+        let text =
+            "r2 = *(u32 *)(r1 +16)\nr0 = 1\nif r2 > 5 goto +2\nif r2 > 3 goto +1\nexit\nr0 = *(u8 *)(r1 +200)\nexit";
+        let refusal = check(text, &[]).expect_err(text);
+        let path: Vec<(usize, bool)> = refusal.errors[0].path.iter().map(|step| (step.insn, step.taken)).collect();
+        assert_eq!(path, [(2, true)], "one branch, not two");
+    }
+}
