@@ -110,3 +110,46 @@ fn what_is_not_safe_does_not_load() {
     assert!(matches!(Filter::load(&object, Some("other")), Err(LoadError::Object(_))));
     assert!(matches!(Filter::load(b"no object", None), Err(LoadError::Object(_))));
 }
+
+/// One table of connections for each worker, found by its number: workers write to no memory of one another.
+#[test]
+fn each_worker_has_an_inner_map_of_its_own() {
+    const TEXT: &str = "struct table { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 64);
+        __type(key, __u32); __type(value, __u64); } first SEC(\".maps\"), second SEC(\".maps\");
+    struct { __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS); __uint(max_entries, 2); __type(key, __u32);
+        __array(values, struct table); } tables SEC(\".maps\") = { .values = { &first, &second } };
+    SEC(\"xdp\") int connections(struct xdp_md *ctx) {
+        unsigned char *p = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+        __u32 cpu = bpf_get_smp_processor_id(), key;
+        __u64 one = 1, *seen;
+        void *table;
+        if (p + 34 > end) return XDP_PASS;
+        __builtin_memcpy(&key, p + 26, 4);
+        table = bpf_map_lookup_elem(&tables, &cpu);
+        if (!table) return XDP_ABORTED;
+        seen = bpf_map_lookup_elem(table, &key);
+        if (seen) *seen += 1; else bpf_map_update_elem(table, &key, &one, BPF_ANY);
+        return XDP_DROP;
+    }";
+    let Some(object) = compiled("each_worker_has_an_inner_map_of_its_own", TEXT) else { return };
+    let options = xway_object::LoadOptions::of_running_kernel();
+    let mut filter = Filter::load_for(&object, None, 2, &options).unwrap();
+    let mut second = filter.another(1).unwrap();
+    let run = |filter: &mut Filter, sender: u8, count: usize| {
+        let mut memory = buffers(count);
+        memory.iter_mut().for_each(|buffer| buffer[256 + 29] = sender);
+        let mut all = packets(&mut memory);
+        assert!(filter.run(&mut all).all(|(_, verdict)| verdict == Verdict::Drop));
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| run(&mut second, 2, 70));
+        run(&mut filter, 1, 100);
+    });
+    let held = |table: &str, sender: u8| {
+        let mut value = [0; 8];
+        let found = filter.map(table).unwrap().lookup(&[10, 0, 0, sender], &mut value, 0);
+        found.ok().map(|()| u64::from_ne_bytes(value))
+    };
+    assert_eq!((held("first", 1), held("first", 2)), (Some(100), None));
+    assert_eq!((held("second", 1), held("second", 2)), (None, Some(70)));
+}
