@@ -194,8 +194,9 @@ fn operand(s: Slot) -> Result<Operand, E> {
 fn alu(s: Slot, width: Width) -> Result<Insn, E> {
     let dst = reg(s.dst)?;
     let aop = match (s.opcode & 0xf0, s.off) {
+        (0x80, _) if s.opcode & op::X != 0 => return Err(E::UnknownOpcode),
         (0x80, _) => {
-            zero(s.opcode & op::X == 0 && s.src == 0 && s.off == 0 && s.imm == 0)?;
+            zero(s.src == 0 && s.off == 0 && s.imm == 0)?;
             return Ok(Insn::Neg { width, dst });
         }
         (0xb0, _) => return mov(s, width, dst),
@@ -237,13 +238,13 @@ fn mov(s: Slot, width: Width, dst: Reg) -> Result<Insn, E> {
 }
 
 fn endian(s: Slot, width: Width, dst: Reg) -> Result<Insn, E> {
-    zero(s.src == 0 && s.off == 0)?;
     let order = match (width, s.opcode & op::X != 0) {
         (Width::W32, false) => ByteOrder::ToLe,
         (Width::W32, true) => ByteOrder::ToBe,
         (Width::W64, false) => ByteOrder::Swap,
-        (Width::W64, true) => return Err(E::ReservedField),
+        (Width::W64, true) => return Err(E::UnknownOpcode),
     };
+    zero(s.src == 0 && s.off == 0)?;
     match s.imm {
         16 | 32 | 64 => Ok(Insn::Endian { order, bits: s.imm as u8, dst }),
         _ => Err(E::UnknownVariant),

@@ -57,6 +57,35 @@ fn wrong_fields_matter_where_execution_comes() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Opcodes that do not exist are refused wherever they stand; those that do are not, in dead code.
+#[test]
+fn every_opcode_in_dead_code() {
+    let asked = Needs::of("testkit::verifier_types::every_opcode_in_dead_code").root().kernel(6, 18).met();
+    let mut wrong = Vec::new();
+    let mut refused = 0;
+    for opcode in 0..=255u8 {
+        // Calls and halves of instructions are tested elsewhere; packet loads of classic BPF are refused by name wherever they stand.
+        if matches!(opcode, op::CALL | op::LD_IMM64 | 0x20 | 0x28 | 0x30 | 0x40 | 0x48 | 0x50) {
+            continue;
+        }
+        let insns = dead(slot(opcode, 0, 0, 0, 0));
+        let program = Program { insns: insns.clone(), ..Program::default() };
+        let ours = verify(&program, &MapsView::empty(), &Config::default());
+        refused += u32::from(ours.is_err());
+        let theirs = asked.then(|| KernelProg::load(&ProgSpec::xdp("dead", &insns)).map_err(|e| e.log().to_owned()));
+        if let Some(theirs) = theirs
+            && theirs.is_ok() != ours.is_ok()
+        {
+            wrong.push(format!(
+                "{opcode:#04x}: ours {:?}, Linux {theirs:?}",
+                ours.map(|_| ()).map_err(|e| e.to_string())
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(refused > 100, "{refused}");
+}
+
 #[test]
 fn the_offset_of_a_64_bit_immediate_matters_where_execution_comes() {
     let wide = [slot(op::LD_IMM64, 0, 0, 5, 1), slot(0, 0, 0, 0, 0)];
