@@ -191,6 +191,11 @@ impl Port {
         let (queues, pass_to, tx_limit, chunk) = (None, None, None, None);
         Port { name, queues, pass_to, steer: Vec::new(), tx_batch: 0, tx_limit, read_only: false, chunk }
     }
+
+    /// What is decided when it is opened: all but where PASS goes and which queue packets go to.
+    pub(crate) fn as_opened(&self) -> Port {
+        Port { pass_to: None, steer: Vec::new(), ..self.clone() }
+    }
 }
 
 /// A program.

@@ -69,8 +69,7 @@ pub type Digests = BTreeMap<String, String>;
 pub fn steps(now: &Config, now_digests: &Digests, want: &Config, want_digests: &Digests) -> Vec<Step> {
     let (mut away, mut here) = (Vec::new(), Vec::new());
     let reopened = |name: &str| {
-        let find =
-            |c: &Config| c.ports.iter().find(|p| is_called(&p.name, name)).map(|p| (p.name.clone(), p.queues.clone()));
+        let find = |c: &Config| c.ports.iter().find(|p| is_called(&p.name, name)).map(Port::as_opened);
         find(now) != find(want)
     };
     // Applications go before the queues that they are bound to.
@@ -178,9 +177,13 @@ object = "two.o"
         let words = ["steer packets of packet:a: flow-type ether action 0; equal 2"];
         assert_eq!(told(FILE, &steered, &[]), words);
         assert_eq!(told(&steered, FILE, &[]), ["steer packets of packet:a no more"]);
-        let queues = FILE.replacen("name = \"packet:a\"", "name = \"packet:a\"\nqueues = [[0, 0]]", 1);
-        let steps = told(FILE, &queues, &[]);
-        assert_eq!(steps[..2], ["detach program one from packet:a", "close port packet:a"]);
-        assert_eq!(steps.len(), 4, "{steps:?}");
+        // What a port is opened with takes closing and opening it.
+        for field in ["queues = [[0, 0]]", "chunk = 2048", "read_only = true", "tx_batch = 8", "tx_limit = 65536"] {
+            let other = FILE.replacen("name = \"packet:a\"", &format!("name = \"packet:a\"\n{field}"), 1);
+            let steps = told(FILE, &other, &[]);
+            assert_eq!(steps[..2], ["detach program one from packet:a", "close port packet:a"], "{field}");
+            assert_eq!(steps.len(), 4, "{steps:?}");
+            assert_eq!(told(&other, &other, &[]), [""; 0], "{field}");
+        }
     }
 }

@@ -570,7 +570,7 @@ impl State {
                 let number = self.ifindex;
                 self.hook.open_port(ports::open(&name, number, p.pass_to.is_none())?, shape(p, profile))?;
                 self.ifindex += 1;
-                self.config.ports.push(Port { queues: p.queues.clone(), ..Port::named(&p.name) });
+                self.config.ports.push(p.as_opened());
             }
             Step::Serve(socket) => self.serve(socket)?,
             Step::Unserve(socket) => {
