@@ -114,6 +114,20 @@ pub fn steps(now: &Config, now_digests: &Digests, want: &Config, want_digests: &
     away
 }
 
+/// What a service that runs cannot change, in words: it stays until the service starts again.
+pub fn kept(now: &Config, want: &Config) -> Vec<String> {
+    let (old, new) = (&now.service, &want.service);
+    let differs = [
+        ("service.workers", old.workers != new.workers),
+        ("service.cpus", old.cpus != new.cpus),
+        ("service.burst", old.burst() != new.burst()),
+        ("service.profile", old.profile != new.profile),
+        ("limits", now.limits != want.limits),
+    ];
+    let words = |name| format!("leave {name} as it is until the service starts again with this file");
+    differs.into_iter().filter(|(_, other)| *other).map(|(name, _)| words(name)).collect()
+}
+
 fn same_place(a: &Program, b: &Program) -> bool {
     (&a.port, a.queue, a.priority, &a.chain_on) == (&b.port, b.queue, b.priority, &b.chain_on)
 }
@@ -149,6 +163,15 @@ object = "two.o"
         };
         let (now, want) = (read(now), read(want));
         steps(&now, &digests(&now, &[]), &want, &digests(&want, changed)).iter().map(Step::to_string).collect()
+    }
+
+    #[test]
+    fn what_needs_a_new_start_is_said() {
+        let kept = |now: &str, want: &str| kept(&read(now), &read(want));
+        assert_eq!(kept("", "[service]\nsocket = \"/tmp/x\"\nburst = 64"), [""; 0], "the same numbers");
+        let said = kept("", "[service]\nworkers = 2\nprofile = \"small\"\n[limits]\nconnections = 3");
+        let names: Vec<&str> = said.iter().map(|words| words.split(' ').nth(1).unwrap()).collect();
+        assert_eq!(names, ["service.workers", "service.burst", "service.profile", "limits"]);
     }
 
     #[test]

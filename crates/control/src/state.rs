@@ -17,7 +17,7 @@ use xway_object::LoadOptions;
 use crate::config::{Config, Port, Program};
 use crate::journal::{Attachment, Contents, Journal, Origin, Pin, Saved, What, digest};
 use crate::message::{self, Attach, Bytes, Request, Spec, load_request};
-use crate::plan::{Digests, Step, steps};
+use crate::plan::{Digests, Step, kept, steps};
 use crate::ports::{self, shape};
 use crate::upgrade;
 
@@ -502,8 +502,9 @@ impl State {
         }
         let steps = steps(&self.config, &self.digests, want, &digests);
         let words: Vec<String> = steps.iter().map(Step::to_string).collect();
+        let said = [&words[..], &kept(&self.config, want)].concat();
         if dry_run {
-            return Ok(words);
+            return Ok(said);
         }
         // What a wrong object would refuse is refused before anything is touched.
         let mut loaded: BTreeMap<String, ProgId> = BTreeMap::new();
@@ -528,7 +529,7 @@ impl State {
         }
         // Attached programs are held by their ports.
         loaded.values().for_each(|id| self.let_go(ObjectId::Program(*id)));
-        outcome.map(|()| words)
+        outcome.map(|()| said)
     }
 
     fn load_configured(&mut self, program: &Program, bytes: &[u8]) -> Result<ProgId, HookError> {
