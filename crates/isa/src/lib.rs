@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod asm;
+mod compute;
 mod decode;
 mod disasm;
 mod encode;

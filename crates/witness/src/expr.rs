@@ -116,7 +116,7 @@ pub(crate) fn eval(e: &Expr, g: &Guess) -> Option<u64> {
         }
         Expr::Len => g.packet.len() as u64,
         Expr::Opaque => return None,
-        Expr::Op(op, a, b) => xway_verifier::domain::arith::concrete(*op, eval(a, g)?, eval(b, g)?, 64),
+        Expr::Op(op, a, b) => op.apply(eval(a, g)?, eval(b, g)?, 64),
         Expr::Low(bits, a) => eval(a, g)? & ones(*bits),
         Expr::Sign(bits, a) => sign_extend(eval(a, g)?, *bits),
         Expr::Swap(bits, a) => swap(eval(a, g)? & ones(*bits), *bits),
@@ -290,25 +290,10 @@ fn wanted(cond: Cond, holds: bool, other: u64, left: bool) -> Vec<u64> {
     vec![o, up, down, 0, 1, o.wrapping_add(16), o.wrapping_sub(16), 0xff, 0xffff, u64::MAX, 1 << 31, 0x7f, 0x80, 20, 60]
 }
 
-pub(crate) fn compare(cond: Cond, width: Width, x: u64, y: u64) -> bool {
-    let (x, y) = if width == Width::W32 { (x & ones(32), y & ones(32)) } else { (x, y) };
-    let (sx, sy) = match width {
-        Width::W32 => (i64::from(x as i32), i64::from(y as i32)),
-        Width::W64 => (x as i64, y as i64),
-    };
-    match cond {
-        Cond::Eq => x == y,
-        Cond::Ne => x != y,
-        Cond::Set => x & y != 0,
-        Cond::Gt => x > y,
-        Cond::Ge => x >= y,
-        Cond::Lt => x < y,
-        Cond::Le => x <= y,
-        Cond::SGt => sx > sy,
-        Cond::SGe => sx >= sy,
-        Cond::SLt => sx < sy,
-        Cond::SLe => sx <= sy,
-    }
+/// Whether the condition holds for the lower `width` bits of two numbers.
+fn compare(cond: Cond, width: Width, x: u64, y: u64) -> bool {
+    let bits = if width == Width::W32 { 32 } else { 64 };
+    cond.holds(x & ones(bits), y & ones(bits), bits)
 }
 
 #[cfg(test)]

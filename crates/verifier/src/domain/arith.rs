@@ -51,7 +51,7 @@ impl ScalarW<64> {
 /// One operation at width `w`. Both operands are non-empty; so is the result.
 fn word_alu(op: AluOp, a: Word, b: Word, w: u32) -> Word {
     if let (Some(x), Some(y)) = (a.as_const(), b.as_const()) {
-        return Word::constant(concrete(op, x, y, w), w);
+        return Word::constant(op.apply(x, y, w), w);
     }
     let word = match op {
         AluOp::Add => Word { tnum: a.tnum.add(b.tnum, w), range: add(&a.range, &b.range, w) },
@@ -68,28 +68,6 @@ fn word_alu(op: AluOp, a: Word, b: Word, w: u32) -> Word {
     };
     // A sound result of non-empty operands is never empty; should it be, forgetting everything stays sound.
     word.reduce(w).unwrap_or(Word::unknown(w))
-}
-
-/// The operation on two numbers of `w` bits, as RFC 9669 defines it.
-pub fn concrete(op: AluOp, x: u64, y: u64, w: u32) -> u64 {
-    let (sx, sy) = (signed(x, w), signed(y, w));
-    let by = (y & (w as u64 - 1)) as u32;
-    let r = match op {
-        AluOp::Add => x.wrapping_add(y),
-        AluOp::Sub => x.wrapping_sub(y),
-        AluOp::Mul => x.wrapping_mul(y),
-        AluOp::Div => x.checked_div(y).unwrap_or(0),
-        AluOp::Mod => x.checked_rem(y).unwrap_or(x),
-        AluOp::SDiv => (if sy == 0 { 0 } else { sx.wrapping_div(sy) }) as u64,
-        AluOp::SMod => (if sy == 0 { sx } else { sx.wrapping_rem(sy) }) as u64,
-        AluOp::Or => x | y,
-        AluOp::And => x & y,
-        AluOp::Xor => x ^ y,
-        AluOp::Lsh => x << by,
-        AluOp::Rsh => x >> by,
-        AluOp::Arsh => (sx >> by) as u64,
-    };
-    r & ones(w)
 }
 
 /// Unsigned bounds of an exact result between `lo` and `hi`, taken modulo 2^w: known when both ends wrap equally often.
@@ -269,34 +247,18 @@ mod tests {
     use super::super::scalar::tests::{Small, W, shapes};
     use super::*;
 
-    const OPS: [AluOp; 13] = [
-        AluOp::Add,
-        AluOp::Sub,
-        AluOp::Mul,
-        AluOp::Div,
-        AluOp::SDiv,
-        AluOp::Or,
-        AluOp::And,
-        AluOp::Lsh,
-        AluOp::Rsh,
-        AluOp::Mod,
-        AluOp::SMod,
-        AluOp::Xor,
-        AluOp::Arsh,
-    ];
-
     #[test]
     fn every_operation_holds_every_result_at_width_four() {
         let shapes = shapes();
-        for op in OPS {
+        for op in AluOp::ALL {
             for (a, xs) in &shapes {
                 for (b, ys) in &shapes {
                     let (whole, half) = (a.alu(op, b, Width::W64), a.alu(op, b, Width::W32));
                     for x in xs {
                         for y in ys {
-                            let r = concrete(op, *x, *y, W);
+                            let r = op.apply(*x, *y, W);
                             assert!(whole.contains(r), "{op:?} {x} {y} = {r}: {a:?} {b:?} {whole:?}");
-                            let r = concrete(op, x & 3, y & 3, 2);
+                            let r = op.apply(x & 3, y & 3, 2);
                             assert!(half.contains(r), "{op:?}32 {x} {y} = {r}: {a:?} {b:?} {half:?}");
                         }
                     }

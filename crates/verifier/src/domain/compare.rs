@@ -147,55 +147,23 @@ fn no_common_bit(mut a: Word, mut b: Word, w: u32) -> Option<(Word, Word)> {
     Some((a.reduce(w)?, b.reduce(w)?))
 }
 
-/// The comparison of two numbers of `w` bits.
-pub fn concrete(cond: Cond, x: u64, y: u64, w: u32) -> bool {
-    let (sx, sy) = (signed(x, w), signed(y, w));
-    match cond {
-        Cond::Eq => x == y,
-        Cond::Ne => x != y,
-        Cond::Set => x & y != 0,
-        Cond::Gt => x > y,
-        Cond::Ge => x >= y,
-        Cond::Lt => x < y,
-        Cond::Le => x <= y,
-        Cond::SGt => sx > sy,
-        Cond::SGe => sx >= sy,
-        Cond::SLt => sx < sy,
-        Cond::SLe => sx <= sy,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::scalar::Scalar;
     use super::super::scalar::tests::{W, shapes};
     use super::*;
 
-    const CONDS: [Cond; 11] = [
-        Cond::Eq,
-        Cond::Ne,
-        Cond::Set,
-        Cond::Gt,
-        Cond::Ge,
-        Cond::Lt,
-        Cond::Le,
-        Cond::SGt,
-        Cond::SGe,
-        Cond::SLt,
-        Cond::SLe,
-    ];
-
     #[test]
     fn every_outcome_keeps_its_witnesses_at_width_four() {
         let shapes = shapes();
         for (a, xs) in &shapes {
             for (b, ys) in &shapes {
-                for cond in CONDS {
+                for cond in Cond::ALL {
                     for (width, w, mask) in [(Width::W64, W, 15), (Width::W32, 2, 3)] {
                         let outcomes = [refine(a, b, cond, width, false), refine(a, b, cond, width, true)];
                         for x in xs {
                             for y in ys {
-                                let holds = concrete(cond, x & mask, y & mask, w);
+                                let holds = cond.holds(x & mask, y & mask, w);
                                 let kept = outcomes[usize::from(holds)]
                                     .is_some_and(|(ra, rb)| ra.contains(*x) && rb.contains(*y));
                                 assert!(kept, "{x} {cond:?} {y} ({w} bits): {a:?} {b:?}");
@@ -209,11 +177,11 @@ mod tests {
 
     #[test]
     fn negations_are_complements() {
-        for cond in CONDS {
+        for cond in Cond::ALL {
             let Some(not) = negate(cond) else { continue };
             for x in 0..16 {
                 for y in 0..16 {
-                    assert_ne!(concrete(cond, x, y, 4), concrete(not, x, y, 4));
+                    assert_ne!(cond.holds(x, y, 4), not.holds(x, y, 4));
                 }
             }
         }
