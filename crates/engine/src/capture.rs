@@ -200,7 +200,10 @@ impl Tap {
     pub(crate) fn picks(&mut self, frame: &mut Frame, guard: &Guard) -> bool {
         if let Some(filter) = &mut self.filter {
             self.results.clear();
+            // A program that begins forgets the target of the one before; this one only looks.
+            let target = frame.redirect();
             filter.run(std::slice::from_mut(frame), guard, &mut self.results);
+            frame.set_redirect(target);
             if self.results.rets().first().is_none_or(|ret| *ret as u32 == 0) {
                 return false;
             }

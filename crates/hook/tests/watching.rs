@@ -183,6 +183,43 @@ fn captures_say_what_became_of_each_packet() {
     drop(hook);
 }
 
+/// A filter looks at a frame on its way, and leaves everything as it was: where it goes, too.
+#[test]
+fn a_filter_changes_nothing_of_what_it_looks_at() {
+    if !ready("a_filter_changes_nothing_of_what_it_looks_at") {
+        return;
+    }
+    const REDIRECTS: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
+        SEC(\"xdp\") int redirects(struct xdp_md *ctx) { return bpf_redirect(31, 0); }\nchar _license[] SEC(\"license\") = \"GPL\";";
+    let (left, right) = (Wire::new(30, 2), Wire::new(31, 1));
+    let mut hook = User::new(UserConfig::default());
+    for wire in [&left, &right] {
+        hook.open_port(wire.device(), PortConfig::default()).unwrap();
+    }
+    let image = Image::parse(&clang::compile_text("redirects", REDIRECTS, &[]).unwrap(), &LoadOptions::default());
+    let objects = hook.load(&image.unwrap(), &LoadRequest::default()).unwrap();
+    hook.attach(&AttachRequest::new("wire30", objects.program("redirects").unwrap())).unwrap();
+    // Byte 4 is the queue (ldb [4]; jeq #1): both queues are looked at, one is captured.
+    let insn = |code, jt, jf, k| Classic { code, jt, jf, k };
+    let filter = vec![insn(0x30, 0, 0, 4), insn(0x15, 0, 1, 1), insn(0x06, 0, 0, 1), insn(0x06, 0, 0, 0)];
+    for at in [CapturePoint::Entry, CapturePoint::Exit] {
+        let before = right.sent_count();
+        hook.capture(&CaptureRequest { at, filter: filter.clone(), ..CaptureRequest::default() }).unwrap();
+        (0..2).for_each(|queue| left.send(queue, 40));
+        eventually(|| right.sent_count() == before + 80);
+        let all = captured(&mut hook, 40);
+        assert!(all.len() == 40 && all.iter().all(|packet| packet.queue == 1), "{at:?}: {}", all.len());
+        // Without a filter, of one queue.
+        hook.capture(&CaptureRequest { at, queue: Some(0), ..CaptureRequest::default() }).unwrap();
+        (0..2).for_each(|queue| left.send(queue, 10));
+        let all = captured(&mut hook, 10);
+        eventually(|| right.sent_count() == before + 100);
+        assert!(all.len() == 10 && all.iter().all(|packet| packet.queue == 0), "{at:?}: {}", all.len());
+    }
+    assert_eq!(hook.statistics("wire30").unwrap().get("redirected"), 200);
+    drop(hook);
+}
+
 #[test]
 fn every_number_is_documented_once() {
     let mut text = String::from(
