@@ -143,11 +143,16 @@ pub struct TcxLink {
 }
 
 impl TcxLink {
-    /// Attaches a program of type [`consts::PROG_TYPE_SCHED_CLS`] to interface number `ifindex`.
+    /// Attaches a program of type [`consts::PROG_TYPE_SCHED_CLS`] to what interface number `ifindex` receives.
     ///
     /// Errors: `EINVAL` on kernels without tcx, `ENODEV` when there is no such interface.
     pub fn attach(prog: &KernelProg, ifindex: u32) -> Result<TcxLink, KernelError> {
         Ok(TcxLink { _fd: link(prog, ifindex, consts::ATTACH_TCX_INGRESS, 0)? })
+    }
+
+    /// As [`TcxLink::attach`], to what the interface sends.
+    pub fn attach_egress(prog: &KernelProg, ifindex: u32) -> Result<TcxLink, KernelError> {
+        Ok(TcxLink { _fd: link(prog, ifindex, consts::ATTACH_TCX_EGRESS, 0)? })
     }
 }
 

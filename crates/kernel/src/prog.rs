@@ -22,6 +22,8 @@ pub mod consts {
     pub const PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
     /// `BPF_TCX_INGRESS`.
     pub const ATTACH_TCX_INGRESS: u32 = 46;
+    /// Programs on what an interface sends, before its queue is chosen.
+    pub const ATTACH_TCX_EGRESS: u32 = 47;
     /// `BPF_PROG_TYPE_XDP`.
     pub const PROG_TYPE_XDP: u32 = 6;
     /// `BPF_XDP_DEVMAP`.
