@@ -135,6 +135,41 @@ fn unsafe_code_is_where_the_architecture_says() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
+/// The walk of one packet names files and functions. Each function stands in the file named before it; a file without a folder lies where
+/// the one before it lies.
+#[test]
+fn a_packet_walks_as_the_architecture_says() {
+    let page = read(&repository().join("ARCHITECTURE.md"));
+    let (_, section) = page.split_once("## One packet's walk").expect("the section of ARCHITECTURE.md");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let (mut folder, mut file, mut text, mut checked) = (String::new(), String::new(), String::new(), 0);
+    let mut wrong = Vec::new();
+    // Code stands between back-quotes: every second piece.
+    for word in section.split('`').skip(1).step_by(2) {
+        if word.ends_with(".rs") {
+            if let Some((before, _)) = word.rsplit_once('/') {
+                folder = before.to_owned();
+            }
+            file = format!("crates/{folder}/{}", word.rsplit('/').next().unwrap_or(word));
+            let path = repository().join(&file);
+            text = if path.exists() { read(&path) } else { String::new() };
+            if text.is_empty() {
+                wrong.push(format!("ARCHITECTURE.md, the walk: there is no {file}"));
+            }
+        } else if !file.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !CRATES_NAMED.contains(&word) {
+            checked += 1;
+            if !text.contains(&format!("fn {word}(")) && !text.contains(&format!("fn {word}<")) {
+                wrong.push(format!("ARCHITECTURE.md, the walk: {file} has no function {word}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(checked > 30, "only {checked} functions were found");
+}
+
+/// Crates that the walk names between its functions.
+const CRATES_NAMED: &[&str] = &["object", "maps"];
+
 #[test]
 fn nothing_is_left_open() {
     // Put together here, so that this file does not accuse itself.
