@@ -138,6 +138,8 @@ counters! {
     steer_lost: u64;
     /// Frames that came over a CPUMAP.
     cpu_in: u64;
+    /// Frames that waited in the queue of a CPUMAP's entry when its worker ended, and were given up. They are not in `cpu_in`.
+    cpu_lost: u64;
     /// Bursts that had at least one frame.
     bursts: u64;
     /// Bursts by size: up to 1, 2, 4, 8, 16, 32, 64 frames.

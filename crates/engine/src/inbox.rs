@@ -44,10 +44,6 @@ impl Inbox {
         let inbox = Inbox { tx: tx_in, pass: pass_in, rx: rx_in, wake };
         Ok((inbox, Inlet { tx: tx_out, pass: pass_out, rx: rx_out }))
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.tx.is_empty() && self.pass.is_empty() && self.rx.is_empty()
-    }
 }
 
 impl Inlet {

@@ -3,13 +3,15 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use common::{Rust, Wire, eventually, frame_number};
 use xway_abi::{Errno, MapSpec, MapType, Verdict};
 use xway_engine::{
     AttachFlags, Counters, Engine, EngineConfig, HookPoint, MapProgram, PassTo, PortConfig, Sent, SocketEntry,
-    SocketTarget, Stopped,
+    SocketTarget, Stopped, What,
 };
 use xway_maps::{Env, Handles, Map, ProgramObject, ProgramUse, SocketObject};
 use xway_packet::{Burst, Frame, Pool, Redirect};
@@ -252,6 +254,74 @@ fn an_exchange_lets_nothing_past_the_second_program() {
     assert!(other.cpu_in > 60 * 64);
 }
 
+/// A program that sends what comes over a CPUMAP to the same worker again and again, so that its queue never runs empty, until the
+/// gate is open: from then on it drops. The map, and the program that sends packets there.
+fn round_and_round(gate: Arc<AtomicBool>) -> (Arc<Map>, Arc<Rust>) {
+    let number = Arc::new(AtomicU32::new(0));
+    let own = number.clone();
+    let second = Rust::new(move |_, frame| {
+        if gate.load(Ordering::SeqCst) {
+            return Verdict::Drop as u64;
+        }
+        frame.set_redirect(Redirect::Cpu { map_id: own.load(Ordering::SeqCst), cpu: 1 });
+        Verdict::Redirect as u64
+    });
+    let cpus = map(MapType::Cpumap, 8, vec![MapProgram::new(second, ProgramUse::XdpCpumap)]);
+    entry(&cpus, 1, 4096, 1);
+    let map_id = cpus.id();
+    number.store(map_id, Ordering::SeqCst);
+    (cpus.clone(), redirecting(vec![cpus], move |_| Redirect::Cpu { map_id, cpu: 1 }))
+}
+
+/// What waits keeps map and program however long it takes: also when the call that takes them off their hook has given up waiting, and
+/// when the port is closed. Afterwards they go.
+#[test]
+fn what_waits_for_another_worker_keeps_the_program_that_it_will_meet() {
+    for close in [false, true] {
+        let engine = engine(2);
+        let (wire, other) = (Wire::new(1, 1), Wire::new(2, 1));
+        engine.open(wire.device(), on(0)).unwrap();
+        engine.open(other.device(), on(0)).unwrap();
+        let gate = Arc::new(AtomicBool::new(false));
+        let (cpus, program) = round_and_round(gate.clone());
+        let (map, attached) = (Arc::downgrade(&cpus), Arc::downgrade(&program));
+        drop(cpus);
+        engine.attach(port(1), program, FORCE).unwrap();
+        wire.send(0, 200);
+        eventually(|| engine.queues()[0].counters.redirected == 200);
+        if close {
+            // The frames are the port's own, so their absence is told.
+            assert!(engine.close(1).unwrap().iter().all(|report| report.leak.is_some()));
+        } else {
+            engine.detach(port(1), None).unwrap();
+        }
+        assert!(map.upgrade().is_some() && attached.upgrade().is_some(), "frames are on their way to them");
+        // Other changes go on, and do not wait for these frames again.
+        engine.attach(port(2), Rust::new(|_, _| Verdict::Pass as u64), FORCE).unwrap();
+        assert!(map.upgrade().is_some());
+        gate.store(true, Ordering::SeqCst);
+        eventually(|| {
+            engine.port_stats().unwrap();
+            map.upgrade().is_none() && attached.upgrade().is_none()
+        });
+        let (_, other) = settled(engine.stop());
+        assert_eq!((other.verdict(Verdict::Drop), other.passed, other.cpu_lost), (200, 0, 0), "close: {close}");
+    }
+}
+
+#[test]
+fn what_a_stop_does_not_wait_for_is_counted() {
+    let engine = engine(2);
+    let wire = Wire::new(1, 1);
+    engine.open(wire.device(), on(0)).unwrap();
+    engine.attach(port(1), round_and_round(Arc::default()).1, FORCE).unwrap();
+    wire.send(0, 200);
+    eventually(|| engine.queues()[0].counters.redirected == 200);
+    let (sum, other) = settled(engine.stop());
+    assert_eq!((sum.rx, sum.redirected, other.cpu_lost), (200, 200, 200));
+    assert_eq!(other.cpu_in, other.redirected, "round and round until then");
+}
+
 #[test]
 fn a_cpu_maps_queue_holds_what_its_entry_says() {
     let cpus = map(MapType::Cpumap, 4, vec![]);
@@ -299,9 +369,20 @@ fn redirects_that_make_no_sense_have_linuxs_errno() {
         _ => Redirect::Broadcast { map_id: 0, exclude_ingress: false },
     };
     engine.attach(port(1), redirecting(vec![devices], to), FORCE).unwrap();
+    let listener = engine.listen(64);
     left.send(0, 9);
     eventually(|| engine.queues()[0].counters.rx == 9);
+    // Each is an event, too, with its reason.
+    let mut told: Vec<Errno> = Vec::new();
+    eventually(|| {
+        told.extend(std::iter::from_fn(|| listener.next(Duration::ZERO)).filter_map(|told| match told.what {
+            What::RedirectError { errno, .. } => Some(errno),
+            _ => None,
+        }));
+        told.len() == 9
+    });
     let (sum, _) = settled(engine.stop());
+    assert!([&left, &short, &mute].iter().all(|wire| wire.sent_count() == 0 && wire.passed().is_empty()), "dropped");
     let by_errno = |errno| sum.redirect_err.get(errno);
     let expected = [
         (Errno::EBADRQC, 1),
@@ -313,6 +394,7 @@ fn redirects_that_make_no_sense_have_linuxs_errno() {
     ];
     for (errno, count) in expected {
         assert_eq!(by_errno(errno), count, "{errno}");
+        assert_eq!(told.iter().filter(|told| **told == errno).count() as u64, count, "{errno}");
     }
 }
 

@@ -156,7 +156,10 @@ fn a_packet_walks_as_the_architecture_says() {
             if text.is_empty() {
                 wrong.push(format!("ARCHITECTURE.md, the walk: there is no {file}"));
             }
-        } else if !file.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !CRATES_NAMED.contains(&word) {
+        } else if !file.is_empty()
+            && word.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+            && !CRATES_NAMED.contains(&word)
+        {
             checked += 1;
             if !text.contains(&format!("fn {word}(")) && !text.contains(&format!("fn {word}<")) {
                 wrong.push(format!("ARCHITECTURE.md, the walk: {file} has no function {word}"));

@@ -32,7 +32,10 @@ impl Random {
 /// Ports with endless traffic behind bad wires, and what came out of all of them.
 #[derive(Default)]
 pub struct Yard {
-    pub sinks: Vec<Sink>,
+    /// What left ports that are closed.
+    left: u64,
+    /// What leaves the port with this index, as it is open now.
+    sinks: [Option<Sink>; PORTS.len()],
     /// Of the port with this index, as it is open now.
     cables: [Arc<AtomicBool>; PORTS.len()],
 }
@@ -44,9 +47,11 @@ impl Yard {
         let size = sizes[random.below(sizes.len() as u64) as usize];
         let traffic = Traffic::udp(100, size, Pattern::Uniform, seed | 1).unwrap();
         let (inner, sink) = SimDevice::generated(&format!("d{ifindex}"), ifindex, traffic, None, QUEUES as u32);
-        self.sinks.push(sink);
+        let at = PORTS.iter().position(|&port| port == ifindex).unwrap();
+        // As a number, because the test itself must not grow with what it does.
+        self.left += self.sinks[at].replace(sink).as_ref().map_or(0, count);
         let cut = Arc::new(AtomicBool::new(false));
-        self.cables[PORTS.iter().position(|&port| port == ifindex).unwrap()] = cut.clone();
+        self.cables[at] = cut.clone();
         let device = WrappedDevice::new(Box::new(inner), move |port, queue| {
             let (name, seed) = (port.name().to_owned(), seed + u64::from(queue));
             let bad = FaultConfig { loss: 0.1, duplicate: 0.1, corrupt: 0.1, reorder: 0.1, no_frame: 0.1, seed };
@@ -67,4 +72,13 @@ impl Yard {
     pub fn cable(&self, ifindex: u32) -> &AtomicBool {
         &self.cables[PORTS.iter().position(|&port| port == ifindex).unwrap()]
     }
+
+    /// Frames that left ports so far.
+    pub fn left(&self) -> u64 {
+        self.left + self.sinks.iter().flatten().map(count).sum::<u64>()
+    }
+}
+
+fn count(sink: &Sink) -> u64 {
+    sink.sent().frames + sink.passed().frames
 }

@@ -29,14 +29,9 @@ impl Crew {
         self.mails.lock().push(mail);
     }
 
-    /// Whether every ring is empty.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rings.lock().iter().all(|(.., sender)| sender.is_empty())
-    }
-
-    /// Whether the rings of maps that are not among these are empty.
-    pub(crate) fn is_drained(&self, known: &dyn Fn(u32) -> bool) -> bool {
-        self.rings.lock().iter().all(|(map_id, .., sender)| known(*map_id) || sender.is_empty())
+    /// Whether frames ever went through one of these maps.
+    pub(crate) fn has_rings(&self, maps: &[u32]) -> bool {
+        self.rings.lock().iter().any(|(map_id, ..)| maps.contains(map_id))
     }
 
     /// Forgets the rings of maps that are not among these.
@@ -53,6 +48,8 @@ pub(crate) struct CpuOut {
     sender: FrameSender,
     mail: Option<Arc<Mailbox>>,
     pub(crate) burst: Burst,
+    /// Frames that this worker put into the map's rings for this CPU so far.
+    handed: u64,
 }
 
 /// The far end.
@@ -60,8 +57,6 @@ pub(crate) struct CpuInlet {
     map_id: u32,
     cpu: u32,
     receiver: FrameReceiver,
-    /// Its map is no more: it goes when it is empty.
-    orphan: bool,
 }
 
 impl CpuInlet {
@@ -110,7 +105,7 @@ impl Core {
             Some((.., sender)) => sender.clone(),
             None => {
                 let (sender, receiver) = ring(qsize.max(2).next_power_of_two()).map_err(|_| Errno::ENOMEM)?;
-                let inlet = CpuInlet { map_id, cpu, receiver, orphan: false };
+                let inlet = CpuInlet { map_id, cpu, receiver };
                 if alone || cpu == self.number {
                     self.cpu_inlets.push(inlet);
                 } else if let Some(mail) = &mail {
@@ -121,8 +116,10 @@ impl Core {
             }
         };
         // An entry with another queue size has another ring from now on.
-        self.cpu_outs.retain(|out| (out.map_id, out.cpu) != (map_id, cpu) || !out.burst.is_empty());
-        self.cpu_outs.push(CpuOut { map_id, cpu, qsize, sender, mail, burst: Burst::new() });
+        let same = |out: &&CpuOut| (out.map_id, out.cpu) == (map_id, cpu);
+        let handed = self.cpu_outs.iter().filter(same).map(|out| out.handed).sum();
+        self.cpu_outs.retain(|out| !same(&out) || !out.burst.is_empty());
+        self.cpu_outs.push(CpuOut { map_id, cpu, qsize, sender, mail, burst: Burst::new(), handed });
         Ok(self.cpu_outs.len() - 1)
     }
 
@@ -142,6 +139,8 @@ impl Core {
             let pool = &mut self.pools[self.source.pool];
             pool.release_burst(&mut out.burst);
             self.source.meters.redirected.add(sent as u64);
+            self.handed += sent as u64;
+            out.handed += sent as u64;
             if lost > 0 {
                 let target = xway_packet::Redirect::Cpu { map_id: out.map_id, cpu: out.cpu };
                 self.redirect_lost(site, target, Errno::ENOSPC, lost);
@@ -175,19 +174,46 @@ impl Core {
             self.cpu_meters.cpu_in.add(burst.len() as u64);
             self.process(Site::Cpu { program }, burst);
         }
-        if busy && self.cpu_inlets.iter().any(|inlet| inlet.orphan) {
-            self.cpu_inlets.retain(|inlet| !inlet.orphan || !inlet.is_empty());
-        }
         busy
     }
 
-    /// Between two bursts, when the maps have changed: rings of maps that are no more go when they are empty.
+    /// Between two bursts, when the maps have changed: the rings of maps that are no more go. Nothing is in them: see `retired`
+    /// of the engine.
     pub(super) fn prune_cpus(&mut self) {
         let targets = &self.targets;
         self.cpu_outs.retain(|out| targets.map(out.map_id).is_some());
-        for inlet in &mut self.cpu_inlets {
-            inlet.orphan |= targets.map(inlet.map_id).is_none();
+        self.cpu_inlets.retain(|inlet| targets.map(inlet.map_id).is_some() || !inlet.is_empty());
+    }
+
+    /// Between two bursts: how many frames the worker has put into the rings of these maps so far; `None` while some of theirs wait
+    /// for it.
+    pub(crate) fn handed_through(&self, maps: &[u32]) -> Option<u64> {
+        let waiting = self.cpu_inlets.iter().any(|inlet| maps.contains(&inlet.map_id) && !inlet.is_empty());
+        let handed = self.cpu_outs.iter().filter(|out| maps.contains(&out.map_id)).map(|out| out.handed).sum();
+        (!waiting).then_some(handed)
+    }
+
+    /// Between two bursts: how many frames the worker has handed to others so far, in any way; `None` while some wait for it.
+    pub(crate) fn handed(&self) -> Option<u64> {
+        let waiting = self.cpu_inlets.iter().any(|inlet| !inlet.is_empty())
+            || self.lanes.iter().any(|lane| lane.inlet.as_ref().is_some_and(|inlet| !inlet.is_empty()));
+        (!waiting).then_some(self.handed)
+    }
+
+    /// The end is near: what comes over CPUMAPs is not processed any more.
+    pub(crate) fn park_cpus(&mut self) {
+        self.cpu_parked.append(&mut self.cpu_inlets);
+    }
+
+    /// Gives up what came over CPUMAPs and was not processed, once nobody hands on anything: counted.
+    pub(crate) fn give_up_cpus(&mut self) {
+        self.park_cpus();
+        let mut burst = Burst::new();
+        for mut inlet in std::mem::take(&mut self.cpu_parked) {
+            while inlet.receiver.receive(&mut burst, Burst::MAX) > 0 {
+                self.cpu_meters.cpu_lost.add(burst.len() as u64);
+                self.pools[0].release_burst(&mut burst);
+            }
         }
-        self.cpu_inlets.retain(|inlet| !inlet.orphan || !inlet.is_empty());
     }
 }

@@ -68,6 +68,10 @@ pub(crate) struct Core {
     pub(crate) crew: Arc<Crew>,
     cpu_outs: Vec<CpuOut>,
     cpu_inlets: Vec<CpuInlet>,
+    /// Those that nobody looks into any more, because the worker is about to go.
+    cpu_parked: Vec<CpuInlet>,
+    /// Frames handed to other workers, in any way.
+    handed: u64,
     /// Counts what comes over CPUMAPs.
     pub(crate) cpu_meters: Arc<Meters>,
     /// Sockets that frames of the current burst go to.
@@ -115,6 +119,8 @@ impl Core {
             crew: Arc::default(),
             cpu_outs: Vec::new(),
             cpu_inlets: Vec::new(),
+            cpu_parked: Vec::new(),
+            handed: 0,
             source: Source { meters: cpu_meters.clone(), pool: 0 },
             cpu_meters,
             sockets: Vec::new(),
@@ -329,6 +335,7 @@ impl Core {
                 break;
             }
         }
+        self.give_up_cpus();
     }
 
     /// A port is of no more use. A worker that stays serves its other queues on.

@@ -88,6 +88,7 @@ impl Core {
                 }
                 let ring = if why.is_stack() { &mut remote.inbox.pass } else { &mut remote.inbox.tx };
                 let sent = ring.send(burst) as u32;
+                self.handed += u64::from(sent);
                 let sent = Sent { sent, full: burst.len() as u32, failed: 0, errno: None };
                 self.pools[self.source.pool].release_burst(burst);
                 account(meters, why, sent);
@@ -246,7 +247,9 @@ impl Core {
             }
         }
         for peer in lane.peers.iter_mut().filter(|peer| !peer.burst.is_empty()) {
-            lane.meters.steered_out.add(peer.inbox.rx.send(&mut peer.burst) as u64);
+            let sent = peer.inbox.rx.send(&mut peer.burst) as u64;
+            self.handed += sent;
+            lane.meters.steered_out.add(sent);
             lane.meters.steer_lost.add(peer.burst.len() as u64);
             pool.release_burst(&mut peer.burst);
             peer.inbox.wake.ring();

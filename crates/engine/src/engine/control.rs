@@ -8,7 +8,7 @@ use xway_packet::Pool;
 
 use super::{EngineError, HookPoint, PortConfig, QueueReport, Stopped};
 use crate::chain::ProgramMeters;
-use crate::core::{Crew, Way};
+use crate::core::{Core, Crew, Way};
 use crate::counters::Meters;
 use crate::crew::Member;
 use crate::hub::Hub;
@@ -17,6 +17,7 @@ use crate::lane::{Hook, Lane};
 use crate::slot::{AttachError, Slot};
 use crate::steer::Steering;
 use crate::{Capabilities, Counters, Device, Support};
+
 pub(super) struct Control {
     pub(super) crew: Arc<Crew>,
     pub(super) hub: Arc<Hub>,
@@ -25,6 +26,8 @@ pub(super) struct Control {
     pub(super) cpu_meters: Vec<Arc<Meters>>,
     /// The maps that workers know.
     pub(super) maps: Vec<Arc<Map>>,
+    /// What was attached, and frames on their way still need.
+    pub(super) retired: Vec<Slot>,
     pub(super) ports: Vec<PortEntry>,
 }
 
@@ -62,6 +65,11 @@ impl PortEntry {
         own.map_or((&self.slot, false), |(_, slot)| (slot, true))
     }
 
+    /// Its programs and those of its queues.
+    pub(super) fn slots(&self) -> impl Iterator<Item = &Slot> {
+        std::iter::once(&self.slot).chain(self.queue_slots.iter().map(|(_, slot)| slot))
+    }
+
     /// What the port can do, opened as it is.
     pub(super) fn capabilities(&self) -> Capabilities {
         let can = self.device.capabilities();
@@ -95,61 +103,18 @@ pub(super) const OWN_FRAMES: u32 = 256;
 /// The longest ring between two workers.
 pub(super) const RING_MAX: u32 = 1 << 20;
 
-/// How long a stop waits for frames that are on their way.
+/// How long a change, or a stop, waits for frames that are on their way.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 
 impl Control {
     pub(super) fn new() -> Control {
-        let (crew, members, cpu_meters, maps, ports) = Default::default();
-        Control { crew, hub: Hub::new(), members, cpu_meters, maps, ports }
+        let (crew, members, cpu_meters, maps, retired, ports) = Default::default();
+        Control { crew, hub: Hub::new(), members, cpu_meters, maps, retired, ports }
     }
 
     pub(super) fn port(&self, ifindex: u32) -> Result<usize, EngineError> {
         let found = self.ports.iter().position(|port| port.ifindex == ifindex);
         found.ok_or(EngineError::NoPort { ifindex })
-    }
-
-    /// Maps of all programs that are attached somewhere.
-    pub(super) fn maps(&self) -> Vec<Arc<Map>> {
-        let mut maps: Vec<Arc<Map>> = Vec::new();
-        let slots = self
-            .ports
-            .iter()
-            .flat_map(|port| std::iter::once(&port.slot).chain(port.queue_slots.iter().map(|(_, slot)| slot)));
-        for map in slots.flat_map(Slot::entries).flat_map(|attached| attached.program.maps()) {
-            if maps.iter().all(|known| known.id() != map.id()) {
-                maps.push(map.clone());
-            }
-        }
-        maps
-    }
-
-    /// Tells every worker of all maps that it does not know yet, because frames that come from other workers may name any of
-    /// them; with `forget` also of those that are no more.
-    pub(super) fn tell_maps(&mut self, forget: bool) -> Result<(), EngineError> {
-        let mut maps = self.maps();
-        let has = |maps: &[Arc<Map>], id| maps.iter().any(|map| map.id() == id);
-        if !forget {
-            let old: Vec<_> = self.maps.iter().filter(|map| !has(&maps, map.id())).cloned().collect();
-            maps.extend(old);
-        }
-        if maps.len() == self.maps.len() && maps.iter().all(|map| has(&self.maps, map.id())) {
-            return Ok(());
-        }
-        // Nobody puts anything into the rings of a map that goes; what is in them still meets the programs of its entries.
-        let deadline = Instant::now() + DRAIN_MAX;
-        while !self.crew.is_drained(&|id| has(&maps, id)) && Instant::now() < deadline {
-            self.members.iter().try_for_each(|member| member.ask(|_| ()))?;
-        }
-        let tell = |member: &Member| {
-            let maps = maps.clone();
-            member.send(move |core| core.set_maps(maps))
-        };
-        let answers: Vec<_> = self.members.iter().map(tell).collect();
-        answers.into_iter().try_for_each(|answer| answer.wait().map(drop))?;
-        self.crew.keep_maps(&|id| has(&maps, id));
-        self.maps = maps;
-        Ok(())
     }
 
     /// Changes a slot, and what runs on the queues that it concerns.
@@ -191,9 +156,9 @@ impl Control {
         };
         // What is new is made before the first worker hears of it, what is old is dropped after the last one has.
         let new = change(slot)?;
-        let _old = std::mem::replace(slot, new);
         // Programs of both kinds find their maps meanwhile.
-        self.tell_maps(false)?;
+        self.retired.push(std::mem::replace(slot, new));
+        self.tell_maps()?;
         let mut answers = Vec::new();
         for number in 0..self.ports[at].queues.len() {
             let port = &self.ports[at];
@@ -220,7 +185,7 @@ impl Control {
         let ids = slot.entries().iter().map(|entry| entry.program.id()).collect();
         let names: Vec<&str> = slot.entries().iter().map(|entry| entry.program.name()).collect();
         self.hub.attached(port.ifindex, point.queue, ids, names.join("+"));
-        self.tell_maps(true)
+        self.let_go(DRAIN_MAX)
     }
 
     /// Tells every worker which ports there are and how to reach them. Queues of `without` are reached no more.
@@ -272,27 +237,19 @@ impl Control {
         for queue in open {
             reports.push(self.close_queue(at, queue)?);
         }
-        self.ports.remove(at);
+        let port = self.ports.remove(at);
         self.rewire(None)?;
+        self.retired.extend(port.queue_slots.into_iter().map(|(_, slot)| slot));
+        self.retired.push(port.slot);
+        self.let_go(DRAIN_MAX)?;
         Ok(reports)
     }
 
     pub(super) fn stop(&mut self) -> Stopped {
         let quiet = |member: &Member| member.ask(|core| core.lanes.iter_mut().for_each(|lane| lane.receiving = false));
         let alive = self.members.iter().all(|member| quiet(member).is_ok());
-        let deadline = Instant::now() + DRAIN_MAX;
-        // A frame may be handed on once more by the worker that takes it, so nothing is under way only when every worker has
-        // looked into its inboxes after the last of them was found empty.
-        let empty = |control: &Control| {
-            let mut queues = control.ports.iter().flat_map(|port| &port.queues);
-            queues.all(|queue| queue.inbox.is_empty()) && control.crew.is_empty()
-        };
-        while alive && Instant::now() < deadline {
-            let before = empty(self);
-            let turned = self.members.iter().all(|member| member.ask(|_| ()).is_ok());
-            if !turned || (before && empty(self)) {
-                break;
-            }
+        if alive {
+            let _ = self.await_quiet(DRAIN_MAX, |core| core.handed());
         }
         let mut closing = Vec::new();
         for port in std::mem::take(&mut self.ports) {
@@ -310,8 +267,15 @@ impl Control {
     }
 
     pub(super) fn dismiss(&mut self) {
+        // Once the last of them has heard this nobody hands on anything, so that what is left can be counted.
+        for member in &self.members {
+            let _ = member.ask(Core::park_cpus);
+        }
         for member in self.members.drain(..) {
-            let _ = member.ask(|core| core.leaving = true);
+            let _ = member.ask(|core| {
+                core.give_up_cpus();
+                core.leaving = true;
+            });
             member.join();
         }
     }

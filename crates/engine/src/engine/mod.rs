@@ -13,6 +13,7 @@
 //! what it gives back is dropped by the thread that asked.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use xway_packet::{Burst, Pool, PoolConfig};
@@ -30,6 +31,7 @@ use crate::steer::Steering;
 use crate::{Counters, Device, LoadedProgram, SocketTarget, Stop};
 
 mod control;
+mod retired;
 mod types;
 
 use control::{Control, OWN_FRAMES, PortEntry, QueueEntry, RING_MAX};
@@ -376,7 +378,8 @@ impl Engine {
     /// # Errors
     /// A worker is gone.
     pub fn port_stats(&self) -> Result<Vec<PortReport>, EngineError> {
-        let control = self.control.lock();
+        let mut control = self.control.lock();
+        control.let_go(Duration::ZERO)?;
         let ask = |core: &mut Core| -> Vec<PortReport> {
             let Core { lanes, pools, .. } = core;
             let report = |lane: &mut Lane| PortReport {
