@@ -475,6 +475,25 @@ impl Compiled {
         env: &mut RunEnv<'_>,
         answers: &mut stage::Answers,
     ) -> Option<u64> {
+        let mut answered = None;
+        self.each_notes(stage, frames, env, |cpu, target, notes| {
+            if stage.answered == Some(target) {
+                answered = stage.answer(target, notes, answers);
+            } else {
+                stage.fetch(cpu, target, notes);
+            }
+        });
+        answered
+    }
+
+    /// Runs a scout over these frames and hands on the worker's number, each target and what was noted of it for each frame.
+    pub(crate) fn each_notes(
+        &self,
+        stage: &Stage,
+        frames: &mut [Frame],
+        env: &mut RunEnv<'_>,
+        mut each: impl FnMut(u32, usize, &[u64]),
+    ) {
         let mut notes: stage::Notes = [const { MaybeUninit::uninit() }; stage::FRAMES * TARGETS_MAX];
         let cold = self.are_cold(frames);
         headers::in_parts(frames, cold, |at, part| {
@@ -486,17 +505,16 @@ impl Compiled {
                 code(env, part.as_mut_ptr(), part.len() as u64, notes[at..].as_mut_ptr().cast());
             }
         });
-        let mut answered = None;
         for (target, notes) in notes.chunks(stage::FRAMES).take(stage.indices.len()).enumerate() {
             // SAFETY: a scout writes a note of each target for each of the frames.
-            let notes = unsafe { notes[..frames.len()].assume_init_ref() };
-            if stage.answered == Some(target) {
-                answered = stage.answer(target, notes, answers);
-            } else {
-                stage.fetch(env.cpu, target, notes);
-            }
+            each(env.cpu, target, unsafe { notes[..frames.len()].assume_init_ref() });
         }
-        answered
+    }
+
+    /// What runs in front of a burst.
+    #[cfg(test)]
+    pub(crate) fn stages(&self) -> &[Stage] {
+        &self.stages
     }
 
     /// As [`Compiled::run_burst`], with the call made by somebody else, who gets the function and its arguments. Nothing is

@@ -85,10 +85,17 @@ impl Stage {
 
     /// Looks up what the notes ask for and gives the map's count of changes; `None`: these answers cannot be used.
     pub fn answer(&self, target: usize, notes: &[u64], answers: &mut Answers) -> Option<u64> {
+        self.each_answer(target, notes, |n, answer| {
+            answers[n].write(answer);
+        })
+    }
+
+    /// The same, with each frame's number and its answer handed on.
+    fn each_answer(&self, target: usize, notes: &[u64], mut take: impl FnMut(usize, Answer)) -> Option<u64> {
         let each = |n: usize, value: Option<usize>| {
             // A prefix of that length is in no trie.
             const NOTHING: Answer = Answer { key: u64::MAX, value: 0 };
-            answers[n].write(value.map_or(NOTHING, |value| Answer { key: notes[n], value: value as u64 }));
+            take(n, value.map_or(NOTHING, |value| Answer { key: notes[n], value: value as u64 }));
         };
         self.maps[target].answer_many(notes, each)
     }
@@ -134,30 +141,45 @@ fn second_level() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{RunEnv, compile};
+    use crate::{Compiled, RunEnv, compile};
     use xway_abi::{MapSpec, map_flags};
+    use xway_maps::native::{self, MapLayout};
     use xway_maps::{Env, Guard};
     use xway_object::{MapDef, Program};
     use xway_packet::{Frame, Pool, PoolConfig};
     use xway_verifier::{Config, MapsView};
     use xway_vm::FixedHost;
 
+    fn trie() -> MapSpec {
+        MapSpec { flags: map_flags::NO_PREALLOC, ..MapSpec::new(MapType::LpmTrie, 8, 8, 64) }
+    }
+
+    /// A program with these maps, staged however small they are.
+    fn staged(text: &str, maps: &[(MapSpec, Arc<Map>)], options: Options) -> Arc<Compiled> {
+        let insns = xway_isa::assemble(text).unwrap();
+        let image = Program { name: "asks".into(), section: "xdp".into(), insns, ..Program::default() };
+        let defs: Vec<MapDef> = maps.iter().map(|(spec, _)| MapDef::new("of the test", spec.clone())).collect();
+        let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };
+        let maps: Vec<Arc<Map>> = maps.iter().map(|(_, map)| map.clone()).collect();
+        let program = xway_vm::Program::verify(&image, &maps, &view, &Config::default()).unwrap();
+        let options = Options { stage_from: Some(0), check: true, ..options };
+        compile(&program, program.proof().unwrap(), &options).unwrap()
+    }
+
+    fn map(spec: MapSpec) -> (MapSpec, Arc<Map>) {
+        let map = Map::create(&spec, &Env::with_cpus(1)).unwrap();
+        (spec, map)
+    }
+
     /// Answers lie on the stack of whoever ran the burst, so nobody may find them behind it: not the next burst of the same
     /// environment, which may be of another program.
     #[test]
     fn answers_are_gone_behind_their_burst() {
-        let spec = MapSpec { flags: map_flags::NO_PREALLOC, ..MapSpec::new(MapType::LpmTrie, 8, 8, 64) };
-        let map = Map::create(&spec, &Env::with_cpus(1)).unwrap();
-        map.update(&[8, 0, 0, 0, 10, 0, 0, 0], &[7; 8], 0).unwrap();
+        let routes = map(trie());
+        routes.1.update(&[8, 0, 0, 0, 10, 0, 0, 0], &[7; 8], 0).unwrap();
         let text = "r1 = *(u32 *)(r1 +12)\n*(u32 *)(r10 -8) = 32\n*(u32 *)(r10 -4) = 10\nr2 = r10\nr2 += -8\nr1 = map[idx:0]\n\
                     call 1\nif r0 == 0 goto out\nr0 = 2\nout: exit";
-        let insns = xway_isa::assemble(text).unwrap();
-        let image = Program { name: "asks".into(), section: "xdp".into(), insns, ..Program::default() };
-        let defs = [MapDef::new("routes", spec)];
-        let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };
-        let program = xway_vm::Program::verify(&image, &[map], &view, &Config::default()).unwrap();
-        let options = Options { stage_from: Some(0), check: true, ..Options::default() };
-        let code = compile(&program, program.proof().unwrap(), &options).unwrap();
+        let code = staged(text, &[routes], Options::default());
         assert_eq!(code.staged().count(), 1);
         let mut pool = Pool::new(PoolConfig::new(8)).unwrap();
         let mut frames: Vec<Frame> = (0..8).map(|_| pool.alloc().unwrap()).collect();
@@ -167,6 +189,59 @@ mod tests {
         assert_eq!(verdicts, [2; 8]);
         assert!(env.answers.is_null());
         drop(env);
+        frames.into_iter().for_each(|frame| pool.release(frame));
+    }
+
+    /// Notes are hints, so that mixing them up would change no result and only cost what staging gains: each stands at the place of
+    /// its target and its frame, in bursts that run whole and in parts, and each answer is the one to its frame's question.
+    #[test]
+    fn notes_and_answers_stand_with_their_frames() {
+        let text = "r6 = *(u32 *)(r1 +0)\nr7 = *(u32 *)(r1 +4)\nr2 = r6\nr2 += 34\nr0 = 1\nif r2 > r7 goto out\n\
+                    r1 = *(u64 *)(r6 +26)\n*(u64 *)(r10 -8) = r1\nr2 = r10\nr2 += -8\nr1 = map[idx:0]\ncall 1\n\
+                    *(u32 *)(r10 -16) = 32\nr1 = *(u32 *)(r6 +30)\n*(u32 *)(r10 -12) = r1\nr2 = r10\nr2 += -16\n\
+                    r1 = map[idx:1]\ncall 1\nr0 = 2\nout: exit";
+        let (flows, routes) = (map(MapSpec::new(MapType::Hash, 8, 8, 64)), map(trie()));
+        let MapLayout::Hash(table) = flows.1.layout() else { panic!("a hash table") };
+        let packet = |n: usize| [[n as u8; 26].as_slice(), &[n as u8, 3, 1, 4, 10, n as u8, 5, 9]].concat();
+        // Every second frame's address has a route of its own.
+        for n in (0..FRAMES).step_by(2) {
+            routes.1.update(&[&[32, 0, 0, 0], &packet(n)[30..]].concat(), &[n as u8; 8], 0).unwrap();
+        }
+        let maps = [flows, routes];
+        let mut pool = Pool::new(PoolConfig::new(FRAMES as u32)).unwrap();
+        let mut frames: Vec<Frame> = (0..FRAMES).map(|_| pool.alloc().unwrap()).collect();
+        frames.iter_mut().enumerate().for_each(|(n, frame)| frame.fill(&packet(n)).unwrap());
+        let (guard, host) = (Guard::pin(), FixedHost::new(1));
+        for cold in [false, true] {
+            let code = staged(text, &maps, Options { cold: Some(cold), ..Options::default() });
+            let [stage] = code.stages() else { panic!("one program") };
+            let mut targets = stage.indices.clone();
+            targets.sort_unstable();
+            assert_eq!(targets, [0, 1]);
+            let mut env = RunEnv::new(&guard, &host, 0);
+            let mut asked = vec![];
+            code.each_notes(stage, &mut frames, &mut env, |_, target, notes| {
+                assert_eq!(notes.len(), FRAMES);
+                for (n, note) in notes.iter().enumerate() {
+                    let want = match stage.indices[target] {
+                        0 => native::hash(table.seed, &packet(n)[26..]),
+                        _ => u64::from_ne_bytes([&[32, 0, 0, 0], &packet(n)[30..]].concat().try_into().unwrap()),
+                    };
+                    assert_eq!(*note, want, "target {target}, frame {n}, cold: {cold}");
+                }
+                if stage.answered == Some(target) {
+                    asked = notes.to_vec();
+                }
+            });
+            let (mut answered, trie) = (0, stage.answered.expect("a trie with keys of eight bytes"));
+            let count = stage.each_answer(trie, &asked, |n, answer| {
+                let value = maps[1].1.value(0, &asked[n].to_ne_bytes(), &guard).map(|v| v.addr() as u64);
+                assert_eq!(value.is_some(), n % 2 == 0, "frame {n}");
+                assert_eq!((answer.key, answer.value), (asked[n], value.unwrap_or(0)), "frame {n}");
+                answered += 1;
+            });
+            assert_eq!((answered, count.is_some()), (FRAMES, true), "nobody writes");
+        }
         frames.into_iter().for_each(|frame| pool.release(frame));
     }
 }

@@ -63,7 +63,7 @@ impl Scout {
                         let map = name(self.maps[*slot]);
                         writeln!(text, "  {:4}  fetch for {} in {map}, {}", op.at, call.proto.name, then.words())
                     }
-                    Kind::Const { dst, value: 0 } if insn.starts_with("call") => {
+                    Kind::Const { dst, value: 0 } if insn.starts_with("call") || insn.contains("= atomic") => {
                         writeln!(text, "  {:4}  r{} = 0 in place of {insn}", op.at, dst.index())
                     }
                     _ => writeln!(text, "  {:4}  {insn}", op.at),
@@ -160,6 +160,7 @@ impl Around<'_> {
                     | AtomicOp::And { fetch: false }
                     | AtomicOp::Xor { fetch: false } => Does::Nothing,
                     AtomicOp::CmpXchg => Does::Zero(Reg::R0),
+                    // The proof knows that the old value of four bytes has no upper half; what the register held before may have.
                     _ => Does::Zero(*src),
                 },
                 _ => Does::Stop,
@@ -187,7 +188,8 @@ impl Around<'_> {
         match call.proto.id {
             LOOKUP | UPDATE | DELETE if self.is_target(call) => Does::Fetch,
             LOOKUP if (self.inline)(call) => Does::Same,
-            // Where the key is a constant, the proof may know that there is a value.
+            // Where the key is a constant, on one way to the call perhaps and not on another, the proof may know that there is a
+            // value, and the program does not ask.
             LOOKUP if map.is_none_or(|m| matches!(m.map_type(), MapType::Array | MapType::PercpuArray)) => Does::Stop,
             // What fails or succeeds, clocks, random numbers, checksums: any number, and zero among them.
             LOOKUP | UPDATE | DELETE | 5 | 6 | 7 | 25 | 28 | 125 | 160 | 208 => Does::Zero(Reg::R0),
@@ -299,24 +301,28 @@ fn then(call: &Call, block: &Block, leads: &dyn Fn(usize) -> bool, around: &Arou
     let map = call.map.and_then(|m| around.maps.get(m as usize)).expect("a target is in one map");
     // A value that nobody can change is not taken for any other.
     let pretend = !map.is_frozen() && map.value_size() <= VALUE_MAX;
+    // Where the key is a constant on some way to the call, the proof knows there that an array has a value.
+    let array = matches!(map.layout(), MapLayout::Array(_) | MapLayout::PercpuArray(_));
     let last = matches!(&block.ops.last().map(|op| &op.kind), Some(Kind::Helper(c)) if std::ptr::eq(c, call));
     if let (true, End::Branch { cond, dst: Reg::R0, src: Operand::Imm(0), taken, fall, .. }) = (last, &block.end) {
         let (hit, miss) = match cond {
             xway_isa::Cond::Eq => (*fall, *taken),
             xway_isa::Cond::Ne => (*taken, *fall),
+            _ if array => return Then::Stop,
             _ => return Then::Zero,
         };
         // Behind a miss in a table that evicts there is a new key: seldom enough.
-        return match (leads(hit) && pretend, leads(miss) && !is_lru(map)) {
+        return match (leads(hit) && pretend, leads(miss) && !array && !is_lru(map)) {
             (true, _) => Then::Value,
             (false, true) => Then::Zero,
             (false, false) => Then::Stop,
         };
     }
-    if matches!(map.layout(), MapLayout::Array(_) | MapLayout::PercpuArray(_)) && !pretend {
-        return Then::Stop;
+    match (pretend, array) {
+        (true, _) => Then::Value,
+        (false, true) => Then::Stop,
+        (false, false) => Then::Zero,
     }
-    if pretend { Then::Value } else { Then::Zero }
 }
 
 fn is_lru(map: &Map) -> bool {
