@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use xway_abi::{MapSpec, MapType};
+use xway_abi::{MapSpec, MapType, map_flags};
 use xway_jit::{Options, compile};
 use xway_maps::Map;
 use xway_object::{MapDef, Program};
@@ -87,6 +87,13 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
                 .into(),
             Some(MapType::ArrayOfMaps),
         ),
+        (
+            "inline-lookups.trie",
+            "r6 = *(u32 *)(r1 +16)\n*(u32 *)(r10 -8) = 32\n*(u32 *)(r10 -4) = r6\nr2 = r10\nr2 += -8\nr1 = map[idx:0]\ncall 1\n\
+             if r0 == 0 goto none\nr0 = 2\nexit\nnone: r0 = 1\nexit"
+                .into(),
+            Some(MapType::LpmTrie),
+        ),
         ("typed-calls", "call 8\nexit".into(), None),
         ("alias", packet("*(u8 *)(r2 +0) = 1\nr0 = *(u32 *)(r1 +12)"), None),
         ("known-branches", packet("if r2 == 0 goto out\nr0 = 2"), None),
@@ -157,7 +164,10 @@ fn every_pass_has_a_file_and_every_file_a_pass() {
 /// The burst function's form, every other pass on.
 fn form(pass: &str, text: &str, map: Option<MapType>, on: bool) -> String {
     let inner = (map == Some(MapType::ArrayOfMaps)).then(|| Box::new(MapSpec::new(MapType::Array, 4, 8, 4)));
-    let spec = |t| MapSpec { inner: inner.clone(), ..MapSpec::new(t, 4, 4, 4) };
+    let spec = |t| match t {
+        MapType::LpmTrie => MapSpec { flags: map_flags::NO_PREALLOC, ..MapSpec::new(t, 8, 8, 4) },
+        _ => MapSpec { inner: inner.clone(), ..MapSpec::new(t, 4, 4, 4) },
+    };
     let specs: Vec<MapSpec> = map.map(spec).into_iter().collect();
     let defs: Vec<MapDef> = specs.iter().map(|s| MapDef::new("map", s.clone())).collect();
     let maps: Vec<Arc<Map>> = specs.iter().map(|s| Map::create(s, &xway_maps::Env::with_cpus(1)).unwrap()).collect();

@@ -26,15 +26,19 @@
 //! again:
 //! if entry == 0:      found: value best - 1, or nothing when best == 0
 //! if entry & 1:       found: value entry >> 1
-//! if entry & 2:       a list: call [`lookup`], or compare as `lpm/mod.rs` does
 //! node = nodes + 8 * (entry >> 2)
-//! above = load u32 [node]                  acquire      if above != 0: best = above
+//! above = load u32 [node]                  acquire      if above & TRIE_BEST != 0: best = above & TRIE_BEST
+//! if entry & 2:       a list of above >> TRIE_COUNT_SHIFT prefixes, see below
 //! size = load u32 [node + 4], depth = load u32 [node + 8], own = load u32 [node + 12]     acquire for the last
 //! if the first `depth` bits of the address are not those of the path at [node + 20]:  found: value best - 1, or nothing
 //! if own != 0: best = own
 //! entry = load u32 [node + 20 + 4 * path_words + 4 * (the `size` bits of the address after the first `depth`)]   acquire
 //! go again
 //! ```
+//!
+//! In the list of a trie with addresses of one word, prefix `n` is two words from `node + 4 + 8 * n` on (*acquire* for the first):
+//! its value + 1, with its length from bit `TRIE_LENGTH_SHIFT` on, and its bits. The first that matches is found, else best - 1. The
+//! lists of others are [`lookup`]'s.
 //!
 //! # Hash tables, step by step ([`HashLayout`])
 //!
@@ -281,6 +285,16 @@ pub const SLOT_USED: u32 = USED;
 pub const HEAD_FILTER_SHIFT: u32 = crate::line::FILTER_SHIFT;
 /// The lowest bit of the count of removals in the head.
 pub const HEAD_REMOVALS_SHIFT: u32 = 33;
+
+/// The bits of a trie's node that are its best value + 1; in a list the number of prefixes stands above them.
+pub const TRIE_BEST: u32 = crate::lpm::BEST_MASK;
+/// The lowest bit of the number of prefixes in a list's first word.
+pub const TRIE_COUNT_SHIFT: u32 = crate::lpm::COUNT_SHIFT;
+/// The lowest bit of a prefix's length in a list, for addresses of one word.
+pub const TRIE_LENGTH_SHIFT: u32 = crate::lpm::LEN_SHIFT;
+/// Where a table has the number of bits that index it, their distance from the address's first, its own best value + 1, and the
+/// path; the entries lie behind the path.
+pub const TRIE_TABLE: [usize; 4] = [4, 8, 12, 20];
 
 /// The hash of a key, as the text of this module defines it.
 pub fn hash(seed: [u64; 3], key: &[u8]) -> u64 {

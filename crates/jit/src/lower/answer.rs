@@ -18,15 +18,23 @@ use crate::plan::Call;
 use crate::stage::Answer;
 
 impl Body<'_, '_> {
+    /// Whether a look-up may have been answered.
+    pub(super) fn is_answered(&self, call: &Call) -> bool {
+        let asked = call.map.map(|map| (self.number, map));
+        call.proto.id == LOOKUP
+            && asked.is_some()
+            && self.around.answers == asked
+            && self.shape == Shape::Burst
+            && self.frame.is_some()
+            && calls::typed(call, self.unit.maps).is_some()
+    }
+
     /// Emits a look-up that may have been answered; false when it cannot have been.
     pub(super) fn answered(&mut self, call: &Call) -> bool {
-        let asked = call.map.map(|map| (self.number, map));
-        let (Some(asked), Some((frames, frame))) = (asked, self.frame) else { return false };
-        let map = &self.unit.maps[asked.1 as usize];
-        let MapLayout::Lpm(trie) = map.layout() else { return false };
-        if call.proto.id != LOOKUP || self.around.answers != Some(asked) || self.shape != Shape::Burst {
+        let (true, Some(asked), Some((frames, frame))) = (self.is_answered(call), call.map, self.frame) else {
             return false;
-        }
+        };
+        let MapLayout::Lpm(trie) = self.unit.maps[asked as usize].layout() else { return false };
         let Some((entry, args)) = calls::typed(call, self.unit.maps) else { return false };
         let (here, same, found, slow, join) = (
             self.b.create_block(),

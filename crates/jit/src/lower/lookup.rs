@@ -14,7 +14,7 @@ use xway_maps::Map;
 use xway_maps::native::{self, ArrayLayout, HashLayout, MapLayout, PercpuArrayLayout};
 use xway_verifier::{Place, Region};
 
-use super::{Area, Body, inner};
+use super::{Area, Body, inner, trie};
 use crate::Options;
 use crate::calls::{self, Entry};
 use crate::env::offsets;
@@ -116,6 +116,7 @@ pub(crate) fn can_inline(call: &Call, maps: &[Arc<Map>], options: &Options) -> b
         && match layout {
             Some(MapLayout::Array(_) | MapLayout::PercpuArray(_)) => true,
             Some(MapLayout::Hash(h)) => (1..=KEY_MAX).contains(&(h.key_size as usize)),
+            Some(MapLayout::Lpm(trie)) => trie.width == trie::WIDTH,
             _ => false,
         }
 }
@@ -146,7 +147,7 @@ impl Body<'_, '_> {
 
     /// Whether this use of the helper is emitted inline.
     pub(super) fn can_inline(&self, call: &Call) -> bool {
-        can_inline(call, self.unit.maps, self.around.options)
+        can_inline(call, self.unit.maps, self.around.options) && !self.is_answered(call)
             || (self.around.options.inline_lookups && !self.shape.is_scout() && inner::can_inline(call, self.unit.maps))
     }
 
@@ -167,6 +168,10 @@ impl Body<'_, '_> {
                     then,
                     calls::typed(call, self.unit.maps).expect("a key that nobody else writes"),
                 );
+            }
+            Some(MapLayout::Lpm(trie)) => {
+                let slow = calls::typed(call, self.unit.maps).expect("a key that nobody else writes");
+                self.trie(call, &trie, then, slow);
             }
             Some(MapLayout::Maps(slots)) => self.inner_map(call, &slots, then),
             _ => unreachable!("can_inline"),

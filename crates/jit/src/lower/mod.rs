@@ -11,6 +11,7 @@
 //! | `memory` | loads, stores, atomics, the context |
 //! | `lookup` | look-ups in maps without a call |
 //! | `inner` | look-ups in maps of maps without a call |
+//! | `trie` | look-ups in tries without a call |
 //! | `answer` | look-ups that were made for the whole burst |
 //! | `scout` | what runs over a burst in front of a program |
 //! | `inline` | other helpers without a call: checksums, the clock, random numbers |
@@ -32,6 +33,7 @@ mod redirect;
 mod room;
 mod scout;
 mod slots;
+mod trie;
 
 use std::sync::Arc;
 

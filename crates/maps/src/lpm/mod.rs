@@ -71,8 +71,8 @@ struct Writer {
 // Words of a node's head.
 const BEST: usize = 0;
 /// Of the first word of a list: the bits that are `best`; the others are the number of prefixes.
-const BEST_MASK: u32 = (1 << COUNT_SHIFT) - 1;
-const COUNT_SHIFT: u32 = 28;
+pub(crate) const BEST_MASK: u32 = (1 << COUNT_SHIFT) - 1;
+pub(crate) const COUNT_SHIFT: u32 = 28;
 const LIST_HEAD: usize = 1;
 /// Bits of a table's index.
 const SIZE: usize = 1;
@@ -81,7 +81,7 @@ const OWN: usize = 3;
 const BELOW: usize = 4;
 const PATH: usize = 5;
 /// In a list for short addresses, the length stands above the value.
-const LEN_SHIFT: u32 = 26;
+pub(crate) const LEN_SHIFT: u32 = 26;
 
 /// What an entry leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,6 +117,12 @@ impl Entry {
         best.checked_sub(1).map_or(Entry::Nothing, Entry::Value)
     }
 }
+
+// What generated code knows of a table.
+const _: () = {
+    let [size, depth, own, path] = crate::native::TRIE_TABLE;
+    assert!(size == 4 * SIZE && depth == 4 * DEPTH && own == 4 * OWN && path == 4 * PATH);
+};
 
 /// Longest address: 256 bytes.
 const WORDS_MAX: usize = 64;
