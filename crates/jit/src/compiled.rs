@@ -211,6 +211,9 @@ pub(crate) fn plan(program: &Program, proof: &Verified, options: &Options) -> Re
     if options.decided {
         plan.decide(&facts.decided);
     }
+    if options.frozen {
+        plan.fold_frozen(proof.maps());
+    }
     if options.thread_nulls {
         plan.checks_beside_lookups();
     }

@@ -7,6 +7,8 @@
 pub struct Options {
     /// `decided`: branches that the proof found to go one way only become jumps.
     pub decided: bool,
+    /// `frozen`: loads from maps that nobody can change are constants.
+    pub frozen: bool,
     /// `detours`: a test that rarer ones come back to stands in front of them.
     pub detours: bool,
     /// `slots`: stack bytes that only plain loads and stores touch become values; helpers that look at them get them written
@@ -71,6 +73,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             decided: true,
+            frozen: true,
             detours: true,
             slots: true,
             zero_stack: true,
@@ -105,6 +108,7 @@ impl Options {
     pub fn plain() -> Options {
         Options {
             decided: false,
+            frozen: false,
             detours: false,
             slots: false,
             zero_stack: false,
@@ -132,6 +136,7 @@ impl Options {
     pub fn set(&mut self, pass: &str, on: bool) -> bool {
         let slot = match pass {
             "decided" => &mut self.decided,
+            "frozen" => &mut self.frozen,
             "detours" => &mut self.detours,
             "slots" => &mut self.slots,
             "zero-stack" => &mut self.zero_stack,
@@ -158,8 +163,9 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 20] = [
+    pub const PASSES: [&'static str; 21] = [
         "decided",
+        "frozen",
         "detours",
         "unroll",
         "inline-functions",

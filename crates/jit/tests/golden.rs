@@ -10,7 +10,7 @@ use std::sync::Arc;
 use xway_abi::{MapSpec, MapType, map_flags};
 use xway_jit::{Options, compile};
 use xway_maps::Map;
-use xway_object::{MapDef, Program};
+use xway_object::{Initial, MapDef, Program};
 use xway_verifier::{Config, MapsView};
 
 /// The packet's first bytes in r2, checked; the rest of the program follows.
@@ -32,6 +32,7 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             "r0 = *(u32 *)(r1 +12)\nr0 &= 1\nif r0 > 5 goto never\nr0 = 2\nexit\nnever: r0 = 1\nexit".into(),
             None,
         ),
+        ("frozen", "r1 = map[idx:0][0]+4\nr0 = *(u16 *)(r1 +0)\nr0 &= 3\nexit".into(), Some(MapType::Array)),
         (
             "detours",
             packet(
@@ -164,13 +165,22 @@ fn every_pass_has_a_file_and_every_file_a_pass() {
 /// The burst function's form, every other pass on.
 fn form(pass: &str, text: &str, map: Option<MapType>, on: bool) -> String {
     let inner = (map == Some(MapType::ArrayOfMaps)).then(|| Box::new(MapSpec::new(MapType::Array, 4, 8, 4)));
+    let frozen = (pass == "frozen").then_some([7, 0, 0, 0, 0x12, 0x34, 0, 0]);
     let spec = |t| match t {
         MapType::LpmTrie => MapSpec { flags: map_flags::NO_PREALLOC, ..MapSpec::new(t, 8, 8, 4) },
+        _ if frozen.is_some() => MapSpec { flags: map_flags::RDONLY_PROG, ..MapSpec::new(t, 4, 8, 1) },
         _ => MapSpec { inner: inner.clone(), ..MapSpec::new(t, 4, 4, 4) },
     };
     let specs: Vec<MapSpec> = map.map(spec).into_iter().collect();
-    let defs: Vec<MapDef> = specs.iter().map(|s| MapDef::new("map", s.clone())).collect();
+    let initial = frozen.map_or(Initial::None, |bytes| Initial::Data(bytes.to_vec()));
+    let def =
+        |s: &MapSpec| MapDef { initial: initial.clone(), frozen: frozen.is_some(), ..MapDef::new("map", s.clone()) };
+    let defs: Vec<MapDef> = specs.iter().map(def).collect();
     let maps: Vec<Arc<Map>> = specs.iter().map(|s| Map::create(s, &xway_maps::Env::with_cpus(1)).unwrap()).collect();
+    if let Some(bytes) = frozen {
+        maps[0].update(&[0; 4], &bytes, 0).unwrap();
+        maps[0].freeze().unwrap();
+    }
     let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };
     let link = |text: &str| {
         let insns = xway_isa::assemble(text).unwrap_or_else(|e| panic!("{pass}: {e}"));

@@ -8,6 +8,7 @@
 mod beside;
 mod build;
 mod detours;
+mod frozen;
 mod functions;
 pub(crate) mod scout;
 pub(crate) mod slots;
