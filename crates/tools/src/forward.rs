@@ -5,8 +5,9 @@
 //! host's stack, so what the host does with packets stays as it is; only firewall rules do not see what is
 //! forwarded here.
 
-use xway_hook::{AttachRequest, Attached, AttachmentInfo, Hook, HookKind, LoadRequest, Mode, ProgId};
+use xway_hook::{Attached, AttachmentInfo, Hook, HookKind, LoadRequest, Mode, ProgId};
 
+use crate::attach::{How, everywhere};
 use crate::{ToolError, objects};
 
 /// How routes are looked up.
@@ -94,25 +95,10 @@ pub fn load(hook: &mut dyn Hook, ports: &[String], options: &Options) -> Result<
         let value = [port.ifindex.to_ne_bytes(), [0; 4]].concat();
         hook.map_update(map, &port.ifindex.to_ne_bytes(), &value, 0)?;
     }
-    let mut done: Vec<Loaded> = Vec::new();
-    for port in ports {
-        let request = AttachRequest {
-            mode: options.mode,
-            priority: options.priority.unwrap_or(xway_hook::PRIORITY),
-            chain: options.priority.is_some(),
-            ..AttachRequest::new(port, program)
-        };
-        match hook.attach(&request) {
-            Ok(attached) => done.push(Loaded { port: port.clone(), attached, warnings: Vec::new() }),
-            Err(error) => {
-                for before in &done {
-                    // The first refusal is the one to tell.
-                    let _ = hook.detach(&before.port, Some(before.attached.program));
-                }
-                return Err(error.into());
-            }
-        }
-    }
+    let how = How { mode: options.mode, priority: options.priority };
+    let attached = everywhere(hook, ports, program, how)?;
+    let mut done: Vec<Loaded> =
+        attached.into_iter().map(|(port, attached)| Loaded { port, attached, warnings: Vec::new() }).collect();
     if hook.kind() == HookKind::Kernel {
         for one in &mut done {
             one.warnings = warnings(hook, one)?;

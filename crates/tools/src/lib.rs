@@ -1,6 +1,6 @@
 //! Tools of the trade, written once against [`xway_hook::Hook`] or against Linux where only Linux can do it:
-//! forwarding by the host's routes, measuring what the kernel's hook carries, making traffic, counting what its
-//! tracepoints tell, capturing.
+//! forwarding by the host's routes, dropping by lists, measuring what the kernel's hook carries, making traffic,
+//! counting what its tracepoints tell, capturing.
 //!
 //! Each tool is a BPF program of our own from `bpf/tools`, compiled when this crate is built and embedded in it,
 //! and the few lines around it that put it in its place and read what it counted. Nothing is printed here.
@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`objects`] | the embedded programs |
 //! | [`capture`] | packets as they come to the kernel's hook |
+//! | [`filter`] | packets from listed senders and to listed ports are dropped |
 //! | [`forward`] | packets that the host would forward leave in the hook |
 //! | [`watch`], [`tally`] | the kernel's tracepoints, counted where they arise |
 //! | [`measure`] | what the kernel's hook carries |
@@ -16,7 +17,9 @@
 //! | [`stream`] | one TCP stream, filled in the kernel |
 #![forbid(unsafe_code)]
 
+mod attach;
 pub mod capture;
+pub mod filter;
 pub mod forward;
 pub mod measure;
 pub mod objects;

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::args_bench::Bench;
 use crate::args_data as data;
+use crate::args_filter as filter;
 use crate::args_kernel as kernel;
 use crate::args_machine as machine;
 use crate::args_service as service;
@@ -116,6 +117,9 @@ pub enum Command {
     /// Let packets that the host would forward leave in the hook, by the host's own routes
     #[command(subcommand)]
     Forward(tools::Forward),
+    /// Drop packets from listed senders and to listed ports
+    #[command(subcommand)]
+    Filter(filter::Filter),
     /// Send packets, and count what arrives
     #[command(after_help = tools::TRAFFICGEN_HELP)]
     Trafficgen(tools::Trafficgen),

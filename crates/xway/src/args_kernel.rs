@@ -149,8 +149,20 @@ pub struct Stats {
     /// Interface, or a port of the service
     #[arg(value_name = "PORT")]
     pub interface: String,
+    /// How often, and how it is shown.
+    #[command(flatten)]
+    pub every: Every,
+    /// Whose hook.
+    #[command(flatten)]
+    pub place: Hook,
+}
+
+/// How often counters are looked at, and how they are shown.
+#[derive(Args, Debug, Clone)]
+pub struct Every {
     /// Seconds between two looks
-    #[arg(short = 'i', long, value_name = "SECS", default_value = "1", value_parser = crate::args::seconds)]
+    #[arg(short = 'i', long, visible_alias = "sec", value_name = "SECS", default_value = "1",
+        value_parser = crate::args::seconds)]
     pub interval: std::time::Duration,
     /// Look so often, then end; until Ctrl-C without it
     #[arg(long, value_name = "N")]
@@ -161,9 +173,6 @@ pub struct Stats {
     /// A JSON document on a line of its own for every look, at once
     #[arg(long)]
     pub ndjson: bool,
-    /// Whose hook.
-    #[command(flatten)]
-    pub place: Hook,
 }
 
 /// Verbs about maps, in the kernel or in the service's engine. WHICH is an id, a name, or `id N`, `name NAME`, `pinned PATH`.

@@ -9,6 +9,7 @@ mod args_bench;
 mod args_data;
 #[cfg(test)]
 mod args_examples;
+mod args_filter;
 mod args_kernel;
 mod args_machine;
 mod args_service;
@@ -134,6 +135,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => ("doctor", commands::doctor::run(args, cli.json)),
         Command::Lab(args) => ("lab", commands::lab::run(args, cli.json)),
         Command::Forward(args) => ("forward", commands::forward::run(args, cli.json)),
+        Command::Filter(args) => ("filter", commands::filter::run(args, cli.json)),
         Command::Trafficgen(args) => ("trafficgen", commands::trafficgen::run(args, cli.json)),
         Command::Completions(args) => ("completions", commands::manual::completions(args, cli.json)),
         Command::Man(args) => ("man", commands::manual::man(args, cli.json)),

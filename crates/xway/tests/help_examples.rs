@@ -49,6 +49,8 @@ const LOADED: &str = "xway load eth0 filter.o -n drop_udp -p /sys/fs/bpf/filter"
 const FILLED: &str = "xway load eth0 filter.o -n drop_udp -p /sys/fs/bpf/filter && cd /sys/fs/bpf/filter && \
                       xway map update pinned counts key 0x0a 0 0 1 value '{\"packets\": 5}' && \
                       xway map update pinned blocked key ip:10.0.0.1 value 1 && xway map push pinned line value 1";
+const FILTERED: &str = "xway filter load eth0 && xway filter add eth0 --ip 192.0.2.0/24 --tcp-dport 23";
+const UNFILTERED: &str = "xway filter unload eth0";
 const UNLOADED: &str = "xway unload eth0 -a; rm -rf /sys/fs/bpf/*";
 /// Rows with what differs from [`row`].
 fn rows() -> Vec<Row> {
@@ -142,6 +144,20 @@ fn rows() -> Vec<Row> {
             after: "xway forward unload eth0 eth1",
             ..row("forward status", On::World, "eth0")
         },
+        Row {
+            before: "xway unload eth0 -a --hook user || true",
+            after: "for port in eth0 eth1 'eth0 --hook user'; do xway filter unload $port; done; rm -rf /sys/fs/bpf/*",
+            ..row("filter load", On::Service, "xway_filter")
+        },
+        Row {
+            before: "xway filter load eth0 -p /sys/fs/bpf/filter",
+            after: "xway filter unload eth0; rm -rf /sys/fs/bpf/*",
+            ..row("filter unload", On::World, "removed /sys/fs/bpf/filter/filter_net4")
+        },
+        Row { before: FILTERED, after: UNFILTERED, ..row("filter add", On::World, "192.0.2.7: on the list (pass)") },
+        Row { before: FILTERED, after: UNFILTERED, ..row("filter del", On::World, "off the list") },
+        Row { before: FILTERED, after: UNFILTERED, ..row("filter list", On::World, "tcp:23") },
+        Row { before: FILTERED, after: UNFILTERED, endless: true, ..row("filter stats", On::World, "dropped.packets") },
         Row {
             instead: &[("1000000", "1000"), ("--rate 100000", "--rate 100000 -n 100")],
             ..row("trafficgen", On::World, "")

@@ -16,6 +16,7 @@ fn every_verb_has_help_with_an_example() {
         ("btf", "dump"),
         ("sock", "show serve end"),
         ("forward", "load unload status"),
+        ("filter", "load unload add del list stats"),
     ];
     let mut verbs: Vec<Vec<&str>> = alone.split(' ').map(|verb| vec![verb]).collect();
     verbs.extend(groups.iter().flat_map(|(group, all)| all.split(' ').map(move |verb| vec![*group, verb])));

@@ -1,12 +1,12 @@
 //! `xway forward`: the host's routes in the hook.
 
 use serde_json::{Value, json};
-use xway_hook::{AttachmentInfo, Mode};
-use xway_tools::forward::{self, Fib, Loaded, OUTCOMES, Options};
+use xway_hook::AttachmentInfo;
+use xway_tools::forward::{self, Fib, OUTCOMES, Options};
 
-use super::kernel::attach::{Place, choice_json, mode, outcomes_json, outcomes_text};
+use super::attached;
+use super::kernel::attach::{Place, mode_of};
 use super::kernel::tool_failure;
-use crate::args_kernel as kernel;
 use crate::args_tools as args;
 use crate::failure::Failure;
 use crate::print;
@@ -26,11 +26,7 @@ fn load(args: &args::ForwardLoad, as_json: bool) -> Result<(), Failure> {
     for port in &args.ports {
         notes.extend(place.open(port)?);
     }
-    let mode = match args.place.hook {
-        Some(kernel::Place::Native) => Mode::Native,
-        Some(kernel::Place::Generic) => Mode::Generic,
-        _ => mode(args.mode),
-    };
+    let mode = mode_of(&args.place, args.mode);
     let fib = match args.fib_mode {
         args::Fib::Full => Fib::Full,
         args::Fib::Direct => Fib::Direct,
@@ -38,7 +34,8 @@ fn load(args: &args::ForwardLoad, as_json: bool) -> Result<(), Failure> {
     let options = Options { fib, mode, priority: args.priority };
     let done = forward::load(place.hook(), &args.ports, &options).map_err(tool_failure)?;
     if as_json {
-        let ports: Vec<Value> = done.iter().map(loaded_json).collect();
+        let ports: Vec<Value> =
+            done.iter().map(|one| attached::json(&one.port, &one.attached, &one.warnings)).collect();
         print::json(&print::document(
             "forward load",
             json!({ "program": fib.program(), "ports": ports, "notes": notes }),
@@ -47,33 +44,11 @@ fn load(args: &args::ForwardLoad, as_json: bool) -> Result<(), Failure> {
     }
     let mut out = String::new();
     for one in &done {
-        let (mode, held) = (one.attached.mode.effective, one.attached.held.effective);
-        let place = if held == "engine" { "in the engine".into() } else { format!("in mode {mode}, held by {held}") };
-        out.push_str(&format!("{}: {} (id {}) runs {place}\n", one.port, fib.program(), one.attached.program.0));
-        for (what, choice) in [("mode", &one.attached.mode), ("a", &one.attached.held)] {
-            if let Some(reason) = &choice.reason {
-                out.push_str(&format!("  asked for {what} {}: {reason}\n", choice.requested));
-            }
-        }
-        out.push_str(&outcomes_text(&one.attached.outcomes));
-        one.attached.warnings.iter().chain(&one.warnings).for_each(|w| out.push_str(&format!("  note: {w}\n")));
+        out.push_str(&attached::text(&one.port, fib.program(), &one.attached, &one.warnings));
     }
     notes.iter().for_each(|note| out.push_str(&format!("note: {note}\n")));
     print::text(&out);
     Ok(())
-}
-
-fn loaded_json(one: &Loaded) -> Value {
-    let warnings: Vec<&String> = one.attached.warnings.iter().chain(&one.warnings).collect();
-    json!({
-        "port": one.port,
-        "program": one.attached.program.0,
-        "mode": choice_json(&one.attached.mode),
-        "held": choice_json(&one.attached.held),
-        "chain": one.attached.chain.as_ref().map(choice_json),
-        "outcomes": outcomes_json(&one.attached.outcomes),
-        "warnings": warnings,
-    })
 }
 
 fn unload(args: &args::ForwardUnload, as_json: bool) -> Result<(), Failure> {

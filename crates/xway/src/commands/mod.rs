@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod attached;
 pub mod bench_aborted;
 pub mod bench_compile;
 pub mod bench_cores;
@@ -18,6 +19,7 @@ pub mod conformance;
 mod counted;
 pub mod doctor;
 pub mod dump;
+pub mod filter;
 pub mod forward;
 pub mod inspect;
 pub mod kernel;

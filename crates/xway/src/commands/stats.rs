@@ -9,19 +9,30 @@ use xway_hook::GAUGES;
 use super::counted;
 use super::kernel::attach::Place;
 use super::kernel::failure;
-use crate::args_kernel::Stats;
+use crate::args_kernel::{Every, Stats};
 use crate::failure::Failure;
 use crate::{interrupt, print};
 
-/// Runs the command. As text a block is printed for every interval, as JSON all of them at the end, with `--ndjson` a document
-/// on a line of its own for every interval.
+/// Runs the command.
 pub fn run(args: &Stats, as_json: bool) -> Result<(), Failure> {
     let mut hook = Place::of(&args.place)?.boxed();
-    let mut read = || -> Result<Vec<(String, u64)>, Failure> {
+    let read = || -> Result<Vec<(String, u64)>, Failure> {
         let mut all = hook.statistics(&args.interface).map_err(failure)?.counters;
         all.extend(counted::read(&mut *hook, &args.interface));
         Ok(all)
     };
+    watch("stats", &args.interface, &args.every, as_json, read)
+}
+
+/// Looks at counters again and again. As text a block is printed for every interval, as JSON all of them at the end, with
+/// `--ndjson` a document on a line of its own for every interval.
+pub fn watch(
+    command: &str,
+    port: &str,
+    args: &Every,
+    as_json: bool,
+    mut read: impl FnMut() -> Result<Vec<(String, u64)>, Failure>,
+) -> Result<(), Failure> {
     let stop = Stop::new().map_err(|e| Failure::needs(format!("cannot watch: {e}")))?;
     interrupt::catch(&stop)?;
     let (mut before, mut since) = (read()?, Instant::now());
@@ -36,16 +47,16 @@ pub fn run(args: &Stats, as_json: bool) -> Result<(), Failure> {
         match as_json {
             _ if args.ndjson => {
                 let mut doc = sample(secs, &rows);
-                doc["port"] = json!(args.interface);
-                print::text(&format!("{}\n", print::document("stats", doc)));
+                doc["port"] = json!(port);
+                print::text(&format!("{}\n", print::document(command, doc)));
             }
             true => samples.push(sample(secs, &rows)),
-            false => print::text(&text(&args.interface, secs, &rows)),
+            false => print::text(&text(port, secs, &rows)),
         }
         before = now;
     }
     if as_json && !args.ndjson {
-        print::json(&print::document("stats", json!({ "port": args.interface, "samples": samples })));
+        print::json(&print::document(command, json!({ "port": port, "samples": samples })));
     }
     Ok(())
 }

@@ -31,6 +31,15 @@ pub const fn mode(asked: args::Mode) -> Mode {
     }
 }
 
+/// The mode that `--hook` asks for, or `-m`.
+pub const fn mode_of(place: &args::Hook, asked: args::Mode) -> Mode {
+    match place.hook {
+        Some(args::Place::Native) => Mode::Native,
+        Some(args::Place::Generic) => Mode::Generic,
+        _ => mode(asked),
+    }
+}
+
 /// `xway load`
 pub fn load(args: &args::Load, as_json: bool) -> Result<(), Failure> {
     let image = load::image(&args.select)?;
@@ -42,11 +51,7 @@ pub fn load(args: &args::Load, as_json: bool) -> Result<(), Failure> {
     };
     let mut place = Place::of(&args.place)?;
     let opened = place.open(&args.interface)?;
-    let mode = match args.place.hook {
-        Some(args::Place::Native) => Mode::Native,
-        Some(args::Place::Generic) => Mode::Generic,
-        _ => mode(args.mode),
-    };
+    let mode = mode_of(&args.place, args.mode);
     let hook = place.hook();
     let request = LoadRequest { programs: vec![chosen.name.clone()], pins: args.pins.clone() };
     let explained = |e| diagnosed(e, &image.object, &chosen, args);
