@@ -1,10 +1,11 @@
 //! Applications over the real connection, an engine behind it: they send, receive, cheat and die.
 
+#[path = "common/application.rs"]
+mod application;
 #[path = "../../engine/tests/common/mod.rs"]
 mod wire;
 
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -53,17 +54,6 @@ impl Site {
             assert_eq!(report.pool.outstanding, 0);
             assert_eq!(report.counters.balance(), Ok(()));
         }
-    }
-
-    /// A child process that runs this file's test `child` in a way of its own.
-    fn child(&self, way: &str) -> Child {
-        Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--nocapture"])
-            .env("XSK_CHILD", way)
-            .env("XSK_PATH", &self.path)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap()
     }
 }
 
@@ -243,29 +233,13 @@ fn a_connection_that_makes_no_sense_ends() {
 /// What a child does until it is killed.
 #[test]
 fn child() {
-    let Ok(way) = std::env::var("XSK_CHILD") else { return };
-    let path = std::env::var("XSK_PATH").unwrap();
+    let Some((words, path)) = application::words() else { return };
+    let (way, mode) = words.split_once('-').unwrap();
     let mut connection = Connection::open(path).unwrap();
     let umem = connection.umem(128, 2048, 0).unwrap();
-    let flags = if way.ends_with("lent") { xsk::bind::ZEROCOPY } else { xsk::bind::COPY };
+    let flags = if mode == "lent" { xsk::bind::ZEROCOPY } else { xsk::bind::COPY };
     let mut socket = connection.bind(&umem, &bind(flags | xsk::bind::SHARED_UMEM, true)).unwrap();
-    let started = Instant::now();
-    let mut kept = Vec::new();
-    while started.elapsed() < Duration::from_secs(60) {
-        socket.fill(32);
-        match &way[..way.len() - 5] {
-            // Holds everything that it gets, and gives nothing back.
-            "keeps" => kept.extend(socket.receive()),
-            // Is in the middle of everything.
-            "works" => {
-                while let Some(packet) = socket.receive() {
-                    let _ = socket.send(packet);
-                }
-                socket.flush();
-            }
-            _ => std::thread::sleep(Duration::from_millis(10)),
-        }
-    }
+    application::live(&mut socket, way, Instant::now() + Duration::from_secs(60));
 }
 
 /// Killed with -9 in the middle of work, with packets in hand, asleep: its frames come home, its queue serves the next one, and
@@ -275,7 +249,7 @@ fn an_application_that_is_killed_harms_only_itself() {
     let site = Site::new("killed", Policy::default());
     for way in ["works-copy", "works-lent", "keeps-copy", "keeps-lent", "stops-copy", "stops-lent"] {
         site.wire.flood(true);
-        let mut child = site.child(way);
+        let mut child = application::start("child", &site.path, way);
         eventually(|| site.server().sockets().len() == 1);
         let busy = site.wire.offered();
         match way.starts_with("works") {

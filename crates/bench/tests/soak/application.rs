@@ -1,7 +1,10 @@
 //! Applications with sockets, in processes of their own that are killed.
 
+#[path = "../../../xsk/tests/common/application.rs"]
+mod process;
+
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -85,30 +88,18 @@ impl SocketTarget for CountedSocket {
     }
 }
 
-/// A process that runs this file's test `application` until it is killed.
+/// A process that runs this file's test `an_application` until it is killed.
 pub fn application(path: &Path, random: &mut Random) -> Child {
     let ifindex = PORTS[random.below(3) as usize];
-    let way = ["works", "keeps", "stops"][random.below(3) as usize];
-    let words = [
-        format!("sim:d{ifindex}"),
-        random.below(QUEUES).to_string(),
-        way.to_owned(),
-        random.below(2).to_string(),
-        random.below(2).to_string(),
-    ];
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "application::an_application", "--nocapture"])
-        .env("XWAY_SOAK_APPLICATION", words.join(" "))
-        .env("XWAY_SOAK_PATH", path)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap()
+    let way = process::WAYS[random.below(3) as usize];
+    let (queue, zero_copy, direct) = (random.below(QUEUES), random.below(2), random.below(2));
+    process::start("application::an_application", path, &format!("sim:d{ifindex} {queue} {way} {zero_copy} {direct}"))
 }
 
 /// What such a process does. Its queue may be taken, or gone: then it asks again.
 #[test]
 fn an_application() {
-    let Ok(words) = std::env::var("XWAY_SOAK_APPLICATION") else { return };
+    let Some((words, path)) = process::words() else { return };
     let words: Vec<&str> = words.split(' ').collect();
     let (zero_copy, direct) = (words[3] == "1", words[4] == "1");
     let flags = if zero_copy { xsk::bind::ZEROCOPY } else { xsk::bind::COPY };
@@ -119,29 +110,14 @@ fn an_application() {
     let until = Instant::now() + Duration::from_secs(60);
     while Instant::now() < until {
         // The server may be on its way out.
-        let Ok(mut connection) = Connection::open(std::env::var("XWAY_SOAK_PATH").unwrap()) else { return };
+        let Ok(mut connection) = Connection::open(&path) else { return };
         let Ok(umem) = connection.umem(128, 2048, 0) else { return };
-        let Ok(mut socket) = connection.bind(&umem, &bind) else {
-            std::thread::sleep(Duration::from_millis(5));
-            continue;
-        };
-        let mut kept = Vec::new();
-        // Its queue may go and come back without it.
-        let rebind = Instant::now() + Duration::from_millis(300);
-        while Instant::now() < until.min(rebind) {
-            socket.fill(32);
-            match words[2] {
-                // Holds everything that it gets, and gives nothing back.
-                "keeps" => kept.extend(socket.receive()),
-                // Is in the middle of everything.
-                "works" => {
-                    while let Some(packet) = socket.receive() {
-                        let _ = socket.send(packet);
-                    }
-                    socket.flush();
-                }
-                _ => std::thread::sleep(Duration::from_millis(10)),
+        match connection.bind(&umem, &bind) {
+            // Its queue may go and come back without it.
+            Ok(mut socket) => {
+                process::live(&mut socket, words[2], until.min(Instant::now() + Duration::from_millis(300)));
             }
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
         }
     }
 }
