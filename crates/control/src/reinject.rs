@@ -61,6 +61,10 @@ impl Device for Reinjecting {
         Device::pool(&self.wire, queue)
     }
 
+    fn numa_node(&self) -> Option<u32> {
+        self.wire.numa_node()
+    }
+
     fn open_queue(&mut self, queue: u32, pool: &mut Pool) -> Result<Box<dyn Port>, PortError> {
         let port = self.wire.open_queue(queue, pool)?;
         if self.wire.effective().iter().any(|e| e.mode.is_some_and(|mode| mode.name() == "generic")) {

@@ -58,6 +58,11 @@ pub trait Device: Send {
         PoolConfig::default()
     }
 
+    /// The NUMA node of its hardware, where there is some and it is known: packets of a worker that is bound to no CPU lie there.
+    fn numa_node(&self) -> Option<u32> {
+        None
+    }
+
     /// Opens a queue. It closes when the port is dropped, and may be opened again after that. `pool` is the queue's own: a
     /// device that wants packets in shared memory registers it here.
     ///

@@ -440,6 +440,25 @@ pub struct PortMemory {
     pub headroom: Option<u32>,
     /// Bytes behind it, likewise.
     pub tailroom: Option<u32>,
+    /// What each open queue got.
+    pub queues: Vec<QueueMemory>,
+}
+
+/// What the packets of one queue lie in.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct QueueMemory {
+    /// The queue.
+    pub queue: u32,
+    /// Bytes of its pool.
+    pub bytes: u64,
+    /// Pages that were asked for: `huge` (2 MiB, of the reserve), `joined` (as the kernel finds some), `base`.
+    pub pages_requested: String,
+    /// Those that were got.
+    pub pages_effective: String,
+    /// Why the two differ; `None` when they do not.
+    pub pages_reason: Option<String>,
+    /// The NUMA node that it lies on, or why on none in particular.
+    pub node: String,
 }
 
 #[cfg(test)]

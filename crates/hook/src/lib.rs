@@ -31,8 +31,8 @@ mod watching;
 
 pub use api::{
     AttachRequest, Attached, AttachmentInfo, Choice, Dump, Elements, HookKind, Image, LoadRequest, MapId, MapInfo,
-    MapTypes, ObjectId, Objects, PRIORITY, PortFeatures, PortMemory, ProgId, ProgramInfo, Replace, TestAnswer,
-    TestRequest, Verdicts, Via,
+    MapTypes, ObjectId, Objects, PRIORITY, PortFeatures, PortMemory, ProgId, ProgramInfo, QueueMemory, Replace,
+    TestAnswer, TestRequest, Verdicts, Via,
 };
 pub use error::{Blame, HookError};
 pub use hook::Hook;

@@ -158,6 +158,10 @@ fn memory_is_part_of_what_a_port_says_and_a_program_asks() {
         let memory = hook.features(port).unwrap().memory.unwrap();
         assert_eq!((memory.model.as_str(), memory.packets_a_chunk, memory.writable), ("copied", 1, writable));
         assert_eq!((memory.frags, memory.zero_copy, memory.headroom), (false, false, None));
+        let [queue] = &memory.queues[..] else { panic!("one queue is open: {memory:?}") };
+        assert!(queue.queue == 0 && queue.bytes >= 512 * 4096, "{queue:?}");
+        assert_eq!(queue.pages_reason.is_none(), queue.pages_requested == queue.pages_effective, "{queue:?}");
+        assert!(queue.node.contains("NUMA node"), "{queue:?}");
     }
     let objects = hook.load(&programs, &LoadRequest::default()).unwrap();
     let mut attach = |port: &str, name: &str| {

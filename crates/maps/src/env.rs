@@ -2,10 +2,11 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, OnceLock};
 
 use xway_abi::Errno;
+use xway_numa::Nodes as NumaNodes;
 
 use crate::Map;
 
@@ -24,46 +25,6 @@ pub struct Env {
     pub numa_nodes: NumaNodes,
     /// Resolves descriptors.
     pub handles: Arc<dyn Handles>,
-}
-
-/// NUMA nodes, by number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NumaNodes(u64);
-
-impl NumaNodes {
-    /// The nodes of this machine that are online, of the first 64; node 0 where the system does not say.
-    pub fn online() -> NumaNodes {
-        static ONLINE: OnceLock<u64> = OnceLock::new();
-        let read = || std::fs::read_to_string("/sys/devices/system/node/online").map_or(1, |list| node_mask(&list));
-        NumaNodes(*ONLINE.get_or_init(read))
-    }
-
-    /// Those whose bits are set; a machine has one at least.
-    #[cfg(test)]
-    pub(crate) fn of(bits: u64) -> NumaNodes {
-        NumaNodes(bits)
-    }
-
-    /// The node, where there is only one.
-    pub fn only(self) -> Option<u32> {
-        (self.0.count_ones() == 1).then(|| self.0.trailing_zeros())
-    }
-
-    /// Whether this is one of them.
-    pub fn has(self, node: u32) -> bool {
-        node < 64 && self.0 & 1 << node != 0
-    }
-}
-
-/// A list as the kernel writes it (`0-2,5`) as bits; 1 for what is no such list.
-fn node_mask(list: &str) -> u64 {
-    let mut mask = 0;
-    for range in list.trim().split(',') {
-        let (from, to) = range.split_once('-').unwrap_or((range, range));
-        let (Ok(from), Ok(to)) = (from.parse::<u32>(), to.parse::<u32>()) else { return 1 };
-        (from..=to.min(63)).for_each(|node| mask |= 1u64 << node.min(63));
-    }
-    mask.max(1)
 }
 
 /// Whether maps lie on huge pages: random access to large ones is twice as fast, because the CPU's page tables suffice.
@@ -108,41 +69,41 @@ impl fmt::Debug for Env {
 
 /// Turns the numbers that user space writes into maps of objects into the objects.
 ///
-/// Implemented by whoever keeps the descriptors: the engine, the test-run, a test.
+/// Implemented by whoever keeps the descriptors: the engine, the test-run, a test. What is left out is not there: no descriptor is
+/// known, and every number is a device, because which ones there are is known when a frame is redirected, not before.
 pub trait Handles: Send + Sync {
     /// The map with this descriptor.
-    fn map(&self, fd: i32) -> Result<Arc<Map>, Errno>;
+    fn map(&self, fd: i32) -> Result<Arc<Map>, Errno> {
+        let _ = fd;
+        Err(Errno::EBADF)
+    }
     /// The program with this descriptor.
-    fn program(&self, fd: i32) -> Result<Arc<dyn ProgramObject>, Errno>;
+    fn program(&self, fd: i32) -> Result<Arc<dyn ProgramObject>, Errno> {
+        let _ = fd;
+        Err(Errno::EBADF)
+    }
     /// The AF_XDP-style socket with this descriptor: `EBADF`, `ENOTSOCK`, or `EOPNOTSUPP` for a socket of another kind.
-    fn socket(&self, fd: i32) -> Result<Arc<dyn SocketObject>, Errno>;
+    fn socket(&self, fd: i32) -> Result<Arc<dyn SocketObject>, Errno> {
+        let _ = fd;
+        Err(Errno::EBADF)
+    }
     /// The control group with this descriptor.
-    fn cgroup(&self, fd: i32) -> Result<(), Errno>;
+    fn cgroup(&self, fd: i32) -> Result<(), Errno> {
+        let _ = fd;
+        Err(Errno::EBADF)
+    }
     /// Whether a device has this index.
-    fn device(&self, ifindex: u32) -> bool;
+    fn device(&self, ifindex: u32) -> bool {
+        let _ = ifindex;
+        true
+    }
 }
 
 /// No descriptor is known, every device is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHandles;
 
-impl Handles for NoHandles {
-    fn map(&self, _: i32) -> Result<Arc<Map>, Errno> {
-        Err(Errno::EBADF)
-    }
-    fn program(&self, _: i32) -> Result<Arc<dyn ProgramObject>, Errno> {
-        Err(Errno::EBADF)
-    }
-    fn socket(&self, _: i32) -> Result<Arc<dyn SocketObject>, Errno> {
-        Err(Errno::EBADF)
-    }
-    fn cgroup(&self, _: i32) -> Result<(), Errno> {
-        Err(Errno::EBADF)
-    }
-    fn device(&self, _: u32) -> bool {
-        true
-    }
-}
+impl Handles for NoHandles {}
 
 /// What a program was loaded for, as far as maps care (`enum bpf_attach_type` of XDP programs).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -188,15 +149,4 @@ pub trait SocketObject: Send + Sync {
     }
     /// The socket itself, for the crate that made it.
     fn as_any(&self) -> &dyn Any;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_of_nodes() {
-        assert_eq!(["0\n", "0-1,3\n", "", "7", "0-200"].map(node_mask), [1, 0b1011, 1, 1 << 7, u64::MAX]);
-        assert!(NumaNodes::online().has(0) && !NumaNodes(1).has(64));
-    }
 }

@@ -48,12 +48,13 @@ mod value;
 mod vector;
 
 pub use create::{CreateError, check, is_supported};
-pub use env::{Env, Handles, HugePages, NoHandles, NumaNodes, ProgramObject, ProgramUse, SocketObject};
+pub use env::{Env, Handles, HugePages, NoHandles, ProgramObject, ProgramUse, SocketObject};
 pub use guard::Guard;
 pub use map::Map;
-pub use memory::{Memory, Placement};
+pub use memory::Memory;
 pub use perf::{PERF_CURRENT_CPU, PERF_INDEX_MASK, PerfArray, PerfReader, PerfRecord};
 pub use redirect::Target;
 pub use ringbuf::{RingBuf, RingRecord, ringbuf_flags, ringbuf_query};
 pub use user::{BatchDone, BatchRead};
 pub use value::{AccessError, Rmw, ValueRef};
+pub use xway_numa::Placement;

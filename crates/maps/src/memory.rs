@@ -1,8 +1,8 @@
 //! What a map costs in memory, and where it lies.
 
-use std::fmt;
+use xway_numa::{Nodes, Placement};
 
-use crate::{HugePages, Map, NumaNodes};
+use crate::{HugePages, Map};
 
 /// A map's memory, as [`Map::memory`] reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,45 +18,10 @@ pub struct Memory {
     pub numa_node: Option<u32>,
 }
 
-/// Where a map's memory lies: what became of the wish for a NUMA node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Placement {
-    /// The machine has this node only, whatever was asked for.
-    Only(u32),
-    /// Nobody asked: each page is on the node of the CPU that touches it first.
-    FirstTouch,
-    /// The node that was asked for.
-    Node(u32),
-    /// This one was asked for, and the system did not agree, or no part of the map has pages of its own.
-    NotPlaced(u32),
-}
-
-impl Placement {
-    fn new(asked: Option<u32>, agreed: Option<u32>, nodes: NumaNodes) -> Placement {
-        match (nodes.only(), asked, agreed) {
-            (Some(only), _, _) => Placement::Only(only),
-            (None, None, _) => Placement::FirstTouch,
-            (None, Some(_), Some(node)) => Placement::Node(node),
-            (None, Some(node), None) => Placement::NotPlaced(node),
-        }
-    }
-}
-
-impl fmt::Display for Placement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Placement::Only(node) => write!(f, "NUMA node {node}, the only one"),
-            Placement::FirstTouch => f.write_str("the NUMA node of whoever touches it first"),
-            Placement::Node(node) => write!(f, "NUMA node {node}"),
-            Placement::NotPlaced(node) => write!(f, "any NUMA node: {node} was asked for and could not be had"),
-        }
-    }
-}
-
 impl Map {
     /// On which NUMA node the map's memory lies, in words for people too. Cost: constant.
     pub fn placement(&self) -> Placement {
-        Placement::new(crate::create::wanted_node(self.spec()), self.node(), NumaNodes::online())
+        Placement::new(crate::create::wanted_node(self.spec()), self.node(), Nodes::online())
     }
 
     /// Bytes, huge pages and NUMA node: what was had, not what was asked for. Cost: constant.
@@ -75,16 +40,6 @@ impl Map {
 mod tests {
     use super::*;
     use xway_abi::{MapSpec, MapType, map_flags};
-
-    #[test]
-    fn a_word_for_every_wish_and_machine() {
-        let of = |asked, agreed, nodes| Placement::new(asked, agreed, NumaNodes::of(nodes)).to_string();
-        assert_eq!(of(Some(0), Some(0), 1), "NUMA node 0, the only one");
-        assert_eq!(of(None, None, 1), "NUMA node 0, the only one");
-        assert_eq!(of(None, None, 3), "the NUMA node of whoever touches it first");
-        assert_eq!(of(Some(1), Some(1), 3), "NUMA node 1");
-        assert_eq!(of(Some(1), None, 3), "any NUMA node: 1 was asked for and could not be had");
-    }
 
     /// What the system agreed to, it says itself.
     #[test]

@@ -116,14 +116,7 @@ impl Block {
     /// Asks for the block's pages on this NUMA node; whether the system agreed.
     pub(crate) fn prefer_node(&self, node: u32) -> bool {
         let Memory::Mapped(raw, len) = self.memory else { return false };
-        let mut mask = [0u64; 16];
-        let Some(word) = mask.get_mut(node as usize / 64) else { return false };
-        *word = 1 << (node % 64);
-        // SAFETY: the range is our mapping; `mask` is as long as the call is told; no contents change.
-        let result = unsafe {
-            libc::syscall(libc::SYS_mbind, raw.as_ptr(), len, libc::MPOL_PREFERRED, mask.as_ptr(), 64 * mask.len(), 0)
-        };
-        result == 0
+        xway_numa::prefer(raw, len, node).is_ok()
     }
 
     /// The memory as 64-bit words.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use xway_abi::{Errno, MapSpec, MapType, SpecialField, SpecialKind, map_flags};
 use xway_maps::{
-    Env, Guard, Handles, Map, PERF_CURRENT_CPU, PerfRecord, ProgramObject, ProgramUse, SocketObject, Target,
-    ringbuf_flags, ringbuf_query,
+    Env, Guard, Handles, Map, PERF_CURRENT_CPU, PerfRecord, ProgramObject, ProgramUse, Target, ringbuf_flags,
+    ringbuf_query,
 };
 
 fn env() -> Env {
@@ -325,20 +325,8 @@ fn programs_in_arrays() {
 struct AnyProgram(ProgramUse);
 
 impl Handles for AnyProgram {
-    fn map(&self, _: i32) -> Result<Arc<Map>, Errno> {
-        Err(Errno::EBADF)
-    }
     fn program(&self, fd: i32) -> Result<Arc<dyn ProgramObject>, Errno> {
         Ok(Arc::new(Program(fd as u32, self.0)))
-    }
-    fn socket(&self, _: i32) -> Result<Arc<dyn SocketObject>, Errno> {
-        Err(Errno::EBADF)
-    }
-    fn cgroup(&self, _: i32) -> Result<(), Errno> {
-        Err(Errno::EBADF)
-    }
-    fn device(&self, _: u32) -> bool {
-        true
     }
 }
 

@@ -72,7 +72,7 @@ impl Arena {
     pub(crate) fn create(config: &PoolConfig) -> Result<NonNull<Arena>, PoolError> {
         config.check()?;
         let stride = config.stride();
-        let memory = Mapping::new(config.frames as usize * stride, config.backing, config.pages)?;
+        let memory = Mapping::new(config.frames as usize * stride, config.backing, config.pages, config.node)?;
         let start = memory.start();
         let arena = NonNull::from(Box::leak(Box::<Arena>::new_uninit())).cast::<Arena>();
         let descs: Box<[Desc]> = (0..config.frames)

@@ -1,5 +1,7 @@
 //! What a pool is made of, and why making one can fail.
 
+use xway_numa::Placement;
+
 use crate::layout;
 use crate::pressure::PressureAt;
 
@@ -26,6 +28,17 @@ pub enum Pages {
     Huge,
 }
 
+impl Pages {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Pages::Base => "base",
+            Pages::Joined => "joined",
+            Pages::Huge => "huge",
+        }
+    }
+}
+
 /// What kind of memory a pool got.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryReport {
@@ -39,6 +52,8 @@ pub struct MemoryReport {
     pub effective: Pages,
     /// Why the two differ, and what to try; `None` when they do not.
     pub reason: Option<String>,
+    /// On which NUMA node it lies.
+    pub placement: Placement,
 }
 
 /// Shape and limits of a [`crate::Pool`].
@@ -59,6 +74,9 @@ pub struct PoolConfig {
     pub backing: Backing,
     /// What kind of pages it should have.
     pub pages: Pages,
+    /// The NUMA node that its pages should come from; `None`: wherever they are touched first. What became of it is in
+    /// [`MemoryReport::placement`].
+    pub node: Option<u32>,
     /// From when on programs see pressure.
     pub pressure: PressureAt,
     /// Whether the pool can take device metadata in front of the packet; without it `bpf_xdp_adjust_meta` fails.
@@ -83,6 +101,7 @@ impl PoolConfig {
             max_outstanding: frames,
             backing: Backing::Anonymous,
             pages: Pages::Huge,
+            node: None,
             pressure: PressureAt::DEFAULT,
             metadata: true,
         }

@@ -72,3 +72,5 @@ pub use pressure::{Pressure, PressureAt};
 pub use redirect::Redirect;
 pub use share::SharedFrame;
 pub use shared::SharedMemory;
+/// On which NUMA node memory lies: [`MemoryReport::placement`].
+pub use xway_numa::Placement;

@@ -4,6 +4,8 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
+use xway_numa::{Nodes, Placement};
+
 use crate::config::{Backing, MemoryReport, Pages, PoolError};
 
 /// Zeroed memory of a fixed size, unmapped at drop. It hands out only its address: who may touch which byte is decided in
@@ -15,6 +17,8 @@ pub(crate) struct Mapping {
     requested: Pages,
     /// What the kernel said when it was asked for pages of its reserve.
     refused: Option<std::io::Error>,
+    /// The NUMA node that was asked for, and the one that the kernel agreed to.
+    node: (Option<u32>, Option<u32>),
 }
 
 /// Size of a page of the reserve.
@@ -27,12 +31,12 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    pub(crate) fn new(len: usize, backing: Backing, pages: Pages) -> Result<Mapping, PoolError> {
+    pub(crate) fn new(len: usize, backing: Backing, pages: Pages, node: Option<u32>) -> Result<Mapping, PoolError> {
         let failed = |cause: std::io::Error| PoolError::Memory { bytes: len, cause };
         let mut refused = None;
         if pages == Pages::Huge && len >= HUGE {
             match os::map_huge(len.next_multiple_of(HUGE), backing) {
-                Ok(mapping) => return Ok(mapping),
+                Ok(mapping) => return Ok(mapping.on_node(node)),
                 Err(error) => refused = Some(error),
             }
         }
@@ -41,14 +45,27 @@ impl Mapping {
             mapping.join_pages();
         }
         (mapping.requested, mapping.refused) = (pages, refused);
-        Ok(mapping)
+        Ok(mapping.on_node(node))
+    }
+
+    /// Before the first page is touched.
+    fn on_node(mut self, asked: Option<u32>) -> Mapping {
+        self.node = (asked, asked.filter(|node| os::prefer_node(self.start, self.len, *node)));
+        self
     }
 
     /// What was asked for, what was got, and why.
     pub(crate) fn report(&self) -> MemoryReport {
         let memfd = self.fd.is_some();
-        let report =
-            |effective, reason| MemoryReport { bytes: self.len, memfd, requested: self.requested, effective, reason };
+        let placement = Placement::new(self.node.0, self.node.1, Nodes::online());
+        let report = |effective, reason| MemoryReport {
+            bytes: self.len,
+            memfd,
+            requested: self.requested,
+            effective,
+            reason,
+            placement,
+        };
         let huge = match (self.requested, &self.refused) {
             (Pages::Base, _) => return report(Pages::Base, None),
             (Pages::Joined, _) => None,
@@ -126,7 +143,7 @@ mod os {
             }
         };
         let start = NonNull::new(start.cast()).ok_or_else(|| std::io::Error::other("mapped at address zero"))?;
-        Ok(Mapping { start, len, fd, requested: Pages::Base, refused: None })
+        Ok(Mapping { start, len, fd, requested: Pages::Base, refused: None, node: (None, None) })
     }
 
     /// Memory of the machine's reserve. It is set aside when it is mapped, so no later access can find it missing.
@@ -151,12 +168,16 @@ mod os {
             }
         };
         let start = NonNull::new(start.cast()).ok_or_else(|| std::io::Error::other("mapped at address zero"))?;
-        Ok(Mapping { start, len, fd, requested: Pages::Huge, refused: None })
+        Ok(Mapping { start, len, fd, requested: Pages::Huge, refused: None, node: (None, None) })
     }
 
     pub(super) fn join_pages(start: NonNull<u8>, len: usize) {
         // SAFETY: the range is a mapping of ours; the advice does not change its contents.
         let _ = unsafe { mm::madvise(start.as_ptr().cast(), len, mm::Advice::LinuxHugepage) };
+    }
+
+    pub(super) fn prefer_node(start: NonNull<u8>, len: usize, node: u32) -> bool {
+        xway_numa::prefer(start, len, node).is_ok()
     }
 
     /// Why the kernel will not join pages, if so.
@@ -179,7 +200,7 @@ mod os {
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
         let start = unsafe { mm::mmap(std::ptr::null_mut(), len, prot, flags, fd, offset) }?;
         let start = NonNull::new(start.cast()).ok_or_else(|| std::io::Error::other("mapped at address zero"))?;
-        Ok(Mapping { start, len, fd: None, requested: Pages::Base, refused: None })
+        Ok(Mapping { start, len, fd: None, requested: Pages::Base, refused: None, node: (None, None) })
     }
 
     pub(super) fn unmap(start: NonNull<u8>, len: usize) {
@@ -201,7 +222,7 @@ mod os {
     pub(super) fn map(len: usize, _: Backing) -> std::io::Result<Mapping> {
         // SAFETY: the length is not zero, the configuration check saw to it.
         let start = NonNull::new(unsafe { alloc_zeroed(layout(len)) }).ok_or(std::io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping { start, len, fd: None, requested: Pages::Base, refused: None })
+        Ok(Mapping { start, len, fd: None, requested: Pages::Base, refused: None, node: (None, None) })
     }
 
     pub(super) fn map_huge(_: usize, _: Backing) -> std::io::Result<Mapping> {
@@ -209,6 +230,10 @@ mod os {
     }
 
     pub(super) fn join_pages(_: NonNull<u8>, _: usize) {}
+
+    pub(super) fn prefer_node(_: NonNull<u8>, _: usize, _: u32) -> bool {
+        false
+    }
 
     pub(super) fn why_not_joined(_: bool) -> Option<String> {
         Some("Miri joins no pages".to_owned())

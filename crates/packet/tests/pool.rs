@@ -1,6 +1,6 @@
 //! Pools: who owns a frame, how it comes home, what is counted.
 
-use xway_packet::{Backing, Burst, Counters, Leak, Pages, Pool, PoolConfig, Pressure, Refused};
+use xway_packet::{Backing, Burst, Counters, Leak, Pages, Placement, Pool, PoolConfig, Pressure, Refused};
 
 fn small(frames: u32) -> PoolConfig {
     PoolConfig { frames, ..PoolConfig::default() }
@@ -307,6 +307,35 @@ fn memory_says_what_was_asked_and_what_was_got() {
     }
     let tiny = Pool::new(small(1)).unwrap().memory();
     assert!(tiny.reason.unwrap().contains("less than one page"));
+}
+
+/// The kernel itself says what it has agreed to, for each kind of memory; a node that is not there is none.
+#[test]
+#[cfg_attr(miri, ignore = "asks the system")]
+fn memory_lies_on_the_node_that_was_asked_for() {
+    let on = |node, backing, pages| Pool::new(PoolConfig { node, backing, pages, ..small(64) }).unwrap();
+    for backing in [Backing::Anonymous, Backing::Memfd] {
+        for pages in [Pages::Base, Pages::Joined, Pages::Huge] {
+            let pool = on(Some(0), backing, pages);
+            let placement = pool.memory().placement;
+            let maps = std::fs::read_to_string("/proc/self/numa_maps").unwrap_or_default();
+            let start = format!("{:08x} ", pool.memory_range().0.as_ptr() as usize);
+            // Anonymous mappings that are alike and side by side are one.
+            let of_pool = maps.lines().find(|line| line.starts_with(&start));
+            match placement {
+                Placement::Only(0) | Placement::Node(0) => {
+                    assert!(of_pool.is_none_or(|line| line.contains(" prefer")), "{of_pool:?}");
+                }
+                // A kernel without NUMA.
+                other => assert!(of_pool.is_none(), "{other:?}: {maps}"),
+            }
+            pool.close().unwrap();
+            let far = on(Some(1000), backing, pages).memory().placement;
+            assert!(matches!(far, Placement::Only(_) | Placement::NotPlaced(1000)), "{far:?}");
+            let anywhere = on(None, backing, pages).memory().placement;
+            assert!(matches!(anywhere, Placement::Only(_) | Placement::FirstTouch), "{anywhere:?}");
+        }
+    }
 }
 
 #[test]

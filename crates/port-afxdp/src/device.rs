@@ -252,6 +252,10 @@ impl Device for AfXdpDevice {
         self.pool_for(1)
     }
 
+    fn numa_node(&self) -> Option<u32> {
+        xway_numa::of_interface(&self.config.interface)
+    }
+
     fn open_queue(&mut self, queue: u32, pool: &mut Pool) -> Result<Box<dyn Port>, PortError> {
         match self.open_port(queue, pool) {
             Ok(port) => Ok(Box::new(port)),

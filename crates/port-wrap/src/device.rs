@@ -1,6 +1,6 @@
 //! A device whose queues are wrapped as they open.
 
-use xway_engine::{Capabilities, Device, Port, PortError};
+use xway_engine::{Capabilities, Device, Outcome, Port, PortError};
 use xway_packet::{Pool, PoolConfig};
 
 /// Puts something around each queue of a device when it is opened.
@@ -45,6 +45,14 @@ where
 
     fn pool(&self, queue: u32) -> PoolConfig {
         self.inner.pool(queue)
+    }
+
+    fn outcomes(&self) -> Vec<Outcome> {
+        self.inner.outcomes()
+    }
+
+    fn numa_node(&self) -> Option<u32> {
+        self.inner.numa_node()
     }
 
     fn open_queue(&mut self, queue: u32, pool: &mut Pool) -> Result<Box<dyn Port>, PortError> {

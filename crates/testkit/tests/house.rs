@@ -11,6 +11,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("abi", 0),
     ("packet-text", 0),
     ("netlink", 1),
+    ("numa", 0),
     ("filter", 1),
     ("object", 1),
     ("verifier", 2),

@@ -110,7 +110,8 @@ fn open_afxdp(
     let failed = |e: xway_port_afxdp::OpenError| port_failure(&e.into_port_error(&name.to_string()));
     let mut device = AfXdpDevice::open(config).map_err(failed)?;
     let inputs = device.rx_queues();
-    let mut pool = memory.pool(device.pool_for(inputs))?;
+    let shape = PoolConfig { node: device.numa_node(), ..device.pool_for(inputs) };
+    let mut pool = memory.pool(shape)?;
     let ports = (0..inputs).map(|queue| device.open_port(queue, &mut pool).map(|port| Box::new(port) as Box<dyn Port>));
     let ports = ports.collect::<Result<Vec<_>, _>>().map_err(failed)?;
     let notes = device.effective().iter().map(|effective| format!("{name}: {effective}")).collect();

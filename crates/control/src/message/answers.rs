@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use xway_hook::{
     Attached, AttachmentInfo, Choice, Dump, LoadRequest, MapId, Mode, Objects, Outcome, PortFeatures, PortMemory,
-    ProgId, ProgramInfo, TestAnswer, Verdicts, Via,
+    ProgId, ProgramInfo, QueueMemory, TestAnswer, Verdicts, Via,
 };
 
 use super::Bytes;
@@ -315,19 +315,49 @@ pub struct Memory {
     pub writable: bool,
     pub headroom: Option<u32>,
     pub tailroom: Option<u32>,
+    pub queues: Vec<Pool>,
+}
+
+/// [`QueueMemory`] on the wire.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)] // The fields are the description's.
+pub struct Pool {
+    pub queue: u32,
+    pub bytes: u64,
+    pub pages_requested: String,
+    pub pages_effective: String,
+    pub pages_reason: Option<String>,
+    pub node: String,
+}
+
+impl From<QueueMemory> for Pool {
+    fn from(m: QueueMemory) -> Pool {
+        let QueueMemory { queue, bytes, pages_requested, pages_effective, pages_reason, node } = m;
+        Pool { queue, bytes, pages_requested, pages_effective, pages_reason, node }
+    }
+}
+
+impl From<Pool> for QueueMemory {
+    fn from(m: Pool) -> QueueMemory {
+        let Pool { queue, bytes, pages_requested, pages_effective, pages_reason, node } = m;
+        QueueMemory { queue, bytes, pages_requested, pages_effective, pages_reason, node }
+    }
 }
 
 impl From<PortMemory> for Memory {
     fn from(m: PortMemory) -> Memory {
-        let PortMemory { model, packets_a_chunk, frags, zero_copy, writable, headroom, tailroom } = m;
-        Memory { model, packets_a_chunk, frags, zero_copy, writable, headroom, tailroom }
+        let PortMemory { model, packets_a_chunk, frags, zero_copy, writable, headroom, tailroom, queues } = m;
+        let queues = queues.into_iter().map(Pool::from).collect();
+        Memory { model, packets_a_chunk, frags, zero_copy, writable, headroom, tailroom, queues }
     }
 }
 
 impl From<Memory> for PortMemory {
     fn from(m: Memory) -> PortMemory {
-        let Memory { model, packets_a_chunk, frags, zero_copy, writable, headroom, tailroom } = m;
-        PortMemory { model, packets_a_chunk, frags, zero_copy, writable, headroom, tailroom }
+        let Memory { model, packets_a_chunk, frags, zero_copy, writable, headroom, tailroom, queues } = m;
+        let queues = queues.into_iter().map(QueueMemory::from).collect();
+        PortMemory { model, packets_a_chunk, frags, zero_copy, writable, headroom, tailroom, queues }
     }
 }
 

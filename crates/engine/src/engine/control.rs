@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use xway_maps::Map;
-use xway_packet::Pool;
+use xway_packet::{MemoryReport, Pool};
 
 use super::{EngineError, HookPoint, PortConfig, QueueReport, Stopped};
 use crate::chain::ProgramMeters;
@@ -50,6 +50,8 @@ pub(super) struct QueueEntry {
     pub(super) inbox: Inbox,
     /// The longest frame that it sends.
     pub(super) frame_max: u32,
+    /// What its pool lies in.
+    pub(super) memory: MemoryReport,
     /// Counters of the programs that run on it, by id.
     pub(super) programs: Vec<(u32, String, Arc<ProgramMeters>)>,
 }

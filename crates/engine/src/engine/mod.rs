@@ -167,7 +167,12 @@ impl Engine {
         }
         let shape = entry.config.pool.unwrap_or_else(|| entry.config.profile.pool(entry.device.pool(queue)));
         let shape = entry.config.chunk_size.map_or(shape, |bytes| shape.in_chunks_of(bytes));
+        // Its worker touches packets most, where it stays on one CPU; else the hardware that writes them does.
+        let cpu = self.config.cpus.get(worker as usize);
+        let near = || cpu.map_or_else(|| entry.device.numa_node(), |cpu| xway_numa::of_cpu(*cpu));
+        let shape = PoolConfig { node: shape.node.or_else(near), ..shape };
         let mut pool = Pool::new(shape).map_err(|cause| EngineError::Pool { name, cause })?;
+        let memory = pool.memory();
         let port = entry.device.open_queue(queue, &mut pool).map_err(EngineError::Port)?;
         let wake = member.mail.wake.clone();
         let ring_len = self.config.ring_len.clamp(2, RING_MAX);
@@ -176,7 +181,7 @@ impl Engine {
         let (hook, programs) = entry.executor(queue, worker, &[]);
         let tx = entry.config.tx;
         let (receiving, frame_max) = (queue < entry.device.rx_queues(), port.frame_max());
-        entry.queues.push(QueueEntry { queue, worker, meters: meters.clone(), inbox, frame_max, programs });
+        entry.queues.push(QueueEntry { queue, worker, meters: meters.clone(), inbox, frame_max, memory, programs });
         let index = member.number;
         control.members[index as usize].ask(move |core| {
             let lane = Lane {
@@ -343,6 +348,7 @@ impl Engine {
                 counters: queue.meters.read(),
                 programs: queue.programs.iter().map(|(id, name, m)| (*id, name.clone(), m.read())).collect(),
                 own_programs: port.slot(queue.queue).1,
+                memory: queue.memory.clone(),
                 engine: port.slot(queue.queue).0.engine(),
             }));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use xway_packet::{Leak, PoolConfig, PoolError};
+use xway_packet::{Leak, MemoryReport, PoolConfig, PoolError};
 
 use crate::chain::ProgramCounters;
 use crate::lane::PassTo;
@@ -235,6 +235,8 @@ pub struct QueueState {
     pub programs: Vec<(u32, String, ProgramCounters)>,
     /// Whether the programs are the queue's own; else they are the port's.
     pub own_programs: bool,
+    /// What its packets lie in.
+    pub memory: MemoryReport,
     /// What runs them: `jit` (one function), `interp`, `chain` (one after the other), `none`.
     pub engine: &'static str,
 }

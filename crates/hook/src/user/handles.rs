@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use xway_abi::Errno;
-use xway_maps::{Map, ProgramObject, SocketObject};
+use xway_maps::{Map, ProgramObject};
 use xway_vm::Surroundings;
 
 use super::programs::Loaded;
@@ -72,18 +72,5 @@ impl xway_maps::Handles for Handles {
     fn program(&self, fd: i32) -> Result<Arc<dyn ProgramObject>, Errno> {
         let found = id(fd).and_then(|id| self.find_program(id)).ok_or(Errno::EBADF)?;
         Ok(found.program.clone())
-    }
-
-    fn socket(&self, _: i32) -> Result<Arc<dyn SocketObject>, Errno> {
-        Err(Errno::EBADF)
-    }
-
-    fn cgroup(&self, _: i32) -> Result<(), Errno> {
-        Err(Errno::EBADF)
-    }
-
-    /// Every number is a device: which ones there are is known when a frame is redirected, not before.
-    fn device(&self, _: u32) -> bool {
-        true
     }
 }

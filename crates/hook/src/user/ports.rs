@@ -14,7 +14,7 @@ use super::User;
 use super::programs::Loaded;
 use crate::{
     AttachRequest, Attached, AttachmentInfo, Blame, Choice, HookError, Mode, PortFeatures, PortMemory, ProgId,
-    ProgramInfo, Replace, Verdicts, Via,
+    ProgramInfo, QueueMemory, Replace, Verdicts, Via,
 };
 
 impl LoadedProgram for Loaded {
@@ -318,6 +318,8 @@ impl User {
         ];
         let meta = [("timestamp", c.rx_timestamp), ("hash", c.rx_hash), ("vlan-tag", c.rx_vlan)];
         let names = |all: &[(&str, bool)]| all.iter().filter(|(_, has)| *has).map(|(n, _)| (*n).to_owned()).collect();
+        let open = self.engine.as_ref().map(|engine| engine.queues()).unwrap_or_default();
+        let queues = open.iter().filter(|queue| queue.ifindex == port.ifindex).map(queue_memory).collect();
         let verdicts = Verdict::ALL.iter().map(|v| (v.name().to_owned(), support(c.verdict(*v)).to_owned())).collect();
         Ok(PortFeatures {
             kind: port.name.split_once(':').map_or_else(String::new, |(kind, _)| kind.to_owned()),
@@ -327,14 +329,14 @@ impl User {
             xdp: names(&xdp),
             rx_metadata: names(&meta),
             verdicts,
-            memory: Some(memory(c)),
+            memory: Some(memory(c, queues)),
             outcomes: port.outcomes,
             port: port.name,
         })
     }
 }
 
-fn memory(can: &Capabilities) -> PortMemory {
+fn memory(can: &Capabilities, queues: Vec<QueueMemory>) -> PortMemory {
     let room = |bytes: u32| (bytes != u32::MAX).then_some(bytes);
     PortMemory {
         model: can.memory.name().to_owned(),
@@ -344,6 +346,19 @@ fn memory(can: &Capabilities) -> PortMemory {
         writable: can.writable,
         headroom: room(can.headroom),
         tailroom: room(can.tailroom),
+        queues,
+    }
+}
+
+fn queue_memory(queue: &QueueState) -> QueueMemory {
+    let memory = &queue.memory;
+    QueueMemory {
+        queue: queue.queue,
+        bytes: memory.bytes as u64,
+        pages_requested: memory.requested.name().to_owned(),
+        pages_effective: memory.effective.name().to_owned(),
+        pages_reason: memory.reason.clone(),
+        node: memory.placement.to_string(),
     }
 }
 

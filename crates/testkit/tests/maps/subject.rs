@@ -224,9 +224,6 @@ impl Handles for TestHandles {
         }
         Err(if self.map(fd).is_ok() || self.program(fd).is_ok() { Errno::ENOTSOCK } else { Errno::EBADF })
     }
-    fn cgroup(&self, _: i32) -> Result<(), Errno> {
-        Err(Errno::EBADF)
-    }
     fn device(&self, ifindex: u32) -> bool {
         ifindex == 1
     }

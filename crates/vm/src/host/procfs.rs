@@ -34,9 +34,7 @@ fn hz_from_timer_list() -> Option<u64> {
 
 /// The NUMA node of the CPU that the thread runs on; 0 where that cannot be said.
 pub(super) fn numa_node() -> i32 {
-    let cpu = rustix::thread::sched_getcpu();
-    let Ok(entries) = fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")) else { return 0 };
-    entries.flatten().find_map(|e| e.file_name().to_str()?.strip_prefix("node")?.parse().ok()).unwrap_or(0)
+    xway_numa::of_cpu(rustix::thread::sched_getcpu()).map_or(0, |node| node as i32)
 }
 
 /// The calling thread.

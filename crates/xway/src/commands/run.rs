@@ -87,9 +87,10 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
         "chunk_bytes": pool.config().chunk_size,
         "packet_bytes": pool.capacity(),
         "bytes": memory.bytes,
-        "pages_requested": format!("{:?}", memory.requested).to_lowercase(),
-        "pages_effective": format!("{:?}", memory.effective).to_lowercase(),
+        "pages_requested": memory.requested.name(),
+        "pages_effective": memory.effective.name(),
         "pages_reason": memory.reason,
+        "node": memory.placement.to_string(),
     });
     let beside = args.beside.dump.as_deref().map(|file| beside(file, &args.beside, &ports, &mut config)).transpose()?;
     let stop = config.stop.clone();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use xway_abi::Verdict;
-use xway_hook::{Hook, PortFeatures, PortMemory, kernel};
+use xway_hook::{Hook, PortFeatures, PortMemory, QueueMemory, kernel};
 use xway_kernel::{
     Device, DriverFeatures, RX_METADATA, XDP_FEATURES, XSK_FEATURES, bit_names, devices, driver_features,
 };
@@ -164,6 +164,9 @@ fn of_port(features: PortFeatures) -> Answer {
     text.push_str(&format!("  XDP:         {}\n  RX metadata: {}\n", list(&xdp), list(&rx_metadata)));
     verdicts.iter().for_each(|(verdict, can)| text.push_str(&format!("  {:<12} {can}\n", format!("{verdict}:"))));
     memory.iter().for_each(|memory| text.push_str(&format!("  memory:      {}\n", memory_text(memory))));
+    for queue in memory.iter().flat_map(|memory| &memory.queues) {
+        text.push_str(&format!("  queue {:<7}{}\n", format!("{}:", queue.queue), queue_text(queue)));
+    }
     text.push_str(&outcomes_text(&outcomes));
     let verdict = move |name: &str| verdicts.iter().any(|(verdict, can)| verdict == name && can != "none");
     let has = move |need: &str| match need {
@@ -192,7 +195,24 @@ fn memory_json(memory: &PortMemory) -> Value {
         "writable": memory.writable,
         "headroom": memory.headroom,
         "tailroom": memory.tailroom,
+        "queues": memory.queues.iter().map(|queue| json!({
+            "queue": queue.queue,
+            "bytes": queue.bytes,
+            "pages_requested": queue.pages_requested,
+            "pages_effective": queue.pages_effective,
+            "pages_reason": queue.pages_reason,
+            "node": queue.node,
+        })).collect::<Vec<_>>(),
     })
+}
+
+fn queue_text(queue: &QueueMemory) -> String {
+    let reason = queue
+        .pages_reason
+        .as_ref()
+        .map_or_else(String::new, |why| format!(" ({} were asked for: {why})", queue.pages_requested));
+    let (pages, bytes) = (&queue.pages_effective, print::scaled(queue.bytes as f64));
+    format!("{}B of packet memory, {pages} pages{reason}, {}", bytes, queue.node)
 }
 
 fn memory_text(memory: &PortMemory) -> String {
