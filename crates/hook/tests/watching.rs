@@ -176,6 +176,9 @@ fn captures_say_what_became_of_each_packet() {
     let all = captured(&mut hook, 10);
     assert_eq!(all.len(), 10);
     assert!(all.iter().all(|packet| packet.verdict == Some(1)));
+    let nobody = CaptureRequest { program: Some("4000000".into()), ..CaptureRequest::default() };
+    let refused = hook.capture(&nobody).unwrap_err();
+    assert!(refused.errno == Some(Errno::ENOENT) && refused.to_string().contains("program 4000000"), "{refused}");
     hook.capture(&CaptureRequest { program: Some("other".into()), ..CaptureRequest::default() }).unwrap();
     wire.send(0, 10);
     eventually(|| decided(&mut hook, "wire10") == 520);

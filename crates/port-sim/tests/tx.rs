@@ -1,9 +1,14 @@
 //! What a queue may be given to send, when it is told of it, and how programs hear that memory runs short.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use xway_abi::{Errno, MapSpec, MapType};
-use xway_engine::{Executor, ExecutorInfo, Port, Results, Stop, TxPolicy, Worker, WorkerConfig};
+use xway_engine::{
+    Engine, EngineConfig, Executor, ExecutorInfo, OneQueue, Port, PortConfig, Results, Sent, SocketTarget, Stop,
+    TxPolicy, Worker, WorkerConfig,
+};
 use xway_maps::{Env, Guard, Map};
 use xway_packet::{Burst, Frame, Pool, PoolConfig, Redirect};
 use xway_port_sim::{PairConfig, Pattern, SimPort, Traffic, pair};
@@ -107,4 +112,68 @@ fn programs_find_the_pressure_in_a_map() {
     assert_eq!(other.lookup(&[7, 0, 0, 0, 0, 0, 0, 0], &mut [0; 4], 0), Err(Errno::ENOENT));
     let mut pool = Pool::new(PoolConfig::new(1)).unwrap();
     far.rx(0, &mut pool, &mut Burst::new(), 64).unwrap();
+}
+
+/// Has packets of 64 bytes to send, and gives up to eight at a time.
+struct Sender {
+    left: AtomicU64,
+    sent: AtomicU64,
+}
+
+impl SocketTarget for Sender {
+    fn id(&self) -> u64 {
+        1
+    }
+
+    fn bound_to(&self) -> (u32, u32) {
+        (3, 0)
+    }
+
+    fn deliver(&self, pool: &mut Pool, burst: &mut Burst) -> Sent {
+        let count = burst.len();
+        pool.release_burst(burst);
+        Sent::all(count)
+    }
+
+    fn collect(&self, pool: &mut Pool, burst: &mut Burst) {
+        for _ in 0..self.left.load(Ordering::SeqCst).min(8) {
+            burst.push(pool.frame_of(&[7; 64]).unwrap()).unwrap();
+            self.left.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn sent(&self, sent: Sent) {
+        self.sent.fetch_add(sent.sent.into(), Ordering::SeqCst);
+    }
+
+    fn may_sleep(&self) -> bool {
+        self.left.load(Ordering::SeqCst) == 0
+    }
+}
+
+/// What a socket sends waits in its ring while the queue holds as much as it may, and is not lost.
+#[test]
+fn a_byte_limit_lets_sockets_wait() {
+    let (near, mut far) = pair("s", PairConfig { ifindexes: [3, 4], ..PairConfig::default() }).unwrap();
+    let engine = Engine::start(EngineConfig::default()).unwrap();
+    let tx = TxPolicy { bytes_max: Some(1000), ..TxPolicy::default() };
+    engine.open(Box::new(OneQueue::new(Box::new(near))), PortConfig { tx, ..PortConfig::default() }).unwrap();
+    let socket = Arc::new(Sender { left: AtomicU64::new(100), sent: AtomicU64::new(0) });
+    engine.bind(3, 0, Some(socket.clone()), false).unwrap();
+    engine.waker(3, 0).unwrap().wake();
+    let (mut pool, mut burst, mut came) = (Pool::new(PoolConfig::new(1)).unwrap(), Burst::new(), 0);
+    let until = Instant::now() + Duration::from_secs(60);
+    while came < 100 {
+        assert!(Instant::now() < until, "{came} of 100 came");
+        let waits = engine.port_stats().unwrap()[0].backlog.unwrap();
+        assert!(waits.bytes < 1000 + 8 * 64, "{waits:?}");
+        far.rx(0, &mut pool, &mut burst, 1).unwrap();
+        came += burst.len();
+        burst.drain().for_each(drop);
+    }
+    assert_eq!(socket.sent.load(Ordering::SeqCst), 100);
+    drop(far);
+    let stopped = engine.stop();
+    let counters = &stopped.queues[0].counters;
+    assert_eq!((counters.socket_in, counters.socket_sent, counters.socket_lost.total()), (100, 100, 0));
 }

@@ -310,6 +310,12 @@ impl Core {
         let lane = &mut self.lanes[at];
         let Some(target) = &lane.bound else { return false };
         let pool = &mut self.pools[lane.pool];
+        // What a socket has to send waits in its ring while the queue holds as much as it may: nothing of it is lost for that.
+        if let Some(max) = lane.tx.bytes_max
+            && lane.port.backlog(lane.queue, pool).is_some_and(|backlog| backlog.frames > 0 && backlog.bytes >= max)
+        {
+            return false;
+        }
         target.collect(pool, burst);
         if burst.is_empty() {
             return false;

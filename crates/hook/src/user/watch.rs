@@ -256,8 +256,12 @@ impl User {
         let no_port = || HookError::missing("port in this engine").hint("xway apply FILE.toml opens some");
         let engine = self.engine.as_ref().ok_or_else(no_port)?;
         let named = |text: &String| match text.parse::<u32>() {
-            Ok(id) => self.handles.find_program(id).map_or_else(|| text.clone(), |p| p.program.name().to_owned()),
-            Err(_) => text.clone(),
+            Ok(id) => {
+                let known = self.handles.find_program(id).map(|p| p.program.name().to_owned());
+                known.ok_or_else(|| HookError::missing(format!("program {id}")).hint("xway prog show --hook user"))
+            }
+            // One that is loaded later is captured, too.
+            Err(_) => Ok(text.clone()),
         };
         let config = CaptureConfig {
             at: match request.at {
@@ -267,7 +271,7 @@ impl User {
             ifindex: port.map(|port| port.ifindex),
             queue: request.queue,
             verdicts: VerdictSet(request.verdicts.0),
-            program: request.program.as_ref().map(named),
+            program: request.program.as_ref().map(named).transpose()?,
             filter: if request.filter.is_empty() { None } else { Some(filter(&request.filter)?) },
             every: request.every.max(1),
             room: request.room.clamp(1, PACKETS_MAX) as usize,

@@ -79,11 +79,11 @@ pub type Row = (String, u64, Option<f64>);
 
 /// What was added in `secs` seconds, and gauges that have moved; with `all` also where nothing was.
 pub fn grown(before: &[(String, u64)], now: &[(String, u64)], secs: f64, all: bool) -> Vec<Row> {
-    // Counters of a port that was opened again begin anew.
     let changed = |(name, value): &(String, u64)| {
         let old = before.iter().find(|(n, _)| n == name).map_or(0, |(_, old)| *old);
         let gauge = GAUGES.contains(&name.as_str());
-        let grown = value.saturating_sub(old);
+        // Counters of a port that was opened again begin anew: what they have now came since.
+        let grown = if *value < old { *value } else { value - old };
         let changed = if gauge { *value != old } else { grown > 0 };
         (all || changed).then(|| (name.clone(), *value, (!gauge).then_some(grown as f64 / secs)))
     };
@@ -114,4 +114,28 @@ pub fn text(port: &str, secs: f64, rows: &[Row]) -> String {
         table.push(vec![name.clone(), rate, print::grouped(*total)]);
     }
     print::table(&table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_changes_is_shown_and_a_port_that_is_opened_again_begins_anew() {
+        let named = |all: &[(&str, u64)]| all.iter().map(|&(name, n)| (name.to_owned(), n)).collect::<Vec<_>>();
+        let gauge = GAUGES[0];
+        let before = named(&[("rx_packets", 10), ("tx_full", 3), ("passed", 9), (gauge, 5), ("old", 1)]);
+        let now = named(&[("rx_packets", 30), ("tx_full", 3), ("passed", 2), (gauge, 4), ("new", 8)]);
+        let row = |name: &str, total, rate: Option<f64>| (name.to_owned(), total, rate);
+        let changed = [
+            row("rx_packets", 30, Some(10.0)),
+            row("passed", 2, Some(1.0)),
+            row(gauge, 4, None),
+            row("new", 8, Some(4.0)),
+        ];
+        assert_eq!(grown(&before, &now, 2.0, false), changed);
+        let all = grown(&before, &now, 2.0, true);
+        assert_eq!((all.len(), &all[1]), (5, &row("tx_full", 3, Some(0.0))));
+        assert!(text("p", 1.0, &[]).contains("p: nothing changed in 1.0 s"));
+    }
 }
