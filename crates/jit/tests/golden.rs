@@ -47,6 +47,11 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             None,
         ),
         (
+            "unroll.words",
+            packet("r0 = 0\nr5 = 0\nagain: r1 = *(u8 *)(r2 +0)\nw0 += w1\nr2 += 1\nw5 += 1\nif w5 != 5 goto again"),
+            None,
+        ),
+        (
             "inline-functions",
             "r6 = *(u32 *)(r1 +12)\nr1 = 5\ncall more\nr0 += r6\nexit\nmore: r6 = r1\nr0 = r6\nr0 += 1\nexit".into(),
             None,

@@ -90,18 +90,18 @@ fn step(regs: &mut Numbers, kind: &Kind) {
     };
     let (dst, value) = match *kind {
         Kind::Const { dst, value } => (dst, Some(value)),
-        Kind::Mov { width: Width::W64, dst, src, ext: MovExt::None } => (dst, of(regs, src)),
-        Kind::Alu { width: Width::W64, op, dst, src } => {
+        Kind::Mov { width, dst, src, ext: MovExt::None } => (dst, of(regs, src).map(|v| low(width, v))),
+        Kind::Alu { width, op, dst, src } => {
             let both = regs.get(dst.index()).copied().flatten().zip(of(regs, src));
-            let value = both.and_then(|(a, b)| match op {
+            let value = both.map(|(a, b)| (low(width, a), low(width, b))).and_then(|(a, b)| match op {
                 AluOp::Add => Some(a.wrapping_add(b)),
                 AluOp::Sub => Some(a.wrapping_sub(b)),
                 AluOp::And => Some(a & b),
-                AluOp::Lsh => Some(a << (b & 63)),
-                AluOp::Rsh => Some(a >> (b & 63)),
+                AluOp::Lsh => Some(a << (b & bits(width))),
+                AluOp::Rsh => Some(a >> (b & bits(width))),
                 _ => None,
             });
-            (dst, value)
+            (dst, value.map(|v| low(width, v)))
         }
         _ => {
             for (r, known) in regs.iter_mut().enumerate() {
@@ -117,10 +117,21 @@ fn step(regs: &mut Numbers, kind: &Kind) {
     }
 }
 
+/// The part of a number that an operation of this width works on; of its result, what is left.
+fn low(width: Width, value: u64) -> u64 {
+    if width == Width::W32 { value & u64::from(u32::MAX) } else { value }
+}
+
+/// What a shift of this width takes of its distance.
+fn bits(width: Width) -> u64 {
+    if width == Width::W32 { 31 } else { 63 }
+}
+
 /// A comparison of a small number that is not negative, in either width; `None` for others.
 fn holds(width: Width, cond: Cond, value: u64, limit: i32) -> Option<bool> {
     let limit = u64::try_from(limit).ok()?;
-    if value > i32::MAX as u64 || !matches!(width, Width::W32 | Width::W64) {
+    let value = low(width, value);
+    if value > i32::MAX as u64 {
         return None;
     }
     Some(match cond {
