@@ -283,6 +283,11 @@ fn emit(around: &Surroundings<'_>) -> Result<Emitted, Refusal> {
         if around.options.dead_loads {
             lanes::remove_dead(&mut lowered.func);
         }
+        if around.options.interleave
+            && let Some(exit) = lowered.exit
+        {
+            lanes::interleave(&mut lowered.func, exit);
+        }
         context.clear();
         context.func = lowered.func;
         if around.options.keep_text {

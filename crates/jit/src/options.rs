@@ -50,6 +50,8 @@ pub struct Options {
     pub inline_functions: bool,
     /// `dead-loads`: loads that nothing uses go.
     pub dead_loads: bool,
+    /// `interleave`: a long computation that waits for itself at the end of a program runs for several packets at once.
+    pub interleave: bool,
     /// `inline-helpers`: checksums over constant lengths, the clock, and moves of the packet's start are part of the code.
     pub inline_helpers: bool,
     /// `inline-tail-targets`: the program that a PROG_ARRAY holds at a constant index stands in the burst function of the one that
@@ -92,6 +94,7 @@ impl Default for Options {
             unroll: true,
             inline_functions: true,
             dead_loads: true,
+            interleave: true,
             inline_helpers: true,
             inline_tail_targets: true,
             optimize: true,
@@ -125,6 +128,7 @@ impl Options {
             unroll: false,
             inline_functions: false,
             dead_loads: false,
+            interleave: false,
             inline_helpers: false,
             inline_tail_targets: false,
             optimize: false,
@@ -153,6 +157,7 @@ impl Options {
             "unroll" => &mut self.unroll,
             "inline-functions" => &mut self.inline_functions,
             "dead-loads" => &mut self.dead_loads,
+            "interleave" => &mut self.interleave,
             "inline-helpers" => &mut self.inline_helpers,
             "inline-tail-targets" => &mut self.inline_tail_targets,
             "optimize" => &mut self.optimize,
@@ -163,7 +168,7 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 21] = [
+    pub const PASSES: [&'static str; 22] = [
         "decided",
         "frozen",
         "detours",
@@ -184,6 +189,7 @@ impl Options {
         "checks",
         "lanes",
         "dead-loads",
+        "interleave",
         "optimize",
     ];
 }

@@ -119,6 +119,11 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             ),
             None,
         ),
+        (
+            "interleave",
+            packet("r0 = *(u64 *)(r2 +0)\nr5 = 0\nagain: r0 *= 7\nr0 ^= r5\nr5 += 1\nif r5 < 24 goto again\nr0 &= 3"),
+            None,
+        ),
         ("dead-loads", packet("r1 = *(u8 *)(r2 +3)\nr0 = 2"), None),
         ("stage", packet(&format!("r1 = *(u32 *)(r2 +12)\n*(u32 *)(r10 -4) = r1\n{HASH}")), Some(MapType::Hash)),
         ("optimize", "r0 = 3\nr0 *= 4\nr1 = 7\nr0 += r1\nr0 &= 3\nr0 ^= 0\nexit".into(), None),

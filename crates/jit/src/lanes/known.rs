@@ -266,7 +266,11 @@ impl<'a> Search<'a> {
             InstructionData::Unary { opcode: Opcode::Uextend, arg } => of(arg),
             // What does not fit may become anything that does.
             InstructionData::Unary { opcode: Opcode::Ireduce, arg } => of(arg),
-            InstructionData::Binary { opcode: Opcode::Band, args: [a, b] } => of(a).min(of(b)),
+            InstructionData::Binary { opcode: Opcode::Band, args: [a, b] } => {
+                // The mask first: what it is applied to may use up all steps.
+                let mask = of(b);
+                of(a).min(mask)
+            }
             // No bit above the highest of both.
             InstructionData::Binary { opcode: Opcode::Bor | Opcode::Bxor, args: [a, b] } => {
                 let bits = of(a) | of(b);

@@ -1,4 +1,5 @@
-//! `lanes`, `known-branches`, `checks` and `dead-loads`: passes over Cranelift's intermediate form, behind lowering and in front of its own mid-end.
+//! `lanes`, `known-branches`, `checks`, `dead-loads` and `interleave`: passes over Cranelift's intermediate form, behind lowering and in
+//! front of its own mid-end.
 //!
 //! clang copies packed headers byte by byte, and puts numbers together from bytes. The kernel's compilers keep that, and so
 //! does Cranelift. Here every value is looked at as eight *lanes*: which byte of which other value, or which constant, each of
@@ -34,10 +35,12 @@
 //! | `known` | branches that go one way |
 //! | `checks` | several checks as one |
 //! | `dead` | what nobody uses any more, loads included |
+//! | `interleave` | what waits for itself, for several packets at once |
 
 mod checks;
 mod dead;
 mod fold;
+mod interleave;
 mod known;
 mod memory;
 mod merge;
@@ -54,6 +57,7 @@ use cranelift_codegen::ir::{self, Block, Inst, InstBuilder, InstructionData, Opc
 
 pub(crate) use checks::run as merge_checks;
 pub(crate) use dead::remove as remove_dead;
+pub(crate) use interleave::run as interleave;
 pub(crate) use known::{fold as fold_branches, sink_constants, upper_bound};
 use memory::{Access, Effect, Known};
 pub(crate) use sum::{Run, word_sum};

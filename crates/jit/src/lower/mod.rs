@@ -178,6 +178,8 @@ pub(crate) struct Surroundings<'a> {
 pub(crate) struct Lowered {
     pub func: ir::Function,
     pub entries: Vec<Entry>,
+    /// In a burst function: the block that stores the verdict and goes on with the next frame.
+    pub exit: Option<ir::Block>,
 }
 
 /// Lowers one function.
@@ -205,9 +207,9 @@ pub(crate) fn lower(around: &Surroundings<'_>, shape: Shape, scratch: &mut Funct
         Shape::Single => body.single(),
         Shape::Tail | Shape::Function(_) => body.function(),
     }
-    let Body { b, entries, .. } = body;
+    let Body { b, entries, exit, .. } = body;
     b.finalize(around.isa.frontend_config());
-    Lowered { func, entries }
+    Lowered { func, entries, exit: (shape == Shape::Burst).then_some(exit) }
 }
 
 /// A signature of `params` words and, with `ret`, one word back.

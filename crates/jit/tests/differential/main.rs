@@ -2,6 +2,7 @@
 
 mod engines;
 mod helpers;
+mod waits;
 // The fuzzer against the kernel has the generator; what it needs lies beside it.
 #[path = "../../../testkit/examples/fuzz-kernel/generate/mod.rs"]
 mod generate;
