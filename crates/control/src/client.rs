@@ -13,10 +13,7 @@ use xway_hook::{
     ProgramInfo, Statistics, TestAnswer, TestRequest,
 };
 
-use crate::message::{
-    self, Answer, Attach, Attachment, Bytes, Capture, Code, Counters, Event, Features, Loaded, Map, Packets, Part,
-    Program, Put, Request, Spec, Tested,
-};
+use crate::message::{self, Answer, Attach, Bytes, Capture, Code, Map, Packets, Part, Request, Spec, Tested};
 use crate::share;
 use crate::wire::{self, WireError};
 
@@ -150,7 +147,7 @@ impl Hook for Service {
     }
 
     fn map_create(&mut self, name: &str, spec: &MapSpec) -> Result<MapId, HookError> {
-        self.ask(&Request::MapCreate { name: name.to_owned(), spec: Spec::from(spec) }).map(MapId)
+        self.ask(&Request::MapCreate { name: name.to_owned(), spec: Spec::from(spec) })
     }
 
     fn maps(&mut self) -> Result<Vec<MapInfo>, HookError> {
@@ -178,7 +175,7 @@ impl Hook for Service {
     }
 
     fn map_store(&mut self, id: MapId, key: &[u8], object: ObjectId, flags: u64) -> Result<(), HookError> {
-        self.ask(&Request::MapStore { id: id.0, key: Bytes(key.to_vec()), object: object.into(), flags })
+        self.ask(&Request::MapStore { id: id.0, key: Bytes(key.to_vec()), object, flags })
     }
 
     fn map_delete(&mut self, id: MapId, key: &[u8]) -> Result<(), HookError> {
@@ -218,16 +215,15 @@ impl Hook for Service {
     fn load(&mut self, image: &Image, request: &LoadRequest) -> Result<Objects, HookError> {
         let object = Bytes(image.bytes.to_vec());
         let (programs, pins) = (request.programs.clone(), request.pins.clone());
-        self.ask::<Loaded>(&Request::Load { object, programs, pins }).map(Objects::from)
+        self.ask(&Request::Load { object, programs, pins })
     }
 
     fn programs(&mut self) -> Result<Vec<ProgramInfo>, HookError> {
-        let all: Vec<Program> = self.ask(&Request::Programs)?;
-        Ok(all.into_iter().map(ProgramInfo::from).collect())
+        self.ask(&Request::Programs)
     }
 
     fn program_info(&mut self, id: ProgId) -> Result<ProgramInfo, HookError> {
-        self.ask::<Program>(&Request::ProgramInfo { id: id.0 }).map(ProgramInfo::from)
+        self.ask(&Request::ProgramInfo { id: id.0 })
     }
 
     fn test_run(&mut self, id: ProgId, test: &TestRequest<'_>) -> Result<TestAnswer, HookError> {
@@ -241,11 +237,11 @@ impl Hook for Service {
     }
 
     fn pin(&mut self, object: ObjectId, path: &Path) -> Result<(), HookError> {
-        self.ask(&Request::Pin { object: object.into(), path: path.to_owned() })
+        self.ask(&Request::Pin { object, path: path.to_owned() })
     }
 
     fn pinned(&mut self, path: &Path) -> Result<ObjectId, HookError> {
-        self.ask::<message::Object>(&Request::Pinned { path: path.to_owned() }).map(ObjectId::from)
+        self.ask(&Request::Pinned { path: path.to_owned() })
     }
 
     fn unpin(&mut self, path: &Path) -> Result<(), HookError> {
@@ -253,35 +249,33 @@ impl Hook for Service {
     }
 
     fn release(&mut self, object: ObjectId) -> Result<(), HookError> {
-        self.ask(&Request::Release { object: object.into() })
+        self.ask(&Request::Release { object })
     }
 
     fn attach(&mut self, request: &AttachRequest) -> Result<Attached, HookError> {
-        self.ask::<Put>(&Request::Attach { request: Attach::from(request) }).map(Attached::from)
+        self.ask(&Request::Attach { request: Attach::from(request) })
     }
 
     fn detach(&mut self, port: &str, program: Option<ProgId>) -> Result<Vec<ProgId>, HookError> {
         let request = Request::Detach { port: port.to_owned(), program: program.map(|p| p.0) };
-        Ok(self.ask::<Vec<u32>>(&request)?.into_iter().map(ProgId).collect())
+        self.ask(&request)
     }
 
     fn attachments(&mut self, port: Option<&str>) -> Result<Vec<AttachmentInfo>, HookError> {
-        let all: Vec<Attachment> = self.ask(&Request::Attachments { port: port.map(str::to_owned) })?;
-        Ok(all.into_iter().map(AttachmentInfo::from).collect())
+        self.ask(&Request::Attachments { port: port.map(str::to_owned) })
     }
 
     fn features(&mut self, port: &str) -> Result<PortFeatures, HookError> {
-        self.ask::<Features>(&Request::Features { port: port.to_owned() }).map(PortFeatures::from)
+        self.ask(&Request::Features { port: port.to_owned() })
     }
 
     fn statistics(&mut self, port: &str) -> Result<Statistics, HookError> {
-        self.ask::<Counters>(&Request::Statistics { port: port.to_owned() }).map(Statistics::from)
+        self.ask(&Request::Statistics { port: port.to_owned() })
     }
 
     fn events(&mut self, wait: Duration) -> Result<Vec<HookEvent>, HookError> {
         let wait_ms = wait.as_millis().min(u128::from(u32::MAX)) as u64;
-        let all: Vec<Event> = self.ask(&Request::Events { wait_ms })?;
-        Ok(all.into_iter().map(HookEvent::from).collect())
+        self.ask(&Request::Events { wait_ms })
     }
 
     fn port_names(&mut self) -> Result<Vec<String>, HookError> {

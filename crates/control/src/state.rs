@@ -251,7 +251,7 @@ impl State {
                 let id = hook.map_create(&name, &spec.read()?)?;
                 self.specs.insert(id, (name, spec));
                 self.hold(ObjectId::Map(id), holds);
-                json(id.0)
+                json(id)
             }
             Request::Maps => json(hook.maps()?.into_iter().map(message::Map::from).collect::<Vec<_>>()),
             Request::MapInfo { id } => json(message::Map::from(hook.map_info(MapId(id))?)),
@@ -260,9 +260,7 @@ impl State {
             Request::MapUpdate { id, key, value, flags } => {
                 json(hook.map_update(MapId(id), &key.0, &value.0, flags)?)
             }
-            Request::MapStore { id, key, object, flags } => {
-                json(hook.map_store(MapId(id), &key.0, object.into(), flags)?)
-            }
+            Request::MapStore { id, key, object, flags } => json(hook.map_store(MapId(id), &key.0, object, flags)?),
             Request::MapDelete { id, key } => json(hook.map_delete(MapId(id), &key.0)?),
             Request::MapTake { id, key } => json(Bytes(hook.map_take(MapId(id), &key.0)?)),
             Request::MapNextKey { id, key } => {
@@ -286,37 +284,34 @@ impl State {
                 let objects = self.load(&object.0, &load_request(programs, pins))?;
                 objects.programs.iter().for_each(|(_, id)| self.hold(ObjectId::Program(*id), holds));
                 objects.maps.iter().for_each(|(_, id)| self.hold(ObjectId::Map(*id), holds));
-                json(message::Loaded::from(objects))
+                json(objects)
             }
-            Request::Programs => json(hook.programs()?.into_iter().map(message::Program::from).collect::<Vec<_>>()),
-            Request::ProgramInfo { id } => json(message::Program::from(hook.program_info(ProgId(id))?)),
+            Request::Programs => json(hook.programs()?),
+            Request::ProgramInfo { id } => json(hook.program_info(ProgId(id))?),
             Request::Dump { id } => json(message::Code::from(hook.dump(ProgId(id))?)),
-            Request::Pin { object, path } => json(self.pin(object.into(), &path)?),
+            Request::Pin { object, path } => json(self.pin(object, &path)?),
             Request::Pinned { path } => {
                 let object = hook.pinned(&path)?;
                 self.hold(object, holds);
-                json(message::Object::from(object))
+                json(object)
             }
             Request::Unpin { path } => {
                 hook.unpin(&path)?;
                 self.pins.remove(&path);
                 json(())
             }
-            Request::Release { object } => {
-                let object = ObjectId::from(object);
-                match holds.remove(&object) {
-                    true => {
-                        self.unhold(object);
-                        json(())
-                    }
-                    false => Err(HookError::missing(object)),
+            Request::Release { object } => match holds.remove(&object) {
+                true => {
+                    self.unhold(object);
+                    json(())
                 }
-            }
+                false => Err(HookError::missing(object)),
+            },
             Request::Attach { request } => {
                 let request = request.read()?;
-                let put = self.attach_kept(&request)?;
+                let attached = self.attach_kept(&request)?;
                 self.fill_socket_maps();
-                json(message::Put::from(put))
+                json(attached)
             }
             Request::Detach { port, program } => {
                 let gone = hook.detach(&port, program.map(ProgId))?;
@@ -325,14 +320,11 @@ impl State {
                 self.configured.retain(|_, id| !gone.contains(id));
                 let left: Vec<String> = self.configured.keys().cloned().collect();
                 self.config.programs.retain(|p| left.contains(&p.name));
-                json(gone.into_iter().map(|id| id.0).collect::<Vec<_>>())
+                json(gone)
             }
-            Request::Attachments { port } => {
-                let all = hook.attachments(port.as_deref())?;
-                json(all.into_iter().map(message::Attachment::from).collect::<Vec<_>>())
-            }
-            Request::Features { port } => json(message::Features::from(hook.features(&port)?)),
-            Request::Statistics { port } => json(message::Counters::from(hook.statistics(&port)?)),
+            Request::Attachments { port } => json(hook.attachments(port.as_deref())?),
+            Request::Features { port } => json(hook.features(&port)?),
+            Request::Statistics { port } => json(hook.statistics(&port)?),
             Request::Ports => json(hook.ports()),
             Request::Serve { socket } => {
                 let step = Step::Serve(socket);

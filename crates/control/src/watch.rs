@@ -6,7 +6,7 @@ use serde_json::Value;
 use xway_hook::user::{Watch, Watched};
 use xway_hook::{Blame, HookError};
 
-use crate::message::{Capture, Event, Packets};
+use crate::message::{Capture, Packets};
 use crate::server::Shared;
 
 /// Longest wait of one request.
@@ -36,7 +36,7 @@ impl Watching {
             shared.state().engine().attend(watch);
             Some(watch.next(wait)).filter(|all| !all.is_empty())
         });
-        json(all.unwrap_or_default().into_iter().map(Event::from).collect::<Vec<_>>())
+        json(all.unwrap_or_default())
     }
 
     /// Begins a capture.

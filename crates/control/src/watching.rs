@@ -1,102 +1,10 @@
-//! Numbers, events and captured packets on the wire.
+//! Captures and captured packets on the wire.
 
 use serde::{Deserialize, Serialize};
 use xway_filter::Classic;
-use xway_hook::{
-    CapturePoint, CaptureRequest, CapturedPacket, CapturedPackets, HookEvent, ProgramStatistics, QueueStatistics,
-    Statistics, Verdicts,
-};
+use xway_hook::{CapturePoint, CaptureRequest, CapturedPacket, CapturedPackets, Verdicts};
 
-use crate::message::{Bytes, word};
-
-/// [`HookEvent`] on the wire.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[allow(missing_docs)] // The fields are the event's.
-pub struct Event {
-    pub kind: String,
-    pub port: Option<String>,
-    pub text: String,
-    pub time_ns: u64,
-    pub program: Option<String>,
-    pub queue: Option<u32>,
-    pub packets: u64,
-    pub suppressed: u64,
-}
-
-impl From<HookEvent> for Event {
-    fn from(e: HookEvent) -> Event {
-        let HookEvent { kind, port, text, time_ns, program, queue, packets, suppressed } = e;
-        Event { kind: kind.to_owned(), port, text, time_ns, program, queue, packets, suppressed }
-    }
-}
-
-impl From<Event> for HookEvent {
-    fn from(e: Event) -> HookEvent {
-        let Event { kind, port, text, time_ns, program, queue, packets, suppressed } = e;
-        HookEvent { kind: word(&kind), port, text, time_ns, program, queue, packets, suppressed }
-    }
-}
-
-/// [`Statistics`] on the wire.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[allow(missing_docs)] // The fields are the statistics'.
-pub struct Counters {
-    pub counters: Vec<(String, u64)>,
-    pub queues: Vec<Queue>,
-    pub programs: Vec<ProgramCounters>,
-}
-
-/// [`QueueStatistics`] on the wire.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[allow(missing_docs)] // The fields are the statistics'.
-pub struct Queue {
-    pub queue: u32,
-    pub worker: u32,
-    pub counters: Vec<(String, u64)>,
-}
-
-/// [`ProgramStatistics`] on the wire.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[allow(missing_docs)] // The fields are the statistics'.
-pub struct ProgramCounters {
-    pub id: u32,
-    pub name: String,
-    pub runs: u64,
-    pub verdicts: [u64; 5],
-    pub chained: u64,
-    pub invalid: u64,
-    pub faults: u64,
-}
-
-impl From<Statistics> for Counters {
-    fn from(s: Statistics) -> Counters {
-        let queue = |q: QueueStatistics| Queue { queue: q.queue, worker: q.worker, counters: q.counters };
-        let program = |p: ProgramStatistics| {
-            let ProgramStatistics { id, name, runs, verdicts, chained, invalid, faults } = p;
-            ProgramCounters { id, name, runs, verdicts, chained, invalid, faults }
-        };
-        Counters {
-            counters: s.counters,
-            queues: s.queues.into_iter().map(queue).collect(),
-            programs: s.programs.into_iter().map(program).collect(),
-        }
-    }
-}
-
-impl From<Counters> for Statistics {
-    fn from(c: Counters) -> Statistics {
-        let queue = |q: Queue| QueueStatistics { queue: q.queue, worker: q.worker, counters: q.counters };
-        let program = |p: ProgramCounters| {
-            let ProgramCounters { id, name, runs, verdicts, chained, invalid, faults } = p;
-            ProgramStatistics { id, name, runs, verdicts, chained, invalid, faults }
-        };
-        Statistics {
-            counters: c.counters,
-            queues: c.queues.into_iter().map(queue).collect(),
-            programs: c.programs.into_iter().map(program).collect(),
-        }
-    }
-}
+use crate::message::Bytes;
 
 /// [`CaptureRequest`] on the wire.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

@@ -1,16 +1,19 @@
-//! What is said to a hook and what it answers: plain data, the same for every implementor.
+//! What is said to a hook and what it answers: plain data, the same for every implementor. What can be written as it stands
+//! is, where a hook is behind a wire.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use xway_abi::{MapType, Verdict};
 use xway_engine::Outcome;
 use xway_isa::Slot;
 use xway_object::{LoadOptions, Object, ObjectError};
 
-use crate::Mode;
+use crate::words::Word;
+use crate::{Mode, words};
 
 /// Which implementor answers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -35,11 +38,11 @@ impl HookKind {
 }
 
 /// Number of a map, given once in the life of its hook.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct MapId(pub u32);
 
 /// Number of a program, given once in the life of its hook.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ProgId(pub u32);
 
 impl fmt::Display for MapId {
@@ -55,7 +58,8 @@ impl fmt::Display for ProgId {
 }
 
 /// An object that has a number and can be pinned.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ObjectId {
     /// A map.
     Map(MapId),
@@ -101,7 +105,7 @@ pub struct LoadRequest {
 }
 
 /// What a load made.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Objects {
     /// Programs by name, in the order of the object.
     pub programs: Vec<(String, ProgId)>,
@@ -173,7 +177,7 @@ pub struct Elements {
 }
 
 /// What a program is.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ProgramInfo {
     /// Its number.
     pub id: ProgId,
@@ -184,12 +188,14 @@ pub struct ProgramInfo {
     /// Maps that it uses.
     pub maps: Vec<MapId>,
     /// What runs it: `jit`, `interp`, `kernel jit`, `kernel interpreter`.
-    pub engine: &'static str,
+    #[serde(with = "words")]
+    pub engine: Word,
     /// Why it is not machine code, when it is not.
     pub reason: Option<String>,
     /// Its licence permits helpers that want the GPL.
     pub gpl_compatible: bool,
     /// Runs and the time they took, where they are counted.
+    #[serde(default, with = "words::runs")]
     pub runs: Option<(u64, Duration)>,
 }
 
@@ -227,7 +233,7 @@ pub struct Dump {
 }
 
 /// A set of verdicts.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Verdicts(pub u32);
 
 impl Verdicts {
@@ -319,12 +325,14 @@ impl AttachRequest {
 }
 
 /// What was asked for, what was done, and why the two differ.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Choice {
     /// Asked for.
-    pub requested: &'static str,
+    #[serde(with = "words")]
+    pub requested: Word,
     /// Done.
-    pub effective: &'static str,
+    #[serde(with = "words")]
+    pub effective: Word,
     /// Why they differ.
     pub reason: Option<String>,
 }
@@ -337,13 +345,14 @@ impl Choice {
 }
 
 /// How an attachment is held.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Via {
     /// By a link with this id.
     Link(u32),
     /// By the interface itself.
     Netlink,
-    /// By the engine's port.
+    /// By the engine's port: the only one behind a wire, and not said there.
+    #[default]
     Engine,
 }
 
@@ -359,13 +368,14 @@ impl Via {
 }
 
 /// What attaching did.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Attached {
     /// The mode.
     pub mode: Choice,
     /// What was to hold it, what does, and why not the former.
     pub held: Choice,
     /// What holds it.
+    #[serde(skip)]
     pub via: Via,
     /// The program that was replaced.
     pub replaced: Option<u32>,
@@ -374,23 +384,26 @@ pub struct Attached {
     /// The program that runs: a member of a chain is another one than the one that was loaded.
     pub program: ProgId,
     /// Where the port does something else than it was asked for.
+    #[serde(default, with = "words::outcomes")]
     pub outcomes: Vec<Outcome>,
     /// What a person should know.
     pub warnings: Vec<String>,
 }
 
 /// One program on a port.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AttachmentInfo {
     /// Interface or port.
     pub port: String,
     /// Receive queue; `None`: all that have no program of their own.
     pub queue: Option<u32>,
     /// Where it runs; [`Mode::Auto`] on a port of the engine, which has one place only.
+    #[serde(skip)]
     pub mode: Mode,
     /// The program.
     pub program: ProgramInfo,
     /// What holds it.
+    #[serde(skip)]
     pub via: Via,
     /// Position among the port's programs: smaller numbers run first. `None`: it is alone.
     pub priority: Option<u32>,
@@ -399,7 +412,7 @@ pub struct AttachmentInfo {
 }
 
 /// What a port can do.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct PortFeatures {
     /// Its name.
     pub port: String,
@@ -416,15 +429,19 @@ pub struct PortFeatures {
     /// Metadata that it gives: `timestamp`, `hash`, `vlan-tag`.
     pub rx_metadata: Vec<String>,
     /// Each verdict, and whether it works: `full`, `copy only`, `none`.
+    #[serde(default)]
     pub verdicts: Vec<(String, String)>,
     /// How packets lie in memory; `None` where the driver cannot be asked.
+    #[serde(default)]
     pub memory: Option<PortMemory>,
     /// Where it does something else than it was asked for when it was opened.
+    #[serde(default, with = "words::outcomes")]
     pub outcomes: Vec<Outcome>,
 }
 
 /// The memory that packets of a port lie in: what a program may expect of it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PortMemory {
     /// Whose it is: `copied` (into the engine's frames), `shared with the device`.
     pub model: String,
@@ -445,7 +462,8 @@ pub struct PortMemory {
 }
 
 /// What the packets of one queue lie in.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct QueueMemory {
     /// The queue.
     pub queue: u32,

@@ -10,6 +10,7 @@
 //! | module | what |
 //! |---|---|
 //! | `hook`, `api`, `watching` | the trait; the plain data that it speaks |
+//! | `words` | the same on a wire |
 //! | `batch` | many elements of a map at once, the same for both worlds |
 //! | [`kernel`] | Linux: attach, replace, detach, list, on interfaces of this machine |
 //! | [`user`] | the engine in this process |
@@ -28,6 +29,7 @@ pub mod kernel;
 pub mod pins;
 pub mod user;
 mod watching;
+mod words;
 
 pub use api::{
     AttachRequest, Attached, AttachmentInfo, Choice, Dump, Elements, HookKind, Image, LoadRequest, MapId, MapInfo,
@@ -42,6 +44,7 @@ pub use watching::{
     CapturePoint, CaptureRequest, CapturedPacket, CapturedPackets, GAUGES, HookEvent, LOSSES, ProgramStatistics,
     QueueStatistics, Statistics,
 };
+pub use words::Word;
 pub use xway_engine::Outcome;
 
 /// Where in Linux a program runs.

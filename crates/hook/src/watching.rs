@@ -1,11 +1,13 @@
 //! What watching a hook gives: numbers, events, packets. Plain data, the same for every implementor.
 
+use serde::{Deserialize, Serialize};
 use xway_filter::Classic;
 
-use crate::Verdicts;
+use crate::words::Word;
+use crate::{Verdicts, words};
 
 /// What a port counted. `docs/counters.md` says what each name means.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Statistics {
     /// Names and numbers of the whole port, in a fixed order.
     pub counters: Vec<(String, u64)>,
@@ -63,7 +65,7 @@ fn number(counters: &[(String, u64)], name: &str) -> u64 {
 }
 
 /// What one receive queue counted.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct QueueStatistics {
     /// The queue.
     pub queue: u32,
@@ -81,7 +83,7 @@ impl QueueStatistics {
 }
 
 /// What one program did on a port.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ProgramStatistics {
     /// Its number.
     pub id: u32,
@@ -100,10 +102,11 @@ pub struct ProgramStatistics {
 }
 
 /// Something that happened, in words.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct HookEvent {
     /// Its kind: `exception`, `invalid_action`, `redirect_error`, `tx_error`, `attach`, `detach`, `port`, `lost`.
-    pub kind: &'static str,
+    #[serde(with = "words")]
+    pub kind: Word,
     /// The port, if it concerns one.
     pub port: Option<String>,
     /// What happened.

@@ -2,9 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use xway_abi::{Errno, MapSpec, MapType, SpecialField, SpecialKind};
-use xway_hook::{
-    AttachRequest, Elements, HookError, MapId, MapInfo, MapTypes, Mode, ObjectId, ProgId, Replace, Verdicts,
-};
+use xway_hook::{AttachRequest, Elements, HookError, MapId, MapInfo, MapTypes, Mode, ProgId, Replace, Verdicts};
 
 use super::Bytes;
 
@@ -73,33 +71,6 @@ impl Spec {
             special: self.special.iter().map(|(k, offset)| SpecialField { kind: kind(*k), offset: *offset }).collect(),
             ..MapSpec::new(map_type, self.key_size, self.value_size, self.max_entries)
         })
-    }
-}
-
-/// [`ObjectId`] on the wire.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[allow(missing_docs)] // The variants are the ids'.
-pub enum Object {
-    Map(u32),
-    Program(u32),
-}
-
-impl From<ObjectId> for Object {
-    fn from(id: ObjectId) -> Object {
-        match id {
-            ObjectId::Map(MapId(id)) => Object::Map(id),
-            ObjectId::Program(ProgId(id)) => Object::Program(id),
-        }
-    }
-}
-
-impl From<Object> for ObjectId {
-    fn from(id: Object) -> ObjectId {
-        match id {
-            Object::Map(id) => ObjectId::Map(MapId(id)),
-            Object::Program(id) => ObjectId::Program(ProgId(id)),
-        }
     }
 }
 

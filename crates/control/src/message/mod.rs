@@ -1,7 +1,7 @@
 //! What can be asked, and how it is written.
 //!
 //! Each request is an object with the member `do`; the answer is `{"ok": …}` or `{"error": …}`. Bytes are base64, map types and
-//! flags are Linux's numbers.
+//! flags are Linux's numbers. What the trait of hooks has in a form that can be written stands here as it is there.
 
 mod answers;
 mod maps;
@@ -12,15 +12,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use xway_abi::Errno;
-use xway_hook::{Blame, HookError};
+use xway_hook::{Blame, HookError, ObjectId};
 
 pub use crate::data_path::{ServedPath, ServedSocket, Steered};
-pub use crate::watching::{Capture, Counters, Event, Packets};
-pub(crate) use answers::word;
-pub use answers::{
-    Attachment, Chosen, Code, Differs, Features, Handover, Loaded, Program, Put, Records, Tested, load_request,
-};
-pub use maps::{Attach, Map, Object, Part, Spec, Types, map_types};
+pub use crate::watching::{Capture, Packets};
+pub use answers::{Code, Handover, Records, Tested, load_request};
+pub use maps::{Attach, Map, Part, Spec, Types, map_types};
 
 /// Bytes, written as base64.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -69,7 +66,7 @@ pub enum Request {
     MapStore {
         id: u32,
         key: Bytes,
-        object: Object,
+        object: ObjectId,
         flags: u64,
     },
     MapDelete {
@@ -120,7 +117,7 @@ pub enum Request {
         id: u32,
     },
     Pin {
-        object: Object,
+        object: ObjectId,
         path: PathBuf,
     },
     Pinned {
@@ -130,7 +127,7 @@ pub enum Request {
         path: PathBuf,
     },
     Release {
-        object: Object,
+        object: ObjectId,
     },
     Attach {
         request: Attach,
@@ -287,5 +284,133 @@ impl From<Refusal> for HookError {
             _ => Blame::Request,
         };
         HookError { blame, message: r.message, hint: r.hint, errno: r.errno.map(Errno), log: r.log }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+    use xway_hook::{
+        Attached, AttachmentInfo, Choice, HookEvent, MapId, Mode, Objects, Outcome, PortFeatures, PortMemory, ProgId,
+        ProgramInfo, ProgramStatistics, QueueMemory, QueueStatistics, Statistics, Verdicts, Via,
+    };
+
+    use super::*;
+
+    /// It is written so, and read again as it was.
+    fn check<T: Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(value: T, form: Value) {
+        assert_eq!(serde_json::to_value(&value).unwrap(), form);
+        assert_eq!(serde_json::from_value::<T>(form).unwrap(), value);
+    }
+
+    fn program() -> ProgramInfo {
+        ProgramInfo {
+            id: ProgId(3),
+            name: "count".into(),
+            tag: [1, 2, 3, 4, 5, 6, 7, 8],
+            maps: vec![MapId(1)],
+            engine: "jit",
+            reason: None,
+            gpl_compatible: true,
+            runs: Some((5, Duration::from_nanos(700))),
+        }
+    }
+
+    /// Other programs speak this, and other versions of this one: a name that changes here must not change there.
+    #[test]
+    fn the_traits_data_has_its_form_on_the_wire() {
+        let counted = json!({ "id": 3, "name": "count", "tag": [1, 2, 3, 4, 5, 6, 7, 8], "maps": [1], "engine": "jit",
+            "reason": null, "gpl_compatible": true, "runs": [5, 700] });
+        check(program(), counted.clone());
+        check(ObjectId::Map(MapId(7)), json!({ "map": 7 }));
+        check(ObjectId::Program(ProgId(7)), json!({ "program": 7 }));
+        let objects = Objects {
+            programs: vec![("p".into(), ProgId(1))],
+            maps: vec![("m".into(), MapId(2))],
+            shared: vec!["/a".into()],
+            pinned: vec!["/b".into()],
+        };
+        let form = json!({ "programs": [["p", 1]], "maps": [["m", 2]], "shared": ["/a"], "pinned": ["/b"] });
+        check(objects, form);
+        let differs = Outcome { what: "copying", requested: "auto", effective: "copy", reason: "so".into() };
+        let differing = json!({ "what": "copying", "requested": "auto", "effective": "copy", "reason": "so" });
+        let attached = Attached {
+            mode: Choice::met("auto"),
+            held: Choice::met("engine"),
+            via: Via::Engine,
+            replaced: Some(9),
+            chain: Some(Choice { requested: "chain", effective: "chain", reason: Some("so".into()) }),
+            program: ProgId(3),
+            outcomes: vec![differs.clone()],
+            warnings: vec!["w".into()],
+        };
+        let met = |word| json!({ "requested": word, "effective": word, "reason": null });
+        let form = json!({ "mode": met("auto"), "held": met("engine"), "replaced": 9,
+            "chain": { "requested": "chain", "effective": "chain", "reason": "so" }, "program": 3,
+            "outcomes": [differing.clone()], "warnings": ["w"] });
+        check(attached, form);
+        let attachment = AttachmentInfo {
+            port: "tap:a".into(),
+            queue: Some(1),
+            mode: Mode::Auto,
+            program: program(),
+            via: Via::Engine,
+            priority: Some(50),
+            chain_on: Some(Verdicts::PASS),
+        };
+        let form = json!({ "port": "tap:a", "queue": 1, "program": counted, "priority": 50, "chain_on": 4 });
+        check(attachment, form);
+        let queue = QueueMemory {
+            bytes: 4096,
+            pages_requested: "huge".into(),
+            pages_effective: "base".into(),
+            pages_reason: Some("so".into()),
+            node: "0".into(),
+            ..QueueMemory::default()
+        };
+        let memory = PortMemory {
+            model: "copied".into(),
+            packets_a_chunk: 1,
+            headroom: Some(256),
+            queues: vec![queue],
+            ..PortMemory::default()
+        };
+        let features = PortFeatures {
+            port: "tap:a".into(),
+            ifindex: 5,
+            kind: "tap".into(),
+            rx_queues: 2,
+            tx_queues: 1,
+            xdp: vec!["basic".into()],
+            rx_metadata: vec![],
+            verdicts: vec![("DROP".into(), "full".into())],
+            memory: Some(memory),
+            outcomes: vec![differs],
+        };
+        let form = json!({ "port": "tap:a", "ifindex": 5, "kind": "tap", "rx_queues": 2, "tx_queues": 1, "xdp": ["basic"],
+            "rx_metadata": [], "verdicts": [["DROP", "full"]], "memory": { "model": "copied", "packets_a_chunk": 1,
+            "frags": false, "zero_copy": false, "writable": false, "headroom": 256, "tailroom": null,
+            "queues": [{ "queue": 0, "bytes": 4096, "pages_requested": "huge", "pages_effective": "base", "pages_reason": "so",
+            "node": "0" }] },
+            "outcomes": [differing] });
+        check(features, form);
+        let statistics = Statistics {
+            counters: vec![("rx_packets".into(), 1)],
+            queues: vec![QueueStatistics { queue: 0, worker: 1, counters: vec![] }],
+            programs: vec![ProgramStatistics { id: 3, name: "p".into(), runs: 2, ..ProgramStatistics::default() }],
+        };
+        let form = json!({ "counters": [["rx_packets", 1]], "queues": [{ "queue": 0, "worker": 1, "counters": [] }],
+            "programs": [{ "id": 3, "name": "p", "runs": 2, "verdicts": [0, 0, 0, 0, 0], "chained": 0, "invalid": 0,
+            "faults": 0 }] });
+        check(statistics, form);
+        let event = HookEvent { kind: "attach", text: "t".into(), time_ns: 1, packets: 2, ..HookEvent::default() };
+        let form = json!({ "kind": "attach", "port": null, "text": "t", "time_ns": 1, "program": null, "queue": null,
+            "packets": 2, "suppressed": 0 });
+        check(event, form);
+        // A word of a later version.
+        let later = json!({ "requested": "later", "effective": "auto", "reason": null });
+        assert_eq!(serde_json::from_value::<Choice>(later).unwrap().requested, "other");
     }
 }
