@@ -13,9 +13,9 @@ setup:  ## install what build and tests need and this machine lacks, after sayin
 
 demo:  ## build, compile a sample, run it over a capture, show verdicts and counters
 	@scripts/setup demo
-	cargo build --release -p xway
+	cargo build --profile quick -p xway
 	@$(MAKE) --no-print-directory $(TARGET)/bpf/count.o
-	$(TARGET)/release/xway run $(TARGET)/bpf/count.o -i bpf/demo/mixed.pcapng --dump-maps
+	$(TARGET)/quick/xway run $(TARGET)/bpf/count.o -i bpf/demo/mixed.pcapng --dump-maps
 
 test:  ## everything that must pass; says what could not run on this machine, and why
 	@scripts/setup test || echo "Going on: what needs them will be reported as not run."
