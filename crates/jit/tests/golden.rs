@@ -73,6 +73,11 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             LOOK_UP.replace("*(u32 *)(r10 -4) = 1", "r3 = *(u32 *)(r1 +12)\n*(u32 *)(r10 -4) = r3"),
             Some(MapType::Array),
         ),
+        (
+            "thread-nulls.room",
+            "r2 = -20\ncall 44\nif r0 != 0 goto full\nr0 = 3\nexit\nfull: r0 = 1\nexit".into(),
+            None,
+        ),
         ("inline-tail-calls", TAIL.into(), Some(MapType::ProgArray)),
         ("inline-helpers", packet("r1 = 0\nr3 = r2\nr2 = 0\nr4 = 16\nr5 = 0\ncall 28"), None),
         ("inline-helpers.random", "call 7\nr0 &= 1\nexit".into(), None),

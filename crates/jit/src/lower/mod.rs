@@ -248,6 +248,8 @@ struct Body<'a, 'f> {
     tails: Option<Variable>,
     /// The frame's descriptor, in the burst function.
     ctx: Option<Value>,
+    /// Behind a call that moves the packet's start or end: where its 0 goes, and everything else, when that is asked at once.
+    after_room: Option<(ir::Block, ir::Block)>,
     /// Where tail calls enter, by unit, in the burst function.
     targets: Vec<Option<ir::Block>>,
     /// The worker's environment.
@@ -306,6 +308,7 @@ impl<'a, 'f> Body<'a, 'f> {
             turns: None,
             tails: None,
             ctx: None,
+            after_room: None,
             targets: vec![],
             env,
             fp,
@@ -380,7 +383,8 @@ impl<'a, 'f> Body<'a, 'f> {
         self.frame = Some((frames, frame));
         self.ctx = Some(ctx);
         let units = self.around.units;
-        if units.iter().any(|u| u.plan.needs_frame()) {
+        let named = |u: &Unit<'_>| u.inline && self.around.options.inline_helpers;
+        if units.iter().any(|u| u.plan.needs_frame(named(u))) {
             let in_env = self.flags(Some(Area::Env));
             self.b.ins().store(in_env, frame, self.env, offsets::FRAME);
         }
@@ -523,9 +527,14 @@ impl<'a, 'f> Body<'a, 'f> {
                 (Some(then), Some((last, ops))) => (Some((then, last)), ops),
                 _ => (None, &block.ops[..]),
             };
-            for op in ops {
+            let room = self.checked_room(block);
+            for (n, op) in ops.iter().enumerate() {
                 self.origin(op.at);
+                self.after_room = room.filter(|_| n + 1 == ops.len());
                 self.op(&op.kind, op.at);
+            }
+            if self.after_room.take().is_some() {
+                continue;
             }
             if let Some((then, op)) = last
                 && let Kind::Helper(call) = &op.kind

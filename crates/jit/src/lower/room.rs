@@ -6,12 +6,13 @@
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, InstBuilder, Value, types};
-use xway_isa::Reg;
+use xway_isa::{Cond, Operand, Reg};
 use xway_packet::descriptor::{DATA, DATA_END, DATA_META, NEXT};
 use xway_packet::{ETH_HLEN, FRAME_RESERVE};
 
 use super::{Area, Body};
-use crate::plan::Call;
+use crate::env::offsets;
+use crate::plan::{Block, Call, End, Kind, ROOM};
 
 /// What a check of a helper's arguments leads to.
 struct Ways {
@@ -28,17 +29,20 @@ impl Body<'_, '_> {
         let delta = self.b.ins().ireduce(types::I32, delta);
         let data = self.field(desc, DATA);
         let meta = self.field(desc, DATA_META);
-        let end = self.field(desc, DATA_END);
         // 0: empty; 1: a port without metadata.
         let behind = self.b.ins().isub(meta, data);
         let none = self.b.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, behind, 1);
         let new = self.b.ins().iadd(data, delta);
         // reserve <= new <= end - header, with one comparison each; chunks are far below 2 GiB.
         let first = self.b.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, new, i64::from(FRAME_RESERVE));
-        let last = self.b.ins().iadd_imm_s(end, -i64::from(ETH_HLEN));
-        let fits = self.b.ins().icmp(IntCC::SignedLessThanOrEqual, new, last);
-        let good = self.b.ins().band(none, first);
-        let good = self.b.ins().band(good, fits);
+        let mut good = self.b.ins().band(none, first);
+        // A packet, however short, that grows by a header has one.
+        if number(self.b.func, delta).is_none_or(|delta| delta > -i64::from(ETH_HLEN)) {
+            let end = self.field(desc, DATA_END);
+            let last = self.b.ins().iadd_imm_s(end, -i64::from(ETH_HLEN));
+            let fits = self.b.ins().icmp(IntCC::SignedLessThanOrEqual, new, last);
+            good = self.b.ins().band(good, fits);
+        }
         let ways = self.if_good(good);
         let flags = self.flags(Some(Area::Descriptor));
         self.b.ins().store(flags, new, desc, DATA);
@@ -105,15 +109,60 @@ impl Body<'_, '_> {
         Ways { slow, done }
     }
 
-    /// It is done, with 0; where the condition did not hold, the helper does it.
+    /// It is done, with 0; where the condition did not hold, the helper does it. Where the result is compared with 0 at once, both
+    /// go on where that leads.
     fn done_or(&mut self, call: &Call, ways: Ways) {
+        let (zero_to, other) = self.after_room.map_or((ways.done, None), |(zero, other)| (zero, Some(other)));
         let zero = self.b.ins().iconst(types::I64, 0);
         self.set(Reg::R0, zero);
-        self.b.ins().jump(ways.done, &[]);
+        self.b.ins().jump(zero_to, &[]);
         self.b.set_cold_block(ways.slow);
         self.b.switch_to_block(ways.slow);
+        self.name_frame();
         self.by_call(call);
-        self.b.ins().jump(ways.done, &[]);
-        self.b.switch_to_block(ways.done);
+        let Some(other) = other else {
+            self.b.ins().jump(ways.done, &[]);
+            return self.b.switch_to_block(ways.done);
+        };
+        let r0 = self.reg(Reg::R0);
+        let failed = self.b.ins().ireduce(types::I32, r0);
+        self.b.ins().brif(failed, other, &[], zero_to, &[]);
+    }
+
+    /// Tells helpers which frame it is, where that was left to those that are called. Beside the way that is taken: most packets
+    /// need no helper.
+    fn name_frame(&mut self) {
+        if let Some((_, frame)) = self.frame {
+            let in_env = self.flags(Some(Area::Env));
+            self.b.ins().store(in_env, frame, self.env, offsets::FRAME);
+        }
+    }
+
+    /// When a block ends with a call that is part of the code here and the check of its result: where 0 goes, and what is not.
+    pub(super) fn checked_room(&self, block: &Block) -> Option<(ir::Block, ir::Block)> {
+        let Kind::Helper(call) = &block.ops.last()?.kind else { return None };
+        let options = self.around.options;
+        if !(options.thread_nulls && options.inline_helpers && ROOM.contains(&call.proto.id)) {
+            return None;
+        }
+        match block.end {
+            End::Branch { cond: Cond::Eq, dst: Reg::R0, src: Operand::Imm(0), taken, fall, .. } => {
+                Some((self.blocks[taken], self.blocks[fall]))
+            }
+            End::Branch { cond: Cond::Ne, dst: Reg::R0, src: Operand::Imm(0), taken, fall, .. } => {
+                Some((self.blocks[fall], self.blocks[taken]))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A number that is one constant, as 32 bits of it.
+fn number(func: &ir::Function, v: Value) -> Option<i64> {
+    let ir::ValueDef::Result(inst, 0) = func.dfg.value_def(func.dfg.resolve_aliases(v)) else { return None };
+    match func.dfg.insts[inst] {
+        ir::InstructionData::UnaryImm { opcode: ir::Opcode::Iconst, imm } => Some(i64::from(imm.bits() as i32)),
+        ir::InstructionData::Unary { opcode: ir::Opcode::Ireduce | ir::Opcode::Uextend, arg } => number(func, arg),
+        _ => None,
     }
 }

@@ -23,6 +23,9 @@ use xway_isa::{AluOp, AtomicOp, Cond, MovExt, Operand, Reg, Size, Width};
 use xway_verifier::Place;
 use xway_vm::machine::Kfunc;
 
+/// `bpf_xdp_adjust_head`, `bpf_xdp_adjust_meta`, `bpf_xdp_adjust_tail`.
+pub(crate) const ROOM: [u32; 3] = [44, 54, 65];
+
 /// A program: its functions, the main one first.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -275,13 +278,17 @@ impl Plan {
         self.funcs.iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops).any(calls)
     }
 
-    /// Whether some operation needs the frame of the packet in the environment.
-    pub fn needs_frame(&self) -> bool {
-        self.funcs.iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops).any(|op| match &op.kind {
-            // Clocks, randomness, CPU number, maps: nothing of the packet.
-            Kind::Helper(call) => !matches!(call.proto.id, 1..=3 | 5 | 7 | 8 | 28 | 125 | 160 | 195 | 208),
-            Kind::Kfunc { .. } => true,
-            _ => false,
+    /// Whether some operation needs the frame of the packet in the environment. `named`: what moves the packet's start and end in
+    /// the main function puts it there itself, where it calls at all.
+    pub fn needs_frame(&self, named: bool) -> bool {
+        self.funcs.iter().enumerate().any(|(n, func)| {
+            func.blocks.iter().flat_map(|b| &b.ops).any(|op| match &op.kind {
+                Kind::Helper(call) if named && n == 0 && ROOM.contains(&call.proto.id) => false,
+                // Clocks, randomness, CPU number, maps: nothing of the packet.
+                Kind::Helper(call) => !matches!(call.proto.id, 1..=3 | 5 | 7 | 8 | 28 | 125 | 160 | 195 | 208),
+                Kind::Kfunc { .. } => true,
+                _ => false,
+            })
         })
     }
 }
