@@ -137,7 +137,9 @@ impl KernelObject {
 
 /// The object's types, if the kernel takes them: what needs them then fails with the kernel's own words.
 fn object_btf(object: &Object) -> Option<OwnedFd> {
-    load_btf(&object.btf.as_ref()?.for_kernel()).ok()
+    let btf = object.btf.as_ref()?;
+    // A kernel that does not know some of the kinds takes what is like them; its own log is about the first attempt.
+    load_btf(&btf.for_kernel()).or_else(|_| load_btf(&btf.for_older_kernel())).ok()
 }
 
 fn create(def: &MapDef, btf: Option<&OwnedFd>) -> Result<KernelMap, KernelError> {

@@ -1,10 +1,12 @@
 //! Programs built by hand, loaded into the running kernel.
 
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 
 use xway_abi::{Errno, MapSpec, MapType};
 use xway_isa::{AluOp, CallTarget, Cond, Imm64, Insn, Operand, Reg, Size, Slot, Width, encode};
-use xway_kernel::{KernelMap, KernelObject, KernelProg, ProgSpec, TestInput, XdpMd};
+use xway_kernel::{KernelMap, KernelObject, KernelProg, ProgSpec, TestInput, XdpMd, load_btf};
+use xway_object::btf::{Btf, BtfBuilder, FuncLinkage, IntEncoding, Kind};
 use xway_object::{MapDef, Object, Program};
 use xway_testkit::Needs;
 
@@ -108,4 +110,81 @@ fn inner_maps_come_from_the_template() {
     let id = outer.get(&[0; 4]).unwrap();
     assert_ne!(u32::from_ne_bytes(id.try_into().unwrap()), 0);
     assert!(inner.as_fd().as_raw_fd() > 0);
+}
+
+/// Types of every kind that came after Linux 5.2, as an older kernel gets them: this one takes them too, and the program and
+/// the map that are described by them.
+#[test]
+fn types_are_written_for_older_kernels() {
+    if !Needs::of("kernel::programs::types_are_written_for_older_kernels").root().clang().met() {
+        return;
+    }
+    const SOURCE: &str = r#"
+        #include <linux/bpf.h>
+        #include <bpf/bpf_helpers.h>
+        enum sign { MINUS = -1, PLUS = 1 };
+        struct value { double ratio; enum sign sign; __u64 count; } __attribute__((btf_decl_tag("label")));
+        struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 4); __type(key, __u32); __type(value, struct value); }
+            values SEC(".maps");
+        __attribute__((noinline)) int look(__u32 key)
+        {
+            struct value *v = bpf_map_lookup_elem(&values, &key);
+            return v && v->sign == MINUS ? XDP_DROP : XDP_PASS;
+        }
+        SEC("xdp") int entry(struct xdp_md *ctx) { return look(ctx->rx_queue_index); }
+        char _license[] SEC("license") = "GPL";
+    "#;
+    let bytes = xway_testkit::clang::compile_text("older", SOURCE, &["-g"]).unwrap();
+    let mut object = Object::parse(&bytes, &xway_object::LoadOptions::default()).unwrap();
+    let types = object.btf.take().unwrap();
+    let older = Btf::parse(types.for_older_kernel()).unwrap();
+    let mut changed = [0; 3];
+    for (id, ty) in types.types() {
+        let there = older.ty(id).unwrap();
+        match (ty.kind, there.kind) {
+            (Kind::Float(_), kind) => {
+                assert!(matches!(kind, Kind::Struct(_)));
+                assert_eq!(types.size_of(id).ok(), older.size_of(id).ok());
+                changed[0] += 1;
+            }
+            (Kind::DeclTag { .. }, kind) => {
+                assert!(matches!(kind, Kind::Int(_)));
+                changed[1] += 1;
+            }
+            (Kind::Enum(new), Kind::Enum(old)) => {
+                assert!(!old.signed && new.size == old.size);
+                changed[2] += usize::from(new.signed);
+            }
+            (Kind::Func(..), Kind::Func(_, linkage)) => assert_eq!(linkage, FuncLinkage::Static),
+            (new, old) => assert_eq!(std::mem::discriminant(&new), std::mem::discriminant(&old), "type {id}"),
+        }
+    }
+    assert!(changed[0] > 0 && changed[1] > 0, "{changed:?}");
+    object.btf = Some(Arc::new(older));
+    let loaded = KernelObject::load(&object).unwrap();
+    let map = loaded.map(&object, "values").unwrap();
+    let info = map.info().unwrap();
+    assert!(info.btf_id != 0 && info.value_type != 0, "the map has its types");
+    let program = loaded.program(&object, "entry").unwrap();
+    assert_eq!(program.test_run(&TestInput::packet(&[0; 60])).unwrap().ret, 2);
+
+    // What this machine's compiler does not write.
+    let mut b = BtfBuilder::new();
+    let int = b.int("int", 4, IntEncoding::Signed);
+    let wide = b.enumeration64("wide", false, &[("LARGE", 1 << 40), ("SMALL", 1)]);
+    let minus = b.enumeration("minus", 1, true, &[("LESS", -1)]);
+    let tagged = b.type_tag("user", int);
+    let pointer = b.ptr(tagged);
+    b.structure("all", 24, &[("wide", wide, 0), ("minus", minus, 64), ("pointer", pointer, 128)]);
+    let types = Btf::parse(b.to_bytes()).unwrap();
+    let bytes = types.for_older_kernel();
+    let older = Btf::parse(bytes.clone()).unwrap();
+    for (id, ty) in older.types() {
+        let newer = matches!(ty.kind, Kind::Float(_) | Kind::DeclTag { .. } | Kind::TypeTag(_) | Kind::Enum64(_));
+        assert!(!newer, "type {id}");
+    }
+    for id in [wide, minus, pointer] {
+        assert_eq!(types.size_of(id).ok(), older.size_of(id).ok());
+    }
+    load_btf(&bytes).unwrap();
 }

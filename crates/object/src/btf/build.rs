@@ -107,6 +107,16 @@ impl BtfBuilder {
         self.record("", num::CONST, 0, false, of, &[])
     }
 
+    /// A floating-point number of `size` bytes.
+    pub fn float(&mut self, name: &str, size: u32) -> u32 {
+        self.record(name, num::FLOAT, 0, false, size, &[])
+    }
+
+    /// A type with a tag.
+    pub fn type_tag(&mut self, name: &str, of: u32) -> u32 {
+        self.record(name, num::TYPE_TAG, 0, false, of, &[])
+    }
+
     /// A prototype with parameters (name, type).
     pub fn prototype(&mut self, ret: u32, params: &[(&str, u32)]) -> u32 {
         let words: Vec<u32> = params.iter().flat_map(|p| [self.string(p.0), p.1]).collect();

@@ -21,6 +21,16 @@ impl Btf {
         Cow::Owned(Upload::new(self).finish())
     }
 
+    /// The same for a kernel that is older than some of the types: floats (5.13), tags (5.16, 5.17), enums of eight bytes and
+    /// of signed values (6.0), functions that are verified alone (5.6). In the place of each stands what Linux 5.2 knows, of
+    /// the same size. Ids stay the same.
+    pub fn for_older_kernel(&self) -> Vec<u8> {
+        let mut up = Upload::new(self);
+        up.define();
+        up.grow_old();
+        up.bytes()
+    }
+
     /// The bytes for `BPF_BTF_LOAD` with one type more, which is given: the function `id` as a `static` one, so that the
     /// kernel verifies it where it is called. `None` when `id` is no function.
     pub fn for_kernel_with_static(&self, id: u32) -> Option<(Vec<u8>, u32)> {
@@ -67,6 +77,12 @@ impl<'a> Upload<'a> {
     }
 
     fn finish(mut self) -> Vec<u8> {
+        self.define();
+        self.bytes()
+    }
+
+    /// Writes declarations as definitions.
+    fn define(&mut self) {
         for (id, ty) in self.btf.types() {
             match ty.kind {
                 Kind::Var(_, VarLinkage::Extern) => self.set(id, 12, 1),
@@ -99,6 +115,51 @@ impl<'a> Upload<'a> {
                 _ => {}
             }
         }
+    }
+
+    /// Writes newer kinds of types as older ones.
+    fn grow_old(&mut self) {
+        const NAME: usize = 0;
+        const INFO: usize = 4;
+        const SIZE: usize = 8;
+        const TAIL: usize = 12;
+        for (id, ty) in self.btf.types() {
+            match ty.kind {
+                // No C compiler has a struct of that name, so it gets none.
+                Kind::Float(_) => {
+                    self.set(id, NAME, 0);
+                    self.set(id, INFO, num::STRUCT << 24);
+                }
+                // An integer of a byte, to which nothing leads.
+                Kind::DeclTag { .. } => {
+                    self.set(id, NAME, 0);
+                    self.set(id, INFO, num::INT << 24);
+                    self.set(id, SIZE, 1);
+                    self.set(id, TAIL, 8);
+                }
+                Kind::TypeTag(_) => {
+                    self.set(id, NAME, 0);
+                    self.set(id, INFO, num::CONST << 24);
+                }
+                // A union: its members have records as long as those of the values, and the names survive.
+                Kind::Enum64(values) => {
+                    let count = values.iter().count();
+                    self.set(id, INFO, num::UNION << 24 | count as u32);
+                    for at in (0..count).map(|n| TAIL + n * 12) {
+                        self.set(id, at + 4, self.int);
+                        self.set(id, at + 8, 0);
+                    }
+                }
+                Kind::Enum(values) if values.signed => {
+                    self.set(id, INFO, num::ENUM << 24 | values.iter().count() as u32);
+                }
+                Kind::Func(..) => self.set(id, INFO, num::FUNC << 24),
+                _ => {}
+            }
+        }
+    }
+
+    fn bytes(self) -> Vec<u8> {
         let mut out = vec![0x9f, 0xeb, 1, 0];
         for word in [24, 0, self.types.len() as u32, self.types.len() as u32, self.strings.len() as u32] {
             out.extend(word.to_le_bytes());
