@@ -134,3 +134,61 @@ fn privilege() -> String {
     }
     "run as root, or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN".into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What drivers and the kernel say, and the command that a person is told.
+    #[test]
+    fn every_cause_has_the_command_that_mends_it() {
+        let plain = Device { name: "eth0".into(), mtu: 1500, up: true, ..Device::default() };
+        let jumbo = Device { mtu: 9000, ..plain.clone() };
+        let veth = Device { kind: "veth".into(), ..plain.clone() };
+        let taken = Device { native: Some(7), ..plain.clone() };
+        let behind = Device { generic: Some(7), ..plain.clone() };
+        let rows: &[(&Device, Errno, &str, Blame, &str)] = &[
+            (
+                &jumbo,
+                Errno::EINVAL,
+                "",
+                Blame::Machine,
+                "MTU 9000 is too large for a program without fragments: ip link",
+            ),
+            (&plain, Errno::ERANGE, "Peer MTU is too large", Blame::Machine, "ip link set eth0 mtu 1500"),
+            (&plain, Errno::EINVAL, "LRO is on", Blame::Machine, "ethtool -K eth0 lro off rx-gro-hw off"),
+            (&plain, Errno::EINVAL, "not enough queues", Blame::Machine, "ethtool -L eth0 combined N"),
+            (&plain, Errno::ENOSPC, "too few channels", Blame::Machine, "ethtool -L eth0 combined N"),
+            (&plain, Errno::EOPNOTSUPP, "", Blame::Machine, "the driver of eth0 has no native XDP; use -m generic"),
+            (&veth, Errno::EOPNOTSUPP, "", Blame::Machine, "the driver of eth0 (veth) has no native XDP"),
+            (&plain, Errno::EPERM, "", Blame::Machine, &privilege()),
+            (&plain, Errno::ENETDOWN, "", Blame::Machine, "ip link set eth0 up"),
+            (&plain, Errno::ENODEV, "", Blame::Request, "the interface has gone"),
+            (&plain, Errno::ENOMEM, "", Blame::Machine, "ulimit -l unlimited"),
+            (&taken, Errno::EBUSY, "", Blame::Request, "eth0 has program 7 (native); replace it: --replace ID"),
+            (&behind, Errno::EEXIST, "", Blame::Request, "eth0 has program 7 (generic); take it away first"),
+        ];
+        for (device, errno, said, blame, hint) in rows {
+            let error = KernelError::Netlink { step: "attaching", errno: *errno, said: (*said).into() };
+            let told = attach(&error, device, Mode::Native);
+            assert!(told.hint.as_ref().is_some_and(|h| h.contains(hint)), "{errno} {said:?}: {:?}", told.hint);
+            assert_eq!((told.blame, told.errno), (*blame, Some(*errno)), "{errno} {said:?}");
+            assert!(told.message.starts_with("eth0: attaching failed with"), "{}", told.message);
+        }
+    }
+
+    #[test]
+    fn a_veth_that_would_lose_frames_is_told_of() {
+        let far = Device { name: "far".into(), kind: "veth".into(), up: true, ..Device::default() };
+        let near = Device { name: "near".into(), ..far.clone() };
+        let says = |near: &Device, mode, far: &Device, sends| warnings(near, mode, Some(far), sends);
+        assert!(says(&near, Mode::Native, &far, true)[0].contains("ethtool -K OTHER-END gro on"));
+        let with = Device { native: Some(1), ..far.clone() };
+        for quiet in [says(&near, Mode::Native, &with, true), says(&near, Mode::Generic, &far, true)] {
+            assert!(quiet.is_empty(), "{quiet:?}");
+        }
+        assert!(says(&near, Mode::Native, &far, false).is_empty(), "what only drops loses nothing");
+        let down = Device { up: false, ..near.clone() };
+        assert!(says(&down, Mode::Native, &far, false)[0].contains("ip link set near up"));
+    }
+}
