@@ -10,8 +10,8 @@ use std::time::Duration;
 use common::{Rust, Wire, eventually, frame_number};
 use xway_abi::{Errno, MapSpec, MapType, Verdict};
 use xway_engine::{
-    AttachFlags, Counters, Engine, EngineConfig, HookPoint, MapProgram, PassTo, PortConfig, Sent, SocketEntry,
-    SocketTarget, Stopped, What,
+    AttachFlags, CaptureAt, CaptureConfig, Counters, Engine, EngineConfig, HookPoint, MapProgram, PassTo, PortConfig,
+    Sent, SocketEntry, SocketTarget, Stopped, What,
 };
 use xway_maps::{Env, Handles, Map, ProgramObject, ProgramUse};
 use xway_packet::{Burst, Frame, Pool, Redirect};
@@ -215,6 +215,42 @@ fn a_cpu_map_hands_frames_to_another_worker_where_its_program_runs() {
         assert_eq!((other.verdict(Verdict::Drop), other.invalid_codes.get(3)), (100, 100), "TX has no port there");
         assert_eq!((other.passed, other.redirected), (100, 100));
     }
+}
+
+/// A capture sees what each program decides, the second one of a CPUMAP too; its filter changes nothing of what it looks at, even if it
+/// forgets a target when it begins, as the interpreter does.
+#[test]
+fn a_capture_sees_both_programs_and_changes_nothing() {
+    let second = Rust::new(|_, frame| [Verdict::Drop, Verdict::Pass][frame_number(frame.packet()) as usize % 2] as u64);
+    let cpus = map(MapType::Cpumap, 8, vec![MapProgram::new(second, ProgramUse::XdpCpumap)]);
+    entry(&cpus, 1, 4096, 1);
+    let map_id = cpus.id();
+    let engine = engine(2);
+    let wire = Wire::new(1, 1);
+    engine.open(wire.device(), on(0)).unwrap();
+    engine.attach(port(1), redirecting(vec![cpus], move |_| Redirect::Cpu { map_id, cpu: 1 }), FORCE).unwrap();
+    let filter = Rust::new(|_, frame| {
+        frame.set_redirect(Redirect::None);
+        1
+    });
+    let captures = [CaptureAt::Entry, CaptureAt::Exit].map(|at| {
+        let config = CaptureConfig { at, filter: Some(filter.clone()), ..CaptureConfig::default() };
+        engine.capture(config).unwrap()
+    });
+    wire.send(0, 100);
+    let mut seen = Vec::new();
+    eventually(|| {
+        seen.extend(std::iter::from_fn(|| captures[1].next(Duration::ZERO)).map(|c| (c.verdict, c.worker)));
+        seen.len() == 200
+    });
+    assert_eq!(std::iter::from_fn(|| captures[0].next(Duration::ZERO)).count(), 100, "came in once");
+    for (verdict, worker, count) in [(Verdict::Redirect, 0, 100), (Verdict::Drop, 1, 50), (Verdict::Pass, 1, 50)] {
+        assert_eq!(seen.iter().filter(|seen| **seen == (Some(Ok(verdict)), worker)).count(), count, "{verdict:?}");
+    }
+    drop(captures);
+    eventually(|| wire.passed().len() == 50);
+    let (sum, other) = settled(engine.stop());
+    assert_eq!((sum.redirected, other.passed, other.verdict(Verdict::Drop)), (100, 50, 50));
 }
 
 /// What waits for another worker when its map goes still meets the program of its entry, as in Linux: nothing slips past that.

@@ -56,6 +56,11 @@ impl Extras {
         self.known.get_mut(at).map(|(.., hook)| hook)
     }
 
+    /// The same, to be looked at.
+    pub(crate) fn known(&self, at: usize) -> Option<&Hook> {
+        self.known.get(at).map(|(.., hook)| hook)
+    }
+
     /// The burst of frames that run through this program on their way out of this port.
     pub(crate) fn group(&mut self, program: usize, number: usize, ifindex: u32, why: Why) -> &mut Burst {
         let same = |g: &Group| (g.program, g.number, g.ifindex, g.why) == (program, number, ifindex, why);

@@ -4,13 +4,23 @@ use xway_abi::Verdict;
 use xway_maps::Guard;
 use xway_packet::{Burst, Frame, Pressure};
 
+use super::extras::Extras;
 use super::{Core, Site};
 use crate::Results;
 use crate::capture::{CaptureAt, Seen};
+use crate::lane::{Hook, Lane};
 
 /// Verdicts after which nobody needs the frame any more.
 fn is_dropped(verdict: Option<Verdict>) -> bool {
     matches!(verdict, None | Some(Verdict::Aborted | Verdict::Drop))
+}
+
+/// What decided about frames here; `None` for those that came over a CPUMAP whose entry has no program.
+fn deciding<'c>(site: Site, lanes: &[Lane], hooks: &'c [Hook], extras: &'c Extras) -> Option<&'c Hook> {
+    match site {
+        Site::Lane(at) => hooks.get(lanes[at].hook),
+        Site::Cpu { program } => extras.known(program?),
+    }
 }
 
 impl Core {
@@ -31,8 +41,8 @@ impl Core {
     /// As the programs left the frames that go on.
     #[cold]
     pub(super) fn tap_exit(&mut self, site: Site, burst: &mut Burst, guard: &Guard) {
-        let (Site::Lane(at), Some(pool)) = (site, self.pools.first_mut()) else { return };
-        let hook = &self.hooks[self.lanes[at].hook];
+        let hook = deciding(site, &self.lanes, &self.hooks, &self.extras);
+        let (Some(hook), Some(pool)) = (hook, self.pools.first_mut()) else { return };
         for tap in self.taps.iter_mut().filter(|tap| tap.at() == CaptureAt::Exit) {
             for (index, (frame, ret)) in burst.frames_mut().iter_mut().zip(self.results.all_rets()).enumerate() {
                 let verdict = Verdict::from_ret(ret);
@@ -57,8 +67,8 @@ impl Core {
         mut frame: Frame,
         guard: &Guard,
     ) -> Option<Frame> {
-        let Site::Lane(at) = site else { return Some(frame) };
-        let program = self.hooks[self.lanes[at].hook].name(results.position(index));
+        let Some(hook) = deciding(site, &self.lanes, &self.hooks, &self.extras) else { return Some(frame) };
+        let program = hook.name(results.position(index));
         let (verdict, pool) = (Verdict::from_ret(ret), self.pools.first_mut()?);
         let (ifindex, queue) = (frame.ingress_ifindex(), frame.rx_queue());
         let seen = Seen { verdict: Some(verdict.ok_or(ret as u32)), program, fault: results.fault(index) };
