@@ -192,7 +192,7 @@ fn nothing_is_lost_without_a_name() {
     }
     // Whatever happened, and for however long: that is what libraries keep for the next one.
     assert!(kept < 64 << 10, "{kept} bytes after {rounds} changes");
-    // Two seconds are all warming up; in minutes the smallest thing that is lost each time something changes is seen.
-    let (given_out, resident) = if seconds >= 60 { (256, 2 << 10) } else { (8 << 10, 64 << 10) };
+    // Two seconds are all warming up; in minutes these move by what happens to be open, and by no more.
+    let (given_out, resident) = if seconds >= 60 { (512, 2 << 10) } else { (8 << 10, 64 << 10) };
     assert!(growth.given_out < given_out && growth.resident < resident, "{growth:?}");
 }

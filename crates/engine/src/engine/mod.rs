@@ -408,7 +408,7 @@ impl Engine {
 
     /// Stops: nothing more is received, what is under way is carried out, every queue is closed. Returns what became of each.
     ///
-    /// Frames that are still on their way between workers after a second are given up; the pools of their queues say so.
+    /// Frames that are still on their way between workers after a second are given up, and counted (`cpu_lost`).
     pub fn stop(self) -> Stopped {
         self.control.lock().stop()
     }
