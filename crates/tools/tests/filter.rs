@@ -207,6 +207,34 @@ fn many(hook: &mut dyn Hook) {
     assert_eq!(lists.all(hook).unwrap(), []);
 }
 
+/// Several commands at the same time: each rule is put there by one of them, and no number is left without a rule.
+#[test]
+fn by_several_at_once() {
+    if !Needs::of("tools::filter::by_several_at_once").root().clang().met() {
+        return;
+    }
+    let mut hook = Kernel::new();
+    let (program, lists) = load(&mut hook);
+    let rules: Vec<Rule> =
+        (0..200u32).map(|n| dropped(from(&std::net::Ipv4Addr::from_bits(0x0a00_0000 + n).to_string()))).collect();
+    let news: usize = std::thread::scope(|scope| {
+        let add = || {
+            let done = rules.iter().flat_map(|rule| lists.add(&mut Kernel::new(), &[*rule]).unwrap());
+            done.filter(|added| *added == Added::New).count()
+        };
+        let all: Vec<_> = (0..4).map(|_| scope.spawn(add)).collect();
+        all.into_iter().map(|one| one.join().unwrap()).sum()
+    });
+    assert_eq!(news, rules.len());
+    let all = lists.all(&mut hook).unwrap();
+    assert_eq!(all.iter().map(|l| l.rule).collect::<Vec<_>>(), rules);
+    let used = hook.program_info(program).unwrap().maps;
+    let named = |id: &MapId, hook: &mut Kernel| hook.map_info(*id).unwrap().name == "filter_rules";
+    let numbers = used.into_iter().find(|id| named(id, &mut hook)).unwrap();
+    let there = hook.map_lookup_batch(numbers, None, 1000).unwrap();
+    assert_eq!((there.entries.len(), there.next), (rules.len(), None));
+}
+
 #[test]
 fn in_the_engine() {
     if Needs::of("tools::filter::in_the_engine").clang().met() {
