@@ -239,6 +239,18 @@ struct xway_filter *xway_filter_load(const void *object,
                                      uint32_t threads);
 
 /*
+ Proves the program with this name (NULL: the only one that there is) in `size` bytes of an object file, without making its
+ maps or code. 0 when it is accepted, -EACCES when it is refused, -EINVAL when the object cannot be read; xway_error says why,
+ with the source line, the check that is missing and where.
+
+ # Safety
+ `object` points to `size` bytes; `name` is NULL or a string.
+ */
+int xway_verify(const void *object,
+                size_t size,
+                const char *name);
+
+/*
  The same program over the same maps for another thread; `thread` counts from 1 and is below the `threads` of
  xway_filter_load. NULL on failure.
 

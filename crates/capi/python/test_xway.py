@@ -69,6 +69,10 @@ class Programs(unittest.TestCase):
     def test_a_refusal_has_the_verifiers_words(self):
         with self.assertRaisesRegex(xway.Error, r"unchecked.*:[0-9]+: read of 1 byte.*data_end"):
             program("unsafe")
+        with self.assertRaisesRegex(xway.Error, r"unchecked.*:[0-9]+: read of 1 byte.*data_end") as told:
+            xway.verify(os.path.join(os.environ["XWAY_OBJECTS"], "unsafe.o"))
+        self.assertEqual(told.exception.errno, errno.EACCES)
+        xway.verify(os.path.join(os.environ["XWAY_OBJECTS"], "swap.o"))
 
     def test_changed_packets_come_back(self):
         packet = udp("10.0.0.2", 9)

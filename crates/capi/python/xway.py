@@ -20,7 +20,7 @@ import os
 from collections.abc import MutableMapping
 from typing import NamedTuple, Optional
 
-__all__ = ["Error", "Filter", "Map", "Redirect", "Result", "Socket", "Verdict"]
+__all__ = ["Error", "Filter", "Map", "Redirect", "Result", "Socket", "Verdict", "verify"]
 
 HEADROOM = 256
 """Bytes in front of a packet, as drivers leave them."""
@@ -137,6 +137,7 @@ class _SocketCounters(ctypes.Structure):
 _POINTER = ctypes.c_void_p
 _FUNCTIONS = {
     "xway_error": (ctypes.c_char_p,),
+    "xway_verify": (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p),
     "xway_filter_load": (_POINTER, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_uint32),
     "xway_filter_another": (_POINTER, _POINTER, ctypes.c_uint32),
     "xway_filter_free": (None, _POINTER),
@@ -248,15 +249,25 @@ class _Maps:
         return Map(self._owner, handle)
 
 
+def _object(source):
+    if not isinstance(source, (bytes, bytearray, memoryview)):
+        with open(source, "rb") as file:
+            source = file.read()
+    return bytes(source)
+
+
+def verify(source, name=None):
+    """Proves a program without making its maps or code; `Filter` says what its arguments are. `Error` says why it is refused."""
+    source = _object(source)
+    _checked(_library.xway_verify(source, len(source), name.encode() if name else None))
+
+
 class Filter:
     """A verified, compiled program with its maps. One thread uses it at a time; `another` gives one over the same maps to another."""
 
     def __init__(self, source, name=None, threads=1):
         """Loads the program `name` (without it: the only one) of an object file, given by path or by its bytes."""
-        if not isinstance(source, (bytes, bytearray, memoryview)):
-            with open(source, "rb") as file:
-                source = file.read()
-        source = bytes(source)
+        source = _object(source)
         handle = _library.xway_filter_load(source, len(source), name.encode() if name else None, threads)
         self._take(handle)
 

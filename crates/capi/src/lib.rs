@@ -133,6 +133,25 @@ pub unsafe extern "C" fn xway_filter_load(
     )
 }
 
+/// Proves the program with this name (NULL: the only one that there is) in `size` bytes of an object file, without making its
+/// maps or code. 0 when it is accepted, -EACCES when it is refused, -EINVAL when the object cannot be read; xway_error says why,
+/// with the source line, the check that is missing and where.
+///
+/// # Safety
+/// `object` points to `size` bytes; `name` is NULL or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xway_verify(object: *const c_void, size: usize, name: *const c_char) -> c_int {
+    guarded(
+        |number| number,
+        || {
+            // SAFETY: the caller vouches for both.
+            let (bytes, name) = unsafe { (bytes(object, size)?, string(name)?) };
+            embed::verify(bytes, name, &LoadOptions::of_running_kernel()).map_err(refused)?;
+            Ok(0)
+        },
+    )
+}
+
 /// The same program over the same maps for another thread; `thread` counts from 1 and is below the `threads` of
 /// xway_filter_load. NULL on failure.
 ///
@@ -344,7 +363,7 @@ fn boxed(inner: embed::Filter) -> *mut Filter {
 fn refused(error: LoadError) -> c_int {
     let errno = match &error {
         LoadError::Object(_) | LoadError::Maps(_) | LoadError::Threads(_) => Errno::EINVAL,
-        LoadError::Program(_) => Errno::EACCES,
+        LoadError::Program(_) | LoadError::Refused { .. } => Errno::EACCES,
         LoadError::Memory(_) => Errno::ENOMEM,
     };
     fail(errno, &error.to_string())

@@ -1,11 +1,14 @@
 //! The header is what the source says, and C programs work with it.
 
 mod common;
+#[path = "common/queue.rs"]
+mod queue;
 
 use std::path::Path;
 use std::process::Command;
 
-use common::{Queue, library};
+use common::library;
+use queue::Queue;
 use xway_testkit::{Needs, clang};
 
 fn here() -> &'static Path {

@@ -1,11 +1,14 @@
 //! Python's binding: its own tests, over objects that are compiled here and a queue that is served here.
 
 mod common;
+#[path = "common/queue.rs"]
+mod queue;
 
 use std::path::Path;
 use std::process::Command;
 
-use common::{Queue, library};
+use common::library;
+use queue::Queue;
 use xway_testkit::{Needs, clang};
 
 /// Reads where it has not looked.

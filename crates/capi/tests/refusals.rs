@@ -4,7 +4,10 @@
 use std::ffi::{CStr, c_int};
 use std::ptr::{null, null_mut};
 
-use xway::{Packet, xway_error, xway_filter_free, xway_filter_load, xway_filter_map, xway_filter_run, xway_map_lookup};
+use xway::{
+    Packet, xway_error, xway_filter_free, xway_filter_load, xway_filter_map, xway_filter_run, xway_map_lookup,
+    xway_verify,
+};
 use xway_testkit::{Needs, clang};
 
 fn said() -> String {
@@ -24,6 +27,8 @@ fn null_pointers_and_wrong_packets_are_errors_in_words() {
         assert_eq!(xway_map_lookup(null(), null(), null_mut()), -14);
         assert!(xway_filter_load(c"no object".as_ptr().cast(), 9, null(), 1).is_null());
         assert!(!said().is_empty());
+        assert_eq!(xway_verify(null(), 10, null()), -14);
+        assert_eq!(xway_verify(c"no object".as_ptr().cast(), 9, null()), -22);
     }
     if !Needs::of("xway-capi::refusals::null_pointers_and_wrong_packets_are_errors_in_words").clang().met() {
         return;
@@ -49,6 +54,8 @@ fn null_pointers_and_wrong_packets_are_errors_in_words() {
     unsafe {
         let filter = xway_filter_load(object.as_ptr().cast(), object.len(), null(), 1);
         assert!(!filter.is_null(), "{}", said());
+        assert_eq!(xway_verify(object.as_ptr().cast(), object.len(), null()), 0);
+        assert_eq!(xway_verify(object.as_ptr().cast(), object.len(), c"nothing".as_ptr()), -22);
         let run = |packet: Packet| -> (c_int, Packet) {
             let mut packets = [packet];
             (xway_filter_run(filter, packets.as_mut_ptr(), 1), packets[0])

@@ -38,7 +38,7 @@ use xway_engine::{Executor, FaultError, Linked, LoadedProgram, Results};
 use xway_maps::{Guard, Map};
 use xway_object::{LoadOptions, Object, ObjectError, Select};
 use xway_packet::{Guests, PoolError};
-use xway_verifier::Config;
+use xway_verifier::{Config, MapsView, Rejection, Verified};
 use xway_vm::{Instance, InstanceError, LinkError, Owner};
 
 pub use xway_abi::Verdict;
@@ -70,12 +70,36 @@ pub enum LoadError {
     /// The verifier refused the program, or something in it is not there.
     #[error(transparent)]
     Program(#[from] LinkError),
+    /// The verifier refused the program, which [`verify`] was asked about.
+    #[error("program {program} is refused: {rejection}")]
+    Refused {
+        /// Its name.
+        program: String,
+        /// Why, with source lines and hints.
+        rejection: Box<Rejection>,
+    },
     /// No memory for descriptors.
     #[error(transparent)]
     Memory(#[from] PoolError),
     /// More threads than the per-CPU maps were made for.
     #[error("per-CPU maps were made for {0} threads; ask for more with Filter::load_for")]
     Threads(u32),
+}
+
+/// Proves the program with this name, or the only one that there is, without making its maps or code. What can be said of a
+/// program beforehand is in the [proof's facts](Verified::facts).
+///
+/// # Errors
+/// [`LoadError::Object`], [`LoadError::Refused`].
+pub fn verify(object: &[u8], name: Option<&str>, options: &LoadOptions) -> Result<Verified, LoadError> {
+    let object = Object::parse(object, options)?;
+    let image = object.select(&select(name))?.as_xdp()?;
+    let refused = |rejection| LoadError::Refused { program: image.name.clone(), rejection: Box::new(rejection) };
+    xway_verifier::verify(&image, &MapsView::from(&object), &Config::default()).map_err(refused)
+}
+
+fn select(name: Option<&str>) -> Select {
+    name.map_or(Select::Only, |name| Select::Name(name.to_owned()))
 }
 
 impl Filter {
@@ -99,8 +123,7 @@ impl Filter {
         options: &LoadOptions,
     ) -> Result<Filter, LoadError> {
         let object = Arc::new(Object::parse(object, options)?);
-        let select = name.map_or(Select::Only, |name| Select::Name(name.to_owned()));
-        let image = object.select(&select)?.as_xdp()?;
+        let image = object.select(&select(name))?.as_xdp()?;
         let threads = threads.max(1);
         let instance = Arc::new(Owner::new(Instance::verified(object, threads, Config::default())?));
         let linked = Arc::new(Linked::new(instance.link(&image)?));

@@ -1,6 +1,7 @@
 //! Programs over the caller's own buffers.
 
-use xway_embed::{Filter, LoadError, Packet, Redirect, Verdict};
+use xway_embed::{Filter, LoadError, Packet, Redirect, Verdict, verify};
+use xway_object::LoadOptions;
 use xway_testkit::{Needs, clang};
 
 fn object(test: &str, sample: &str) -> Option<Vec<u8>> {
@@ -107,6 +108,11 @@ fn what_is_not_safe_does_not_load() {
     let Some(object) = compiled("what_is_not_safe_does_not_load", text) else { return };
     let refused = Filter::load(&object, None).unwrap_err();
     assert!(matches!(refused, LoadError::Program(_)), "{refused}");
+    let options = LoadOptions::of_running_kernel();
+    let asked = verify(&object, None, &options).unwrap_err();
+    assert!(matches!(asked, LoadError::Refused { .. }), "{asked}");
+    assert_eq!(asked.to_string(), refused.to_string());
+    assert!(matches!(verify(&object, Some("other"), &options), Err(LoadError::Object(_))));
     assert!(matches!(Filter::load(&object, Some("other")), Err(LoadError::Object(_))));
     assert!(matches!(Filter::load(b"no object", None), Err(LoadError::Object(_))));
 }
