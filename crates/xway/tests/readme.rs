@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::Dir;
-use xway_testkit::clang;
+use xway_testkit::{Needs, clang};
 
 /// A fenced block: its language and its text.
 fn blocks(text: &str) -> Vec<(&str, &str)> {
@@ -50,6 +50,52 @@ fn stable(text: &str, dir: &Path) -> String {
     out
 }
 
+/// Whether a block makes a network and loads programs: that is tried in a world of its own.
+fn is_lab(block: &str) -> bool {
+    block.contains("$ xway lab up")
+}
+
+/// Lines without what differs from machine to machine: the width of columns, ids, rates, tags.
+fn without_numbers(text: &str) -> Vec<String> {
+    let is_number = |word: &str| word.len() > 1 && word.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let is_tag = |word: &str| word.len() == 16 && word.chars().all(|c| c.is_ascii_hexdigit());
+    let word = |word: &str| match word.trim_matches([',', ')']) {
+        bare if is_number(bare) || is_tag(bare) => "N".to_owned(),
+        _ => word.to_owned(),
+    };
+    text.lines().map(|line| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn the_lab_of_the_readme_works_as_printed() {
+    let needs = Needs::of("the_lab_of_the_readme_works_as_printed").root().clang();
+    if !needs.command("ip").command("ping").command("unshare").met() {
+        return;
+    }
+    let readme = std::fs::read_to_string(clang::repository().join("README.md")).expect("the README");
+    let dir = Dir::new();
+    let blocks = blocks(&readme);
+    let source = blocks.iter().find(|(language, _)| *language == "c").expect("a program").1;
+    let object = clang::compile_text("drop_dns", source, &[]).expect("it compiles");
+    std::fs::write(dir.path("drop_dns.o"), object).expect("a file");
+    let lab = blocks.iter().find(|(_, body)| is_lab(body)).expect("a lab").1;
+    let mut script =
+        "mount -t tmpfs none /run && mount -t bpf bpf /sys/fs/bpf && ip link set lo up || exit 9\n".to_owned();
+    for (command, _) in commands(lab) {
+        script += &format!("echo '$' \"{command}\"\n{command} 2>&1\n");
+    }
+    let binary = Path::new(env!("CARGO_BIN_EXE_xway")).parent().expect("in a directory");
+    let output = Command::new("unshare")
+        .args(["--net", "--mount", "sh", "-c", &script])
+        .current_dir(dir.path(""))
+        .env("PATH", format!("{}:{}", binary.display(), std::env::var("PATH").unwrap_or_default()))
+        .output()
+        .expect("a shell");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(without_numbers(&printed), without_numbers(lab), "{printed}{errors}");
+}
+
 #[test]
 fn the_walk_through_the_readme_works_as_printed() {
     // Tags, instruction numbers and registers in the text are those of one compiler.
@@ -72,7 +118,7 @@ fn the_walk_through_the_readme_works_as_printed() {
             _ => {}
         }
         for (command, shown) in commands(body) {
-            if command.starts_with("make ") {
+            if command.starts_with("make ") || is_lab(body) {
                 continue;
             }
             let output = Command::new("sh")
