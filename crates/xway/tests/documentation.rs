@@ -73,3 +73,41 @@ fn what_verifier_md_says_of_each_kind_of_register() {
     }
     assert!(needed > 12, "{needed}");
 }
+
+/// The verbs of a table's first cell: what stands in its code spans. One that does not begin with the command, or with a word of the
+/// one before, stands for that one with another last word.
+fn verbs(cell: &str) -> Vec<String> {
+    let mut out: Vec<Vec<&str>> = Vec::new();
+    for span in cell.split('`').skip(1).step_by(2) {
+        let is_verb = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-' || c == '_');
+        let words: Vec<&str> = span.split_whitespace().take_while(is_verb).collect();
+        let verb = match (words.first(), out.last()) {
+            (Some(&"xway"), _) => words[1..].to_vec(),
+            (Some(first), Some(before)) if before[0] != *first => [&before[..before.len() - 1], &words].concat(),
+            _ => words,
+        };
+        out.push(verb);
+    }
+    out.iter().map(|words| words.join("-")).collect()
+}
+
+#[test]
+fn the_table_of_xway_md_has_every_verb() {
+    let dir = Dir::new();
+    xway(&["man", dir.path("man").to_str().unwrap()]).exits(0);
+    let files = std::fs::read_dir(dir.path("man")).unwrap();
+    let pages: Vec<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    let pages: Vec<&str> = pages.iter().filter_map(|page| page.strip_prefix("xway-")?.strip_suffix(".1")).collect();
+    let is_group =
+        |verb: &&&str| pages.iter().any(|page| page.strip_prefix(**verb).is_some_and(|rest| rest.starts_with('-')));
+    // `redirect` is a verb, and the beginning of others.
+    let mut there: Vec<&str> =
+        pages.iter().filter(|verb| **verb == "bench-redirect" || !is_group(verb)).copied().collect();
+    there.sort_unstable();
+    let text = std::fs::read_to_string(repository().join("docs/xway.md")).unwrap();
+    let table =
+        text.lines().skip_while(|line| !line.starts_with("| verb")).skip(2).take_while(|line| line.starts_with('|'));
+    let mut told: Vec<String> = table.flat_map(|row| verbs(row.split(" | ").next().unwrap())).collect();
+    told.sort_unstable();
+    assert_eq!(told, there);
+}

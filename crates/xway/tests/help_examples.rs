@@ -295,7 +295,10 @@ fn run(on: On, label: Option<&str>) {
     let (mut failed, mut ran_lines) = (Vec::new(), 0);
     for row in rows().iter().filter(|r| r.on == on) {
         let mut printed = false;
-        for line in examples(row.verb) {
+        let mut lines = examples(row.verb);
+        let as_json = (on != On::Bench && !NO_JSON.contains(&row.verb)).then(|| as_json(&lines[0]));
+        lines.extend(as_json.clone());
+        for line in lines {
             if let Some(why) = cannot(&line) {
                 println!("not run: help_examples, `{line}` needs {why}");
                 printed = true;
@@ -330,7 +333,8 @@ fn run(on: On, label: Option<&str>) {
             printed |= ran.out.contains(row.prints);
             let ended = row.codes.contains(&ran.code) || row.endless && ran.code == 124;
             let expected = line.split_once("  # ").filter(|_| row.verb == "conformance");
-            let right = expected.is_none_or(|(_, printed)| ran.out.trim() == printed);
+            let right = expected.is_none_or(|(_, printed)| ran.out.trim() == printed)
+                && (as_json.as_ref() != Some(&line) || is_json(&ran.out, row));
             if !ended || !right || ran.err.contains("panicked") {
                 failed.push(format!("`{text}` ({}): {}{}", ran.code, ran.err, ran.out));
             }
@@ -340,6 +344,23 @@ fn run(on: On, label: Option<&str>) {
         }
     }
     assert!(failed.is_empty(), "{} of {ran_lines}:\n{}", failed.len(), failed.join("\n"));
+}
+
+/// Verbs whose output is no document: a terminal's picture, files, another program's answer. (Documents of measurements:
+/// `bench.rs`; here they would take as long again.)
+const NO_JSON: &[&str] = &["top", "completions", "man", "conformance", "up"];
+
+/// The same command, asked for JSON.
+fn as_json(line: &str) -> String {
+    let end = [" # ", " | ", " > "].iter().filter_map(|mark| line.find(mark)).min().unwrap_or(line.len());
+    format!("{} -j", line[..end].trim_end())
+}
+
+/// Whether it is one document, or, of verbs that go on, one on each line, and each says how it is to be read.
+fn is_json(text: &str, row: &Row) -> bool {
+    let versioned = |doc: &serde_json::Value| doc["schema_version"] == 1 && doc["command"].is_string();
+    let parsed = |text: &str| serde_json::from_str(text).is_ok_and(|doc| versioned(&doc));
+    parsed(text) || row.endless && text.lines().all(parsed)
 }
 
 /// What a line needs that is not here.
