@@ -26,7 +26,7 @@ fn copy(dst: Reg, src: Reg) -> Insn {
 
 #[test]
 fn a_verdict_comes_back() {
-    if !Needs::of("kernel::programs::a_verdict_comes_back").root().met() {
+    if !Needs::of("kernel::programs::a_verdict_comes_back").root().kernel(6, 1).met() {
         return;
     }
     let insns = slots(&[set(Reg::R0, 2), Insn::Exit]);
@@ -85,7 +85,7 @@ fn maps_are_named_by_index() {
 
 #[test]
 fn a_context_goes_in_and_out() {
-    if !Needs::of("kernel::programs::a_context_goes_in_and_out").root().met() {
+    if !Needs::of("kernel::programs::a_context_goes_in_and_out").root().kernel(5, 15).met() {
         return;
     }
     // r0 = ctx->ingress_ifindex: 1 is the loopback interface.
