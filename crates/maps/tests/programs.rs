@@ -58,6 +58,11 @@ fn each_cpu_has_its_own_value() {
         expected[20] = 5;
         expected[32..44].fill(7);
         assert_eq!(out, expected, "{map_type:?}");
+        // What one CPU writes shares no cache line with what another one writes, however short values are.
+        let place = |cpu| map.value(cpu, &key(3), &guard).unwrap().addr();
+        for (a, b) in [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)] {
+            assert!(place(a).abs_diff(place(b)) >= 64, "{map_type:?}: CPUs {a} and {b}");
+        }
         assert!(map.value(4, &key(3), &guard).is_none());
         let mut calls = 0;
         let visit = &mut |_: &[u8], value: xway_maps::ValueRef<'_>| {
