@@ -99,6 +99,11 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             Some(MapType::ArrayOfMaps),
         ),
         (
+            "inline-lookups.lru",
+            format!("r3 = *(u32 *)(r1 +12)\n*(u32 *)(r10 -4) = r3\n{HASH}\nexit"),
+            Some(MapType::LruHash),
+        ),
+        (
             "inline-lookups.trie",
             "r6 = *(u32 *)(r1 +16)\n*(u32 *)(r10 -8) = 32\n*(u32 *)(r10 -4) = r6\nr2 = r10\nr2 += -8\nr1 = map[idx:0]\ncall 1\n\
              if r0 == 0 goto none\nr0 = 2\nexit\nnone: r0 = 1\nexit"
