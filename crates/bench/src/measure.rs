@@ -5,7 +5,7 @@ use std::sync::Arc;
 use xway_object::{LoadOptions, Object, ObjectError, Program};
 use xway_verifier::{Config, MapsView, Verified};
 
-use crate::check::Checked;
+use crate::check::{Checked, Expected};
 use crate::counters::{Counters, Reading, each};
 use crate::driver::Callee;
 use crate::fill::Maps;
@@ -188,8 +188,19 @@ const PASS_NS: f64 = 8e6;
 
 /// Measures one case. The object's bytes are the suite's or those given.
 pub fn measure(case: &Case, bytes: Option<&[u8]>, options: &Options) -> Result<Row, MeasureError> {
+    measure_spoilt(case, bytes, options, &|_, _| ())
+}
+
+/// As [`measure`], after something was done to our side's maps: for a test that looks whether anybody notices.
+fn measure_spoilt(
+    case: &Case,
+    bytes: Option<&[u8]>,
+    options: &Options,
+    spoil: &dyn Fn(&Object, &UserSide),
+) -> Result<Row, MeasureError> {
     pin(options.cpu)?;
     let case = adapted(case, options);
+    let suite = bytes.is_none();
     let bytes = match bytes {
         Some(bytes) => bytes,
         None => crate::suite::object(&case.object).ok_or_else(|| MeasureError::NotBuilt {
@@ -212,7 +223,7 @@ pub fn measure(case: &Case, bytes: Option<&[u8]>, options: &Options) -> Result<R
     let template = template(case.packet_len);
     let runs = if proof.facts().tail_calls && case.runs == 64 { 1 } else { case.runs };
     let shape = Shape { ring: ring.clone(), template: &template, renew, frames: case.frames, runs };
-    measure_loaded(case, &object, &program, &proof, &shape, options)
+    measure_loaded(case, &Loaded { object: &object, program: &program, proof: &proof, suite }, &shape, options, spoil)
 }
 
 fn adapted(case: &Case, options: &Options) -> Case {
@@ -225,14 +236,23 @@ fn adapted(case: &Case, options: &Options) -> Case {
     case
 }
 
+/// What is measured, ready to run.
+struct Loaded<'a> {
+    object: &'a Object,
+    program: &'a Program,
+    proof: &'a Verified,
+    /// It is one of ours.
+    suite: bool,
+}
+
 fn measure_loaded(
     case: Case,
-    object: &Object,
-    program: &Program,
-    proof: &Verified,
+    loaded: &Loaded<'_>,
     shape: &Shape<'_>,
     options: &Options,
+    spoil: &dyn Fn(&Object, &UserSide),
 ) -> Result<Row, MeasureError> {
+    let Loaded { object, program, proof, suite } = *loaded;
     let mut user = UserSide::new(object, program, proof, shape, &options.ways)?;
     let kernel = (options.kernel && case.frames as usize <= BURST)
         .then(|| KernelSide::load(object, program, shape, options.cpu))
@@ -247,9 +267,11 @@ fn measure_loaded(
         }
     }
     let mut checked = Checked::default();
-    checked.runs(&mut user, kernel.as_ref(), &shape.ring, shape.template, case.exact)?;
+    let expected = Expected { exact: !case.evicts(object), suite };
+    spoil(object, &user);
+    checked.runs(&mut user, kernel.as_ref(), &shape.ring, shape.template, expected)?;
     if let Some(kernel) = &kernel {
-        checked.maps(object, &user, kernel, &contents, case.exact);
+        checked.maps(object, &user, kernel, &contents);
     }
     let side = kernel.as_ref();
     let (mut kernel, mut ours) = rounds(&mut user, side, options.rounds.max(1))?;
@@ -346,6 +368,39 @@ pub fn pin(cpu: u32) -> Result<(), MeasureError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A balancer that sends connections to a wrong server: verdicts are the same, and the comparison says that something is wrong.
+    #[test]
+    fn a_wrong_server_is_noticed() {
+        let needs = xway_testkit::Needs::of("bench::measure::a_wrong_server_is_noticed").root().kernel(6, 0);
+        if !needs.that(crate::suite::missing().is_none(), "clang when it was built").met() {
+            return;
+        }
+        let options = Options {
+            kernel: true,
+            rounds: 1,
+            ways: vec![crate::Way::Compiled],
+            cpu: std::thread::available_parallelism().map_or(1, |n| n.get() as u32) - 1,
+            counters: false,
+            flows: Some(500),
+            table: None,
+            pattern: None,
+        };
+        let case = crate::suite::cases().into_iter().find(|c| c.name == "load balancer, 1 k flows").expect("a case");
+        let differences = |spoil: &dyn Fn(&Object, &UserSide)| {
+            let row = measure_spoilt(&case, None, &options, spoil).expect("it is measured");
+            assert!(row.checked.exact);
+            row.checked.differences
+        };
+        assert_eq!(differences(&|_, _| ()), [""; 0]);
+        let moved = differences(&|object, user| {
+            let mut content = case.fill.contents(object).into_iter().find(|c| c.map == "servers").expect("servers");
+            // The tunnel of each server leads to its neighbour.
+            content.values.rotate_left(12);
+            user.put(object.map_index("servers").expect("the map"), &content).expect("they fit");
+        });
+        assert!(moved[0].starts_with("packet 0: jit and the kernel differ from byte "), "{moved:#?}");
+    }
 
     #[test]
     fn quartiles_enclose_the_median() {

@@ -48,11 +48,14 @@ fn both_sides_compute_the_same() {
         assert!(checked.packets >= 256, "{}", case.name);
         let theirs = checked.kernel.expect("the kernel's verdicts");
         assert_eq!(theirs.iter().sum::<u64>(), row.ring as u64, "{}", case.name);
+        // Only a table that is too small lets the two sides differ, and only a little.
+        let evicts = case.name.starts_with("LRU churn") || case.name == "load balancer, flood";
+        assert_eq!(checked.exact, !evicts, "{}", case.name);
         // Nothing of the suite gives up.
         assert_eq!((checked.ours[0], theirs[0]), (0, 0), "{}", case.name);
         // Maps of ports are not compared: what they hold are each side's own objects.
         if !matches!(case.fill, Fill::None | Fill::Ports) {
-            assert!(checked.elements > 0 || !case.exact, "{}: no map was compared", case.name);
+            assert!(checked.elements > 0, "{}: no map was compared", case.name);
         }
     }
 }

@@ -341,7 +341,7 @@ fn row_json(row: &Row) -> Value {
         "map_elements": row.checked.elements,
         "verdicts_ours": row.checked.ours,
         "verdicts_kernel": row.checked.kernel,
-        "exact": row.case.exact,
+        "exact": row.checked.exact,
         "differences": row.checked.differences,
     });
     doc
