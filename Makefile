@@ -64,7 +64,7 @@ fuzz:  ## every fuzzer for ten minutes; SECONDS_EACH=n for another time
 soak:  ## bad wires, swapped programs, ports down and up, queues that move, killed applications: ten minutes; SECONDS_EACH=n for another time
 	XWAY_SOAK_SECONDS=$(or $(SECONDS_EACH),600) cargo test --release -q -p xway-bench --test soak -- --nocapture
 
-models:  ## rings, pools and buckets of maps under every interleaving (loom)
+models:  ## rings, pools, buckets and free lists of maps under every interleaving (loom)
 	RUSTFLAGS="--cfg loom" cargo test -q --release --target-dir $(TARGET)/models -p xway-packet --test loom --test loom_rings
 	RUSTFLAGS="--cfg loom" cargo test -q --release --target-dir $(TARGET)/models -p xway-maps --test loom
 

@@ -19,6 +19,7 @@ mod array;
 mod bloom;
 mod create;
 mod env;
+mod free;
 mod guard;
 mod hash;
 mod keyhash;

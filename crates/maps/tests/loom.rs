@@ -1,4 +1,4 @@
-//! A bucket's readers and writers under every interleaving.
+//! A bucket's readers and writers, and the stacks of free elements, under every interleaving.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p xway-maps --test loom --release`
 #![cfg(loom)]
@@ -6,6 +6,10 @@
 #[path = "../src/line.rs"]
 #[allow(dead_code, unused_imports, missing_docs)]
 mod line;
+
+#[path = "../src/free.rs"]
+#[allow(dead_code)]
+mod free;
 
 /// What `line.rs` takes from the crate.
 mod vector {
@@ -17,7 +21,7 @@ mod vector {
 
 use line::{Line, NUMBER};
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, Ordering, fence};
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::thread;
 
 /// Two elements: a key of two words each, which must never be seen half-written.
@@ -324,4 +328,63 @@ fn eviction_beside_marks() {
             _ => assert_eq!((slot, table.find([7, 7]), table.find([9, 9])), (1, None, Some(1))),
         }
     });
+}
+
+/// Free elements with what keeps their links, and who has which.
+struct Free {
+    list: free::FreeList,
+    links: [AtomicU32; 3],
+    owned: [AtomicU32; 3],
+}
+
+impl Free {
+    /// The first so many of three elements are free again, the others were never used.
+    fn new(back: u32) -> Arc<Free> {
+        let words = || std::array::from_fn(|_| AtomicU32::new(0));
+        let free = Free { list: free::FreeList::new(0, 3), links: words(), owned: words() };
+        let taken: Vec<u32> = (0..back).filter_map(|_| free.list.take_fresh()).collect();
+        taken.into_iter().rev().for_each(|element| free.put(element));
+        Arc::new(free)
+    }
+
+    fn take(&self) -> Option<u32> {
+        let back = self.list.take_back(|element| self.links[element as usize].load(Ordering::Relaxed));
+        let element = back.or_else(|| self.list.take_fresh())?;
+        assert_eq!(self.owned[element as usize].swap(1, Ordering::Relaxed), 0, "element {element} is another's");
+        Some(element)
+    }
+
+    fn give(&self, element: u32) {
+        assert_eq!(self.owned[element as usize].swap(0, Ordering::Relaxed), 1);
+        self.put(element);
+    }
+
+    fn put(&self, element: u32) {
+        self.list.give(element, |link| self.links[element as usize].store(link, Ordering::Relaxed));
+    }
+}
+
+/// One thread takes an element off while another takes it, takes the next one too and gives the first back: what stood on top
+/// stands there again, with another element behind it. Nobody gets what somebody has, and nothing is lost.
+#[test]
+fn an_element_has_one_owner() {
+    for back in [1, 2] {
+        loom::model(move || {
+            let free = Free::new(back);
+            let other = {
+                let free = free.clone();
+                thread::spawn(move || [free.take(), free.take()])
+            };
+            let mut mine = vec![free.take(), free.take()];
+            if let Some(first) = mine[0].take() {
+                free.give(first);
+            }
+            let others = other.join().unwrap();
+            // Whatever is left comes to us: all three have an owner, each one.
+            mine.extend([free.take(), free.take(), free.take()]);
+            let mut all: Vec<u32> = mine.into_iter().chain(others).flatten().collect();
+            all.sort_unstable();
+            assert_eq!(all, [0, 1, 2]);
+        });
+    }
 }
