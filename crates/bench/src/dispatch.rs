@@ -1,13 +1,14 @@
-//! What it costs to come from a port's burst to its program: called directly, through the dispatcher's tree of jumps with more and more
-//! targets, past its last place; and several programs as one chain.
+//! What it costs to come from a port's burst to its program: by an indirect call, as engines call it, and through the dispatcher's tree of
+//! jumps, with more and more targets; past the tree's last place; and several programs as one chain.
 //!
-//! Neighbours answer with different numbers, and the sum of all answers is checked. Calls go to the targets
-//! in turns whose length no branch predictor knows by heart.
+//! Each program looks at a byte of the packet that is its own and decides on it, so that none can be folded away. Neighbours
+//! answer with different numbers, and the sum of all answers is checked. Calls go to the targets at random, in turns that are too
+//! long for a branch predictor to know by heart.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use xway_jit::dispatch::{Dispatcher, TARGETS_MAX};
+use xway_jit::dispatch::{Dispatcher, Route, TARGETS_MAX};
 use xway_jit::{Compiled, Link, Options, RunEnv, chain, compile};
 use xway_maps::Guard;
 use xway_object::{Object, Program as Image};
@@ -61,11 +62,13 @@ pub enum DispatchError {
 
 /// Lengths of bursts.
 const BURSTS: [usize; 2] = [64, 1];
-/// Targets of trees that are measured.
-const TREES: [usize; 8] = [1, 2, 4, 8, 16, 32, 48, TARGETS_MAX];
+/// Targets, between which calls change at random.
+const TARGETS: [usize; 8] = [1, 2, 4, 8, 16, 32, 48, TARGETS_MAX];
 /// Programs of chains that are measured.
 const CHAINS: [usize; 5] = [1, 2, 8, 16, 48];
 
+/// Bytes of a packet.
+const PACKET: usize = 64;
 /// What programs return is below: the verdicts that a chain can go on with.
 const NUMBERS: u64 = 32;
 
@@ -80,14 +83,17 @@ pub fn dispatch(options: &DispatchOptions) -> Result<Vec<Line>, DispatchError> {
     pin(options.cpu)?;
     let programs = programs(TARGETS_MAX + 1)?;
     let failed = |e: xway_jit::Refusal| DispatchError::Program(e.to_string());
-    let plain = Options { single: false, check: false, ..Options::default() };
+    // The tree fetches nothing ahead, so the indirect call does not either: what differs is the way to the program.
+    let plain = Options { single: false, check: false, headers: false, ..Options::default() };
     let code = programs.iter().map(|(program, proof)| compile(program, proof, &plain)).collect::<Result<Vec<_>, _>>();
     let code = code.map_err(failed)?;
-    let mut cases = vec![Case { name: "called directly".into(), way: Way::Direct, code: code[..1].to_vec() }];
-    for count in TREES {
-        let name = if count == 1 { "tree of 1 target".into() } else { format!("tree of {count} targets") };
-        let dispatcher = tree(&code[..count])?;
-        cases.push(Case { name, way: Way::Tree(dispatcher), code: code[..count].to_vec() });
+    let mut cases = Vec::new();
+    for count in TARGETS {
+        let targets = if count == 1 { "1 target".to_owned() } else { format!("{count} random targets") };
+        let code = code[..count].to_vec();
+        let tree = Way::Tree(tree(&code)?);
+        cases.push(Case { name: format!("indirect, {targets}"), way: Way::Indirect, code: code.clone() });
+        cases.push(Case { name: format!("tree, {targets}"), way: tree, code });
     }
     cases.push(Case {
         name: format!("not among the tree's {TARGETS_MAX}"),
@@ -106,7 +112,7 @@ pub fn dispatch(options: &DispatchOptions) -> Result<Vec<Line>, DispatchError> {
     let mut pool = Pool::new(PoolConfig::new(BURSTS[0] as u32)).map_err(|e| DispatchError::Program(e.to_string()))?;
     let mut frames: Vec<Frame> = std::iter::from_fn(|| pool.alloc().ok()).collect();
     for frame in &mut frames {
-        frame.fill(&[0; 64]).map_err(|e| DispatchError::Program(e.to_string()))?;
+        frame.fill(&[0; PACKET]).map_err(|e| DispatchError::Program(e.to_string()))?;
     }
     let mut samples = vec![[const { Vec::new() }; BURSTS.len()]; cases.len()];
     for _ in 0..options.rounds.max(1) {
@@ -121,12 +127,12 @@ pub fn dispatch(options: &DispatchOptions) -> Result<Vec<Line>, DispatchError> {
     Ok(cases.into_iter().zip(samples).map(line).collect())
 }
 
-/// Programs that return 0, 1, 2, … below [`NUMBERS`].
+/// Programs that return 0, 1, 2, … below [`NUMBERS`] where a byte of the packet is 0, another one for each program, and the next
+/// number where it is not.
 fn programs(count: usize) -> Result<Vec<Ready>, DispatchError> {
     let failed = |why: String| DispatchError::Program(why);
     let image = |n: usize| {
-        let insns =
-            xway_isa::assemble(&format!("r0 = {}\nexit", n as u64 % NUMBERS)).map_err(|e| failed(e.to_string()))?;
+        let insns = xway_isa::assemble(&decides(n % PACKET, n as u64 % NUMBERS)).map_err(|e| failed(e.to_string()))?;
         Ok(Image { name: format!("program_{n}"), section: "xdp".into(), insns, ..Image::default() })
     };
     let images = (0..count).map(image).collect::<Result<Vec<_>, DispatchError>>()?;
@@ -140,6 +146,25 @@ fn programs(count: usize) -> Result<Vec<Ready>, DispatchError> {
     object.programs.iter().map(ready).collect()
 }
 
+/// The text of a program that answers with a number if the byte at this place of the packet is 0.
+fn decides(at: usize, number: u64) -> String {
+    let other = (number + 1) % NUMBERS;
+    format!(
+        "r2 = *(u32 *)(r1 + 0)
+         r3 = *(u32 *)(r1 + 4)
+         r4 = r2
+         r4 += {end}
+         r0 = {other}
+         if r4 > r3 goto out
+         r2 = *(u8 *)(r2 + {at})
+         if r2 != 0 goto out
+         r0 = {number}
+         out:
+         exit",
+        end = at + 1
+    )
+}
+
 fn tree(targets: &[Arc<Compiled>]) -> Result<Dispatcher, DispatchError> {
     let dispatcher = Dispatcher::new();
     for code in targets {
@@ -149,7 +174,7 @@ fn tree(targets: &[Arc<Compiled>]) -> Result<Dispatcher, DispatchError> {
 }
 
 enum Way {
-    Direct,
+    Indirect,
     Tree(Dispatcher),
     Chain,
 }
@@ -168,18 +193,21 @@ impl Case {
         let mut env = RunEnv::new(&guard, &host, 0);
         let mut verdicts = [0; BURSTS[0]];
         let mut rng = Rng(1);
-        let turns: Vec<usize> = (0..1 << 12).map(|_| rng.below(self.code.len() as u32) as usize).collect();
-        let tree = match &self.way {
-            Way::Tree(dispatcher) => Some(dispatcher.tree()),
-            _ => None,
+        let turns: Vec<usize> = (0..1 << 16).map(|_| rng.below(self.code.len() as u32) as usize).collect();
+        let mut routes: Vec<Route> = match &self.way {
+            Way::Tree(dispatcher) => {
+                let tree = dispatcher.tree();
+                self.code.iter().map(|code| tree.route(code)).collect()
+            }
+            _ => vec![],
         };
         let mut sum = 0u64;
         let started = Instant::now();
         for n in 0..bursts as usize {
-            let code = &self.code[turns[n % turns.len()]];
-            let ran = match &tree {
-                Some(tree) => tree.run_burst(code, frames, &mut env, &mut verdicts),
-                None => code.run_burst(frames, &mut env, &mut verdicts),
+            let turn = turns[n % turns.len()];
+            let ran = match routes.get_mut(turn) {
+                Some(route) => route.run_burst(frames, &mut env, &mut verdicts),
+                None => self.code[turn].run_burst(frames, &mut env, &mut verdicts),
             };
             ran.map_err(|e| DispatchError::Program(e.to_string()))?;
             sum = sum.wrapping_add(verdicts[0] & u64::from(u32::MAX));
@@ -209,7 +237,7 @@ mod tests {
     #[test]
     fn every_way_reaches_the_right_program() {
         let lines = dispatch(&DispatchOptions { bursts: 500, rounds: 1, cpu: 0 }).unwrap();
-        assert_eq!(lines.len(), 2 + TREES.len() + CHAINS.len());
+        assert_eq!(lines.len(), 1 + 2 * TARGETS.len() + CHAINS.len());
         assert!(lines.iter().all(|l| l.ns.iter().all(|ns| ns.median > 0.0)));
     }
 }

@@ -6,11 +6,15 @@
 //! target comes or goes, beside the traffic: a worker holds the tree that it has and takes the new one at a burst of its
 //! choice ([`Dispatcher::tree`]), so no call is ever torn.
 //!
-//! A chain on one hook needs none of this: see [`crate::chain()`].
+//! A worker asks the tree once for each of its ports ([`Tree::route`]): what is to be found and what counts is settled then, and a
+//! burst is comparisons, a jump and one addition that no other core takes part in.
+//!
+//! A chain on one hook needs none of this: see [`crate::chain()`]. The engine uses chains alone; what each is worth, and when,
+//! says `docs/design-notes/dispatch.md`.
 #![allow(unsafe_code)] // calls generated code
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xway_packet::Frame;
 
@@ -89,8 +93,16 @@ pub struct Tree {
     code: Option<CodeMemory>,
     /// By rising address of the burst function.
     targets: Vec<(u64, Arc<Compiled>)>,
-    bursts: Vec<AtomicU64>,
-    indirect: AtomicU64,
+    counts: Mutex<Counts>,
+}
+
+/// Bursts by target; the last number is of those that go to none.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Of routes that are gone; empty before the first one went.
+    gone: Vec<u64>,
+    /// Where the routes that there are go, and what they count.
+    routes: Vec<(usize, Arc<AtomicU64>)>,
 }
 
 type TreeFn = unsafe extern "C" fn(*mut RunEnv<'_>, *mut Frame, u64, *mut u64, u64);
@@ -101,52 +113,90 @@ impl Tree {
             targets.iter().filter_map(|(code, _)| Some((code.burst_entry()? as u64, code.clone()))).collect();
         sorted.sort_by_key(|t| t.0);
         let addresses: Vec<u64> = sorted.iter().map(|t| t.0).collect();
-        let bursts = sorted.iter().map(|_| AtomicU64::new(0)).collect();
         let code = match &addresses[..] {
             [] => None,
             _ if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) => None,
             all => CodeMemory::placed(tree_len(all.len()), |at| tree(all, at))?,
         };
-        Ok(Tree { code, targets: sorted, bursts, indirect: AtomicU64::new(0) })
+        Ok(Tree { code, targets: sorted, counts: Mutex::default() })
     }
 
-    /// As [`Compiled::run_burst`] of this code, by way of the tree.
+    /// The way to this code for one worker, which asks once and keeps it. What is not among the targets is reached too, by an
+    /// indirect jump.
+    pub fn route(self: &Arc<Tree>, code: &Arc<Compiled>) -> Route {
+        let found = code.burst_entry().and_then(|e| self.targets.binary_search_by_key(&(e as u64), |t| t.0).ok());
+        let bursts = Arc::new(AtomicU64::new(0));
+        let place = found.unwrap_or(self.targets.len());
+        self.counts().routes.push((place, bursts.clone()));
+        Route { tree: self.clone(), code: code.clone(), bursts }
+    }
+
+    /// Bursts that went to each target, in the order of their addresses, and those that went to none of them. Costs a lock,
+    /// which no burst takes.
+    pub fn bursts(&self) -> (Vec<(Arc<Compiled>, u64)>, u64) {
+        let counts = self.counts();
+        let mut sums = counts.gone.clone();
+        sums.resize(self.targets.len() + 1, 0);
+        for (place, bursts) in &counts.routes {
+            sums[*place] += bursts.load(Ordering::Relaxed);
+        }
+        (self.targets.iter().map(|t| t.1.clone()).zip(sums.iter().copied()).collect(), sums[self.targets.len()])
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The machine code and where it lies; empty without targets.
+    pub fn code(&self) -> (&[u8], u64) {
+        self.code.as_ref().map_or((&[], 0), |c| (c.bytes(), c.at(0) as u64))
+    }
+}
+
+/// One worker's way through a tree to one program: both are kept alive by it.
+#[derive(Debug)]
+pub struct Route {
+    tree: Arc<Tree>,
+    code: Arc<Compiled>,
+    /// Written by the one that holds the route, read by whoever asks the tree.
+    bursts: Arc<AtomicU64>,
+}
+
+impl Route {
+    /// As [`Compiled::run_burst`] of the route's code, by way of the tree. Nothing is fetched ahead.
     ///
     /// # Errors
     /// As [`Compiled::run_burst`].
+    #[inline]
     pub fn run_burst(
-        &self,
-        code: &Compiled,
+        &mut self,
         frames: &mut [Frame],
         env: &mut RunEnv<'_>,
         verdicts: &mut [u64],
     ) -> Result<(), Refusal> {
-        let found = code.burst_entry().and_then(|e| self.targets.binary_search_by_key(&(e as u64), |t| t.0).ok());
-        match found {
-            Some(n) => self.bursts[n].fetch_add(1, Ordering::Relaxed),
-            None => self.indirect.fetch_add(1, Ordering::Relaxed),
-        };
-        let Some(tree) = &self.code else { return code.run_burst(frames, env, verdicts) };
-        code.run_burst_by(frames, env, verdicts, |entry: BurstFn, env, frames, count, verdicts| {
-            // SAFETY: the tree passes its first four arguments on, untouched, to the function whose address is the fifth:
-            // one of its targets, which it keeps alive, or by an indirect jump this very code, which the caller holds.
+        // One writer: no locked addition.
+        self.bursts.store(self.bursts.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let Some(tree) = &self.tree.code else { return self.code.run_burst(frames, env, verdicts) };
+        self.code.run_burst_by(frames, env, verdicts, |entry: BurstFn, env, frames, count, verdicts| {
+            // SAFETY: the tree passes its first four arguments on, untouched, to the function whose address is the fifth: one of
+            // its targets or, by an indirect jump, other code; the route keeps both alive.
             unsafe {
                 let tree = std::mem::transmute::<*const u8, TreeFn>(tree.at(0));
                 tree(env, frames, count, verdicts, entry as usize as u64);
             }
         })
     }
+}
 
-    /// Bursts that went to each target, in the order of their addresses, and those that went to none of them.
-    pub fn bursts(&self) -> (Vec<(Arc<Compiled>, u64)>, u64) {
-        let counts = self.bursts.iter().map(|n| n.load(Ordering::Relaxed));
-        let all = self.targets.iter().map(|t| t.1.clone()).zip(counts).collect();
-        (all, self.indirect.load(Ordering::Relaxed))
-    }
-
-    /// The machine code and where it lies; empty without targets.
-    pub fn code(&self) -> (&[u8], u64) {
-        self.code.as_ref().map_or((&[], 0), |c| (c.bytes(), c.at(0) as u64))
+impl Drop for Route {
+    fn drop(&mut self) {
+        let places = self.tree.targets.len() + 1;
+        let mut counts = self.tree.counts();
+        if let Some(at) = counts.routes.iter().position(|route| Arc::ptr_eq(&route.1, &self.bursts)) {
+            let (place, bursts) = counts.routes.swap_remove(at);
+            counts.gone.resize(places, 0);
+            counts.gone[place] += bursts.load(Ordering::Relaxed);
+        }
     }
 }
 

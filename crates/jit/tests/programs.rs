@@ -338,7 +338,8 @@ fn a_dispatcher_reaches_its_targets_by_direct_jumps_and_others_all_the_same() {
     let run = |code: &Arc<Compiled>| {
         with_frame(|frame, env| {
             let mut ret = [u64::MAX];
-            dispatcher.tree().run_burst(code, std::slice::from_mut(frame), env, &mut ret).unwrap();
+            let mut route = dispatcher.tree().route(code);
+            route.run_burst(std::slice::from_mut(frame), env, &mut ret).unwrap();
             ret[0]
         })
     };
@@ -352,8 +353,24 @@ fn a_dispatcher_reaches_its_targets_by_direct_jumps_and_others_all_the_same() {
     let (bursts, indirect) = dispatcher.tree().bursts();
     assert_eq!((bursts.len(), indirect), (TARGETS_MAX, 2));
     assert!(bursts.iter().all(|b| b.1 == 1));
-    // One comparison for each target, every jump to a target is a direct one to a function's aligned start.
+    // What a route counts is seen while there is one and afterwards, beside what others count.
     let tree = dispatcher.tree();
+    let mut routes = [tree.route(&all[7]), tree.route(&all[7]), tree.route(&all[TARGETS_MAX])];
+    let mut rets = [u64::MAX; 3];
+    with_frame(|frame, env| {
+        for (route, ret) in routes.iter_mut().zip(rets.chunks_mut(1)) {
+            route.run_burst(std::slice::from_mut(frame), env, ret).unwrap();
+        }
+    });
+    assert_eq!(rets, [7, 7, TARGETS_MAX as u64]);
+    let counted = || {
+        let (bursts, indirect) = tree.bursts();
+        (bursts.iter().find(|b| Arc::ptr_eq(&b.0, &all[7])).map(|b| b.1), indirect)
+    };
+    assert_eq!(counted(), (Some(3), 3));
+    drop(routes);
+    assert_eq!(counted(), (Some(3), 3), "routes that are gone");
+    // One comparison for each target, every jump to a target is a direct one to a function's aligned start.
     let (bytes, address) = tree.code();
     let mut direct = direct_jumps(bytes, address);
     direct.sort_unstable();

@@ -102,7 +102,10 @@ fn ways_to_a_program_are_rows() {
     let doc = xway(&["bench", "dispatch", "--count", "10000", "--rounds", "1", "--cpu", "0", "-j"]).exits(0).json();
     let rows = doc["rows"].as_array().unwrap();
     let named = |name: &str| rows.iter().any(|row| row["name"] == name);
-    assert!(named("called directly") && named("tree of 48 targets") && named("chain of 48 programs"), "{doc}");
+    assert!(
+        named("indirect, 8 random targets") && named("tree, 48 random targets") && named("chain of 48 programs"),
+        "{doc}"
+    );
     assert!(rows.iter().all(|row| row["burst_64"]["median"].as_f64() > Some(0.0)), "{doc}");
 }
 

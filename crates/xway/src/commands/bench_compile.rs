@@ -72,6 +72,7 @@ fn row(row: &Row) -> Value {
         "program": row.program,
         "insns": row.insns,
         "reason": row.made.as_ref().err(),
+        "cold": made.map(|m| m.cold),
         "time": made.map(|m| stat(m.micros)),
         "back_end": made.map(|m| stat(m.back_end)),
         "code_bytes": made.map(|m| m.code_len),
@@ -84,13 +85,16 @@ fn class(class: &Class) -> Value {
         "from_insns": class.from,
         "programs": class.programs,
         "insns": class.insns,
+        "cold": class.cold,
         "time": class.micros,
         "back_end": class.back_end,
         "ms_per_1000_insns": class.ms_per_1000(),
+        "cold_ms_per_1000_insns": class.cold_ms_per_1000(),
     })
 }
 
-const TITLES: [&str; 6] = ["instructions", "programs", "together", "ms", "of it Cranelift", "ms for 1,000"];
+const TITLES: [&str; 7] =
+    ["instructions", "programs", "together", "ms", "of it Cranelift", "ms for 1,000", "cold, ms for 1,000"];
 
 /// Programs by size, and all.
 fn sizes(rows: &[Row]) -> Vec<Vec<String>> {
@@ -103,6 +107,7 @@ fn sizes(rows: &[Row]) -> Vec<Vec<String>> {
             format!("{:.2}", class.micros / 1e3),
             format!("{:.2}", class.back_end / 1e3),
             format!("{:.1}", class.ms_per_1000()),
+            format!("{:.1}", class.cold_ms_per_1000()),
         ]
     };
     let mut lines = vec![TITLES.map(str::to_owned).to_vec()];
@@ -118,8 +123,8 @@ fn sizes(rows: &[Row]) -> Vec<Vec<String>> {
 }
 
 fn text(rows: &[Row], left_out: &[(String, Failure)], cpu: u32) -> String {
-    let mut lines =
-        vec![["program", "insns", "ms", "of it Cranelift", "ms for 1,000", "bytes", ""].map(str::to_owned).to_vec()];
+    let titles = ["program", "insns", "ms", "of it Cranelift", "ms for 1,000", "cold, ms", "bytes", ""];
+    let mut lines = vec![titles.map(str::to_owned).to_vec()];
     for row in rows {
         let short = row.object.rsplit('/').next().unwrap_or(&row.object);
         let made = |f: &dyn Fn(&Made) -> String| row.made.as_ref().map_or(String::new(), f);
@@ -130,6 +135,7 @@ fn text(rows: &[Row], left_out: &[(String, Failure)], cpu: u32) -> String {
             made(&|m| format!("{:.3}", m.micros.median / 1e3)),
             made(&|m| format!("{:.3}", m.back_end.median / 1e3)),
             made(&|m| format!("{:.1}", m.micros.median / row.insns.max(1) as f64)),
+            made(&|m| format!("{:.3}", m.cold / 1e3)),
             made(&|m| grouped(m.code_len as u64)),
             row.made.as_ref().map_or_else(refused, |m| if m.staged { "with look-ahead" } else { "" }.to_owned()),
         ]);
