@@ -257,7 +257,8 @@ impl Xsk {
         if inner.completion.room(waiting) > 0 {
             inner.completion.fetch(waiting);
         }
-        while !burst.is_full() {
+        // What is looked at is bounded, not only what is taken: others on this worker wait meanwhile.
+        for _ in 0..burst.room() {
             let Some(desc) = inner.tx.take() else {
                 inner.counts.tx_ring_empty_descs += u64::from(burst.len() == before);
                 // Who has nothing to send saves nothing up.
@@ -275,10 +276,14 @@ impl Xsk {
                         pool.release(frame);
                     }
                 }
-                Taken::Invalid => inner.counts.tx_invalid_descs += 1,
+                Taken::Invalid => {
+                    inner.counts.tx_invalid_descs += 1;
+                    inner.deficit = inner.deficit.saturating_sub(BAD_COST);
+                }
                 Taken::Unsupported(desc) => {
                     // Its chunk comes back as if it were sent; the counter says that it was not.
                     inner.counts.tx_unsupported += 1;
+                    inner.deficit = inner.deficit.saturating_sub(BAD_COST);
                     let _ = inner.completion.stage(desc.addr);
                 }
                 Taken::Later => {
@@ -314,7 +319,8 @@ impl Xsk {
         let inner = &mut *inner;
         let mut sent = Sent::default();
         // One look at the application's indices for the burst: each later one would take a cache line from it.
-        let mut room = Room { rx: inner.rx.room(count as u32), fill: inner.fill.available(count as u32) };
+        let fill = inner.fill.available(count as u32).min(count as u32 + BAD_MAX);
+        let mut room = Room { rx: inner.rx.room(count as u32), fill };
         inner.rx.fetch((count as u32).min(room.rx));
         inner.fill.fetch((count as u32).min(room.fill));
         for frame in burst.drain() {
@@ -371,6 +377,12 @@ impl Room {
         fill.take()
     }
 }
+
+/// Addresses of FILL that cannot be, and that are passed over for one burst; the others are for the next one.
+const BAD_MAX: u32 = Burst::MAX as u32;
+
+/// What a descriptor that cannot be sent costs of a socket's share, bytes: a short packet.
+const BAD_COST: u64 = 64;
 
 /// How long a worker waits for another one that delivers to the same socket: about the time of a burst.
 const MEETING_SPINS: u32 = 4096;

@@ -208,6 +208,51 @@ fn garbage_harms_only_its_sender() {
     }
 }
 
+/// Rings full of what cannot be cost others the time of a burst, not that of a ring.
+#[test]
+fn garbage_is_looked_at_a_burst_at_a_time() {
+    let mut pool = pool(256);
+    let burst_size = Burst::MAX as u64;
+    let (cheat, mut raw, _umem) = copying(16, 4096, 1);
+    raw.tx.push_slice(&[desc(u64::MAX, 60); 4096]);
+    for calls in 1..=3 {
+        assert!(collected(&cheat, &mut pool).is_empty());
+        assert_eq!(cheat.statistics().tx_invalid_descs, calls * burst_size);
+    }
+    raw.fill.push_slice(&[u64::MAX; 4095]);
+    raw.fill.push_slice(&[0]);
+    let mut calls = 0;
+    loop {
+        let mut frames = burst(&mut pool, &[packet(1, 60)]);
+        if cheat.deliver(&mut pool, &mut frames).sent == 1 {
+            break;
+        }
+        calls += 1;
+        assert_eq!(cheat.statistics().rx_invalid_descs, calls * (burst_size + 1));
+    }
+    assert_eq!(calls, 4095 / (burst_size + 1));
+
+    // Beside it, on the same queue, an honest one sends in every round.
+    let group = Group::new(1, 0);
+    let (honest, mut own, _umem) = copying(64, 64, 1);
+    let (cheat, honest) = (std::sync::Arc::new(cheat), std::sync::Arc::new(honest));
+    group.add(cheat.clone(), false);
+    group.add(honest.clone(), false);
+    for _ in 0..8 {
+        while raw.tx.push(desc(u64::MAX, 60)).is_ok() {}
+        own.completion.pop_slice(&mut [0; 64]);
+        own.tx.push_slice(&[desc(0, 60); 32]);
+        let before = cheat.statistics().tx_invalid_descs;
+        let mut out = Burst::new();
+        group.collect(&mut pool, &mut out);
+        assert_eq!(out.len(), 32);
+        assert!(cheat.statistics().tx_invalid_descs - before <= 3 * burst_size);
+        pool.release_burst(&mut out);
+    }
+    group.close(&mut pool);
+    pool.close().unwrap();
+}
+
 /// Something that no honest application does, or something that one does.
 fn cheat(rng: &mut Rng, socket: &Xsk, raw: &mut Raw) {
     let address = |rng: &mut Rng| match rng.below(4) {
