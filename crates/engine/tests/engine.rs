@@ -152,6 +152,11 @@ fn a_thousand_swaps_under_load_lose_and_reorder_nothing() {
         let expected = programs[(swap - 1) % 2].id();
         let flags = AttachFlags { replace: Some(expected), ..FORCE };
         engine.attach(port(5), programs[swap % 2].clone(), flags).unwrap();
+        // Now and then with packets behind it, of the one program and of the other.
+        if swap % 99 == 0 {
+            let before = wire.sent_count();
+            eventually(|| wire.sent_count() > before + 1000);
+        }
     }
     eventually(|| wire.sent_count() > 10_000);
     wire.flood(false);
@@ -166,6 +171,8 @@ fn a_thousand_swaps_under_load_lose_and_reorder_nothing() {
         assert!(numbers.iter().enumerate().all(|(at, number)| at as u32 == *number), "queue {queue}");
     }
     assert!(sent.iter().all(|packet| matches!(packet[20], 1 | 2)));
+    let changes = sent.windows(2).filter(|two| two[0][4] == two[1][4] && two[0][20] != two[1][20]).count();
+    assert!(changes >= 5, "{changes}: each program ran, again and again");
 }
 
 #[test]
