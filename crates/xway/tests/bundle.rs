@@ -43,14 +43,31 @@ fn what_is_deployed_runs_there() {
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let unit = std::fs::read_to_string(at("lib/systemd/system/xway.service")).unwrap();
     assert!(unit.contains("ExecStart=/opt/xway/bin/xway up "), "{unit}");
+    let config = "/opt/xway/etc/xway/xway.toml";
+    assert!(unit.contains(&format!(" -c {config} ")) && unit.contains(&format!(" apply {config}")), "{unit}");
+    let (file, own) = (there.join("opt/xway/etc/xway/xway.toml"), "# The machine's own.\n");
+    xway_control::Config::parse(&std::fs::read_to_string(&file).unwrap()).unwrap();
     for file in ["share/man/man1/xway-run.1", "share/bash-completion/completions/xway", "share/xway/grafana.json"] {
         assert!(at(file).exists(), "{file}");
     }
+
+    // A file that is there stays.
+    std::fs::write(&file, own).unwrap();
+    let again = Command::new(repository().join("scripts/install"))
+        .arg(Path::new(env!("CARGO_BIN_EXE_xway")).parent().unwrap())
+        .env("DESTDIR", &there)
+        .env("PREFIX", "/opt/xway")
+        .output()
+        .unwrap();
+    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), own);
+    assert!(String::from_utf8_lossy(&again.stderr).contains("xway.toml stays as it is"));
 
     // The same sources make the same archive.
     let archive = dir.path("out").read_dir().unwrap().next().unwrap().unwrap().path();
     let first = std::fs::read(&archive).unwrap();
     assert_eq!(deploy("somebody@there").0, Some(0));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), own);
     assert!(std::fs::read(&archive).unwrap() == first);
     assert_eq!(deploy("nobody@there").0, Some(9));
 }

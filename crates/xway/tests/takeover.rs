@@ -130,6 +130,11 @@ fn the_units_of_systemd_start_what_there_is() {
         assert!(help.contains(flag), "{flag} is no option of xway up");
     }
     assert!(service.contains("Type=notify"));
+    // systemd takes the folder away at each stop otherwise, and the socket that it holds open there with it.
+    let lies = Path::new(xway_control::SOCKET).parent().unwrap();
+    let folder = lies.strip_prefix("/run").unwrap().display();
+    let has = |line: &str| service.lines().any(|l| l == line);
+    assert!(has(&format!("RuntimeDirectory={folder}")) && has("RuntimeDirectoryPreserve=yes"), "{service}");
     assert!(socket.contains(&format!("ListenStream={}", xway_control::SOCKET)) && socket.contains("SocketMode=0660"));
     if xway_testkit::Needs::of("xway::takeover::the_units_of_systemd").command("systemd-analyze").met() {
         // With a binary where the units look for it; systemd reads the rest as it does when it starts them.
@@ -145,6 +150,30 @@ fn the_units_of_systemd_start_what_there_is() {
     }
     let reload = service.lines().find_map(|l| l.strip_prefix("ExecReload=/usr/bin/xway ")).expect("what reloads");
     assert!(reload.starts_with("apply "), "{reload}");
+}
+
+/// The service's file that is installed, as it is and with each of its examples, and what the documentation shows of it.
+#[test]
+fn the_installed_file_and_the_documented_ones_are_read() {
+    let text = |name: &str| std::fs::read_to_string(xway_testkit::clang::repository().join(name)).unwrap();
+    let read = |text: &str| xway_control::Config::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let file = text("packaging/xway.toml");
+    let plain = read(&file);
+    assert!(plain.ports.is_empty() && plain.service.keep_contents);
+    // Prose has a space behind its mark, an example has none.
+    let bare = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if rest.starts_with(|c: char| c == '[' || c.is_ascii_lowercase()) => format!("{rest}\n"),
+        _ => format!("{line}\n"),
+    };
+    let full = read(&file.lines().map(bare).collect::<String>());
+    assert_eq!((full.ports.len(), full.programs.len(), full.sockets.len()), (1, 1, 1));
+    assert_eq!((full.service.group.as_deref(), full.service.workers), (Some("xway"), 2));
+    // It lies where the units look for it, below the same place.
+    assert!(text("packaging/systemd/xway.service").contains(" -c /etc/xway/xway.toml "));
+    let shown = text("docs/service.md");
+    let blocks: Vec<&str> = shown.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(!blocks.is_empty());
+    blocks.into_iter().for_each(|block| drop(read(block)));
 }
 
 /// With what the unit leaves it, the service opens a port of each kind, and its manager hears when they are open and when they end.
