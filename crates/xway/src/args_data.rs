@@ -99,4 +99,5 @@ Examples:
 
 Rules are tried from the smallest place (loc) on; without loc the last free place is taken, and a rule for a place that is taken
 takes it over. -1 drops. Bits of a mask (m) that are set do not count. What no rule is about goes where its hash says, or stays on
-its queue. It happens before programs run, on ports without hardware that does it; of an interface's own rules say ethtool -N.";
+its queue. On a port of the service it happens in software, before programs run. With an interface's name alone (xway steer eth0 …) the
+same words set the rules of its card, as ethtool -N, -U and -X do.";

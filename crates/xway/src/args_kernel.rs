@@ -83,8 +83,8 @@ pub struct Load {
 /// `xway unload`
 #[derive(Args, Debug)]
 pub struct Unload {
-    /// Interface
-    #[arg(value_name = "IFACE")]
+    /// Interface, or port of the service
+    #[arg(value_name = "PORT")]
     pub interface: String,
     /// The program with this id
     #[arg(short = 'i', long, value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
@@ -100,8 +100,8 @@ pub struct Unload {
 /// `xway status`
 #[derive(Args, Debug)]
 pub struct Status {
-    /// Interface; all that have a program when none is named
-    #[arg(value_name = "IFACE")]
+    /// Interface, or port of the service; all that have a program when none is named
+    #[arg(value_name = "PORT")]
     pub interface: Option<String>,
     /// Only what concerns this receive queue: its own programs, or the port's where it has none
     #[arg(short = 'q', long, value_name = "QUEUE")]
