@@ -49,6 +49,34 @@ pub(crate) fn listener() -> Result<Option<Given>, String> {
     }
 }
 
+/// Where a socket that a service manager has opened lets in others than the file says.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Differs {
+    /// `mode` or `group`.
+    pub what: &'static str,
+    pub requested: String,
+    pub effective: String,
+    pub reason: &'static str,
+}
+
+/// Compares the mode and group that a socket has with the file's `readable` (as a mode) and `group` (name and number).
+pub(crate) fn differs((has, owner): (u32, u32), mode: u32, group: Option<(&str, u32)>) -> Vec<Differs> {
+    let octal = |mode: u32| format!("{mode:04o}");
+    let mode = (has != mode).then(|| Differs {
+        what: "mode",
+        requested: octal(mode),
+        effective: octal(has),
+        reason: "the service manager opened the socket: SocketMode= of its unit says who connects, not `readable`",
+    });
+    let group = group.filter(|(_, gid)| *gid != owner).map(|(name, gid)| Differs {
+        what: "group",
+        requested: format!("{name} ({gid})"),
+        effective: owner.to_string(),
+        reason: "the service manager opened the socket: SocketGroup= of its unit says who connects, not `group`",
+    });
+    mode.into_iter().chain(group).collect()
+}
+
 fn take(fd: i32) -> rustix::io::Result<OwnedFd> {
     let own = pidfd_open(getpid(), PidfdFlags::empty())?;
     pidfd_getfd(own, fd, PidfdGetfdFlags::empty())
@@ -75,6 +103,17 @@ pub(crate) fn hand_over(
 mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
+
+    #[test]
+    fn what_the_manager_opened_is_compared_with_the_file() {
+        assert_eq!(differs((0o660, 7), 0o660, Some(("net", 7))), []);
+        // Without a group in the file any will do.
+        assert_eq!(differs((0o666, 7), 0o666, None), []);
+        let both = differs((0o666, 0), 0o660, Some(("net", 7)));
+        let words: Vec<_> = both.iter().map(|d| (d.what, d.requested.as_str(), d.effective.as_str())).collect();
+        assert_eq!(words, [("mode", "0660", "0666"), ("group", "net (7)", "0")]);
+        assert!(both[0].reason.contains("SocketMode=") && both[1].reason.contains("SocketGroup="));
+    }
 
     #[test]
     fn a_descriptor_is_taken_by_its_number() {

@@ -1,7 +1,7 @@
 //! The socket: who may speak, how much, how long; one thread for each connection, one request at a time.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use xway_engine::Stop;
 use xway_hook::{Blame, HookError, TestRequest};
 use xway_object::LoadOptions;
 
-use crate::activate::Given;
+use crate::activate::{Differs, Given};
 use crate::config::{Config, Limits};
 use crate::log::{Level, LogFormat};
 use crate::message::{Answer, Asked, Refusal, Request, Tested};
@@ -64,6 +64,8 @@ pub struct Server {
     /// Number under which the socket was given to this process, and whether its file is a service manager's.
     given: Option<(i32, bool)>,
     succeeds: bool,
+    /// Where a socket that was given is another one than the file asks for.
+    differs: Vec<Differs>,
 }
 
 /// Why a service ended.
@@ -133,7 +135,11 @@ impl Server {
         };
         let managed = given.is_some_and(|(_, managed)| managed);
         // A socket that a service manager has opened lies where that one says.
-        let path = listener.local_addr().ok().and_then(|a| a.as_pathname().map(Path::to_owned)).unwrap_or(path);
+        let lies = listener.local_addr().ok().and_then(|a| a.as_pathname().map(Path::to_owned));
+        let opened = lies.as_deref().filter(|_| managed).and_then(|at| std::fs::metadata(at).ok());
+        let wanted = config.service.group.as_deref().zip(owners.gid());
+        let differs = opened.map_or_else(Vec::new, |is| activate::differs((is.mode() & 0o777, is.gid()), mode, wanted));
+        let path = lies.unwrap_or(path);
         let mut state = State::new(config, text, options)?;
         let made = state.restore(config);
         let notes = match made {
@@ -156,7 +162,7 @@ impl Server {
             gate: Mutex::new(()),
         };
         let keeps_path = AtomicBool::new(managed);
-        Ok(Server { listener, shared: Arc::new(shared), path, notes, metrics, keeps_path, given, succeeds })
+        Ok(Server { listener, shared: Arc::new(shared), path, notes, metrics, keeps_path, given, succeeds, differs })
     }
 
     /// Where counters are given out for Prometheus.
@@ -186,6 +192,11 @@ impl Server {
         log.say(Level::Info, "started", &[("socket", json!(self.path)), ("pid", json!(std::process::id()))]);
         for note in &self.notes {
             log.say(Level::Warning, "not there again", &[("what", json!(note))]);
+        }
+        for o in &self.differs {
+            let members = [("socket", json!(self.path)), ("what", json!(o.what)), ("requested", json!(o.requested))];
+            let came = [("effective", json!(o.effective)), ("reason", json!(o.reason))];
+            log.say(Level::Warning, "not as asked", &[&members[..], &came].concat());
         }
         self.shared.tell_outcomes();
         if let Some(listener) = &self.metrics {

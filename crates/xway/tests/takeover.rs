@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -74,13 +75,24 @@ fn a_service_manager_opens_the_socket() {
     let dir = Dir::new();
     let socket = dir.path("managed.sock");
     let listener = UnixListener::bind(&socket).unwrap();
+    // What a manager opens without SocketMode= and SocketGroup= of its own: everybody may connect.
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o666)).unwrap();
+    let gid = std::fs::metadata(&socket).unwrap().gid();
+    // A group of this machine that is not the socket's.
+    let groups = std::fs::read_to_string("/etc/group").unwrap();
+    let other = groups.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        Some((fields.first()?.to_string(), fields.get(2)?.parse::<u32>().ok()?)).filter(|(_, number)| *number != gid)
+    });
+    let (group, number) = other.into_iter().next().expect("a second group");
+    let file = dir.file("managed.toml", format!("[service]\ngroup = \"{group}\"\n"));
     // Somebody connects before there is a service, and waits.
     let early = {
         let socket = socket.clone();
         std::thread::spawn(move || Service::connect(&socket).unwrap().ports().unwrap())
     };
     let binary = env!("CARGO_BIN_EXE_xway");
-    let script = format!("exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec {binary} up --log json");
+    let script = format!("exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec {binary} up -c {file} --log json");
     let mut child = Command::new("sh")
         .args(["-c", &script])
         .stdin(Stdio::from(std::os::fd::OwnedFd::from(listener)))
@@ -101,8 +113,14 @@ fn a_service_manager_opens_the_socket() {
     let said: Vec<Value> =
         String::from_utf8(done.stderr).unwrap().lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     let events: Vec<&str> = said.iter().map(|v| v["event"].as_str().unwrap()).collect();
-    assert_eq!(events, ["started", "refused", "done", "ended"], "{said:?}");
-    assert_eq!((&said[1]["request"], &said[1]["level"]), (&json!("detach"), &json!("warning")));
+    assert_eq!(events, ["started", "not as asked", "not as asked", "refused", "done", "ended"], "{said:?}");
+    // Who may connect is the manager's word, and where the file says otherwise it is told.
+    let told = |at: usize, member: &str| said[at][member].as_str().unwrap().to_owned();
+    let words = |at| ["what", "requested", "effective"].map(|member| told(at, member));
+    assert_eq!(words(1), ["mode", "0660", "0666"]);
+    assert_eq!(words(2), ["group".into(), format!("{group} ({number})"), gid.to_string()]);
+    assert!(told(1, "reason").contains("SocketMode=") && told(2, "reason").contains("SocketGroup="), "{said:?}");
+    assert_eq!((&said[3]["request"], &said[3]["level"]), (&json!("detach"), &json!("warning")));
     assert!(said.iter().all(|v| v["time"].as_f64().is_some_and(|t| t > 1e9)), "{said:?}");
     // The file is the manager's.
     assert!(socket.exists());
