@@ -7,7 +7,8 @@ use crate::{Capabilities, Port, PortError};
 /// What was asked of a port, what came of it, and why the two differ.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// What it is about: `pass` (where frames go that pass), `mode` (native or generic), `copying`.
+    /// What it is about: `pass` (where frames go that pass), `mode` (native or generic), `copying`, `drop` (whether it takes
+    /// frames away).
     pub what: &'static str,
     /// Asked for.
     pub requested: &'static str,

@@ -397,8 +397,8 @@ pub struct AttachmentInfo {
     pub port: String,
     /// Receive queue; `None`: all that have no program of their own.
     pub queue: Option<u32>,
-    /// Where it runs; [`Mode::Auto`] on a port of the engine, which has one place only.
-    #[serde(skip)]
+    /// Where it runs: [`Mode::User`] on a port of the engine, which has this place only, and which alone speaks on a wire.
+    #[serde(skip, default = "Mode::user")]
     pub mode: Mode,
     /// The program.
     pub program: ProgramInfo,

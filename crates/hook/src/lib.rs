@@ -47,7 +47,7 @@ pub use watching::{
 pub use words::Word;
 pub use xway_engine::Outcome;
 
-/// Where in Linux a program runs.
+/// Where a program runs: in Linux, or on a port of the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Mode {
     /// In the driver where it can, otherwise behind it; which one it became is said.
@@ -59,9 +59,15 @@ pub enum Mode {
     Generic,
     /// In the device.
     Offload,
+    /// In user space: a port of the engine, which has this place only.
+    User,
 }
 
 impl Mode {
+    const fn user() -> Mode {
+        Mode::User
+    }
+
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
@@ -69,6 +75,7 @@ impl Mode {
             Mode::Native => "native",
             Mode::Generic => "generic",
             Mode::Offload => "offload",
+            Mode::User => "user",
         }
     }
 }

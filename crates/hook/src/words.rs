@@ -8,7 +8,7 @@ pub type Word = &'static str;
 
 /// The fixed words of the trait; one that this end does not know is `other`.
 fn known(text: &str) -> Word {
-    const WORDS: [Word; 28] = [
+    const WORDS: [Word; 30] = [
         "jit",
         "interp",
         "auto",
@@ -37,6 +37,8 @@ fn known(text: &str) -> Word {
         "copying",
         "copy",
         "zero-copy",
+        "copies only",
+        "user",
     ];
     WORDS.into_iter().find(|w| *w == text).unwrap_or("other")
 }

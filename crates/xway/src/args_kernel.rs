@@ -82,12 +82,13 @@ pub struct Load {
 
 /// `xway unload`
 #[derive(Args, Debug)]
+#[command(group(clap::ArgGroup::new("which").required(true).args(["id", "all"])))]
 pub struct Unload {
     /// Interface, or port of the service
     #[arg(value_name = "PORT")]
     pub interface: String,
     /// The program with this id
-    #[arg(short = 'i', long, value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(short = 'i', long, value_name = "ID")]
     pub id: Option<u32>,
     /// Every program
     #[arg(short = 'a', long)]

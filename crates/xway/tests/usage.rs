@@ -50,6 +50,18 @@ fn mistakes_are_usage_errors() {
 }
 
 #[test]
+fn unload_names_what_it_wants() {
+    let ran = xway(&["unload", "eth0"]).exits(2).says("--id");
+    assert!(ran.err.contains("--all"), "{}", ran.err);
+    xway(&["unload", "eth0", "-a", "-i", "7"]).exits(2);
+    for verb in ["unload", "status"] {
+        let help = xway(&[verb, "--help"]).exits(0).out;
+        assert!(help.contains("PORT") && !help.contains("IFACE"), "{help}");
+    }
+    assert!(!xway(&["steer", "--help"]).exits(0).out.contains("own rules say ethtool"));
+}
+
+#[test]
 fn usage_errors_are_json_documents_too() {
     let doc = xway(&["run", "-j"]).exits(2).json();
     assert_eq!((doc["error"]["exit"].as_u64(), doc["error"]["kind"].as_str()), (Some(2), Some("usage")));

@@ -354,7 +354,7 @@ mod tests {
         let attachment = AttachmentInfo {
             port: "tap:a".into(),
             queue: Some(1),
-            mode: Mode::Auto,
+            mode: Mode::User,
             program: program(),
             via: Via::Engine,
             priority: Some(50),

@@ -39,6 +39,10 @@ pub(super) fn attach(prog: &KernelProg, request: &AttachRequest, may_send: bool)
         let message = format!("{}: running programs in the device itself is not supported", device.name);
         return Err(HookError::new(Blame::Machine, message).hint("-m native or -m generic"));
     }
+    if request.mode == Mode::User {
+        let message = format!("{}: mode user is one of the engine's hook", device.name);
+        return Err(HookError::unsupported(message).hint("xway load PORT OBJ --hook user; or -m native, -m generic"));
+    }
     if let Some(queue) = request.queue {
         let message = format!("{}: Linux has one program for all queues, none for queue {queue} alone", device.name);
         return Err(HookError::unsupported(message).hint("leave --queue out, or take the engine's hook: --hook user"));
@@ -104,7 +108,7 @@ pub(super) fn put(device: &Device, prog: &KernelProg, request: &AttachRequest, h
         Mode::Auto => &[Mode::Native, Mode::Generic],
         Mode::Native => &[Mode::Native],
         Mode::Generic => &[Mode::Generic],
-        Mode::Offload => &[Mode::Offload],
+        Mode::Offload | Mode::User => &[Mode::Offload],
     };
     let mut reason = match (request.mode, modes) {
         (Mode::Auto, [Mode::Generic]) => Some("a generic program is attached; the modes exclude each other".to_owned()),
@@ -304,6 +308,7 @@ pub(super) fn present(device: &Device, mode: Mode) -> Option<u32> {
         Mode::Native => device.native,
         Mode::Generic => device.generic,
         Mode::Offload => device.offloaded,
+        Mode::User => None,
         Mode::Auto => device.native.or(device.generic),
     }
 }
@@ -319,7 +324,7 @@ pub(super) const fn mode(mode: XdpMode) -> Mode {
 
 const fn xdp(mode: Mode) -> XdpMode {
     match mode {
-        Mode::Auto => XdpMode::Any,
+        Mode::Auto | Mode::User => XdpMode::Any,
         Mode::Native => XdpMode::Native,
         Mode::Generic => XdpMode::Generic,
         Mode::Offload => XdpMode::Offload,

@@ -6,7 +6,7 @@ use xway_abi::{Errno, Verdict};
 use xway_engine::steer::{Change, SteerError, Steering};
 use xway_engine::{
     AttachFlags, Capabilities, Checked, Device, Engine, EngineConfig, EngineError, Executor, HookPoint, LoadedProgram,
-    Native, Needs, PassTo, PortConfig, PortState, QueueReport, QueueState, Support, VerdictSet, is_called,
+    Native, Needs, Outcome, PassTo, PortConfig, PortState, QueueReport, QueueState, Support, VerdictSet, is_called,
 };
 use xway_maps::Map;
 
@@ -175,11 +175,12 @@ impl User {
     pub(super) fn attach_to_port(&mut self, request: &AttachRequest) -> Result<Attached, HookError> {
         let program = self.program(request.program)?;
         let port = self.port(&request.port)?;
-        if request.mode != Mode::Auto {
+        if !matches!(request.mode, Mode::Auto | Mode::User) {
             let message = format!("{}: mode {} is one of Linux's hook", port.name, request.mode.name());
             return Err(HookError::unsupported(message).hint("leave -m out: a port of the engine has one place only"));
         }
         let warnings = fits(&port.name, &port.capabilities, &program)?;
+        let outcomes = [port.outcomes, Vec::from_iter(copies(&port.name, &port.capabilities, &program))].concat();
         let point = HookPoint { ifindex: port.ifindex, queue: request.queue };
         let there = match request.queue {
             None => port.programs.clone(),
@@ -226,13 +227,13 @@ impl User {
         self.events.tell("attach", &port.name, text);
         self.collect();
         Ok(Attached {
-            mode: Choice::met("auto"),
+            mode: Choice { requested: request.mode.name(), effective: Mode::User.name(), reason: None },
             held: Choice::met("engine"),
             via: Via::Engine,
             replaced: old,
             chain: request.chain.then(|| Choice::met("chain")),
             program: request.program,
-            outcomes: port.outcomes,
+            outcomes,
             warnings,
         })
     }
@@ -281,7 +282,7 @@ impl User {
                 found.push(AttachmentInfo {
                     port: port.name.clone(),
                     queue,
-                    mode: Mode::Auto,
+                    mode: Mode::User,
                     program,
                     via: Via::Engine,
                     priority: (!plain).then_some(a.priority.max(0) as u32),
@@ -432,8 +433,25 @@ fn fits(port: &str, can: &Capabilities, program: &Loaded) -> Result<Vec<String>,
         warnings
             .push(format!("{port} has no stack side: frames that pass are dropped and counted; pass_to sends them on"));
     }
-    if can.drop == Support::CopyOnly {
-        warnings.push(format!("{port} gives copies: the host keeps its own of every frame, whatever the program says"));
-    }
     Ok(warnings)
+}
+
+/// A program that takes frames away, on a port where that takes away a copy: the command that does it is said.
+fn copies(port: &str, can: &Capabilities, program: &Loaded) -> Option<Outcome> {
+    let verdicts = program.program.proof().and_then(|proof| proof.facts().verdicts.as_ref());
+    // What is not known may be anything.
+    let only_passes = verdicts.is_some_and(|all| all.iter().all(|v| *v == Verdict::Pass));
+    if can.drop != Support::CopyOnly || only_passes {
+        return None;
+    }
+    let name = port.split('?').next().unwrap_or(port);
+    let mends = match name.strip_prefix("packet:") {
+        Some(interface) => {
+            format!("frames are taken away from the host by: xway load afxdp:{interface} OBJ --hook user")
+        }
+        None => "ports that take frames away: docs/ports".to_owned(),
+    };
+    let reason =
+        format!("{name} gives copies, and the host keeps its own of every frame, whatever the program says; {mends}");
+    Some(Outcome { what: "drop", requested: "drop", effective: "copies only", reason })
 }
