@@ -3,6 +3,7 @@
 use xway_abi::Errno;
 use xway_kernel::{Device, KernelError, driver_features};
 
+use crate::doctor::machine::{CAP_BPF, CAP_SYS_ADMIN, capabilities, version};
 use crate::{Blame, HookError, Mode};
 
 /// An error that has nothing to do with an interface.
@@ -13,7 +14,7 @@ pub fn plain(error: &KernelError) -> HookError {
     match error.errno() {
         Some(Errno::EPERM | Errno::EACCES) if error.log().is_empty() => {
             out.blame = Blame::Machine;
-            out.hint = Some(privilege());
+            out.hint = Some(if error.errno() == Some(Errno::EPERM) { denied() } else { privilege() });
         }
         Some(Errno::ENOMEM) => {
             out.blame = Blame::Machine;
@@ -124,6 +125,26 @@ fn attached(device: &Device) -> String {
     }
 }
 
+/// What mends an `EPERM` of bpf(2) itself: the limit of locked memory where that is what it means, otherwise the privilege.
+fn denied() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    let effective = capabilities(&read("/proc/self/status"));
+    locked_memory(&read("/proc/sys/kernel/osrelease"), effective, limit).unwrap_or_else(privilege)
+}
+
+/// Before 5.11 Linux counts maps and programs against the limit of locked memory, root's too, and says `EPERM` above it. `limit`:
+/// bytes; `None`: there is none.
+fn locked_memory(release: &str, capabilities: u64, limit: Option<u64>) -> Option<String> {
+    let may = [CAP_SYS_ADMIN, CAP_BPF].into_iter().any(|bit| capabilities >> bit & 1 != 0);
+    let limit = limit.filter(|_| may && version(release) < (5, 11))?;
+    Some(format!(
+        "before Linux 5.11 maps and programs count against the limit of locked memory, which is {} KiB here: ulimit -l \
+         unlimited (LimitMEMLOCK=infinity in a unit)",
+        limit >> 10
+    ))
+}
+
 fn privilege() -> String {
     // The kernel's switch: 1 or 2 forbids it to everyone without the privilege, which is the default.
     let locked = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
@@ -174,6 +195,20 @@ mod tests {
             assert!(told.hint.as_ref().is_some_and(|h| h.contains(hint)), "{errno} {said:?}: {:?}", told.hint);
             assert_eq!((told.blame, told.errno), (*blame, Some(*errno)), "{errno} {said:?}");
             assert!(told.message.starts_with("eth0: attaching failed with"), "{}", told.message);
+        }
+    }
+
+    #[test]
+    fn a_limit_of_locked_memory_is_named_where_it_counts() {
+        let root = u64::MAX;
+        let told = locked_memory("5.10.0-28-amd64\n", root, Some(65536)).unwrap();
+        assert!(told.contains("64 KiB") && told.contains("ulimit -l unlimited"), "{told}");
+        assert!(locked_memory("5.4.0", 1 << CAP_BPF, Some(1)).is_some());
+        // No limit, no privilege, or a kernel that counts otherwise: it is something else.
+        for (release, capabilities, limit) in
+            [("5.10.0", root, None), ("5.10.0", 0, Some(1)), ("5.11.0", root, Some(1))]
+        {
+            assert_eq!(locked_memory(release, capabilities, limit), None, "{release}");
         }
     }
 

@@ -484,6 +484,16 @@ fn a_loaded_program_is_run_shown_and_dumped_on_each_hook() {
         tags.push(tag);
         bench.xway(&[&["unload", "r0", "-a"], &to[..]].concat()).exits(0);
         bench.xway(&[&["prog", "run", "id", "4000000000", "--data-in", &data], &to[..]].concat()).exits(1);
+        let short = bench.xway(&[&["prog", "run", &object, "--data-in", "hex:00"], &to[..]].concat()).exits(1);
+        short.says("a packet has at least 14 bytes, its Ethernet header; this one has 1");
+        // A map that nobody writes to any more, asked by who may do everything: nobody is told to become root.
+        let (name, kind) = (format!("/sys/fs/bpf/still-{hook}"), ["type", "array", "key", "4", "value", "4"]);
+        let make = [&["map", "create", &name], &kind[..], &["entries", "1", "name", "still"], &to[..]].concat();
+        bench.xway(&make).exits(0);
+        bench.xway(&[&["map", "freeze", "pinned", &name], &to[..]].concat()).exits(0);
+        let words = ["map", "update", "pinned", &name, "key", "0", "0", "0", "0", "value", "1", "0", "0", "0"];
+        let refused = bench.xway(&[&words, &to[..]].concat()).exits(1).says("the map is frozen");
+        assert!(!refused.err.contains("root"), "{hook}: {}", refused.err);
         bench
             .xway(&[&["prog", "run", &id, "--data-in", &data, "--map", "x=y"], &to[..]].concat())
             .exits(2)

@@ -59,9 +59,9 @@ impl Jit {
 
 const CAP_NET_ADMIN: u64 = 12;
 const CAP_NET_RAW: u64 = 13;
-const CAP_SYS_ADMIN: u64 = 21;
+pub(crate) const CAP_SYS_ADMIN: u64 = 21;
 const CAP_PERFMON: u64 = 38;
-const CAP_BPF: u64 = 39;
+pub(crate) const CAP_BPF: u64 = 39;
 
 impl Machine {
     /// Looks at the running machine. Cost: a few files, and clang started once.
@@ -75,7 +75,7 @@ impl Machine {
         let memory = read("/proc/meminfo").unwrap_or_default();
         Machine {
             release: read("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
-            capabilities: after(&status, "CapEff:").and_then(|n| u64::from_str_radix(&n, 16).ok()).unwrap_or(0),
+            capabilities: capabilities(&status),
             mounts: read("/proc/self/mounts").unwrap_or_default(),
             lockdown: read("/sys/kernel/security/lockdown"),
             jit: Jit::of(std::fs::read_to_string("/proc/sys/net/core/bpf_jit_enable")),
@@ -120,10 +120,21 @@ pub fn machine(of: &Machine) -> Vec<Finding> {
     ]
 }
 
+/// The first two numbers of what `uname -r` prints.
+pub(crate) fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+/// Effective capabilities in a `/proc/PID/status`, a bit each; none where it does not say.
+pub(crate) fn capabilities(status: &str) -> u64 {
+    let found = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    found.and_then(|n| u64::from_str_radix(n.trim(), 16).ok()).unwrap_or(0)
+}
+
 fn kernel(of: &Machine) -> Finding {
     const TOPIC: &str = "kernel";
-    let mut numbers = of.release.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<u32>().ok());
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let version = version(&of.release);
     let found = format!("Linux {}", of.release);
     match version {
         (6.., 3..) | (7.., _) => Finding::good(TOPIC, found),

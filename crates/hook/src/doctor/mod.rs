@@ -4,7 +4,7 @@
 //! the machine says, so tests can ask it about machines that do not exist.
 
 mod interface;
-mod machine;
+pub(crate) mod machine;
 
 pub use interface::{Interface, interface};
 pub use machine::{Jit, Machine, machine};

@@ -1,7 +1,7 @@
 //! Keys and values of a map on any hook: from words to bytes, from bytes to JSON.
 
 use serde_json::{Value, json};
-use xway_abi::{Errno, MapType};
+use xway_abi::{Errno, MapType, map_flags};
 use xway_hook::{Hook, HookError, MapId, MapInfo};
 use xway_object::Btf;
 
@@ -110,11 +110,33 @@ impl Typed {
         json!({ "key": self.show_key(key), "value": shown })
     }
 
-    /// A refusal of an operation on this map.
-    pub fn refused(&self, step: &str, error: HookError) -> Failure {
-        match error.errno {
-            Some(errno) => refused(&format!("{}: {step}", self.name()), errno),
-            None => failure(error),
+    /// A refusal of an operation on this map. What the map itself says is looked at before anybody is blamed.
+    pub fn refused(&mut self, step: &str, error: HookError) -> Failure {
+        let Some(errno) = error.errno else { return failure(error) };
+        let what = format!("{}: {step}", self.name());
+        if errno != Errno::EPERM {
+            return refused(&what, errno);
+        }
+        // It may have been frozen since it was asked for its types.
+        let info = self.hook.map_info(self.info.id).unwrap_or_else(|_| self.info.clone());
+        let failed = Failure::no(format!("{what} failed with {errno} ({})", errno.text()));
+        if info.frozen {
+            return failed.hint(
+                "the map is frozen: nobody but programs writes to it any more; make another one: xway map create",
+            );
+        }
+        if info.flags & (map_flags::RDONLY | map_flags::WRONLY) != 0 {
+            let closed = if info.flags & map_flags::RDONLY != 0 {
+                "BPF_F_RDONLY: nobody but programs writes to it"
+            } else {
+                "BPF_F_WRONLY: nobody but programs reads it"
+            };
+            return failed.hint(format!("the map was made with {closed}; make another one: xway map create"));
+        }
+        match error.hint {
+            // Whoever refused knows better: the service names its group.
+            Some(hint) => Failure::needs(format!("{what}: {}", error.message)).hint(hint),
+            None => refused(&what, errno),
         }
     }
 }
@@ -123,9 +145,7 @@ impl Typed {
 pub fn refused(what: &str, errno: Errno) -> Failure {
     let message = format!("{what} failed with {errno} ({})", errno.text());
     match errno {
-        Errno::EPERM => Failure::needs(message).hint(
-            "run as root, or with CAP_BPF; a map may also be frozen, or closed to this side by its creation flags",
-        ),
+        Errno::EPERM => Failure::needs(message).hint("run as root, or with CAP_BPF"),
         Errno::ENOENT => Failure::no(message).hint("xway map dump shows which keys there are"),
         Errno::E2BIG => Failure::no(message).hint("the map is full, or the index is too high"),
         _ => Failure::no(message),

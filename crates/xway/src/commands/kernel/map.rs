@@ -253,7 +253,7 @@ fn pop(rest: &Rest, as_json: bool) -> Result<(), Failure> {
     let (mut typed, rest) = keyless(rest)?;
     nothing_more(&rest)?;
     let taken = typed.hook.map_take(typed.info.id, &[]);
-    let out = taken.map_err(|e| empty(&typed, "the pop", e))?;
+    let out = taken.map_err(|e| empty(&mut typed, "the pop", e))?;
     value("map pop", &typed, &out, as_json)
 }
 
@@ -261,11 +261,11 @@ fn peek(rest: &Rest, as_json: bool) -> Result<(), Failure> {
     let (mut typed, rest) = keyless(rest)?;
     nothing_more(&rest)?;
     let seen = typed.hook.map_lookup(typed.info.id, &[], 0);
-    let out = seen.map_err(|e| empty(&typed, "the look", e))?;
+    let out = seen.map_err(|e| empty(&mut typed, "the look", e))?;
     value("map peek", &typed, &out, as_json)
 }
 
-fn empty(typed: &Typed, step: &str, error: HookError) -> Failure {
+fn empty(typed: &mut Typed, step: &str, error: HookError) -> Failure {
     match error.errno {
         Some(Errno::ENOENT) => Failure::no(format!("{}: it is empty", typed.name())),
         _ => typed.refused(step, error),

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::json;
-use xway_hook::{LoadRequest, ObjectId, ProgId, TestAnswer, TestRequest};
+use xway_abi::Errno;
+use xway_hook::{HookError, LoadRequest, ObjectId, ProgId, TestAnswer, TestRequest};
 
 use super::attach::Place;
 use super::programs::{self, Subject};
@@ -15,6 +16,9 @@ use crate::commands::prog_run;
 use crate::failure::Failure;
 use crate::unit::format::Expected;
 use crate::{ctx, load, output, payload, print};
+
+/// Bytes of an Ethernet header: the shortest packet.
+const ETHERNET: usize = 14;
 
 /// Bytes of `struct xdp_md`.
 const CTX: usize = 24;
@@ -70,6 +74,20 @@ impl Job {
     }
 }
 
+/// Both hooks refuse a packet without an Ethernet header by a bare `EINVAL`.
+fn short(error: HookError, test: &TestRequest<'_>) -> Failure {
+    // What a context says of metadata lies in front of the packet.
+    let front = test.ctx.map_or(0, |ctx| ctx.first_chunk().map_or(0, |b| u32::from_ne_bytes(*b) as usize));
+    let bytes = test.data.len().saturating_sub(front);
+    let refused = error.errno == Some(Errno::EINVAL) && bytes < ETHERNET;
+    let failure = failure(error);
+    if !refused {
+        return failure;
+    }
+    failure
+        .hint(format!("--data-in: a packet has at least {ETHERNET} bytes, its Ethernet header; this one has {bytes}"))
+}
+
 /// Runs it on the hook that the options name.
 pub fn run(args: &ProgRun, subject: &Subject, job: &Job, as_json: bool) -> Result<(), Failure> {
     let environment = &args.environment;
@@ -109,7 +127,7 @@ pub fn run(args: &ProgRun, subject: &Subject, job: &Job, as_json: bool) -> Resul
         }
     };
     let test = TestRequest { data: &job.data_in, ctx, repeat: job.repeat };
-    let done = hook.test_run(id, &test).map_err(failure);
+    let done = hook.test_run(id, &test).map_err(|e| short(e, &test));
     let info = hook.program_info(id).map_err(failure);
     for object in made {
         hook.release(object).map_err(failure)?;
