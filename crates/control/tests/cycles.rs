@@ -10,7 +10,7 @@ use std::path::Path;
 use running::until;
 use xway_control::{Config, LogFormat, Server, Service};
 use xway_engine::Stop;
-use xway_hook::{AttachRequest, Hook, Image, LoadRequest, ObjectId, Replace};
+use xway_hook::{AttachRequest, Hook, Image, LoadRequest, Mode, ObjectId, Replace};
 use xway_object::LoadOptions;
 use xway_testkit::{Needs, rounds};
 
@@ -76,7 +76,7 @@ fn changes_under_traffic_leave_nothing() {
     if last.is_some() {
         service.detach("sim:a", None).unwrap();
     }
-    body::several(&mut service, "sim:a", &image, rounds(), &mut |_| {});
+    body::several(&mut service, ("sim:a", Mode::Auto), &image, rounds(), &mut |_| {});
     // What ran until a moment ago is freed behind the next quiescent point; the last descriptor's thread ends when it is noticed.
     until("maps and programs go", || service.maps().unwrap().is_empty() && service.programs().unwrap().is_empty());
     until("descriptors go", || descriptors() == before);

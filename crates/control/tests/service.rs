@@ -29,6 +29,12 @@ fn the_service_conforms() {
         body::run(&mut service, Path::new("/conformance"));
         assert_eq!(service.ports().unwrap(), [""; 0], "round {round}");
     }
+    // On a port that packets come to by themselves.
+    let mut service = running.connect();
+    service.open_port("sim:body?flows=16").unwrap();
+    body::attachments(&mut service, "sim:body", &mut || ());
+    service.close_port("sim:body").unwrap();
+    drop(service);
     // Nothing is left of those who have gone.
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut service = running.connect();

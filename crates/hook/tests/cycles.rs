@@ -1,5 +1,6 @@
 //! Loads, replacements and detachments on Linux's hook, under traffic, leave no descriptor, program, map or pin: a program alone, and
-//! several on one interface, by the ecosystem's dispatcher or by our chain. (`make cycles` does a thousand of each.)
+//! several on one interface, by the ecosystem's dispatcher or by our chain, in native and in generic mode. A replacement loses no packet.
+//! (`make cycles` does a thousand of each.)
 
 #[path = "body/cycles.rs"]
 mod body;
@@ -10,10 +11,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use xway_hook::{AttachRequest, Hook, Image, Kernel, LoadRequest, ObjectId, Replace, Via};
+use xway_hook::{AttachRequest, Hook, Image, Kernel, LoadRequest, Mode, ObjectId, Replace, Via};
 use xway_kernel::{KernelMap, KernelProg};
 use xway_object::LoadOptions;
-use xway_testkit::{Lab, Needs, rounds, traffic};
+use xway_testkit::{Lab, Namespace, Needs, rounds, traffic};
 
 const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 9, 3, 2);
 
@@ -54,10 +55,15 @@ fn changes_under_traffic_leave_nothing() {
             .unwrap();
         });
         let _over = Over(&done);
-        right.enter(|| alone(&image)).unwrap();
-        right.enter(|| several(&image)).unwrap();
+        for mode in [Mode::Native, Mode::Generic] {
+            right.enter(|| alone(&image, mode)).unwrap();
+            right.enter(|| several(&image, mode)).unwrap();
+        }
     });
     assert!(pings.load(Ordering::SeqCst) > 0, "there was traffic, and it passed");
+    for mode in [Mode::Native, Mode::Generic] {
+        replaced(&left, &right, &image, mode);
+    }
 
     // The kernel frees what nobody holds a little later.
     let mut hook = Kernel::new();
@@ -96,11 +102,11 @@ fn goes(what: &str, there: impl Fn() -> bool) {
 }
 
 /// Beside others: the root that they hang on, its members and everything that these use.
-fn several(image: &Image) {
+fn several(image: &Image, mode: Mode) {
     let mut hook = Kernel::new();
     let before = descriptors();
     let (mut programs, mut maps, mut how) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-    body::several(&mut hook, "r0", image, rounds(), &mut |done| {
+    body::several(&mut hook, ("r0", mode), image, rounds(), &mut |done| {
         how.insert(done.chain.as_ref().unwrap().effective);
         let roots = xway_hook::kernel::device("r0").unwrap().attached().map(|(_, id)| id).collect::<Vec<_>>();
         for id in roots.into_iter().chain([done.program.0]) {
@@ -120,7 +126,7 @@ fn several(image: &Image) {
     maps.into_iter().for_each(|id| goes(&format!("map {id}"), || KernelMap::by_id(id).is_ok()));
 }
 
-fn alone(image: &Image) {
+fn alone(image: &Image, mode: Mode) {
     let mut hook = Kernel::new();
     let before = descriptors();
     let (mut last, mut links) = (None, Vec::new());
@@ -128,7 +134,8 @@ fn alone(image: &Image) {
         let objects = hook.load(image, &LoadRequest::default()).unwrap();
         let program = objects.programs[0].1;
         let replace = last.map_or(Replace::Never, Replace::Id);
-        let done = hook.attach(&AttachRequest { replace, ..AttachRequest::new("r0", program) }).unwrap();
+        let done = hook.attach(&AttachRequest { mode, replace, ..AttachRequest::new("r0", program) }).unwrap();
+        assert_eq!(done.mode.effective, mode.name());
         if let Via::Link(id) = done.via {
             links.push(id);
         }
@@ -149,4 +156,57 @@ fn alone(image: &Image) {
     for id in links {
         assert!(!Path::new(&format!("/sys/fs/bpf/xway/links/{id}")).exists(), "the pin of link {id}");
     }
+}
+
+/// While one program takes the place of another, again and again, every request is answered: each replacement meets packets, and none
+/// of them is lost. (A first attachment and a detachment are another matter: a driver may take its queues down for them.)
+fn replaced(left: &Namespace, right: &Namespace, image: &Image, mode: Mode) {
+    // Nobody is late by this much: what is not there then was lost.
+    const LOST: Duration = Duration::from_secs(30);
+    let load = |hook: &mut Kernel, replace: Replace| {
+        let objects = hook.load(image, &LoadRequest::default()).unwrap();
+        let program = objects.programs[0].1;
+        let done = hook.attach(&AttachRequest { mode, replace, ..AttachRequest::new("r0", program) }).unwrap();
+        assert_eq!(done.mode.effective, mode.name());
+        hook.release(ObjectId::Program(program)).unwrap();
+        objects.maps.iter().for_each(|(_, id)| hook.release(ObjectId::Map(*id)).unwrap());
+        program.0
+    };
+    let first = right.enter(|| load(&mut Kernel::new(), Replace::Never)).unwrap();
+    // The two know each other's addresses before it counts.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while left.enter(|| traffic::ping(RIGHT, 1)).unwrap().unwrap() == 0 {
+        assert!(Instant::now() < deadline, "nobody answers");
+    }
+    let (done, asked, answered) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            left.enter(|| {
+                while !done.load(Ordering::SeqCst) {
+                    asked.fetch_add(1, Ordering::SeqCst);
+                    answered.fetch_add(traffic::ping_within(RIGHT, 1, LOST).unwrap().into(), Ordering::SeqCst);
+                }
+            })
+            .unwrap();
+        });
+        let _over = Over(&done);
+        right
+            .enter(|| {
+                let (mut hook, mut last) = (Kernel::new(), first);
+                for round in 0..rounds() {
+                    last = load(&mut hook, Replace::Id(last));
+                    // A request from behind this replacement on; the next one happens beside others.
+                    let (seen, deadline) = (asked.load(Ordering::SeqCst), Instant::now() + 2 * LOST);
+                    while asked.load(Ordering::SeqCst) == seen {
+                        assert!(Instant::now() < deadline, "round {round}: nothing is sent any more");
+                        std::thread::yield_now();
+                    }
+                }
+            })
+            .unwrap();
+    });
+    let (asked, answered) = (asked.into_inner(), answered.into_inner());
+    assert!(asked >= rounds(), "{asked} requests in {} rounds", rounds());
+    assert_eq!(answered, asked, "requests that were answered while programs were replaced, {}", mode.name());
+    right.enter(|| Kernel::new().detach("r0", None)).unwrap().unwrap();
 }

@@ -10,7 +10,7 @@ mod common;
 use common::{Wire, eventually};
 use xway_engine::PortConfig;
 use xway_hook::user::UserConfig;
-use xway_hook::{AttachRequest, Hook, Image, LoadRequest, ObjectId, ProgId, Replace, User};
+use xway_hook::{AttachRequest, Hook, Image, LoadRequest, Mode, ObjectId, ProgId, Replace, User};
 use xway_maps::Guard;
 use xway_object::LoadOptions;
 use xway_testkit::{Needs, rounds};
@@ -65,7 +65,7 @@ fn changes_under_traffic_leave_nothing() {
     if last.is_some() {
         hook.detach("wire9", None).unwrap();
     }
-    body::several(&mut hook, "wire9", &image, rounds(), &mut |_| wire.send(0, 50));
+    body::several(&mut hook, ("wire9", Mode::Auto), &image, rounds(), &mut |_| wire.send(0, 50));
     // What ran until a moment ago is freed behind the next quiescent point, by whoever changes something then.
     eventually(|| {
         Guard::collect();

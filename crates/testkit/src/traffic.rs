@@ -16,6 +16,11 @@ type Result<T> = std::io::Result<T>;
 
 /// Sends `count` echo requests one after the other and gives how many were answered. Needs root.
 pub fn ping(to: Ipv4Addr, count: u16) -> Result<u16> {
+    ping_within(to, count, WAIT)
+}
+
+/// The same with so long a wait for each answer: where one that is late must not be taken for one that is lost.
+pub fn ping_within(to: Ipv4Addr, count: u16, wait: Duration) -> Result<u16> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP))?;
     // Short, so that the deadline below is kept.
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(Duration::from_millis(50)))?;
@@ -25,7 +30,7 @@ pub fn ping(to: Ipv4Addr, count: u16) -> Result<u16> {
     for sequence in 0..count {
         let request = echo_request(identifier, sequence);
         rustix::net::sendto(&socket, &request, SendFlags::empty(), &address)?;
-        let deadline = Instant::now() + WAIT;
+        let deadline = Instant::now() + wait;
         while Instant::now() < deadline {
             let mut buffer = [0; 256];
             let Ok((len, _)) = rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty()) else { continue };

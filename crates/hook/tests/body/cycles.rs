@@ -1,13 +1,19 @@
 //! Programs that come, are replaced and go beside others on one port: the same words on every hook.
 
-use xway_hook::{AttachRequest, Attached, Hook, Image, LoadRequest, ObjectId, ProgId, Replace};
+use xway_hook::{AttachRequest, Attached, Hook, Image, LoadRequest, Mode, ObjectId, ProgId, Replace};
 
 /// Most programs beside each other.
 const MOST: usize = 4;
 
 /// Loads a program in each round; it joins the others, or takes the place of one of them when there are [`MOST`]. Some go. `seen`
 /// hears of each that was attached. At the end none is left.
-pub fn several(hook: &mut dyn Hook, port: &str, image: &Image, rounds: u32, seen: &mut dyn FnMut(&Attached)) {
+pub fn several(
+    hook: &mut dyn Hook,
+    (port, mode): (&str, Mode),
+    image: &Image,
+    rounds: u32,
+    seen: &mut dyn FnMut(&Attached),
+) {
     let mut members: Vec<ProgId> = Vec::new();
     for round in 0..rounds {
         let objects = hook.load(image, &LoadRequest::default()).unwrap();
@@ -17,7 +23,7 @@ pub fn several(hook: &mut dyn Hook, port: &str, image: &Image, rounds: u32, seen
         let replace = if full { Replace::Id(members[at].0) } else { Replace::Never };
         // In front of the others, among them and behind them.
         let priority = 10 + round * 7 % 40;
-        let request = AttachRequest { replace, priority, chain: true, ..AttachRequest::new(port, program) };
+        let request = AttachRequest { mode, replace, priority, chain: true, ..AttachRequest::new(port, program) };
         let done = hook.attach(&request).unwrap_or_else(|e| panic!("round {round}: {e}"));
         seen(&done);
         match full {

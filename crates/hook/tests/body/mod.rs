@@ -1,5 +1,9 @@
 //! The body.
 
+mod attachments;
+
+pub use attachments::attachments;
+
 use std::path::Path;
 
 use xway_abi::{Errno, MapSpec, MapType, map_flags};
