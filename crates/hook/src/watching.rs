@@ -31,7 +31,7 @@ impl Statistics {
 }
 
 /// Numbers that say how much there is now and may become smaller; all others only grow.
-pub const GAUGES: &[&str] = &["tx_queue.frames", "tx_queue.bytes", "pool.outstanding"];
+pub const GAUGES: &[&str] = &["tx_queue.frames", "tx_queue.bytes", "pool.outstanding", "pool.limit"];
 
 /// Counters that are losses, by their name or the part of it before the first point: those of the engine, and Linux's of an
 /// interface.

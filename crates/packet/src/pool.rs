@@ -318,6 +318,11 @@ impl Pool {
         (memory.start(), memory.len())
     }
 
+    /// The most frames that may be away at the same time.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
     /// How close the pool is to its limit.
     pub fn pressure(&self) -> Pressure {
         self.watch.level()

@@ -394,6 +394,7 @@ impl Engine {
                 stats: lane.port.stats(),
                 backlog: lane.port.backlog(lane.queue, &mut pools[lane.pool]),
                 pool: pools[lane.pool].counters(),
+                pool_limit: pools[lane.pool].limit(),
             };
             lanes.iter_mut().map(report).collect()
         };

@@ -260,6 +260,8 @@ pub struct PortReport {
     pub stats: PortStats,
     /// What the pool counted.
     pub pool: xway_packet::Counters,
+    /// The most frames of the pool that may be away at the same time.
+    pub pool_limit: u32,
     /// What waits to be sent, now; `None` for a port whose queue cannot be looked at.
     pub backlog: Option<Backlog>,
 }

@@ -35,6 +35,7 @@ pub const POOL_NAMES: &[(&str, &str)] = &[
     ("pool.foreign", "Addresses that a device or peer gave back and that were not lent to it."),
     ("pool.outstanding", "Frames that are away now: a gauge."),
     ("pool.outstanding_max", "The most frames that were ever away at the same time."),
+    ("pool.limit", "The most that may be: beyond it allocations are refused. A gauge."),
 ];
 
 fn port(stats: &PortStats, out: &mut Vec<(String, u64)>) {
@@ -43,7 +44,7 @@ fn port(stats: &PortStats, out: &mut Vec<(String, u64)>) {
     out.extend(stats.other.iter().map(|(name, number)| (format!("port.other.{name}"), *number)));
 }
 
-fn pool(pool: &xway_packet::Counters, out: &mut Vec<(String, u64)>) {
+fn pool(pool: &xway_packet::Counters, limit: u32, out: &mut Vec<(String, u64)>) {
     let numbers = [
         pool.fast,
         pool.ring,
@@ -54,6 +55,7 @@ fn pool(pool: &xway_packet::Counters, out: &mut Vec<(String, u64)>) {
         pool.foreign,
         pool.outstanding.into(),
         pool.outstanding_max.into(),
+        limit.into(),
     ];
     out.extend(POOL_NAMES.iter().zip(numbers).map(|((name, _), number)| ((*name).to_owned(), number)));
 }
@@ -89,7 +91,7 @@ impl User {
                 let mut own = Vec::new();
                 port(&report.stats, &mut own);
                 backlog(report.backlog, &mut own);
-                pool(&report.pool, &mut own);
+                pool(&report.pool, report.pool_limit, &mut own);
                 add(&mut extra, &own);
                 counters.extend(own);
             }
