@@ -6,13 +6,15 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
+use xway_hook::{ProgramStatistics, QueueStatistics};
+
 use super::model::{BURSTS, Model, VERDICTS};
 use crate::print;
 
-/// Ports that are listed at most; the selected one is always among them.
-const PORTS_MAX: usize = 6;
-/// Programs that are listed at most.
-const PROGRAMS_MAX: usize = 4;
+/// Rows of what is always there: the title, the heads of the ports and of the selected one, its verdicts and bursts, the keys.
+const FIXED: usize = 12;
+/// Columns of a half from which the queues are shown with what their pools have.
+const WIDE: u16 = 56;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 fn head(text: String) -> Line<'static> {
@@ -38,19 +40,63 @@ fn fit(name: &str, width: usize) -> String {
     }
 }
 
+/// How many rows each list gets. The height decides: a list that has more than its rows says so, or shows what counts first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Rows {
+    ports: usize,
+    /// Losses and queues, side by side, with their heads.
+    lower: usize,
+    programs: usize,
+}
+
+impl Rows {
+    /// For a screen of so many rows, and lists that want so many.
+    fn of(height: usize, want: Rows) -> Rows {
+        let heads = FIXED + usize::from(want.programs > 0);
+        let mut left = height.saturating_sub(heads);
+        let mut rows = Rows { ports: 0, lower: 0, programs: 0 };
+        // A port, two rows of losses and a program before anything else; then in turns, until all have what they want.
+        for turn in 0.. {
+            let before = left;
+            for (has, wants, least) in [
+                (&mut rows.ports, want.ports.max(1), 1),
+                (&mut rows.lower, want.lower.max(2), 2),
+                (&mut rows.programs, want.programs, 1),
+            ] {
+                let step = if turn == 0 { least } else { 1 };
+                let more = step.min(wants - *has).min(left);
+                (*has, left) = (*has + more, left - more);
+            }
+            if left == before {
+                break;
+            }
+        }
+        // What nobody wants stays below the losses, so that the programs stand at the end.
+        Rows { lower: rows.lower + left, ..rows }
+    }
+}
+
 /// Draws everything.
 pub fn draw(frame: &mut Frame<'_>, model: &Model) {
     let area = frame.area();
-    let listed = model.names().count().clamp(1, PORTS_MAX) as u16;
     let selected = model.selected().map(|(_, name)| name.to_owned());
-    let programs = selected.as_ref().map_or(0, |port| model.programs(port).len().min(PROGRAMS_MAX)) as u16;
+    let of = |count: &dyn Fn(&str) -> usize| selected.as_deref().map_or(0, count);
+    let plan = Rows::of(
+        area.height.into(),
+        Rows {
+            ports: model.names().count(),
+            lower: 1 + of(&|port| model.losses(port).len().max(model.queues(port).len()).max(1)),
+            programs: of(&|port| model.programs(port).len()),
+        },
+    );
+    let length = |rows: usize| Constraint::Length(rows.try_into().unwrap_or(u16::MAX));
     let rows = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(1 + listed),
+        length(1 + plan.ports),
         Constraint::Length(1),
         Constraint::Length(8),
-        Constraint::Min(2),
-        Constraint::Length(if programs > 0 { 1 + programs } else { 0 }),
+        length(plan.lower),
+        length(if plan.programs > 0 { 1 + plan.programs } else { 0 }),
         Constraint::Length(1),
     ])
     .split(area);
@@ -58,7 +104,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model) {
         |frame: &mut Frame<'_>, lines: Vec<Line<'static>>, at: Rect| frame.render_widget(Paragraph::new(lines), at);
 
     put(frame, vec![title(format!(" xway top · {}", model.title), area.width)], rows[0]);
-    put(frame, ports(model, rows[1].width), rows[1]);
+    put(frame, ports(model, rows[1].width, plan.ports), rows[1]);
     let keys = match &model.trouble {
         Some(trouble) => format!(" {trouble}"),
         None => " q quit   ↑↓ another port".to_owned(),
@@ -73,19 +119,20 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model) {
     let (upper, lower) = (halves(rows[3]), halves(rows[4]));
     put(frame, verdicts(model, &port), upper[0]);
     put(frame, bursts(model, &port, upper[1].width), upper[1]);
-    put(frame, losses(model, &port), lower[0]);
-    put(frame, queues(model, &port, lower[1].height), lower[1]);
-    put(frame, programs_of(model, &port), rows[5]);
+    put(frame, losses(model, &port, plan.lower), lower[0]);
+    put(frame, queues(model, &port, (lower[1].width, plan.lower)), lower[1]);
+    put(frame, programs_of(model, &port, plan.programs), rows[5]);
 }
 
-fn ports(model: &Model, width: u16) -> Vec<Line<'static>> {
+fn ports(model: &Model, width: u16, listed: usize) -> Vec<Line<'static>> {
     let mut lines = vec![head(format!(
         "  {:<16} {:>9} {:>9} {:>9} {:>9} {:>9}  packets in",
         "port", "rx/s", "tx/s", "drop/s", "redir/s", "lost/s"
     ))];
     let at = model.selected().map_or(0, |(at, _)| at);
-    let first = (at + 1).saturating_sub(PORTS_MAX);
-    for (number, name) in model.names().enumerate().skip(first).take(PORTS_MAX) {
+    // The selected one is always among them.
+    let first = (at + 1).saturating_sub(listed);
+    for (number, name) in model.names().enumerate().skip(first).take(listed) {
         let rate = |counter: &str| short(model.rate(name, |s| s.get(counter)));
         let lost = short(model.rate(name, |s| s.losses().map(|(_, number)| number).sum()));
         let mark = if number == at { '▶' } else { ' ' };
@@ -145,49 +192,68 @@ fn bursts(model: &Model, port: &str, width: u16) -> Vec<Line<'static>> {
     lines
 }
 
-fn losses(model: &Model, port: &str) -> Vec<Line<'static>> {
-    let mut lines = vec![head(format!("{:<18} {:>8} {:>9}", "lost, by reason", "a second", "total"))];
-    let all = model.losses(port);
-    if all.is_empty() {
-        lines.push(Line::from("nothing"));
-    }
-    for (name, total, rate) in all {
-        lines.push(Line::from(format!("{:<18} {:>8} {:>9}", fit(name, 18), short(rate), short(total as f64))));
-    }
-    lines
-}
-
-fn queues(model: &Model, port: &str, height: u16) -> Vec<Line<'static>> {
-    let all = model.queues(port);
-    if all.is_empty() {
-        return vec![head("queues are not counted one by one here".into())];
-    }
-    let mut lines =
-        vec![head(format!("{:>5} {:>6} {:>9} {:>8} {:>7}", "queue", "worker", "rx/s", "frames", "refused"))];
-    let room = usize::from(height).saturating_sub(1).max(1);
-    let hidden = if all.len() > room { all.len() - (room - 1) } else { 0 };
-    for (queue, rate) in all.iter().take(all.len() - hidden) {
-        let (out, refused) = (queue.get("pool.outstanding"), queue.get("pool.refused"));
-        let (number, worker, rate) = (queue.queue, queue.worker, short(*rate));
-        let refused = short(refused as f64);
-        lines.push(Line::from(format!("{number:>5} {worker:>6} {rate:>9} {out:>8} {refused:>7}")));
-    }
+/// A list in so many rows: when it does not fit, the last row says how many there are besides.
+fn listed<T>(all: Vec<T>, room: usize, line: impl FnMut(T) -> String) -> Vec<Line<'static>> {
+    let hidden = if all.len() > room { all.len() + 1 - room.max(1) } else { 0 };
+    let shown = all.len() - hidden;
+    let mut lines: Vec<_> = all.into_iter().take(shown).map(line).map(Line::from).collect();
     if hidden > 0 {
         lines.push(Line::from(format!("  and {hidden} more")));
     }
     lines
 }
 
-fn programs_of(model: &Model, port: &str) -> Vec<Line<'static>> {
+fn losses(model: &Model, port: &str, height: usize) -> Vec<Line<'static>> {
+    let mut lines = vec![head(format!("{:<18} {:>8} {:>9}", "lost, by reason", "a second", "total"))];
+    let all = model.losses(port);
+    if all.is_empty() {
+        lines.push(Line::from("nothing"));
+    }
+    let line = |(name, total, rate): (&str, u64, f64)| {
+        format!("{:<18} {:>8} {:>9}", fit(name, 18), short(rate), short(total as f64))
+    };
+    lines.extend(listed(all, height.saturating_sub(1), line));
+    lines
+}
+
+/// Queues with what their pools have: where there is room also how near each is to its limit, from where on it refuses.
+fn queues(model: &Model, port: &str, (width, height): (u16, usize)) -> Vec<Line<'static>> {
+    let all = model.queues(port);
+    if all.is_empty() {
+        return vec![head("queues are not counted one by one here".into())];
+    }
+    let wide = width >= WIDE;
+    let mut first = format!("{:>5} {:>6} {:>9} {:>8} {:>7}", "queue", "worker", "rx/s", "frames", "refused");
+    if wide {
+        first += "  pool in use";
+    }
+    let bar = usize::from(width.saturating_sub(39 + 2 + 6)).min(32);
+    let line = |(queue, rate): (&QueueStatistics, f64)| {
+        let [out, limit, refused] = ["outstanding", "limit", "refused"].map(|name| queue.get(&format!("pool.{name}")));
+        let (number, worker, rate, refused) = (queue.queue, queue.worker, short(rate), short(refused as f64));
+        let mut text = format!("{number:>5} {worker:>6} {rate:>9} {out:>8} {refused:>7}");
+        if wide && limit > 0 {
+            let share = out as f64 / limit as f64;
+            let used = "█".repeat((share * bar as f64).ceil() as usize);
+            text += &format!("  {:>3.0} % {used}", share * 100.0);
+        }
+        text
+    };
+    let mut lines = vec![head(first)];
+    lines.extend(listed(all, height.saturating_sub(1), line));
+    lines
+}
+
+fn programs_of(model: &Model, port: &str, height: usize) -> Vec<Line<'static>> {
     let mut lines = vec![head(format!(
         "{:<18} {:>6} {:>10} {:>13} {:>13} {:>9}",
         "program", "id", "runs/s", "runs", "decided", "stopped"
     ))];
     let counted = counts_verdicts(model, port);
     let known = |number: u64| if counted { print::grouped(number) } else { "-".into() };
-    for (program, rate) in model.programs(port).into_iter().take(PROGRAMS_MAX) {
+    let line = |(program, rate): (&ProgramStatistics, f64)| {
         let decided: u64 = program.verdicts.iter().sum::<u64>() + program.invalid;
-        lines.push(Line::from(format!(
+        format!(
             "{:<18} {:>6} {:>10} {:>13} {:>13} {:>9}",
             fit(&program.name, 18),
             program.id,
@@ -195,8 +261,9 @@ fn programs_of(model: &Model, port: &str) -> Vec<Line<'static>> {
             print::grouped(program.runs),
             known(decided),
             known(program.faults)
-        )));
-    }
+        )
+    };
+    lines.extend(listed(model.programs(port), height, line));
     lines
 }
 
@@ -204,7 +271,7 @@ fn programs_of(model: &Model, port: &str) -> Vec<Line<'static>> {
 mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
-    use xway_hook::{ProgramStatistics, QueueStatistics, Statistics};
+    use xway_hook::Statistics;
 
     use super::super::model::Look;
     use super::*;
@@ -226,6 +293,7 @@ mod tests {
                 ("burst_sizes.8", rx / 500),
                 ("burst_sizes.64", rx / 100),
                 ("pool.outstanding", 192),
+                ("pool.limit", 1024),
                 ("pool.refused", 0),
             ];
             all.map(|(name, number)| (name.to_owned(), number)).to_vec()
@@ -287,6 +355,53 @@ mod tests {
         let mut model = model();
         model.go(1);
         golden("132x40.txt", &picture(132, 40, &model));
+    }
+
+    /// A machine with more of everything than a small terminal has rows for.
+    fn busy() -> Model {
+        let mut model = Model::new("service /run/xway/control.sock".into());
+        for turn in 1..=20 {
+            let mut first = statistics(turn);
+            first.programs = (0..9)
+                .map(|n| ProgramStatistics { id: 20 + n, name: format!("stage_{n}"), ..first.programs[0].clone() })
+                .collect();
+            let quiet = |rx| Statistics { counters: vec![("rx_packets".into(), rx)], ..Statistics::default() };
+            let mut ports = vec![("packet:eth0".to_owned(), first)];
+            ports.extend((1..12).map(|n| (format!("tap:vm{n}"), quiet(turn * n))));
+            model.take(Look { secs: turn as f64, ports });
+        }
+        model
+    }
+
+    #[test]
+    fn the_height_decides_how_much_is_listed() {
+        let pictures = [(80, 24), (132, 40), (132, 60)].map(|(width, height)| picture(width, height, &busy()));
+        golden("132x40-busy.txt", &pictures[1]);
+        let count = |text: &str, what: &str| text.lines().filter(|line| line.contains(what)).count();
+        for text in &pictures {
+            assert!(count(text, "packet:eth0 ") == 2 && count(text, "q quit") == 1, "{text}");
+        }
+        let listed = pictures.each_ref().map(|text| (count(text, "  tap:vm"), count(text, "stage_")));
+        assert!(listed[0].0 < listed[1].0 && listed[0].1 < listed[1].1, "{listed:?}");
+        assert_eq!(listed[2], (11, 9), "all of them where there is room");
+        assert!(pictures[0].contains(" more") && !pictures[2].contains(" more"), "{}", pictures[2]);
+        // The selected port is among those that are listed.
+        let mut model = busy();
+        model.go(11);
+        assert!(picture(80, 24, &model).contains("▶ tap:vm11"));
+        assert!(picture(80, 24, &busy()).lines().all(|line| !line.contains("pool in use")));
+        assert!(pictures[1].contains(" 19 % █"), "{}", pictures[1]);
+    }
+
+    #[test]
+    fn rows_add_up_on_every_screen() {
+        for height in 0..80 {
+            for (ports, lower, programs) in [(0, 2, 0), (1, 2, 1), (3, 7, 2), (40, 40, 40), (2, 2, 30)] {
+                let rows = Rows::of(height, Rows { ports, lower, programs });
+                let heads = FIXED + usize::from(programs > 0);
+                assert_eq!(rows.ports + rows.lower + rows.programs, height.saturating_sub(heads), "{height} {rows:?}");
+            }
+        }
     }
 
     #[test]
