@@ -47,6 +47,8 @@ pub struct Device {
     pub kind: String,
     /// The interface that this one leads to (the other end of a veth), when it lies in the same namespace.
     pub peer: Option<u32>,
+    /// Its number there, when it lies in another namespace.
+    pub peer_elsewhere: Option<u32>,
     /// Hardware address, where it has one of six bytes.
     pub mac: Option<[u8; 6]>,
     /// Largest packet without its Ethernet header, bytes.
@@ -124,7 +126,9 @@ fn device(body: &[u8]) -> Option<Device> {
             _ => {}
         }
     }
-    device.peer = device.peer.filter(|_| !elsewhere);
+    if elsewhere {
+        device.peer_elsewhere = device.peer.take();
+    }
     Some(device)
 }
 

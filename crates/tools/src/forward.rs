@@ -5,7 +5,7 @@
 //! host's stack, so what the host does with packets stays as it is; only firewall rules do not see what is
 //! forwarded here.
 
-use xway_hook::{Attached, AttachmentInfo, Hook, HookKind, LoadRequest, Mode, ProgId};
+use xway_hook::{Attached, AttachmentInfo, Hook, HookKind, LoadRequest, Mode, OtherEnd, ProgId, at_other_end};
 
 use crate::attach::{How, everywhere};
 use crate::{ToolError, objects};
@@ -85,7 +85,7 @@ pub fn load(hook: &mut dyn Hook, ports: &[String], options: &Options) -> Result<
     for port in ports {
         known.push(hook.features(port)?);
     }
-    let request = LoadRequest { programs: vec![options.fib.program().to_owned()], pins: None };
+    let request = LoadRequest { programs: vec![options.fib.program().to_owned()], ..LoadRequest::default() };
     let made = hook.load(&objects::image("route")?, &request)?;
     let missing = |what| ToolError::Object { name: "route", why: format!("it has no {what}") };
     let map = made.map("forward_ports").ok_or_else(|| missing("map forward_ports"))?;
@@ -119,9 +119,11 @@ fn warnings(hook: &mut dyn Hook, one: &Loaded) -> Result<Vec<String>, ToolError>
         out.push(format!("{} takes no redirected frames, what is forwarded to it is lost: {mend}", one.port));
     }
     if native && veth {
+        let end = xway_hook::kernel::device(&one.port).ok().and_then(|device| OtherEnd::of(&device));
+        let mend = at_other_end(&one.port, end.as_ref(), |end| format!("ethtool -K {end} tx off"));
         out.push(format!(
             "{} is a veth: a sender on the same machine leaves checksums to the device, and they stay unfinished on the \
-             way through the hook: ethtool -K OTHER-END tx off",
+             way through the hook: {mend}",
             one.port
         ));
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use common::{Dir, Ran, compiled, xway};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use serde_json::Value;
+use serde_json::{Value, json};
 use xway_testkit::{Lab, Namespace, Needs, traffic};
 
 /// Removes a lab that a failed test has left.
@@ -116,6 +116,7 @@ fn a_lab_is_made_used_and_removed() {
 
     let doctor = run(&["doctor", &host(0, "interface")]);
     assert!(doctor.code <= 1 && doctor.out.contains("veth-peer"), "{}", doctor.out);
+    the_other_end_is_named(&here, &host(0, "interface"), &namespace);
 
     let labs = run(&["lab", "show", "-j"]).exits(0).json();
     let found = labs["labs"].as_array().unwrap().iter().find(|lab| lab["name"] == name.as_str()).unwrap();
@@ -124,6 +125,28 @@ fn a_lab_is_made_used_and_removed() {
     run(&["unload", &host(0, "interface"), "-a"]).exits(0);
     run(&["lab", "down", &name]).exits(0);
     assert!(!here.ip(&["-br", "link"]).unwrap().contains(&name), "a wire is left");
+}
+
+/// Where the other end takes nothing it is named with its namespace, and the command that is printed mends it.
+fn the_other_end_is_named(here: &Namespace, interface: &str, namespace: &str) {
+    let needs = Needs::of("xway::machine::a_lab_is_made_used_and_removed (the other end)").command("ethtool");
+    // Before it the kernel does not say what an interface takes.
+    if !needs.kernel(6, 3).met() {
+        return;
+    }
+    let finding = || {
+        let doc = ran(inside(here).args(["doctor", interface, "-j"])).json();
+        let mut all = doc["chapters"].as_array().unwrap().iter().flat_map(|c| c["findings"].as_array().unwrap());
+        all.find(|f| f["topic"] == "veth-peer").unwrap_or_else(|| panic!("{doc}")).clone()
+    };
+    assert_eq!(finding()["grade"], "ok");
+    let end = format!("nsenter --net=/run/netns/{namespace}");
+    ran(Command::new("sh").args(["-c", &format!("{end} ethtool -K eth0 gro off")])).exits(0);
+    let found = finding();
+    assert_eq!((&found["grade"], &found["mend"]), (&json!("note"), &json!(format!("{end} ethtool -K eth0 gro on"))));
+    assert!(found["found"].as_str().unwrap().starts_with("eth0, in the namespace /run/netns/"), "{found}");
+    ran(Command::new("sh").args(["-c", found["mend"].as_str().unwrap()])).exits(0);
+    assert_eq!(finding()["grade"], "ok");
 }
 
 #[test]

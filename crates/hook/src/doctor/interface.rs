@@ -1,10 +1,10 @@
 //! Questions about one interface.
 
-use xway_kernel::{
-    Channels, Device, DriverFeatures, KernelError, channels, device_by_name, devices, driver_features, offloads,
-};
+use xway_kernel::{Channels, Device, DriverFeatures, KernelError, channels, device_by_name, driver_features, offloads};
 
 use super::Finding;
+use crate::explain::NDO_XMIT;
+use crate::{OtherEnd, at_other_end};
 
 /// The largest MTU that fits one page with the room that XDP wants around a packet, as most drivers count it.
 const MTU_ONE_PAGE: u32 = 3498;
@@ -24,8 +24,8 @@ pub struct Interface {
     pub channels: Option<Channels>,
     /// Name of the driver of a real device.
     pub driver: Option<String>,
-    /// The other end of a veth, when it lies in the same namespace.
-    pub peer: Option<Device>,
+    /// The other end of a veth, where it is found.
+    pub peer: Option<OtherEnd>,
 }
 
 impl Interface {
@@ -35,17 +35,13 @@ impl Interface {
     /// `ENODEV`, or netlink does not answer. What a driver does not know is not an error.
     pub fn here(name: &str) -> Result<Interface, KernelError> {
         let device = device_by_name(name)?;
-        let peer = match device.peer.filter(|_| device.kind == "veth") {
-            Some(number) => devices()?.into_iter().find(|d| d.ifindex == number),
-            None => None,
-        };
         let driver = std::fs::read_link(format!("/sys/class/net/{name}/device/driver")).ok();
         Ok(Interface {
             features: driver_features(device.ifindex)?,
             offloads: offloads(device.ifindex)?,
             channels: channels(device.ifindex)?,
             driver: driver.and_then(|path| Some(path.file_name()?.to_str()?.to_owned())),
-            peer,
+            peer: OtherEnd::of(&device),
             device,
         })
     }
@@ -156,23 +152,30 @@ fn peer(of: &Interface) -> Option<Finding> {
         return None;
     }
     let name = &of.device.name;
-    let Some(peer) = &of.peer else {
-        return Some(Finding::note(
-            TOPIC,
-            format!(
-                "the other end lies in another namespace: {name} loses XDP_TX and redirects unless it has a native program"
-            ),
-            "nsenter --net=/run/netns/NAMESPACE xway load PEER OBJ -m native   # one that passes everything",
-        ));
-    };
-    Some(match peer.native {
-        Some(id) => Finding::good(TOPIC, format!("{} has program {id}, so XDP_TX and redirects arrive", peer.name)),
-        None => Finding::note(
-            TOPIC,
-            format!("{} has no native program: {name} loses XDP_TX and redirects", peer.name),
-            format!("xway load {} OBJ -m native   # one that passes everything", peer.name),
+    let takes = of.features.as_ref().is_some_and(|f| f.xdp & NDO_XMIT != 0);
+    let found = match &of.peer {
+        Some(OtherEnd { device: Device { name: end, native: Some(id), .. }, .. }) => {
+            return Some(Finding::good(TOPIC, format!("{end} has program {id}, so XDP_TX and redirects arrive")));
+        }
+        Some(end) if takes => {
+            let end = &end.device.name;
+            return Some(Finding::good(TOPIC, format!("{end} takes what XDP_TX and redirects send to it")));
+        }
+        None if takes => {
+            return Some(Finding::good(TOPIC, "the other end takes what XDP_TX and redirects send to it"));
+        }
+        Some(OtherEnd { device: Device { name: end, .. }, space: None }) => {
+            format!("{end} has no native program: {name} loses XDP_TX and redirects")
+        }
+        Some(OtherEnd { device: Device { name: end, .. }, space: Some(space) }) => {
+            let space = space.display();
+            format!("{end}, in the namespace {space}, has no native program: {name} loses XDP_TX and redirects")
+        }
+        None => format!(
+            "the other end lies in another namespace: {name} loses XDP_TX and redirects unless it has a native program"
         ),
-    })
+    };
+    Some(Finding::note(TOPIC, found, at_other_end(name, of.peer.as_ref(), |end| format!("ethtool -K {end} gro on"))))
 }
 
 #[cfg(test)]
@@ -202,6 +205,23 @@ mod tests {
         assert_eq!(bad(&good()), []);
     }
 
+    fn end(name: &str, native: Option<u32>) -> OtherEnd {
+        OtherEnd { device: Device { name: name.into(), native, ..Device::default() }, space: None }
+    }
+
+    #[test]
+    fn the_command_reaches_the_other_end() {
+        let mut interface = good();
+        interface.device.kind = "veth".into();
+        interface.features.as_mut().unwrap().xdp &= !NDO_XMIT;
+        interface.peer = Some(end("h0", None));
+        assert_eq!(peer(&interface).unwrap().mend.as_deref(), Some("ethtool -K h0 gro on"));
+        interface.peer.as_mut().unwrap().space = Some("/run/netns/host".into());
+        let told = peer(&interface).unwrap();
+        assert_eq!(told.mend.as_deref(), Some("nsenter --net=/run/netns/host ethtool -K h0 gro on"));
+        assert!(told.found.contains("/run/netns/host"), "{}", told.found);
+    }
+
     #[test]
     fn each_lack_is_named_alone() {
         type Change = fn(&mut Interface);
@@ -219,7 +239,7 @@ mod tests {
             ("veth-peer", Grade::Note, |i| i.device.kind = "veth".into()),
             ("veth-peer", Grade::Note, |i| {
                 i.device.kind = "veth".into();
-                i.peer = Some(Device { name: "eth1".into(), ..Device::default() });
+                i.peer = Some(end("eth1", None));
             }),
         ];
         for (topic, grade, change) in lacks {
@@ -229,7 +249,11 @@ mod tests {
         }
         let mut polled = good();
         veth(&mut polled);
-        polled.peer = Some(Device { name: "eth1".into(), native: Some(7), ..Device::default() });
+        polled.peer = Some(end("eth1", Some(7)));
+        assert_eq!(bad(&polled), []);
+        // What the kernel itself says about the other end counts as well.
+        polled.peer = None;
+        polled.features.as_mut().unwrap().xdp |= NDO_XMIT;
         assert_eq!(bad(&polled), []);
     }
 

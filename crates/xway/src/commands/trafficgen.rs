@@ -156,8 +156,12 @@ fn from_kernel(args: &Trafficgen, timeout: Option<Duration>, stop: &Stop) -> Res
     if takes_frames(&out).map_err(tool_failure)? == Some(false) {
         let words = format!("{}: the interface takes no frames from XDP now", out.name);
         let hint = match out.kind.as_str() {
-            "veth" => "ethtool -K OTHER-END gro on, or a native program there",
-            _ => "packet:IFACE sends through a socket",
+            "veth" => {
+                let end = xway_hook::OtherEnd::of(&out);
+                let on = |end: &str| format!("ethtool -K {end} gro on");
+                format!("{}; or a native program there", xway_hook::at_other_end(&out.name, end.as_ref(), on))
+            }
+            _ => format!("packet:{} sends through a socket", out.name),
         };
         return Err(Failure::needs(words).hint(hint));
     }
