@@ -69,5 +69,13 @@ fn what_is_deployed_runs_there() {
     assert_eq!(deploy("somebody@there").0, Some(0));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), own);
     assert!(std::fs::read(&archive).unwrap() == first);
+    // Unpacked by hand it leaves the machine's own file alone: it has an example only.
+    let list = Command::new("tar").arg("-tzf").arg(&archive).output().unwrap();
+    let names = String::from_utf8(list.stdout).unwrap();
+    let tomls: Vec<&str> = names.lines().filter(|name| name.contains("xway.toml")).collect();
+    assert_eq!(tomls, ["opt/xway/share/xway/xway.toml.example"]);
+    assert!(names.lines().all(|name| name.starts_with("opt/xway/")), "{names}");
+    let example = std::fs::read_to_string(at("share/xway/xway.toml.example")).unwrap();
+    xway_control::Config::parse(&example).unwrap();
     assert_eq!(deploy("nobody@there").0, Some(9));
 }
