@@ -81,7 +81,7 @@ fuzz-kernel: $(OBJECTS)  ## our verifier and interpreter against the running ker
 		$(wildcard /usr/lib/*-linux-gnu/bpf/*.o)
 
 # What concerns the kernel: its tests run under another one.
-VM_TESTS := -p xway-kernel -p xway-hook -p xway --lib --test conformance --test cycles --test dispatcher --test forward \
+VM_TESTS := -p xway-kernel -p xway-hook -p xway --lib --test conformance --test cycles --test dispatcher --test filter --test forward \
 	--test kernel_hook --test kernel_verbs --test programs --test tools --test watching
 
 vm:  ## the tests of the kernel's hook in a virtual machine; KERNEL=folder of an unpacked kernel package, TEST=words of cargo test
@@ -92,6 +92,11 @@ vm:  ## the tests of the kernel's hook in a virtual machine; KERNEL=folder of an
 corpus:  ## foreign programs below DIR=… before our verifier and the running kernel's
 	@test -n "$(DIR)" || { echo "make corpus DIR=folder: objects and raw programs of your own"; exit 2; }
 	cargo run --release -q -p xway-testkit --example corpus -- $(OPTIONS) $(DIR)
+
+ecosystem:  ## the table of docs/tools.md: the xdp-tools repository's own scripts with its tools and with ours; DIR=its folder, built (needs root)
+	@test -n "$(DIR)" || { echo "make ecosystem DIR=folder: the repository of xdp-tools, in which make was run"; exit 2; }
+	cargo build --release -p xway
+	@scripts/ecosystem $(TARGET)/release/xway $(DIR) $(TOOLS)
 
 install:  ## command, library, header, man pages and completions below PREFIX=/usr/local (DESTDIR= for packages)
 	cargo build --release -p xway -p xway-capi
@@ -107,4 +112,4 @@ deploy:  ## the bundle onto another machine: HOST=root@name (needs ssh)
 clean:  ## remove everything that was built
 	cargo clean
 
-.PHONY: help setup demo test lint samples bench bench-docs native aarch64 fuzz soak models miri cycles fuzz-kernel vm corpus install bundle deploy clean
+.PHONY: help setup demo test lint samples bench bench-docs native aarch64 fuzz soak models miri cycles fuzz-kernel vm corpus ecosystem install bundle deploy clean

@@ -188,3 +188,30 @@ fn types_are_written_for_older_kernels() {
     }
     load_btf(&bytes).unwrap();
 }
+
+/// The same with the one type more that a member of a chain needs.
+#[test]
+fn a_static_function_is_written_for_older_kernels() {
+    if !Needs::of("kernel::programs::a_static_function_is_written_for_older_kernels").root().met() {
+        return;
+    }
+    let mut b = BtfBuilder::new();
+    let int = b.int("int", 4, IntEncoding::Signed);
+    let context = b.ptr(int);
+    let prototype = b.prototype(int, &[("ctx", context)]);
+    let main = b.func("main", prototype, FuncLinkage::Global);
+    let ratio = b.float("double", 8);
+    b.structure("value", 8, &[("ratio", ratio, 0)]);
+    let types = Btf::parse(b.to_bytes()).unwrap();
+    assert_eq!(types.for_older_kernel_with_static(int), None, "it is no function");
+    let newest = types.for_kernel_with_static(main).unwrap();
+    let older = types.for_older_kernel_with_static(main).unwrap();
+    assert_eq!(newest.1, older.1);
+    for (bytes, floats) in [(&newest.0, 1), (&older.0, 0)] {
+        let written = Btf::parse(bytes.clone()).unwrap();
+        assert_eq!(written.types().filter(|(_, t)| matches!(t.kind, Kind::Float(_))).count(), floats);
+        let ty = written.ty(older.1).unwrap();
+        assert!(ty.name == "main" && matches!(ty.kind, Kind::Func(p, FuncLinkage::Static) if p == prototype), "{ty:?}");
+        load_btf(bytes).unwrap();
+    }
+}

@@ -34,13 +34,26 @@ impl Btf {
     /// The bytes for `BPF_BTF_LOAD` with one type more, which is given: the function `id` as a `static` one, so that the
     /// kernel verifies it where it is called. `None` when `id` is no function.
     pub fn for_kernel_with_static(&self, id: u32) -> Option<(Vec<u8>, u32)> {
+        let (up, id) = self.with_static(id)?;
+        Some((up.finish(), id))
+    }
+
+    /// The same for a kernel that is older than some of the types, as [`Btf::for_older_kernel`] writes them.
+    pub fn for_older_kernel_with_static(&self, id: u32) -> Option<(Vec<u8>, u32)> {
+        let (mut up, id) = self.with_static(id)?;
+        up.define();
+        up.grow_old();
+        Some((up.bytes(), id))
+    }
+
+    fn with_static(&self, id: u32) -> Option<(Upload<'_>, u32)> {
         let ty = self.ty(id).ok()?;
         let Kind::Func(prototype, _) = ty.kind else { return None };
         let mut up = Upload::new(self);
         let name = up.string(ty.name);
         up.append(&[name, num::FUNC << 24, prototype]);
         let id = up.stand_in + 1;
-        Some((up.finish(), id))
+        Some((up, id))
     }
 }
 
