@@ -213,6 +213,9 @@ impl Hook for Service {
     }
 
     fn load(&mut self, image: &Image, request: &LoadRequest) -> Result<Objects, HookError> {
+        if let Some(device) = &request.device {
+            return Err(xway_hook::user::no_device(device));
+        }
         let object = Bytes(image.bytes.to_vec());
         let (programs, pins) = (request.programs.clone(), request.pins.clone());
         self.ask(&Request::Load { object, programs, pins })

@@ -102,6 +102,9 @@ pub struct LoadRequest {
     pub programs: Vec<String>,
     /// Directory for pins: maps that the object declares are taken from there, or pinned there when they are new.
     pub pins: Option<PathBuf>,
+    /// The interface whose device is to run them ([`crate::Mode::Offload`]), which its driver must know when they are loaded; `None`:
+    /// the CPU runs them.
+    pub device: Option<String>,
 }
 
 /// What a load made.

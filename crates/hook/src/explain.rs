@@ -1,10 +1,10 @@
 //! What an errno of the kernel means in its place, and what mends it.
 
 use xway_abi::Errno;
-use xway_kernel::{Device, KernelError, driver_features};
+use xway_kernel::{Device, DriverFeatures, KernelError, XDP_FEATURES, bit_names, driver_features};
 
 use crate::doctor::machine::{CAP_BPF, CAP_SYS_ADMIN, capabilities, version};
-use crate::{Blame, HookError, Mode};
+use crate::{Blame, HookError, Mode, OtherEnd, at_other_end};
 
 /// An error that has nothing to do with an interface.
 pub fn plain(error: &KernelError) -> HookError {
@@ -36,12 +36,55 @@ pub fn plain(error: &KernelError) -> HookError {
     out
 }
 
+/// `NETDEV_XDP_ACT_HW_OFFLOAD`: the device itself runs programs.
+const HW_OFFLOAD: u64 = 1 << 4;
+
+/// A program that a device was to run itself, and that was refused when it was loaded for it or attached there: what the kernel says,
+/// and what it tells of the driver.
+pub fn offload(error: &KernelError, device: &Device) -> HookError {
+    // Netlink's family of drivers came with 6.3; before it nothing is told.
+    offload_of(error, device, driver_features(device.ifindex).ok().flatten())
+}
+
+fn offload_of(error: &KernelError, device: &Device, features: Option<DriverFeatures>) -> HookError {
+    let mut out = plain(error);
+    let name = &device.name;
+    if !error.log().is_empty() || matches!(error.errno(), Some(Errno::EPERM | Errno::EACCES)) {
+        // The verifier has its say, or nobody got as far as the driver.
+        out.message = format!("{name}: in the device: {error}");
+        return out;
+    }
+    let kind = if device.kind.is_empty() { String::new() } else { format!(" ({})", device.kind) };
+    out.blame = Blame::Machine;
+    let (why, hint) = match features {
+        Some(of) if of.xdp & HW_OFFLOAD != 0 => (
+            format!("its driver{kind} runs programs in the device, but not this one"),
+            "a program with fewer helpers and maps, or -m native",
+        ),
+        Some(of) => {
+            let has = bit_names(of.xdp, &XDP_FEATURES).join(", ");
+            let has = if has.is_empty() { "nothing of XDP".into() } else { has };
+            (format!("its driver{kind} has no hw-offload; the kernel lists for it: {has}"), "-m native or -m generic")
+        }
+        None => (
+            format!("the kernel does not tell whether its driver{kind} has hw-offload"),
+            "-m native or -m generic; or a device whose driver runs programs itself",
+        ),
+    };
+    out.message = format!("{name}: {why} ({error})");
+    out.hint = Some(hint.into());
+    out
+}
+
 /// The largest MTU that leaves room for headroom and tailroom in a page of 4 KiB, as most drivers count it; above it they
 /// refuse programs without fragments.
 const MTU_ONE_PAGE: u32 = 3498;
 
 /// An attachment that was refused.
 pub fn attach(error: &KernelError, device: &Device, mode: Mode) -> HookError {
+    if mode == Mode::Offload {
+        return offload(error, device);
+    }
     let mut out = plain(error);
     out.message = format!("{}: {error}", device.name);
     let said = match error {
@@ -88,18 +131,19 @@ pub fn attach(error: &KernelError, device: &Device, mode: Mode) -> HookError {
 }
 
 /// `NETDEV_XDP_ACT_NDO_XMIT`: frames can be sent out of the interface by redirects.
-const NDO_XMIT: u64 = 1 << 2;
+pub(crate) const NDO_XMIT: u64 = 1 << 2;
 
 /// What a person must know about an attachment that was made: one line each.
-pub fn warnings(device: &Device, mode: Mode, peer: Option<&Device>, may_send: bool) -> Vec<String> {
+pub fn warnings(device: &Device, mode: Mode, peer: Option<&OtherEnd>, may_send: bool) -> Vec<String> {
     let mut out = Vec::new();
     // Kernels since 6.3 say whether the other end takes frames; before, only a native program there makes it do so.
     let takes = driver_features(device.ifindex).ok().flatten().is_some_and(|f| f.xdp & NDO_XMIT != 0);
-    let deaf = !takes && peer.is_none_or(|peer| peer.native.is_none());
+    let deaf = !takes && peer.is_none_or(|peer| peer.device.native.is_none());
     if mode == Mode::Native && device.kind == "veth" && may_send && deaf {
+        let mend = at_other_end(&device.name, peer, |end| format!("ethtool -K {end} gro on"));
         out.push(format!(
             "{} is a veth: frames that the program sends (XDP_TX, or a redirect to it) are lost unless the other end \
-             has a native program too (one that passes everything is enough) or GRO: ethtool -K OTHER-END gro on",
+             has a native program too (one that passes everything is enough) or GRO: {mend}",
             device.name
         ));
     }
@@ -199,6 +243,26 @@ mod tests {
     }
 
     #[test]
+    fn a_device_that_runs_no_programs_is_named_with_what_it_has() {
+        let device = Device { name: "eth0".into(), kind: "veth".into(), ..Device::default() };
+        let error = |errno, log: &str| KernelError::Program { name: "p".into(), errno, log: log.into() };
+        let told = |xdp: Option<u64>, errno, log: &str| {
+            let features = xdp.map(|xdp| DriverFeatures { xdp, ..DriverFeatures::default() });
+            offload_of(&error(errno, log), &device, features)
+        };
+        let without = told(Some(1 | 1 << 1), Errno::EINVAL, "");
+        let words = "eth0: its driver (veth) has no hw-offload; the kernel lists for it: basic, redirect (";
+        assert!(without.message.starts_with(words) && without.message.contains("EINVAL"), "{without}");
+        assert_eq!((without.blame, without.hint.as_deref()), (Blame::Machine, Some("-m native or -m generic")));
+        assert!(told(Some(HW_OFFLOAD), Errno::EINVAL, "").message.contains("but not this one"));
+        assert!(told(None, Errno::EINVAL, "").message.contains("does not tell"));
+        // A verifier's or driver's log is what counts where there is one.
+        let logged = told(Some(HW_OFFLOAD), Errno::EINVAL, "[netdevsim] no");
+        assert!(logged.message.starts_with("eth0: in the device: ") && logged.log.contains("netdevsim"), "{logged}");
+        assert!(told(Some(1), Errno::EPERM, "").hint.is_some());
+    }
+
+    #[test]
     fn a_limit_of_locked_memory_is_named_where_it_counts() {
         let root = u64::MAX;
         let told = locked_memory("5.10.0-28-amd64\n", root, Some(65536)).unwrap();
@@ -216,8 +280,12 @@ mod tests {
     fn a_veth_that_would_lose_frames_is_told_of() {
         let far = Device { name: "far".into(), kind: "veth".into(), up: true, ..Device::default() };
         let near = Device { name: "near".into(), ..far.clone() };
-        let says = |near: &Device, mode, far: &Device, sends| warnings(near, mode, Some(far), sends);
-        assert!(says(&near, Mode::Native, &far, true)[0].contains("ethtool -K OTHER-END gro on"));
+        let says = |near: &Device, mode, far: &Device, sends| {
+            let end = OtherEnd { device: far.clone(), space: Some("/run/netns/b".into()) };
+            warnings(near, mode, Some(&end), sends)
+        };
+        let told = says(&near, Mode::Native, &far, true);
+        assert!(told[0].ends_with(": nsenter --net=/run/netns/b ethtool -K far gro on"), "{told:?}");
         let with = Device { native: Some(1), ..far.clone() };
         for quiet in [says(&near, Mode::Native, &with, true), says(&near, Mode::Generic, &far, true)] {
             assert!(quiet.is_empty(), "{quiet:?}");

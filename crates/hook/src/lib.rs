@@ -16,6 +16,7 @@
 //! | [`user`] | the engine in this process |
 //! | [`pins`] | maps that outlive the command that made them |
 //! | [`explain`] | why the kernel said no, and the command that mends it |
+//! | `other_end` | the other end of a veth, in whichever namespace |
 //! | [`doctor`] | is this machine ready, and the command that mends it |
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,7 @@ mod error;
 pub mod explain;
 mod hook;
 pub mod kernel;
+mod other_end;
 pub mod pins;
 pub mod user;
 mod watching;
@@ -39,6 +41,7 @@ pub use api::{
 pub use error::{Blame, HookError};
 pub use hook::Hook;
 pub use kernel::Kernel;
+pub use other_end::{OtherEnd, at_other_end};
 pub use user::User;
 pub use watching::{
     CapturePoint, CaptureRequest, CapturedPacket, CapturedPackets, GAUGES, HookEvent, LOSSES, ProgramStatistics,

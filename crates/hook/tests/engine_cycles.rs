@@ -40,7 +40,7 @@ fn changes_under_traffic_leave_nothing() {
         char _license[] SEC(\"license\") = \"GPL\";";
     let bytes = xway_testkit::clang::compile_text("cycles", text, &[]).unwrap();
     let image = Image::parse(&bytes, &LoadOptions::default()).unwrap();
-    let request = LoadRequest { programs: vec!["first".into(), "far".into()], pins: None };
+    let request = LoadRequest { programs: vec!["first".into(), "far".into()], ..LoadRequest::default() };
     let before = descriptors();
     let mut last: Option<ProgId> = None;
     for round in 0..rounds() {

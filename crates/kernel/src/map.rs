@@ -84,6 +84,12 @@ impl KernelMap {
 
     /// As [`KernelMap::create`], with types.
     pub fn create_typed(name: &str, spec: &MapSpec, btf: Option<MapBtf<'_>>) -> Result<KernelMap, Errno> {
+        KernelMap::create_in(0, name, spec, btf)
+    }
+
+    /// As [`KernelMap::create_typed`], in the device of the interface with this number (`map_ifindex`); 0: in the machine's memory.
+    /// What a program in a device looks up lies there.
+    pub fn create_in(device: u32, name: &str, spec: &MapSpec, btf: Option<MapBtf<'_>>) -> Result<KernelMap, Errno> {
         let inner = spec.inner.as_deref().map(|inner| KernelMap::create("", inner)).transpose()?;
         // Maps of maps must have a template: without one, a number that is no descriptor (0 is one, of something else).
         let of_maps = matches!(spec.map_type, MapType::ArrayOfMaps | MapType::HashOfMaps);
@@ -96,7 +102,8 @@ impl KernelMap {
             .u32(16, spec.flags)
             .u32(20, inner.as_ref().map_or(no_template, |m| m.fd.as_raw_fd() as u32))
             .u32(24, spec.numa_node)
-            .name(28, name);
+            .name(28, name)
+            .u32(44, device);
         if let Some(MapBtf { btf, key_type, value_type }) = btf {
             attr.u32(48, btf.as_raw_fd() as u32).u32(52, key_type).u32(56, value_type);
         }

@@ -41,6 +41,17 @@ impl KernelObject {
     pub fn load_sharing(
         object: &Object,
         want: impl Fn(&Program) -> bool,
+        shared: impl FnMut(&MapDef) -> Result<Option<KernelMap>, KernelError>,
+    ) -> Result<KernelObject, KernelError> {
+        KernelObject::load_in(0, object, want, shared)
+    }
+
+    /// As [`KernelObject::load_sharing`], for the device of the interface with this number, whose driver compiles the programs and
+    /// has their maps; 0: for the CPU.
+    pub fn load_in(
+        device: u32,
+        object: &Object,
+        want: impl Fn(&Program) -> bool,
         mut shared: impl FnMut(&MapDef) -> Result<Option<KernelMap>, KernelError>,
     ) -> Result<KernelObject, KernelError> {
         let btf = object_btf(object);
@@ -49,14 +60,14 @@ impl KernelObject {
         for def in &object.maps {
             let found = shared(def)?;
             ours.push(found.is_none());
-            maps.push(found.map_or_else(|| create(def, btf.as_ref()), Ok)?);
+            maps.push(found.map_or_else(|| create(def, btf.as_ref(), device), Ok)?);
         }
         for ((def, map), _) in object.maps.iter().zip(&maps).zip(&ours).filter(|(_, ours)| **ours) {
             fill(object, def, map, &maps)?;
         }
         let fds: Vec<RawFd> = maps.iter().map(|m| m.as_fd().as_raw_fd()).collect();
         let load = |program: &Program| match want(program) {
-            true => load_program(object, program, &fds, btf.as_ref(), How::default()),
+            true => load_program(object, program, &fds, btf.as_ref(), How { device, ..How::default() }),
             false => Err(cannot_load(program, "it was not asked for")),
         };
         let programs: Vec<_> = object.programs.iter().map(load).collect();
@@ -114,8 +125,11 @@ impl KernelObject {
         let mut member = crate::chain::member(program, next_index, chain_on);
         member.kind = ProgramKind::Xdp { frags };
         let main = program.subprogs.first().map_or(0, |f| f.func_id);
-        let typed = object.btf.as_ref().and_then(|btf| btf.for_kernel_with_static(main));
-        let loaded = typed.and_then(|(bytes, id)| Some((load_btf(&bytes).ok()?, id)));
+        let upload = |(bytes, id): (Vec<u8>, u32)| Some((load_btf(&bytes).ok()?, id));
+        let loaded = object.btf.as_ref().and_then(|btf| {
+            let typed = btf.for_kernel_with_static(main).and_then(upload);
+            typed.or_else(|| btf.for_older_kernel_with_static(main).and_then(upload))
+        });
         if let Some((_, id)) = &loaded {
             // The first function is the new one; the second was the main one and is called now.
             member.subprogs.iter_mut().take(2).for_each(|f| f.func_id = *id);
@@ -142,7 +156,7 @@ fn object_btf(object: &Object) -> Option<OwnedFd> {
     load_btf(&btf.for_kernel()).or_else(|_| load_btf(&btf.for_older_kernel())).ok()
 }
 
-fn create(def: &MapDef, btf: Option<&OwnedFd>) -> Result<KernelMap, KernelError> {
+fn create(def: &MapDef, btf: Option<&OwnedFd>, device: u32) -> Result<KernelMap, KernelError> {
     let mut spec = def.spec.clone();
     if spec.map_type == MapType::PerfEventArray && spec.max_entries == 0 {
         // The convention of objects: a buffer for each CPU.
@@ -154,9 +168,9 @@ fn create(def: &MapDef, btf: Option<&OwnedFd>) -> Result<KernelMap, KernelError>
         value_type: def.value_type,
     });
     // Types that the kernel finds fault with (a key declared with another size) are left out, as other loaders do.
-    let untyped = || KernelMap::create(&def.name, &spec);
+    let untyped = || KernelMap::create_in(device, &def.name, &spec, None);
     let created = match typed {
-        Some(_) => KernelMap::create_typed(&def.name, &spec, typed).or_else(|_| untyped()),
+        Some(_) => KernelMap::create_in(device, &def.name, &spec, typed).or_else(|_| untyped()),
         None => untyped(),
     };
     created.map_err(|errno| map_error(def, "creating it", errno))
@@ -232,6 +246,8 @@ struct How<'a> {
     log_level: u32,
     /// [`ProgSpec::replaces`].
     replaces: Option<(BorrowedFd<'a>, u32)>,
+    /// [`ProgSpec::device`].
+    device: u32,
 }
 
 /// A program from an object without types, with the least that the kernel asks of an extension program.
@@ -298,6 +314,7 @@ fn load_program(
         lines: &lines,
         log_level: how.log_level,
         replaces: how.replaces,
+        device: how.device,
         ..ProgSpec::xdp(&program.name, &insns)
     })
 }

@@ -90,6 +90,8 @@ pub struct ProgSpec<'a> {
     /// For an extension program: the program whose function it replaces, and the type of that function among that program's
     /// types.
     pub replaces: Option<(BorrowedFd<'a>, u32)>,
+    /// Number of the interface whose device is to run it, compiled by its driver (`prog_ifindex`); 0: the CPU runs it.
+    pub device: u32,
     /// 0 for no log unless the load fails, 1 for the verifier's log of a program that it accepts, 2 for more of it, 4 for
     /// the reason and the figures alone, which costs next to nothing.
     pub log_level: u32,
@@ -111,6 +113,7 @@ impl<'a> ProgSpec<'a> {
             funcs: &[],
             lines: &[],
             replaces: None,
+            device: 0,
             log_level: 0,
         }
     }
@@ -307,6 +310,7 @@ fn load_once(spec: &ProgSpec<'_>, log_level: u32) -> Result<KernelProg, (Errno, 
         .u32(40, spec.kernel_version)
         .u32(44, spec.flags)
         .name(48, spec.name)
+        .u32(64, spec.device)
         .u32(68, spec.attach_type);
     if log_level > 0 {
         attr.u32(24, log_level).u32(28, LOG_BYTES as u32).output(32, &mut log);

@@ -109,7 +109,7 @@ fn run(hook: &mut dyn Hook, program: ProgId, packet: &[u8]) -> u32 {
 }
 
 fn load(hook: &mut dyn Hook) -> (ProgId, Lists) {
-    let request = LoadRequest { programs: vec![PROGRAM.into()], pins: None };
+    let request = LoadRequest { programs: vec![PROGRAM.into()], ..LoadRequest::default() };
     let made = hook.load(&objects::image("filter").unwrap(), &request).unwrap();
     let program = made.program(PROGRAM).unwrap();
     let maps: Vec<MapId> = made.maps.iter().map(|(_, id)| *id).collect();

@@ -58,7 +58,7 @@ fn rows() -> Vec<(&'static str, Vec<u8>, &'static str)> {
 fn check(hook: &mut dyn Hook) {
     let image = objects::image("route").unwrap();
     for fib in [Fib::Full, Fib::Direct] {
-        let request = LoadRequest { programs: vec![fib.program().into()], pins: None };
+        let request = LoadRequest { programs: vec![fib.program().into()], ..LoadRequest::default() };
         let made = hook.load(&image, &request).unwrap();
         let (program, map) = (made.program(fib.program()).unwrap(), made.map("forward_counts").unwrap());
         let count = |hook: &mut dyn Hook, reason: &str| {

@@ -124,7 +124,9 @@ fn a_refusal_says_why_and_what_to_try() {
     bench
         .xway(&["load", "r0", &pass, "-m", "offload"])
         .exits(4)
-        .says("running programs in the device itself is not supported");
+        .says("its driver (veth) has no hw-offload; the kernel lists for it: basic, ");
+    bench.xway(&["load", "r0", &pass, "-m", "offload", "-P", "5"]).exits(4);
+    assert_eq!(bench.json(&["status", "r0"])["attachments"], json!([]));
     // The kernel's verdict, with the line in the source first.
     let refused = bench.xway(&["load", "r0", &bad]).exits(1);
     assert!(

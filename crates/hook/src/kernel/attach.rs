@@ -15,7 +15,7 @@ use xway_kernel::{
 
 use super::chain::{self, Chain};
 use super::dispatcher;
-use crate::{AttachRequest, Attached, Blame, Choice, HookError, Mode, ProgId, Replace, Via, explain, pins};
+use crate::{AttachRequest, Attached, Blame, Choice, HookError, Mode, OtherEnd, ProgId, Replace, Via, explain, pins};
 
 /// What is attached to an interface.
 #[derive(Clone, Debug)]
@@ -34,11 +34,6 @@ pub struct Attachment {
 /// looked at.
 pub(super) fn attach(prog: &KernelProg, request: &AttachRequest, may_send: bool) -> Result<Attached, HookError> {
     let device = device(&request.port)?;
-    if request.mode == Mode::Offload {
-        // The program would have to be compiled for the device by the kernel from the start.
-        let message = format!("{}: running programs in the device itself is not supported", device.name);
-        return Err(HookError::new(Blame::Machine, message).hint("-m native or -m generic"));
-    }
     if request.mode == Mode::User {
         let message = format!("{}: mode user is one of the engine's hook", device.name);
         return Err(HookError::unsupported(message).hint("xway load PORT OBJ --hook user; or -m native, -m generic"));
@@ -54,7 +49,7 @@ pub(super) fn attach(prog: &KernelProg, request: &AttachRequest, may_send: bool)
 /// What was done, in the words of the trait.
 pub(super) fn told(port: &str, put: Put, asked: Mode, program: ProgId, may_send: bool) -> Result<Attached, HookError> {
     let device = device(port)?;
-    let peer = peer(&device);
+    let peer = OtherEnd::of(&device);
     let warnings = explain::warnings(&device, put.mode, peer.as_ref(), may_send);
     let reason = put.reason.filter(|_| put.mode != asked);
     let mode = Choice { requested: asked.name(), effective: put.mode.name(), reason };
@@ -108,7 +103,8 @@ pub(super) fn put(device: &Device, prog: &KernelProg, request: &AttachRequest, h
         Mode::Auto => &[Mode::Native, Mode::Generic],
         Mode::Native => &[Mode::Native],
         Mode::Generic => &[Mode::Generic],
-        Mode::Offload | Mode::User => &[Mode::Offload],
+        Mode::Offload => &[Mode::Offload],
+        Mode::User => &[],
     };
     let mut reason = match (request.mode, modes) {
         (Mode::Auto, [Mode::Generic]) => Some("a generic program is attached; the modes exclude each other".to_owned()),
@@ -294,12 +290,6 @@ pub fn device(name: &str) -> Result<Device, HookError> {
             false => error.hint(format!("one of: {}", have.join(", "))),
         }
     })
-}
-
-/// The other end of a veth, when it lies in this namespace.
-fn peer(device: &Device) -> Option<Device> {
-    let index = device.peer.filter(|_| device.kind == "veth")?;
-    devices().ok()?.into_iter().find(|d| d.ifindex == index)
 }
 
 /// What is attached in a mode; in any of them for [`Mode::Auto`].

@@ -20,7 +20,7 @@ mod dispatcher;
 mod events;
 mod maps;
 mod objects;
-mod spaces;
+pub(crate) mod spaces;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -38,7 +38,7 @@ pub use attach::{Attachment, clean, device, status, unload};
 
 use crate::{
     AttachRequest, Attached, AttachmentInfo, Dump, Elements, Hook, HookError, HookEvent, HookKind, Image, LoadRequest,
-    MapId, MapInfo, MapTypes, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Statistics, TestAnswer,
+    MapId, MapInfo, MapTypes, Mode, ObjectId, Objects, PortFeatures, ProgId, ProgramInfo, Statistics, TestAnswer,
     TestRequest, batch, explain, pins,
 };
 
@@ -224,7 +224,8 @@ impl Hook for Kernel {
     }
 
     fn load(&mut self, image: &Image, request: &LoadRequest) -> Result<Objects, HookError> {
-        let loaded = objects::load(&image.object, request)?;
+        let device = request.device.as_deref().map(attach::device).transpose()?;
+        let loaded = objects::load(&image.object, request, device.as_ref())?;
         let mut done = Objects { shared: loaded.shared, pinned: loaded.pinned, ..Objects::default() };
         for (def, map) in image.object.maps.iter().zip(&loaded.object.maps) {
             let id = map.info().map_err(|e| HookError::errno("asking about a map", e))?.id;
@@ -317,6 +318,10 @@ impl Hook for Kernel {
     fn attach(&mut self, request: &AttachRequest) -> Result<Attached, HookError> {
         let held = self.programs.get(&request.program.0);
         let may_send = held.is_none_or(|p| p.may_send);
+        if request.chain && request.mode == Mode::Offload {
+            let message = format!("{}: a device runs one program, none beside it", request.port);
+            return Err(HookError::unsupported(message).hint("leave the priority (-P) and the verdicts (-A) out"));
+        }
         if request.chain {
             let source = held.and_then(|p| p.source.clone()).ok_or_else(|| {
                 let message = format!("{}: only a program that this hook has loaded can be chained", request.program);

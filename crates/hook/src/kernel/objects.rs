@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use xway_abi::{Errno, Verdict};
-use xway_kernel::{KernelError, KernelObject, KernelProg};
+use xway_kernel::{Device, KernelError, KernelObject, KernelProg};
 use xway_object::{Initial, MapDef, Object, Program, SlotRef};
 use xway_verifier::{Config, MapsView, verify};
 
@@ -27,7 +27,9 @@ pub(super) struct Known {
     pub may_send: bool,
 }
 
-pub(super) fn load(object: &Object, request: &LoadRequest) -> Result<LoadedObject, HookError> {
+/// Loads; `device`: the one whose hardware is to run the programs.
+pub(super) fn load(object: &Object, request: &LoadRequest, device: Option<&Device>) -> Result<LoadedObject, HookError> {
+    let explained = |e: &KernelError| device.map_or_else(|| explain::plain(e), |device| explain::offload(e, device));
     let asked = |p: &Program| match request.programs.is_empty() {
         true => p.as_xdp().is_ok(),
         false => request.programs.contains(&p.name),
@@ -62,14 +64,15 @@ pub(super) fn load(object: &Object, request: &LoadRequest) -> Result<LoadedObjec
         }
     };
     let called = tail_called(object);
-    let mut loaded = match KernelObject::load_sharing(object, |p| asked(p) || called.contains(&p.name), find) {
+    let (place, wanted) = (device.map_or(0, |d| d.ifindex), |p: &Program| asked(p) || called.contains(&p.name));
+    let mut loaded = match KernelObject::load_in(place, object, wanted, find) {
         Ok(loaded) => loaded,
-        Err(e) => return Err(refused.unwrap_or_else(|| explain::plain(&e))),
+        Err(e) => return Err(refused.unwrap_or_else(|| explained(&e))),
     };
     let (mut programs, mut images) = (Vec::new(), Vec::new());
     for (index, (image, prog)) in object.programs.iter().zip(std::mem::take(&mut loaded.programs)).enumerate() {
         if asked(image) {
-            programs.push((image.name.clone(), prog.map_err(|e| explain::plain(&e))?));
+            programs.push((image.name.clone(), prog.map_err(|e| explained(&e))?));
             images.push(Known { index, may_send: may_send(object, image) });
         }
     }

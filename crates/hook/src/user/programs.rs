@@ -16,7 +16,8 @@ use xway_vm::{
 
 use super::{Pinned, User};
 use crate::{
-    Blame, Dump, HookError, Image, LoadRequest, MapId, Objects, ProgId, ProgramInfo, TestAnswer, TestRequest, pins,
+    Blame, Dump, HookError, Image, LoadRequest, MapId, Mode, Objects, ProgId, ProgramInfo, TestAnswer, TestRequest,
+    pins,
 };
 
 /// A program that was loaded, with what belongs to it.
@@ -111,6 +112,9 @@ fn kernel_name(name: &str) -> String {
 impl User {
     pub(super) fn load_object(&mut self, image: &Image, request: &LoadRequest) -> Result<Objects, HookError> {
         let object = &image.object;
+        if let Some(device) = &request.device {
+            return Err(no_device(device));
+        }
         let mut done = Objects::default();
         if let Some(name) = request.programs.iter().find(|n| object.programs.iter().all(|p| p.name != **n)) {
             let have: Vec<&str> = object.programs.iter().map(|p| p.name.as_str()).collect();
@@ -206,4 +210,10 @@ fn refused(error: &InstanceError) -> HookError {
         }
         InstanceError::Dangling { .. } | InstanceError::Link(_) => plain(Some(Errno::EINVAL)),
     }
+}
+
+/// The engine's programs run on CPUs.
+pub fn no_device(port: &str) -> HookError {
+    let message = format!("{port}: mode {} is one of Linux's hook", Mode::Offload.name());
+    HookError::unsupported(message).hint("leave -m out: a port of the engine has one place only")
 }

@@ -177,7 +177,7 @@ fn pins(hook: &mut dyn Hook, dir: &Path) {
 fn programs(hook: &mut dyn Hook, dir: &Path) {
     let image = image(SOURCE);
     let dir = dir.join("maps");
-    let request = LoadRequest { programs: Vec::new(), pins: Some(dir.clone()) };
+    let request = LoadRequest { pins: Some(dir.clone()), ..LoadRequest::default() };
     let objects = hook.load(&image, &request).unwrap();
     let (count, shout) = (objects.program("count").unwrap(), objects.program("shout").unwrap());
     let (lengths, jumps) = (objects.map("lengths").unwrap(), objects.map("jumps").unwrap());
@@ -245,7 +245,7 @@ fn programs(hook: &mut dyn Hook, dir: &Path) {
     let error = hook.load(&bad, &LoadRequest::default()).unwrap_err();
     assert!(matches!(error.errno, Some(Errno::EACCES | Errno::EINVAL)), "{error}");
     assert!(!error.log.is_empty(), "the verifier's words");
-    let missing = LoadRequest { programs: vec!["nobody".into()], pins: None };
+    let missing = LoadRequest { programs: vec!["nobody".into()], ..LoadRequest::default() };
     refused(hook.load(&image, &missing), Errno::ENOENT);
     let nowhere = AttachRequest::new("no-such-port", second);
     assert!(hook.attach(&nowhere).is_err() && hook.detach("no-such-port", None).is_err());

@@ -75,7 +75,7 @@ pub fn load(hook: &mut dyn Hook, ports: &[String], options: &Options) -> Result<
         }
         _ => {}
     }
-    let request = LoadRequest { programs: vec![PROGRAM.to_owned()], pins: options.pins.clone() };
+    let request = LoadRequest { programs: vec![PROGRAM.to_owned()], pins: options.pins.clone(), device: None };
     let made = hook.load(&objects::image("filter")?, &request)?;
     let missing = || ToolError::Object { name: "filter", why: format!("it has no program {PROGRAM}") };
     let program = made.program(PROGRAM).ok_or_else(missing)?;

@@ -151,15 +151,16 @@ fn load_one(args: &Load, file: &Path, verbose: bool) -> Result<(), String> {
         _ => load::choose(&image.object, &select).map_err(|f| f.message)?,
     };
     let mut hook = Kernel::new();
-    let request = LoadRequest { programs: vec![chosen.name.clone()], pins: args.pin_path.clone() };
-    let failed = |e: xway_hook::HookError| format!("Couldn't attach XDP program on iface '{}': {e}", args.ifname);
-    let objects = hook.load(&image, &request).map_err(failed)?;
     let mode = match args.mode {
         Mode::Native => HookMode::Native,
         Mode::Skb => HookMode::Generic,
         Mode::Hw => HookMode::Offload,
         Mode::Unspecified => HookMode::Auto,
     };
+    let device = (mode == HookMode::Offload).then(|| args.ifname.clone());
+    let request = LoadRequest { programs: vec![chosen.name.clone()], pins: args.pin_path.clone(), device };
+    let failed = |e: xway_hook::HookError| format!("Couldn't attach XDP program on iface '{}': {e}", args.ifname);
+    let objects = hook.load(&image, &request).map_err(failed)?;
     // What scripts set who want the program alone.
     let alone = std::env::var_os("LIBXDP_SKIP_DISPATCHER").is_some_and(|v| v != "0");
     let config = image.object.run_config(&chosen.name);
@@ -176,7 +177,8 @@ fn load_one(args: &Load, file: &Path, verbose: bool) -> Result<(), String> {
         mode,
         priority: args.prio.or(config.priority).unwrap_or(PRIORITY),
         chain_on: args.actions.or(config.chain_on.map(Verdicts)).unwrap_or(Verdicts::PASS),
-        chain: !alone,
+        // A device runs one program alone.
+        chain: !alone && mode != HookMode::Offload,
         ..AttachRequest::new(&args.ifname, objects.programs[0].1)
     };
     let done = hook.attach(&request).map_err(failed)?;

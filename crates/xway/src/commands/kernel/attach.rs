@@ -53,7 +53,9 @@ pub fn load(args: &args::Load, as_json: bool) -> Result<(), Failure> {
     let opened = place.open(&args.interface)?;
     let mode = mode_of(&args.place, args.mode);
     let hook = place.hook();
-    let request = LoadRequest { programs: vec![chosen.name.clone()], pins: args.pins.clone() };
+    // Who is to run it in its device must know it from the start.
+    let device = (mode == Mode::Offload).then(|| args.interface.clone());
+    let request = LoadRequest { programs: vec![chosen.name.clone()], pins: args.pins.clone(), device };
     let explained = |e| diagnosed(e, &image.object, &chosen, args);
     let objects = hook.load(&image, &request).map_err(explained)?;
     let program = objects.programs.first().map(|(_, id)| *id).unwrap_or(ProgId(0));

@@ -119,7 +119,7 @@ pub fn run(args: &ProgRun, subject: &Subject, job: &Job, as_json: bool) -> Resul
         Subject::Object(select) => {
             let image = load::image(select)?;
             let chosen = load::choose(&image.object, select)?;
-            let request = LoadRequest { programs: vec![chosen.name.clone()], pins: None };
+            let request = LoadRequest { programs: vec![chosen.name.clone()], ..LoadRequest::default() };
             let objects = hook.load(&image, &request).map_err(failure)?;
             let id = objects.programs.first().map_or(ProgId(0), |(_, id)| *id);
             let maps = objects.maps.iter().map(|(_, id)| ObjectId::Map(*id));
