@@ -27,7 +27,8 @@
 //! | `rings` | what programs write for user space |
 //! | `share` | descriptors of maps, over the socket |
 //! | `data_path` | what messages say of served sockets and steering |
-//! | `activate`, `upgrade` | a socket that was opened before; another executable |
+//! | `activate` | a socket that was opened before |
+//! | `upgrade`, `handover` | another executable: what becomes of everything; the descriptors that go along |
 //! | `state`, `server` | the service itself |
 //! | [`client`] | the other end: [`Service`] |
 #![forbid(unsafe_code)]
@@ -36,6 +37,7 @@ mod activate;
 pub mod client;
 pub mod config;
 mod data_path;
+mod handover;
 mod journal;
 mod log;
 pub mod message;
@@ -56,6 +58,7 @@ pub mod wire;
 
 pub use client::Service;
 pub use config::Config;
+pub use handover::TAKES;
 pub use log::LogFormat;
 pub use server::{End, Server, ServerError};
 

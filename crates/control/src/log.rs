@@ -6,8 +6,10 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use xway_vm::Printer;
+
+use crate::message::PortFate;
 
 /// Where they go.
 static LOG: Printer = Printer::new();
@@ -44,6 +46,21 @@ impl LogFormat {
             let lost = (lost > 0).then(|| self.line(Level::Warning, "lost", &[("lines", lost.into())], now)).flatten();
             lost.unwrap_or_default() + &line
         });
+    }
+
+    /// Says what becomes of a port: as it was asked for, or not.
+    pub(crate) fn fate(self, of: &PortFate) {
+        let members = [
+            ("port", json!(of.port)),
+            ("what", json!("handover")),
+            ("requested", json!(of.requested)),
+            ("effective", json!(of.effective)),
+            ("reason", json!(of.reason)),
+        ];
+        match of.goes_on() {
+            true => self.say(Level::Info, "as asked", &members),
+            false => self.say(Level::Warning, "not as asked", &members),
+        }
     }
 
     fn line(self, level: Level, event: &str, members: &[(&str, Value)], now: SystemTime) -> Option<String> {

@@ -11,6 +11,7 @@ use xway_port_tap::TapDevice;
 use xway_ports::PortName;
 
 use crate::config::Port;
+use crate::handover::{Handed, Keeps};
 use crate::reinject::Reinjecting;
 
 /// Reads a name; what only a command can have is refused.
@@ -22,11 +23,21 @@ pub(crate) fn parse(text: &str) -> Result<PortName, String> {
     }
 }
 
-/// Opens a port. One that is no interface of this machine gets `number` for an interface index. `stack`: frames that pass are
-/// for the host.
-pub(crate) fn open(name: &PortName, number: u32, stack: bool) -> Result<Box<dyn Device>, HookError> {
+/// A port that is open.
+pub(crate) struct Opened {
+    pub device: Box<dyn Device>,
+    /// What another executable could go on with, while the port is open.
+    pub keeps: Option<Keeps>,
+    /// Why it was opened anew where it was handed over.
+    pub anew: Option<String>,
+}
+
+/// Opens a port, or goes on with what was handed over of it. One that is no interface of this machine gets `number` for an interface
+/// index. `stack`: frames that pass are for the host.
+pub(crate) fn open(name: &PortName, number: u32, stack: bool, handed: &mut Handed) -> Result<Opened, HookError> {
     let failed = |why: String| HookError::new(Blame::Machine, why);
-    Ok(match name {
+    let (mut keeps, mut anew) = (None, None);
+    let device: Box<dyn Device> = match name {
         PortName::Packet(interface) => {
             let port = PacketPort::open(&PacketConfig::new(interface))
                 .map_err(|e| failed(e.into_port_error(&name.to_string()).to_string()))?;
@@ -38,8 +49,20 @@ pub(crate) fn open(name: &PortName, number: u32, stack: bool) -> Result<Box<dyn 
             if stack { Box::new(Reinjecting::new(device)) } else { Box::new(device) }
         }
         PortName::Tap(config) => {
-            let device = TapDevice::open(config);
-            Box::new(device.map_err(|e| failed(e.into_port_error(&name.to_string()).to_string()))?)
+            let adopted = handed.tap(&name.to_string()).map(|(queues, start)| TapDevice::adopt(config, queues, start));
+            let device = match adopted {
+                Some(Ok(device)) => Ok(device),
+                // Descriptors that do not fit are closed by now, and not in the way of new ones.
+                Some(Err(why)) => {
+                    anew = Some(why.to_string());
+                    TapDevice::open(config)
+                }
+                None => TapDevice::open(config),
+            };
+            let device = device.map_err(|e| failed(e.into_port_error(&name.to_string()).to_string()))?;
+            // Without a descriptor left it can still be used.
+            keeps = device.descriptors().ok().map(Keeps);
+            Box::new(device)
         }
         PortName::Capture(path) => {
             let port = PcapPort::open(path, number).map_err(|e| failed(format!("{name}: {e}")))?;
@@ -54,7 +77,8 @@ pub(crate) fn open(name: &PortName, number: u32, stack: bool) -> Result<Box<dyn 
             let device = SimDevice::generated(&sim.name, number, traffic, sim.count, sim.queues).0;
             Box::new(device.with_frags(sim.frags))
         }
-    })
+    };
+    Ok(Opened { device, keeps, anew })
 }
 
 /// The words that make a port's steering again, when something more was said: its rules as they are now, and of what was said about the

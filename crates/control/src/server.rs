@@ -17,8 +17,9 @@ use xway_object::LoadOptions;
 
 use crate::activate::{Differs, Given};
 use crate::config::{Config, Limits};
+use crate::handover::{self, Handed, Parcel};
 use crate::log::{Level, LogFormat};
-use crate::message::{Answer, Asked, Refusal, Request, Tested};
+use crate::message::{Answer, Asked, PortFate, Refusal, Request, Tested};
 use crate::peer::{Owners, Peer};
 use crate::rings::Rings;
 use crate::share::{self, Scope};
@@ -69,16 +70,18 @@ pub struct Server {
 }
 
 /// Why a service ended.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub enum End {
     /// It was asked to.
     Down,
-    /// Another executable is to go on: it is started in the place of this one (`exec`), with this variable in its environment.
+    /// Another executable is to go on: it is started in the place of this one (`exec`), with these variables in its environment.
     Upgrade {
         /// The executable.
         executable: PathBuf,
-        /// Name and value.
-        variable: (&'static str, String),
+        /// Names and values.
+        variables: [(&'static str, String); 2],
+        /// What becomes its standard input: descriptors of ports wait there. `None`: it keeps this one's.
+        parcel: Option<OwnedFd>,
     },
 }
 
@@ -89,7 +92,8 @@ pub(crate) struct Shared {
     pub(crate) stop: Stop,
     connections: AtomicUsize,
     log: LogFormat,
-    upgrade: Mutex<Option<PathBuf>>,
+    /// The executable that is to go on, and what it takes over.
+    upgrade: Mutex<Option<(PathBuf, Vec<String>)>>,
     /// Held while a connection is accepted, and while the end is asked for on behalf of another executable: who connects behind that
     /// waits for the other one, and is not taken in by this one for nothing.
     gate: Mutex<()>,
@@ -117,8 +121,15 @@ impl Server {
     pub fn start(config: &Config, text: &str, options: LoadOptions, stop: &Stop) -> Result<Server, ServerError> {
         let path = config.service.socket.clone();
         let owners = Owners::new(config.service.group.as_deref()).map_err(ServerError::Config)?;
+        let (mut handed, damaged) = match Handed::receive() {
+            Ok(handed) => (handed, None),
+            Err(why) => (Handed::default(), Some(why)),
+        };
         let metrics = config.service.metrics.map(|at| {
-            let bound = std::net::TcpListener::bind(at).and_then(|l| l.set_nonblocking(true).map(|()| l));
+            // Whoever asks between the two executables waits.
+            let there = handed.metrics(at);
+            let bound = there.map_or_else(|| std::net::TcpListener::bind(at), Ok);
+            let bound = bound.and_then(|l| l.set_nonblocking(true).map(|()| l));
             bound.map_err(|e| ServerError::Config(format!("service.metrics: {at}: {e}")))
         });
         let metrics = metrics.transpose()?;
@@ -140,10 +151,10 @@ impl Server {
         let wanted = config.service.group.as_deref().zip(owners.gid());
         let differs = opened.map_or_else(Vec::new, |is| activate::differs((is.mode() & 0o777, is.gid()), mode, wanted));
         let path = lies.unwrap_or(path);
-        let mut state = State::new(config, text, options)?;
+        let mut state = State::new(config, text, options, handed)?;
         let made = state.restore(config);
         let notes = match made {
-            Ok(notes) => notes,
+            Ok(notes) => notes.into_iter().chain(damaged).collect(),
             Err(e) => {
                 if !managed {
                     let _ = std::fs::remove_file(&path);
@@ -198,6 +209,9 @@ impl Server {
             let came = [("effective", json!(o.effective)), ("reason", json!(o.reason))];
             log.say(Level::Warning, "not as asked", &[&members[..], &came].concat());
         }
+        for (port, why) in self.shared.state().anew() {
+            log.fate(&PortFate::new(port, PortFate::OPENED_AGAIN, why.as_str()));
+        }
         self.shared.tell_outcomes();
         if let Some(listener) = &self.metrics {
             let failed = |cause| ServerError::Config(format!("service.metrics: {cause}"));
@@ -236,12 +250,43 @@ impl Server {
         while self.shared.connections.load(Ordering::Acquire) > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
-        self.shared.state().finish(upgrade.is_some())?;
-        log.say(Level::Info, "ended", &[("for", json!(upgrade))]);
-        let Some(executable) = upgrade else { return Ok(End::Down) };
-        let variable = activate::hand_over(&self.listener, self.given).map_err(failed)?;
+        let mut state = self.shared.state();
+        let mut fates = upgrade.as_ref().map_or_else(Vec::new, |(_, takes)| state.fates(takes));
+        state.finish(upgrade.is_some())?;
+        let Some((executable, takes)) = upgrade else {
+            log.say(Level::Info, "ended", &[]);
+            return Ok(End::Down);
+        };
+        let parcel = self.pack(&mut state, &mut fates, &takes);
+        fates.iter().for_each(|fate| log.fate(fate));
+        log.say(Level::Info, "ended", &[("for", json!(executable))]);
+        let handed = (handover::VARIABLE, if parcel.is_some() { "1".to_owned() } else { String::new() });
+        let variables = [activate::hand_over(&self.listener, self.given).map_err(failed)?, handed];
         self.keeps_path.store(true, Ordering::Relaxed);
-        Ok(End::Upgrade { executable, variable })
+        Ok(End::Upgrade { executable, variables, parcel })
+    }
+
+    /// What goes along with the next executable. Without a parcel every port is opened again, and its fate says so.
+    fn pack(&self, state: &mut State, fates: &mut [PortFate], takes: &[String]) -> Option<OwnedFd> {
+        if takes.is_empty() {
+            return None;
+        }
+        let packed = Parcel::new().and_then(|mut parcel| {
+            state.pack(&mut parcel, fates);
+            if let Some(listener) = self.metrics.as_ref().filter(|_| takes.iter().any(|t| t == "metrics")) {
+                // Without it the next one opens the address itself.
+                let _ = parcel.metrics(listener);
+            }
+            parcel.close()
+        });
+        packed
+            .map_err(|e| {
+                for fate in fates.iter_mut().filter(|fate| fate.goes_on()) {
+                    let reason = format!("nothing could be handed over: {e}; what waits there is lost");
+                    *fate = PortFate::new(&fate.port, PortFate::OPENED_AGAIN, reason);
+                }
+            })
+            .ok()
     }
 
     fn welcome(&self, mut socket: UnixStream) {
@@ -466,13 +511,15 @@ impl Shared {
             let message = format!("user {} may not say what is executed as the service's user", peer.uid);
             return Err(HookError { errno: Some(Errno::EPERM), ..HookError::new(Blame::Machine, message) });
         }
-        if self.owners.is_owner(peer) {
-            upgrade::check(&executable)?;
-        }
+        // Who may only look does not make this process execute anything: what the other executable takes is then not known.
+        let takes = match self.owners.is_owner(peer) {
+            true => upgrade::check(&executable)?,
+            false => handover::TAKES.map(str::to_owned).to_vec(),
+        };
         let others = self.connections.load(Ordering::Acquire).saturating_sub(1);
-        let outlook = self.state().outlook(others);
+        let outlook = self.state().outlook(&takes, others);
         if !dry_run {
-            *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(executable);
+            *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some((executable, takes));
             let _gate = self.gate();
             self.stop.ask();
         }

@@ -15,6 +15,7 @@ use xway_hook::{
 use xway_object::LoadOptions;
 
 use crate::config::{Config, Port, Program};
+use crate::handover::{Handed, Keeps, Parcel};
 use crate::journal::{Attachment, Contents, Journal, Origin, Pin, Saved, What, digest};
 use crate::message::{self, Attach, Bytes, Request, Spec, load_request};
 use crate::plan::{Digests, Step, kept, steps};
@@ -52,6 +53,12 @@ pub(crate) struct State {
     told: Vec<(String, Outcome)>,
     /// Ports that are no interfaces get numbers of their own, above all that a machine gives.
     ifindex: u32,
+    /// What is kept of open ports for another executable.
+    keeps: BTreeMap<String, Keeps>,
+    /// What this one was handed, until everything is in its place.
+    handed: Handed,
+    /// Ports that were opened again though they were handed over, and why.
+    anew: Vec<(String, String)>,
 }
 
 /// First number of ports that are no interfaces.
@@ -67,7 +74,7 @@ fn json(value: impl serde::Serialize) -> Result<Value, HookError> {
 
 impl State {
     /// An engine without ports. `text` is the file that the service was started with.
-    pub fn new(config: &Config, text: &str, options: LoadOptions) -> Result<State, HookError> {
+    pub fn new(config: &Config, text: &str, options: LoadOptions, handed: Handed) -> Result<State, HookError> {
         let journal = Journal::open(config.service.state.as_deref()).map_err(failed)?;
         let user = UserConfig {
             cpus: config.service.workers,
@@ -94,6 +101,9 @@ impl State {
             loads: 0,
             told: Vec::new(),
             ifindex: IFINDEX_FIRST,
+            keeps: BTreeMap::new(),
+            handed,
+            anew: Vec::new(),
         })
     }
 
@@ -158,7 +168,14 @@ impl State {
         let saved = self.save();
         done?;
         saved?;
+        // From here on packets find their programs.
+        self.handed.start();
         Ok(notes)
+    }
+
+    /// Ports that were opened again though they were handed over, and why.
+    pub fn anew(&self) -> &[(String, String)] {
+        &self.anew
     }
 
     fn load_again(&mut self, origin: &Origin, known: &mut BTreeMap<Origin, ProgId>) -> Result<ProgId, HookError> {
@@ -526,7 +543,7 @@ impl State {
 
     fn load_configured(&mut self, program: &Program, bytes: &[u8]) -> Result<ProgId, HookError> {
         let names = program.function.iter().cloned().collect();
-        let request = LoadRequest { programs: names, pins: Some(program.pins()) };
+        let request = LoadRequest { programs: names, pins: Some(program.pins()), device: None };
         let objects = self.load(bytes, &request)?;
         objects.maps.iter().for_each(|(_, id)| self.let_go(ObjectId::Map(*id)));
         match objects.programs[..] {
@@ -550,6 +567,7 @@ impl State {
             }
             Step::Close(p) => {
                 let reports = self.hook.close_port(&p.name)?;
+                self.keeps.retain(|name, _| !is_called(&p.name, name));
                 self.attachments.retain(|(_, a)| !is_called(&p.name, &a.port));
                 self.config.ports.retain(|old| old.name != p.name);
                 // The pool's proof that every frame came home.
@@ -561,7 +579,10 @@ impl State {
                 let profile = self.config.service.profile;
                 let name = ports::parse(&p.name).map_err(|e| HookError::new(Blame::Input, e))?.within(profile);
                 let number = self.ifindex;
-                self.hook.open_port(ports::open(&name, number, p.pass_to.is_none())?, shape(p, profile))?;
+                let opened = ports::open(&name, number, p.pass_to.is_none(), &mut self.handed)?;
+                self.hook.open_port(opened.device, shape(p, profile))?;
+                self.keeps.extend(opened.keeps.map(|keeps| (name.to_string(), keeps)));
+                self.anew.extend(opened.anew.map(|why| (name.to_string(), why)));
                 self.ifindex += 1;
                 self.config.ports.push(p.as_opened());
             }
@@ -638,12 +659,18 @@ impl State {
         self.journal.save(&saved).map_err(told)
     }
 
+    /// What becomes of the ports when an executable goes on that takes these kinds of them.
+    pub fn fates(&self, takes: &[String]) -> Vec<message::PortFate> {
+        self.hook.ports().iter().map(|port| upgrade::fate(port, self.keeps.get(port), takes)).collect()
+    }
+
     /// What an upgrade would keep and lose; `others` is how many connections there are besides the one that asks.
-    pub fn outlook(&mut self, others: usize) -> message::Handover {
+    pub fn outlook(&mut self, takes: &[String], others: usize) -> message::Handover {
+        let fates = self.fates(takes);
         let maps = self.pins.values().filter_map(|o| if let ObjectId::Map(id) = o { Some(*id) } else { None });
         let pinned = maps.collect();
         let sockets = self.served().iter().map(|path| path.sockets.len()).sum();
-        upgrade::outlook(&mut self.hook, &pinned, sockets, others, self.journal.keeps())
+        upgrade::outlook(&mut self.hook, fates, &pinned, sockets, others, self.journal.keeps())
     }
 
     /// The end of the service: ports are closed, and contents of pinned maps are kept when they are to be.
@@ -673,6 +700,19 @@ impl State {
             }
         }
         self.journal.save_contents(&all).map_err(failed)
+    }
+
+    /// Puts what is kept of these ports into a parcel, when they are closed; one that finds no room there is opened again, and that is
+    /// said in its fate.
+    pub fn pack(&mut self, parcel: &mut Parcel, fates: &mut [message::PortFate]) {
+        for fate in fates.iter_mut().filter(|fate| fate.goes_on()) {
+            let packed = self.keeps.get(&fate.port).map(|keeps| parcel.port(&fate.port, keeps));
+            if let Some(Err(e)) = packed {
+                let reason = format!("its descriptors could not be handed over: {e}; what waits there is lost");
+                *fate = message::PortFate::new(&fate.port, message::PortFate::OPENED_AGAIN, reason);
+            }
+        }
+        self.keeps.clear();
     }
 }
 

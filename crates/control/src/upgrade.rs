@@ -1,8 +1,8 @@
 //! Another executable in the place of this one: what goes on, what is made again, what is lost.
 //!
 //! The process stays the same (`exec`): its number, its parent, the listening socket, at which clients wait instead of being
-//! refused. Everything else is made again from the state, as after a restart, and the contents of pinned maps go along. Nothing of
-//! this needs the two executables to agree about memory.
+//! refused. Ports whose packets wait in the kernel go on with them (`handover`). Everything else is made again from the state, as after
+//! a restart, and the contents of pinned maps go along. Nothing of this needs the two executables to agree about memory of their own.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -10,11 +10,13 @@ use std::process::Command;
 
 use xway_hook::{Blame, Hook, HookError, MapId, User};
 
-use crate::message::Handover;
+use crate::handover::{Keeps, taken_by};
+use crate::message::{Handover, PortFate};
 use crate::state::volatile;
 
-/// Whether a file can take over, asked before anything ends: it must answer as `xway` does.
-pub(crate) fn check(executable: &Path) -> Result<(), HookError> {
+/// Whether a file can take over, asked before anything ends: it must answer as `xway` does. Gives what it takes
+/// ([`crate::handover::TAKES`]).
+pub(crate) fn check(executable: &Path) -> Result<Vec<String>, HookError> {
     let refuse = |why: String| {
         let message = format!("{}: {why}", executable.display());
         Err(HookError::new(Blame::Request, message).hint("the path of another xway, which this user may run"))
@@ -24,14 +26,42 @@ pub(crate) fn check(executable: &Path) -> Result<(), HookError> {
     }
     match Command::new(executable).arg("--version").stdin(std::process::Stdio::null()).output() {
         Err(e) => refuse(format!("it cannot be run: {e}")),
-        Ok(out) if out.status.success() && out.stdout.starts_with(b"xway ") => Ok(()),
+        Ok(out) if out.status.success() && out.stdout.starts_with(b"xway ") => Ok(taken_by(executable)),
         Ok(_) => refuse("it does not answer to --version as xway does".into()),
     }
 }
 
-/// What becomes of everything. `pinned` are maps that have a name; `others` is how many connections there are besides this one.
+/// What becomes of a port of which this is kept, when the other executable takes these kinds.
+pub(crate) fn fate(port: &str, keeps: Option<&Keeps>, takes: &[String]) -> PortFate {
+    let kind = port.split_once(':').map_or("", |(kind, _)| kind);
+    let again = |reason: String| PortFate::new(port, PortFate::OPENED_AGAIN, reason);
+    let gap = "frames that arrive between the two are not seen by the programs";
+    let Some(keeps) = keeps else {
+        return again(match kind {
+            "afxdp" => format!(
+                "its UMEM is memory of this process, and its program goes with its socket: {gap}, the host's stack gets them; \
+                 those in its rings are lost"
+            ),
+            "packet" => format!("its ring is memory of this process: {gap}; the host has its own copies of them"),
+            "tap" => format!("no descriptor was left to keep it by: {gap}"),
+            _ => "it starts from its beginning".into(),
+        });
+    };
+    if !takes.iter().any(|takes| takes == kind) {
+        return again(format!("the other executable takes no {kind}: ports over: {gap}"));
+    }
+    let queues = if keeps.0.len() == 1 { "its queue".to_owned() } else { format!("its {} queues", keeps.0.len()) };
+    let kept = format!(
+        "{queues} with what waits there, at most the interface's txqueuelen: the programs run over it when they are there again"
+    );
+    PortFate::new(port, PortFate::HANDED_OVER, kept)
+}
+
+/// What becomes of everything. `fates` are those of the ports; `pinned` are maps that have a name; `others` is how many connections
+/// there are besides this one.
 pub(crate) fn outlook(
     hook: &mut User,
+    fates: Vec<PortFate>,
     pinned: &HashSet<MapId>,
     sockets: usize,
     others: usize,
@@ -39,16 +69,14 @@ pub(crate) fn outlook(
 ) -> Handover {
     let mut out = Handover::default();
     out.kept.push("the process, its number and the control socket: clients that connect meanwhile wait".into());
-    let again = "frames that arrive between the two are not seen by the programs";
-    for port in hook.ports() {
-        let why = match port.split_once(':').map_or("", |(kind, _)| kind) {
-            "packet" => format!("its ring is memory of this process: {again}; the host has its own copies of them"),
-            "afxdp" => format!("its UMEM is memory of this process: {again}; the host's stack gets them meanwhile"),
-            "tap" => "the device lives as long as its descriptor: what is in its queue is lost".to_owned(),
-            _ => "it starts from its beginning".to_owned(),
-        };
-        out.made_again.push((format!("port {port}"), why));
+    for fate in &fates {
+        let what = format!("port {}", fate.port);
+        match fate.goes_on() {
+            true => out.kept.push(format!("{what}: {}", fate.reason)),
+            false => out.made_again.push((what, fate.reason.clone())),
+        }
     }
+    out.ports = fates;
     let attached = hook.attachments(None).unwrap_or_default();
     for a in &attached {
         let what = format!("program {} on {}", a.program.name, a.port);

@@ -1,6 +1,8 @@
 //! The port.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
@@ -66,6 +68,8 @@ pub struct TapDevice {
     frags: bool,
     /// Those that are not open as ports.
     queues: Vec<Option<Queue>>,
+    /// Until this is set nothing is received.
+    start: Option<Arc<AtomicBool>>,
 }
 
 impl TapDevice {
@@ -91,7 +95,34 @@ impl TapDevice {
         if !existed {
             sys::bring_up(socket.as_fd(), name).map_err(OpenError::system("bringing the interface up"))?;
         }
-        Ok(TapDevice { name: format!("tap:{name}"), ifindex, frags: config.frags, queues })
+        Ok(TapDevice { name: format!("tap:{name}"), ifindex, frags: config.frags, queues, start: None })
+    }
+
+    /// Goes on with the queues that another process had ([`TapDevice::descriptors`]): the interface is as it was, and what waits in it
+    /// is received, once `start` is set.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the descriptors are not the queues that `config` describes.
+    pub fn adopt(config: &TapConfig, queues: Vec<OwnedFd>, start: Arc<AtomicBool>) -> Result<TapDevice, OpenError> {
+        let name = &config.name;
+        let fits = |fd: &OwnedFd| sys::interface_of(fd.as_fd()).is_ok_and(|of| of == (name.clone(), config.queues > 1));
+        if queues.len() != config.queues as usize || !queues.iter().all(fits) {
+            return Err(OpenError::Mismatch { name: name.clone(), queues: config.queues });
+        }
+        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+            .map_err(|e| OpenError::system("a socket to ask about interfaces")(e.into()))?;
+        let ifindex = netdevice::name_to_index(&socket, name)
+            .map_err(|e| OpenError::system("asking for the interface's index")(e.into()))?;
+        let queues = queues.into_iter().map(|fd| set_up(fd, config).map(Some)).collect::<Result<Vec<_>, _>>()?;
+        Ok(TapDevice { name: format!("tap:{name}"), ifindex, frags: config.frags, queues, start: Some(start) })
+    }
+
+    /// The queues that are not open as ports once more: as long as one of them is there the interface is, and packets wait in it.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
+        self.queues.iter().flatten().map(|queue| queue.fd.try_clone()).collect()
     }
 
     /// Its interface index.
@@ -111,6 +142,7 @@ impl TapDevice {
             gso: 0,
             runt: 0,
             packet_id: 0,
+            start: self.start.clone(),
         })
     }
 
@@ -161,6 +193,8 @@ pub struct TapPort {
     gso: u64,
     runt: u64,
     packet_id: u64,
+    /// Nothing is received before this is set; gone once it is.
+    start: Option<Arc<AtomicBool>>,
 }
 
 impl TapPort {
@@ -195,6 +229,10 @@ fn open_queue(config: &TapConfig) -> Result<Queue, OpenError> {
         Some(libc::EINVAL | libc::E2BIG) => OpenError::Mismatch { name: name(), queues: config.queues },
         _ => OpenError::System { what: "making the TAP device", cause },
     })?;
+    set_up(fd, config)
+}
+
+fn set_up(fd: OwnedFd, config: &TapConfig) -> Result<Queue, OpenError> {
     sys::set_header_len(fd.as_fd(), VnetHeader::LEN as i32).map_err(OpenError::system("virtio-net header"))?;
     sys::set_offload(fd.as_fd(), config.offload.features()).map_err(OpenError::system("offloads"))?;
     Ok(Queue::new(fd, config.frags))
@@ -221,6 +259,12 @@ impl Port for TapPort {
     }
 
     fn rx(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst, budget: usize) -> Result<Rx, PortError> {
+        if let Some(start) = &self.start {
+            if !start.load(Ordering::Acquire) {
+                return Ok(Rx::Idle);
+            }
+            self.start = None;
+        }
         let budget = budget.min(burst.room());
         for _ in 0..budget {
             let Ok(mut frame) = pool.alloc() else {

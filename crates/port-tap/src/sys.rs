@@ -17,6 +17,21 @@ pub(crate) fn set_interface(fd: BorrowedFd<'_>, name: &str, multi_queue: bool) -
     interface_ioctl(fd, libc::TUNSETIFF, &mut request)
 }
 
+/// The interface that a descriptor is a queue of, and whether that has several; `EBADFD` where it is none of a TAP device as
+/// [`set_interface`] makes them.
+pub(crate) fn interface_of(fd: BorrowedFd<'_>) -> io::Result<(String, bool)> {
+    let mut request = request_for("")?;
+    interface_ioctl(fd, libc::TUNGETIFF, &mut request)?;
+    // SAFETY: TUNGETIFF fills this member.
+    let flags = libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags });
+    let ours = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    if flags & ours != ours {
+        return Err(io::Error::from_raw_os_error(libc::EBADFD));
+    }
+    let name = request.ifr_name.iter().take_while(|c| **c != 0).map(|c| char::from(*c as u8)).collect();
+    Ok((name, flags & libc::IFF_MULTI_QUEUE != 0))
+}
+
 /// Sets the length of the virtio-net header, bytes.
 pub(crate) fn set_header_len(fd: BorrowedFd<'_>, len: i32) -> io::Result<()> {
     // SAFETY: the request reads one int from the address, which outlives the call.

@@ -27,6 +27,9 @@ pub struct Up {
     /// Keep pins, attachments and objects in this directory instead of where the file says
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
+    /// Print which kinds of ports go on when this executable takes another one's place, and end: what an upgrade asks
+    #[arg(long, hide = true)]
+    pub takes: bool,
 }
 
 /// `xway down`
@@ -86,7 +89,7 @@ fn log_format(text: &str) -> Result<xway_control::LogFormat, String> {
 pub const UPGRADE_HELP: &str = "\
 Examples:
   xway upgrade --dry-run      # what is kept, what is made again, what is lost
-  xway upgrade /usr/bin/xway  # the process and its socket stay; ports are opened again";
+  xway upgrade /usr/bin/xway  # the process, its socket and tap: ports go on";
 
 pub const UP_HELP: &str = "\
 Examples:

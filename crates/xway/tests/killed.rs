@@ -15,11 +15,33 @@ use xway_hook::{
     AttachRequest, Blame, CaptureRequest, Hook, HookError, Image, LoadRequest, MapId, ObjectId, ProgId, Replace,
     TestRequest,
 };
+use xway_testkit::{Lab, Namespace, Needs};
 
 /// Bytes of a packet that the program counts.
 const PACKET: [u8; 64] = [0; 64];
+/// What the services of one test have for a port, and where they run.
+#[derive(Clone, Copy)]
+struct On<'a> {
+    /// The port, with its options.
+    port: &'a str,
+    /// A port that is opened and closed by requests: a number, and the options.
+    own: (&'a str, &'a str),
+    space: Option<&'a Namespace>,
+}
+
 /// A port that needs no privilege and ends after one packet.
-const PORT: &str = "sim:h?count=1";
+const SIM: On<'static> = On { port: "sim:h?count=1", own: ("sim:p", "?count=1"), space: None };
+
+impl On<'_> {
+    /// The port as it is called when it is open.
+    fn name(&self) -> &str {
+        self.port.split('?').next().unwrap()
+    }
+
+    fn file(&self) -> String {
+        format!("[[port]]\nname = \"{}\"\n", self.port)
+    }
+}
 /// How long one answer is looked for where there is nothing to tell.
 const MOMENT: Duration = Duration::from_millis(1);
 
@@ -33,6 +55,7 @@ fn kinds() -> Vec<String> {
 
 /// One connection, and what requests are about.
 struct Asking<'a> {
+    on: On<'a>,
     dir: &'a Dir,
     socket: String,
     image: &'a Image,
@@ -44,20 +67,21 @@ struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
-    fn new(dir: &'a Dir, up: &Up, image: &'a Image) -> Asking<'a> {
+    fn new(on: On<'a>, dir: &'a Dir, up: &Up, image: &'a Image) -> Asking<'a> {
         let mut service = up.connect();
         let map = service.map_create("m", &spec()).unwrap();
         let ring = service.map_create("r", &MapSpec::new(MapType::Ringbuf, 0, 0, 4096)).unwrap();
         let jumps = service.map_create("j", &MapSpec::new(MapType::ProgArray, 4, 4, 8)).unwrap();
         let program = service.load(image, &LoadRequest::default()).unwrap().programs[0].1;
-        Asking { dir, socket: up.socket.clone(), image, service, map, ring, jumps, program }
+        Asking { on, dir, socket: up.socket.clone(), image, service, map, ring, jumps, program }
     }
 
     /// One request of a kind, with what must be there for it. What was made in one round is there in the next one, up to a bound.
     fn once(&mut self, kind: &str, n: u32) -> Result<(), HookError> {
         let path = format!("/hammer/{kind}/{}", n % 50);
         let path = Path::new(&path);
-        let (map, program) = (self.map, self.program);
+        let (map, program, on) = (self.map, self.program, self.on);
+        let port = on.port;
         let service = &mut self.service;
         let key = (n % 20).to_ne_bytes();
         let entries = || (0..500u32).map(|k| (k.to_ne_bytes().to_vec(), vec![1; 4])).collect::<Vec<_>>();
@@ -101,7 +125,7 @@ impl<'a> Asking<'a> {
                 service.release(ObjectId::Map(id))
             }
             "load" => {
-                let pinned = LoadRequest { programs: Vec::new(), pins: Some(path.to_owned()) };
+                let pinned = LoadRequest { pins: Some(path.to_owned()), ..LoadRequest::default() };
                 let objects = service.load(self.image, &pinned)?;
                 give_up(service, &objects)
             }
@@ -130,16 +154,16 @@ impl<'a> Asking<'a> {
                 let objects = service.load(self.image, &LoadRequest::default())?;
                 let (alone, queue) = (n % 3 == 2, (n % 2 == 1).then_some(0));
                 let replace = if alone { Replace::Any } else { Replace::Never };
-                let request = AttachRequest { chain: !alone, replace, queue, ..AttachRequest::new(PORT, program) };
+                let request = AttachRequest { chain: !alone, replace, queue, ..AttachRequest::new(port, program) };
                 service.attach(&AttachRequest { program: objects.programs[0].1, ..request })?;
                 if kind == "detach" || n % 8 == 7 {
-                    service.detach(PORT, None)?;
+                    service.detach(port, None)?;
                 }
                 give_up(service, &objects)
             }
             "attachments" => service.attachments(None).map(drop),
-            "features" => service.features(PORT).map(drop),
-            "statistics" => service.statistics(PORT).map(drop),
+            "features" => service.features(port).map(drop),
+            "statistics" => service.statistics(port).map(drop),
             "events" => service.events(MOMENT).map(drop),
             "capture" | "captured" => {
                 service.capture(&CaptureRequest::default())?;
@@ -147,16 +171,16 @@ impl<'a> Asking<'a> {
             }
             "ports" => service.ports().map(drop),
             "open_port" | "close_port" => {
-                let own = format!("sim:p{}?count=1", n % 3);
+                let own = format!("{}{}{}", on.own.0, n % 3, on.own.1);
                 service.open_port(&own)?;
                 service.close_port(&own)
             }
-            "steer" if n % 4 == 3 => service.steer(PORT, "off").map(drop),
-            "steer" if n % 4 == 2 => service.steer(PORT, "equal 1 hkey symmetric").map(drop),
-            "steer" => service.steer(PORT, &format!("flow-type ether action 0 loc {}", n % 50)).map(drop),
+            "steer" if n % 4 == 3 => service.steer(port, "off").map(drop),
+            "steer" if n % 4 == 2 => service.steer(port, "equal 1 hkey symmetric").map(drop),
+            "steer" => service.steer(port, &format!("flow-type ether action 0 loc {}", n % 50)).map(drop),
             "serve" | "unserve" => {
                 let at = self.dir.path(&format!("xsk{}.sock", n % 3));
-                service.serve(&serving(&at))?;
+                service.serve(&serving(on, &at))?;
                 service.unserve(&at)
             }
             "sockets" => service.sockets().map(drop),
@@ -175,7 +199,7 @@ impl<'a> Asking<'a> {
                 } else {
                     ""
                 };
-                service.apply(&format!("[[port]]\nname = \"{PORT}\"\n{more}"), false).map(drop)
+                service.apply(&format!("{}{more}", on.file()), false).map(drop)
             }
             // What comes behind it is answered by nobody.
             "down" => {
@@ -198,8 +222,8 @@ fn give_up(service: &mut Service, objects: &xway_hook::Objects) -> Result<(), Ho
 }
 
 /// A place for sockets, with what a file that says no more has.
-fn serving(at: &Path) -> xway_control::config::Socket {
-    let text = format!("[[port]]\nname = \"{PORT}\"\n[[socket]]\npath = \"{}\"\n", at.display());
+fn serving(on: On<'_>, at: &Path) -> xway_control::config::Socket {
+    let text = format!("{}[[socket]]\npath = \"{}\"\n", on.file(), at.display());
     Config::parse(&text).unwrap().sockets.remove(0)
 }
 
@@ -217,19 +241,54 @@ fn killed_in_the_middle_of_each_kind_of_request_it_comes_back_whole() {
         for _ in 0..3 {
             scope.spawn(|| {
                 while let Some(kind) = { left.lock().unwrap().pop() } {
-                    killed(&kind, &image);
+                    killed(SIM, &kind, &image);
                 }
             });
         }
     });
 }
 
-fn killed(kind: &str, image: &Image) {
+/// The same with devices of the host, in the kinds of requests that open, close or use them: a TAP that goes with whoever holds it, and
+/// comes back; a packet socket on an interface that stays.
+#[test]
+fn killed_with_devices_it_comes_back_whole() {
+    let needs = Needs::of("xway::killed::killed_with_devices_it_comes_back_whole").root().command("ip").clang();
+    if !needs.met() {
+        return;
+    }
     let dir = Dir::new();
-    let text = format!("[[port]]\nname = \"{PORT}\"\n");
-    let file = dir.file("port.toml", &text);
-    let mut up = Up::new(&dir, Some(&file), None);
-    let mut asking = Asking::new(&dir, &up, image);
+    let bytes = std::fs::read(common::compiled(&dir, "sort", KINDS, &[])).unwrap();
+    let image = Image::parse(&bytes, &Default::default()).unwrap();
+    let lab = Lab::new("killed").unwrap();
+    // A namespace for each: the services run at the same time.
+    let tap = lab.namespace("tap").unwrap();
+    let (packet, other) = (lab.namespace("packet").unwrap(), lab.namespace("other").unwrap());
+    lab.veth(&packet, "r0", &other, "l0").unwrap();
+    for n in 0..3 {
+        lab.veth(&packet, &format!("s{n}"), &other, &format!("m{n}")).unwrap();
+    }
+    let all = [
+        On { port: "tap:xwk?queues=2", own: ("tap:xwl", ""), space: Some(&tap) },
+        On { port: "packet:r0", own: ("packet:s", ""), space: Some(&packet) },
+    ];
+    std::thread::scope(|scope| {
+        for on in all {
+            let image = &image;
+            scope.spawn(move || {
+                for kind in ["attach", "detach", "open_port", "close_port", "steer", "apply", "upgrade", "statistics"] {
+                    killed(on, kind, image);
+                }
+            });
+        }
+    });
+    assert!(tap.ifindex("xwk").is_err(), "the interface went with the last service");
+}
+
+fn killed(on: On<'_>, kind: &str, image: &Image) {
+    let dir = Dir::new();
+    let file = dir.file("port.toml", on.file());
+    let mut up = Up::new(&dir, Some(&file), on.space);
+    let mut asking = Asking::new(on, &dir, &up, image);
     let (done, counted) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let asked = scope.spawn(move || {
@@ -257,13 +316,14 @@ fn killed(kind: &str, image: &Image) {
         assert!(last.errno.is_none(), "{kind}: {last}");
     });
     drop(up);
-    consistent(kind, &dir, &text, &file);
+    consistent(on, kind, &dir, &file);
 }
 
 /// It starts without a complaint, everything that its state names is there, and it takes new requests.
-fn consistent(kind: &str, dir: &Dir, text: &str, file: &str) {
+fn consistent(on: On<'_>, kind: &str, dir: &Dir, file: &str) {
+    let text = &on.file();
     let state: Value = serde_json::from_slice(&std::fs::read(dir.path("state/state.json")).unwrap()).unwrap();
-    let up = Up::new(dir, Some(file), None);
+    let up = Up::new(dir, Some(file), on.space);
     let mut service = up.connect();
     let attached = service.attachments(None).unwrap();
     assert_eq!(attached.len(), state["attachments"].as_array().unwrap().len(), "{kind}: {state}");
@@ -289,7 +349,7 @@ fn consistent(kind: &str, dir: &Dir, text: &str, file: &str) {
     }
     service.apply(text, false).unwrap_or_else(|e| panic!("{kind}: {e}"));
     assert_eq!(service.apply(text, true).unwrap(), [""; 0], "{kind}");
-    assert_eq!(service.ports().unwrap(), ["sim:h"], "{kind}");
+    assert_eq!(service.ports().unwrap(), [on.name()], "{kind}");
     assert_eq!(
         (service.maps().unwrap().len(), service.programs().unwrap().len()),
         (0, 0),

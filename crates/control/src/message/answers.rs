@@ -68,9 +68,46 @@ pub struct Handover {
     pub made_again: Vec<(String, String)>,
     /// Is gone: what, and why.
     pub lost: Vec<(String, String)>,
+    /// The same of each port, in fixed words.
+    #[serde(default)]
+    pub ports: Vec<PortFate>,
+}
+
+/// What becomes of a port in an upgrade.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct PortFate {
+    /// The port.
+    pub port: String,
+    /// `handed over`: everybody wants that.
+    pub requested: String,
+    /// `handed over`, or `opened again`.
+    pub effective: String,
+    /// What stays and what is lost, and why.
+    pub reason: String,
+}
+
+impl PortFate {
+    /// It goes on with everything that waits in it.
+    pub const HANDED_OVER: &str = "handed over";
+    /// It ends and begins anew.
+    pub const OPENED_AGAIN: &str = "opened again";
+
+    pub(crate) fn new(port: &str, effective: &str, reason: impl Into<String>) -> PortFate {
+        PortFate {
+            port: port.to_owned(),
+            requested: PortFate::HANDED_OVER.into(),
+            effective: effective.to_owned(),
+            reason: reason.into(),
+        }
+    }
+
+    /// Whether nothing that waits in it is lost.
+    pub fn goes_on(&self) -> bool {
+        self.effective == PortFate::HANDED_OVER
+    }
 }
 
 /// What a load asks, from the wire.
 pub fn load_request(programs: Vec<String>, pins: Option<PathBuf>) -> LoadRequest {
-    LoadRequest { programs, pins }
+    LoadRequest { programs, pins, device: None }
 }

@@ -17,6 +17,10 @@ const CONFIG_MAX: u64 = 16 << 20;
 
 /// `xway up`
 pub fn up(args: &args::Up, as_json: bool) -> Result<(), Failure> {
+    if args.takes {
+        print::text(&format!("{}\n", xway_control::TAKES.join(" ")));
+        return Ok(());
+    }
     let text = args.config.as_deref().map(text).transpose()?.unwrap_or_default();
     let mut config = read(&text, args.config.as_deref())?;
     if let Some(socket) = &args.socket {
@@ -38,10 +42,13 @@ pub fn up(args: &args::Up, as_json: bool) -> Result<(), Failure> {
         true => print::json(&print::document("up", json!({ "socket": socket, "notes": server.notes() }))),
         false => print::text(&format!("listening at {socket}\n")),
     }
-    let End::Upgrade { executable, variable: (name, value) } = server.run().map_err(refused)? else { return Ok(()) };
+    let End::Upgrade { executable, variables, parcel } = server.run().map_err(refused)? else { return Ok(()) };
     // The same words, for the other executable; what is open goes with this one, except what was said to stay.
     let mut next = std::process::Command::new(&executable);
-    next.args(std::env::args_os().skip(1)).env(name, value);
+    next.args(std::env::args_os().skip(1)).envs(variables);
+    if let Some(parcel) = parcel {
+        next.stdin(parcel);
+    }
     let failed = next.exec();
     Err(Failure::needs(format!("{}: it cannot take over: {failed}", executable.display())))
 }
@@ -77,6 +84,7 @@ pub fn upgrade(args: &args::Upgrade, as_json: bool) -> Result<(), Failure> {
             "kept": outlook.kept,
             "made_again": pairs(&outlook.made_again),
             "lost": pairs(&outlook.lost),
+            "ports": outlook.ports,
         });
         print::json(&print::document("upgrade", doc));
         return Ok(());

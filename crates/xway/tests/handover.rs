@@ -1,0 +1,218 @@
+//! Another executable takes over while packets come: what goes on loses none of them, what cannot go on says what is lost.
+
+mod common;
+
+use std::fs::File;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::service::{KINDS, Up};
+use common::{Dir, compiled, xway};
+use serde_json::{Value, json};
+use xway_control::Service;
+use xway_hook::{Hook, ObjectId};
+use xway_testkit::{Lab, Namespace, Needs};
+
+/// Most datagrams of one test: fewer than the queues and rings here have room for, so that none is lost for want of it.
+const SENT_MAX: u64 = 15_000;
+/// Sockets that send in turn, so that every queue has some.
+const FLOWS: usize = 8;
+
+/// Sends datagrams to port 9 until it is dropped.
+struct Sender {
+    done: AtomicBool,
+    sent: AtomicU64,
+}
+
+impl Sender {
+    const fn new() -> Sender {
+        Sender { done: AtomicBool::new(false), sent: AtomicU64::new(0) }
+    }
+
+    fn sent(&self) -> u64 {
+        self.sent.load(Ordering::SeqCst)
+    }
+
+    fn run(&self, from: &Namespace, to: &str) {
+        let sockets: Vec<UdpSocket> =
+            from.enter(|| (0..FLOWS).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap()).collect()).unwrap();
+        while !self.done.load(Ordering::SeqCst) && self.sent() < SENT_MAX {
+            sockets[self.sent() as usize % FLOWS].send_to(&[9; 20], (to, 9)).unwrap();
+            self.sent.fetch_add(1, Ordering::SeqCst);
+            // A pace, so that an upgrade lies among them.
+            std::thread::sleep(Duration::from_micros(500));
+        }
+    }
+}
+
+/// The sender ends with the test, however that ends.
+struct Over<'a>(&'a Sender);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.done.store(true, Ordering::SeqCst);
+    }
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A service in a namespace that writes down what it says.
+fn start(dir: &Dir, space: &Namespace, port: &str) -> Up {
+    let object = compiled(dir, "sort", KINDS, &[]);
+    let program = format!("[[program]]\nname = \"sort\"\nport = \"{port}\"\nobject = \"{object}\"\n");
+    let text = format!("[service]\nmetrics = \"127.0.0.1:9464\"\n[[port]]\nname = \"{port}\"\n{program}");
+    let (config, socket) = (dir.file("xway.toml", text), dir.arg("control.sock"));
+    let child = space
+        .command(env!("CARGO_BIN_EXE_xway"))
+        .args(["up", "-c", &config, "--socket", &socket, "--state", &dir.arg("state"), "--log", "json"])
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(File::create(dir.path("log")).unwrap())
+        .spawn()
+        .unwrap();
+    let up = Up { child, socket };
+    until("it listens", || Service::connect(std::path::Path::new(&up.socket)).is_ok());
+    up
+}
+
+/// Datagrams that the program has counted, over all executables.
+fn counted(up: &Up) -> u64 {
+    let mut service = up.connect();
+    let Ok(ObjectId::Map(map)) = service.pinned(std::path::Path::new("/sys/fs/bpf/kinds")) else { return 0 };
+    u64::from_ne_bytes(service.map_lookup(map, &1u32.to_ne_bytes(), 0).unwrap().try_into().unwrap())
+}
+
+fn upgrade(up: &Up, more: &[&str]) -> Value {
+    let words = ["upgrade", env!("CARGO_BIN_EXE_xway"), "--socket", &up.socket, "-j"];
+    xway(&[&words[..], more].concat()).exits(0).json()
+}
+
+/// What the log says of a port's handover, executable by executable.
+fn told(dir: &Dir, port: &str) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(dir.path("log")).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let ours = lines.filter(|line| line["what"] == "handover" && line["port"] == port);
+    let word = |value: &Value| value.as_str().unwrap().to_owned();
+    ours.map(|line| {
+        assert_eq!(line["requested"], "handed over");
+        assert!(!word(&line["reason"]).is_empty(), "{line}");
+        (word(&line["event"]), word(&line["effective"]))
+    })
+    .collect()
+}
+
+#[test]
+fn a_tap_goes_on_and_no_packet_is_lost() {
+    let needs = Needs::of("xway::handover::a_tap_goes_on_and_no_packet_is_lost").root().command("ip").clang();
+    if !needs.met() {
+        return;
+    }
+    let lab = Lab::new("handtap").unwrap();
+    let near = lab.namespace("near").unwrap();
+    near.ip(&["link", "set", "lo", "up"]).unwrap();
+    let dir = Dir::new();
+    let up = start(&dir, &near, "tap:xwgo?queues=2");
+    // Room for everything that is sent while nobody reads.
+    near.ip(&["link", "set", "xwgo", "txqueuelen", "20000"]).unwrap();
+    near.address("xwgo", "10.9.8.1/24").unwrap();
+    near.ip(&["neigh", "replace", "10.9.8.2", "lladdr", "02:00:00:00:00:02", "dev", "xwgo"]).unwrap();
+    let ifindex = near.ifindex("xwgo").unwrap();
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", up.child.id())).unwrap().count();
+    let sender = Sender::new();
+    let mut descriptors = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| sender.run(&near, "10.9.8.2"));
+        let _over = Over(&sender);
+        for _ in 0..2 {
+            let before = sender.sent();
+            until("packets are counted", || counted(&up) > before);
+            let doc = upgrade(&up, &[]);
+            let port = &doc["ports"][0];
+            assert_eq!((&port["port"], &port["effective"]), (&json!("tap:xwgo"), &json!("handed over")), "{doc}");
+            assert!(port["reason"].as_str().unwrap().starts_with("its 2 queues "), "{doc}");
+            assert!(doc["kept"].to_string().contains("port tap:xwgo"), "{doc}");
+            descriptors.push(open());
+        }
+        let before = sender.sent();
+        until("packets are counted by the last one", || counted(&up) > before || sender.sent() == SENT_MAX);
+    });
+    assert!(sender.sent() < SENT_MAX, "the machine is too slow for this test: {} packets", sender.sent());
+    until("every packet is counted", || counted(&up) >= sender.sent());
+    assert_eq!(counted(&up), sender.sent(), "packets over three executables");
+    // The interface never went, nor what somebody has set on it; descriptors do not pile up.
+    assert_eq!(near.ifindex("xwgo").unwrap(), ifindex);
+    assert!(near.ip(&["link", "show", "xwgo"]).unwrap().contains("qlen 20000"));
+    assert!(descriptors[1] <= descriptors[0], "{descriptors:?}");
+    assert_eq!(told(&dir, "tap:xwgo"), vec![("as asked".to_owned(), "handed over".to_owned()); 2]);
+    // It goes with its port, whoever held it meanwhile.
+    up.connect().close_port("tap:xwgo").unwrap();
+    assert!(near.ifindex("xwgo").is_err(), "the interface goes with its port");
+}
+
+#[test]
+fn what_cannot_go_on_says_what_is_lost() {
+    const NAME: &str = "xway::handover::what_cannot_go_on_says_what_is_lost";
+    if !Needs::of(NAME).root().command("ip").clang().kernel(6, 6).met() {
+        return;
+    }
+    for (port, stays) in [("packet:r0", "the host has its own copies"), ("afxdp:r0", "the host's stack gets them")] {
+        let lab = Lab::new("handloss").unwrap();
+        let (left, right) = (lab.namespace("left").unwrap(), lab.namespace("right").unwrap());
+        lab.veth(&left, "l0", &right, "r0").unwrap();
+        left.address("l0", "10.9.8.1/24").unwrap();
+        right.address("r0", "10.9.8.2/24").unwrap();
+        right.ip(&["link", "set", "lo", "up"]).unwrap();
+        let mac = right.ip(&["-br", "link", "show", "dev", "r0"]).unwrap();
+        let mac = mac.split_whitespace().nth(2).unwrap();
+        left.ip(&["neigh", "replace", "10.9.8.2", "lladdr", mac, "dev", "l0"]).unwrap();
+        // What the programs drop comes here while there are none, and always where they drop copies.
+        let host = right.enter(|| UdpSocket::bind("10.9.8.2:9").unwrap()).unwrap();
+        host.set_nonblocking(true).unwrap();
+        let dir = Dir::new();
+        let up = start(&dir, &right, port);
+        let dry = upgrade(&up, &["--dry-run"]);
+        let sender = Sender::new();
+        let mut arrived = 0;
+        let mut receive = || {
+            let mut bytes = [0; 64];
+            while host.recv(&mut bytes).is_ok() {
+                arrived += 1;
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| sender.run(&left, "10.9.8.2"));
+            let _over = Over(&sender);
+            until("packets are counted", || counted(&up) > 0);
+            let doc = upgrade(&up, &[]);
+            for doc in [&dry, &doc] {
+                let fate = &doc["ports"][0];
+                let words = ["port", "requested", "effective"].map(|member| fate[member].as_str().unwrap());
+                assert_eq!(words, [port, "handed over", "opened again"], "{doc}");
+                assert!(fate["reason"].as_str().unwrap().contains(stays), "{doc}");
+                assert!(doc["made_again"].to_string().contains(port), "{doc}");
+            }
+            let before = counted(&up);
+            until("packets are counted again", || {
+                receive();
+                counted(&up) > before || sender.sent() == SENT_MAX
+            });
+            assert!(counted(&up) > before, "packets find their program again");
+        });
+        // Each packet at most once: counted, or for the host where it does not get all anyway.
+        let (sent, counted) = (sender.sent(), counted(&up));
+        receive();
+        assert!(counted <= sent, "{port}: {counted} of {sent}");
+        if port.starts_with("afxdp:") {
+            assert!(counted + arrived <= sent, "{port}: {counted} and {arrived} of {sent}");
+        }
+        println!("{port}: {sent} sent, {counted} counted, {arrived} reached the host");
+        assert_eq!(told(&dir, port), [("not as asked".to_owned(), "opened again".to_owned())]);
+    }
+}
