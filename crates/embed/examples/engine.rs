@@ -1,7 +1,6 @@
-//! An engine with two ports: what one receives and passes leaves by the other. `engine OBJECT IN OUT`, with names of interfaces.
+//! An engine with two ports: what one receives and passes leaves by the other, until Enter. `engine OBJECT IN OUT`, with names of interfaces.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use xway_engine::{AttachFlags, Engine, EngineConfig, HookPoint, Linked, OneQueue, PassTo, PortConfig};
 use xway_object::{LoadOptions, Object, Select};
@@ -23,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     engine.open(Box::new(input), PortConfig { pass: PassTo::Port(sends), ..PortConfig::default() })?;
     engine.attach(HookPoint { ifindex: receives, queue: None }, program, AttachFlags::default())?;
 
-    std::thread::sleep(Duration::from_secs(10));
+    std::io::stdin().read_line(&mut String::new())?; // until Enter
     for queue in engine.stop().queues {
         println!(
             "{} queue {}: {} received, {} passed",
