@@ -1,10 +1,13 @@
 //! The examples that `--help` shows are not only commands: each of them runs, as it stands there, in a shell.
 
 mod common;
+#[path = "examples/fields.rs"]
+mod fields;
 #[path = "examples/world.rs"]
 mod world;
 
 use common::{Dir, xway};
+use fields::Fields;
 use world::{World, files, shell};
 use xway_testkit::Needs;
 
@@ -253,6 +256,14 @@ fn every_verb_has_examples_that_run() {
     want.sort();
     assert_eq!(have, want, "a verb without a row here has examples that nobody runs");
     assert!(want.iter().all(|verb| !examples(verb).is_empty()));
+    // The page of documents has a section for each that prints one here, and for no other.
+    let fields = Fields::read();
+    let mut described: Vec<String> = fields.verbs().map(str::to_owned).collect();
+    let printed = rows().into_iter().filter(|row| row.on != On::Bench && !NO_JSON.contains(&row.verb));
+    let mut printed: Vec<String> = printed.map(|row| row.verb.replace(' ', "-")).collect();
+    described.sort();
+    printed.sort();
+    assert_eq!(described, printed, "sections of docs/json.md, and verbs that print documents");
 }
 
 /// Puts what is so on this machine in the place of names and numbers of the help.
@@ -292,7 +303,7 @@ fn run(on: On, label: Option<&str>) {
     let own = &if label.is_some() { format!("_{}", std::process::id() % 10_000) } else { String::new() };
     let dir = files(NAMES, own);
     let mut world = label.map(|label| World::new(label, &dir));
-    let (mut failed, mut ran_lines) = (Vec::new(), 0);
+    let (mut failed, mut ran_lines, fields) = (Vec::new(), 0, Fields::read());
     for row in rows().iter().filter(|r| r.on == on) {
         let mut printed = false;
         let mut lines = examples(row.verb);
@@ -335,6 +346,10 @@ fn run(on: On, label: Option<&str>) {
             let expected = line.split_once("  # ").filter(|_| row.verb == "conformance");
             let right = expected.is_none_or(|(_, printed)| ran.out.trim() == printed)
                 && (as_json.as_ref() != Some(&line) || is_json(&ran.out, row));
+            if as_json.as_ref() == Some(&line) && right {
+                let documents = documents(&ran.out);
+                failed.extend(documents.iter().flat_map(|doc| fields.complaints(row.verb, doc)));
+            }
             if !ended || !right || ran.err.contains("panicked") {
                 failed.push(format!("`{text}` ({}): {}{}", ran.code, ran.err, ran.out));
             }
@@ -343,6 +358,9 @@ fn run(on: On, label: Option<&str>) {
             failed.push(format!("{}: no example printed {:?}", row.verb, row.prints));
         }
     }
+    // What is wrong with a document is wrong with all of them.
+    failed.sort();
+    failed.dedup();
     assert!(failed.is_empty(), "{} of {ran_lines}:\n{}", failed.len(), failed.join("\n"));
 }
 
@@ -354,6 +372,14 @@ const NO_JSON: &[&str] = &["top", "completions", "man", "conformance", "up"];
 fn as_json(line: &str) -> String {
     let end = [" # ", " | ", " > "].iter().filter_map(|mark| line.find(mark)).min().unwrap_or(line.len());
     format!("{} -j", line[..end].trim_end())
+}
+
+/// The documents of an output: one, or one on each line.
+fn documents(text: &str) -> Vec<serde_json::Value> {
+    match serde_json::from_str(text) {
+        Ok(one) => vec![one],
+        Err(_) => text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect(),
+    }
 }
 
 /// Whether it is one document, or, of verbs that go on, one on each line, and each says how it is to be read.
