@@ -78,14 +78,16 @@ fn start(dir: &Dir, space: &Namespace, port: &str) -> Up {
         .spawn()
         .unwrap();
     let up = Up { child, socket };
-    until("it listens", || Service::connect(std::path::Path::new(&up.socket)).is_ok());
+    // It listens before its ports are open, and answers when they are.
+    let answers = || Service::connect(std::path::Path::new(&up.socket)).and_then(|mut service| service.ports());
+    until("it answers", || answers().is_ok_and(|ports| ports.len() == 1));
     up
 }
 
 /// Datagrams that the program has counted, over all executables.
 fn counted(up: &Up) -> u64 {
     let mut service = up.connect();
-    let Ok(ObjectId::Map(map)) = service.pinned(std::path::Path::new("/sys/fs/bpf/kinds")) else { return 0 };
+    let Ok(ObjectId::Map(map)) = service.pinned(std::path::Path::new("/config/sort/kinds")) else { return 0 };
     u64::from_ne_bytes(service.map_lookup(map, &1u32.to_ne_bytes(), 0).unwrap().try_into().unwrap())
 }
 

@@ -141,7 +141,9 @@ fn the_other_end_is_named(here: &Namespace, interface: &str, namespace: &str) {
     };
     assert_eq!(finding()["grade"], "ok");
     let end = format!("nsenter --net=/run/netns/{namespace}");
-    ran(Command::new("sh").args(["-c", &format!("{end} ethtool -K eth0 gro off")])).exits(0);
+    // The lab has put a program there that lets everything pass.
+    let unload = format!("{end} {} unload eth0 -a && {end} ethtool -K eth0 gro off", env!("CARGO_BIN_EXE_xway"));
+    ran(Command::new("sh").args(["-c", &unload])).exits(0);
     let found = finding();
     assert_eq!((&found["grade"], &found["mend"]), (&json!("note"), &json!(format!("{end} ethtool -K eth0 gro on"))));
     assert!(found["found"].as_str().unwrap().starts_with("eth0, in the namespace /run/netns/"), "{found}");

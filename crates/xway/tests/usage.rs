@@ -51,8 +51,8 @@ fn mistakes_are_usage_errors() {
 
 #[test]
 fn unload_names_what_it_wants() {
-    let ran = xway(&["unload", "eth0"]).exits(2).says("--id");
-    assert!(ran.err.contains("--all"), "{}", ran.err);
+    let ran = xway(&["unload", "eth0"]).exits(2);
+    assert!(ran.err.contains("--id <ID>|--all"), "{}", ran.err);
     xway(&["unload", "eth0", "-a", "-i", "7"]).exits(2);
     for verb in ["unload", "status"] {
         let help = xway(&[verb, "--help"]).exits(0).out;
