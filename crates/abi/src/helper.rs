@@ -235,6 +235,27 @@ pub enum Ret {
     KptrOrNull,
 }
 
+/// What a call does beyond what its arguments and its result say.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// Finds the element of a key: a constant key inside an array is certain to be found (`can_elide_value_nullness`).
+    Finds,
+    /// Changes which elements a map has, or what they hold: not for maps that programs can only read.
+    ChangesMap,
+    /// Takes the spin lock that its argument points to; until it is given back no other helper may be called.
+    Locks,
+    /// Gives the spin lock back.
+    Unlocks,
+    /// The program is left for another one. The call returns only where that failed.
+    TailCall,
+    /// The result is `XDP_REDIRECT` or `XDP_ABORTED`.
+    Redirects,
+    /// The result is `XDP_REDIRECT`, or the action in the lower two bits of this argument (0: r1), or `XDP_ABORTED`.
+    RedirectsOr(u8),
+}
+
 /// One helper of Linux.
 ///
 /// `ret`, `args` and the flags are stated for the helpers that an XDP program may call (`xdp`), in the form that such a
@@ -260,6 +281,8 @@ pub struct HelperProto {
     pub pkt_access: bool,
     /// May sleep, and so is refused in every XDP program although its prototype is known to them.
     pub might_sleep: bool,
+    /// What it does beside.
+    pub effect: Effect,
     /// Leaves r1 to r5 alone as far as it does not use them (`bpf_fastcall`): spills around the call may be dropped.
     pub fastcall: bool,
     /// An XDP program may call it (Linux 6.18, all capabilities).
@@ -267,6 +290,21 @@ pub struct HelperProto {
 }
 
 impl HelperProto {
+    /// True when the call leaves for another program (`bpf_tail_call`).
+    pub const fn is_tail_call(&self) -> bool {
+        matches!(self.effect, Effect::TailCall)
+    }
+
+    /// True for a prototype that was made from a kernel function's: those have no number.
+    pub const fn is_kfunc(&self) -> bool {
+        self.id == 0
+    }
+
+    /// True when the arguments hold one of this kind.
+    pub fn takes(&self, kind: ArgKind) -> bool {
+        self.args.iter().any(|a| a.kind == kind)
+    }
+
     /// The argument in register `r1` + `n`, `None` when the prototype ignores it.
     pub const fn arg(&self, n: usize) -> Option<Arg> {
         if n < self.args.len() { Some(self.args[n]) } else { None }

@@ -19,7 +19,7 @@ pub mod xsk;
 pub use ctx::{CtxField, CtxValue, XDP_MD, XDP_MD_SIZE, ctx_field};
 pub use errno::Errno;
 pub use helper::{
-    Arg, ArgKind, Callback, DynptrKind, FuncAccess, HelperProto, IterKind, MemAccess, MemSize, Ret, SockKind,
+    Arg, ArgKind, Callback, DynptrKind, Effect, FuncAccess, HelperProto, IterKind, MemAccess, MemSize, Ret, SockKind,
 };
 pub use helpers::{HELPER_MAX, helper, helper_by_name, helpers};
 pub use kfunc::{KfuncClass, KfuncProto, KfuncRet, KfuncRules, Region, engine_kfuncs, kfunc, kfuncs};

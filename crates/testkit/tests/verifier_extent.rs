@@ -26,7 +26,7 @@ fn what_is_accepted_never_faults() {
     let mut pool = Pool::new(PoolConfig::new(4)).unwrap();
     let mut accepted = 0;
     let packets: Vec<Vec<u8>> = (14..60u8)
-        .chain([61, 62, 63, 64, 80, 100, 255])
+        .chain([61, 62, 63, 64, 80, 99, 100, 101, 255])
         .flat_map(|n| {
             [0u8, 4, 8, 20, 33, 60, n.saturating_sub(14), n, 255].map(|first| {
                 let mut p = vec![n; usize::from(n)];

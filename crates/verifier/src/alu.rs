@@ -62,7 +62,11 @@ impl Verifier<'_> {
                 if op == AluOp::Sub && width == Width::W64 {
                     return fail!(PointerArithmetic, "{dst} is a number: a pointer cannot be subtracted from it");
                 }
-                self.alu_pointer(op, width, p, n, false).map_err(|e| e.reg(dst.index()))?
+                let mut sum = self.alu_pointer(op, width, p, n, false).map_err(|e| e.reg(dst.index()))?;
+                if let (AluOp::Add, Value::Ptr(q), None) = (op, &mut sum, n.s.as_const()) {
+                    self.place_of_sum(st, p, n, q);
+                }
+                sum
             }
             (Value::Ptr(e), Value::Ptr(p)) if op == AluOp::Sub && width == Width::W64 && e.base == Base::End => {
                 self.distance(st, e, p)

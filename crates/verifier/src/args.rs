@@ -120,7 +120,8 @@ impl Verifier<'_> {
                 Base::Ctx | Base::Map(_) | Base::End | Base::Func(_) | Base::Sock(_),
             ) => Err(self.wrong_arg(v, &kind)),
             (ArgKind::Mem(_, MemSize::NextArg), _) => {
-                if proto.id == 197 && !matches!(p.base, Base::MapValue(_)) {
+                let local = proto.takes(ArgKind::Dynptr(DynptrKind::Local, FuncAccess::Init));
+                if local && !matches!(p.base, Base::MapValue(_)) {
                     return fail!(Argument, "a dynptr can only stand for memory of a map value");
                 }
                 Ok(())
@@ -199,7 +200,8 @@ impl Verifier<'_> {
         if !xway_abi::helper_takes_map(proto.id, spec.map_type) {
             return fail!(MapType, "{} does not work on maps of type {}", proto.name, spec.map_type.name());
         }
-        if proto.id == 169 && args.map.is_some_and(|t| t != m) {
+        // Of a timer argument the map is known already.
+        if args.map.is_some_and(|t| t != m) {
             return fail!(Argument, "the timer does not lie in this map");
         }
         args.map = Some(m);
@@ -239,7 +241,7 @@ impl Verifier<'_> {
             Value::Ptr(p) => self.check_memory(st, proto.pkt_access, &p, s.umax() as u32, access),
             // Null was allowed above; then nothing may be read through it. A kernel function's optional buffer may be null
             // whatever its length.
-            _ if proto.id == 0 || s.as_const() == Some(0) || s.umax() == 0 => Ok(()),
+            _ if proto.is_kfunc() || s.as_const() == Some(0) || s.umax() == 0 => Ok(()),
             _ => fail!(Null, "the memory before it is null but the length may be {}", s.umax()),
         }
     }

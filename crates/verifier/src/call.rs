@@ -1,13 +1,12 @@
 //! Helper calls: what the prototype demands, what the call leaves behind.
 
-use xway_abi::{Arg, ArgKind, Callback, HelperProto, MapType, Ret, map_flags};
+use xway_abi::{Arg, ArgKind, Callback, Effect, HelperProto, MapType, Ret, map_flags};
 use xway_isa::Reg;
 
 use crate::api::{CallFact, KeyPlace};
 use crate::diag::{Fail, fail};
 use crate::domain::Scalar;
 use crate::explore::{Flow, Verifier};
-use crate::func::TAIL_CALL;
 use crate::graph::{Def, NONE};
 use crate::state::{Byte, Reference, State};
 use crate::value::{Base, Dynptr, MapRef, MemKind, Object, Ptr, Trust, Value};
@@ -81,16 +80,16 @@ impl Verifier<'_> {
                 key_const: args.key_const,
                 size: args.size,
             },
-            id == TAIL_CALL,
+            proto.is_tail_call(),
         );
-        if id == TAIL_CALL {
+        if proto.is_tail_call() {
             self.may_leave(st)?;
             self.tail_call_returns(st)?;
         }
         if let Some((start, kind)) = args.callback {
             return self.call_back(st, proto, &args, start, kind, next);
         }
-        self.special_effects(st, id, &args)?;
+        self.effect(st, proto, &args)?;
         self.after_call(st, proto, &args)?;
         Ok(Flow::Next(next))
     }
@@ -119,7 +118,7 @@ impl Verifier<'_> {
         if matches!(self.program.kind, xway_object::ProgramKind::Raw) {
             return fail!(BadCall, "programs over plain memory call no helpers ({})", proto.name);
         }
-        if st.lock.is_some() && id != 94 {
+        if st.lock.is_some() && proto.effect != Effect::Unlocks {
             return fail!(Lock, "{} is called while a spin lock is held", proto.name)
                 .map_err(|e| e.hint("only memory of the element may be used until bpf_spin_unlock"));
         }
@@ -141,17 +140,17 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Effects that a prototype cannot say.
-    fn special_effects(&mut self, st: &mut State, id: u32, args: &CallArgs) -> Result<(), Fail> {
-        match id {
-            93 => {
+    /// What the call does beside its arguments and its result.
+    fn effect(&mut self, st: &mut State, proto: &HelperProto, args: &CallArgs) -> Result<(), Fail> {
+        match proto.effect {
+            Effect::Locks => {
                 if let Some(l) = &st.lock {
                     return fail!(Lock, "a second spin lock is taken; instruction {} took one already", l.insn);
                 }
                 let Value::Ptr(p) = *st.reg(Reg::R1) else { return Ok(()) };
                 st.lock = Some(crate::state::Lock { ptr: p, insn: st.pc });
             }
-            94 => {
+            Effect::Unlocks => {
                 let Value::Ptr(p) = *st.reg(Reg::R1) else { return Ok(()) };
                 match &st.lock {
                     Some(l) if l.ptr.base == p.base && l.ptr.id == p.id => st.lock = None,
@@ -159,16 +158,15 @@ impl Verifier<'_> {
                     None => return fail!(Lock, "no spin lock is held"),
                 }
             }
-            // Helpers that change which elements a map has, or what they hold.
-            2 | 3 | 87 | 88 => {
-                let def = args.map.and_then(|m| self.view.maps.get(m.index as usize)).map(|def| &def.name);
+            Effect::ChangesMap => {
                 let spec = args.map.and_then(|m| self.map_spec(&m));
-                if let (Some(name), true) = (def, spec.is_some_and(|s| s.flags & map_flags::RDONLY_PROG != 0)) {
-                    return fail!(Permission, "map {name} is changed, which programs can only read")
+                if let (Some(m), true) = (args.map, spec.is_some_and(|s| s.flags & map_flags::RDONLY_PROG != 0)) {
+                    let name = crate::show::map(&m, self.view.maps);
+                    return fail!(Permission, "{name} is changed, which programs can only read")
                         .map_err(|e| e.reg(1).hint("take BPF_F_RDONLY_PROG away from the map, or change another one"));
                 }
             }
-            _ => {}
+            Effect::None | Effect::Finds | Effect::TailCall | Effect::Redirects | Effect::RedirectsOr(_) => {}
         }
         if args.release != 0 {
             self.release(st, args.release)?;
@@ -261,7 +259,7 @@ impl Verifier<'_> {
     fn result(&mut self, st: &mut State, proto: &HelperProto, args: &CallArgs) -> Result<Value, Fail> {
         let nullable = |v: &mut Self, base| Ptr { nullable: true, id: v.id(), ..Ptr::to(base) };
         Ok(match proto.ret {
-            Ret::Integer => Value::num(Scalar::unknown(), self.verdict_of(st, proto.id)),
+            Ret::Integer => Value::num(Scalar::unknown(), self.verdict_of(st, proto.effect)),
             Ret::CpuNumber => Value::num(Scalar::between(0, 8191), NONE),
             Ret::LengthOrError => {
                 let most = args.size.map_or(i64::MAX, |s| i64::try_from(s.1).unwrap_or(i64::MAX));
@@ -313,7 +311,7 @@ impl Verifier<'_> {
     fn looked_up(&mut self, st: &mut State, proto: &HelperProto, args: &CallArgs) -> Result<Value, Fail> {
         let Some(map) = args.map else { return fail!(Argument, "{} needs a map", proto.name) };
         let Some(spec) = self.map_spec(&map) else { return fail!(BadReference, "the map has no description") };
-        let (map_type, entries, has_inner) = (spec.map_type, spec.max_entries, spec.inner.is_some());
+        let (map_type, entries, flags, has_inner) = (spec.map_type, spec.max_entries, spec.flags, spec.inner.is_some());
         let id = self.id();
         let base = match map_type {
             MapType::ArrayOfMaps | MapType::HashOfMaps => {
@@ -331,24 +329,28 @@ impl Verifier<'_> {
             }
             _ => Base::MapValue(map),
         };
-        let in_array = matches!(map_type, MapType::Array | MapType::PercpuArray) && proto.id == 1;
-        let certain = in_array && !map.inner && args.key_const.is_some_and(|k| k < entries);
+        // The maps inside a map have the template's number of entries where `map_meta_equal` asks for it: plain arrays,
+        // unless they say that they may differ.
+        let in_array = match map_type {
+            MapType::Array => !map.inner || flags & map_flags::INNER_MAP == 0,
+            MapType::PercpuArray => !map.inner,
+            _ => false,
+        };
+        let certain = in_array && proto.effect == Effect::Finds && args.key_const.is_some_and(|k| k < entries);
         Ok(Value::Ptr(Ptr { nullable: !certain, id, ..Ptr::to(base) }))
     }
 
     /// Redirect helpers give known actions.
-    fn verdict_of(&mut self, st: &State, id: u32) -> Def {
-        match id {
-            23 => self.graph.verdict_set(0b10001),
-            51 => {
-                let fallback = match st.reg(Reg::R3).as_const() {
-                    Some(flags) => {
-                        if let Value::Num(n) = st.reg(Reg::R3) {
-                            self.graph.mark(n.def);
-                        }
+    fn verdict_of(&mut self, st: &State, effect: Effect) -> Def {
+        match effect {
+            Effect::Redirects => self.graph.verdict_set(0b10001),
+            Effect::RedirectsOr(arg) => {
+                let fallback = match st.frame().regs[usize::from(arg) + 1] {
+                    Value::Num(n) if let Some(flags) = n.s.as_const() => {
+                        self.graph.mark(n.def);
                         1 << (flags & 3)
                     }
-                    None => 0b1111,
+                    _ => 0b1111,
                 };
                 self.graph.verdict_set(0b10001 | fallback)
             }

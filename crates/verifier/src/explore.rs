@@ -60,6 +60,8 @@ pub(crate) struct Verifier<'a> {
     pub exits: Vec<Def>,
     /// Entry of the functions that run later (timer callbacks), already queued.
     pub async_done: Vec<(usize, u32)>,
+    /// Functions that a helper calls before it returns.
+    pub called_back: Vec<bool>,
     /// For each instruction what kind of memory it was seen to reach, 0 for none yet.
     pub access_kinds: Vec<u8>,
     /// Casts of addresses that may not be reached, and why.
@@ -118,6 +120,7 @@ impl<'a> Verifier<'a> {
             errors_max: config.errors_max,
             exits: Vec::new(),
             async_done: Vec::new(),
+            called_back: vec![false; funcs],
             moves_packet,
             access_kinds: vec![0; n],
             casts: BTreeMap::new(),

@@ -6,7 +6,7 @@
 //! * **Rooms.** `len = data_end - data` is a number that *is* the distance between a place and the end. It has a link; all
 //!   numbers of that link differ from the distance by a constant. A check of such a number (`len >= 34`) proves bytes
 //!   for every pointer that counts from the place, and the number itself may be a length at that place.
-//! * **Places.** `p + n` for an unknown `n` is a new place. When the same `n` is added to the same `p` again, it is the same
+//! * **Places.** `p + n` for an unknown `n` is a new place. Of what was proved behind `p` it keeps all but the largest `n`. When the same `n` is added to the same `p` again, it is the same
 //!   place, and what was proved about it holds.
 //!
 //! All of it ends when the packet moves. It is compared between states only when something relied on it (`def`), as slots of
@@ -137,9 +137,17 @@ impl Verifier<'_> {
         linked
     }
 
-    /// `q` is `p` plus the number `n`: the place that it points to may be known already.
+    /// `q` is `p` plus the number `n`: the place that it points to may be known already, and what is proved behind `p` is
+    /// proved behind `q`, less the farthest that `q` may lie from it.
     pub(crate) fn place_of_sum(&mut self, st: &mut State, p: &Ptr, n: &Num, q: &mut Ptr) {
-        if n.link == 0 || q.base != Base::Packet {
+        if q.base != Base::Packet {
+            return;
+        }
+        // The bounds of `n` were marked as relied on when it was added.
+        if n.s.smin() >= 0 && p.var.smin() >= 0 {
+            q.range = p.range.saturating_sub(u32::try_from(n.s.umax()).unwrap_or(u32::MAX));
+        }
+        if n.link == 0 {
             return;
         }
         let known = st.extent.places.iter().find(|e| e.from == p.id && e.link == n.link).copied();
@@ -153,7 +161,8 @@ impl Verifier<'_> {
                 q.id = e.id;
                 q.off = off as i32;
                 q.var = p.var.alu(xway_isa::AluOp::Add, &var, xway_isa::Width::W64);
-                q.range = e.range;
+                let carried = if q.range == 0 { 0 } else { i64::from(q.range).saturating_add(shift) };
+                q.range = e.range.max(u32::try_from(carried).unwrap_or(0));
             }
             return;
         }
@@ -161,7 +170,7 @@ impl Verifier<'_> {
         if places.len() >= PLACES_MAX {
             places.remove(0);
         }
-        places.push(Place { from: p.id, link: n.link, delta: n.delta, id: q.id, range: 0 });
+        places.push(Place { from: p.id, link: n.link, delta: n.delta, id: q.id, range: q.range });
     }
 
     /// True when `n` bytes from `p` are known to end before the packet does, although `n` is not a constant.

@@ -16,10 +16,17 @@ use crate::signature::{Param, Signature};
 use crate::state::{FRAMES_MAX, Frame, FrameKind, STACK_MAX, State};
 use crate::value::{Base, MapRef, MemKind, Object, Ptr, Trust, Value};
 
-/// `bpf_tail_call`.
-pub(crate) const TAIL_CALL: u32 = 12;
-/// `bpf_loop`.
-const BPF_LOOP: u32 = 181;
+/// Bytes of stack above a function that tail-calls, of its callers together; Linux wants less. The program that is called keeps
+/// those frames and has as many of its own, 33 times over.
+const ABOVE_TAIL_CALL: i64 = 256;
+
+/// The prototype of the helper that an instruction calls.
+fn helper_of(insn: &Insn) -> Option<&'static HelperProto> {
+    match insn {
+        Insn::Call(CallTarget::Helper(id)) => xway_abi::helper(*id),
+        _ => None,
+    }
+}
 
 /// True for helpers that call a function of the program before they return.
 pub(crate) fn calls_back(id: u32) -> bool {
@@ -29,15 +36,16 @@ pub(crate) fn calls_back(id: u32) -> bool {
 
 /// True when the program calls `bpf_loop`, whose number of turns may be part of what makes it safe.
 pub(crate) fn has_counted_loops(cfg: &Cfg) -> bool {
-    cfg.insns.iter().flatten().any(|i| matches!(i, Insn::Call(CallTarget::Helper(BPF_LOOP))))
+    cfg.insns.iter().flatten().filter_map(helper_of).any(|p| p.takes(ArgKind::Func(Callback::Loop)))
 }
 
 /// For each function whether it may move the packet, itself or through functions that it calls or hands out.
 pub(crate) fn packet_movers(cfg: &Cfg, program: &Program) -> Vec<bool> {
     let moves = |insn: &Insn| match insn {
         // Behind a tail call another program may do anything to the packet before it returns to the caller.
-        Insn::Call(CallTarget::Helper(TAIL_CALL)) => true,
-        Insn::Call(CallTarget::Helper(id)) => xway_abi::helper(*id).is_none_or(|p| p.changes_packet),
+        Insn::Call(CallTarget::Helper(id)) => {
+            xway_abi::helper(*id).is_none_or(|p| p.changes_packet || p.is_tail_call())
+        }
         Insn::Call(CallTarget::Kfunc { id, .. }) => crate::kfunc::moves_packet(program, *id),
         _ => false,
     };
@@ -51,6 +59,17 @@ pub(crate) fn packet_movers(cfg: &Cfg, program: &Program) -> Vec<bool> {
         }
     }
     out
+}
+
+/// A caller of the running function can release the reference: a pointer or a dynptr that carries it lies in its frame.
+fn left_to_caller(st: &State, reference: u32) -> bool {
+    let carries = |v: &Value| match v {
+        Value::Ptr(p) => p.reference == reference,
+        Value::Dynptr(d) => d.reference == reference,
+        _ => false,
+    };
+    let callers = &st.frames[..st.depth()];
+    callers.iter().any(|f| f.regs.iter().any(carries) || f.stack.iter().any(|s| carries(&s.spill)))
 }
 
 /// A frame is gone: slices that may lie in a buffer on its stack are worthless.
@@ -265,7 +284,8 @@ impl Verifier<'_> {
             FrameKind::Callback { ret_max } => {
                 self.check_return(&r0, ret_max)?;
                 let uid = st.frame().uid;
-                if let Some(r) = st.refs.iter().find(|r| r.id > uid) {
+                // What it acquired it may leave to its caller, on whose stack it put the pointer.
+                if let Some(r) = st.refs.iter().find(|r| r.id > uid && !left_to_caller(st, r.id)) {
                     return fail!(Leak, "the callback ends while {} is not released", r.what).map_err(|e| e.at(r.insn));
                 }
                 if st.lock.is_some() {
@@ -360,6 +380,7 @@ impl Verifier<'_> {
         }
         // The function may run once more ...
         let map = args.map;
+        self.called_back[func] = true;
         let mut body = st.clone();
         if self.count_turns && kind == Callback::Loop {
             body.frame_mut().callback_turns = turns.saturating_add(1);
@@ -415,6 +436,13 @@ impl Verifier<'_> {
         self.push(st)
     }
 
+    /// The first tail call in a function, dead ones included.
+    fn tail_call_in(&self, func: usize) -> Option<usize> {
+        let f = &self.cfg.funcs[func];
+        let leaves = |i: &Insn| helper_of(i).is_some_and(HelperProto::is_tail_call);
+        (f.start..f.end).find(|pc| self.cfg.insn(*pc).is_some_and(leaves))
+    }
+
     /// Stack of the deepest chain of calls, each frame rounded up as Linux rounds it.
     pub fn check_stack_depth(&mut self) -> Result<(), Fail> {
         let own = |v: &Self, f: usize| {
@@ -430,6 +458,19 @@ impl Verifier<'_> {
         }
         while let Some((f, total, depth)) = work.pop() {
             steps += 1;
+            let above = total - own(self, f);
+            if above >= ABOVE_TAIL_CALL
+                && let Some(at) = self.tail_call_in(f)
+            {
+                return fail!(
+                    StackDepth,
+                    "the callers of this function have {above} bytes of stack; a tail call needs less than \
+                     {ABOVE_TAIL_CALL} above it"
+                )
+                .map_err(|e| {
+                    e.at(at).hint("move large variables of the callers into a per-CPU array map, or tail-call before them")
+                });
+            }
             deepest = deepest.max(total);
             if total > STACK_MAX {
                 return fail!(
@@ -449,7 +490,9 @@ impl Verifier<'_> {
                 continue;
             }
             let mut callees: Vec<usize> = self.cfg.funcs[f].calls.iter().map(|c| c.1).collect();
-            callees.extend(&self.cfg.funcs[f].takes);
+            // A timer's function has a stack of its own.
+            let later = |c: usize| self.async_done.iter().any(|a| a.0 == c) && !self.called_back[c];
+            callees.extend(self.cfg.funcs[f].takes.iter().filter(|c| !later(**c)));
             callees.sort_unstable();
             callees.dedup();
             for c in callees {

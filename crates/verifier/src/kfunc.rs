@@ -1,7 +1,7 @@
 //! Kernel functions that XDP programs call, by their prototypes: number iterators, packet metadata, dynptrs.
 
 use xway_abi::{
-    Arg, ArgKind, DynptrKind, FuncAccess, HelperProto, IterKind, KfuncClass, KfuncProto, KfuncRet, MemAccess, MemSize,
+    Arg, ArgKind, DynptrKind, Effect, FuncAccess, HelperProto, IterKind, KfuncClass, KfuncProto, KfuncRet, MemAccess, MemSize,
     Region, Ret,
 };
 use xway_isa::Reg;
@@ -157,6 +157,7 @@ impl Verifier<'_> {
             changes_packet: kfunc.changes_packet,
             pkt_access: true,
             might_sleep: false,
+            effect: Effect::None,
             fastcall: false,
             xdp: true,
         };

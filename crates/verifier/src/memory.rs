@@ -330,7 +330,7 @@ impl Verifier<'_> {
         let Some(spec) = self.map_spec(m) else {
             return fail!(BadReference, "the map has no description");
         };
-        let name = &self.view.maps[m.index as usize].name;
+        let name = crate::show::map(m, self.view.maps);
         let denied = match access {
             Access::Read => map_flags::WRONLY_PROG,
             Access::Write => map_flags::RDONLY_PROG,
@@ -339,7 +339,7 @@ impl Verifier<'_> {
         if spec.flags & denied != 0 || (device && access == Access::Write) {
             return fail!(
                 Permission,
-                "{} of a value of map {name}, which programs cannot {}",
+                "{} of a value of {name}, which programs cannot {}",
                 access.verb(),
                 access.verb()
             );
@@ -347,7 +347,7 @@ impl Verifier<'_> {
         check_bounds(p, off, size, spec.value_size.into(), access).map_err(|why| {
             Fail::new(
                 crate::diag::Kind::MapBounds,
-                format!("{why} of the value of map {name}, which has {} bytes", spec.value_size),
+                format!("{why} of the value of {name}, which has {} bytes", spec.value_size),
             )
             .hint("bound the index before it is used, for example `if (i >= N) return …` or `i &= N - 1`")
         })?;
@@ -355,7 +355,7 @@ impl Verifier<'_> {
         for f in &spec.special {
             let (start, end) = (i64::from(f.offset), i64::from(f.offset + f.kind.size()));
             if lo < end && start < hi {
-                return fail!(Permission, "{:?} at offset {start} of map {name} cannot be accessed directly", f.kind);
+                return fail!(Permission, "{:?} at offset {start} of {name} cannot be accessed directly", f.kind);
             }
         }
         Ok(())

@@ -10,11 +10,15 @@ pub(crate) fn value(v: &Value) -> String {
     crate::log::value(v, &[], 0)
 }
 
+/// A map by its name; one that a look-up gave by the name of the map that holds it.
+pub(crate) fn map(m: &MapRef, maps: &[MapDef]) -> String {
+    let name = maps.get(m.index as usize).map_or_else(|| m.index.to_string(), |d| d.name.clone());
+    if m.inner { format!("the map inside {name}") } else { format!("map {name}") }
+}
+
 /// What is known about a value, for people.
 pub(crate) fn describe(v: &Value, graph: &Graph, maps: &[MapDef]) -> String {
-    let map = |m: &MapRef| {
-        maps.get(m.index as usize).map_or_else(|| format!("map {}", m.index), |d| format!("map {}", d.name))
-    };
+    let map = |m: &MapRef| map(m, maps);
     match v {
         Value::Uninit => "was never written on this path".to_owned(),
         Value::Num(n) => {

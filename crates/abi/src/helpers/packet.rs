@@ -3,7 +3,7 @@
 use super::row::*;
 
 pub(super) const ROWS: &[HelperProto] = &[
-    xdp(23, "bpf_redirect", &[ANY, ANY], Ret::Integer),
+    xdp(23, "bpf_redirect", &[ANY, ANY], Ret::Integer).with(Effect::Redirects),
     xdp(28, "bpf_csum_diff", &[MEM_IN_OR_NULL, SIZE_OR_ZERO, MEM_IN_OR_NULL, SIZE_OR_ZERO, ANY], Ret::Integer)
         .reads_packet(),
     xdp(44, "bpf_xdp_adjust_head", &[CTX, ANY], Ret::Integer).moves_packet(),

@@ -1,7 +1,7 @@
 //! The words that rows of the helper and kfunc tables are written in.
 
 pub(crate) use crate::helper::{
-    Arg, ArgKind, Callback, DynptrKind, FuncAccess, HelperProto, IterKind, MemAccess, MemSize, Ret, SockKind,
+    Arg, ArgKind, Callback, DynptrKind, Effect, FuncAccess, HelperProto, IterKind, MemAccess, MemSize, Ret, SockKind,
 };
 
 /// A helper that XDP programs may call.
@@ -20,6 +20,7 @@ pub(crate) const fn foreign(id: u32, name: &'static str) -> HelperProto {
         changes_packet: false,
         pkt_access: false,
         might_sleep: false,
+        effect: Effect::None,
         fastcall: false,
         xdp: false,
     }
@@ -39,6 +40,11 @@ impl HelperProto {
     /// Memory arguments may point into the packet.
     pub(crate) const fn reads_packet(mut self) -> Self {
         self.pkt_access = true;
+        self
+    }
+
+    pub(crate) const fn with(mut self, effect: Effect) -> Self {
+        self.effect = effect;
         self
     }
 

@@ -7,7 +7,7 @@
 //! assembler text with $X
 //! ```
 //!
-//! and stands for one program for each value of its parameters. `@packet N`, `@value M`, `@reserve N` and `@out` are
+//! and stands for one program for each value of its parameters. `@packet N`, `@value M`, `@inside M`, `@reserve N` and `@out` are
 //! common beginnings and ends. As root the running kernel is asked, too.
 
 mod strict;
@@ -44,6 +44,11 @@ fn maps() -> Vec<MapDef> {
         s.flags = flags;
         s
     };
+    let of_maps = |inner: MapSpec| {
+        let mut outer = MapSpec::new(MapType::ArrayOfMaps, 4, 4, 4);
+        outer.inner = Some(Box::new(inner));
+        outer
+    };
     let array = MapSpec::new(MapType::Array, 4, 64, 4);
     vec![
         MapDef::new("array", array.clone()),
@@ -51,7 +56,11 @@ fn maps() -> Vec<MapDef> {
         MapDef::new("ring", MapSpec::new(MapType::Ringbuf, 0, 0, 4096)),
         MapDef::new("programs", MapSpec::new(MapType::ProgArray, 4, 4, 4)),
         MapDef::new("read_only", with(map_flags::RDONLY_PROG, array.clone())),
-        MapDef::new("write_only", with(map_flags::WRONLY_PROG, array)),
+        MapDef::new("write_only", with(map_flags::WRONLY_PROG, array.clone())),
+        MapDef::new("arrays", of_maps(array.clone())),
+        MapDef::new("arrays_that_differ", of_maps(with(map_flags::INNER_MAP, array))),
+        MapDef::new("percpu_arrays", of_maps(MapSpec::new(MapType::PercpuArray, 4, 64, 4))),
+        MapDef::new("hashes", of_maps(MapSpec::new(MapType::Hash, 4, 64, 4))),
     ]
 }
 
@@ -102,6 +111,11 @@ fn shorthand(line: &str) -> String {
         "@value" => format!(
             "*({} *)(r10 -8) = 0\nr2 = r10\nr2 += -8\nr1 = map[idx:{arg}]\ncall bpf_map_lookup_elem",
             if arg == "1" { "u64" } else { "u32" }
+        ),
+        // The value of key 2 of a map inside map N.
+        "@inside" => format!(
+            "*(u32 *)(r10 -4) = 0\nr2 = r10\nr2 += -4\nr1 = map[idx:{arg}]\ncall bpf_map_lookup_elem\n\
+             if r0 == 0 goto out\n*(u32 *)(r10 -4) = 2\nr2 = r10\nr2 += -4\nr1 = r0\ncall bpf_map_lookup_elem"
         ),
         "@reserve" => format!("r1 = map[idx:2]\nr2 = {arg}\nr3 = 0\ncall bpf_ringbuf_reserve"),
         "@out" => "out: r0 = 0\nexit".into(),

@@ -1,6 +1,7 @@
 //! What types and kernel functions decide: each program before our verifier and the kernel's, with the verdict that both must give.
 
 mod arena;
+mod callbacks;
 mod dead_code;
 mod kernel_objects;
 mod lies;

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use xway_abi::{ArgKind, DynptrKind, FuncAccess, HelperProto, Ret};
 use xway_isa::{AluOp, CallTarget, Insn, Operand};
 
 use super::story::{Check, Story, at};
@@ -282,9 +283,8 @@ fn index(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: usize) 
     let Value::Ptr(p) = story.value(last, r) else { return };
     let what = match p.base {
         Base::MapValue(m) => {
-            let (name, size) =
-                (v.view.maps.get(m.index as usize).map(|d| d.name.clone()), v.map_spec(&m).map(|s| s.value_size));
-            name.zip(size).map(|(n, s)| (format!("a value of map {n}"), i64::from(s)))
+            let name = crate::show::map(&m, v.view.maps);
+            v.map_spec(&m).map(|s| (format!("a value of {name}"), i64::from(s.value_size)))
         }
         Base::Mem { size, kind, .. } => {
             let what = if kind == MemKind::Record { "the ring buffer record" } else { "the memory" };
@@ -501,13 +501,23 @@ fn held(story: &Story<'_>, error: &mut Diagnostic) {
         return;
     }
     let Some(k) = st.refs.first().and_then(|r| step_of(r.insn)) else { return };
-    let (what, release) = match story.insn(k) {
-        Some(Insn::Call(CallTarget::Helper(131))) => ("the record", "bpf_ringbuf_submit or bpf_ringbuf_discard"),
-        Some(Insn::Call(CallTarget::Helper(198))) => {
-            ("the record", "bpf_ringbuf_submit_dynptr or bpf_ringbuf_discard_dynptr")
+    let by = match story.insn(k) {
+        Some(Insn::Call(CallTarget::Helper(id))) => xway_abi::helper(*id),
+        _ => None,
+    };
+    let releases = |f: fn(ArgKind) -> bool| {
+        let takes = |h: &&HelperProto| h.xdp && h.args.iter().any(|a| f(a.kind));
+        xway_abi::helpers().iter().filter(takes).map(|h| h.name).collect::<Vec<_>>().join(" or ")
+    };
+    let (what, release) = match by {
+        Some(h) if h.ret == Ret::AllocMemOrNull => {
+            ("the record", releases(|k| matches!(k, ArgKind::AllocMem { release: true })))
         }
-        Some(Insn::Call(CallTarget::Kfunc { .. })) => ("the iterator", "bpf_iter_num_destroy"),
-        _ => ("the socket", "bpf_sk_release"),
+        Some(h) if h.takes(ArgKind::Dynptr(DynptrKind::Ringbuf, FuncAccess::Init)) => {
+            ("the record", releases(|k| k == ArgKind::Dynptr(DynptrKind::Ringbuf, FuncAccess::Release)))
+        }
+        None => ("the iterator", "bpf_iter_num_destroy".to_owned()),
+        _ => ("the socket", releases(|k| matches!(k, ArgKind::Sock { release: true, .. }))),
     };
     error.notes.push(story.note(k, format!("{what} is acquired here")));
     let more =
@@ -523,8 +533,8 @@ fn held(story: &Story<'_>, error: &mut Diagnostic) {
 fn permission(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: usize) {
     let last = story.last();
     let Value::Ptr(Ptr { base: Base::MapValue(m), .. }) = story.value(last, r) else { return };
-    let Some(def) = v.view.maps.get(m.index as usize) else { return };
-    let flags = def.spec.flags;
+    let (Some(def), Some(spec)) = (v.view.maps.get(m.index as usize), v.map_spec(&m)) else { return };
+    let (flags, name) = (spec.flags, crate::show::map(&m, v.view.maps));
     let write = matches!(story.insn(last), Some(Insn::Store { .. } | Insn::Atomic { .. } | Insn::Call(_)));
     if write && def.name.contains(".rodata") {
         error.hint = Some(format!(
@@ -534,11 +544,10 @@ fn permission(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: us
         ));
     } else if write && flags & xway_abi::map_flags::RDONLY_PROG != 0 {
         error.hint = Some(format!(
-            "map {} was declared with BPF_F_RDONLY_PROG: take the flag away, or write to another map",
-            def.name
+            "{name} was declared with BPF_F_RDONLY_PROG: take the flag away, or write to another map"
         ));
     } else if flags & xway_abi::map_flags::WRONLY_PROG != 0 {
-        error.hint = Some(format!("map {} was declared with BPF_F_WRONLY_PROG: programs cannot read it", def.name));
+        error.hint = Some(format!("{name} was declared with BPF_F_WRONLY_PROG: programs cannot read it"));
     }
 }
 

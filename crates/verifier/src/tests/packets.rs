@@ -60,7 +60,7 @@ fn variable_offsets_prove_for_their_own_place_only() {
     // The same register with another number is another place.
     refused(
         &format!(
-            "{ihl}r8 = r7\nr8 += 4\nif r8 > r3 goto out\nr5 = *(u8 *)(r2 +15)\nr5 &= 15\nr9 = r2\nr9 += r5\nr0 = *(u16 *)(r9 +2)"
+            "{ihl}r8 = r7\nr8 += 4\nif r8 > r3 goto out\nr5 = *(u8 *)(r2 +15)\nr5 &= 31\nr9 = r2\nr9 += r5\nr0 = *(u16 *)(r9 +2)"
         ),
         Kind::PacketBounds,
     );
@@ -69,6 +69,31 @@ fn variable_offsets_prove_for_their_own_place_only() {
     accepted(&format!("{wild}r8 = r7\nr8 += 4\nif r8 > r3 goto out\nr0 = *(u16 *)(r7 +0)"));
     refused(&format!("{wild}r8 = r7\nr8 += 4\nif r8 > r3 goto out\nr0 = *(u16 *)(r7 +3)"), Kind::PacketBounds);
     refused("call bpf_ktime_get_ns\nr2 = *(u32 *)(r6 +0)\nr2 += r0", Kind::Unbounded);
+}
+
+#[test]
+fn a_sum_keeps_what_was_proved_less_the_largest_offset() {
+    let of = |then: &str| format!("r4 = r2\nr4 += 34\nif r4 > r3 goto out\nr5 = *(u8 *)(r2 +14)\n{then}");
+    // 34 less 15 are 19, in either order of the sum.
+    for sum in ["r5 &= 15\nr7 = r2\nr7 += r5\n", "r5 &= 15\nr7 = r5\nr7 += r2\n"] {
+        accepted(&of(&format!("{sum}r0 = *(u8 *)(r7 +18)")));
+        refused(&of(&format!("{sum}r0 = *(u8 *)(r7 +19)")), Kind::PacketBounds);
+    }
+    // The same place by another sum of which the pointer is 4 further: as much is proved, and no more.
+    let twice = "r5 &= 15\nr7 = r2\nr7 += r5\nr8 = r2\nr5 += 4\nr8 += r5\n";
+    accepted(&of(&format!("{twice}r0 = *(u8 *)(r8 +14)")));
+    refused(&of(&format!("{twice}r0 = *(u8 *)(r8 +15)")), Kind::PacketBounds);
+    let less = "r5 &= 15\nr5 += 4\nr7 = r2\nr7 += r5\nr8 = r2\nr5 -= 4\nr8 += r5\n";
+    accepted(&of(&format!("{less}r0 = *(u8 *)(r8 +18)")));
+    refused(&of(&format!("{less}r0 = *(u8 *)(r8 +19)")), Kind::PacketBounds);
+    // What may be negative, or larger than what is proved, keeps nothing; no more does what is subtracted.
+    refused(&of("r5 &= 15\nr5 -= 1\nr7 = r2\nr7 += r5\nr0 = *(u8 *)(r7 +2)"), Kind::PacketBounds);
+    refused(&of("r5 &= 63\nr7 = r2\nr7 += r5\nr0 = *(u8 *)(r7 +0)"), Kind::PacketBounds);
+    refused(&of("r5 &= 15\nr7 = r2\nr7 += 16\nr7 -= r5\nr0 = *(u8 *)(r7 +0)"), Kind::PacketBounds);
+    // A way on which the number may be larger is not taken for the one on which it is small.
+    let joined = "r6 = *(u8 *)(r2 +15)\nr7 = r5\nr7 &= 255\nif r6 == 3 goto join\nr7 &= 15\n\
+                  join: r0 = 0\nr8 = r2\nr8 += r7\nr0 = *(u8 *)(r8 +3)";
+    refused(&of(joined), Kind::PacketBounds);
 }
 
 #[test]
@@ -184,7 +209,7 @@ fn no_packet_is_longer_than_packet_memory() {
 fn places_of_two_ways_are_compared_by_what_they_prove() {
     let join = |first: &str, second: &str, behind: &str| {
         format!(
-            "r4 = r2\nr4 += 34\nif r4 > r3 goto out\nr5 = *(u8 *)(r2 +14)\nr5 &= 15\nr0 = *(u8 *)(r2 +0)\nr7 = r2\nr7 += r5\n\
+            "r4 = r2\nr4 += 16\nif r4 > r3 goto out\nr5 = *(u8 *)(r2 +14)\nr5 &= 15\nr0 = *(u8 *)(r2 +0)\nr7 = r2\nr7 += r5\n\
              if r0 == 7 goto other\n{first}\ngoto join\nother: r7 += 3\n{second}\njoin: r0 = 0\n{behind}"
         )
     };

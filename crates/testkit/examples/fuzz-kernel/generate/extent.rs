@@ -4,9 +4,10 @@ use xway_testkit::Rng;
 
 /// r6 context, r7 data, r8 data_end, r9 a number from the packet; r2 to r5 are worked on, r0 is accessed through.
 pub fn text(rng: &mut Rng) -> String {
-    let mut text = String::from(
-        "r6 = r1\nr7 = *(u32 *)(r6 +0)\nr8 = *(u32 *)(r6 +4)\nr2 = r7\nr2 += 2\nif r2 > r8 goto out\nr9 = *(u8 *)(r7 +0)\n\
-         r2 = r7\nr3 = r8\nr4 = r9\nr5 = 0\n",
+    let first = [2, 2, 34, 64, 100][rng.index(5)];
+    let mut text = format!(
+        "r6 = r1\nr7 = *(u32 *)(r6 +0)\nr8 = *(u32 *)(r6 +4)\nr2 = r7\nr2 += {first}\nif r2 > r8 goto out\n\
+         r9 = *(u8 *)(r7 +0)\nr2 = r7\nr3 = r8\nr4 = r9\nr5 = 0\n"
     );
     let mut label = 0;
     for _ in 0..3 + rng.below(12) {
