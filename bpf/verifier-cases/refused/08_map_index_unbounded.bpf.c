@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // An index from the packet into an array inside a value.
 // hint: `i` makes the offset 0 to 255 in a value of map tables, which has 64 bytes
-// hint: if (i >= N) return XDP_PASS;
+// hint: if (i >= 64) return XDP_PASS;
 // packet:
 #include "refused.h"
 

@@ -182,3 +182,73 @@ impl Checkpoints {
         self.kept -= count;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::{Frame, FrameKind, tests::state};
+
+    fn points() -> (Checkpoints, crate::meter::Meter) {
+        (Checkpoints::new(4), crate::meter::Meter::default())
+    }
+
+    #[test]
+    fn a_checkpoint_is_finished_when_all_its_paths_are() {
+        let (mut points, meter) = points();
+        let top = points.add(state(&meter), NOWHERE, 0);
+        let below = points.add(state(&meter), top, 1);
+        assert_eq!((points.all[1].depth, points.peak), (1, 2));
+        points.path_added(below);
+        points.path_ended(below);
+        assert_eq!((points.all[1].open, points.all[0].open), (1, 1), "one path is left");
+        points.path_ended(below);
+        assert_eq!((points.all[1].open, points.all[0].open), (0, 0), "the last one ends its parent's, too");
+        assert!(!points.all[0].tied && !points.all[1].tied);
+    }
+
+    #[test]
+    fn what_ended_in_an_open_checkpoint_is_tied_until_that_is_finished() {
+        let (mut points, meter) = points();
+        let top = points.add(state(&meter), NOWHERE, 0);
+        points.path_added(top);
+        let below = points.add(state(&meter), top, 1);
+        points.ends_in(below, 0, 1);
+        points.path_ended(below);
+        assert!(points.all[below as usize].tied, "it depends on the one above");
+        assert_eq!((points.all[top as usize].low, points.all[top as usize].open), (0, 1));
+        points.path_ended(top);
+        assert!(!points.all[below as usize].tied && !points.all[top as usize].tied);
+    }
+
+    #[test]
+    fn checkpoints_that_are_compared_in_vain_go() {
+        let (mut points, meter) = points();
+        for _ in 0..12 {
+            points.add(state(&meter), NOWHERE, 0);
+        }
+        points.all.iter_mut().for_each(|c| c.misses = 33);
+        points.all[0].hits = 1;
+        // Where a loop counts down eight of the open ones stay, the youngest.
+        points.trim(0, true);
+        assert_eq!(points.at[0], [0, 4, 5, 6, 7, 8, 9, 10, 11]);
+        points.trim(0, false);
+        assert_eq!(points.at[0], [0], "one hit pays for eight misses");
+    }
+
+    #[test]
+    fn what_a_guess_left_behind_is_dropped() {
+        let (mut points, meter) = points();
+        for pc in [0, 1, 0] {
+            let mut st = state(&meter);
+            st.pc = pc;
+            st.frames[0] = std::rc::Rc::new(Frame::new(0, 0, 0, 0, FrameKind::Entry, &meter));
+            points.add(st, NOWHERE, pc);
+        }
+        points.drop_from(1);
+        assert_eq!((points.at[0].as_slice(), points.at[1].len()), (&[0][..], 0));
+        assert!(points.all[2].state.frames.is_empty());
+        let held = points.bytes();
+        points.drop_from(1);
+        assert_eq!(points.bytes(), held, "once");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use xway_object::Program;
+use xway_object::{LineInfo, Program};
 
 /// Kinds of refusals. [`Kind::name`] is what JSON calls them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -226,11 +226,18 @@ pub struct Fail {
     pub(crate) regs: Vec<usize>,
     /// The place, when it is not the current instruction.
     pub(crate) at: Option<usize>,
+    /// It follows from an error that was told before.
+    pub(crate) consequence: bool,
 }
 
 impl Fail {
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Fail {
-        Fail { kind, message: message.into(), hint: None, regs: Vec::new(), at: None }
+        Fail { kind, message: message.into(), hint: None, regs: Vec::new(), at: None, consequence: false }
+    }
+
+    /// Something is read that an earlier error has made worthless.
+    pub(crate) fn consequence() -> Fail {
+        Fail { consequence: true, ..Fail::new(Kind::Uninitialised, "") }
     }
 
     pub(crate) fn reg(mut self, r: usize) -> Fail {
@@ -257,12 +264,15 @@ macro_rules! fail {
 }
 pub(crate) use fail;
 
+/// What the object says of an instruction's place in the source.
+pub(crate) fn line_of(program: &Program, insn: usize) -> Option<&LineInfo> {
+    let i = program.line_info.partition_point(|l| l.insn <= insn);
+    i.checked_sub(1).map(|i| &program.line_info[i]).filter(|l| !l.file.is_empty())
+}
+
 /// File, line and text of an instruction.
 pub(crate) fn place(program: &Program, insn: usize) -> (Option<String>, u32, String) {
-    let i = program.line_info.partition_point(|l| l.insn <= insn);
-    if let Some(l) = i.checked_sub(1).map(|i| &program.line_info[i])
-        && !l.file.is_empty()
-    {
+    if let Some(l) = line_of(program, insn) {
         return (Some(l.file.to_string()), l.line, l.text.trim().to_owned());
     }
     let text = if insn < program.insns.len() {

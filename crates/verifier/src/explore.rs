@@ -20,7 +20,7 @@ use crate::graph::{Def, Graph};
 use crate::guess::Guesses;
 use crate::log::Log;
 use crate::meter::{Meter, push};
-use crate::state::{Frame, FrameKind, REFS_MAX, State};
+use crate::state::{Frame, FrameKind, REFS_MAX, Salvage, State};
 
 /// "No checkpoint", "no branch".
 pub(crate) const NOWHERE: u32 = u32::MAX;
@@ -76,6 +76,8 @@ pub(crate) struct Verifier<'a> {
     pub funcs: HashMap<String, u32>,
     /// The function that is being analysed on its own.
     pub root: usize,
+    /// Instructions that were refused and behind which the way went on.
+    pub salvaged: u64,
     /// For each error the function under analysis and the last branch of the way.
     pub origins: Vec<(usize, u32)>,
     /// Last branch of the way that was given up because a limit was reached.
@@ -128,6 +130,7 @@ impl<'a> Verifier<'a> {
             structs: HashMap::new(),
             funcs: HashMap::new(),
             root: 0,
+            salvaged: 0,
             origins: Vec::new(),
             last_path: NOWHERE,
         }
@@ -217,6 +220,7 @@ impl<'a> Verifier<'a> {
             insns_since: 0,
             jumps_since: 0,
             goto_turns: 0,
+            salvage: Salvage::None,
         }
     }
 
@@ -292,9 +296,22 @@ impl<'a> Verifier<'a> {
                     return Ok(());
                 }
                 Err(fail) => {
-                    self.report(fail, pc, st.path, Some(&st));
-                    self.points.path_ended(st.parent);
-                    return Ok(());
+                    let next = if self.errors.len() + 1 < self.errors_max {
+                        let mut on = st.clone();
+                        self.salvage(&mut on, &insn, &fail).map(|next| (on, next))
+                    } else {
+                        None
+                    };
+                    if self.is_news(&st, &fail) {
+                        self.report(fail, pc, st.path, Some(&st));
+                    }
+                    match next {
+                        Some((on, next)) => (st, st.pc) = (on, next),
+                        None => {
+                            self.points.path_ended(st.parent);
+                            return Ok(());
+                        }
+                    }
                 }
             }
         }
@@ -445,3 +462,50 @@ const WORK_LEAST: u64 = 200_000;
 const STATE_WORK: usize = 4;
 /// Bytes for each instruction of the program: it decoded, its live registers, who leads to it, what was seen at it.
 const INSN_BYTES: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{check, program};
+    use crate::{Config, Kind, MapsView, verify};
+
+    fn with(text: &str, config: &Config) -> Result<crate::Verified, crate::Rejection> {
+        verify(&program(text), &MapsView::empty(), config)
+    }
+
+    #[test]
+    fn the_budget_counts_instructions_exactly() {
+        let text = "r0 = 0\nr0 += 1\nr0 += 1\nexit";
+        let of = |budget| with(text, &Config { budget, ..Config::default() });
+        assert_eq!(of(4).map(|p| p.stats().visited).ok(), Some(4));
+        let refused = of(3).unwrap_err();
+        assert_eq!(refused.errors[0].kind, Kind::Budget);
+        assert!(refused.errors[0].message.contains("visited 3 instructions"), "{}", refused.errors[0].message);
+    }
+
+    #[test]
+    fn the_walk_stops_at_as_many_errors_as_are_wanted() {
+        let text = "r6 = *(u32 *)(r1 +12)\nif r6 == 0 goto a\nif r6 == 1 goto b\nr0 = r7\nexit\na: r0 = r8\nexit\n\
+                    b: r0 = r9\nexit";
+        for most in [1, 2, 3] {
+            let refused = with(text, &Config { errors_max: most, ..Config::default() }).unwrap_err();
+            assert_eq!(refused.errors.len(), most);
+            assert_eq!(refused.errors[0].insn, 3, "the way below comes first");
+        }
+    }
+
+    #[test]
+    fn an_instruction_is_told_once_however_many_ways_lead_to_it() {
+        let text = "r6 = *(u32 *)(r1 +12)\nif r6 == 0 goto +1\nr7 = 1\nr8 = r1\nr0 = r9\nexit";
+        assert_eq!(check(text, &[]).unwrap_err().errors.len(), 1);
+    }
+
+    #[test]
+    fn memory_has_a_limit_of_its_own() {
+        let turns = "r6 = 0\nr0 = 0\nagain: *(u64 *)(r10 -8) = r6\nr6 += 1\nr7 = *(u32 *)(r1 +12)\nif r7 == 3 goto +1\n\
+                     r0 = 1\nif r6 < 1000 goto again\nr0 = *(u64 *)(r10 -8)\nexit";
+        assert!(with(turns, &Config::default()).is_ok());
+        let refused = with(turns, &Config { memory: 20_000, ..Config::default() }).unwrap_err();
+        assert_eq!(refused.errors[0].kind, Kind::Budget);
+        assert!(refused.errors[0].message.contains("memory"), "{}", refused.errors[0].message);
+    }
+}

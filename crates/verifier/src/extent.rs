@@ -6,8 +6,8 @@
 //! * **Rooms.** `len = data_end - data` is a number that *is* the distance between a place and the end. It has a link; all
 //!   numbers of that link differ from the distance by a constant. A check of such a number (`len >= 34`) proves bytes
 //!   for every pointer that counts from the place, and the number itself may be a length at that place.
-//! * **Places.** `p + n` for an unknown `n` is a new place. Of what was proved behind `p` it keeps all but the largest `n`. When the same `n` is added to the same `p` again, it is the same
-//!   place, and what was proved about it holds.
+//! * **Places.** `p + n` for an unknown `n` is a new place. Of what was proved behind `p` it keeps all but the largest `n`.
+//!   When the same `n` is added to the same `p` again, it is the same place, and what was proved about it holds.
 //!
 //! All of it ends when the packet moves. It is compared between states only when something relied on it (`def`), as slots of
 //! the stack are.

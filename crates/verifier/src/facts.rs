@@ -223,3 +223,70 @@ fn merge(a: Place, b: Place) -> Place {
         off: if a.region == b.region && a.off == b.off { a.off } else { None },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::MapRef;
+
+    fn place(region: Region, off: Option<i32>) -> Place {
+        Place { region, off }
+    }
+
+    #[test]
+    fn what_differs_between_ways_is_no_fact() {
+        let (a, b) = (place(Region::Stack, Some(-8)), place(Region::Stack, Some(-16)));
+        assert_eq!(merge(a, a), a);
+        assert_eq!(merge(a, b), place(Region::Stack, None));
+        assert_eq!(merge(a, place(Region::Packet, Some(-8))), place(Region::Mixed, None));
+        assert_eq!(merge(place(Region::Stack, None), a), place(Region::Stack, None));
+    }
+
+    #[test]
+    fn places_are_named_from_where_the_program_stands() {
+        let stack = Ptr { off: -8, ..Ptr::to(Base::Stack(1)) };
+        assert_eq!(place_of(&stack, 4, 1), place(Region::Stack, Some(-4)));
+        assert_eq!(place_of(&stack, 4, 2), place(Region::OuterStack, Some(-4)));
+        let inner = |inner| Base::MapValue(MapRef { index: 3, inner, uid: 0 });
+        assert_eq!(place_of(&Ptr::to(inner(false)), 0, 0), place(Region::MapValue(3), Some(0)));
+        assert_eq!(place_of(&Ptr::to(inner(true)), 0, 0), place(Region::InnerMapValue(3), Some(0)));
+        // Where the end is nobody knows, nor what a variable adds.
+        assert_eq!(place_of(&Ptr::to(Base::End), -4, 0), place(Region::Packet, None));
+        let var = crate::domain::Scalar::between(0, 3);
+        assert_eq!(place_of(&Ptr { var, ..Ptr::to(Base::Packet) }, 2, 0), place(Region::Packet, None));
+    }
+
+    #[test]
+    fn calls_of_several_ways_keep_what_they_share() {
+        let mut facts = Collector::new(4, 1);
+        let fact = |map, key_const, size| CallFact {
+            insn: 2,
+            helper: 1,
+            map,
+            key: Some(KeyPlace::Stack(-8)),
+            key_const,
+            size,
+        };
+        facts.call(fact(Some(0), Some(1), Some((4, 8))), false);
+        facts.call(fact(Some(0), Some(2), Some((2, 6))), true);
+        let call = facts.calls[&2].clone();
+        assert_eq!(call, fact(Some(0), None, Some((2, 8))));
+        assert!(facts.tail_calls, "one way is enough");
+        facts.call(CallFact { key: Some(KeyPlace::Packet), ..fact(Some(1), None, None) }, false);
+        let call = &facts.calls[&2];
+        assert_eq!((call.map, call.key, call.size), (None, None, None));
+    }
+
+    #[test]
+    fn an_argument_that_is_a_pointer_on_one_way_only_is_mixed() {
+        let mut facts = Collector::new(1, 1);
+        let mut regs = [Value::Uninit; 11];
+        regs[1] = Value::Ptr(Ptr::to(Base::Ctx));
+        facts.arguments(0, &regs, 0);
+        regs[2] = regs[1];
+        facts.arguments(0, &regs, 0);
+        assert_eq!(facts.args[&0][0], Some(place(Region::Context, Some(0))));
+        assert_eq!(facts.args[&0][1], Some(place(Region::Mixed, None)));
+        assert_eq!(facts.args[&0][2], None);
+    }
+}

@@ -468,7 +468,8 @@ impl Verifier<'_> {
                      {ABOVE_TAIL_CALL} above it"
                 )
                 .map_err(|e| {
-                    e.at(at).hint("move large variables of the callers into a per-CPU array map, or tail-call before them")
+                    e.at(at)
+                        .hint("move large variables of the callers into a per-CPU array map, or tail-call before them")
                 });
             }
             deepest = deepest.max(total);

@@ -118,7 +118,8 @@ impl<'a> Inclusion<'a> {
     fn value(&mut self, old: &Value, new: &Value) -> bool {
         self.compared += 1;
         match (old, new) {
-            (Value::Uninit, _) => true,
+            // Behind what is lost no errors are found that are not found without.
+            (Value::Uninit, _) | (_, Value::Lost) => true,
             (Value::Num(o), Value::Num(n)) => self.num(o, n),
             (Value::Ptr(o), Value::Ptr(n)) => self.ptr(o, n),
             _ => false,

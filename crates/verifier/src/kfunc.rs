@@ -1,8 +1,8 @@
 //! Kernel functions that XDP programs call, by their prototypes: number iterators, packet metadata, dynptrs.
 
 use xway_abi::{
-    Arg, ArgKind, DynptrKind, Effect, FuncAccess, HelperProto, IterKind, KfuncClass, KfuncProto, KfuncRet, MemAccess, MemSize,
-    Region, Ret,
+    Arg, ArgKind, DynptrKind, Effect, FuncAccess, HelperProto, IterKind, KfuncClass, KfuncProto, KfuncRet, MemAccess,
+    MemSize, Region, Ret,
 };
 use xway_isa::Reg;
 use xway_object::Program;
@@ -333,5 +333,55 @@ impl Verifier<'_> {
         }
         self.returned(st, Value::Uninit);
         Ok(Flow::Next(next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use xway_object::KfuncRef;
+
+    use crate::testing::program;
+    use crate::{Config, Kind, MapsView, verify};
+
+    /// The kind of the first error of a program that calls these kernel functions, by their place in the list.
+    fn verdict(text: &str, names: &[&str]) -> Option<Kind> {
+        let mut program = program(text);
+        program.kfuncs = names.iter().map(|n| KfuncRef { name: (*n).to_owned(), func_id: 0, weak: false }).collect();
+        verify(&program, &MapsView::empty(), &Config::default()).err().map(|r| r.errors[0].kind)
+    }
+
+    const NUM: [&str; 3] = ["bpf_iter_num_new", "bpf_iter_num_next", "bpf_iter_num_destroy"];
+
+    #[test]
+    fn an_iterator_is_made_used_and_destroyed() {
+        let new = "r1 = r10\nr1 += -8\nr2 = 0\nr3 = 10\ncall kfunc #0\n";
+        let turn = "again: r1 = r10\nr1 += -8\ncall kfunc #1\nif r0 == 0 goto done\nr6 = *(u32 *)(r0 +0)\ngoto again\n";
+        let destroy = "done: r1 = r10\nr1 += -8\ncall kfunc #2\nr0 = 0\nexit";
+        assert_eq!(verdict(&format!("{new}{turn}{destroy}"), &NUM), None);
+        assert_eq!(verdict(&format!("{new}{turn}done: r0 = 0\nexit"), &NUM), Some(Kind::Leak));
+        assert_eq!(verdict(&format!("{turn}{destroy}"), &NUM), Some(Kind::Argument), "never made");
+        // What it yields has four bytes, and ends with it.
+        let wide = turn.replace("u32", "u64");
+        assert_eq!(verdict(&format!("{new}{wide}{destroy}"), &NUM), Some(Kind::MemoryBounds));
+        let late = turn.replace("goto again", "r7 = r0");
+        let used = destroy.replace("r0 = 0", "r0 = *(u32 *)(r7 +0)");
+        let after = format!("{new}*(u64 *)(r10 -16) = 0\nr7 = r10\nr7 += -16\n{late}{used}");
+        assert_eq!(verdict(&after, &NUM), Some(Kind::NotAPointer));
+    }
+
+    #[test]
+    fn regions_are_left_before_the_end() {
+        let names = ["bpf_rcu_read_lock", "bpf_rcu_read_unlock", "bpf_preempt_disable"];
+        assert_eq!(verdict("call kfunc #0\ncall kfunc #1\nr0 = 0\nexit", &names), None);
+        assert_eq!(verdict("call kfunc #0\nr0 = 0\nexit", &names), Some(Kind::Leak));
+        assert_eq!(verdict("call kfunc #1\nr0 = 0\nexit", &names), Some(Kind::Lock));
+        assert_eq!(verdict("call kfunc #0\ncall kfunc #0\ncall kfunc #1\nr0 = 0\nexit", &names), Some(Kind::Lock));
+        assert_eq!(verdict("call kfunc #2\ncall kfunc #1\nr0 = 0\nexit", &names), Some(Kind::Lock));
+    }
+
+    #[test]
+    fn functions_that_do_not_exist_or_are_not_followed_are_refused_by_kind() {
+        assert_eq!(verdict("call kfunc #1\nr0 = 0\nexit", &["bpf_rcu_read_lock"]), Some(Kind::BadReference));
+        assert_eq!(verdict("call kfunc #0\nr0 = 0\nexit", &["bpf_no_such_function"]), Some(Kind::Unsupported));
     }
 }

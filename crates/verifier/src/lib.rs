@@ -22,6 +22,7 @@
 //! | `call`, `args`, `func`, `kfunc`, `signature` | helpers by their prototypes, functions, callbacks, kernel functions |
 //! | `explore`, `checkpoints`, `prune`, `settle`, `include` | all paths, checkpoints, and when a path shows nothing new |
 //! | `meter` | bytes held and work done |
+//! | `salvage` | going on behind an error, so that one run tells several |
 //! | `explain` | only for refusals: the shortest way, where values come from, hints |
 //! | `facts`, `diag`, `show`, `log` | what is handed over: facts, refusals, values in words, the state log |
 //!
@@ -52,6 +53,7 @@ mod memory;
 mod meter;
 mod objects;
 mod prune;
+mod salvage;
 mod settle;
 mod show;
 mod signature;

@@ -195,7 +195,7 @@ fn frame(
 /// A value. `maps` may be empty: then maps have no names.
 pub(crate) fn value(v: &Value, maps: &[MapDef], frame: usize) -> String {
     match v {
-        Value::Uninit => "?".to_owned(),
+        Value::Uninit | Value::Lost => "?".to_owned(),
         Value::Num(n) => num(n),
         Value::Ptr(p) => ptr(p, maps, frame),
         Value::Iter(i) => {

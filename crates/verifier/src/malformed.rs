@@ -103,3 +103,51 @@ pub(crate) fn tidy(
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(opcode: u8) -> Slot {
+        Slot { opcode, ..Slot::default() }
+    }
+
+    /// What stands for a slot that is no instruction, in front of an exit.
+    fn stands_for(s: Slot) -> Option<Insn> {
+        let decoded = decode(&[s, slot(op::EXIT)]).ok()?;
+        assert!(decoded.wrong.contains_key(&0), "{s:?} is an instruction");
+        decoded.insns[0]
+    }
+
+    #[test]
+    fn wrong_fields_have_stand_ins_that_go_the_same_way() {
+        let next = Some(Insn::Jump { off: 0, long: false });
+        // `r1 += 1` with an offset, a load with an immediate of nothing but a wrong register.
+        assert_eq!(stands_for(Slot { opcode: op::ALU64, dst: 1, off: 3, imm: 1, ..Slot::default() }), next);
+        assert_eq!(stands_for(Slot { opcode: op::ALU64, dst: 12, imm: 1, ..Slot::default() }), next);
+        // A jump keeps its target.
+        let jump = Slot { opcode: op::JMP, off: 0, imm: 9, ..Slot::default() };
+        assert_eq!(stands_for(jump), next);
+        // An exit with fields stays an exit.
+        assert_eq!(stands_for(Slot { opcode: op::EXIT, dst: 3, ..Slot::default() }), Some(Insn::Exit));
+        // Calls, unknown opcodes and loads with an immediate have none.
+        assert_eq!(stands_for(Slot { opcode: op::CALL, dst: 3, ..Slot::default() }), None);
+        assert_eq!(stands_for(slot(0xff)), None);
+        assert_eq!(stands_for(Slot { opcode: op::LDX | 0x60, imm: 4, ..Slot::default() }), None);
+    }
+
+    #[test]
+    fn an_exit_may_have_an_offset_which_goes() {
+        let slots = [slot(op::EXIT), Slot { opcode: op::EXIT, off: 7, ..Slot::default() }];
+        let decoded = decode(&slots).unwrap();
+        assert_eq!((decoded.insns[1], decoded.wrong.is_empty()), (Some(Insn::Exit), true));
+        assert_eq!(tidy(&slots, &decoded.insns, &decoded.wrong, &BTreeMap::new()), [slots[0]; 2]);
+    }
+
+    #[test]
+    fn what_is_dead_and_wrong_becomes_a_jump_to_itself() {
+        let slots = [Slot { opcode: op::ALU64, dst: 12, imm: 1, ..Slot::default() }, slot(op::EXIT)];
+        let decoded = decode(&slots).unwrap();
+        assert_eq!(tidy(&slots, &decoded.insns, &decoded.wrong, &BTreeMap::new()), [STUCK, slots[1]]);
+    }
+}

@@ -47,6 +47,7 @@ impl Verifier<'_> {
                     let def = self.graph.op(n.def, NONE);
                     Value::num(n.s.sign_extend(size.bytes() * 8, 64), def)
                 }
+                Value::Lost => v,
                 _ => {
                     return fail!(Context, "a sign-extending load cannot load a pointer")
                         .map_err(|e| e.reg(base.index()));

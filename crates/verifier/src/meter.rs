@@ -79,3 +79,44 @@ impl Meter {
         self.0.peak.get()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_values_instructions_and_fresh_memory() {
+        let meter = Meter::default();
+        meter.work(5);
+        assert_eq!(meter.done(2), 5 + 2 * PER_INSN);
+        // Memory counts by its peak, without what the program itself takes.
+        meter.base(100);
+        meter.note(100 + 6 * BYTES_PER_VALUE as usize);
+        meter.note(0);
+        assert_eq!(meter.done(0), 5 + 6);
+        assert_eq!(meter.peak(), 136);
+    }
+
+    #[test]
+    fn copies_of_a_meter_count_together() {
+        let meter = Meter::default();
+        let copy = meter.clone();
+        meter.take(10);
+        copy.take(5);
+        copy.give(10);
+        assert_eq!((meter.bytes(), copy.bytes()), (5, 5));
+        meter.give(100);
+        assert_eq!(copy.bytes(), 0, "never below nothing");
+    }
+
+    #[test]
+    fn a_list_grows_by_a_quarter() {
+        let mut list = Vec::new();
+        (0..65).for_each(|n| push(&mut list, n));
+        assert_eq!((list.len(), list.capacity()), (65, 128));
+        (65..129).for_each(|n| push(&mut list, n));
+        assert_eq!(list.capacity(), 192, "64 at least");
+        (129..1000).for_each(|n| push(&mut list, n));
+        assert!(list.capacity() <= 1000 + 250, "{}", list.capacity());
+    }
+}

@@ -115,3 +115,79 @@ pub(crate) fn hands_on_unwritten(graph: &Graph, old: &State, new: &State, open: 
         })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use xway_isa::Reg;
+
+    use super::*;
+    use crate::domain::Scalar;
+    use crate::graph::NONE;
+    use crate::meter::Meter;
+    use crate::state::tests::state;
+    use crate::value::Num;
+
+    fn number(link: u32, delta: i64) -> Value {
+        Value::Num(Num { link, delta, ..Num::new(Scalar::unknown(), NONE) })
+    }
+
+    #[test]
+    fn registers_that_nobody_reads_are_forgotten_and_links_of_one() {
+        let cfg = Cfg::new(&crate::testing::program("r0 = r6\nr0 += r7\nexit")).ok().unwrap();
+        let meter = Meter::default();
+        let mut st = state(&meter);
+        st.set(Reg::R6, number(1, 2));
+        st.set(Reg::R7, number(3, 4));
+        st.set(Reg::R8, number(1, 0));
+        clean(&mut st, &cfg);
+        assert_eq!(*st.reg(Reg::R8), Value::Uninit, "not read");
+        // The link with r8 links nothing any more.
+        assert_eq!((*st.reg(Reg::R6), *st.reg(Reg::R7)), (number(0, 0), number(0, 0)));
+        st.set(Reg::R6, number(5, 2));
+        st.set(Reg::R7, number(5, 4));
+        clean(&mut st, &cfg);
+        assert_eq!((*st.reg(Reg::R6), *st.reg(Reg::R7)), (number(5, 2), number(5, 4)));
+    }
+
+    #[test]
+    fn a_caller_keeps_what_is_read_behind_the_call() {
+        let cfg = Cfg::new(&crate::testing::program("call f\nr0 += r6\nexit\nf: r0 = 1\nexit")).ok().unwrap();
+        let meter = Meter::default();
+        let frame = state(&meter).frames[0].clone();
+        assert_eq!(live_regs(&cfg, &frame, 0, false), 1 << 6 | 1 << 10);
+        assert_eq!(live_regs(&cfg, &frame, 1, true), 1 | 1 << 6 | 1 << 10);
+    }
+
+    #[test]
+    fn what_the_old_state_relies_on_the_new_one_does() {
+        let (meter, mut graph) = (Meter::default(), Graph::default());
+        let of = |graph: &mut Graph| {
+            let def = graph.constant(1);
+            let mut st = state(&meter);
+            st.set(Reg::R6, Value::num(Scalar::constant(1), def));
+            (st, def)
+        };
+        let ((old, a), (new, b)) = (of(&mut graph), of(&mut graph));
+        propagate(&mut graph, &old, &new, false);
+        assert!(!graph.is_marked(b), "nothing was relied on");
+        graph.mark(a);
+        propagate(&mut graph, &old, &new, false);
+        assert!(graph.is_marked(b));
+        // Later marks follow where the old state is not finished.
+        let ((old, a), (new, b)) = (of(&mut graph), of(&mut graph));
+        propagate(&mut graph, &old, &new, true);
+        assert!(!graph.is_marked(b));
+        graph.mark(a);
+        assert!(graph.is_marked(b));
+    }
+
+    #[test]
+    fn unwritten_bytes_are_handed_on_where_written_ones_are_read() {
+        let (meter, graph) = (Meter::default(), Graph::default());
+        let (mut old, new) = (state(&meter), state(&meter));
+        old.frame_mut().slot_mut(0).bytes = [Byte::Misc; 8];
+        assert!(hands_on_unwritten(&graph, &old, &new, true));
+        assert!(!hands_on_unwritten(&graph, &old, &new, false), "nobody reads the slot");
+        assert!(!hands_on_unwritten(&graph, &new, &old, true));
+    }
+}

@@ -21,6 +21,7 @@ pub(crate) fn describe(v: &Value, graph: &Graph, maps: &[MapDef]) -> String {
     let map = |m: &MapRef| map(m, maps);
     match v {
         Value::Uninit => "was never written on this path".to_owned(),
+        Value::Lost => "is not known: what makes it was refused".to_owned(),
         Value::Num(n) => {
             if let Some(insn) = graph.stale_since(n.def) {
                 return format!("was a packet pointer until the call at instruction {insn} moved the packet");

@@ -113,3 +113,81 @@ fn tags(btf: &Btf, func: u32, index: i32) -> Vec<&str> {
         |kind: &Kind<'_>| matches!(kind, Kind::DeclTag { target, component } if *target == func && *component == index);
     btf.types().filter(|(_, t)| t.name.starts_with("arg:") && of_it(&t.kind)).map(|(_, t)| t.name).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use xway_object::btf::{BtfBuilder, FuncLinkage, IntEncoding};
+
+    use super::*;
+
+    /// The signature of a function with one parameter, whose type and tags are given.
+    fn of(make: impl Fn(&mut BtfBuilder, u32) -> u32, tags: &[&str]) -> Option<Signature> {
+        let mut b = BtfBuilder::new();
+        let int = b.int("int", 4, IntEncoding::Signed);
+        let ty = make(&mut b, int);
+        let proto = b.prototype(int, &[("p", ty)]);
+        let func = b.func("f", proto, FuncLinkage::Global);
+        for tag in tags {
+            b.decl_tag(tag, func, 0);
+        }
+        // Tags of other parameters and of the function itself are not this one's.
+        b.decl_tag("arg:nonnull", func, 1);
+        b.decl_tag("arg:ctx", func, -1);
+        Signature::read(&b.finish(), func)
+    }
+
+    fn one(make: impl Fn(&mut BtfBuilder, u32) -> u32, tags: &[&str]) -> Option<Param> {
+        of(make, tags).map(|s| s.params[0].clone())
+    }
+
+    #[test]
+    fn parameters_are_numbers_memory_and_the_context() {
+        assert_eq!(one(|_, int| int, &[]), Some(Param::Number));
+        assert_eq!(one(|b, int| b.typedef("u32", int), &[]), Some(Param::Number));
+        let memory = |nullable| Some(Param::Mem { size: 12, nullable });
+        let array = |b: &mut BtfBuilder, int: u32| {
+            let a = b.array(int, int, 3);
+            b.ptr(a)
+        };
+        assert_eq!(one(array, &[]), memory(true));
+        assert_eq!(one(array, &["arg:nonnull"]), memory(false));
+        let named = |name: &'static str| {
+            move |b: &mut BtfBuilder, int: u32| {
+                let s = b.structure(name, 4, &[("x", int, 0)]);
+                b.ptr(s)
+            }
+        };
+        assert_eq!(one(named("xdp_md"), &[]), Some(Param::Ctx));
+        assert_eq!(one(named("bpf_dynptr"), &[]), None, "walked through at every call");
+        assert_eq!(one(named("task_struct"), &["arg:trusted"]), {
+            Some(Param::Trusted { name: "task_struct".into(), nullable: false })
+        });
+        assert_eq!(one(named("s"), &["arg:untrusted"]), Some(Param::Untrusted(Some("s".into()))));
+        assert_eq!(one(|b, _| b.ptr(0), &["arg:ctx"]), Some(Param::Ctx), "void * is any context");
+        assert!(matches!(one(named("s"), &["arg:ctx"]), Some(Param::Wrong(_))));
+        assert_eq!(one(|b, _| b.ptr(0), &["arg:arena"]), Some(Param::Arena));
+        assert_eq!(one(|b, _| b.ptr(0), &[]), None, "memory of no size");
+    }
+
+    #[test]
+    fn tags_that_do_not_fit_are_wrong_and_not_forgotten() {
+        assert!(matches!(one(|_, int| int, &["arg:nonnull"]), Some(Param::Wrong(_))), "of a number");
+        let int = |b: &mut BtfBuilder, int: u32| b.ptr(int);
+        assert!(matches!(one(int, &["arg:trusted"]), Some(Param::Wrong(_))));
+        assert!(matches!(one(int, &["arg:untrusted", "arg:nonnull"]), Some(Param::Wrong(_))));
+        assert_eq!(one(int, &["arg:unheard_of"]), None);
+    }
+
+    #[test]
+    fn a_function_of_void_has_no_result_and_six_parameters_are_too_many() {
+        let mut b = BtfBuilder::new();
+        let int = b.int("int", 4, IntEncoding::Signed);
+        let void = b.prototype(0, &[]);
+        let many = b.prototype(int, &[("a", int); 6]);
+        let funcs = [void, many].map(|p| b.func("f", p, FuncLinkage::Global));
+        let btf = b.finish();
+        assert_eq!(Signature::read(&btf, funcs[0]), Some(Signature { params: Vec::new(), void: true }));
+        assert_eq!(Signature::read(&btf, funcs[1]), None);
+        assert_eq!((Signature::read(&btf, 0), Signature::read(&btf, int)), (None, None));
+    }
+}

@@ -60,6 +60,7 @@ impl Verifier<'_> {
                     fail!(StackBounds, "{len} bytes of a pointer are read; a pointer is read back as a whole (8 bytes)")
                 }
             }
+            Value::Lost if bytes.contains(&Byte::Spill) => Ok(Value::Lost),
             Value::Num(n) if first == 0 && slot.spill_len() == len => Ok(Value::Num(n)),
             // All that the number has lies in the bytes that are read: it is the same number.
             Value::Num(n) if first == 0 && slot.spill_len() > len && n.s.truncate(size * 8) == n.s => Ok(Value::Num(n)),

@@ -212,6 +212,18 @@ pub struct Quotient {
     pub whole: bool,
 }
 
+/// What an error earlier on the way has left.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Salvage {
+    /// There was none.
+    #[default]
+    None,
+    /// Some values are lost.
+    Some,
+    /// Nor is it known what is held.
+    Loose,
+}
+
 /// One abstract machine state.
 #[derive(Clone, Debug)]
 pub struct State {
@@ -240,6 +252,8 @@ pub struct State {
     pub jumps_since: u32,
     /// How often `may_goto` went on with its loop on this path.
     pub goto_turns: u32,
+    /// What an error on this path has left.
+    pub salvage: Salvage,
 }
 
 impl State {
@@ -332,10 +346,10 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn state(meter: &Meter) -> State {
+    pub(crate) fn state(meter: &Meter) -> State {
         let frame = Frame::new(0, 0, 0, 0, FrameKind::Entry, meter);
         State {
             frames: vec![Rc::new(frame)],
@@ -350,6 +364,7 @@ mod tests {
             insns_since: 0,
             jumps_since: 0,
             goto_turns: 0,
+            salvage: Salvage::None,
         }
     }
 

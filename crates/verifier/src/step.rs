@@ -89,6 +89,7 @@ impl Verifier<'_> {
                 };
                 e.reg(r.index()).hint(hint)
             }),
+            Value::Lost => Err(Fail::consequence()),
             v => Ok(v),
         }
     }

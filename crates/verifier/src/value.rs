@@ -11,6 +11,8 @@ pub enum Value {
     /// Never written, or clobbered by a call.
     #[default]
     Uninit,
+    /// What a refused instruction would have left. Who reads it is refused for the same reason, and nothing more is said.
+    Lost,
     /// A number.
     Num(Num),
     /// A pointer.
@@ -276,5 +278,36 @@ impl Value {
     /// The one number that it can be.
     pub const fn as_const(&self) -> Option<u64> {
         if let Value::Num(n) = self { n.s.as_const() } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_moves_with_the_packet() {
+        let slice = |kind, read_only| Ptr::to(Base::Mem { size: 8, kind, read_only });
+        for base in [Base::Packet, Base::Meta, Base::End] {
+            assert!(Ptr::to(base).is_packet(), "{base:?}");
+        }
+        assert!(slice(MemKind::PacketSlice, true).is_packet());
+        assert!(!slice(MemKind::Slice, false).is_packet() && !Ptr::to(Base::Ctx).is_packet());
+        assert!(slice(MemKind::Slice, false).is_writable_slice());
+        assert!(!slice(MemKind::Slice, true).is_writable_slice() && !slice(MemKind::Record, false).is_writable_slice());
+    }
+
+    #[test]
+    fn an_offset_is_fixed_when_its_variable_part_is_zero() {
+        let p = Ptr { off: 12, ..Ptr::to(Base::Packet) };
+        assert!(p.is_fixed());
+        assert!(!Ptr { var: Scalar::between(0, 1), ..p }.is_fixed());
+        assert_eq!(Ptr { nullable: true, ..Ptr::to(Base::Ctx) }.kind_name(), "ctx_or_null");
+    }
+
+    #[test]
+    fn slices_belong_to_the_reference_behind_their_dynptr() {
+        let dynptr = Dynptr { kind: xway_abi::DynptrKind::Local, id: 4, reference: 0, part: 0 };
+        assert_eq!((dynptr.owner(), Dynptr { reference: 9, ..dynptr }.owner()), (4, 9));
     }
 }

@@ -4,9 +4,7 @@ use super::row::*;
 
 pub(super) const ROWS: &[HelperProto] = &[
     xdp(1, "bpf_map_lookup_elem", &[MAP, KEY], Ret::MapValueOrNull).reads_packet().with(Effect::Finds),
-    xdp(2, "bpf_map_update_elem", &[MAP, KEY, VALUE_IN, ANY], Ret::Integer)
-        .reads_packet()
-        .with(Effect::ChangesMap),
+    xdp(2, "bpf_map_update_elem", &[MAP, KEY, VALUE_IN, ANY], Ret::Integer).reads_packet().with(Effect::ChangesMap),
     xdp(3, "bpf_map_delete_elem", &[MAP, KEY], Ret::Integer).reads_packet().with(Effect::ChangesMap),
     xdp(12, "bpf_tail_call", &[CTX, MAP, ANY], Ret::Void).with(Effect::TailCall),
     xdp(37, "bpf_current_task_under_cgroup", &[MAP, ANY], Ret::Integer),

@@ -5,6 +5,7 @@ mod callbacks;
 mod dead_code;
 mod kernel_objects;
 mod lies;
+mod tail_calls;
 
 use xway_kernel::{KernelObject, vmlinux};
 use xway_object::{LoadOptions, Object};

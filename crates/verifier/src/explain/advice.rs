@@ -21,7 +21,7 @@ pub(crate) fn give(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic) 
         (Kind::Null, Some(r)) => null(story, error, r),
         (Kind::MapBounds | Kind::MemoryBounds | Kind::StackBounds | Kind::Unbounded, Some(r)) => {
             if let Some(len) = story.length_argument() {
-                length(story, error, len);
+                length(story, v, error, len);
             } else {
                 index(story, v, error, r);
             }
@@ -56,16 +56,48 @@ fn called(story: &Story<'_>, reg: usize) -> String {
 /// How the check of the whole object is written in C: `(void *)(ip + 1) > data_end`.
 fn check_in_c(story: &Story<'_>, reg: usize, end: i64, limit: &str) -> String {
     let last = story.last();
-    let text = story.text(last);
+    let text = story.source(last);
+    let Value::Ptr(here) = story.value(last, reg) else { return format!("ptr + {end} > {limit}") };
+    // A length that is not known is checked as such.
+    if let Some(r) = story.length_argument()
+        && story.value(last, r).as_const().is_none()
+        && let (Some((name, p)), Some(len)) = (story.named_pointer(last, reg), story.name(last, r))
+        && p.id == here.id
+        && p.off == here.off
+    {
+        return format!("(void *){name} + {len} > {limit}");
+    }
+    if !here.is_fixed()
+        && let Some(element) = element(&text)
+    {
+        return format!("(void *)(&{element} + 1) > {limit}");
+    }
     if let Some(name) = story.accessed(last)
         && text.contains(&format!("{name}->"))
     {
         return format!("(void *)({name} + 1) > {limit}");
     }
     match story.named_pointer(last, reg) {
-        Some((name, p)) if end > i64::from(p.off) => format!("(void *){name} + {} > {limit}", end - i64::from(p.off)),
+        // The name of the same place: what an offset is added to is another one.
+        Some((name, p)) if p.id == here.id && end > i64::from(p.off) => {
+            format!("(void *){name} + {} > {limit}", end - i64::from(p.off))
+        }
         _ => format!("ptr + {end} > {limit}"),
     }
+}
+
+/// The element of an array that a line reaches: `data[i & 31]`, `eth->h_dest[i]`.
+fn element(text: &str) -> Option<&str> {
+    let open = text.find('[')?;
+    let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '>');
+    let start = text[..open].rfind(|c| !word(c)).map_or(0, |i| i + 1);
+    let mut depth = 0;
+    let len = text[open..].find(|c| {
+        depth += i32::from(c == '[') - i32::from(c == ']');
+        depth == 0
+    })?;
+    let name = &text[start..open];
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_').then(|| &text[start..=open + len])
 }
 
 fn packet(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
@@ -89,8 +121,10 @@ fn packet(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
         let low = p.var.smin().saturating_add(i64::from(p.off) + off);
         let from = offset_name(story, r).map_or("the offset".to_owned(), |(n, _)| format!("`{n}`"));
         error.hint = Some(format!(
-            "{from} may be negative, so that {me} may lie before the packet (offset {low}): make it unsigned, or check that \
-             it is at least 0"
+            "{from} may be negative, so that {me} may lie before the packet (offset {low}): make it unsigned, or before {} add \
+             `if ({} < 0) return XDP_PASS;`",
+            variable_part(story, r).map_or("it is added".to_owned(), |k| story.at(k)),
+            from.trim_matches('`')
         ));
         note_offset(story, error, r);
         return;
@@ -117,8 +151,9 @@ fn packet(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
             let from = offset_name(story, r).map_or("the offset".to_owned(), |(n, _)| format!("`{n}`"));
             error.hint = Some(format!(
                 "{from} may be as large as {}, and a comparison with {limit} proves something only for offsets below 2^32: \
-                 bound it before it is added, for example `if ({} > 1500) return XDP_PASS;`",
+                 before {} add `if ({} > 1500) return XDP_PASS;`",
                 p.var.umax(),
+                variable_part(story, r).map_or("it is added".to_owned(), |k| story.at(k)),
                 from.trim_matches('`')
             ));
         } else {
@@ -293,9 +328,9 @@ fn index(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: usize) 
         Base::Stack(_) => Some(("the stack".to_owned(), 512)),
         _ => None,
     };
-    let Some((what, size)) = what else { return unbounded(story, error, r) };
+    let Some((what, size)) = what else { return unbounded(story, v, error, r) };
     if error.kind == Kind::Unbounded {
-        return unbounded(story, error, r);
+        return unbounded(story, v, error, r);
     }
     let (off, len) = access(story, last);
     let fixed = i64::from(p.off) + off;
@@ -318,37 +353,83 @@ fn index(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: usize) 
     }
     let write = name.unwrap_or_else(|| "i".into());
     let signed = p.var.smin() < 0;
+    // So many elements there are from where the array begins; a mask does it where that is a power of two.
+    let step = scale(story, k, number);
+    let most = (size - fixed - len).checked_div(step).filter(|m| *m >= 0).map(|m| m + 1);
+    let most = most.filter(|_| !matches!(p.base, Base::Stack(_)));
     error.hint = Some(if signed && p.var.smax() < size {
-        format!("{me} is signed and may be negative ({}): make it unsigned, or check `{write} >= 0` too", range(&s))
+        format!(
+            "{me} is signed and may be negative ({}): make it unsigned, or before {} add `if ({write} < 0) return XDP_PASS;`",
+            range(&s),
+            story.at(k)
+        )
     } else {
         let room = match p.base {
             Base::Stack(_) => "the array on the stack".to_owned(),
             _ => format!("{what}, which has {size} bytes"),
         };
         format!(
-            "{me} makes the offset {} in {room}: before {} check `if ({write} >= N) return XDP_PASS;` with the array's \
-             length N, or mask it, `{write} &= N - 1`",
+            "{me} makes the offset {} in {room}: before {} {}",
             range(&p.var),
-            story.at(k)
+            story.at(k),
+            bound_in_c(&write, most, signed)
         )
     });
 }
 
+/// How an index is bounded in C, by the number of elements when that is known.
+fn bound_in_c(name: &str, most: Option<i64>, signed: bool) -> String {
+    let below = if signed { format!("{name} < 0 || ") } else { String::new() };
+    match most {
+        Some(n) => {
+            let mask =
+                if n > 1 && n & (n - 1) == 0 { format!(", or mask it, `{name} &= {}`", n - 1) } else { String::new() };
+            format!("add `if ({below}{name} >= {n}) return XDP_PASS;`{mask}")
+        }
+        None => {
+            format!(
+                "add `if ({below}{name} >= N) return XDP_PASS;` with the array's length N, or mask it, `{name} &= N - 1`"
+            )
+        }
+    }
+}
+
+/// Bytes by which the address grows when the variable behind a register that is added grows by one.
+fn scale(story: &Story<'_>, k: usize, reg: usize) -> i64 {
+    let mut step = 1i64;
+    for j in story.chain(k, reg) {
+        step = match story.insn(j) {
+            // Two halves of one change of width.
+            Some(Insn::Alu { op: AluOp::Lsh, src: Operand::Imm(n), .. }) if *n < 24 => step << n,
+            Some(Insn::Alu { op: AluOp::Mul, src: Operand::Imm(n), .. }) if *n > 0 => step.saturating_mul((*n).into()),
+            _ => step,
+        };
+        if super::story::assigned(&story.source(j)).is_some() {
+            break;
+        }
+    }
+    step
+}
+
 /// A number that is added to a pointer without bounds.
-fn unbounded(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
+fn unbounded(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: usize) {
     let last = story.last();
     let Some((number, s)) = added_number(story, last) else { return };
+    let size = match story.value(last, r) {
+        Value::Ptr(Ptr { base: Base::MapValue(m), off, .. }) => {
+            v.map_spec(&m).map(|m| i64::from(m.value_size) - i64::from(off))
+        }
+        Value::Ptr(Ptr { base: Base::Mem { size, .. }, off, .. }) => Some(i64::from(size) - i64::from(off)),
+        Value::Ptr(p) if p.is_packet() => Some(2048),
+        _ => None,
+    };
+    let most = size.map(|size| size / scale(story, last, number)).filter(|m| *m > 0);
     let name = story.name(last, number).or_else(|| indexed(&story.source(last)));
     let me = name.clone().map_or("the number".to_owned(), |n| format!("`{n}`"));
     let write = name.unwrap_or_else(|| "x".into());
     error.notes.extend(story.definition(last, number).map(|k| story.note(k, "the number comes from here")));
-    let _ = r;
-    error.hint = Some(format!(
-        "{me} is {}: before {} bound it on both sides, for example `if ({write} > 1500) return XDP_PASS;` with an unsigned \
-         type, or mask it, `{write} &= 0x7ff`",
-        range(&s),
-        story.at(last)
-    ));
+    error.hint =
+        Some(format!("{me} is {}: before {} {}", range(&s), story.at(last), bound_in_c(&write, most, s.smin() < 0)));
 }
 
 /// The last comparison of a number that was added at step `k`.
@@ -363,7 +444,7 @@ fn compared(story: &Story<'_>, k: usize, number: usize) -> Option<usize> {
 }
 
 /// A length argument of a call.
-fn length(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
+fn length(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: usize) {
     let last = story.last();
     let Value::Num(n) = story.value(last, r) else { return };
     let name = story.name(last, r);
@@ -376,16 +457,28 @@ fn length(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
             story.at(last)
         )
     } else {
-        let room = match story.value(last, r.saturating_sub(1)) {
-            Value::Ptr(p) if matches!(p.base, Base::Stack(_)) && p.is_fixed() => {
-                format!(", and there is room for {} bytes", -i64::from(p.off))
+        let before = r.saturating_sub(1);
+        let room = match story.value(last, before) {
+            Value::Ptr(p) if matches!(p.base, Base::Stack(_)) && p.is_fixed() => Some(-i64::from(p.off)),
+            Value::Ptr(Ptr { base: Base::Mem { size, .. }, off, .. }) => Some(i64::from(size) - i64::from(off)),
+            Value::Ptr(Ptr { base: Base::MapValue(m), off, .. }) => {
+                v.map_spec(&m).map(|s| i64::from(s.value_size) - i64::from(off))
             }
-            Value::Ptr(Ptr { base: Base::Mem { size, .. }, .. }) => format!(", and there is room for {size} bytes"),
-            _ => String::new(),
+            _ => None,
         };
+        // Of the stack only the end is known, and what lies between may belong to other variables.
+        let most = match story.value(last, before) {
+            Value::Ptr(Ptr { base: Base::Stack(_), .. }) => {
+                let name = story.argument(last, before).filter(|a| a.chars().all(super::story::is_word));
+                format!("sizeof({})", name.unwrap_or_else(|| "buf".to_owned()))
+            }
+            _ => room.map_or("sizeof(buf)".to_owned(), |n| n.to_string()),
+        };
+        let below = if n.s.smin() < 0 { format!("{write} < 0 || ") } else { String::new() };
         format!(
-            "{me} is {}{room}: before {} add `if ({write} > sizeof(buf)) return XDP_PASS;` with an unsigned type",
+            "{me} is {}{}: before {} add `if ({below}{write} > {most}) return XDP_PASS;`",
             range(&n.s),
+            room.map_or(String::new(), |n| format!(", and there is room for {n} bytes")),
             story.at(last)
         )
     });
@@ -500,7 +593,7 @@ fn held(story: &Story<'_>, error: &mut Diagnostic) {
         }
         return;
     }
-    let Some(k) = st.refs.first().and_then(|r| step_of(r.insn)) else { return };
+    let Some((k, what)) = st.refs.first().and_then(|r| Some((step_of(r.insn)?, r.what))) else { return };
     let by = match story.insn(k) {
         Some(Insn::Call(CallTarget::Helper(id))) => xway_abi::helper(*id),
         _ => None,
@@ -516,8 +609,8 @@ fn held(story: &Story<'_>, error: &mut Diagnostic) {
         Some(h) if h.takes(ArgKind::Dynptr(DynptrKind::Ringbuf, FuncAccess::Init)) => {
             ("the record", releases(|k| k == ArgKind::Dynptr(DynptrKind::Ringbuf, FuncAccess::Release)))
         }
-        None => ("the iterator", "bpf_iter_num_destroy".to_owned()),
-        _ => ("the socket", releases(|k| matches!(k, ArgKind::Sock { release: true, .. }))),
+        Some(_) => ("the socket", releases(|k| matches!(k, ArgKind::Sock { release: true, .. }))),
+        None => (what, kfunc_that_ends(story, k, what)),
     };
     error.notes.push(story.note(k, format!("{what} is acquired here")));
     let more =
@@ -528,6 +621,24 @@ fn held(story: &Story<'_>, error: &mut Diagnostic) {
         story.at(k),
         story.at(last)
     ));
+}
+
+/// The kernel function that ends what the one at step `k` began.
+fn kfunc_that_ends(story: &Story<'_>, k: usize, what: &str) -> String {
+    let begun = match story.insn(k) {
+        Some(Insn::Call(CallTarget::Kfunc { id, .. })) => {
+            usize::try_from(*id).ok().and_then(|i| story.program.kfuncs.get(i)).map_or("", |f| f.name.as_str())
+        }
+        _ => "",
+    };
+    match what {
+        crate::kfunc::RCU => "bpf_rcu_read_unlock".to_owned(),
+        crate::kfunc::PREEMPTION => "bpf_preempt_enable".to_owned(),
+        _ => match begun.strip_suffix("_new") {
+            Some(stem) => format!("{stem}_destroy"),
+            None => format!("the function that releases what {begun} gives"),
+        },
+    }
 }
 
 fn permission(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: usize) {
@@ -543,9 +654,8 @@ fn permission(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: us
             def.name
         ));
     } else if write && flags & xway_abi::map_flags::RDONLY_PROG != 0 {
-        error.hint = Some(format!(
-            "{name} was declared with BPF_F_RDONLY_PROG: take the flag away, or write to another map"
-        ));
+        error.hint =
+            Some(format!("{name} was declared with BPF_F_RDONLY_PROG: take the flag away, or write to another map"));
     } else if flags & xway_abi::map_flags::WRONLY_PROG != 0 {
         error.hint = Some(format!("{name} was declared with BPF_F_WRONLY_PROG: programs cannot read it"));
     }
@@ -591,4 +701,58 @@ pub(crate) fn about_loop(v: &Verifier<'_>, error: &mut Diagnostic, branches: &[(
     let to = v.cfg.successor(insn, taken);
     let (_, line, source) = place(v.program, insn);
     error.path = vec![PathStep { insn, taken, line, source, to_line: place(v.program, to).1 }];
+}
+
+#[cfg(test)]
+mod tests {
+    use xway_object::KfuncRef;
+
+    use super::*;
+    use crate::testing::program;
+    use crate::{Config, MapsView, verify};
+
+    #[test]
+    fn elements_and_indices_are_read_from_a_line() {
+        assert_eq!(element("return data[i & 31];"), Some("data[i & 31]"));
+        assert_eq!(element("x = f(eth->h_dest[i]) + b[2];"), Some("eth->h_dest[i]"));
+        assert_eq!(element("v = t[u[3]];"), Some("t[u[3]]"));
+        assert_eq!((element("return *p;"), element("(a)[3]")), (None, None));
+        assert_eq!(
+            (indexed("v->t[i] = 1;").as_deref(), indexed("v->t[i + 1]"), indexed("t[3]")),
+            (Some("i"), None, None)
+        );
+    }
+
+    #[test]
+    fn a_bound_has_a_mask_where_it_is_a_power_of_two() {
+        assert_eq!(bound_in_c("i", Some(64), false), "add `if (i >= 64) return XDP_PASS;`, or mask it, `i &= 63`");
+        assert_eq!(bound_in_c("i", Some(60), false), "add `if (i >= 60) return XDP_PASS;`");
+        assert_eq!(bound_in_c("i", Some(1), true), "add `if (i < 0 || i >= 1) return XDP_PASS;`");
+        assert!(bound_in_c("i", None, true).starts_with("add `if (i < 0 || i >= N) return XDP_PASS;` with"));
+    }
+
+    #[test]
+    fn bounds_are_told_without_the_ends_of_64_bits() {
+        use crate::domain::Scalar;
+        let of = |lo, hi| range(&Scalar::between_signed(lo, hi));
+        assert_eq!((of(-3, 7).as_str(), range(&Scalar::unknown()).as_str()), ("-3 to 7", "not bounded at all"));
+        assert_eq!(of(i64::MIN, 7), "at most 7, and may be negative");
+        assert_eq!(of(-3, i64::MAX), "at least -3, without an upper bound");
+    }
+
+    /// The hint for a program that ends while it holds what this kernel function gives.
+    fn held_from(name: &str, call: &str) -> String {
+        let mut program = program(&format!("{call}call kfunc #0\nr0 = 0\nexit"));
+        program.kfuncs = vec![KfuncRef { name: name.to_owned(), func_id: 0, weak: false }];
+        let refused = verify(&program, &MapsView::empty(), &Config::default()).unwrap_err();
+        refused.errors[0].hint.clone().unwrap_or_default()
+    }
+
+    #[test]
+    fn what_is_held_is_released_by_its_own_function() {
+        assert!(held_from("bpf_rcu_read_lock", "").contains("call bpf_rcu_read_unlock on this way"));
+        assert!(held_from("bpf_preempt_disable", "").contains("call bpf_preempt_enable on this way"));
+        let iterator = "r1 = r10\nr1 += -8\nr2 = 0\nr3 = 10\n";
+        assert!(held_from("bpf_iter_num_new", iterator).contains("call bpf_iter_num_destroy on this way"));
+    }
 }

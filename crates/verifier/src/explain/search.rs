@@ -104,7 +104,7 @@ pub(crate) fn shortest(scout: &mut Verifier<'_>, goal: Goal, budget: u64) -> Opt
             }
             scout.pending_bytes = 0;
             match flow {
-                Err(fail) if fail.at.unwrap_or(pc) == goal.insn && fail.kind == goal.kind => {
+                Err(fail) if !fail.consequence && fail.at.unwrap_or(pc) == goal.insn && fail.kind == goal.kind => {
                     return again(scout, goal, &choices(&nodes, node));
                 }
                 Err(_) | Ok(Flow::End) => break,
@@ -183,13 +183,17 @@ fn walk(
         let pc = st.pc;
         let insn = *scout.cfg.insn(pc)?;
         let before = st.clone();
-        let flow = scout.step(&mut st, &insn);
+        let mut flow = scout.step(&mut st, &insn);
+        if let Err(fail) = flow {
+            if fail.at.unwrap_or(pc) == goal.insn && fail.kind == goal.kind && !fail.consequence {
+                steps.push(Step { pc, state: before, open: false });
+                return Some(Way { steps, fail });
+            }
+            // The analysis went on behind this error as well.
+            flow = Ok(Flow::Next(scout.salvage(&mut st, &insn, &fail)?));
+        }
         let mut aside = std::mem::take(&mut scout.pending);
         steps.push(Step { pc, state: before, open: !aside.is_empty() });
-        if let Err(fail) = flow {
-            let found = fail.at.unwrap_or(pc) == goal.insn && fail.kind == goal.kind;
-            return found.then_some(Way { steps, fail });
-        }
         match (choose(steps.len() - 1, pc, aside.len())?, flow) {
             (0, Ok(Flow::Next(next))) => st.pc = next,
             (0, _) => return None,
@@ -288,4 +292,50 @@ pub(crate) fn reaches(cfg: &Cfg, goal: usize) -> Vec<bool> {
     let home = cfg.funcs.iter().rposition(|f| f.start <= goal).unwrap_or(0);
     let inside = cfg.funcs[home].start..cfg.funcs[home].end;
     (0..cfg.insns.len()).map(|pc| if inside.contains(&pc) { map.distance[pc] != FAR } else { map.useful[pc] }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::program;
+    use crate::{Config, MapsView, verify};
+
+    /// The way to each error, in the order in which they are told.
+    fn ways(text: &str, explain: u64) -> Vec<Vec<u32>> {
+        let config = Config { explain, ..Config::default() };
+        let refused = verify(&program(text), &MapsView::empty(), &config).unwrap_err();
+        refused.errors.into_iter().map(|e| e.trace).collect()
+    }
+
+    #[test]
+    fn the_shortest_of_two_ways_is_found_and_without_it_the_one_that_was_walked() {
+        let text = "r6 = *(u32 *)(r1 +12)\nif r6 == 7 goto bad\nr0 = 0\nr0 += 1\nif r6 == 9 goto bad\nexit\nbad: r0 = r9\nexit";
+        assert_eq!(ways(text, 20_000), [[0, 1, 6]]);
+        assert_eq!(ways(text, 1), [[0, 1, 2, 3, 4, 6]], "no budget for a search");
+        assert_eq!(ways(text, 0), [[0u32; 0]]);
+    }
+
+    #[test]
+    fn a_way_leads_through_earlier_errors_where_no_other_does() {
+        let text = "r2 = *(u32 *)(r1 +0)\nr3 = *(u8 *)(r2 +0)\nif r3 == 4 goto +1\nr4 = r8\nr0 = 0\nexit";
+        assert_eq!(ways(text, 20_000), [vec![0, 1], vec![0, 1, 2, 3]]);
+    }
+
+    #[test]
+    fn what_leads_to_a_goal_in_a_function_is_known_from_its_callers() {
+        let text = "r0 = 0\nif r0 == 1 goto +2\ncall f\nexit\nr0 = 2\nexit\nf: r0 = 1\nexit";
+        let cfg = Cfg::new(&program(text)).ok().unwrap();
+        let map = Map::new(&cfg, 6);
+        let useful: Vec<usize> = (0..8).filter(|pc| map.useful[*pc]).collect();
+        assert_eq!(useful, [0, 1, 2, 6]);
+        assert_eq!((map.distance[6], map.distance[2], map.distance[7]), (0, FAR, FAR));
+    }
+
+    #[test]
+    fn a_node_tells_its_way_from_the_root() {
+        let node = |before, pc, choice| Node { before, pc, choice };
+        let nodes = [node(ROOT, 0, 0), node(0, 1, 0), node(0, 1, 1), node(2, 5, 0)];
+        assert_eq!(choices(&nodes, 3), [(0, 0), (1, 1), (5, 0)]);
+        assert_eq!(choices(&nodes, ROOT), []);
+    }
 }

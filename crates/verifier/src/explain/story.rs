@@ -5,7 +5,7 @@ use xway_object::Program;
 
 use super::search::Way;
 use crate::cfg::Cfg;
-use crate::diag::{Note, place};
+use crate::diag::{Note, line_of, place};
 use crate::state::State;
 use crate::value::{Base, Ptr, Value};
 
@@ -50,10 +50,11 @@ impl<'a> Story<'a> {
         self.state(step).frame().regs[reg]
     }
 
-    /// The C line of a step, without leading blanks; empty where lines are not known. Names are read from it.
+    /// The C statement of a step, without leading blanks: of a line that holds several the one at the step's column. Empty where
+    /// it is not known. Names are read from it.
     pub fn source(&self, step: usize) -> String {
-        let (file, _, text) = place(self.program, self.way.steps[step].pc);
-        file.map_or(String::new(), |_| text)
+        let line = line_of(self.program, self.way.steps[step].pc);
+        line.map_or(String::new(), |l| statement(&l.text, l.col).trim().to_owned())
     }
 
     /// Text of a step's line, without leading blanks; the instruction where lines are not known.
@@ -182,6 +183,12 @@ impl<'a> Story<'a> {
         })
     }
 
+    /// The text of an argument (1 to 5) of the call at a step, when the call stands on one line.
+    pub fn argument(&self, step: usize, n: usize) -> Option<String> {
+        let Some(Insn::Call(CallTarget::Helper(id))) = self.insn(step) else { return None };
+        argument(&self.source(step), xway_abi::helper(*id)?.name, n)
+    }
+
     /// All comparisons of packet pointers with the end on the way.
     pub fn checks(&self) -> Vec<Check> {
         let mut out = Vec::new();
@@ -201,7 +208,7 @@ impl<'a> Story<'a> {
 
     /// What stands between the parentheses of an `if` on a step's line, or the whole line.
     pub fn condition(&self, step: usize) -> String {
-        condition(&self.text(step)).unwrap_or_else(|| self.text(step))
+        condition(&self.source(step)).or_else(|| condition(&self.text(step))).unwrap_or_else(|| self.text(step))
     }
 }
 
@@ -240,7 +247,51 @@ fn writes(insn: &Insn) -> u16 {
     }
 }
 
-fn is_word(c: char) -> bool {
+/// The part of a line that stands at a column (from 1; 0: unknown): one statement, one declaration of a list, or the head of an
+/// `if` or a loop. Empty when the line has several parts and the column tells none.
+fn statement(text: &str, col: u32) -> &str {
+    let bytes = text.as_bytes();
+    let (mut depth, mut quoted, mut start) = (0i32, false, 0);
+    let mut parts: Vec<(usize, usize)> = Vec::new();
+    let head = |from: usize, to: usize| {
+        let part = text[from..to].trim_start();
+        let word: String = part.strip_prefix("else ").unwrap_or(part).chars().take_while(|c| is_word(*c)).collect();
+        matches!(word.as_str(), "if" | "while" | "for" | "switch")
+    };
+    for (i, c) in text.char_indices() {
+        let escaped = i > 0 && bytes[i - 1] == b'\\';
+        if c == '"' && !escaped {
+            quoted = !quoted;
+        }
+        if quoted {
+            continue;
+        }
+        let mut ends = false;
+        match c {
+            '(' | '[' => depth += 1,
+            ']' => depth -= 1,
+            ')' => {
+                depth -= 1;
+                ends = depth == 0 && head(start, i);
+            }
+            ';' | '{' | '}' | ',' => ends = depth == 0,
+            _ => {}
+        }
+        if ends {
+            parts.push((start, i + 1));
+            start = i + 1;
+        }
+    }
+    parts.push((start, text.len()));
+    parts.retain(|(a, b)| text[*a..*b].chars().any(is_word));
+    match (parts.as_slice(), (col as usize).checked_sub(1)) {
+        ([(a, b)], _) => &text[*a..*b],
+        (_, Some(at)) => parts.iter().find(|(a, b)| (*a..*b).contains(&at)).map_or("", |(a, b)| &text[*a..*b]),
+        _ => "",
+    }
+}
+
+pub(crate) fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
@@ -326,6 +377,27 @@ pub(crate) fn reached(text: &str) -> Option<String> {
     None
 }
 
+/// The n-th argument (from 1) of a function that a text calls.
+fn argument(text: &str, function: &str, n: usize) -> Option<String> {
+    let (_, rest) = text.split_once(&format!("{function}("))?;
+    let (mut depth, mut start, mut at) = (0i32, 0, 1);
+    for (i, c) in rest.char_indices() {
+        match c {
+            '(' | '[' => depth += 1,
+            ',' if depth == 0 => {
+                if at == n {
+                    return Some(rest[start..i].trim().to_owned());
+                }
+                (start, at) = (i + 1, at + 1);
+            }
+            ')' if depth == 0 => return (at == n).then(|| rest[start..i].trim().to_owned()),
+            ')' | ']' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
 /// What stands between the parentheses of an `if` or a loop, when all of it is on the line.
 fn condition(text: &str) -> Option<String> {
     let start = text.find("if (").map(|i| i + 4).or_else(|| text.find("while (").map(|i| i + 7))?;
@@ -348,6 +420,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn of_several_statements_on_a_line_the_column_tells_which() {
+        let at = |text: &str, what: &str| {
+            let col = text.find(what).unwrap() as u32 + 1;
+            statement(text, col).trim().to_owned()
+        };
+        let line = "\tip = data + 14; if (ip + 1 > end) return 1; tcp = ip + ip->ihl;";
+        assert_eq!(at(line, "data"), "ip = data + 14;");
+        assert_eq!(at(line, "> end"), "if (ip + 1 > end)");
+        assert_eq!(at(line, "return"), "return 1;");
+        assert_eq!(at(line, "ip->"), "tcp = ip + ip->ihl;");
+        assert_eq!(statement(line, 0), "", "nobody knows");
+        // One statement needs no column; a list of declarations has several parts, arguments have not.
+        assert_eq!(statement("  x = f(a, b);", 0).trim(), "x = f(a, b);");
+        let list = "__u32 a = f(x, y), *b = p;";
+        assert_eq!((at(list, "f(").as_str(), at(list, "= p").as_str()), ("__u32 a = f(x, y),", "*b = p;"));
+        assert_eq!(assigned(at(list, "= p").as_str()), Some("b".into()));
+        let turns = "for (i = 0; i < n; i++) sum += v[i];";
+        assert_eq!(at(turns, "sum"), "sum += v[i];");
+        assert_eq!(assigned(&at(turns, "v[i]")), Some("sum".into()));
+        assert_eq!(at("if (!(v = get(\"a;b\"))) { n++; return 0; }", "get"), "if (!(v = get(\"a;b\")))");
+        assert_eq!(at("if (a) { b = 1; c = d; }", "d;"), "c = d;");
+    }
+
+    #[test]
     fn names_are_found_in_lines() {
         let some = |s: &str| Some(s.to_owned());
         assert_eq!(assigned("struct ethhdr *eth = data;"), some("eth"));
@@ -363,5 +459,9 @@ mod tests {
         assert_eq!(reached("return a * b;"), None);
         assert_eq!(condition("if ((void *)(eth + 1) > data_end) return 1;"), some("(void *)(eth + 1) > data_end"));
         assert_eq!(condition("return 1;"), None);
+        let call = "if (bpf_xdp_load_bytes(ctx, f(a, b[1, 2]), buf, len) < 0) return 1;";
+        let of = |n| argument(call, "bpf_xdp_load_bytes", n);
+        assert_eq!([of(1), of(2), of(3), of(4)], [some("ctx"), some("f(a, b[1, 2])"), some("buf"), some("len")]);
+        assert_eq!((of(5), argument(call, "bpf_redirect", 1)), (None, None));
     }
 }

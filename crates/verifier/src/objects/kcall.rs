@@ -397,3 +397,74 @@ fn only_numbers(btf: &Btf, ty: u32, depth: u32) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use xway_object::KfuncRef;
+    use xway_object::btf::{BtfBuilder, FuncLinkage, IntEncoding};
+
+    use crate::testing::program;
+    use crate::{Config, Kind, MapsView, verify};
+
+    /// The kernel's types of the two functions that look connections up and give them back.
+    fn kernel() -> xway_object::Btf {
+        let mut b = BtfBuilder::new();
+        let int = b.int("int", 4, IntEncoding::Unsigned);
+        let context = b.structure("xdp_md", 24, &[]);
+        let (tuple, options) =
+            (b.structure("bpf_sock_tuple", 12, &[("a", int, 0)]), b.structure("bpf_ct_opts", 12, &[]));
+        let next = b.ptr(0);
+        let conn = b.structure("nf_conn", 256, &[("mark", int, 0), ("next", next, 64)]);
+        let [context, tuple, options, conn] = [context, tuple, options, conn].map(|t| b.ptr(t));
+        let look =
+            [("xdp_ctx", context), ("bpf_tuple", tuple), ("tuple__sz", int), ("opts", options), ("opts__sz", int)];
+        let (look, release) = (b.prototype(conn, &look), b.prototype(0, &[("nfct", conn)]));
+        b.func("bpf_xdp_ct_lookup", look, FuncLinkage::Static);
+        b.func("bpf_ct_release", release, FuncLinkage::Static);
+        b.finish()
+    }
+
+    fn verdict(text: &str) -> Option<Kind> {
+        let mut program = program(text);
+        let names = ["bpf_xdp_ct_lookup", "bpf_ct_release"];
+        program.kfuncs = names.map(|n| KfuncRef { name: n.to_owned(), func_id: 0, weak: false }).into();
+        let kernel = kernel();
+        let view = MapsView { kernel: Some(&kernel), ..MapsView::empty() };
+        verify(&program, &view, &Config::default()).err().map(|r| r.errors[0].kind)
+    }
+
+    /// A look-up with lengths of tuple and options, then the rest.
+    fn look(tuple: i32, options: i32, rest: &str) -> String {
+        format!(
+            "*(u64 *)(r10 -16) = 0\n*(u64 *)(r10 -8) = 0\nr2 = r10\nr2 += -16\nr3 = {tuple}\nr4 = r10\nr4 += -16\n\
+             r5 = {options}\ncall kfunc #0\n{rest}\nr0 = 0\nexit"
+        )
+    }
+
+    #[test]
+    fn a_reference_is_checked_and_given_back() {
+        assert_eq!(verdict(&look(12, 12, "if r0 == 0 goto +2\nr1 = r0\ncall kfunc #1")), None);
+        assert_eq!(verdict(&look(12, 12, "if r0 == 0 goto +1\nr1 = r0")), Some(Kind::Leak));
+        assert_eq!(verdict(&look(12, 12, "r1 = r0\ncall kfunc #1")), Some(Kind::Null));
+        assert_eq!(
+            verdict("r1 = r10\nr1 += -8\n*(u64 *)(r10 -8) = 0\ncall kfunc #1\nr0 = 0\nexit"),
+            Some(Kind::Argument)
+        );
+    }
+
+    #[test]
+    fn lengths_bound_the_memory_before_them() {
+        let rest = "if r0 == 0 goto +2\nr1 = r0\ncall kfunc #1";
+        assert_eq!(verdict(&look(16, 16, rest)), None);
+        assert_eq!(verdict(&look(17, 12, rest)), Some(Kind::StackBounds));
+        assert_eq!(verdict(&look(12, 17, rest)), Some(Kind::StackBounds));
+        assert_eq!(verdict(&look(-1, 12, rest)), Some(Kind::Unbounded));
+    }
+
+    #[test]
+    fn arguments_have_the_types_that_the_kernel_says() {
+        let other =
+            look(12, 12, "if r0 == 0 goto +2\nr1 = r0\ncall kfunc #1").replace("*(u64 *)(r10 -8) = 0", "r1 = 5");
+        assert_eq!(verdict(&other), Some(Kind::Argument), "no context");
+    }
+}
