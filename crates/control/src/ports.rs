@@ -4,7 +4,7 @@ use xway_engine::steer::{Change, Steering};
 use xway_engine::{Device, OneQueue, PortConfig, Profile, TxPolicy};
 use xway_hook::{Blame, HookError};
 use xway_port_afxdp::AfXdpDevice;
-use xway_port_packet::{PacketConfig, PacketPort};
+use xway_port_packet::PacketDevice;
 use xway_port_pcap::PcapPort;
 use xway_port_sim::SimDevice;
 use xway_port_tap::TapDevice;
@@ -38,10 +38,9 @@ pub(crate) fn open(name: &PortName, number: u32, stack: bool, handed: &mut Hande
     let failed = |why: String| HookError::new(Blame::Machine, why);
     let (mut keeps, mut anew) = (None, None);
     let device: Box<dyn Device> = match name {
-        PortName::Packet(interface) => {
-            let port = PacketPort::open(&PacketConfig::new(interface))
-                .map_err(|e| failed(e.into_port_error(&name.to_string()).to_string()))?;
-            Box::new(OneQueue::new(Box::new(port)))
+        PortName::Packet(config) => {
+            let device = PacketDevice::open(config);
+            Box::new(device.map_err(|e| failed(e.into_port_error(&name.to_string()).to_string()))?)
         }
         PortName::AfXdp(config) => {
             let device = AfXdpDevice::open(config);

@@ -42,6 +42,14 @@ pub enum OpenError {
         /// What is allowed.
         why: &'static str,
     },
+    /// The number of queues makes no sense.
+    #[error("{queues} queues: a packet socket's group has 1 to {max} members")]
+    Queues {
+        /// Asked for.
+        queues: u32,
+        /// The most.
+        max: u32,
+    },
     /// Another system call failed.
     #[error("{what}: {cause}")]
     System {

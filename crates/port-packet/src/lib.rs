@@ -2,7 +2,11 @@
 //!
 //! It works on every interface that carries Ethernet frames and needs nothing but `CAP_NET_RAW`; it is the port to try a
 //! program on live traffic with, not the fastest one. The kernel copies each arriving packet into a ring that is shared
-//! with this process (`TPACKET_V2`), the port copies it into a frame of the pool.
+//! with this process, the port copies it into a frame of the pool. A ring is of slots (`TPACKET_V2`), where each packet is to be had
+//! at once, or of blocks (`TPACKET_V3`), where many cost little: see [`Layout`].
+//!
+//! A [`PacketDevice`] has one such ring for each queue, and the kernel shares packets out among them (`PACKET_FANOUT`): by flow,
+//! unless another [`Fanout`] is asked for.
 //!
 //! ## What the verdicts mean here
 //!
@@ -36,11 +40,15 @@
 //!
 //! `unsafe` lives in two files: `sys.rs` (system calls that have no safe wrapper) and `ring.rs` (the shared ring).
 
+mod config;
+mod device;
 mod error;
 mod port;
 mod receive;
 mod ring;
 mod sys;
 
+pub use config::{Fanout, Layout, PacketConfig};
+pub use device::PacketDevice;
 pub use error::OpenError;
-pub use port::{PacketConfig, PacketPort};
+pub use port::PacketPort;

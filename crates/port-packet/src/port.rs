@@ -1,49 +1,25 @@
 //! The port.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use xway_abi::Errno;
 use xway_engine::{Capabilities, Lost, Port, PortError, PortErrorKind, PortStats, Rx, Sent, Support};
 use xway_packet::{Burst, Frame, Pool, SharedFrame};
 
+use crate::config::{Layout, PacketConfig};
 use crate::error::OpenError;
 use crate::receive::{Loss, receive};
-use crate::ring::{Ring, SLOT_OVERHEAD};
+use crate::ring::{BLOCK, Ring};
 use crate::sys;
 
-/// How an interface is opened.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PacketConfig {
-    /// Name of the interface.
-    pub interface: String,
-    /// Packets that the kernel may hold for us: a power of two from 64 to 65536.
-    pub slots: u32,
-    /// Longest packet to receive, in bytes; longer ones are counted. The pool's capacity is the right value.
-    pub packet_max: u32,
-    /// Receive also what is addressed to others. XDP does not ask for that, so it is off unless wanted.
-    pub promiscuous: bool,
-    /// Send past the interface's queueing discipline, as XDP does. Off, the discipline shapes and may drop what is sent.
-    pub qdisc_bypass: bool,
-}
-
-impl PacketConfig {
-    /// 4096 slots for packets of 3520 bytes (what a 4 KiB frame holds).
-    pub fn new(interface: impl Into<String>) -> PacketConfig {
-        PacketConfig {
-            interface: interface.into(),
-            slots: 4096,
-            packet_max: 3520,
-            promiscuous: false,
-            qdisc_bypass: true,
-        }
-    }
-}
-
-/// An interface behind a packet socket; see the crate's documentation for what the verdicts mean on it.
+/// One queue of an interface: a packet socket with its ring. See the crate's documentation for what the verdicts mean on it.
 pub struct PacketPort {
     name: String,
     interface: String,
     ifindex: u32,
+    /// Which queue of its interface it is.
+    queue: u32,
     /// Receives: bound to all protocols. `None` for a port that only sends.
     receiver: Option<Receiver>,
     /// Sends: bound to no protocol, so that nothing is queued on it.
@@ -52,12 +28,57 @@ pub struct PacketPort {
     gso: u64,
     runt: u64,
     packet_id: u64,
+    /// Tells the device that the port is there.
+    _alive: Option<Arc<()>>,
 }
 
-struct Receiver {
+pub(crate) struct Receiver {
     ring: Ring,
     socket: OwnedFd,
 }
+
+impl Receiver {
+    /// A socket with its ring that receives what comes in on the interface; nothing, for one that is to be a member of a group, until
+    /// it [joins](Receiver::join).
+    pub(crate) fn open(config: &PacketConfig, ifindex: u32, member: bool) -> Result<Receiver, OpenError> {
+        let failed = OpenError::system;
+        let (slots, slot_size) = config.shape()?;
+        let socket = sys::packet_socket().map_err(failed("packet socket"))?;
+        let fd = socket.as_fd();
+        // Everything before the bind, so that no packet of another interface or kind is ever received.
+        let version = if config.layout == Layout::Slots { TPACKET_V2 } else { TPACKET_V3 };
+        sys::set_number(fd, libc::PACKET_VERSION, version).map_err(failed("ring version"))?;
+        sys::set_number(fd, libc::PACKET_VNET_HDR, 1).map_err(failed("offload state of packets"))?;
+        sys::set_number(fd, libc::PACKET_IGNORE_OUTGOING, 1).map_err(failed("leaving out sent packets"))?;
+        let (parts, part_size) = ask_for_ring(fd, config.layout, slots, slot_size).map_err(failed("receive ring"))?;
+        let ring = Ring::map(fd, config.layout, parts as usize, part_size as usize);
+        let ring = ring.map_err(failed("mapping the receive ring"))?;
+        if config.promiscuous {
+            sys::set_promiscuous(fd, ifindex).map_err(failed("promiscuous mode"))?;
+        }
+        if member {
+            // Bound and not yet a member it would get what the members get too.
+            sys::close_gate(fd).map_err(failed("a filter that lets nothing in"))?;
+        }
+        sys::bind(fd, ifindex, libc::ETH_P_ALL as u16).map_err(failed("binding to the interface"))?;
+        Ok(Receiver { ring, socket })
+    }
+
+    /// Becomes a member of the group with this id, or of a new one; says the group's id.
+    pub(crate) fn join(&self, config: &PacketConfig, group: Option<u16>) -> Result<u16, OpenError> {
+        let joined = sys::join_fanout(self.socket.as_fd(), config.fanout.number(), group);
+        joined.map_err(OpenError::system("joining the group that shares packets out (PACKET_FANOUT)"))
+    }
+
+    /// Receives from now on.
+    pub(crate) fn begin(&self) -> Result<(), OpenError> {
+        sys::open_gate(self.socket.as_fd()).map_err(OpenError::system("taking the filter away"))
+    }
+}
+
+/// Numbers of `enum tpacket_versions` in linux/if_packet.h.
+const TPACKET_V2: i32 = 1;
+const TPACKET_V3: i32 = 2;
 
 impl PacketPort {
     /// Opens an interface for sending only: nothing is received, so nothing is lost when nobody reads.
@@ -65,37 +86,25 @@ impl PacketPort {
     /// # Errors
     /// As [`PacketPort::open`].
     pub fn open_sender(config: &PacketConfig) -> Result<PacketPort, OpenError> {
-        let sender = sys::packet_socket().map_err(OpenError::system("packet socket"))?;
-        let ifindex = check_interface(sender.as_fd(), &config.interface)?;
-        PacketPort::new(config, ifindex, None)
+        PacketPort::new(config, find_interface(&config.interface)?, None)
     }
 
-    /// Opens an interface of the network namespace that the calling thread is in.
+    /// Opens an interface of the network namespace that the calling thread is in, with one queue whatever the configuration says:
+    /// [`crate::PacketDevice`] opens several.
     ///
     /// # Errors
     /// [`OpenError`]: the interface is missing, down or of another kind, or the process may not.
     pub fn open(config: &PacketConfig) -> Result<PacketPort, OpenError> {
-        let failed = OpenError::system;
-        let (slots, slot_size) = ring_shape(config)?;
-        let socket = sys::packet_socket().map_err(failed("packet socket"))?;
-        let fd = socket.as_fd();
-        let ifindex = check_interface(fd, &config.interface)?;
-
-        // Everything before the bind, so that no packet of another interface or kind is ever received.
-        sys::set_number(fd, libc::PACKET_VERSION, 1).map_err(failed("ring version 2"))?; // TPACKET_V2
-        sys::set_number(fd, libc::PACKET_VNET_HDR, 1).map_err(failed("offload state of packets"))?;
-        sys::set_number(fd, libc::PACKET_IGNORE_OUTGOING, 1).map_err(failed("leaving out sent packets"))?;
-        sys::set_rx_ring(fd, &ring_request(slots, slot_size)).map_err(failed("receive ring"))?;
-        let ring = Ring::map(fd, slots as usize, slot_size as usize).map_err(failed("mapping the receive ring"))?;
-        if config.promiscuous {
-            sys::set_promiscuous(fd, ifindex).map_err(failed("promiscuous mode"))?;
-        }
-        sys::bind(fd, ifindex, libc::ETH_P_ALL as u16).map_err(failed("binding to the interface"))?;
-
-        PacketPort::new(config, ifindex, Some(Receiver { ring, socket }))
+        config.shape()?;
+        let ifindex = find_interface(&config.interface)?;
+        PacketPort::new(config, ifindex, Some(Receiver::open(config, ifindex, false)?))
     }
 
-    fn new(config: &PacketConfig, ifindex: u32, receiver: Option<Receiver>) -> Result<PacketPort, OpenError> {
+    pub(crate) fn new(
+        config: &PacketConfig,
+        ifindex: u32,
+        receiver: Option<Receiver>,
+    ) -> Result<PacketPort, OpenError> {
         let failed = OpenError::system;
         let interface = config.interface.clone();
         let sender = sys::packet_socket().map_err(failed("packet socket"))?;
@@ -108,13 +117,20 @@ impl PacketPort {
             name: format!("packet:{interface}"),
             interface,
             ifindex,
+            queue: 0,
             receiver,
             sender,
             stats: PortStats::default(),
             gso: 0,
             runt: 0,
             packet_id: 0,
+            _alive: None,
         })
+    }
+
+    /// As this queue of a device, which knows by `alive` how long the port lives.
+    pub(crate) fn of_device(self, queue: u32, alive: Arc<()>) -> PacketPort {
+        PacketPort { queue, _alive: Some(alive), ..self }
     }
 
     /// Why nothing more will come, if that is so. Costs a system call, so it is asked only when nothing came.
@@ -133,7 +149,6 @@ impl PacketPort {
     fn receive_from(
         &mut self,
         receiver: &mut Receiver,
-        queue: u32,
         pool: &mut Pool,
         burst: &mut Burst,
         budget: usize,
@@ -165,7 +180,7 @@ impl PacketPort {
             self.packet_id += 1;
             match received {
                 Ok(()) => {
-                    frame.set_ingress(self.ifindex, queue);
+                    frame.set_ingress(self.ifindex, self.queue);
                     frame.set_packet_id(self.packet_id);
                     self.stats.rx += 1;
                     self.stats.rx_bytes += frame.len() as u64;
@@ -177,6 +192,7 @@ impl PacketPort {
                 Err(Loss::Oversize) => self.stats.oversize += 1,
                 Err(Loss::Gso) => self.gso += 1,
                 Err(Loss::Runt) => self.runt += 1,
+                Err(Loss::Outgoing) => {}
             }
             pool.release(frame);
         }
@@ -250,10 +266,10 @@ impl Port for PacketPort {
         PacketPort::offers()
     }
 
-    fn rx(&mut self, queue: u32, pool: &mut Pool, burst: &mut Burst, budget: usize) -> Result<Rx, PortError> {
+    fn rx(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst, budget: usize) -> Result<Rx, PortError> {
         // Taken out so that the port's counters can be written while a packet in its ring is read.
         let Some(mut receiver) = self.receiver.take() else { return Ok(Rx::End) };
-        let received = self.receive_from(&mut receiver, queue, pool, burst, budget);
+        let received = self.receive_from(&mut receiver, pool, burst, budget);
         self.receiver = Some(receiver);
         received
     }
@@ -296,8 +312,10 @@ impl Port for PacketPort {
 }
 
 /// Index of an interface that can be used.
-fn check_interface(fd: BorrowedFd<'_>, name: &str) -> Result<u32, OpenError> {
+pub(crate) fn find_interface(name: &str) -> Result<u32, OpenError> {
     let failed = OpenError::system;
+    let socket = sys::packet_socket().map_err(failed("packet socket"))?;
+    let fd = socket.as_fd();
     let interface = name.to_owned();
     let ifindex = sys::interface_index(fd, name).map_err(failed("interface index"))?;
     let Some(ifindex) = ifindex else { return Err(OpenError::NoInterface { interface }) };
@@ -311,26 +329,33 @@ fn check_interface(fd: BorrowedFd<'_>, name: &str) -> Result<u32, OpenError> {
     Ok(ifindex)
 }
 
-/// Number and size of the ring's slots.
-fn ring_shape(config: &PacketConfig) -> Result<(u32, u32), OpenError> {
-    let refuse = |why| Err(OpenError::Ring { slots: config.slots, packet_max: config.packet_max, why });
-    if !config.slots.is_power_of_two() || !(64..=65536).contains(&config.slots) {
-        return refuse("the number of slots must be a power of two from 64 to 65536");
+/// Asks for a ring of so much memory, and says how many parts of which size change hands in it.
+fn ask_for_ring(fd: BorrowedFd<'_>, layout: Layout, slots: u32, slot_size: u32) -> std::io::Result<(u32, u32)> {
+    let memory = slots * slot_size;
+    // A ring of blocks has four at least: one is filled while others are read.
+    let block = BLOCK.min(if layout == Layout::Slots { memory } else { memory / 4 });
+    let blocks = memory / block;
+    match layout {
+        Layout::Slots => {
+            let (tp_block_size, tp_block_nr, tp_frame_size, tp_frame_nr) = (block, blocks, slot_size, slots);
+            sys::set_slots(fd, &libc::tpacket_req { tp_block_size, tp_block_nr, tp_frame_size, tp_frame_nr })?;
+            Ok((slots, slot_size))
+        }
+        Layout::Blocks => {
+            let request = libc::tpacket_req3 {
+                tp_block_size: block,
+                tp_block_nr: blocks,
+                tp_frame_size: slot_size,
+                tp_frame_nr: slots,
+                tp_retire_blk_tov: BLOCK_AGE_MS,
+                tp_sizeof_priv: 0,
+                tp_feature_req_word: 0,
+            };
+            sys::set_blocks(fd, &request)?;
+            Ok((blocks, block))
+        }
     }
-    if !(64..=65536).contains(&config.packet_max) {
-        return refuse("packets must be 64 to 65536 bytes long");
-    }
-    Ok((config.slots, (config.packet_max + SLOT_OVERHEAD).next_power_of_two()))
 }
 
-fn ring_request(slots: u32, slot_size: u32) -> libc::tpacket_req {
-    // Blocks are what the kernel allocates at once: big enough for the largest slot, small enough to be had.
-    const BLOCK: u32 = 256 << 10;
-    let block = BLOCK.min(slots * slot_size);
-    libc::tpacket_req {
-        tp_block_size: block,
-        tp_block_nr: slots * slot_size / block,
-        tp_frame_size: slot_size,
-        tp_frame_nr: slots,
-    }
-}
+/// Milliseconds after which a block is handed over that is not full: the fewest that the kernel knows.
+const BLOCK_AGE_MS: u32 = 1;

@@ -14,6 +14,8 @@ pub(crate) enum Loss {
     Gso,
     /// Less than an Ethernet header.
     Runt,
+    /// Sent by this host, not received: no loss at all.
+    Outgoing,
 }
 
 /// Length of the two addresses in front of a VLAN tag.
@@ -23,13 +25,17 @@ const TAG: usize = 4;
 /// Fills the frame.
 pub(crate) fn receive(slot: &Slot<'_>, frame: &mut Frame) -> Result<(), Loss> {
     let header = slot.header();
-    let tag = vlan_tag(slot.status(), header.tp_vlan_tci, header.tp_vlan_tpid);
+    // Older kernels hand over what the host itself sends to members of a fanout group.
+    if header.outgoing {
+        return Err(Loss::Outgoing);
+    }
+    let tag = vlan_tag(header.status, header.vlan_tci, header.vlan_tpid);
     let vnet = slot.vnet_header().map(VnetHeader::parse).unwrap_or_default();
     if vnet.is_long() {
         return Err(Loss::Gso);
     }
-    fill(frame, slot.packet(), header.tp_len as usize, tag, vnet)?;
-    let nanoseconds = u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec);
+    fill(frame, slot.packet(), header.len, tag, vnet)?;
+    let nanoseconds = u64::from(header.seconds) * 1_000_000_000 + u64::from(header.nanoseconds);
     frame.set_rx_meta(RxMeta { timestamp: Some(nanoseconds), ..RxMeta::default() });
     Ok(())
 }

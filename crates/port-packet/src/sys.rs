@@ -38,9 +38,40 @@ pub(crate) fn set_send_buffer(fd: BorrowedFd<'_>, bytes: c_int) -> io::Result<()
         .or_else(|_| set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))
 }
 
-/// Asks for a receive ring.
-pub(crate) fn set_rx_ring(fd: BorrowedFd<'_>, request: &libc::tpacket_req) -> io::Result<()> {
+/// Asks for a receive ring of slots (`TPACKET_V2`).
+pub(crate) fn set_slots(fd: BorrowedFd<'_>, request: &libc::tpacket_req) -> io::Result<()> {
     set_option(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, request)
+}
+
+/// Asks for a receive ring of blocks (`TPACKET_V3`).
+pub(crate) fn set_blocks(fd: BorrowedFd<'_>, request: &libc::tpacket_req3) -> io::Result<()> {
+    set_option(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, request)
+}
+
+/// Lets nothing in until [`open_gate`].
+pub(crate) fn close_gate(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // Classic BPF: return 0, which is how many bytes of a packet are kept.
+    let mut none = libc::sock_filter { code: libc::BPF_RET as u16, jt: 0, jf: 0, k: 0 };
+    let program = libc::sock_fprog { len: 1, filter: &raw mut none };
+    set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
+/// Lets packets in.
+pub(crate) fn open_gate(fd: BorrowedFd<'_>) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)
+}
+
+/// Makes a socket that is bound a member of a fanout group; `id`: of one that is there, `None` for a new one. Says the group's id.
+pub(crate) fn join_fanout(fd: BorrowedFd<'_>, how: u32, id: Option<u16>) -> io::Result<u16> {
+    let unique = if id.is_none() { libc::PACKET_FANOUT_FLAG_UNIQUEID } else { 0 };
+    let type_flags = how | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING | unique;
+    set_number(fd, libc::PACKET_FANOUT, (type_flags << 16 | u32::from(id.unwrap_or(0))) as c_int)?;
+    if let Some(id) = id {
+        return Ok(id);
+    }
+    let mut made: c_int = 0;
+    get_option(fd, libc::SOL_PACKET, libc::PACKET_FANOUT, &mut made)?;
+    Ok(made as u16)
 }
 
 /// Lets the interface receive what is addressed to others, as long as the socket lives.

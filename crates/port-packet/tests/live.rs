@@ -323,7 +323,9 @@ fn missing_down_and_vanishing_interfaces_are_named() {
 
 #[test]
 fn rings_of_impossible_shape_are_refused() {
-    for (slots, packet_max) in [(0, 1500), (63, 1500), (100, 1500), (131072, 1500), (4096, 0), (4096, 100_000)] {
+    for (slots, packet_max) in
+        [(0, 1500), (63, 1500), (100, 1500), (131072, 1500), (4096, 0), (4096, 100_000), (65536, 65536)]
+    {
         let config = PacketConfig { slots, packet_max, ..PacketConfig::new("lo") };
         assert!(matches!(PacketPort::open(&config), Err(OpenError::Ring { .. })), "{slots} {packet_max}");
     }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use xway_engine::Profile;
 use xway_kernel::XdpMode;
 use xway_port_afxdp::{AfXdpConfig, Copying};
+use xway_port_packet::{Fanout, Layout, PacketConfig};
 use xway_port_tap::{Offload, TapConfig};
 
 use crate::{NameError, Options, Played, Sim};
@@ -20,7 +21,7 @@ pub enum PortName {
     /// Packets from memory.
     Sim(Sim),
     /// A network interface, through AF_PACKET.
-    Packet(String),
+    Packet(PacketConfig),
     /// A TAP device of this host.
     Tap(TapConfig),
     /// A network interface, through AF_XDP sockets.
@@ -41,8 +42,10 @@ impl PortName {
                 None => PortName::Capture(file.into()),
             }),
             Some(("sim", rest)) => Sim::parse(text, rest).map(PortName::Sim),
-            Some(("packet", "")) => Err(NameError::new("packet: names no interface, as in packet:eth0")),
-            Some(("packet", interface)) => Ok(PortName::Packet(interface.into())),
+            Some(("packet", rest)) if rest.is_empty() || rest.starts_with('?') => {
+                Err(NameError::new("packet: names no interface, as in packet:eth0"))
+            }
+            Some(("packet", rest)) => packet(text, rest).map(PortName::Packet),
             Some(("tap", "")) => Err(NameError::new("tap: names no interface, as in tap:xw0")),
             Some(("tap", rest)) => tap(text, rest).map(PortName::Tap),
             Some(("afxdp", "")) => Err(NameError::new("afxdp: names no interface, as in afxdp:eth0")),
@@ -64,9 +67,31 @@ impl PortName {
                 let entries = config.entries.min(profile.ring_entries_max());
                 PortName::AfXdp(AfXdpConfig { entries, ..config })
             }
+            PortName::Packet(config) => {
+                let slots = config.slots.min(profile.ring_entries_max());
+                PortName::Packet(PacketConfig { slots, ..config })
+            }
             other => other,
         }
     }
+}
+
+fn packet(text: &str, rest: &str) -> Result<PacketConfig, NameError> {
+    let (name, mut options) = Options::split(text, rest);
+    let mut config = PacketConfig::new(name);
+    config.queues = options.number("queues", 1..=PacketConfig::QUEUES_MAX)?.unwrap_or(config.queues);
+    let fanout = options.choice("fanout", &Fanout::ALL)?;
+    if fanout.is_some() && config.queues == 1 {
+        let hint = format!("{text}&queues=2");
+        return Err(NameError::new(format!("{text}: fanout spreads packets over queues, and there is one")).hint(hint));
+    }
+    config.fanout = fanout.unwrap_or(config.fanout);
+    config.layout = options.choice("ring", &Layout::ALL)?.unwrap_or(config.layout);
+    config.promiscuous = options.yes("promisc")?;
+    let bypass = options.choice("qdisc", &[("bypass", true), ("use", false)])?;
+    config.qdisc_bypass = bypass.unwrap_or(config.qdisc_bypass);
+    options.end()?;
+    Ok(config)
 }
 
 fn tap(text: &str, rest: &str) -> Result<TapConfig, NameError> {
@@ -86,7 +111,7 @@ impl fmt::Display for PortName {
             PortName::Capture(path) => write!(f, "pcap:{}", path.display()),
             PortName::Played(played) => played.fmt(f),
             PortName::Sim(sim) => sim.fmt(f),
-            PortName::Packet(interface) => write!(f, "packet:{interface}"),
+            PortName::Packet(config) => write!(f, "packet:{}", config.interface),
             PortName::Tap(config) => write!(f, "tap:{}", config.name),
             PortName::AfXdp(config) => write!(f, "afxdp:{}", config.interface),
         }
@@ -129,7 +154,25 @@ mod tests {
         assert_eq!(PortName::parse("pcap:x y"), Ok(capture("x y")));
         assert_eq!(PortName::parse("dir/x.pcapng.zst"), Ok(capture("dir/x.pcapng.zst")));
         assert_eq!(PortName::parse("-"), Ok(capture("-")));
-        assert_eq!(PortName::parse("packet:eth0"), Ok(PortName::Packet("eth0".into())));
+        assert_eq!(PortName::parse("packet:eth0"), Ok(PortName::Packet(PacketConfig::new("eth0"))));
+        let packet = PacketConfig {
+            queues: 2,
+            fanout: Fanout::Cpu,
+            layout: Layout::Blocks,
+            promiscuous: true,
+            qdisc_bypass: false,
+            ..PacketConfig::new("eth0")
+        };
+        let text = "packet:eth0?queues=2&fanout=cpu&ring=blocks&promisc=yes&qdisc=use";
+        assert_eq!(PortName::parse(text), Ok(PortName::Packet(packet)));
+        assert_eq!(PortName::parse(text).map(|p| p.to_string()), Ok("packet:eth0".into()));
+        let wrong = PortName::parse("packet:eth0?queues=2&fanout=all").unwrap_err();
+        assert_eq!(
+            wrong.message,
+            "packet:eth0?queues=2&fanout=all: fanout=all is not one of hash, lb, cpu, rollover, rnd, qm"
+        );
+        let wrong = PortName::parse("packet:eth0?colour=red").unwrap_err();
+        assert_eq!(wrong.hint.as_deref(), Some("options: queues, fanout, ring, promisc, qdisc"));
         assert_eq!(PortName::parse("pcap:-").map(|p| p.to_string()), Ok("pcap:-".into()));
         let tap = TapConfig { queues: 2, offload: Offload::Segmentation, ..TapConfig::new("xw0") };
         assert_eq!(PortName::parse("tap:xw0?queues=2&offload=tso"), Ok(PortName::Tap(tap)));
@@ -148,6 +191,11 @@ mod tests {
             "eth0",
             "pcap:",
             "packet:",
+            "packet:?queues=2",
+            "packet:e?queues=0",
+            "packet:e?queues=257",
+            "packet:e?fanout=lb",
+            "packet:e?ring=round",
             "",
             "tap:",
             "tap:x?queues=0",

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use xway_engine::{Device, Discard, MemoryModel, Port, PortError, PortErrorKind, Profile, Recorder};
 use xway_port_afxdp::{AfXdpConfig, AfXdpDevice};
-use xway_port_packet::{PacketConfig, PacketPort};
+use xway_port_packet::{PacketDevice, PacketPort};
 use xway_port_pcap::{CaptureRecorder, PcapPort, PcapSink};
 use xway_port_sim::SimPort;
 use xway_port_tap::{Injector, Stacked, TapConfig, TapDevice};
@@ -87,9 +87,10 @@ pub fn open(name: &PortName, pass: Option<&PassName>, memory: Memory) -> Result<
             vec![Box::new(port.map_err(|e| capture::failure(&e))?)]
         }
         PortName::Sim(sim) => vec![Box::new(open_sim(sim)?)],
-        PortName::Packet(interface) => {
-            let port = PacketPort::open(&PacketConfig::new(interface));
-            vec![Box::new(port.map_err(|e| failed(e.into_port_error(&name.to_string())))?)]
+        PortName::Packet(config) => {
+            let ports = PacketDevice::open(config).and_then(|mut device| device.take_all());
+            let ports = ports.map_err(|e| failed(e.into_port_error(&name.to_string())))?;
+            ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect()
         }
         PortName::Tap(config) => {
             let mut device = open_tap(config)?;
@@ -181,8 +182,11 @@ pub fn with_pass(opened: Opened, pass: Option<&PassName>, memory: Memory) -> Res
             let mut device = AfXdpDevice::open(&config).map_err(failed)?;
             ports.push(Box::new(device.open_port(0, &mut pool).map_err(failed)?));
         }
-        Some(PassName::Port(out @ PortName::Packet(interface))) => {
-            let port = PacketPort::open_sender(&PacketConfig::new(interface));
+        Some(PassName::Port(out @ PortName::Packet(config))) => {
+            if config.queues > 1 {
+                return Err(Failure::usage(format!("--pass {out}: it only sends, so it has no queues")));
+            }
+            let port = PacketPort::open_sender(config);
             ports.push(Box::new(port.map_err(|e| failed(e.into_port_error(&out.to_string())))?));
         }
     }
@@ -235,7 +239,8 @@ mod tests {
     #[test]
     fn where_pass_goes() {
         assert_eq!(PassName::parse("drop"), Ok(PassName::Drop));
-        assert_eq!(PassName::parse("port:packet:e"), Ok(PassName::Port(PortName::Packet("e".into()))));
+        let packet = PassName::Port(PortName::Packet(xway_port_packet::PacketConfig::new("e")));
+        assert_eq!(PassName::parse("port:packet:e"), Ok(packet));
         assert!(PassName::parse("-").is_err());
         assert!(PassName::parse("eth0").unwrap_err().hint.is_some());
     }

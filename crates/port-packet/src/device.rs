@@ -1,0 +1,133 @@
+//! An interface with its queues.
+
+use std::sync::{Arc, Weak};
+
+use xway_engine::{Capabilities, Device, Port, PortError, PortErrorKind};
+use xway_packet::Pool;
+
+use crate::config::PacketConfig;
+use crate::error::OpenError;
+use crate::port::{PacketPort, Receiver, find_interface};
+
+/// An interface through packet sockets, one for each queue. The kernel gives each packet to one of them (`PACKET_FANOUT`).
+///
+/// A queue that nobody serves fills up and loses what comes for it, as one of a card does. One that is closed leaves its share to the
+/// others; opened again it takes it back, and what arrives for it in that moment is not received.
+pub struct PacketDevice {
+    name: String,
+    config: PacketConfig,
+    ifindex: u32,
+    /// The kernel's number for the group; `None` with one queue.
+    group: Option<u16>,
+    queues: Vec<Queue>,
+}
+
+enum Queue {
+    /// Receives, and waits for somebody to take it.
+    Waiting(Box<PacketPort>),
+    /// Somebody has it, as long as this is held.
+    Taken(Weak<()>),
+}
+
+impl PacketDevice {
+    /// Opens an interface of the network namespace that the calling thread is in, with all its queues.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the interface is missing, down or of another kind, the process may not, or the number of queues makes no sense.
+    pub fn open(config: &PacketConfig) -> Result<PacketDevice, OpenError> {
+        if !(1..=PacketConfig::QUEUES_MAX).contains(&config.queues) {
+            return Err(OpenError::Queues { queues: config.queues, max: PacketConfig::QUEUES_MAX });
+        }
+        config.shape()?;
+        let ifindex = find_interface(&config.interface)?;
+        let member = config.queues > 1;
+        let open = |_| Receiver::open(config, ifindex, member);
+        let receivers = (0..config.queues).map(open).collect::<Result<Vec<_>, _>>()?;
+        let mut group = None;
+        if member {
+            // All are members before the first one receives, so that no packet comes twice.
+            for receiver in &receivers {
+                group = Some(receiver.join(config, group)?);
+            }
+            receivers.iter().try_for_each(Receiver::begin)?;
+        }
+        let port = |receiver| PacketPort::new(config, ifindex, Some(receiver)).map(Box::new).map(Queue::Waiting);
+        let queues = receivers.into_iter().map(port).collect::<Result<Vec<_>, _>>()?;
+        let name = format!("packet:{}", config.interface);
+        Ok(PacketDevice { name, config: config.clone(), ifindex, group, queues })
+    }
+
+    /// A queue as a port; `None` when there is no such queue or somebody has it.
+    ///
+    /// # Errors
+    /// [`OpenError`], when a queue that was closed cannot be opened again.
+    pub fn take(&mut self, queue: u32) -> Result<Option<PacketPort>, OpenError> {
+        let waits = match self.queues.get(queue as usize) {
+            Some(Queue::Taken(holder)) if holder.strong_count() == 0 => false,
+            Some(Queue::Waiting(_)) => true,
+            _ => return Ok(None),
+        };
+        let again = if waits { None } else { Some(self.again()?) };
+        let holder = Arc::new(());
+        let taken = std::mem::replace(&mut self.queues[queue as usize], Queue::Taken(Arc::downgrade(&holder)));
+        let port = match taken {
+            Queue::Waiting(port) => Some(*port),
+            Queue::Taken(_) => again,
+        };
+        Ok(port.map(|port| port.of_device(queue, holder)))
+    }
+
+    /// All queues as ports that nobody has.
+    ///
+    /// # Errors
+    /// As [`PacketDevice::take`].
+    pub fn take_all(&mut self) -> Result<Vec<PacketPort>, OpenError> {
+        let taken = (0..self.queues.len() as u32).map(|queue| self.take(queue)).collect::<Result<Vec<_>, _>>()?;
+        Ok(taken.into_iter().flatten().collect())
+    }
+
+    /// Another socket for a queue that was closed.
+    fn again(&mut self) -> Result<PacketPort, OpenError> {
+        let receiver = Receiver::open(&self.config, self.ifindex, self.group.is_some())?;
+        if let Some(group) = self.group {
+            // The group is gone when its last member is; whoever is first makes another one.
+            let there = self.queues.iter().any(|queue| match queue {
+                Queue::Waiting(_) => true,
+                Queue::Taken(holder) => holder.strong_count() > 0,
+            });
+            self.group = Some(receiver.join(&self.config, there.then_some(group))?);
+            receiver.begin()?;
+        }
+        PacketPort::new(&self.config, self.ifindex, Some(receiver))
+    }
+}
+
+impl Device for PacketDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        PacketPort::offers()
+    }
+
+    fn rx_queues(&self) -> u32 {
+        self.queues.len() as u32
+    }
+
+    fn open_queue(&mut self, queue: u32, _: &mut Pool) -> Result<Box<dyn Port>, PortError> {
+        let count = self.queues.len();
+        match self.take(queue) {
+            Ok(Some(port)) => Ok(Box::new(port)),
+            Ok(None) => {
+                let why = format!("queue {queue} of {count} is open, or there is none");
+                Err(PortError::new(&*self.name, PortErrorKind::Input, why))
+            }
+            Err(error) => Err(error.into_port_error(&self.name)),
+        }
+    }
+}
