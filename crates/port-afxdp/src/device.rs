@@ -81,11 +81,13 @@ pub struct AfXdpDevice {
 }
 
 impl AfXdpDevice {
-    /// What such a port can do, where the driver does without copies and where not.
-    pub const fn offers(zero_copy: bool) -> Capabilities {
+    /// What such a port can do: where the driver does without copies and where not, opened for packets of several buffers or not.
+    pub const fn offers(zero_copy: bool, frags: bool) -> Capabilities {
         Capabilities {
             tx: Support::Full,
             redirect_to: Support::Full,
+            multi_buffer: frags,
+            multi_buffer_tx: frags,
             zero_copy,
             memory: MemoryModel::Shared,
             ..Capabilities::copying()
@@ -202,8 +204,7 @@ impl AfXdpDevice {
 
     /// What a queue can do.
     const fn can(&self, zero_copy: bool) -> Capabilities {
-        let frags = self.config.frags;
-        Capabilities { multi_buffer: frags, multi_buffer_tx: frags, ..AfXdpDevice::offers(zero_copy) }
+        AfXdpDevice::offers(zero_copy, self.config.frags)
     }
 
     /// Why packets are copied.

@@ -13,10 +13,12 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod known;
 mod memory;
 mod name;
 mod options;
 
+pub use known::{OPTIONS, PortOption};
 pub use memory::{Played, Sim};
 pub use name::PortName;
 pub use options::{NameError, Options};
