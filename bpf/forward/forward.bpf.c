@@ -22,6 +22,13 @@ struct {
 	__type(value, struct bpf_cpumap_val);
 } cpus SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, __u32);
+} xsks SEC(".maps");
+
 #define PROGRAM(name, op, load, store, verdict)                                                                        \
 	SEC("xdp")                                                                                                     \
 	int name(struct xdp_md *ctx)                                                                                   \
@@ -39,6 +46,13 @@ OPERATIONS(redirect, bpf_redirect(TARGET, 0))
 OPERATIONS(redirect_map, bpf_redirect_map(&ports, 0, 0))
 OPERATIONS(redirect_cpu, bpf_redirect_map(&cpus, 0, 0))
 OPERATIONS(redirect_multi, bpf_redirect_map(&ports, 0, BPF_F_BROADCAST | BPF_F_EXCLUDE_INGRESS))
+
+/* To the socket of the queue that the packet came in on. */
+SEC("xdp")
+int redirect_xsk(struct xdp_md *ctx)
+{
+	return bpf_redirect_map(&xsks, ctx->rx_queue_index, 0);
+}
 
 /*
  * Passes a packet on as it was made. The kernel uses the frames of a test-run again as they were left, and a host that has sent a

@@ -6,12 +6,17 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use xway_abi::xsk;
-use xway_engine::{Engine, EngineConfig, PortConfig};
+use xway_engine::{AttachFlags, Engine, EngineConfig, HookPoint, Linked, PortConfig};
+use xway_maps::Map;
+use xway_object::{Object, Select};
 use xway_packet::{Backing, PoolConfig};
 use xway_port_sim::{SimDevice, Sink, Traffic};
+use xway_verifier::Config;
+use xway_vm::Instance;
 use xway_xsk::{EngineQueues, Policy, Server};
 use xway_xsk_client::{Bind, Connection, Fate, Socket};
 
@@ -61,6 +66,8 @@ pub struct SocketOptions {
     pub rounds: u32,
     /// Whether packets are copied.
     pub copy: bool,
+    /// Whether a program sends packets to the socket, through an XSKMAP; otherwise the queue is the socket's, past all programs.
+    pub program: bool,
     /// Cores of the engine and of the application.
     pub cpus: (u32, u32),
     /// Whether to measure the kernel dropping live frames, in turns.
@@ -184,12 +191,20 @@ impl Site {
         engine.open(Box::new(device), port).map_err(setup)?;
         let path = socket_path();
         let server = Server::listen(&path, Arc::new(EngineQueues(engine.clone())), Policy::default()).map_err(setup)?;
+        if options.program {
+            server.fill_map(attach(&engine)?);
+        }
         let mut connection = Connection::open(&path).map_err(setup)?;
         let umem = connection.umem(2 * ENTRIES, 2048, 0).map_err(setup)?;
         let mode = if options.copy { xsk::bind::COPY } else { xsk::bind::ZEROCOPY };
         let flags = mode | xsk::bind::USE_NEED_WAKEUP;
         let name = engine.ports().first().map(|port| port.name.clone()).unwrap_or_default();
-        let bind = Bind { flags, direct: options.work != Work::Push, chunks: ENTRIES, ..Bind::new(name, 0) };
+        let bind = Bind {
+            flags,
+            direct: options.work != Work::Push && !options.program,
+            chunks: ENTRIES,
+            ..Bind::new(name, 0)
+        };
         let socket = connection.bind(&umem, &bind).map_err(setup)?;
         let (work, size) = (options.work, options.size as usize);
         Ok(Site { work, size, socket, connection, server: Some(server), engine, sink })
@@ -316,8 +331,24 @@ impl Site {
     }
 }
 
+/// Attaches the program that sends each packet to the socket of its queue; gives the map that it does so by.
+fn attach(engine: &Engine) -> Result<Arc<Map>, SocketError> {
+    let bytes = crate::forward::object().ok_or_else(|| setup(crate::suite::missing().unwrap_or("not built")))?;
+    let object = Object::parse(bytes, &Default::default()).map_err(setup)?;
+    let instance = Instance::verified(Arc::new(object), 1, Config::default()).map_err(setup)?;
+    let image = instance.object().select(&Select::Name("redirect_xsk".into())).and_then(xway_object::Program::as_xdp);
+    let linked = Linked::new(instance.link(&image.map_err(setup)?).map_err(setup)?);
+    let map = instance.map("xsks").cloned().ok_or_else(|| setup("the program has no map xsks"))?;
+    let point = HookPoint { ifindex: IFINDEX, queue: None };
+    engine.attach(point, Arc::new(linked), AttachFlags::default()).map_err(setup)?;
+    Ok(map)
+}
+
+/// Another one each time: several may be measured in one process.
 fn socket_path() -> PathBuf {
-    std::env::temp_dir().join(format!("xway-bench-xsk-{}", std::process::id()))
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("xway-bench-xsk-{}-{number}", std::process::id()))
 }
 
 /// What is pushed.

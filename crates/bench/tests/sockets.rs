@@ -1,10 +1,11 @@
 //! The socket benchmarks really move packets, and say so when they do not.
 
 use xway_bench::sockets::{SocketError, SocketOptions, Work, sockets};
+use xway_testkit::Needs;
 
 fn options(work: Work, copy: bool) -> SocketOptions {
     let last = std::thread::available_parallelism().map_or(1, |n| n.get() as u32) - 1;
-    SocketOptions { work, size: 64, count: 20_000, rounds: 2, copy, cpus: (0, last), kernel: false }
+    SocketOptions { work, size: 64, count: 20_000, rounds: 2, copy, program: false, cpus: (0, last), kernel: false }
 }
 
 #[test]
@@ -18,6 +19,21 @@ fn each_work_is_done_with_and_without_copies() {
                 assert!(report.ns.median > 0.0 && report.ratio().is_none());
                 println!("{} {size} copy={copy}: {:.1} ns, {} missed", work.name(), report.ns.median, report.missed);
             }
+        }
+    }
+}
+
+#[test]
+fn a_program_sends_packets_to_the_socket() {
+    let needs = Needs::of("bench::a_program_sends_packets_to_the_socket");
+    if !needs.that(xway_bench::suite::missing().is_none(), "clang when it is built").met() {
+        return;
+    }
+    for copy in [false, true] {
+        for work in [Work::Drop, Work::Forward] {
+            let report = sockets(&SocketOptions { program: true, ..options(work, copy) });
+            let report = report.unwrap_or_else(|e| panic!("{} copy={copy}: {e}", work.name()));
+            assert_eq!((report.packets, report.compared), (40_000, 20_000), "{}", work.name());
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use xway_abi::Verdict;
 use xway_maps::Guard;
-use xway_packet::{Frame, Pool};
+use xway_packet::{Burst, Frame, Pool, Redirect};
 
 use crate::chain::VerdictSet;
 use crate::exec::{Executor, FaultError, Results};
@@ -155,6 +155,16 @@ pub struct Tap {
     worker: u32,
     /// Packets to go until one is taken.
     skip: u32,
+    /// What was chosen of the current burst, a bit for each frame.
+    picked: u64,
+}
+
+/// A bit for each frame of a burst.
+const _: () = assert!(Burst::MAX <= u64::BITS as usize);
+
+/// The first is the lowest bit.
+fn bits(all: impl Iterator<Item = bool>) -> u64 {
+    all.take(Burst::MAX).enumerate().fold(0, |bits, (index, is)| bits | u64::from(is) << index)
 }
 
 /// Makes a capture: the watcher's end, and one for each worker.
@@ -169,6 +179,7 @@ pub(crate) fn open(config: CaptureConfig, workers: u32) -> (Capture, Vec<Tap>) {
         shared: shared.clone(),
         worker,
         skip: 0,
+        picked: 0,
     };
     let taps = (0..workers).map(tap).collect();
     (Capture { packets, shared }, taps)
@@ -184,6 +195,14 @@ impl Tap {
         self.config.at
     }
 
+    /// Whether every frame that ends in one way or another is looked at.
+    pub(crate) fn wants_all(&self) -> bool {
+        let CaptureConfig { ifindex: None, queue: None, program: None, verdicts, .. } = &self.config else {
+            return false;
+        };
+        Verdict::ALL.iter().all(|verdict| verdicts.has(*verdict))
+    }
+
     /// Whether frames of this queue are looked at.
     pub(crate) fn watches(&self, ifindex: u32, queue: u32) -> bool {
         self.config.ifindex.is_none_or(|only| only == ifindex) && self.config.queue.is_none_or(|only| only == queue)
@@ -195,25 +214,46 @@ impl Tap {
             && self.config.program.as_ref().is_none_or(|only| only == program)
     }
 
-    /// Whether the filter matches a frame, and its turn has come. The filter runs over the frame itself: one that does not match
-    /// costs no copy.
-    pub(crate) fn picks(&mut self, frame: &mut Frame, guard: &Guard) -> bool {
-        if let Some(filter) = &mut self.filter {
+    /// Chooses among the frames of a burst: a bit for each that is `wanted`, that the filter matches and whose turn has come. The
+    /// filter runs once over the whole burst, and not at all when none is wanted: one that does not match costs no copy.
+    pub(crate) fn pick(&mut self, frames: &mut [Frame], guard: &Guard, wanted: impl Fn(&Tap, usize, &Frame) -> bool) {
+        let mut picked = bits(frames.iter().enumerate().map(|(index, frame)| wanted(self, index, frame)));
+        if picked != 0
+            && let Some(filter) = &mut self.filter
+        {
             self.results.clear();
-            // A program that begins forgets the target of the one before; this one only looks.
-            let target = frame.redirect();
-            filter.run(std::slice::from_mut(frame), guard, &mut self.results);
-            frame.set_redirect(target);
-            if self.results.rets().first().is_none_or(|ret| *ret as u32 == 0) {
-                return false;
-            }
+            // A program that begins forgets the targets of the one before; this one only looks.
+            let mut targets = [Redirect::None; Burst::MAX];
+            targets.iter_mut().zip(&*frames).for_each(|(target, frame)| *target = frame.redirect());
+            filter.run(frames, guard, &mut self.results);
+            targets.iter().zip(frames).for_each(|(target, frame)| frame.set_redirect(*target));
+            picked &= bits(self.results.rets().iter().map(|ret| *ret as u32 != 0));
         }
-        if self.skip > 0 {
-            self.skip -= 1;
-            return false;
+        self.picked = if self.config.every > 1 { self.turns(picked) } else { picked };
+    }
+
+    /// One of so many.
+    fn turns(&mut self, picked: u64) -> u64 {
+        let (mut left, mut taken) = (picked, 0);
+        // As many as the turn is away go by at once.
+        while left.count_ones() > self.skip {
+            (0..self.skip).for_each(|_| left &= left - 1);
+            taken |= left & left.wrapping_neg();
+            left &= left - 1;
+            self.skip = self.config.every - 1;
         }
-        self.skip = self.config.every.saturating_sub(1);
-        true
+        self.skip -= left.count_ones();
+        taken
+    }
+
+    /// What [`Tap::pick`] chose, by position in the burst.
+    pub(crate) fn picked(&self) -> u64 {
+        self.picked
+    }
+
+    /// Whether it chose the frame at this position.
+    pub(crate) fn has_picked(&self, index: usize) -> bool {
+        self.picked >> index & 1 != 0
     }
 
     /// Takes a copy of a frame.
@@ -260,5 +300,23 @@ impl Tap {
 
     pub(crate) fn lost(&self, count: u64) {
         self.shared.lost.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_so_many_is_taken_across_bursts() {
+        let config = CaptureConfig { every: 10, ..CaptureConfig::default() };
+        let mut tap = open(config, 1).1.remove(0);
+        // The first of each ten that fit, whatever lies between them.
+        assert_eq!(tap.turns(0b1111), 0b0001);
+        assert_eq!(tap.turns(0), 0);
+        assert_eq!(tap.turns(u64::MAX), 1 << 6 | 1 << 16 | 1 << 26 | 1 << 36 | 1 << 46 | 1 << 56);
+        assert_eq!(tap.turns(0b1010_1010), 1 << 5);
+        let mut all = open(CaptureConfig::default(), 1).1.remove(0);
+        assert_eq!(all.turns(0b1011), 0b1011);
     }
 }

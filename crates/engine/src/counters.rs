@@ -116,6 +116,8 @@ counters! {
     egress_drop: u64;
     /// REDIRECT frames dropped because such a program was stopped, or returned something else than PASS or DROP.
     egress_err: u64;
+    /// Of the redirected frames, and of those that came in where a socket is bound past all programs, those that sockets took.
+    socket_out: u64;
     /// Frames that a socket bound to this queue had to send.
     socket_in: u64;
     /// Of these, sent.

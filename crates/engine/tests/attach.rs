@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -191,6 +192,24 @@ fn a_port_whose_packets_are_read_only_takes_programs_that_only_read() {
     settled(engine);
 }
 
+/// Where [`udp`] packets have their number within their flow.
+const NUMBER: std::ops::Range<usize> = 42..46;
+
+/// The numbers of each flow's packets, a flow being its two ports, in the order in which they come here.
+fn flows(packets: &[Vec<u8>]) -> BTreeMap<[u8; 4], Vec<u32>> {
+    let mut flows: BTreeMap<_, Vec<u32>> = BTreeMap::new();
+    for packet in packets {
+        let number = u32::from_be_bytes(packet[NUMBER].try_into().unwrap());
+        flows.entry(packet[34..38].try_into().unwrap()).or_default().push(number);
+    }
+    flows
+}
+
+/// Whether each flow has so many packets and they come in the order in which they were sent.
+fn keep_their_order(packets: &[Vec<u8>], count: u32) -> bool {
+    flows(packets).values().all(|numbers| numbers.iter().copied().eq(0..count))
+}
+
 fn udp(source: u16, destination: u16) -> Vec<u8> {
     let mut packet = vec![2; 12];
     packet.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
@@ -219,10 +238,16 @@ fn steering_moves_packets_between_queues_before_the_hook() {
         }
         steering.insert(Rule::parse("flow-type udp4 dst-port 100 action 77").unwrap()).unwrap();
         engine.set_steering(5, Some(steering)).unwrap();
-        // Everything comes in on queue 0.
-        for source in 0..300 {
-            for destination in [53, 80, 99, 100] {
-                wire.send_packet(0, &udp(source, destination));
+        // Everything comes in on queue 0, one packet of each flow after the other.
+        const SOURCES: u16 = 60;
+        const EACH: u32 = 5;
+        for number in 0..EACH {
+            for source in 0..SOURCES {
+                for destination in [53, 80, 99, 100] {
+                    let mut packet = udp(source, destination);
+                    packet[NUMBER].copy_from_slice(&number.to_be_bytes());
+                    wire.send_packet(0, &packet);
+                }
             }
         }
         eventually(|| wire.sent().len() == 600);
@@ -234,11 +259,14 @@ fn steering_moves_packets_between_queues_before_the_hook() {
             queues[usize::from(packet[50])] += 1;
         }
         assert!(queues[..3].iter().all(|count| *count > 50) && queues[3] == 300, "{queues:?}");
-        // Flows keep their order.
-        for source in 0..300u16 {
-            let of_flow = wire.sent().iter().filter(|packet| packet[34..36] == source.to_be_bytes()).count();
-            assert_eq!(of_flow, 2);
-        }
+        let mut sent = wire.sent();
+        assert_eq!(flows(&sent).len(), 2 * usize::from(SOURCES));
+        assert!(keep_their_order(&sent, EACH), "with {workers} workers: {:?}", flows(&sent));
+        // That can be seen: one packet of a flow before the one that was sent before it.
+        let flow = |packet: &[u8]| [packet[34], packet[35], packet[36], packet[37]];
+        let later = sent.iter().rposition(|packet| flow(packet) == flow(&sent[0])).unwrap();
+        sent.swap(0, later);
+        assert!(!keep_their_order(&sent, EACH));
         let queues = engine.queues();
         let sum = |number: fn(&Counters) -> u64| queues.iter().map(|queue| number(&queue.counters)).sum::<u64>();
         assert_eq!((sum(|c| c.steer_drop), sum(|c| c.steer_lost)), (300, 300), "there is no queue 77");

@@ -11,9 +11,10 @@ use common::{Rust, Wire, eventually, frame_number};
 use xway_abi::{Errno, MapSpec, MapType, Verdict};
 use xway_engine::{
     AttachFlags, CaptureAt, CaptureConfig, Counters, Engine, EngineConfig, HookPoint, MapProgram, PassTo, PortConfig,
-    Sent, SocketEntry, SocketTarget, Stopped, What,
+    Sent, SocketEntry, SocketTarget, Stopped, What, consumer,
 };
 use xway_maps::{Env, Handles, Map, ProgramObject, ProgramUse};
+use xway_packet::ring::credit::Lent;
 use xway_packet::{Burst, Frame, Pool, Redirect};
 
 const FORCE: AttachFlags = AttachFlags { if_noexist: false, replace: None };
@@ -493,6 +494,57 @@ fn a_socket_map_delivers_to_the_sockets_of_the_queue() {
     let mine: Vec<u32> = (0..40).filter(|number| number % 10 != 9).collect();
     assert_eq!((&first.got.lock().unwrap()[..], &second.got.lock().unwrap()[..]), (&mine[..30], &mine[..]));
     assert_eq!((sum.redirected, sum.redirect_err.get(Errno::EINVAL), sum.redirect_err.get(Errno::ENOSPC)), (66, 8, 6));
+}
+
+/// Half of the frames go to a thread of this process that keeps what it gets; the other half is passed.
+#[test]
+fn a_consumer_that_gives_nothing_back_gets_no_more_and_harms_nobody() {
+    const CREDIT: u32 = 20;
+    let sockets = map(MapType::Xskmap, 4, vec![]);
+    let (target, mut consumer) = consumer((1, 0), 64, CREDIT).unwrap();
+    sockets.set_socket(0, SocketEntry::new(target.clone())).unwrap();
+    let map_id = sockets.id();
+    let engine = engine(1);
+    let wire = Wire::new(1, 1);
+    engine.open(wire.device(), PortConfig::default()).unwrap();
+    let program = Rust::with_maps(vec![sockets.clone()], move |_, frame| {
+        frame.set_redirect(Redirect::Socket { map_id, key: 0 });
+        if frame_number(frame.packet()).is_multiple_of(2) { Verdict::Redirect as u64 } else { Verdict::Pass as u64 }
+    });
+    engine.attach(port(1), program, FORCE).unwrap();
+    // Far more than the pool has frames for.
+    wire.send(0, 4000);
+    eventually(|| wire.passed().len() == 2000);
+    eventually(|| (target.owed(), target.refused()) == (CREDIT, 2000 - u64::from(CREDIT)));
+    assert!(consumer.wait(Duration::from_secs(60)));
+    let mut lent = consumer.take(Burst::MAX);
+    let numbers = |lent: &Lent| lent.frames().iter().map(|frame| frame_number(frame.packet())).collect::<Vec<_>>();
+    assert_eq!(numbers(&lent), (0..2 * CREDIT).step_by(2).collect::<Vec<_>>(), "the first ones, in order");
+    // Taken is not given back.
+    wire.send(0, 100);
+    eventually(|| wire.passed().len() == 2050);
+    assert!(consumer.take(1).frames().is_empty());
+    // What is given back is lent again, and no more than that.
+    lent.give_back(5);
+    assert_eq!(target.owed(), CREDIT - 5);
+    wire.send(0, 100);
+    eventually(|| wire.passed().len() == 2100);
+    assert_eq!(numbers(&consumer.take(Burst::MAX)), (4100..4110).step_by(2).collect::<Vec<_>>());
+    // Past all programs what finds no credit stays with the port and waits there.
+    engine.bind(1, 0, Some(target.clone()), true).unwrap();
+    drop(lent);
+    wire.send(0, 100);
+    let mut came = Vec::new();
+    while came.len() < 100 {
+        assert!(consumer.wait(Duration::from_secs(60)));
+        came.extend(numbers(&consumer.take(7)));
+    }
+    assert_eq!(came, (4200..4300).collect::<Vec<_>>());
+    engine.bind(1, 0, None, false).unwrap();
+    drop(consumer);
+    let (sum, _) = settled(engine.stop());
+    assert_eq!(sum.redirect_err.get(Errno::ENOSPC), target.refused());
+    assert_eq!((sum.socket_out, sum.redirected), (u64::from(CREDIT) + 5 + 100, u64::from(CREDIT) + 5 + 100));
 }
 
 #[test]

@@ -97,6 +97,9 @@ pub struct BenchSockets {
     /// Copy packets to and from the application's memory, as applications that are not trusted have it
     #[arg(long)]
     pub copy: bool,
+    /// A program sends packets to the socket, through an XSKMAP; without it the queue is the socket's own
+    #[arg(long)]
+    pub program: bool,
     /// Packets in a round
     #[arg(long, value_name = "N", default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     pub count: u64,
@@ -522,6 +525,7 @@ const BENCH_XSK_DROP_HELP: &str = "\
 Examples:
   xway bench xsk-drop --vs kernel
   xway bench xsk-drop --size 1500 --copy  # as an application that is not trusted has it
+  xway bench xsk-drop --program           # through a program and its XSKMAP
 
 How it is measured, and what the columns mean: docs/performance.md.";
 

@@ -96,6 +96,12 @@ pub fn application(path: &Path, random: &mut Random) -> Child {
     process::start("application::an_application", path, &format!("sim:d{ifindex} {queue} {way} {zero_copy} {direct}"))
 }
 
+/// One that sends back what comes to it from this queue: past all programs, or by a map.
+pub fn echo(path: &Path, ifindex: u32, queue: u32, past_programs: bool) -> Child {
+    let direct = u8::from(past_programs);
+    process::start("application::an_application", path, &format!("sim:d{ifindex} {queue} works 0 {direct}"))
+}
+
 /// What such a process does. Its queue may be taken, or gone: then it asks again.
 #[test]
 fn an_application() {

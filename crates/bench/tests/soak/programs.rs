@@ -1,7 +1,6 @@
 //! Programs that are exchanged for each other.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use xway_abi::Verdict;
 use xway_engine::{Linked, LoadedProgram};
@@ -12,9 +11,6 @@ use xway_vm::{Instance, Owner};
 
 use crate::wire::Rust;
 use crate::yard::{PORTS, Random, WORKERS};
-
-/// Redirects to sockets that programs asked for.
-pub static TO_SOCKETS: AtomicU64 = AtomicU64::new(0);
 
 /// A program that does everything that can be done to a packet, by its bytes and a number of its own.
 pub fn anything(seed: u64, maps: &[Arc<Map>; 3]) -> Arc<dyn LoadedProgram> {
@@ -32,14 +28,19 @@ pub fn anything(seed: u64, maps: &[Arc<Map>; 3]) -> Arc<dyn LoadedProgram> {
             _ => Redirect::Socket { map_id: sockets, key: frame.rx_queue() },
         };
         let verdict = random.below(7);
-        if verdict == Verdict::Redirect as u64 && matches!(target, Redirect::Socket { .. }) {
-            TO_SOCKETS.fetch_add(1, Ordering::Relaxed);
-        }
         frame.set_redirect(target);
         if random.below(5) == 0 {
             let _ = frame.adjust_head(if random.below(2) == 0 { -8 } else { 8 });
         }
         verdict
+    })
+}
+
+/// A program that sends everything to one place.
+pub fn always(target: Redirect, maps: &[Arc<Map>; 3]) -> Arc<dyn LoadedProgram> {
+    Rust::with_maps(maps.to_vec(), move |_, frame: &mut Frame| {
+        frame.set_redirect(target);
+        Verdict::Redirect as u64
     })
 }
 

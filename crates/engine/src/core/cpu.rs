@@ -66,7 +66,7 @@ impl CpuInlet {
 }
 
 impl Core {
-    /// Puts a frame into the burst for an entry.
+    /// Puts a frame into the burst for an entry, and says which of `cpu_outs` that is.
     ///
     /// # Errors
     /// `ENODEV` when the engine has no such worker; `ENOMEM` when the entry can have no ring. The frame is given back.
@@ -76,7 +76,7 @@ impl Core {
         cpu: u32,
         qsize: u32,
         frame: Frame,
-    ) -> Result<(), (Frame, Errno)> {
+    ) -> Result<usize, (Frame, Errno)> {
         let same = |out: &CpuOut| (out.map_id, out.cpu) == (map_id, cpu) && out.qsize == qsize;
         let at = match self.cpu_outs.iter().position(same) {
             Some(at) => at,
@@ -85,7 +85,8 @@ impl Core {
                 Err(errno) => return Err((frame, errno)),
             },
         };
-        self.cpu_outs[at].burst.push(frame).map_err(|frame| (frame, Errno::ENOSPC))
+        self.cpu_outs[at].burst.push(frame).map_err(|frame| (frame, Errno::ENOSPC))?;
+        Ok(at)
     }
 
     /// Finds the ring of an entry or makes it, once for all workers. Off the packets' way: once for each worker and entry.

@@ -19,6 +19,7 @@ use crate::{End, Limits, Live, PortError, Recorder, Results, Rx, SocketTarget, S
 
 mod cpu;
 mod extras;
+mod polling;
 mod send;
 mod sort;
 mod tap;
@@ -27,6 +28,7 @@ mod targets;
 pub(crate) use cpu::Crew;
 use cpu::{CpuInlet, CpuOut};
 use extras::Extras;
+use polling::Polling;
 use send::SocketOut;
 pub(crate) use targets::{Reach, Targets};
 
@@ -103,11 +105,15 @@ pub(crate) struct Core {
     results: Results,
     /// Results of programs on the way out.
     scratch: Results,
-    /// Frames that steering leaves where they are.
-    staying: Burst,
+    /// Frames that steering has not looked at yet; empty between two bursts.
+    arrived: Burst,
     polling: Polling,
     /// Who captures packets; empty for nearly always.
     pub(crate) taps: Vec<Tap>,
+    /// Frames of the current burst that are dropped and that somebody captures, a bit for each.
+    sampled: u64,
+    /// Where the last frame of the current burst went, if the next one may follow it.
+    run: Option<sort::Run>,
 }
 
 impl Core {
@@ -146,9 +152,11 @@ impl Core {
             received: 0,
             results: Results::default(),
             scratch: Results::default(),
-            staying: Burst::new(),
+            arrived: Burst::new(),
             polling: Polling::default(),
             taps: Vec::new(),
+            sampled: 0,
+            run: None,
         }
     }
 
@@ -157,7 +165,6 @@ impl Core {
         let deadline = self.limits.timeout.and_then(|timeout| started.checked_add(timeout));
         let mut burst = Burst::new();
         let mut now = started;
-        let mut idle_polls = 0;
         loop {
             self.take_commands();
             let busy = match self.round(&mut burst) {
@@ -175,12 +182,10 @@ impl Core {
                 return End::Timeout;
             }
             let due = self.hooks.iter_mut().filter_map(|hook| hook.executor.tick()).min();
-            idle_polls = if busy { 0 } else { idle_polls + 1 };
-            if idle_polls > self.polling.rounds(self.idle_polls) {
+            if self.polling.is_over(busy, self.idle_polls) {
                 let before = Instant::now();
                 self.sleep(left.into_iter().chain(due).min());
                 self.polling.slept(before.elapsed());
-                idle_polls = 0;
             }
         }
     }
@@ -479,27 +484,6 @@ impl Core {
         if let Some(mail) = &self.mail {
             mail.wake.get_up();
         }
-    }
-}
-
-/// How long a worker polls in vain before it sleeps: up to what it was told, and less the longer it has lately slept for nothing
-/// else to come. A packet that comes soon is then met awake, and an idle port costs no CPU.
-#[derive(Default)]
-struct Polling {
-    /// How often the time to poll is halved.
-    halvings: u32,
-}
-
-/// Sleeps up to this long would have been better spent polling.
-const SHORT_SLEEP: Duration = Duration::from_micros(50);
-
-impl Polling {
-    fn rounds(&self, told: u32) -> u32 {
-        told >> self.halvings
-    }
-
-    fn slept(&mut self, time: Duration) {
-        self.halvings = if time <= SHORT_SLEEP { self.halvings / 2 } else { (self.halvings + 1).min(6) };
     }
 }
 

@@ -19,7 +19,22 @@ use crate::{Port, PortError, Sent, SocketTarget, TxPolicy};
 pub(super) struct SocketOut {
     /// Set while the burst has frames.
     target: Option<Arc<dyn SocketTarget>>,
-    burst: Burst,
+    pub(super) burst: Burst,
+}
+
+/// Which of these is the socket's; a free one becomes it. Once for each run of frames that go to one socket.
+pub(super) fn socket_out(sockets: &mut Vec<SocketOut>, target: &Arc<dyn SocketTarget>) -> usize {
+    let id = target.id();
+    let same = |out: &SocketOut| out.target.as_ref().is_some_and(|target| target.id() == id);
+    if let Some(at) = sockets.iter().position(same) {
+        return at;
+    }
+    let at = sockets.iter().position(|out| out.target.is_none()).unwrap_or_else(|| {
+        sockets.push(SocketOut::default());
+        sockets.len() - 1
+    });
+    sockets[at].target = Some(target.clone());
+    at
 }
 
 impl Core {
@@ -219,8 +234,9 @@ impl Core {
         let lane = &mut self.lanes[at];
         let Some(steering) = lane.steering.clone() else { return };
         let pool = &mut self.pools[lane.pool];
-        let mut stays = std::mem::take(&mut self.staying);
-        for mut frame in burst.drain() {
+        // What came in lies in the other burst meanwhile; what stays comes back into its own.
+        std::mem::swap(burst, &mut self.arrived);
+        for mut frame in self.arrived.drain() {
             let queue = match steering.decide(&mut frame) {
                 Decision::Stay => lane.queue,
                 Decision::Queue(queue) => queue,
@@ -232,7 +248,7 @@ impl Core {
             };
             if queue == lane.queue {
                 // As many as came in, so there is room.
-                let _ = stays.push(frame);
+                let _ = burst.push(frame);
                 continue;
             }
             match lane.peers.iter_mut().find(|peer| peer.queue == queue) {
@@ -254,25 +270,9 @@ impl Core {
             pool.release_burst(&mut peer.burst);
             peer.inbox.wake.ring();
         }
-        std::mem::swap(burst, &mut stays);
-        self.staying = stays;
     }
 
     // -- sockets ----------------------------------------------------------------------------------------------------------
-
-    /// What waits for a socket.
-    pub(super) fn socket_burst(&mut self, target: Arc<dyn SocketTarget>) -> &mut Burst {
-        let id = target.id();
-        let same = |out: &SocketOut| out.target.as_ref().is_some_and(|target| target.id() == id);
-        let found = self.sockets.iter().position(same).or_else(|| self.sockets.iter().position(|o| o.target.is_none()));
-        let at = found.unwrap_or_else(|| {
-            self.sockets.push(SocketOut::default());
-            self.sockets.len() - 1
-        });
-        let out = &mut self.sockets[at];
-        out.target = Some(target);
-        &mut out.burst
-    }
 
     fn send_to_sockets(&mut self, site: Site) {
         for at in 0..self.sockets.len() {
@@ -285,6 +285,7 @@ impl Core {
             target.flush();
             let sent = explained(sent, count);
             self.source.meters.redirected.add(u64::from(sent.sent));
+            self.source.meters.socket_out.add(u64::from(sent.sent));
             for (lost, errno) in [(sent.full, Errno::ENOSPC), (sent.failed, sent.errno.unwrap_or(Errno::EIO))] {
                 if lost > 0 {
                     let socket = Redirect::Socket { map_id: 0, key: target.bound_to().1 };
@@ -302,7 +303,9 @@ impl Core {
         let sent = target.deliver(pool, burst);
         pool.release_burst(burst);
         target.flush();
-        account(&lane.meters, Why::Redirect, explained(sent, count));
+        let sent = explained(sent, count);
+        lane.meters.socket_out.add(u64::from(sent.sent));
+        account(&lane.meters, Why::Redirect, sent);
     }
 
     /// Sends what the socket of a queue has to send.

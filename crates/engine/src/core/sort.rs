@@ -5,17 +5,30 @@ use xway_maps::Guard;
 use xway_packet::{Burst, Frame, Redirect, Tally};
 
 use super::targets::Goal;
-use super::{Core, EYES, Site};
+use super::{Core, EYES, Site, send};
 use crate::event::EventKind;
 use crate::lane::Pass;
 use crate::outbox::Why;
 use crate::socket::SocketEntry;
 use crate::{Results, Sent};
 
+/// Where the last frame of the burst went that left by a map.
+pub(super) struct Run {
+    goal: Redirect,
+    to: RunTo,
+}
+
+/// By position among those that the worker knows.
+enum RunTo {
+    Cpu(usize),
+    Socket { at: usize, bound: (u32, u32) },
+}
+
 impl Core {
     /// Gives each frame back to the pool or puts it where its verdict sends it.
     pub(super) fn sort(&mut self, site: Site, burst: &mut Burst, guard: &Guard) {
         let results = std::mem::take(&mut self.results);
+        self.run = None;
         let (mut verdicts, mut bytes) = ([0; 5], [0; 5]);
         let mut home = Tally::default();
         for (index, (frame, ret)) in burst.drain().zip(results.all_rets()).enumerate() {
@@ -29,17 +42,18 @@ impl Core {
                 bytes[verdict as usize] += frame.total_len() as u64;
             }
             match (verdict, site) {
-                (Some(Verdict::Drop), _) => self.discard(site, index, ret, &results, frame, guard, &mut home),
+                (Some(Verdict::Drop), _) => self.discard(site, index, ret, &results, frame, &mut home),
                 (Some(Verdict::Tx), Site::Lane(at)) => self.queue(at, Why::Tx, frame),
                 (Some(Verdict::Pass), _) => self.pass(site, frame),
                 (Some(Verdict::Redirect), _) => self.redirect(site, index, &results, frame, guard),
                 (Some(Verdict::Aborted) | None | Some(Verdict::Tx), _) => {
                     self.stopped(site, verdict, ret, index, &results, &frame);
-                    self.discard(site, index, ret, &results, frame, guard, &mut home);
+                    self.discard(site, index, ret, &results, frame, &mut home);
                 }
             }
         }
         self.pools[self.source.pool].settle(home);
+        self.sampled = 0;
         let meters = &self.source.meters;
         meters.verdicts.iter().zip(verdicts).for_each(|(count, number)| count.add(number));
         meters.verdict_bytes.iter().zip(bytes).for_each(|(count, number)| count.add(number));
@@ -48,23 +62,10 @@ impl Core {
 
     /// A frame has ended here.
     #[inline]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "what the loop of `sort` knows of a frame, on the way of every packet"
-    )]
-    fn discard(
-        &mut self,
-        site: Site,
-        index: usize,
-        ret: u64,
-        results: &Results,
-        frame: Frame,
-        guard: &Guard,
-        home: &mut Tally,
-    ) {
-        let frame = match !EYES || self.taps.is_empty() {
+    fn discard(&mut self, site: Site, index: usize, ret: u64, results: &Results, frame: Frame, home: &mut Tally) {
+        let frame = match !EYES || self.sampled >> index & 1 == 0 {
             true => Some(frame),
-            false => self.tap_dropped(site, index, ret, results, frame, guard),
+            false => self.tap_dropped(site, index, ret, results, frame),
         };
         if let Some(frame) = frame {
             self.pools[self.source.pool].release_into(frame, home);
@@ -140,6 +141,13 @@ impl Core {
 
     /// Sends a redirected frame on its way: to a port, many ports, another worker or a socket.
     fn redirect(&mut self, site: Site, index: usize, results: &Results, mut frame: Frame, guard: &Guard) {
+        // Frames in a row that go to one place: looked up for the first.
+        if let Some(burst) = self.same_again(&frame) {
+            match burst.push(frame) {
+                Ok(()) => return,
+                Err(back) => frame = back,
+            }
+        }
         match self.targets.resolve(&frame, guard) {
             Ok(Goal::Port(exit)) => {
                 let program = exit.program.and_then(|program| self.extras.position(program, self.number));
@@ -177,23 +185,31 @@ impl Core {
                 self.pools[self.source.pool].release(frame);
             }
             Ok(Goal::Cpu { map_id, cpu, qsize }) => {
-                if let Err((back, errno)) = self.hand_to_cpu(map_id, cpu, qsize, frame) {
-                    self.refused(site, index, results, &back, errno);
-                    self.pools[self.source.pool].release(back);
+                let goal = frame.redirect();
+                match self.hand_to_cpu(map_id, cpu, qsize, frame) {
+                    Ok(at) => self.run = Some(Run { goal, to: RunTo::Cpu(at) }),
+                    Err((back, errno)) => {
+                        self.refused(site, index, results, &back, errno);
+                        self.pools[self.source.pool].release(back);
+                    }
                 }
             }
             Ok(Goal::Socket(socket)) => {
-                let target = socket.as_any().downcast_ref::<SocketEntry>().map(|entry| entry.target().clone());
-                let errno = match target {
+                let target = socket.as_any().downcast_ref::<SocketEntry>().map(SocketEntry::target);
+                let errno = match target.map(|target| (target, target.bound_to())) {
                     None => Errno::EOPNOTSUPP,
-                    Some(target) if target.bound_to() != (frame.ingress_ifindex(), frame.rx_queue()) => Errno::EINVAL,
-                    Some(target) => match self.socket_burst(target).push(frame) {
-                        Ok(()) => return,
-                        Err(back) => {
-                            frame = back;
-                            Errno::ENOSPC
+                    Some((_, bound)) if bound != (frame.ingress_ifindex(), frame.rx_queue()) => Errno::EINVAL,
+                    Some((target, bound)) => {
+                        let at = send::socket_out(&mut self.sockets, target);
+                        self.run = Some(Run { goal: frame.redirect(), to: RunTo::Socket { at, bound } });
+                        match self.sockets[at].burst.push(frame) {
+                            Ok(()) => return,
+                            Err(back) => {
+                                frame = back;
+                                Errno::ENOSPC
+                            }
                         }
-                    },
+                    }
                 };
                 self.refused(site, index, results, &frame, errno);
                 self.pools[self.source.pool].release(frame);
@@ -202,6 +218,20 @@ impl Core {
                 self.refused(site, index, results, &frame, errno);
                 self.pools[self.source.pool].release(frame);
             }
+        }
+    }
+
+    /// The burst that the frame before went into, when this one has the same goal: a worker or a socket. What may differ from frame to
+    /// frame, the queue that it came in on, is looked at.
+    #[inline]
+    fn same_again(&mut self, frame: &Frame) -> Option<&mut Burst> {
+        let run = self.run.as_ref().filter(|run| run.goal == frame.redirect())?;
+        match run.to {
+            RunTo::Cpu(at) => Some(&mut self.cpu_outs[at].burst),
+            RunTo::Socket { at, bound } if bound == (frame.ingress_ifindex(), frame.rx_queue()) => {
+                Some(&mut self.sockets[at].burst)
+            }
+            RunTo::Socket { .. } => None,
         }
     }
 

@@ -30,33 +30,41 @@ impl Core {
         self.taps.retain(|tap| !tap.is_closed());
         let (Site::Lane(_), Some(pool)) = (site, self.pools.first_mut()) else { return };
         for tap in self.taps.iter_mut().filter(|tap| tap.at() == CaptureAt::Entry) {
-            for frame in burst.frames_mut() {
-                if tap.watches(frame.ingress_ifindex(), frame.rx_queue()) && tap.picks(frame, guard) {
-                    tap.copy(frame, pool, Seen::default());
-                }
+            tap.pick(burst.frames_mut(), guard, |tap, _, frame| tap.watches(frame.ingress_ifindex(), frame.rx_queue()));
+            for frame in chosen(tap.picked(), burst.frames()) {
+                tap.copy(frame.1, pool, Seen::default());
             }
         }
     }
 
-    /// As the programs left the frames that go on.
+    /// As the programs left them. Chooses among the frames, for each who captures; takes copies of those that go on, and leaves those
+    /// that are dropped to [`Core::tap_dropped`].
     #[cold]
     pub(super) fn tap_exit(&mut self, site: Site, burst: &mut Burst, guard: &Guard) {
         let hook = deciding(site, &self.lanes, &self.hooks, &self.extras);
         let (Some(hook), Some(pool)) = (hook, self.pools.first_mut()) else { return };
+        let results = &self.results;
+        let ret = |index| results.rets().get(index).copied().unwrap_or(0);
         for tap in self.taps.iter_mut().filter(|tap| tap.at() == CaptureAt::Exit) {
-            for (index, (frame, ret)) in burst.frames_mut().iter_mut().zip(self.results.all_rets()).enumerate() {
-                let verdict = Verdict::from_ret(ret);
-                let program = hook.name(self.results.position(index));
-                let watched = !is_dropped(verdict) && tap.watches(frame.ingress_ifindex(), frame.rx_queue());
-                if watched && tap.wants(verdict, program) && tap.picks(frame, guard) {
-                    let seen = Seen { verdict: Some(verdict.ok_or(ret as u32)), program, fault: None };
-                    tap.copy(frame, pool, seen);
+            let all = tap.wants_all();
+            tap.pick(burst.frames_mut(), guard, |tap, index, frame| {
+                all || tap.watches(frame.ingress_ifindex(), frame.rx_queue())
+                    && tap.wants(Verdict::from_ret(ret(index)), hook.name(results.position(index)))
+            });
+            for (index, frame) in chosen(tap.picked(), burst.frames()) {
+                let verdict = Verdict::from_ret(ret(index));
+                if is_dropped(verdict) {
+                    self.sampled |= 1 << index;
+                    continue;
                 }
+                let program = hook.name(results.position(index));
+                tap.copy(frame, pool, Seen { verdict: Some(verdict.ok_or(ret(index) as u32)), program, fault: None });
             }
         }
     }
 
-    /// A frame that is dropped: whoever captures it gets the frame itself, and only others before the last one a copy.
+    /// A frame that is dropped and that somebody captures: whoever does gets the frame itself, and only others before the last one a
+    /// copy.
     #[cold]
     pub(super) fn tap_dropped(
         &mut self,
@@ -65,20 +73,14 @@ impl Core {
         ret: u64,
         results: &Results,
         mut frame: Frame,
-        guard: &Guard,
     ) -> Option<Frame> {
         let Some(hook) = deciding(site, &self.lanes, &self.hooks, &self.extras) else { return Some(frame) };
         let program = hook.name(results.position(index));
         let (verdict, pool) = (Verdict::from_ret(ret), self.pools.first_mut()?);
-        let (ifindex, queue) = (frame.ingress_ifindex(), frame.rx_queue());
         let seen = Seen { verdict: Some(verdict.ok_or(ret as u32)), program, fault: results.fault(index) };
         let mut last = None;
-        for tap in self.taps.iter_mut().filter(|tap| tap.at() == CaptureAt::Exit) {
-            if tap.watches(ifindex, queue)
-                && tap.wants(verdict, program)
-                && tap.picks(&mut frame, guard)
-                && let Some(tap) = last.replace(tap)
-            {
+        for tap in self.taps.iter_mut().filter(|tap| tap.at() == CaptureAt::Exit && tap.has_picked(index)) {
+            if let Some(tap) = last.replace(tap) {
                 tap.copy(&frame, pool, seen);
             }
         }
@@ -90,4 +92,13 @@ impl Core {
         }
         Some(frame)
     }
+}
+
+/// The frames whose bits are set, with their positions.
+fn chosen(mut bits: u64, frames: &[Frame]) -> impl Iterator<Item = (usize, &Frame)> {
+    std::iter::from_fn(move || {
+        let index = bits.trailing_zeros() as usize;
+        bits &= bits.wrapping_sub(1);
+        frames.get(index).map(|frame| (index, frame))
+    })
 }

@@ -13,7 +13,12 @@ pub fn run(work: Work, args: &BenchSockets, as_json: bool) -> Result<(), Failure
     let cpus = args.cpus.unwrap_or((0, cores - 1));
     let kernel = args.vs == Some(Versus::Kernel);
     let (size, count, rounds, copy) = (args.size, args.count, args.rounds, args.copy);
-    let options = SocketOptions { work, size, count, rounds, copy, cpus, kernel };
+    let program = args.program;
+    if program && work == Work::Push {
+        return Err(Failure::usage("--program: nothing comes in where packets are only sent")
+            .hint("xway bench xsk-drop --program, or xsk-fwd"));
+    }
+    let options = SocketOptions { work, size, count, rounds, copy, program, cpus, kernel };
     let report = sockets(&options).map_err(|error| match error {
         SocketError::Pin(_) => Failure::usage(error).hint("--cpus with the numbers of two cores that there are"),
         SocketError::Setup(_) => Failure::needs(error),
@@ -43,6 +48,7 @@ fn fields(options: &SocketOptions, report: &SocketReport) -> serde_json::Value {
         "machine": xway_bench::machine_name(),
         "cpus": [options.cpus.0, options.cpus.1],
         "mode": mode(options),
+        "program": options.program,
         "size": options.size,
         "rounds": options.rounds,
         "count": options.count,
@@ -66,12 +72,13 @@ fn text(options: &SocketOptions, report: &SocketReport) -> String {
     let (engine, application) = options.cpus;
     let mut out = format!(
         "{}, engine on CPU {engine}, application on CPU {application}, {} rounds of {} packets\n\
-         {}, {}, {} bytes; {} packets compared\n\n",
+         {}, {}{}, {} bytes; {} packets compared\n\n",
         xway_bench::machine_name(),
         options.rounds,
         grouped(options.count),
         options.work.name(),
         mode(options),
+        if options.program { ", by a program through an XSKMAP" } else { "" },
         options.size,
         grouped(report.compared),
     );

@@ -1,0 +1,149 @@
+//! Compiled programs over packets that another process writes into while they run: an application that has a queue's memory without
+//! copies can do that. It makes verdicts that mean nothing; it must not make a program step out of what the verifier has granted.
+//!
+//! What a program has checked it may not read a second time. The program here takes a byte of the packet, checks that it is at most 40,
+//! and uses it as an offset into a map's value of 64 bytes: where the byte was read again, the bytes of the value behind the 40th would
+//! be written to. It takes an offset into the packet, too, up to its end, and reads and writes there. Behind the last chunk of the
+//! packet memory and the map lie other things of this process: a wild access ends it, or shows in the map.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use xway_abi::{MapSpec, MapType};
+use xway_engine::{Limits, Linked, LoadedProgram, Stop, Worker, WorkerConfig};
+use xway_maps::{Env, Map};
+use xway_object::MapDef;
+use xway_packet::{Backing, Pages, Pool, PoolConfig};
+use xway_port_sim::{Pattern, SimPort, Sink, Traffic};
+use xway_verifier::{Config, MapsView};
+use xway_vm::Program;
+
+/// The greatest byte that the program lets through, and the size of its map's value.
+const ALLOWED: usize = 40;
+const VALUE: u32 = 64;
+/// Bytes of packet memory for each packet.
+const CHUNK: u32 = 4096;
+
+const TEXT: &str = "
+r6 = *(u32 *)(r1 + 0)
+r7 = *(u32 *)(r1 + 4)
+r2 = r6
+r2 += 64
+if r2 > r7 goto out
+r8 = *(u8 *)(r6 + 0)
+if r8 > 40 goto far
+r2 = 0
+*(u32 *)(r10 - 4) = r2
+r2 = r10
+r2 += -4
+r1 = map[idx:0]
+call 1
+if r0 == 0 goto out
+r0 += r8
+r1 = 1
+*(u8 *)(r0 + 0) = r1
+far:
+r3 = *(u16 *)(r6 + 2)
+r4 = r6
+r4 += r3
+r5 = r4
+r5 += 8
+if r5 > r7 goto out
+r0 = *(u64 *)(r4 + 0)
+*(u32 *)(r4 + 4) = r0
+out:
+r0 = 1
+exit
+";
+
+fn program(map: &Arc<Map>, spec: &MapSpec) -> Arc<Program> {
+    let insns = xway_isa::assemble(TEXT).unwrap();
+    let image = xway_object::Program { name: "twice".into(), section: "xdp".into(), insns, ..Default::default() };
+    let defs = [MapDef::new("seen", spec.clone())];
+    let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };
+    Program::verify(&image, std::slice::from_ref(map), &view, &Config::default()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Where the other process finds the memory: a descriptor of this one, and how many bytes.
+const WORDS: &str = "XWAY_SCRIBBLE";
+
+fn scribbler(memory: &File, len: u64) -> Child {
+    let words = format!("/proc/{}/fd/{} {len}", std::process::id(), memory.as_raw_fd());
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "the_other_process"])
+        .env(WORDS, words)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Writes what is different each time over all packets in the memory until it is killed, or for a minute.
+#[test]
+fn the_other_process() {
+    let Ok(words) = std::env::var(WORDS) else { return };
+    let (path, len) = words.split_once(' ').unwrap();
+    let (memory, len) = (OpenOptions::new().write(true).open(path).unwrap(), len.parse::<u64>().unwrap());
+    let until = Instant::now() + Duration::from_secs(60);
+    let (mut random, mut bytes) = (1u64, [0u8; 768]);
+    while Instant::now() < until {
+        for chunk in (0..len).step_by(CHUNK as usize) {
+            for byte in &mut bytes {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                // Small numbers and great ones in turn, so that checks are passed and failed.
+                *byte = (random >> 33) as u8 & if random >> 60 & 1 == 0 { 0x3f } else { 0xff };
+            }
+            // Packets begin behind their headroom; the program looks at their first bytes.
+            if memory.write_all_at(&bytes, chunk + 128).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_checked_is_not_read_again() {
+    if std::env::var_os(WORDS).is_some() {
+        return;
+    }
+    let spec = MapSpec::new(MapType::Array, 4, VALUE, 1);
+    let map = Map::create(&spec, &Env::default()).unwrap();
+    let linked = Linked::new(program(&map, &spec));
+    assert_eq!(linked.choice().name(), "jit", "{:?}", linked.choice().reason);
+    // Few frames, so that each is written to often; pages of the ordinary size, so that the memory is as long as it says.
+    let shape = PoolConfig { backing: Backing::Memfd, pages: Pages::Base, chunk_size: CHUNK, ..PoolConfig::new(128) };
+    let pool = Pool::new(shape).unwrap();
+    let (memory, len) = (File::from(pool.memory_fd().unwrap().try_clone_to_owned().unwrap()), pool.memory_range().1);
+    let mut other = scribbler(&memory, len as u64);
+    let stop = Stop::new().unwrap();
+    let mut config = WorkerConfig::new(stop.clone());
+    config.limits = Limits { count: None, timeout: Some(Duration::from_secs(60)) };
+    let traffic = Traffic::udp(64, 512, Pattern::Uniform, 1).unwrap();
+    let worked = config.live.clone();
+    let seen = || {
+        let mut value = [0; VALUE as usize];
+        map.lookup(&[0; 4], &mut value, 0).unwrap();
+        value
+    };
+    let report = std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let port = SimPort::generated_queues("in", 10, Arc::new(traffic), None, 1, Sink::default());
+            Worker::new(vec![Box::new(port)], linked.executor(0), pool, config).run()
+        });
+        // The traffic's own first byte is one of these; that others come says that the other process is at work.
+        let deadline = Instant::now() + Duration::from_secs(50);
+        while seen()[..=ALLOWED].contains(&0) || worked.rx() < 2_000_000 {
+            assert!(Instant::now() < deadline, "{} packets: {:?}", worked.rx(), seen());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stop.ask();
+        worker.join().unwrap()
+    });
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!((report.counters.balance(), report.leak, report.counters.exceptions), (Ok(()), None, 0));
+    assert_eq!(seen()[ALLOWED + 1..], [0; VALUE as usize - ALLOWED - 1], "a byte was checked and then read again");
+}
