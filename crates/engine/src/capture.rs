@@ -174,7 +174,7 @@ pub(crate) fn open(config: CaptureConfig, workers: u32) -> (Capture, Vec<Tap>) {
     let tap = |worker| Tap {
         filter: config.filter.as_ref().map(|program| program.executor(worker)),
         config: config.clone(),
-        results: Results::default(),
+        results: Results::of_bursts(),
         packets: sender.clone(),
         shared: shared.clone(),
         worker,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use xway_abi::Verdict;
 use xway_jit::{Compiled, Decided, RunEnv};
 use xway_maps::Guard;
-use xway_packet::Frame;
+use xway_packet::{Burst, Frame};
 use xway_vm::{CHAIN_END, CHAIN_ON_DEFAULT, Host, Program, SystemHost, Timers, chains_on};
 
 use crate::exec::{Executor, ExecutorInfo, Results};
@@ -124,7 +124,7 @@ impl Chain {
     pub(crate) const LINKS_MAX: usize = 128;
 
     pub(crate) fn new(links: Vec<Link>) -> Chain {
-        Chain { links, scratch: Results::default() }
+        Chain { links, scratch: Results::of_bursts() }
     }
 }
 
@@ -219,7 +219,14 @@ impl CompiledChain {
     /// `code` was made of these programs, in this order.
     pub(crate) fn new(code: Arc<Compiled>, links: Vec<CompiledLink>, cpu: u32) -> CompiledChain {
         let tallies = vec![Tallied::default(); links.len()];
-        CompiledChain { code, links, host: Box::new(SystemHost::new()), cpu, rets: Vec::new(), tallies }
+        CompiledChain {
+            code,
+            links,
+            host: Box::new(SystemHost::new()),
+            cpu,
+            rets: Vec::with_capacity(Burst::MAX),
+            tallies,
+        }
     }
 }
 

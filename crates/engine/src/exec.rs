@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use xway_maps::Guard;
-use xway_packet::Frame;
+use xway_packet::{Burst, Frame};
 
 /// Runs one program over the frames of a burst. Made for one worker; the interpreter and compiled code implement it.
 pub trait Executor: Send {
@@ -57,6 +57,11 @@ pub struct Results {
 }
 
 impl Results {
+    /// With room for the frames of a burst from the start: the first long burst costs no more than the ones behind it.
+    pub(crate) fn of_bursts() -> Results {
+        Results { rets: Vec::with_capacity(Burst::MAX), last: Vec::with_capacity(Burst::MAX), ..Results::default() }
+    }
+
     /// The next frame's program returned `ret` (its whole r0) after `insns` instructions; pass 0 where nobody counts.
     #[inline]
     pub fn push(&mut self, ret: u64, insns: u64) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use xway_jit::{Compiled, RunEnv};
 use xway_maps::Guard;
-use xway_packet::Frame;
+use xway_packet::{Burst, Frame};
 use xway_vm::{Host, Program, SystemHost, Timers};
 
 use crate::exec::{Executor, ExecutorInfo, Results};
@@ -24,7 +24,7 @@ impl Native {
     /// For the worker with this number, on the machine itself, with code that was made of this very program: see
     /// [`crate::Choice`].
     pub fn new(program: Arc<Program>, code: Arc<Compiled>, cpu: u32) -> Native {
-        Native { code, _program: program, host: Box::new(SystemHost::new()), cpu, rets: Vec::new() }
+        Native { code, _program: program, host: Box::new(SystemHost::new()), cpu, rets: Vec::with_capacity(Burst::MAX) }
     }
 
     /// On another host, for tests.

@@ -29,12 +29,19 @@ impl Why {
 }
 
 /// Frames of the current burst that go to one port.
-#[derive(Default)]
 pub(crate) struct Outbox {
     bursts: [Burst; Why::ALL.len()],
     /// Of a broadcast, for ports that only read them: as its redirect, and as further copies.
     shared: [Vec<SharedFrame>; 2],
     filled: bool,
+}
+
+impl Default for Outbox {
+    fn default() -> Outbox {
+        // Room for a burst from the start, here too: nothing grows on the way of a packet.
+        let shared = std::array::from_fn(|_| Vec::with_capacity(Burst::MAX));
+        Outbox { bursts: Default::default(), shared, filled: false }
+    }
 }
 
 impl Outbox {
