@@ -97,13 +97,8 @@ impl Body<'_, '_> {
         let same = self.b.ins().icmp_imm_s(IntCC::Equal, has, i64::from(kind));
         self.b.ins().brif(same, as_told, &[], other, &[]);
 
-        self.b.set_cold_block(other);
-        self.b.switch_to_block(other);
         let way = calls::map_lookup();
-        self.lend(call);
-        self.enter(way.0, way.1);
-        let value = self.reg(Reg::R0);
-        self.either(value, then);
+        self.left_to_map(other, call, then, way);
 
         self.b.switch_to_block(as_told);
         let seed = [0, 8, 16].map(|n| Num::Loaded(self.of(map, offset_of!(HashLayout, seed) + n)));

@@ -385,15 +385,20 @@ impl Body<'_, '_> {
         self.b.switch_to_block(gone);
         self.missed(then);
 
+        self.left_to_map(slow, call, then, slow_way);
+    }
+
+    /// The cold block where a look-up is left to the map itself. A scout answers a miss there: it is seldom, and a guess is
+    /// enough.
+    pub(super) fn left_to_map(&mut self, slow: ir::Block, call: &Call, then: Then, way: (Entry, &'static [Reg])) {
         self.b.set_cold_block(slow);
         self.b.switch_to_block(slow);
         if self.shape.is_scout() {
-            // Seldom, and a guess is enough.
             return self.missed(then);
         }
         // Only reads the key.
         self.lend(call);
-        self.enter(slow_way.0, slow_way.1);
+        self.enter(way.0, way.1);
         let value = self.reg(Reg::R0);
         self.either(value, then);
     }

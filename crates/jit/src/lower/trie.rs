@@ -123,17 +123,7 @@ impl Body<'_, '_> {
         self.b.switch_to_block(none);
         self.missed(then);
 
-        self.b.set_cold_block(slow);
-        self.b.switch_to_block(slow);
-        if self.shape.is_scout() {
-            // Seldom, and a guess is enough.
-            return self.missed(then);
-        }
-        // Only reads the key.
-        self.lend(call);
-        self.enter(slow_way.0, slow_way.1);
-        let value = self.reg(Reg::R0);
-        self.either(value, then);
+        self.left_to_map(slow, call, then, slow_way);
     }
 
     /// The first so many bits in which two words differ: none of 32, when there are none. As numbers of 64 bits, because a shift
