@@ -272,7 +272,7 @@ fn emit(around: &Surroundings<'_>) -> Result<Emitted, Refusal> {
             lanes::fold_branches(&mut lowered.func);
         }
         if around.options.checks {
-            lanes::merge_checks(&mut lowered.func);
+            lanes::merge_checks(&mut lowered.func, lowered.exit);
         }
         if around.options.known_branches {
             lanes::sink_constants(&mut lowered.func);

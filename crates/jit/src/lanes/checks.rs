@@ -57,21 +57,23 @@ struct Length {
     end: Value,
 }
 
-/// The pass over one function.
-pub(crate) fn run(func: &mut ir::Function) {
-    let mut pass = Pass { incoming: Incoming::of(func), entries: HashMap::new() };
+/// The pass over one function. `exit`, where all ways out meet, stays a block of its own: later passes start there.
+pub(crate) fn run(func: &mut ir::Function, exit: Option<Block>) {
+    let mut pass = Pass { incoming: Incoming::of(func), entries: HashMap::new(), exit };
     for block in func.layout.blocks() {
         for (to, _) in edges(func, block) {
             pass.entries.entry(to).or_insert((0, block)).0 += 1;
         }
     }
     let blocks: Vec<Block> = func.layout.blocks().collect();
+    // What comes between two checks and is none, like `r4 = 1` on its own way, hides the second one from the first.
+    pass.splice_all(func, &blocks);
     for &block in &blocks {
-        pass.longest_first(func, block);
+        if func.layout.is_block_inserted(block) {
+            pass.longest_first(func, block);
+        }
     }
-    for &block in &blocks {
-        while func.layout.is_block_inserted(block) && pass.splice(func, block) {}
-    }
+    pass.splice_all(func, &blocks);
     for &block in &blocks {
         while func.layout.is_block_inserted(block) && pass.merge(func, block) {}
     }
@@ -81,6 +83,7 @@ struct Pass {
     incoming: Incoming,
     /// Edges that lead to each block, and where the only one comes from.
     entries: HashMap<Block, (usize, Block)>,
+    exit: Option<Block>,
 }
 
 impl Pass {
@@ -124,15 +127,28 @@ impl Pass {
         }
     }
 
+    fn splice_all(&mut self, func: &mut ir::Function, blocks: &[Block]) {
+        for &block in blocks {
+            while func.layout.is_block_inserted(block) && self.splice(func, block) {}
+        }
+    }
+
     /// Takes over the block that this one alone leads to, without a condition.
     fn splice(&mut self, func: &mut ir::Function, block: Block) -> bool {
         let Some(last) = func.layout.last_inst(block) else { return false };
         let InstructionData::Jump { destination, .. } = func.dfg.insts[last] else { return false };
         let next = destination.block(&func.dfg.value_lists);
-        if next == block || !self.only_way(func, next) {
+        if next == block || Some(next) == self.exit || self.entries.get(&next).is_none_or(|e| e.0 != 1) {
             return false;
         }
+        let handed: Option<Vec<Value>> = destination.args(&func.dfg.value_lists).map(|a| a.as_value()).collect();
+        let Some(handed) = handed else { return false };
         func.layout.remove_inst(last);
+        let params = func.dfg.detach_block_params(next);
+        for (n, value) in handed.into_iter().enumerate() {
+            let param = params.get(n, &func.dfg.value_lists).expect("as many as its parameters");
+            func.dfg.change_to_alias(param, value);
+        }
         while let Some(inst) = func.layout.first_inst(next) {
             func.layout.remove_inst(inst);
             func.layout.append_inst(inst, block);
