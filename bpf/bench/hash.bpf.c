@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* One look-up of the source address; the value is the verdict. What is not listed passes. */
+/*
+ * One look-up of the source address; the value is the verdict. What is not listed passes.
+ *
+ * Longer keys, of as many bytes as an IPv6 address with a port, or a connection over IPv6, have it in each word, with a number added.
+ */
 #include "flow.h"
 
 struct {
@@ -24,5 +28,38 @@ int hash_source(struct xdp_md *ctx)
 		return XDP_PASS;
 	return *verdict;
 }
+
+#define LONG_KEYS(name, words)							\
+struct key_##name {								\
+	__u32 word[words];							\
+};										\
+										\
+struct {									\
+	__uint(type, BPF_MAP_TYPE_HASH);					\
+	__uint(max_entries, 10000);						\
+	__type(key, struct key_##name);						\
+	__type(value, __u64);							\
+} sources_##name SEC(".maps");							\
+										\
+SEC("xdp")									\
+int hash_##name(struct xdp_md *ctx)						\
+{										\
+	struct iphdr *ip = ipv4_of(ctx);					\
+	struct key_##name key;							\
+	__u64 *verdict;								\
+	__u32 i;								\
+										\
+	if (!ip)								\
+		return XDP_ABORTED;						\
+	for (i = 0; i < words; i++)						\
+		key.word[i] = ip->saddr + i * 0x9e3779b9;			\
+	verdict = bpf_map_lookup_elem(&sources_##name, &key);			\
+	if (!verdict)								\
+		return XDP_PASS;						\
+	return *verdict;							\
+}
+
+LONG_KEYS(20, 5)
+LONG_KEYS(40, 10)
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* A look-up in the array that an array of maps holds at a slot that the compiler knows. */
+/* A look-up in the array that a map of maps holds: an array of maps at a slot that the compiler knows, or a hash of maps by a key. */
 #include "flow.h"
 
 struct numbers {
@@ -18,8 +18,16 @@ struct {
 	.values = { [1] = &numbers },
 };
 
-SEC("xdp")
-int nested(struct xdp_md *ctx)
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
+	__uint(max_entries, 4);
+	__type(key, __u32);
+	__array(values, struct numbers);
+} tables_by_key SEC(".maps") = {
+	.values = { [1] = &numbers },
+};
+
+static __always_inline int number_of(struct xdp_md *ctx, void *outer)
 {
 	struct iphdr *ip = ipv4_of(ctx);
 	__u32 slot = 1, key;
@@ -28,7 +36,7 @@ int nested(struct xdp_md *ctx)
 
 	if (!ip)
 		return XDP_DROP;
-	table = bpf_map_lookup_elem(&tables, &slot);
+	table = bpf_map_lookup_elem(outer, &slot);
 	if (!table)
 		return XDP_ABORTED;
 	key = ip->saddr & 63;
@@ -36,6 +44,18 @@ int nested(struct xdp_md *ctx)
 	if (!number)
 		return XDP_ABORTED;
 	return XDP_PASS + (*number & 1);
+}
+
+SEC("xdp")
+int nested(struct xdp_md *ctx)
+{
+	return number_of(ctx, &tables);
+}
+
+SEC("xdp")
+int nested_by_key(struct xdp_md *ctx)
+{
+	return number_of(ctx, &tables_by_key);
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -26,8 +26,15 @@ pub enum Fill {
     },
     /// `flows`: as many connections as fit, from flow 0.
     Tuples,
+    /// `sources_N`: the same with keys of so many words, each the address and a number, see `LONG_KEYS` of `bpf/bench/hash.bpf.c`.
+    LongSources {
+        /// Words of four bytes.
+        words: u32,
+    },
     /// `routes`: as many prefixes as fit, from number 0.
     Prefixes,
+    /// `routes6`: the same behind 2001:db8::/32.
+    Prefixes6,
     /// The balancer's services, ring and servers.
     Services {
         /// Connections are hashed, each packet anew, and not remembered.
@@ -113,21 +120,34 @@ impl Fill {
                     .for_each(|f| flows.push(&Fields::of(f, Space::Sources).tuple(PROTOCOL), &verdict(f)));
                 vec![flows]
             }
-            Fill::Prefixes => vec![routes(room("routes"))],
+            Fill::LongSources { words } => {
+                let name = format!("sources_{}", 4 * words);
+                let mut sources = Content::new(&name);
+                (0..room(&name)).for_each(|f| {
+                    let source = u32::from_ne_bytes(Fields::of(f, Space::Sources).source);
+                    let word = |n: u32| source.wrapping_add(n.wrapping_mul(0x9e37_79b9)).to_ne_bytes();
+                    sources.push(&(0..words).flat_map(word).collect::<Vec<u8>>(), &verdict(f));
+                });
+                vec![sources]
+            }
+            Fill::Prefixes => vec![routes("routes", 0, 8, room("routes"))],
+            Fill::Prefixes6 => vec![routes("routes6", 32, 20, room("routes6"))],
             Fill::Services { stateless } => services(stateless),
         }
     }
 }
 
-fn routes(count: u32) -> Content {
-    let mut routes = Content::new("routes");
+/// Prefixes behind one of `above` bits, 0 or those of 2001:db8::/32, in keys of so many bytes.
+fn routes(map: &str, above: u32, key_len: usize, count: u32) -> Content {
+    let mut routes = Content::new(map);
     let mut seen = std::collections::HashSet::new();
     for number in 0..count {
         let (length, address) = prefix(number);
         if seen.insert((length, address)) {
-            let mut key = [0; 8];
-            key[..4].copy_from_slice(&length.to_ne_bytes());
-            key[4..].copy_from_slice(&address);
+            let mut key = vec![0; key_len];
+            key[..4].copy_from_slice(&(above + length).to_ne_bytes());
+            key[4..8].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
+            key[4 + above as usize / 8..][..4].copy_from_slice(&address);
             routes.push(&key, &verdict(number));
         }
     }

@@ -233,6 +233,10 @@ fn adapted(case: &Case, options: &Options) -> Case {
     if let (Some((_, entries)), Some(table)) = (&mut case.table, options.table) {
         *entries = table;
     }
+    if options.flows.is_some() || options.pattern.is_some() || options.table.is_some() {
+        // Another case than the one that was meant.
+        case.wanted = None;
+    }
     case
 }
 

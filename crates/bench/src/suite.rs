@@ -52,7 +52,26 @@ pub struct Case {
     pub frames: u32,
     /// Runs inside one test-run of the kernel.
     pub runs: u32,
+    /// How many times as fast as the kernel it is meant to be, net; none for what a user names.
+    pub wanted: Option<f64>,
 }
+
+/// Cases that are meant to be more than not slower than the kernel.
+const WANTED: [(&str, f64); 13] = [
+    ("parse + counter", 1.5),
+    ("10 array look-ups, constant keys", 3.0),
+    ("10 array look-ups, packet's keys", 3.0),
+    ("clock read", 2.5),
+    ("encapsulation", 3.0),
+    ("hash hit, 10 k", 6.0),
+    ("hash hit, 1 M", 15.0),
+    ("5-tuple table, 4 M", 10.0),
+    ("LRU hit, 1 M flows", 7.0),
+    ("LRU churn, 1 M entries", 8.0),
+    ("LPM, 100 k prefixes", 25.0),
+    ("load balancer, 1 flow", 3.0),
+    ("load balancer, 1 M flows", 7.0),
+];
 
 impl Case {
     /// A case without maps that need filling: one flow in 64, drawn at random.
@@ -69,6 +88,7 @@ impl Case {
             packet_len: 64,
             frames: BURST as u32,
             runs: 64,
+            wanted: None,
         }
     }
 
@@ -104,6 +124,10 @@ pub fn cases() -> Vec<Case> {
     all.extend(hashes());
     all.extend(connections());
     all.extend(rest());
+    for case in &mut all {
+        let more = WANTED.iter().find(|(name, _)| *name == case.name);
+        case.wanted = Some(more.map_or(1.0, |(_, times)| *times));
+    }
     all
 }
 
@@ -131,6 +155,7 @@ fn plain() -> Vec<Case> {
         Case::new("redirect", "steer", "to_port"),
         Case::new("redirect by a map", "steer", "by_map").fill(Fill::Ports),
         Case::new("array in an array of maps", "nested", "nested").fill(Fill::Numbers),
+        Case::new("array in a hash of maps", "nested", "nested_by_key").fill(Fill::Numbers),
     ];
     for (name, run) in [("1 drop, 1 pass", 1), ("8 drop, 8 pass", 8), ("32 drop, 32 pass", 32), ("drop or pass", 0)] {
         all.push(simple(name, "by_port").pattern(Pattern::Runs(run)));
@@ -148,6 +173,11 @@ fn hashes() -> Vec<Case> {
         let case = |name: String| Case::new(&name, "hash", "hash_source").flows(size).table("sources", size);
         all.push(case(format!("hash hit, {words}")).fill(Fill::Sources { first: 0 }));
         all.push(case(format!("hash miss, {words}")).fill(Fill::Sources { first: size }));
+    }
+    for words in [5, 10] {
+        let bytes = 4 * words;
+        let case = Case::new(&format!("hash hit, 10 k, key of {bytes} bytes"), "hash", &format!("hash_{bytes}"));
+        all.push(case.flows(10_000).fill(Fill::LongSources { words }));
     }
     all.push(
         Case::new("5-tuple table, 4 M", "tuple", "tuple_lookup")
@@ -181,6 +211,8 @@ fn rest() -> Vec<Case> {
         let case = Case::new(&format!("LPM, {words} prefixes"), "lpm", "route").flows(size).table("routes", size);
         all.push(Case { space: Space::Prefixes, ..case.fill(Fill::Prefixes) });
     }
+    let six = Case::new("LPM for IPv6, 100 k prefixes", "lpm", "route6").flows(100_000).table("routes6", 100_000);
+    all.push(Case { space: Space::Prefixes, ..six.fill(Fill::Prefixes6) });
     let case = |name: &str, flows: u32| {
         let case = Case::new(name, "balancer", "balance").flows(flows).table("connections", (2 * flows).max(10_000));
         case.fill(Fill::Services { stateless: false })
@@ -226,6 +258,8 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), all.len());
+        let more = all.iter().filter(|case| case.wanted.is_some_and(|times| times > 1.0));
+        assert_eq!(more.count(), WANTED.len(), "each line is a case's");
         if let Some(why) = missing() {
             assert!(object("hash").is_none());
             assert!(xway_testkit::clang::available().is_err(), "{why}");

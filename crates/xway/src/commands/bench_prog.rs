@@ -187,6 +187,8 @@ fn by_case(options: &Options, rows: &[Row]) -> Vec<Vec<String>> {
     }
     table[0].extend(side("ours"));
     table[0].extend(options.kernel.then(|| "x".to_owned()));
+    let goals = options.kernel && rows.iter().any(|row| row.case.wanted.is_some());
+    table[0].extend(goals.then(|| "at least".to_owned()));
     for row in rows {
         let cells = |f: Option<&Figures>| {
             f.map_or([const { String::new() }; 5], |f| {
@@ -200,6 +202,7 @@ fn by_case(options: &Options, rows: &[Row]) -> Vec<Vec<String>> {
         }
         line.extend(cells(row.ours.first()));
         line.extend(options.kernel.then(|| row.ratio().map_or("-".to_owned(), ratio)));
+        line.extend(goals.then(|| row.case.wanted.map_or(String::new(), |times| times.to_string())));
         table.push(line);
     }
     table
@@ -326,6 +329,7 @@ fn case_json(case: &Case) -> Value {
         "packet_bytes": case.packet_len,
         "frames": case.frames,
         "kernel_runs_per_test_run": case.runs,
+        "wanted_ratio_net": case.wanted,
     })
 }
 
