@@ -313,7 +313,7 @@ impl LpmTrie {
     }
 
     /// The memory of a node and of all below it.
-    fn collect_pieces(&self, entry: Entry, pieces: &mut Vec<Piece>) {
+    pub(super) fn collect_pieces(&self, entry: Entry, pieces: &mut Vec<Piece>) {
         let unit = super::arena::UNIT;
         match entry {
             Entry::Nothing | Entry::Value(_) => {}

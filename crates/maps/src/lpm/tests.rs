@@ -94,6 +94,54 @@ fn order_is_right(trie: &LpmTrie, all: &BTreeMap<Vec<bool>, u64>) {
     assert_eq!(seen.iter().collect::<Vec<_>>(), expected);
 }
 
+/// An update builds what is new beside the old and leaves the rest where it is: of a trie with thousands of prefixes, on the average
+/// less than a list's worth, and never more than a part.
+#[test]
+fn updates_leave_the_rest_of_the_trie_where_it_is() {
+    let (count, updates) = if cfg!(miri) { (60, 10) } else { (20_000, 600) };
+    for (width, seed) in [(4, 5), (16, 6)] {
+        let trie = trie(width, 2 * count);
+        let mut rng = Rng(seed);
+        let mut prefix = || {
+            let bytes: Vec<u8> = (0..width).map(|_| rng.below(256) as u8).collect();
+            key(8 + rng.below(width as u32 * 8 - 7), &bytes)
+        };
+        let mut held: Vec<Vec<u8>> = (0..count).map(|_| prefix()).collect();
+        held.iter().for_each(|key| trie.store(key, &[1; 8], 0).unwrap());
+        let nodes = || {
+            let mut pieces = Vec::new();
+            trie.collect_pieces(Entry::of(trie.root().load(Ordering::Relaxed)), &mut pieces);
+            pieces.into_iter().map(|piece| (piece.number, piece.units)).collect::<BTreeMap<_, _>>()
+        };
+        let mut before = nodes();
+        let whole: usize = before.values().sum();
+        let (mut built, mut most) = (0, 0);
+        for n in 0..updates {
+            if n % 2 == 0 {
+                held.push(prefix());
+                trie.store(held.last().unwrap(), &[2; 8], 0).unwrap();
+            } else {
+                // Given twice, it is gone already.
+                let _ = trie.remove(&held.swap_remove(n * 31 % held.len()));
+            }
+            let after = nodes();
+            let new: usize = after.iter().filter(|(number, _)| !before.contains_key(number)).map(|node| node.1).sum();
+            (built, most, before) = (built + new, most.max(new), after);
+        }
+        println!(
+            "{width}: {whole} units in {} nodes; {built} built by {updates} updates, {most} at most",
+            before.len()
+        );
+        if !cfg!(miri) {
+            assert!(whole > 20_000 && built > updates / 4, "there is something to build: {whole}, {built}");
+            assert!(
+                built < 32 * updates && most < whole / 20,
+                "{built} of {whole} in {updates} updates, {most} at once"
+            );
+        }
+    }
+}
+
 #[test]
 fn walks_with_few_bits_nest_deeply() {
     let steps = if cfg!(miri) { 60 } else { 4000 };
