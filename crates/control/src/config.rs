@@ -77,6 +77,8 @@ pub struct ServiceConfig {
     /// How much memory its queues take: `standard` or `small`.
     #[serde(with = "profile")]
     pub profile: Profile,
+    /// For maps that outgrow the cache, machine code fetches what a whole burst will need.
+    pub stage: bool,
 }
 
 impl ServiceConfig {
@@ -119,6 +121,7 @@ impl Default for ServiceConfig {
             cpus: Vec::new(),
             burst: None,
             profile: Profile::Standard,
+            stage: true,
         }
     }
 }

@@ -122,6 +122,7 @@ pub fn kept(now: &Config, want: &Config) -> Vec<String> {
         ("service.cpus", old.cpus != new.cpus),
         ("service.burst", old.burst() != new.burst()),
         ("service.profile", old.profile != new.profile),
+        ("service.stage", old.stage != new.stage),
         ("limits", now.limits != want.limits),
     ];
     let words = |name| format!("leave {name} as it is until the service starts again with this file");
@@ -169,9 +170,9 @@ object = "two.o"
     fn what_needs_a_new_start_is_said() {
         let kept = |now: &str, want: &str| kept(&read(now), &read(want));
         assert_eq!(kept("", "[service]\nsocket = \"/tmp/x\"\nburst = 64"), [""; 0], "the same numbers");
-        let said = kept("", "[service]\nworkers = 2\nprofile = \"small\"\n[limits]\nconnections = 3");
+        let said = kept("", "[service]\nworkers = 2\nprofile = \"small\"\nstage = false\n[limits]\nconnections = 3");
         let names: Vec<&str> = said.iter().map(|words| words.split(' ').nth(1).unwrap()).collect();
-        assert_eq!(names, ["service.workers", "service.burst", "service.profile", "limits"]);
+        assert_eq!(names, ["service.workers", "service.burst", "service.profile", "service.stage", "limits"]);
     }
 
     #[test]

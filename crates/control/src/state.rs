@@ -76,13 +76,16 @@ impl State {
     /// An engine without ports. `text` is the file that the service was started with.
     pub fn new(config: &Config, text: &str, options: LoadOptions, handed: Handed) -> Result<State, HookError> {
         let journal = Journal::open(config.service.state.as_deref()).map_err(failed)?;
-        let user = UserConfig {
+        let mut user = UserConfig {
             cpus: config.service.workers,
             bind: config.service.cpus.clone(),
             burst: config.service.burst(),
             ring_len: config.service.profile.ring_len(),
             ..UserConfig::default()
         };
+        if let Some(compiler) = &mut user.compiler {
+            compiler.stage = config.service.stage;
+        }
         Ok(State {
             sockets: Vec::new(),
             hook: User::new(user),

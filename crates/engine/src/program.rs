@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use xway_jit::Options;
+use xway_jit::{Compiled, Options};
 use xway_maps::{Map, ProgramObject, ProgramUse};
 use xway_packet::Frame;
 use xway_vm::{Owner, Program};
@@ -27,8 +27,8 @@ pub trait LoadedProgram: Send + Sync {
     /// Makes what runs it on the worker with this number.
     fn executor(&self, worker: u32) -> Box<dyn Executor>;
 
-    /// The program behind it, when that is verified and runs as machine code: chains of these become one function.
-    fn machine_code(&self) -> Option<&Arc<Program>> {
+    /// The program behind it and its code, when it is verified and runs as machine code: chains of these become one function.
+    fn machine_code(&self) -> Option<(&Arc<Program>, &Arc<Compiled>)> {
         None
     }
 
@@ -82,8 +82,8 @@ impl Linked {
 }
 
 impl LoadedProgram for Linked {
-    fn machine_code(&self) -> Option<&Arc<Program>> {
-        self.choice.code.as_ref().map(|_| &self.program)
+    fn machine_code(&self) -> Option<(&Arc<Program>, &Arc<Compiled>)> {
+        Some((&self.program, self.choice.code.as_ref()?))
     }
 
     fn needs(&self) -> Needs {

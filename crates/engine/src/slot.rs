@@ -184,7 +184,8 @@ impl Slot {
         }
         if let Some(code) = &self.code {
             let links = self.entries.iter().filter_map(|entry| {
-                let program = entry.program.machine_code()?.clone();
+                let (program, _) = entry.program.machine_code()?;
+                let program = program.clone();
                 Some(CompiledLink { program, meters: meters(entry) })
             });
             return Box::new(CompiledChain::new(code.clone(), links.collect(), worker));
@@ -198,16 +199,19 @@ impl Slot {
     }
 }
 
-/// The chain as one function; `None` when a program of it has no machine code, or there are too many.
+/// The chain as one function, compiled as its programs were; `None` when a program of it has no machine code, or there are too
+/// many. It fetches ahead when all of them do.
 fn compile(entries: &[Attached]) -> Option<Arc<Compiled>> {
+    let mut options = entries.first()?.program.machine_code()?.1.options().clone();
     let links: Option<Vec<xway_jit::Link<'_>>> = entries
         .iter()
         .map(|entry| {
-            let program = entry.program.machine_code()?;
+            let (program, code) = entry.program.machine_code()?;
+            options.stage &= code.options().stage;
             Some(xway_jit::Link { program, proof: program.proof()?, chain_on: entry.chain_on.0 })
         })
         .collect();
-    xway_jit::chain(&links?, &xway_jit::Options::default()).ok()
+    xway_jit::chain(&links?, &options).ok()
 }
 
 fn missing(id: u32) -> AttachError {

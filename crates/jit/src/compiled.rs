@@ -55,6 +55,7 @@ pub struct Compiled {
     stats: Stats,
     /// CPUs that all per-CPU maps have values for.
     cpus: u32,
+    options: Options,
     /// Some program looks at packets, and their first lines may be fetched ahead.
     headers: bool,
     /// Packets are taken for cold or not; `None`: it is measured.
@@ -142,6 +143,7 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
         texts,
         stats: Stats { insns, code_len: code.bytes().len(), time: started.elapsed(), back_end },
         cpus,
+        options: options.clone(),
         headers,
         cold: options.cold,
         stages,
@@ -152,6 +154,8 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
         _bases: bases,
         code,
     };
+    let programs: Vec<&Program> = links.iter().map(|l| &**l.program).collect();
+    crate::profile::made(&compiled, &programs);
     Ok(Arc::new(compiled))
 }
 
@@ -622,6 +626,11 @@ impl Compiled {
     /// The program's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The switches that it was compiled with.
+    pub const fn options(&self) -> &Options {
+        &self.options
     }
 
     /// What compiling cost and gave.

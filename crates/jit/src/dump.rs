@@ -1,8 +1,6 @@
-//! Machine code for people: assembly with the instructions and source lines that it came from, and symbols for profilers.
+//! Machine code for people: assembly with the instructions and source lines that it came from.
 
 use std::fmt::Write;
-use std::io;
-use std::path::PathBuf;
 
 use cranelift_codegen::ir::SourceLoc;
 use xway_vm::Program;
@@ -84,22 +82,4 @@ fn origin(out: &mut String, program: &Program, from: Origin, line: &mut (usize, 
     if let Some(Some(insn)) = program.insns().get(slot) {
         let _ = writeln!(out, ";   {slot}: {insn}");
     }
-}
-
-/// Appends the functions of this code to the file in which `perf` looks for symbols of code that is made at run time
-/// (`/tmp/perf-PID.map`), and gives its path. The names say program and function.
-///
-/// # Errors
-/// Those of the file system.
-pub fn publish_perf_map(code: &Compiled) -> io::Result<PathBuf> {
-    use std::io::Write as _;
-    let path = PathBuf::from(format!("/tmp/perf-{}.map", std::process::id()));
-    let mut lines = String::new();
-    for f in code.functions() {
-        let _ = writeln!(lines, "{:x} {:x} xway:{}:{}", code.address() + f.offset as u64, f.len, code.name(), f.name);
-    }
-    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path)?;
-    // One write, so that workers which publish at the same time do not mix their lines.
-    file.write_all(lines.as_bytes())?;
-    Ok(path)
 }

@@ -30,7 +30,8 @@
 //! | `chain`, `dispatch` | several programs as one burst function; a tree of jumps to programs that change |
 //! | `stage` | memory of large maps, fetched for a whole burst |
 //! | `headers` | first lines of cold packets |
-//! | `asm`, `dump`, `jitdump`, `gdb` | assembly beside source lines; symbols and lines for `perf`; symbols for `gdb` |
+//! | `asm`, `dump` | assembly beside source lines |
+//! | `profile`, `gdb` | symbols and lines for `perf`; symbols for `gdb` |
 //! | `refusal` | why a program is not compiled |
 //!
 //! `docs/design-notes/jit.md` says how they fit together and where a new pass goes.
@@ -46,13 +47,13 @@ pub mod dump;
 mod env;
 mod gdb;
 mod headers;
-pub mod jitdump;
 mod lanes;
 mod link;
 mod lower;
 mod native;
 mod options;
 mod plan;
+pub mod profile;
 mod refusal;
 mod stage;
 mod units;

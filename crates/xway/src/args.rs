@@ -209,6 +209,17 @@ pub struct Environment {
     /// How the program is executed
     #[arg(long, value_enum, default_value_t = Engine::Auto)]
     pub engine: Engine,
+    /// How machine code is made, and who is told.
+    #[command(flatten)]
+    pub code: MachineCode,
+    /// Do not verify the program: the checked interpreter runs it and stops it at the first wrong access
+    #[arg(long)]
+    pub checked: bool,
+}
+
+/// How machine code is made, and who is told.
+#[derive(Args, Debug, Clone)]
+pub struct MachineCode {
     /// Tell `perf` the names of the machine code's functions, in /tmp/perf-PID.map
     #[arg(long)]
     pub perf_map: bool,
@@ -218,9 +229,6 @@ pub struct Environment {
     /// Write machine code with its source lines to DIR/jit-PID.dump, for `perf record -k 1` and `perf inject --jit`
     #[arg(long, value_name = "DIR")]
     pub jitdump: Option<PathBuf>,
-    /// Do not verify the program: the checked interpreter runs it and stops it at the first wrong access
-    #[arg(long)]
-    pub checked: bool,
 }
 
 /// Ways to execute a program.

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::args::MachineCode;
+
 /// Where the service is asked.
 #[derive(Args, Debug, Clone)]
 pub struct Socket {
@@ -30,6 +32,9 @@ pub struct Up {
     /// Print which kinds of ports go on when this executable takes another one's place, and end: what an upgrade asks
     #[arg(long, hide = true)]
     pub takes: bool,
+    /// How machine code is made, and who is told.
+    #[command(flatten)]
+    pub code: MachineCode,
 }
 
 /// `xway down`

@@ -28,6 +28,7 @@ mod finding;
 mod interrupt;
 mod load;
 mod losses;
+mod machine_code;
 mod needs;
 mod output;
 mod payload;

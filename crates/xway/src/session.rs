@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use xway_engine::{Checked, Choice, Executor, Native};
-use xway_jit::{Compiled, Options};
+use xway_jit::Compiled;
 use xway_object::Object;
 use xway_verifier::{Config, Rejection};
 use xway_vm::{Instance, InstanceError, LinkError, Owner};
@@ -91,9 +91,7 @@ fn choose(program: &Arc<xway_vm::Program>, environment: &Environment, packets: b
             let reason = "--budget counts instructions, which machine code does not";
             Choice { code: None, reason: Some(reason.into()) }
         }
-        Engine::Auto | Engine::Jit => {
-            Choice::compiled(program, &Options { stage: !environment.no_stage, ..Options::default() })
-        }
+        Engine::Auto | Engine::Jit => Choice::compiled(program, &environment.code.options()),
     }
 }
 
@@ -125,17 +123,9 @@ impl Session {
         contents::fill(&instance, &rest)?;
         let program = link(&instance, &image, &place)?;
         let requested = environment.engine;
+        environment.code.publish()?;
         let choice = choose(&program, environment, packets);
-        if environment.perf_map
-            && let Some(code) = &choice.code
-        {
-            let failed = |e| Failure::needs(format!("--perf-map: {e}"));
-            xway_jit::dump::publish_perf_map(code).map_err(failed)?;
-        }
-        if let (Some(dir), Some(code)) = (&environment.jitdump, &choice.code) {
-            let failed = |e| Failure::needs(format!("--jitdump {}: {e}", dir.display()));
-            xway_jit::jitdump::publish(dir, code, &[&program]).map_err(failed)?;
-        }
+        environment.code.published()?;
         Ok(Session { instance, image, program, budget: environment.budget, requested, choice })
     }
 

@@ -34,8 +34,8 @@ impl LoadedProgram for Loaded {
         Needs::of_program(&self.program)
     }
 
-    fn machine_code(&self) -> Option<&Arc<xway_vm::Program>> {
-        self.code.as_ref().map(|_| &self.program)
+    fn machine_code(&self) -> Option<(&Arc<xway_vm::Program>, &Arc<xway_jit::Compiled>)> {
+        Some((&self.program, self.code.as_ref()?))
     }
 
     fn executor(&self, worker: u32) -> Box<dyn Executor> {

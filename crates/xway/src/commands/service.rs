@@ -32,6 +32,8 @@ pub fn up(args: &args::Up, as_json: bool) -> Result<(), Failure> {
     if let Some(log) = args.log {
         config.service.log = log;
     }
+    config.service.stage &= !args.code.no_stage;
+    args.code.publish()?;
     let stop = Stop::new().map_err(|e| Failure::needs(format!("cannot wait for an end: {e}")))?;
     interrupt::catch(&stop)?;
     let server = Server::start(&config, &text, load::options()?, &stop).map_err(refused)?;

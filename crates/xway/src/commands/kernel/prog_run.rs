@@ -98,9 +98,9 @@ pub fn run(args: &ProgRun, subject: &Subject, job: &Job, as_json: bool) -> Resul
         ("--budget", environment.budget.is_some()),
         ("--engine", environment.engine != Engine::Auto),
         ("--checked", environment.checked),
-        ("--perf-map", environment.perf_map),
-        ("--jitdump", environment.jitdump.is_some()),
-        ("--no-stage", environment.no_stage),
+        ("--perf-map", environment.code.perf_map),
+        ("--jitdump", environment.code.jitdump.is_some()),
+        ("--no-stage", environment.code.no_stage),
     ] {
         if given {
             let hint = "maps of a loaded program: xway map show, dump, update";
