@@ -99,6 +99,13 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             Some(MapType::ArrayOfMaps),
         ),
         (
+            "inline-lookups.by-key",
+            "r6 = *(u32 *)(r1 +16)\n*(u32 *)(r10 -4) = r6\nr2 = r10\nr2 += -4\nr1 = map[idx:0]\ncall 1\n\
+             if r0 == 0 goto none\nr0 = 2\nexit\nnone: r0 = 1\nexit"
+                .into(),
+            Some(MapType::HashOfMaps),
+        ),
+        (
             "inline-lookups.lru",
             format!("r3 = *(u32 *)(r1 +12)\n*(u32 *)(r10 -4) = r3\n{HASH}\nexit"),
             Some(MapType::LruHash),
@@ -184,7 +191,8 @@ fn every_pass_has_a_file_and_every_file_a_pass() {
 
 /// The burst function's form, every other pass on.
 fn form(pass: &str, text: &str, map: Option<MapType>, on: bool) -> String {
-    let inner = (map == Some(MapType::ArrayOfMaps)).then(|| Box::new(MapSpec::new(MapType::Array, 4, 8, 4)));
+    let of_maps = matches!(map, Some(MapType::ArrayOfMaps | MapType::HashOfMaps));
+    let inner = of_maps.then(|| Box::new(MapSpec::new(MapType::Array, 4, 8, 4)));
     let frozen = (pass == "frozen").then_some([7, 0, 0, 0, 0x12, 0x34, 0, 0]);
     let spec = |t| match t {
         MapType::LpmTrie => MapSpec { flags: map_flags::NO_PREALLOC, ..MapSpec::new(t, 8, 8, 4) },

@@ -95,21 +95,13 @@ impl HashMap {
     }
 
     pub(crate) fn layout(&self) -> MapLayout {
-        let percpu = self.percpu.as_ref();
-        MapLayout::Hash(HashLayout {
-            lines: self.table.lines.addr(),
-            elements: self.table.elements.addr(),
-            seed: self.table.seed.0,
-            stride: self.table.stride,
-            value_at: self.table.value_at,
-            percpu_values: percpu.map_or(0, |values| values.values.addr()),
-            cpu_stride: percpu.map_or(0, |values| values.cpu_stride),
-            value_stride: percpu.map_or(0, |_| self.layout.stride),
-            mask: self.table.mask,
-            key_size: self.table.key_size() as u32,
-            max_entries: self.table.pool().max(),
-            mark_used: u32::from(self.table.pool().evicts()),
-        })
+        let table = self.table.layout();
+        MapLayout::Hash(self.percpu.as_ref().map_or(table, |percpu| HashLayout {
+            percpu_values: percpu.values.addr(),
+            cpu_stride: percpu.cpu_stride,
+            value_stride: self.layout.stride,
+            ..table
+        }))
     }
 
     /// Looks up to [`MANY`] keys up, with all memory that the next step needs on its way before the step begins.

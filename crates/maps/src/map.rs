@@ -171,6 +171,7 @@ impl Kind {
             Kind::Hash(map) => map.layout(),
             Kind::LpmTrie(map) => map.layout(),
             Kind::MapArray(map) => map.layout(),
+            Kind::MapHash(map) => map.layout(),
             Kind::ProgArray(map) => map.layout(),
             Kind::DevMap(map) => map.layout(),
             Kind::CpuMap(map) => map.layout(),

@@ -115,6 +115,8 @@ pub enum MapLayout {
     Cpus(SlotsLayout),
     /// XSKMAP: a slot that is not null is a socket.
     Sockets(SlotsLayout),
+    /// HASH_OF_MAPS: a hash table whose elements have slots.
+    MapsByKey(MapsByKeyLayout),
 }
 
 /// What the first 32 bits of a [`MapLayout`] are for an ARRAY.
@@ -228,7 +230,18 @@ pub struct SlotsLayout {
     pub max_entries: u32,
 }
 
-/// What a slot of an ARRAY_OF_MAPS points to.
+/// The slot of the element with number `n` lies at `slots + 8 * n` and points to an [`InnerSlot`]. It is loaded in front of the second
+/// look at the bucket, which then says of it too whether it is that of the key.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct MapsByKeyLayout {
+    /// The elements: keys and nothing behind them.
+    pub table: HashLayout,
+    /// Address of the first slot.
+    pub slots: usize,
+}
+
+/// What a slot of a map of maps points to.
 #[repr(C)]
 pub struct InnerSlot {
     /// The inner map's memory.

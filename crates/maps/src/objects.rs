@@ -13,7 +13,7 @@ use xway_abi::{Errno, MapSpec, MapType};
 use crate::env::{ProgramObject, ProgramUse, SocketObject};
 use crate::hash::{next_key, walk_buckets};
 use crate::keyhash::Seed;
-use crate::native::{InnerSlot, MapLayout, ProgramSlot, SlotsLayout};
+use crate::native::{InnerSlot, MapLayout, MapsByKeyLayout, ProgramSlot, SlotsLayout};
 use crate::ops::{Batches, Ops, Walk, check_plain_flags, index_of, next_index};
 use crate::pool::Pool;
 use crate::slots::Slots;
@@ -246,7 +246,7 @@ pub(crate) struct MapHash {
     template: Template,
     table: Table,
     /// By element number.
-    slots: Slots<Arc<Map>>,
+    slots: Slots<InnerSlot>,
 }
 
 impl MapHash {
@@ -268,9 +268,9 @@ impl MapHash {
         let hash = self.table.hash(key);
         loop {
             let found = self.table.find(hash, key)?;
-            let map = self.slots.get(found.index as usize, guard);
+            let slot = self.slots.get(found.index as usize, guard);
             if self.table.still(found) {
-                return map;
+                return slot.map(|slot| &slot.map);
             }
         }
     }
@@ -286,7 +286,7 @@ impl MapHash {
             (Some(old), _) => {
                 let (spare, index) = self.table.pool().take_spare(0, old.index);
                 bucket.replace(old, key, index, |index| {
-                    self.slots.set(index as usize, Some(map));
+                    self.slots.set(index as usize, Some(InnerSlot::new(map)));
                 });
                 self.slots.set(old.index as usize, None);
                 self.table.pool().give_spare(spare, old.index);
@@ -295,7 +295,7 @@ impl MapHash {
             (None, _) => {
                 let index = self.table.take(0).ok_or(Errno::E2BIG)?;
                 let inserted = bucket.insert(hash, key, index, |index| {
-                    self.slots.set(index as usize, Some(map));
+                    self.slots.set(index as usize, Some(InnerSlot::new(map)));
                 });
                 if inserted.is_err() {
                     self.table.give(0, index);
@@ -312,7 +312,11 @@ impl MapHash {
     }
 
     fn id_of(&self, index: u32) -> u32 {
-        self.slots.get(index as usize, &Guard::pin()).map_or(0, |map| map.id())
+        self.slots.get(index as usize, &Guard::pin()).map_or(0, |slot| slot.map.id())
+    }
+
+    pub(crate) fn layout(&self) -> MapLayout {
+        MapLayout::MapsByKey(MapsByKeyLayout { table: self.table.layout(), slots: self.slots.block().addr() })
     }
 }
 

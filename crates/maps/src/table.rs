@@ -19,6 +19,7 @@ use xway_abi::Errno;
 use crate::HugePages;
 use crate::keyhash::{Seed, tail};
 use crate::line::{Line, Locked, NUMBER, SLOTS, Seen, SlotSet, USED, tag_of};
+use crate::native::HashLayout;
 use crate::pool::Pool;
 use crate::slab::Lines;
 use crate::storage::Block;
@@ -118,6 +119,24 @@ impl Table {
 
     pub(crate) fn key_size(&self) -> usize {
         self.key_size
+    }
+
+    /// As generated code sees it; of per-CPU values it says nothing.
+    pub(crate) fn layout(&self) -> HashLayout {
+        HashLayout {
+            lines: self.lines.addr(),
+            elements: self.elements.addr(),
+            seed: self.seed.0,
+            stride: self.stride,
+            value_at: self.value_at,
+            percpu_values: 0,
+            cpu_stride: 0,
+            value_stride: 0,
+            mask: self.mask,
+            key_size: self.key_size as u32,
+            max_entries: self.pool.max(),
+            mark_used: u32::from(self.pool.evicts()),
+        }
     }
 
     pub(crate) fn pool(&self) -> &Pool {

@@ -157,6 +157,16 @@ pub(super) extern "C" fn map_lookup(env: *mut RunEnv<'_>, map: u64, key: u64) ->
     map.value(native.cpu(), key, native.guard()).map_or(0, |v| v.as_ptr() as u64)
 }
 
+/// The same in a map of maps: the inner map's address, or 0.
+pub(super) extern "C" fn inner_lookup(env: *mut RunEnv<'_>, map: u64, key: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let native = unsafe { Native::new(env) };
+    let map = native.map(map);
+    // SAFETY: `calls::typed`: the key is proved to lie on the stack or in the packet; nothing writes it meanwhile.
+    let key = unsafe { native.bytes(key, map.key_size()) };
+    map.inner(key, native.guard()).map_or(0, |inner| std::sync::Arc::as_ptr(inner) as u64)
+}
+
 /// `bpf_map_update_elem` with key and value that nobody else writes.
 pub(super) extern "C" fn map_update(env: *mut RunEnv<'_>, map: u64, key: u64, value: u64, flags: u64) -> u64 {
     // SAFETY: called by generated code with the run's environment.

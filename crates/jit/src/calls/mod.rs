@@ -57,6 +57,11 @@ pub(crate) fn map_lookup() -> (Entry, &'static [Reg]) {
     (Entry { name: "map_lookup", address: entries::map_lookup as *const () as usize }, &ARGS[..2])
 }
 
+/// `bpf_map_lookup_elem` in a map of maps, with a key that nobody else writes.
+pub(crate) fn inner_lookup() -> (Entry, &'static [Reg]) {
+    (Entry { name: "inner_lookup", address: entries::inner_lookup as *const () as usize }, &ARGS[..2])
+}
+
 fn map_update() -> (Entry, &'static [Reg]) {
     (Entry { name: "map_update", address: entries::map_update as *const () as usize }, &ARGS[..4])
 }
@@ -87,7 +92,7 @@ pub(crate) fn typed(call: &Call, maps: &[Arc<Map>]) -> Option<(Entry, &'static [
         (2, None) if writable && is_own(&args[1]) && is_own(&args[2]) => Some(map_update()),
         (3, None) if writable && is_own(&args[1]) => Some(map_delete()),
         (1, Some(map)) if is_own(&args[1]) => match map.map_type() {
-            MapType::ArrayOfMaps | MapType::HashOfMaps => None,
+            MapType::ArrayOfMaps | MapType::HashOfMaps => Some(inner_lookup()),
             _ => Some(map_lookup()),
         },
         (2, Some(map)) if is_own(&args[1]) && is_own(&args[2]) && map.prog_writable() => Some(map_update()),

@@ -1,6 +1,7 @@
 //! `inline-lookups` in maps of maps: the outer look-up, and the one in the map that it found.
 //!
-//! An ARRAY_OF_MAPS is an array of pointers; what programs hold of an inner map is its address. Which map that is only the run
+//! An ARRAY_OF_MAPS is an array of pointers, a HASH_OF_MAPS a hash table whose elements have one; what programs hold of an inner map is its
+//! address. Which map that is only the run
 //! knows, so what is a constant of other maps is loaded here from the map itself ([`MAP_LAYOUT`]), behind a look whether it is of
 //! the kind that the outer map's template says. Of arrays the template says all but the address.
 
@@ -8,7 +9,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
+use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Value, types};
 use xway_abi::{MapSpec, MapType, map_flags};
 use xway_isa::Reg;
 use xway_maps::Map;
@@ -24,7 +25,11 @@ use crate::plan::Call;
 
 /// Whether a call is a look-up in a map of maps or in an inner map that is emitted inline.
 pub(super) fn can_inline(call: &Call, maps: &[Arc<Map>]) -> bool {
-    let outer = |m: u32| maps.get(m as usize).is_some_and(|m| matches!(m.layout(), MapLayout::Maps(_)));
+    let outer = |m: u32| match maps.get(m as usize).map(|m| m.layout()) {
+        Some(MapLayout::Maps(_)) => true,
+        Some(MapLayout::MapsByKey(by_key)) => (1..=KEY_MAX).contains(&(by_key.table.key_size as usize)),
+        _ => false,
+    };
     let inner = || template(call, maps).is_some_and(|spec| kind(spec).is_some());
     call.proto.id == LOOKUP && is_own_key(call) && call.map.map_or_else(inner, outer)
 }
@@ -48,7 +53,7 @@ fn kind(spec: &MapSpec) -> Option<u32> {
 impl Body<'_, '_> {
     /// The outer look-up.
     pub(super) fn inner_map(&mut self, call: &Call, slots: &SlotsLayout, then: Then) {
-        let (inside, found, none) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let (inside, none) = (self.b.create_block(), self.b.create_block());
         let at = match call.key_const {
             Some(key) if key >= slots.max_entries => return self.missed(then),
             Some(key) => self.b.ins().iconst(types::I64, (slots.base + 8 * key as usize) as i64),
@@ -63,15 +68,21 @@ impl Body<'_, '_> {
                 self.b.ins().iadd(base, off)
             }
         };
-        let shared = MemFlagsData::new().with_notrap();
-        let slot = self.b.ins().atomic_load(types::I64, shared, at);
+        let slot = self.b.ins().atomic_load(types::I64, MemFlagsData::new().with_notrap(), at);
+        self.map_in(slot, none, then);
+        self.b.switch_to_block(none);
+        self.missed(then);
+    }
+
+    /// The map that a slot holds; to `none` when it holds nothing.
+    pub(super) fn map_in(&mut self, slot: Value, none: Block, then: Then) {
+        let found = self.b.create_block();
         self.b.ins().brif(slot, found, &[], none, &[]);
         self.b.switch_to_block(found);
         // Written before the slot was, and never again.
-        let map = self.b.ins().load(types::I64, shared, slot, offset_of!(InnerSlot, raw) as i32);
+        let flags = MemFlagsData::new().with_notrap();
+        let map = self.b.ins().load(types::I64, flags, slot, offset_of!(InnerSlot, raw) as i32);
         self.found(map, then);
-        self.b.switch_to_block(none);
-        self.missed(then);
     }
 
     /// The look-up in the map that r1 stands for.
@@ -112,6 +123,7 @@ impl Body<'_, '_> {
             key_size,
             mark_used,
             percpu: None,
+            slots: None,
         };
         self.hash(call, &table, then, way);
     }

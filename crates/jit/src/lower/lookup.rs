@@ -69,6 +69,8 @@ pub(super) struct Table {
     pub key_size: usize,
     pub mark_used: bool,
     pub percpu: Option<PercpuValues>,
+    /// Elements have slots there and no values: of maps of maps.
+    pub slots: Option<usize>,
 }
 
 /// Where the values of per-CPU tables lie.
@@ -94,6 +96,7 @@ impl From<&HashLayout> for Table {
                 cpu_stride: t.cpu_stride,
                 value_stride: t.value_stride,
             }),
+            slots: None,
         }
     }
 }
@@ -174,6 +177,10 @@ impl Body<'_, '_> {
                 self.trie(call, &trie, then, slow);
             }
             Some(MapLayout::Maps(slots)) => self.inner_map(call, &slots, then),
+            Some(MapLayout::MapsByKey(by_key)) => {
+                let table = Table { slots: Some(by_key.slots), ..Table::from(&by_key.table) };
+                self.hash(call, &table, then, calls::inner_lookup());
+            }
             _ => unreachable!("can_inline"),
         }
         if let Then::On(join) = then {
@@ -340,6 +347,12 @@ impl Body<'_, '_> {
 
         // The element may have been another's when its key was read: the count of removals tells.
         self.b.switch_to_block(matched);
+        let slot = table.slots.map(|slots| {
+            let off = self.times(number, 8);
+            let slots = self.b.ins().iconst(types::I64, slots as i64);
+            let at = self.b.ins().iadd(slots, off);
+            self.b.ins().atomic_load(types::I64, shared, at)
+        });
         self.ordered();
         let head_at = self.b.ins().iadd_imm_s(line, native::LINE_HEAD as i64);
         let again = self.b.ins().atomic_load(types::I64, shared, head_at);
@@ -358,20 +371,12 @@ impl Body<'_, '_> {
             self.b.ins().jump(marked, &[]);
             self.b.switch_to_block(marked);
         }
-        let value = match table.percpu {
-            None => {
-                let off = self.num(table.value_at);
-                self.b.ins().iadd(element, off)
-            }
-            Some(PercpuValues { values, cpu_stride, value_stride }) => {
-                let values = self.b.ins().iconst(types::I64, values as i64);
-                let own = self.scaled_cpu(cpu_stride);
-                let off = self.times(number, value_stride);
-                let own = self.b.ins().iadd(values, own);
-                self.b.ins().iadd(own, off)
-            }
-        };
-        self.found(value, then);
+        if let Some(slot) = slot {
+            self.map_in(slot, gone, then);
+        } else {
+            let value = self.value_of(table, element, number);
+            self.found(value, then);
+        }
 
         // More may stand behind a full bucket.
         self.b.switch_to_block(none);
@@ -384,8 +389,24 @@ impl Body<'_, '_> {
 
         self.b.switch_to_block(gone);
         self.missed(then);
-
         self.left_to_map(slow, call, then, slow_way);
+    }
+
+    /// Where the value of an element lies.
+    fn value_of(&mut self, table: &Table, element: Value, number: Value) -> Value {
+        match table.percpu {
+            None => {
+                let off = self.num(table.value_at);
+                self.b.ins().iadd(element, off)
+            }
+            Some(PercpuValues { values, cpu_stride, value_stride }) => {
+                let values = self.b.ins().iconst(types::I64, values as i64);
+                let own = self.scaled_cpu(cpu_stride);
+                let off = self.times(number, value_stride);
+                let own = self.b.ins().iadd(values, own);
+                self.b.ins().iadd(own, off)
+            }
+        }
     }
 
     /// The cold block where a look-up is left to the map itself. A scout answers a miss there: it is seldom, and a guess is
