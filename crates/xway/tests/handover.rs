@@ -16,6 +16,8 @@ use xway_testkit::{Lab, Namespace, Needs};
 
 /// Most datagrams of one test: fewer than the queues and rings here have room for, so that none is lost for want of it.
 const SENT_MAX: u64 = 15_000;
+/// Executables that follow the first one.
+const ROUNDS: usize = 5;
 /// Sockets that send in turn, so that every queue has some.
 const FLOWS: usize = 8;
 
@@ -132,7 +134,7 @@ fn a_tap_goes_on_and_no_packet_is_lost() {
     std::thread::scope(|scope| {
         scope.spawn(|| sender.run(&near, "10.9.8.2"));
         let _over = Over(&sender);
-        for _ in 0..2 {
+        for _ in 0..ROUNDS {
             let before = sender.sent();
             until("packets are counted", || counted(&up) > before);
             let doc = upgrade(&up, &[]);
@@ -147,12 +149,13 @@ fn a_tap_goes_on_and_no_packet_is_lost() {
     });
     assert!(sender.sent() < SENT_MAX, "the machine is too slow for this test: {} packets", sender.sent());
     until("every packet is counted", || counted(&up) >= sender.sent());
-    assert_eq!(counted(&up), sender.sent(), "packets over three executables");
+    assert_eq!(counted(&up), sender.sent(), "packets over all executables");
     // The interface never went, nor what somebody has set on it; descriptors do not pile up.
     assert_eq!(near.ifindex("xwgo").unwrap(), ifindex);
     assert!(near.ip(&["link", "show", "xwgo"]).unwrap().contains("qlen 20000"));
-    assert!(descriptors[1] <= descriptors[0], "{descriptors:?}");
-    assert_eq!(told(&dir, "tap:xwgo"), vec![("as asked".to_owned(), "handed over".to_owned()); 2]);
+    // (One more may be a connection that is still being closed.)
+    until("descriptors do not pile up", || open() <= descriptors[0] + 1);
+    assert_eq!(told(&dir, "tap:xwgo"), vec![("as asked".to_owned(), "handed over".to_owned()); ROUNDS]);
     // It goes with its port, whoever held it meanwhile.
     up.connect().close_port("tap:xwgo").unwrap();
     assert!(near.ifindex("xwgo").is_err(), "the interface goes with its port");

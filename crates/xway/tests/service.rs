@@ -52,10 +52,15 @@ fn one_program_on_three_hooks_with_one_flag_changed() {
     let up = Up::new(&dir, None, Some(&bench.right));
     let expected = [3u64, 5, 4];
     // What passes on a port that takes frames away goes back to the host from Linux 6.6 on.
-    let back = Needs::of("xway::service::one_program_on_three_hooks (afxdp)").kernel(6, 6).met();
+    let back = Needs::of("xway::service::one_program_on_three_hooks (afxdp)").kernel(6, 6).command("ethtool").met();
     let places = [("native", "r0"), ("generic", "r0"), ("user", "r0"), ("user", "afxdp:r0")];
     for (hook, port) in places.into_iter().take(if back { 4 } else { 3 }) {
         let to = ["--hook", hook, "--socket", &up.socket];
+        if port.starts_with("afxdp:") {
+            // A sender on the same machine leaves checksums to its device, and what takes frames away sees them unfinished.
+            let done = bench.left.command("ethtool").args(["-K", "l0", "tx", "off"]).output().unwrap();
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        }
         let done = bench.json(&[&["load", port, &object], &to[..]].concat());
         // On copies a verdict is one about the copy, and that is said with what to do about it.
         let copies = (hook, port) == ("user", "r0");

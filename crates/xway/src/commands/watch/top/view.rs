@@ -223,7 +223,9 @@ fn queues(model: &Model, port: &str, (width, height): (u16, usize)) -> Vec<Line<
         return vec![head("queues are not counted one by one here".into())];
     }
     let wide = width >= WIDE;
-    let mut first = format!("{:>5} {:>6} {:>9} {:>8} {:>7}", "queue", "worker", "rx/s", "frames", "refused");
+    // Where there is no room for both, how near the limit is says more than how many are away.
+    let away = if wide { "frames" } else { "pool" };
+    let mut first = format!("{:>5} {:>6} {:>9} {away:>8} {:>7}", "queue", "worker", "rx/s", "refused");
     if wide {
         first += "  pool in use";
     }
@@ -231,9 +233,10 @@ fn queues(model: &Model, port: &str, (width, height): (u16, usize)) -> Vec<Line<
     let line = |(queue, rate): (&QueueStatistics, f64)| {
         let [out, limit, refused] = ["outstanding", "limit", "refused"].map(|name| queue.get(&format!("pool.{name}")));
         let (number, worker, rate, refused) = (queue.queue, queue.worker, short(rate), short(refused as f64));
-        let mut text = format!("{number:>5} {worker:>6} {rate:>9} {out:>8} {refused:>7}");
+        let share = out as f64 / limit.max(1) as f64;
+        let away = if wide || limit == 0 { out.to_string() } else { format!("{:.0} %", share * 100.0) };
+        let mut text = format!("{number:>5} {worker:>6} {rate:>9} {away:>8} {refused:>7}");
         if wide && limit > 0 {
-            let share = out as f64 / limit as f64;
             let used = "█".repeat((share * bar as f64).ceil() as usize);
             text += &format!("  {:>3.0} % {used}", share * 100.0);
         }
