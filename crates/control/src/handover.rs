@@ -9,8 +9,8 @@
 //!                                                   └── exec ──> standard input
 //! ```
 //!
-//! The kernel holds what waits meanwhile: packets in the queues of a TAP. Standard input is
-//! the way because it is the one descriptor that a process may take by a name; a service reads nothing else from it.
+//! The kernel holds what waits meanwhile: packets in the queues of a TAP, packets in the rings of packet sockets. Standard input
+//! is the way because it is the one descriptor that a process may take by a name; a service reads nothing else from it.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -24,21 +24,36 @@ use std::time::Duration;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::sockopt;
 use serde::{Deserialize, Serialize};
+use xway_port_packet::{Kept, Place};
 
 use crate::{share, wire};
 
 /// Says that standard input is the parcel.
 pub(crate) const VARIABLE: &str = "XWAY_PARCEL";
 /// Kinds of ports that go on in the next executable, and `metrics`: what an executable says that it takes.
-pub const TAKES: [&str; 2] = ["tap", "metrics"];
+pub const TAKES: [&str; 3] = ["tap", "packet", "metrics"];
 /// How long the parcel may take to be packed or unpacked; it lies in the kernel's memory, so it takes none.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest description of one piece, bytes.
 const PIECE_MAX: usize = 64 << 10;
 
-/// What is kept of a TAP device while it is open, for the next executable: its queues once more.
+/// What is kept of a port while it is open, for the next executable: its queues once more.
 #[derive(Debug)]
-pub(crate) struct Keeps(pub Vec<OwnedFd>);
+pub(crate) enum Keeps {
+    /// Descriptors of a TAP device.
+    Tap(Vec<OwnedFd>),
+    /// Packet sockets with their rings.
+    Packet(Kept),
+}
+
+impl Keeps {
+    pub fn queues(&self) -> usize {
+        match self {
+            Keeps::Tap(queues) => queues.len(),
+            Keeps::Packet(kept) => kept.queues().count(),
+        }
+    }
+}
 
 /// One piece: so many descriptors come behind it.
 #[derive(Serialize, Deserialize)]
@@ -48,12 +63,14 @@ struct Piece {
     /// The port.
     port: String,
     descriptors: usize,
+    /// Where the rings of packet sockets go on, queue by queue.
+    places: Vec<[u32; 5]>,
 }
 
 /// What an executable was handed.
 #[derive(Debug, Default)]
 pub(crate) struct Handed {
-    ports: BTreeMap<String, Vec<OwnedFd>>,
+    ports: BTreeMap<String, (Vec<OwnedFd>, Vec<[u32; 5]>)>,
     metrics: Option<TcpListener>,
     /// Ports that go on receive nothing before it is set.
     start: Arc<AtomicBool>,
@@ -83,14 +100,20 @@ impl Handed {
             match (piece.kind.as_str(), fds) {
                 ("", _) => return Ok(handed),
                 ("metrics", mut fds) => handed.metrics = fds.pop().map(TcpListener::from),
-                (_, fds) => drop(handed.ports.insert(piece.port, fds)),
+                (_, fds) => drop(handed.ports.insert(piece.port, (fds, piece.places))),
             }
         }
     }
 
     /// The queues of a TAP device, and what it waits for.
     pub fn tap(&mut self, port: &str) -> Option<(Vec<OwnedFd>, Arc<AtomicBool>)> {
-        self.ports.remove(port).map(|fds| (fds, self.start.clone()))
+        self.ports.remove(port).map(|(fds, _)| (fds, self.start.clone()))
+    }
+
+    /// The sockets of a packet port with where their rings go on, and what they wait for.
+    pub fn packet(&mut self, port: &str) -> Option<(Vec<(OwnedFd, Place)>, Arc<AtomicBool>)> {
+        let (fds, places) = self.ports.remove(port)?;
+        Some((fds.into_iter().zip(places.into_iter().map(Place)).collect(), self.start.clone()))
     }
 
     /// The place where counters are asked for, when it is this one.
@@ -124,13 +147,19 @@ impl Parcel {
 
     /// Puts in what is kept of a port that is closed now.
     pub fn port(&mut self, name: &str, keeps: &Keeps) -> std::io::Result<()> {
-        let fds: Vec<&OwnedFd> = keeps.0.iter().collect();
-        self.put(Piece { kind: "tap".into(), port: name.into(), descriptors: fds.len() }, &fds)
+        let (kind, fds, places): (_, Vec<&OwnedFd>, _) = match keeps {
+            Keeps::Tap(queues) => ("tap", queues.iter().collect(), Vec::new()),
+            Keeps::Packet(kept) => {
+                let (fds, places): (Vec<_>, Vec<_>) = kept.queues().unzip();
+                ("packet", fds, places.into_iter().map(|Place(place)| place).collect())
+            }
+        };
+        self.put(Piece { kind: kind.into(), port: name.into(), descriptors: fds.len(), places }, &fds)
     }
 
     pub fn metrics(&mut self, listener: &TcpListener) -> std::io::Result<()> {
         let own = OwnedFd::from(listener.try_clone()?);
-        self.put(Piece { kind: "metrics".into(), port: String::new(), descriptors: 1 }, &[&own])
+        self.put(Piece { kind: "metrics".into(), port: String::new(), descriptors: 1, places: Vec::new() }, &[&own])
     }
 
     fn put(&mut self, piece: Piece, fds: &[&OwnedFd]) -> std::io::Result<()> {
@@ -140,7 +169,7 @@ impl Parcel {
 
     /// What becomes the next executable's standard input.
     pub fn close(mut self) -> std::io::Result<OwnedFd> {
-        self.put(Piece { kind: String::new(), port: String::new(), descriptors: 0 }, &[])?;
+        self.put(Piece { kind: String::new(), port: String::new(), descriptors: 0, places: Vec::new() }, &[])?;
         Ok(self.far.into())
     }
 }
@@ -174,7 +203,7 @@ mod tests {
         let mut parcel = Parcel::new().unwrap();
         let pairs: Vec<_> = (0..64).map(|_| UnixDatagram::pair().unwrap()).collect();
         let queues = pairs.iter().map(|(_, far)| OwnedFd::from(far.try_clone().unwrap())).collect();
-        parcel.port("tap:a", &Keeps(queues)).unwrap();
+        parcel.port("tap:a", &Keeps::Tap(queues)).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         parcel.metrics(&listener).unwrap();
@@ -202,7 +231,7 @@ mod tests {
     fn half_a_parcel_is_told() {
         let mut parcel = Parcel::new().unwrap();
         let fd = OwnedFd::from(UnixDatagram::pair().unwrap().0);
-        let piece = Piece { kind: "tap".into(), port: "tap:a".into(), descriptors: 2 };
+        let piece = Piece { kind: "tap".into(), port: "tap:a".into(), descriptors: 2, places: Vec::new() };
         parcel.put(piece, &[&fd]).unwrap();
         let Parcel { near, mut far } = parcel;
         drop(near);

@@ -39,8 +39,19 @@ pub(crate) fn open(name: &PortName, number: u32, stack: bool, handed: &mut Hande
     let (mut keeps, mut anew) = (None, None);
     let device: Box<dyn Device> = match name {
         PortName::Packet(config) => {
-            let device = PacketDevice::open(config);
-            Box::new(device.map_err(|e| failed(e.into_port_error(&name.to_string()).to_string()))?)
+            let adopted = handed.packet(&name.to_string());
+            let device = match adopted.map(|(queues, start)| PacketDevice::adopt(config, queues, &start)) {
+                Some(Ok(device)) => Ok(device),
+                Some(Err(why)) => {
+                    anew = Some(why.to_string());
+                    PacketDevice::open(config)
+                }
+                None => PacketDevice::open(config),
+            };
+            let device = device.map_err(|e| failed(e.into_port_error(&name.to_string()).to_string()))?;
+            // Without a descriptor left it can still be used.
+            keeps = device.keep().ok().flatten().map(Keeps::Packet);
+            Box::new(device)
         }
         PortName::AfXdp(config) => {
             let device = AfXdpDevice::open(config);
@@ -60,7 +71,7 @@ pub(crate) fn open(name: &PortName, number: u32, stack: bool, handed: &mut Hande
             };
             let device = device.map_err(|e| failed(e.into_port_error(&name.to_string()).to_string()))?;
             // Without a descriptor left it can still be used.
-            keeps = device.descriptors().ok().map(Keeps);
+            keeps = device.descriptors().ok().map(Keeps::Tap);
             Box::new(device)
         }
         PortName::Capture(path) => {

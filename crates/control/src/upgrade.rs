@@ -42,18 +42,21 @@ pub(crate) fn fate(port: &str, keeps: Option<&Keeps>, takes: &[String]) -> PortF
                 "its UMEM is memory of this process, and its program goes with its socket: {gap}, the host's stack gets them; \
                  those in its rings are lost"
             ),
-            "packet" => format!("its ring is memory of this process: {gap}; the host has its own copies of them"),
-            "tap" => format!("no descriptor was left to keep it by: {gap}"),
+            "packet" | "tap" => format!("no descriptor was left to keep it by: {gap}"),
             _ => "it starts from its beginning".into(),
         });
     };
     if !takes.iter().any(|takes| takes == kind) {
         return again(format!("the other executable takes no {kind}: ports over: {gap}"));
     }
-    let queues = if keeps.0.len() == 1 { "its queue".to_owned() } else { format!("its {} queues", keeps.0.len()) };
-    let kept = format!(
-        "{queues} with what waits there, at most the interface's txqueuelen: the programs run over it when they are there again"
-    );
+    let count = keeps.queues();
+    let queues = if count == 1 { "its queue".to_owned() } else { format!("its {count} queues") };
+    let room = match keeps {
+        Keeps::Tap(_) => "the interface's txqueuelen",
+        Keeps::Packet(_) => "what their rings hold",
+    };
+    let kept =
+        format!("{queues} with what waits there, at most {room}: the programs run over it when they are there again");
     PortFate::new(port, PortFate::HANDED_OVER, kept)
 }
 

@@ -1,6 +1,8 @@
 //! An interface with its queues.
 
-use std::sync::{Arc, Weak};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, PoisonError, Weak};
 
 use xway_engine::{Capabilities, Device, Port, PortError, PortErrorKind};
 use xway_packet::Pool;
@@ -8,6 +10,7 @@ use xway_packet::Pool;
 use crate::config::PacketConfig;
 use crate::error::OpenError;
 use crate::port::{PacketPort, Receiver, find_interface};
+use crate::ring::{End, Place};
 
 /// An interface through packet sockets, one for each queue. The kernel gives each packet to one of them (`PACKET_FANOUT`).
 ///
@@ -20,6 +23,17 @@ pub struct PacketDevice {
     /// The kernel's number for the group; `None` with one queue.
     group: Option<u16>,
     queues: Vec<Queue>,
+}
+
+/// What another process needs to go on with an interface's queues: while it is there the kernel fills their rings, whoever reads them.
+#[derive(Debug)]
+pub struct Kept(Vec<(OwnedFd, End)>);
+
+impl Kept {
+    /// Queue by queue, the socket and where its ring goes on: true once the ports are closed.
+    pub fn queues(&self) -> impl Iterator<Item = (&OwnedFd, Place)> {
+        self.0.iter().map(|(socket, end)| (socket, *end.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
 }
 
 enum Queue {
@@ -55,6 +69,42 @@ impl PacketDevice {
         let queues = receivers.into_iter().map(port).collect::<Result<Vec<_>, _>>()?;
         let name = format!("packet:{}", config.interface);
         Ok(PacketDevice { name, config: config.clone(), ifindex, group, queues })
+    }
+
+    /// Goes on with the queues that another process had ([`PacketDevice::keep`]): what came meanwhile lies in their rings, and is
+    /// received once `start` is set.
+    ///
+    /// # Errors
+    /// [`OpenError`]: as [`PacketDevice::open`], or the sockets are another interface's, or their rings have another shape than `config`
+    /// says.
+    pub fn adopt(
+        config: &PacketConfig,
+        queues: Vec<(OwnedFd, Place)>,
+        start: &Arc<AtomicBool>,
+    ) -> Result<PacketDevice, OpenError> {
+        if queues.len() != config.queues as usize {
+            return Err(OpenError::Queues { queues: queues.len() as u32, max: config.queues });
+        }
+        let ifindex = find_interface(&config.interface)?;
+        let adopt = |queue| Receiver::adopt(config, ifindex, queue, start.clone());
+        let receivers = queues.into_iter().map(adopt).collect::<Result<Vec<_>, _>>()?;
+        let group = receivers.first().filter(|_| config.queues > 1).map(Receiver::group).transpose()?;
+        let port = |receiver| PacketPort::new(config, ifindex, Some(receiver)).map(Box::new).map(Queue::Waiting);
+        let queues = receivers.into_iter().map(port).collect::<Result<Vec<_>, _>>()?;
+        let name = format!("packet:{}", config.interface);
+        Ok(PacketDevice { name, config: config.clone(), ifindex, group, queues })
+    }
+
+    /// What another process can go on with when this one has closed the ports; `None` when somebody has one already.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn keep(&self) -> std::io::Result<Option<Kept>> {
+        let kept = self.queues.iter().map(|queue| match queue {
+            Queue::Waiting(port) => port.keep(),
+            Queue::Taken(_) => Ok(None),
+        });
+        Ok(kept.collect::<std::io::Result<Option<Vec<_>>>>()?.map(Kept))
     }
 
     /// A queue as a port; `None` when there is no such queue or somebody has it.

@@ -49,6 +49,7 @@ mod ring;
 mod sys;
 
 pub use config::{Fanout, Layout, PacketConfig};
-pub use device::PacketDevice;
+pub use device::{Kept, PacketDevice};
 pub use error::OpenError;
 pub use port::PacketPort;
+pub use ring::Place;

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use xway_abi::Errno;
 use xway_engine::{Capabilities, Lost, Port, PortError, PortErrorKind, PortStats, Rx, Sent, Support};
@@ -10,7 +11,7 @@ use xway_packet::{Burst, Frame, Pool, SharedFrame};
 use crate::config::{Layout, PacketConfig};
 use crate::error::OpenError;
 use crate::receive::{Loss, receive};
-use crate::ring::{BLOCK, Ring};
+use crate::ring::{BLOCK, End, Place, Ring};
 use crate::sys;
 
 /// One queue of an interface: a packet socket with its ring. See the crate's documentation for what the verdicts mean on it.
@@ -35,6 +36,10 @@ pub struct PacketPort {
 pub(crate) struct Receiver {
     ring: Ring,
     socket: OwnedFd,
+    /// Where the ring was given up, once it is.
+    end: End,
+    /// Nothing is received before this is set; gone once it is.
+    start: Option<Arc<AtomicBool>>,
 }
 
 impl Receiver {
@@ -51,7 +56,8 @@ impl Receiver {
         sys::set_number(fd, libc::PACKET_VNET_HDR, 1).map_err(failed("offload state of packets"))?;
         sys::set_number(fd, libc::PACKET_IGNORE_OUTGOING, 1).map_err(failed("leaving out sent packets"))?;
         let (parts, part_size) = ask_for_ring(fd, config.layout, slots, slot_size).map_err(failed("receive ring"))?;
-        let ring = Ring::map(fd, config.layout, parts as usize, part_size as usize);
+        let end = End::default();
+        let ring = Ring::map(fd, config.layout, parts as usize, part_size as usize, end.clone());
         let ring = ring.map_err(failed("mapping the receive ring"))?;
         if config.promiscuous {
             sys::set_promiscuous(fd, ifindex).map_err(failed("promiscuous mode"))?;
@@ -61,7 +67,43 @@ impl Receiver {
             sys::close_gate(fd).map_err(failed("a filter that lets nothing in"))?;
         }
         sys::bind(fd, ifindex, libc::ETH_P_ALL as u16).map_err(failed("binding to the interface"))?;
-        Ok(Receiver { ring, socket })
+        Ok(Receiver { ring, socket, end, start: None })
+    }
+
+    /// Goes on with the socket that another process received with: what came meanwhile lies in its ring.
+    pub(crate) fn adopt(
+        config: &PacketConfig,
+        ifindex: u32,
+        (socket, place): (OwnedFd, Place),
+        start: Arc<AtomicBool>,
+    ) -> Result<Receiver, OpenError> {
+        let failed = OpenError::system;
+        let (slots, slot_size) = config.shape()?;
+        let bound = sys::bound(socket.as_fd()).map_err(failed("a socket that was handed over"))?;
+        let version =
+            sys::number(socket.as_fd(), libc::PACKET_VERSION).map_err(failed("asking for the ring's version"))?;
+        let wanted = if config.layout == Layout::Slots { TPACKET_V2 } else { TPACKET_V3 };
+        if bound != (ifindex, libc::ETH_P_ALL as u16) || version != wanted {
+            let other = format!("it receives from interface {} now, by rings of version {}", bound.0, version + 1);
+            return Err(failed("a socket that was handed over")(std::io::Error::other(other)));
+        }
+        let (.., parts, part_size) = parts(config.layout, slots, slot_size);
+        let end = End::default();
+        let ring = Ring::map(socket.as_fd(), config.layout, parts as usize, part_size as usize, end.clone());
+        let mut ring = ring.map_err(failed("mapping the receive ring that was handed over"))?;
+        ring.go_on(place).map_err(failed("the place in the receive ring that was handed over"))?;
+        Ok(Receiver { ring, socket, end, start: Some(start) })
+    }
+
+    /// The socket once more, and where its ring ends.
+    pub(crate) fn keep(&self) -> std::io::Result<(OwnedFd, End)> {
+        Ok((self.socket.try_clone()?, self.end.clone()))
+    }
+
+    /// The group that it is a member of.
+    pub(crate) fn group(&self) -> Result<u16, OpenError> {
+        let number = sys::number(self.socket.as_fd(), libc::PACKET_FANOUT);
+        number.map(|number| number as u16).map_err(OpenError::system("asking for the group that shares packets out"))
     }
 
     /// Becomes a member of the group with this id, or of a new one; says the group's id.
@@ -128,6 +170,11 @@ impl PacketPort {
         })
     }
 
+    /// What another process can go on with; `None` for a port that only sends.
+    pub(crate) fn keep(&self) -> std::io::Result<Option<(OwnedFd, End)>> {
+        self.receiver.as_ref().map(Receiver::keep).transpose()
+    }
+
     /// As this queue of a device, which knows by `alive` how long the port lives.
     pub(crate) fn of_device(self, queue: u32, alive: Arc<()>) -> PacketPort {
         PacketPort { queue, _alive: Some(alive), ..self }
@@ -153,6 +200,12 @@ impl PacketPort {
         burst: &mut Burst,
         budget: usize,
     ) -> Result<Rx, PortError> {
+        if let Some(start) = &receiver.start {
+            if !start.load(Ordering::Acquire) {
+                return Ok(Rx::Idle);
+            }
+            receiver.start = None;
+        }
         let budget = budget.min(burst.room());
         let before = burst.len();
         for _ in 0..budget * LOOKS_PER_FRAME {
@@ -331,15 +384,12 @@ pub(crate) fn find_interface(name: &str) -> Result<u32, OpenError> {
 
 /// Asks for a ring of so much memory, and says how many parts of which size change hands in it.
 fn ask_for_ring(fd: BorrowedFd<'_>, layout: Layout, slots: u32, slot_size: u32) -> std::io::Result<(u32, u32)> {
-    let memory = slots * slot_size;
-    // A ring of blocks has four at least: one is filled while others are read.
-    let block = BLOCK.min(if layout == Layout::Slots { memory } else { memory / 4 });
-    let blocks = memory / block;
+    let (block, blocks, parts, part_size) = parts(layout, slots, slot_size);
     match layout {
         Layout::Slots => {
             let (tp_block_size, tp_block_nr, tp_frame_size, tp_frame_nr) = (block, blocks, slot_size, slots);
             sys::set_slots(fd, &libc::tpacket_req { tp_block_size, tp_block_nr, tp_frame_size, tp_frame_nr })?;
-            Ok((slots, slot_size))
+            Ok((parts, part_size))
         }
         Layout::Blocks => {
             let request = libc::tpacket_req3 {
@@ -352,8 +402,20 @@ fn ask_for_ring(fd: BorrowedFd<'_>, layout: Layout, slots: u32, slot_size: u32) 
                 tp_feature_req_word: 0,
             };
             sys::set_blocks(fd, &request)?;
-            Ok((blocks, block))
+            Ok((parts, part_size))
         }
+    }
+}
+
+/// Bytes of a block, how many there are, and the parts that change hands with their size.
+fn parts(layout: Layout, slots: u32, slot_size: u32) -> (u32, u32, u32, u32) {
+    let memory = slots * slot_size;
+    // A ring of blocks has four at least: one is filled while others are read.
+    let block = BLOCK.min(if layout == Layout::Slots { memory } else { memory / 4 });
+    let blocks = memory / block;
+    match layout {
+        Layout::Slots => (block, blocks, slots, slot_size),
+        Layout::Blocks => (block, blocks, blocks, block),
     }
 }
 

@@ -18,6 +18,7 @@ use std::mem::{offset_of, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use xway_packet::offload::VnetHeader;
 
@@ -37,6 +38,14 @@ const ADDRESS_V3: usize = size_of::<libc::tpacket3_hdr>().next_multiple_of(16);
 /// Where the status word of a block stands, behind its version and the place of private data.
 const BLOCK_STATUS: usize = 8;
 
+/// Where reading a ring goes on, in numbers that another process understands: parts, bytes of one, the part that is read next, packets
+/// left in it, and where in it the next one is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Place(pub [u32; 5]);
+
+/// Gets the place of a ring when it is given up.
+pub(crate) type End = Arc<Mutex<Place>>;
+
 /// A mapped receive ring.
 pub(crate) struct Ring {
     start: NonNull<u8>,
@@ -50,6 +59,7 @@ pub(crate) struct Ring {
     /// Of the block that is read now: packets left, and where in it the next one is.
     left: u32,
     at: usize,
+    end: End,
 }
 
 // SAFETY: the mapping belongs to the process; one `Ring` is the only user of it.
@@ -58,7 +68,13 @@ unsafe impl Send for Ring {}
 impl Ring {
     /// Maps the ring of a socket whose `PACKET_RX_RING` was set to this layout, with `parts` slots or blocks of `part_size` bytes,
     /// without gaps between them.
-    pub(crate) fn map(fd: BorrowedFd<'_>, layout: Layout, parts: usize, part_size: usize) -> io::Result<Ring> {
+    pub(crate) fn map(
+        fd: BorrowedFd<'_>,
+        layout: Layout,
+        parts: usize,
+        part_size: usize,
+        end: End,
+    ) -> io::Result<Ring> {
         let len = parts * part_size;
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice.
@@ -67,7 +83,25 @@ impl Ring {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Ring { start, len, part_size, parts, part: 0, layout, left: 0, at: 0 })
+        Ok(Ring { start, len, part_size, parts, part: 0, layout, left: 0, at: 0, end })
+    }
+
+    /// Goes on where another reader of the same ring ended.
+    ///
+    /// # Errors
+    /// It is no place in this ring.
+    pub(crate) fn go_on(&mut self, Place([parts, part_size, part, left, at]): Place) -> io::Result<()> {
+        let same = (parts as usize, part_size as usize) == (self.parts, self.part_size);
+        let inside = (part as usize) < self.parts && (at as usize) <= self.part_size;
+        let before = (self.part, self.left, self.at);
+        (self.part, self.left, self.at) = (part as usize, left, at as usize);
+        // What is left of a block is only there while the block is ours.
+        let whole = left == 0 || same && inside && self.layout == Layout::Blocks && self.is_ours();
+        if same && inside && whole {
+            return Ok(());
+        }
+        (self.part, self.left, self.at) = before;
+        Err(io::ErrorKind::InvalidInput.into())
     }
 
     /// Whether a packet waits.
@@ -155,6 +189,8 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
+        let place = [self.parts as u32, self.part_size as u32, self.part as u32, self.left, self.at as u32];
+        *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Place(place);
         // SAFETY: exactly the range that was mapped; slots borrow the ring, so none is left.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }

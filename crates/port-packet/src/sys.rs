@@ -27,6 +27,26 @@ pub(crate) fn bind(fd: BorrowedFd<'_>, ifindex: u32, protocol: u16) -> io::Resul
     check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
 }
 
+/// Interface and protocol that a packet socket is bound to; `EAFNOSUPPORT` where it is none.
+pub(crate) fn bound(fd: BorrowedFd<'_>) -> io::Result<(u32, u16)> {
+    // SAFETY: all-zero bytes are a valid sockaddr_ll.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes of an address into the structure, which outlives the call.
+    check(unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut address).cast(), &mut len) })?;
+    if c_int::from(address.sll_family) != libc::AF_PACKET {
+        return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
+    }
+    Ok((address.sll_ifindex as u32, u16::from_be(address.sll_protocol)))
+}
+
+/// An option of the packet level that is a number.
+pub(crate) fn number(fd: BorrowedFd<'_>, option: c_int) -> io::Result<c_int> {
+    let mut number: c_int = 0;
+    get_option(fd, libc::SOL_PACKET, option, &mut number)?;
+    Ok(number)
+}
+
 /// Sets an option of the packet level that is a number.
 pub(crate) fn set_number(fd: BorrowedFd<'_>, option: c_int, value: c_int) -> io::Result<()> {
     set_option(fd, libc::SOL_PACKET, option, &value)

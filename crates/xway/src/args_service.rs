@@ -94,7 +94,7 @@ fn log_format(text: &str) -> Result<xway_control::LogFormat, String> {
 pub const UPGRADE_HELP: &str = "\
 Examples:
   xway upgrade --dry-run      # what is kept, what is made again, what is lost
-  xway upgrade /usr/bin/xway  # the process, its socket and tap: ports go on";
+  xway upgrade /usr/bin/xway  # the process, its socket, tap: and packet: go on";
 
 pub const UP_HELP: &str = "\
 Examples:

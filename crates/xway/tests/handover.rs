@@ -43,7 +43,7 @@ impl Sender {
             sockets[self.sent() as usize % FLOWS].send_to(&[9; 20], (to, 9)).unwrap();
             self.sent.fetch_add(1, Ordering::SeqCst);
             // A pace, so that an upgrade lies among them.
-            std::thread::sleep(Duration::from_micros(500));
+            std::thread::sleep(Duration::from_millis(2));
         }
     }
 }
@@ -112,6 +112,35 @@ fn told(dir: &Dir, port: &str) -> Vec<(String, String)> {
     .collect()
 }
 
+/// Several executables follow each other while datagrams are sent to `to`: every one of them is counted, once.
+fn goes_on(dir: &Dir, up: &Up, (from, to): (&Namespace, &str), port: &str, queues: &str) {
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", up.child.id())).unwrap().count();
+    let sender = Sender::new();
+    let mut descriptors = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| sender.run(from, to));
+        let _over = Over(&sender);
+        for _ in 0..ROUNDS {
+            let before = sender.sent();
+            until("packets are counted", || counted(up) > before);
+            let doc = upgrade(up, &[]);
+            let told = &doc["ports"][0];
+            assert_eq!((&told["port"], &told["effective"]), (&json!(port), &json!("handed over")), "{doc}");
+            assert!(told["reason"].as_str().unwrap().starts_with(queues), "{doc}");
+            assert!(doc["kept"].to_string().contains(&format!("port {port}")), "{doc}");
+            descriptors.push(open());
+        }
+        let before = sender.sent();
+        until("packets are counted by the last one", || counted(up) > before || sender.sent() == SENT_MAX);
+    });
+    assert!(sender.sent() < SENT_MAX, "the machine is too slow for this test: {} packets", sender.sent());
+    until("every packet is counted", || counted(up) >= sender.sent());
+    assert_eq!(counted(up), sender.sent(), "packets over all executables");
+    // (One more may be a connection that is still being closed.)
+    until("descriptors do not pile up", || open() <= descriptors[0] + 1);
+    assert_eq!(told(dir, port), vec![("as asked".to_owned(), "handed over".to_owned()); ROUNDS]);
+}
+
 #[test]
 fn a_tap_goes_on_and_no_packet_is_lost() {
     let needs = Needs::of("xway::handover::a_tap_goes_on_and_no_packet_is_lost").root().command("ip").clang();
@@ -128,37 +157,41 @@ fn a_tap_goes_on_and_no_packet_is_lost() {
     near.address("xwgo", "10.9.8.1/24").unwrap();
     near.ip(&["neigh", "replace", "10.9.8.2", "lladdr", "02:00:00:00:00:02", "dev", "xwgo"]).unwrap();
     let ifindex = near.ifindex("xwgo").unwrap();
-    let open = || std::fs::read_dir(format!("/proc/{}/fd", up.child.id())).unwrap().count();
-    let sender = Sender::new();
-    let mut descriptors = Vec::new();
-    std::thread::scope(|scope| {
-        scope.spawn(|| sender.run(&near, "10.9.8.2"));
-        let _over = Over(&sender);
-        for _ in 0..ROUNDS {
-            let before = sender.sent();
-            until("packets are counted", || counted(&up) > before);
-            let doc = upgrade(&up, &[]);
-            let port = &doc["ports"][0];
-            assert_eq!((&port["port"], &port["effective"]), (&json!("tap:xwgo"), &json!("handed over")), "{doc}");
-            assert!(port["reason"].as_str().unwrap().starts_with("its 2 queues "), "{doc}");
-            assert!(doc["kept"].to_string().contains("port tap:xwgo"), "{doc}");
-            descriptors.push(open());
-        }
-        let before = sender.sent();
-        until("packets are counted by the last one", || counted(&up) > before || sender.sent() == SENT_MAX);
-    });
-    assert!(sender.sent() < SENT_MAX, "the machine is too slow for this test: {} packets", sender.sent());
-    until("every packet is counted", || counted(&up) >= sender.sent());
-    assert_eq!(counted(&up), sender.sent(), "packets over all executables");
-    // The interface never went, nor what somebody has set on it; descriptors do not pile up.
+    goes_on(&dir, &up, (&near, "10.9.8.2"), "tap:xwgo", "its 2 queues ");
+    // The interface never went, nor what somebody has set on it.
     assert_eq!(near.ifindex("xwgo").unwrap(), ifindex);
     assert!(near.ip(&["link", "show", "xwgo"]).unwrap().contains("qlen 20000"));
-    // (One more may be a connection that is still being closed.)
-    until("descriptors do not pile up", || open() <= descriptors[0] + 1);
-    assert_eq!(told(&dir, "tap:xwgo"), vec![("as asked".to_owned(), "handed over".to_owned()); ROUNDS]);
     // It goes with its port, whoever held it meanwhile.
     up.connect().close_port("tap:xwgo").unwrap();
     assert!(near.ifindex("xwgo").is_err(), "the interface goes with its port");
+}
+
+/// Two hosts on a wire; the right one knows the left one, which sends without asking.
+fn wire(lab: &Lab) -> (Namespace, Namespace) {
+    let (left, right) = (lab.namespace("left").unwrap(), lab.namespace("right").unwrap());
+    lab.veth(&left, "l0", &right, "r0").unwrap();
+    left.address("l0", "10.9.8.1/24").unwrap();
+    right.address("r0", "10.9.8.2/24").unwrap();
+    right.ip(&["link", "set", "lo", "up"]).unwrap();
+    let mac = right.ip(&["-br", "link", "show", "dev", "r0"]).unwrap();
+    let mac = mac.split_whitespace().nth(2).unwrap();
+    left.ip(&["neigh", "replace", "10.9.8.2", "lladdr", mac, "dev", "l0"]).unwrap();
+    (left, right)
+}
+
+#[test]
+fn a_packet_port_goes_on_and_no_packet_is_lost() {
+    let needs = Needs::of("xway::handover::a_packet_port_goes_on_and_no_packet_is_lost").root().command("ip").clang();
+    if !needs.met() {
+        return;
+    }
+    for (port, queues) in [("packet:r0", "its queue "), ("packet:r0?queues=2&ring=blocks", "its 2 queues ")] {
+        let lab = Lab::new("handpack").unwrap();
+        let (left, right) = wire(&lab);
+        let dir = Dir::new();
+        let up = start(&dir, &right, port);
+        goes_on(&dir, &up, (&left, "10.9.8.2"), "packet:r0", queues);
+    }
 }
 
 #[test]
@@ -167,57 +200,46 @@ fn what_cannot_go_on_says_what_is_lost() {
     if !Needs::of(NAME).root().command("ip").clang().kernel(6, 6).met() {
         return;
     }
-    for (port, stays) in [("packet:r0", "the host has its own copies"), ("afxdp:r0", "the host's stack gets them")] {
-        let lab = Lab::new("handloss").unwrap();
-        let (left, right) = (lab.namespace("left").unwrap(), lab.namespace("right").unwrap());
-        lab.veth(&left, "l0", &right, "r0").unwrap();
-        left.address("l0", "10.9.8.1/24").unwrap();
-        right.address("r0", "10.9.8.2/24").unwrap();
-        right.ip(&["link", "set", "lo", "up"]).unwrap();
-        let mac = right.ip(&["-br", "link", "show", "dev", "r0"]).unwrap();
-        let mac = mac.split_whitespace().nth(2).unwrap();
-        left.ip(&["neigh", "replace", "10.9.8.2", "lladdr", mac, "dev", "l0"]).unwrap();
-        // What the programs drop comes here while there are none, and always where they drop copies.
-        let host = right.enter(|| UdpSocket::bind("10.9.8.2:9").unwrap()).unwrap();
-        host.set_nonblocking(true).unwrap();
-        let dir = Dir::new();
-        let up = start(&dir, &right, port);
-        let dry = upgrade(&up, &["--dry-run"]);
-        let sender = Sender::new();
-        let mut arrived = 0;
-        let mut receive = || {
-            let mut bytes = [0; 64];
-            while host.recv(&mut bytes).is_ok() {
-                arrived += 1;
-            }
-        };
-        std::thread::scope(|scope| {
-            scope.spawn(|| sender.run(&left, "10.9.8.2"));
-            let _over = Over(&sender);
-            until("packets are counted", || counted(&up) > 0);
-            let doc = upgrade(&up, &[]);
-            for doc in [&dry, &doc] {
-                let fate = &doc["ports"][0];
-                let words = ["port", "requested", "effective"].map(|member| fate[member].as_str().unwrap());
-                assert_eq!(words, [port, "handed over", "opened again"], "{doc}");
-                assert!(fate["reason"].as_str().unwrap().contains(stays), "{doc}");
-                assert!(doc["made_again"].to_string().contains(port), "{doc}");
-            }
-            let before = counted(&up);
-            until("packets are counted again", || {
-                receive();
-                counted(&up) > before || sender.sent() == SENT_MAX
-            });
-            assert!(counted(&up) > before, "packets find their program again");
-        });
-        // Each packet at most once: counted, or for the host where it does not get all anyway.
-        let (sent, counted) = (sender.sent(), counted(&up));
-        receive();
-        assert!(counted <= sent, "{port}: {counted} of {sent}");
-        if port.starts_with("afxdp:") {
-            assert!(counted + arrived <= sent, "{port}: {counted} and {arrived} of {sent}");
+    let port = "afxdp:r0";
+    let lab = Lab::new("handloss").unwrap();
+    let (left, right) = wire(&lab);
+    // What the programs drop comes here while there are none.
+    let host = right.enter(|| UdpSocket::bind("10.9.8.2:9").unwrap()).unwrap();
+    host.set_nonblocking(true).unwrap();
+    let dir = Dir::new();
+    let up = start(&dir, &right, port);
+    let dry = upgrade(&up, &["--dry-run"]);
+    let sender = Sender::new();
+    let mut arrived = 0;
+    let mut receive = || {
+        let mut bytes = [0; 64];
+        while host.recv(&mut bytes).is_ok() {
+            arrived += 1;
         }
-        println!("{port}: {sent} sent, {counted} counted, {arrived} reached the host");
-        assert_eq!(told(&dir, port), [("not as asked".to_owned(), "opened again".to_owned())]);
-    }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| sender.run(&left, "10.9.8.2"));
+        let _over = Over(&sender);
+        until("packets are counted", || counted(&up) > 0);
+        let doc = upgrade(&up, &[]);
+        for doc in [&dry, &doc] {
+            let fate = &doc["ports"][0];
+            let words = ["port", "requested", "effective"].map(|member| fate[member].as_str().unwrap());
+            assert_eq!(words, [port, "handed over", "opened again"], "{doc}");
+            assert!(fate["reason"].as_str().unwrap().contains("the host's stack gets them"), "{doc}");
+            assert!(doc["made_again"].to_string().contains(port), "{doc}");
+        }
+        let before = counted(&up);
+        until("packets are counted again", || {
+            receive();
+            counted(&up) > before || sender.sent() == SENT_MAX
+        });
+        assert!(counted(&up) > before, "packets find their program again");
+    });
+    // Each packet at most once: counted, or for the host.
+    let (sent, counted) = (sender.sent(), counted(&up));
+    receive();
+    assert!(counted + arrived <= sent, "{port}: {counted} and {arrived} of {sent}");
+    println!("{port}: {sent} sent, {counted} counted, {arrived} reached the host");
+    assert_eq!(told(&dir, port), [("not as asked".to_owned(), "opened again".to_owned())]);
 }
