@@ -103,12 +103,18 @@ fn one_program_on_three_hooks_with_one_flag_changed() {
         let counted = bench.json(&[&["stats", port, "--count", "1", "--interval", "0.05", "--all"], &to[..]].concat());
         let seen = &counted["samples"][0]["counters"]["rx_packets"]["total"];
         assert!(seen.as_u64().is_some_and(|n| n >= 12), "{hook}: {counted}");
-        let status = bench.json(&["status", "--socket", &up.socket]);
-        assert_eq!(status["attachments"].as_array().unwrap().len(), 1, "{hook}: {status}");
-        assert_eq!(status["attachments"][0]["program"]["tag"], attached["program"]["tag"]);
-        assert_eq!(status["attachments"][0]["mode"], hook, "{status}");
+        // (An afxdp: port has a program of its own in the driver.)
+        let ours = || -> Vec<Value> {
+            let status = bench.json(&["status", "--socket", &up.socket]);
+            let all = status["attachments"].as_array().unwrap().iter();
+            all.filter(|a| a["program"]["name"] == "sort").cloned().collect()
+        };
+        let there = ours();
+        assert_eq!(there.len(), 1, "{hook}: {there:?}");
+        assert_eq!(there[0]["program"]["tag"], attached["program"]["tag"]);
+        assert_eq!(there[0]["mode"], hook, "{there:?}");
         bench.xway(&[&["unload", port, "-a"], &to[..]].concat()).exits(0);
-        assert_eq!(bench.json(&["status", "--socket", &up.socket])["attachments"], json!([]), "{hook}");
+        assert_eq!(ours(), [Value::Null; 0], "{hook}");
         if copies {
             // The interface has one port at a time.
             up.connect().close_port("packet:r0").unwrap();
