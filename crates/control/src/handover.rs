@@ -67,6 +67,9 @@ struct Piece {
     places: Vec<[u32; 5]>,
 }
 
+/// Packet sockets, and where their rings go on.
+type Sockets = Vec<(OwnedFd, Place)>;
+
 /// What an executable was handed.
 #[derive(Debug, Default)]
 pub(crate) struct Handed {
@@ -111,7 +114,7 @@ impl Handed {
     }
 
     /// The sockets of a packet port with where their rings go on, and what they wait for.
-    pub fn packet(&mut self, port: &str) -> Option<(Vec<(OwnedFd, Place)>, Arc<AtomicBool>)> {
+    pub fn packet(&mut self, port: &str) -> Option<(Sockets, Arc<AtomicBool>)> {
         let (fds, places) = self.ports.remove(port)?;
         Some((fds.into_iter().zip(places.into_iter().map(Place)).collect(), self.start.clone()))
     }

@@ -1,8 +1,10 @@
 //! The other end of a veth, wherever it lies, and commands that are run there.
 
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use xway_kernel::{Device, devices};
+use xway_kernel::{Device, devices, namespace_number};
 
 use crate::kernel::spaces;
 
@@ -17,7 +19,7 @@ pub struct OtherEnd {
 
 impl OtherEnd {
     /// Looks for it: in the calling thread's namespace, then in those that have a name or a process. `None`: the device is no veth, the
-    /// other end lies where this process may not look, or several could be it. Cost: one namespace to enter for each of the machine
+    /// other end lies where this process may not look. Cost: one namespace to enter for each of the machine
     /// when it lies elsewhere.
     pub fn of(device: &Device) -> Option<OtherEnd> {
         if device.kind != "veth" {
@@ -29,12 +31,13 @@ impl OtherEnd {
         }
         let far = device.peer_elsewhere?;
         let is = |d: &Device| d.kind == "veth" && d.ifindex == far && d.peer_elsewhere == Some(device.ifindex);
-        let mut found = spaces::each_device(is);
-        match found.len() {
-            // Two of them lead to an interface of this number: which one leads here is not known.
-            1 => found.pop().map(|(space, device)| OtherEnd { device, space: Some(space) }),
-            _ => None,
-        }
+        // Numbers of interfaces are small: many namespaces have two of these. Only one of them is the one that the kernel means.
+        let meant = |space: &PathBuf| {
+            let file = File::open(space).ok()?;
+            namespace_number(file.as_fd()).ok()?.filter(|number| Some(*number) == device.peer_space)
+        };
+        let found = spaces::each_device(is).into_iter().find(|(space, _)| meant(space).is_some());
+        found.map(|(space, device)| OtherEnd { device, space: Some(space) })
     }
 
     /// A command as it is given to reach the namespace that this end lies in.

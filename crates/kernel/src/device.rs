@@ -49,6 +49,8 @@ pub struct Device {
     pub peer: Option<u32>,
     /// Its number there, when it lies in another namespace.
     pub peer_elsewhere: Option<u32>,
+    /// The number by which this namespace knows that other one ([`namespace_number`]).
+    pub peer_space: Option<u32>,
     /// Hardware address, where it has one of six bytes.
     pub mac: Option<[u8; 6]>,
     /// Largest packet without its Ethernet header, bytes.
@@ -86,6 +88,24 @@ pub fn devices() -> Result<Vec<Device>, KernelError> {
     Ok(found)
 }
 
+/// The number by which the calling thread's network namespace knows another one, of which this is the file (`/run/netns/NAME`,
+/// `/proc/PID/ns/net`); `None`: it does not know it.
+pub fn namespace_number(space: BorrowedFd<'_>) -> Result<Option<u32>, KernelError> {
+    const RTM_GETNSID: u16 = 90;
+    const NETNSA_NSID: u16 = 1;
+    const NETNSA_FD: u16 = 3;
+    // `struct rtgenmsg`, padded.
+    let mut body = vec![0; 4];
+    attribute(&mut body, NETNSA_FD, &space.as_raw_fd().to_ne_bytes());
+    let mut found = None;
+    Socket::open(Protocol::Route)?.request(RTM_GETNSID, 0, &body, "asking for a namespace's number", |answer| {
+        let number = attributes(answer.get(4..).unwrap_or_default()).find(|(kind, _)| *kind == NETNSA_NSID);
+        found = number.and_then(|(_, value)| word(value, 0));
+    })?;
+    // NETNSA_NSID_NOT_ASSIGNED is -1.
+    Ok(found.filter(|number| *number != u32::MAX))
+}
+
 /// One interface. Error: `ENODEV`.
 pub fn device_by_name(name: &str) -> Result<Device, KernelError> {
     let mut body = vec![0; IFINFO];
@@ -112,7 +132,10 @@ fn device(body: &[u8]) -> Option<Device> {
     for (kind, value) in attributes(body.get(IFINFO..)?) {
         match kind {
             IFLA_LINK => device.peer = word(value, 0),
-            IFLA_LINK_NETNSID => elsewhere = true,
+            IFLA_LINK_NETNSID => {
+                elsewhere = true;
+                device.peer_space = word(value, 0);
+            }
             IFLA_ADDRESS => device.mac = value.try_into().ok(),
             IFLA_IFNAME => device.name = text(value),
             IFLA_MTU => device.mtu = number(value),

@@ -47,7 +47,7 @@ pub use btf::{btf_by_id, load_btf, vmlinux};
 pub use chain::{CHAIN_ROOT, chain_root};
 pub use device::{
     Device, DriverFeatures, Expect, RX_METADATA, XDP_FEATURES, XSK_FEATURES, bit_names, device_by_name,
-    device_counters, devices, driver_features, set_xdp,
+    device_counters, devices, driver_features, namespace_number, set_xdp,
 };
 pub use error::KernelError;
 pub use ethtool::{Channels, channels, offloads};

@@ -116,6 +116,10 @@ fn a_lab_is_made_used_and_removed() {
 
     let doctor = run(&["doctor", &host(0, "interface")]);
     assert!(doctor.code <= 1 && doctor.out.contains("veth-peer"), "{}", doctor.out);
+    // A lab like it in another namespace, whose interfaces have the same numbers.
+    let (there, twin) = (outer.namespace("there").unwrap(), unique('u'));
+    let _twin = Leftover(&there, twin.clone());
+    ran(inside(&there).args(["lab", "up", &twin, "--hosts", "2"])).exits(0);
     the_other_end_is_named(&here, &host(0, "interface"), &namespace);
 
     let labs = run(&["lab", "show", "-j"]).exits(0).json();
