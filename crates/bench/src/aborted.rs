@@ -65,7 +65,7 @@ enum Who {
     OtherVerdict,
 }
 
-const CASES: [(&str, Verdict, Who); 10] = [
+const CASES: [(&str, Verdict, Who); 13] = [
     ("drop, nobody watches", Verdict::Drop, Who::Nobody),
     ("aborted, nobody watches", Verdict::Aborted, Who::Nobody),
     ("drop, a listener", Verdict::Drop, Who::Listener),
@@ -76,6 +76,10 @@ const CASES: [(&str, Verdict, Who); 10] = [
     ("drop, all captured", Verdict::Drop, Who::Reader { every: 1 }),
     ("drop, all captured, nobody fetches", Verdict::Drop, Who::Idler),
     ("aborted, a listener, all captured", Verdict::Aborted, Who::Reader { every: 1 }),
+    // What goes on is copied for a capture; what is dropped is handed over.
+    ("tx, nobody watches", Verdict::Tx, Who::Nobody),
+    ("tx, 1/1000 captured, as copies", Verdict::Tx, Who::Reader { every: 1000 }),
+    ("tx, all captured, as copies", Verdict::Tx, Who::Reader { every: 1 }),
 ];
 
 /// Events that a listener hears in a second, as the engine has it.
@@ -89,9 +93,8 @@ pub fn aborted(options: &AbortedOptions) -> Result<Vec<Line>, ForwardError> {
     let traffic =
         Traffic::udp(64, 60, xway_port_sim::Pattern::Scan, 1).map_err(|e| ForwardError::Program(e.to_string()))?;
     let traffic = Arc::new(traffic);
-    let programs = [Verdict::Aborted, Verdict::Drop].map(|verdict| program(&format!("r0 = {}\nexit", verdict as u32)));
-    let [aborts, drops] = programs;
-    let (aborts, drops) = (aborts?, drops?);
+    let returns = |verdict: Verdict| program(&format!("r0 = {}\nexit", verdict as u32));
+    let (aborts, drops, sends) = (returns(Verdict::Aborted)?, returns(Verdict::Drop)?, returns(Verdict::Tx)?);
     let filter = filter()?;
     // Threads that read captures run elsewhere: the worker alone is pinned, in a thread of its own.
     let mut all: Vec<(Vec<f64>, Line)> = CASES
@@ -103,7 +106,11 @@ pub fn aborted(options: &AbortedOptions) -> Result<Vec<Line>, ForwardError> {
         .collect();
     for _ in 0..options.rounds.max(1) {
         for ((_, verdict, who), (rounds, line)) in CASES.iter().zip(&mut all) {
-            let program = if *verdict == Verdict::Drop { &drops } else { &aborts };
+            let program = match verdict {
+                Verdict::Drop => &drops,
+                Verdict::Tx => &sends,
+                _ => &aborts,
+            };
             let round = Round { options, traffic: &traffic, program, verdict: *verdict, who: *who, filter: &filter };
             round.run(rounds, line)?;
         }

@@ -50,6 +50,8 @@ fn the_kernel_moves_the_same_packets() {
     for action in ACTIONS {
         let options = ForwardOptions { kernel: true, ..options(action, Operation::SwapMacs) };
         let report = forward(&options, &traffic).unwrap();
+        let sends = !matches!(action, Action::Drop | Action::Pass);
+        assert_eq!(report.kernel_sender.is_some_and(|sender| sender.median > 0.0), sends, "{action:?}");
         let kernel = report.kernel.unwrap_or_else(|why| panic!("{action:?}: {why}"));
         let lost: u64 = kernel.lost.iter().map(|(_, n)| n).sum();
         let copies = if action == Action::RedirectMulti { 2 } else { 1 };

@@ -26,8 +26,10 @@ pub(super) struct Kernel {
     program: String,
     action: Action,
     packet: Vec<u8>,
+    /// Where packets come in; 0 where that need be no interface of its own.
+    ingress: u32,
     /// Programs at the other ends.
-    _links: Vec<XdpLink>,
+    links: Vec<XdpLink>,
 }
 
 /// Number of the second interface of a broadcast.
@@ -79,7 +81,8 @@ impl Kernel {
             program: program.to_owned(),
             action: options.action,
             packet: packet.to_vec(),
-            _links: links,
+            ingress: if links.is_empty() { 0 } else { INGRESS },
+            links,
         })
     }
 
@@ -87,9 +90,8 @@ impl Kernel {
         let program = self.loaded.program(&self.object, &self.program);
         let program = program.ok_or_else(|| Unmeasured(format!("the kernel refused {}", self.program)))?;
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        let ingress = if self._links.is_empty() { 0 } else { INGRESS };
         let before = self.arrived()?;
-        let (ns, ran) = timed(count.into(), || program.live_run(&self.packet, count, Self::BATCH, ingress));
+        let (ns, ran) = timed(count.into(), || program.live_run(&self.packet, count, Self::BATCH, self.ingress));
         ran.map_err(|errno| Unmeasured(format!("test run with live frames: {errno} ({})", errno.text())))?;
         let packets = u64::from(count);
         if self.action == Action::RedirectCpu {
@@ -104,6 +106,25 @@ impl Kernel {
         let missing = expected.saturating_sub(arrived);
         let lost = if missing > 0 { vec![("not at the other end".to_owned(), missing)] } else { Vec::new() };
         Ok(Round { ns, packets, arrived, lost })
+    }
+
+    /// Nanoseconds for each of the packets of some rounds when nobody is at the other ends: the device takes them and throws them away, so
+    /// only the sender's work is in it, without what it costs to put a packet into the pair's ring. `None` where nothing is sent. The
+    /// last thing to be measured: the programs at the other ends are gone afterwards.
+    pub(super) fn senders(&mut self, count: u64, rounds: u32) -> Result<Option<Vec<f64>>, Unmeasured> {
+        if self.links.is_empty() {
+            return Ok(None);
+        }
+        self.links.clear();
+        let program = self.loaded.program(&self.object, &self.program);
+        let program = program.ok_or_else(|| Unmeasured(format!("the kernel refused {}", self.program)))?;
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let round = |_| {
+            let (ns, ran) = timed(count.into(), || program.live_run(&self.packet, count, Self::BATCH, self.ingress));
+            ran.map_err(|errno| Unmeasured(format!("test run with live frames: {errno} ({})", errno.text())))?;
+            Ok(ns)
+        };
+        (0..rounds.max(1)).map(round).collect::<Result<Vec<f64>, Unmeasured>>().map(Some)
     }
 
     /// The other CPU goes on for a while when the test-run has ended.

@@ -191,6 +191,9 @@ pub struct ForwardReport {
     pub ours: SideFigures,
     /// The kernel's, or why not.
     pub kernel: Result<SideFigures, String>,
+    /// The kernel's nanoseconds for each packet that it sends, without what the other end of the pair does with it; `None` where it sends
+    /// none. It throws them away at the device, so that a little of the sending is not in it either.
+    pub kernel_sender: Option<Stat>,
     /// Where our side's time goes, when that was asked for.
     pub stages: Vec<Stage>,
     /// What the pool did, over all rounds.
@@ -202,6 +205,12 @@ impl ForwardReport {
     pub fn ratio(&self) -> Option<f64> {
         let kernel = self.kernel.as_ref().ok()?;
         (self.ours.ns.median > 0.0).then(|| kernel.ns.median / self.ours.ns.median)
+    }
+
+    /// The same, beside the kernel's sender alone.
+    pub fn sender_ratio(&self) -> Option<f64> {
+        let sender = self.kernel_sender?;
+        (self.ours.ns.median > 0.0).then(|| sender.median / self.ours.ns.median)
     }
 }
 
@@ -256,6 +265,10 @@ fn measured(options: &ForwardOptions, traffic: &Traffic) -> Result<ForwardReport
             }
         }
     }
+    let kernel_sender = match &mut kernel_side {
+        Ok((kernel, _)) => kernel.senders(options.count, options.rounds).ok().flatten().map(Stat::of),
+        Err(_) => None,
+    };
     let stages = if options.breakdown { stages::stages(&ours, ours_side.median())? } else { Vec::new() };
     Ok(ForwardReport {
         program: ours.program.clone(),
@@ -263,6 +276,7 @@ fn measured(options: &ForwardOptions, traffic: &Traffic) -> Result<ForwardReport
         compared,
         ours: ours_side.figures(),
         kernel: kernel_side.map(|(_, rounds)| rounds.figures()).map_err(|why| why.0),
+        kernel_sender,
         stages,
         pool,
     })

@@ -175,6 +175,8 @@ pub(super) fn figures(report: &ForwardReport) -> Value {
         "kernel": report.kernel.as_ref().ok().map(side),
         "kernel_not_measured": report.kernel.as_ref().err(),
         "ratio": report.ratio(),
+        "kernel_sender_ns": report.kernel_sender.map(|s| json!({ "median": s.median, "low": s.low, "high": s.high })),
+        "sender_ratio": report.sender_ratio(),
     })
 }
 
@@ -203,6 +205,11 @@ fn text(options: &ForwardOptions, args: &BenchForward, traffic: &str, report: &F
         Ok(kernel) => {
             out += &line("kernel, live frames", kernel);
             if let Some(ratio) = report.ratio() {
+                out += &format!("  {:<30}{ratio:>11.1}x\n", "");
+            }
+            if let (Some(sender), Some(ratio)) = (report.kernel_sender, report.sender_ratio()) {
+                let (mpps, ns) = (1e3 / sender.median, sender.median);
+                out += &format!("  {:<30}{mpps:>12.2}{ns:>10.2}{:>22}\n", "kernel, the sender alone", "thrown away");
                 out += &format!("  {:<30}{ratio:>11.1}x\n", "");
             }
         }
