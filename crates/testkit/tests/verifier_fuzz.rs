@@ -8,8 +8,11 @@ mod fuzz_kernel;
 
 use std::time::Duration;
 
+use fuzz_kernel::generate;
 use fuzz_kernel::tally::Origin;
-use xway_testkit::{Needs, clang};
+use fuzz_kernel::world::World;
+use xway_testkit::{Needs, Rng, clang};
+use xway_verifier::{Config, Kind, MapsView, verify};
 
 #[test]
 fn accepted_programs_agree_with_the_kernel() {
@@ -90,4 +93,33 @@ fn mutants_get_the_verdict_that_the_kernel_gives() {
     let mutants = &tally.by_origin[&Origin::Mutant];
     assert!(mutants.agreement() >= 99.0, "{tally}");
     assert!(mutants.both_accept * 100 > mutants.programs * 20, "{tally}");
+}
+
+/// Going on behind an error changes nothing about the first one, and no instruction is told twice.
+#[test]
+fn further_errors_leave_the_first_one_alone() {
+    let (world, mut rng) = (World::default(), Rng::new(20_262));
+    let view = MapsView::from(&*world.object);
+    let (mut refused, mut several) = (0u32, 0u32);
+    for n in 0..3000 {
+        let mut program = generate::grammar(&mut rng, &world);
+        (0..1 + n % 3).for_each(|_| generate::mutate(&mut rng, &mut program));
+        let all = Config { budget: 20_000, explain: 200, ..Config::default() };
+        let first = Config { errors_max: 1, explain: 0, ..all.clone() };
+        let (one, many) = (verify(&program, &view, &first), verify(&program, &view, &all));
+        assert_eq!(one.is_ok(), many.is_ok(), "{program:?}");
+        let (Err(one), Err(many)) = (one, many) else { continue };
+        let place = |e: &xway_verifier::Diagnostic| (e.kind, e.insn);
+        if one.errors[0].kind != Kind::Budget {
+            assert_eq!(place(&many.errors[0]), place(&one.errors[0]), "{program:?}");
+        }
+        let mut places: Vec<usize> = many.errors.iter().map(|e| e.insn).collect();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), many.errors.len(), "{:?}", many.errors);
+        assert!(many.errors.len() <= all.errors_max && many.errors.iter().all(|e| !e.message.is_empty()));
+        (refused, several) = (refused + 1, several + u32::from(many.errors.len() > 1));
+    }
+    println!("{several} of {refused} refused programs have several errors");
+    assert!(refused > 1000 && several > 100, "{several} of {refused}");
 }

@@ -187,7 +187,7 @@ impl<'a> Verifier<'a> {
                 let path = self.last_path;
                 self.report(fail, self.cfg.funcs[f].start, path, None);
             }
-            if self.errors.len() >= self.errors_max {
+            if self.enough_errors() {
                 break;
             }
         }
@@ -238,7 +238,7 @@ impl<'a> Verifier<'a> {
                 self.log_state_switch(&state);
             }
             self.walk(state)?;
-            if self.errors.len() >= self.errors_max {
+            if self.enough_errors() {
                 break;
             }
         }
@@ -296,7 +296,7 @@ impl<'a> Verifier<'a> {
                     return Ok(());
                 }
                 Err(fail) => {
-                    let next = if self.errors.len() + 1 < self.errors_max {
+                    let next = if self.errors.len() + 1 < self.errors_max && !self.guesses.were_made() {
                         let mut on = st.clone();
                         self.salvage(&mut on, &insn, &fail).map(|next| (on, next))
                     } else {
@@ -315,6 +315,11 @@ impl<'a> Verifier<'a> {
                 }
             }
         }
+    }
+
+    /// No more errors are looked for: there are as many as are wanted, or the first one is no answer because something was guessed.
+    fn enough_errors(&self) -> bool {
+        self.errors.len() >= self.errors_max || (!self.errors.is_empty() && self.guesses.were_made())
     }
 
     /// Fails when the analysis has visited, done or held as much as it may.

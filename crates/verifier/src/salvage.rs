@@ -112,8 +112,8 @@ fn lose(v: &Verifier<'_>, st: &mut State, r: usize) {
     let stale = |d| v.graph.stale_since(d);
     let same = |o: &Value| match (&value, o) {
         (Value::Ptr(p), Value::Ptr(q)) if p.is_packet() || p.nullable => p.base == q.base && p.id == q.id,
-        // A wrong offset into these says nothing about others.
-        (Value::Ptr(Ptr { base: Base::Stack(_) | Base::Ctx | Base::Map(_), .. }), _) => false,
+        // A wrong constant offset into these says nothing about others.
+        (Value::Ptr(p @ Ptr { base: Base::Stack(_) | Base::Ctx | Base::Map(_), .. }), _) if p.is_fixed() => false,
         (Value::Ptr(p), Value::Ptr(q)) => p == q,
         (Value::Num(n), Value::Num(m)) => {
             let copy = (n == m && n.s.as_const().is_none()) || (n.link != 0 && n.link == m.link);
@@ -194,6 +194,14 @@ mod tests {
                     r5 = r10\nr5 += -8\nr5 += r3\n*(u64 *)(r10 -16) = r3\nr3 = *(u64 *)(r10 -16)\nr3 = *(u8 *)(r3 +0)\n\
                     if r3 > 4 goto +1\nr0 = *(u8 *)(r5 +0)\nr1 = r3\nr2 = 0\ncall bpf_redirect\nexit";
         assert_eq!(errors(text), [3]);
+    }
+
+    #[test]
+    fn an_index_without_bounds_is_told_once_for_each_sum() {
+        let sum = "r2 = r10\nr2 += -8\nr3 = *(u32 *)(r1 +16)\nr3 &= 63\nr2 += r3\n";
+        assert_eq!(errors(&format!("{sum}r4 = *(u8 *)(r2 +0)\n*(u8 *)(r2 +1) = 1\nr0 = 0\nexit")), [5]);
+        // The frame pointer itself stays what it is.
+        assert_eq!(errors("r3 = *(u64 *)(r10 -600)\nr3 = *(u64 *)(r10 +8)\nr0 = 0\nexit"), [0, 1]);
     }
 
     #[test]
