@@ -68,7 +68,8 @@ impl Verifier<'_> {
                         args.alloc = Some(x as u32);
                         Ok(())
                     }
-                    _ => fail!(Unbounded, "the length must be a constant")
+                    Some(x) => fail!(Unbounded, "no ring buffer has a record of {} bytes", x as i64),
+                    None => fail!(Unbounded, "the length must be a constant")
                         .map_err(|e| e.hint("reserve the largest size and use part of it")),
                 }
             }

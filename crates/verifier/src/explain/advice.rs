@@ -103,7 +103,8 @@ fn element(text: &str) -> Option<&str> {
 fn packet(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
     let last = story.last();
     let Value::Ptr(p) = story.value(last, r) else { return };
-    let limit = if p.base == Base::Meta { "data" } else { "data_end" };
+    let end_of_packet = story.end_name().unwrap_or_else(|| "data_end".to_owned());
+    let limit = if p.base == Base::Meta { "data" } else { end_of_packet.as_str() };
     if p.base == Base::End {
         if !error.message.contains("points behind") {
             return;

@@ -189,6 +189,19 @@ impl<'a> Story<'a> {
         argument(&self.source(step), xway_abi::helper(*id)?.name, n)
     }
 
+    /// The name that the refused function gives to the end of the packet.
+    pub fn end_name(&self) -> Option<String> {
+        let here = self.state(self.last()).frame().uid;
+        (0..self.last()).find_map(|k| {
+            let Insn::Load { dst, .. } = self.insn(k)? else { return None };
+            let is_end = matches!(self.value(k + 1, dst.index()), Value::Ptr(p) if p.base == Base::End);
+            // A comparison that is kept in a variable is another matter.
+            let text = self.source(k);
+            let plain = !text.replace("->", "").contains(['<', '>']);
+            if is_end && plain && self.state(k).frame().uid == here { assigned(&text) } else { None }
+        })
+    }
+
     /// All comparisons of packet pointers with the end on the way.
     pub fn checks(&self) -> Vec<Check> {
         let mut out = Vec::new();
