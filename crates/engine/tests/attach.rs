@@ -238,12 +238,16 @@ fn steering_moves_packets_between_queues_before_the_hook() {
         }
         steering.insert(Rule::parse("flow-type udp4 dst-port 100 action 77").unwrap()).unwrap();
         engine.set_steering(5, Some(steering)).unwrap();
-        // Everything comes in on queue 0, one packet of each flow after the other.
+        // Everything comes in on queue 0: of a few flows one packet each in turn, so that a burst has several of each flow, and the next
+        // burst has more.
         const SOURCES: u16 = 60;
         const EACH: u32 = 5;
-        for number in 0..EACH {
-            for source in 0..SOURCES {
-                for destination in [53, 80, 99, 100] {
+        const AT_ONCE: u16 = 4;
+        for first in (0..SOURCES).step_by(AT_ONCE.into()) {
+            for number in 0..EACH {
+                for (source, destination) in
+                    (first..first + AT_ONCE).flat_map(|source| [53, 80, 99, 100].map(|to| (source, to)))
+                {
                     let mut packet = udp(source, destination);
                     packet[NUMBER].copy_from_slice(&number.to_be_bytes());
                     wire.send_packet(0, &packet);
