@@ -17,8 +17,6 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::io::fcntl_dupfd_cloexec;
@@ -75,8 +73,6 @@ type Sockets = Vec<(OwnedFd, Place)>;
 pub(crate) struct Handed {
     ports: BTreeMap<String, (Vec<OwnedFd>, Vec<[u32; 5]>)>,
     metrics: Option<TcpListener>,
-    /// Ports that go on receive nothing before it is set.
-    start: Arc<AtomicBool>,
 }
 
 impl Handed {
@@ -108,15 +104,15 @@ impl Handed {
         }
     }
 
-    /// The queues of a TAP device, and what it waits for.
-    pub fn tap(&mut self, port: &str) -> Option<(Vec<OwnedFd>, Arc<AtomicBool>)> {
-        self.ports.remove(port).map(|(fds, _)| (fds, self.start.clone()))
+    /// The queues of a TAP device.
+    pub fn tap(&mut self, port: &str) -> Option<Vec<OwnedFd>> {
+        self.ports.remove(port).map(|(fds, _)| fds)
     }
 
-    /// The sockets of a packet port with where their rings go on, and what they wait for.
-    pub fn packet(&mut self, port: &str) -> Option<(Sockets, Arc<AtomicBool>)> {
+    /// The sockets of a packet port with where their rings go on.
+    pub fn packet(&mut self, port: &str) -> Option<Sockets> {
         let (fds, places) = self.ports.remove(port)?;
-        Some((fds.into_iter().zip(places.into_iter().map(Place)).collect(), self.start.clone()))
+        Some(fds.into_iter().zip(places.into_iter().map(Place)).collect())
     }
 
     /// The place where counters are asked for, when it is this one.
@@ -124,9 +120,8 @@ impl Handed {
         self.metrics.take().filter(|listener| listener.local_addr().is_ok_and(|has| has == at))
     }
 
-    /// Everything is in its place: ports receive from now on. What nobody took is closed.
-    pub fn start(&mut self) {
-        self.start.store(true, Ordering::Release);
+    /// Everything is in its place: what nobody took is closed.
+    pub fn close(&mut self) {
         self.ports.clear();
         self.metrics = None;
     }
@@ -215,8 +210,8 @@ mod tests {
         let far = parcel.close().unwrap();
         let mut handed = Handed::unpack(&mut UnixStream::from(far)).unwrap();
         assert!(handed.tap("tap:b").is_none());
-        let (queues, start) = handed.tap("tap:a").unwrap();
-        assert_eq!((queues.len(), start.load(Ordering::Acquire)), (64, false));
+        let queues = handed.tap("tap:a").unwrap();
+        assert_eq!(queues.len(), 64);
         for (n, (fd, (near, _))) in queues.into_iter().zip(&pairs).enumerate() {
             near.send(&[n as u8]).unwrap();
             let mut byte = [0];
@@ -224,8 +219,7 @@ mod tests {
             assert_eq!(byte, [n as u8]);
         }
         assert!(handed.metrics("127.0.0.1:1".parse().unwrap()).is_none());
-        handed.start();
-        assert!(start.load(Ordering::Acquire));
+        handed.close();
         // Nobody took it.
         assert!(std::net::TcpStream::connect(at).is_err());
     }

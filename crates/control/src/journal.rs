@@ -77,6 +77,8 @@ pub(crate) struct Contents {
 #[derive(Debug)]
 pub(crate) struct Journal {
     dir: Option<PathBuf>,
+    /// Locked: two services that write the same files would lose each other's. The system lets go of it with the process.
+    _lock: Option<fs::File>,
 }
 
 /// Hexadecimal SHA-256.
@@ -87,13 +89,21 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
 type Failed = String;
 
 impl Journal {
-    /// Opens the directory; makes it when it is not there.
+    /// Opens the directory; makes it when it is not there. It is this service's alone from now on.
     pub fn open(dir: Option<&Path>) -> Result<Journal, Failed> {
-        if let Some(dir) = dir {
-            let objects = dir.join("objects");
-            fs::create_dir_all(&objects).map_err(|e| format!("{}: {e}", objects.display()))?;
+        let Some(dir) = dir else { return Ok(Journal { dir: None, _lock: None }) };
+        let objects = dir.join("objects");
+        fs::create_dir_all(&objects).map_err(|e| format!("{}: {e}", objects.display()))?;
+        let lock = dir.join("lock");
+        let file = fs::File::create(&lock).map_err(|e| format!("{}: {e}", lock.display()))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Journal { dir: Some(dir.to_owned()), _lock: Some(file) }),
+            Err(fs::TryLockError::WouldBlock) => Err(format!(
+                "{}: another service keeps its state there; give this one a directory of its own",
+                dir.display()
+            )),
+            Err(fs::TryLockError::Error(e)) => Err(format!("{}: {e}", lock.display())),
         }
-        Ok(Journal { dir: dir.map(Path::to_owned) })
     }
 
     /// Whether anything is kept.

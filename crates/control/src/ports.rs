@@ -40,7 +40,7 @@ pub(crate) fn open(name: &PortName, number: u32, stack: bool, handed: &mut Hande
     let device: Box<dyn Device> = match name {
         PortName::Packet(config) => {
             let adopted = handed.packet(&name.to_string());
-            let device = match adopted.map(|(queues, start)| PacketDevice::adopt(config, queues, &start)) {
+            let device = match adopted.map(|queues| PacketDevice::adopt(config, queues)) {
                 Some(Ok(device)) => Ok(device),
                 Some(Err(why)) => {
                     anew = Some(why.to_string());
@@ -59,7 +59,7 @@ pub(crate) fn open(name: &PortName, number: u32, stack: bool, handed: &mut Hande
             if stack { Box::new(Reinjecting::new(device)) } else { Box::new(device) }
         }
         PortName::Tap(config) => {
-            let adopted = handed.tap(&name.to_string()).map(|(queues, start)| TapDevice::adopt(config, queues, start));
+            let adopted = handed.tap(&name.to_string()).map(|queues| TapDevice::adopt(config, queues));
             let device = match adopted {
                 Some(Ok(device)) => Ok(device),
                 // Descriptors that do not fit are closed by now, and not in the way of new ones.
@@ -114,11 +114,11 @@ pub(crate) fn said(before: &[String], words: &str, now: Option<&Steering>) -> Ve
     out
 }
 
-/// How the engine opens a port of the configuration.
+/// How the engine opens a port of the configuration: it receives only when everything is in its place.
 pub(crate) fn shape(port: &Port, profile: Profile) -> PortConfig {
     let tx = TxPolicy { batch_frames: port.tx_batch, bytes_max: port.tx_limit };
     let (queues, chunk_size) = (port.queues.clone(), port.chunk);
-    PortConfig { queues, tx, read_only: port.read_only, profile, chunk_size, ..PortConfig::default() }
+    PortConfig { queues, tx, read_only: port.read_only, profile, chunk_size, held: true, ..PortConfig::default() }
 }
 
 #[cfg(test)]

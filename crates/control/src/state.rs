@@ -57,6 +57,8 @@ pub(crate) struct State {
     keeps: BTreeMap<String, Keeps>,
     /// What this one was handed, until everything is in its place.
     handed: Handed,
+    /// Ports that are open and wait until everything else is in its place.
+    held: Vec<String>,
     /// Ports that were opened again though they were handed over, and why.
     anew: Vec<(String, String)>,
 }
@@ -106,6 +108,7 @@ impl State {
             ifindex: IFINDEX_FIRST,
             keeps: BTreeMap::new(),
             handed,
+            held: Vec::new(),
             anew: Vec::new(),
         })
     }
@@ -168,11 +171,12 @@ impl State {
         for id in programs.into_values() {
             self.let_go(ObjectId::Program(id));
         }
-        let saved = self.save();
-        done?;
-        saved?;
         // From here on packets find their programs.
-        self.handed.start();
+        let started = self.start_ports();
+        let saved = self.save();
+        done.and(started)?;
+        saved?;
+        self.handed.close();
         Ok(notes)
     }
 
@@ -365,7 +369,8 @@ impl State {
                 json(steering.as_deref().map(message::Steered::from).unwrap_or_default())
             }
             Request::OpenPort { port } => {
-                json(self.step(&Step::Open(Port::named(&port)), &BTreeMap::new(), &Digests::new())?)
+                self.step(&Step::Open(Port::named(&port)), &BTreeMap::new(), &Digests::new())?;
+                json(self.start_ports()?)
             }
             Request::ClosePort { port } => {
                 let known = self.config.ports.iter().find(|p| is_called(&p.name, &port)).cloned();
@@ -384,7 +389,10 @@ impl State {
             }
             Request::Apply { config, dry_run } => {
                 let config = Config::parse(&config).map_err(|e| HookError::new(Blame::Input, e))?;
-                json(self.apply(&config, dry_run)?)
+                let done = self.apply(&config, dry_run);
+                // Also where a step failed: what is there then is told, and nothing waits without a word.
+                let started = self.start_ports();
+                json(done.and_then(|said| started.map(|()| said))?)
             }
             // The server's own.
             Request::Down
@@ -502,7 +510,16 @@ impl State {
         }
     }
 
-    /// Makes the engine what a configuration says, or tells what would be done.
+    /// Lets the ports receive that were opened since the last time: their programs and rules are in place.
+    fn start_ports(&mut self) -> Result<(), HookError> {
+        let held = std::mem::take(&mut self.held);
+        // One that is closed again has nothing to wait for.
+        let there = held.iter().filter(|name| self.config.ports.iter().any(|port| port.name == **name));
+        there.map(|name| self.hook.start_port(name)).fold(Ok(()), Result::and)
+    }
+
+    /// Makes the engine what a configuration says, or tells what would be done. Ports that it opens wait for
+    /// [`State::start_ports`].
     fn apply(&mut self, want: &Config, dry_run: bool) -> Result<Vec<String>, HookError> {
         let mut digests = Digests::new();
         let mut objects: BTreeMap<String, Vec<u8>> = BTreeMap::new();
@@ -587,6 +604,7 @@ impl State {
                 self.keeps.extend(opened.keeps.map(|keeps| (name.to_string(), keeps)));
                 self.anew.extend(opened.anew.map(|why| (name.to_string(), why)));
                 self.ifindex += 1;
+                self.held.push(p.name.clone());
                 self.config.ports.push(p.as_opened());
             }
             Step::Serve(socket) => self.serve(socket)?,

@@ -176,6 +176,56 @@ fn the_socket_is_for_owner_and_group_and_one_service() {
     assert!(!dir.join("control.sock").exists(), "it is taken away at the end");
 }
 
+/// A filter that is in the file sees the first packet, at a start, when a port comes by an applied file, and when it is opened again.
+#[test]
+fn no_packet_passes_before_the_programs_of_the_file() {
+    if !Needs::of("control::no_packet_passes_before_the_programs_of_the_file").clang().met() {
+        return;
+    }
+    let dir = Running::dir("first");
+    let text = "#include <linux/bpf.h>\n__attribute__((section(\"xdp\"), used)) int drops(struct xdp_md *c) { return XDP_DROP; }\n";
+    let object = dir.join("drops.o");
+    std::fs::write(&object, xway_testkit::clang::compile_text("first", text, &[]).unwrap()).unwrap();
+    // A port that has everything to give at once.
+    let file = |port: &str, more: &str| {
+        let object = object.display();
+        format!(
+            "[[port]]\nname = \"sim:{port}?count=5000\"\n{more}\n\
+             [[program]]\nname = \"{port}\"\nport = \"sim:{port}\"\nobject = \"{object}\"\n"
+        )
+    };
+    let running = Running::start(&dir, &file("one", ""));
+    let mut service = running.connect();
+    let all_dropped = |service: &mut Service, port: &str, round: &str| {
+        running::until("5,000 packets have their verdicts", || {
+            let counted = service.statistics(port).unwrap();
+            assert_eq!(counted.get("verdicts.pass"), 0, "{port} {round}");
+            counted.get("verdicts.drop") == 5000
+        });
+    };
+    all_dropped(&mut service, "sim:one", "at the start");
+    let both = file("one", "") + &file("two", "");
+    service.apply(&both, false).unwrap();
+    all_dropped(&mut service, "sim:two", "applied");
+    service.apply(&(file("one", "") + &file("two", "chunk = 2048")), false).unwrap();
+    all_dropped(&mut service, "sim:two", "opened again");
+}
+
+#[test]
+fn a_state_belongs_to_one_service() {
+    let dir = Running::dir("shared");
+    let running = Running::start(&dir, "");
+    let mut config = Config::default();
+    config.service.socket = dir.join("other.sock");
+    config.service.state = Some(dir.join("state"));
+    let second = Server::start(&config, "", LoadOptions::default(), &Stop::new().unwrap());
+    let said = second.err().unwrap().to_string();
+    assert!(said.contains("another service keeps its state there"), "{said}");
+    drop(running);
+    let dir = Running::dir("shared");
+    drop(Running::start(&dir, ""));
+}
+
 #[test]
 fn pins_and_contents_outlive_a_clean_end() {
     let dir = Running::dir("restart");

@@ -1,7 +1,6 @@
 //! An interface with its queues.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError, Weak};
 
 use xway_engine::{Capabilities, Device, Port, PortError, PortErrorKind};
@@ -72,21 +71,17 @@ impl PacketDevice {
     }
 
     /// Goes on with the queues that another process had ([`PacketDevice::keep`]): what came meanwhile lies in their rings, and is
-    /// received once `start` is set.
+    /// received.
     ///
     /// # Errors
     /// [`OpenError`]: as [`PacketDevice::open`], or the sockets are another interface's, or their rings have another shape than `config`
     /// says.
-    pub fn adopt(
-        config: &PacketConfig,
-        queues: Vec<(OwnedFd, Place)>,
-        start: &Arc<AtomicBool>,
-    ) -> Result<PacketDevice, OpenError> {
+    pub fn adopt(config: &PacketConfig, queues: Vec<(OwnedFd, Place)>) -> Result<PacketDevice, OpenError> {
         if queues.len() != config.queues as usize {
             return Err(OpenError::Queues { queues: queues.len() as u32, max: config.queues });
         }
         let ifindex = find_interface(&config.interface)?;
-        let adopt = |queue| Receiver::adopt(config, ifindex, queue, start.clone());
+        let adopt = |queue| Receiver::adopt(config, ifindex, queue);
         let receivers = queues.into_iter().map(adopt).collect::<Result<Vec<_>, _>>()?;
         let group = receivers.first().filter(|_| config.queues > 1).map(Receiver::group).transpose()?;
         let port = |receiver| PacketPort::new(config, ifindex, Some(receiver)).map(Box::new).map(Queue::Waiting);

@@ -2,7 +2,6 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use xway_abi::Errno;
 use xway_engine::{Capabilities, Lost, Port, PortError, PortErrorKind, PortStats, Rx, Sent, Support};
@@ -38,8 +37,6 @@ pub(crate) struct Receiver {
     socket: OwnedFd,
     /// Where the ring was given up, once it is.
     end: End,
-    /// Nothing is received before this is set; gone once it is.
-    start: Option<Arc<AtomicBool>>,
 }
 
 impl Receiver {
@@ -67,7 +64,7 @@ impl Receiver {
             sys::close_gate(fd).map_err(failed("a filter that lets nothing in"))?;
         }
         sys::bind(fd, ifindex, libc::ETH_P_ALL as u16).map_err(failed("binding to the interface"))?;
-        Ok(Receiver { ring, socket, end, start: None })
+        Ok(Receiver { ring, socket, end })
     }
 
     /// Goes on with the socket that another process received with: what came meanwhile lies in its ring.
@@ -75,7 +72,6 @@ impl Receiver {
         config: &PacketConfig,
         ifindex: u32,
         (socket, place): (OwnedFd, Place),
-        start: Arc<AtomicBool>,
     ) -> Result<Receiver, OpenError> {
         let failed = OpenError::system;
         let (slots, slot_size) = config.shape()?;
@@ -92,7 +88,7 @@ impl Receiver {
         let ring = Ring::map(socket.as_fd(), config.layout, parts as usize, part_size as usize, end.clone());
         let mut ring = ring.map_err(failed("mapping the receive ring that was handed over"))?;
         ring.go_on(place).map_err(failed("the place in the receive ring that was handed over"))?;
-        Ok(Receiver { ring, socket, end, start: Some(start) })
+        Ok(Receiver { ring, socket, end })
     }
 
     /// The socket once more, and where its ring ends.
@@ -200,12 +196,6 @@ impl PacketPort {
         burst: &mut Burst,
         budget: usize,
     ) -> Result<Rx, PortError> {
-        if let Some(start) = &receiver.start {
-            if !start.load(Ordering::Acquire) {
-                return Ok(Rx::Idle);
-            }
-            receiver.start = None;
-        }
         let budget = budget.min(burst.room());
         let before = burst.len();
         for _ in 0..budget * LOOKS_PER_FRAME {

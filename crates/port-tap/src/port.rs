@@ -1,8 +1,6 @@
 //! The port.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
@@ -68,8 +66,6 @@ pub struct TapDevice {
     frags: bool,
     /// Those that are not open as ports.
     queues: Vec<Option<Queue>>,
-    /// Until this is set nothing is received.
-    start: Option<Arc<AtomicBool>>,
 }
 
 impl TapDevice {
@@ -95,15 +91,15 @@ impl TapDevice {
         if !existed {
             sys::bring_up(socket.as_fd(), name).map_err(OpenError::system("bringing the interface up"))?;
         }
-        Ok(TapDevice { name: format!("tap:{name}"), ifindex, frags: config.frags, queues, start: None })
+        Ok(TapDevice { name: format!("tap:{name}"), ifindex, frags: config.frags, queues })
     }
 
     /// Goes on with the queues that another process had ([`TapDevice::descriptors`]): the interface is as it was, and what waits in it
-    /// is received, once `start` is set.
+    /// is received.
     ///
     /// # Errors
     /// [`OpenError`]: the descriptors are not the queues that `config` describes.
-    pub fn adopt(config: &TapConfig, queues: Vec<OwnedFd>, start: Arc<AtomicBool>) -> Result<TapDevice, OpenError> {
+    pub fn adopt(config: &TapConfig, queues: Vec<OwnedFd>) -> Result<TapDevice, OpenError> {
         let name = &config.name;
         let fits = |fd: &OwnedFd| sys::interface_of(fd.as_fd()).is_ok_and(|of| of == (name.clone(), config.queues > 1));
         if queues.len() != config.queues as usize || !queues.iter().all(fits) {
@@ -114,7 +110,7 @@ impl TapDevice {
         let ifindex = netdevice::name_to_index(&socket, name)
             .map_err(|e| OpenError::system("asking for the interface's index")(e.into()))?;
         let queues = queues.into_iter().map(|fd| set_up(fd, config).map(Some)).collect::<Result<Vec<_>, _>>()?;
-        Ok(TapDevice { name: format!("tap:{name}"), ifindex, frags: config.frags, queues, start: Some(start) })
+        Ok(TapDevice { name: format!("tap:{name}"), ifindex, frags: config.frags, queues })
     }
 
     /// The queues that are not open as ports once more: as long as one of them is there the interface is, and packets wait in it.
@@ -142,7 +138,6 @@ impl TapDevice {
             gso: 0,
             runt: 0,
             packet_id: 0,
-            start: self.start.clone(),
         })
     }
 
@@ -193,8 +188,6 @@ pub struct TapPort {
     gso: u64,
     runt: u64,
     packet_id: u64,
-    /// Nothing is received before this is set; gone once it is.
-    start: Option<Arc<AtomicBool>>,
 }
 
 impl TapPort {
@@ -259,12 +252,6 @@ impl Port for TapPort {
     }
 
     fn rx(&mut self, _: u32, pool: &mut Pool, burst: &mut Burst, budget: usize) -> Result<Rx, PortError> {
-        if let Some(start) = &self.start {
-            if !start.load(Ordering::Acquire) {
-                return Ok(Rx::Idle);
-            }
-            self.start = None;
-        }
         let budget = budget.min(burst.room());
         for _ in 0..budget {
             let Ok(mut frame) = pool.alloc() else {

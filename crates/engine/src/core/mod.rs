@@ -420,6 +420,13 @@ impl Core {
         (old, self.extras.clear())
     }
 
+    /// A queue receives from now on.
+    pub(crate) fn start(&mut self, ifindex: u32, queue: u32) {
+        if let Some(at) = self.lane(ifindex, queue) {
+            self.lanes[at].receiving = true;
+        }
+    }
+
     /// Position of a queue among the worker's own.
     pub(crate) fn lane(&self, ifindex: u32, queue: u32) -> Option<usize> {
         self.lanes.iter().position(|lane| lane.port.ifindex() == ifindex && lane.queue == queue)

@@ -83,7 +83,7 @@ impl Engine {
 
     // -- ports ------------------------------------------------------------------------------------------------------------
 
-    /// Opens a port: its queues start to receive. Frames pass until a program is attached.
+    /// Opens a port: its queues start to receive, unless it is [held](PortConfig::held). Frames pass until a program is attached.
     ///
     /// # Errors
     /// The interface index is taken, a worker or a queue does not exist, or the device refuses a queue; those opened before
@@ -113,6 +113,25 @@ impl Engine {
             let _ = control.close_port(ifindex);
         }
         opened
+    }
+
+    /// Lets a port receive that was opened as [held](PortConfig::held). One that receives goes on.
+    ///
+    /// # Errors
+    /// No such port is open.
+    pub fn start_port(&self, ifindex: u32) -> Result<(), EngineError> {
+        let mut control = self.control.lock();
+        let at = control.port(ifindex)?;
+        let Control { ports, members, .. } = &mut *control;
+        let entry = &mut ports[at];
+        if !std::mem::take(&mut entry.config.held) {
+            return Ok(());
+        }
+        let receiving = entry.device.rx_queues();
+        entry.queues.iter().filter(|open| open.queue < receiving).try_for_each(|open| {
+            let queue = open.queue;
+            members[open.worker as usize].ask(move |core| core.start(ifindex, queue))
+        })
     }
 
     /// Closes a port: it receives no more, what waits for it is sent, its frames come home.
@@ -180,7 +199,7 @@ impl Engine {
         let meters = Arc::new(Meters::default());
         let (hook, programs) = entry.executor(queue, worker, &[]);
         let tx = entry.config.tx;
-        let (receiving, frame_max) = (queue < entry.device.rx_queues(), port.frame_max());
+        let (receiving, frame_max) = (queue < entry.device.rx_queues() && !entry.config.held, port.frame_max());
         entry.queues.push(QueueEntry { queue, worker, meters: meters.clone(), inbox, frame_max, memory, programs });
         let index = member.number;
         control.members[index as usize].ask(move |core| {
@@ -207,11 +226,10 @@ impl Engine {
         })?;
         control.rewire(None)?;
         // It receives only now that everybody knows of it and it knows of everybody.
-        control.members[index as usize].ask(move |core| {
-            if let Some(at) = core.lane(ifindex, queue) {
-                core.lanes[at].receiving = receiving;
-            }
-        })
+        if !receiving {
+            return Ok(());
+        }
+        control.members[index as usize].ask(move |core| core.start(ifindex, queue))
     }
 
     // -- programs ---------------------------------------------------------------------------------------------------------

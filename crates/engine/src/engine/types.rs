@@ -53,6 +53,9 @@ pub struct PortConfig {
     /// Packets that come in may not be changed: only programs that are proved not to do so are attached. Who looks at the same
     /// memory, the device or another process, finds there what arrived.
     pub read_only: bool,
+    /// Nothing is received before [`Engine::start_port`](crate::Engine::start_port) says so: what arrives waits in the device, so that no
+    /// packet passes by programs that are attached meanwhile.
+    pub held: bool,
 }
 
 /// Where a program is attached: to a port, or to one of its queues, whose programs win over those of the port.

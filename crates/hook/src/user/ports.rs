@@ -64,8 +64,8 @@ fn refused(error: EngineError) -> HookError {
 
 /// Ports and their programs.
 impl User {
-    /// Opens a port: its queues start to receive, and frames pass until a program is attached. The first port starts the
-    /// workers.
+    /// Opens a port: its queues start to receive unless it is held, and frames pass until a program is attached. The first port starts
+    /// the workers.
     ///
     /// # Errors
     /// A port with its name or interface index is open; the device refuses; the system has no thread or memory left.
@@ -85,6 +85,16 @@ impl User {
         engine.open(device, config).map_err(refused)?;
         self.events.tell("port", &name, "opened".into());
         Ok(())
+    }
+
+    /// Lets a port receive that was opened as [held](PortConfig::held).
+    ///
+    /// # Errors
+    /// No such port is open.
+    pub fn start_port(&mut self, name: &str) -> Result<(), HookError> {
+        let port = self.port(name)?;
+        let engine = self.engine.as_deref().ok_or_else(|| super::no_port(name))?;
+        engine.start_port(port.ifindex).map_err(refused)
     }
 
     /// Closes a port: what waits for it is sent, its frames come home.
