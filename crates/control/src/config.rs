@@ -8,6 +8,7 @@ use xway_engine::Profile;
 use xway_engine::is_called;
 use xway_engine::steer::Change;
 use xway_hook::{PRIORITY, Verdicts};
+use xway_packet::PoolConfig;
 
 use crate::LogFormat;
 
@@ -264,15 +265,46 @@ impl Config {
         Ok(config)
     }
 
+    /// Whether a port's queues and memory can be had; `count`: how many queues its name says that it has.
+    fn check_queues(&self, port: &Port, count: Option<u32>) -> Result<(), String> {
+        let mut seen = HashSet::new();
+        for &(queue, worker) in port.queues.iter().flatten() {
+            let workers = self.service.workers;
+            if worker >= workers {
+                return Err(format!("queues: worker {worker}; service.workers says {workers}, counted from 0"));
+            }
+            if let Some(count) = count.filter(|count| queue >= *count) {
+                return Err(format!("queues: queue {queue}; the port has {count}, counted from 0"));
+            }
+            if !seen.insert(queue) {
+                return Err(format!("queues: queue {queue} is there twice"));
+            }
+        }
+        let shape = port.chunk.map(|bytes| PoolConfig::new(1).in_chunks_of(bytes).check());
+        shape.unwrap_or(Ok(())).map_err(|e| format!("chunk: {e}"))
+    }
+
     fn check(&self) -> Result<(), ConfigError> {
         let refuse = |text: String| Err(ConfigError(text));
+        let ServiceConfig { workers, ref cpus, .. } = self.service;
+        let burst = self.service.burst();
+        if !(1..=64).contains(&burst) {
+            return refuse(format!("service.burst: {burst}; from 1 to 64"));
+        }
+        if workers == 0 || workers > 1024 {
+            return refuse(format!("service.workers: {workers}; from 1 to 1024"));
+        }
+        if cpus.len() > workers as usize {
+            return refuse(format!("service.cpus: {} for {workers} workers", cpus.len()));
+        }
         let mut seen = HashSet::new();
         for port in &self.ports {
             if !seen.insert(port.name.split('?').next()) {
                 return refuse(format!("port {}: it is there twice", port.name));
             }
             let told = |e: String| ConfigError(format!("port {}: {e}", port.name));
-            crate::ports::parse(&port.name).map_err(told)?;
+            let name = crate::ports::parse(&port.name).map_err(told)?;
+            self.check_queues(port, crate::ports::queues(&name)).map_err(told)?;
             let wrong = |words: &String| Change::parse(words).err().map(|e| format!("steer: {e}"));
             port.steer.iter().find_map(wrong).map_or(Ok(()), |e| Err(told(e)))?;
         }
@@ -308,17 +340,6 @@ impl Config {
             if self.ports.is_empty() {
                 return refuse(format!("socket {path}: without a port there is no queue to bind to"));
             }
-        }
-        let ServiceConfig { workers, ref cpus, .. } = self.service;
-        let burst = self.service.burst();
-        if !(1..=64).contains(&burst) {
-            return refuse(format!("service.burst: {burst}; from 1 to 64"));
-        }
-        if workers == 0 || workers > 1024 {
-            return refuse(format!("service.workers: {workers}; from 1 to 1024"));
-        }
-        if cpus.len() > workers as usize {
-            return refuse(format!("service.cpus: {} for {workers} workers", cpus.len()));
         }
         let l = &self.limits;
         for (field, value) in [
@@ -387,7 +408,7 @@ chain_on = ["pass", "tx"]
         for (from, to, want) in [
             ("workers = 2", "workers = 0", "service.workers"),
             ("workers = 2", "wrokers = 2", "wrokers"),
-            ("workers = 2", "burst = 0", "service.burst: 0; from 1 to 64"),
+            ("workers = 2", "workers = 2\nburst = 0", "service.burst: 0; from 1 to 64"),
             ("workers = 2", "profile = \"tiny\"", "\"tiny\" is neither standard nor small"),
             ("cpus = [0, 1]", "cpus = [0, 1, 2]", "service.cpus"),
             ("port = \"packet:eth0\"", "port = \"packet:eth1\"", "packet:eth1 is no port"),
@@ -396,6 +417,10 @@ chain_on = ["pass", "tx"]
             ("name = \"packet:eth0\"", "name = \"nonsense\"", "port nonsense"),
             ("queues = [[0, 1]]", "steer = [\"flow-type tcp7 action 1\"]", "port packet:eth0: steer: "),
             ("queues = [[0, 1]]", "steer = [\"equal 0\"]", "steer: equal 0"),
+            ("queues = [[0, 1]]", "queues = [[0, 9]]", "port packet:eth0: queues: worker 9; service.workers says 2"),
+            ("queues = [[0, 1]]", "queues = [[1, 1]]", "port packet:eth0: queues: queue 1; the port has 1"),
+            ("queues = [[0, 1]]", "queues = [[0, 1], [0, 0]]", "queue 0 is there twice"),
+            ("queues = [[0, 1]]", "chunk = 3000", "port packet:eth0: chunk: "),
             ("name = \"packet:eth0\"", "name = \"sim:a?color=1\"", "there is no option \"color\""),
         ] {
             let error = Config::parse(&FILE.replacen(from, to, 1)).unwrap_err().to_string();

@@ -1,5 +1,7 @@
 //! The devices behind the port names of the configuration.
 
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use xway_engine::steer::{Change, Steering};
 use xway_engine::{Device, OneQueue, PortConfig, Profile, TxPolicy};
 use xway_hook::{Blame, HookError};
@@ -21,6 +23,32 @@ pub(crate) fn parse(text: &str) -> Result<PortName, String> {
         PortName::Capture(path) if path.as_os_str() == "-" => Err("a service has no standard input".into()),
         name => Ok(name),
     }
+}
+
+/// How many queues a name says that its port has; nothing where the device says it.
+pub(crate) fn queues(name: &PortName) -> Option<u32> {
+    match name {
+        PortName::Capture(_) | PortName::Played(_) => Some(1),
+        PortName::Sim(sim) => Some(sim.queues),
+        PortName::Packet(config) => Some(config.queues),
+        PortName::Tap(config) => Some(config.queues),
+        PortName::AfXdp(_) => None,
+    }
+}
+
+/// The interface that must be there before the port can be opened.
+pub(crate) fn interface(name: &PortName) -> Option<&str> {
+    match name {
+        PortName::Packet(config) => Some(&config.interface),
+        PortName::AfXdp(config) => Some(&config.interface),
+        PortName::Capture(_) | PortName::Played(_) | PortName::Sim(_) | PortName::Tap(_) => None,
+    }
+}
+
+/// Whether an interface of this name is there.
+pub(crate) fn is_there(interface: &str) -> bool {
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+    socket.is_ok_and(|socket| name_to_index(socket, interface).is_ok())
 }
 
 /// A port that is open.

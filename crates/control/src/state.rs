@@ -59,6 +59,10 @@ pub(crate) struct State {
     handed: Handed,
     /// Ports that are open and wait until everything else is in its place.
     held: Vec<String>,
+    /// The last configuration that stood whole: what a restart makes again.
+    whole: String,
+    /// The last file could not be applied to its end, and what is there is none that anybody asked for.
+    half: bool,
     /// Ports that were opened again though they were handed over, and why.
     anew: Vec<(String, String)>,
 }
@@ -109,6 +113,8 @@ impl State {
             keeps: BTreeMap::new(),
             handed,
             held: Vec::new(),
+            whole: String::new(),
+            half: false,
             anew: Vec::new(),
         })
     }
@@ -159,6 +165,8 @@ impl State {
             true => Config::parse(&saved.config).map_err(failed)?,
             false => given.clone(),
         };
+        // Also where it cannot be made today: it was meant, and is tried again at the next start.
+        self.whole = toml::to_string(&config).map_err(failed)?;
         let done = self.apply(&config, false);
         for (id, request) in attach {
             let made = request.read().and_then(|r| {
@@ -532,6 +540,17 @@ impl State {
         let steps = steps(&self.config, &self.digests, want, &digests);
         let words: Vec<String> = steps.iter().map(Step::to_string).collect();
         let said = [&words[..], &kept(&self.config, want)].concat();
+        // A port that could not be opened would cost the one that is there.
+        for step in &steps {
+            if let Step::Open(port) = step {
+                let name = ports::parse(&port.name).map_err(|e| HookError::new(Blame::Input, e))?;
+                let made = |of: &str| want.ports.iter().any(|p| is_called(&p.name, &format!("tap:{of}")));
+                if let Some(of) = ports::interface(&name).filter(|of| !made(of) && !ports::is_there(of)) {
+                    let what = format!("interface {of}, which port {} is on", port.name);
+                    return Err(HookError::missing(what));
+                }
+            }
+        }
         if dry_run {
             return Ok(said);
         }
@@ -558,6 +577,7 @@ impl State {
         }
         // Attached programs are held by their ports.
         loaded.values().for_each(|id| self.let_go(ObjectId::Program(*id)));
+        self.half = outcome.is_err();
         outcome.map(|()| said)
     }
 
@@ -653,7 +673,10 @@ impl State {
         let used: HashSet<&String> = self.origins.values().map(|o| &o.object).collect();
         self.images.retain(|name, _| used.contains(name));
         let mut saved = Saved { file: self.file.clone(), ..Saved::default() };
-        saved.config = toml::to_string(&self.config).map_err(failed)?;
+        if !self.half {
+            self.whole = toml::to_string(&self.config).map_err(failed)?;
+        }
+        saved.config.clone_from(&self.whole);
         for (path, object) in &self.pins {
             let what = match object {
                 ObjectId::Map(id) => {

@@ -209,6 +209,37 @@ fn no_packet_passes_before_the_programs_of_the_file() {
     all_dropped(&mut service, "sim:two", "applied");
     service.apply(&(file("one", "") + &file("two", "chunk = 2048")), false).unwrap();
     all_dropped(&mut service, "sim:two", "opened again");
+
+    // What cannot be is refused before anything is touched, also when it is only asked.
+    let ports = service.ports().unwrap();
+    for (wrong, words) in [
+        ("[[port]]\nname = \"packet:nosuch\"\n", "there is no interface nosuch, which port packet:nosuch is on"),
+        ("[[port]]\nname = \"sim:three\"\nqueues = [[1, 0]]\n", "queue 1; the port has 1"),
+    ] {
+        for dry_run in [true, false] {
+            let said = service.apply(&(file("one", "chunk = 2048") + wrong), dry_run).unwrap_err();
+            assert!(said.message.contains(words), "{}", said.message);
+        }
+        assert_eq!(service.ports().unwrap(), ports);
+    }
+    drop(service);
+    drop(running);
+}
+
+/// A file that fails half way leaves what it made until then. The next start makes what stood whole before.
+#[test]
+fn half_an_applied_file_is_not_what_a_start_makes() {
+    let dir = Running::dir("half");
+    let good = "[[port]]\nname = \"sim:one\"\n";
+    let mut running = Running::start(&dir, good);
+    let mut service = running.connect();
+    let said = service.apply("[[port]]\nname = \"pcap:/no/such.pcap\"\n", false).unwrap_err();
+    assert!(said.message.contains("the steps before it are done"), "{}", said.message);
+    assert_eq!(service.ports().unwrap(), [""; 0]);
+    drop(service);
+    running.end();
+    let again = Running::start(&dir, good);
+    assert_eq!(again.connect().ports().unwrap(), ["sim:one"]);
 }
 
 #[test]

@@ -143,7 +143,11 @@ impl PoolConfig {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), PoolError> {
+    /// Whether a pool can have this shape, as far as that is known before its memory is asked for.
+    ///
+    /// # Errors
+    /// The first number that cannot be, with what it can.
+    pub fn check(&self) -> Result<(), PoolError> {
         let size = self.chunk_size;
         if !size.is_power_of_two() || !(layout::CHUNK_MIN..=layout::CHUNK_MAX).contains(&size) {
             return Err(PoolError::ChunkSize(size));
