@@ -1,5 +1,8 @@
 //! AF_XDP sockets: numbers and layouts of `linux/if_xdp.h`.
 
+/// Name of the program that an `afxdp:` port attaches to its interface, by which others know whose it is.
+pub const AFXDP_PROGRAM: &str = "xway_redirect";
+
 /// Address family.
 pub const AF_XDP: u16 = 44;
 /// Level of socket options.

@@ -44,7 +44,7 @@ impl Redirect {
         })?;
         let insns = program(&map);
         let flags = if config.frags { consts::F_XDP_HAS_FRAGS } else { 0 };
-        let program = KernelProg::load(&ProgSpec { flags, ..ProgSpec::xdp("xway_redirect", &insns) })?;
+        let program = KernelProg::load(&ProgSpec { flags, ..ProgSpec::xdp(xway_abi::xsk::AFXDP_PROGRAM, &insns) })?;
         let first = if mode == XdpMode::Any { XdpMode::Native } else { mode };
         let (link, effective, reason) = match XdpLink::attach(&program, ifindex, first) {
             Ok(link) => (link, first, None),

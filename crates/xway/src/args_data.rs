@@ -14,7 +14,7 @@ pub struct Steer {
     #[arg(value_name = "PORT")]
     pub port: String,
     /// What to change, in ethtool's words: flow-type …, delete LOC, equal N, weight W…, hkey KEY, off; nothing: only show
-    #[arg(value_name = "WORDS", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "WORDS", allow_negative_numbers = true)]
     pub words: Vec<String>,
 }
 

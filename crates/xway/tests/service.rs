@@ -382,6 +382,12 @@ fn ports_are_steered_by_ethtools_words() {
     assert!(steer("").exits(0).out.contains("packets stay on the queue that they come in on"));
     let rule = "flow-type udp4 src-ip 192.0.2.0 m 0.0.0.255 dst-port 53 action -1 loc 7";
     assert_eq!(steer(rule).exits(0).out, format!("{port}: {rule}\n"));
+    // Options count wherever they stand; a number with a sign is a word.
+    assert!(
+        serde_json::from_str::<serde_json::Value>(&steer("flow-type udp4 dst-port 54 action -1 loc 9 -j").exits(0).out)
+            .is_ok()
+    );
+    steer("delete 9").exits(0);
     assert!(steer("equal 1 hkey symmetric").exits(0).out.contains("hash over 128 entries, of queue 0: 128"));
     let doc: Value = serde_json::from_str(&xway(&["-j", "steer", "--socket", &up.socket, &port]).exits(0).out).unwrap();
     assert_eq!((doc["rules"][0].as_str(), doc["indirection"].as_array().map(Vec::len)), (Some(rule), Some(128)));

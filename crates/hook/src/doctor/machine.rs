@@ -218,7 +218,9 @@ fn jit(of: &Machine) -> Finding {
 fn bpffs(of: &Machine) -> Finding {
     const TOPIC: &str = "bpffs";
     let mut mounts = of.mounts.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    match mounts.any(|words| matches!(words[..], [_, "/sys/fs/bpf", "bpf", ..])) {
+    // What was mounted over it later is what is there.
+    let last = mounts.rfind(|words| words.get(1) == Some(&"/sys/fs/bpf"));
+    match last.is_some_and(|words| words.get(2) == Some(&"bpf")) {
         true => Finding::good(TOPIC, "mounted at /sys/fs/bpf"),
         false => Finding::note(
             TOPIC,
@@ -339,7 +341,7 @@ mod tests {
     #[test]
     fn each_lack_is_named_alone_and_ends_with_a_command() {
         type Change = fn(&mut Machine);
-        let lacks: [(&str, Grade, Change); 16] = [
+        let lacks: [(&str, Grade, Change); 17] = [
             ("kernel", Grade::Note, |m| m.release = "5.15.0".into()),
             ("kernel", Grade::Note, |m| m.release = "6.1.0-13-amd64".into()),
             ("kernel", Grade::Bad, |m| m.release = "4.18.0".into()),
@@ -350,6 +352,7 @@ mod tests {
             ("kernel-jit", Grade::Note, |m| m.jit = Jit::Hidden),
             ("kernel-jit", Grade::Note, |m| m.jit = Jit::Elsewhere),
             ("bpffs", Grade::Note, |m| m.mounts = "proc /proc proc rw 0 0\n".into()),
+            ("bpffs", Grade::Note, |m| m.mounts.push_str("tmpfs /sys/fs/bpf tmpfs rw 0 0\n")),
             ("locked-memory", Grade::Note, |m| m.locked_memory = Some(64 << 10)),
             ("huge-pages", Grade::Note, |m| m.huge_pages = Some(0)),
             ("clock", Grade::Note, |m| m.clock = Some("acpi_pm".into())),

@@ -170,6 +170,9 @@ fn put_in(
     }
 }
 
+/// Name of the program that an `afxdp:` port attaches to its interface.
+const REDIRECT: &str = xway_abi::xsk::AFXDP_PROGRAM;
+
 pub(super) fn allowed(device: &Device, old: u32, replace: &Replace) -> Result<(), HookError> {
     let name = || KernelProg::by_id(old).and_then(|p| p.info()).map(|i| i.name).unwrap_or_default();
     let ok = match replace {
@@ -182,8 +185,16 @@ pub(super) fn allowed(device: &Device, old: u32, replace: &Replace) -> Result<()
         return Ok(());
     }
     let message = format!("{}: program {old} ({}) is attached", device.name, name());
-    let mut refused = HookError::new(Blame::Request, message)
-        .hint(format!("replace it: --replace {old}, or take it away: xway unload {} -a", device.name));
+    let hint = match name().as_str() {
+        // Without it the port would receive nothing any more, and would not know.
+        REDIRECT => format!(
+            "it belongs to a port afxdp:{0} that takes packets there: attach to that port (xway load afxdp:{0} OBJ --hook user), or \
+             close it where it is open, in the service's file or by ending the process",
+            device.name
+        ),
+        _ => format!("replace it: --replace {old}, or take it away: xway unload {} -a", device.name),
+    };
+    let mut refused = HookError::new(Blame::Request, message).hint(hint);
     refused.errno = Some(Errno::EBUSY);
     Err(refused)
 }
