@@ -266,9 +266,16 @@ impl Verdicts {
     }
 }
 
+impl Verdicts {
+    /// Names of those that are in it, in the order of their codes.
+    pub fn names(self) -> Vec<&'static str> {
+        Verdict::ALL.iter().filter(|v| self.has(**v as u32)).map(|v| v.name()).collect()
+    }
+}
+
 impl fmt::Display for Verdicts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = Verdict::ALL.iter().filter(|v| self.has(**v as u32)).map(|v| v.name()).collect();
+        let names = self.names();
         f.write_str(if names.is_empty() { "none".into() } else { names.join(",") }.as_str())
     }
 }

@@ -1,6 +1,6 @@
 //! The house rules that a machine can check. Each failure names file, line and what to do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use xway_testkit::clang::repository;
@@ -217,6 +217,15 @@ fn bpf_sources_say_their_licence() {
         .map(|(path, _)| format!("{path}:1: SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)"))
         .collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn promises_have_numbers_of_their_own() {
+    let page = read(&repository().join("SPECIFICATION.md"));
+    let numbers = page.lines().filter_map(|line| line.strip_prefix("| S-")?.split_once(" |"));
+    let mut seen = BTreeSet::new();
+    let twice: Vec<&str> = numbers.map(|(number, _)| number).filter(|number| !seen.insert(*number)).collect();
+    assert!(twice.is_empty() && seen.len() > 50, "SPECIFICATION.md: {} promises, twice: S-{twice:?}", seen.len());
 }
 
 #[test]

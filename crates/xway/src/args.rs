@@ -545,6 +545,7 @@ Examples:
   xway prog dump xlated count.o
   xway prog dump xlated id 42   # a program in the kernel, as its verifier has rewritten it
   xway prog dump jited name drop_udp
+  xway prog dump xlated name drop_udp --hook user
   xway prog dump jited id 42 file code.bin";
 
 const VERIFY_HELP: &str = r#"Examples:

@@ -45,7 +45,7 @@ mod values;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use args::{Cli, Command, Prog};
 use args_bench::Bench;
@@ -58,7 +58,8 @@ fn main() -> ExitCode {
     if let Some(done) = tools::by_name(&arguments) {
         return done;
     }
-    let mut cli = match Cli::try_parse_from(objects_pretty(arguments)) {
+    let arguments = objects_pretty(arguments);
+    let mut cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -151,10 +152,21 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            print::failure(name, &failure, cli.json);
+            print::failure(&verb(&arguments), &failure, cli.json);
             ExitCode::from(failure.exit as u8)
         }
     }
+}
+
+/// The words of the verb that was asked for, as documents have them: `map show`.
+fn verb(arguments: &[std::ffi::OsString]) -> String {
+    let parsed = Cli::command().try_get_matches_from(arguments).unwrap_or_default();
+    let (mut words, mut at) = (Vec::new(), &parsed);
+    while let Some((word, below)) = at.subcommand() {
+        words.push(word);
+        at = below;
+    }
+    words.join(" ")
 }
 
 /// `-p` behind the words for objects is in front of them, where bpftool's users may put it too. Other verbs have their own `-p`.

@@ -124,7 +124,7 @@ fn verdicts_decide_who_runs_next_and_packets_never_miss_a_member() {
     bench.xway(&["load", "r0", &dropper, "-A", "pass", "--replace", &id]).exits(0);
     assert_eq!(bench.pings(), 0);
     let status = bench.json(&["status", "r0"]);
-    assert_eq!(status["attachments"][0]["chain_on"], "PASS", "{status}");
+    assert_eq!(status["attachments"][0]["chain_on"], serde_json::json!(["PASS"]), "{status}");
     bench.xway(&["unload", "r0", "-a"]).exits(0);
     assert_eq!(bench.pings(), 1);
 }

@@ -77,7 +77,14 @@ fn rows() -> Vec<Row> {
         },
         Row { instead: prog, ..program("prog dump", "exit") },
         Row { instead: prog, ..program("prog show", "drop_udp") },
-        Row { instead: &[("id 42 /sys/fs/bpf/filter", "id {prog} /sys/fs/bpf/pinned")], ..program("prog pin", "") },
+        // Names in the service stay until it ends: each run has its own.
+        Row {
+            instead: &[
+                ("id 42 /sys/fs/bpf/filter", "id {prog} /sys/fs/bpf/pinned"),
+                (" /filter --hook", " /filter$$ --hook"),
+            ],
+            ..program("prog pin", "")
+        },
         Row { instead: prog, ..program("prog profile", "drop_udp") },
         Row { endless: true, ..program("prog tracelog", "packet for") },
         Row {
@@ -94,7 +101,7 @@ fn rows() -> Vec<Row> {
             after: "xway unload eth0 -a --hook user; xway unload eth0 -a; rm -rf /sys/fs/bpf/*",
             instead: &[(
                 "-p /sys/fs/bpf/filter --replace",
-                "-n drop_udp && xway load eth0 filter.o -p /sys/fs/bpf/filter --replace",
+                "-n drop_udp > /dev/null && xway load eth0 filter.o -p /sys/fs/bpf/filter --replace",
             )],
             ..row("load", On::Service, "drop_udp")
         },
@@ -106,7 +113,11 @@ fn rows() -> Vec<Row> {
         },
         program("status", "drop_udp"),
         Row { codes: &[0, 1], ..row("features", On::Service, "native") },
-        Row { endless: true, ..row("stats", On::Service, "") },
+        Row {
+            endless: true,
+            instead: &[("-i 5", "-i 0.2"), ("stats eth0", "stats eth0 -i 0.2")],
+            ..row("stats", On::Service, "")
+        },
         row("sock show", On::Service, ""),
         Row { after: "xway sock end /run/xway/xsk.sock", ..row("sock serve", On::Service, "") },
         Row { before: "xway sock serve /run/xway/xsk.sock", ..row("sock end", On::Service, "") },
@@ -116,7 +127,7 @@ fn rows() -> Vec<Row> {
             ..row("steer", On::Service, "")
         },
         Row { endless: true, ..row("dump", On::Service, "") },
-        Row { endless: true, ..row("monitor", On::Service, "") },
+        Row { endless: true, instead: &[("-i 5", "-i 0.2")], ..row("monitor", On::Service, "") },
         Row { endless: true, instead: &[("/tmp/xway.sock", "/run/xway/control.sock")], ..row("top", On::Service, "") },
         row("clean", On::World, ""),
         map("map show", counts, "blocked"),
@@ -160,7 +171,13 @@ fn rows() -> Vec<Row> {
         Row { before: FILTERED, after: UNFILTERED, ..row("filter add", On::World, "192.0.2.7: on the list (pass)") },
         Row { before: FILTERED, after: UNFILTERED, ..row("filter del", On::World, "off the list") },
         Row { before: FILTERED, after: UNFILTERED, ..row("filter list", On::World, "tcp:23") },
-        Row { before: FILTERED, after: UNFILTERED, endless: true, ..row("filter stats", On::World, "") },
+        Row {
+            before: FILTERED,
+            after: UNFILTERED,
+            endless: true,
+            instead: &[("-i 5", "-i 0.2")],
+            ..row("filter stats", On::World, "")
+        },
         Row {
             instead: &[("1000000", "1000"), ("--rate 100000", "--rate 100000 -n 100")],
             ..row("trafficgen", On::World, "")
@@ -306,13 +323,19 @@ fn run(on: On, label: Option<&str>) {
     let (mut failed, mut ran_lines, fields) = (Vec::new(), 0, Fields::read());
     for row in rows().iter().filter(|r| r.on == on) {
         let mut printed = false;
-        let mut lines = examples(row.verb);
-        let as_json = (on != On::Bench && !NO_JSON.contains(&row.verb)).then(|| as_json(&lines[0]));
-        lines.extend(as_json.clone());
-        for line in lines {
+        // Each as it stands there, and once more for its document where it is not asked for one already.
+        let documented = on != On::Bench && !NO_JSON.contains(&row.verb);
+        let mut lines: Vec<(String, bool)> = Vec::new();
+        for line in examples(row.verb) {
+            let json = Some(as_json(&line)).filter(|json| documented && *json != command(&line) && has_document(json));
+            lines.push((line.clone(), documented && asks(&line)));
+            lines.extend(json.map(|json| (json, true)));
+        }
+        let mut all_ran = true;
+        for (line, wants_json) in lines {
             if let Some(why) = cannot(&line) {
                 println!("not run: help_examples, `{line}` needs {why}");
-                printed = true;
+                (printed, all_ran) = (true, false);
                 continue;
             }
             if on == On::Service {
@@ -345,8 +368,8 @@ fn run(on: On, label: Option<&str>) {
             let ended = row.codes.contains(&ran.code) || row.endless && ran.code == 124;
             let expected = line.split_once("  # ").filter(|_| row.verb == "conformance");
             let right = expected.is_none_or(|(_, printed)| ran.out.trim() == printed)
-                && (as_json.as_ref() != Some(&line) || is_json(&ran.out, row));
-            if as_json.as_ref() == Some(&line) && right {
+                && (!wants_json || is_json(&ran.out, row));
+            if wants_json && right {
                 let documents = documents(&ran.out);
                 failed.extend(documents.iter().flat_map(|doc| fields.complaints(row.verb, doc)));
             }
@@ -357,6 +380,8 @@ fn run(on: On, label: Option<&str>) {
         if !printed {
             failed.push(format!("{}: no example printed {:?}", row.verb, row.prints));
         }
+        let never = fields.never(row.verb).into_iter().filter(|at| all_ran && !SELDOM.contains(&at.as_str()));
+        failed.extend(never.map(|at| format!("docs/json.md, {at}: no example prints it")));
     }
     // What is wrong with a document is wrong with all of them.
     failed.sort();
@@ -364,14 +389,51 @@ fn run(on: On, label: Option<&str>) {
     assert!(failed.is_empty(), "{} of {ran_lines}:\n{}", failed.len(), failed.join("\n"));
 }
 
-/// Verbs whose output is no document: a terminal's picture, files, another program's answer. (Documents of measurements:
-/// `bench.rs`; here they would take as long again.)
-const NO_JSON: &[&str] = &["top", "completions", "man", "conformance", "up"];
+/// Verbs whose output is no document: a terminal's picture. (Documents of measurements: `bench.rs`; here they would take
+/// as long again.)
+const NO_JSON: &[&str] = &["top"];
+
+/// Members that a document has only when something happens that need not happen here.
+const SELDOM: &[&str] = &[
+    "map dump.entries_left_out",
+    "map lookup.values",
+    "monitor.event",
+    "monitor.packets",
+    "monitor.port",
+    "monitor.program",
+    "monitor.queue",
+    "monitor.suppressed",
+    "monitor.text",
+    "monitor.time_ns",
+    "stats.counters.gauge",
+    "stats.samples.counters.gauge",
+];
+
+/// A line without what is explained behind it, and without what its output goes to.
+fn command(line: &str) -> &str {
+    let begin = line.find("xway ").unwrap_or(0);
+    let ends = [" # ", " | ", " > "].iter().filter_map(|mark| line[begin..].find(mark));
+    line[..ends.min().map_or(line.len(), |end| begin + end)].trim_end()
+}
+
+/// It asks for JSON.
+fn asks(line: &str) -> bool {
+    command(line).split(' ').any(|word| word == "-j" || word == "--ndjson")
+}
 
 /// The same command, asked for JSON.
 fn as_json(line: &str) -> String {
-    let end = [" # ", " | ", " > "].iter().filter_map(|mark| line.find(mark)).min().unwrap_or(line.len());
-    format!("{} -j", line[..end].trim_end())
+    match command(line) {
+        line if asks(line) => line.to_owned(),
+        // Its words go on to the end of the line.
+        line if line.contains("xway steer ") => line.replace("xway steer ", "xway -j steer "),
+        line => format!("{line} -j"),
+    }
+}
+
+/// Not where packets, lines of another kind or a file were asked for.
+fn has_document(line: &str) -> bool {
+    ![" -w - ", " --raw ", " file code.bin"].iter().any(|other| line.contains(other))
 }
 
 /// The documents of an output: one, or one on each line.

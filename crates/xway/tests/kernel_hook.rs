@@ -260,7 +260,7 @@ fn several_programs_run_behind_one_another() {
         status["attachments"].as_array().unwrap().iter().map(|a| a["program"]["name"].clone()).collect();
     assert_eq!(order, ["early", "late"], "{status}");
     assert_eq!(status["attachments"][0]["priority"], 10);
-    assert_eq!(status["attachments"][0]["chain_on"], "PASS,TX", "{status}");
+    assert_eq!(status["attachments"][0]["chain_on"], serde_json::json!(["PASS", "TX"]), "{status}");
 
     // A verdict that is not chained on ends it.
     let third = bench.json(&["load", "r0", &drops, "-P", "30"]);

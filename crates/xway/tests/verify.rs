@@ -143,7 +143,7 @@ fn a_counterexample_can_be_replayed() {
         let packet = format!("hex:{packet}");
         let run = ["prog", "run", &object, "-n", program, "--checked", "--data-in", &packet, "-j"];
         let replay = xway(&run).exits(1).json();
-        assert_eq!(replay["fault_at"]["insn"], error["insn"], "{replay}");
+        assert_eq!(replay["fault"]["insn"], error["insn"], "{replay}");
     }
 }
 

@@ -25,7 +25,7 @@ fn up(args: &LabUp, as_json: bool) -> Result<(), Failure> {
     if args.dry_run {
         let commands: Vec<String> = plan.steps().iter().map(|step| format!("ip {}", step.join(" "))).collect();
         match as_json {
-            true => print::json(&print::document("lab up", json!({ "dry_run": true, "commands": commands }))),
+            true => print::json(&document(&plan, name, Some(&commands))),
             false => print::text(&(commands.join("\n") + "\n")),
         }
         return Ok(());
@@ -33,8 +33,7 @@ fn up(args: &LabUp, as_json: bool) -> Result<(), Failure> {
     xway_lab::up(&plan, name).map_err(failure)?;
     let hosts = 0..plan.hosts();
     if as_json {
-        let hosts: Vec<Value> = hosts.map(|host| host_json(&plan, host)).collect();
-        print::json(&print::document("lab up", json!({ "dry_run": false, "name": name, "hosts": hosts })));
+        print::json(&document(&plan, name, None));
         return Ok(());
     }
     let mut out = String::new();
@@ -49,6 +48,16 @@ fn up(args: &LabUp, as_json: bool) -> Result<(), Failure> {
     out.push_str(&format!("remove: xway lab down {name}\n"));
     print::text(&out);
     Ok(())
+}
+
+/// A lab; `commands` would make it.
+fn document(plan: &Plan, name: &str, commands: Option<&[String]>) -> Value {
+    let hosts: Vec<Value> = (0..plan.hosts()).map(|host| host_json(plan, host)).collect();
+    let mut doc = json!({ "dry_run": commands.is_some(), "name": name, "hosts": hosts });
+    if let Some(commands) = commands {
+        doc["commands"] = json!(commands);
+    }
+    print::document("lab up", doc)
 }
 
 fn host_json(plan: &Plan, host: u8) -> Value {

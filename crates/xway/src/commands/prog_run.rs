@@ -109,8 +109,7 @@ impl Outcome<'_> {
             "data_out": BASE64.encode(&r.data_out),
             "ctx_out": BASE64.encode(r.ctx_out),
             "ctx": ctx::fields(&r.ctx_out),
-            "fault": r.fault.as_ref().map(|f| f.to_string()),
-            "fault_at": r.fault.as_ref().map(|f| crate::fault::json(f)),
+            "fault": r.fault.as_ref().map(|f| crate::fault::json(f)),
             "events": self.events.iter().map(Delivered::json).collect::<Vec<_>>(),
         });
         self.session.engine_json(&mut doc);

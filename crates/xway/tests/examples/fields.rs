@@ -3,15 +3,17 @@
 //! A section of the page is a verb (`xway status`) or a shape that several verbs share; its rows are the members of an object:
 //!
 //! ```text
-//! | `name` | what |                 there in every such object; null where there is nothing to say
-//! | `name`? | what |                may be absent
+//! | `name` | what |                 there in every such object, and never null
+//! | `name` | what; null: … |        there in every such object; the word `null` says that it may be that
+//! | `name`? | what |                may be absent; some example of the verb prints it
 //! | `list[]`, `by_key{}` | … |      a list, an object whose members have names of their own
 //! | `a.b` | what |                  member of a member
 //! | `name…` | what |                anything
 //! | `name` | … [shape](#shape) |    an object of that shape, or a list of them
 //! ```
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -22,12 +24,16 @@ struct Node {
     list: bool,
     keyed: bool,
     optional: bool,
+    nullable: bool,
     anything: bool,
     shape: Option<String>,
 }
 
-/// The page.
-pub struct Fields(BTreeMap<String, Node>);
+/// The page, and which of its rows some document had.
+pub struct Fields(BTreeMap<String, Node>, RefCell<BTreeSet<*const Node>>);
+
+/// Members of every document.
+const COMMON: [&str; 2] = ["schema_version", "command"];
 
 impl Fields {
     pub fn read() -> Fields {
@@ -53,10 +59,11 @@ impl Fields {
             for name in format!("`{names}").split(", ") {
                 let optional = name.ends_with('?');
                 let name = name.trim_end_matches('?').trim_matches('`');
-                sections.get_mut(section).unwrap().put(name, optional, shape);
+                let nullable = what.split(|c: char| !c.is_alphanumeric()).any(|word| word == "null");
+                sections.get_mut(section).unwrap().put(name, optional, nullable, shape);
             }
         }
-        Fields(sections)
+        Fields(sections, RefCell::default())
     }
 
     /// Sections of verbs, with `-` between words.
@@ -68,10 +75,16 @@ impl Fields {
     pub fn complaints(&self, verb: &str, document: &Value) -> Vec<String> {
         let mut out = Vec::new();
         let title = format!("xway {verb}");
-        match self.0.get(&anchor(&title)) {
+        // A command that failed has said so, in a document that is the same for all.
+        let failed = document.get("error").is_some_and(Value::is_object);
+        let section = if failed { "failed".to_owned() } else { anchor(&title) };
+        match self.0.get(&section) {
             Some(node) => {
                 let mut document = document.clone();
-                for common in ["schema_version", "command"] {
+                if document["command"] != verb {
+                    out.push(format!("{title}: its command is {}", document["command"]));
+                }
+                for common in COMMON {
                     if document.as_object_mut().is_none_or(|all| all.remove(common).is_none()) {
                         out.push(format!("{title}: {common} is missing"));
                     }
@@ -85,10 +98,31 @@ impl Fields {
         out
     }
 
+    /// Rows of a verb with `?` that no document had which was looked at.
+    pub fn never(&self, verb: &str) -> Vec<String> {
+        fn walk(node: &Node, at: &str, seen: &BTreeSet<*const Node>, out: &mut Vec<String>) {
+            for (name, member) in &node.members {
+                let at = format!("{at}.{name}");
+                if !seen.contains(&std::ptr::from_ref(member)) && member.optional {
+                    out.push(at);
+                } else {
+                    walk(member, &at, seen, out);
+                }
+            }
+        }
+        let mut out = Vec::new();
+        if let Some(section) = self.0.get(&anchor(&format!("xway {verb}"))) {
+            walk(section, verb, &self.1.borrow(), &mut out);
+        }
+        out
+    }
+
     fn look(&self, node: &Node, value: &Value, at: &str, out: &mut Vec<String>) {
+        self.1.borrow_mut().insert(node);
         match value {
+            Value::Null if node.nullable => {}
+            Value::Null => out.push(format!("{at}: null, which the page does not say")),
             _ if node.anything => {}
-            Value::Null => {}
             Value::Array(all) if node.list => {
                 all.iter().for_each(|one| self.inside(node, one, at, out));
             }
@@ -122,6 +156,7 @@ impl Fields {
                     }
                 }
             }
+            Value::Null => out.push(format!("{at}: null among others, which the page does not say")),
             Value::Array(_) => out.push(format!("{at}: a list that is not described as one")),
             _ if !described.members.is_empty() => out.push(format!("{at}: described as an object, and is {value}")),
             _ => {}
@@ -135,7 +170,7 @@ fn anchor(title: &str) -> String {
 }
 
 impl Node {
-    fn put(&mut self, path: &str, optional: bool, shape: Option<&str>) {
+    fn put(&mut self, path: &str, optional: bool, nullable: bool, shape: Option<&str>) {
         let (first, rest) = match path.split_once('.') {
             Some((first, rest)) => (first, Some(rest)),
             None => (path, None),
@@ -146,9 +181,10 @@ impl Node {
         node.keyed |= first.ends_with("{}");
         node.anything |= first.ends_with('…');
         match rest {
-            Some(rest) => node.put(rest, optional, shape),
+            Some(rest) => node.put(rest, optional, nullable, shape),
             None => {
                 node.optional = optional;
+                node.nullable = nullable;
                 node.shape = shape.map(str::to_owned);
             }
         }
@@ -157,9 +193,9 @@ impl Node {
 
 #[test]
 fn a_document_is_compared_with_the_page() {
-    let page = "## Shapes\n### program\n| `id` | its number |\n| `name`? | its name |\n## Verbs\n### `xway show`\n\
+    let page = "## Shapes\n### program\n| `id` | its number |\n| `name`? | its name, or null |\n## Verbs\n### `xway show`\n\
                 | `programs[]` | each a [program](#program) |\n| `mode.asked`, `mode.got` | how |\n| `by_map{}` | numbers |\n\
-                | `raw…` | what came |\n";
+                | `raw…` | what came |\n| `rare`? | seldom |\n### failed\n| `error.kind` | what |\n";
     let fields = Fields::parse(page);
     let said = |mut document: Value| {
         document["schema_version"] = 1.into();
@@ -169,10 +205,17 @@ fn a_document_is_compared_with_the_page() {
     let good = serde_json::json!({ "programs": [{ "id": 1 }, { "id": 2, "name": null }], "mode": { "asked": "a", "got": "b" },
         "by_map": { "m": 1 }, "raw": [{ "x": 1 }] });
     assert_eq!(said(good.clone()), [""; 0]);
+    assert_eq!(fields.never("show"), ["show.rare"]);
+    assert_eq!(said(serde_json::json!({ "error": { "kind": "no" } })), [""; 0]);
+    assert_eq!(said(serde_json::json!({ "error": {} })), ["xway show.error.kind: described and not there"]);
     for (pointer, value, complaint) in [
         ("/programs/0/new", Value::Null, "programs.new: not described"),
         ("/programs", Value::from(7), "programs: described as a list"),
         ("/mode", serde_json::json!({ "asked": "a" }), "mode.got: described and not there"),
+        ("/programs/0/id", Value::Null, "programs.id: null"),
+        ("/programs/0", Value::Null, "programs: null among"),
+        ("/by_map", Value::Null, "by_map: null"),
+        ("/raw", Value::Null, "raw: null"),
         ("/mode/got", serde_json::json!([1]), "mode.got: a list"),
         ("/mode/got", serde_json::json!({ "x": 1 }), "mode.got.x: not described"),
     ] {
@@ -185,4 +228,6 @@ fn a_document_is_compared_with_the_page() {
         assert!(told.iter().any(|line| line.contains(complaint)), "{complaint}: {told:?}");
     }
     assert!(fields.complaints("other", &good)[0].contains("no section"));
+    let named = serde_json::json!({ "schema_version": 1, "command": "map", "error": { "kind": "no" } });
+    assert_eq!(fields.complaints("show", &named), ["xway show: its command is \"map\""]);
 }

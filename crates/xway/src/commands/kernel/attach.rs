@@ -407,7 +407,7 @@ fn attachment_json(a: &AttachmentInfo, measured: Option<&Measured>) -> Value {
         "via": a.via.name(),
         "link_id": match a.via { Via::Link(id) => Some(id), _ => None },
         "priority": a.priority,
-        "chain_on": a.chain_on.map(|on| on.to_string()),
+        "chain_on": a.chain_on.map(|on| on.names()),
         "program": program,
     });
     out["packets_per_second"] = json!(measured.map(|m| m.packets_per_second));

@@ -45,7 +45,9 @@ pub fn run(args: &args::Features, as_json: bool) -> Result<(), Failure> {
         true => print::json(&print::document("features", doc)),
         false => print::text(&text),
     }
-    pair.map_or(Ok(()), |pair| pair.verdict(&name))
+    let verdict = pair.map_or(Ok(()), |pair| pair.verdict(&name));
+    // There is one document, and it names what is missing.
+    verdict.map_err(|failure| if as_json { failure.said() } else { failure })
 }
 
 /// What programs of an object need, of any port.

@@ -146,15 +146,20 @@ pub fn run(args: &ProgRun, subject: &Subject, job: &Job, as_json: bool) -> Resul
             "program": { "id": info.id.0, "name": info.name, "tag": prog::tag(&info.tag) },
             "hook": hook.kind().name(),
             "engine": info.engine,
+            "engine_requested": environment.engine.name(),
             "engine_reason": info.reason,
             "retval": ret,
             "verdict": verdict,
             "duration_ns": duration.as_nanos() as u64,
             "repeat": job.repeat,
+            "insns": null,
             "data_size_out": data.len(),
             "data_out": BASE64.encode(data),
             "ctx_out": ctx.map(|c| BASE64.encode(c)),
             "ctx": ctx.map(|c| ctx::fields(&c)),
+            // What it was stopped by is counted on the port; its events go to whoever reads its maps.
+            "fault": null,
+            "events": null,
         });
         print::json(&print::document("prog run", doc));
         return Ok(());
