@@ -11,13 +11,11 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 /// First descriptor of a service manager's.
 const FIRST: i32 = 3;
 /// Tells the next process the number of the listening socket, and by a plus behind it that its file is a service manager's.
-const HANDED: &str = "XWAY_LISTEN_FD";
+pub(crate) const HANDED: &str = "XWAY_LISTEN_FD";
 
 /// A listening socket that was there before this process.
 pub(crate) struct Given {
     pub listener: UnixListener,
-    /// Its number, which stays open as well.
-    pub number: i32,
     /// Its file is a service manager's.
     pub managed: bool,
     /// It comes from the executable that ran in this process before.
@@ -38,12 +36,16 @@ pub(crate) fn listener() -> Result<Option<Given>, String> {
     };
     let taken = take(fd).map_err(|e| format!("{from}: descriptor {fd}: {e}"))?;
     let listener = UnixListener::from(taken);
+    // The number that was given goes on into every child of this process. It is ours, and nobody else's here: whoever started this
+    // process has said so, and it is a socket of which the duplicate is as good.
+    let closed = || nix::unistd::close(fd).map_err(|e| format!("{from}: descriptor {fd}: {e}"));
     let accepts = rustix::net::sockopt::socket_acceptconn(&listener);
     let unix = listener.local_addr().is_ok();
     match accepts {
         Ok(true) if unix => {
+            closed()?;
             let succeeds = from == HANDED;
-            Ok(Some(Given { listener, number: fd, managed: !succeeds || handed.ends_with('+'), succeeds }))
+            Ok(Some(Given { listener, managed: !succeeds || handed.ends_with('+'), succeeds }))
         }
         _ => Err(format!("{from}: descriptor {fd} is not a UNIX socket that listens")),
     }
@@ -82,21 +84,12 @@ fn take(fd: i32) -> rustix::io::Result<OwnedFd> {
     pidfd_getfd(own, fd, PidfdGetfdFlags::empty())
 }
 
-/// Makes a listening socket outlive the next `exec`; gives what the environment of the new process must say. One that was `given`
-/// outlives it already: by its number, and whether its file is a service manager's.
-pub(crate) fn hand_over(
-    listener: &UnixListener,
-    given: Option<(i32, bool)>,
-) -> std::io::Result<(&'static str, String)> {
+/// Makes a listening socket outlive the next `exec`; gives what the environment of the new process must say. `managed`: its file is a
+/// service manager's.
+pub(crate) fn hand_over(listener: &UnixListener, managed: bool) -> std::io::Result<(&'static str, String)> {
     use std::os::fd::AsRawFd;
-    let number = match given {
-        Some((number, managed)) => return Ok((HANDED, format!("{number}{}", if managed { "+" } else { "" }))),
-        None => {
-            fcntl_setfd(listener, FdFlags::empty())?;
-            listener.as_raw_fd()
-        }
-    };
-    Ok((HANDED, number.to_string()))
+    fcntl_setfd(listener, FdFlags::empty())?;
+    Ok((HANDED, format!("{}{}", listener.as_raw_fd(), if managed { "+" } else { "" })))
 }
 
 #[cfg(test)]

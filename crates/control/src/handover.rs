@@ -13,7 +13,6 @@
 //! is the way because it is the one descriptor that a process may take by a name; a service reads nothing else from it.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -172,25 +171,6 @@ impl Parcel {
     }
 }
 
-/// What another executable says that it takes; nothing when it does not know the question.
-pub(crate) fn taken_by(executable: &std::path::Path) -> Vec<String> {
-    let asked = std::process::Command::new(executable)
-        .args(["up", "--takes"])
-        .stdin(std::process::Stdio::null())
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::null())
-        .spawn();
-    let Ok(mut child) = asked else { return Vec::new() };
-    let mut said = String::new();
-    let read = child.stdout.take().map(|out| out.take(4096).read_to_string(&mut said));
-    match child.wait() {
-        Ok(status) if status.success() && read.is_some_and(|r| r.is_ok()) => {
-            said.split_whitespace().map(str::to_owned).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,7 +213,5 @@ mod tests {
         let Parcel { near, mut far } = parcel;
         drop(near);
         assert!(Handed::unpack(&mut far).is_err());
-        assert!(taken_by(std::path::Path::new("/bin/false")).is_empty());
-        assert!(taken_by(std::path::Path::new("/no/such/file")).is_empty());
     }
 }

@@ -106,6 +106,11 @@ impl Journal {
         }
     }
 
+    /// The same to look at what another service keeps there: nothing is made, nothing may be written.
+    pub fn look(dir: Option<&Path>) -> Journal {
+        Journal { dir: dir.map(Path::to_owned), _lock: None }
+    }
+
     /// Whether anything is kept.
     pub fn keeps(&self) -> bool {
         self.dir.is_some()

@@ -28,7 +28,7 @@
 //! | `share` | descriptors of maps, over the socket |
 //! | `data_path` | what messages say of served sockets and steering |
 //! | `activate` | a socket that was opened before |
-//! | `upgrade`, `handover` | another executable: what becomes of everything; the descriptors that go along |
+//! | `upgrade`, `handover`, `probe` | another executable: what becomes of everything; the descriptors that go along; asking it |
 //! | `state`, `server` | the service itself |
 //! | [`client`] | the other end: [`Service`] |
 #![forbid(unsafe_code)]
@@ -46,6 +46,7 @@ mod notify;
 mod peer;
 pub mod plan;
 mod ports;
+mod probe;
 mod reinject;
 mod rings;
 mod server;

@@ -62,8 +62,8 @@ pub struct Server {
     metrics: Option<std::net::TcpListener>,
     /// The socket's file is somebody else's: a service manager's, or that of the executable that follows.
     keeps_path: AtomicBool,
-    /// Number under which the socket was given to this process, and whether its file is a service manager's.
-    given: Option<(i32, bool)>,
+    /// The socket's file is a service manager's.
+    managed: bool,
     succeeds: bool,
     /// Where a socket that was given is another one than the file asks for.
     differs: Vec<Differs>,
@@ -97,6 +97,9 @@ pub(crate) struct Shared {
     /// Held while a connection is accepted, and while the end is asked for on behalf of another executable: who connects behind that
     /// waits for the other one, and is not taken in by this one for nothing.
     gate: Mutex<()>,
+    /// Held while another executable is asked whether it can take over. When one may, no more children are started: the listening
+    /// socket is about to outlive an `exec`, and is not for them.
+    asking: Mutex<()>,
 }
 
 impl Shared {
@@ -136,15 +139,14 @@ impl Server {
         let mode = if config.service.readable { 0o666 } else { 0o660 };
         let given = activate::listener().map_err(ServerError::Config)?;
         let succeeds = given.as_ref().is_some_and(|g| g.succeeds);
-        let (listener, given) = match given {
-            None => (listen(&path, owners.gid(), mode)?, None),
-            Some(Given { listener, number, managed, .. }) => {
+        let (listener, managed) = match given {
+            None => (listen(&path, owners.gid(), mode)?, false),
+            Some(Given { listener, managed, .. }) => {
                 let failed = |cause| ServerError::Socket { path: path.clone(), cause };
                 listener.set_nonblocking(true).map_err(failed)?;
-                (listener, Some((number, managed)))
+                (listener, managed)
             }
         };
-        let managed = given.is_some_and(|(_, managed)| managed);
         // A socket that a service manager has opened lies where that one says.
         let lies = listener.local_addr().ok().and_then(|a| a.as_pathname().map(Path::to_owned));
         let opened = lies.as_deref().filter(|_| managed).and_then(|at| std::fs::metadata(at).ok());
@@ -171,9 +173,27 @@ impl Server {
             log: config.service.log,
             upgrade: Mutex::new(None),
             gate: Mutex::new(()),
+            asking: Mutex::new(()),
         };
         let keeps_path = AtomicBool::new(managed);
-        Ok(Server { listener, shared: Arc::new(shared), path, notes, metrics, keeps_path, given, succeeds, differs })
+        Ok(Server { listener, shared: Arc::new(shared), path, notes, metrics, keeps_path, managed, succeeds, differs })
+    }
+
+    /// Whether a start would come as far as its ports: the group, the state and the objects are read, verified and compiled. Nothing
+    /// is opened, nobody is told. Costs what the programs cost.
+    ///
+    /// # Errors
+    /// What [`Server::start`] would say.
+    pub fn check(config: &Config, text: &str, options: LoadOptions) -> Result<(), ServerError> {
+        Owners::new(config.service.group.as_deref()).map_err(ServerError::Config)?;
+        Ok(State::check(config, text, options)?)
+    }
+
+    /// Says in the log that the executable of an [`End::Upgrade`] could not be executed, and that the old one begins again.
+    pub fn stays(&self, executable: &Path, why: &str) {
+        let members = [("what", json!("upgrade")), ("requested", json!(executable))];
+        let came = [("effective", json!("the old executable, started again")), ("reason", json!(why))];
+        self.shared.log.say(Level::Warning, "not as asked", &[&members[..], &came].concat());
     }
 
     /// Where counters are given out for Prometheus.
@@ -261,7 +281,7 @@ impl Server {
         fates.iter().for_each(|fate| log.fate(fate));
         log.say(Level::Info, "ended", &[("for", json!(executable))]);
         let handed = (handover::VARIABLE, if parcel.is_some() { "1".to_owned() } else { String::new() });
-        let variables = [activate::hand_over(&self.listener, self.given).map_err(failed)?, handed];
+        let variables = [activate::hand_over(&self.listener, self.managed).map_err(failed)?, handed];
         self.keeps_path.store(true, Ordering::Relaxed);
         Ok(End::Upgrade { executable, variables, parcel })
     }
@@ -510,6 +530,10 @@ impl Shared {
         if !dry_run && !self.owners.is_owner(peer) {
             let message = format!("user {} may not say what is executed as the service's user", peer.uid);
             return Err(HookError { errno: Some(Errno::EPERM), ..HookError::new(Blame::Machine, message) });
+        }
+        let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.stop.asked() {
+            return Err(HookError::new(Blame::Machine, "the service ends, or another executable takes over already"));
         }
         // Who may only look does not make this process execute anything: what the other executable takes is then not known.
         let takes = match self.owners.is_owner(peer) {

@@ -81,7 +81,25 @@ fn json(value: impl serde::Serialize) -> Result<Value, HookError> {
 impl State {
     /// An engine without ports. `text` is the file that the service was started with.
     pub fn new(config: &Config, text: &str, options: LoadOptions, handed: Handed) -> Result<State, HookError> {
-        let journal = Journal::open(config.service.state.as_deref()).map_err(failed)?;
+        let at = config.service.state.as_deref();
+        Ok(State::over(Journal::open(at).map_err(failed)?, config, text, options, handed))
+    }
+
+    /// Whether [`State::restore`] would come as far as the ports; nothing is opened or written, also where another service runs.
+    pub fn check(given: &Config, text: &str, options: LoadOptions) -> Result<(), HookError> {
+        let saved = Journal::look(given.service.state.as_deref());
+        let mut state = State::over(saved, given, text, options, Handed::default());
+        let config = state.wanted(&state.journal.load().map_err(failed)?, given)?;
+        config.ports.iter().try_for_each(|port| ports::parse(&port.name).map(drop).map_err(failed))?;
+        for program in &config.programs {
+            let named = |e: HookError| HookError { message: format!("program {}: {}", program.name, e.message), ..e };
+            let bytes = read_object(&program.object).map_err(|e| named(failed(e)))?;
+            state.load_configured(program, &bytes).map_err(named)?;
+        }
+        Ok(())
+    }
+
+    fn over(journal: Journal, config: &Config, text: &str, options: LoadOptions, handed: Handed) -> State {
         let mut user = UserConfig {
             cpus: config.service.workers,
             bind: config.service.cpus.clone(),
@@ -92,7 +110,7 @@ impl State {
         if let Some(compiler) = &mut user.compiler {
             compiler.stage = config.service.stage;
         }
-        Ok(State {
+        State {
             sockets: Vec::new(),
             hook: User::new(user),
             journal,
@@ -116,7 +134,7 @@ impl State {
             whole: String::new(),
             half: false,
             anew: Vec::new(),
-        })
+        }
     }
 
     /// Makes everything that must be there: pins of the last time, the configuration, attachments of the last time. What
@@ -160,11 +178,7 @@ impl State {
         }
         // They are of that end: a later one that is not clean does not bring them back.
         self.journal.save_contents(&[]).map_err(failed)?;
-        // The file wins when somebody has changed it since; otherwise what was applied last.
-        let config = match saved.file == self.file && !saved.config.is_empty() {
-            true => Config::parse(&saved.config).map_err(failed)?,
-            false => given.clone(),
-        };
+        let config = self.wanted(&saved, given)?;
         // Also where it cannot be made today: it was meant, and is tried again at the next start.
         self.whole = toml::to_string(&config).map_err(failed)?;
         let done = self.apply(&config, false);
@@ -186,6 +200,12 @@ impl State {
         saved?;
         self.handed.close();
         Ok(notes)
+    }
+
+    /// The file wins when somebody has changed it since; otherwise what was applied last.
+    fn wanted(&self, saved: &Saved, given: &Config) -> Result<Config, HookError> {
+        let same = saved.file == self.file && !saved.config.is_empty();
+        if same { Config::parse(&saved.config).map_err(failed) } else { Ok(given.clone()) }
     }
 
     /// Ports that were opened again though they were handed over, and why.

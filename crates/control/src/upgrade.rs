@@ -5,17 +5,24 @@
 //! a restart, and the contents of pinned maps go along. Nothing of this needs the two executables to agree about memory of their own.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::path::Path;
-use std::process::Command;
+use std::time::Duration;
 
 use xway_hook::{Blame, Hook, HookError, MapId, User};
 
-use crate::handover::{Keeps, taken_by};
+use crate::handover::Keeps;
 use crate::message::{Handover, PortFate};
+use crate::probe::ask;
 use crate::state::volatile;
 
-/// Whether a file can take over, asked before anything ends: it must answer as `xway` does. Gives what it takes
-/// ([`crate::handover::TAKES`]).
+/// How long an executable may take to say who it is.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How long it may take to read its configuration and to verify and compile what that names. A client waits longer.
+const CHECK: Duration = Duration::from_secs(60);
+
+/// Whether a file can take over, asked before anything ends: it must answer as `xway` does, and say that it would start with the words
+/// that this process was started with. Gives what it takes ([`crate::handover::TAKES`]).
 pub(crate) fn check(executable: &Path) -> Result<Vec<String>, HookError> {
     let refuse = |why: String| {
         let message = format!("{}: {why}", executable.display());
@@ -24,11 +31,30 @@ pub(crate) fn check(executable: &Path) -> Result<Vec<String>, HookError> {
     if !executable.is_absolute() {
         return refuse("the path is not absolute".into());
     }
-    match Command::new(executable).arg("--version").stdin(std::process::Stdio::null()).output() {
-        Err(e) => refuse(format!("it cannot be run: {e}")),
-        Ok(out) if out.status.success() && out.stdout.starts_with(b"xway ") => Ok(taken_by(executable)),
-        Ok(_) => refuse("it does not answer to --version as xway does".into()),
+    match ask(executable, &["--version"], ANSWER) {
+        Err(e) => return refuse(e),
+        Ok(said) if said.success && said.out.starts_with("xway ") => {}
+        Ok(_) => return refuse("it does not answer to --version as xway does".into()),
     }
+    let refused = match ask(executable, &checking(std::env::args_os().skip(1)), CHECK) {
+        Ok(said) if said.success => return taken_by(executable).or_else(refuse),
+        Ok(said) => said.why(),
+        Err(why) => why,
+    };
+    let message = format!("{}: it would not start in the place of this one: {refused}", executable.display());
+    let hint = "nothing has ended; mend what it names, or upgrade to another executable";
+    Err(HookError::new(Blame::Request, message).hint(hint))
+}
+
+/// The words that a service was started with, as a question: would it start?
+fn checking(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    words.chain([OsString::from("--check")]).collect()
+}
+
+/// What another executable says that it takes; nothing when it does not know the question.
+fn taken_by(executable: &Path) -> Result<Vec<String>, String> {
+    let said = ask(executable, &["up", "--takes"], ANSWER)?;
+    Ok(if said.success { said.out.split_whitespace().map(str::to_owned).collect() } else { Vec::new() })
 }
 
 /// What becomes of a port of which this is kept, when the other executable takes these kinds.
@@ -123,5 +149,7 @@ mod tests {
         for wrong in ["xway", "/no/such/file", "/bin/true", "/dev/null"] {
             assert!(check(Path::new(wrong)).is_err(), "{wrong}");
         }
+        assert_eq!(taken_by(Path::new("/bin/false")), Ok(Vec::new()));
+        assert!(taken_by(Path::new("/no/such/file")).is_err());
     }
 }

@@ -32,6 +32,10 @@ pub struct Up {
     /// Print which kinds of ports go on when this executable takes another one's place, and end: what an upgrade asks
     #[arg(long, hide = true)]
     pub takes: bool,
+    /// Say by the exit code whether it would start: what an upgrade asks. The configuration and what it names are read, verified and
+    /// compiled, nothing is opened
+    #[arg(long, hide = true)]
+    pub check: bool,
     /// How machine code is made, and who is told.
     #[command(flatten)]
     pub code: MachineCode,

@@ -4,6 +4,7 @@ mod common;
 
 use std::fs::File;
 use std::net::UdpSocket;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -96,6 +97,10 @@ fn counted(up: &Up) -> u64 {
 fn upgrade(up: &Up, more: &[&str]) -> Value {
     let words = ["upgrade", env!("CARGO_BIN_EXE_xway"), "--socket", &up.socket, "-j"];
     xway(&[&words[..], more].concat()).exits(0).json()
+}
+
+fn upgrade_to(up: &Up, executable: &str) {
+    xway(&["upgrade", executable, "--socket", &up.socket]).exits(0);
 }
 
 /// What the log says of a port's handover, executable by executable.
@@ -242,4 +247,100 @@ fn what_cannot_go_on_says_what_is_lost() {
     assert!(counted + arrived <= sent, "{port}: {counted} and {arrived} of {sent}");
     println!("{port}: {sent} sent, {counted} counted, {arrived} reached the host");
     assert_eq!(told(&dir, port), [("not as asked".to_owned(), "opened again".to_owned())]);
+}
+
+/// An executable that is a script. (Another process writes it: a child that this one makes meanwhile would hold it open for writing,
+/// and so it could not be run.)
+fn script(dir: &Dir, name: &str, cases: &str) -> String {
+    let text = format!("#!/bin/sh\ncase \"$*\" in\n--version) echo xway 9.9.9;;\n{cases}\n*) exit 7;;\nesac\n");
+    let (from, to) = (dir.file(&format!("{name}.txt"), text), dir.arg(name));
+    let made = Command::new("sh").args(["-c", "cat \"$0\" >\"$1\" && chmod +x \"$1\"", &from, &to]).status().unwrap();
+    assert!(made.success());
+    to
+}
+
+/// Sockets and TAP devices among the descriptors of a process.
+fn descriptors(process: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    // (One may be closed meanwhile.)
+    let links = entries.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+    let names = links.map(|link| link.display().to_string());
+    names.filter(|name| name.starts_with("socket:") || name.contains("/net/tun")).collect()
+}
+
+#[test]
+fn an_executable_that_would_not_start_is_refused_and_the_service_goes_on() {
+    const NAME: &str = "xway::handover::an_executable_that_would_not_start_is_refused_and_the_service_goes_on";
+    if !Needs::of(NAME).root().command("ip").clang().met() {
+        return;
+    }
+    let lab = Lab::new("handno").unwrap();
+    let near = lab.namespace("near").unwrap();
+    near.ip(&["link", "set", "lo", "up"]).unwrap();
+    let dir = Dir::new();
+    let mut up = start(&dir, &near, "tap:xwno");
+    near.address("xwno", "10.9.8.1/24").unwrap();
+    near.ip(&["neigh", "replace", "10.9.8.2", "lladdr", "02:00:00:00:00:02", "dev", "xwno"]).unwrap();
+    let ifindex = near.ifindex("xwno").unwrap();
+    let socket = near.enter(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+    let mut sent = 0;
+    let mut goes_on = |up: &mut Up, when: &str| {
+        assert!(up.child.try_wait().unwrap().is_none(), "{when}: the process is there");
+        assert_eq!(near.ifindex("xwno").unwrap(), ifindex, "{when}: the interface stays");
+        socket.send_to(&[9; 20], ("10.9.8.2", 9)).unwrap();
+        sent += 1;
+        until(when, || counted(up) == sent);
+    };
+    let socket_path = up.socket.clone();
+    let refused = |executable: &str, words: &str| {
+        for more in [&["--dry-run"][..], &[]] {
+            let said = xway(&[&["upgrade", executable, "--socket", &socket_path], more].concat()).exits(1).err;
+            assert!(said.contains("would not start") && said.contains(words), "{words}: {said}");
+        }
+    };
+    goes_on(&mut up, "at the beginning");
+
+    // What the other executable itself says.
+    let takes = "'up --takes') echo tap packet metrics;;";
+    refused(&script(&dir, "refuses", takes), "exit status: 7");
+    goes_on(&mut up, "behind one that refuses");
+    let explains = script(&dir, "explains", "*--check) echo error: not today >&2; exit 2;;");
+    refused(&explains, "error: not today (exit status: 2)");
+
+    // The file has been damaged since, or what it names has gone.
+    let ours = env!("CARGO_BIN_EXE_xway");
+    let text = std::fs::read_to_string(dir.path("xway.toml")).unwrap();
+    std::fs::write(dir.path("xway.toml"), format!("{text}[[port\n")).unwrap();
+    refused(ours, "xway.toml");
+    std::fs::write(dir.path("xway.toml"), &text).unwrap();
+    let object = text.lines().find_map(|line| line.strip_prefix("object = ")).unwrap().trim_matches('"').to_owned();
+    let away = dir.path("away.o");
+    std::fs::rename(&object, &away).unwrap();
+    refused(ours, "program sort");
+    std::fs::rename(&away, &object).unwrap();
+    goes_on(&mut up, "behind a damaged file");
+
+    // One that has gone between its answer and its turn: the old one goes on with what it had handed over.
+    upgrade_to(&up, &script(&dir, "goes", "*--check) ;;\n'up --takes') echo tap packet metrics; rm -- \"$0\";;"));
+    assert!(!dir.path("goes").exists());
+    goes_on(&mut up, "behind one that is gone");
+    let said = std::fs::read_to_string(dir.path("log")).unwrap();
+    let lines = said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let told: Vec<Value> = lines.filter(|line| line["what"] == "upgrade").collect();
+    assert_eq!((told.len(), &told[0]["event"]), (1, &json!("not as asked")), "{said}");
+    assert_eq!(told[0]["requested"], json!(dir.path("goes")));
+    upgrade(&up, &[]);
+    goes_on(&mut up, "behind one that takes over");
+
+    // Nothing of the service's is open in a child, also of an executable that was handed it all.
+    let list = dir.arg("descriptors");
+    refused(&script(&dir, "looks", &format!("*--check) ls -l /proc/self/fd >{list}; exit 7;;")), "exit status: 7");
+    let (child, service) = (std::fs::read_to_string(list).unwrap(), descriptors(&up.child.id().to_string()));
+    assert!(child.contains("/dev/null") && service.len() >= 3, "{child}{service:?}");
+    // (What this test was started with has gone down to all of them.)
+    let before = descriptors("self");
+    let leaked: Vec<_> =
+        service.iter().filter(|name| child.contains(name.as_str()) && !before.contains(name)).collect();
+    assert!(leaked.is_empty(), "{leaked:?}\n{child}");
+    goes_on(&mut up, "at the end");
 }

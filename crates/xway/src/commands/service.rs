@@ -1,7 +1,10 @@
 //! `xway up`, `down`, `apply`, `diff`: the engine as a service.
 
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 use xway_control::{Config, End, Server, ServerError, Service};
@@ -33,6 +36,9 @@ pub fn up(args: &args::Up, as_json: bool) -> Result<(), Failure> {
         config.service.log = log;
     }
     config.service.stage &= !args.code.no_stage;
+    if args.check {
+        return Server::check(&config, &text, load::options()?).map_err(refused);
+    }
     args.code.publish()?;
     let stop = Stop::new().map_err(|e| Failure::needs(format!("cannot wait for an end: {e}")))?;
     interrupt::catch(&stop)?;
@@ -46,13 +52,21 @@ pub fn up(args: &args::Up, as_json: bool) -> Result<(), Failure> {
     }
     let End::Upgrade { executable, variables, parcel } = server.run().map_err(refused)? else { return Ok(()) };
     // The same words, for the other executable; what is open goes with this one, except what was said to stay.
-    let mut next = std::process::Command::new(&executable);
-    next.args(std::env::args_os().skip(1)).envs(variables);
-    if let Some(parcel) = parcel {
-        next.stdin(parcel);
-    }
-    let failed = next.exec();
-    Err(Failure::needs(format!("{}: it cannot take over: {failed}", executable.display())))
+    let spare = parcel.as_ref().and_then(|parcel| parcel.try_clone().ok());
+    let exec = |executable: &Path, called: &OsStr, parcel: Option<OwnedFd>| {
+        let mut next = Command::new(executable);
+        next.arg0(called).args(std::env::args_os().skip(1)).envs(variables.clone());
+        if let Some(parcel) = parcel {
+            next.stdin(parcel);
+        }
+        next.exec()
+    };
+    let failed = exec(&executable, executable.as_os_str(), parcel);
+    // It was there when it was asked. Everything is packed, so this one takes over from itself; its file may have another name by now.
+    server.stays(&executable, &failed.to_string());
+    let called = std::env::args_os().next().unwrap_or_else(|| "xway".into());
+    let again = exec(Path::new("/proc/self/exe"), &called, spare);
+    Err(Failure::needs(format!("{}: it cannot take over: {failed}; nor this one again: {again}", executable.display())))
 }
 
 /// `xway upgrade`
