@@ -265,6 +265,12 @@ fn go(way: &str, mark: impl FnMut(bool)) {
         engine.bind(10, 0, Some(socket), false).unwrap();
         application
     });
+    // The answer to a change is out before its worker has tidied up behind it: since then each queue has received.
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while engine.queues().iter().any(|queue| queue.ifindex == 10 && queue.counters.rx == 0) {
+        assert!(Instant::now() < deadline, "{way}: a queue receives nothing");
+        std::thread::sleep(Duration::from_micros(200));
+    }
     watch(way, mark, application, || match way {
         "pass" | "cpumap" => first.passed().frames,
         "chain" | "steering" => first.sent().frames,

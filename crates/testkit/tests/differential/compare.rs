@@ -72,7 +72,7 @@ const ONE_BY_ONE: [Engine; 2] = [Engine::Interpreter, Engine::Single];
 /// programs (timers, elements), which fails now and then on a machine under load; then the same is asked again.
 const NO_MEMORY: &str = "kernel f4ffffffffffffff";
 /// How often it is asked at most.
-const ATTEMPTS: u32 = 4;
+const ATTEMPTS: u32 = 20;
 
 impl Report {
     /// Runs every program of the subject over the mixed set, each with maps of its own, and adds what came of it.
