@@ -108,6 +108,7 @@ impl Body<'_, '_> {
         let mut at = 0;
         let bytes = slots::range(&place, len);
         if bytes.is_none_or(|bytes| self.plan.slots.overlapping(bytes).is_empty()) {
+            self.shared(&place);
             let p = self.reg(pointer);
             let flags = self.flags(super::memory::area(&place));
             if len >= SUMMED_MIN {

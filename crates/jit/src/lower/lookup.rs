@@ -472,6 +472,7 @@ impl Body<'_, '_> {
         if let Some(bytes) = crate::plan::slots::range(&here, len) {
             self.write_out(bytes);
         }
+        self.shared(place);
         let p = self.reg(pointer);
         let flags = self.flags(super::memory::area(place));
         let (mut done, mut all) = (0, None);

@@ -8,12 +8,16 @@ use xway_verifier::{Place, Region};
 use super::{Area, Body};
 use crate::plan::CtxField;
 
-/// The kind of memory that the proof found. What a callee sees of its callers, what came through a map of maps, and what
-/// differs from path to path may overlap with other memory that the function touches.
+/// The kind of memory that the proof found. What came through a map of maps and what differs from path to path may overlap
+/// with other memory that the function touches: it has none, and each load of it stands behind a `shared`, because
+/// Cranelift takes a load without a kind for one of memory that stores with a kind never touch.
+///
+/// The stacks of all functions are one kind: a function that was copied into its caller reads through a pointer what the
+/// caller wrote to its own.
 pub(super) fn area(place: &Place) -> Option<Area> {
     match place.region {
         Region::Packet | Region::Meta => Some(Area::Packet),
-        Region::Stack => Some(Area::Stack),
+        Region::Stack | Region::OuterStack => Some(Area::Stack),
         Region::MapValue(map) => Some(Area::Values(map)),
         Region::Record => Some(Area::Record),
         _ => None,
@@ -129,11 +133,10 @@ impl Body<'_, '_> {
         if off == 0 { p } else { self.b.ins().iadd_imm_s(p, i64::from(off)) }
     }
 
-    /// Before a load from memory that others write at the same time: it must not be answered from an earlier one. Costs no
-    /// instruction.
-    fn shared(&mut self, place: &Place) {
-        let own =
-            matches!(place.region, Region::Packet | Region::Meta | Region::Stack | Region::OuterStack | Region::Record);
+    /// Before a load from memory that others write at the same time, or that has no kind: it must not be answered from an
+    /// earlier one, and stores in front of it must be made. Costs no instruction.
+    pub(super) fn shared(&mut self, place: &Place) {
+        let own = matches!(area(place), Some(Area::Packet | Area::Stack | Area::Record));
         if !own && self.around.options.optimize {
             self.b.ins().sequence_point();
         }

@@ -712,7 +712,7 @@ pub(crate) mod region {
     pub const DESCRIPTOR: u32 = 3;
     /// Packets and their metadata.
     pub const PACKET: u32 = 4;
-    /// The stack of a function.
+    /// The stacks of functions.
     pub const STACK: u32 = 5;
     /// Addresses of arrays.
     pub const BASES: u32 = 8;
@@ -733,7 +733,7 @@ enum Area {
     Descriptor,
     /// Packet and metadata.
     Packet,
-    /// The stack of this function.
+    /// The stacks of this function and of its callers.
     Stack,
     Record,
     /// Addresses of arrays, which never change.
