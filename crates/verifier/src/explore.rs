@@ -219,7 +219,6 @@ impl<'a> Verifier<'a> {
             path: NOWHERE,
             insns_since: 0,
             jumps_since: 0,
-            goto_turns: 0,
             salvage: Salvage::None,
         }
     }

@@ -177,9 +177,11 @@ impl Verifier<'_> {
     /// went on make the states different.
     fn no_progress(&self, old: &State, new: &State) -> bool {
         // A caller that runs a callback loop makes no turn while the function that it called stays the same activation.
-        old.frames.iter().zip(&new.frames).all(|(o, n)| o.uid == n.uid && o.callback_loop == n.callback_loop)
+        old.frames
+            .iter()
+            .zip(&new.frames)
+            .all(|(o, n)| (o.uid, o.callback_loop, o.goto_turns) == (n.uid, n.callback_loop, n.goto_turns))
             && new.frame().callback_loop == 0
-            && old.goto_turns == new.goto_turns
     }
 
     /// Forgets bounds of numbers that change from turn to turn and on which nothing relied so far, so that the loop
@@ -275,7 +277,10 @@ fn same_countdown(old: &State, new: &State, countdown: Countdown) -> bool {
     match countdown {
         Countdown::None => false,
         // Only the way into the loop counts down; a way back from behind it does not.
-        Countdown::MayGoto => old.frame().uid == new.frame().uid && old.goto_turns != new.goto_turns,
+        Countdown::MayGoto => {
+            let (old, new) = (old.frame(), new.frame());
+            old.uid == new.uid && old.goto_turns != new.goto_turns
+        }
         Countdown::Callback => {
             old.frame().callback_loop != 0
                 && old.frame().callback_loop == new.frame().callback_loop

@@ -110,6 +110,8 @@ pub struct Frame {
     pub callback_loop: u32,
     /// Turns that the callback loop has made on this path; 0 while they are not counted.
     pub callback_turns: u32,
+    /// How often a `may_goto` of this activation went on with its loop: each activation counts for itself when it runs.
+    pub goto_turns: u32,
     meter: Meter,
 }
 
@@ -125,7 +127,7 @@ impl Frame {
         regs[10] = Value::Ptr(Ptr::to(Base::Stack(index as u8)));
         meter.take(FRAME_BYTES);
         let (stack, meter) = (Vec::new(), meter.clone());
-        Frame { regs, stack, func, callsite, uid, kind, callback_loop: 0, callback_turns: 0, meter }
+        Frame { regs, stack, func, callsite, uid, kind, callback_loop: 0, callback_turns: 0, goto_turns: 0, meter }
     }
 
     /// Registers and slots.
@@ -158,8 +160,9 @@ impl Clone for Frame {
         let stack = self.stack.clone();
         self.meter.take(FRAME_BYTES + Frame::stack_bytes(stack.capacity()));
         self.meter.work(self.values());
-        let Frame { regs, func, callsite, uid, kind, callback_loop, callback_turns, .. } = *self;
-        Frame { regs, stack, func, callsite, uid, kind, callback_loop, callback_turns, meter: self.meter.clone() }
+        let Frame { regs, func, callsite, uid, kind, callback_loop, callback_turns, goto_turns, .. } = *self;
+        let meter = self.meter.clone();
+        Frame { regs, stack, func, callsite, uid, kind, callback_loop, callback_turns, goto_turns, meter }
     }
 }
 
@@ -174,7 +177,8 @@ impl PartialEq for Frame {
     fn eq(&self, o: &Frame) -> bool {
         self.regs == o.regs
             && (self.func, self.callsite, self.uid) == (o.func, o.callsite, o.uid)
-            && (self.kind, self.callback_loop, self.callback_turns) == (o.kind, o.callback_loop, o.callback_turns)
+            && (self.kind, self.callback_loop) == (o.kind, o.callback_loop)
+            && (self.callback_turns, self.goto_turns) == (o.callback_turns, o.goto_turns)
             && self.stack == o.stack
     }
 }
@@ -250,8 +254,6 @@ pub struct State {
     pub insns_since: u32,
     /// Jumps since the last checkpoint.
     pub jumps_since: u32,
-    /// How often `may_goto` went on with its loop on this path.
-    pub goto_turns: u32,
     /// What an error on this path has left.
     pub salvage: Salvage,
 }
@@ -363,7 +365,6 @@ pub(crate) mod tests {
             path: NONE,
             insns_since: 0,
             jumps_since: 0,
-            goto_turns: 0,
             salvage: Salvage::None,
         }
     }

@@ -46,7 +46,7 @@ impl Verifier<'_> {
                 // What follows the loop is walked first: it shows which numbers the loop must keep apart.
                 let mut body = st.clone();
                 body.pc = next;
-                body.goto_turns += 1;
+                body.frame_mut().goto_turns += 1;
                 self.note_branch(&mut body, pc, false);
                 self.push(body)?;
                 *st = exit;

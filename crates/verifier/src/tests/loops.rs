@@ -41,6 +41,18 @@ fn may_goto_ends_loops() {
     );
 }
 
+/// When it runs each call of a function has turns of its own: those that `f` makes bring the loop of its caller no nearer to its end.
+#[test]
+fn turns_of_a_may_goto_are_those_of_its_function() {
+    let f = "\nf: r0 = 0\nmay_goto +1\nr0 = 1\nexit";
+    refused(
+        &format!("loop: may_goto out\ngoto loop\nout: call f\nif r0 == 1 goto loop\nr0 = 2\nexit{f}"),
+        Kind::InfiniteLoop,
+    );
+    // The caller's own turns do.
+    accepted(&format!("loop: may_goto out\ncall f\ngoto loop\nout: r0 = 2\nexit{f}"));
+}
+
 #[test]
 fn pruning_keeps_numbers_apart_that_matter_later() {
     // r6 is 8 or 16 with the same r0: the second must not be pruned at the join.
