@@ -460,4 +460,50 @@ impl Insn {
     pub const fn slots(&self) -> usize {
         if matches!(self, Insn::LoadImm64 { .. }) { 2 } else { 1 }
     }
+
+    /// The register that receives what the instruction computes, loads or fetches; `None` for stores, jumps, and for calls
+    /// and legacy loads, which leave r0 and use up r1 to r5.
+    pub const fn result(&self) -> Option<Reg> {
+        match *self {
+            Insn::Alu { dst, .. }
+            | Insn::Mov { dst, .. }
+            | Insn::Neg { dst, .. }
+            | Insn::Endian { dst, .. }
+            | Insn::AddrSpaceCast { dst, .. }
+            | Insn::LoadImm64 { dst, .. }
+            | Insn::Load { dst, .. }
+            | Insn::LoadAcquire { dst, .. } => Some(dst),
+            Insn::Atomic { op, src, .. } => match op {
+                AtomicOp::CmpXchg => Some(Reg::R0),
+                AtomicOp::Xchg => Some(src),
+                AtomicOp::Add { fetch }
+                | AtomicOp::Or { fetch }
+                | AtomicOp::And { fetch }
+                | AtomicOp::Xor { fetch } => {
+                    if fetch {
+                        Some(src)
+                    } else {
+                        None
+                    }
+                }
+            },
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fetches_nothing_has_no_result() {
+        let atomic = |op| Insn::Atomic { op, size: Size::DW, base: Reg::R1, off: 0, src: Reg::R2 };
+        assert_eq!(atomic(AtomicOp::Add { fetch: false }).result(), None);
+        assert_eq!(atomic(AtomicOp::Xor { fetch: true }).result(), Some(Reg::R2));
+        assert_eq!(atomic(AtomicOp::Xchg).result(), Some(Reg::R2));
+        assert_eq!(atomic(AtomicOp::CmpXchg).result(), Some(Reg::R0));
+        assert_eq!(Insn::Exit.result(), None);
+        assert_eq!(Insn::AddrSpaceCast { dst: Reg::R3, src: Reg::R4, spaces: 1 }.result(), Some(Reg::R3));
+    }
 }

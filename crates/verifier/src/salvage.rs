@@ -7,7 +7,7 @@
 //! The program is refused already. What is walked here may only cost too much: it ends with [`VISITS_MAX`] instructions.
 
 use xway_abi::{ArgKind, HelperProto};
-use xway_isa::{AtomicOp, CallTarget, Insn, Reg};
+use xway_isa::{CallTarget, Insn, Reg};
 
 use crate::diag::{Fail, Kind};
 use crate::explore::Verifier;
@@ -41,18 +41,8 @@ impl Verifier<'_> {
             lose(self, st, *r);
         }
         match *insn {
-            Insn::Alu { dst, .. }
-            | Insn::Mov { dst, .. }
-            | Insn::Neg { dst, .. }
-            | Insn::Endian { dst, .. }
-            | Insn::LoadImm64 { dst, .. }
-            | Insn::Load { dst, .. }
-            | Insn::LoadAcquire { dst, .. }
-            | Insn::AddrSpaceCast { dst, .. } => lost(st, dst),
-            Insn::Store { base, off, .. } | Insn::StoreRelease { base, off, .. } => lose_memory(st, base, off),
-            Insn::Atomic { op, base, off, src, .. } => {
+            Insn::Store { base, off, .. } | Insn::StoreRelease { base, off, .. } | Insn::Atomic { base, off, .. } => {
                 lose_memory(st, base, off);
-                lost(st, if op == AtomicOp::CmpXchg { Reg::R0 } else { src });
             }
             Insn::Branch { off, .. } => {
                 let mut jump = st.clone();
@@ -76,7 +66,11 @@ impl Verifier<'_> {
                 regs[0] = Value::Lost;
                 regs[1..6].fill(Value::Uninit);
             }
+            _ if insn.result().is_some() => {}
             _ => return None,
+        }
+        if let Some(r) = insn.result() {
+            lost(st, r);
         }
         Some(next)
     }

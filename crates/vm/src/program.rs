@@ -497,7 +497,7 @@ impl Linker<'_> {
                 (Some(proto), _) if !proto.xdp => format!("Linux does not let XDP programs call {} ({id})", proto.name),
                 (Some(proto), None) => format!("{} ({id}) is not implemented", proto.name),
                 (Some(proto), Some(run)) => {
-                    if id == crate::helpers::TAIL_CALL {
+                    if proto.is_tail_call() {
                         op.code = Code::TailCall;
                     }
                     op.imm = self.calls.len() as i64;

@@ -17,8 +17,6 @@ use xway_vm::machine::Kfunc;
 use crate::lower::template;
 use crate::plan::Call;
 
-/// `bpf_tail_call`
-pub(crate) const TAIL_CALL: u32 = 12;
 /// `bpf_ktime_get_ns`
 pub(crate) const KTIME: u32 = 5;
 

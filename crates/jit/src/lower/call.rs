@@ -41,7 +41,7 @@ impl Body<'_, '_> {
             Kind::Atomic { size, op, base, off, src, place } => self.atomic(*size, *op, *base, *off, *src, place),
             Kind::LoadAcquire { size, dst, base, off, place } => self.load_acquire(*size, *dst, *base, *off, place),
             Kind::StoreRelease { size, base, off, src, place } => self.store_release(*size, *base, *off, *src, place),
-            Kind::Helper(call) if call.proto.id == calls::TAIL_CALL => self.tail_call(call, at),
+            Kind::Helper(call) if call.proto.is_tail_call() => self.tail_call(call, at),
             Kind::Helper(call) => self.helper(call),
             Kind::Fetch { call, slot, then } => self.fetch(call, *slot, *then),
             Kind::Kfunc { which, .. } => self.enter(calls::kfunc(*which), &ARGS),

@@ -56,7 +56,7 @@ fn calls(func: &Func) -> impl Iterator<Item = (usize, bool)> + '_ {
 fn is_small(func: &Func) -> bool {
     let stays = |kind: &Kind| match kind {
         Kind::Local { .. } | Kind::Func { .. } => true,
-        Kind::Helper(call) => call.proto.id == crate::calls::TAIL_CALL,
+        Kind::Helper(call) => call.proto.is_tail_call(),
         _ => false,
     };
     (1..=INSNS_MAX).contains(&func.insns)

@@ -268,7 +268,7 @@ impl Plan {
 
     /// Whether a function below the main one makes tail calls.
     pub fn tail_calls_below(&self) -> bool {
-        let calls = |op: &Op| matches!(&op.kind, Kind::Helper(call) if call.proto.id == crate::calls::TAIL_CALL);
+        let calls = |op: &Op| matches!(&op.kind, Kind::Helper(call) if call.proto.is_tail_call());
         self.funcs.iter().skip(1).flat_map(|f| &f.blocks).flat_map(|b| &b.ops).any(calls)
     }
 

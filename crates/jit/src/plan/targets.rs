@@ -12,7 +12,6 @@ use xway_maps::{Guard, Map, ProgramObject};
 use xway_vm::Program;
 
 use super::{Block, Func, Kind};
-use crate::calls::TAIL_CALL;
 
 /// A tail call whose target is known.
 pub(crate) struct Known {
@@ -26,7 +25,7 @@ pub(crate) struct Known {
 pub(crate) fn known(func: &Func, maps: &[Arc<Map>], guard: &Guard) -> Vec<Known> {
     let one = |block: &Block, n: usize| {
         let Kind::Helper(call) = &block.ops[n].kind else { return None };
-        let map = maps.get(call.map.filter(|_| call.proto.id == TAIL_CALL)? as usize)?;
+        let map = maps.get(call.map.filter(|_| call.proto.is_tail_call())? as usize)?;
         // The index is 32 bits wide, whatever stands above.
         let index = constant(block, n, Reg::R3)? as u32;
         let program = map.program(index, guard)?.as_any().downcast_ref::<Program>()?.arc()?;

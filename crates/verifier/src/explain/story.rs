@@ -244,19 +244,11 @@ fn proved(st: &State, p: &Ptr) -> u32 {
     regs.chain(spills).filter(|q| q.base == p.base && q.id == p.id).map(|q| q.range).max().unwrap_or(0)
 }
 
-/// Registers that an instruction writes (bit n: rn).
+/// Registers whose values are others behind an instruction (bit n: rn).
 fn writes(insn: &Insn) -> u16 {
-    match *insn {
-        Insn::Alu { dst, .. }
-        | Insn::Mov { dst, .. }
-        | Insn::Neg { dst, .. }
-        | Insn::Endian { dst, .. }
-        | Insn::LoadImm64 { dst, .. }
-        | Insn::Load { dst, .. }
-        | Insn::LoadAcquire { dst, .. } => 1 << dst.index(),
-        Insn::Atomic { src, .. } => 1 << src.index(),
-        Insn::Call(_) => 0x3f,
-        _ => 0,
+    match insn {
+        Insn::Call(_) | Insn::LegacyLoad { .. } => 0x3f,
+        _ => insn.result().map_or(0, |r| 1 << r.index()),
     }
 }
 

@@ -42,9 +42,6 @@ pub enum Implementation {
     Special,
 }
 
-/// Number of `bpf_tail_call`, which is an instruction of its own here.
-pub(crate) const TAIL_CALL: u32 = 12;
-
 /// Number of `bpf_map_lookup_elem`, which has an instruction of its own too.
 pub(crate) const LOOKUP: u32 = 1;
 
@@ -58,7 +55,7 @@ pub fn implementation(id: u32) -> Option<Implementation> {
         6 => Special,
         7 => Plain(time::get_prandom_u32),
         8 => Plain(time::get_smp_processor_id),
-        TAIL_CALL => Special,
+        12 => Special,
         14 => Plain(task::get_current_pid_tgid),
         15 => Plain(task::get_current_uid_gid),
         16 => Plain(task::get_current_comm),
