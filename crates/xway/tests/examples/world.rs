@@ -126,8 +126,10 @@ impl World {
             let done = command.args(["load", interface, &dir.arg("prog.o"), "-m", "native"]).output().unwrap();
             assert!(done.status.success(), "{interface}: {}", String::from_utf8_lossy(&done.stderr));
         }
-        let mounts =
-            Mounts::new("mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs none /run && mount -t tmpfs none /var/lib");
+        let mounts = Mounts::new(
+            "mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs none /run && mount -t tmpfs none /var/lib && \
+             { test -d /sys/kernel/tracing/events || mount -t tracefs nodev /sys/kernel/tracing; }",
+        );
         let end = Arc::new(AtomicBool::new(false));
         let ended = end.clone();
         std::thread::spawn(move || left.enter(|| send(&ended)));
