@@ -78,7 +78,8 @@ pub trait Port: Send {
     }
 
     /// The port is about to be dropped: gives back to the pool what it still holds of it. Ports that keep frames, in a device's
-    /// rings for example, stop the device here first.
+    /// rings for example, stop the device here first. Packets that wait in them and were never received are lost with it: it counts them,
+    /// and [`Port::stats`] says so when it is asked behind this.
     fn close(&mut self, pool: &mut Pool) {
         let _ = pool;
     }

@@ -261,7 +261,6 @@ impl Worker {
         drop(leaving);
         let elapsed = started.elapsed();
         let record_error = core.recorder.take().and_then(|recorder| recorder.finish().err());
-        let ports = core.lanes.iter_mut().map(|lane| (lane.port.name().to_owned(), lane.port.stats())).collect();
         // Ports may hold frames until they go.
         for lane in &mut core.lanes {
             if let Some(pool) = core.pools.get_mut(lane.pool) {
@@ -269,6 +268,8 @@ impl Worker {
                 lane.bound.take().into_iter().for_each(|socket| socket.close(pool));
             }
         }
+        // Behind the close: what nobody had taken then is among them.
+        let ports = core.lanes.iter_mut().map(|lane| (lane.port.name().to_owned(), lane.port.stats())).collect();
         core.lanes.clear();
         let held = settle(&mut core);
         let (mut counters, mut leak) = (xway_packet::Counters::default(), None);

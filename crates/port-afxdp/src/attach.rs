@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
+use rustix::thread::{MembarrierCommand, membarrier};
 use xway_abi::{Errno, MapSpec, MapType, Verdict};
 use xway_isa::Slot;
 use xway_kernel::{KernelError, KernelMap, KernelProg, ProgSpec, XdpLink, XdpMode, consts};
@@ -68,10 +69,14 @@ impl Redirect {
         Ok(self.map.update_fd(&queue.to_ne_bytes(), socket, 0).map_err(failed)?)
     }
 
-    /// Packets of a queue go to the host again. The kernel does it by itself when the socket goes; doing it first loses none.
+    /// Packets of a queue go to the host again. The kernel does it by itself when the socket goes; doing it first loses none. When this
+    /// returns what was on its way to the socket is in its ring, and nothing more comes.
     pub(crate) fn remove(&self, queue: u32) {
         // Not there is as good.
         let _ = self.map.delete(&queue.to_ne_bytes());
+        // It waits until every run of the program that has seen the entry is over (an RCU grace period). A kernel without it only takes
+        // away the promise of the last sentence.
+        let _ = membarrier(MembarrierCommand::Global);
     }
 }
 

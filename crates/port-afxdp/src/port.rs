@@ -39,6 +39,8 @@ pub struct AfXdpPort {
     stats: PortStats,
     oversize: u64,
     invalid: u64,
+    /// Packets that lay in the RX ring when the port was closed.
+    unread: u64,
     packet_id: u64,
     /// The parts that have come so far of a packet of several.
     begun: Option<Frame>,
@@ -80,6 +82,7 @@ impl AfXdpPort {
             stats: PortStats::default(),
             oversize: 0,
             invalid: 0,
+            unread: 0,
             packet_id: 0,
             begun: None,
             skipping: false,
@@ -312,8 +315,16 @@ impl Port for AfXdpPort {
     }
 
     fn close(&mut self, pool: &mut Pool) {
-        let Some(socket) = self.socket.take() else { return };
+        if self.socket.is_none() {
+            return;
+        }
+        // Behind this no packet comes any more, so what is counted here is all.
         self.redirect.remove(self.number);
+        let _ = self.stats();
+        let Some(mut socket) = self.socket.take() else { return };
+        while let Some(desc) = socket.rx.take() {
+            self.unread += u64::from(desc.options & xsk::PKT_CONTD == 0);
+        }
         // Closing waits until the driver has let go of the queue; what it was given is ours again after that.
         drop(socket);
         self.begun.take().into_iter().for_each(|begun| pool.release(begun));
@@ -339,6 +350,10 @@ impl Port for AfXdpPort {
             self.stats.other.retain(|&(_, count)| count > 0);
         }
         self.stats.oversize = self.oversize;
-        self.stats.clone()
+        let mut stats = self.stats.clone();
+        if self.unread > 0 {
+            stats.other.push(("unread", self.unread));
+        }
+        stats
     }
 }

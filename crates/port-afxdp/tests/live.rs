@@ -121,6 +121,26 @@ fn packets_arrive_whole_and_in_order_in_both_modes() {
 }
 
 #[test]
+fn what_nobody_had_taken_when_a_port_is_closed_is_counted() {
+    needs_lab!("what_nobody_had_taken_when_a_port_is_closed_is_counted");
+    let (_lab, left, right) = cable("unread");
+    let mut pool = Pool::new(memory()).unwrap();
+    let mut port = open(&right, &config("r0"), &mut pool).unwrap();
+    send(&left, "l0", &vec![datagram(60); 30]);
+    let taken = receive(&mut port, &mut pool, 10).len() as u64;
+    send(&left, "l0", &vec![datagram(60); 30]);
+    // The other end of a veth may take them a moment later.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    port.close(&mut pool);
+    let stats = port.stats();
+    let unread = stats.other.iter().find(|(name, _)| *name == "unread").map_or(0, |&(_, count)| count);
+    // Whatever the host itself has to say may be among them.
+    assert!(unread >= 30 && taken + unread >= 60, "{taken} taken, {stats:?}");
+    assert_eq!((stats.rx, stats.dropped), (taken, 0));
+    pool.close().unwrap();
+}
+
+#[test]
 fn two_hosts_talk_through_the_engine() {
     needs_lab!("two_hosts_talk_through_the_engine");
     let lab = Lab::new("talk").unwrap();

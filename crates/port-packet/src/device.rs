@@ -8,13 +8,14 @@ use xway_packet::Pool;
 
 use crate::config::PacketConfig;
 use crate::error::OpenError;
-use crate::port::{PacketPort, Receiver, find_interface};
+use crate::port::{Gate, PacketPort, Receiver, find_interface};
 use crate::ring::{End, Place};
 
 /// An interface through packet sockets, one for each queue. The kernel gives each packet to one of them (`PACKET_FANOUT`).
 ///
 /// A queue that nobody serves fills up and loses what comes for it, as one of a card does. One that is closed leaves its share to the
-/// others; opened again it takes it back, and what arrives for it in that moment is not received.
+/// others; opened again it takes it back, and what arrives for it in that moment is not received but counted (`joining`). What lies in a ring
+/// that is closed is counted too (`unread`).
 pub struct PacketDevice {
     name: String,
     config: PacketConfig,
@@ -54,7 +55,8 @@ impl PacketDevice {
         config.shape()?;
         let ifindex = find_interface(&config.interface)?;
         let member = config.queues > 1;
-        let open = |_| Receiver::open(config, ifindex, member);
+        let gate = if member { Gate::Shut } else { Gate::Open };
+        let open = |_| Receiver::open(config, ifindex, gate);
         let receivers = (0..config.queues).map(open).collect::<Result<Vec<_>, _>>()?;
         let mut group = None;
         if member {
@@ -133,14 +135,15 @@ impl PacketDevice {
 
     /// Another socket for a queue that was closed.
     fn again(&mut self) -> Result<PacketPort, OpenError> {
-        let receiver = Receiver::open(&self.config, self.ifindex, self.group.is_some())?;
+        let gate = if self.group.is_some() { Gate::Marks } else { Gate::Open };
+        let mut receiver = Receiver::open(&self.config, self.ifindex, gate)?;
         if let Some(group) = self.group {
             // The group is gone when its last member is; whoever is first makes another one.
             let there = self.queues.iter().any(|queue| match queue {
                 Queue::Waiting(_) => true,
                 Queue::Taken(holder) => holder.strong_count() > 0,
             });
-            self.group = Some(receiver.join(&self.config, there.then_some(group))?);
+            self.group = Some(receiver.join_in_traffic(&self.config, there.then_some(group))?);
             receiver.begin()?;
         }
         PacketPort::new(&self.config, self.ifindex, Some(receiver))
@@ -174,5 +177,95 @@ impl Device for PacketDevice {
             }
             Err(error) => Err(error.into_port_error(&self.name)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use xway_packet::{Burst, PoolConfig};
+    use xway_testkit::{Lab, Needs};
+
+    use super::*;
+    use crate::config::{Fanout, Layout};
+
+    /// Sends packets out of the other end of the cable.
+    fn send(sender: &mut PacketPort, pool: &mut Pool, count: usize) {
+        let mut burst = Burst::new();
+        for _ in 0..count {
+            let mut frame = pool.alloc().unwrap();
+            frame.fill(&[0x88; 60]).unwrap();
+            burst.push(frame).unwrap();
+        }
+        assert_eq!(sender.tx(0, pool, &mut burst).sent as usize, count);
+    }
+
+    /// Receives until the port has had so many packets: with them everything that was sent before has come.
+    fn receive(port: &mut PacketPort, pool: &mut Pool, rx: u64) {
+        let (mut burst, until) = (Burst::new(), Instant::now() + Duration::from_secs(30));
+        while port.stats().rx < rx {
+            assert!(Instant::now() < until, "{:?}", port.stats());
+            let wanted = (rx - port.stats().rx) as usize;
+            port.rx(0, pool, &mut burst, wanted).unwrap();
+            pool.release_burst(&mut burst);
+        }
+    }
+
+    fn other(port: &mut PacketPort, name: &str) -> u64 {
+        port.stats().other.iter().find(|(known, _)| *known == name).map_or(0, |&(_, count)| count)
+    }
+
+    /// Each step by itself: what comes between the two calls of a queue that is opened again, and what lies in a ring that is closed.
+    #[test]
+    fn what_is_lost_when_a_queue_comes_or_goes_is_counted() {
+        if !Needs::of("port-packet::what_is_lost_when_a_queue_comes_or_goes").root().command("ip").met() {
+            return;
+        }
+        let lab = Lab::new("comes").unwrap();
+        let [left, right] = ["left", "right"].map(|name| lab.namespace(name).unwrap());
+        lab.veth(&left, "l0", &right, "r0").unwrap();
+        let mut pool = Pool::new(PoolConfig::new(64)).unwrap();
+        let mut sender = left.enter(|| PacketPort::open_sender(&PacketConfig::new("l0"))).unwrap().unwrap();
+        for layout in [Layout::Slots, Layout::Blocks] {
+            let config = PacketConfig { queues: 2, layout, fanout: Fanout::Lb, ..PacketConfig::new("r0") };
+            let (device, mut first, second) = right
+                .enter(|| {
+                    let mut device = PacketDevice::open(&config).unwrap();
+                    let mut ports = device.take_all().unwrap().into_iter();
+                    (device, ports.next().unwrap(), ports.next().unwrap())
+                })
+                .unwrap();
+            drop(second);
+            let open = || Receiver::open(&config, device.ifindex, Gate::Marks);
+            let mut receiver = right.enter(open).unwrap().unwrap();
+            // All for the first queue; the second socket's copies are no loss.
+            send(&mut sender, &mut pool, 10);
+            receive(&mut first, &mut pool, 10);
+            receiver.join_in_traffic(&config, device.group).unwrap();
+            // In turn, and the second has not begun.
+            send(&mut sender, &mut pool, 10);
+            receive(&mut first, &mut pool, 15);
+            receiver.begin().unwrap();
+            send(&mut sender, &mut pool, 10);
+            let mut again = PacketPort::new(&config, device.ifindex, Some(receiver)).unwrap();
+            receive(&mut first, &mut pool, 20);
+            receive(&mut again, &mut pool, 5);
+            assert_eq!((first.stats().rx, again.stats().rx, other(&mut again, "joining")), (20, 5, 5), "{layout:?}");
+            assert_eq!((first.stats().other, again.stats().dropped), (vec![], 0), "{layout:?}");
+            // Two are read, the others of its half not.
+            send(&mut sender, &mut pool, 20);
+            receive(&mut again, &mut pool, 7);
+            receive(&mut first, &mut pool, 30);
+            again.close(&mut pool);
+            assert_eq!((again.stats().rx, other(&mut again, "unread")), (7, 8), "{layout:?}");
+            // One that somebody goes on with is not lost.
+            send(&mut sender, &mut pool, 3);
+            let kept = first.keep().unwrap();
+            first.close(&mut pool);
+            assert_eq!((kept.is_some(), other(&mut first, "unread")), (true, 0), "{layout:?}");
+        }
+        drop(sender);
+        pool.close().unwrap();
     }
 }

@@ -27,6 +27,8 @@ pub struct PacketPort {
     stats: PortStats,
     gso: u64,
     runt: u64,
+    joining: u64,
+    unread: u64,
     packet_id: u64,
     /// Tells the device that the port is there.
     _alive: Option<Arc<()>>,
@@ -37,12 +39,26 @@ pub(crate) struct Receiver {
     socket: OwnedFd,
     /// Where the ring was given up, once it is.
     end: End,
+    /// Marks in the ring of packets that the other members got as well.
+    doubles: u32,
+    /// Packets that were put into the ring and taken out of it, as numbers that go round; `None` where another process began to count.
+    put_taken: Option<(u32, u32)>,
+}
+
+/// What a socket lets in that is bound and not yet a member of its group. It would get what the members get too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// Everything: it is to be alone.
+    Open,
+    /// Nothing.
+    Shut,
+    /// One byte of each packet, so that packets can be counted that were its own and came before the gate was open.
+    Marks,
 }
 
 impl Receiver {
-    /// A socket with its ring that receives what comes in on the interface; nothing, for one that is to be a member of a group, until
-    /// it [joins](Receiver::join).
-    pub(crate) fn open(config: &PacketConfig, ifindex: u32, member: bool) -> Result<Receiver, OpenError> {
+    /// A socket with its ring that receives what comes in on the interface and passes the gate, until it [begins](Receiver::begin).
+    pub(crate) fn open(config: &PacketConfig, ifindex: u32, gate: Gate) -> Result<Receiver, OpenError> {
         let failed = OpenError::system;
         let (slots, slot_size) = config.shape()?;
         let socket = sys::packet_socket().map_err(failed("packet socket"))?;
@@ -59,12 +75,12 @@ impl Receiver {
         if config.promiscuous {
             sys::set_promiscuous(fd, ifindex).map_err(failed("promiscuous mode"))?;
         }
-        if member {
-            // Bound and not yet a member it would get what the members get too.
-            sys::close_gate(fd).map_err(failed("a filter that lets nothing in"))?;
+        if gate != Gate::Open {
+            let bytes = u32::from(gate == Gate::Marks);
+            sys::close_gate(fd, bytes).map_err(failed("a filter that lets nothing in"))?;
         }
         sys::bind(fd, ifindex, libc::ETH_P_ALL as u16).map_err(failed("binding to the interface"))?;
-        Ok(Receiver { ring, socket, end })
+        Ok(Receiver { ring, socket, end, doubles: 0, put_taken: Some((0, 0)) })
     }
 
     /// Goes on with the socket that another process received with: what came meanwhile lies in its ring.
@@ -88,7 +104,7 @@ impl Receiver {
         let ring = Ring::map(socket.as_fd(), config.layout, parts as usize, part_size as usize, end.clone());
         let mut ring = ring.map_err(failed("mapping the receive ring that was handed over"))?;
         ring.go_on(place).map_err(failed("the place in the receive ring that was handed over"))?;
-        Ok(Receiver { ring, socket, end })
+        Ok(Receiver { ring, socket, end, doubles: 0, put_taken: None })
     }
 
     /// The socket once more, and where its ring ends.
@@ -106,6 +122,50 @@ impl Receiver {
     pub(crate) fn join(&self, config: &PacketConfig, group: Option<u16>) -> Result<u16, OpenError> {
         let joined = sys::join_fanout(self.socket.as_fd(), config.fanout.number(), group);
         joined.map_err(OpenError::system("joining the group that shares packets out (PACKET_FANOUT)"))
+    }
+
+    /// The same while packets flow, with [`Gate::Marks`]: the share of a member that has not begun is lost, but known.
+    ///
+    /// Linux has no way to join and begin at once. What was let in before it is a member came to the others as well (but for what comes
+    /// between the two calls here, which is counted as if it had not).
+    pub(crate) fn join_in_traffic(&mut self, config: &PacketConfig, group: Option<u16>) -> Result<u16, OpenError> {
+        self.drops().map_err(OpenError::system("asking for the packets of the ring"))?;
+        self.doubles = self.put_taken.map_or(0, |(put, _)| put);
+        self.join(config, group)
+    }
+
+    /// Packets that found the ring full since the last call.
+    fn drops(&mut self) -> std::io::Result<u32> {
+        let (put, dropped) = sys::statistics(self.socket.as_fd())?;
+        if let Some((sum, _)) = &mut self.put_taken {
+            *sum = sum.wrapping_add(put);
+        }
+        Ok(dropped)
+    }
+
+    /// A packet was taken out of the ring.
+    fn took(&mut self) {
+        if let Some((_, taken)) = &mut self.put_taken {
+            *taken = taken.wrapping_add(1);
+        }
+    }
+
+    /// Whether somebody goes on with the ring when this is dropped: the ring's part, this one's, theirs.
+    fn is_kept(&self) -> bool {
+        Arc::strong_count(&self.end) > 2
+    }
+
+    /// Packets that lie in the ring, when nobody will take them. Asked for last, after [`Receiver::drops`].
+    fn unread(&mut self) -> u64 {
+        if let Some((put, taken)) = self.put_taken {
+            return u64::from(put.wrapping_sub(taken));
+        }
+        // What the first reader left is not known as a number.
+        let mut count = 0;
+        while let Some(slot) = self.ring.take() {
+            count += u64::from(!slot.header().outgoing && !slot.header().is_mark());
+        }
+        count
     }
 
     /// Receives from now on.
@@ -135,7 +195,7 @@ impl PacketPort {
     pub fn open(config: &PacketConfig) -> Result<PacketPort, OpenError> {
         config.shape()?;
         let ifindex = find_interface(&config.interface)?;
-        PacketPort::new(config, ifindex, Some(Receiver::open(config, ifindex, false)?))
+        PacketPort::new(config, ifindex, Some(Receiver::open(config, ifindex, Gate::Open)?))
     }
 
     pub(crate) fn new(
@@ -161,6 +221,8 @@ impl PacketPort {
             stats: PortStats::default(),
             gso: 0,
             runt: 0,
+            joining: 0,
+            unread: 0,
             packet_id: 0,
             _alive: None,
         })
@@ -220,6 +282,7 @@ impl PacketPort {
             };
             let received = receive(&slot, &mut frame);
             drop(slot);
+            receiver.took();
             self.packet_id += 1;
             match received {
                 Ok(()) => {
@@ -236,6 +299,8 @@ impl PacketPort {
                 Err(Loss::Gso) => self.gso += 1,
                 Err(Loss::Runt) => self.runt += 1,
                 Err(Loss::Outgoing) => {}
+                Err(Loss::Joining) if receiver.doubles > 0 => receiver.doubles -= 1,
+                Err(Loss::Joining) => self.joining += 1,
             }
             pool.release(frame);
         }
@@ -342,13 +407,28 @@ impl Port for PacketPort {
         self.receiver.as_ref().map(|receiver| receiver.socket.as_fd())
     }
 
+    fn close(&mut self, _: &mut Pool) {
+        let Some(mut receiver) = self.receiver.take() else { return };
+        if let Ok(dropped) = receiver.drops() {
+            self.stats.dropped += u64::from(dropped);
+        }
+        if !receiver.is_kept() {
+            self.unread += receiver.unread();
+        }
+    }
+
     fn stats(&mut self) -> PortStats {
-        if let Some(receiver) = &self.receiver
-            && let Ok((_, dropped)) = sys::statistics(receiver.socket.as_fd())
+        if let Some(receiver) = &mut self.receiver
+            && let Ok(dropped) = receiver.drops()
         {
             self.stats.dropped += u64::from(dropped);
         }
-        self.stats.other = vec![("gso", self.gso), ("runt", self.runt)];
+        self.stats.other = vec![
+            ("gso", self.gso),
+            ("runt", self.runt),
+            ("joining", self.joining),
+            ("unread", self.unread),
+        ];
         self.stats.other.retain(|&(_, count)| count > 0);
         self.stats.clone()
     }

@@ -16,6 +16,8 @@ pub(crate) enum Loss {
     Runt,
     /// Sent by this host, not received: no loss at all.
     Outgoing,
+    /// Came while the socket was joining its group, and only that it came is known.
+    Joining,
 }
 
 /// Length of the two addresses in front of a VLAN tag.
@@ -28,6 +30,9 @@ pub(crate) fn receive(slot: &Slot<'_>, frame: &mut Frame) -> Result<(), Loss> {
     // Older kernels hand over what the host itself sends to members of a fanout group.
     if header.outgoing {
         return Err(Loss::Outgoing);
+    }
+    if header.is_mark() {
+        return Err(Loss::Joining);
     }
     let tag = vlan_tag(header.status, header.vlan_tci, header.vlan_tpid);
     let vnet = slot.vnet_header().map(VnetHeader::parse).unwrap_or_default();

@@ -265,6 +265,13 @@ impl Header {
     }
 }
 
+impl Header {
+    /// Whether it was let in through a gate that is not open yet: one byte of it is here, which no packet is as short as.
+    pub(crate) fn is_mark(&self) -> bool {
+        self.captured == 1 && self.len > 1
+    }
+}
+
 /// A packet in the ring.
 pub(crate) struct Slot<'a> {
     ring: &'a mut Ring,

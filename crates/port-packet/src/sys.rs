@@ -68,10 +68,10 @@ pub(crate) fn set_blocks(fd: BorrowedFd<'_>, request: &libc::tpacket_req3) -> io
     set_option(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, request)
 }
 
-/// Lets nothing in until [`open_gate`].
-pub(crate) fn close_gate(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // Classic BPF: return 0, which is how many bytes of a packet are kept.
-    let mut none = libc::sock_filter { code: libc::BPF_RET as u16, jt: 0, jf: 0, k: 0 };
+/// Until [`open_gate`] lets in so many bytes of each packet; with 0 no packet at all.
+pub(crate) fn close_gate(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    // Classic BPF: return how many bytes of a packet are kept.
+    let mut none = libc::sock_filter { code: libc::BPF_RET as u16, jt: 0, jf: 0, k: bytes };
     let program = libc::sock_fprog { len: 1, filter: &raw mut none };
     set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
@@ -105,11 +105,12 @@ pub(crate) fn set_promiscuous(fd: BorrowedFd<'_>, ifindex: u32) -> io::Result<()
     set_option(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
 }
 
-/// Packets seen and packets dropped because the ring was full, since the last call.
+/// Packets put into the ring and packets dropped because it was full, since the last call.
 pub(crate) fn statistics(fd: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     get_option(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut stats)?;
-    Ok((stats.tp_packets, stats.tp_drops))
+    // The first number has the second in it.
+    Ok((stats.tp_packets.wrapping_sub(stats.tp_drops), stats.tp_drops))
 }
 
 /// The socket's pending error, which is forgotten by asking; 0 for none.

@@ -294,8 +294,9 @@ struct Closing {
 fn finish(closing: Vec<Closing>) -> Vec<QueueReport> {
     let mut pools = Vec::new();
     for Closing { name, ifindex, entry, taken: (mut lane, mut pool, _hook) } in closing {
-        let stats = lane.port.stats();
         lane.port.close(&mut pool);
+        // What it had not been asked for when it was closed is among them.
+        let stats = lane.port.stats();
         if let Some(socket) = lane.bound.take() {
             socket.close(&mut pool);
         }
