@@ -30,11 +30,40 @@ pub struct DispatchOptions {
     pub cpu: u32,
 }
 
+/// How programs are reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reached {
+    /// By indirect calls of so many targets in random order.
+    Indirect(usize),
+    /// Through a tree of so many.
+    Tree(usize),
+    /// Through a full tree that it is not in.
+    Beyond,
+    /// So many programs as one function.
+    Chain(usize),
+}
+
+impl std::fmt::Display for Reached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (way, count) = match self {
+            Reached::Indirect(count) => ("indirect", count),
+            Reached::Tree(count) => ("tree", count),
+            Reached::Beyond => return write!(f, "not among the tree's {TARGETS_MAX}"),
+            Reached::Chain(1) => return f.write_str("chain of 1 program"),
+            Reached::Chain(count) => return write!(f, "chain of {count} programs"),
+        };
+        match count {
+            1 => write!(f, "{way}, 1 target"),
+            _ => write!(f, "{way}, {count} random targets"),
+        }
+    }
+}
+
 /// One case.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Line {
     /// How programs are reached.
-    pub name: String,
+    pub reached: Reached,
     /// Nanoseconds a packet in bursts of 64, and in bursts of one.
     pub ns: [Stat; 2],
 }
@@ -89,14 +118,13 @@ pub fn dispatch(options: &DispatchOptions) -> Result<Vec<Line>, DispatchError> {
     let code = code.map_err(failed)?;
     let mut cases = Vec::new();
     for count in TARGETS {
-        let targets = if count == 1 { "1 target".to_owned() } else { format!("{count} random targets") };
         let code = code[..count].to_vec();
         let tree = Way::Tree(tree(&code)?);
-        cases.push(Case { name: format!("indirect, {targets}"), way: Way::Indirect, code: code.clone() });
-        cases.push(Case { name: format!("tree, {targets}"), way: tree, code });
+        cases.push(Case { reached: Reached::Indirect(count), way: Way::Indirect, code: code.clone() });
+        cases.push(Case { reached: Reached::Tree(count), way: tree, code });
     }
     cases.push(Case {
-        name: format!("not among the tree's {TARGETS_MAX}"),
+        reached: Reached::Beyond,
         way: Way::Tree(tree(&code[..TARGETS_MAX])?),
         code: code[TARGETS_MAX..].to_vec(),
     });
@@ -106,8 +134,8 @@ pub fn dispatch(options: &DispatchOptions) -> Result<Vec<Line>, DispatchError> {
         let links: Vec<Ready> = programs[TARGETS_MAX + 1 - count..].iter().map(link).collect();
         let links: Vec<Link<'_>> =
             links.iter().map(|(program, proof)| Link { program, proof, chain_on: u32::MAX }).collect();
-        let name = if count == 1 { "chain of 1 program".into() } else { format!("chain of {count} programs") };
-        cases.push(Case { name, way: Way::Chain, code: vec![chain(&links, &plain).map_err(failed)?] });
+        let code = vec![chain(&links, &plain).map_err(failed)?];
+        cases.push(Case { reached: Reached::Chain(count), way: Way::Chain, code });
     }
     let mut pool = Pool::new(PoolConfig::new(BURSTS[0] as u32)).map_err(|e| DispatchError::Program(e.to_string()))?;
     let mut frames: Vec<Frame> = std::iter::from_fn(|| pool.alloc().ok()).collect();
@@ -123,7 +151,7 @@ pub fn dispatch(options: &DispatchOptions) -> Result<Vec<Line>, DispatchError> {
         }
     }
     frames.into_iter().for_each(|frame| pool.release(frame));
-    let line = |(case, samples): (Case, [Vec<f64>; 2])| Line { name: case.name, ns: samples.map(Stat::of) };
+    let line = |(case, samples): (Case, [Vec<f64>; 2])| Line { reached: case.reached, ns: samples.map(Stat::of) };
     Ok(cases.into_iter().zip(samples).map(line).collect())
 }
 
@@ -180,7 +208,7 @@ enum Way {
 }
 
 struct Case {
-    name: String,
+    reached: Reached,
     way: Way,
     /// What is called, in turns.
     code: Vec<Arc<Compiled>>,
@@ -219,7 +247,7 @@ impl Case {
             _ => (0..bursts as usize).map(|n| self.number(turns[n % turns.len()])).sum(),
         };
         if sum != wanted {
-            return Err(DispatchError::Wrong { case: self.name.clone(), wanted, got: sum });
+            return Err(DispatchError::Wrong { case: self.reached.to_string(), wanted, got: sum });
         }
         Ok(ns)
     }

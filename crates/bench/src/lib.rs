@@ -26,6 +26,7 @@
 //! | [`dispatch`] | from a burst to its program |
 //! | [`memory`] | pools and rings |
 //! | [`forward`] | packets through the whole engine, beside the kernel moving frames by itself |
+//! | [`wire`] | `afxdp:` on a veth pair, beside the kernel's native hook and AF_XDP used directly |
 //! | [`sockets`] | AF_XDP-style sockets that the engine serves |
 //! | [`compile_time`] | making machine code of proved programs |
 //! | [`verify`], [`hard`] | proving programs, and programs that make it long |
@@ -55,6 +56,7 @@ pub mod sockets;
 pub mod suite;
 pub mod user;
 pub mod verify;
+pub mod wire;
 
 use std::sync::Arc;
 

@@ -3,6 +3,7 @@
 use xway_bench::forward::levels::{LevelOptions, Task, levels};
 use xway_bench::forward::{Action, ForwardOptions, Operation, forward};
 use xway_bench::memory::{MemoryOptions, pool, ring};
+use xway_bench::wire::{WireOptions, WireSide, WireTask, wire};
 use xway_port_sim::{Pattern, Traffic};
 use xway_testkit::Needs;
 
@@ -76,6 +77,24 @@ fn every_level_counts_what_came_to_it() {
             assert!(figures.arrived > 0 && figures.ns.median > 0.0, "{task:?}, {}", row.level.name());
             // What is dropped is dropped; only queues on the way out may be full.
             assert!(task == Task::Redirect || lost == 0, "{}: {lost} lost", row.level.name());
+        }
+    }
+}
+
+#[test]
+fn on_a_wire_everybody_drops_and_sends_back() {
+    let needs = needs("bench::on_a_wire_everybody_drops_and_sends_back").root().command("ip").kernel(6, 1);
+    if !needs.met() {
+        return;
+    }
+    let last = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32 - 1;
+    for task in [WireTask::Drop, WireTask::Forward] {
+        let rows = wire(&WireOptions { task, size: 64, time: 30, rounds: 2, cpus: (0, last) }).unwrap();
+        assert_eq!(rows.iter().map(|row| row.side).collect::<Vec<_>>(), WireSide::ALL);
+        for row in rows {
+            assert!(row.arrived > 0 && row.arrived <= row.made && row.ns.median > 0.0, "{task:?}: {row:?}");
+            // Who sends from user space says how much, and no more than that comes back.
+            assert_eq!(row.lost.is_some(), task == WireTask::Forward && row.side != WireSide::Native, "{row:?}");
         }
     }
 }

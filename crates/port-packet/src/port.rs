@@ -423,12 +423,8 @@ impl Port for PacketPort {
         {
             self.stats.dropped += u64::from(dropped);
         }
-        self.stats.other = vec![
-            ("gso", self.gso),
-            ("runt", self.runt),
-            ("joining", self.joining),
-            ("unread", self.unread),
-        ];
+        self.stats.other =
+            vec![("gso", self.gso), ("runt", self.runt), ("joining", self.joining), ("unread", self.unread)];
         self.stats.other.retain(|&(_, count)| count > 0);
         self.stats.clone()
     }

@@ -28,6 +28,9 @@ pub enum PortName {
     AfXdp(AfXdpConfig),
 }
 
+/// What others have, and who asks for it wants frames handed over without the host between: to a virtual machine, or a process.
+const ELSEWHERE: [&str; 5] = ["vhost-user", "vhost", "memif", "dpdk", "netmap"];
+
 /// Endings of capture files that may stand without `pcap:`.
 const ENDINGS: [&str; 9] =
     [".pcap", ".pcapng", ".cap", ".pcap.gz", ".pcapng.gz", ".cap.gz", ".pcap.zst", ".pcapng.zst", ".cap.zst"];
@@ -52,6 +55,9 @@ impl PortName {
             Some(("afxdp", rest)) => afxdp(text, rest).map(PortName::AfXdp),
             _ if text == "-" => Ok(PortName::Capture("-".into())),
             _ if ENDINGS.iter().any(|e| text.ends_with(e)) => Ok(PortName::Capture(text.into())),
+            Some((kind, _)) if ELSEWHERE.contains(&kind) => Err(NameError::new(format!("there are no ports of the kind {kind}"))
+                .hint("a virtual machine's own TAP is an interface of this host: afxdp:IFACE or packet:IFACE, which copy; another process \
+                       gets frames without copies through sockets: xway run --xsk PATH, xway sock (docs/af-xdp.md)")),
             _ => Err(NameError::new(format!("{text:?} is no port"))
                 .hint("pcap:FILE for a capture, afxdp:IFACE or packet:IFACE for an interface, tap:NAME for a TAP device, sim:NAME for \
                        packets from memory, pcap:- for standard input")),
@@ -154,6 +160,9 @@ mod tests {
         assert_eq!(PortName::parse("pcap:x y"), Ok(capture("x y")));
         assert_eq!(PortName::parse("dir/x.pcapng.zst"), Ok(capture("dir/x.pcapng.zst")));
         assert_eq!(PortName::parse("-"), Ok(capture("-")));
+        let elsewhere = PortName::parse("vhost-user:/tmp/vm.sock").unwrap_err();
+        assert_eq!(elsewhere.message, "there are no ports of the kind vhost-user");
+        assert!(elsewhere.hint.is_some_and(|hint| hint.contains("without copies") && hint.contains("--xsk")));
         assert_eq!(PortName::parse("packet:eth0"), Ok(PortName::Packet(PacketConfig::new("eth0"))));
         let packet = PacketConfig {
             queues: 2,

@@ -56,7 +56,10 @@ pub enum Bench {
     Workers(BenchWorkers),
     /// Measure how a port's burst comes to its program: directly, through the dispatcher's tree, in a chain
     #[command(after_help = BENCH_DISPATCH_HELP)]
-    Dispatch(BenchMemory),
+    Dispatch(BenchDispatch),
+    /// `afxdp:` on a veth pair: drop, or send back, beside the kernel's native hook and AF_XDP used directly
+    #[command(after_help = BENCH_WIRE_HELP)]
+    Wire(BenchWire),
     /// The same packets dropped, or sent on, at each level of the machine: here, driver, tc, netfilter, routes, socket
     #[command(after_help = BENCH_LEVELS_HELP)]
     Levels(BenchLevels),
@@ -179,6 +182,13 @@ pub struct BenchMap {
     #[arg(long, value_name = "N,…", value_delimiter = ',', conflicts_with = "cpu",
           value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: Vec<u32>,
+    /// Instead: what maps take in memory, for each element
+    #[arg(long, conflicts_with_all = ["cpu", "threads"])]
+    pub memory: bool,
+    /// With --memory: bytes of a value
+    #[arg(long = "value", value_name = "BYTES", value_delimiter = ',', default_values_t = [8, 64], requires = "memory",
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub values: Vec<u32>,
     /// Print the table as Markdown, when all is measured
     #[arg(long)]
     pub markdown: bool,
@@ -222,12 +232,18 @@ pub struct BenchForward {
     /// Show where our side's time goes
     #[arg(long)]
     pub breakdown: bool,
+    /// redirect-cpu: measure our side also with each packet's goal looked up, not that of packets in a row once, in turns
+    #[arg(long)]
+    pub techniques: bool,
     /// Packets that our port receives at a time, at most
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub burst: u32,
     /// Bursts of 1, 2, 4, 8, 16, 32 and 64 packets, in one table
     #[arg(long, conflicts_with_all = ["burst", "breakdown", "extended", "rxq_stats"])]
     pub sweep: bool,
+    /// Print the table of --sweep as Markdown
+    #[arg(long, requires = "sweep")]
+    pub markdown: bool,
     /// A filter looks its sender up in a table of 50,000 addresses: drop, where the packet comes in; redirect-cpu, on the other worker
     #[arg(long)]
     pub filter: bool,
@@ -314,6 +330,48 @@ pub struct BenchMemory {
     /// Core of the owner; the last one by default
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<u32>,
+}
+
+/// `xway bench dispatch`
+#[derive(Args, Debug)]
+pub struct BenchDispatch {
+    #[command(flatten)]
+    pub size: BenchMemory,
+    /// Print the tables as Markdown
+    #[arg(long)]
+    pub markdown: bool,
+}
+
+/// `xway bench wire`
+#[derive(Args, Debug)]
+pub struct BenchWire {
+    /// What is done with packets
+    #[arg(value_enum, value_name = "TASK", default_value_t = WireWork::Drop)]
+    pub task: WireWork,
+    /// Bytes of a packet, without the frame's checksum
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(60..=1500))]
+    pub size: u32,
+    /// Milliseconds of each side's turn
+    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub time: u32,
+    /// Rounds; medians over them are shown
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    pub rounds: u32,
+    /// Cores of the sender and of the worker; the first and the last by default
+    #[arg(long, value_name = "CPU,CPU", value_parser = two_cores)]
+    pub cpus: Option<(u32, u32)>,
+    /// Print the table as Markdown
+    #[arg(long)]
+    pub markdown: bool,
+}
+
+/// What `xway bench wire` does with packets.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WireWork {
+    /// They are dropped where they come in
+    Drop,
+    /// They go back with their addresses exchanged
+    Forward,
 }
 
 /// `xway bench levels`
@@ -510,6 +568,7 @@ const BENCH_REDIRECT_CPU_HELP: &str = "\
 Examples:
   xway bench redirect-cpu
   xway bench redirect-cpu --burst 16 -e
+  xway bench redirect-cpu --techniques --breakdown
   xway bench redirect-cpu --filter --sweep --vs kernel  # a filter on the other worker
 
 How it is measured, and what the columns mean: docs/performance.md.";
@@ -574,7 +633,8 @@ How it is measured, and what the columns mean: docs/performance.md.";
 const BENCH_DISPATCH_HELP: &str = "\
 Examples:
   xway bench dispatch
-  xway bench dispatch --rounds 9 -j";
+  xway bench dispatch --rounds 9 -j
+  xway bench dispatch --rounds 9 --markdown";
 
 const BENCH_MACHINE_HELP: &str = "\
 Examples:
@@ -586,7 +646,8 @@ How it is measured, and what the columns mean: docs/performance.md.";
 const BENCH_MAP_HELP: &str = "\
 Examples:
   xway bench map --vs kernel
-  xway bench map --type hash,lru_hash --entries 4000000 --key 16,40 --vs kernel -j";
+  xway bench map --type hash,lru_hash --entries 4000000 --key 16,40 --vs kernel -j
+  xway bench map --memory --vs kernel -j";
 
 const BENCH_ABORTED_HELP: &str = "\
 Examples:
@@ -594,6 +655,13 @@ Examples:
   xway bench aborted --count 100000 --rounds 1 -j
 
 What the rows mean: docs/performance.md.";
+
+const BENCH_WIRE_HELP: &str = "\
+Examples:
+  xway bench wire
+  xway bench wire forward --rounds 9 -j
+
+Needs root; how it is measured: docs/performance.md.";
 
 const BENCH_LEVELS_HELP: &str = "\
 Examples:

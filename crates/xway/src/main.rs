@@ -126,6 +126,7 @@ fn main() -> ExitCode {
         }
         Command::Bench(Bench::Latency(args)) => ("bench latency", commands::bench_cores::latency(args, cli.json)),
         Command::Bench(Bench::Workers(args)) => ("bench workers", commands::bench_cores::workers(args, cli.json)),
+        Command::Bench(Bench::Wire(args)) => ("bench wire", commands::bench_wire::run(args, cli.json)),
         Command::Bench(Bench::Dispatch(args)) => ("bench dispatch", commands::bench_dispatch::run(args, cli.json)),
         Command::Bench(Bench::Aborted(args)) => ("bench aborted", commands::bench_aborted::run(args, cli.json)),
         Command::Bench(Bench::Levels(args)) => ("bench levels", commands::bench_levels::run(args, cli.json)),

@@ -107,6 +107,13 @@ fn ways_to_a_program_are_rows() {
         "{doc}"
     );
     assert!(rows.iter().all(|row| row["burst_64"]["median"].as_f64() > Some(0.0)), "{doc}");
+    // As docs/performance.md has it.
+    let out =
+        xway(&["bench", "dispatch", "--count", "10000", "--rounds", "1", "--cpu", "0", "--markdown"]).exits(0).out;
+    let targets = "\n| targets, in random order | bursts of 64: indirect | tree | packets alone: indirect | tree |\n|---|---|---|---|---|\n| 1 | ";
+    let chains = "\n| programs in a chain | 1 | 2 | 8 | 16 | 48 |\n|---|---|---|---|---|---|\n| bursts of 64 | ";
+    assert!(out.contains(targets) && out.contains("\n| 64 | ") && out.contains(chains), "{out}");
+    assert!(out.contains("\n| one that is not among the tree's 64 | "), "{out}");
 }
 
 #[test]
@@ -174,6 +181,23 @@ fn map_operations_are_rows() {
 }
 
 #[test]
+fn what_maps_take_is_bytes_for_each_element() {
+    let args = ["bench", "map", "--memory", "--type", "hash,array", "--entries", "1000", "--key", "16", "--value", "8"];
+    let doc = xway(&[&args[..], &["-j"]].concat()).exits(0).json();
+    let rows = doc["rows"].as_array().unwrap();
+    let growing: Vec<_> = rows.iter().map(|row| row["growing"].as_bool().unwrap()).collect();
+    assert_eq!((doc["unit"].as_str(), &growing[..]), (Some("bytes"), &[false, true, false][..]), "{doc}");
+    for row in rows {
+        let least = if row["type"] == "array" { 8000 } else { 24_000 };
+        assert!(row["ours_bytes"].as_u64() > Some(least) && row["elements"] == 1000, "{row}");
+        assert!(row["kernel_bytes"].is_null() && row["ratio"].is_null(), "{row}");
+    }
+    let out = xway(&[&args[..], &["--markdown"]].concat()).exits(0).out;
+    assert!(out.contains("\n| map | value | elements | ours, MiB | bytes each |\n"), "{out}");
+    xway(&[&args[..], &["--threads", "1"]].concat()).exits(2);
+}
+
+#[test]
 fn the_machine_has_costs() {
     let doc = xway(&["bench", "machine", "--cpu", "0", "-j"]).exits(0).json();
     assert_eq!(doc["unit"], "ns");
@@ -197,6 +221,13 @@ fn forwarding_is_measured_with_what_arrived() {
     for part in ["drop_parse_ip_load_bytes", "50 flows of 64 bytes", "recycled", "queue 0", "Mpps"] {
         assert!(out.contains(part), "{part}: {out}");
     }
+    let args = ["bench", "redirect-cpu", "--rounds", "1", "--count", "20000", "--techniques", "--breakdown", "-j"];
+    let doc = xway(&args).exits(0).json();
+    assert_eq!(doc["techniques"][0]["name"], "each packet's goal looked up");
+    assert!(doc["techniques"][0]["ns"]["median"].as_f64() > Some(0.0), "{doc}");
+    let stages = doc["breakdown"].as_array().unwrap();
+    assert!(stages.iter().any(|stage| stage["name"].as_str().unwrap().contains("ring between workers")), "{doc}");
+    xway(&["bench", "drop", "--techniques"]).exits(2).says("redirect-cpu --techniques");
     xway(&["bench", "drop", "--size", "59"]).exits(2);
     xway(&["bench", "drop", "--pcap", "/none/x.pcap"]).exits(3).says("/none/x.pcap");
 }

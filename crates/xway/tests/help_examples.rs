@@ -216,6 +216,7 @@ const BENCHES: &[(&str, &str)] = &[
     ("bench xsk-fwd", "--rounds 1 --count 2000"),
     ("bench latency", "--rounds 1 --count 1000"),
     ("bench levels", "--rounds 1 --count 2000"),
+    ("bench wire", "--rounds 1 --time 20"),
     ("bench aborted", "--rounds 1 --count 2000"),
     ("bench dispatch", "--rounds 1"),
     ("bench pool", "--rounds 1 --count 2000"),

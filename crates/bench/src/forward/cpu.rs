@@ -14,13 +14,19 @@ use super::{INGRESS, Round};
 const ROUND_MAX: Duration = Duration::from_secs(60);
 
 impl Ours {
-    /// One round: every packet that came in went over or was counted as lost.
-    pub(super) fn round_to_cpu(&self, count: u64, cpu: u32) -> Result<(Round, xway_packet::Counters), ForwardError> {
+    /// One round: every packet that came in went over or was counted as lost. `looks_up_runs`: as the engine does it, packets in a row
+    /// that go to one worker are looked up once.
+    pub(super) fn round_to_cpu(
+        &self,
+        count: u64,
+        cpu: u32,
+        looks_up_runs: bool,
+    ) -> Result<(Round, xway_packet::Counters), ForwardError> {
         let failed = |e: xway_engine::EngineError| ForwardError::Program(e.to_string());
         self.drop_over_there()?;
         // Both poll until the round is over.
-        let config =
-            EngineConfig { workers: 2, cpus: vec![0, cpu as usize], idle_polls: u32::MAX, ..Default::default() };
+        let cpus = vec![0, cpu as usize];
+        let config = EngineConfig { workers: 2, cpus, idle_polls: u32::MAX, looks_up_runs, ..EngineConfig::default() };
         let engine = Engine::start(config).map_err(failed)?;
         let (device, _) = SimDevice::generated("in", INGRESS, (*self.traffic).clone(), Some(count), 1);
         let pool = Some(PoolConfig::new(8192));

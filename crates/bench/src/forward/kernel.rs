@@ -15,7 +15,7 @@ use super::{Action, ForwardOptions, INGRESS, Round, TARGET, timed};
 pub struct Unmeasured(pub String);
 
 impl Unmeasured {
-    pub(super) fn at(what: &str) -> impl Fn(&dyn std::fmt::Display) -> Unmeasured + '_ {
+    pub(crate) fn at(what: &str) -> impl Fn(&dyn std::fmt::Display) -> Unmeasured + '_ {
         move |why| Unmeasured(format!("{what}: {why}"))
     }
 }
@@ -155,10 +155,10 @@ impl Kernel {
 }
 
 /// A network namespace that this thread is in and that has no name any more: it goes with the thread, however that ends.
-pub(super) struct Space;
+pub(crate) struct Space;
 
 impl Space {
-    pub(super) fn enter() -> Result<Space, Unmeasured> {
+    pub(crate) fn enter() -> Result<Space, Unmeasured> {
         let name = format!("xwbench-{}", std::process::id());
         ip(&["netns", "add", &name])?;
         let path = format!("/run/netns/{name}");
@@ -180,7 +180,7 @@ impl Space {
     }
 
     /// A pair whose near end has this number and whose far end the next one.
-    pub(super) fn veth(&self, near: u32) -> Result<(), Unmeasured> {
+    pub(crate) fn veth(&self, near: u32) -> Result<(), Unmeasured> {
         let (a, b) = (format!("xwb{near}"), format!("xwb{}", near + 1));
         let (near, far) = (near.to_string(), (near + 1).to_string());
         ip(&["link", "add", &a, "index", &near, "type", "veth", "peer", "name", &b, "index", &far])?;

@@ -12,7 +12,7 @@
 //! before anything is timed, our side's packets are compared byte for byte with what the checked interpreter makes of each.
 
 mod cpu;
-mod kernel;
+pub(crate) mod kernel;
 pub mod levels;
 mod ours;
 mod stages;
@@ -112,6 +112,8 @@ pub struct ForwardOptions {
     pub kernel: bool,
     /// Whether to measure the stages of our side.
     pub breakdown: bool,
+    /// Whether to measure our side also without what it does that others do not: [`Action::RedirectCpu`] only.
+    pub techniques: bool,
     /// A filter looks at each packet: where it comes in ([`Action::Drop`]), or behind the CPUMAP ([`Action::RedirectCpu`]).
     pub filter: bool,
 }
@@ -132,6 +134,7 @@ impl ForwardOptions {
             burst: xway_packet::Burst::MAX as u32,
             kernel: false,
             breakdown: false,
+            techniques: false,
             filter: false,
         }
     }
@@ -194,6 +197,8 @@ pub struct ForwardReport {
     /// The kernel's nanoseconds for each packet that it sends, without what the other end of the pair does with it; `None` where it sends
     /// none. It throws them away at the device, so that a little of the sending is not in it either.
     pub kernel_sender: Option<Stat>,
+    /// Our nanoseconds for each packet without one technique, in turns with the others: what is left out, and the figure.
+    pub techniques: Vec<(&'static str, Stat)>,
     /// Where our side's time goes, when that was asked for.
     pub stages: Vec<Stage>,
     /// What the pool did, over all rounds.
@@ -254,10 +259,14 @@ fn measured(options: &ForwardOptions, traffic: &Traffic) -> Result<ForwardReport
     let mut ours_side = Rounds::default();
     let mut kernel_side = kernel.map(|kernel| (kernel, Rounds::default()));
     let mut pool = xway_packet::Counters::default();
+    let mut each_looked_up = Rounds::default();
     for _ in 0..options.rounds.max(1) {
         let (round, counters) = ours.round(options.count, options.cpu)?;
         ours_side.add(round);
         pool = sum(pool, counters);
+        if options.techniques && options.action == Action::RedirectCpu {
+            each_looked_up.add(ours.round_to_cpu(options.count, options.cpu, false)?.0);
+        }
         if let Ok((kernel, rounds)) = &mut kernel_side {
             match kernel.round(options.count) {
                 Ok(round) => rounds.add(round),
@@ -269,6 +278,8 @@ fn measured(options: &ForwardOptions, traffic: &Traffic) -> Result<ForwardReport
         Ok((kernel, _)) => kernel.senders(options.count, options.rounds).ok().flatten().map(Stat::of),
         Err(_) => None,
     };
+    let techniques = Some(each_looked_up).filter(|rounds| !rounds.ns.is_empty());
+    let techniques = techniques.map(|rounds| ("each packet's goal looked up", Stat::of(rounds.ns)));
     let stages = if options.breakdown { stages::stages(&ours, ours_side.median())? } else { Vec::new() };
     Ok(ForwardReport {
         program: ours.program.clone(),
@@ -277,6 +288,7 @@ fn measured(options: &ForwardOptions, traffic: &Traffic) -> Result<ForwardReport
         ours: ours_side.figures(),
         kernel: kernel_side.map(|(_, rounds)| rounds.figures()).map_err(|why| why.0),
         kernel_sender,
+        techniques: techniques.into_iter().collect(),
         stages,
         pool,
     })

@@ -43,7 +43,7 @@ pub enum ForwardError {
 /// Everything that a round needs.
 pub(super) struct Ours {
     pub(super) program: String,
-    action: Action,
+    pub(super) action: Action,
     pub(super) burst: usize,
     pub(super) traffic: Arc<Traffic>,
     pub(super) linked: Arc<Linked>,
@@ -175,7 +175,7 @@ impl Ours {
     /// One round: everything that came in must have gone where it should.
     pub(super) fn round(&self, count: u64, cpu: u32) -> Result<(Round, xway_packet::Counters), ForwardError> {
         if self.action == Action::RedirectCpu {
-            return self.round_to_cpu(count, cpu);
+            return self.round_to_cpu(count, cpu, true);
         }
         let (ns, pool, sinks) = self.run(count, false)?;
         let arrived = match self.action {

@@ -4,11 +4,11 @@ use std::hint::black_box;
 
 use xway_engine::{Port, Results};
 use xway_maps::Guard;
-use xway_packet::Burst;
+use xway_packet::{Burst, Pool};
 use xway_port_sim::Sink;
 
 use super::ours::{ForwardError, Ours};
-use super::timed;
+use super::{Action, timed};
 use crate::measure::Stat;
 
 /// One part.
@@ -77,15 +77,39 @@ pub(super) fn stages(ours: &Ours, whole: f64) -> Result<Vec<Stage>, ForwardError
         })
         .0
     });
+    let mut stages = Vec::new();
+    if ours.action == Action::RedirectCpu {
+        stages.push(Stage { name: "(a ring between workers, in and out, on one core)", ns: ring(&mut pool)? });
+    }
     let generate = (receive - memory).max(0.0);
     let rest = (whole - receive - program).max(0.0);
-    Ok(vec![
+    let parts = [
         Stage { name: "pool: 64 frames out and back", ns: memory },
         Stage { name: "port: packets into frames", ns: generate },
         Stage { name: "program over the burst", ns: program },
         Stage { name: "verdicts, counters, targets", ns: rest },
         Stage { name: "(sending to a sink, alone, without the pool)", ns: (send - memory).max(0.0) },
-    ])
+    ];
+    Ok(parts.into_iter().chain(stages).collect())
+}
+
+/// Nanoseconds for each of 64 frames that go through the ring of a CPUMAP's entry and come out again.
+fn ring(pool: &mut Pool) -> Result<f64, ForwardError> {
+    let ring = xway_packet::ring::frames::ring(2048);
+    let (mut sender, mut receiver) = ring.map_err(|e| ForwardError::Program(e.to_string()))?;
+    let mut burst = Burst::new();
+    pool.alloc_burst(&mut burst, Burst::MAX);
+    let ns = median(|| {
+        timed(TURNS * Burst::MAX as u64, || {
+            for _ in 0..TURNS {
+                sender.send_first(black_box(&mut burst), Burst::MAX);
+                receiver.receive(&mut burst, Burst::MAX);
+            }
+        })
+        .0
+    });
+    pool.release_burst(&mut burst);
+    Ok(ns)
 }
 
 fn median(mut sample: impl FnMut() -> f64) -> f64 {

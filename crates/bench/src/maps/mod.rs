@@ -12,8 +12,9 @@
 //! A round fills the empty map (*insert*), looks up every key (*look-up*), overwrites every value (*update*), and removes
 //! every key (*delete*). An LRU map is then run through with four times more keys than it holds (*insert + evict*).
 //!
-//! [`threads`] does the same from several cores at once.
+//! [`threads`] does the same from several cores at once; [`memory`] says what maps take.
 
+pub mod memory;
 pub mod threads;
 
 use std::hint::black_box;

@@ -114,6 +114,8 @@ pub(crate) struct Core {
     sampled: u64,
     /// Where the last frame of the current burst went, if the next one may follow it.
     run: Option<sort::Run>,
+    /// Whether that is remembered.
+    pub(crate) looks_up_runs: bool,
 }
 
 impl Core {
@@ -157,6 +159,7 @@ impl Core {
             taps: Vec::new(),
             sampled: 0,
             run: None,
+            looks_up_runs: true,
         }
     }
 

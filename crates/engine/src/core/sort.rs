@@ -187,7 +187,7 @@ impl Core {
             Ok(Goal::Cpu { map_id, cpu, qsize }) => {
                 let goal = frame.redirect();
                 match self.hand_to_cpu(map_id, cpu, qsize, frame) {
-                    Ok(at) => self.run = Some(Run { goal, to: RunTo::Cpu(at) }),
+                    Ok(at) => self.follow(Run { goal, to: RunTo::Cpu(at) }),
                     Err((back, errno)) => {
                         self.refused(site, index, results, &back, errno);
                         self.pools[self.source.pool].release(back);
@@ -201,7 +201,7 @@ impl Core {
                     Some((_, bound)) if bound != (frame.ingress_ifindex(), frame.rx_queue()) => Errno::EINVAL,
                     Some((target, bound)) => {
                         let at = send::socket_out(&mut self.sockets, target);
-                        self.run = Some(Run { goal: frame.redirect(), to: RunTo::Socket { at, bound } });
+                        self.follow(Run { goal: frame.redirect(), to: RunTo::Socket { at, bound } });
                         match self.sockets[at].burst.push(frame) {
                             Ok(()) => return,
                             Err(back) => {
@@ -219,6 +219,12 @@ impl Core {
                 self.pools[self.source.pool].release(frame);
             }
         }
+    }
+
+    /// Where a frame went that the next one may follow.
+    #[inline]
+    fn follow(&mut self, run: Run) {
+        self.run = self.looks_up_runs.then_some(run);
     }
 
     /// The burst that the frame before went into, when this one has the same goal: a worker or a socket. What may differ from frame to

@@ -62,6 +62,7 @@ impl Engine {
             core.idle_polls = config.idle_polls;
             core.burst = config.burst.clamp(1, Burst::MAX as u32);
             core.timed = config.timed;
+            core.looks_up_runs = config.looks_up_runs;
             let own = Pool::new(PoolConfig::new(OWN_FRAMES));
             core.pools.push(own.map_err(|cause| EngineError::Pool { name: format!("worker {number}"), cause })?);
             control.cpu_meters.push(core.cpu_meters.clone());

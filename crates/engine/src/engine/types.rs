@@ -25,13 +25,16 @@ pub struct EngineConfig {
     pub ring_len: u32,
     /// Measure the time that programs take (`kernel.bpf_stats_enabled`): two readings of the clock a burst.
     pub timed: bool,
+    /// Of frames in a row that go to one worker or socket only the first is looked up. Switched off to be measured.
+    pub looks_up_runs: bool,
 }
 
 impl Default for EngineConfig {
     /// One worker, bound to no CPU.
     fn default() -> EngineConfig {
         let (burst, ring_len) = (Profile::Standard.burst(), Profile::Standard.ring_len());
-        EngineConfig { workers: 1, cpus: Vec::new(), idle_polls: 1000, burst, ring_len, timed: false }
+        let (cpus, looks_up_runs) = (Vec::new(), true);
+        EngineConfig { workers: 1, cpus, idle_polls: 1000, burst, ring_len, timed: false, looks_up_runs }
     }
 }
 

@@ -19,6 +19,10 @@ pub fn run(action: Action, args: &BenchForward, as_json: bool) -> Result<(), Fai
     if args.filter && !matches!(action, Action::Drop | Action::RedirectCpu) {
         return Err(Failure::usage(format!("{} has no filter", action.name())).hint("bench drop, bench redirect-cpu"));
     }
+    if args.techniques && action != Action::RedirectCpu {
+        let why = format!("{} is measured as a whole: what its program is worth, bench prog shows", action.name());
+        return Err(Failure::usage(why).hint("bench redirect-cpu --techniques, bench prog --techniques"));
+    }
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let options = ForwardOptions {
         load_bytes: args.load == LoadMode::LoadBytes,
@@ -28,6 +32,7 @@ pub fn run(action: Action, args: &BenchForward, as_json: bool) -> Result<(), Fai
         burst: args.burst,
         kernel: args.vs == Some(Versus::Kernel),
         breakdown: args.breakdown,
+        techniques: args.techniques,
         filter: args.filter,
         ..ForwardOptions::new(action, operation(action, args.operation))
     };
@@ -44,7 +49,7 @@ pub fn run(action: Action, args: &BenchForward, as_json: bool) -> Result<(), Fai
             let rows: Vec<Value> = all.iter().map(|(options, report)| fields(options, &words, report)).collect();
             print::json(&print::document(&command, json!({ "sweep": rows })));
         }
-        (false, true, all) => print::text(&sweep(all, &words)),
+        (false, true, all) => print::text(&sweep(all, &words, args.markdown)),
         (true, false, [(options, report), ..]) => {
             print::json(&print::document(&command, fields(options, &words, report)));
         }
@@ -61,23 +66,28 @@ pub fn run(action: Action, args: &BenchForward, as_json: bool) -> Result<(), Fai
 }
 
 /// A line for each size of burst.
-fn sweep(reports: &[(ForwardOptions, ForwardReport)], traffic: &str) -> String {
+fn sweep(reports: &[(ForwardOptions, ForwardReport)], traffic: &str, markdown: bool) -> String {
     let Some((options, first)) = reports.first() else { return String::new() };
-    let mut rows = vec![["bursts of", "ns", "Mpps", "lost", "kernel ns", "x"].map(String::from).to_vec()];
+    let mut heads = ["bursts of", "ns", "Mpps", "lost", "kernel ns", "x"].map(String::from).to_vec();
+    heads.extend(first.techniques.iter().map(|(name, _)| format!("ns, {name}")));
+    let mut rows = vec![heads];
     for (options, report) in reports {
         let ours = &report.ours;
         let lost: u64 = ours.lost.iter().map(|(_, n)| n).sum();
         let kernel = report.kernel.as_ref().ok().map(|side| format!("{:.1}", side.ns.median));
-        rows.push(vec![
+        let mut row = vec![
             options.burst.to_string(),
             format!("{:.1}", ours.ns.median),
             format!("{:.1}", ours.pps() / 1e6),
             grouped(lost),
             kernel.unwrap_or_else(|| "-".into()),
             report.ratio().map_or_else(|| "-".into(), |ratio| format!("{ratio:.1}")),
-        ]);
+        ];
+        row.extend(report.techniques.iter().map(|(_, ns)| format!("{:.1}", ns.median)));
+        rows.push(row);
     }
-    format!("{}\n{}", head(options, traffic, first), print::table(&rows))
+    let table = if markdown { print::markdown(&rows) } else { print::table(&rows) };
+    format!("{}\n{table}", head(options, traffic, first))
 }
 
 /// What is measured, in words.
@@ -145,6 +155,9 @@ pub(super) fn failure(error: ForwardError) -> Failure {
 
 fn fields(options: &ForwardOptions, traffic: &str, report: &ForwardReport) -> Value {
     let stages: Vec<Value> = report.stages.iter().map(|s| json!({ "name": s.name, "ns": s.ns })).collect();
+    let ns = |s: &xway_bench::Stat| json!({ "median": s.median, "low": s.low, "high": s.high });
+    let without: Vec<Value> =
+        report.techniques.iter().map(|(name, stat)| json!({ "name": name, "ns": ns(stat) })).collect();
     let pool = &report.pool;
     let mut doc = figures(report);
     doc["machine"] = json!(xway_bench::machine_name());
@@ -157,6 +170,7 @@ fn fields(options: &ForwardOptions, traffic: &str, report: &ForwardReport) -> Va
     doc["filter"] = json!(options.filter);
     doc["traffic"] = json!(traffic);
     doc["breakdown"] = json!(stages);
+    doc["techniques"] = json!(without);
     doc["pool"] = json!({
         "fast": pool.fast, "ring": pool.ring, "slow": pool.slow, "recycled": pool.recycled,
         "returned": pool.returned, "refused": pool.refused, "outstanding_max": pool.outstanding_max,
@@ -201,6 +215,9 @@ fn text(options: &ForwardOptions, args: &BenchForward, traffic: &str, report: &F
         format!("  {name:<30}{:>12.2}{:>10.2}{:>22}\n", side.pps() / 1e6, side.ns.median, grouped(side.arrived))
     };
     out += &line("xway, sim ports", &report.ours);
+    for (name, ns) in &report.techniques {
+        out += &format!("  {:<30}{:>12.2}{:>10.2}\n", format!("  {name}"), 1e3 / ns.median.max(1e-9), ns.median);
+    }
     match &report.kernel {
         Ok(kernel) => {
             out += &line("kernel, live frames", kernel);

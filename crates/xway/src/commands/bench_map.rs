@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use xway_abi::MapType;
 use xway_bench::Stat;
+use xway_bench::maps::memory::{self, MemoryRow};
 use xway_bench::maps::threads::{self, ThreadsRow};
 use xway_bench::maps::{MapError, MapRow, Subject, measure};
 
@@ -15,6 +16,9 @@ pub fn run(args: &BenchMap, as_json: bool) -> Result<(), Failure> {
     let kernel = args.vs == Some(Versus::Kernel);
     if !args.threads.is_empty() {
         return by_threads(args, kernel, as_json);
+    }
+    if args.memory {
+        return memory_of(args, kernel, as_json);
     }
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let cpu = args.cpu.unwrap_or(cpus - 1);
@@ -79,6 +83,59 @@ fn by_threads(args: &BenchMap, kernel: bool, as_json: bool) -> Result<(), Failur
         false => print::text(&format!("{heading}\n\n{}", print::table(&table))),
     }
     Ok(())
+}
+
+/// `--memory`: bytes for each element.
+fn memory_of(args: &BenchMap, kernel: bool, as_json: bool) -> Result<(), Failure> {
+    let mut rows = Vec::new();
+    for subject in subjects(args) {
+        for value_size in &args.values {
+            rows.extend(memory::measure(subject, *value_size, kernel).map_err(|e| failure(&subject, &e))?);
+        }
+    }
+    if as_json {
+        let fields = json!({
+            "machine": xway_bench::machine_name(),
+            "unit": "bytes",
+            "rows": rows.iter().map(memory_row).collect::<Vec<_>>(),
+        });
+        print::json(&print::document("bench map", fields));
+        return Ok(());
+    }
+    let mut head = vec!["map", "value", "elements", "ours, MiB", "bytes each"];
+    head.extend(["kernel, MiB", "bytes each", "ratio"].into_iter().filter(|_| kernel));
+    let mut table = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+    let mib = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 20));
+    for row in &rows {
+        let grows = if row.growing && row.subject.map_type != MapType::LpmTrie { ", growing" } else { "" };
+        let (ours, theirs) = row.each();
+        let mut line = vec![name(&row.subject) + grows, format!("{} B", row.value_size), grouped(row.elements.into())];
+        line.extend([mib(row.ours), format!("{ours:.1}")]);
+        let ratio = row.ratio().map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"));
+        line.extend(row.kernel.zip(theirs).into_iter().flat_map(|(all, each)| [mib(all), format!("{each:.1}")]));
+        line.extend(Some(ratio).filter(|_| kernel));
+        table.push(line);
+    }
+    let heading = format!("{}; bytes for each element", xway_bench::machine_name());
+    match args.markdown {
+        true => print::text(&format!("{heading}.\n\n{}", print::markdown(&table))),
+        false => print::text(&format!("{heading}\n\n{}", print::table(&table))),
+    }
+    Ok(())
+}
+
+fn memory_row(row: &MemoryRow) -> Value {
+    json!({
+        "type": row.subject.map_type.name(),
+        "key_bytes": row.subject.key_size,
+        "value_bytes": row.value_size,
+        "entries": row.subject.entries,
+        "growing": row.growing,
+        "elements": row.elements,
+        "ours_bytes": row.ours,
+        "kernel_bytes": row.kernel,
+        "ratio": row.ratio(),
+    })
 }
 
 fn threads_row(row: &ThreadsRow) -> Value {

@@ -15,6 +15,7 @@ pub mod bench_path;
 pub mod bench_prog;
 pub mod bench_sockets;
 pub mod bench_verify;
+pub mod bench_wire;
 pub mod conformance;
 mod counted;
 pub mod doctor;
