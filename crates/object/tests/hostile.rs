@@ -59,6 +59,7 @@ fn use_types(btf: &Btf) {
         let _ = btf.decode_value(id, &[0; 64]);
     }
     let _ = btf.for_kernel().len();
+    let _ = btf.c_header(None).is_ok();
     let _ = btf.find("no such name", |_| true);
 }
 

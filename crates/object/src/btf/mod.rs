@@ -7,6 +7,7 @@
 //! can only be seen then. Every walk has a depth bound, [`MAX_DEPTH`].
 
 mod build;
+mod c;
 mod ext;
 mod layout;
 mod parse;
@@ -73,6 +74,9 @@ pub enum BtfError {
     /// A size does not fit.
     #[error("type {0}: its size overflows")]
     TooLarge(u32),
+    /// Written out, the types would fill too much room.
+    #[error("type {0}: written out, it takes more than 256 MiB")]
+    TooMuchText(u32),
     /// The type has no size (`void`, functions, forward declarations).
     #[error("type {id} ({name}) has no size")]
     NoSize {
