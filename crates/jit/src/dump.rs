@@ -61,12 +61,10 @@ pub fn ir(code: &Compiled, programs: &[&Program]) -> Vec<String> {
     code.texts().iter().map(interleaved).collect()
 }
 
-/// Machine code of which nothing but the bytes is known, as assembly; addresses count from its start.
-pub fn bytes(code: &[u8]) -> String {
-    let mut out = String::new();
-    asm::each(code, 0, |at, text| {
-        let _ = writeln!(out, "  {at:5x}  {text}");
-    });
+/// Machine code of which nothing but the bytes is known: the offset of each instruction and its assembly. `address`: where it runs.
+pub fn instructions(code: &[u8], address: u64) -> Vec<(usize, String)> {
+    let mut out = Vec::new();
+    asm::each(code, address, |at, text| out.push((at as usize, text.to_owned())));
     out
 }
 

@@ -47,6 +47,32 @@ pub fn btf_by_id(id: u32) -> Result<Vec<u8>, KernelError> {
     Ok(bytes)
 }
 
+/// What the kernel says about type information.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BtfInfo {
+    /// Its number.
+    pub id: u32,
+    /// Bytes.
+    pub size: u32,
+    /// Name: `vmlinux`, or that of a module; empty for what a program brought along.
+    pub name: String,
+    /// It is the kernel's own, or that of a module.
+    pub kernel: bool,
+}
+
+/// Describes the type information with this id. Errors: `ENOENT` when it is gone, `EPERM`.
+pub fn btf_info(id: u32) -> Result<BtfInfo, KernelError> {
+    const NAME_MAX: usize = 128;
+    let fd = ids::open(ObjectKind::Btf, id)?;
+    let (mut out, mut name) = ([0u8; 32], [0u8; NAME_MAX]);
+    out[16..24].copy_from_slice(&(name.as_mut_ptr() as u64).to_ne_bytes());
+    out[24..28].copy_from_slice(&(NAME_MAX as u32).to_ne_bytes());
+    // SAFETY: the second address is that of `name`, with its length beside it; the first is zero.
+    unsafe { info_by_fd(fd.as_fd(), &mut out, "asking about type information") }?;
+    let of = Fields(&out);
+    Ok(BtfInfo { id: of.u32(12), size: of.u32(8), name: text(&name), kernel: of.u32(28) != 0 })
+}
+
 /// The running kernel's own types (`/sys/kernel/btf/vmlinux`); `None` where it offers none. Read once, some megabytes.
 pub fn vmlinux() -> Option<Arc<Btf>> {
     static VMLINUX: OnceLock<Option<Arc<Btf>>> = OnceLock::new();

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)] // bpf(2) takes addresses: each call here says which buffers stand behind them.
 
 use std::ffi::CString;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -105,6 +105,18 @@ pub fn pinned(path: &Path) -> Result<OwnedFd, KernelError> {
         path: path.display().to_string(),
         errno,
     })
+}
+
+/// What is pinned at `path`: its kind, and its number. `None`: something else than a program, a map or a link, or nothing that this
+/// process may see.
+pub fn pinned_object(path: &Path) -> Option<(ObjectKind, u32)> {
+    let fd = pinned(path).ok()?;
+    let kinds = [(ObjectKind::Program, "bpf-prog", "prog_id:"), (ObjectKind::Map, "bpf-map", "map_id:")];
+    let kinds = kinds.into_iter().chain([(ObjectKind::Link, "bpf-link", "link_id:")]);
+    let (kind, _, field) = kinds.into_iter().find(|(_, name, _)| is_kind(fd.as_fd(), name))?;
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+    let id = text.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()?;
+    Some((kind, id))
 }
 
 /// Whether a descriptor is of this kind: `bpf-prog`, `bpf-map`, `bpf-link`. The name of its inode tells; for links, kernels

@@ -43,7 +43,7 @@ mod ring;
 pub mod sys;
 mod trace;
 
-pub use btf::{btf_by_id, load_btf, vmlinux};
+pub use btf::{BtfInfo, btf_by_id, btf_info, load_btf, vmlinux};
 pub use chain::{CHAIN_ROOT, chain_root};
 pub use device::{
     Device, DriverFeatures, Expect, RX_METADATA, XDP_FEATURES, XSK_FEATURES, bit_names, device_by_name,
@@ -52,13 +52,13 @@ pub use device::{
 pub use error::KernelError;
 pub use ethtool::{Channels, channels, offloads};
 pub use extension::takes_extensions;
-pub use ids::{ObjectKind, ids, pin, pinned};
+pub use ids::{ObjectKind, ids, pin, pinned, pinned_object};
 pub use link::{LINK_TYPE_XDP, LinkInfo, RawTracepoint, TcxLink, XdpLink, XdpMode};
 pub use map::{Batch, KernelMap, MapBtf, MapInfo, possible_cpus};
 pub use object::KernelObject;
 pub use perf::{KernelPerf, PerfEvent};
 pub use prog::{
-    FuncInfo, KernelProg, LineInfo, ProgInfo, ProgSpec, RunStatistics, TestInput, TestOutput, XdpMd, consts,
+    FuncInfo, KernelProg, LineInfo, ProgInfo, ProgLines, ProgSpec, RunStatistics, TestInput, TestOutput, XdpMd, consts,
     run_statistics,
 };
 pub use ring::KernelRing;

@@ -178,7 +178,17 @@ impl KernelProg {
         const STEP: &str = "asking about a program";
         let mut out = [0u8; 232];
         // SAFETY: all address fields are zero: the kernel copies nothing but the structure itself.
-        unsafe { info_by_fd(self.as_fd(), &mut out, STEP) }?;
+        match unsafe { info_by_fd(self.as_fd(), &mut out, STEP) } {
+            // The device that it was loaded for has gone: the kernel tells nothing more of it.
+            Err(e) if e.errno() == Some(Errno::ENODEV) => {
+                let (id, prog_type) = (self.fdinfo("prog_id:"), self.fdinfo("prog_type:"));
+                let number = |field: Option<u64>| field.unwrap_or(0) as u32;
+                let memory = self.fdinfo("memlock:");
+                let known = ProgInfo { id: number(id), prog_type: number(prog_type), memory, ..ProgInfo::default() };
+                return Ok(ProgInfo { orphaned: true, ..known });
+            }
+            other => other?,
+        }
         let count = Fields(&out).u32(52) as usize;
         let mut maps = vec![0u32; count];
         if count > 0 {
@@ -204,6 +214,65 @@ impl KernelProg {
             run_time: Duration::from_nanos(of.u64(192)),
             run_count: of.u64(200),
             verified_insns: of.u32(216),
+            recursion_misses: of.u64(208),
+            memory: self.fdinfo("memlock:"),
+            orphaned: false,
+        })
+    }
+
+    /// A number that the kernel shows of the descriptor.
+    fn fdinfo(&self, field: &str) -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.fd.as_raw_fd())).ok()?;
+        text.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
+    }
+
+    /// Where functions and source lines are in the instructions and in the machine code. All are empty where the program has no
+    /// types, or where the kernel does not show it.
+    pub fn lines(&self) -> Result<ProgLines, KernelError> {
+        const STEP: &str = "reading a program's source lines";
+        /// Numbers and places of the counts and addresses in `struct bpf_prog_info`, and bytes of a record.
+        const LISTS: [(usize, usize, usize); 6] =
+            [(104, 112, 8), (108, 120, 4), (144, 136, 8), (148, 152, 16), (168, 160, 8), (180, 184, 8)];
+        let mut out = [0u8; 232];
+        // SAFETY: all address fields are zero: the kernel copies nothing but the structure itself.
+        unsafe { info_by_fd(self.as_fd(), &mut out, STEP) }?;
+        let counts = LISTS.map(|(count, _, _)| Fields(&out).u32(count) as usize);
+        let mut again = [0u8; 232];
+        let mut buffers: [Vec<u8>; 6] = std::array::from_fn(|i| vec![0; counts[i] * LISTS[i].2]);
+        // Bytes of each record of functions, lines and lines of machine code.
+        for (at, bytes) in [(132, 8u32), (172, 16), (176, 8)] {
+            again[at..at + 4].copy_from_slice(&bytes.to_ne_bytes());
+        }
+        for ((count, address, _), (n, buffer)) in LISTS.into_iter().zip(counts.into_iter().zip(&mut buffers)) {
+            if n > 0 {
+                again[count..count + 4].copy_from_slice(&(n as u32).to_ne_bytes());
+                again[address..address + 8].copy_from_slice(&(buffer.as_mut_ptr() as u64).to_ne_bytes());
+            }
+        }
+        // SAFETY: each address is that of a buffer with room for as many records, of the size that is stated, as the count beside it
+        // says; counts without an address are zero.
+        unsafe { info_by_fd(self.as_fd(), &mut again, STEP) }?;
+        let shown = |i: usize| -> &[u8] {
+            // The kernel clears an address where it does not show what stands behind it.
+            if Fields(&again).u64(LISTS[i].1) == 0 { &[] } else { &buffers[i] }
+        };
+        let longs = |i: usize| shown(i).as_chunks::<8>().0.iter().map(|b| u64::from_ne_bytes(*b)).collect();
+        let word = |b: &[u8], i: usize| Fields(b).u32(i * 4);
+        Ok(ProgLines {
+            addresses: longs(0),
+            lengths: shown(1).as_chunks::<4>().0.iter().map(|b| u32::from_ne_bytes(*b)).collect(),
+            funcs: shown(2).chunks_exact(8).map(|b| FuncInfo { insn: word(b, 0), type_id: word(b, 1) }).collect(),
+            lines: (shown(3).chunks_exact(16))
+                .map(|b| LineInfo {
+                    insn: word(b, 0),
+                    file_off: word(b, 1),
+                    text_off: word(b, 2),
+                    line: word(b, 3) >> 10,
+                    col: word(b, 3) & 0x3ff,
+                })
+                .collect(),
+            jited_lines: longs(4),
+            tags: shown(5).as_chunks::<8>().0.to_vec(),
         })
     }
 
@@ -388,8 +457,25 @@ pub fn run_statistics() -> Result<RunStatistics, KernelError> {
         .map_err(|errno| KernelError::Call { step: "switching run statistics on", errno })
 }
 
+/// Where functions and source lines of a program are. Functions are in the order of the instructions.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ProgLines {
+    /// First instruction and type of each function.
+    pub funcs: Vec<FuncInfo>,
+    /// Source lines, by rising instruction.
+    pub lines: Vec<LineInfo>,
+    /// Where the machine code of each line is, in the order of `lines`.
+    pub jited_lines: Vec<u64>,
+    /// Where the machine code of each function is.
+    pub addresses: Vec<u64>,
+    /// Bytes of the machine code of each function.
+    pub lengths: Vec<u32>,
+    /// Tag of each function.
+    pub tags: Vec<[u8; 8]>,
+}
+
 /// What the kernel says about a program.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ProgInfo {
     /// Its number.
     pub id: u32,
@@ -419,6 +505,12 @@ pub struct ProgInfo {
     pub run_count: u64,
     /// Instructions that the verifier looked at.
     pub verified_insns: u32,
+    /// How often it was not run because it ran already on that CPU.
+    pub recursion_misses: u64,
+    /// Memory that it takes, bytes; `None` where the kernel does not show it.
+    pub memory: Option<u64>,
+    /// The device that it was loaded for has gone. All but number, type and memory is unknown then.
+    pub orphaned: bool,
 }
 
 /// `struct xdp_md`, as test runs take and give it.

@@ -157,7 +157,7 @@ pub enum Prog {
     Dump(Dump),
     /// List programs of a hook, or show some of them: [id N | name NAME | tag TAG | pinned PATH]
     #[command(visible_alias = "list", after_help = kernel::PROG_SHOW_HELP)]
-    Show(kernel::HookRest),
+    Show(kernel::ShowRest),
     /// Pin a program, in the BPF file system or in the service: WHICH PATH
     #[command(after_help = kernel::PROG_PIN_HELP)]
     Pin(kernel::HookRest),
@@ -393,7 +393,8 @@ pub struct Dump {
     /// What to show
     #[arg(value_name = "FORM")]
     pub form: DumpForm,
-    /// Object file, or a program on a hook: N, id N, name NAME, tag TAG, pinned PATH; behind it file PATH, for the bytes alone
+    /// Object file, or a program on a hook: N, id N, name NAME, tag TAG, pinned PATH; behind it
+    /// opcodes (the bytes of each instruction), linum (file and line of each source line), or file PATH (the bytes alone)
     #[arg(value_name = "OBJ|WHICH", required = true)]
     pub words: Vec<String>,
     /// Which program of the object.
@@ -544,6 +545,7 @@ Examples:
   xway prog dump ir count.o -n count_kinds
   xway prog dump xlated count.o
   xway prog dump xlated id 42   # a program in the kernel, as its verifier has rewritten it
+  xway prog dump xlated id 42 linum opcodes
   xway prog dump jited name drop_udp
   xway prog dump xlated name drop_udp --hook user
   xway prog dump jited id 42 file code.bin";

@@ -69,8 +69,8 @@ pub struct Load {
     /// Replace the attached program if it has this id or name, in one step
     #[arg(long, value_name = "ID|NAME", conflicts_with = "force")]
     pub replace: Option<String>,
-    /// Replace whatever is attached
-    #[arg(long)]
+    /// Replace whatever is attached, a whole chain too, in whichever mode it is
+    #[arg(long, conflicts_with_all = ["priority", "chain_on"])]
     pub force: bool,
     /// Run together with other programs of the interface, in this order: smaller numbers first (50 when only -A is given)
     #[arg(short = 'P', long = "priority", visible_alias = "prio", value_name = "N")]
@@ -181,7 +181,7 @@ pub struct Every {
 pub enum Map {
     /// List maps, or show some of them
     #[command(visible_alias = "list", after_help = MAP_SHOW_HELP)]
-    Show(HookRest),
+    Show(ShowRest),
     /// Show all entries of a map
     #[command(after_help = MAP_DUMP_HELP)]
     Dump(HookRest),
@@ -239,12 +239,26 @@ pub struct HookRest {
     pub place: Hook,
 }
 
+/// Which objects are shown.
+#[derive(Args, Debug)]
+pub struct ShowRest {
+    /// WHICH; all of them without it
+    #[arg(value_name = "WORDS", allow_negative_numbers = true)]
+    pub words: Vec<String>,
+    /// Also where they are pinned, in any BPF file system that is mounted
+    #[arg(short = 'f', long)]
+    pub bpffs: bool,
+    /// Whose hook.
+    #[command(flatten)]
+    pub place: Hook,
+}
+
 /// Verbs about attachments.
 #[derive(Subcommand, Debug)]
 pub enum Link {
     /// List links, or show some of them
     #[command(visible_alias = "list", after_help = LINK_SHOW_HELP)]
-    Show(HookRest),
+    Show(ShowRest),
     /// Detach, whoever else holds the link: WHICH
     #[command(after_help = LINK_DETACH_HELP)]
     Detach(HookRest),
@@ -256,7 +270,10 @@ pub enum Link {
 /// Verbs about type information.
 #[derive(Subcommand, Debug)]
 pub enum Btf {
-    /// Print types: id N | file PATH | prog WHICH | map WHICH
+    /// List type information in the kernel, with the programs and maps that have it: [id N]
+    #[command(visible_alias = "list", after_help = BTF_SHOW_HELP)]
+    Show(HookRest),
+    /// Print types: id N | file PATH | prog WHICH | map WHICH [key | value | kv | all]; behind it format raw | c
     #[command(after_help = BTF_DUMP_HELP)]
     Dump(HookRest),
 }
@@ -309,12 +326,14 @@ Examples:
   xway prog show              # every program in the kernel
   xway prog show id 42
   xway prog show name drop_udp -j
+  xway prog show -f           # and where they are pinned
   xway prog show --hook user  # programs in the service's engine";
 
 const MAP_SHOW_HELP: &str = "\
 Examples:
   xway map show
-  xway map show name blocked";
+  xway map show name blocked
+  xway map show -f  # and where they are pinned";
 
 const MAP_DUMP_HELP: &str = "\
 Examples:
@@ -391,17 +410,25 @@ const LINK_PIN_HELP: &str = "\
 Examples:
   xway link pin id 3 /sys/fs/bpf/link";
 
+const BTF_SHOW_HELP: &str = "\
+Examples:
+  xway btf show
+  xway btf show id 1 -j";
+
 const BTF_DUMP_HELP: &str = "\
 Examples:
   xway btf dump file filter.o
   xway btf dump id 1
   xway btf dump map name blocked
+  xway btf dump map name blocked value
+  xway btf dump file /sys/kernel/btf/vmlinux format c > vmlinux.h  # a C header
+  xway btf dump prog name drop_udp format c
   xway btf dump map pinned /config/filter/counts --hook user";
 
 const LINK_SHOW_HELP: &str = "\
 Examples:
   xway link show
-  xway link show id 3";
+  xway link show id 3 -f";
 
 const LINK_DETACH_HELP: &str = "\
 Examples:

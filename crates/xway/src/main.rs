@@ -179,6 +179,12 @@ fn objects_pretty(mut arguments: Vec<std::ffi::OsString>) -> Vec<std::ffi::OsStr
         if arguments.len() < before {
             arguments.insert(1, "--pretty".into());
         }
+        // bpftool has -f in front, too; here it belongs to the verbs that show objects.
+        let front = arguments.iter().skip(1).take_while(|a| a.to_string_lossy().starts_with('-')).count() + 1;
+        if let Some(at) = arguments[..front].iter().position(|a| a == "-f" || a == "--bpffs") {
+            let flag = arguments.remove(at);
+            arguments.push(flag);
+        }
     }
     arguments
 }

@@ -146,6 +146,7 @@ fn rows() -> Vec<Row> {
         map("link show", link, "xdp"),
         map("link detach", link, ""),
         map("link pin", link, ""),
+        Row { codes: &[0], ..program("btf show", "") },
         program("btf dump", "struct"),
         Row {
             after: "xway forward unload eth0 eth1; xway down",

@@ -237,7 +237,7 @@ fn a_program_in_the_kernel_shows_its_code() {
     assert_eq!(xlated["insns"].as_u64(), Some(bytes / 8), "{info}");
     assert_eq!(uncounted(&xlated["program"]), uncounted(info));
     let text = bench.xway(&["prog", "dump", "xlated", "id", &id]).exits(0).out;
-    assert!(text.starts_with("    0: ") && text.contains("exit"), "{text}");
+    assert!(text.contains("\n   0: (") && text.contains(") exit"), "{text}");
     if has_command("bpftool") {
         // The same number of instructions, and the same functions of the kernel are called.
         let theirs = bench.run("bpftool", &["prog", "dump", "xlated", "id", &id]).exits(0).out;
@@ -279,6 +279,20 @@ fn by_the_name_of_xdp_loader_it_is_that_tool() {
             assert_eq!((ran.code, ran.err.trim()), (theirs.code, theirs.err.trim()), "{args:?}");
         }
     }
+
+    // What goes wrong when something is loaded has its error number, below zero.
+    let missing = dir.arg("missing.o");
+    for args in
+        [&[][..], &["load", "r0", &missing], &["load", "r0", &drop, "-n", "three"], &["load", "-m", "hw", "r0", &drop]]
+    {
+        let ran = run(args);
+        if let Some(theirs) = theirs(args) {
+            assert_eq!(ran.code, theirs.code, "{args:?}: {}", ran.err);
+        }
+    }
+    // The modes have their names there.
+    let refused = run(&["load", "-m", "hw", "r0", &drop]).err;
+    assert!(refused.contains("-m skb") && !refused.contains("-m generic"), "{refused}");
 
     run(&["load", "-m", "skb", "-P", "60", "r0", &drop]).exits(0);
     run(&["load", "-m", "skb", "-P", "20", "-A", "XDP_PASS,XDP_TX", "r0", &pass]).exits(0);

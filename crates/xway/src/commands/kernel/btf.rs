@@ -1,17 +1,17 @@
-//! `xway btf dump`: type information in the raw form that bpftool prints.
+//! `xway btf`: type information, listed and printed.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::json;
-use xway_kernel::btf_by_id;
+use serde_json::{Value, json};
+use xway_abi::Errno;
+use xway_kernel::{BtfInfo, KernelMap, KernelProg, ObjectKind, btf_by_id, btf_info, ids};
 use xway_object::Btf;
-use xway_object::btf::{Composite, Enumerators, FuncLinkage, IntEncoding, Kind, Type, VarLinkage};
 
 use super::attach::Place;
 use super::which::Which;
-use super::{failure, map, prog, refused};
-use crate::args_kernel::{self as args, HookRest as Rest};
+use super::{btf_raw, by_id, failure, map, prog, refused};
+use crate::args_kernel::{self as args, HookRest as Rest, Place as Hook};
 use crate::failure::Failure;
 use crate::{payload, print};
 
@@ -20,51 +20,173 @@ const FILE_MAX: u64 = 128 << 20;
 
 /// Runs the command.
 pub fn run(args: &args::Btf, as_json: bool) -> Result<(), Failure> {
-    let args::Btf::Dump(rest) = args;
-    let btf = source(rest)?;
+    match args {
+        args::Btf::Show(rest) => show(rest, as_json),
+        args::Btf::Dump(rest) => dump(rest, as_json),
+    }
+}
+
+fn show(rest: &Rest, as_json: bool) -> Result<(), Failure> {
+    if rest.place.hook == Some(Hook::User) {
+        return Err(Failure::no("types in the service have no numbers: they belong to their maps")
+            .hint("xway btf dump map WHICH --hook user"));
+    }
+    let numbers = match rest.words.as_slice() {
+        [] => ids(ObjectKind::Btf).map_err(refused)?,
+        [word, id] if word == "id" => vec![number(id)?],
+        [id] => vec![number(id)?],
+        [_, extra, ..] => {
+            return Err(Failure::usage(format!("{extra}: not expected here")).hint("xway btf show [id N]"));
+        }
+    };
+    let (progs, maps) = (users(ObjectKind::Program)?, users(ObjectKind::Map)?);
+    let mut found = Vec::new();
+    for id in &numbers {
+        match btf_info(*id) {
+            Ok(info) => found.push(info),
+            // It went away meanwhile.
+            Err(e) if e.errno() == Some(Errno::ENOENT) && rest.words.is_empty() => {}
+            Err(e) => return by_id("btf", *id, Err(e)),
+        }
+    }
+    let of = |all: &[(u32, u32)], btf: u32| -> Vec<u32> {
+        all.iter().filter(|(_, of)| *of == btf).map(|(user, _)| *user).collect()
+    };
+    let one = |info: &BtfInfo| {
+        json!({
+            "id": info.id,
+            "name": (!info.name.is_empty()).then_some(&info.name),
+            "size": info.size,
+            "kernel": info.kernel,
+            "prog_ids": of(&progs, info.id),
+            "map_ids": of(&maps, info.id),
+        })
+    };
+    let all: Vec<Value> = found.iter().map(one).collect();
     if as_json {
-        let types: Vec<_> = btf.types().skip_while(|(id, _)| *id == 0).map(|(id, t)| line(&btf, id, &t)).collect();
-        print::json(&print::document("btf dump", json!({ "types": types })));
+        print::json(&print::document("btf show", json!({ "btfs": all })));
     } else {
-        let mut out = String::new();
-        btf.types().skip_while(|(id, _)| *id == 0).for_each(|(id, t)| out.push_str(&line(&btf, id, &t)));
-        print::text(&out);
+        print::text(&found.iter().zip(&all).map(|(info, doc)| line(info, doc)).collect::<String>());
     }
     Ok(())
 }
 
-fn source(rest: &Rest) -> Result<Arc<Btf>, Failure> {
-    let hint = "id N | file PATH | prog WHICH | map WHICH";
-    let [kind, words @ ..] = rest.words.as_slice() else {
+fn line(info: &BtfInfo, doc: &Value) -> String {
+    let name = match (info.name.is_empty(), info.kernel) {
+        (true, _) => "<anon>".to_owned(),
+        (false, true) => format!("[{}]", info.name),
+        (false, false) => info.name.clone(),
+    };
+    let mut out = format!("{}: name {name}  size {}B", info.id, info.size);
+    for field in ["prog_ids", "map_ids"] {
+        let numbers: Vec<String> = doc[field].as_array().into_iter().flatten().map(Value::to_string).collect();
+        if !numbers.is_empty() {
+            out.push_str(&format!("  {field} {}", numbers.join(",")));
+        }
+    }
+    out + "\n"
+}
+
+/// Programs or maps, each with the number of its types.
+fn users(kind: ObjectKind) -> Result<Vec<(u32, u32)>, Failure> {
+    let types = |id: u32| match kind {
+        ObjectKind::Program => KernelProg::by_id(id).and_then(|p| p.info()).map(|info| info.btf_id),
+        _ => KernelMap::by_id(id).and_then(|map| Ok(map.info().map_or(0, |info| info.btf_id))),
+    };
+    // One that goes away meanwhile uses nothing any more.
+    let all = ids(kind).map_err(refused)?;
+    Ok(all.into_iter().filter_map(|id| Some((id, types(id).ok().filter(|btf| *btf != 0)?))).collect())
+}
+
+fn number(text: &str) -> Result<u32, Failure> {
+    text.parse().map_err(|_| Failure::usage(format!("id {text}: not a number")))
+}
+
+/// Types, and those of them that are asked for: `None` for all.
+struct Asked {
+    btf: Arc<Btf>,
+    roots: Option<Vec<u32>>,
+}
+
+fn dump(rest: &Rest, as_json: bool) -> Result<(), Failure> {
+    let hint = "format raw, or format c";
+    let (words, as_c) = match rest.words.as_slice() {
+        [words @ .., keyword, form] if keyword == "format" => match form.as_str() {
+            "c" => (words, true),
+            "raw" => (words, false),
+            other => return Err(Failure::usage(format!("format {other}: there is no such form")).hint(hint)),
+        },
+        [.., keyword] if keyword == "format" => return Err(Failure::usage("format: of which kind?").hint(hint)),
+        words => (words, false),
+    };
+    let Asked { btf, roots } = source(words, &rest.place)?;
+    if as_c {
+        let text = btf.c_header(roots.as_deref()).map_err(Failure::input)?;
+        match as_json {
+            true => print::json(&print::document("btf dump", json!({ "c": text }))),
+            false => print::text(&text),
+        }
+        return Ok(());
+    }
+    let chosen: Vec<u32> = roots.unwrap_or_else(|| (1..=btf.max_id()).collect());
+    let types = chosen.into_iter().filter(|id| *id != 0).filter_map(|id| Some((id, btf.ty(id).ok()?)));
+    if as_json {
+        let types: Vec<Value> = types.map(|(id, ty)| btf_raw::json(id, &ty)).collect();
+        print::json(&print::document("btf dump", json!({ "types": types })));
+    } else {
+        print::text(&types.map(|(id, ty)| btf_raw::line(&btf, id, &ty)).collect::<String>());
+    }
+    Ok(())
+}
+
+fn source(words: &[String], place: &args::Hook) -> Result<Asked, Failure> {
+    let hint = "id N | file PATH | prog WHICH | map WHICH [key | value | kv | all]; behind it: format raw | c";
+    let [kind, words @ ..] = words else {
         return Err(Failure::usage("whose types?").hint(hint));
     };
     let of = |id: u32, whose: String| match id {
         0 => Err(Failure::no(format!("{whose} has no types")).hint("compile with -g")),
         id => Ok(id),
     };
-    let which = |what| match Which::needed(words, what)? {
-        (which, rest) if rest.is_empty() => Ok(which),
-        (_, rest) => Err(Failure::usage(format!("{}: not expected here", rest[0]))),
+    let nothing_more = |rest: &[String]| match rest {
+        [] => Ok(()),
+        [extra, ..] => Err(Failure::usage(format!("{extra}: not expected here")).hint(hint)),
     };
     let id = match (kind.as_str(), words) {
-        ("file", [path]) => return file(Path::new(path)),
-        ("id", [id]) => id.parse().map_err(|_| Failure::usage(format!("id {id}: not a number")))?,
+        ("file", [path]) => return Ok(Asked { btf: file(Path::new(path))?, roots: None }),
+        ("id", [id]) => number(id)?,
         ("prog", _) => {
-            let info = prog::open(&which("prog")?)?.info().map_err(refused)?;
+            let (which, rest) = Which::needed(words, "prog")?;
+            nothing_more(&rest)?;
+            let info = prog::open(&which)?.info().map_err(refused)?;
             of(info.btf_id, format!("program {}", info.id))?
         }
         ("map", _) => {
-            let mut hook = Place::of(&rest.place)?.boxed();
-            let id = map::open(&mut *hook, &which("map")?)?;
+            let (which, rest) = Which::needed(words, "map")?;
+            let part = rest.first().map_or("kv", String::as_str);
+            if !["key", "value", "kv", "all"].contains(&part) {
+                nothing_more(&rest)?;
+            }
+            nothing_more(rest.get(1..).unwrap_or_default())?;
+            let mut hook = Place::of(place)?.boxed();
+            let id = map::open(&mut *hook, &which)?;
             let types = hook.map_types(id).map_err(failure)?;
             let none = || Failure::no(format!("{id} has no types")).hint("compile with -g");
-            let bytes = types.ok_or_else(none)?.btf;
-            return Btf::parse(bytes).map(Arc::new).map_err(|e| Failure::input(format!("types of {id}: {e}")));
+            let types = types.ok_or_else(none)?;
+            let read = Btf::parse(types.btf).map_err(|e| Failure::input(format!("types of {id}: {e}")))?;
+            let roots = match part {
+                "key" => Some(vec![types.key]),
+                "value" => Some(vec![types.value]),
+                "kv" => Some(vec![types.key, types.value]),
+                _ => None,
+            };
+            return Ok(Asked { btf: Arc::new(read), roots });
         }
         _ => return Err(Failure::usage(format!("{kind}: not expected here")).hint(hint)),
     };
-    let bytes = btf_by_id(id).map_err(refused)?;
-    Btf::parse(bytes).map(Arc::new).map_err(|e| Failure::input(format!("types {id}: {e}")))
+    let bytes = by_id("btf", id, btf_by_id(id))?;
+    let read = Btf::parse(bytes).map_err(|e| Failure::input(format!("types {id}: {e}")))?;
+    Ok(Asked { btf: Arc::new(read), roots: None })
 }
 
 /// Types in an object file, or plain ones as `/sys/kernel/btf/vmlinux` has them.
@@ -78,95 +200,4 @@ fn file(path: &Path) -> Result<Arc<Btf>, Failure> {
     let types = Btf::of_object(&bytes).map_err(|e| Failure::input(format!("{}: {e}", path.display())))?;
     let missing = || Failure::no(format!("{}: it has no types", path.display())).hint("compile with -g");
     types.map(Arc::new).ok_or_else(missing)
-}
-
-/// One type, with the lines of its parts.
-fn line(btf: &Btf, id: u32, ty: &Type<'_>) -> String {
-    let name = if ty.name.is_empty() { "(anon)" } else { ty.name };
-    let head = |kind: &str, rest: String| format!("[{id}] {kind} '{name}' {rest}\n");
-    let refers = |kind: &str, to: u32| head(kind, format!("type_id={to}"));
-    match &ty.kind {
-        Kind::Void => head("VOID", String::new()),
-        Kind::Int(int) => {
-            let encoding = match int.encoding {
-                IntEncoding::Unsigned => "(none)",
-                IntEncoding::Signed => "SIGNED",
-                IntEncoding::Char => "CHAR",
-                IntEncoding::Bool => "BOOL",
-            };
-            let (size, at, bits) = (int.size, int.bit_offset, int.bits);
-            head("INT", format!("size={size} bits_offset={at} nr_bits={bits} encoding={encoding}"))
-        }
-        Kind::Ptr(to) => refers("PTR", *to),
-        Kind::Typedef(to) => refers("TYPEDEF", *to),
-        Kind::Volatile(to) => refers("VOLATILE", *to),
-        Kind::Const(to) => refers("CONST", *to),
-        Kind::Restrict(to) => refers("RESTRICT", *to),
-        Kind::TypeTag(to) => refers("TYPE_TAG", *to),
-        Kind::Array(a) => head("ARRAY", format!("type_id={} index_type_id={} nr_elems={}", a.element, a.index, a.len)),
-        Kind::Struct(c) => head("STRUCT", String::new()).trim_end().to_owned() + &composite(c),
-        Kind::Union(c) => head("UNION", String::new()).trim_end().to_owned() + &composite(c),
-        Kind::Enum(e) => head("ENUM", enumerators(e).0) + &enumerators(e).1,
-        Kind::Enum64(e) => head("ENUM64", enumerators(e).0) + &enumerators(e).1,
-        Kind::Fwd { is_union } => head("FWD", format!("fwd_kind={}", if *is_union { "union" } else { "struct" })),
-        Kind::Func(proto, linkage) => {
-            let linkage = match linkage {
-                FuncLinkage::Static => "static",
-                FuncLinkage::Global => "global",
-                FuncLinkage::Extern => "extern",
-            };
-            head("FUNC", format!("type_id={proto} linkage={linkage}"))
-        }
-        Kind::FuncProto { ret, params } => {
-            let all: Vec<_> = params.iter().collect();
-            let mut out = head("FUNC_PROTO", format!("ret_type_id={ret} vlen={}", all.len()));
-            all.iter().for_each(|p| out.push_str(&format!("\t'{}' type_id={}\n", anonymous(p.name), p.ty)));
-            out
-        }
-        Kind::Var(ty, linkage) => {
-            let linkage = match linkage {
-                VarLinkage::Static => "static",
-                VarLinkage::Global => "global",
-                VarLinkage::Extern => "extern",
-            };
-            head("VAR", format!("type_id={ty}, linkage={linkage}"))
-        }
-        Kind::Datasec { size, vars } => {
-            let all: Vec<_> = vars.iter().collect();
-            let mut out = head("DATASEC", format!("size={size} vlen={}", all.len()));
-            for var in all {
-                let kind = match btf.ty(var.ty) {
-                    Ok(Type { name, kind: Kind::Var(..) }) => format!(" (VAR '{name}')"),
-                    Ok(Type { name, kind: Kind::Func(..) }) => format!(" (FUNC '{name}')"),
-                    _ => String::new(),
-                };
-                out.push_str(&format!("\ttype_id={} offset={} size={}{kind}\n", var.ty, var.offset, var.size));
-            }
-            out
-        }
-        Kind::Float(size) => head("FLOAT", format!("size={size}")),
-        Kind::DeclTag { target, component } => head("DECL_TAG", format!("type_id={target} component_idx={component}")),
-    }
-}
-
-fn composite(c: &Composite<'_>) -> String {
-    let mut out = format!(" size={} vlen={}\n", c.size, c.members().len());
-    for m in c.members() {
-        out.push_str(&format!("\t'{}' type_id={} bits_offset={}", anonymous(m.name), m.ty, m.bit_offset));
-        if m.bit_size > 0 {
-            out.push_str(&format!(" bitfield_size={}", m.bit_size));
-        }
-        out.push('\n');
-    }
-    out
-}
-
-fn enumerators(e: &Enumerators<'_>) -> (String, String) {
-    let encoding = if e.signed { "SIGNED" } else { "UNSIGNED" };
-    let head = format!("encoding={encoding} size={} vlen={}", e.size, e.iter().len());
-    (head, e.iter().map(|(name, value)| format!("\t'{name}' val={value}\n")).collect())
-}
-
-fn anonymous(name: &str) -> &str {
-    if name.is_empty() { "(anon)" } else { name }
 }

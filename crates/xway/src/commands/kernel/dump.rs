@@ -4,8 +4,12 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
-use xway_isa::{Names, Slot};
+use xway_isa::{Names, Slot, slots_to_bytes};
+use xway_kernel::{KernelProg, LineInfo, ProgInfo, ProgLines, btf_by_id};
+use xway_object::Btf;
+use xway_object::btf::Kind;
 
+use super::listing::{self, Row, Source, Wish};
 use super::which::Which;
 use super::{prog, refused};
 use crate::args::DumpForm;
@@ -13,13 +17,14 @@ use crate::failure::Failure;
 use crate::print;
 
 /// Runs the command for a program in the kernel.
-pub fn run(which: &Which, form: DumpForm, as_json: bool) -> Result<(), Failure> {
+pub fn run(which: &Which, form: DumpForm, wish: &Wish, as_json: bool) -> Result<(), Failure> {
     let program = prog::open(which)?;
     let info = program.info().map_err(refused)?;
     let (xlated, jited) = program.code().map_err(refused)?;
+    let known = Known::of(&program, &info)?;
     let (text, mut doc) = match form {
-        DumpForm::Xlated => instructions(&xlated),
-        DumpForm::Jited => machine_code(&jited),
+        DumpForm::Xlated => instructions(&xlated, &known, wish),
+        DumpForm::Jited => machine_code(&jited, &known, wish),
         DumpForm::Ir => {
             let hint = "xway prog dump ir OBJ shows ours";
             return Err(Failure::usage("the kernel has no intermediate form to show").hint(hint));
@@ -37,6 +42,42 @@ pub fn run(which: &Which, form: DumpForm, as_json: bool) -> Result<(), Failure> 
         print::text(&text);
     }
     Ok(())
+}
+
+/// What the kernel knows of a program's functions and source lines.
+struct Known {
+    name: String,
+    tag: [u8; 8],
+    btf: Option<Btf>,
+    lines: ProgLines,
+}
+
+impl Known {
+    fn of(program: &KernelProg, info: &ProgInfo) -> Result<Known, Failure> {
+        // What it does not show is left out; the instructions are what was asked for.
+        let btf =
+            if info.btf_id == 0 { None } else { btf_by_id(info.btf_id).ok().and_then(|raw| Btf::parse(raw).ok()) };
+        let lines = program.lines().map_err(refused)?;
+        Ok(Known { name: info.name.clone(), tag: info.tag, btf, lines })
+    }
+
+    /// The name of a function, and how C writes it.
+    fn function(&self, index: usize) -> Option<(&str, String)> {
+        let (btf, func) = (self.btf.as_ref()?, self.lines.funcs.get(index)?);
+        let ty = btf.ty(func.type_id).ok()?;
+        let Kind::Func(proto, _) = ty.kind else { return None };
+        let Kind::FuncProto { ret, params } = btf.ty(proto).ok()?.kind else { return None };
+        let one = |p: xway_object::btf::Param<'_>| if p.ty == 0 { "...".into() } else { btf.declaration(p.ty, p.name) };
+        let params: Vec<String> = params.iter().map(one).collect();
+        let params = if params.is_empty() { "void".to_owned() } else { params.join(", ") };
+        Some((ty.name, btf.declaration(ret, &format!("{}({params})", ty.name))))
+    }
+
+    fn source(&self, line: &LineInfo) -> Option<Source> {
+        let btf = self.btf.as_ref()?;
+        let text = btf.string(line.text_off)?.trim().to_owned();
+        Some(Source { text, file: btf.string(line.file_off)?.to_owned(), line: line.line, col: line.col })
+    }
 }
 
 /// Functions of the kernel that programs call: in the rewritten instructions a call has the distance of its function from a
@@ -77,26 +118,88 @@ impl Names for Symbols {
     }
 }
 
-fn instructions(slots: &[Slot]) -> (String, Value) {
-    let (symbols, mut text, mut lines, mut at) = (Symbols::read(), String::new(), Vec::new(), 0);
+fn instructions(slots: &[Slot], known: &Known, wish: &Wish) -> (String, Value) {
+    let (symbols, mut rows, mut at) = (Symbols::read(), Vec::new(), 0);
     while at < slots.len() {
-        // The kernel has instructions of its own, which stand for themselves.
-        let (words, len) = match xway_isa::decode_at(slots, at) {
-            Ok(insn) => (xway_isa::with_names(&insn, &symbols).to_string(), insn.slots()),
-            Err(_) => (format!("; opcode {:#04x}, imm {}", slots[at].opcode, slots[at].imm), 1),
-        };
-        text.push_str(&format!("{at:>5}: {words}\n"));
-        lines.push(json!({ "insn": at, "text": words }));
+        let (words, len) = in_words(slots, at, &symbols);
+        let begins = known.lines.funcs.iter().position(|f| f.insn as usize == at);
+        let line = known.lines.lines.iter().find(|l| l.insn as usize == at);
+        rows.push(Row {
+            at,
+            text: words,
+            bytes: slots_to_bytes(&slots[at..(at + len).min(slots.len())]),
+            proto: begins.and_then(|i| known.function(i)).map(|(_, proto)| proto),
+            source: line.and_then(|line| known.source(line)),
+        });
         at += len;
     }
-    (text, json!({ "disassembly": lines, "insns": slots.len() }))
+    let doc = json!({ "disassembly": listing::json(&rows, wish, "insn"), "insns": slots.len() });
+    (listing::text(&rows, wish, false), doc)
 }
 
-/// Bytes of machine code, sixteen a line.
-fn machine_code(code: &[u8]) -> (String, Value) {
-    let hex = |line: &[u8]| line.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ");
-    let text = code.chunks(16).enumerate().map(|(i, line)| format!("{:>5x}: {}\n", i * 16, hex(line))).collect();
-    (text, json!({ "bytes": code.len(), "code": hex(code) }))
+/// One instruction, and how many slots it takes. The kernel has some of its own, which have no name outside.
+pub fn in_words(slots: &[Slot], at: usize, names: &dyn Names) -> (String, usize) {
+    let opcode = slots[at].opcode;
+    match xway_isa::decode_at(slots, at) {
+        Ok(insn) => (format!("({opcode:02x}) {}", xway_isa::with_names(&insn, names)), insn.slots()),
+        Err(_) => (format!("({opcode:02x}) ; off {}, imm {}", slots[at].off, slots[at].imm), 1),
+    }
+}
+
+/// Functions one behind the other, as the kernel gives them.
+fn machine_code(code: &[u8], known: &Known, wish: &Wish) -> (String, Value) {
+    let whole = [code.len() as u32];
+    let lengths = if known.lines.lengths.is_empty() { &whole[..] } else { &known.lines.lengths };
+    let (mut text, mut functions, mut rest, mut offset) = (String::new(), Vec::new(), code, 0);
+    for (index, len) in lengths.iter().enumerate() {
+        let Some((own, behind)) = rest.split_at_checked(*len as usize).filter(|(own, _)| !own.is_empty()) else {
+            break;
+        };
+        rest = behind;
+        let function = known.function(index);
+        // The first one has the program's own, as in the kernel's list of symbols.
+        let tag = known.lines.tags.get(index).filter(|_| index > 0).unwrap_or(&known.tag);
+        let name = function.as_ref().map_or(known.name.as_str(), |(name, _)| name);
+        let symbol = format!("bpf_prog_{}_{name}", prog::tag(tag));
+        let mut rows = machine_rows(own, known, known.lines.addresses.get(index).copied());
+        if let (Some(first), Some((_, proto))) = (rows.first_mut(), function) {
+            first.proto = Some(proto);
+        }
+        let listed = listing::text(&rows, wish, true);
+        // The name that tools like perf show stands below the prototype.
+        match listed.split_once(":\n").filter(|_| rows[0].proto.is_some()) {
+            Some((proto, lines)) => text.push_str(&format!("{proto}:\n{symbol}:\n{lines}")),
+            None => text.push_str(&format!("{symbol}:\n{listed}")),
+        }
+        functions.push(json!({
+            "name": symbol,
+            "offset": offset,
+            "bytes": own.len(),
+            "disassembly": listing::json(&rows, wish, "at"),
+        }));
+        offset += own.len();
+    }
+    (text, json!({ "bytes": code.len(), "code": listing::bytes(code), "functions": functions }))
+}
+
+/// Machine code of one function; `address`: where it runs, when the kernel shows that.
+fn machine_rows(code: &[u8], known: &Known, address: Option<u64>) -> Vec<Row> {
+    let insns = xway_jit::dump::instructions(code, address.unwrap_or(0));
+    let ends = insns.iter().skip(1).map(|(at, _)| *at).chain([code.len()]);
+    let lines = &known.lines;
+    let source = |at: usize| {
+        let here = address? + at as u64;
+        let line = lines.jited_lines.iter().position(|place| *place == here)?;
+        known.source(lines.lines.get(line)?)
+    };
+    let row = |((at, text), end): (&(usize, String), usize)| Row {
+        at: *at,
+        text: text.clone(),
+        bytes: code.get(*at..end).unwrap_or_default().to_vec(),
+        proto: None,
+        source: source(*at),
+    };
+    insns.iter().zip(ends).map(row).collect()
 }
 
 #[cfg(test)]

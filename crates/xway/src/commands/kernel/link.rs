@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 use xway_kernel::{LINK_TYPE_XDP, LinkInfo, ObjectKind, XdpLink, devices, ids};
 
+use super::pinned::Pinned;
 use super::which::Which;
-use super::{pinning, refused};
-use crate::args_kernel::{self as args, HookRest as Rest, Place};
+use super::{by_id, pinning, refused};
+use crate::args_kernel::{self as args, HookRest as Rest, Place, ShowRest};
 use crate::failure::Failure;
 use crate::print;
 
@@ -30,8 +31,11 @@ const TYPES: [&str; 15] = [
 
 /// Runs the command.
 pub fn run(args: &args::Link, as_json: bool) -> Result<(), Failure> {
-    let (args::Link::Show(rest) | args::Link::Detach(rest) | args::Link::Pin(rest)) = args;
-    if rest.place.hook == Some(Place::User) {
+    let place = match args {
+        args::Link::Show(rest) => &rest.place,
+        args::Link::Detach(rest) | args::Link::Pin(rest) => &rest.place,
+    };
+    if place.hook == Some(Place::User) {
         let message = "the engine has no links: its ports hold their programs themselves";
         return Err(Failure::no(message)
             .hint("xway status --hook user shows what is attached, xway unload PORT -i ID --hook user takes it away"));
@@ -43,7 +47,8 @@ pub fn run(args: &args::Link, as_json: bool) -> Result<(), Failure> {
     }
 }
 
-fn show(args: &Rest, as_json: bool) -> Result<(), Failure> {
+fn show(args: &ShowRest, as_json: bool) -> Result<(), Failure> {
+    let pinned = Pinned::of(ObjectKind::Link, args)?;
     let found: Vec<LinkInfo> = match Which::only(&args.words)? {
         Some(which) => vec![open(&which)?.info().map_err(refused)?],
         // A link that goes away meanwhile is left out.
@@ -53,10 +58,10 @@ fn show(args: &Rest, as_json: bool) -> Result<(), Failure> {
         }
     };
     if as_json {
-        let doc = json!({ "links": found.iter().map(json).collect::<Vec<_>>() });
+        let doc = json!({ "links": found.iter().map(|info| pinned.json(info.id, json(info))).collect::<Vec<_>>() });
         print::json(&print::document("link show", doc));
     } else {
-        print::text(&found.iter().map(text).collect::<String>());
+        print::text(&found.iter().map(|info| text(info) + &pinned.text(info.id)).collect::<String>());
     }
     Ok(())
 }
@@ -87,7 +92,7 @@ fn pin(args: &Rest, as_json: bool) -> Result<(), Failure> {
 
 fn open(which: &Which) -> Result<XdpLink, Failure> {
     match which {
-        Which::Id(id) => XdpLink::by_id(*id).map_err(refused),
+        Which::Id(id) => by_id("link", *id, XdpLink::by_id(*id)),
         Which::Pinned(path) => XdpLink::pinned(path).map_err(refused),
         Which::Name(_) | Which::Tag(_) => {
             Err(Failure::usage(format!("{which}: links have no names")).hint("id N or pinned PATH"))

@@ -3,13 +3,14 @@
 use serde_json::{Value, json};
 use xway_abi::{Errno, MapType, map_flags};
 use xway_hook::{Hook, HookError, HookKind, MapId, MapInfo, ObjectId};
-use xway_kernel::KernelMap;
+use xway_kernel::{KernelMap, ObjectKind};
 
 use super::attach::Place;
 use super::entries::Typed;
+use super::pinned::Pinned;
 use super::which::{self, Which};
-use super::{failure, pinning, programs};
-use crate::args_kernel::{self as args, HookRest as Rest};
+use super::{failure, failure_of, pinning, programs};
+use crate::args_kernel::{self as args, HookRest as Rest, ShowRest};
 use crate::contents;
 use crate::failure::Failure;
 use crate::print;
@@ -36,13 +37,15 @@ pub fn run(args: &args::Map, as_json: bool) -> Result<(), Failure> {
     }
 }
 
-fn show(rest: &Rest, as_json: bool) -> Result<(), Failure> {
-    let mut hook = hook(rest)?;
+fn show(rest: &ShowRest, as_json: bool) -> Result<(), Failure> {
+    let pinned = Pinned::of(ObjectKind::Map, rest)?;
+    let mut hook = Place::of(&rest.place)?.boxed();
     let found = match Which::only(&rest.words)? {
         Some(which @ (Which::Id(_) | Which::Pinned(_))) => {
             let id = open(&mut *hook, &which)?;
             vec![hook.map_info(id).map_err(failure)?]
         }
+        Some(which @ Which::Tag(_)) => return Err(no_tags(&which)),
         which => {
             let found = all(&mut *hook, which.as_ref())?;
             if let (Some(which), true) = (&which, found.is_empty()) {
@@ -52,11 +55,12 @@ fn show(rest: &Rest, as_json: bool) -> Result<(), Failure> {
         }
     };
     let kernel = hook.kind() == HookKind::Kernel;
-    let described: Vec<Value> = found.iter().map(|info| describe(info, kernel)).collect();
+    let described: Vec<Value> = found.iter().map(|info| pinned.json(info.id.0, describe(info, kernel))).collect();
     if as_json {
         print::json(&print::document("map show", json!({ "maps": described })));
     } else {
-        print::text(&described.iter().map(text).collect::<String>());
+        let lines = |(info, doc): (&MapInfo, &Value)| text(doc) + &pinned.text(info.id.0);
+        print::text(&found.iter().zip(&described).map(lines).collect::<String>());
     }
     Ok(())
 }
@@ -73,10 +77,18 @@ fn describe(info: &MapInfo, kernel: bool) -> Value {
         "bytes_value": info.value_size,
         "max_entries": info.max_entries,
         "bytes_memlock": info.memory,
+        "bytes_per_entry": per_entry(info),
         "placement": info.placement,
         "frozen": info.frozen,
         "btf_id": types,
     })
+}
+
+/// Memory for each entry that there is room for. Rings have bytes in the place of entries.
+fn per_entry(info: &MapInfo) -> Option<u64> {
+    let ring = matches!(info.map_type, MapType::Ringbuf | MapType::UserRingbuf);
+    let entries = u64::from(info.max_entries);
+    info.memory.filter(|_| entries > 0 && !ring).map(|bytes| bytes.div_ceil(entries))
 }
 
 fn text(map: &Value) -> String {
@@ -86,8 +98,9 @@ fn text(map: &Value) -> String {
     };
     let placed = map["placement"].as_str().map_or(String::new(), |words| format!("  on {words}"));
     let frozen = if map["frozen"] == json!(true) { "  frozen" } else { "" };
+    let each = map["bytes_per_entry"].as_u64().map_or(String::new(), |bytes| format!(" ({bytes} B an entry)"));
     format!(
-        "{}: {}  name {}  flags {:#x}{frozen}\n  key {} B  value {} B  max_entries {}  memlock {} B{placed}\n",
+        "{}: {}  name {}  flags {:#x}{frozen}\n  key {} B  value {} B  max_entries {}  memlock {} B{each}{placed}\n",
         plain("id"),
         plain("type"),
         plain("name"),
@@ -321,8 +334,8 @@ pub(super) fn typed(rest: &Rest) -> Result<(Typed, Vec<String>), Failure> {
 /// The one map that is meant.
 pub(super) fn open(hook: &mut dyn Hook, which: &Which) -> Result<MapId, Failure> {
     match which {
-        Which::Id(id) => Ok(hook.map_info(MapId(*id)).map_err(failure)?.id),
-        Which::Pinned(path) => match hook.pinned(path).map_err(failure)? {
+        Which::Id(id) => Ok(hook.map_info(MapId(*id)).map_err(|e| failure_of("map", e))?.id),
+        Which::Pinned(path) => match hook.pinned(path).map_err(|e| failure_of("map", e))? {
             ObjectId::Map(id) => Ok(id),
             ObjectId::Program(_) => Err(Failure::no(format!("{which}: it is a program"))),
         },
@@ -330,10 +343,12 @@ pub(super) fn open(hook: &mut dyn Hook, which: &Which) -> Result<MapId, Failure>
             let found = all(hook, Some(which))?.into_iter().map(|info| (info.id.0, info.id)).collect();
             which::one(found, which, "map")
         }
-        Which::Tag(_) => {
-            Err(Failure::usage(format!("{which}: maps have no tags")).hint("id N, name NAME or pinned PATH"))
-        }
+        Which::Tag(_) => Err(no_tags(which)),
     }
+}
+
+fn no_tags(which: &Which) -> Failure {
+    Failure::usage(format!("{which}: maps have no tags")).hint("id N, name NAME or pinned PATH")
 }
 
 /// All maps, or those with a name.

@@ -3,13 +3,16 @@
 mod asked;
 pub mod attach;
 pub mod btf;
+mod btf_raw;
 pub mod dump;
 mod entries;
 mod event_pipe;
 pub mod features;
 pub mod link;
+mod listing;
 pub mod map;
 mod map_create;
+mod pinned;
 mod pinning;
 pub mod profile;
 pub mod prog;
@@ -20,6 +23,7 @@ pub mod tracelog;
 mod watch;
 mod which;
 
+use xway_abi::Errno;
 use xway_hook::{Blame, HookError};
 use xway_kernel::KernelError;
 
@@ -39,6 +43,21 @@ pub fn failure(error: HookError) -> Failure {
         Some(hint) => failure.hint(hint),
         None => failure,
     }
+}
+
+/// The same about one object of a kind, `prog`, `map`, `link` or `btf`: who names one that is not there is told where they are listed.
+pub(super) fn failure_of(kind: &str, error: HookError) -> Failure {
+    let missing = error.errno == Some(Errno::ENOENT) && error.hint.is_none();
+    let failure = failure(error);
+    if missing { failure.hint(format!("xway {kind} show")) } else { failure }
+}
+
+/// The object of this kind with a number, or what to say instead.
+pub(super) fn by_id<T>(kind: &str, id: u32, opened: Result<T, KernelError>) -> Result<T, Failure> {
+    opened.map_err(|error| match error.errno() {
+        Some(Errno::ENOENT) => Failure::no(format!("no {kind} with id {id}")).hint(format!("xway {kind} show")),
+        _ => refused(error),
+    })
 }
 
 /// A refusal of the kernel that is not about an interface.

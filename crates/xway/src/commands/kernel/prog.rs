@@ -1,14 +1,17 @@
 //! `xway prog show`, `pin`: programs of the kernel, or of the service's engine.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use xway_abi::Errno;
 use xway_hook::{Hook, HookKind, Kernel, ObjectId, ProgramInfo};
-use xway_kernel::{KernelProg, ProgInfo};
+use xway_kernel::{KernelProg, ObjectKind, ProgInfo};
 
 use super::attach::Place;
+use super::pinned::Pinned;
 use super::which::Which;
-use super::{failure, pinning, programs, refused};
-use crate::args_kernel::HookRest;
+use super::{by_id, failure, pinning, programs, refused};
+use crate::args_kernel::{HookRest, ShowRest};
 use crate::failure::Failure;
 use crate::print;
 
@@ -55,10 +58,11 @@ pub fn tag(tag: &[u8; 8]) -> String {
 }
 
 /// Runs the command.
-pub fn show(args: &HookRest, as_json: bool) -> Result<(), Failure> {
+pub fn show(args: &ShowRest, as_json: bool) -> Result<(), Failure> {
+    let pinned = Pinned::of(ObjectKind::Program, args)?;
     let which = Which::only(&args.words)?;
     let mut place = Place::of(&args.place)?;
-    let Place::Service(service) = &mut place else { return show_kernel(which.as_ref(), as_json) };
+    let Place::Service(service) = &mut place else { return show_kernel(which.as_ref(), &pinned, as_json) };
     let found = match &which {
         Some(which @ (Which::Id(_) | Which::Pinned(_))) => {
             let id = programs::open(service, which)?;
@@ -82,20 +86,20 @@ fn none(which: &Which) -> Failure {
     Failure::no(format!("no program with {which}")).hint("xway prog show")
 }
 
-fn show_kernel(which: Option<&Which>, as_json: bool) -> Result<(), Failure> {
+fn show_kernel(which: Option<&Which>, pinned: &Pinned, as_json: bool) -> Result<(), Failure> {
     let found = match which {
         Some(Which::Pinned(path)) => vec![KernelProg::pinned(path).and_then(|p| p.info()).map_err(refused)?],
-        Some(Which::Id(id)) => vec![KernelProg::by_id(*id).and_then(|p| p.info()).map_err(refused)?],
+        Some(Which::Id(id)) => vec![by_id("prog", *id, KernelProg::by_id(*id).and_then(|p| p.info()))?],
         _ => all(which)?,
     };
     if let (Some(which), true) = (which, found.is_empty()) {
         return Err(none(which));
     }
     if as_json {
-        let doc = json!({ "programs": found.iter().map(json).collect::<Vec<_>>() });
+        let doc = json!({ "programs": found.iter().map(|info| pinned.json(info.id, json(info))).collect::<Vec<_>>() });
         print::json(&print::document("prog show", doc));
     } else {
-        print::text(&found.iter().map(text).collect::<String>());
+        print::text(&found.iter().map(|info| text(info) + &pinned.text(info.id)).collect::<String>());
     }
     Ok(())
 }
@@ -147,17 +151,32 @@ pub fn json(info: &ProgInfo) -> Value {
         "tag": tag(&info.tag),
         "gpl_compatible": info.gpl_compatible,
         "uid": info.uid,
+        "loaded_at": loaded_at(info),
         "loaded_at_since_boot_ns": info.loaded_at.as_nanos() as u64,
+        "orphaned": info.orphaned,
         "bytes_xlated": info.xlated_len,
         "jited": info.jited_len > 0,
         "bytes_jited": info.jited_len,
+        "bytes_memlock": info.memory,
         "map_ids": info.map_ids,
         "btf_id": info.btf_id,
         "verified_insns": info.verified_insns,
         "run_time_ns": info.run_time.as_nanos() as u64,
         "run_cnt": info.run_count,
+        "recursion_misses": info.recursion_misses,
         "engine": if info.jited_len > 0 { "kernel jit" } else { "kernel interpreter" },
     })
+}
+
+/// When a program was loaded, in seconds since 1970. The kernel has it since boot; null: it does not tell.
+fn loaded_at(info: &ProgInfo) -> Option<u64> {
+    use rustix::time::{ClockId, clock_gettime};
+    let now = |clock| {
+        let time = clock_gettime(clock);
+        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+    };
+    let boot = now(ClockId::Realtime).checked_sub(now(ClockId::Boottime))?;
+    (!info.loaded_at.is_zero()).then(|| (boot + info.loaded_at).as_secs())
 }
 
 /// A program of the engine, by the same names as far as they mean something there.
@@ -196,7 +215,11 @@ fn text(info: &ProgInfo) -> String {
     let gpl = if info.gpl_compatible { "  gpl" } else { "" };
     let mut out =
         format!("{}: {}  name {}  tag {}{gpl}\n", info.id, type_name(info.prog_type), info.name, tag(&info.tag));
-    out.push_str(&format!("  {} instruction bytes, {engine}, loaded by uid {}", info.xlated_len, info.uid));
+    let memory = info.memory.map_or_else(String::new, |bytes| format!(", memlock {bytes} B"));
+    out.push_str(&format!("  {} instruction bytes, {engine}{memory}, loaded by uid {}", info.xlated_len, info.uid));
+    if info.orphaned {
+        out.push_str("  its device has gone");
+    }
     if !info.map_ids.is_empty() {
         let ids: Vec<String> = info.map_ids.iter().map(u32::to_string).collect();
         out.push_str(&format!("  map ids {}", ids.join(",")));

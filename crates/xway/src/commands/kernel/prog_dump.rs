@@ -1,29 +1,31 @@
 //! `xway prog dump` of a program that is loaded on a hook.
 
 use serde_json::json;
-use xway_isa::{Slot, slots_to_bytes, with_names};
+use xway_isa::{Slot, slots_to_bytes};
 use xway_object::HelperNames;
 
 use super::attach::Place;
+use super::dump::in_words;
+use super::listing::{self, Row, Wish};
 use super::which::Which;
 use super::{failure, prog, programs};
 use crate::args::{Dump, DumpForm};
 use crate::failure::Failure;
 use crate::{output, print};
 
-/// Runs the command; `rest` is `file PATH` or nothing.
+/// Runs the command; `rest` is bpftool's `file PATH`, `opcodes`, `linum`.
 pub fn run(args: &Dump, which: &Which, rest: &[String], as_json: bool) -> Result<(), Failure> {
-    let file = match rest {
-        [] => None,
-        [word, path] if word == "file" => Some(path),
-        [other, ..] => return Err(Failure::usage(format!("{other}: not expected here")).hint("file PATH")),
-    };
+    let wish = Wish::parse(rest)?;
     if !args.without.is_empty() {
         return Err(Failure::usage("--without: a loaded program is compiled already").hint("name its object file"));
     }
     let mut place = Place::of(&args.place)?;
-    if matches!(place, Place::Kernel(_)) && file.is_none() {
-        return super::dump::run(which, args.form, as_json);
+    if matches!(place, Place::Kernel(_)) && wish.file.is_none() {
+        return super::dump::run(which, args.form, &wish, as_json);
+    }
+    if wish.linum {
+        let message = "linum: the service keeps no source lines beside its programs";
+        return Err(Failure::usage(message).hint("xway prog dump FORM OBJ shows them"));
     }
     let hook = place.hook();
     let id = programs::open(hook, which)?;
@@ -41,13 +43,14 @@ pub fn run(args: &Dump, which: &Which, rest: &[String], as_json: bool) -> Result
         let why = info.reason.as_deref().unwrap_or("it is not shown without CAP_SYS_ADMIN and kernel.kptr_restrict=0");
         return Err(Failure::no(format!("program {}: there is no {} code: {why}", id.0, args.form.name())));
     }
-    if let Some(path) = file {
+    if let Some(path) = &wish.file {
         return output::write(path.as_ref(), &bytes);
     }
-    let text = match args.form {
-        DumpForm::Xlated => listing(&code.xlated),
-        _ => xway_jit::dump::bytes(&bytes),
+    let (rows, hex) = match args.form {
+        DumpForm::Xlated => (instructions(&code.xlated), false),
+        _ => (machine_code(&bytes), true),
     };
+    let text = listing::text(&rows, &wish, hex);
     if !as_json {
         print::text(&format!("; program {} (id {}, tag {})\n{text}", info.name, id.0, prog::tag(&info.tag)));
         return Ok(());
@@ -65,17 +68,21 @@ pub fn run(args: &Dump, which: &Which, rest: &[String], as_json: bool) -> Result
     Ok(())
 }
 
-/// Instructions one to a line. Linux's verifier leaves some that have no name outside of it: they are shown as they are.
-fn listing(slots: &[Slot]) -> String {
-    let mut out = String::new();
-    let mut at = 0;
-    while let Some(slot) = slots.get(at) {
-        let (text, len) = match xway_isa::decode_at(slots, at) {
-            Ok(insn) => (with_names(&insn, &HelperNames).to_string(), insn.slots()),
-            Err(_) => (format!("{:02x?}", slots_to_bytes(&[*slot])), 1),
-        };
-        out.push_str(&format!("{at:4}: ({:02x}) {text}\n", slot.opcode));
+fn instructions(slots: &[Slot]) -> Vec<Row> {
+    let (mut rows, mut at) = (Vec::new(), 0);
+    while at < slots.len() {
+        let (text, len) = in_words(slots, at, &HelperNames);
+        let bytes = slots_to_bytes(&slots[at..(at + len).min(slots.len())]);
+        rows.push(Row { at, text, bytes, ..Row::default() });
         at += len;
     }
-    out
+    rows
+}
+
+fn machine_code(code: &[u8]) -> Vec<Row> {
+    let insns = xway_jit::dump::instructions(code, 0);
+    let ends: Vec<usize> = insns.iter().skip(1).map(|(at, _)| *at).chain([code.len()]).collect();
+    let bytes = |at: usize, end: usize| code.get(at..end).unwrap_or_default().to_vec();
+    let row = |((at, text), end)| Row { at, text, bytes: bytes(at, end), ..Row::default() };
+    insns.into_iter().zip(ends).map(row).collect()
 }

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use xway_hook::{Hook, ObjectId, ProgId, ProgramInfo, pins};
 
-use super::failure;
 use super::prog::tag;
 use super::which::{self, Which};
+use super::{failure, failure_of};
 use crate::args::{Part, Select};
 use crate::failure::Failure;
 
@@ -48,8 +48,8 @@ impl Subject {
 /// The one program that is meant.
 pub fn open(hook: &mut dyn Hook, which: &Which) -> Result<ProgId, Failure> {
     match which {
-        Which::Id(id) => Ok(hook.program_info(ProgId(*id)).map_err(failure)?.id),
-        Which::Pinned(path) => match hook.pinned(path).map_err(failure)? {
+        Which::Id(id) => Ok(hook.program_info(ProgId(*id)).map_err(|e| failure_of("prog", e))?.id),
+        Which::Pinned(path) => match hook.pinned(path).map_err(|e| failure_of("prog", e))? {
             ObjectId::Program(id) => Ok(id),
             ObjectId::Map(_) => Err(Failure::no(format!("{which}: it is a map"))),
         },
