@@ -7,12 +7,23 @@ use xway_abi::Errno;
 /// Who can mend it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Blame {
-    /// The one who asked: no such interface, something else is attached.
+    /// The one who asked: something else is attached, there is no such number.
     Request,
     /// The object or the program.
     Input,
-    /// The machine: a privilege, a driver, a file system is missing.
+    /// The machine: a privilege, a device, a driver, a file system is missing.
     Machine,
+}
+
+impl Blame {
+    /// Who can mend what Linux refuses with this number. Every hook says it by this, so that commands end the same way on all of
+    /// them.
+    pub fn of(errno: Errno) -> Blame {
+        match errno {
+            Errno::EPERM | Errno::ENODEV | Errno::ENXIO | Errno::ENETDOWN => Blame::Machine,
+            _ => Blame::Request,
+        }
+    }
 }
 
 /// Why a hook did not do what was asked.
@@ -38,14 +49,18 @@ impl HookError {
 
     /// A refusal by errno: `what` could not be done.
     pub fn errno(what: impl fmt::Display, errno: Errno) -> HookError {
-        let blame = if errno == Errno::EPERM { Blame::Machine } else { Blame::Request };
         let message = format!("{what} failed with {errno} ({})", errno.text());
-        HookError { errno: Some(errno), ..HookError::new(blame, message) }
+        HookError { errno: Some(errno), ..HookError::new(Blame::of(errno), message) }
     }
 
     /// Something that this hook cannot do at all (`EOPNOTSUPP`).
     pub fn unsupported(message: impl fmt::Display) -> HookError {
         HookError { errno: Some(Errno::EOPNOTSUPP), ..HookError::new(Blame::Request, message) }
+    }
+
+    /// A port, or an interface, that is not there (`ENODEV`).
+    pub fn no_device(message: impl fmt::Display) -> HookError {
+        HookError { errno: Some(Errno::ENODEV), ..HookError::new(Blame::of(Errno::ENODEV), message) }
     }
 
     /// Something that is not there (`ENOENT`).

@@ -105,7 +105,7 @@ fn a_service_manager_opens_the_socket() {
     assert_eq!(line, format!("listening at {}\n", socket.display()));
     assert_eq!(early.join().unwrap(), [""; 0]);
     let at = ["--socket", socket.to_str().unwrap()];
-    xway(&[&["unload", "nowhere", "-a", "--hook", "user"], &at[..]].concat()).exits(1);
+    xway(&[&["unload", "nowhere", "-a", "--hook", "user"], &at[..]].concat()).exits(4);
     xway(&[&["down"], &at[..]].concat());
     let done = child.wait_with_output().unwrap();
     assert!(done.status.success());

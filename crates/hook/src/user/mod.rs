@@ -237,7 +237,7 @@ impl std::fmt::Debug for User {
 }
 
 fn no_port(port: &str) -> HookError {
-    HookError::missing(format!("port {port} in this engine"))
+    HookError::no_device(format!("there is no port {port} in this engine"))
 }
 
 impl Hook for User {

@@ -57,7 +57,7 @@ fn refused(error: EngineError) -> HookError {
     let blame = match &error {
         EngineError::System(_) | EngineError::Cpu { .. } | EngineError::Pool { .. } => Blame::Machine,
         EngineError::Port(_) => Blame::Machine,
-        _ => Blame::Request,
+        _ => errno.map_or(Blame::Request, Blame::of),
     };
     HookError { errno, ..HookError::new(blame, error) }
 }
@@ -170,7 +170,7 @@ impl User {
         self.states().into_iter().find(|port| is_called(&port.name, name)).ok_or_else(|| {
             let have = self.ports();
             let have = if have.is_empty() { "it has none".to_owned() } else { format!("it has {}", have.join(", ")) };
-            HookError { errno: Some(Errno::ENODEV), ..super::no_port(name) }.hint(have)
+            super::no_port(name).hint(have)
         })
     }
 

@@ -253,7 +253,8 @@ impl User {
     /// No such port; the filter makes no sense.
     pub fn start_capture(&mut self, request: &CaptureRequest) -> Result<Watched, HookError> {
         let port = request.port.as_deref().map(|name| self.port(name)).transpose()?;
-        let no_port = || HookError::missing("port in this engine").hint("xway apply FILE.toml opens some");
+        let no_port =
+            || HookError::no_device("there is no port in this engine").hint("xway apply FILE.toml opens some");
         let engine = self.engine.as_ref().ok_or_else(no_port)?;
         let named = |text: &String| match text.parse::<u32>() {
             Ok(id) => {

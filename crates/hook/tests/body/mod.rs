@@ -7,7 +7,7 @@ pub use attachments::attachments;
 use std::path::Path;
 
 use xway_abi::{Errno, MapSpec, MapType, map_flags};
-use xway_hook::{AttachRequest, Hook, HookError, Image, LoadRequest, MapId, ObjectId, ProgId, TestRequest};
+use xway_hook::{AttachRequest, Blame, Hook, HookError, Image, LoadRequest, MapId, ObjectId, ProgId, TestRequest};
 use xway_object::LoadOptions;
 
 /// Counts packets by their length's class, calls a program behind an index, and can be refused on demand.
@@ -248,8 +248,16 @@ fn programs(hook: &mut dyn Hook, dir: &Path) {
     let missing = LoadRequest { programs: vec!["nobody".into()], ..LoadRequest::default() };
     refused(hook.load(&image, &missing), Errno::ENOENT);
     let nowhere = AttachRequest::new("no-such-port", second);
-    assert!(hook.attach(&nowhere).is_err() && hook.detach("no-such-port", None).is_err());
-    assert!(hook.features("no-such-port").is_err() && hook.attachments(Some("no-such-port")).is_err());
+    // A port that is not there is a missing device, whoever is asked and whatever for.
+    for refused in [
+        hook.attach(&nowhere).unwrap_err(),
+        hook.detach("no-such-port", None).unwrap_err(),
+        hook.features("no-such-port").unwrap_err(),
+        hook.attachments(Some("no-such-port")).unwrap_err(),
+        hook.statistics("no-such-port").unwrap_err(),
+    ] {
+        assert_eq!((refused.errno, refused.blame), (Some(Errno::ENODEV), Blame::Machine), "{refused}");
+    }
 
     for id in [second, count, shout] {
         hook.release(ObjectId::Program(id)).unwrap();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use xway_hook::doctor::{Finding, Grade, Interface, Machine, interface, machine};
 
-use super::kernel::refused;
+use super::kernel::{failure, refused};
 use crate::args_machine::Doctor;
 use crate::failure::Failure;
 use crate::print;
@@ -24,8 +24,8 @@ pub fn run(args: &Doctor, as_json: bool) -> Result<(), Failure> {
         }
     };
     for name in names {
-        let found = Interface::here(&name)
-            .map_err(|error| Failure::needs(format!("{name}: {error}")).hint("ip link shows the interfaces"))?;
+        xway_hook::kernel::device(&name).map_err(failure)?;
+        let found = Interface::here(&name).map_err(refused)?;
         chapters.push(Chapter { title: name, findings: interface(&found) });
     }
     let worst = chapters.iter().flat_map(|c| &c.findings).map(|f| f.grade).max().unwrap_or(Grade::Good);

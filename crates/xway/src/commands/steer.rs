@@ -32,6 +32,7 @@ fn card(interface: &str, words: &str, as_json: bool) -> Result<(), Failure> {
         CardError::None { .. } | CardError::Refused { .. } => Failure::needs(error),
         CardError::Rule(_) | CardError::Full { .. } => Failure::usage(error.to_string()),
     };
+    xway_hook::kernel::device(interface).map_err(failure)?;
     let card = Card::open(interface).map_err(failed)?;
     match (!words.trim().is_empty()).then(|| Change::parse(words)).transpose() {
         Ok(None) => {}

@@ -24,6 +24,10 @@ pub fn run(args: &Monitor, as_json: bool) -> Result<(), Failure> {
     let (events, rates) = if args.events == args.stats { (true, true) } else { (args.events, args.stats) };
     let until = Until::new(args.timeout)?;
     let mut hook = Place::of(&args.place)?.boxed();
+    if let Some(port) = &args.port {
+        // Nothing would ever be told of one that is not there.
+        hook.statistics(port).map_err(failure)?;
+    }
     let mut rates = if rates { Some(Rates::open(hook.as_mut(), args, as_json)?) } else { None };
     let mut left = args.count.unwrap_or(u64::MAX);
     if events {
