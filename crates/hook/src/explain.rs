@@ -1,17 +1,33 @@
 //! What an errno of the kernel means in its place, and what mends it.
 
+use std::path::Path;
+
 use xway_abi::Errno;
 use xway_kernel::{Device, DriverFeatures, KernelError, XDP_FEATURES, bit_names, driver_features};
 
 use crate::doctor::machine::{CAP_BPF, CAP_SYS_ADMIN, capabilities, version};
-use crate::{Blame, HookError, Mode, OtherEnd, at_other_end};
+use crate::{Blame, HookError, Mode, OtherEnd, at_other_end, pins};
 
 /// An error that has nothing to do with an interface.
 pub fn plain(error: &KernelError) -> HookError {
-    let mut out = HookError::new(Blame::Request, error);
+    let blame = error.errno().filter(|_| error.log().is_empty()).map_or(Blame::Request, Blame::of);
+    let mut out = HookError::new(blame, error);
     out.errno = error.errno();
     out.log = error.log().to_owned();
+    if let (KernelError::Path { path, errno: Errno::EPERM | Errno::EACCES, .. }, Some(why)) = (error, no_pin_of(error))
+    {
+        out.blame = Blame::Input;
+        out.message = format!("{path}: {why} ({error})");
+        out.hint =
+            Some(format!("pins are files below {}; xway prog show and xway map show have the numbers", pins::BPFFS));
+        return out;
+    }
     match error.errno() {
+        Some(Errno::EEXIST) => {
+            if let KernelError::Path { path, .. } = error {
+                out.hint = Some(format!("another path, or take that pin away: rm {path}"));
+            }
+        }
         Some(Errno::EPERM | Errno::EACCES) if error.log().is_empty() => {
             out.blame = Blame::Machine;
             out.hint = Some(if error.errno() == Some(Errno::EPERM) { denied() } else { privilege() });
@@ -34,6 +50,18 @@ pub fn plain(error: &KernelError) -> HookError {
         _ => {}
     }
     out
+}
+
+/// Why a path leads to no object at all: there the kernel says the same as to somebody who may not.
+fn no_pin_of(error: &KernelError) -> Option<&'static str> {
+    let KernelError::Path { path, .. } = error else { return None };
+    let path = Path::new(path);
+    let there = std::fs::metadata(path).ok()?;
+    match () {
+        () if !pins::is_bpffs(path) => Some("not in a BPF file system, so no object is pinned there"),
+        () if there.is_dir() => Some("a directory of pins, not a pin"),
+        () => None,
+    }
 }
 
 /// `NETDEV_XDP_ACT_HW_OFFLOAD`: the device itself runs programs.
@@ -78,7 +106,10 @@ fn offload_of(error: &KernelError, device: &Device, features: Option<DriverFeatu
 
 /// The largest MTU that leaves room for headroom and tailroom in a page of 4 KiB, as most drivers count it; above it they
 /// refuse programs without fragments.
-const MTU_ONE_PAGE: u32 = 3498;
+pub(crate) const MTU_ONE_PAGE: u32 = 3498;
+
+/// The same of a veth's other end, whose packets the program gets: it counts neither VLAN tags nor rounding.
+pub(crate) const MTU_VETH: u32 = 3506;
 
 /// An attachment that was refused.
 pub fn attach(error: &KernelError, device: &Device, mode: Mode) -> HookError {
@@ -107,12 +138,8 @@ pub fn attach(error: &KernelError, device: &Device, mode: Mode) -> HookError {
         }
         Some(Errno::EPERM | Errno::EACCES) => (Blame::Machine, privilege()),
         Some(Errno::EINVAL | Errno::ERANGE) if device.mtu > MTU_ONE_PAGE || said.contains("mtu") => {
-            let text = format!(
-                "MTU {} is too large for a program without fragments: ip link set {name} mtu 1500, or build the \
-                 program for the section xdp.frags",
-                device.mtu
-            );
-            (Blame::Machine, text)
+            let peer = said.contains("peer").then(|| OtherEnd::of(device));
+            (Blame::Machine, too_long(device, peer.as_ref().map(Option::as_ref)))
         }
         Some(Errno::EINVAL) if said.contains("lro") || said.contains("gro_hw") => {
             (Blame::Machine, format!("switch the offload off: ethtool -K {name} lro off rx-gro-hw off"))
@@ -122,12 +149,34 @@ pub fn attach(error: &KernelError, device: &Device, mode: Mode) -> HookError {
             format!("the driver wants spare queues for XDP: ethtool -L {name} combined N, with a lower N"),
         ),
         Some(Errno::ENETDOWN) => (Blame::Machine, format!("ip link set {name} up")),
-        Some(Errno::ENODEV) => (Blame::Request, "the interface has gone".to_owned()),
+        Some(Errno::ENODEV) => (Blame::Machine, "the interface has gone".to_owned()),
         _ => return out,
     };
     out.blame = blame;
     out.hint = Some(hint);
     out
+}
+
+/// What to do about an MTU. `peer`: it is that of the other end of a veth, `Some(None)`: of one that was not found.
+fn too_long(device: &Device, peer: Option<Option<&OtherEnd>>) -> String {
+    let name = &device.name;
+    let (whose, mtu, most, mend) = match peer {
+        None => {
+            let most = format!("{MTU_ONE_PAGE} (most drivers)");
+            (name.clone(), Some(device.mtu), most, format!("ip link set {name} mtu {MTU_ONE_PAGE}"))
+        }
+        Some(end) => {
+            let mend = at_other_end(name, end, |end| format!("ip link set {end} mtu {MTU_VETH}"));
+            let whose = end
+                .map_or_else(|| format!("the other end of {name}"), |e| format!("{}, the other end,", e.device.name));
+            (whose, end.map(|end| end.device.mtu), MTU_VETH.to_string(), mend)
+        }
+    };
+    let mtu = mtu.map_or_else(String::new, |mtu| format!(" {mtu}"));
+    format!(
+        "MTU{mtu} of {whose} is too large for a program without fragments, the limit is {most}: {mend}; or build the program \
+         for the section xdp.frags"
+    )
 }
 
 /// `NETDEV_XDP_ACT_NDO_XMIT`: frames can be sent out of the interface by redirects.
@@ -218,9 +267,11 @@ mod tests {
                 Errno::EINVAL,
                 "",
                 Blame::Machine,
-                "MTU 9000 is too large for a program without fragments: ip link",
+                "MTU 9000 of eth0 is too large for a program without fragments, the limit is 3498 (most drivers): ip link set \
+                 eth0 mtu 3498",
             ),
-            (&plain, Errno::ERANGE, "Peer MTU is too large", Blame::Machine, "ip link set eth0 mtu 1500"),
+            (&plain, Errno::ERANGE, "Peer MTU is too large", Blame::Machine, "the other end of eth0 is too large"),
+            (&plain, Errno::ERANGE, "Peer MTU is too large", Blame::Machine, "ip link set THAT-INTERFACE mtu 3506"),
             (&plain, Errno::EINVAL, "LRO is on", Blame::Machine, "ethtool -K eth0 lro off rx-gro-hw off"),
             (&plain, Errno::EINVAL, "not enough queues", Blame::Machine, "ethtool -L eth0 combined N"),
             (&plain, Errno::ENOSPC, "too few channels", Blame::Machine, "ethtool -L eth0 combined N"),
@@ -228,7 +279,7 @@ mod tests {
             (&veth, Errno::EOPNOTSUPP, "", Blame::Machine, "the driver of eth0 (veth) has no native XDP"),
             (&plain, Errno::EPERM, "", Blame::Machine, &privilege()),
             (&plain, Errno::ENETDOWN, "", Blame::Machine, "ip link set eth0 up"),
-            (&plain, Errno::ENODEV, "", Blame::Request, "the interface has gone"),
+            (&plain, Errno::ENODEV, "", Blame::Machine, "the interface has gone"),
             (&plain, Errno::ENOMEM, "", Blame::Machine, "ulimit -l unlimited"),
             (&taken, Errno::EBUSY, "", Blame::Request, "eth0 has program 7 (native); replace it: --replace ID"),
             (&behind, Errno::EEXIST, "", Blame::Request, "eth0 has program 7 (generic); take it away first"),

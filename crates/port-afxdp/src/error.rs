@@ -2,6 +2,7 @@
 
 use std::io;
 
+use xway_abi::Errno;
 use xway_engine::{PortError, PortErrorKind};
 use xway_kernel::KernelError;
 
@@ -82,7 +83,7 @@ pub enum OpenError {
     },
     /// Program or map.
     #[error("{0}")]
-    Kernel(#[from] KernelError),
+    Kernel(KernelError),
     /// Another system call failed.
     #[error("{what}: {cause}")]
     System {
@@ -91,6 +92,15 @@ pub enum OpenError {
         /// What the kernel said.
         cause: io::Error,
     },
+}
+
+impl From<KernelError> for OpenError {
+    fn from(error: KernelError) -> OpenError {
+        match error.errno() {
+            Some(Errno::EPERM | Errno::EACCES) if error.log().is_empty() => OpenError::Privilege,
+            _ => OpenError::Kernel(error),
+        }
+    }
 }
 
 impl OpenError {

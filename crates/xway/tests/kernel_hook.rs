@@ -118,13 +118,17 @@ fn a_refusal_says_why_and_what_to_try() {
     let pass = compiled(&dir, "pass", "SEC(\"xdp\") int pass(struct xdp_md *ctx) { return 2; }", &[]);
     let bad = "SEC(\"xdp\") int peek(struct xdp_md *ctx) { char *data = (void *)(long)ctx->data;\n return data[0]; }";
     let bad = compiled(&dir, "bad", bad, &[]);
-    bench.xway(&["load", "nowhere", &pass]).exits(1).says("nowhere: no such interface");
+    bench.xway(&["load", "nowhere", &pass]).exits(4).says("nowhere: no such interface");
     bench.xway(&["unload", "r0", "-a"]).exits(1).says("nothing is attached");
     bench.xway(&["load", "r0", &pass, "--replace", "7"]).exits(1).says("nothing is attached");
-    bench
-        .xway(&["load", "r0", &pass, "-m", "offload"])
-        .exits(4)
-        .says("its driver (veth) has no hw-offload; the kernel lists for it: basic, ");
+    // The kernel refuses what is to be loaded for this device (`prog_ifindex`) where it is loaded: a program that was loaded for no
+    // device would come as far as the interface, and be refused there.
+    let offload = bench.xway(&["load", "r0", &pass, "-m", "offload"]).exits(4);
+    assert!(offload.err.contains("(program pass: the kernel refused it with EINVAL"), "{}", offload.err);
+    offload.says("its driver (veth) has no hw-offload; the kernel lists for it: basic, ");
+    // Nor does it make the device's map (`map_ifindex`).
+    let offload = bench.xway(&["load", "r0", &sample(&dir, "blacklist"), "-m", "offload"]).exits(4);
+    assert!(offload.err.contains("creating it failed with EINVAL"), "{}", offload.err);
     bench.xway(&["load", "r0", &pass, "-m", "offload", "-P", "5"]).exits(4);
     assert_eq!(bench.json(&["status", "r0"])["attachments"], json!([]));
     // The kernel's verdict, with the line in the source first.
@@ -137,6 +141,10 @@ fn a_refusal_says_why_and_what_to_try() {
     // One mode excludes the other, and auto follows the one that is there.
     bench.xway(&["load", "r0", &pass, "-m", "generic"]).exits(0);
     bench.xway(&["load", "r0", &pass, "-m", "native"]).exits(1).says("take it away first");
+    bench
+        .xway(&["load", "r0", &pass, "-m", "native", "--replace", "pass"])
+        .exits(1)
+        .says("nothing is attached in mode");
     let auto = bench.json(&["load", "r0", &pass, "--force"]);
     assert_eq!(auto["mode"]["effective"], "generic", "{auto}");
     assert!(auto["mode"]["reason"].as_str().is_some_and(|r| r.contains("exclude each other")), "{auto}");
@@ -168,6 +176,111 @@ fn a_refusal_says_why_and_what_to_try() {
     let names: Vec<&str> = all["ports"].as_array().unwrap().iter().filter_map(|p| p["interface"].as_str()).collect();
     assert!(names.contains(&"lo") && names.contains(&"r0"), "{names:?}");
     bench.xway(&["features", "r0", "-n", "pass"]).exits(2).says("there is none");
+}
+
+#[test]
+fn force_replaces_whatever_is_there() {
+    if !ready("kernel_hook::force_replaces_whatever_is_there") {
+        return;
+    }
+    for bpffs in [true, false] {
+        let (dir, bench) = (Dir::new(), Bench::new("hookforce", bpffs));
+        let pass = compiled(&dir, "pass", "SEC(\"xdp\") int pass(struct xdp_md *ctx) { return 2; }", &[]);
+        let drop = compiled(&dir, "drop", "SEC(\"xdp\") int drops(struct xdp_md *ctx) { return 1; }", &[]);
+        assert_eq!(bench.pings(), 1, "and the hosts know each other before anything is dropped");
+        let mut last = bench.json(&["load", "r0", &pass, "-m", "native"]);
+        // The same mode, the other one, and back: what is there goes, and the new one runs.
+        for (object, mode, replies) in
+            [(&drop, "native", 0), (&pass, "generic", 1), (&drop, "native", 0), (&pass, "generic", 1)]
+        {
+            let done = bench.json(&["load", "r0", object, "-m", mode, "--force"]);
+            assert_eq!(done["replaced"], last["attachment"]["program"]["id"], "{done}");
+            assert_eq!(done["mode"]["effective"], mode, "{done}");
+            assert_eq!(done["attachment"]["via"], if bpffs { "link" } else { "netlink" }, "{done}");
+            assert_eq!(bench.pings(), replies, "{mode}");
+            let here = bench.json(&["status", "r0", "--measure", "0"])["attachments"].clone();
+            assert_eq!(here.as_array().map(Vec::len), Some(1), "{here}");
+            // Linux has no step for both: it is said.
+            let said = done["warnings"].to_string().contains("Linux has one mode at a time");
+            assert_eq!(said, last["mode"]["effective"] != mode, "{done}");
+            last = done;
+        }
+        // One of several has a priority, and is replaced by its name.
+        bench.xway(&["load", "r0", &pass, "--force", "-P", "5"]).exits(2);
+        // Where the new one is refused the old one runs again: the other end sends packets that are too long for native mode.
+        bench.left.ip(&["link", "set", "l0", "mtu", "9000"]).unwrap();
+        let refused = bench.xway(&["load", "r0", &drop, "-m", "native", "--force"]).exits(4);
+        refused.says("was taken away for it and runs again in mode generic");
+        assert_eq!(bench.pings(), 1);
+        let here = bench.json(&["status", "r0", "--measure", "0"])["attachments"].clone();
+        assert_eq!(here[0]["program"]["id"], last["attachment"]["program"]["id"], "{here}");
+        bench.xway(&["unload", "r0", "-a"]).exits(0);
+        assert_eq!(bench.json(&["clean"])["removed"], json!([]), "no pin is left");
+    }
+}
+
+#[test]
+fn a_chain_is_replaced_too() {
+    if !ready("kernel_hook::a_chain_is_replaced_too") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("hookforced", true));
+    let pass = compiled(&dir, "pass", "SEC(\"xdp\") int pass(struct xdp_md *ctx) { return 2; }", &[]);
+    for priority in ["10", "20"] {
+        bench.xway(&["load", "r0", &pass, "-m", "native", "-P", priority]).exits(0);
+    }
+    let done = bench.json(&["load", "r0", &pass, "-m", "generic", "--force"]);
+    assert_eq!(done["attachment"]["priority"], Value::Null, "{done}");
+    assert_eq!(bench.json(&["status", "r0", "--measure", "0"])["attachments"].as_array().map(Vec::len), Some(1));
+    assert_eq!(bench.json(&["clean"])["removed"], json!([]), "the chain left nothing");
+}
+
+#[test]
+fn an_mtu_that_is_too_large_is_named_with_its_limit_and_the_command() {
+    if !ready("kernel_hook::an_mtu_that_is_too_large_is_named_with_its_limit_and_the_command") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("hookmtu", false));
+    let pass = compiled(&dir, "pass", "SEC(\"xdp\") int pass(struct xdp_md *ctx) { return 2; }", &[]);
+    // It is the other end's that counts: what it sends comes in here.
+    bench.left.ip(&["link", "set", "l0", "mtu", "9000"]).unwrap();
+    let auto = bench.json(&["load", "r0", &pass]);
+    let choice = ["requested", "effective"].map(|field| auto["mode"][field].as_str().unwrap());
+    assert_eq!(choice, ["auto", "generic"], "{auto}");
+    let reason = auto["mode"]["reason"].as_str().unwrap();
+    let command = format!("nsenter --net=/run/netns/{} ip link set l0 mtu 3506", bench.left.name());
+    for part in ["ERANGE", "MTU 9000 of l0, the other end,", "the limit is 3506", &command, "xdp.frags"] {
+        assert!(reason.contains(part), "{part} is not in: {reason}");
+    }
+    bench.xway(&["unload", "r0", "-a"]).exits(0);
+    bench.xway(&["load", "r0", &pass, "-m", "native"]).exits(4).says(&command);
+    let doctor = bench.xway(&["doctor", "r0"]).out;
+    assert!(doctor.contains("9000 of l0, the other end") && doctor.contains(&command), "{doctor}");
+    // The limit is the kernel's: one more is refused, and the command mends it.
+    bench.left.ip(&["link", "set", "l0", "mtu", "3507"]).unwrap();
+    bench.xway(&["load", "r0", &pass, "-m", "native"]).exits(4).says("MTU 3507 of l0");
+    assert!(bench.run("sh", &["-c", &command]).exits(0).err.is_empty());
+    bench.xway(&["load", "r0", &pass, "-m", "native"]).exits(0);
+}
+
+#[test]
+fn a_directory_that_nothing_is_pinned_in_is_told_of() {
+    if !ready("kernel_hook::a_directory_that_nothing_is_pinned_in_is_told_of") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("hookpins", true));
+    let pass = compiled(&dir, "pass", "SEC(\"xdp\") int pass(struct xdp_md *ctx) { return 2; }", &[]);
+    let pins = ["-p", "/sys/fs/bpf/none"];
+    let told = "nothing is pinned in /sys/fs/bpf/none: the object declares no maps";
+    let text = bench.xway(&[&["load", "r0", &pass], &pins[..]].concat()).exits(0).out;
+    assert!(text.contains(&format!("  note: {told}\n")), "{text}");
+    let done = bench.json(&[&["load", "r0", &pass, "--force"], &pins[..]].concat());
+    assert_eq!((&done["pinned"], &done["warnings"]), (&json!([]), &json!([told])), "{done}");
+    // As with xdp-loader, no empty directory is left.
+    bench.run("test", &["-e", "/sys/fs/bpf/none"]).exits(1);
+    // Where there is something to pin, that is what is said.
+    let lists = bench.json(&[&["load", "r0", &sample(&dir, "blacklist"), "--force"], &pins[..]].concat());
+    assert_eq!((lists["pinned"].as_array().map(Vec::len), &lists["warnings"]), (Some(3), &json!([])), "{lists}");
 }
 
 #[test]

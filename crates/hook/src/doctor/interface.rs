@@ -3,11 +3,9 @@
 use xway_kernel::{Channels, Device, DriverFeatures, KernelError, channels, device_by_name, driver_features, offloads};
 
 use super::Finding;
-use crate::explain::NDO_XMIT;
+use crate::explain::{MTU_ONE_PAGE, MTU_VETH, NDO_XMIT};
 use crate::{OtherEnd, at_other_end};
 
-/// The largest MTU that fits one page with the room that XDP wants around a packet, as most drivers count it.
-const MTU_ONE_PAGE: u32 = 3498;
 /// Bit of `enum netdev_xdp_act`: the driver runs programs.
 const BASIC: u64 = 1;
 
@@ -82,13 +80,25 @@ fn native(of: &Interface) -> Finding {
 }
 
 fn mtu(of: &Interface) -> Finding {
-    let Device { mtu, name, .. } = &of.device;
+    let Device { mtu, name, kind, .. } = &of.device;
+    if let ("veth", Some(peer)) = (kind.as_str(), &of.peer) {
+        // A program there gets what the other end may send.
+        let (end, far) = (&peer.device.name, peer.device.mtu);
+        return match far > MTU_VETH {
+            false => Finding::good("mtu", format!("{mtu}, and {far} at the other end")),
+            true => Finding::note(
+                "mtu",
+                format!("{far} of {end}, the other end: a veth refuses programs without fragments above {MTU_VETH}"),
+                peer.command(&format!("ip link set {end} mtu {MTU_VETH}")),
+            ),
+        };
+    }
     match *mtu > MTU_ONE_PAGE {
         false => Finding::good("mtu", format!("{mtu}")),
         true => Finding::note(
             "mtu",
             format!("{mtu}: most drivers refuse programs without fragments (section xdp.frags) above {MTU_ONE_PAGE}"),
-            format!("ip link set {name} mtu 1500"),
+            format!("ip link set {name} mtu {MTU_ONE_PAGE}"),
         ),
     }
 }
@@ -220,6 +230,13 @@ mod tests {
         let told = peer(&interface).unwrap();
         assert_eq!(told.mend.as_deref(), Some("nsenter --net=/run/netns/host ethtool -K h0 gro on"));
         assert!(told.found.contains("/run/netns/host"), "{}", told.found);
+        // What comes in is as long as the other end may send.
+        interface.device.mtu = 9000;
+        assert_eq!(mtu(&interface).grade, Grade::Good);
+        interface.peer.as_mut().unwrap().device.mtu = 9000;
+        let told = mtu(&interface);
+        assert_eq!(told.mend.as_deref(), Some("nsenter --net=/run/netns/host ip link set h0 mtu 3506"));
+        assert!(told.found.starts_with("9000 of h0, the other end:"), "{}", told.found);
     }
 
     #[test]

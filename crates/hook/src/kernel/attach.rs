@@ -50,7 +50,8 @@ pub(super) fn attach(prog: &KernelProg, request: &AttachRequest, may_send: bool)
 pub(super) fn told(port: &str, put: Put, asked: Mode, program: ProgId, may_send: bool) -> Result<Attached, HookError> {
     let device = device(port)?;
     let peer = OtherEnd::of(&device);
-    let warnings = explain::warnings(&device, put.mode, peer.as_ref(), may_send);
+    let mut warnings = explain::warnings(&device, put.mode, peer.as_ref(), may_send);
+    warnings.extend(put.notes);
     let reason = put.reason.filter(|_| put.mode != asked);
     let mode = Choice { requested: asked.name(), effective: put.mode.name(), reason };
     let held = Choice { requested: put.hold.name(), effective: put.via.name(), reason: put.held };
@@ -86,6 +87,8 @@ pub(super) struct Put {
     /// Why it is not held by a link.
     pub held: Option<String>,
     pub replaced: Option<u32>,
+    /// What a person should know about how it was done.
+    pub notes: Vec<String>,
 }
 
 /// How one mode took the program.
@@ -93,6 +96,13 @@ struct PutIn {
     via: Via,
     held: Option<String>,
     replaced: Option<u32>,
+    notes: Vec<String>,
+}
+
+impl PutIn {
+    fn new(via: Via) -> PutIn {
+        PutIn { via, held: None, replaced: None, notes: Vec::new() }
+    }
 }
 
 pub(super) fn put(device: &Device, prog: &KernelProg, request: &AttachRequest, hold: Hold) -> Result<Put, HookError> {
@@ -113,10 +123,16 @@ pub(super) fn put(device: &Device, prog: &KernelProg, request: &AttachRequest, h
     let mut refused = None;
     for &mode in modes {
         match put_in(device, prog, mode, request, hold) {
-            Ok(PutIn { via, held, replaced }) => return Ok(Put { mode, hold, via, reason, held, replaced }),
+            Ok(PutIn { via, held, replaced, notes }) => {
+                return Ok(Put { mode, hold, via, reason, held, replaced, notes });
+            }
             Err(e) => {
-                let why = e.hint.as_deref().filter(|_| e.errno == Some(Errno::EOPNOTSUPP));
-                reason = Some(why.map_or_else(|| e.message.clone(), |_| "the driver has no native XDP".to_owned()));
+                reason = Some(match (e.errno, &e.hint) {
+                    (Some(Errno::EOPNOTSUPP), Some(_)) => "the driver has no native XDP".to_owned(),
+                    // What it is, and the command that mends it.
+                    (_, Some(hint)) => format!("{}; {hint}", e.message),
+                    (_, None) => e.message.clone(),
+                });
                 // Only what a mode cannot do is a reason to try the other one.
                 let other = matches!(e.errno, Some(Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ERANGE | Errno::ENOSPC));
                 if !other {
@@ -143,29 +159,74 @@ fn put_in(
             let message = format!("{}: nothing is attached in mode {}", device.name, mode.name());
             return Err(HookError::new(Blame::Request, message).hint("leave --replace out"));
         }
-        let no_link = match hold {
-            Hold::Link => match link(device, prog, mode).map_err(explained)? {
-                Ok(id) => return Ok(PutIn { via: Via::Link(id), held: None, replaced: None }),
-                Err(why) => Some(why),
-            },
-            Hold::Netlink => None,
+        // The kernel has one of the two modes at a time.
+        let other = match mode {
+            Mode::Native => device.generic,
+            Mode::Generic => device.native,
+            _ => None,
         };
-        return set_xdp(device.ifindex, Some(prog), xdp(mode), Expect::Nothing)
-            .map(|()| PutIn { via: Via::Netlink, held: no_link, replaced: None })
-            .map_err(explained);
+        return match other.filter(|_| request.replace == Replace::Any) {
+            Some(other) => in_the_place_of(other, device, prog, mode, hold),
+            None => alone(device, prog, mode, hold).map_err(explained),
+        };
     };
     allowed(device, old, &request.replace)?;
     let before = KernelProg::by_id(old).map_err(|e| explain::plain(&e))?;
     match find_link(device, old).map_err(|e| explain::plain(&e))? {
         Some((link, id)) => {
             link.replace_expecting(prog, &before).map_err(explained)?;
-            Ok(PutIn { via: Via::Link(id), held: None, replaced: Some(old) })
+            Ok(PutIn { replaced: Some(old), ..PutIn::new(Via::Link(id)) })
         }
         None => {
             set_xdp(device.ifindex, Some(prog), xdp(mode), Expect::Program(&before)).map_err(explained)?;
             let held = format!("program {old} was attached over netlink, and its place was taken in one step");
             let held = (hold == Hold::Link).then_some(held);
-            Ok(PutIn { via: Via::Netlink, held, replaced: Some(old) })
+            Ok(PutIn { held, replaced: Some(old), ..PutIn::new(Via::Netlink) })
+        }
+    }
+}
+
+/// Attaches where nothing is.
+fn alone(device: &Device, prog: &KernelProg, mode: Mode, hold: Hold) -> Result<PutIn, KernelError> {
+    let no_link = match hold {
+        Hold::Link => match link(device, prog, mode)? {
+            Ok(id) => return Ok(PutIn::new(Via::Link(id))),
+            Err(why) => Some(why),
+        },
+        Hold::Netlink => None,
+    };
+    set_xdp(device.ifindex, Some(prog), xdp(mode), Expect::Nothing)?;
+    Ok(PutIn { held: no_link, ..PutIn::new(Via::Netlink) })
+}
+
+/// Attaches in one mode where a program runs in the other one. Linux has no step for both: the old one is taken away first, and put
+/// back when the new one is refused.
+fn in_the_place_of(old: u32, device: &Device, prog: &KernelProg, mode: Mode, hold: Hold) -> Result<PutIn, HookError> {
+    let before = KernelProg::by_id(old).map_err(|e| explain::plain(&e))?;
+    let linked = find_link(device, old).map_err(|e| explain::plain(&e))?.is_some();
+    let old_mode = if mode == Mode::Native { Mode::Generic } else { Mode::Native };
+    let old_hold = if linked { Hold::Link } else { Hold::Netlink };
+    let (chain, dispatcher) = (Chain::find(old), dispatcher::find(device, old).ok().flatten());
+    detach(device, old)?;
+    match alone(device, prog, mode, hold) {
+        Ok(put) => {
+            chain.iter().for_each(Chain::remove);
+            dispatcher.iter().for_each(dispatcher::Present::forget);
+            let note = format!(
+                "program {old} ran in mode {}, and Linux has one mode at a time: it was taken away first, so packets in between \
+                 met no program",
+                old_mode.name()
+            );
+            Ok(PutIn { replaced: Some(old), notes: vec![note], ..put })
+        }
+        Err(refused) => {
+            let gone = Device { native: None, generic: None, ..device.clone() };
+            let mut refused = explain::attach(&refused, &gone, mode);
+            refused.message.push_str(&match alone(device, &before, old_mode, old_hold) {
+                Ok(_) => format!("; program {old} was taken away for it and runs again in mode {}", old_mode.name()),
+                Err(e) => format!("; program {old} was taken away for it, and could not be put back: {e}"),
+            });
+            Err(refused)
         }
     }
 }
@@ -294,8 +355,7 @@ pub fn device(name: &str) -> Result<Device, HookError> {
             return explain::plain(&e);
         }
         let have: Vec<String> = devices().unwrap_or_default().into_iter().map(|d| d.name).collect();
-        let mut error = HookError::new(Blame::Request, format!("{name}: no such interface"));
-        error.errno = Some(Errno::ENODEV);
+        let error = HookError::no_device(format!("{name}: no such interface"));
         match name.contains(':') {
             true => error.hint("that is the name of a port of the engine: the same with --hook user asks the service"),
             false => error.hint(format!("one of: {}", have.join(", "))),

@@ -366,7 +366,15 @@ fn in_place(device: &Device, chain: &Chain, request: &AttachRequest) -> Result<P
     let found = here.into_iter().find(|a| a.program.id == chain.root);
     let found = found.ok_or_else(|| HookError::missing(format!("chain on {}", device.name)))?;
     let reason = (found.mode != request.mode).then(|| "its chain is attached in this mode".to_owned());
-    Ok(Put { mode: found.mode, hold: Hold::Link, via: found.via, reason, held: None, replaced: None })
+    Ok(Put {
+        mode: found.mode,
+        hold: Hold::Link,
+        via: found.via,
+        reason,
+        held: None,
+        replaced: None,
+        notes: Vec::new(),
+    })
 }
 
 /// Takes one member away; the chain itself when it was the last one. `false`: it is no member of a chain here.

@@ -72,6 +72,7 @@ pub fn load(args: &args::Load, as_json: bool) -> Result<(), Failure> {
     };
     let mut attached = hook.attach(&request).map_err(explained)?;
     attached.warnings.extend(opened);
+    attached.warnings.extend(nothing_to_pin(args, &objects));
     let here = hook.attachments(Some(&args.interface)).map_err(failure)?;
     let gone = || Failure::no(format!("{}: the program was taken away by somebody at once", args.interface));
     let attachment = here.into_iter().find(|a| a.program.id == attached.program).ok_or_else(gone)?;
@@ -82,6 +83,12 @@ pub fn load(args: &args::Load, as_json: bool) -> Result<(), Failure> {
         print::text(&done.text());
     }
     Ok(())
+}
+
+/// A directory that was named and is not used.
+fn nothing_to_pin(args: &args::Load, objects: &Objects) -> Option<String> {
+    let dir = args.pins.as_ref().filter(|_| objects.pinned.is_empty() && objects.shared.is_empty())?;
+    Some(format!("nothing is pinned in {}: the object declares no maps", dir.display()))
 }
 
 /// A refusal by a hook's verifier, with what ours says to the same program: source lines first, then what only the hook says.
