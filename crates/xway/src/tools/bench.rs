@@ -116,7 +116,7 @@ struct Basic {
     /// Interface
     ifname: String,
     /// What is done to a packet before its verdict (no-touch; tx: swap-macs)
-    #[arg(short, long, value_enum)]
+    #[arg(short, long, value_enum, visible_alias = "program-mode")]
     packet_operation: Option<Operation>,
     /// How the packet is read and written: in place, or by helpers that copy
     #[arg(short, long, value_enum, default_value_t = Load::Dpa)]

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use xway_hook::{Kernel, Mode as HookMode};
 use xway_tools::forward::{self, Fib, Options};
 
-use super::{Common, device, parsed};
+use super::{Common, device, failed, parsed};
 use crate::print;
 
 /// Forward packets by the host's routes.
@@ -101,7 +101,7 @@ fn load(args: &Load) -> Result<(), String> {
     let mut hook = Kernel::new();
     let mut left = Vec::new();
     for name in &args.ifnames {
-        if forward::attached(&mut hook, Some(name)).map_err(|e| e.to_string())?.is_empty() {
+        if forward::attached(&mut hook, Some(name)).map_err(|e| failed("xdp-forward", &e))?.is_empty() {
             left.push(name.clone());
         } else {
             print::text(&format!("Already attached to {name}, not reattaching\n"));
@@ -123,7 +123,7 @@ fn load(args: &Load) -> Result<(), String> {
     if left.is_empty() {
         return Ok(());
     }
-    for one in forward::load(&mut hook, &left, &options).map_err(|e| e.to_string())? {
+    for one in forward::load(&mut hook, &left, &options).map_err(|e| failed("xdp-forward", &e))? {
         print::text(&format!("Loaded on interface {}\n", one.port));
         let all = one.attached.warnings.iter().chain(&one.warnings);
         all.filter(|_| args.common.verbose > 0).for_each(|w| eprintln!("{w}"));
@@ -146,7 +146,7 @@ fn unload(args: &Unload) -> Result<(), String> {
     let mut missing = None;
     for name in &args.ifnames {
         device(name)?;
-        if forward::unload(&mut hook, name).map_err(|e| e.to_string())?.is_empty() {
+        if forward::unload(&mut hook, name).map_err(|e| failed("xdp-forward", &e))?.is_empty() {
             missing = Some(name);
             eprintln!("Couldn't find program on interface {name}");
         } else {

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use xway_abi::Verdict;
+use xway_abi::{Errno, Verdict};
 use xway_hook::{
     AttachRequest, AttachmentInfo, Hook, Image, Kernel, LoadRequest, Mode as HookMode, PRIORITY, ProgId, Verdicts,
     kernel,
 };
 use xway_kernel::{KernelProg, XdpMode, devices, driver_features};
 
-use super::{WRONG, wrong};
+use super::{Common, WRONG, parsed, refused, wrong};
 use crate::args::{Part, Select};
 use crate::{load, print};
 
@@ -23,9 +23,8 @@ use crate::{load, print};
 #[derive(Parser, Debug)]
 #[command(name = "xdp-loader", disable_version_flag = true)]
 struct Cli {
-    /// More words
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    verbose: u8,
+    #[command(flatten)]
+    common: Common,
     #[command(subcommand)]
     command: Command,
 }
@@ -103,20 +102,14 @@ struct Unload {
 /// Runs the tool.
 pub fn run(arguments: &[OsString]) -> ExitCode {
     const COMMANDS: [&str; 6] = ["load", "unload", "status", "clean", "features", "help"];
-    let first = arguments.first().and_then(|a| a.to_str()).unwrap_or("help");
-    if !COMMANDS.contains(&first) {
-        return wrong(&format!("Command '{first}' is unknown, try 'xdp-loader help'."));
-    }
-    let all = std::iter::once(OsString::from("xdp-loader")).chain(arguments.iter().cloned());
-    let cli = match Cli::try_parse_from(all) {
+    let cli: Cli = match parsed("xdp-loader", &COMMANDS, arguments) {
         Ok(cli) => cli,
-        Err(e) => {
-            let _ = e.print();
-            return ExitCode::from(if e.use_stderr() { WRONG } else { 0 });
-        }
+        Err(code) => return code,
     };
     let done = match &cli.command {
-        Command::Load(args) => load_all(args, cli.verbose > 0),
+        Command::Load(args) => {
+            return load_all(args, cli.common.verbose > 0).map_or_else(Wrong::told, |()| ExitCode::SUCCESS);
+        }
         Command::Unload(args) => unload(args),
         Command::Status { ifname } => status(ifname.as_deref()),
         Command::Features { ifname } => features(ifname),
@@ -132,23 +125,43 @@ fn present(ifname: &str) -> Result<(), String> {
     kernel::device(ifname).map(drop).map_err(|_| format!("Couldn't find network interface '{ifname}'."))
 }
 
-fn load_all(args: &Load, verbose: bool) -> Result<(), String> {
+/// Why nothing was loaded. The tool's exit code is the error number, below zero.
+struct Wrong {
+    words: String,
+    errno: Option<Errno>,
+}
+
+impl Wrong {
+    fn told(self) -> ExitCode {
+        eprintln!("{}", self.words);
+        ExitCode::from(self.errno.map_or(WRONG, |errno| (-errno.0) as u8))
+    }
+}
+
+impl From<String> for Wrong {
+    fn from(words: String) -> Wrong {
+        Wrong { words, errno: None }
+    }
+}
+
+fn load_all(args: &Load, verbose: bool) -> Result<(), Wrong> {
     present(&args.ifname)?;
     args.filenames.iter().try_for_each(|file| load_one(args, file, verbose))
 }
 
-fn load_one(args: &Load, file: &Path, verbose: bool) -> Result<(), String> {
+fn load_one(args: &Load, file: &Path, verbose: bool) -> Result<(), Wrong> {
     let (name, section) = (args.prog_name.clone(), args.section.clone());
     let part = Part { name, section, btf: None };
     let select = Select { object: file.to_owned(), part };
-    let image: Image = load::image(&select).map_err(|f| f.message)?;
+    let missing = |words: String| Wrong { words, errno: Some(Errno::ENOENT) };
+    let image: Image = load::image(&select).map_err(|f| missing(f.message))?;
     let chosen = match (&select.part.name, &select.part.section) {
         (None, None) => {
             // The first in the file, where our own command wants to be told.
             let first = image.object.programs.iter().find_map(|p| p.as_xdp().ok());
-            first.ok_or_else(|| format!("{}: no XDP program", file.display()))?
+            first.ok_or_else(|| missing(format!("{}: no XDP program", file.display())))?
         }
-        _ => load::choose(&image.object, &select).map_err(|f| f.message)?,
+        _ => load::choose(&image.object, &select).map_err(|f| missing(f.message))?,
     };
     let mut hook = Kernel::new();
     let mode = match args.mode {
@@ -159,7 +172,10 @@ fn load_one(args: &Load, file: &Path, verbose: bool) -> Result<(), String> {
     };
     let device = (mode == HookMode::Offload).then(|| args.ifname.clone());
     let request = LoadRequest { programs: vec![chosen.name.clone()], pins: args.pin_path.clone(), device };
-    let failed = |e: xway_hook::HookError| format!("Couldn't attach XDP program on iface '{}': {e}", args.ifname);
+    let failed = |e: xway_hook::HookError| {
+        let words = format!("Couldn't attach XDP program on iface '{}': {}", args.ifname, refused("xdp-loader", &e));
+        Wrong { words, errno: e.errno }
+    };
     let objects = hook.load(&image, &request).map_err(failed)?;
     // What scripts set who want the program alone.
     let alone = std::env::var_os("LIBXDP_SKIP_DISPATCHER").is_some_and(|v| v != "0");
@@ -168,10 +184,9 @@ fn load_one(args: &Load, file: &Path, verbose: bool) -> Result<(), String> {
     if let Some(single) = there.iter().find(|a| a.priority.is_none()).filter(|_| !alone) {
         let (id, name) = (single.program.id.0, &single.program.name);
         let why = "it was loaded alone, and this tool puts none beside it";
-        return Err(format!(
-            "Couldn't attach XDP program on iface '{}': program {id} ({name}) is there: {why}",
-            args.ifname
-        ));
+        let words =
+            format!("Couldn't attach XDP program on iface '{}': program {id} ({name}) is there: {why}", args.ifname);
+        return Err(Wrong { words, errno: Some(Errno::EBUSY) });
     }
     let request = AttachRequest {
         mode,
@@ -198,7 +213,7 @@ fn unload(args: &Unload) -> Result<(), String> {
     if hook.attachments(Some(&args.ifname)).map_err(|e| e.to_string())?.is_empty() {
         return Err(format!("No XDP program loaded on {}", args.ifname));
     }
-    hook.detach(&args.ifname, args.id.map(ProgId)).map(drop).map_err(|e| e.to_string())
+    hook.detach(&args.ifname, args.id.map(ProgId)).map(drop).map_err(|e| refused("xdp-loader", &e))
 }
 
 fn status(ifname: Option<&str>) -> Result<(), String> {

@@ -38,8 +38,15 @@ pub fn by_name(arguments: &[OsString]) -> Option<ExitCode> {
     }
 }
 
-/// The tools have one exit code for everything that goes wrong.
+/// What goes wrong has one exit code in most of the tools.
 const WRONG: u8 = 1;
+/// No command at all.
+const NOTHING: u8 = u8::MAX;
+
+/// A command line that makes no sense.
+fn usage_code(tool: &str) -> u8 {
+    if tool == "xdp-monitor" { 2 } else { WRONG }
+}
 
 /// Options of every tool.
 #[derive(Args, Debug)]
@@ -59,7 +66,7 @@ fn parsed<T: Parser>(tool: &'static str, commands: &[&str], arguments: &[OsStrin
         match first {
             None => {
                 let _ = T::command().print_help();
-                return Err(ExitCode::from(u8::MAX));
+                return Err(ExitCode::from(NOTHING));
             }
             Some(known) if commands.contains(&known) => {}
             Some(other) => return Err(wrong(&format!("Command '{other}' is unknown, try '{tool} help'."))),
@@ -72,7 +79,7 @@ fn parsed<T: Parser>(tool: &'static str, commands: &[&str], arguments: &[OsStrin
     let all = std::iter::once(OsString::from(tool)).chain(arguments.iter().cloned());
     T::try_parse_from(all).map_err(|e| {
         let _ = e.print();
-        ExitCode::from(if e.use_stderr() { WRONG } else { 0 })
+        ExitCode::from(if e.use_stderr() { usage_code(tool) } else { 0 })
     })
 }
 
@@ -87,6 +94,26 @@ fn device(name: &str) -> Result<Device, String> {
         Some(xway_abi::Errno::ENODEV) => format!("Couldn't find network interface '{name}'."),
         _ => e.to_string(),
     })
+}
+
+/// Why a hook refused, in the words of the tool: its modes have other names, and it replaces nothing.
+fn refused(tool: &str, error: &xway_hook::HookError) -> String {
+    let hint = error
+        .hint
+        .as_ref()
+        .map(|hint| hint.replace("-m generic", "-m skb").replace("xway unload", &format!("{tool} unload")));
+    match hint.filter(|hint| !["xway ", "--replace", "--hook"].iter().any(|ours| hint.contains(ours))) {
+        Some(hint) => format!("{}; try: {hint}", error.message),
+        None => error.message.clone(),
+    }
+}
+
+/// The same of a tool.
+fn failed(tool: &str, error: &xway_tools::ToolError) -> String {
+    match error {
+        xway_tools::ToolError::Hook(error) => refused(tool, error),
+        error => error.to_string(),
+    }
 }
 
 /// Ctrl-C ends the tool with its sums.

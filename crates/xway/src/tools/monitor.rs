@@ -31,6 +31,9 @@ struct Cli {
     common: Common,
 }
 
+/// The kernel refuses a program.
+const NO_BPF: u8 = 4;
+
 /// Runs the tool.
 pub fn run(arguments: &[OsString]) -> ExitCode {
     let cli: Cli = match parsed("xdp-monitor", &[], arguments) {
@@ -39,7 +42,10 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
     };
     match monitor(&cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(words) => super::wrong(&words),
+        Err(words) => {
+            eprintln!("{words}");
+            ExitCode::from(NO_BPF)
+        }
     }
 }
 
