@@ -1,7 +1,5 @@
 //! The command line of the verbs about the machine itself.
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
 
@@ -63,9 +61,10 @@ pub struct Completions {
 /// `xway man`
 #[derive(Args, Debug)]
 pub struct Man {
-    /// Write the page of every verb into this directory; without it the main page goes to standard output
-    #[arg(value_name = "DIR")]
-    pub dir: Option<PathBuf>,
+    /// A verb, whose page goes to standard output; or a directory for the pages of all verbs: one that is there, or a path with a
+    /// slash. The main page goes to standard output without it
+    #[arg(value_name = "VERB|DIR")]
+    pub words: Vec<String>,
 }
 
 pub const DOCTOR_HELP: &str = "\
@@ -103,4 +102,5 @@ Examples:
 pub const MAN_HELP: &str = "\
 Examples:
   xway man | man -l -
+  xway man map show | man -l -
   xway man ~/.local/share/man/man1";

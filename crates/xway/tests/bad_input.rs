@@ -33,7 +33,7 @@ fn objects_that_are_none() {
         (own.to_str().unwrap().to_owned(), "BPF"),
         (dir.arg("missing.o"), "no such file"),
         (dir.arg(""), "is a directory"),
-        ("/dev/null".into(), "not an ELF"),
+        ("/dev/null".into(), "is a device"),
     ] {
         let out = dir.arg("out.pcapng");
         for args in [
@@ -157,6 +157,19 @@ fn interfaces_and_outputs_that_cannot_be_used() {
     xway(&["run", &object, "-i", "packet:nosuch0"]).exits(4).says("nosuch0");
     xway(&["run", &object, "-i", "packet:a-name-that-is-much-too-long"]).exits(4).says("a-name-that-is");
     xway(&["run", &object, "-i", "nosuch0"]).exits(2).says("packet:IFACE");
+    // A pipe that nobody writes into is not waited for; what stands in the place of a file is named.
+    let (pipe, socket) = (dir.arg("pipe"), dir.arg("socket"));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    for (path, what) in
+        [(pipe.as_str(), "a pipe"), (&socket, "a socket"), ("/dev/null", "a device"), ("/", "a directory")]
+    {
+        for verb in
+            [&["verify", path][..], &["prog", "inspect", path], &["load", "lo", path], &["btf", "dump", "file", path]]
+        {
+            xway(verb).exits(3).says(&format!("{path}: is {what}, and a file is wanted"));
+        }
+    }
     let nowhere = dir.arg("none/out.pcapng");
     xway(&["run", &object, "-i", &input, "-o", &nowhere]).exits(3).says("none/out.pcapng");
     xway(&["prog", "run", &object, "--data-in", "hex:00112233445566778899aabbccddeeff", "--data-out", &nowhere])

@@ -201,4 +201,18 @@ fn completions_and_pages_know_every_verb() {
         assert!(text.contains(".TH") && text.contains("DESCRIPTION"), "{verb}");
     }
     assert!(xway(&["man"]).exits(0).out.contains(".TH xway 1"));
+    // The page of a verb, also of one that has verbs below it; a word that is none makes no directory.
+    for (verb, title) in [
+        (&["map", "show"][..], ".TH xway-map-show 1"),
+        (&["map"], ".TH xway-map 1"),
+        (&["upgrade"], ".TH xway-upgrade 1"),
+    ] {
+        let ran = common::ran_in(&dir, &[&["man"], verb].concat()).exits(0);
+        assert!(ran.out.contains(title), "{verb:?}: {}", ran.out);
+    }
+    common::ran_in(&dir, &["man", "upgrad"]).exits(2).says("upgrad: neither a verb nor a directory that is there");
+    common::ran_in(&dir, &["man", "map", "shwo"]).exits(2).says("map shwo: neither");
+    assert_eq!(dir.names(), ["man1"], "nothing was made but what was asked for by its path");
+    // One that is there is one.
+    common::ran_in(&dir, &["man", "man1"]).exits(0);
 }

@@ -28,13 +28,21 @@ pub fn completions(args: &Completions, as_json: bool) -> Result<(), Failure> {
 pub fn man(args: &Man, as_json: bool) -> Result<(), Failure> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
-    let Some(dir) = &args.dir else {
-        let page = page(&command)?;
+    if let Some(verb) = find(&command, &args.words) {
+        let page = page(verb)?;
         match as_json {
             true => print::json(&print::document("man", json!({ "page": page }))),
             false => print::text(&page),
         }
         return Ok(());
+    }
+    let dir = match args.words.as_slice() {
+        [dir] if dir.contains('/') || Path::new(dir).is_dir() => Path::new(dir),
+        words => {
+            let words = words.join(" ");
+            let failure = Failure::usage(format!("{words}: neither a verb nor a directory that is there"));
+            return Err(failure.hint("xway man map show; or a directory by a path with a slash, ./man1, which is made"));
+        }
     };
     std::fs::create_dir_all(dir).map_err(|e| Failure::file(dir.display(), &e).at("cannot create"))?;
     let mut written = Vec::new();
@@ -45,6 +53,11 @@ pub fn man(args: &Man, as_json: bool) -> Result<(), Failure> {
         false => print::text(&(names.join("\n") + "\n")),
     }
     Ok(())
+}
+
+/// The command that these words lead to.
+fn find<'c>(command: &'c Command, words: &[String]) -> Option<&'c Command> {
+    words.iter().try_fold(command, |at, word| at.find_subcommand(word).filter(|verb| !verb.is_hide_set()))
 }
 
 /// Writes the page of a command and those of its verbs: `xway-map-show.1`.

@@ -58,6 +58,11 @@ pub fn xway(args: &[&str]) -> Ran {
     ran(command(args).output().expect("xway cannot be started"))
 }
 
+/// Runs in a directory.
+pub fn ran_in(dir: &Dir, args: &[&str]) -> Ran {
+    ran(command(args).current_dir(dir.path(".")).output().expect("xway cannot be started"))
+}
+
 /// Runs with bytes on standard input.
 pub fn xway_with(args: &[&str], input: &[u8]) -> Ran {
     let mut child = command(args)
