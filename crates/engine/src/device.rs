@@ -8,7 +8,7 @@ use crate::{Capabilities, Port, PortError};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// What it is about: `pass` (where frames go that pass), `mode` (native or generic), `copying`, `drop` (whether it takes
-    /// frames away).
+    /// frames away), [`port`](Outcome::PORT) (whether it still receives).
     pub what: &'static str,
     /// Asked for.
     pub requested: &'static str,
@@ -16,6 +16,20 @@ pub struct Outcome {
     pub effective: &'static str,
     /// Why.
     pub reason: String,
+}
+
+impl Outcome {
+    /// What an outcome is about that says that nothing comes in any more, or past all programs.
+    pub const PORT: &str = "port";
+    /// The port receives no more.
+    pub const DEAD: &str = "dead";
+    /// Its program was taken from the interface: packets pass by.
+    pub const DETACHED: &str = "detached";
+
+    /// A port that does not receive any more, though nobody closed it.
+    pub fn lost(effective: &'static str, reason: String) -> Outcome {
+        Outcome { what: Outcome::PORT, requested: "open", effective, reason }
+    }
 }
 
 /// Something with queues: an interface, a pair of memory rings, a capture. The engine opens each queue as a [`Port`] of its
@@ -37,7 +51,8 @@ pub trait Device: Send {
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// Where it does something else than it was asked for. It may be known only when queues are open: whoever tells it asks then.
+    /// Where it does something else than it was asked for, now: what is known only when queues are open, or changes later, is told
+    /// when it is asked for again. Asked by whoever controls, never on a packet's way.
     fn outcomes(&self) -> Vec<Outcome> {
         Vec::new()
     }

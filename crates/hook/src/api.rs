@@ -449,6 +449,13 @@ pub struct PortFeatures {
     pub outcomes: Vec<Outcome>,
 }
 
+impl PortFeatures {
+    /// That the port receives no more, or packets pass by, though nobody closed it.
+    pub fn lost(&self) -> Option<&Outcome> {
+        self.outcomes.iter().find(|outcome| outcome.what == Outcome::PORT)
+    }
+}
+
 /// The memory that packets of a port lie in: what a program may expect of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]

@@ -8,7 +8,7 @@ pub type Word = &'static str;
 
 /// The fixed words of the trait; one that this end does not know is `other`.
 fn known(text: &str) -> Word {
-    const WORDS: [Word; 30] = [
+    const WORDS: [Word; 33] = [
         "jit",
         "interp",
         "auto",
@@ -39,6 +39,9 @@ fn known(text: &str) -> Word {
         "zero-copy",
         "copies only",
         "user",
+        "open",
+        "dead",
+        "detached",
     ];
     WORDS.into_iter().find(|w| *w == text).unwrap_or("other")
 }

@@ -414,6 +414,7 @@ impl Engine {
                 backlog: lane.port.backlog(lane.queue, &mut pools[lane.pool]),
                 pool: pools[lane.pool].counters(),
                 pool_limit: pools[lane.pool].limit(),
+                error: lane.error.as_ref().map(|error| error.cause.to_string()),
             };
             lanes.iter_mut().map(report).collect()
         };

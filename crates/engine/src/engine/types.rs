@@ -270,6 +270,8 @@ pub struct PortReport {
     pub pool_limit: u32,
     /// What waits to be sent, now; `None` for a port whose queue cannot be looked at.
     pub backlog: Option<Backlog>,
+    /// Why it receives no more, if its device failed.
+    pub error: Option<String>,
 }
 
 /// A port as it stands.

@@ -174,6 +174,35 @@ impl User {
         })
     }
 
+    /// Where ports do something else than they were asked for, as it is now: what their devices say, and those of which a device failed,
+    /// with what opens them again.
+    pub fn outcomes(&self) -> Vec<(String, Outcome)> {
+        let Some(engine) = &self.engine else { return Vec::new() };
+        // A worker that is gone says nothing; what devices say is told all the same.
+        let reports = engine.port_stats().unwrap_or_default();
+        let mut all = Vec::new();
+        for port in engine.ports() {
+            let failed = reports.iter().find_map(|r| (r.ifindex == port.ifindex).then_some(r.error.as_ref()).flatten());
+            let dead = failed.map(|why| Outcome::lost(Outcome::DEAD, format!("{why}: it receives no more")));
+            // Of an interface that is gone its program is gone too, which is no second thing.
+            let rest = port.outcomes.into_iter().filter(|o| dead.is_none() || o.what != Outcome::PORT);
+            for mut outcome in rest.chain(dead.clone()) {
+                if outcome.what == Outcome::PORT {
+                    let name = &port.name;
+                    outcome.reason +=
+                        &format!("; xway apply FILE, or xway load {name} OBJ --hook user, opens it again");
+                }
+                all.push((port.name.clone(), outcome));
+            }
+        }
+        all
+    }
+
+    /// Says to all who watch what became of a port.
+    pub fn announce(&mut self, port: &str, text: String) {
+        self.events.tell("port", port, text);
+    }
+
     /// Programs that run on ports.
     pub(super) fn attached(&self) -> Vec<Arc<Loaded>> {
         let ports = self.states();
@@ -341,7 +370,7 @@ impl User {
             rx_metadata: names(&meta),
             verdicts,
             memory: Some(memory(c, queues)),
-            outcomes: port.outcomes,
+            outcomes: self.outcomes().into_iter().filter(|(of, _)| *of == port.name).map(|(_, o)| o).collect(),
             port: port.name,
         })
     }
