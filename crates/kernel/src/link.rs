@@ -79,6 +79,16 @@ impl XdpLink {
         Ok(XdpLink { fd: ids::open(ObjectKind::Link, id)? })
     }
 
+    /// The link that somebody else made, by a descriptor of it.
+    ///
+    /// Errors: `EINVAL` when it is no link's.
+    pub fn adopt(fd: OwnedFd) -> Result<XdpLink, KernelError> {
+        match ids::is_kind(fd.as_fd(), "bpf-link") {
+            true => Ok(XdpLink { fd }),
+            false => Err(KernelError::Call { step: "going on with a link", errno: xway_abi::Errno::EINVAL }),
+        }
+    }
+
     /// The link that is pinned at `path`.
     pub fn pinned(path: &Path) -> Result<XdpLink, KernelError> {
         let link = XdpLink { fd: ids::pinned(path)? };

@@ -130,8 +130,10 @@ impl KernelMap {
         KernelMap::adopt(fd)
     }
 
-    /// A map that somebody else created. Its attributes are asked of the kernel; inner maps' are not known.
-    fn adopt(fd: OwnedFd) -> Result<KernelMap, KernelError> {
+    /// A map that somebody else created, by a descriptor of it. Its attributes are asked of the kernel; inner maps' are not known.
+    ///
+    /// Errors: `EINVAL` when the descriptor is no map's, or of a map whose type is not known.
+    pub fn adopt(fd: OwnedFd) -> Result<KernelMap, KernelError> {
         let info = info(fd.as_fd())?;
         let Some(map_type) = MapType::from_u32(info.map_type) else {
             return Err(KernelError::Call { step: "opening a map of a type that is not known", errno: Errno::EINVAL });

@@ -2,30 +2,35 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
+use std::sync::Mutex;
 
 use rustix::thread::{MembarrierCommand, membarrier};
-use xway_abi::{Errno, MapSpec, MapType, Verdict};
+use xway_abi::{Errno, MapType, Verdict};
 use xway_isa::Slot;
-use xway_kernel::{KernelError, KernelMap, KernelProg, ProgSpec, XdpLink, XdpMode, consts};
+use xway_kernel::{KernelError, KernelMap, XdpLink, XdpMode, device_by_name};
 
 use crate::AfXdpConfig;
 use crate::error::OpenError;
+use crate::gate::{Lost, create, load, locked};
 
 /// A map of sockets, and the program that redirects to it.
 pub(crate) struct Redirect {
-    map: KernelMap,
+    pub(crate) map: KernelMap,
     /// Where the program runs; `None` when it is somebody else's.
     pub(crate) mode: Option<XdpMode>,
     /// Why it is not where it was wanted.
     pub(crate) reason: Option<String>,
     /// Keeps it attached; the kernel detaches it when the last holder of the link is gone, however the process ends.
-    link: Option<XdpLink>,
+    pub(crate) link: Option<XdpLink>,
+    /// What was lost between the process before and this one.
+    pub(crate) lost: Mutex<Lost>,
 }
 
 impl Drop for Redirect {
     /// The interface is free at once: a process that was forked a moment ago may hold the link until it executes something.
     fn drop(&mut self) {
-        if let Some(link) = &self.link {
+        let handed_on = locked(&self.lost).handed_on;
+        if let Some(link) = self.link.as_ref().filter(|_| !handed_on) {
             // It fails where somebody took the interface away, which detaches too.
             let _ = link.detach();
         }
@@ -37,15 +42,8 @@ impl Redirect {
     pub(crate) fn attach(config: &AfXdpConfig, ifindex: u32, queues: u32) -> Result<Redirect, OpenError> {
         let AfXdpConfig { interface, mode, .. } = config;
         let mode = *mode;
-        let spec = MapSpec::new(MapType::Xskmap, 4, 4, queues);
-        let map = KernelMap::create("xway_xsks", &spec).map_err(|errno| KernelError::Map {
-            name: "xway_xsks".into(),
-            step: "creating it",
-            errno,
-        })?;
-        let insns = program(&map);
-        let flags = if config.frags { consts::F_XDP_HAS_FRAGS } else { 0 };
-        let program = KernelProg::load(&ProgSpec { flags, ..ProgSpec::xdp(xway_abi::xsk::AFXDP_PROGRAM, &insns) })?;
+        let map = create("xway_xsks", MapType::Xskmap, 4, queues)?;
+        let program = load(config, &program(&map))?;
         let first = if mode == XdpMode::Any { XdpMode::Native } else { mode };
         let (link, effective, reason) = match XdpLink::attach(&program, ifindex, first) {
             Ok(link) => (link, first, None),
@@ -55,12 +53,33 @@ impl Redirect {
             }
             Err(error) => return Err(refused(interface, error)),
         };
-        Ok(Redirect { map, mode: Some(effective), reason, link: Some(link) })
+        Ok(Redirect { map, mode: Some(effective), reason, link: Some(link), lost: Mutex::default() })
     }
 
     /// Uses a map that somebody else's program redirects to.
     pub(crate) fn pinned(path: &Path) -> Result<Redirect, OpenError> {
-        Ok(Redirect { map: KernelMap::pinned(path)?, mode: None, reason: None, link: None })
+        Ok(Redirect { map: KernelMap::pinned(path)?, mode: None, reason: None, link: None, lost: Mutex::default() })
+    }
+
+    /// Its program: what has no socket passes.
+    pub(crate) fn program(&self) -> [Slot; 6] {
+        program(&self.map)
+    }
+
+    /// Why packets do not come to the sockets any more, if somebody took the program away.
+    pub(crate) fn gone(&self, interface: &str) -> Option<String> {
+        let past = "packets go to the host's stack, past the programs here";
+        match &self.link {
+            // A link outlives what it links: it is then one of no interface.
+            Some(link) => link.info().is_ok_and(|info| info.ifindex.is_none()).then(|| {
+                format!("somebody took the program that brings packets here from {interface}, or the interface: {past}")
+            }),
+            None => {
+                let device = device_by_name(interface).ok()?;
+                let none = device.attached().next().is_none();
+                none.then(|| format!("there is no program on {interface} any more that brings packets here: {past}"))
+            }
+        }
     }
 
     /// Lets packets of a queue go to a socket.

@@ -12,6 +12,7 @@ use xway_packet::{Backing, Pool, PoolConfig};
 use crate::attach::Redirect;
 use crate::config::{AfXdpConfig, Copying};
 use crate::error::OpenError;
+use crate::gate::{self, Kept, Numbers, Shelf, locked};
 use crate::port::AfXdpPort;
 use crate::socket::{Memory, Socket};
 use crate::sys;
@@ -74,7 +75,7 @@ pub struct AfXdpDevice {
     have: u32,
     /// Whether the driver says that it can do zero-copy; `None` when it cannot be asked.
     can_zero_copy: Option<bool>,
-    redirect: Option<Arc<Redirect>>,
+    redirect: Shelf,
     /// Memory that is registered: where it starts, and the sockets that have it.
     memories: Vec<(usize, Weak<OwnedFd>)>,
     effective: Vec<Effective>,
@@ -128,10 +129,26 @@ impl AfXdpDevice {
             queues: (first, count),
             have,
             can_zero_copy: features.map(|features| features.xdp & XSK_ZEROCOPY != 0),
-            redirect: None,
+            redirect: Shelf::default(),
             memories: Vec::new(),
             effective: Vec::new(),
         })
+    }
+
+    /// Goes on with the program that another process has left on the interface ([`Kept::parts`]): what finds no socket is dropped and
+    /// counted until the queues are open here and [`Kept::open`] says so.
+    ///
+    /// # Errors
+    /// [`OpenError`]: it is another interface's, for other queues, or in another mode than is asked for.
+    pub fn adopt(&mut self, parts: (Vec<OwnedFd>, Numbers)) -> Result<(), OpenError> {
+        let redirect = gate::adopt(&self.config, self.ifindex, self.queues, parts)?;
+        *locked(&self.redirect) = Some(Arc::new(redirect));
+        Ok(())
+    }
+
+    /// What another process can go on with; `None` where the program is somebody else's.
+    pub fn keep(&self) -> Option<Kept> {
+        self.config.map.is_none().then(|| Kept::new(&self.redirect, &self.config, self.queues, self.have))
     }
 
     /// What came of the queues opened so far.
@@ -158,14 +175,15 @@ impl AfXdpDevice {
             return Err(OpenError::NoQueue { interface: interface.clone(), queue, have: self.queues.1 });
         }
         let number = self.queues.0 + queue;
-        let redirect = match &self.redirect {
-            Some(redirect) => redirect.clone(),
+        let known = locked(&self.redirect).clone();
+        let redirect = match known {
+            Some(redirect) => redirect,
             None => {
                 let redirect = Arc::new(match &self.config.map {
                     Some(path) => Redirect::pinned(path)?,
                     None => Redirect::attach(&self.config, self.ifindex, self.have)?,
                 });
-                self.redirect = Some(redirect.clone());
+                *locked(&self.redirect) = Some(redirect.clone());
                 redirect
             }
         };
@@ -234,7 +252,8 @@ impl Device for AfXdpDevice {
         self.can(self.can_zero_copy.unwrap_or(false) && self.config.copying != Copying::Copy)
     }
 
-    /// Of the queues that were opened; what is the same for all of them is told once.
+    /// Of the queues that were opened; what is the same for all of them is told once. And whether somebody took the program away, which
+    /// the kernel is asked for each time.
     fn outcomes(&self) -> Vec<Outcome> {
         let mut all: Vec<Outcome> = Vec::new();
         for outcome in self.effective.iter().flat_map(Effective::outcomes) {
@@ -242,6 +261,9 @@ impl Device for AfXdpDevice {
                 all.push(outcome);
             }
         }
+        let redirect = locked(&self.redirect).clone();
+        let gone = redirect.and_then(|redirect| redirect.gone(&self.config.interface));
+        all.extend(gone.map(|why| Outcome::lost(Outcome::DETACHED, why)));
         all
     }
 

@@ -51,6 +51,20 @@ pub enum OpenError {
         /// The interface.
         interface: String,
     },
+    /// The program on the interface is not this port's to exchange.
+    #[error("interface {interface}: the program that brings packets here is not this port's, or was taken away")]
+    NotOurs {
+        /// The interface.
+        interface: String,
+    },
+    /// What was handed over is of another interface, other queues or another mode.
+    #[error(
+        "interface {interface}: the program that was handed over is another interface's, for other queues or in another mode"
+    )]
+    Other {
+        /// The interface.
+        interface: String,
+    },
     /// Zero-copy was demanded and cannot be had.
     #[error("queue {queue} of {interface}: no zero-copy: {why}; copy=auto takes it where it can be had")]
     NoZeroCopy {

@@ -19,6 +19,8 @@
 //! it goes with the process, however that ends. Each queue is an [`AfXdpPort`] with a socket of its own. Queues whose frames are
 //! of the same pool share one registered memory (`XDP_SHARED_UMEM`).
 //!
+//! Another process can take the interface over without a moment in which packets go past both to the host: [`Kept`], [`AfXdpDevice::adopt`].
+//!
 //! What was asked for, what came of it and why is in [`Effective`]: native or generic, with or without copies.
 //!
 //! [`Card`] is what the interface's card steers packets to its queues by: ethtool's rules.
@@ -31,6 +33,7 @@ mod card;
 mod config;
 mod device;
 mod error;
+mod gate;
 mod marks;
 mod port;
 mod socket;
@@ -40,4 +43,5 @@ pub use card::{Card, CardError};
 pub use config::{AfXdpConfig, Copying};
 pub use device::{AfXdpDevice, Effective};
 pub use error::OpenError;
+pub use gate::{Kept, Numbers};
 pub use port::AfXdpPort;

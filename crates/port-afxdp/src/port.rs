@@ -9,6 +9,7 @@ use xway_packet::ring::XdpDesc;
 use xway_packet::{Burst, Frame, Pool, PoolConfig};
 
 use crate::attach::Redirect;
+use crate::gate::locked;
 use crate::marks::Marks;
 use crate::socket::Socket;
 
@@ -327,6 +328,7 @@ impl Port for AfXdpPort {
         }
         // Closing waits until the driver has let go of the queue; what it was given is ours again after that.
         drop(socket);
+        locked(&self.redirect.lost).leave(self.number, self.unread);
         self.begun.take().into_iter().for_each(|begun| pool.release(begun));
         for number in self.marks.drain() {
             if let Some(frame) = pool.reclaim(number * self.chunk_size) {
@@ -347,6 +349,9 @@ impl Port for AfXdpPort {
                 ("fill-ring-empty", now.rx_fill_ring_empty_descs.unwrap_or(0)),
                 ("invalid-descriptors", now.rx_invalid_descs + now.tx_invalid_descs + self.invalid),
             ];
+            let (gap, rings) = locked(&self.redirect.lost).of(self.number);
+            // Between the process before and this one: nobody received, and what it left in its ring.
+            self.stats.other.extend([("upgrade-gap", gap), ("upgrade-rings", rings)]);
             self.stats.other.retain(|&(_, count)| count > 0);
         }
         self.stats.oversize = self.oversize;
