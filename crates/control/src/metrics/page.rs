@@ -2,11 +2,16 @@
 
 use std::fmt::Write as _;
 
-use xway_hook::{Hook, QueueStatistics, Statistics, User};
+use xway_hook::{Hook, Outcome, QueueStatistics, Statistics, User};
 
 /// Name, type and meaning of every metric.
-pub const METRICS: [(&str, &str, &str); 18] = [
+pub const METRICS: [(&str, &str, &str); 19] = [
     ("xway_up", "gauge", "1 while the service runs."),
+    (
+        "xway_port_up",
+        "gauge",
+        "1 while a port receives, 0 when its device failed or its program was taken from the interface.",
+    ),
     (
         "xway_port_packets_total",
         "counter",
@@ -28,7 +33,7 @@ pub const METRICS: [(&str, &str, &str); 18] = [
     (
         "xway_burst_packets",
         "histogram",
-        "Packets that programs ran over at once, by queue: the size of bursts, and how many there were.",
+        "Packets of a queue that were processed at once, and how many times: bursts, also of a port without a program, which pass.",
     ),
     (
         "xway_pool_allocated_total",
@@ -142,7 +147,10 @@ impl Samples {
 pub(crate) fn page(hook: &mut User) -> String {
     let mut samples = Samples::default();
     samples.put("xway_up", String::new(), 1);
+    let lost: Vec<String> =
+        hook.outcomes().into_iter().filter(|(_, o)| o.what == Outcome::PORT).map(|(port, _)| port).collect();
     for port in hook.ports() {
+        samples.put("xway_port_up", format!("port=\"{}\"", escaped(&port)), u64::from(!lost.contains(&port)));
         if let Ok(statistics) = hook.statistics(&port) {
             samples.port(&escaped(&port), &statistics);
         }
@@ -207,6 +215,7 @@ mod tests {
         let statistics = Statistics { counters: numbers(3), queues: vec![queue(0), queue(1)], programs: Vec::new() };
         let mut samples = Samples::default();
         samples.put("xway_up", String::new(), 1);
+        samples.put("xway_port_up", "port=\"p\"".into(), 1);
         samples.port(&escaped("pcap:a\"b\\c\nd"), &statistics);
         samples.put("xway_program_runs_total", "port=\"p\",queue=\"\",program=\"f\",id=\"1\"".into(), 9);
         samples.put("xway_map_bytes", "map=\"m\",id=\"2\"".into(), 64);
