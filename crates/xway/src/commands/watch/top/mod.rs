@@ -22,7 +22,7 @@ use model::{Look, Model};
 const KEYS: Duration = Duration::from_millis(100);
 
 /// Where numbers come from; an error in words is shown and asked again.
-type Source<'a> = dyn FnMut() -> Result<Vec<(String, Statistics)>, String> + 'a;
+type Source<'a> = dyn FnMut() -> Result<Look, String> + 'a;
 
 /// Runs the command.
 pub fn run(args: &Top, as_json: bool) -> Result<(), Failure> {
@@ -58,8 +58,8 @@ fn terminal() -> Result<(), Failure> {
     Err(Failure::usage("top needs a terminal").hint("xway stats PORT --ndjson prints the same numbers"))
 }
 
-fn look(hook: &mut dyn Hook) -> Result<Vec<(String, Statistics)>, xway_hook::HookError> {
-    let mut all = Vec::new();
+fn look(hook: &mut dyn Hook) -> Result<Look, xway_hook::HookError> {
+    let mut all = Look::default();
     for name in hook.port_names()? {
         // It may have been closed since it was named.
         let Ok(mut statistics) = hook.statistics(&name) else { continue };
@@ -72,7 +72,12 @@ fn look(hook: &mut dyn Hook) -> Result<Vec<(String, Statistics)>, xway_hook::Hoo
                 ..ProgramStatistics::default()
             }));
         }
-        all.push((name, statistics));
+        // (Linux's interfaces are there or not.)
+        let features = (hook.kind() != HookKind::Kernel).then(|| hook.features(&name).ok()).flatten();
+        if let Some(lost) = features.as_ref().and_then(|features| features.lost()) {
+            all.lost.insert(name.clone(), format!("{}: {}", lost.effective, lost.reason));
+        }
+        all.ports.push((name, statistics));
     }
     Ok(all)
 }
@@ -97,7 +102,7 @@ fn show(
             }
             left -= 1;
             match source() {
-                Ok(ports) => model.take(Look { secs: started.elapsed().as_secs_f64(), ports }),
+                Ok(look) => model.take(Look { secs: started.elapsed().as_secs_f64(), ..look }),
                 Err(trouble) => model.trouble = Some(trouble),
             }
             due = Instant::now() + interval;
@@ -159,7 +164,7 @@ pub fn of_run(port: String, program: String, watched: Watched, stop: Stop) -> Re
     terminal()?;
     let until = Until::of(stop.clone());
     let (title, over) = (format!("xway run {program}"), stop.clone());
-    let mut source = move || -> Result<Vec<(String, Statistics)>, String> {
+    let mut source = move || -> Result<Look, String> {
         let counters = watched.counters();
         let queue = QueueStatistics { queue: 0, worker: 0, counters: counters.flat() };
         let own = ProgramStatistics {
@@ -171,7 +176,7 @@ pub fn of_run(port: String, program: String, watched: Watched, stop: Stop) -> Re
             ..ProgramStatistics::default()
         };
         let statistics = Statistics { counters: counters.flat(), queues: vec![queue], programs: vec![own] };
-        Ok(vec![(port.clone(), statistics)])
+        Ok(Look { ports: vec![(port.clone(), statistics)], ..Look::default() })
     };
     let thread = std::thread::Builder::new().name("xway-top".into()).spawn(move || {
         let outcome = show(title, Duration::from_millis(500), None, &until, &mut source);

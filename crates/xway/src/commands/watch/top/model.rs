@@ -18,6 +18,8 @@ pub struct Look {
     pub secs: f64,
     /// Ports with what they counted.
     pub ports: Vec<(String, Statistics)>,
+    /// Ports that receive no more though they are open, and why.
+    pub lost: BTreeMap<String, String>,
 }
 
 impl Look {
@@ -76,6 +78,11 @@ impl Model {
     /// Which port is shown in full.
     pub fn selected(&self) -> Option<(usize, &str)> {
         self.now.ports.get(self.selected).map(|(name, _)| (self.selected, name.as_str()))
+    }
+
+    /// Why a port receives no more, if that is so.
+    pub fn lost(&self, port: &str) -> Option<&str> {
+        self.now.lost.get(port).map(String::as_str)
     }
 
     /// How much of something a port had in a second; 0 before the second look.

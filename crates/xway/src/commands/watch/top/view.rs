@@ -15,6 +15,8 @@ use crate::print;
 const FIXED: usize = 12;
 /// Columns of a half from which the queues are shown with what their pools have.
 const WIDE: u16 = 56;
+/// Columns of a half at least: on a screen that has no room for two, lists stand one below the other, and bursts are left out.
+const HALF: u16 = 39;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 fn head(text: String) -> Line<'static> {
@@ -81,13 +83,14 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model) {
     let area = frame.area();
     let selected = model.selected().map(|(_, name)| name.to_owned());
     let of = |count: &dyn Fn(&str) -> usize| selected.as_deref().map_or(0, count);
+    let narrow = area.width < 2 * HALF;
+    let lower = |port: &str| {
+        let (losses, queues) = (model.losses(port).len().max(1), model.queues(port).len().max(1));
+        if narrow { losses + 1 + queues } else { losses.max(queues) }
+    };
     let plan = Rows::of(
         area.height.into(),
-        Rows {
-            ports: model.names().count(),
-            lower: 1 + of(&|port| model.losses(port).len().max(model.queues(port).len()).max(1)),
-            programs: of(&|port| model.programs(port).len()),
-        },
+        Rows { ports: model.names().count(), lower: 1 + of(&lower), programs: of(&|port| model.programs(port).len()) },
     );
     let length = |rows: usize| Constraint::Length(rows.try_into().unwrap_or(u16::MAX));
     let rows = Layout::vertical([
@@ -105,30 +108,59 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model) {
 
     put(frame, vec![title(format!(" xway top · {}", model.title), area.width)], rows[0]);
     put(frame, ports(model, rows[1].width, plan.ports), rows[1]);
+    let lost: Vec<&str> = model.names().filter(|name| model.lost(name).is_some()).collect();
     let keys = match &model.trouble {
         Some(trouble) => format!(" {trouble}"),
-        None => " q quit   ↑↓ another port".to_owned(),
+        None if lost.is_empty() => " q quit   ↑↓ another port".to_owned(),
+        None => format!(" q quit   ↑↓ another port   ! lost: {}", lost.join(", ")),
     };
     put(frame, vec![title(keys, area.width)], rows[6]);
     let Some(port) = selected else {
         put(frame, vec![Line::from("no port is open, or none has a program")], rows[2]);
         return;
     };
-    put(frame, vec![head(format!("─── {port} {}", "─".repeat(usize::from(area.width))))], rows[2]);
-    let halves = |area: Rect| Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).split(area);
-    let (upper, lower) = (halves(rows[3]), halves(rows[4]));
-    put(frame, verdicts(model, &port), upper[0]);
-    put(frame, bursts(model, &port, upper[1].width), upper[1]);
-    put(frame, losses(model, &port, plan.lower), lower[0]);
-    put(frame, queues(model, &port, (lower[1].width, plan.lower)), lower[1]);
-    put(frame, programs_of(model, &port, plan.programs), rows[5]);
+    let why = model.lost(&port).map(|why| format!("{why} ")).unwrap_or_default();
+    put(frame, vec![head(format!("─── {port} {why}{}", "─".repeat(usize::from(area.width))))], rows[2]);
+    if narrow {
+        let half = plan.lower.saturating_sub(1 + model.queues(&port).len()).max(plan.lower / 2);
+        let lower = Layout::vertical([length(half), length(plan.lower - half)]).split(rows[4]);
+        put(frame, verdicts(model, &port), rows[3]);
+        put(frame, losses(model, &port, half), lower[0]);
+        put(frame, queues(model, &port, (lower[1].width, plan.lower - half)), lower[1]);
+    } else {
+        let halves =
+            |area: Rect| Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).split(area);
+        let (upper, lower) = (halves(rows[3]), halves(rows[4]));
+        put(frame, verdicts(model, &port), upper[0]);
+        put(frame, bursts(model, &port, upper[1].width), upper[1]);
+        put(frame, losses(model, &port, plan.lower), lower[0]);
+        put(frame, queues(model, &port, (lower[1].width, plan.lower)), lower[1]);
+    }
+    put(frame, programs_of(model, &port, plan.programs, rows[5].width), rows[5]);
 }
 
+/// Names of columns and how wide they are, those that are left out last first; what they are shown in is the order of their numbers.
+type Columns<const N: usize> = [(usize, &'static str, usize); N];
+
+/// As many of the columns as fit, in the order in which they are shown.
+fn fitting<const N: usize>(columns: &Columns<N>, room: usize) -> Vec<(usize, &'static str, usize)> {
+    let mut left = room;
+    let fits = |column: &&(usize, &str, usize)| {
+        let fits = column.2 < left;
+        left = if fits { left - column.2 - 1 } else { 0 };
+        fits
+    };
+    let mut shown: Vec<_> = columns.iter().take_while(fits).copied().collect();
+    shown.sort_by_key(|(place, ..)| *place);
+    shown
+}
+
+const PORTS: Columns<5> = [(0, "rx/s", 9), (4, "lost/s", 9), (2, "drop/s", 9), (1, "tx/s", 9), (3, "redir/s", 9)];
+
 fn ports(model: &Model, width: u16, listed: usize) -> Vec<Line<'static>> {
-    let mut lines = vec![head(format!(
-        "  {:<16} {:>9} {:>9} {:>9} {:>9} {:>9}  packets in",
-        "port", "rx/s", "tx/s", "drop/s", "redir/s", "lost/s"
-    ))];
+    let shown = fitting(&PORTS, usize::from(width).saturating_sub(18));
+    let heads: String = shown.iter().map(|(_, name, wide)| format!(" {name:>wide$}")).collect();
+    let mut lines = vec![head(format!("  {:<16}{heads}  packets in", "port"))];
     let at = model.selected().map_or(0, |(at, _)| at);
     // The selected one is always among them.
     let first = (at + 1).saturating_sub(listed);
@@ -137,9 +169,11 @@ fn ports(model: &Model, width: u16, listed: usize) -> Vec<Line<'static>> {
         let lost = short(model.rate(name, |s| s.losses().map(|(_, number)| number).sum()));
         let mark = if number == at { '▶' } else { ' ' };
         let numbers = [rate("rx_packets"), rate("tx_packets"), rate("verdicts.drop"), rate("redirected"), lost];
-        let numbers: String = numbers.iter().map(|number| format!(" {number:>9}")).collect();
-        let room = usize::from(width).saturating_sub(18 + 5 * 10 + 2);
-        lines.push(Line::from(format!("{mark} {:<16}{numbers}  {}", fit(name, 16), spark(&model.history(name), room))));
+        let numbers: String = shown.iter().map(|(at, _, wide)| format!(" {:>wide$}", numbers[*at])).collect();
+        let room = usize::from(width).saturating_sub(18 + 10 * shown.len() + 2);
+        let sign = if model.lost(name).is_some() { '!' } else { ' ' };
+        let past = spark(&model.history(name), room);
+        lines.push(Line::from(format!("{mark}{sign}{:<16}{numbers}  {past}", fit(name, 16))));
     }
     lines
 }
@@ -247,24 +281,20 @@ fn queues(model: &Model, port: &str, (width, height): (u16, usize)) -> Vec<Line<
     lines
 }
 
-fn programs_of(model: &Model, port: &str, height: usize) -> Vec<Line<'static>> {
-    let mut lines = vec![head(format!(
-        "{:<18} {:>6} {:>10} {:>13} {:>13} {:>9}",
-        "program", "id", "runs/s", "runs", "decided", "stopped"
-    ))];
+const PROGRAMS: Columns<5> = [(0, "id", 6), (1, "runs/s", 10), (2, "runs", 13), (4, "stopped", 9), (3, "decided", 13)];
+
+fn programs_of(model: &Model, port: &str, height: usize, width: u16) -> Vec<Line<'static>> {
+    let shown = fitting(&PROGRAMS, usize::from(width).saturating_sub(18));
+    let heads: String = shown.iter().map(|(_, name, wide)| format!(" {name:>wide$}")).collect();
+    let mut lines = vec![head(format!("{:<18}{heads}", "program"))];
     let counted = counts_verdicts(model, port);
     let known = |number: u64| if counted { print::grouped(number) } else { "-".into() };
     let line = |(program, rate): (&ProgramStatistics, f64)| {
         let decided: u64 = program.verdicts.iter().sum::<u64>() + program.invalid;
-        format!(
-            "{:<18} {:>6} {:>10} {:>13} {:>13} {:>9}",
-            fit(&program.name, 18),
-            program.id,
-            short(rate),
-            print::grouped(program.runs),
-            known(decided),
-            known(program.faults)
-        )
+        let (runs, id) = (print::grouped(program.runs), program.id.to_string());
+        let numbers = [id, short(rate), runs, known(decided), known(program.faults)];
+        let numbers: String = shown.iter().map(|(at, _, wide)| format!(" {:>wide$}", numbers[*at])).collect();
+        format!("{:<18}{numbers}", fit(&program.name, 18))
     };
     lines.extend(listed(model.programs(port), height, line));
     lines
@@ -324,7 +354,7 @@ mod tests {
         for turn in 1..=20 {
             let quiet = Statistics { counters: vec![("rx_packets".into(), turn * turn)], ..Statistics::default() };
             let ports = vec![("packet:eth0".into(), statistics(turn)), ("afxdp:a-long-interface-name".into(), quiet)];
-            model.take(Look { secs: turn as f64, ports });
+            model.take(Look { secs: turn as f64, ports, ..Look::default() });
         }
         model
     }
@@ -371,9 +401,40 @@ mod tests {
             let quiet = |rx| Statistics { counters: vec![("rx_packets".into(), rx)], ..Statistics::default() };
             let mut ports = vec![("packet:eth0".to_owned(), first)];
             ports.extend((1..12).map(|n| (format!("tap:vm{n}"), quiet(turn * n))));
-            model.take(Look { secs: turn as f64, ports });
+            model.take(Look { secs: turn as f64, ports, ..Look::default() });
         }
         model
+    }
+
+    #[test]
+    fn a_narrow_terminal_has_one_list_below_the_other_and_nothing_cut_off() {
+        golden("40x40.txt", &picture(40, 40, &model()));
+        for width in 40..2 * HALF {
+            let text = picture(width, 40, &model());
+            // What a column would show is there whole or not at all.
+            for line in text.lines() {
+                assert!(line.chars().count() <= usize::from(width), "{text}");
+            }
+            for whole in ["rx/s", "lost/s", "DROP", "lost, by reason", "refused", "runs/s", "count_packets"] {
+                assert!(text.contains(whole), "{whole} at {width}:\n{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_lost_is_marked_and_says_why() {
+        let mut model = model();
+        let ports = vec![("packet:eth0".into(), statistics(21)), ("afxdp:e1".into(), statistics(21))];
+        let lost = [("afxdp:e1".to_owned(), "detached: somebody took the program".to_owned())].into();
+        model.take(Look { secs: 21.0, ports, lost });
+        let text = picture(80, 24, &model);
+        assert!(
+            text.contains(" !afxdp:e1") && text.contains("! lost: afxdp:e1") && !text.contains("!packet"),
+            "{text}"
+        );
+        model.go(1);
+        let text = picture(80, 24, &model);
+        assert!(text.contains("─── afxdp:e1 detached: somebody took the program ─"), "{text}");
     }
 
     #[test]
