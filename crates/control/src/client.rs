@@ -45,6 +45,11 @@ impl Service {
         Ok(Service { socket, place: path.display().to_string() })
     }
 
+    /// Who answers, and what came of an upgrade when it began by one.
+    pub fn about(&mut self) -> Result<message::About, HookError> {
+        self.ask(&Request::About)
+    }
+
     /// Names of the open ports.
     pub fn ports(&mut self) -> Result<Vec<String>, HookError> {
         self.ask(&Request::Ports)

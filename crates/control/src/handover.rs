@@ -28,7 +28,7 @@ use crate::{share, wire};
 /// Says that standard input is the parcel.
 pub(crate) const VARIABLE: &str = "XWAY_PARCEL";
 /// Kinds of ports that go on in the next executable, and `metrics`: what an executable says that it takes.
-pub const TAKES: [&str; 3] = ["tap", "packet", "metrics"];
+pub const TAKES: [&str; 4] = ["tap", "packet", "afxdp", "metrics"];
 /// How long the parcel may take to be packed or unpacked; it lies in the kernel's memory, so it takes none.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest description of one piece, bytes.
@@ -41,6 +41,8 @@ pub(crate) enum Keeps {
     Tap(Vec<OwnedFd>),
     /// Packet sockets with their rings.
     Packet(Kept),
+    /// The program on an interface, which lets nothing pass to the host meanwhile.
+    AfXdp(xway_port_afxdp::Kept),
 }
 
 impl Keeps {
@@ -48,6 +50,7 @@ impl Keeps {
         match self {
             Keeps::Tap(queues) => queues.len(),
             Keeps::Packet(kept) => kept.queues().count(),
+            Keeps::AfXdp(kept) => kept.queues() as usize,
         }
     }
 }
@@ -60,7 +63,7 @@ struct Piece {
     /// The port.
     port: String,
     descriptors: usize,
-    /// Where the rings of packet sockets go on, queue by queue.
+    /// Where the rings of packet sockets go on, queue by queue; the numbers of a program on an interface.
     places: Vec<[u32; 5]>,
 }
 
@@ -114,6 +117,11 @@ impl Handed {
         Some(fds.into_iter().zip(places.into_iter().map(Place)).collect())
     }
 
+    /// The program on the interface of an AF_XDP port.
+    pub fn afxdp(&mut self, port: &str) -> Option<(Vec<OwnedFd>, Vec<[u32; 5]>)> {
+        self.ports.remove(port)
+    }
+
     /// The place where counters are asked for, when it is this one.
     pub fn metrics(&mut self, at: std::net::SocketAddr) -> Option<TcpListener> {
         self.metrics.take().filter(|listener| listener.local_addr().is_ok_and(|has| has == at))
@@ -144,7 +152,12 @@ impl Parcel {
 
     /// Puts in what is kept of a port that is closed now.
     pub fn port(&mut self, name: &str, keeps: &Keeps) -> std::io::Result<()> {
+        let parts = match keeps {
+            Keeps::AfXdp(kept) => kept.parts()?.ok_or_else(|| std::io::Error::other("its program does not stay"))?,
+            _ => Default::default(),
+        };
         let (kind, fds, places): (_, Vec<&OwnedFd>, _) = match keeps {
+            Keeps::AfXdp(_) => ("afxdp", parts.0.iter().collect(), parts.1.clone()),
             Keeps::Tap(queues) => ("tap", queues.iter().collect(), Vec::new()),
             Keeps::Packet(kept) => {
                 let (fds, places): (Vec<_>, Vec<_>) = kept.queues().unzip();

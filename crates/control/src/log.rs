@@ -54,7 +54,7 @@ impl LogFormat {
             ("port", json!(of.port)),
             ("what", json!("handover")),
             ("requested", json!(of.requested)),
-            ("effective", json!(of.effective)),
+            ("effective", json!(of.fate)),
             ("reason", json!(of.reason)),
         ];
         match of.goes_on() {

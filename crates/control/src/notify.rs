@@ -10,6 +10,12 @@ pub(crate) fn tell(state: &str) {
     let _ = send(&path.to_string_lossy(), state);
 }
 
+/// Says that the configuration is read anew, and since when: a manager counts from there until `READY=1`.
+pub(crate) fn reloading() {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000));
+}
+
 fn send(path: &str, state: &str) -> std::io::Result<()> {
     // A name that starts with @ is in the abstract namespace.
     let address = match path.strip_prefix('@') {

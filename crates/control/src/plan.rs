@@ -65,12 +65,13 @@ fn place(program: &Program) -> String {
 pub type Digests = BTreeMap<String, String>;
 
 /// The steps from one configuration to another, in the order in which they can be done. Where a program stays in its place and
-/// only what it is made of differs (`digests`), it is replaced and not taken away.
-pub fn steps(now: &Config, now_digests: &Digests, want: &Config, want_digests: &Digests) -> Vec<Step> {
+/// only what it is made of differs (`digests`), it is replaced and not taken away. `lost`: ports, by their names in `now`, that receive no
+/// more though they are open; they are opened again.
+pub fn steps(now: &Config, now_digests: &Digests, want: &Config, want_digests: &Digests, lost: &[String]) -> Vec<Step> {
     let (mut away, mut here) = (Vec::new(), Vec::new());
     let reopened = |name: &str| {
         let find = |c: &Config| c.ports.iter().find(|p| is_called(&p.name, name)).map(Port::as_opened);
-        find(now) != find(want)
+        find(now) != find(want) || lost.iter().any(|lost| is_called(lost, name))
     };
     // Applications go before the queues that they are bound to.
     away.extend(now.sockets.iter().filter(|old| !want.sockets.contains(old)).cloned().map(Step::Unserve));
@@ -158,12 +159,29 @@ object = "two.o"
     }
 
     fn told(now: &str, want: &str, changed: &[&str]) -> Vec<String> {
+        told_lost(now, want, changed, &[])
+    }
+
+    fn told_lost(now: &str, want: &str, changed: &[&str], lost: &[String]) -> Vec<String> {
         let digests = |c: &Config, changed: &[&str]| -> Digests {
             let digest = |p: &Program| (p.name.clone(), changed.contains(&p.name.as_str()).to_string());
             c.programs.iter().map(digest).collect()
         };
         let (now, want) = (read(now), read(want));
-        steps(&now, &digests(&now, &[]), &want, &digests(&want, changed)).iter().map(Step::to_string).collect()
+        steps(&now, &digests(&now, &[]), &want, &digests(&want, changed), lost).iter().map(Step::to_string).collect()
+    }
+
+    #[test]
+    fn a_port_that_is_lost_is_opened_again_with_what_is_on_it() {
+        let steps = told_lost(FILE, FILE, &[], &["packet:b".to_owned()]);
+        let expected = [
+            "detach program two from packet:b",
+            "close port packet:b",
+            "open port packet:b",
+            "send PASS of packet:b to packet:a",
+            "attach program two (two.o) to packet:b, priority 50",
+        ];
+        assert_eq!(steps, expected);
     }
 
     #[test]

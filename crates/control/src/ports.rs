@@ -14,6 +14,7 @@ use xway_ports::PortName;
 
 use crate::config::Port;
 use crate::handover::{Handed, Keeps};
+use crate::message::PortFate;
 use crate::reinject::Reinjecting;
 
 /// Reads a name; what only a command can have is refused.
@@ -56,6 +57,8 @@ pub(crate) struct Opened {
     pub device: Box<dyn Device>,
     /// What another executable could go on with, while the port is open.
     pub keeps: Option<Keeps>,
+    /// How it goes on with what was handed over, when it does: a fate.
+    pub adopted: Option<&'static str>,
     /// Why it was opened anew where it was handed over.
     pub anew: Option<String>,
 }
@@ -64,12 +67,15 @@ pub(crate) struct Opened {
 /// index. `stack`: frames that pass are for the host.
 pub(crate) fn open(name: &PortName, number: u32, stack: bool, handed: &mut Handed) -> Result<Opened, HookError> {
     let failed = |why: String| HookError::new(Blame::Machine, why);
-    let (mut keeps, mut anew) = (None, None);
+    let (mut keeps, mut adopted, mut anew) = (None, None, None);
     let device: Box<dyn Device> = match name {
         PortName::Packet(config) => {
-            let adopted = handed.packet(&name.to_string());
-            let device = match adopted.map(|queues| PacketDevice::adopt(config, queues)) {
-                Some(Ok(device)) => Ok(device),
+            let queues = handed.packet(&name.to_string());
+            let device = match queues.map(|queues| PacketDevice::adopt(config, queues)) {
+                Some(Ok(device)) => {
+                    adopted = Some(PortFate::HANDED_OVER);
+                    Ok(device)
+                }
                 Some(Err(why)) => {
                     anew = Some(why.to_string());
                     PacketDevice::open(config)
@@ -83,13 +89,22 @@ pub(crate) fn open(name: &PortName, number: u32, stack: bool, handed: &mut Hande
         }
         PortName::AfXdp(config) => {
             let device = AfXdpDevice::open(config);
-            let device = device.map_err(|e| failed(e.into_port_error(&name.to_string()).to_string()))?;
+            let mut device = device.map_err(|e| failed(e.into_port_error(&name.to_string()).to_string()))?;
+            match handed.afxdp(&name.to_string()).map(|parts| device.adopt(parts)) {
+                Some(Ok(())) => adopted = Some(PortFate::HELD),
+                // The interface is free again: what was handed over is closed by now.
+                Some(Err(why)) => anew = Some(why.to_string()),
+                None => {}
+            }
+            keeps = device.keep().map(Keeps::AfXdp);
             if stack { Box::new(Reinjecting::new(device)) } else { Box::new(device) }
         }
         PortName::Tap(config) => {
-            let adopted = handed.tap(&name.to_string()).map(|queues| TapDevice::adopt(config, queues));
-            let device = match adopted {
-                Some(Ok(device)) => Ok(device),
+            let device = match handed.tap(&name.to_string()).map(|queues| TapDevice::adopt(config, queues)) {
+                Some(Ok(device)) => {
+                    adopted = Some(PortFate::HANDED_OVER);
+                    Ok(device)
+                }
                 // Descriptors that do not fit are closed by now, and not in the way of new ones.
                 Some(Err(why)) => {
                     anew = Some(why.to_string());
@@ -116,7 +131,7 @@ pub(crate) fn open(name: &PortName, number: u32, stack: bool, handed: &mut Hande
             Box::new(device.with_frags(sim.frags))
         }
     };
-    Ok(Opened { device, keeps, anew })
+    Ok(Opened { device, keeps, adopted, anew })
 }
 
 /// The words that make a port's steering again, when something more was said: its rules as they are now, and of what was said about the

@@ -16,8 +16,15 @@ const WORDS_MAX: usize = 8 << 10;
 /// How often it is looked whether it has ended.
 const LOOK: Duration = Duration::from_millis(10);
 /// What this process was told by whoever started it, and by the executable before it: it is not for others.
-const OWN: [&str; 6] =
-    [crate::handover::VARIABLE, crate::activate::HANDED, "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "NOTIFY_SOCKET"];
+const OWN: [&str; 7] = [
+    crate::handover::VARIABLE,
+    crate::activate::HANDED,
+    crate::upgrade::VARIABLE,
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_FDNAMES",
+    "NOTIFY_SOCKET",
+];
 
 /// What an executable has answered.
 #[derive(Debug)]

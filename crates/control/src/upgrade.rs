@@ -12,7 +12,7 @@ use std::time::Duration;
 use xway_hook::{Blame, Hook, HookError, MapId, User};
 
 use crate::handover::Keeps;
-use crate::message::{Handover, PortFate};
+use crate::message::{Handover, PortFate, Upgraded};
 use crate::probe::ask;
 use crate::state::volatile;
 
@@ -46,6 +46,20 @@ pub(crate) fn check(executable: &Path) -> Result<Vec<String>, HookError> {
     Err(HookError::new(Blame::Request, message).hint(hint))
 }
 
+/// Tells the next executable which one was to go on, and why that one does not: [`came`].
+pub(crate) const VARIABLE: &str = "XWAY_UPGRADE";
+
+/// The variable that says it.
+pub(crate) fn announce(executable: &Path, failed: Option<&str>) -> (&'static str, String) {
+    let said = Upgraded { requested: executable.to_owned(), failed: failed.map(str::to_owned), ports: Vec::new() };
+    (VARIABLE, serde_json::to_string(&said).unwrap_or_default())
+}
+
+/// What this executable was told: by an older one nothing.
+pub(crate) fn came() -> Option<Upgraded> {
+    serde_json::from_str(&std::env::var(VARIABLE).ok()?).ok()
+}
+
 /// The words that a service was started with, as a question: would it start?
 fn checking(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     words.chain([OsString::from("--check")]).collect()
@@ -64,22 +78,25 @@ pub(crate) fn fate(port: &str, keeps: Option<&Keeps>, takes: &[String]) -> PortF
     let gap = "frames that arrive between the two are not seen by the programs";
     let Some(keeps) = keeps else {
         return again(match kind {
-            "afxdp" => format!(
-                "its UMEM is memory of this process, and its program goes with its socket: {gap}, the host's stack gets them; \
-                 those in its rings are lost"
-            ),
+            "afxdp" => format!("the program that brings packets to it is somebody else's (map=): {gap}"),
             "packet" | "tap" => format!("no descriptor was left to keep it by: {gap}"),
             _ => "it starts from its beginning".into(),
         });
     };
     if !takes.iter().any(|takes| takes == kind) {
-        return again(format!("the other executable takes no {kind}: ports over: {gap}"));
+        let host = if kind == "afxdp" { ", the host's stack gets them" } else { "" };
+        return again(format!("the other executable takes no {kind}: ports over: {gap}{host}"));
     }
     let count = keeps.queues();
     let queues = if count == 1 { "its queue".to_owned() } else { format!("its {count} queues") };
     let room = match keeps {
         Keeps::Tap(_) => "the interface's txqueuelen",
         Keeps::Packet(_) => "what their rings hold",
+        Keeps::AfXdp(_) => {
+            let why = "its UMEM is memory of this process: what lies in its rings is lost, and what arrives before the new executable has \
+                       opened its queues is dropped, not passed: both are counted (port.other.upgrade-rings, port.other.upgrade-gap)";
+            return PortFate::new(port, PortFate::HELD, why);
+        }
     };
     let kept =
         format!("{queues} with what waits there, at most {room}: the programs run over it when they are there again");

@@ -99,10 +99,6 @@ fn upgrade(up: &Up, more: &[&str]) -> Value {
     xway(&[&words[..], more].concat()).exits(0).json()
 }
 
-fn upgrade_to(up: &Up, executable: &str) {
-    xway(&["upgrade", executable, "--socket", &up.socket]).exits(0);
-}
-
 /// What the log says of a port's handover, executable by executable.
 fn told(dir: &Dir, port: &str) -> Vec<(String, String)> {
     let text = std::fs::read_to_string(dir.path("log")).unwrap();
@@ -130,9 +126,11 @@ fn goes_on(dir: &Dir, up: &Up, (from, to): (&Namespace, &str), port: &str, queue
             until("packets are counted", || counted(up) > before);
             let doc = upgrade(up, &[]);
             let told = &doc["ports"][0];
-            assert_eq!((&told["port"], &told["effective"]), (&json!(port), &json!("handed over")), "{doc}");
+            // What was expected, and what came of it, which the new executable says.
+            let words = ["port", "expected", "effective"].map(|member| &told[member]);
+            assert_eq!(words, [&json!(port), &json!("handed over"), &json!("handed over")], "{doc}");
             assert!(told["reason"].as_str().unwrap().starts_with(queues), "{doc}");
-            assert!(doc["kept"].to_string().contains(&format!("port {port}")), "{doc}");
+            assert!(doc["expected"]["kept"].to_string().contains(&format!("port {port}")), "{doc}");
             descriptors.push(open());
         }
         let before = sender.sent();
@@ -199,54 +197,119 @@ fn a_packet_port_goes_on_and_no_packet_is_lost() {
     }
 }
 
+/// An AF_XDP port in an upgrade to an executable, under datagrams that its program drops: what was expected of it, what came, and how
+/// many were sent, counted by the program, and for the host.
+struct Afxdp {
+    expected: String,
+    effective: String,
+    reason: String,
+    sent: u64,
+    counted: u64,
+    host: u64,
+    /// Dropped while nobody received, and left in rings.
+    gap: u64,
+    rings: u64,
+}
+
+fn afxdp(name: &str, executable: impl Fn(&Dir) -> String) -> Afxdp {
+    let port = "afxdp:r0";
+    let lab = Lab::new(name).unwrap();
+    let (left, right) = wire(&lab);
+    // What goes past the programs comes here.
+    let host = right.enter(|| UdpSocket::bind("10.9.8.2:9").unwrap()).unwrap();
+    host.set_nonblocking(true).unwrap();
+    let dir = Dir::new();
+    let up = start(&dir, &right, port);
+    let executable = executable(&dir);
+    let ask = |more: &[&str]| {
+        let words = ["upgrade", &executable, "--socket", &up.socket, "-j"];
+        xway(&[&words[..], more].concat()).exits(0).json()
+    };
+    let dry = ask(&["--dry-run"]);
+    let sender = Sender::new();
+    // Dropped while nobody received, and left in rings, behind the last upgrade: each counts for itself.
+    let lost = || {
+        let statistics = up.connect().statistics(port).unwrap();
+        ["gap", "rings"].map(|what| statistics.get(&format!("port.other.upgrade-{what}")))
+    };
+    let (mut doc, mut earlier) = (Value::Null, [0; 2]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| sender.run(&left, "10.9.8.2"));
+        let _over = Over(&sender);
+        until("packets are counted", || counted(&up) > 0);
+        for _ in 0..2 {
+            earlier = [earlier[0] + lost()[0], earlier[1] + lost()[1]];
+            doc = ask(&[]);
+            let before = counted(&up);
+            until("packets are counted again", || counted(&up) > before + 10 || sender.sent() == SENT_MAX);
+        }
+    });
+    assert!(sender.sent() < SENT_MAX, "packets find their program again");
+    let (sent, mut arrived, mut bytes) = (sender.sent(), 0, [0; 64]);
+    let mut all = || {
+        while host.recv(&mut bytes).is_ok() {
+            arrived += 1;
+        }
+        let [gap, rings] = lost();
+        (counted(&up), arrived, earlier[0] + gap, earlier[1] + rings)
+    };
+    // What is on its way gets there; what is missing then stays missing.
+    let deadline = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < deadline && all().0 + all().1 + all().2 + all().3 != sent {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (counted, host, gap, rings) = all();
+    let word = |doc: &Value, member: &str| doc["ports"][0][member].as_str().unwrap().to_owned();
+    assert_eq!((word(&dry, "port"), word(&dry, "requested")), (port.into(), "handed over".into()), "{dry}");
+    assert_eq!((word(&dry, "expected"), word(&dry, "reason")), (word(&doc, "expected"), word(&doc, "reason")));
+    // Nothing has come before it is there.
+    assert_eq!(dry["ports"][0]["effective"], Value::Null);
+    assert!(doc["expected"]["made_again"].to_string().contains(port), "{doc}");
+    let [expected, effective, reason] = ["expected", "effective", "reason"].map(|member| word(&doc, member));
+    assert_eq!(told(&dir, port), vec![("not as asked".to_owned(), expected.clone()); 2]);
+    println!("{port}: {sent} sent, {counted} counted, {host} for the host, {gap} in the gap, {rings} left in rings");
+    Afxdp { expected, effective, reason, sent, counted, host, gap, rings }
+}
+
+#[test]
+fn an_afxdp_port_lets_nothing_past_its_programs_meanwhile_and_counts_what_it_drops() {
+    const NAME: &str =
+        "xway::handover::an_afxdp_port_lets_nothing_past_its_programs_meanwhile_and_counts_what_it_drops";
+    if !Needs::of(NAME).root().command("ip").clang().kernel(6, 6).met() {
+        return;
+    }
+    let it = afxdp("handheld", |_| env!("CARGO_BIN_EXE_xway").to_owned());
+    assert_eq!((it.expected.as_str(), it.effective.as_str()), ("held", "held"));
+    assert!(it.reason.contains("port.other.upgrade-gap"), "{}", it.reason);
+    assert_eq!(it.host, 0, "the program drops them all");
+    assert!(it.gap > 0, "the upgrade lies among them");
+    assert_eq!(it.counted + it.gap + it.rings, it.sent, "{} counted, {} and {} lost", it.counted, it.gap, it.rings);
+}
+
+/// The same with an executable that does not know how.
 #[test]
 fn what_cannot_go_on_says_what_is_lost() {
     const NAME: &str = "xway::handover::what_cannot_go_on_says_what_is_lost";
     if !Needs::of(NAME).root().command("ip").clang().kernel(6, 6).met() {
         return;
     }
-    let port = "afxdp:r0";
-    let lab = Lab::new("handloss").unwrap();
-    let (left, right) = wire(&lab);
-    // What the programs drop comes here while there are none.
-    let host = right.enter(|| UdpSocket::bind("10.9.8.2:9").unwrap()).unwrap();
-    host.set_nonblocking(true).unwrap();
-    let dir = Dir::new();
-    let up = start(&dir, &right, port);
-    let dry = upgrade(&up, &["--dry-run"]);
-    let sender = Sender::new();
-    let mut arrived = 0;
-    let mut receive = || {
-        let mut bytes = [0; 64];
-        while host.recv(&mut bytes).is_ok() {
-            arrived += 1;
-        }
-    };
-    std::thread::scope(|scope| {
-        scope.spawn(|| sender.run(&left, "10.9.8.2"));
-        let _over = Over(&sender);
-        until("packets are counted", || counted(&up) > 0);
-        let doc = upgrade(&up, &[]);
-        for doc in [&dry, &doc] {
-            let fate = &doc["ports"][0];
-            let words = ["port", "requested", "effective"].map(|member| fate[member].as_str().unwrap());
-            assert_eq!(words, [port, "handed over", "opened again"], "{doc}");
-            assert!(fate["reason"].as_str().unwrap().contains("the host's stack gets them"), "{doc}");
-            assert!(doc["made_again"].to_string().contains(port), "{doc}");
-        }
-        let before = counted(&up);
-        until("packets are counted again", || {
-            receive();
-            counted(&up) > before || sender.sent() == SENT_MAX
-        });
-        assert!(counted(&up) > before, "packets find their program again");
-    });
-    // Each packet at most once: counted, or for the host.
-    let (sent, counted) = (sender.sent(), counted(&up));
-    receive();
-    assert!(counted + arrived <= sent, "{port}: {counted} and {arrived} of {sent}");
-    println!("{port}: {sent} sent, {counted} counted, {arrived} reached the host");
-    assert_eq!(told(&dir, port), [("not as asked".to_owned(), "opened again".to_owned())]);
+    let ours = env!("CARGO_BIN_EXE_xway");
+    let older =
+        |dir: &Dir| script(dir, "older", &format!("'up --takes') echo tap packet metrics;;\n*) exec {ours} \"$@\";;"));
+    let it = afxdp("handloss", older);
+    assert_eq!((it.expected.as_str(), it.effective.as_str()), ("opened again", "opened again"));
+    assert!(it.reason.contains("the host's stack gets them"), "{}", it.reason);
+    assert!(it.host > 0, "what comes between the two goes to the host");
+    // Each packet at most once; lost is what lay in the ring at the end, which at this pace is next to nothing.
+    let here = it.counted + it.host;
+    assert!(
+        here <= it.sent && it.sent - here <= 5,
+        "{} counted and {} for the host, of {}",
+        it.counted,
+        it.host,
+        it.sent
+    );
+    assert_eq!((it.gap, it.rings), (0, 0));
 }
 
 /// An executable that is a script. (Another process writes it: a child that this one makes meanwhile would hold it open for writing,
@@ -320,8 +383,10 @@ fn an_executable_that_would_not_start_is_refused_and_the_service_goes_on() {
     std::fs::rename(&away, &object).unwrap();
     goes_on(&mut up, "behind a damaged file");
 
-    // One that has gone between its answer and its turn: the old one goes on with what it had handed over.
-    upgrade_to(&up, &script(&dir, "goes", "*--check) ;;\n'up --takes') echo tap packet metrics; rm -- \"$0\";;"));
+    // One that has gone between its answer and its turn: the old one goes on with what it had handed over, and the command says so.
+    let goes = script(&dir, "goes", "*--check) ;;\n'up --takes') echo tap packet metrics; rm -- \"$0\";;");
+    let said = xway(&["upgrade", &goes, "--socket", &up.socket]).exits(1).err;
+    assert!(said.contains("goes: it could not be executed: ") && said.contains("the old executable goes on"), "{said}");
     assert!(!dir.path("goes").exists());
     goes_on(&mut up, "behind one that is gone");
     let said = std::fs::read_to_string(dir.path("log")).unwrap();
@@ -343,4 +408,37 @@ fn an_executable_that_would_not_start_is_refused_and_the_service_goes_on() {
         service.iter().filter(|name| child.contains(name.as_str()) && !before.contains(name)).collect();
     assert!(leaked.is_empty(), "{leaked:?}\n{child}");
     goes_on(&mut up, "at the end");
+}
+
+/// An executable that says that it would start, and ends when it has taken over: nothing can bring the process back, so what must not be
+/// lost lies in the state directory, and the command says what happened.
+#[test]
+fn an_executable_that_takes_over_and_ends_is_told_and_a_new_start_goes_on() {
+    if !common::clang("xway::handover::an_executable_that_takes_over_and_ends_is_told_and_a_new_start_goes_on") {
+        return;
+    }
+    let dir = Dir::new();
+    let object = compiled(&dir, "sort", KINDS, &[]);
+    let program = format!("[[program]]\nname = \"sort\"\nport = \"sim:h\"\nobject = \"{object}\"\n");
+    let text = format!("[service]\nkeep_contents = true\n[[port]]\nname = \"sim:h?count=7\"\n{program}");
+    let file = dir.file("port.toml", text);
+    let packets = "*--check) ;;\n'up --takes') echo tap packet metrics;;";
+    let mut sent = 0;
+    for (name, lives) in [("at_once", "0"), ("soon", "0.4")] {
+        let dies = script(&dir, name, &format!("{packets}\nup*) sleep {lives}; echo it dies >&2; exit 9;;"));
+        let mut up = Up::new(&dir, Some(&file), None);
+        sent += 7;
+        until("the packets of the first start are counted", || counted(&up) == sent);
+        let said = xway(&["upgrade", &dies, "--socket", &up.socket]).exits(1).err;
+        assert!(said.contains(&format!("{name}: it took over and ended: nobody listens at")), "{said}");
+        assert!(said.contains("xway up goes on with it"), "{said}");
+        assert_eq!(up.child.wait().unwrap().code(), Some(9), "{name}");
+        drop(up);
+        // Contents of pinned maps were written for the one that did not read them.
+        let up = Up::new(&dir, Some(&file), None);
+        sent += 7;
+        until("the packets of this start are counted, too", || counted(&up) == sent);
+        assert_eq!(up.connect().attachments(None).unwrap().len(), 1);
+        xway(&["down", "--socket", &up.socket]).exits(0);
+    }
 }

@@ -169,6 +169,7 @@ impl<'a> Asking<'a> {
                 service.capture(&CaptureRequest::default())?;
                 if kind == "captured" { service.captured(MOMENT).map(drop) } else { Ok(()) }
             }
+            "about" => service.about().map(drop),
             "ports" => service.ports().map(drop),
             "open_port" | "close_port" => {
                 let own = format!("{}{}{}", on.own.0, n % 3, on.own.1);

@@ -36,7 +36,7 @@ fn another_executable_takes_over() {
 
     // What it would cost, in words; what is no xway is refused before anything ends.
     let says = |doc: &Value, list: &str, words: &str| {
-        let all = doc[list].to_string();
+        let all = doc["expected"][list].to_string();
         assert!(all.contains(words), "{list}: {words}: {doc}");
     };
     for dry in [&["--dry-run"][..], &[]] {
@@ -237,5 +237,50 @@ fn the_units_capabilities_suffice_and_the_manager_hears() {
     drop(service);
     xway(&["down", "--socket", &up.socket]).exits(0);
     assert_eq!(next(), "STOPPING=1");
+    assert!(up.child.wait().unwrap().success());
+}
+
+#[test]
+fn a_hangup_makes_it_read_its_file_again() {
+    let dir = Dir::new();
+    let (file, socket) = (dir.file("xway.toml", "[[port]]\nname = \"sim:h?count=1\"\n"), dir.arg("control.sock"));
+    let log = dir.path("log");
+    let mut child = common::command(&["up", "-c", &file, "--socket", &socket, "--log", "json"])
+        .stdout(Stdio::piped())
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let mut up = Up { child, socket };
+    let told = || -> Vec<Value> {
+        let text = std::fs::read_to_string(&log).unwrap();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["request"] == "reload").collect()
+    };
+    let hang_up = |count: usize| {
+        let pid = up.child.id().to_string();
+        assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while told().len() < count {
+            assert!(std::time::Instant::now() < until, "nothing is said of the reload");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        told().pop().unwrap()
+    };
+    let ports = || Service::connect(Path::new(&up.socket)).unwrap().ports().unwrap();
+    assert_eq!(hang_up(1)["steps"], json!([]), "the file is the same");
+    std::fs::write(&file, "[[port]]\nname = \"sim:h?count=1\"\n[[port]]\nname = \"sim:i?count=1\"\n").unwrap();
+    let said = hang_up(2);
+    assert_eq!((&said["event"], &said["steps"]), (&json!("done"), &json!(["open port sim:i?count=1"])), "{said}");
+    assert_eq!(ports(), ["sim:h", "sim:i"]);
+    // One that makes no sense changes nothing.
+    std::fs::write(&file, "[[port]]\nnome = 1\n").unwrap();
+    let said = hang_up(3);
+    assert!(said["event"] == "refused" && said["why"].as_str().unwrap().contains("nome"), "{said}");
+    assert_eq!(ports(), ["sim:h", "sim:i"]);
+    assert!(up.child.try_wait().unwrap().is_none(), "it goes on");
+    // Ctrl-C and SIGTERM end it as before.
+    assert!(Command::new("kill").args(["-TERM", &up.child.id().to_string()]).status().unwrap().success());
     assert!(up.child.wait().unwrap().success());
 }

@@ -59,29 +59,54 @@ pub struct Records {
     pub lost: u64,
 }
 
-/// What becomes of everything in an upgrade.
+/// What is expected to become of everything in an upgrade, told before it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Handover {
-    /// Goes on in the new process as it is.
+    /// Should go on in the new process as it is.
     pub kept: Vec<String>,
-    /// Is there again, with a gap: what, and why not without.
+    /// Should be there again, with a gap: what, and why not without.
     pub made_again: Vec<(String, String)>,
-    /// Is gone: what, and why.
+    /// Will be gone: what, and why.
     pub lost: Vec<(String, String)>,
     /// The same of each port, in fixed words.
     #[serde(default)]
     pub ports: Vec<PortFate>,
 }
 
-/// What becomes of a port in an upgrade.
+/// Who answers.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct About {
+    /// Version of the executable.
+    pub version: String,
+    /// The process.
+    pub pid: u32,
+    /// How long this executable has been answering, milliseconds.
+    pub age_ms: u64,
+    /// What came of an upgrade, where this process began by one.
+    pub upgrade: Option<Upgraded>,
+}
+
+/// What came of an upgrade, told behind it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Upgraded {
+    /// The executable that was to go on.
+    pub requested: PathBuf,
+    /// Why the old one goes on instead; nothing when the new one does.
+    pub failed: Option<String>,
+    /// What became of each port.
+    #[serde(default)]
+    pub ports: Vec<PortFate>,
+}
+
+/// What becomes of a port in an upgrade: what is expected of it, or what came.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct PortFate {
     /// The port.
     pub port: String,
     /// `handed over`: everybody wants that.
     pub requested: String,
-    /// `handed over`, or `opened again`.
-    pub effective: String,
+    /// `handed over`, `held` or `opened again`.
+    pub fate: String,
     /// What stays and what is lost, and why.
     pub reason: String,
 }
@@ -89,21 +114,28 @@ pub struct PortFate {
 impl PortFate {
     /// It goes on with everything that waits in it.
     pub const HANDED_OVER: &str = "handed over";
+    /// It begins anew; between the two nothing goes past the programs: what comes is dropped, and counted.
+    pub const HELD: &str = "held";
     /// It ends and begins anew.
     pub const OPENED_AGAIN: &str = "opened again";
 
-    pub(crate) fn new(port: &str, effective: &str, reason: impl Into<String>) -> PortFate {
+    pub(crate) fn new(port: &str, fate: &str, reason: impl Into<String>) -> PortFate {
         PortFate {
             port: port.to_owned(),
             requested: PortFate::HANDED_OVER.into(),
-            effective: effective.to_owned(),
+            fate: fate.to_owned(),
             reason: reason.into(),
         }
     }
 
     /// Whether nothing that waits in it is lost.
     pub fn goes_on(&self) -> bool {
-        self.effective == PortFate::HANDED_OVER
+        self.fate == PortFate::HANDED_OVER
+    }
+
+    /// Whether something of it goes to the next executable.
+    pub(crate) fn is_packed(&self) -> bool {
+        self.fate != PortFate::OPENED_AGAIN
     }
 }
 

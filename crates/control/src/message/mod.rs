@@ -16,7 +16,7 @@ use xway_hook::{Blame, HookError, ObjectId};
 
 pub use crate::data_path::{ServedPath, ServedSocket, Steered};
 pub use crate::watching::{Capture, Packets};
-pub use answers::{Code, Handover, PortFate, Records, Tested, load_request};
+pub use answers::{About, Code, Handover, PortFate, Records, Tested, Upgraded, load_request};
 pub use maps::{Attach, Map, Part, Spec, Types, map_types};
 
 /// Bytes, written as base64.
@@ -157,6 +157,8 @@ pub enum Request {
     Captured {
         wait_ms: u64,
     },
+    /// Who answers, and what came of an upgrade.
+    About,
     /// Names of the open ports.
     Ports,
     OpenPort {
@@ -209,12 +211,14 @@ impl Request {
     /// changes.
     pub const fn changes(&self) -> bool {
         use Request::{
-            Attachments, Dump, Events, Features, MapInfo, MapLookup, MapLookupBatch, MapNextKey, MapTypes, Maps, Ports,
-            ProgramInfo, Programs, Share, Sockets, Statistics, Upgrade,
+            About, Attachments, Dump, Events, Features, MapInfo, MapLookup, MapLookupBatch, MapNextKey, MapTypes, Maps,
+            Ports, ProgramInfo, Programs, Share, Sockets, Statistics, Upgrade,
         };
         !matches!(
             self,
-            Maps | MapInfo { .. }
+            About
+                | Maps
+                | MapInfo { .. }
                 | MapTypes { .. }
                 | MapLookup { .. }
                 | MapNextKey { .. }

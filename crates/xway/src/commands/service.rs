@@ -5,8 +5,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use xway_abi::Errno;
+use xway_control::message::{About, PortFate, Upgraded};
 use xway_control::{Config, End, Server, ServerError, Service};
 use xway_engine::Stop;
 
@@ -41,8 +44,14 @@ pub fn up(args: &args::Up, as_json: bool) -> Result<(), Failure> {
     }
     args.code.publish()?;
     let stop = Stop::new().map_err(|e| Failure::needs(format!("cannot wait for an end: {e}")))?;
-    interrupt::catch(&stop)?;
-    let server = Server::start(&config, &text, load::options()?, &stop).map_err(refused)?;
+    let reload = interrupt::catch_and_reload(&stop)?;
+    let mut server = Server::start(&config, &text, load::options()?, &stop).map_err(refused)?;
+    let file = args.config.as_deref().map(std::path::absolute).transpose();
+    let file = file.map_err(|e| Failure::needs(format!("where is the file? {e}")))?;
+    server.on_reload(reload, move || match &file {
+        Some(file) => written(file).map_err(|e| e.message),
+        None => Err("the service was started without a file (-c)".into()),
+    });
     let socket = server.path().display().to_string();
     // Whoever waited for it has heard it from the executable before, and may be gone.
     match as_json {
@@ -53,19 +62,19 @@ pub fn up(args: &args::Up, as_json: bool) -> Result<(), Failure> {
     let End::Upgrade { executable, variables, parcel } = server.run().map_err(refused)? else { return Ok(()) };
     // The same words, for the other executable; what is open goes with this one, except what was said to stay.
     let spare = parcel.as_ref().and_then(|parcel| parcel.try_clone().ok());
-    let exec = |executable: &Path, called: &OsStr, parcel: Option<OwnedFd>| {
+    let exec = |executable: &Path, called: &OsStr, parcel: Option<OwnedFd>, more: Option<(&str, String)>| {
         let mut next = Command::new(executable);
-        next.arg0(called).args(std::env::args_os().skip(1)).envs(variables.clone());
+        next.arg0(called).args(std::env::args_os().skip(1)).envs(variables.clone()).envs(more);
         if let Some(parcel) = parcel {
             next.stdin(parcel);
         }
         next.exec()
     };
-    let failed = exec(&executable, executable.as_os_str(), parcel);
+    let failed = exec(&executable, executable.as_os_str(), parcel, None);
     // It was there when it was asked. Everything is packed, so this one takes over from itself; its file may have another name by now.
-    server.stays(&executable, &failed.to_string());
+    let told = server.stays(&executable, &failed.to_string());
     let called = std::env::args_os().next().unwrap_or_else(|| "xway".into());
-    let again = exec(Path::new("/proc/self/exe"), &called, spare);
+    let again = exec(Path::new("/proc/self/exe"), &called, spare, Some(told));
     Err(Failure::needs(format!("{}: it cannot take over: {failed}; nor this one again: {again}", executable.display())))
 }
 
@@ -76,46 +85,107 @@ pub fn upgrade(args: &args::Upgrade, as_json: bool) -> Result<(), Failure> {
         Some(path) => std::path::absolute(path).map_err(|e| Failure::file(path.display(), &e))?,
         None => own()?,
     };
-    let outlook = connect(&args.socket)?.upgrade(&executable, args.dry_run).map_err(failure)?;
-    if !args.dry_run {
-        // Whoever connects meanwhile waits: an answer says that it is over.
-        let mut asked = connect(&args.socket).and_then(|mut s| s.ports().map_err(failure));
-        for _ in 0..SETTLE_TRIES {
-            if asked.is_ok() {
-                break;
-            }
-            std::thread::sleep(SETTLE_WAIT);
-            asked = connect(&args.socket).and_then(|mut s| s.ports().map_err(failure));
-        }
-        asked?;
-    }
+    let mut service = connect(&args.socket)?;
+    // (An older service does not say who it is.)
+    let before = service.about().ok();
+    let outlook = service.upgrade(&executable, args.dry_run).map_err(failure)?;
+    drop(service);
+    let came = if args.dry_run { None } else { settled(&args.socket, &executable, before.map(|about| about.pid))? };
     if as_json {
         let pairs = |all: &[(String, String)]| -> Vec<Value> {
             all.iter().map(|(what, why)| json!({ "what": what, "reason": why })).collect()
+        };
+        let now = |port: &str| came.as_ref()?.ports.iter().find(|fate| fate.port == port);
+        let port = |fate: &PortFate| {
+            let (port, requested, reason) = (&fate.port, &fate.requested, &fate.reason);
+            let mut one = json!({ "port": port, "requested": requested, "expected": fate.fate, "reason": reason });
+            if let Some(now) = now(port) {
+                one["effective"] = json!(now.fate);
+            }
+            one
         };
         let doc = json!({
             "executable": executable,
             "dry_run": args.dry_run,
             "requested": "handover",
-            "kept": outlook.kept,
-            "made_again": pairs(&outlook.made_again),
-            "lost": pairs(&outlook.lost),
-            "ports": outlook.ports,
+            "expected": {
+                "kept": outlook.kept,
+                "made_again": pairs(&outlook.made_again),
+                "lost": pairs(&outlook.lost),
+            },
+            "ports": outlook.ports.iter().map(port).collect::<Vec<_>>(),
         });
         print::json(&print::document("upgrade", doc));
         return Ok(());
     }
-    let mut out: String = outlook.kept.iter().map(|what| format!("kept: {what}\n")).collect();
+    let mut out: String = outlook.kept.iter().map(|what| format!("expected to be kept: {what}\n")).collect();
     for (word, all) in [("made again", &outlook.made_again), ("lost", &outlook.lost)] {
-        all.iter().for_each(|(what, why)| out.push_str(&format!("{word}: {what}: {why}\n")));
+        all.iter().for_each(|(what, why)| out.push_str(&format!("expected to be {word}: {what}: {why}\n")));
+    }
+    for fate in came.iter().flat_map(|came| &came.ports) {
+        let why = if fate.reason.is_empty() { String::new() } else { format!(": {}", fate.reason) };
+        out.push_str(&format!("{}: port {}{why}\n", fate.fate, fate.port));
     }
     print::text(&out);
     Ok(())
 }
 
-/// How long the other executable is waited for.
-const SETTLE_TRIES: u32 = 300;
-const SETTLE_WAIT: std::time::Duration = std::time::Duration::from_millis(100);
+/// How long the other executable is waited for, how often it is asked, how long it must have run, and how long nobody may listen.
+const SETTLE: Duration = Duration::from_secs(60);
+const SETTLE_LOOK: Duration = Duration::from_millis(50);
+const TRIAL_MS: u64 = 1000;
+const DEAF: Duration = Duration::from_secs(2);
+
+/// Waits until the other executable has run for a while, and says what came of the ports; `None`: it is one that cannot say it. `pid`: the
+/// process before, which must be the same.
+fn settled(socket: &args::Socket, executable: &Path, pid: Option<u32>) -> Result<Option<Upgraded>, Failure> {
+    let (until, name) = (Instant::now() + SETTLE, executable.display());
+    let state =
+        "what was applied, attached and pinned is in the state directory (service.state): xway up goes on with it";
+    let mut deaf: Option<Instant> = None;
+    loop {
+        // Whoever connects between the two waits: an answer comes from the one that goes on.
+        let answer = match Service::connect(&socket.socket) {
+            Ok(mut service) => {
+                deaf = None;
+                service.about()
+            }
+            Err(e) => {
+                if deaf.get_or_insert_with(Instant::now).elapsed() > DEAF {
+                    let message =
+                        format!("{name}: it took over and ended: nobody listens at {}", socket.socket.display());
+                    return Err(Failure::no(message).hint(format!("the service's log says why; {state}")));
+                }
+                Err(e)
+            }
+        };
+        match answer {
+            Ok(about) if pid.is_some_and(|pid| pid != about.pid) => {
+                let message =
+                    format!("{name}: it took over and ended: process {} has begun anew in its place", about.pid);
+                return Err(Failure::no(message).hint("the service's log says why"));
+            }
+            Ok(About { upgrade: Some(upgraded), age_ms, .. }) => match &upgraded.failed {
+                Some(why) => {
+                    let message = format!("{name}: it could not be executed: {why}; the old executable goes on");
+                    return Err(Failure::no(message));
+                }
+                None if age_ms >= TRIAL_MS => return Ok(Some(upgraded)),
+                None => {}
+            },
+            // The one before was older, and told this one nothing.
+            Ok(About { age_ms, .. }) if pid.is_none() && age_ms >= TRIAL_MS => return Ok(None),
+            Ok(_) => {}
+            // It understands requests, and this one not: an older one that goes on.
+            Err(e) if e.errno == Some(Errno::EINVAL) => return Ok(None),
+            Err(_) => {}
+        }
+        if Instant::now() > until {
+            return Err(Failure::no(format!("{name}: no answer within {SETTLE:?}")).hint("the service's log says more"));
+        }
+        std::thread::sleep(SETTLE_LOOK);
+    }
+}
 
 /// `xway down`
 pub fn down(args: &args::Down, as_json: bool) -> Result<(), Failure> {
@@ -164,9 +234,13 @@ fn told(steps: &[String], before: &str) -> String {
 }
 
 fn ask(file: &Path, socket: &args::Socket, dry_run: bool) -> Result<Vec<String>, Failure> {
+    connect(socket)?.apply(&written(file)?, dry_run).map_err(failure)
+}
+
+/// A configuration as a service is given it: the file's own place is no longer needed.
+fn written(file: &Path) -> Result<String, Failure> {
     let config = read(&text(file)?, Some(file))?;
-    let text = toml::to_string(&config).map_err(|e| Failure::input(format!("{}: {e}", file.display())))?;
-    connect(socket)?.apply(&text, dry_run).map_err(failure)
+    toml::to_string(&config).map_err(|e| Failure::input(format!("{}: {e}", file.display())))
 }
 
 /// Connects to the service.

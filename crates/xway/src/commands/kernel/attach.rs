@@ -162,8 +162,12 @@ impl Place {
     /// Opens the port in the service's engine, if it is not open; says so.
     pub fn open(&mut self, name: &str) -> Result<Option<String>, Failure> {
         let Place::Service(service) = self else { return Ok(None) };
-        if service.ports().map_err(failure)?.iter().any(|port| xway_engine::is_called(port, name)) {
-            return Ok(None);
+        let there = service.ports().map_err(failure)?;
+        if let Some(port) = there.into_iter().find(|port| xway_engine::is_called(port, name)) {
+            let features = service.features(&port).map_err(failure)?;
+            let Some(lost) = features.lost() else { return Ok(None) };
+            service.open_port(&port).map_err(failure)?;
+            return Ok(Some(format!("port {port} was {}, and is opened again", lost.effective)));
         }
         let port = if name.contains(':') { name.to_owned() } else { format!("packet:{name}") };
         service.open_port(&port).map_err(failure)?;
@@ -277,15 +281,22 @@ pub fn status(args: &args::Status, as_json: bool) -> Result<(), Failure> {
     }
     let measured = if args.measure.is_zero() { Vec::new() } else { measure(&attached, args)? };
     let rate = |i: usize| measured.get(i).and_then(Option::as_ref);
-    let warnings = full_queues(&attached, args);
+    let (lost, warnings) = (lost_ports(args), full_queues(&attached, args));
     if as_json {
         let all: Vec<Value> = attached.iter().enumerate().map(|(i, a)| attachment_json(a, rate(i))).collect();
-        print::json(&print::document("status", json!({ "attachments": all, "warnings": warnings })));
+        let one = |(port, o): &(String, Outcome)| json!({ "port": port, "state": o.effective, "reason": o.reason });
+        let lost: Vec<Value> = lost.iter().map(one).collect();
+        print::json(&print::document("status", json!({ "attachments": all, "lost": lost, "warnings": warnings })));
         return Ok(());
     }
+    let told = || {
+        lost.iter().for_each(|(port, o)| print::note(&format!("{port} is {}: {}", o.effective, o.reason)));
+        warnings.iter().for_each(|warning| print::note(warning));
+    };
     if attached.is_empty() {
         let place = args.interface.as_deref().map_or_else(|| "any interface".to_owned(), str::to_owned);
         print::text(&format!("no XDP program on {place}\n"));
+        told();
         return Ok(());
     }
     let head =
@@ -313,8 +324,19 @@ pub fn status(args: &args::Status, as_json: bool) -> Result<(), Failure> {
         ]);
     }
     print::text(&print::table(&rows));
-    warnings.iter().for_each(|warning| print::note(warning));
+    told();
     Ok(())
+}
+
+/// Ports of the service that receive no more, or past which packets go, though nobody closed them.
+fn lost_ports(args: &args::Status) -> Vec<(String, Outcome)> {
+    if matches!(args.place.hook, Some(args::Place::Native | args::Place::Generic)) {
+        return Vec::new();
+    }
+    let Ok(mut service) = Service::connect(&args.place.socket.socket) else { return Vec::new() };
+    let asked = |name: &String| args.interface.as_deref().is_none_or(|asked| xway_engine::is_called(name, asked));
+    let names = service.ports().unwrap_or_default().into_iter().filter(asked);
+    names.filter_map(|name| service.features(&name).ok()?.lost().cloned().map(|outcome| (name, outcome))).collect()
 }
 
 /// Ports of the service that were given more than they could send: nothing slows a sender down in front of a hook, so what finds no

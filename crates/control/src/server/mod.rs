@@ -1,32 +1,32 @@
 //! The socket: who may speak, how much, how long; one thread for each connection, one request at a time.
 
-use std::os::fd::{AsFd, OwnedFd};
+mod connection;
+
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_json::{Value, json};
-use xway_abi::Errno;
+use serde_json::json;
 use xway_engine::Stop;
-use xway_hook::{Blame, HookError, TestRequest};
+use xway_hook::{Blame, HookError};
 use xway_object::LoadOptions;
 
 use crate::activate::{Differs, Given};
 use crate::config::{Config, Limits};
 use crate::handover::{self, Handed, Parcel};
 use crate::log::{Level, LogFormat};
-use crate::message::{Answer, Asked, PortFate, Refusal, Request, Tested};
+use crate::message::{PortFate, Request, Upgraded};
 use crate::peer::{Owners, Peer};
-use crate::rings::Rings;
-use crate::share::{self, Scope};
+use crate::share::Scope;
 use crate::state::{Holds, State};
-use crate::watch::Watching;
-use crate::wire::{self, WireError};
 use crate::{activate, notify, upgrade};
+use connection::refuse;
 
 /// Why a service could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +67,14 @@ pub struct Server {
     succeeds: bool,
     /// Where a socket that was given is another one than the file asks for.
     differs: Vec<Differs>,
+    reload: Option<Reload>,
+}
+
+/// When the file is to be read again, and how: the text of a configuration, or why there is none.
+#[derive(Clone)]
+struct Reload {
+    asked: Arc<AtomicBool>,
+    read: Arc<dyn Fn() -> Result<String, String> + Send + Sync>,
 }
 
 /// Why a service ended.
@@ -79,7 +87,7 @@ pub enum End {
         /// The executable.
         executable: PathBuf,
         /// Names and values.
-        variables: [(&'static str, String); 2],
+        variables: [(&'static str, String); 3],
         /// What becomes its standard input: descriptors of ports wait there. `None`: it keeps this one's.
         parcel: Option<OwnedFd>,
     },
@@ -92,6 +100,9 @@ pub(crate) struct Shared {
     pub(crate) stop: Stop,
     connections: AtomicUsize,
     log: LogFormat,
+    /// When it began, and what came of the upgrade by which it did.
+    began: Instant,
+    upgraded: Mutex<Option<Upgraded>>,
     /// The executable that is to go on, and what it takes over.
     upgrade: Mutex<Option<(PathBuf, Vec<String>)>>,
     /// Held while a connection is accepted, and while the end is asked for on behalf of another executable: who connects behind that
@@ -110,11 +121,37 @@ impl Shared {
 }
 
 impl Shared {
+    /// Applies what the file says now.
+    fn reload(&self, read: &dyn Fn() -> Result<String, String>) {
+        notify::reloading();
+        let apply = |config| self.state().handle(Request::Apply { config, dry_run: false }, &mut Holds::new());
+        let done = read().map_err(|why| HookError::new(Blame::Input, why)).and_then(apply);
+        let what = ("request", json!("reload"));
+        match done {
+            Ok(steps) => self.log.say(Level::Info, "done", &[what, ("steps", steps)]),
+            Err(e) => self.log.say(Level::Warning, "refused", &[what, ("why", json!(e.message))]),
+        }
+        self.tell_outcomes();
+        notify::tell("READY=1");
+    }
+
+    /// Says where ports do something else than they were asked for.
+    fn tell_outcomes(&self) {
+        for (port, o) in self.state().untold() {
+            let members = [("port", json!(port)), ("what", json!(o.what)), ("requested", json!(o.requested))];
+            let came = [("effective", json!(o.effective)), ("reason", json!(o.reason))];
+            self.log.say(Level::Warning, "not as asked", &[&members[..], &came].concat());
+        }
+    }
+
+    fn upgraded(&self) -> MutexGuard<'_, Option<Upgraded>> {
+        self.upgraded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn gate(&self) -> MutexGuard<'_, ()> {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
 impl Server {
     /// Opens the socket, then the ports, and makes everything again that must be there. `text` is the file that `config` was
     /// read from; `options` is how object files are read on this machine.
@@ -171,12 +208,24 @@ impl Server {
             stop: stop.clone(),
             connections: AtomicUsize::new(0),
             log: config.service.log,
+            began: Instant::now(),
+            upgraded: Mutex::new(succeeds.then(upgrade::came).flatten()),
             upgrade: Mutex::new(None),
             gate: Mutex::new(()),
             asking: Mutex::new(()),
         };
         let keeps_path = AtomicBool::new(managed);
-        Ok(Server { listener, shared: Arc::new(shared), path, notes, metrics, keeps_path, managed, succeeds, differs })
+        let (shared, reload) = (Arc::new(shared), None);
+        Ok(Server { listener, shared, path, notes, metrics, keeps_path, managed, succeeds, differs, reload })
+    }
+
+    /// What is applied whenever the flag is set, as daemons do it on SIGHUP. The log says what came of it.
+    pub fn on_reload(
+        &mut self,
+        asked: Arc<AtomicBool>,
+        read: impl Fn() -> Result<String, String> + Send + Sync + 'static,
+    ) {
+        self.reload = Some(Reload { asked, read: Arc::new(read) });
     }
 
     /// Whether a start would come as far as its ports: the group, the state and the objects are read, verified and compiled. Nothing
@@ -189,11 +238,13 @@ impl Server {
         Ok(State::check(config, text, options)?)
     }
 
-    /// Says in the log that the executable of an [`End::Upgrade`] could not be executed, and that the old one begins again.
-    pub fn stays(&self, executable: &Path, why: &str) {
+    /// Says in the log that the executable of an [`End::Upgrade`] could not be executed, and that the old one begins again; gives the
+    /// variable by which that one knows.
+    pub fn stays(&self, executable: &Path, why: &str) -> (&'static str, String) {
         let members = [("what", json!("upgrade")), ("requested", json!(executable))];
         let came = [("effective", json!("the old executable, started again")), ("reason", json!(why))];
         self.shared.log.say(Level::Warning, "not as asked", &[&members[..], &came].concat());
+        upgrade::announce(executable, Some(why))
     }
 
     /// Where counters are given out for Prometheus.
@@ -229,18 +280,20 @@ impl Server {
             let came = [("effective", json!(o.effective)), ("reason", json!(o.reason))];
             log.say(Level::Warning, "not as asked", &[&members[..], &came].concat());
         }
-        for (port, why) in self.shared.state().anew() {
-            log.fate(&PortFate::new(port, PortFate::OPENED_AGAIN, why.as_str()));
+        if let Some(upgraded) = &mut *self.shared.upgraded() {
+            upgraded.ports = self.shared.state().came().to_vec();
         }
+        self.shared.state().anew().iter().for_each(|fate| log.fate(fate));
         self.shared.tell_outcomes();
+        let failed = |cause| ServerError::Socket { path: self.path.clone(), cause };
+        let mut threads = vec![self.watch().map_err(failed)?];
         if let Some(listener) = &self.metrics {
             let failed = |cause| ServerError::Config(format!("service.metrics: {cause}"));
             let (listener, shared) = (listener.try_clone().map_err(failed)?, self.shared.clone());
             let named = std::thread::Builder::new().name("xway-metrics".into());
-            named.spawn(move || crate::metrics::serve(&listener, &shared)).map_err(failed)?;
+            threads.push(named.spawn(move || crate::metrics::serve(&listener, &shared)).map_err(failed)?);
         }
         notify::tell("READY=1");
-        let failed = |cause| ServerError::Socket { path: self.path.clone(), cause };
         while !self.shared.stop.asked() {
             let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
             let most = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -264,14 +317,20 @@ impl Server {
             }
         }
         let upgrade = self.shared.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take();
-        notify::tell(if upgrade.is_some() { "RELOADING=1" } else { "STOPPING=1" });
+        match &upgrade {
+            Some(_) => notify::reloading(),
+            None => notify::tell("STOPPING=1"),
+        }
         // Whoever asked for the end is told that it comes.
         let until = Instant::now() + SETTLE;
         while self.shared.connections.load(Ordering::Acquire) > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
+        // They hold the state, which somebody may open again when this returns.
+        threads.into_iter().for_each(|thread| thread.join().unwrap_or_default());
         let mut state = self.shared.state();
         let mut fates = upgrade.as_ref().map_or_else(Vec::new, |(_, takes)| state.fates(takes));
+        state.shut(&mut fates);
         state.finish(upgrade.is_some())?;
         let Some((executable, takes)) = upgrade else {
             log.say(Level::Info, "ended", &[]);
@@ -281,9 +340,29 @@ impl Server {
         fates.iter().for_each(|fate| log.fate(fate));
         log.say(Level::Info, "ended", &[("for", json!(executable))]);
         let handed = (handover::VARIABLE, if parcel.is_some() { "1".to_owned() } else { String::new() });
-        let variables = [activate::hand_over(&self.listener, self.managed).map_err(failed)?, handed];
+        let asked = upgrade::announce(&executable, None);
+        let variables = [activate::hand_over(&self.listener, self.managed).map_err(failed)?, handed, asked];
         self.keeps_path.store(true, Ordering::Relaxed);
         Ok(End::Upgrade { executable, variables, parcel })
+    }
+
+    /// Looks at ports once in a while, and reads the file again when that is asked for.
+    fn watch(&self) -> std::io::Result<JoinHandle<()>> {
+        let (shared, reload) = (self.shared.clone(), self.reload.clone());
+        let work = move || {
+            let mut looked = Instant::now();
+            while !shared.stop.asked() {
+                std::thread::sleep(LOOK_AT_PORTS / 10);
+                if let Some(reload) = reload.as_ref().filter(|reload| reload.asked.swap(false, Ordering::SeqCst)) {
+                    shared.reload(&*reload.read);
+                }
+                if looked.elapsed() >= LOOK_AT_PORTS {
+                    shared.tell_outcomes();
+                    looked = Instant::now();
+                }
+            }
+        };
+        std::thread::Builder::new().name("xway-watch".into()).spawn(work)
     }
 
     /// What goes along with the next executable. Without a parcel every port is opened again, and its fate says so.
@@ -301,7 +380,7 @@ impl Server {
         });
         packed
             .map_err(|e| {
-                for fate in fates.iter_mut().filter(|fate| fate.goes_on()) {
+                for fate in fates.iter_mut().filter(|fate| fate.is_packed()) {
                     let reason = format!("nothing could be handed over: {e}; what waits there is lost");
                     *fate = PortFate::new(&fate.port, PortFate::OPENED_AGAIN, reason);
                 }
@@ -339,260 +418,11 @@ impl Drop for Server {
     }
 }
 
-fn refuse(socket: &mut UnixStream, error: HookError) {
-    let _ = socket.set_write_timeout(Some(Duration::from_secs(1)));
-    // A peer that does not read its refusal goes without.
-    let _ = wire::send(socket, &Answer::<Value>::Error(Refusal::from(error)));
-}
-
-impl Shared {
-    /// One connection more, if there is room.
-    fn enter(&self) -> Result<(), HookError> {
-        let most = self.limits.connections;
-        if self.connections.fetch_add(1, Ordering::AcqRel) < most {
-            return Ok(());
-        }
-        self.connections.fetch_sub(1, Ordering::AcqRel);
-        let message = format!("{most} connections are open, which is the most");
-        Err(HookError::new(Blame::Machine, message).hint("later, or raise limits.connections"))
-    }
-
-    fn serve(self: &Arc<Shared>, socket: &mut UnixStream, peer: Peer, scope: Scope, mut holds: Holds) {
-        let most = Duration::from_secs(self.limits.message_seconds);
-        if socket.set_write_timeout(Some(most)).is_ok() {
-            let mut pace = Pace::new(self.limits.requests_per_second);
-            let mut own = Own::default();
-            while !self.stop.asked() {
-                // Woken now and then to see whether the service ends.
-                let bytes = match self.wait(socket, most, scope) {
-                    Ok(Some(bytes)) => bytes,
-                    Ok(None) => break,
-                    Err(e) => {
-                        refuse(socket, HookError::new(Blame::Request, e));
-                        break;
-                    }
-                };
-                pace.step();
-                let (answer, descriptor) = match self.answer(&bytes, (peer, scope), &mut holds, &mut own) {
-                    Ok((value, descriptor)) => (Answer::Ok(value), descriptor),
-                    Err(e) => (Answer::Error(Refusal::from(e)), None),
-                };
-                let sent = wire::send(socket, &answer).is_ok();
-                if !sent || descriptor.is_some_and(|fd| share::send(socket, fd.as_fd()).is_err()) {
-                    break;
-                }
-            }
-        }
-        let mut state = self.state();
-        holds.into_iter().for_each(|object| state.unhold(object));
-    }
-
-    /// The next message; `None` when the peer has gone, was silent for too long, or the service ends.
-    fn wait(&self, socket: &mut UnixStream, most: Duration, scope: Scope) -> Result<Option<Vec<u8>>, WireError> {
-        const LOOK: Duration = Duration::from_millis(200);
-        let since = Instant::now();
-        // A descriptor is held as long as somebody likes.
-        let silent = |since: Instant| scope == Scope::Service && since.elapsed().as_secs() >= self.limits.idle_seconds;
-        while !self.stop.asked() && !silent(since) {
-            let time = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-            match poll(&mut [PollFd::new(&*socket, PollFlags::IN)], Some(&time)) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => continue,
-                Ok(_) => {}
-                Err(e) => return Err(WireError::Io(e.into())),
-            }
-            return match wire::receive(socket, self.limits.message_bytes, Some(most), most) {
-                Ok(bytes) => Ok(Some(bytes)),
-                Err(WireError::Closed) => Ok(None),
-                Err(e) => Err(e),
-            };
-        }
-        Ok(None)
-    }
-
-    fn answer(
-        self: &Arc<Shared>,
-        bytes: &[u8],
-        (peer, scope): (Peer, Scope),
-        holds: &mut Holds,
-        own: &mut Own,
-    ) -> Answered {
-        let request: Request = wire::decode(bytes).map_err(|e| HookError {
-            errno: Some(Errno::EINVAL),
-            ..HookError::new(Blame::Request, format!("the request is not understood: {e}"))
-        })?;
-        let denied =
-            |message: String| HookError { errno: Some(Errno::EPERM), ..HookError::new(Blame::Machine, message) };
-        // A descriptor carries its own right: it may be given to anybody.
-        if let Some(why) = scope.refuses(&request) {
-            return Err(denied(why));
-        }
-        if scope == Scope::Service && request.changes() && !self.owners.may_change(peer) {
-            let message = format!("user {} (process {}) may look, but not change anything", peer.uid, peer.pid);
-            return Err(denied(message).hint("as root, or as a member of the group that service.group names"));
-        }
-        let changes = request.changes();
-        let answer = self.carry_out(request, peer, holds, own);
-        if changes {
-            let name = serde_json::from_slice::<Asked>(bytes).map_or_else(|_| String::new(), |asked| asked.name);
-            let who = [("request", json!(name)), ("uid", json!(peer.uid)), ("pid", json!(peer.pid))];
-            match &answer {
-                // Map writes are traffic, not events.
-                Ok(_) if name.starts_with("map_") || name == "test_run" => {}
-                Ok(_) => {
-                    self.log.say(Level::Info, "done", &who);
-                    if name == "open_port" || name == "apply" {
-                        self.tell_outcomes();
-                    }
-                }
-                Err(e) => {
-                    self.log.say(Level::Warning, "refused", &[&who[..], &[("why", json!(e.message))]].concat());
-                }
-            }
-        }
-        answer
-    }
-
-    /// Says where ports do something else than they were asked for.
-    fn tell_outcomes(&self) {
-        for (port, o) in self.state().untold() {
-            let members = [("port", json!(port)), ("what", json!(o.what)), ("requested", json!(o.requested))];
-            let came = [("effective", json!(o.effective)), ("reason", json!(o.reason))];
-            self.log.say(Level::Warning, "not as asked", &[&members[..], &came].concat());
-        }
-    }
-
-    fn carry_out(self: &Arc<Shared>, request: Request, peer: Peer, holds: &mut Holds, own: &mut Own) -> Answered {
-        let plain = |value| Ok((value, None));
-        match request {
-            Request::Down => {
-                self.stop.ask();
-                plain(Value::Null)
-            }
-            Request::Events { wait_ms } => plain(own.watching.events(self, wait_ms)?),
-            Request::Capture { request } => plain(own.watching.capture(self, request)?),
-            Request::Captured { wait_ms } => plain(own.watching.captured(self, wait_ms)?),
-            Request::TestRun { repeat, .. } if repeat > REPEAT_MAX => {
-                let message = format!("field repeat: {repeat}; at most {REPEAT_MAX} runs are one request");
-                let refused = HookError { errno: Some(Errno::EINVAL), ..HookError::new(Blame::Request, message) };
-                Err(refused.hint("ask several times"))
-            }
-            Request::TestRun { id, data, ctx, repeat } => {
-                // Others are answered meanwhile.
-                let tester = self.state().tester(id)?;
-                let ran = tester.run(&TestRequest { data: &data.0, ctx, repeat })?;
-                plain(serde_json::to_value(Tested::from(ran)).map_err(|e| HookError::new(Blame::Machine, e))?)
-            }
-            Request::MapEvents { id, wait_ms } => {
-                let rings = &mut own.rings;
-                if !rings.has(id) {
-                    rings.open(id, self.state().live_map(id)?)?;
-                }
-                let until = Instant::now() + Duration::from_millis(wait_ms.min(60_000));
-                let mut all = rings.drain(id)?;
-                while all.records.is_empty() && all.lost == 0 && Instant::now() < until && !self.stop.asked() {
-                    std::thread::sleep(LOOK_AGAIN.min(until.saturating_duration_since(Instant::now())));
-                    all = rings.drain(id)?;
-                }
-                plain(serde_json::to_value(all).map_err(|e| HookError::new(Blame::Machine, e))?)
-            }
-            Request::Share { map, read_only } => self.share(map, read_only, peer),
-            Request::Upgrade { executable, dry_run } => plain(self.upgrade(executable, dry_run, peer)?),
-            request => plain(self.state().handle(request, holds)?),
-        }
-    }
-
-    /// A connection of its own for one map; the other end of it is the descriptor.
-    fn share(self: &Arc<Shared>, map: u32, read_only: bool, peer: Peer) -> Answered {
-        let failed = |e: std::io::Error| HookError::new(Blame::Machine, format!("a descriptor of map {map}: {e}"));
-        let (mut near, far) = UnixStream::pair().map_err(failed)?;
-        self.enter()?;
-        let mut held = Holds::new();
-        let leave = |e| {
-            self.connections.fetch_sub(1, Ordering::AcqRel);
-            e
-        };
-        self.state().hold_map(map, &mut held).map_err(leave)?;
-        let (shared, scope) = (self.clone(), Scope::Map { id: map, read_only });
-        let again = held.clone();
-        let started = std::thread::Builder::new().name("xway-map".into()).spawn(move || {
-            shared.serve(&mut near, peer, scope, held);
-            shared.connections.fetch_sub(1, Ordering::AcqRel);
-        });
-        if let Err(e) = started {
-            let mut state = self.state();
-            again.into_iter().for_each(|object| state.unhold(object));
-            return Err(leave(failed(e)));
-        }
-        Ok((Value::Null, Some(far.into())))
-    }
-
-    fn upgrade(&self, executable: PathBuf, dry_run: bool, peer: Peer) -> Result<Value, HookError> {
-        if !dry_run && !self.owners.is_owner(peer) {
-            let message = format!("user {} may not say what is executed as the service's user", peer.uid);
-            return Err(HookError { errno: Some(Errno::EPERM), ..HookError::new(Blame::Machine, message) });
-        }
-        let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.stop.asked() {
-            return Err(HookError::new(Blame::Machine, "the service ends, or another executable takes over already"));
-        }
-        // Who may only look does not make this process execute anything: what the other executable takes is then not known.
-        let takes = match self.owners.is_owner(peer) {
-            true => upgrade::check(&executable)?,
-            false => handover::TAKES.map(str::to_owned).to_vec(),
-        };
-        let others = self.connections.load(Ordering::Acquire).saturating_sub(1);
-        let outlook = self.state().outlook(&takes, others);
-        if !dry_run {
-            *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some((executable, takes));
-            let _gate = self.gate();
-            self.stop.ask();
-        }
-        serde_json::to_value(outlook).map_err(|e| HookError::new(Blame::Machine, e))
-    }
-}
-
-/// What a connection has of its own beside what it holds.
-#[derive(Default)]
-struct Own {
-    rings: Rings,
-    watching: Watching,
-}
-
-/// An answer, and a descriptor that goes with it.
-type Answered = Result<(Value, Option<OwnedFd>), HookError>;
-
-/// Runs of one test-run request: one that takes a microsecond a run takes seconds.
-const REPEAT_MAX: u32 = 1_000_000;
-
-/// How often something that is waited for is looked at.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How often ports are looked at that somebody may have taken something away from.
+const LOOK_AT_PORTS: Duration = Duration::from_secs(1);
 
 /// How long connections are given to hear their last answer.
 const SETTLE: Duration = Duration::from_secs(3);
-
-/// Requests of one connection in a second: who asks faster is answered later.
-struct Pace {
-    limit: u32,
-    since: Instant,
-    count: u32,
-}
-
-impl Pace {
-    fn new(limit: u32) -> Pace {
-        Pace { limit, since: Instant::now(), count: 0 }
-    }
-
-    fn step(&mut self) {
-        const SECOND: Duration = Duration::from_secs(1);
-        if self.since.elapsed() >= SECOND {
-            (self.since, self.count) = (Instant::now(), 0);
-        }
-        self.count += 1;
-        if self.count > self.limit {
-            std::thread::sleep(SECOND.saturating_sub(self.since.elapsed()));
-        }
-    }
-}
 
 /// Makes the socket. One that nobody listens to any more is left over from a service that was killed.
 fn listen(path: &Path, gid: Option<u32>, mode: u32) -> Result<UnixListener, ServerError> {

@@ -1,6 +1,10 @@
 //! The engine with everything that the service knows of it: who holds what, what the configuration made, what must be there
 //! again after a restart.
 
+mod apply;
+mod keep;
+mod restore;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,21 +13,16 @@ use serde_json::Value;
 use xway_abi::{Errno, MapType};
 use xway_engine::is_called;
 use xway_hook::user::{Tester, UserConfig};
-use xway_hook::{
-    AttachRequest, Blame, Hook, HookError, Image, LoadRequest, MapId, ObjectId, Outcome, ProgId, Replace, User,
-};
+use xway_hook::{AttachRequest, Blame, Hook, HookError, Image, LoadRequest, MapId, ObjectId, Outcome, ProgId, User};
 use xway_object::LoadOptions;
 
-use crate::config::{Config, Port, Program};
-use crate::handover::{Handed, Keeps, Parcel};
-use crate::journal::{Attachment, Contents, Journal, Origin, Pin, Saved, What, digest};
+use crate::config::{Config, Port};
+use crate::handover::{Handed, Keeps};
+use crate::journal::{Journal, Origin, digest};
 use crate::message::{self, Attach, Bytes, Request, Spec, load_request};
-use crate::plan::{Digests, Step, kept, steps};
-use crate::ports::{self, shape};
-use crate::upgrade;
-
-/// Longest object file that a configuration names, bytes.
-const OBJECT_MAX: u64 = 256 << 20;
+use crate::plan::{Digests, Step};
+use crate::ports;
+use apply::read_object;
 
 /// One connection's holds.
 pub(crate) type Holds = HashSet<ObjectId>;
@@ -63,8 +62,9 @@ pub(crate) struct State {
     whole: String,
     /// The last file could not be applied to its end, and what is there is none that anybody asked for.
     half: bool,
-    /// Ports that were opened again though they were handed over, and why.
-    anew: Vec<(String, String)>,
+    /// What became of the ports in the upgrade by which this process began, and of those that were handed over and did not fit.
+    came: Vec<message::PortFate>,
+    anew: Vec<message::PortFate>,
 }
 
 /// First number of ports that are no interfaces.
@@ -133,99 +133,9 @@ impl State {
             held: Vec::new(),
             whole: String::new(),
             half: false,
+            came: Vec::new(),
             anew: Vec::new(),
         }
-    }
-
-    /// Makes everything that must be there: pins of the last time, the configuration, attachments of the last time. What
-    /// cannot be made again is told and left out.
-    pub fn restore(&mut self, given: &Config) -> Result<Vec<String>, HookError> {
-        let saved = self.journal.load().map_err(failed)?;
-        let mut notes = Vec::new();
-        let mut note = |what: String, e: HookError| notes.push(format!("{what} is not there again: {e}"));
-        let mut programs: BTreeMap<Origin, ProgId> = BTreeMap::new();
-        for pin in &saved.pins {
-            let What::Program(origin) = &pin.what else { continue };
-            let made = self.load_again(origin, &mut programs).and_then(|id| self.pin(ObjectId::Program(id), &pin.path));
-            made.unwrap_or_else(|e| note(format!("program pinned at {}", pin.path.display()), e));
-        }
-        let mut attach = Vec::new();
-        for a in &saved.attachments {
-            match self.load_again(&a.origin, &mut programs) {
-                Ok(id) => attach.push((id, a.request.clone())),
-                Err(e) => note(format!("program {} on {}", a.origin.function, a.request.port), e),
-            }
-        }
-        // Maps that no load has made: their own.
-        for pin in &saved.pins {
-            let What::Map { name, spec } = &pin.what else { continue };
-            if self.pins.contains_key(&pin.path) {
-                continue;
-            }
-            let made = spec.read().and_then(|s| self.hook.map_create(name, &s)).and_then(|id| {
-                self.specs.insert(id, (name.clone(), spec.clone()));
-                let pinned = self.pin(ObjectId::Map(id), &pin.path);
-                self.hook.release(ObjectId::Map(id))?;
-                pinned
-            });
-            made.unwrap_or_else(|e| note(format!("map pinned at {}", pin.path.display()), e));
-        }
-        for contents in self.journal.contents().map_err(failed)? {
-            let Some(ObjectId::Map(id)) = self.pins.get(&contents.path).copied() else { continue };
-            let entries: Vec<_> = contents.entries.into_iter().map(|(k, v)| (k.0, v.0)).collect();
-            let put = entries.iter().try_for_each(|(k, v)| self.hook.map_update(id, k, v, 0));
-            put.unwrap_or_else(|e| note(format!("contents of {}", contents.path.display()), e));
-        }
-        // They are of that end: a later one that is not clean does not bring them back.
-        self.journal.save_contents(&[]).map_err(failed)?;
-        let config = self.wanted(&saved, given)?;
-        // Also where it cannot be made today: it was meant, and is tried again at the next start.
-        self.whole = toml::to_string(&config).map_err(failed)?;
-        let done = self.apply(&config, false);
-        for (id, request) in attach {
-            let made = request.read().and_then(|r| {
-                let replace = Replace::Never;
-                self.attach_kept(&AttachRequest { program: id, replace, chain: true, ..r })
-            });
-            made.map(drop).unwrap_or_else(|e| note(format!("program {} on {}", id.0, request.port), e));
-        }
-        // What was loaded for this is held by pins and attachments now.
-        for id in programs.into_values() {
-            self.let_go(ObjectId::Program(id));
-        }
-        // From here on packets find their programs.
-        let started = self.start_ports();
-        let saved = self.save();
-        done.and(started)?;
-        saved?;
-        self.handed.close();
-        Ok(notes)
-    }
-
-    /// The file wins when somebody has changed it since; otherwise what was applied last.
-    fn wanted(&self, saved: &Saved, given: &Config) -> Result<Config, HookError> {
-        let same = saved.file == self.file && !saved.config.is_empty();
-        if same { Config::parse(&saved.config).map_err(failed) } else { Ok(given.clone()) }
-    }
-
-    /// Ports that were opened again though they were handed over, and why.
-    pub fn anew(&self) -> &[(String, String)] {
-        &self.anew
-    }
-
-    fn load_again(&mut self, origin: &Origin, known: &mut BTreeMap<Origin, ProgId>) -> Result<ProgId, HookError> {
-        if let Some(id) = known.get(origin) {
-            return Ok(*id);
-        }
-        let bytes = self.journal.object(&origin.object).map_err(failed)?;
-        let request = load_request(vec![origin.function.clone()], origin.pins.clone());
-        let objects = self.load(&bytes, &request)?;
-        let id = objects.programs.first().map(|(_, id)| *id).ok_or_else(|| HookError::missing("program"))?;
-        for (_, map) in &objects.maps {
-            self.let_go(ObjectId::Map(*map));
-        }
-        known.insert(origin.clone(), id);
-        Ok(id)
     }
 
     /// Loads an object and remembers where its parts come from.
@@ -396,6 +306,13 @@ impl State {
                 }
                 json(steering.as_deref().map(message::Steered::from).unwrap_or_default())
             }
+            Request::OpenPort { port } if self.lost().iter().any(|lost| is_called(lost, &port)) => {
+                // It is there and receives no more: opened again, with all that is on it.
+                let config = self.config.clone();
+                let done = self.apply(&config, false).map(drop);
+                let started = self.start_ports();
+                json(done.and(started)?)
+            }
             Request::OpenPort { port } => {
                 self.step(&Step::Open(Port::named(&port)), &BTreeMap::new(), &Digests::new())?;
                 json(self.start_ports()?)
@@ -424,6 +341,7 @@ impl State {
             }
             // The server's own.
             Request::Down
+            | Request::About
             | Request::Events { .. }
             | Request::Capture { .. }
             | Request::Captured { .. }
@@ -492,16 +410,27 @@ impl State {
         Ok(())
     }
 
-    /// Where ports do something else than they were asked for, as far as nobody was told yet.
+    /// Where ports do something else than they were asked for, as far as nobody was told yet. Who watches hears of ports that were lost.
     pub fn untold(&mut self) -> Vec<(String, Outcome)> {
-        let ports = self.hook.engine().map(|engine| engine.ports()).unwrap_or_default();
-        let all: Vec<_> = ports
-            .into_iter()
-            .flat_map(|port| port.outcomes.into_iter().map(move |outcome| (port.name.clone(), outcome)))
-            .collect();
-        let new = all.iter().filter(|one| !self.told.contains(one)).cloned().collect();
+        let all = self.hook.outcomes();
+        let new: Vec<_> = all.iter().filter(|one| !self.told.contains(one)).cloned().collect();
+        for (port, outcome) in new.iter().filter(|(_, outcome)| outcome.what == Outcome::PORT) {
+            self.hook.announce(port, format!("{}: {}", outcome.effective, outcome.reason));
+        }
         self.told = all;
         new
+    }
+
+    /// Ports of the configuration that were lost, by their names there.
+    fn lost(&self) -> Vec<String> {
+        let lost: Vec<String> = self
+            .hook
+            .outcomes()
+            .into_iter()
+            .filter_map(|(port, o)| (o.what == Outcome::PORT).then_some(port))
+            .collect();
+        let ports = self.config.ports.iter().filter(|port| lost.iter().any(|name| is_called(&port.name, name)));
+        ports.map(|port| port.name.clone()).collect()
     }
 
     /// Counters for Prometheus.
@@ -537,263 +466,10 @@ impl State {
             let _ = self.hook.release(object);
         }
     }
-
-    /// Lets the ports receive that were opened since the last time: their programs and rules are in place.
-    fn start_ports(&mut self) -> Result<(), HookError> {
-        let held = std::mem::take(&mut self.held);
-        // One that is closed again has nothing to wait for.
-        let there = held.iter().filter(|name| self.config.ports.iter().any(|port| port.name == **name));
-        there.map(|name| self.hook.start_port(name)).fold(Ok(()), Result::and)
-    }
-
-    /// Makes the engine what a configuration says, or tells what would be done. Ports that it opens wait for
-    /// [`State::start_ports`].
-    fn apply(&mut self, want: &Config, dry_run: bool) -> Result<Vec<String>, HookError> {
-        let mut digests = Digests::new();
-        let mut objects: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-        for program in &want.programs {
-            let bytes = read_object(&program.object)
-                .map_err(|e| HookError::new(Blame::Input, format!("program {}: {e}", program.name)))?;
-            digests.insert(program.name.clone(), digest(&bytes));
-            objects.insert(program.name.clone(), bytes);
-        }
-        let steps = steps(&self.config, &self.digests, want, &digests);
-        let words: Vec<String> = steps.iter().map(Step::to_string).collect();
-        let said = [&words[..], &kept(&self.config, want)].concat();
-        // A port that could not be opened would cost the one that is there.
-        for step in &steps {
-            if let Step::Open(port) = step {
-                let name = ports::parse(&port.name).map_err(|e| HookError::new(Blame::Input, e))?;
-                let made = |of: &str| want.ports.iter().any(|p| is_called(&p.name, &format!("tap:{of}")));
-                if let Some(of) = ports::interface(&name).filter(|of| !made(of) && !ports::is_there(of)) {
-                    let what = format!("interface {of}, which port {} is on", port.name);
-                    return Err(HookError::missing(what));
-                }
-            }
-        }
-        if dry_run {
-            return Ok(said);
-        }
-        // What a wrong object would refuse is refused before anything is touched.
-        let mut loaded: BTreeMap<String, ProgId> = BTreeMap::new();
-        for step in &steps {
-            if let Step::Attach(p) | Step::Replace(p) = step {
-                match self.load_configured(p, &objects[&p.name]) {
-                    Ok(id) => drop(loaded.insert(p.name.clone(), id)),
-                    Err(e) => {
-                        loaded.values().for_each(|id| self.let_go(ObjectId::Program(*id)));
-                        return Err(HookError { message: format!("program {}: {}", p.name, e.message), ..e });
-                    }
-                }
-            }
-        }
-        let mut outcome = Ok(());
-        for (step, word) in steps.iter().zip(&words) {
-            if let Err(e) = self.step(step, &loaded, &digests) {
-                outcome =
-                    Err(HookError { message: format!("{word}: {}; the steps before it are done", e.message), ..e });
-                break;
-            }
-        }
-        // Attached programs are held by their ports.
-        loaded.values().for_each(|id| self.let_go(ObjectId::Program(*id)));
-        self.half = outcome.is_err();
-        outcome.map(|()| said)
-    }
-
-    fn load_configured(&mut self, program: &Program, bytes: &[u8]) -> Result<ProgId, HookError> {
-        let names = program.function.iter().cloned().collect();
-        let request = LoadRequest { programs: names, pins: Some(program.pins()), device: None };
-        let objects = self.load(bytes, &request)?;
-        objects.maps.iter().for_each(|(_, id)| self.let_go(ObjectId::Map(*id)));
-        match objects.programs[..] {
-            [(_, id)] => Ok(id),
-            _ => {
-                let names: Vec<&str> = objects.programs.iter().map(|(name, _)| name.as_str()).collect();
-                objects.programs.iter().for_each(|(_, id)| self.let_go(ObjectId::Program(*id)));
-                let message = format!("its object has the functions {}; name one: function = …", names.join(", "));
-                Err(HookError::new(Blame::Input, message))
-            }
-        }
-    }
-
-    fn step(&mut self, step: &Step, loaded: &BTreeMap<String, ProgId>, digests: &Digests) -> Result<(), HookError> {
-        match step {
-            Step::Detach(p) => {
-                if let Some(id) = self.configured.remove(&p.name) {
-                    self.hook.detach(&p.port, Some(id))?;
-                }
-                self.config.programs.retain(|old| old.name != p.name);
-            }
-            Step::Close(p) => {
-                let reports = self.hook.close_port(&p.name)?;
-                self.keeps.retain(|name, _| !is_called(&p.name, name));
-                self.attachments.retain(|(_, a)| !is_called(&p.name, &a.port));
-                self.config.ports.retain(|old| old.name != p.name);
-                // The pool's proof that every frame came home.
-                if let Some((queue, leak)) = reports.iter().find_map(|r| Some((r.queue, r.leak.as_ref()?))) {
-                    return Err(failed(format!("port {} is closed, but queue {queue} lost frames: {leak}", p.name)));
-                }
-            }
-            Step::Open(p) => {
-                let profile = self.config.service.profile;
-                let name = ports::parse(&p.name).map_err(|e| HookError::new(Blame::Input, e))?.within(profile);
-                let number = self.ifindex;
-                let opened = ports::open(&name, number, p.pass_to.is_none(), &mut self.handed)?;
-                self.hook.open_port(opened.device, shape(p, profile))?;
-                self.keeps.extend(opened.keeps.map(|keeps| (name.to_string(), keeps)));
-                self.anew.extend(opened.anew.map(|why| (name.to_string(), why)));
-                self.ifindex += 1;
-                self.held.push(p.name.clone());
-                self.config.ports.push(p.as_opened());
-            }
-            Step::Serve(socket) => self.serve(socket)?,
-            Step::Unserve(socket) => {
-                self.sockets.retain(|server| server.path() != socket.path);
-                self.config.sockets.retain(|old| old.path != socket.path);
-            }
-            Step::Pass(p) => {
-                self.hook.set_pass(&p.name, p.pass_to.as_deref())?;
-                let kept = self.config.ports.iter_mut().filter(|old| old.name == p.name);
-                kept.for_each(|old| old.pass_to.clone_from(&p.pass_to));
-            }
-            Step::Steer(p) => {
-                self.hook.steer_anew(&p.name, &p.steer)?;
-                let kept = self.config.ports.iter_mut().filter(|old| old.name == p.name);
-                kept.for_each(|old| old.steer.clone_from(&p.steer));
-            }
-            Step::Attach(p) | Step::Replace(p) => {
-                let id = loaded[&p.name];
-                let old = self.configured.get(&p.name).filter(|_| matches!(step, Step::Replace(_)));
-                let request = AttachRequest {
-                    queue: p.queue,
-                    priority: p.priority,
-                    chain_on: p.verdicts().map_err(|e| HookError::new(Blame::Input, e))?,
-                    replace: old.map_or(Replace::Never, |old| Replace::Id(old.0)),
-                    chain: true,
-                    ..AttachRequest::new(&p.port, id)
-                };
-                self.hook.attach(&request)?;
-                self.fill_socket_maps();
-                self.configured.insert(p.name.clone(), id);
-                self.digests.insert(p.name.clone(), digests[&p.name].clone());
-                self.config.programs.retain(|old| old.name != p.name);
-                self.config.programs.push(p.clone());
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes down what must be there again.
-    pub fn save(&mut self) -> Result<(), HookError> {
-        let alive: HashSet<ProgId> = self.hook.programs()?.into_iter().map(|p| p.id).collect();
-        self.origins.retain(|id, _| alive.contains(id));
-        let maps: HashSet<MapId> = self.hook.maps()?.into_iter().map(|m| m.id).collect();
-        self.specs.retain(|id, _| maps.contains(id));
-        let used: HashSet<&String> = self.origins.values().map(|o| &o.object).collect();
-        self.images.retain(|name, _| used.contains(name));
-        let mut saved = Saved { file: self.file.clone(), ..Saved::default() };
-        if !self.half {
-            self.whole = toml::to_string(&self.config).map_err(failed)?;
-        }
-        saved.config.clone_from(&self.whole);
-        for (path, object) in &self.pins {
-            let what = match object {
-                ObjectId::Map(id) => {
-                    self.specs.get(id).map(|(name, spec)| What::Map { name: name.clone(), spec: spec.clone() })
-                }
-                ObjectId::Program(id) => self.origins.get(id).cloned().map(What::Program),
-            };
-            saved.pins.extend(what.map(|what| Pin { path: path.clone(), what }));
-        }
-        for (id, request) in &self.attachments {
-            let origin = self.origins.get(id).cloned();
-            saved.attachments.extend(origin.map(|origin| Attachment { origin, request: request.clone() }));
-        }
-        let programs = saved.pins.iter().filter_map(|p| match &p.what {
-            What::Program(origin) => Some(origin),
-            What::Map { .. } => None,
-        });
-        for origin in programs.chain(saved.attachments.iter().map(|a| &a.origin)) {
-            if let Some(bytes) = self.images.get(&origin.object) {
-                self.journal.keep_object(bytes).map_err(failed)?;
-            }
-        }
-        let told = |e| failed(format!("it was done, but a restart will not know of it: {e}"));
-        self.journal.save(&saved).map_err(told)
-    }
-
-    /// What becomes of the ports when an executable goes on that takes these kinds of them.
-    pub fn fates(&self, takes: &[String]) -> Vec<message::PortFate> {
-        self.hook.ports().iter().map(|port| upgrade::fate(port, self.keeps.get(port), takes)).collect()
-    }
-
-    /// What an upgrade would keep and lose; `others` is how many connections there are besides the one that asks.
-    pub fn outlook(&mut self, takes: &[String], others: usize) -> message::Handover {
-        let fates = self.fates(takes);
-        let maps = self.pins.values().filter_map(|o| if let ObjectId::Map(id) = o { Some(*id) } else { None });
-        let pinned = maps.collect();
-        let sockets = self.served().iter().map(|path| path.sockets.len()).sum();
-        upgrade::outlook(&mut self.hook, fates, &pinned, sockets, others, self.journal.keeps())
-    }
-
-    /// The end of the service: ports are closed, and contents of pinned maps are kept when they are to be.
-    pub fn finish(&mut self, upgrade: bool) -> Result<(), HookError> {
-        self.save()?;
-        self.sockets.clear();
-        for port in self.hook.ports() {
-            // What is lost there has been counted, and there is nobody left to tell.
-            let _ = self.hook.close_port(&port);
-        }
-        let mut all = Vec::new();
-        if upgrade || self.config.service.keep_contents {
-            for (path, object) in &self.pins {
-                let ObjectId::Map(id) = object else { continue };
-                if volatile(self.hook.map_info(*id)?.map_type) {
-                    continue;
-                }
-                let mut entries = Vec::new();
-                let mut key = self.hook.map_next_key(*id, None).unwrap_or(None);
-                while let Some(at) = key {
-                    if let Ok(value) = self.hook.map_lookup(*id, &at, 0) {
-                        entries.push((Bytes(at.clone()), Bytes(value)));
-                    }
-                    key = self.hook.map_next_key(*id, Some(&at)).unwrap_or(None);
-                }
-                all.push(Contents { path: path.clone(), entries });
-            }
-        }
-        self.journal.save_contents(&all).map_err(failed)
-    }
-
-    /// Puts what is kept of these ports into a parcel, when they are closed; one that finds no room there is opened again, and that is
-    /// said in its fate.
-    pub fn pack(&mut self, parcel: &mut Parcel, fates: &mut [message::PortFate]) {
-        for fate in fates.iter_mut().filter(|fate| fate.goes_on()) {
-            let packed = self.keeps.get(&fate.port).map(|keeps| parcel.port(&fate.port, keeps));
-            if let Some(Err(e)) = packed {
-                let reason = format!("its descriptors could not be handed over: {e}; what waits there is lost");
-                *fate = message::PortFate::new(&fate.port, message::PortFate::OPENED_AGAIN, reason);
-            }
-        }
-        self.keeps.clear();
-    }
 }
 
 /// Whether what a map of this type holds means nothing to another process: numbers of programs, maps, sockets.
 pub(crate) fn volatile(kind: MapType) -> bool {
     use MapType::{ArrayOfMaps, HashOfMaps, PerfEventArray, ProgArray, Ringbuf, UserRingbuf, Xskmap};
     matches!(kind, ProgArray | ArrayOfMaps | HashOfMaps | Xskmap | PerfEventArray | Ringbuf | UserRingbuf)
-}
-
-fn read_object(path: &Path) -> Result<Vec<u8>, String> {
-    let told = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::NotFound => format!("{}: no such file", path.display()),
-        _ => format!("{}: {e}", path.display()),
-    };
-    let len = std::fs::metadata(path).map_err(told)?.len();
-    if len > OBJECT_MAX {
-        return Err(format!("{}: {len} bytes; at most {OBJECT_MAX} are read", path.display()));
-    }
-    std::fs::read(path).map_err(told)
 }

@@ -1,0 +1,215 @@
+//! The configuration: what is done so that the engine is what a file says.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use xway_engine::is_called;
+use xway_hook::user::Tester;
+use xway_hook::{AttachRequest, Blame, Hook, HookError, LoadRequest, ObjectId, ProgId, Replace};
+
+use super::{State, failed};
+use crate::config::{Config, Program};
+use crate::journal::digest;
+use crate::message::{Attach, PortFate};
+use crate::plan::{Digests, Step, kept, steps};
+use crate::ports::{self, shape};
+
+/// Longest object file that a configuration names, bytes.
+const OBJECT_MAX: u64 = 256 << 20;
+
+impl State {
+    /// Lets the ports receive that were opened since the last time: their programs and rules are in place.
+    pub(super) fn start_ports(&mut self) -> Result<(), HookError> {
+        let held = std::mem::take(&mut self.held);
+        // One that is closed again has nothing to wait for.
+        let there = held.iter().filter(|name| self.config.ports.iter().any(|port| port.name == **name));
+        there.map(|name| self.hook.start_port(name)).fold(Ok(()), Result::and)
+    }
+
+    /// Makes the engine what a configuration says, or tells what would be done. Ports that it opens wait for
+    /// [`State::start_ports`].
+    pub(super) fn apply(&mut self, want: &Config, dry_run: bool) -> Result<Vec<String>, HookError> {
+        let mut digests = Digests::new();
+        let mut objects: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        for program in &want.programs {
+            let bytes = read_object(&program.object)
+                .map_err(|e| HookError::new(Blame::Input, format!("program {}: {e}", program.name)))?;
+            digests.insert(program.name.clone(), digest(&bytes));
+            objects.insert(program.name.clone(), bytes);
+        }
+        let lost = self.lost();
+        let steps = steps(&self.config, &self.digests, want, &digests, &lost);
+        let words: Vec<String> = steps.iter().map(Step::to_string).collect();
+        let said = [&words[..], &kept(&self.config, want)].concat();
+        // A port that could not be opened would cost the one that is there.
+        for step in &steps {
+            if let Step::Open(port) = step {
+                let name = ports::parse(&port.name).map_err(|e| HookError::new(Blame::Input, e))?;
+                let made = |of: &str| want.ports.iter().any(|p| is_called(&p.name, &format!("tap:{of}")));
+                if let Some(of) = ports::interface(&name).filter(|of| !made(of) && !ports::is_there(of)) {
+                    let what = format!("interface {of}, which port {} is on", port.name);
+                    return Err(HookError::missing(what));
+                }
+                let down = |of: &&str| xway_hook::kernel::device(of).is_ok_and(|device| !device.up);
+                if let Some(of) = ports::interface(&name).filter(down).filter(|_| lost.contains(&port.name)) {
+                    let message = format!("interface {of}, which port {} is on, is down", port.name);
+                    return Err(HookError::new(Blame::Machine, message).hint(format!("ip link set {of} up")));
+                }
+            }
+        }
+        if dry_run {
+            return Ok(said);
+        }
+        // What a wrong object would refuse is refused before anything is touched.
+        let mut loaded: BTreeMap<String, ProgId> = BTreeMap::new();
+        for step in &steps {
+            if let Step::Attach(p) | Step::Replace(p) = step {
+                match self.load_configured(p, &objects[&p.name]) {
+                    Ok(id) => drop(loaded.insert(p.name.clone(), id)),
+                    Err(e) => {
+                        loaded.values().for_each(|id| self.let_go(ObjectId::Program(*id)));
+                        return Err(HookError { message: format!("program {}: {}", p.name, e.message), ..e });
+                    }
+                }
+            }
+        }
+        let by_hand = self.by_hand(&steps);
+        let mut outcome = Ok(());
+        for (step, word) in steps.iter().zip(&words) {
+            if let Err(e) = self.step(step, &loaded, &digests) {
+                outcome =
+                    Err(HookError { message: format!("{word}: {}; the steps before it are done", e.message), ..e });
+                break;
+            }
+        }
+        for (id, request, _held) in by_hand {
+            let again = request.read().and_then(|request| {
+                self.attach_kept(&AttachRequest { program: id, replace: Replace::Never, chain: true, ..request })
+            });
+            let told = |e: HookError| HookError {
+                message: format!("program {} on {}, attached by hand: {}", id.0, request.port, e.message),
+                ..e
+            };
+            outcome = outcome.and(again.map(drop).map_err(told));
+        }
+        // Attached programs are held by their ports.
+        loaded.values().for_each(|id| self.let_go(ObjectId::Program(*id)));
+        self.half = outcome.is_err();
+        outcome.map(|()| said)
+    }
+
+    /// Programs that somebody has attached to ports which are closed and opened again; held meanwhile.
+    fn by_hand(&self, steps: &[Step]) -> Vec<(ProgId, Attach, Tester)> {
+        let closed = |port: &str| steps.iter().any(|step| matches!(step, Step::Close(p) if is_called(&p.name, port)));
+        let opened = |port: &str| steps.iter().any(|step| matches!(step, Step::Open(p) if is_called(&p.name, port)));
+        let again = self.attachments.iter().filter(|(_, a)| closed(&a.port) && opened(&a.port));
+        again.filter_map(|(id, a)| Some((*id, a.clone(), self.hook.tester(*id).ok()?))).collect()
+    }
+
+    pub(super) fn load_configured(&mut self, program: &Program, bytes: &[u8]) -> Result<ProgId, HookError> {
+        let names = program.function.iter().cloned().collect();
+        let request = LoadRequest { programs: names, pins: Some(program.pins()), device: None };
+        let objects = self.load(bytes, &request)?;
+        objects.maps.iter().for_each(|(_, id)| self.let_go(ObjectId::Map(*id)));
+        match objects.programs[..] {
+            [(_, id)] => Ok(id),
+            _ => {
+                let names: Vec<&str> = objects.programs.iter().map(|(name, _)| name.as_str()).collect();
+                objects.programs.iter().for_each(|(_, id)| self.let_go(ObjectId::Program(*id)));
+                let message = format!("its object has the functions {}; name one: function = …", names.join(", "));
+                Err(HookError::new(Blame::Input, message))
+            }
+        }
+    }
+
+    pub(super) fn step(
+        &mut self,
+        step: &Step,
+        loaded: &BTreeMap<String, ProgId>,
+        digests: &Digests,
+    ) -> Result<(), HookError> {
+        match step {
+            Step::Detach(p) => {
+                if let Some(id) = self.configured.remove(&p.name) {
+                    self.hook.detach(&p.port, Some(id))?;
+                }
+                self.config.programs.retain(|old| old.name != p.name);
+            }
+            Step::Close(p) => {
+                let reports = self.hook.close_port(&p.name)?;
+                self.keeps.retain(|name, _| !is_called(&p.name, name));
+                self.attachments.retain(|(_, a)| !is_called(&p.name, &a.port));
+                self.config.ports.retain(|old| old.name != p.name);
+                // The pool's proof that every frame came home.
+                if let Some((queue, leak)) = reports.iter().find_map(|r| Some((r.queue, r.leak.as_ref()?))) {
+                    return Err(failed(format!("port {} is closed, but queue {queue} lost frames: {leak}", p.name)));
+                }
+            }
+            Step::Open(p) => {
+                let profile = self.config.service.profile;
+                let name = ports::parse(&p.name).map_err(|e| HookError::new(Blame::Input, e))?.within(profile);
+                let number = self.ifindex;
+                let opened = ports::open(&name, number, p.pass_to.is_none(), &mut self.handed)?;
+                self.hook.open_port(opened.device, shape(p, profile))?;
+                self.keeps.extend(opened.keeps.map(|keeps| (name.to_string(), keeps)));
+                let called = name.to_string();
+                let again = |why: &str| PortFate::new(&called, PortFate::OPENED_AGAIN, why);
+                self.anew.extend(opened.anew.as_deref().map(again));
+                self.came.retain(|fate| fate.port != called);
+                self.came.push(match opened.adopted {
+                    Some(fate) => PortFate::new(&called, fate, ""),
+                    None => again(opened.anew.as_deref().unwrap_or("it was not handed over")),
+                });
+                self.ifindex += 1;
+                self.held.push(p.name.clone());
+                self.config.ports.push(p.as_opened());
+            }
+            Step::Serve(socket) => self.serve(socket)?,
+            Step::Unserve(socket) => {
+                self.sockets.retain(|server| server.path() != socket.path);
+                self.config.sockets.retain(|old| old.path != socket.path);
+            }
+            Step::Pass(p) => {
+                self.hook.set_pass(&p.name, p.pass_to.as_deref())?;
+                let kept = self.config.ports.iter_mut().filter(|old| old.name == p.name);
+                kept.for_each(|old| old.pass_to.clone_from(&p.pass_to));
+            }
+            Step::Steer(p) => {
+                self.hook.steer_anew(&p.name, &p.steer)?;
+                let kept = self.config.ports.iter_mut().filter(|old| old.name == p.name);
+                kept.for_each(|old| old.steer.clone_from(&p.steer));
+            }
+            Step::Attach(p) | Step::Replace(p) => {
+                let id = loaded[&p.name];
+                let old = self.configured.get(&p.name).filter(|_| matches!(step, Step::Replace(_)));
+                let request = AttachRequest {
+                    queue: p.queue,
+                    priority: p.priority,
+                    chain_on: p.verdicts().map_err(|e| HookError::new(Blame::Input, e))?,
+                    replace: old.map_or(Replace::Never, |old| Replace::Id(old.0)),
+                    chain: true,
+                    ..AttachRequest::new(&p.port, id)
+                };
+                self.hook.attach(&request)?;
+                self.fill_socket_maps();
+                self.configured.insert(p.name.clone(), id);
+                self.digests.insert(p.name.clone(), digests[&p.name].clone());
+                self.config.programs.retain(|old| old.name != p.name);
+                self.config.programs.push(p.clone());
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn read_object(path: &Path) -> Result<Vec<u8>, String> {
+    let told = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::NotFound => format!("{}: no such file", path.display()),
+        _ => format!("{}: {e}", path.display()),
+    };
+    let len = std::fs::metadata(path).map_err(told)?.len();
+    if len > OBJECT_MAX {
+        return Err(format!("{}: {len} bytes; at most {OBJECT_MAX} are read", path.display()));
+    }
+    std::fs::read(path).map_err(told)
+}

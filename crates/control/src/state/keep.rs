@@ -1,0 +1,127 @@
+//! What must be there again: written down after each change, and at the end.
+
+use std::collections::HashSet;
+
+use xway_hook::{Hook, HookError, MapId, ObjectId, ProgId};
+
+use super::{State, failed, volatile};
+use crate::handover::{Keeps, Parcel};
+use crate::journal::{Attachment, Contents, Pin, Saved, What};
+use crate::message::{self, Bytes};
+use crate::upgrade;
+
+impl State {
+    /// Writes down what must be there again.
+    pub fn save(&mut self) -> Result<(), HookError> {
+        let alive: HashSet<ProgId> = self.hook.programs()?.into_iter().map(|p| p.id).collect();
+        self.origins.retain(|id, _| alive.contains(id));
+        let maps: HashSet<MapId> = self.hook.maps()?.into_iter().map(|m| m.id).collect();
+        self.specs.retain(|id, _| maps.contains(id));
+        let used: HashSet<&String> = self.origins.values().map(|o| &o.object).collect();
+        self.images.retain(|name, _| used.contains(name));
+        let mut saved = Saved { file: self.file.clone(), ..Saved::default() };
+        if !self.half {
+            self.whole = toml::to_string(&self.config).map_err(failed)?;
+        }
+        saved.config.clone_from(&self.whole);
+        for (path, object) in &self.pins {
+            let what = match object {
+                ObjectId::Map(id) => {
+                    self.specs.get(id).map(|(name, spec)| What::Map { name: name.clone(), spec: spec.clone() })
+                }
+                ObjectId::Program(id) => self.origins.get(id).cloned().map(What::Program),
+            };
+            saved.pins.extend(what.map(|what| Pin { path: path.clone(), what }));
+        }
+        for (id, request) in &self.attachments {
+            let origin = self.origins.get(id).cloned();
+            saved.attachments.extend(origin.map(|origin| Attachment { origin, request: request.clone() }));
+        }
+        let programs = saved.pins.iter().filter_map(|p| match &p.what {
+            What::Program(origin) => Some(origin),
+            What::Map { .. } => None,
+        });
+        for origin in programs.chain(saved.attachments.iter().map(|a| &a.origin)) {
+            if let Some(bytes) = self.images.get(&origin.object) {
+                self.journal.keep_object(bytes).map_err(failed)?;
+            }
+        }
+        let told = |e| failed(format!("it was done, but a restart will not know of it: {e}"));
+        self.journal.save(&saved).map_err(told)
+    }
+
+    /// What becomes of the ports when an executable goes on that takes these kinds of them.
+    pub fn fates(&self, takes: &[String]) -> Vec<message::PortFate> {
+        self.hook.ports().iter().map(|port| upgrade::fate(port, self.keeps.get(port), takes)).collect()
+    }
+
+    /// What an upgrade would keep and lose; `others` is how many connections there are besides the one that asks.
+    pub fn outlook(&mut self, takes: &[String], others: usize) -> message::Handover {
+        let fates = self.fates(takes);
+        let maps = self.pins.values().filter_map(|o| if let ObjectId::Map(id) = o { Some(*id) } else { None });
+        let pinned = maps.collect();
+        let sockets = self.served().iter().map(|path| path.sockets.len()).sum();
+        upgrade::outlook(&mut self.hook, fates, &pinned, sockets, others, self.journal.keeps())
+    }
+
+    /// From here on nothing goes past ports whose program stays while there are no sockets; one that cannot be shut is opened again, and
+    /// that is said in its fate.
+    pub fn shut(&self, fates: &mut [message::PortFate]) {
+        for fate in fates.iter_mut().filter(|fate| fate.is_packed()) {
+            let Some(Keeps::AfXdp(kept)) = self.keeps.get(&fate.port) else { continue };
+            if let Err(e) = kept.shut() {
+                let reason = format!("{e}: what comes between the two goes to the host's stack");
+                *fate = message::PortFate::new(&fate.port, message::PortFate::OPENED_AGAIN, reason);
+            }
+        }
+    }
+
+    /// What finds no socket passes again.
+    pub(super) fn unshut(&self) -> Result<(), HookError> {
+        let all =
+            self.keeps.values().filter_map(|keeps| if let Keeps::AfXdp(kept) = keeps { Some(kept) } else { None });
+        all.map(|kept| kept.open().map_err(failed)).fold(Ok(()), Result::and)
+    }
+
+    /// The end of the service: ports are closed, and contents of pinned maps are kept when they are to be.
+    pub fn finish(&mut self, upgrade: bool) -> Result<(), HookError> {
+        self.save()?;
+        self.sockets.clear();
+        for port in self.hook.ports() {
+            // What is lost there has been counted, and there is nobody left to tell.
+            let _ = self.hook.close_port(&port);
+        }
+        let mut all = Vec::new();
+        if upgrade || self.config.service.keep_contents {
+            for (path, object) in &self.pins {
+                let ObjectId::Map(id) = object else { continue };
+                if volatile(self.hook.map_info(*id)?.map_type) {
+                    continue;
+                }
+                let mut entries = Vec::new();
+                let mut key = self.hook.map_next_key(*id, None).unwrap_or(None);
+                while let Some(at) = key {
+                    if let Ok(value) = self.hook.map_lookup(*id, &at, 0) {
+                        entries.push((Bytes(at.clone()), Bytes(value)));
+                    }
+                    key = self.hook.map_next_key(*id, Some(&at)).unwrap_or(None);
+                }
+                all.push(Contents { path: path.clone(), entries });
+            }
+        }
+        self.journal.save_contents(&all).map_err(failed)
+    }
+
+    /// Puts what is kept of these ports into a parcel, when they are closed; one that finds no room there is opened again, and that is
+    /// said in its fate.
+    pub fn pack(&mut self, parcel: &mut Parcel, fates: &mut [message::PortFate]) {
+        for fate in fates.iter_mut().filter(|fate| fate.is_packed()) {
+            let packed = self.keeps.get(&fate.port).map(|keeps| parcel.port(&fate.port, keeps));
+            if let Some(Err(e)) = packed {
+                let reason = format!("its descriptors could not be handed over: {e}; what waits there is lost");
+                *fate = message::PortFate::new(&fate.port, message::PortFate::OPENED_AGAIN, reason);
+            }
+        }
+        self.keeps.clear();
+    }
+}

@@ -1,0 +1,120 @@
+//! The start: everything is made again that must be there.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use xway_hook::{AttachRequest, Hook, HookError, ObjectId, ProgId, Replace};
+
+use super::{State, failed};
+use crate::config::Config;
+use crate::journal::{Origin, Saved, What};
+use crate::message::{self, load_request};
+
+impl State {
+    /// Makes everything that must be there: pins of the last time, the configuration, attachments of the last time. What
+    /// cannot be made again is told and left out.
+    pub fn restore(&mut self, given: &Config) -> Result<Vec<String>, HookError> {
+        let saved = self.journal.load().map_err(failed)?;
+        let mut notes = Vec::new();
+        let mut note = |what: String, e: HookError| notes.push(format!("{what} is not there again: {e}"));
+        let mut programs: BTreeMap<Origin, ProgId> = BTreeMap::new();
+        for pin in &saved.pins {
+            let What::Program(origin) = &pin.what else { continue };
+            let made = self.load_again(origin, &mut programs).and_then(|id| self.pin(ObjectId::Program(id), &pin.path));
+            made.unwrap_or_else(|e| note(format!("program pinned at {}", pin.path.display()), e));
+        }
+        let mut attach = Vec::new();
+        for a in &saved.attachments {
+            match self.load_again(&a.origin, &mut programs) {
+                Ok(id) => attach.push((id, a.request.clone())),
+                Err(e) => note(format!("program {} on {}", a.origin.function, a.request.port), e),
+            }
+        }
+        // Loads pin the maps that ask for it: also those whose names somebody took away since.
+        let away = |path: &&PathBuf| !saved.pins.iter().any(|pin| pin.path == **path);
+        let away: Vec<PathBuf> = self.pins.keys().filter(away).cloned().collect();
+        for path in away {
+            self.hook.unpin(&path)?;
+            self.pins.remove(&path);
+        }
+        // Maps that no load has made: their own.
+        for pin in &saved.pins {
+            let What::Map { name, spec } = &pin.what else { continue };
+            if self.pins.contains_key(&pin.path) {
+                continue;
+            }
+            let made = spec.read().and_then(|s| self.hook.map_create(name, &s)).and_then(|id| {
+                self.specs.insert(id, (name.clone(), spec.clone()));
+                let pinned = self.pin(ObjectId::Map(id), &pin.path);
+                self.hook.release(ObjectId::Map(id))?;
+                pinned
+            });
+            made.unwrap_or_else(|e| note(format!("map pinned at {}", pin.path.display()), e));
+        }
+        for contents in self.journal.contents().map_err(failed)? {
+            let Some(ObjectId::Map(id)) = self.pins.get(&contents.path).copied() else { continue };
+            let entries: Vec<_> = contents.entries.into_iter().map(|(k, v)| (k.0, v.0)).collect();
+            let put = entries.iter().try_for_each(|(k, v)| self.hook.map_update(id, k, v, 0));
+            put.unwrap_or_else(|e| note(format!("contents of {}", contents.path.display()), e));
+        }
+        // They are of that end: a later one that is not clean does not bring them back.
+        self.journal.save_contents(&[]).map_err(failed)?;
+        let config = self.wanted(&saved, given)?;
+        // Also where it cannot be made today: it was meant, and is tried again at the next start.
+        self.whole = toml::to_string(&config).map_err(failed)?;
+        let done = self.apply(&config, false);
+        for (id, request) in attach {
+            let made = request.read().and_then(|r| {
+                let replace = Replace::Never;
+                self.attach_kept(&AttachRequest { program: id, replace, chain: true, ..r })
+            });
+            made.map(drop).unwrap_or_else(|e| note(format!("program {} on {}", id.0, request.port), e));
+        }
+        // What was loaded for this is held by pins and attachments now.
+        for id in programs.into_values() {
+            self.let_go(ObjectId::Program(id));
+        }
+        // From here on packets find their programs.
+        let started = self.start_ports().and(self.unshut());
+        let saved = self.save();
+        done.and(started)?;
+        saved?;
+        self.handed.close();
+        Ok(notes)
+    }
+
+    /// The file wins when somebody has changed it since; otherwise what was applied last.
+    pub(super) fn wanted(&self, saved: &Saved, given: &Config) -> Result<Config, HookError> {
+        let same = saved.file == self.file && !saved.config.is_empty();
+        if same { Config::parse(&saved.config).map_err(failed) } else { Ok(given.clone()) }
+    }
+
+    /// What became of the ports that were opened since the start.
+    pub fn came(&self) -> &[message::PortFate] {
+        &self.came
+    }
+
+    /// Those of them that were opened again though they were handed over.
+    pub fn anew(&self) -> &[message::PortFate] {
+        &self.anew
+    }
+
+    pub(super) fn load_again(
+        &mut self,
+        origin: &Origin,
+        known: &mut BTreeMap<Origin, ProgId>,
+    ) -> Result<ProgId, HookError> {
+        if let Some(id) = known.get(origin) {
+            return Ok(*id);
+        }
+        let bytes = self.journal.object(&origin.object).map_err(failed)?;
+        let request = load_request(vec![origin.function.clone()], origin.pins.clone());
+        let objects = self.load(&bytes, &request)?;
+        let id = objects.programs.first().map(|(_, id)| *id).ok_or_else(|| HookError::missing("program"))?;
+        for (_, map) in &objects.maps {
+            self.let_go(ObjectId::Map(*map));
+        }
+        known.insert(origin.clone(), id);
+        Ok(id)
+    }
+}
