@@ -18,16 +18,22 @@ pub struct Up {
 impl Up {
     /// Starts it, in a namespace if one is given, and waits until it listens.
     pub fn new(dir: &Dir, config: Option<&str>, inside: Option<&Namespace>) -> Up {
+        let mut up = Up::starting(dir, config, inside);
+        let mut line = String::new();
+        BufReader::new(up.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, format!("listening at {}\n", up.socket));
+        up
+    }
+
+    /// The same without waiting.
+    pub fn starting(dir: &Dir, config: Option<&str>, inside: Option<&Namespace>) -> Up {
         let (socket, state) = (dir.arg("control.sock"), dir.arg("state"));
         let mut command = match inside {
             Some(space) => space.command(env!("CARGO_BIN_EXE_xway")),
             None => Command::new(env!("CARGO_BIN_EXE_xway")),
         };
         command.args(["up", "--socket", &socket, "--state", &state]).args(config.iter().flat_map(|c| ["-c", *c]));
-        let mut child = command.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, format!("listening at {socket}\n"));
+        let child = command.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         Up { child, socket }
     }
 
