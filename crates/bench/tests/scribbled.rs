@@ -6,6 +6,10 @@
 //! be written to. It takes an offset into the packet, too, up to its end, and reads and writes there. Behind the last chunk of the
 //! packet memory and the map lie other things of this process: a wild access ends it, or shows in the map.
 
+#[cfg(target_arch = "x86_64")]
+#[path = "../../xsk/tests/watched/mod.rs"]
+mod watched;
+
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -102,6 +106,56 @@ fn the_other_process() {
             }
         }
     }
+}
+
+/// The same without chance: each byte is another one behind the instruction that read it.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn what_was_read_is_used_however_it_changes() {
+    use xway_engine::Results;
+    use xway_maps::Guard;
+    use xway_packet::{Burst, SharedMemory};
+
+    if std::env::var_os(WORDS).is_some() {
+        return;
+    }
+    let spec = MapSpec::new(MapType::Array, 4, VALUE, 1);
+    let map = Map::create(&spec, &Env::default()).unwrap();
+    let linked = Linked::new(program(&map, &spec));
+    assert_eq!(linked.choice().name(), "jit", "{:?}", linked.choice().reason);
+    let shape = PoolConfig { backing: Backing::Memfd, pages: Pages::Base, chunk_size: CHUNK, ..PoolConfig::new(128) };
+    let mut pool = Pool::new(shape).unwrap();
+    let (start, len) = pool.memory_range();
+    let alias = SharedMemory::map(pool.memory_fd().unwrap(), 0, len).unwrap();
+    let memory = watched::Memory { start, alias: alias.start(), len };
+    // Offsets that are checked, up to the last one that is let through, and one behind it.
+    let first = [0u8, 8, 16, 24, 32, 40, 48];
+    let mut burst = Burst::new();
+    for byte in first {
+        let mut frame = pool.alloc().unwrap();
+        let mut packet = [0x55; 128];
+        (packet[0], packet[2], packet[3]) = (byte, 24, 0);
+        frame.fill(&packet).unwrap();
+        burst.push(frame).unwrap();
+    }
+    let (mut executor, mut results, guard) = (linked.executor(0), Results::default(), Guard::pin());
+    // How near packets are is measured now and then: by two loads from the last one, whose bytes nobody uses.
+    let measured = burst.frames()[first.len() - 1].packet().as_ptr().addr() - start.addr().get();
+    let run = || executor.run(burst.frames_mut(), &guard, &mut results);
+    // Another number, and no wild one: whoever read it again would show in the map instead of ending the process.
+    let ((), mut log) = watched::watched(&[memory], 7, run);
+    log.retain(|access| access.at != measured);
+    let mut seen = [0; VALUE as usize];
+    map.lookup(&[0; 4], &mut seen, 0).unwrap();
+    let expected: Vec<usize> = first.iter().map(|byte| usize::from(*byte)).filter(|byte| *byte <= ALLOWED).collect();
+    let marked: Vec<usize> = (0..seen.len()).filter(|at| seen[*at] != 0).collect();
+    assert_eq!(marked, expected);
+    assert_eq!(watched::read_again(&log), []);
+    // A byte (but for the last packet's, see above), an offset and eight bytes there; and a store.
+    let reads = log.iter().filter(|access| !access.write).count();
+    assert_eq!((reads, log.len() - reads), (3 * first.len() - 1, first.len()), "{log:?}");
+    pool.release_burst(&mut burst);
+    pool.close().unwrap();
 }
 
 #[test]
