@@ -89,6 +89,16 @@ vm:  ## the tests of the kernel's hook in a virtual machine; KERNEL=folder of an
 	cargo test --no-run $(or $(TEST),$(VM_TESTS))
 	VM_SECONDS=$(or $(VM_SECONDS),3600) scripts/vm $(KERNEL) cargo test --offline --no-fail-fast $(or $(TEST),$(VM_TESTS))
 
+# Two virtio cards on one wire; the driver leaves out copies where memory is the card's by way of the DMA layer.
+CARD = -netdev hubport,hubid=1,id=h$(1) -device virtio-net-pci,netdev=h$(1),iommu_platform=on,disable-legacy=on,mac=52:54:00:00:00:0$(1)
+ZEROCOPY_TEST := -p xway-port-afxdp --test zero_copy
+
+zerocopy:  ## afxdp: without copies, on two virtio cards in a virtual machine; KERNEL=folder as for vm, Linux 6.13 or newer
+	@test -n "$(KERNEL)" || { echo "make zerocopy KERNEL=folder: what a kernel's package was unpacked to"; scripts/vm; exit 2; }
+	cargo test --no-run $(ZEROCOPY_TEST)
+	XWAY_WIRE=eth0,eth1 VM_QEMU="$(call CARD,1) $(call CARD,2)" scripts/vm $(KERNEL) sh -c \
+		'modprobe virtio_net; for card in eth0 eth1; do ip link set $$card up; done; cargo test --offline $(ZEROCOPY_TEST) -- --nocapture'
+
 corpus:  ## foreign programs below DIR=… before our verifier and the running kernel's
 	@test -n "$(DIR)" || { echo "make corpus DIR=folder: objects and raw programs of your own"; exit 2; }
 	cargo run --release -q -p xway-testkit --example corpus -- $(OPTIONS) $(DIR)
@@ -112,4 +122,4 @@ deploy:  ## the bundle onto another machine: HOST=root@name (needs ssh)
 clean:  ## remove everything that was built
 	cargo clean
 
-.PHONY: help setup demo test lint samples bench bench-docs native aarch64 fuzz soak models miri cycles fuzz-kernel vm corpus ecosystem install bundle deploy clean
+.PHONY: help setup demo test lint samples bench bench-docs native aarch64 fuzz soak models miri cycles fuzz-kernel vm zerocopy corpus ecosystem install bundle deploy clean
