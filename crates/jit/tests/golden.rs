@@ -78,6 +78,11 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             "r2 = -20\ncall 44\nif r0 != 0 goto full\nr0 = 3\nexit\nfull: r0 = 1\nexit".into(),
             None,
         ),
+        (
+            "thread-nulls.moved",
+            "r2 = -20\ncall 44\nr1 = r0\nr0 = 1\nif r1 != 0 goto full\nr0 = 3\nfull: exit".into(),
+            None,
+        ),
         ("inline-tail-calls", TAIL.into(), Some(MapType::ProgArray)),
         ("inline-helpers", packet("r1 = 0\nr3 = r2\nr2 = 0\nr4 = 16\nr5 = 0\ncall 28"), None),
         ("inline-helpers.random", "call 7\nr0 &= 1\nexit".into(), None),

@@ -248,8 +248,8 @@ struct Body<'a, 'f> {
     tails: Option<Variable>,
     /// The frame's descriptor, in the burst function.
     ctx: Option<Value>,
-    /// Behind a call that moves the packet's start or end: where its 0 goes, and everything else, when that is asked at once.
-    after_room: Option<(ir::Block, ir::Block)>,
+    /// Behind a call that moves the packet's start or end: what follows when its result is asked for at once.
+    after_room: Option<room::Asked<'a>>,
     /// Where tail calls enter, by unit, in the burst function.
     targets: Vec<Option<ir::Block>>,
     /// The worker's environment.
@@ -528,6 +528,8 @@ impl<'a, 'f> Body<'a, 'f> {
                 _ => (None, &block.ops[..]),
             };
             let room = self.checked_room(block);
+            // What stands between the call and the check goes with each of its ways.
+            let ops = &ops[..ops.len() - room.map_or(0, |asked| asked.between.len())];
             for (n, op) in ops.iter().enumerate() {
                 self.origin(op.at);
                 self.after_room = room.filter(|_| n + 1 == ops.len());

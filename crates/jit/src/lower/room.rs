@@ -6,13 +6,13 @@
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, InstBuilder, Value, types};
-use xway_isa::{Cond, Operand, Reg};
+use xway_isa::{Cond, MovExt, Operand, Reg};
 use xway_packet::descriptor::{DATA, DATA_END, DATA_META, NEXT};
 use xway_packet::{ETH_HLEN, FRAME_RESERVE};
 
 use super::{Area, Body};
 use crate::env::offsets;
-use crate::plan::{Block, Call, End, Kind, ROOM};
+use crate::plan::{Block, Call, End, Kind, Op, ROOM};
 
 /// What a check of a helper's arguments leads to.
 struct Ways {
@@ -20,7 +20,18 @@ struct Ways {
     done: ir::Block,
 }
 
-impl Body<'_, '_> {
+/// The result of a call is asked for at once.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    /// Where 0 goes.
+    zero: ir::Block,
+    /// Where everything else goes.
+    other: ir::Block,
+    /// Operations behind the call, which only move numbers among registers.
+    pub(super) between: &'a [Op],
+}
+
+impl<'a> Body<'a, '_> {
     /// `bpf_xdp_adjust_head(ctx, delta)` for packets without metadata, which have nothing to be moved along; what it refuses,
     /// and packets with metadata, are left to the helper.
     pub(super) fn adjust_head(&mut self, call: &Call) {
@@ -112,21 +123,32 @@ impl Body<'_, '_> {
     /// It is done, with 0; where the condition did not hold, the helper does it. Where the result is compared with 0 at once, both
     /// go on where that leads.
     fn done_or(&mut self, call: &Call, ways: Ways) {
-        let (zero_to, other) = self.after_room.map_or((ways.done, None), |(zero, other)| (zero, Some(other)));
+        let asked = self.after_room;
+        let zero_to = asked.map_or(ways.done, |asked| asked.zero);
         let zero = self.b.ins().iconst(types::I64, 0);
         self.set(Reg::R0, zero);
+        self.between(asked);
         self.b.ins().jump(zero_to, &[]);
         self.b.set_cold_block(ways.slow);
         self.b.switch_to_block(ways.slow);
         self.name_frame();
         self.by_call(call);
-        let Some(other) = other else {
+        let Some(Asked { other, .. }) = asked else {
             self.b.ins().jump(ways.done, &[]);
             return self.b.switch_to_block(ways.done);
         };
         let r0 = self.reg(Reg::R0);
         let failed = self.b.ins().ireduce(types::I32, r0);
+        self.between(asked);
         self.b.ins().brif(failed, other, &[], zero_to, &[]);
+    }
+
+    /// What the program does between the call and the check of its result.
+    fn between(&mut self, asked: Option<Asked<'a>>) {
+        for op in asked.map_or(&[][..], |asked| asked.between) {
+            self.origin(op.at);
+            self.op(&op.kind, op.at);
+        }
     }
 
     /// Tells helpers which frame it is, where that was left to those that are called. Beside the way that is taken: most packets
@@ -138,22 +160,42 @@ impl Body<'_, '_> {
         }
     }
 
-    /// When a block ends with a call that is part of the code here and the check of its result: where 0 goes, and what is not.
-    pub(super) fn checked_room(&self, block: &Block) -> Option<(ir::Block, ir::Block)> {
-        let Kind::Helper(call) = &block.ops.last()?.kind else { return None };
+    /// When a block ends with a call that is part of the code here and the check of its result, which compilers like to move to
+    /// another register first, to make room for the answer:
+    ///
+    /// ```text
+    /// call bpf_xdp_adjust_head
+    /// r1 = r0
+    /// r0 = 1
+    /// if r1 != 0 goto out
+    /// ```
+    pub(super) fn checked_room(&self, block: &'a Block) -> Option<Asked<'a>> {
         let options = self.around.options;
-        if !(options.thread_nulls && options.inline_helpers && ROOM.contains(&call.proto.id)) {
+        if !(options.thread_nulls && options.inline_helpers) {
             return None;
         }
-        match block.end {
-            End::Branch { cond: Cond::Eq, dst: Reg::R0, src: Operand::Imm(0), taken, fall, .. } => {
-                Some((self.blocks[taken], self.blocks[fall]))
-            }
-            End::Branch { cond: Cond::Ne, dst: Reg::R0, src: Operand::Imm(0), taken, fall, .. } => {
-                Some((self.blocks[fall], self.blocks[taken]))
-            }
-            _ => None,
+        let is_room = |op: &Op| matches!(&op.kind, Kind::Helper(call) if ROOM.contains(&call.proto.id));
+        let between = &block.ops[block.ops.iter().rposition(is_room)? + 1..];
+        // Registers that hold the result.
+        let mut holds = vec![Reg::R0];
+        for op in between {
+            let (dst, same) = match op.kind {
+                Kind::Const { dst, .. } => (dst, false),
+                // Half of it too: a helper's answer is an int.
+                Kind::Mov { ext: MovExt::None, dst, src: Operand::Reg(from), .. } => (dst, holds.contains(&from)),
+                Kind::Mov { dst, .. } => (dst, false),
+                _ => return None,
+            };
+            holds.retain(|held| *held != dst);
+            holds.extend(same.then_some(dst));
         }
+        let End::Branch { cond, dst, src: Operand::Imm(0), taken, fall, .. } = block.end else { return None };
+        let (zero, other) = match cond {
+            Cond::Eq => (taken, fall),
+            Cond::Ne => (fall, taken),
+            _ => return None,
+        };
+        holds.contains(&dst).then(|| Asked { zero: self.blocks[zero], other: self.blocks[other], between })
     }
 }
 
