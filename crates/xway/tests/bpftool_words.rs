@@ -61,7 +61,7 @@ fn types_are_listed_with_who_has_them() {
     let prog = bench.json(&["prog", "show", "id", &id])["programs"][0].clone();
     let btf = prog["btf_id"].to_string();
     let all = bench.json(&["btf", "list"]);
-    let own = all["btfs"].as_array().unwrap().iter().find(|b| b["id"].to_string() == btf).unwrap().clone();
+    let own = all["btfs"].as_array().unwrap().iter().find(|b| b["id"] == prog["btf_id"]).unwrap().clone();
     assert_eq!((own["kernel"].as_bool(), own["prog_ids"][0].to_string()), (Some(false), id.clone()), "{own}");
     assert_eq!(own["map_ids"], prog["map_ids"], "{own}");
     assert_eq!(bench.json(&["btf", "show", "id", &btf])["btfs"][0], own);
@@ -206,7 +206,7 @@ fn objects_say_where_they_are_pinned_and_what_they_take() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|l| l["prog_id"].to_string() == id)
+        .find(|l| l["prog_id"].as_u64().is_some_and(|held| held.to_string() == id))
         .cloned();
     let link = link.expect("the program is held by a link");
     assert_eq!(link["pinned"], serde_json::json!([format!("/sys/fs/bpf/xway/links/{}", link["id"])]), "{link}");

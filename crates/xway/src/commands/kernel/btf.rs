@@ -91,7 +91,7 @@ fn line(info: &BtfInfo, doc: &Value) -> String {
 fn users(kind: ObjectKind) -> Result<Vec<(u32, u32)>, Failure> {
     let types = |id: u32| match kind {
         ObjectKind::Program => KernelProg::by_id(id).and_then(|p| p.info()).map(|info| info.btf_id),
-        _ => KernelMap::by_id(id).and_then(|map| Ok(map.info().map_or(0, |info| info.btf_id))),
+        _ => KernelMap::by_id(id).map(|map| map.info().map_or(0, |info| info.btf_id)),
     };
     // One that goes away meanwhile uses nothing any more.
     let all = ids(kind).map_err(refused)?;
