@@ -181,10 +181,6 @@ impl<'e> Machine<'e> for Native<'_, 'e> {
             .ok_or_else(|| Box::new(FaultKind::Null { access: Access::Atomic, len: len as u64, addr }))
     }
 
-    fn memory_arg(&self, _: &'static HelperProto, _: usize, _: u64) -> Result<(), Trap> {
-        Ok(()) // Proved.
-    }
-
     fn map_arg(&self, proto: &'static HelperProto, n: usize, reg: u64) -> Result<&'e Map, Trap> {
         if reg == 0 { Err(wrong(proto, n, "is null, not a map")) } else { Ok(self.map(reg)) }
     }

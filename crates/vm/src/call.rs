@@ -144,9 +144,6 @@ impl<'e> Vm<'_, 'e> {
                     continue;
                 }
             };
-            if region(reg) == addr::PACKET && !proto.pkt_access && len > 0 {
-                return Err(bad(proto, n, "points into the packet, which this helper does not take".into()));
-            }
             let start = scratch.len();
             if len > 0 {
                 if access != MemAccess::Read {
@@ -297,13 +294,10 @@ pub(crate) fn size_arg(proto: &'static HelperProto, n: usize, regs: &[u64; 5]) -
 /// Copies a key or value argument into scratch memory and hands it to `with`.
 pub(crate) fn with_bytes<'e, M: Machine<'e>, T>(
     vm: &mut M,
-    proto: &'static HelperProto,
-    n: usize,
     addr: u64,
     len: usize,
     with: impl FnOnce(&mut M, &[u8]) -> Result<T, Trap>,
 ) -> Result<T, Trap> {
-    vm.memory_arg(proto, n, addr)?;
     const SMALL: usize = 64;
     if len <= SMALL {
         let mut small = [0; SMALL];

@@ -58,8 +58,6 @@ pub trait Machine<'e> {
     }
     /// The place of `len` bytes inside a map value.
     fn place(&self, addr: u64, len: usize) -> Result<ValueRef<'e>, Trap>;
-    /// Fails when argument `n` points into the packet and the helper does not take that.
-    fn memory_arg(&self, proto: &'static HelperProto, n: usize, addr: u64) -> Result<(), Trap>;
     /// A map argument.
     fn map_arg(&self, proto: &'static HelperProto, n: usize, reg: u64) -> Result<&'e Map, Trap>;
     /// The counted reference to a map of the running program; `None` for inner maps.
@@ -180,13 +178,6 @@ impl<'e> Machine<'e> for Checked<'_, '_, 'e> {
 
     fn place(&self, addr: u64, len: usize) -> Result<ValueRef<'e>, Trap> {
         self.vm.place(addr, len)
-    }
-
-    fn memory_arg(&self, proto: &'static HelperProto, n: usize, addr: u64) -> Result<(), Trap> {
-        if region(addr) == addr::PACKET && !proto.pkt_access {
-            return Err(bad(proto, n, "points into the packet, which this helper does not take".into()));
-        }
-        Ok(())
     }
 
     #[inline(always)]

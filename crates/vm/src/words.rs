@@ -24,9 +24,6 @@ impl Vm<'_, '_> {
                 denied("the fields of struct xdp_md are read as aligned 4 bytes at offsets 0 to 20")
             }
             addr::CTX => denied("an XDP program may not write its context"),
-            addr::PACKET if access == Access::Atomic => {
-                denied("atomic operations are only for the stack and for map values")
-            }
             addr::PACKET => {
                 let (low, high) = self.packet_bounds();
                 bounds(low, high)

@@ -18,7 +18,7 @@ pub(crate) fn lookup<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto
     {
         return vm.grant_value(value, map.prog_readable(), map.prog_writable());
     }
-    with_bytes(vm, proto, 1, r[1], map.key_size(), |vm, key| {
+    with_bytes(vm, r[1], map.key_size(), |vm, key| {
         if matches!(map.map_type(), MapType::ArrayOfMaps | MapType::HashOfMaps) {
             return Ok(map.inner(key, vm.guard()).map_or(0, |inner| vm.grant_map(inner)));
         }
@@ -38,7 +38,7 @@ pub(crate) fn lookup_percpu<'e, M: Machine<'e>>(
         return Err(bad(proto, 0, format!("is a map of type {}, which is not per CPU", map.map_type().name())));
     }
     let cpu = r[2] as u32;
-    with_bytes(vm, proto, 1, r[1], map.key_size(), |vm, key| {
+    with_bytes(vm, r[1], map.key_size(), |vm, key| {
         if cpu >= map.cpus() {
             return Ok(0);
         }
@@ -58,10 +58,8 @@ fn grant<'e, M: Machine<'e>>(vm: &mut M, map: &Map, value: Option<ValueRef<'e>>)
 pub(crate) fn update<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
     let map = vm.map_arg(proto, 0, r[0])?;
     writable(proto, map)?;
-    with_bytes(vm, proto, 1, r[1], map.key_size(), |vm, key| {
-        with_bytes(vm, proto, 2, r[2], map.value_size(), |vm, value| {
-            Ok(errno(map.prog_update(vm.cpu(), key, value, r[3])))
-        })
+    with_bytes(vm, r[1], map.key_size(), |vm, key| {
+        with_bytes(vm, r[2], map.value_size(), |vm, value| Ok(errno(map.prog_update(vm.cpu(), key, value, r[3]))))
     })
 }
 
@@ -69,7 +67,7 @@ pub(crate) fn update<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto
 pub(crate) fn delete<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
     let map = vm.map_arg(proto, 0, r[0])?;
     writable(proto, map)?;
-    with_bytes(vm, proto, 1, r[1], map.key_size(), |vm, key| Ok(errno(map.prog_delete(vm.cpu(), key))))
+    with_bytes(vm, r[1], map.key_size(), |vm, key| Ok(errno(map.prog_delete(vm.cpu(), key))))
 }
 
 fn errno(result: Result<(), Errno>) -> u64 {
