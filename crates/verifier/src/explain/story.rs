@@ -157,9 +157,26 @@ impl<'a> Story<'a> {
             .then_some(r)
     }
 
-    /// The name that the source gives to a register's value, guessed from the lines that made it.
+    /// The name that the source gives to a register's value, guessed from the lines that made it. What a line declares as a
+    /// number is no name of a pointer, and the other way round.
     pub fn name(&self, step: usize, reg: usize) -> Option<String> {
-        self.chain(step, reg).into_iter().find_map(|k| assigned(&self.source(k)))
+        let pointer = matches!(self.value(step, reg), Value::Ptr(_));
+        self.chain(step, reg).into_iter().find_map(|k| {
+            let text = self.source(k);
+            assigned(&text).filter(|name| declares_pointer(&text, name).is_none_or(|p| p == pointer))
+        })
+    }
+
+    /// The element of an array that a step reaches, `data[i & 31]`; of several on its line the one at its column.
+    pub fn element(&self, step: usize) -> Option<String> {
+        let line = line_of(self.program, self.way.steps[step].pc)?;
+        let at_column = elements(&line.text).into_iter().find(|(at, _)| *at + 1 == line.col as usize);
+        let source = self.source(step);
+        let only = || match elements(&source).as_slice() {
+            [(_, one)] => Some(*one),
+            _ => None,
+        };
+        at_column.map(|(_, text)| text).or_else(only).map(str::to_owned)
     }
 
     /// The name through which the line of a step reaches memory: `ip` in `ip->protocol`. Of an assignment the side that
@@ -176,7 +193,8 @@ impl<'a> Story<'a> {
     /// The nearest step that gave the value a name, the name, and the pointer as it was then.
     pub fn named_pointer(&self, step: usize, reg: usize) -> Option<(String, Ptr)> {
         self.chain(step, reg).into_iter().find_map(|k| {
-            let name = assigned(&self.source(k))?;
+            let text = self.source(k);
+            let name = assigned(&text).filter(|name| declares_pointer(&text, name) != Some(false))?;
             let dst = writes(self.insn(k)?).trailing_zeros() as usize;
             let after = self.state(k + 1).frames.get(self.depth(k))?.regs[dst.min(10)];
             Some((name, *after.as_ptr()?))
@@ -382,6 +400,49 @@ pub(crate) fn reached(text: &str) -> Option<String> {
     None
 }
 
+/// Elements of arrays that a text names, with where they begin: `data[i & 31]`, `eth->h_dest[i]`.
+fn elements(text: &str) -> Vec<(usize, &str)> {
+    let word = |c: char| is_word(c) || matches!(c, '.' | '-' | '>');
+    let mut out = Vec::new();
+    let mut from = 0;
+    while let Some(open) = text[from..].find('[').map(|i| from + i) {
+        let start = text[from..open].rfind(|c| !word(c)).map_or(from, |i| from + i + 1);
+        let mut depth = 0;
+        let len = text[open..].find(|c| {
+            depth += i32::from(c == '[') - i32::from(c == ']');
+            depth == 0
+        });
+        let Some(len) = len else { break };
+        if text[start..open].starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
+            out.push((start, &text[start..=open + len]));
+        }
+        from = open + len + 1;
+    }
+    out
+}
+
+/// Whether the statement declares this variable as a pointer (`__u8 *q = …`) or as a number (`for (int i = …`); `None` when
+/// it declares nothing.
+fn declares_pointer(text: &str, name: &str) -> Option<bool> {
+    let at = text.match_indices(name).map(|(i, _)| i).find(|i| {
+        let bytes = text.as_bytes();
+        let alone = |b: Option<&u8>| b.is_none_or(|b| !is_word(char::from(*b)));
+        alone(i.checked_sub(1).and_then(|i| bytes.get(i))) && alone(bytes.get(i + name.len()))
+    })?;
+    let before = text[..at].trim_end();
+    let stars = before.trim_end_matches('*').trim_end();
+    let start = stars.rfind(|c| !is_word(c)).map_or(0, |i| i + 1);
+    let ty = &stars[start..];
+    let is_type = ty.ends_with("_t")
+        || matches!(
+            ty.trim_start_matches("__"),
+            "u8" | "u16" | "u32" | "u64" | "s8" | "s16" | "s32" | "s64" | "be16" | "be32"
+        )
+        || matches!(ty, "int" | "long" | "short" | "char" | "unsigned" | "void")
+        || stars[..start].trim_end().ends_with("struct");
+    is_type.then_some(before.len() != before.trim_end_matches('*').len())
+}
+
 /// The n-th argument (from 1) of a function that a text calls.
 fn argument(text: &str, function: &str, n: usize) -> Option<String> {
     let (_, rest) = text.split_once(&format!("{function}("))?;
@@ -446,6 +507,26 @@ mod tests {
         assert_eq!(assigned(&at(turns, "v[i]")), Some("sum".into()));
         assert_eq!(at("if (!(v = get(\"a;b\"))) { n++; return 0; }", "get"), "if (!(v = get(\"a;b\")))");
         assert_eq!(at("if (a) { b = 1; c = d; }", "d;"), "c = d;");
+    }
+
+    #[test]
+    fn elements_are_found_in_lines() {
+        let all = |text| elements(text).into_iter().map(|(_, t)| t).collect::<Vec<_>>();
+        assert_eq!(all("return data[i & 31];"), ["data[i & 31]"]);
+        assert_eq!(all("x = f(eth->h_dest[i]) + b[2];"), ["eth->h_dest[i]", "b[2]"]);
+        assert_eq!(all("v = t[u[3]];"), ["t[u[3]]"]);
+        assert_eq!(elements("return c[0] + c[1] + c[2];")[2], (21, "c[2]"));
+        assert!(all("return *p;").is_empty() && all("(a)[3]").is_empty() && all("a[").is_empty());
+    }
+
+    #[test]
+    fn declarations_say_what_is_a_pointer() {
+        assert_eq!(declares_pointer("__u8 *q = data + *neg;", "q"), Some(true));
+        assert_eq!(declares_pointer("struct iphdr *ip = data;", "ip"), Some(true));
+        assert_eq!(declares_pointer("for (int i = 0; i < n; i++)", "i"), Some(false));
+        assert_eq!(declares_pointer("uint32_t n = ip->ihl;", "n"), Some(false));
+        assert_eq!(declares_pointer("q = p + n;", "q"), None);
+        assert_eq!(declares_pointer("x = n * q;", "q"), None);
     }
 
     #[test]
