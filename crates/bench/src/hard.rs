@@ -64,6 +64,12 @@ pub fn inputs() -> Vec<Hard> {
         hard("many look-ups", "3,000 look-ups, each null or not", lookups()),
         hard("many open branches", "100,000 branches of which the other way is still to come", open_branches()),
         hard("deep frames kept open", "200 open branches under eight functions with full stacks", deep_frames()),
+        hard(
+            "layers of calls",
+            "six layers of a hundred functions, each of which calls all of the next",
+            layers(6, 100),
+        ),
+        hard("guesses among many calls", "a thousand guesses in a program that calls 10,000 times", guesses(10_000)),
     ]
 }
 
@@ -424,4 +430,29 @@ fn deep_frames() -> String {
         }
     }
     t
+}
+
+/// No call is ever made: what counts is which there are.
+fn layers(depth: usize, width: usize) -> String {
+    let mut t = String::from("r0 = 0\nif r0 == 0 goto +1\ncall f0_0\nr0 = 2\nexit\n");
+    for d in 0..depth {
+        for w in 0..if d == 0 { 1 } else { width } {
+            let _ = writeln!(t, "f{d}_{w}: r0 = 0");
+            if d + 1 < depth {
+                (0..width).for_each(|next| _ = writeln!(t, "call f{}_{next}", d + 1));
+            }
+            t += "r0 = 0\nexit\n";
+        }
+    }
+    t
+}
+
+/// A loop whose sum decides a branch in a function that it calls at its end, and then a loop that calls this function again and again.
+fn guesses(calls: usize) -> String {
+    let mut t = String::from("r9 = r1\n") + &"call 7\n".repeat(calls + 1);
+    t += "if r0 == 1 goto second\nr6 = 0\nr7 = 0\nfirst: call 7\nif r0 == 1 goto +1\nr6 += 3\n";
+    t += &"r0 = 0\n".repeat(12);
+    t += "r7 += 1\nif r7 < 40 goto first\nr1 = r6\ncall f\nr0 = 2\nexit\n";
+    t += "second: r7 = 0\nagain: r1 = 0\ncall f\nif r0 == 2 goto +1\nr7 += 1\nif r7 < 1000 goto again\nr0 = 2\nexit\n";
+    t + "f: r0 = 0\nif r1 > 7 goto +1\nexit\nr0 = 1\nexit\n"
 }

@@ -45,7 +45,7 @@ impl MapsView<'_> {
 /// Limits and strictness.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Instructions that the analysis may visit. Linux: one million. [`Stats::work`] may be 14 times as much.
+    /// Instructions that the analysis may visit. Linux: one million. [`Stats::work`] may be 16 times as much.
     pub budget: u64,
     /// Bytes that states and history may take.
     pub memory: usize,

@@ -184,6 +184,9 @@ impl Verifier<'_> {
         // p REL end + e is p - e REL end: addresses are far from both ends of 64 bits.
         let shifted = Ptr { off: packet.off.saturating_sub(end.off), ..*packet };
         let packet = &shifted;
+        if end.base == Base::End && !self.compare_with_end(st, packet, cond) {
+            return false;
+        }
         let reach = packet.off + proven_extra(cond);
         if end.base == Base::End && matches!(cond, Cond::Le | Cond::Lt | Cond::Eq) {
             // No packet is that long.
@@ -201,6 +204,23 @@ impl Verifier<'_> {
             // packet > end although the place was proved to lie inside: impossible.
             Cond::Gt => !(known_inside(packet) && packet.off >= 0 && packet.off as u32 <= packet.range),
             Cond::Ge => !(known_inside(packet) && packet.off >= 0 && (packet.off as u32) < packet.range),
+            _ => true,
+        }
+    }
+
+    /// What earlier comparisons with the end have disproved, and what this one does. False when the outcome is impossible.
+    fn compare_with_end(&mut self, st: &mut State, packet: &Ptr, cond: Cond) -> bool {
+        match cond {
+            Cond::Le | Cond::Eq => !self.is_beyond(st, packet, 0),
+            Cond::Lt => !self.is_beyond(st, packet, 1),
+            Cond::Gt => {
+                self.found_beyond(st, packet, 0);
+                true
+            }
+            Cond::Ge => {
+                self.found_beyond(st, packet, 1);
+                true
+            }
             _ => true,
         }
     }

@@ -20,6 +20,7 @@ use crate::graph::{Def, Graph};
 use crate::guess::Guesses;
 use crate::log::Log;
 use crate::meter::{Meter, push};
+use crate::signature::Signature;
 use crate::state::{Frame, FrameKind, REFS_MAX, Salvage, State};
 
 /// "No checkpoint", "no branch".
@@ -40,6 +41,8 @@ pub(crate) struct Verifier<'a> {
     pub log: Log,
     /// Branches of all paths: (earlier branch, instruction, taken).
     pub paths: Vec<(u32, u32, bool)>,
+    /// Instructions that had been visited when the last checkpoint was left.
+    pub last_point: u64,
     /// Last identity given out.
     pub last_id: u32,
     /// Bytes that pending states hold beside their frames.
@@ -70,6 +73,10 @@ pub(crate) struct Verifier<'a> {
     pub guesses: Guesses,
     /// Functions that may move the packet, directly or through others.
     pub moves_packet: Vec<bool>,
+    /// Tags of their parameters, once they were read.
+    pub arg_tags: Option<crate::signature::Tags<'a>>,
+    /// Signatures of functions that were looked for.
+    pub signatures: HashMap<usize, Option<Rc<Signature>>>,
     /// Structures of the kernel that were looked for, by name.
     pub structs: HashMap<String, u32>,
     /// Functions of the kernel, the same.
@@ -112,6 +119,7 @@ impl<'a> Verifier<'a> {
             stats: Stats::default(),
             log: Log::default(),
             paths: Vec::new(),
+            last_point: 0,
             last_id: 0,
             pending_bytes: 0,
             meter,
@@ -127,6 +135,8 @@ impl<'a> Verifier<'a> {
             access_kinds: vec![0; n],
             casts: BTreeMap::new(),
             guesses: Guesses::new(n, config.apart),
+            arg_tags: None,
+            signatures: HashMap::new(),
             structs: HashMap::new(),
             funcs: HashMap::new(),
             root: 0,
@@ -457,7 +467,7 @@ const BUDGET_HINT: &str =
 
 /// Work that may be done for each instruction that may be visited, of which visiting it is eleven: it bounds the time, whatever an
 /// input needs.
-const WORK_PER_INSN: u64 = 14;
+const WORK_PER_INSN: u64 = 16;
 /// Part of the work behind the first error that looks for others.
 const MORE_SHARE: u64 = 16;
 /// Work that every analysis may do, so that small budgets count instructions alone.

@@ -1,6 +1,6 @@
 //! How long the packet is: what is known of it beyond the ranges of single pointers.
 //!
-//! Three kinds of knowledge, none of which Linux keeps:
+//! Four kinds of knowledge, of which Linux keeps the last one only, and that for single registers:
 //!
 //! * **A least length.** Once `data + 14 <= data_end` was proved, `data_end - 1` is a byte of the packet.
 //! * **Rooms.** `len = data_end - data` is a number that *is* the distance between a place and the end. It has a link; all
@@ -8,6 +8,8 @@
 //!   for every pointer that counts from the place, and the number itself may be a length at that place.
 //! * **Places.** `p + n` for an unknown `n` is a new place. Of what was proved behind `p` it keeps all but the largest `n`.
 //!   When the same `n` is added to the same `p` again, it is the same place, and what was proved about it holds.
+//! * **What is disproved.** Behind `if (p > data_end)`, where it holds, the packet ends before `p`. The same comparison made
+//!   again has the same outcome.
 //!
 //! All of it ends when the packet moves. It is compared between states only when something relied on it (`def`), as slots of
 //! the stack are.
@@ -27,6 +29,8 @@ use crate::value::{Base, Num, Ptr, Value};
 pub const PACKET_LEN_MAX: i64 = 128 * 1024;
 /// Places, and rooms, that are remembered at the same time.
 const PLACES_MAX: usize = 8;
+/// Places behind which the packet is known to end.
+const BEYOND_MAX: usize = 4;
 
 /// What is known on one path.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -39,6 +43,17 @@ pub(crate) struct Extent {
     pub places: Vec<Place>,
     /// Marked when something relied on the above.
     pub def: Def,
+    /// What lies behind the end.
+    pub beyond: Vec<Beyond>,
+    /// Marked when something relied on that.
+    pub beyond_def: Def,
+}
+
+/// The place `id` plus `off` bytes lies behind the end of the packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Beyond {
+    pub id: u32,
+    pub off: i64,
 }
 
 /// A number with this link and delta `d` is `data_end - place + d`, where `place` is where pointers of `id` with offset 0
@@ -63,12 +78,14 @@ pub(crate) struct Place {
 impl Extent {
     /// The packet moved: nothing is known any more.
     pub fn forget(&mut self) {
-        *self = Extent { def: self.def, ..Extent::default() };
+        *self = Extent { def: self.def, beyond_def: self.beyond_def, ..Extent::default() };
     }
 
     /// Bytes that the lists hold.
     pub fn bytes(&self) -> usize {
-        self.rooms.capacity() * std::mem::size_of::<Room>() + self.places.capacity() * std::mem::size_of::<Place>()
+        self.rooms.capacity() * std::mem::size_of::<Room>()
+            + self.places.capacity() * std::mem::size_of::<Place>()
+            + self.beyond.capacity() * std::mem::size_of::<Beyond>()
     }
 
     /// The link means more than "equal to others": it must not be dropped when only one number has it.
@@ -76,8 +93,10 @@ impl Extent {
         self.rooms.iter().any(|r| r.link == link) || self.places.iter().any(|p| p.link == link)
     }
 
-    /// Drops what no number can refer to any more; `links` are the links that numbers have, sorted.
-    pub fn clean(&mut self, links: &[u32]) {
+    /// Drops what no number and no pointer can refer to any more; `links` are the links that numbers have, sorted, `ids` the
+    /// places from which packet pointers count.
+    pub fn clean(&mut self, links: &[u32], ids: &[u32]) {
+        self.beyond.retain(|b| ids.contains(&b.id));
         let used = |link: u32| links.binary_search(&link).is_ok();
         self.rooms.retain(|r| used(r.link));
         self.places.retain(|p| used(p.link));
@@ -88,6 +107,34 @@ impl Verifier<'_> {
     /// Something relied on what is known of the packet's length.
     fn rely_on_extent(&mut self, st: &State) {
         self.graph.mark(st.extent.def);
+    }
+
+    /// `p` was found behind the end (`off` 0), or at it or behind it (1).
+    pub(crate) fn found_beyond(&mut self, st: &mut State, p: &Ptr, off: i64) {
+        if !counts(p) {
+            return;
+        }
+        let off = i64::from(p.off) + off;
+        let beyond = &mut st.extent.beyond;
+        match beyond.iter_mut().find(|b| b.id == p.id) {
+            Some(known) => known.off = known.off.min(off),
+            None => {
+                if beyond.len() >= BEYOND_MAX {
+                    beyond.remove(0);
+                }
+                beyond.push(Beyond { id: p.id, off });
+            }
+        }
+    }
+
+    /// True when the packet is known to end before the byte `off` behind `p`, so that `p + off <= end` is impossible.
+    pub(crate) fn is_beyond(&mut self, st: &State, p: &Ptr, off: i64) -> bool {
+        let off = i64::from(p.off) + off;
+        let known = counts(p) && st.extent.beyond.iter().any(|b| b.id == p.id && off >= b.off);
+        if known {
+            self.graph.mark(st.extent.beyond_def);
+        }
+        known
     }
 
     /// `data_end + end.off - p`, both of the present packet.
@@ -220,6 +267,11 @@ impl Verifier<'_> {
     }
 }
 
+/// The pointer's place is one of the packet, and so near that sums with it do not wrap.
+fn counts(p: &Ptr) -> bool {
+    p.base == Base::Packet && p.var.smin() >= 0 && p.var.umax() <= crate::branch::PACKET_OFFSET_MAX
+}
+
 /// `reach` bytes behind the place `id` lie inside the packet: pointers and sums that count from it know. `inside` says that
 /// the place itself is known not to lie before the packet.
 pub(crate) fn prove(st: &mut State, id: u32, reach: u32, inside: bool) {
@@ -249,6 +301,43 @@ pub(crate) fn prove(st: &mut State, id: u32, reach: u32, inside: bool) {
 #[cfg(test)]
 mod tests {
     use crate::testing::behind;
+
+    #[test]
+    fn the_same_comparison_with_the_end_has_the_same_outcome() {
+        let start = "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = r2\nr4 += 62\nr0 = 0\nr5 = 0\n";
+        let mirrored = |cond: &str| match cond {
+            ">" => "<",
+            ">=" => "<=",
+            "<" => ">",
+            _ => ">=",
+        };
+        // (first, second): whether the second one's outcome follows where the first one holds.
+        for (first, second, follows) in [(">", ">", true), (">", ">=", true), (">=", ">=", true), (">=", ">", false)] {
+            for (a, b) in [(false, false), (false, true), (true, false), (true, true)] {
+                let compare = |cond: &str, turned: bool, to: &str| match turned {
+                    false => format!("if r4 {cond} r3 goto {to}"),
+                    true => format!("if r3 {} r4 goto {to}", mirrored(cond)),
+                };
+                let text = format!(
+                    "{start}{}\nr5 = r2\nagain: {}\nr0 = *(u16 *)(r5 +54)\nout: r0 = 2\nexit",
+                    compare(first, a, "again"),
+                    compare(second, b, "out")
+                );
+                assert_eq!(crate::testing::check(&text, &[]).is_ok(), follows, "{text}");
+            }
+        }
+        // Another place, a place before it, and a packet that has moved, say nothing.
+        let other = |between: &str, refused: bool| {
+            let text = format!(
+                "{start}r6 = r1\nif r4 > r3 goto again\nr5 = r2\nagain: {between}\nif r4 > r3 goto out\nr0 = *(u16 *)(r5 +54)\nout: r0 = 2\nexit"
+            );
+            assert_eq!(crate::testing::check(&text, &[]).is_err(), refused, "{text}");
+        };
+        other("r7 = 1", false);
+        other("r4 = r2\nr4 += 63", false);
+        other("r4 = r2\nr4 += 61", true);
+        other("r7 = *(u32 *)(r1 +16)\nr7 &= 63\nr4 = r2\nr4 += r7", true);
+    }
 
     #[test]
     fn a_length_that_is_compared_proves_bytes() {

@@ -60,6 +60,14 @@ impl Collector {
         }
     }
 
+    /// Bytes that a copy has, about.
+    pub fn bytes(&self) -> usize {
+        let by_insn = self.reached.len() * (2 + size_of::<Option<Place>>());
+        let calls = self.calls.len() * size_of::<CallFact>() + self.args.len() * size_of::<[Option<Place>; 5]>();
+        // A node of a tree costs more than what it holds.
+        by_insn + 2 * calls + 64 * (self.kfuncs.len() + self.objects.len() + self.maps.len())
+    }
+
     /// A branch can go this way.
     pub fn branch(&mut self, insn: usize, taken: bool) {
         self.branches[insn] |= if taken { 1 } else { 2 };

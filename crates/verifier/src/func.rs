@@ -123,10 +123,19 @@ impl Verifier<'_> {
 
     /// The signature of a function that can be analysed on its own; `None` for static ones and for those whose
     /// parameters are not simple: they are walked through at every call.
-    pub fn signature(&self, func: usize) -> Option<Signature> {
-        let f = &self.cfg.funcs[func];
-        let sub = self.program.subprogs.iter().find(|s| s.start == f.start && s.global && func > 0)?;
-        Signature::read(self.view.btf?, sub.func_id)
+    pub fn signature(&mut self, func: usize) -> Option<Rc<Signature>> {
+        if let Some(known) = self.signatures.get(&func) {
+            return known.clone();
+        }
+        let mut read = || {
+            let (f, btf) = (&self.cfg.funcs[func], self.view.btf?);
+            let sub = self.program.subprogs.iter().find(|s| s.start == f.start && s.global && func > 0)?;
+            let tags = self.arg_tags.get_or_insert_with(|| crate::signature::tags(btf));
+            Signature::read(btf, tags, sub.func_id).map(Rc::new)
+        };
+        let sig = read();
+        self.signatures.insert(func, sig.clone());
+        sig
     }
 
     /// `call` of a function of the program.
@@ -449,56 +458,61 @@ impl Verifier<'_> {
             // The counter of may_goto is not counted, as Linux does not since 6.16.
             (v.facts.stack[f] + 15) / 16 * 16
         };
+        // A timer's function has a stack of its own.
+        let later = |c: usize| self.async_done.iter().any(|a| a.0 == c) && !self.called_back[c];
+        let callees: Vec<Vec<usize>> = self
+            .cfg
+            .funcs
+            .iter()
+            .map(|f| {
+                let taken = f.takes.iter().copied().filter(|c| !later(*c));
+                let mut all: Vec<usize> = f.calls.iter().map(|c| c.1).chain(taken).collect();
+                all.sort_unstable();
+                all.dedup();
+                all
+            })
+            .collect();
+        // How much the chains of so many frames need at most that end in each function. A chain may begin anywhere.
+        let mut level: Vec<Option<i64>> = (0..callees.len()).map(|f| Some(own(self, f))).collect();
         let mut deepest = 0;
-        // Chains are short (eight frames) and calls few; the budget of steps ends hostile shapes.
-        let mut steps = 0u32;
-        let mut work = vec![(0usize, own(self, 0), 1usize)];
-        for f in 1..self.cfg.funcs.len() {
-            work.push((f, own(self, f), 1));
-        }
-        while let Some((f, total, depth)) = work.pop() {
-            steps += 1;
-            let above = total - own(self, f);
-            if above >= ABOVE_TAIL_CALL
-                && let Some(at) = self.tail_call_in(f)
-            {
-                return fail!(
-                    StackDepth,
-                    "the callers of this function have {above} bytes of stack; a tail call needs less than \
-                     {ABOVE_TAIL_CALL} above it"
-                )
-                .map_err(|e| {
-                    e.at(at)
-                        .hint("move large variables of the callers into a per-CPU array map, or tail-call before them")
-                });
-            }
-            deepest = deepest.max(total);
-            if total > STACK_MAX {
-                return fail!(
-                    StackDepth,
-                    "a chain of {depth} calls needs {total} bytes of stack, more than {STACK_MAX}"
-                )
-                .map_err(|e| {
-                    e.at(self.cfg.funcs[f].start)
-                        .hint("move large variables into a per-CPU array map, or split the work by tail calls")
-                });
-            }
-            if depth >= FRAMES_MAX || steps > 1_000_000 {
-                if steps > 1_000_000 || !self.cfg.funcs[f].calls.is_empty() {
+        for depth in 1..=FRAMES_MAX {
+            let mut next = vec![None; callees.len()];
+            for (f, total) in level.iter().enumerate().filter_map(|(f, t)| Some((f, (*t)?))) {
+                let above = total - own(self, f);
+                if above >= ABOVE_TAIL_CALL
+                    && let Some(at) = self.tail_call_in(f)
+                {
+                    return fail!(
+                        StackDepth,
+                        "the callers of this function have {above} bytes of stack; a tail call needs less than \
+                         {ABOVE_TAIL_CALL} above it"
+                    )
+                    .map_err(|e| {
+                        e.at(at).hint(
+                            "move large variables of the callers into a per-CPU array map, or tail-call before them",
+                        )
+                    });
+                }
+                deepest = deepest.max(total);
+                if total > STACK_MAX {
+                    return fail!(
+                        StackDepth,
+                        "a chain of {depth} calls needs {total} bytes of stack, more than {STACK_MAX}"
+                    )
+                    .map_err(|e| {
+                        e.at(self.cfg.funcs[f].start)
+                            .hint("move large variables into a per-CPU array map, or split the work by tail calls")
+                    });
+                }
+                if depth == FRAMES_MAX && !self.cfg.funcs[f].calls.is_empty() {
                     return fail!(StackDepth, "calls are more than {FRAMES_MAX} frames deep, or recursive")
                         .map_err(|e| e.at(self.cfg.funcs[f].start));
                 }
-                continue;
+                for c in &callees[f] {
+                    next[*c] = next[*c].max(Some(total + own(self, *c)));
+                }
             }
-            let mut callees: Vec<usize> = self.cfg.funcs[f].calls.iter().map(|c| c.1).collect();
-            // A timer's function has a stack of its own.
-            let later = |c: usize| self.async_done.iter().any(|a| a.0 == c) && !self.called_back[c];
-            callees.extend(self.cfg.funcs[f].takes.iter().filter(|c| !later(**c)));
-            callees.sort_unstable();
-            callees.dedup();
-            for c in callees {
-                work.push((c, total + own(self, c), depth + 1));
-            }
+            level = next;
         }
         self.facts.stack_chain = deepest as u32;
         Ok(())

@@ -187,7 +187,7 @@ impl Verifier<'_> {
     pub fn guess(&mut self, decided: Decided, st: &State) {
         self.guesses.made = true;
         // The facts are copied.
-        self.meter.work(self.cfg.insns.len() / 4);
+        self.meter.work(self.facts.bytes() / 10);
         self.guesses.active.push(Guess {
             pc: decided.pc,
             taken: !decided.taken,

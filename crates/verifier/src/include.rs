@@ -81,6 +81,11 @@ impl<'a> Inclusion<'a> {
 
     /// What the old state knew of the packet's length the new one knows too. Not compared when nothing relied on it.
     fn extent(&mut self, old: &Extent, new: &Extent) -> bool {
+        let beyond = (!self.exact && !self.graph.is_marked(old.beyond_def))
+            || old.beyond.iter().all(|o| new.beyond.iter().any(|n| n.off <= o.off && self.place(o.id, n.id, 0)));
+        if !beyond {
+            return false;
+        }
         if !self.exact && !self.graph.is_marked(old.def) {
             return true;
         }

@@ -31,6 +31,9 @@ const WIDENING_HELD: u32 = 8;
 /// Turns after which packet pointers are widened, less two.
 const POINTER_TURNS: usize = 3;
 
+/// Instructions of all ways together after which a loop that is being unrolled leaves a checkpoint.
+const CHECKPOINT_DUE: u64 = 50;
+
 /// What makes a loop through an instruction end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Countdown {
@@ -50,18 +53,21 @@ impl Verifier<'_> {
         let countdown = self.countdown(st);
         self.meter.work(st.values() / 2);
         clean(st, &self.cfg);
-        let (ended, looping) = self.compare_here(st, countdown)?;
-        if ended {
+        let forced = countdown != Countdown::None;
+        let far = st.jumps_since >= 2 && st.insns_since >= 8;
+        // In a loop that is being unrolled a checkpoint at every turn costs more than it saves. Where its turns branch the
+        // next one is due after as many instructions of all ways together: ways between two checkpoints multiply.
+        let due =
+            st.jumps_since >= 20 || st.insns_since >= 100 || self.stats.visited - self.last_point >= CHECKPOINT_DUE;
+        let looping = || self.points.at[pc].iter().any(|i| self.points.all[*i as usize].open > 0);
+        let adds = forced || (far && (due || !looping()));
+        if self.compare_here(st, countdown, adds)? {
             return Ok(true);
         }
-        let forced = countdown != Countdown::None;
         self.points.trim(pc, forced);
-        let far = st.jumps_since >= 2 && st.insns_since >= 8;
-        // In a loop that is being unrolled a checkpoint at every turn costs more than it saves.
-        let spaced = !looping || st.jumps_since >= 20 || st.insns_since >= 100;
-        if forced || (far && spaced) {
+        if adds {
             // A pointer that was widened stands at its place's start, as it did in the turn before.
-            if forced && self.widen(st, pc, countdown) && self.compare_here(st, countdown)?.0 {
+            if forced && self.widen(st, pc, countdown) && self.compare_here(st, countdown, false)? {
                 return Ok(true);
             }
             self.checkpoint(st);
@@ -69,23 +75,23 @@ impl Verifier<'_> {
         Ok(false)
     }
 
-    fn compare_here(&mut self, st: &State, countdown: Countdown) -> Result<(bool, bool), Fail> {
+    fn compare_here(&mut self, st: &State, countdown: Countdown, adds: bool) -> Result<bool, Fail> {
         let here = std::mem::take(&mut self.points.at[st.pc]);
-        let outcome = self.compare_all(st, &here, countdown);
+        let outcome = self.compare_all(st, &here, countdown, adds);
         let added = std::mem::replace(&mut self.points.at[st.pc], here);
         debug_assert!(added.is_empty());
         outcome
     }
 
-    /// (path ends, an open checkpoint with the same frames was met here).
-    fn compare_all(&mut self, st: &State, here: &[u32], countdown: Countdown) -> Result<(bool, bool), Fail> {
-        let mut looping = false;
+    /// True when the path ends. That a checkpoint was no use counts against it only where another one is left: the turns of
+    /// a loop that is being unrolled would remove what the turns before have left.
+    fn compare_all(&mut self, st: &State, here: &[u32], countdown: Countdown, adds: bool) -> Result<bool, Fail> {
+        let miss = u32::from(adds);
         for &i in here.iter().rev() {
             let c = &self.points.all[i as usize];
             let (is_open, tied) = (c.open > 0, c.tied);
             let old = &c.state;
             if is_open {
-                looping = true;
                 let counts = countdown != Countdown::None && same_countdown(old, st, countdown);
                 if !counts {
                     let counted = !matches!(countdown, Countdown::None | Countdown::MayGoto);
@@ -96,7 +102,7 @@ impl Verifier<'_> {
                         )
                         .map_err(|e| e.hint("make every turn change what the loop's condition looks at"));
                     }
-                    self.points.all[i as usize].misses += 1;
+                    self.points.all[i as usize].misses += miss;
                     continue;
                 }
             }
@@ -111,7 +117,7 @@ impl Verifier<'_> {
                 if !exact {
                     self.guesses.blame(self.graph.cause(blocked), 1);
                 }
-                self.points.all[i as usize].misses += 1;
+                self.points.all[i as usize].misses += miss;
                 continue;
             }
             let (depth, low, frames) = (c.depth, c.low, c.low_frames);
@@ -127,9 +133,9 @@ impl Verifier<'_> {
             }
             self.meter.work(st.values());
             propagate(&mut self.graph, &c.state, st, exact);
-            return Ok((true, looping));
+            return Ok(true);
         }
-        Ok((false, looping))
+        Ok(false)
     }
 
     fn countdown(&self, st: &State) -> Countdown {
@@ -165,7 +171,9 @@ impl Verifier<'_> {
             }
         }
         st.extent.def = graph.copy(st.extent.def);
+        st.extent.beyond_def = graph.copy(st.extent.beyond_def);
         let parent = st.parent;
+        self.last_point = self.stats.visited;
         st.insns_since = 0;
         st.jumps_since = 0;
         let point = self.points.add(st.clone(), parent, st.pc);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::cfg::Cfg;
 use crate::graph::Graph;
 use crate::state::{Byte, Frame, Slot, State};
-use crate::value::Value;
+use crate::value::{Base, Value};
 
 /// What the old state relies on, the new one relies on too.
 pub(crate) fn propagate(graph: &mut Graph, old: &State, new: &State, late: bool) {
@@ -17,6 +17,7 @@ pub(crate) fn propagate(graph: &mut Graph, old: &State, new: &State, late: bool)
         }
     };
     link(old.extent.def, new.extent.def);
+    link(old.extent.beyond_def, new.extent.beyond_def);
     let mut flows = Vec::new();
     for (o, n) in old.frames.iter().zip(&new.frames) {
         for (a, b) in o.regs.iter().zip(&n.regs) {
@@ -62,7 +63,7 @@ pub(crate) fn propagate(graph: &mut Graph, old: &State, new: &State, late: bool)
 /// Forgets registers that nobody will read, and links that link nothing.
 pub(crate) fn clean(st: &mut State, cfg: &Cfg) {
     let last = st.frames.len() - 1;
-    let mut links: Vec<u32> = Vec::new();
+    let (mut links, mut ids): (Vec<u32>, Vec<u32>) = Default::default();
     for i in 0..=last {
         let at = if i == last { st.pc } else { st.frames[i + 1].callsite };
         let live = live_regs(cfg, &st.frames[i], at, i == last);
@@ -76,10 +77,14 @@ pub(crate) fn clean(st: &mut State, cfg: &Cfg) {
         }
         let frame = &st.frames[i];
         let spills = frame.stack.iter().filter(|s| s.spill_len() > 0).map(|s| &s.spill);
-        links.extend(frame.regs.iter().chain(spills).filter_map(|v| v.as_num()).map(|n| n.link).filter(|l| *l != 0));
+        let values = frame.regs.iter().chain(spills);
+        links.extend(values.clone().filter_map(|v| v.as_num()).map(|n| n.link).filter(|l| *l != 0));
+        if !st.extent.beyond.is_empty() {
+            ids.extend(values.filter_map(|v| v.as_ptr()).filter(|p| p.base == Base::Packet).map(|p| p.id));
+        }
     }
     links.sort_unstable();
-    st.extent.clean(&links);
+    st.extent.clean(&links, &ids);
     let extent = st.extent.clone();
     let alone = |l: u32| links.partition_point(|x| *x <= l) - links.partition_point(|x| *x < l) == 1;
     st.for_each(|v| match v {

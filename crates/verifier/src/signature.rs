@@ -1,7 +1,12 @@
 //! Signatures of global functions, from BTF.
 
+use std::collections::HashMap;
+
 use xway_object::Btf;
 use xway_object::btf::Kind;
+
+/// Tags of parameters.
+pub(crate) type Tags<'a> = HashMap<(u32, i32), Vec<&'a str>>;
 
 /// What a global function takes and gives.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,7 +49,7 @@ pub(crate) enum Param {
 impl Signature {
     /// Reads the signature of a `FUNC`. `None` when there is none, or one with parameters other than numbers, the context
     /// and pointers to plain memory.
-    pub fn read(btf: &Btf, func_id: u32) -> Option<Signature> {
+    pub fn read(btf: &Btf, tags: &Tags<'_>, func_id: u32) -> Option<Signature> {
         if func_id == 0 {
             return None;
         }
@@ -53,7 +58,8 @@ impl Signature {
         let void = matches!(btf.resolve(ret).ok()?.1.kind, Kind::Void);
         let mut out = Vec::new();
         for (i, p) in params.iter().enumerate() {
-            out.push(param(btf, p.ty, &tags(btf, func_id, i as i32))?);
+            let of_it = tags.get(&(func_id, i as i32)).map_or(&[][..], Vec::as_slice);
+            out.push(param(btf, p.ty, of_it)?);
         }
         (out.len() <= 5).then_some(Signature { params: out, void })
     }
@@ -107,11 +113,15 @@ fn param(btf: &Btf, ty: u32, tags: &[&str]) -> Option<Param> {
     (size > 0).then_some(Param::Mem { size, nullable: tags.is_empty() })
 }
 
-/// The tags `arg:…` of a parameter.
-fn tags(btf: &Btf, func: u32, index: i32) -> Vec<&str> {
-    let of_it =
-        |kind: &Kind<'_>| matches!(kind, Kind::DeclTag { target, component } if *target == func && *component == index);
-    btf.types().filter(|(_, t)| t.name.starts_with("arg:") && of_it(&t.kind)).map(|(_, t)| t.name).collect()
+/// The tags `arg:…` of all parameters, by function and position. Read once: there may be many functions and types.
+pub(crate) fn tags(btf: &Btf) -> Tags<'_> {
+    let mut all = Tags::new();
+    for (_, t) in btf.types().filter(|(_, t)| t.name.starts_with("arg:")) {
+        if let Kind::DeclTag { target, component } = t.kind {
+            all.entry((target, component)).or_default().push(t.name);
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -133,7 +143,8 @@ mod tests {
         // Tags of other parameters and of the function itself are not this one's.
         b.decl_tag("arg:nonnull", func, 1);
         b.decl_tag("arg:ctx", func, -1);
-        Signature::read(&b.finish(), func)
+        let btf = b.finish();
+        Signature::read(&btf, &super::tags(&btf), func)
     }
 
     fn one(make: impl Fn(&mut BtfBuilder, u32) -> u32, tags: &[&str]) -> Option<Param> {
@@ -186,8 +197,8 @@ mod tests {
         let many = b.prototype(int, &[("a", int); 6]);
         let funcs = [void, many].map(|p| b.func("f", p, FuncLinkage::Global));
         let btf = b.finish();
-        assert_eq!(Signature::read(&btf, funcs[0]), Some(Signature { params: Vec::new(), void: true }));
-        assert_eq!(Signature::read(&btf, funcs[1]), None);
-        assert_eq!((Signature::read(&btf, 0), Signature::read(&btf, int)), (None, None));
+        assert_eq!(Signature::read(&btf, &tags(&btf), funcs[0]), Some(Signature { params: Vec::new(), void: true }));
+        assert_eq!(Signature::read(&btf, &tags(&btf), funcs[1]), None);
+        assert_eq!((Signature::read(&btf, &tags(&btf), 0), Signature::read(&btf, &tags(&btf), int)), (None, None));
     }
 }

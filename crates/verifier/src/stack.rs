@@ -61,9 +61,18 @@ impl Verifier<'_> {
                 }
             }
             Value::Lost if bytes.contains(&Byte::Spill) => Ok(Value::Lost),
-            Value::Num(n) if first == 0 && slot.spill_len() == len => Ok(Value::Num(n)),
-            // All that the number has lies in the bytes that are read: it is the same number.
-            Value::Num(n) if first == 0 && slot.spill_len() > len && n.s.truncate(size * 8) == n.s => Ok(Value::Num(n)),
+            // All that the number has lies in the bytes that are read: it is the same number, and what is learnt of the one holds
+            // for the other.
+            Value::Num(mut n)
+                if first == 0
+                    && (slot.spill_len() == len || slot.spill_len() > len && n.s.truncate(size * 8) == n.s) =>
+            {
+                if n.link == 0 && n.s.as_const().is_none() {
+                    (n.link, n.delta) = (self.id(), 0);
+                    st.frame_at(frame).slot_mut(i).spill = Value::Num(n);
+                }
+                Ok(Value::Num(n))
+            }
             Value::Num(n) if bytes.contains(&Byte::Spill) => {
                 // Part of a number: the bytes are those of the number shifted down.
                 let whole = first + len <= slot.spill_len();

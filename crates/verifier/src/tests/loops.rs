@@ -132,3 +132,24 @@ fn what_comes_after_the_first_error_is_bounded() {
     assert_eq!(refusal.errors[0].kind, Kind::NotAPointer, "{}", refusal.errors[0].message);
     assert!(refusal.stats.visited < 30_000, "{}", refusal.stats.visited);
 }
+
+/// A loop of many turns whose ways differ in what they remember and in how far they go: the number of ways between two checkpoints
+/// must not multiply, and the turns of one way must leave the checkpoints of others alone.
+#[test]
+fn a_loop_that_branches_in_each_turn_is_walked_in_bounded_time() {
+    let text = |turns: u32| {
+        format!(
+            "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = 0\nr5 = 0\nr6 = 0\nr7 = 0\nr0 = 1\n\
+             loop: if r4 > {turns} goto out\nr8 = r2\nr8 += r4\nr9 = r8\nr9 += 4\nif r9 > r3 goto out\nr9 = *(u8 *)(r8 +0)\n\
+             if r5 != 0 goto inside\nif r9 != 115 goto next\nr9 = *(u8 *)(r8 +1)\nif r9 != 101 goto next\nr5 = 1\nr4 += 3\ngoto next\n\
+             inside: if r6 != 0 goto key\nif r9 == 32 goto next\nif r9 != 13 goto begins\nr5 = 0\ngoto next\n\
+             begins: r7 = 77\nr7 ^= r9\nr7 *= 16777619\nr6 = 1\ngoto next\n\
+             key: if r9 != 32 goto more\nif r7 == 5 goto out\nr5 = 0\nr6 = 0\ngoto next\nmore: r7 ^= r9\nr7 *= 16777619\n\
+             next: r4 += 1\ngoto loop\nout: r0 = r5\nr0 += 1\nexit"
+        )
+    };
+    let visited =
+        |turns| crate::testing::check(&text(turns), &[]).unwrap_or_else(|e| panic!("{:?}", e.errors)).stats().visited;
+    let (few, many) = (visited(40), visited(160));
+    assert!(many < 12 * few, "{few} for 40 turns, {many} for 160");
+}

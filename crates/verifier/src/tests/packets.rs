@@ -21,6 +21,18 @@ fn accepted(body: &str) -> crate::Verified {
     check(&program(body), &[]).unwrap_or_else(|r| panic!("{:#?}\n{body}", r.errors))
 }
 
+/// A number that was put on the stack before ways met: what is learnt of what is read back holds for what is read back next.
+#[test]
+fn a_check_of_a_number_from_the_stack_holds_for_the_stack() {
+    for (size, w) in [("u32", 'w'), ("u64", 'r')] {
+        accepted(&format!(
+            "call bpf_get_prandom_u32\nr1 = r0\nr3 = 0\n*({size} *)(r10 -8) = r3\nif r1 > 16 goto met\n\
+             r1 += 27\nr1 &= 255\n*({size} *)(r10 -8) = r1\nmet: r1 = *({size} *)(r10 -8)\nif {w}1 < 24 goto out\n\
+             r4 = *({size} *)(r10 -8)\nr1 = r6\nr2 = 0\nr3 = r10\nr3 += -80\ncall bpf_xdp_load_bytes"
+        ));
+    }
+}
+
 #[test]
 fn a_check_in_either_direction_proves_what_lies_below() {
     refused("r0 = *(u8 *)(r2 +0)", Kind::PacketBounds);
