@@ -10,7 +10,15 @@ impl Gen<'_> {
     pub(super) fn call(&mut self) {
         let name = format!("f{}", self.functions.len());
         let (a, b, d) = (self.a_number(), self.a_number(), self.a_number());
-        self.line(&format!("r1 = r{a}\nr2 = r{b}\nr3 = r10\nr3 += -40\nr4 = r9\ncall {name}\nr{d} = r0"));
+        let call = format!("r1 = r{a}\nr2 = r{b}\nr3 = r10\nr3 += -40\nr4 = r9\ncall {name}\nr{d} = r0");
+        self.line(&call);
+        // Again, and what it reads of this stack was changed meanwhile: a function that is copied here must see that.
+        while self.rng.one_in(2) {
+            let size = *self.rng.pick(&["u8", "u16", "u32", "u64"]);
+            let (at, n) = (40 - 8 * self.rng.below(3), self.a_number());
+            self.line(&format!("*({size} *)(r10 -{at}) = r{n}"));
+            self.line(&call);
+        }
         let mut body = format!("{name}: r0 = r1\n");
         for _ in 0..1 + self.rng.below(5) {
             let op = *self.rng.pick(&["+=", "-=", "*=", "|=", "&=", "^="]);
