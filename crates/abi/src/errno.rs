@@ -40,6 +40,8 @@ errnos! {
     EXDEV = 18, "not on the same map or device";
     ENODEV = 19, "no such device";
     EINVAL = 22, "invalid argument";
+    ENFILE = 23, "too many files open on the machine";
+    EMFILE = 24, "too many files open in the process";
     ENOSPC = 28, "no space left";
     ERANGE = 34, "out of range";
     EDEADLK = 35, "deadlock";

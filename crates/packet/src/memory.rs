@@ -104,6 +104,10 @@ impl Mapping {
         use std::os::fd::AsFd;
         self.fd.as_ref().map(|fd| fd.as_fd())
     }
+
+    pub(crate) fn take_fd(&mut self) -> Option<OwnedFd> {
+        self.fd.take()
+    }
 }
 
 impl Mapping {
@@ -124,6 +128,10 @@ mod os {
     use super::*;
     use rustix::{fs, mm};
 
+    /// A holder of the descriptor must not be able to shrink the file: touching lost pages would be SIGBUS. Nor may it add a seal of
+    /// its own: behind one against writing (`F_SEAL_FUTURE_WRITE`) nobody else could map the memory.
+    const SEALS: fs::SealFlags = fs::SealFlags::SHRINK.union(fs::SealFlags::GROW).union(fs::SealFlags::SEAL);
+
     pub(super) fn map(len: usize, backing: Backing) -> std::io::Result<Mapping> {
         let prot = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
         let (start, fd) = match backing {
@@ -135,8 +143,7 @@ mod os {
             Backing::Memfd => {
                 let fd = fs::memfd_create(c"xway-pool", fs::MemfdFlags::CLOEXEC | fs::MemfdFlags::ALLOW_SEALING)?;
                 fs::ftruncate(&fd, len as u64)?;
-                // A holder of the descriptor must not be able to shrink the file: touching lost pages would be SIGBUS.
-                fs::fcntl_add_seals(&fd, fs::SealFlags::SHRINK | fs::SealFlags::GROW)?;
+                fs::fcntl_add_seals(&fd, SEALS)?;
                 // SAFETY: as above, a new mapping at an address of the kernel's choice, of a file of exactly this length.
                 let start = unsafe { mm::mmap(std::ptr::null_mut(), len, prot, mm::MapFlags::SHARED, &fd, 0) }?;
                 (start, Some(fd))
@@ -162,7 +169,7 @@ mod os {
                     | fs::MemfdFlags::HUGE_2MB;
                 let fd = fs::memfd_create(c"xway-pool", flags)?;
                 fs::ftruncate(&fd, len as u64)?;
-                fs::fcntl_add_seals(&fd, fs::SealFlags::SHRINK | fs::SealFlags::GROW)?;
+                fs::fcntl_add_seals(&fd, SEALS)?;
                 // SAFETY: as above, a new mapping of a file of exactly this length.
                 (unsafe { mm::mmap(std::ptr::null_mut(), len, prot, mm::MapFlags::SHARED, &fd, 0) }?, Some(fd))
             }

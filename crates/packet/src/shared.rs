@@ -1,6 +1,6 @@
 //! Memory that another process may map as well.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use crate::config::Backing;
@@ -57,7 +57,13 @@ impl SharedMemory {
         self.mapping.start()
     }
 
-    /// The memory file; `None` when the memory is private or was mapped from a descriptor that its owner keeps.
+    /// Gives the memory file away; the mapping needs it no more.
+    pub fn take_fd(&mut self) -> Option<OwnedFd> {
+        self.mapping.take_fd()
+    }
+
+    /// The memory file; `None` when the memory is private, was mapped from a descriptor that its owner keeps, or the file was given
+    /// away.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.mapping.fd()
     }

@@ -70,6 +70,18 @@ fn nobody_can_shrink_our_memory() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri maps no files")]
+fn the_mapping_outlives_its_file() {
+    let mut memory = SharedMemory::create(4096).unwrap();
+    let theirs = SharedMemory::map(memory.fd().unwrap(), 0, 4096).unwrap();
+    drop(memory.take_fd().unwrap());
+    assert!(memory.fd().is_none() && memory.take_fd().is_none());
+    let [ours, theirs] = [memory, theirs].map(|m| RingMemory::<u64>::over(Arc::new(m), 0, LINUX, 8).unwrap());
+    spsc::Producer::attach(ours).unwrap().push(5).unwrap();
+    assert_eq!(spsc::Consumer::attach(theirs).unwrap().pop(), Some(5));
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let memory = Arc::new(SharedMemory::private(4096).unwrap());
     let over = |at, offsets, entries| RingMemory::<u64>::over(memory.clone(), at, offsets, entries).map(|_| ());
