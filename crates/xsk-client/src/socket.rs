@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::{read, write};
+use rustix::io::write;
+use rustix::net::{RecvFlags, recv};
 use xway_abi::xsk::{self, tx_metadata};
 use xway_packet::ring::spsc::{Consumer, Producer};
 use xway_packet::ring::{RingError, XdpDesc};
@@ -393,7 +394,7 @@ impl Socket {
     /// Waits until a packet came, for `timeout` at most; says whether one is there.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system refuses, or no packet is left and the server has closed the socket.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, ClientError> {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let there = loop {
@@ -408,8 +409,16 @@ impl Socket {
             let mut fds = [PollFd::new(&self.notice, PollFlags::IN)];
             match poll(&mut fds, left.as_ref()) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => break self.rx.available(1) > 0,
-                // It may have been rung for packets that were taken before we slept: then the wait goes on.
-                Ok(_) => drop(read(&self.notice, &mut [0u8; 8])),
+                Ok(_) => {
+                    let read = recv(&self.notice, &mut [0u8; 64], RecvFlags::DONTWAIT);
+                    if read.is_ok_and(|(rings, _)| rings == 0) && self.rx.available(1) == 0 {
+                        self.rx.set_flags(0);
+                        let gone =
+                            std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "the server has closed the socket");
+                        return Err(ClientError::system("waiting for packets")(gone));
+                    }
+                    // It may have been rung for packets that were taken before we slept: then the wait goes on.
+                }
                 Err(errno) => return Err(ClientError::system("waiting for packets")(errno)),
             }
         };
@@ -417,7 +426,8 @@ impl Socket {
         Ok(there)
     }
 
-    /// Readable when packets came while [`Socket::wait`] was waiting, for event loops of the application's own.
+    /// Readable when packets came while [`Socket::wait`] was waiting, and at its end when the server has closed the socket, for event
+    /// loops of the application's own: a stream of bytes, of which each rings once.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.notice.as_fd()
     }

@@ -10,8 +10,8 @@
 
 use xway_abi::Errno;
 
-/// Version of this protocol.
-pub const VERSION: u32 = 1;
+/// Version of this protocol. In version 1 both doorbells were event descriptors.
+pub const VERSION: u32 = 2;
 /// Bytes of a request.
 pub const REQUEST: usize = 64;
 /// Bytes of an answer.
@@ -44,7 +44,8 @@ pub enum Request {
         tx_metadata_len: u32,
     },
     /// A socket on a queue (`bind`). Answer: its number, flags in effect, length and chunk size of the memory; descriptors: rings,
-    /// doorbell of the server, doorbell of the client and, without copies, the memory.
+    /// doorbell of the server (an event descriptor, to be written), doorbell of the client (a stream socket, to be read: a byte for
+    /// each ring, its end when the socket is closed) and, without copies, the memory.
     Bind(BindRequest),
     /// Counters of a socket (`XDP_STATISTICS`).
     Statistics {

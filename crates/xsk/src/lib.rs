@@ -22,13 +22,21 @@
 //!   past all programs, with traffic steered to it ([`Policy::own_queue_zero_copy`]). Chunks are *lent*: each one that comes
 //!   back is checked against what the socket was lent, and what it still has when it goes comes home.
 //! - An application that stops loses its own packets. One that dies is noticed by its connection.
+//! - No call on a descriptor that an application has too can wait (`bell.rs`). Where a descriptor that an application sent, and that
+//!   nobody asked for, is closed, the thread that does it may be held for as long as the application likes: that is never the
+//!   thread of a worker, nor one that others wait for, and what the application has comes home without it (`sessions.rs`).
+//! - Everything that an application can ask for is counted, for it, for its user and for all together (`budget.rs`).
 //!
 //! `unsafe` lives in `umem.rs` (copies to and from memory that others write).
 
+mod bell;
+mod budget;
 mod group;
+mod hub;
 mod policy;
 mod server;
 mod session;
+mod sessions;
 mod socket;
 mod umem;
 mod zero;
@@ -36,5 +44,5 @@ mod zero;
 pub use group::Group;
 pub use policy::Policy;
 pub use server::{EngineQueues, Queues, Refusal, Server, ServerError, SocketInfo, WorkerQueues};
-pub use socket::{Mode, Shape, Xsk};
+pub use socket::{HandedOver, Mode, Shape, Xsk};
 pub use umem::Umem;

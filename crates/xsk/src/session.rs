@@ -3,45 +3,117 @@
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::read;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg, sockopt};
 use xway_abi::{Errno, xsk};
 use xway_engine::SocketTarget;
 use xway_xsk_client::rings::Sizes;
 use xway_xsk_client::wire::{Answer, BIND_DIRECT, BindRequest, REQUEST, Request, VERSION};
 
-use crate::server::{Hub, Join, Refusal};
-use crate::socket::{Joined, Mode, Shape};
+use crate::bell::Ears;
+use crate::budget::{Amount, Charge};
+use crate::hub::{Hub, Join};
+use crate::server::Refusal;
+use crate::sessions::Pulse;
+use crate::socket::{HandedOver, Joined, Mode, Shape};
+use crate::umem::lacking;
 use crate::{Umem, Xsk};
 
-/// What one application has.
+/// What one application has, and what its thread needs. Whatever the application has in the hub is there, so that it can be taken
+/// away when this thread is held up; and while it waits it holds nothing that others wait for.
 pub(crate) struct Session {
-    hub: Arc<Hub>,
+    hub: Weak<Hub>,
+    stop: Arc<OwnedFd>,
     connection: OwnedFd,
+    /// Number of the connection.
+    id: u64,
     pid: i32,
     uid: u32,
     greeted: bool,
-    umems: Vec<Arc<Umem>>,
+    umems: Vec<(Arc<Umem>, Charge)>,
     /// Bytes of packet memory.
     memory: u64,
-    sockets: Vec<Arc<Xsk>>,
+    /// Why it is not taken in, which is all that it is told.
+    refused: Option<Refusal>,
+    pulse: Arc<Pulse>,
+    pace: Pace,
+    _charge: Option<Charge>,
 }
 
 impl Session {
-    pub(crate) fn new(hub: Arc<Hub>, connection: OwnedFd, pid: i32, uid: u32) -> Session {
-        Session { hub, connection, pid, uid, greeted: false, umems: Vec::new(), memory: 0, sockets: Vec::new() }
+    /// For a connection with this number, of this process and user.
+    pub(crate) fn new(
+        hub: &Arc<Hub>,
+        connection: OwnedFd,
+        (id, pid, uid): (u64, i32, u32),
+        charge: Option<Charge>,
+        refused: Option<Refusal>,
+        pulse: Arc<Pulse>,
+    ) -> Session {
+        let (umems, pace) = (Vec::new(), Pace { since: Instant::now(), count: 0 });
+        let (hub, stop) = (Arc::downgrade(hub), hub.stop.clone());
+        let (greeted, memory) = (false, 0);
+        Session { hub, stop, connection, id, pid, uid, greeted, umems, memory, refused, pulse, pace, _charge: charge }
     }
 }
 
+/// How long an application may take to say who it is.
+const GREETING: Duration = Duration::from_secs(5);
+/// The same when it is only told why it is not taken in.
+const TURNING_AWAY: Duration = Duration::from_secs(1);
+
 /// Serves an application until it goes, or says what makes no sense.
 pub(crate) fn run(mut session: Session) {
-    while session.wait() && session.answer().is_some() {}
-    for socket in std::mem::take(&mut session.sockets) {
-        session.hub.remove(&socket);
+    // Few answers find room that nobody has read: descriptors on their way are counted against us.
+    let _ = sockopt::set_socket_send_buffer_size(&session.connection, 0);
+    let ears = match session.refused.take() {
+        Some(refusal) => Err(refusal),
+        None => Ears::new(&session.connection, &session.stop).map_err(|e| shortage(lacking(e))),
+    };
+    match ears {
+        Ok(mut ears) => while session.wait(&mut ears) && session.answer(&mut ears).is_some() {},
+        Err(refusal) => session.turn_away(refusal),
+    }
+    if let Some(hub) = session.hub.upgrade() {
+        hub.end(session.id);
+    }
+    session.umems.clear();
+    // Whatever waits in the connection is closed with it.
+    session.pulse.expose();
+}
+
+/// What is said when the system does not give what is asked of it.
+pub(crate) fn shortage(errno: Errno) -> Refusal {
+    let why = match errno {
+        Errno::EMFILE => "the server has as many files open as it may: raise its LimitNOFILE (ulimit -n)",
+        Errno::ENFILE => "the server's machine has as many files open as it may: raise fs.file-max",
+        Errno::ENOMEM => "the server's machine has no memory left",
+        _ => "the server's machine refuses",
+    };
+    (errno, why.to_owned())
+}
+
+/// Requests of one connection: who asks faster is answered later.
+struct Pace {
+    since: Instant,
+    count: u32,
+}
+
+impl Pace {
+    /// In a second.
+    const MOST: u32 = 2000;
+
+    /// One more; how long to wait before the next one.
+    fn step(&mut self) -> Option<Duration> {
+        const SECOND: Duration = Duration::from_secs(1);
+        if self.since.elapsed() >= SECOND {
+            *self = Pace { since: Instant::now(), count: 0 };
+        }
+        self.count += 1;
+        (self.count > Pace::MOST).then(|| SECOND.saturating_sub(self.since.elapsed()))
     }
 }
 
@@ -50,44 +122,44 @@ type Reply<'a> = (Answer, Vec<BorrowedFd<'a>>);
 
 impl Session {
     /// Waits for a request, and passes on the bells of sockets. False when it is over.
-    fn wait(&self) -> bool {
+    fn wait(&mut self, ears: &mut Ears) -> bool {
+        let until = (!self.greeted).then(|| Instant::now() + GREETING);
         loop {
-            let mut fds =
-                vec![PollFd::new(&self.connection, PollFlags::IN), PollFd::new(&self.hub.stop, PollFlags::IN)];
-            fds.extend(self.sockets.iter().map(|socket| PollFd::from_borrowed_fd(socket.kick_fd(), PollFlags::IN)));
-            let _ = poll(&mut fds, None);
-            if self.hub.stopping() {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 return false;
             }
-            let rung: Vec<bool> = fds[2..].iter().map(|fd| !fd.revents().is_empty()).collect();
-            let asked = !fds[0].revents().is_empty();
-            for (socket, _) in self.sockets.iter().zip(rung).filter(|(_, rung)| *rung) {
-                let _ = read(socket.kick_fd(), &mut [0u8; 8]);
-                self.hub.queues.wake(socket.bound_to());
+            let heard = ears.listen(left);
+            let Some(hub) = self.hub.upgrade().filter(|hub| !hub.stopping()) else { return false };
+            if !heard.kicked.is_empty() {
+                let sockets = hub.of(self.id);
+                let kicked = sockets.iter().filter(|socket| heard.kicked.contains(&socket.id()));
+                kicked.for_each(|socket| hub.queues.wake(socket.bound_to()));
             }
-            if asked {
+            if heard.asked {
                 return true;
             }
         }
     }
 
-    /// Answers one request. `None` when the application is gone or makes no sense.
-    fn answer(&mut self) -> Option<()> {
+    /// The next request; `Some(None)` when there is none yet, `None` when the application is gone or makes no sense.
+    fn receive(&self) -> Option<Option<Request>> {
         let mut bytes = [0; REQUEST];
-        let (len, whole) = recv(&self.connection, &mut bytes, RecvFlags::TRUNC | RecvFlags::DONTWAIT).ok()?;
-        let request = (whole == len).then(|| Request::decode(&bytes[..len])).flatten()?;
-        let hello = matches!(request, Request::Hello { .. });
-        if !self.greeted && !hello {
-            return None;
+        self.pulse.expose();
+        // Descriptors that come along are closed here, which may take long.
+        let received = recv(&self.connection, &mut bytes, RecvFlags::TRUNC | RecvFlags::DONTWAIT);
+        self.pulse.cover();
+        match received {
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Some(None),
+            Err(_) => None,
+            Ok((len, whole)) => (whole == len).then(|| Request::decode(&bytes[..len])).flatten().map(Some),
         }
-        let mut keep = Keep::default();
-        let (answer, fds) = match self.carry_out(&request, &mut keep) {
-            Ok(()) => keep.reply()?,
-            Err((errno, reason)) => (Answer::refused(errno, reason), Vec::new()),
-        };
+    }
+
+    fn send(&self, (answer, fds): &Reply<'_>) -> Option<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
             return None;
         }
         // An application that does not read its answers does not make us wait.
@@ -96,7 +168,37 @@ impl Session {
         Some(())
     }
 
-    fn carry_out(&mut self, request: &Request, keep: &mut Keep) -> Result<(), Refusal> {
+    /// Answers one request. `None` when the application is gone or makes no sense.
+    fn answer(&mut self, ears: &mut Ears) -> Option<()> {
+        let Some(request) = self.receive()? else { return Some(()) };
+        let hello = matches!(request, Request::Hello { .. });
+        if !self.greeted && !hello {
+            return None;
+        }
+        let hub = self.hub.upgrade()?;
+        let mut keep = Keep::default();
+        match self.carry_out(&hub, ears, &request, &mut keep) {
+            Ok(()) => self.send(&keep.reply())?,
+            Err((errno, reason)) => self.send(&(Answer::refused(errno, reason), Vec::new()))?,
+        }
+        drop((hub, keep));
+        if let Some(pause) = self.pace.step().and_then(|pause| Timespec::try_from(pause).ok()) {
+            let _ = poll(&mut [PollFd::new(&*self.stop, PollFlags::IN)], Some(&pause));
+        }
+        Some(())
+    }
+
+    /// Says why not, as the answer to the first request: the application hears it where it expects to hear something.
+    fn turn_away(&self, (errno, reason): Refusal) {
+        let most = Timespec::try_from(TURNING_AWAY).ok();
+        let mut fds = [PollFd::new(&self.connection, PollFlags::IN), PollFd::new(&*self.stop, PollFlags::IN)];
+        let _ = poll(&mut fds, most.as_ref());
+        if !fds[0].revents().is_empty() && matches!(self.receive(), Some(Some(_))) {
+            let _ = self.send(&(Answer::refused(errno, reason), Vec::new()));
+        }
+    }
+
+    fn carry_out(&mut self, hub: &Hub, ears: &mut Ears, request: &Request, keep: &mut Keep) -> Result<(), Refusal> {
         match request {
             Request::Hello { version: VERSION } => {
                 self.greeted = true;
@@ -107,44 +209,59 @@ impl Session {
                 return Err((Errno::EPROTO, why));
             }
             Request::Umem { chunks, chunk_size, headroom, tx_metadata_len } => {
-                let bytes = u64::from(*chunks) * u64::from(*chunk_size);
-                if self.memory.saturating_add(bytes) > self.hub.policy.memory_max {
-                    let why = format!("an application may have {} bytes of packet memory", self.hub.policy.memory_max);
-                    return Err((Errno::ENOMEM, why));
-                }
-                let umem = Umem::create(*chunks, *chunk_size, *headroom)
-                    .map_err(|errno| (errno, "chunks of 2048 or 4096 bytes, and a headroom that leaves room".into()))?;
-                let umem = umem
-                    .with_tx_metadata(*tx_metadata_len)
-                    .map_err(|errno| (errno, "tx_metadata_len is a multiple of 8, at most 248".into()))?;
-                let umem = Arc::new(umem);
-                self.memory += bytes;
-                self.umems.push(umem.clone());
-                keep.numbers = vec![self.umems.len() as u64 - 1];
-                keep.umem = Some(umem);
+                let umem = self.umem(hub, (*chunks, *chunk_size, *headroom, *tx_metadata_len), keep)?;
+                keep.numbers = vec![umem];
             }
-            Request::Bind(bind) => self.bind(bind, keep)?,
+            Request::Bind(bind) => self.bind(hub, ears, bind, keep)?,
             Request::Statistics { socket } => {
-                keep.numbers = self.socket(*socket)?.statistics().numbers().to_vec();
+                keep.numbers = self.socket(hub, *socket)?.statistics().numbers().to_vec();
             }
             Request::Close { socket } => {
-                let closed = self.socket(*socket)?;
-                self.sockets.retain(|socket| socket.id() != closed.id());
-                self.hub.remove(&closed);
+                let closed = self.socket(hub, *socket)?;
+                ears.remove(closed.kick_fd());
+                hub.remove(&closed);
             }
         }
         Ok(())
     }
 
-    fn socket(&self, number: u32) -> Result<Arc<Xsk>, Refusal> {
-        let found = self.sockets.iter().find(|socket| socket.id() == u64::from(number));
-        found.cloned().ok_or_else(|| (Errno::EBADF, format!("no socket {number} of this application")))
+    fn socket(&self, hub: &Hub, number: u32) -> Result<Arc<Xsk>, Refusal> {
+        let found = hub.of(self.id).into_iter().find(|socket| socket.id() == u64::from(number));
+        found.ok_or_else(|| (Errno::EBADF, format!("no socket {number} of this application")))
     }
 
-    fn bind(&mut self, bind: &BindRequest, keep: &mut Keep) -> Result<(), Refusal> {
+    /// Makes packet memory, and says its number.
+    fn umem(&mut self, hub: &Hub, asked: (u32, u32, u32, u32), keep: &mut Keep) -> Result<u64, Refusal> {
+        let (chunks, chunk_size, headroom, tx_metadata_len) = asked;
+        let policy = &hub.policy;
+        if self.umems.len() >= policy.umems_max {
+            return Err((Errno::ENOSPC, format!("an application may have {} packet memories", policy.umems_max)));
+        }
+        let bytes = u64::from(chunks) * u64::from(chunk_size);
+        if self.memory.saturating_add(bytes) > policy.memory_max {
+            return Err((
+                Errno::ENOMEM,
+                format!("an application may have {} bytes of packet memory", policy.memory_max),
+            ));
+        }
+        let charge = hub.budget.take(self.uid, Amount { memory: bytes, ..Amount::default() })?;
+        let umem = Umem::create(chunks, chunk_size, headroom).map_err(|errno| match errno {
+            Errno::EINVAL => (errno, "chunks of 2048 or 4096 bytes, and a headroom that leaves room".into()),
+            errno => shortage(errno),
+        })?;
+        let mut umem = umem
+            .with_tx_metadata(tx_metadata_len)
+            .map_err(|errno| (errno, "tx_metadata_len is a multiple of 8, at most 248".into()))?;
+        keep.umem = umem.take_fd();
+        self.memory += bytes;
+        self.umems.push((Arc::new(umem), charge));
+        Ok(self.umems.len() as u64 - 1)
+    }
+
+    fn bind(&mut self, hub: &Hub, ears: &Ears, bind: &BindRequest, keep: &mut Keep) -> Result<(), Refusal> {
         use xsk::bind::{COPY, SHARED_UMEM, USE_NEED_WAKEUP, USE_SG, ZEROCOPY};
         let refuse = |errno, why: &str| Err((errno, why.to_owned()));
-        if self.sockets.len() >= self.hub.policy.sockets_max {
+        if hub.of(self.id).len() >= hub.policy.sockets_max {
             return refuse(Errno::ENOSPC, "the application has as many sockets as it may");
         }
         let (direct, flags) = (bind.flags & BIND_DIRECT != 0, bind.flags & !BIND_DIRECT);
@@ -159,13 +276,13 @@ impl Session {
         if has(USE_SG) {
             return refuse(Errno::EOPNOTSUPP, "packets of several descriptors are not served");
         }
-        let ifindex = self.hub.queues.find(&bind.interface, bind.queue)?;
+        let ifindex = hub.queues.find(&bind.interface, bind.queue)?;
         let at = (ifindex, bind.queue);
-        let umem = self.umems.get(bind.umem as usize).cloned();
+        let umem = self.umems.get(bind.umem as usize).map(|(umem, _)| umem.clone());
         // Copies are what everybody may have; without, a reason is needed why it is safe.
-        let trusted = self.hub.policy.trusted_uids.contains(&self.uid);
-        let whole = self.hub.policy.untrusted_bytes.is_none();
-        let own = direct && whole && self.hub.policy.own_queue_zero_copy && self.hub.queues.without_program(at);
+        let trusted = hub.policy.trusted_uids.contains(&self.uid);
+        let whole = hub.policy.untrusted_bytes.is_none();
+        let own = direct && whole && hub.policy.own_queue_zero_copy && hub.queues.without_program(at);
         let (zero_copy, reason) = match (has(ZEROCOPY), has(COPY), trusted || own) {
             (true, _, false) => {
                 let why = "without copies the application would see the packets of others: it must be trusted, or have a queue of its own";
@@ -185,62 +302,67 @@ impl Session {
             (false, Some(umem)) => Mode::Copy(umem),
             (false, None) => return refuse(Errno::EBADF, "no such packet memory: register it first"),
         };
-        let snap = if trusted { None } else { self.hub.policy.untrusted_bytes };
+        let snap = if trusted { None } else { hub.policy.untrusted_bytes };
         let cut = snap.map(|bytes| format!("the first {bytes} bytes of each packet: the application is not trusted"));
+        let rings = if sizes.valid() { sizes.bytes() as u64 } else { 0 };
         let socket = Xsk::new(&Shape { bound: at, sizes, mode, weight: bind.weight, snap });
-        let socket =
-            Arc::new(socket.map_err(|errno| (errno, "rings of a power of two of entries, at most 32768".into()))?);
-        let join = Join { pid: self.pid, zero_copy, direct, shared: has(SHARED_UMEM) };
-        self.hub.add(&socket, join)?;
-        if zero_copy && let Err(refusal) = self.meet(&socket) {
-            self.hub.remove(&socket);
+        let mut socket = socket.map_err(|errno| match errno {
+            Errno::EINVAL => (errno, "rings of a power of two of entries, at most 32768".into()),
+            errno => shortage(errno),
+        })?;
+        let handed_over = socket.hand_over();
+        let socket = Arc::new(socket);
+        let (pid, uid, connection, shared) = (self.pid, self.uid, self.id, has(SHARED_UMEM));
+        hub.add(&socket, Join { connection, uid, pid, zero_copy, direct, shared, rings })?;
+        let heard = ears.add(socket.kick_fd(), socket.id()).map_err(|e| shortage(lacking(e)));
+        let met = heard.and_then(|()| if zero_copy { meet(hub, &socket) } else { Ok(()) });
+        if let Err(refusal) = met {
+            ears.remove(socket.kick_fd());
+            hub.remove(&socket);
             return Err(refusal);
         }
-        self.sockets.push(socket.clone());
         let memory = socket.joined().and_then(|joined| joined.as_ref().ok());
         let (len, chunk_size) = memory.map_or((0, 0), |Joined { len, chunk_size, .. }| (*len, u64::from(*chunk_size)));
         let flags = if zero_copy { ZEROCOPY } else { COPY } | USE_NEED_WAKEUP;
         keep.numbers = vec![socket.id(), u64::from(flags), len, chunk_size];
         keep.reason = cut.unwrap_or_else(|| reason.to_owned());
-        keep.socket = Some(socket);
+        keep.pool = socket.joined().and_then(|joined| joined.as_ref().ok()?.fd.lock().take());
+        keep.socket = handed_over.map(|over| (socket, over));
         Ok(())
-    }
-
-    /// Waits until the worker of the queue has lent the first chunks.
-    fn meet(&self, socket: &Arc<Xsk>) -> Result<(), Refusal> {
-        const TRIES: u32 = 2000;
-        for _ in 0..TRIES {
-            match socket.joined() {
-                Some(Ok(_)) => return Ok(()),
-                Some(Err(why)) => return Err((Errno::EOPNOTSUPP, (*why).to_owned())),
-                None => std::thread::sleep(Duration::from_millis(1)),
-            }
-        }
-        Err((Errno::EAGAIN, "the queue's worker does not answer".into()))
     }
 }
 
-/// What an answer is made of, kept until it is sent.
+/// Waits until the worker of the queue has lent the first chunks.
+fn meet(hub: &Hub, socket: &Arc<Xsk>) -> Result<(), Refusal> {
+    const TRIES: u32 = 2000;
+    for _ in 0..TRIES {
+        match socket.joined() {
+            Some(Ok(_)) => return Ok(()),
+            Some(Err((errno, why))) => return Err((*errno, (*why).to_owned())),
+            None if hub.stopping() => return Err((Errno::ENODEV, "the server ends".into())),
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    Err((Errno::EAGAIN, "the queue's worker does not answer".into()))
+}
+
+/// What an answer is made of, kept until it is sent. Descriptors that only the application needs are closed with it.
 #[derive(Default)]
 struct Keep {
     numbers: Vec<u64>,
     reason: String,
-    umem: Option<Arc<Umem>>,
-    socket: Option<Arc<Xsk>>,
+    umem: Option<OwnedFd>,
+    socket: Option<(Arc<Xsk>, HandedOver)>,
+    pool: Option<OwnedFd>,
 }
 
 impl Keep {
-    fn reply(&self) -> Option<Reply<'_>> {
-        let mut fds = Vec::new();
-        if let Some(umem) = &self.umem {
-            fds.push(umem.fd()?);
+    fn reply(&self) -> Reply<'_> {
+        let mut fds: Vec<_> = self.umem.iter().map(AsFd::as_fd).collect();
+        if let Some((socket, over)) = &self.socket {
+            fds.extend([over.rings.as_fd(), socket.kick_fd(), over.notice.as_fd()]);
+            fds.extend(self.pool.iter().map(AsFd::as_fd));
         }
-        if let Some(socket) = &self.socket {
-            fds.extend([socket.rings_fd()?, socket.kick_fd(), socket.notice_fd()]);
-            if let Some(Ok(joined)) = socket.joined() {
-                fds.push(joined.fd.as_fd());
-            }
-        }
-        Some((Answer { reason: self.reason.clone(), ..Answer::done(&self.numbers) }, fds))
+        (Answer { reason: self.reason.clone(), ..Answer::done(&self.numbers) }, fds)
     }
 }

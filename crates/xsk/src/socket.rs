@@ -6,7 +6,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use parking_lot::{Mutex, MutexGuard};
-use rustix::event::{EventfdFlags, eventfd};
 use xway_abi::xsk::tx_metadata::{CHECKSUM, LAUNCH_TIME, TIMESTAMP};
 use xway_abi::{Errno, xsk};
 use xway_engine::{Sent, SocketTarget};
@@ -17,7 +16,8 @@ use xway_packet::{Backing, Burst, Frame, Pool, SharedMemory};
 use xway_xsk_client::Statistics;
 use xway_xsk_client::rings::{Rings, Sizes};
 
-use crate::umem::Umem;
+use crate::bell::{self, Bell};
+use crate::umem::{Umem, lacking};
 use crate::zero::Loans;
 
 /// How packets get to the application.
@@ -47,9 +47,19 @@ pub struct Shape {
 /// Memory of a pool, for an application that maps it.
 #[derive(Debug)]
 pub(crate) struct Joined {
-    pub(crate) fd: OwnedFd,
+    /// Until it is sent.
+    pub(crate) fd: Mutex<Option<OwnedFd>>,
     pub(crate) len: u64,
     pub(crate) chunk_size: u32,
+}
+
+/// What goes to the application, and is not needed here.
+#[derive(Debug)]
+pub struct HandedOver {
+    /// The memory file of the rings.
+    pub rings: OwnedFd,
+    /// The end of the bell that wakes the application.
+    pub notice: OwnedFd,
 }
 
 /// A socket. Only the worker of its queue delivers to it and collects from it, and it never waits for anybody: what it works
@@ -58,18 +68,19 @@ pub struct Xsk {
     id: u64,
     bound: (u32, u32),
     pub(crate) weight: u32,
-    rings: Arc<SharedMemory>,
     /// Rung by the application.
     kick: OwnedFd,
     /// Rung by us.
-    notice: OwnedFd,
+    notice: Bell,
+    handed_over: Option<HandedOver>,
     /// The worker's part. A mutex only because the language wants one: it is opened with `try_lock`, by the worker.
     inner: Mutex<Inner>,
     published: Published,
-    /// Whether it has memory of its own, and so nothing of the pool's.
-    copies: bool,
+    /// The application's own memory, where it has some, and so nothing of the pool's. Kept here so that it is not the worker who
+    /// gives it back to the system.
+    umem: Option<Arc<Umem>>,
     /// Set when a socket without copies has met its pool.
-    joined: OnceLock<Result<Joined, &'static str>>,
+    joined: OnceLock<Result<Joined, (Errno, &'static str)>>,
     /// The application is gone: what it has is taken back at the next call.
     closing: AtomicBool,
     settled: AtomicBool,
@@ -118,16 +129,16 @@ impl Xsk {
     /// Makes the rings. The application is told nothing yet.
     ///
     /// # Errors
-    /// `EINVAL` for ring sizes that make no sense; `ENOMEM` when the system has no memory or no descriptor left.
+    /// `EINVAL` for ring sizes that make no sense; `ENOMEM`, `EMFILE`, `ENFILE`: what the system lacks.
     pub fn new(shape: &Shape) -> Result<Xsk, Errno> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         if !shape.sizes.valid() {
             return Err(Errno::EINVAL);
         }
-        let rings = Arc::new(SharedMemory::create(shape.sizes.bytes()).map_err(|_| Errno::ENOMEM)?);
-        let laid = Rings::over(&rings, shape.sizes).map_err(|_| Errno::EINVAL)?;
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = || eventfd(0, flags).map_err(|_| Errno::ENOMEM);
+        let mut rings = SharedMemory::create(shape.sizes.bytes()).map_err(lacking)?;
+        let file = rings.take_fd();
+        let laid = Rings::over(&Arc::new(rings), shape.sizes).map_err(|_| Errno::EINVAL)?;
+        let (notice, far) = Bell::pair().map_err(lacking)?;
         let attached = || {
             Ok::<_, xway_packet::ring::RingError>(Inner {
                 fill: Consumer::attach(laid.fill)?,
@@ -148,21 +159,29 @@ impl Xsk {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             bound: shape.bound,
             weight: shape.weight.clamp(1, 255),
-            rings,
-            kick: bell()?,
-            notice: bell()?,
+            kick: bell::kick().map_err(lacking)?,
+            notice,
+            handed_over: file.map(|rings| HandedOver { rings, notice: far }),
             inner: Mutex::new(attached().map_err(|_| Errno::EINVAL)?),
             published: Published::default(),
-            copies: matches!(shape.mode, Mode::Copy(_)),
+            umem: match &shape.mode {
+                Mode::Copy(umem) => Some(umem.clone()),
+                Mode::ZeroCopy(_) => None,
+            },
             joined: OnceLock::new(),
             closing: AtomicBool::new(false),
             settled: AtomicBool::new(false),
         })
     }
 
-    /// The memory file of the rings.
+    /// Gives away what goes to the application, once.
+    pub fn hand_over(&mut self) -> Option<HandedOver> {
+        self.handed_over.take()
+    }
+
+    /// The memory file of the rings, until it is given away.
     pub fn rings_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.rings.fd()
+        self.handed_over.as_ref().map(|over| over.rings.as_fd())
     }
 
     /// What the application rings to wake the queue's worker.
@@ -170,9 +189,9 @@ impl Xsk {
         self.kick.as_fd()
     }
 
-    /// What wakes the application.
-    pub fn notice_fd(&self) -> BorrowedFd<'_> {
-        self.notice.as_fd()
+    /// The application's end of what wakes it, until it is given away.
+    pub fn notice_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.handed_over.as_ref().map(|over| over.notice.as_fd())
     }
 
     /// Its counters, as they were after the worker's last burst.
@@ -193,14 +212,14 @@ impl Xsk {
     }
 
     /// What became of meeting the pool; `None` before it.
-    pub(crate) fn joined(&self) -> Option<&Result<Joined, &'static str>> {
+    pub(crate) fn joined(&self) -> Option<&Result<Joined, (Errno, &'static str)>> {
         self.joined.get()
     }
 
     /// The application is gone. The next call of the worker takes back what it had.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        if self.copies {
+        if self.umem.is_some() {
             self.settled.store(true, Ordering::Release);
         }
     }
@@ -350,13 +369,14 @@ fn valid_len(len: u32) -> bool {
 }
 
 /// Duplicates what an application needs to map the pool.
-fn join(pool: &Pool) -> Result<Joined, &'static str> {
+fn join(pool: &Pool) -> Result<Joined, (Errno, &'static str)> {
+    const NO_FILE: (Errno, &str) = (Errno::EOPNOTSUPP, "the queue's memory is not a file that can be mapped");
     let config = pool.config();
     if config.backing != Backing::Memfd {
-        return Err("the queue's memory is not a file that can be mapped");
+        return Err(NO_FILE);
     }
-    let fd = pool.memory_fd().ok_or("the queue's memory is not a file that can be mapped")?;
-    let fd = fd.try_clone_to_owned().map_err(|_| "no file descriptor is left")?;
+    let fd = pool.memory_fd().ok_or(NO_FILE)?.try_clone_to_owned();
+    let fd = Mutex::new(Some(fd.map_err(|e| (lacking(e), "no file descriptor is left in the server"))?));
     let len = u64::from(config.frames) * u64::from(config.chunk_size);
     Ok(Joined { fd, len, chunk_size: config.chunk_size })
 }
@@ -574,8 +594,7 @@ impl SocketTarget for Xsk {
         // Either the application's look after raising its flag sees the packets, or this sees the flag.
         fence(Ordering::SeqCst);
         if inner.rx.flags() & xsk::RING_NEED_WAKEUP != 0 {
-            // Full means that it was rung and has not looked yet.
-            let _ = rustix::io::write(&self.notice, &1u64.to_ne_bytes());
+            self.notice.ring();
         }
     }
 

@@ -5,7 +5,7 @@
 //! address, within bounds that were checked.** The file is sealed against shrinking, so each address stays mapped. Bytes may change
 //! while they are copied: what arrives is then a mix, which is as good as any other packet that an application may send.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use xway_abi::Errno;
 use xway_abi::xsk::tx_metadata;
@@ -37,13 +37,13 @@ impl Umem {
     ///
     /// # Errors
     /// As `XDP_UMEM_REG`: `EINVAL` for a chunk size other than 2048 and 4096, no chunks, or a headroom that leaves no room;
-    /// `ENOMEM`.
+    /// `ENOMEM`, `EMFILE`, `ENFILE`: what the system lacks.
     pub fn create(chunks: u32, chunk_size: u32, headroom: u32) -> Result<Umem, Errno> {
         if !matches!(chunk_size, 2048 | 4096) || chunks == 0 || headroom >= chunk_size - PACKET_HEADROOM {
             return Err(Errno::EINVAL);
         }
         let len = chunks as usize * chunk_size as usize;
-        let memory = SharedMemory::create(len).map_err(|_| Errno::ENOMEM)?;
+        let memory = SharedMemory::create(len).map_err(lacking)?;
         Ok(Umem { memory, chunk_size, headroom, tx_metadata_len: 0 })
     }
 
@@ -73,7 +73,12 @@ impl Umem {
         Some(TxMetadata { flags, csum_start: half(8), csum_offset: half(10) })
     }
 
-    /// The memory file.
+    /// Gives the memory file away, to the application: the memory itself stays mapped here.
+    pub fn take_fd(&mut self) -> Option<OwnedFd> {
+        self.memory.take_fd()
+    }
+
+    /// The memory file, until it is given away.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.memory.fd()
     }
@@ -126,6 +131,11 @@ impl Umem {
         // SAFETY: the offset is inside the mapping.
         inside.then(|| unsafe { self.memory.start().as_ptr().add(address) })
     }
+}
+
+/// What the system said when something could not be made.
+pub(crate) fn lacking(error: std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::ENOMEM, Errno)
 }
 
 #[cfg(test)]

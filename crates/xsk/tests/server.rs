@@ -2,60 +2,25 @@
 
 #[path = "common/application.rs"]
 mod application;
+#[path = "common/site.rs"]
+mod site;
 #[path = "../../engine/tests/common/mod.rs"]
 mod wire;
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wire::{Rust, Wire, eventually};
+use site::{IFINDEX, Site};
+use wire::{Rust, eventually};
 use xway_abi::{Errno, MapSpec, MapType, Verdict, xsk};
-use xway_engine::{AttachFlags, Engine, EngineConfig, HookPoint, PortConfig};
+use xway_engine::{AttachFlags, HookPoint};
 use xway_maps::{Env, Map};
-use xway_packet::{Backing, Pages, PoolConfig, Redirect};
-use xway_xsk::{EngineQueues, Policy, Server};
+use xway_packet::Redirect;
+use xway_xsk::Policy;
 use xway_xsk_client::rings::Sizes;
 use xway_xsk_client::wire::{REQUEST, Request, VERSION};
 use xway_xsk_client::{Bind, ClientError, Connection, Fate, Socket};
 
-const IFINDEX: u32 = 7;
 const WAIT: Option<Duration> = Some(Duration::from_secs(20));
-
-/// An engine with one port of memory, and a server.
-struct Site {
-    engine: Arc<Engine>,
-    wire: Wire,
-    server: Option<Server>,
-    path: PathBuf,
-}
-
-impl Site {
-    fn new(label: &str, policy: Policy) -> Site {
-        let engine = Arc::new(Engine::start(EngineConfig { idle_polls: 10, ..EngineConfig::default() }).unwrap());
-        let wire = Wire::new(IFINDEX, 1);
-        let pool = PoolConfig { backing: Backing::Memfd, pages: Pages::Base, ..PoolConfig::new(512) };
-        engine.open(wire.device(), PortConfig { pool: Some(pool), ..PortConfig::default() }).unwrap();
-        let path = std::env::temp_dir().join(format!("xway-xsk-{label}-{}", std::process::id()));
-        let server = Server::listen(&path, Arc::new(EngineQueues(engine.clone())), policy).unwrap();
-        Site { engine, wire, server: Some(server), path }
-    }
-
-    fn server(&self) -> &Server {
-        self.server.as_ref().unwrap()
-    }
-
-    /// Every frame comes home, whatever the applications did.
-    fn end(mut self) {
-        self.server = None;
-        let engine = Arc::into_inner(self.engine).expect("the server has let go of the engine");
-        for report in engine.stop().queues {
-            assert_eq!(report.leak, None);
-            assert_eq!(report.pool.outstanding, 0);
-            assert_eq!(report.counters.balance(), Ok(()));
-        }
-    }
-}
 
 fn bind(flags: u16, direct: bool) -> Bind {
     let sizes = Sizes { fill: 64, completion: 64, rx: 64, tx: 64 };
@@ -356,6 +321,13 @@ fn a_server_can_go_while_applications_are_there() {
     eventually(|| site.wire.idle());
     site.server = None;
     assert!(connection.statistics(&socket).is_err());
+    // What has come is still there; then there is nothing to wait for.
+    assert!(socket.wait(None).unwrap());
+    while let Some(packet) = socket.receive() {
+        socket.give_back(packet);
+    }
+    let gone = socket.wait(None).unwrap_err().to_string();
+    assert!(gone.contains("the server has closed the socket"), "{gone}");
     assert!(!site.path.exists());
     site.end();
 }
