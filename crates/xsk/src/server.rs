@@ -1,5 +1,6 @@
 //! The server: where applications come to.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -161,8 +162,10 @@ impl Server {
         let socket =
             || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(failed("a socket"));
         let listener = socket()?;
-        if path.exists() && rustix::net::connect(&socket()?, &address).is_err() {
-            // Nobody answers there any more. Whatever cannot be removed shows in the bind.
+        // A socket at which nobody listens any more goes. Anything else that stands there is not ours, and shows in the bind: a file,
+        // a living server whose queue is full, one of another kind.
+        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+        if is_socket && rustix::net::connect(&socket()?, &address) == Err(rustix::io::Errno::CONNREFUSED) {
             let _ = std::fs::remove_file(path);
         }
         bind(&listener, &address).map_err(failed("binding"))?;

@@ -282,7 +282,12 @@ impl Session {
         // Copies are what everybody may have; without, a reason is needed why it is safe.
         let trusted = hub.policy.trusted_uids.contains(&self.uid);
         let whole = hub.policy.untrusted_bytes.is_none();
-        let own = direct && whole && hub.policy.own_queue_zero_copy && hub.queues.without_program(at);
+        let free = hub.queues.without_program(at);
+        if direct && !trusted && !free {
+            let why = "a program decides what becomes of this queue's packets: only a trusted application may have them past it";
+            return refuse(Errno::EPERM, why);
+        }
+        let own = direct && whole && hub.policy.own_queue_zero_copy && free;
         let (zero_copy, reason) = match (has(ZEROCOPY), has(COPY), trusted || own) {
             (true, _, false) => {
                 let why = "without copies the application would see the packets of others: it must be trusted, or have a queue of its own";

@@ -159,6 +159,32 @@ fn a_queue_of_its_own_may_go_without_copies() {
     let point = HookPoint { ifindex: IFINDEX, queue: Some(0) };
     site.engine.attach(point, program, AttachFlags::default()).unwrap();
     assert_eq!(refused(open(&site, &bind(xsk::bind::ZEROCOPY, true))).0, Errno::EPERM);
+    // Past the program that somebody put there: not with copies either.
+    let (errno, reason) = refused(open(&site, &bind(xsk::bind::COPY, true)));
+    assert_eq!(errno, Errno::EPERM);
+    assert!(reason.contains("past it"), "{reason}");
+    site.end();
+}
+
+/// A path at which something else stands is not cleared; a socket that nobody listens at any more is.
+#[test]
+fn what_stands_at_its_path_is_left_alone() {
+    let site = Site::new("path", Policy::default());
+    let again = |path: &std::path::Path| {
+        let queues = std::sync::Arc::new(xway_xsk::EngineQueues(site.engine.clone()));
+        xway_xsk::Server::listen(path, queues, Policy::default())
+    };
+    let path = site.path.with_extension("other");
+    std::fs::write(&path, "precious").unwrap();
+    assert!(again(&path).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    std::fs::remove_file(&path).unwrap();
+    // A living server of another kind refuses the connection in its own way.
+    let stream = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    assert!(again(&path).is_err() && path.exists());
+    drop(stream);
+    drop(again(&path).expect("nobody listens there any more"));
+    assert!(!path.exists());
     site.end();
 }
 
