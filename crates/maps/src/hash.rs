@@ -251,7 +251,11 @@ impl HashMap {
         for cpu in 0..self.values() as usize {
             let Some(value) = self.padded(index, cpu) else { return };
             if let Source::Program(..) = source {
-                let _ = value.write_bytes(0, &vec![0; self.layout.stride]);
+                const ZEROS: [u8; 256] = [0; 256];
+                for at in (0..self.layout.stride).step_by(ZEROS.len()) {
+                    let part = &ZEROS[..ZEROS.len().min(self.layout.stride - at)];
+                    let _ = value.write_bytes(at, part);
+                }
             }
             self.layout.clear_special(value);
         }
