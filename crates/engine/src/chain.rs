@@ -232,6 +232,7 @@ impl CompiledChain {
 
 impl Executor for CompiledChain {
     fn run(&mut self, frames: &mut [Frame], guard: &Guard, results: &mut Results) {
+        self.host.burst_begins();
         let mut env = RunEnv::new(guard, &*self.host, self.cpu);
         self.rets.clear();
         self.rets.resize(frames.len(), 0);

@@ -43,6 +43,7 @@ impl Executor for Checked {
     }
 
     fn run_on(&mut self, frames: &mut [Frame], guard: &Guard, results: &mut Results) {
+        self.host.burst_begins();
         let mut env = Env::new(guard, &*self.host, self.cpu).with_budget(self.budget);
         for frame in frames {
             let outcome = xway_vm::run_tail(&self.program, frame, &mut env, 0);

@@ -41,6 +41,7 @@ impl Native {
 
 impl Executor for Native {
     fn run(&mut self, frames: &mut [Frame], guard: &Guard, results: &mut Results) {
+        self.host.burst_begins();
         let mut env = RunEnv::new(guard, &*self.host, self.cpu);
         self.rets.clear();
         self.rets.resize(frames.len(), 0);
@@ -65,6 +66,7 @@ impl Executor for Native {
     }
 
     fn run_on(&mut self, frames: &mut [Frame], guard: &Guard, results: &mut Results) {
+        self.host.burst_begins();
         // The burst function begins with forgetting targets, so frames go one by one. Chains whose programs all have machine code
         // do not come here: they are one function.
         let mut env = RunEnv::new(guard, &*self.host, self.cpu);

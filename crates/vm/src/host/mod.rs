@@ -63,6 +63,10 @@ pub trait Host {
         false
     }
 
+    /// A burst of packets begins. What a host looks up for its programs (routes, links) may be as old as the burst; a host that was
+    /// never told looks each time.
+    fn burst_begins(&self) {}
+
     /// The kernel's tick counter (`bpf_jiffies64`).
     fn jiffies(&self) -> u64;
 

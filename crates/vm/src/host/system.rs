@@ -1,6 +1,6 @@
 //! The machine itself as a host.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use rustix::time::{ClockId, clock_gettime};
 use xway_abi::Errno;
@@ -17,7 +17,19 @@ pub struct SystemHost {
     secret: [u64; 2],
     hz: u64,
     netlink: RefCell<Option<Netlink>>,
+    looked: Cell<Looked>,
     trace: RefCell<Sink>,
+}
+
+/// Whether the tables' changes were asked for.
+#[derive(Clone, Copy, PartialEq)]
+enum Looked {
+    /// Nobody announces bursts: they are asked for each time.
+    Never,
+    /// Not since this burst began.
+    NotYet,
+    /// In this burst.
+    Already,
 }
 
 /// Takes trace output, a call at a time.
@@ -39,6 +51,7 @@ impl SystemHost {
             secret: [word(1), word(2)],
             hz: procfs::kernel_hz(),
             netlink: RefCell::new(None),
+            looked: Cell::new(Looked::Never),
             trace: RefCell::new(Box::new(super::printed::line)),
         }
     }
@@ -55,14 +68,19 @@ impl SystemHost {
         self
     }
 
-    /// Runs `with` over routing tables that are up to date.
+    /// Runs `with` over routing tables that are up to date: as of now, or as of a moment of this burst. A system call, the first time
+    /// in a burst.
     fn tables<T>(&self, with: impl FnOnce(&super::route::Tables) -> T) -> Result<T, Errno> {
         let mut slot = self.netlink.borrow_mut();
         let netlink = match &mut *slot {
             Some(n) => n,
             empty => empty.insert(Netlink::open()?),
         };
-        Ok(with(netlink.tables()?))
+        let look = self.looked.get() != Looked::Already;
+        if self.looked.get() == Looked::NotYet {
+            self.looked.set(Looked::Already);
+        }
+        Ok(with(netlink.tables(look)?))
     }
 }
 
@@ -100,6 +118,10 @@ impl Host for SystemHost {
 
     fn is_machine(&self) -> bool {
         true
+    }
+
+    fn burst_begins(&self) {
+        self.looked.set(Looked::NotYet);
     }
 
     fn jiffies(&self) -> u64 {
@@ -149,4 +171,25 @@ fn tai() -> u64 {
     // The kernel has had this clock since 3.10; the wall clock is at most 37 leap seconds away.
     clock_gettime_dynamic(DynamicClockId::Tai)
         .map_or_else(|_| clock(ClockId::Realtime), |t| nanoseconds(t.tv_sec, t.tv_nsec))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_of_the_tables_are_asked_for_once_in_a_burst() {
+        let host = SystemHost::new();
+        let looks = || host.netlink.borrow().as_ref().map_or(0, |netlink| netlink.looks);
+        // Nobody says when bursts begin.
+        assert!(host.tables(|_| ()).is_ok() && host.tables(|_| ()).is_ok());
+        assert_eq!(looks(), 2);
+        for burst in 3..6 {
+            host.burst_begins();
+            for _ in 0..64 {
+                assert!(host.tables(|_| ()).is_ok());
+            }
+            assert_eq!(looks(), burst);
+        }
+    }
 }
