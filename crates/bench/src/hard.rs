@@ -64,11 +64,7 @@ pub fn inputs() -> Vec<Hard> {
         hard("many look-ups", "3,000 look-ups, each null or not", lookups()),
         hard("many open branches", "100,000 branches of which the other way is still to come", open_branches()),
         hard("deep frames kept open", "200 open branches under eight functions with full stacks", deep_frames()),
-        hard(
-            "layers of calls",
-            "six layers of a hundred functions, each of which calls all of the next",
-            layers(6, 100),
-        ),
+        hard("layers of calls", "six layers of fifty functions, each of which calls all of the next", layers(6, 50)),
         hard("guesses among many calls", "a thousand guesses in a program that calls 10,000 times", guesses(10_000)),
     ]
 }

@@ -69,10 +69,26 @@ pub struct Fault {
 struct Side {
     /// A packet that waits for a later one.
     held: Option<Frame>,
+    /// One that still waited when the port was closed.
+    held_at_end: u64,
     lost: u64,
     doubled: u64,
     damaged: u64,
     reordered: u64,
+}
+
+impl Side {
+    /// The port is closed: what waits comes no more, and stays counted.
+    fn go_home(&mut self, pool: &mut Pool) {
+        if let Some(frame) = self.held.take() {
+            pool.release(frame);
+            self.held_at_end += 1;
+        }
+    }
+
+    fn held(&self) -> u64 {
+        self.held_at_end + u64::from(self.held.is_some())
+    }
 }
 
 impl Fault {
@@ -154,7 +170,7 @@ fn wire(config: &FaultConfig, dice: &mut Dice, side: &mut Side, pool: &mut Pool,
 }
 
 impl Port for Fault {
-    as_inner!(rx.held, tx.held);
+    as_inner!(rx, tx);
 
     fn rx(&mut self, queue: u32, pool: &mut Pool, burst: &mut Burst, budget: usize) -> Result<Rx, PortError> {
         if self.dice.falls(self.config.no_frame) {
@@ -207,12 +223,12 @@ impl Port for Fault {
             ("fault: doubled on receive", rx.doubled),
             ("fault: damaged on receive", rx.damaged),
             ("fault: reordered on receive", rx.reordered),
-            ("fault: held on receive", u64::from(rx.held.is_some())),
+            ("fault: held on receive", rx.held()),
             ("fault: lost on send", tx.lost),
             ("fault: doubled on send", tx.doubled),
             ("fault: damaged on send", tx.damaged),
             ("fault: reordered on send", tx.reordered),
-            ("fault: held on send", u64::from(tx.held.is_some())),
+            ("fault: held on send", tx.held()),
         ]);
         stats.other.retain(|&(_, count)| count > 0);
         stats

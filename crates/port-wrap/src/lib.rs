@@ -52,9 +52,9 @@ pub use rate::{Rate, RateConfig};
 pub use tee::Tee;
 pub use trace::Trace;
 
-/// The methods of a port that a wrapper leaves as they are. Named are frames that it holds back, which go home when it closes.
+/// The methods of a port that a wrapper leaves as they are. Named are its sides that hold frames back, which go home when it closes.
 macro_rules! as_inner {
-    ($($side:ident.$held:ident),*) => {
+    ($($side:ident),*) => {
         fn name(&self) -> &str {
             self.inner.name()
         }
@@ -88,7 +88,7 @@ macro_rules! as_inner {
         }
 
         fn close(&mut self, pool: &mut xway_packet::Pool) {
-            $(self.$side.$held.take().into_iter().for_each(|frame| pool.release(frame));)*
+            $(self.$side.go_home(pool);)*
             self.inner.close(pool);
         }
     };

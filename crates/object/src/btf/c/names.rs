@@ -63,13 +63,21 @@ pub(super) struct Names {
     words: HashSet<String>,
     /// Those of types, by id.
     given: HashMap<u32, String>,
-    /// The last flavour of a name that was taken: of many with one name each is found at once.
-    flavours: HashMap<String, u32>,
+    /// The last flavour of a tag that was taken: of many with one name each is found at once.
+    tag_flavours: HashMap<String, u32>,
+    /// The same of words.
+    word_flavours: HashMap<String, u32>,
 }
 
 impl Names {
     pub(super) fn new() -> Names {
-        Names { tags: HashMap::new(), words: HashSet::new(), given: HashMap::new(), flavours: HashMap::new() }
+        Names {
+            tags: HashMap::new(),
+            words: HashSet::new(),
+            given: HashMap::new(),
+            tag_flavours: HashMap::new(),
+            word_flavours: HashMap::new(),
+        }
     }
 
     /// The tag of a struct, union or enum. `whole`: of one that is defined; an announcement shares the name of the definition.
@@ -78,7 +86,7 @@ impl Names {
             return given.clone();
         }
         let tags = &mut self.tags;
-        let name = first_free(name, &mut self.flavours, |name| match tags.get_mut(name) {
+        let name = first_free(name, &mut self.tag_flavours, |name| match tags.get_mut(name) {
             None => {
                 tags.insert(name.to_owned(), Holder { keyword, whole });
                 true
@@ -105,7 +113,7 @@ impl Names {
 
     /// A constant of an enum.
     pub(super) fn word(&mut self, name: &str) -> String {
-        first_free(name, &mut self.flavours, |name| self.words.insert(name.to_owned()))
+        first_free(name, &mut self.word_flavours, |name| self.words.insert(name.to_owned()))
     }
 }
 
