@@ -63,6 +63,8 @@ struct Guess {
     defs: [Def; 2],
     /// Facts before.
     facts: Box<Collector>,
+    /// Bytes that they take.
+    bytes: usize,
     /// What there was before: states to walk, with the real way as the last, checkpoints, callbacks, exits, first accesses,
     /// instructions visited.
     pending: usize,
@@ -187,13 +189,16 @@ impl Verifier<'_> {
     pub fn guess(&mut self, decided: Decided, st: &State) {
         self.guesses.made = true;
         // The facts are copied.
-        self.meter.work(self.facts.bytes() / 10);
+        let bytes = self.facts.bytes();
+        self.meter.work(bytes / 10);
+        self.meter.take(bytes);
         self.guesses.active.push(Guess {
             pc: decided.pc,
             taken: !decided.taken,
             depth: st.depth(),
             defs: decided.defs,
             facts: Box::new(self.facts.clone()),
+            bytes,
             pending: self.pending.len(),
             points: self.points.all.len(),
             callbacks: self.async_done.len(),
@@ -206,6 +211,7 @@ impl Verifier<'_> {
     /// A state was taken from the list: guesses whose real way it is are over, and did no harm.
     pub fn guesses_done(&mut self) {
         while let Some(g) = self.guesses.active.pop_if(|g| self.pending.len() < g.pending) {
+            self.meter.give(g.bytes);
             self.facts.branch(g.pc, g.taken);
             self.guess_ends(g.visited);
             if !self.guesses.is_guessing() {
@@ -229,6 +235,7 @@ impl Verifier<'_> {
     pub fn guess_failed(&mut self, st: &State) {
         let Some(g) = self.guesses.active.pop() else { return };
         self.guess_ends(g.visited);
+        self.meter.give(g.bytes);
         self.points.path_ended(st.parent);
         while self.pending.len() > g.pending {
             let Some(state) = self.pending.pop() else { break };

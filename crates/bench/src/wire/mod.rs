@@ -12,7 +12,7 @@
 //! | side | is |
 //! |---|---|
 //! | the native hook | a program at the near end drops, or exchanges the addresses and sends back, in the driver (`xdp-bench drop`, `tx`) |
-//! | AF_XDP, directly | a loop over a socket's four rings that does nothing else (the kernel's `xdpsock`), in this file's [`direct`] |
+//! | AF_XDP, directly | a loop over a socket's four rings that does nothing else (the kernel's `xdpsock`), in this file's `direct` |
 //! | `afxdp:` | the engine: port, pool, compiled program, verdicts, counters |
 //!
 //! The sender never waits: it is a test-run with live frames that leave by the far end, which makes more than anybody here takes. So a
