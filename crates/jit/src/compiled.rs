@@ -230,6 +230,9 @@ pub(crate) fn plan(program: &Program, proof: &Verified, options: &Options) -> Re
     if options.inline_functions {
         plan.inline_functions();
     }
+    if options.value_words {
+        plan.value_words();
+    }
     Ok(plan)
 }
 

@@ -11,6 +11,8 @@ pub struct Options {
     pub frozen: bool,
     /// `detours`: a test that rarer ones come back to stands in front of them.
     pub detours: bool,
+    /// `value-words`: bytes that are read one by one from a map's value are read as words.
+    pub value_words: bool,
     /// `slots`: stack bytes that only plain loads and stores touch become values; helpers that look at them get them written
     /// out.
     pub slots: bool,
@@ -77,6 +79,7 @@ impl Default for Options {
             decided: true,
             frozen: true,
             detours: true,
+            value_words: true,
             slots: true,
             zero_stack: true,
             alias: true,
@@ -113,6 +116,7 @@ impl Options {
             decided: false,
             frozen: false,
             detours: false,
+            value_words: false,
             slots: false,
             zero_stack: false,
             alias: false,
@@ -142,6 +146,7 @@ impl Options {
             "decided" => &mut self.decided,
             "frozen" => &mut self.frozen,
             "detours" => &mut self.detours,
+            "value-words" => &mut self.value_words,
             "slots" => &mut self.slots,
             "zero-stack" => &mut self.zero_stack,
             "alias" => &mut self.alias,
@@ -168,12 +173,13 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 22] = [
+    pub const PASSES: [&'static str; 23] = [
         "decided",
         "frozen",
         "detours",
         "unroll",
         "inline-functions",
+        "value-words",
         "inline-tail-targets",
         "slots",
         "zero-stack",

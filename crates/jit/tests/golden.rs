@@ -122,6 +122,14 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
                 .into(),
             Some(MapType::LpmTrie),
         ),
+        (
+            "value-words",
+            "*(u32 *)(r10 -4) = 1\nr2 = r10\nr2 += -4\nr1 = map[idx:0]\ncall 1\nif r0 == 0 goto none\nr1 = *(u8 *)(r0 +0)\n\
+             r2 = *(u8 *)(r0 +1)\nr3 = *(u8 *)(r0 +2)\nr4 = *(u8 *)(r0 +3)\nr1 ^= r2\nr3 ^= r4\nr0 = r1\nr0 ^= r3\nr0 &= 3\nexit\n\
+             none: r0 = 1\nexit"
+                .into(),
+            Some(MapType::Array),
+        ),
         ("typed-calls", "call 8\nexit".into(), None),
         ("alias", packet("*(u8 *)(r2 +0) = 1\nr0 = *(u32 *)(r1 +12)"), None),
         ("known-branches", packet("if r2 == 0 goto out\nr0 = 2"), None),

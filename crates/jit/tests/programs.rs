@@ -93,6 +93,33 @@ fn stack_that_was_never_written_reads_as_zero() {
     assert!(code.stats().code_len > 0);
 }
 
+/// Bytes of a map's value, copied one by one to the packet, are loaded as words; what the program writes between two reads is seen.
+#[test]
+fn bytes_of_a_value_are_read_together_and_as_they_are_at_the_time() {
+    let bytes = |regs: &[u8], from: i16| -> String {
+        regs.iter().zip(from..).map(|(r, off)| format!("r{r} = *(u8 *)(r6 +{off})\n")).collect()
+    };
+    let stores: String =
+        [1, 2, 3, 4, 5, 8].iter().zip(0..).map(|(r, off)| format!("*(u8 *)(r7 +{off}) = r{r}\n")).collect();
+    let (first, second) = (bytes(&[1, 2, 3, 4, 5, 8], 1), bytes(&[1, 2, 3, 4], 0));
+    let text = format!(
+        "r7 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = r7\nr4 += 16\nr0 = 1\nif r4 > r3 goto out\n{LOOK_UP}\
+         if r0 == 0 goto none\nr6 = r0\n{first}{stores}*(u8 *)(r6 +2) = 200\n{second}r0 = r3\nr0 <<= 8\nr0 |= r1\nr2 <<= 16\n\
+         r0 |= r2\nr4 <<= 24\nr0 |= r4\nexit\nnone: r0 = 1\nout: exit"
+    );
+    for options in [Options::default(), Options { value_words: false, ..Options::default() }, Options::plain()] {
+        let r = ready(&text, &[array()]);
+        r.maps[0].update(&1u32.to_ne_bytes(), &[10, 11, 12, 13, 14, 15, 16, 17], 0).unwrap();
+        let code = compile(&r.program, &r.proof, &options).unwrap();
+        let (ret, packet) = with_frame(|frame, env| {
+            let mut ret = [0];
+            code.run_burst(std::slice::from_mut(frame), env, &mut ret).unwrap();
+            (ret[0], frame.packet()[..8].to_vec())
+        });
+        assert_eq!((ret, packet), (13 << 24 | 11 << 16 | 200 << 8 | 10, vec![11, 12, 13, 14, 15, 16, 0, 0]));
+    }
+}
+
 #[test]
 fn a_key_with_padding_is_looked_up_with_zeros() {
     let spec = MapSpec::new(MapType::Hash, 8, 8, 4);

@@ -19,9 +19,9 @@
 //! ```
 //!
 //! **Only memory that nobody else writes**: packets and stacks, as lowering marks them. What others write at the same time (map
-//! values) is loaded and stored exactly as the program says. Knowledge goes from a block to those that only it leads to; it
-//! ends where the program may have written in a way that is not known: calls, stores through another pointer of the same kind
-//! of memory.
+//! values) is loaded and stored as lowering says (`value-words` has put bytes together there, under rules of its own). Knowledge
+//! goes from a block to those that only it leads to; it ends where the program may have written in a way that is not known: calls,
+//! stores through another pointer of the same kind of memory.
 //!
 //! | file | what |
 //! |---|---|

@@ -169,7 +169,8 @@ pub(super) fn build(at: &mut FuncCursor<'_>, pieces: &[Piece], loads: &HashMap<V
             From::Value { root, index } => (root, index),
         };
         let ty = at.func.dfg.value_type(root).bytes() as usize;
-        let bytes = loads.get(&root).filter(|l| !l.signed).map_or(ty, |l| l.len);
+        let bytes =
+            loads.get(&root).filter(|l| !l.signed).map_or_else(|| loaded_bytes(at.func, root).unwrap_or(ty), |l| l.len);
         let mut v = if ty < 8 { at.ins().uextend(types::I64, root) } else { root };
         if index > 0 {
             v = at.ins().ushr_imm_u(v, 8 * index as i64);
@@ -203,6 +204,17 @@ pub(super) fn build(at: &mut FuncCursor<'_>, pieces: &[Piece], loads: &HashMap<V
                 None => c,
             }
         }
+    }
+}
+
+/// Bytes that a load has filled, where it leaves zeros above them.
+fn loaded_bytes(func: &ir::Function, v: Value) -> Option<usize> {
+    let ValueDef::Result(inst, 0) = func.dfg.value_def(v) else { return None };
+    match func.dfg.insts[inst].opcode() {
+        Opcode::Uload8 => Some(1),
+        Opcode::Uload16 => Some(2),
+        Opcode::Uload32 => Some(4),
+        _ => None,
     }
 }
 

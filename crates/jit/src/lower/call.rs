@@ -36,7 +36,10 @@ impl Body<'_, '_> {
             }
             Kind::Func { dst, func } => self.word(*dst, self.unit.handles[*func]),
             Kind::Ctx { dst, base, field } => self.context(*dst, *base, *field),
-            Kind::Load { size, signed, dst, base, off, place } => self.load(*size, *signed, *dst, *base, *off, place),
+            Kind::Load { dst, base, place, part: Some(part), .. } if self.load_part(*dst, *base, place, *part) => {}
+            Kind::Load { size, signed, dst, base, off, place, .. } => {
+                self.load(*size, *signed, *dst, *base, *off, place);
+            }
             Kind::Store { size, base, off, src, place } => self.store(*size, *base, *off, *src, place),
             Kind::Atomic { size, op, base, off, src, place } => self.atomic(*size, *op, *base, *off, *src, place),
             Kind::LoadAcquire { size, dst, base, off, place } => self.load_acquire(*size, *dst, *base, *off, place),

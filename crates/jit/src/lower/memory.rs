@@ -6,7 +6,7 @@ use xway_packet::descriptor;
 use xway_verifier::{Place, Region};
 
 use super::{Area, Body};
-use crate::plan::CtxField;
+use crate::plan::{CtxField, Part};
 
 /// The kind of memory that the proof found. What came through a map of maps and what differs from path to path may overlap
 /// with other memory that the function touches: it has none, and each load of it stands behind a `shared`, because
@@ -66,6 +66,34 @@ impl Body<'_, '_> {
             (Size::DW, _) => ins.load(types::I64, flags, p, off),
         };
         self.set(dst, v);
+    }
+
+    /// A byte of a word of a map's value, which the first of its bytes loads; false where that first one is not here (a scout has only
+    /// what it needs).
+    pub(super) fn load_part(&mut self, dst: Reg, base: Reg, place: &Place, part: Part) -> bool {
+        if part.first {
+            self.shared(place);
+            let p = self.reg(base);
+            let (flags, off) = (self.flags(area(place)), i32::from(part.off));
+            let ins = self.b.ins();
+            let word = match part.size {
+                Size::B => ins.uload8(types::I64, flags, p, off),
+                Size::H => ins.uload16(types::I64, flags, p, off),
+                Size::W => ins.uload32(flags, p, off),
+                Size::DW => ins.load(types::I64, flags, p, off),
+            };
+            self.words.push((part.word, word));
+        }
+        let Some((_, mut v)) = self.words.iter().rfind(|(number, _)| *number == part.word).copied() else {
+            return false;
+        };
+        if part.byte > 0 {
+            v = self.b.ins().ushr_imm_u(v, 8 * i64::from(part.byte));
+        }
+        let byte = self.b.ins().ireduce(types::I8, v);
+        let v = self.b.ins().uextend(types::I64, byte);
+        self.set(dst, v);
+        true
     }
 
     pub(super) fn store(&mut self, size: Size, base: Reg, off: i16, src: Operand, place: &Place) {

@@ -242,6 +242,8 @@ struct Body<'a, 'f> {
     lookups: Vec<usize>,
     /// A scout's notes of this frame.
     notes: Vec<Variable>,
+    /// Words of maps' values that the block at hand has loaded, by their numbers.
+    words: Vec<(u32, Value)>,
     /// Turns of `may_goto` that are left.
     turns: Option<Variable>,
     /// Tail calls so far, in the burst function.
@@ -305,6 +307,7 @@ impl<'a, 'f> Body<'a, 'f> {
             frame: None,
             lookups: vec![],
             notes: vec![],
+            words: vec![],
             turns: None,
             tails: None,
             ctx: None,
@@ -522,6 +525,7 @@ impl<'a, 'f> Body<'a, 'f> {
         let plan = self.plan;
         for (n, block) in plan.blocks.iter().enumerate() {
             self.b.switch_to_block(self.blocks[n]);
+            self.words.clear();
             let checked = self.checked_lookup(block);
             let (last, ops) = match (checked, block.ops.split_last()) {
                 (Some(then), Some((last, ops))) => (Some((then, last)), ops),

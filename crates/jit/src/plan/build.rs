@@ -253,7 +253,7 @@ impl Builder<'_> {
                     // The verifier lets no instruction reach the context here and other memory there, so what is mixed is
                     // memory on every path.
                     Place { region: Region::Context, .. } => return Err(Refusal::MixedContext { insn: at }),
-                    place => Kind::Load { size, signed, dst, base, off, place },
+                    place => Kind::Load { size, signed, dst, base, off, place, part: None },
                 }
             }
             Insn::Store { size, base, off, src } => Kind::Store { size, base, off, src, place: self.place(at)? },

@@ -15,6 +15,7 @@ pub(crate) mod slots;
 pub(crate) mod stack;
 pub(crate) mod targets;
 mod unroll;
+mod words;
 
 pub(crate) use build::{FUNCTION_MAX, build};
 
@@ -89,6 +90,21 @@ pub(crate) enum CtxField {
     EgressIfindex,
 }
 
+/// A byte of a word in a map's value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    /// Number of the word in its function.
+    pub word: u32,
+    /// The word's bytes.
+    pub size: Size,
+    /// Its distance from the load's base register.
+    pub off: i16,
+    /// Which byte of it this is, counted from the lowest.
+    pub byte: u8,
+    /// The word is loaded here.
+    pub first: bool,
+}
+
 /// What an operation does. Offsets of memory are in the instruction; `place` is what the proof says about the first byte.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
@@ -150,6 +166,8 @@ pub(crate) enum Kind {
         base: Reg,
         off: i16,
         place: Place,
+        /// It is a byte of a word that is loaded once.
+        part: Option<Part>,
     },
     Store {
         size: Size,
