@@ -64,12 +64,20 @@ r0 = 1
 exit
 ";
 
-fn program(map: &Arc<Map>, spec: &MapSpec) -> Arc<Program> {
+/// The map, the program over it, compiled, and memory for packets that another process can have.
+fn stand() -> (Arc<Map>, Linked, Pool) {
+    let spec = MapSpec::new(MapType::Array, 4, VALUE, 1);
+    let map = Map::create(&spec, &Env::default()).unwrap();
     let insns = xway_isa::assemble(TEXT).unwrap();
     let image = xway_object::Program { name: "twice".into(), section: "xdp".into(), insns, ..Default::default() };
-    let defs = [MapDef::new("seen", spec.clone())];
+    let defs = [MapDef::new("seen", spec)];
     let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };
-    Program::verify(&image, std::slice::from_ref(map), &view, &Config::default()).unwrap_or_else(|e| panic!("{e}"))
+    let program = Program::verify(&image, std::slice::from_ref(&map), &view, &Config::default());
+    let linked = Linked::new(program.unwrap_or_else(|e| panic!("{e}")));
+    assert_eq!(linked.choice().name(), "jit", "{:?}", linked.choice().reason);
+    // Few frames, so that each is written to often; pages of the ordinary size, so that the memory is as long as it says.
+    let shape = PoolConfig { backing: Backing::Memfd, pages: Pages::Base, chunk_size: CHUNK, ..PoolConfig::new(128) };
+    (map, linked, Pool::new(shape).unwrap())
 }
 
 /// Where the other process finds the memory: a descriptor of this one, and how many bytes.
@@ -119,12 +127,7 @@ fn what_was_read_is_used_however_it_changes() {
     if std::env::var_os(WORDS).is_some() {
         return;
     }
-    let spec = MapSpec::new(MapType::Array, 4, VALUE, 1);
-    let map = Map::create(&spec, &Env::default()).unwrap();
-    let linked = Linked::new(program(&map, &spec));
-    assert_eq!(linked.choice().name(), "jit", "{:?}", linked.choice().reason);
-    let shape = PoolConfig { backing: Backing::Memfd, pages: Pages::Base, chunk_size: CHUNK, ..PoolConfig::new(128) };
-    let mut pool = Pool::new(shape).unwrap();
+    let (map, linked, mut pool) = stand();
     let (start, len) = pool.memory_range();
     let alias = SharedMemory::map(pool.memory_fd().unwrap(), 0, len).unwrap();
     let memory = watched::Memory { start, alias: alias.start(), len };
@@ -163,13 +166,7 @@ fn what_was_checked_is_not_read_again() {
     if std::env::var_os(WORDS).is_some() {
         return;
     }
-    let spec = MapSpec::new(MapType::Array, 4, VALUE, 1);
-    let map = Map::create(&spec, &Env::default()).unwrap();
-    let linked = Linked::new(program(&map, &spec));
-    assert_eq!(linked.choice().name(), "jit", "{:?}", linked.choice().reason);
-    // Few frames, so that each is written to often; pages of the ordinary size, so that the memory is as long as it says.
-    let shape = PoolConfig { backing: Backing::Memfd, pages: Pages::Base, chunk_size: CHUNK, ..PoolConfig::new(128) };
-    let pool = Pool::new(shape).unwrap();
+    let (map, linked, pool) = stand();
     let (memory, len) = (File::from(pool.memory_fd().unwrap().try_clone_to_owned().unwrap()), pool.memory_range().1);
     let mut other = scribbler(&memory, len as u64);
     let stop = Stop::new().unwrap();
