@@ -238,13 +238,15 @@ impl Case {
                 None => self.code[turn].run_burst(frames, &mut env, &mut verdicts),
             };
             ran.map_err(|e| DispatchError::Program(e.to_string()))?;
-            sum = sum.wrapping_add(verdicts[0] & u64::from(u32::MAX));
+            // Of the first packet and of the last one, which is the same in a burst of one.
+            let [first, last] = [verdicts[0], verdicts[frames.len() - 1]].map(|verdict| verdict & u64::from(u32::MAX));
+            sum = sum.wrapping_add(first + last);
         }
         let ns = started.elapsed().as_nanos() as f64 / f64::from(bursts) / frames.len() as f64;
         let wanted: u64 = match self.way {
             // Of a chain that everybody lets go on nobody decides.
-            Way::Chain => u64::from(bursts) * u64::from(xway_vm::CHAIN_END),
-            _ => (0..bursts as usize).map(|n| self.number(turns[n % turns.len()])).sum(),
+            Way::Chain => 2 * u64::from(bursts) * u64::from(xway_vm::CHAIN_END),
+            _ => (0..bursts as usize).map(|n| 2 * self.number(turns[n % turns.len()])).sum(),
         };
         if sum != wanted {
             return Err(DispatchError::Wrong { case: self.reached.to_string(), wanted, got: sum });

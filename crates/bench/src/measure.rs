@@ -5,7 +5,7 @@ use std::sync::Arc;
 use xway_object::{LoadOptions, Object, ObjectError, Program};
 use xway_verifier::{Config, MapsView, Verified};
 
-use crate::check::{Checked, Expected};
+use crate::check::{Checked, Expected, Reference};
 use crate::counters::{Counters, Reading, each};
 use crate::driver::Callee;
 use crate::fill::Maps;
@@ -81,6 +81,9 @@ pub enum MeasureError {
         /// Why.
         errno: xway_abi::Errno,
     },
+    /// What was timed did not do what it should.
+    #[error("{0}")]
+    Wrong(String),
     /// The thread could not be pinned.
     #[error("CPU {cpu} cannot be had: {error}")]
     Pin {
@@ -261,27 +264,33 @@ fn measure_loaded(
     let kernel = (options.kernel && case.frames as usize <= BURST)
         .then(|| KernelSide::load(object, program, shape, options.cpu))
         .transpose()?;
+    // Without a kernel, what the others are held against is the interpreter, with maps of its own.
+    let mut other = match kernel {
+        Some(kernel) => Reference::Kernel(Box::new(kernel)),
+        None => {
+            // In a few warm frames, also where the others have many cold ones.
+            let shape = Shape { frames: 0, ..shape.clone() };
+            Reference::Interpreter(Box::new(UserSide::new(object, program, proof, &shape, &[Way::Interpreter])?))
+        }
+    };
     let contents = case.fill.contents(object);
     for content in &contents {
         let index = object.map_index(&content.map).expect("a map of the suite");
         let failed = |errno| MeasureError::Fill { map: content.map.clone(), errno };
         user.put(index, content).map_err(failed)?;
-        if let Some(kernel) = &kernel {
-            kernel.put(index, content).map_err(failed)?;
-        }
+        other.maps().put(index, content).map_err(failed)?;
     }
     let mut checked = Checked::default();
     let expected = Expected { exact: !case.evicts(object), suite };
     spoil(object, &user);
-    checked.runs(&mut user, kernel.as_ref(), &shape.ring, shape.template, expected)?;
-    if let Some(kernel) = &kernel {
-        checked.maps(object, &user, kernel, &contents);
-    }
-    let side = kernel.as_ref();
-    let (mut kernel, mut ours) = rounds(&mut user, side, options.rounds.max(1))?;
+    checked.runs(&mut user, &mut other, &shape.ring, shape.template, expected)?;
+    checked.maps(object, &user, &other, &contents);
+    checked.whole(&mut user, &other, &shape.ring)?;
+    let (mut kernel, mut ours) = rounds(&mut user, other.kernel(), options.rounds.max(1))?;
     if options.counters {
-        count(&mut user, side, &mut kernel, &mut ours)?;
+        count(&mut user, other.kernel(), &mut kernel, &mut ours)?;
     }
+    checked.again(&mut user, &mut other, &shape.ring, expected)?;
     let compiled = user.engines.first().and_then(crate::user::Engine::compiled);
     Ok(Row { insns: program.insns.len(), compiled, ring: shape.ring.len(), case, kernel, ours, checked })
 }
@@ -307,7 +316,7 @@ fn count(
         figures.counted = Some(Counted { empty: of(Callee::Empty)?, program: of(Callee::Program)? });
     }
     for (n, figures) in ours.iter_mut().enumerate() {
-        let mut of = |run| pass(&mut || Ok(user.pass(run, COUNTED).1));
+        let mut of = |run| pass(&mut || Ok(user.pass(run, COUNTED)?.1));
         figures.counted = Some(Counted { empty: of(Run::Empty(n))?, program: of(Run::Program(n))? });
     }
     Ok(())
@@ -336,7 +345,7 @@ fn rounds(
     let mut ours_len = vec![[0; 3]; engines];
     for (engine, lens) in ours_len.iter_mut().enumerate() {
         for (len, run) in lens.iter_mut().zip(kinds(engine)) {
-            *len = packets(user.pass(run, PROBE).0);
+            *len = packets(user.pass(run, PROBE)?.0);
         }
     }
     let mut theirs = Samples::default();
@@ -347,7 +356,7 @@ fn rounds(
                 theirs[thing].push(kernel.pass(CALLEES[thing], theirs_len[thing])?.0);
             }
             for engine in 0..engines {
-                ours[engine][thing].push(user.pass(kinds(engine)[thing], ours_len[engine][thing]).0);
+                ours[engine][thing].push(user.pass(kinds(engine)[thing], ours_len[engine][thing])?.0);
             }
         }
     }

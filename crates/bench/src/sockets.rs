@@ -14,7 +14,7 @@ use xway_engine::{AttachFlags, Engine, EngineConfig, HookPoint, Linked, PortConf
 use xway_maps::Map;
 use xway_object::{Object, Select};
 use xway_packet::{Backing, PoolConfig};
-use xway_port_sim::{SimDevice, Sink, Traffic};
+use xway_port_sim::{Seen, SimDevice, Sink, Traffic};
 use xway_verifier::Config;
 use xway_vm::Instance;
 use xway_xsk::{EngineQueues, Policy, Server};
@@ -221,20 +221,26 @@ impl Site {
         const COUNT: u64 = 20_000;
         let known: std::collections::HashSet<Vec<u8>> =
             (0..traffic.period()).map(|turn| traffic.packet(turn).to_vec()).collect();
-        let mut strange = 0u64;
-        if self.work == Work::Push {
-            self.sink.inspect(true);
-        }
-        self.run(COUNT, |packet| strange += u64::from(!known.contains(&*packet)))?;
-        if self.work == Work::Push {
-            let one = xway_port_sim::Seen::digest_of(&template(self.size));
-            let as_sent = |sink: &Sink| sink.sent().digest == one.wrapping_mul(sink.sent().frames);
+        let (mut strange, mut swapped) = (0u64, 0u64);
+        self.sink.inspect(self.work != Work::Drop);
+        self.run(COUNT, |packet| {
+            strange += u64::from(!known.contains(&*packet));
+            let mut back = packet.to_vec();
+            swap(&mut back);
+            swapped = swapped.wrapping_add(Seen::digest_of(&back));
+        })?;
+        if self.work != Work::Drop {
+            let one = Seen::digest_of(&template(self.size));
+            let as_sent = |sink: &Sink| match self.work {
+                Work::Push => sink.sent().digest == one.wrapping_mul(sink.sent().frames),
+                _ => sink.sent().digest == swapped,
+            };
             // Frames are counted a moment before they are looked at.
             let deadline = Instant::now() + Duration::from_secs(10);
             while !as_sent(&self.sink) && Instant::now() < deadline {
                 std::hint::spin_loop();
             }
-            strange = u64::from(!as_sent(&self.sink));
+            strange += u64::from(!as_sent(&self.sink));
         }
         self.sink.inspect(false);
         match strange {

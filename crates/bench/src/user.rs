@@ -157,20 +157,26 @@ impl UserSide {
     ///
     /// The pass is cut into pieces of 32 bursts. Pieces that took more than twice the median are left out: the thread
     /// was not running for a part of them, and the kernel leaves such times out of a test-run too.
-    pub fn pass(&mut self, run: Run, packets: u32) -> (f64, u32) {
+    ///
+    /// # Errors
+    /// [`UserSideError::Fault`]: what was stopped was not measured.
+    pub fn pass(&mut self, run: Run, packets: u32) -> Result<(f64, u32), UserSideError> {
         let bursts = (packets as usize).div_ceil(BURST).max(1);
         let mut pieces = Vec::with_capacity(bursts / PIECE + 1);
-        let mut left = bursts;
+        let (mut left, mut fault) = (bursts, None);
         while left > 0 {
             let now = left.min(PIECE);
             let start = Instant::now();
             for _ in 0..now {
-                self.burst(run);
+                fault = self.burst(run).or(fault);
             }
             pieces.push(start.elapsed().as_nanos() as f64 / (now * BURST) as f64);
             left -= now;
         }
-        (without_interruptions(pieces), (bursts * BURST) as u32)
+        match fault {
+            Some(fault) => Err(UserSideError::Fault(fault)),
+            None => Ok((without_interruptions(pieces), (bursts * BURST) as u32)),
+        }
     }
 
     /// Makes the next packets of the ring in all frames and runs what is to be run.
@@ -209,10 +215,15 @@ impl UserSide {
         fault
     }
 
-    /// Once through the whole ring, counting verdicts.
-    pub fn histogram(&mut self, engine: usize) -> Result<Histogram, UserSideError> {
+    /// The next packet for this engine's program is the ring's first one.
+    pub fn rewind(&mut self, engine: usize) {
+        self.cursors[2 + 2 * engine] = 0;
+    }
+
+    /// So many packets of the ring, a multiple of a burst, counting verdicts.
+    pub fn histogram(&mut self, engine: usize, packets: usize) -> Result<Histogram, UserSideError> {
         let mut histogram = Histogram::default();
-        for _ in 0..self.ring.len() / BURST {
+        for _ in 0..packets / BURST {
             if let Some(fault) = self.burst(Run::Program(engine)) {
                 return Err(UserSideError::Fault(fault));
             }

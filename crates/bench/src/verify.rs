@@ -69,12 +69,13 @@ const ENOUGH: Duration = Duration::from_millis(1500);
 /// Measures every XDP program of an object.
 ///
 /// # Errors
-/// [`MeasureError::Pin`]. What is refused, and an object that the kernel has no maps for, is no error: the row says it.
+/// [`MeasureError::Pin`]; [`MeasureError::Wrong`] when a side does not give the same answer each time. What is refused, and an object that
+/// the kernel has no maps for, is no error: the row says it.
 pub fn measure(name: &str, object: &Object, effort: Effort) -> Result<Vec<Row>, MeasureError> {
     pin(effort.cpu)?;
     let kernel = effort.kernel.then(|| KernelObject::load_some(object, |_| false));
     let programs = object.programs.iter().filter(|p| !matches!(p.kind, ProgramKind::Other(_)));
-    Ok(programs.filter_map(|p| p.as_xdp().ok()).map(|p| row(name, object, &p, kernel.as_ref(), effort)).collect())
+    programs.filter_map(|p| p.as_xdp().ok()).map(|p| row(name, object, &p, kernel.as_ref(), effort)).collect()
 }
 
 fn row(
@@ -83,7 +84,7 @@ fn row(
     program: &Program,
     kernel: Option<&Result<KernelObject, xway_kernel::KernelError>>,
     effort: Effort,
-) -> Row {
+) -> Result<Row, MeasureError> {
     let (view, config) = (MapsView::from(object), Config { explain: 0, ..Config::default() });
     let once = || {
         let start = Instant::now();
@@ -121,10 +122,14 @@ fn row(
     let (mut a, mut b) = (Vec::new(), Vec::new());
     let started = Instant::now();
     for _ in 0..effort.rounds.max(1) {
-        a.push(once().0.as_secs_f64() * 1e6);
-        if let Some(kernel) = loaded
-            && let Ok(prog) = kernel.load_more(object, program, 0)
-        {
+        let (took, again) = once();
+        a.push(took.as_secs_f64() * 1e6);
+        if again.is_ok() != refused.is_none() {
+            return Err(MeasureError::Wrong(format!("{name}, {}: another answer each time", program.name)));
+        }
+        if let Some(kernel) = loaded {
+            // Accepted once, it is accepted again.
+            let prog = kernel.load_more(object, program, 0).map_err(|e| MeasureError::Wrong(format!("{name}: {e}")))?;
             b.push(prog.load_time().as_secs_f64() * 1e6);
         }
         if started.elapsed() + first > ENOUGH {
@@ -134,7 +139,7 @@ fn row(
     if let Some(answer) = theirs.as_mut().filter(|_| !b.is_empty()) {
         answer.micros = Stat::of(b);
     }
-    Row {
+    Ok(Row {
         object: name.to_owned(),
         program: program.name.clone(),
         insns: program.insns.len(),
@@ -143,7 +148,7 @@ fn row(
         peak_bytes: stats.peak_bytes,
         kernel: theirs,
         kernel_verifier,
-    }
+    })
 }
 
 /// The figure behind these words in the kernel's log.

@@ -114,7 +114,7 @@ fn through_engine(options: &LatencyOptions, samples: &mut Vec<u32>) -> Result<()
     round(&mut *port, &mut pool, packet, &back, options.count, samples)?;
     port.close(&mut pool);
     drop(port);
-    stop(engine)?;
+    stop(engine, xway_abi::Verdict::Tx)?;
     pool.close().map_err(setup)
 }
 

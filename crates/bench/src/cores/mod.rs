@@ -56,14 +56,18 @@ fn engine(
     Ok(engine)
 }
 
-/// Stops the engine; every frame must have come home and have ended somewhere.
-fn stop(engine: Engine) -> Result<(), CoresError> {
+/// Stops the engine; every frame must have come home and have ended as this verdict says.
+fn stop(engine: Engine, verdict: xway_abi::Verdict) -> Result<(), CoresError> {
     for queue in engine.stop().queues {
         if let Some(leak) = queue.leak {
             return Err(CoresError::Wrong(leak.to_string()));
         }
         if let Err((came, ended)) = queue.counters.balance() {
             return Err(CoresError::Wrong(format!("{came} frames came in, {ended} ended")));
+        }
+        let (came, of_it) = (queue.counters.rx, queue.counters.verdict(verdict));
+        if of_it != came {
+            return Err(CoresError::Wrong(format!("{of_it} of {came} packets have the verdict {verdict:?}")));
         }
     }
     Ok(())

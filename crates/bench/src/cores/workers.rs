@@ -112,7 +112,7 @@ fn round(cpus: &[u32], time: Duration, traffic: &Traffic) -> Result<Round, Cores
         std::thread::sleep(TURN_LOOK);
     }
     let (packets, cpu, took) = (counted() - packets, cpu_time()?.saturating_sub(cpu), start.elapsed());
-    stop(engine)?;
+    stop(engine, xway_abi::Verdict::Drop)?;
     if packets == 0 {
         return Err(CoresError::Wrong("no packet came in".into()));
     }

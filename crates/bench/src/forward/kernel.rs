@@ -4,10 +4,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use xway_kernel::{KernelMap, KernelObject, XdpLink, XdpMode};
+use xway_kernel::{KernelMap, KernelObject, TestInput, XdpLink, XdpMode};
 use xway_object::Object;
 
-use super::{Action, ForwardOptions, INGRESS, Round, TARGET, timed};
+use super::{Action, ForwardError, ForwardOptions, INGRESS, Round, TARGET, timed};
+use crate::Outcome;
 
 /// Why the kernel was not measured.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -84,6 +85,21 @@ impl Kernel {
             ingress: if links.is_empty() { 0 } else { INGRESS },
             links,
         })
+    }
+
+    /// One packet, not carried out: the kernel must come to the same verdict and the same packet.
+    pub(super) fn compare(&self, expected: &Outcome) -> Result<(), ForwardError> {
+        let wrong = |what: String| ForwardError::Program(format!("the kernel, {}: {what}", self.program));
+        let program = self.loaded.program(&self.object, &self.program);
+        let Some(program) = program else { return Ok(()) }; // refused: said where it is measured
+        let out = program.test_run(&TestInput::packet(&self.packet)).map_err(|errno| wrong(errno.text().to_owned()))?;
+        if out.ret != expected.ret {
+            return Err(wrong(format!("returns {}, the interpreter {}", out.ret, expected.ret)));
+        }
+        match out.data == expected.packet {
+            true => Ok(()),
+            false => Err(wrong("makes another packet of it than the interpreter".to_owned())),
+        }
     }
 
     pub(super) fn round(&self, count: u64) -> Result<Round, Unmeasured> {

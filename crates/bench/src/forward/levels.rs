@@ -151,7 +151,10 @@ fn measured(options: &LevelOptions) -> Result<Vec<LevelRow>, ForwardError> {
                 level => stand.as_ref().map_err(Clone::clone).and_then(|stand| stand.round(*level, options.count)),
             };
             match (rounds.as_mut(), round) {
-                (Ok(rounds), Ok(round)) => rounds.add(round),
+                (Ok(rounds), Ok(round)) => {
+                    super::believable(&round, 1)?;
+                    rounds.add(round);
+                }
                 (Ok(_), Err(why)) => *rounds = Err(why.0),
                 (Err(_), _) => {}
             }

@@ -64,6 +64,16 @@ impl Action {
             Action::RedirectMulti => "redirect-multi",
         }
     }
+
+    /// What its programs return.
+    pub(crate) const fn verdict(self) -> xway_abi::Verdict {
+        match self {
+            Action::Drop => xway_abi::Verdict::Drop,
+            Action::Pass => xway_abi::Verdict::Pass,
+            Action::Tx => xway_abi::Verdict::Tx,
+            _ => xway_abi::Verdict::Redirect,
+        }
+    }
 }
 
 /// What is done to a packet before that.
@@ -256,6 +266,9 @@ fn measured(options: &ForwardOptions, traffic: &Traffic) -> Result<ForwardReport
     };
     pin(options.cpu)?;
     let compared = ours.compare()?;
+    if let Ok(kernel) = &kernel {
+        kernel.compare(&ours.expected()?)?;
+    }
     let mut ours_side = Rounds::default();
     let mut kernel_side = kernel.map(|kernel| (kernel, Rounds::default()));
     let mut pool = xway_packet::Counters::default();
@@ -269,7 +282,10 @@ fn measured(options: &ForwardOptions, traffic: &Traffic) -> Result<ForwardReport
         }
         if let Ok((kernel, rounds)) = &mut kernel_side {
             match kernel.round(options.count) {
-                Ok(round) => rounds.add(round),
+                Ok(round) => {
+                    believable(&round, ours.copies())?;
+                    rounds.add(round);
+                }
                 Err(why) => kernel_side = Err(why),
             }
         }
@@ -300,6 +316,17 @@ struct Round {
     packets: u64,
     arrived: u64,
     lost: Vec<(String, u64)>,
+}
+
+/// Whether a round of the kernel's is what it is taken for: it may lose packets, which are counted, but not all of them, and none comes
+/// that was not sent.
+fn believable(round: &Round, copies: u64) -> Result<(), ForwardError> {
+    let expected = round.packets * copies;
+    match round.arrived {
+        0 if expected > 0 => Err(ForwardError::Wrong { what: "the kernel's packets that arrived", expected, got: 0 }),
+        got if got > expected => Err(ForwardError::Wrong { what: "the kernel's packets that arrived", expected, got }),
+        _ => Ok(()),
+    }
 }
 
 #[derive(Default)]
@@ -351,4 +378,17 @@ fn timed<T>(count: u64, what: impl FnOnce() -> T) -> (f64, T) {
     let start = Instant::now();
     let result = what();
     (start.elapsed().as_nanos() as f64 / count.max(1) as f64, result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_that_nobody_sent_and_rounds_without_any_are_noticed() {
+        let round = |arrived| Round { ns: 1.0, packets: 100, arrived, lost: Vec::new() };
+        assert!(believable(&round(100), 1).is_ok() && believable(&round(1), 1).is_ok());
+        assert!(believable(&round(200), 2).is_ok() && believable(&round(201), 2).is_err());
+        assert!(believable(&round(101), 1).is_err() && believable(&round(0), 1).is_err());
+    }
 }

@@ -11,6 +11,7 @@ use xway_verifier::Config;
 use xway_vm::{Env, Instance, SystemHost, TestRun, test_run};
 
 use super::{Action, ForwardOptions, INGRESS, Round, TARGET};
+use crate::Outcome;
 use crate::measure::MeasureError;
 
 /// Why our side cannot be measured, or must not be believed.
@@ -157,6 +158,20 @@ impl Ours {
         let run = TestRun::new(self.traffic.packet(turn));
         let result = test_run(self.linked.program(), &run, &mut Env::new(guard, host, 0));
         result.map(|r| Seen::digest_of(&r.data_out)).map_err(|e| ForwardError::Program(e.to_string()))
+    }
+
+    /// What the checked interpreter makes of the first packet: its verdict, and the packet afterwards.
+    pub(super) fn expected(&self) -> Result<Outcome, ForwardError> {
+        let (host, guard) = (SystemHost::new(), Guard::pin());
+        let run = TestRun::new(self.traffic.packet(0));
+        let result = test_run(self.linked.program(), &run, &mut Env::new(&guard, &host, 0));
+        let result = result.map_err(|e| ForwardError::Program(e.to_string()))?;
+        Ok(Outcome { ret: result.retval, packet: result.data_out })
+    }
+
+    /// Packets that arrive for each that the kernel makes; what is dropped arrives there.
+    pub(super) fn copies(&self) -> u64 {
+        self.arrivals().max(1)
     }
 
     /// How many times each packet arrives.

@@ -2,8 +2,9 @@
 
 use std::hint::black_box;
 
-use super::{Cost, ns_each};
+use super::{Cost, came_to, ns_each};
 use crate::flows::Rng;
+use crate::measure::MeasureError;
 
 /// Bytes of a cache line, and of a link of a chain.
 const LINE: usize = 64;
@@ -42,7 +43,7 @@ const SIZES: &[(usize, &str)] = &[
 /// Chains that are followed at the same time.
 const CHAINS: usize = 8;
 
-pub(super) fn costs() -> Vec<Cost> {
+pub(super) fn costs() -> Result<Vec<Cost>, MeasureError> {
     let mut all = Vec::new();
     for (bytes, name) in SIZES {
         let links = chain(*bytes);
@@ -60,20 +61,22 @@ pub(super) fn costs() -> Vec<Cost> {
     });
     all.push(Cost::new("cache", "the same, eight chains at once, 256 MiB", eight / CHAINS as f64).noted("each load"));
     drop(links);
-    all.extend(copies());
+    all.extend(copies()?);
     all.extend(pages());
-    all
+    Ok(all)
 }
 
-fn copies() -> Vec<Cost> {
+fn copies() -> Result<Vec<Cost>, MeasureError> {
     let mut all = Vec::new();
-    let (from, mut to) = (vec![1u8; 64 << 10], vec![0u8; 64 << 10]);
+    let from: Vec<u8> = (0..64 << 10).map(|n: u32| (n * 7 + 1) as u8).collect();
+    let mut to = vec![0u8; 64 << 10];
     for len in [16, 32, 64, 128, 256, 512, 1024, 1500, 2048, 4096, 8192] {
         let ns = ns_each(|| {
             let len = black_box(len);
             to[..len].copy_from_slice(&from[..len]);
             black_box(&mut to);
         });
+        came_to("bytes that were copied", &from[..len].to_vec(), &to[..len].to_vec())?;
         all.push(Cost::new("copies", format!("memcpy, {len} bytes, hot"), ns).noted(rate(len, ns)));
     }
     for len in [32, 64, 128, 256, 512, 1024, 1500, 2048, 4096, 8192] {
@@ -81,6 +84,7 @@ fn copies() -> Vec<Cost> {
             to[..black_box(len)].fill(black_box(0));
             black_box(&mut to);
         });
+        came_to("bytes that were cleared", &vec![0; len], &to[..len].to_vec())?;
         all.push(Cost::new("copies", format!("memset, {len} bytes, hot"), ns).noted(rate(len, ns)));
     }
     all.extend(clearing());
@@ -94,7 +98,7 @@ fn copies() -> Vec<Cost> {
         black_box(&mut to);
     });
     all.push(Cost::new("copies", "memcpy, 1500 bytes, from DRAM", ns));
-    all
+    Ok(all)
 }
 
 fn rate(bytes: usize, ns: f64) -> String {

@@ -45,14 +45,14 @@ impl Cost {
 /// The whole table, measured on `cpu` (and, where two cores are needed, on another one too). Takes some seconds.
 ///
 /// # Errors
-/// [`MeasureError::Pin`].
+/// [`MeasureError::Pin`]; [`MeasureError::Wrong`] when memory does not hold what was written, or a count is not what was counted.
 pub fn costs(cpu: u32) -> Result<Vec<Cost>, MeasureError> {
     pin(cpu)?;
-    let mut all = memory::costs();
-    all.extend(calls::costs());
+    let mut all = memory::costs()?;
+    all.extend(calls::costs()?);
     all.extend(locks::alone());
     let other = other_than(cpu);
-    all.extend(locks::together(cpu, other));
+    all.extend(locks::together(cpu, other)?);
     all.extend(cores::costs(cpu, other));
     Ok(all)
 }
@@ -76,6 +76,14 @@ fn other_than(cpu: u32) -> Option<u32> {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     // `pin` has narrowed what is available to one core; the machine's own list says how many there are.
     (0..cpus.max(xway_kernel::possible_cpus())).find(|n| *n != cpu)
+}
+
+/// What was timed must have come to this.
+fn came_to<T: PartialEq + std::fmt::Debug>(what: &str, expected: &T, got: &T) -> Result<(), MeasureError> {
+    match expected == got {
+        true => Ok(()),
+        false => Err(MeasureError::Wrong(format!("{what}: expected {expected:?}, got {got:?}"))),
+    }
 }
 
 /// Samples of which the median is taken.
@@ -119,6 +127,13 @@ mod tests {
         let short = short();
         assert!(short.len() >= 6 && short.iter().all(|c| c.ns.is_some_and(|ns| ns > 0.0)), "{short:?}");
         assert!(short_line().starts_with("this machine, ns: load L1 "));
+    }
+
+    #[test]
+    fn a_wrong_result_is_an_error() {
+        assert!(came_to("sum", &3, &3).is_ok());
+        let wrong = came_to("sum", &3, &4).expect_err("it is another number").to_string();
+        assert_eq!(wrong, "sum: expected 3, got 4");
     }
 
     #[test]

@@ -2,13 +2,14 @@
 //!
 //! Each thread is bound to a core of its own and works on its share of the keys, as a program there would; all begin an operation
 //! together. What is reported is what one operation took a core, so a map whose cores do not disturb each other has the same figure
-//! for any number of them.
+//! for any number of them. As with one core, what each thread did is looked at before its figure is believed.
 
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 
 use xway_maps::{Env, Map};
 
-use super::{InTestRun, Keys, MapError, Op, Program, Side, Subject, is_lru, kernel_map, ops, spec};
+use super::check::{self, Pass};
+use super::{InTestRun, Keys, MapError, Op, Program, Side, Subject, is_lru, kernel_map, next_stamp, ops, spec};
 use crate::measure::{Stat, pin};
 
 /// Figures of one operation on one map by so many threads, ns a core.
@@ -43,7 +44,7 @@ pub fn measure(subject: Subject, kernel: bool, rounds: u32, threads: &[u32]) -> 
             let keys = keys.share(nth as usize, *count as usize);
             let ours: Box<dyn Side + Send> = Box::new(Program(map.clone(), nth));
             let theirs = match &their_map {
-                Some(map) => Some(Box::new(InTestRun::new(map.clone(), &keys)?) as Box<dyn Side + Send>),
+                Some(map) => Some(Box::new(InTestRun::new(map.clone(), &keys, nth)?) as Box<dyn Side + Send>),
                 None => None,
             };
             team.push(Member { keys, sides: [Some(ours), theirs] });
@@ -53,11 +54,13 @@ pub fn measure(subject: Subject, kernel: bool, rounds: u32, threads: &[u32]) -> 
     let ops = ops(subject.map_type);
     // By team, operation, side.
     let mut samples = vec![vec![[const { Vec::new() }; 2]; ops.len()]; teams.len()];
+    let (mut passes, mut stamp) = (0, 0);
     for _ in 0..rounds.max(1) {
         for (team, samples) in teams.iter_mut().zip(&mut samples) {
             for (op, samples) in ops.iter().zip(samples) {
+                (passes, stamp) = next_stamp(*op, passes, stamp);
                 for (side, samples) in samples.iter_mut().enumerate().take(1 + usize::from(kernel)) {
-                    samples.push(together(team, side, *op)?);
+                    samples.push(together(team, &subject, side, (*op, stamp))?);
                 }
             }
         }
@@ -79,8 +82,8 @@ struct Member {
     sides: [Option<Box<dyn Side + Send>>; 2],
 }
 
-/// All do `op` at the same time: the mean of what it took each of them.
-fn together(team: &mut [Member], side: usize, op: Op) -> Result<f64, MapError> {
+/// All do `op` at the same time: the mean of what it took each of them. When the last one is ready, each one's share is looked at.
+fn together(team: &mut [Member], subject: &Subject, side: usize, (op, stamp): (Op, u64)) -> Result<f64, MapError> {
     let start = Arc::new(Barrier::new(team.len()));
     let took = Mutex::new(Vec::with_capacity(team.len()));
     std::thread::scope(|scope| {
@@ -90,11 +93,11 @@ fn together(team: &mut [Member], side: usize, op: Op) -> Result<f64, MapError> {
                 let pinned = pin(nth as u32);
                 // Whoever could not be pinned comes too: the others wait for it.
                 start.wait();
-                let ns = pinned.map_err(MapError::from).and_then(|()| match &mut member.sides[side] {
-                    Some(map) => map.pass(op, &member.keys),
-                    None => Ok(0.0),
+                let pass = pinned.map_err(MapError::from).and_then(|()| match &mut member.sides[side] {
+                    Some(map) => map.pass(op, &member.keys, stamp),
+                    None => Err(MapError::Thread),
                 });
-                took.lock().unwrap_or_else(PoisonError::into_inner).push(ns);
+                took.lock().unwrap_or_else(PoisonError::into_inner).push((nth, pass));
             });
         }
     });
@@ -102,8 +105,19 @@ fn together(team: &mut [Member], side: usize, op: Op) -> Result<f64, MapError> {
     if took.len() != team.len() {
         return Err(MapError::Thread);
     }
-    let all = took.into_iter().collect::<Result<Vec<f64>, MapError>>()?;
-    Ok(all.iter().sum::<f64>() / all.len() as f64)
+    let (mut ns, mut keys) = (0.0, 0);
+    for (nth, pass) in took {
+        let (member, pass): (_, Pass) = (&team[nth], pass?);
+        let map = member.sides[side].as_deref().ok_or(MapError::Thread)?;
+        check::pass(map, subject, op, &member.keys, stamp, &pass)?;
+        (ns, keys) = (ns + pass.ns, keys + member.keys.of(op).len() / member.keys.size);
+    }
+    if op == Op::Delete
+        && let Some(map) = team.first().and_then(|member| member.sides[side].as_deref())
+    {
+        check::whole(map, subject, op, keys)?;
+    }
+    Ok(ns / team.len().max(1) as f64)
 }
 
 #[cfg(test)]

@@ -93,6 +93,9 @@ pub enum MemoryError {
         /// Arrived.
         arrived: u64,
     },
+    /// A thread ended early.
+    #[error("a thread on another core ended early")]
+    Thread,
     /// The path that was to be measured was not the one taken.
     #[error("{what}: {share:.0} % of the allocations took the path that is measured")]
     Path {
@@ -111,6 +114,12 @@ fn timed(count: u64, what: impl FnOnce()) -> f64 {
     let start = Instant::now();
     what();
     start.elapsed().as_nanos() as f64 / count.max(1) as f64
+}
+
+/// Waits for a thread that was to work on another core. One that could not get there worked all the same, so that nobody waits for it,
+/// but its figure is of something else.
+fn ended(thread: std::thread::JoinHandle<Result<(), MeasureError>>) -> Result<(), MemoryError> {
+    Ok(thread.join().map_err(|_| MemoryError::Thread)??)
 }
 
 /// Cores besides this one.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use xway_packet::ring::frames;
 use xway_packet::{Burst, Pages, Pool, PoolConfig, layout};
 
-use super::{BULKS, Line, MemoryError, MemoryOptions, other_cpus, timed};
+use super::{BULKS, Line, MemoryError, MemoryOptions, ended, other_cpus, timed};
 use crate::measure::pin;
 
 /// The whole table. Takes some seconds.
@@ -140,13 +140,18 @@ fn around(chunk: u32, options: &MemoryOptions) -> Result<Line, MemoryError> {
     let mut frames = Vec::with_capacity(CHUNKS as usize);
     let mut samples = Vec::new();
     for round in 0..=options.rounds {
+        let mut written = 0u64;
         let ns = timed(CHUNKS.into(), || {
             while let Ok(mut frame) = pool.alloc() {
                 frame.chunk_mut()[256..320].fill(1);
                 frames.push(frame);
             }
+            written += frames.len() as u64;
             frames.drain(..).for_each(|frame| pool.release(frame));
         });
+        if written != u64::from(CHUNKS) {
+            return Err(MemoryError::Lost { what: "chunks".into(), expected: CHUNKS.into(), arrived: written });
+        }
         // The first time is the slow path's.
         samples.extend((round > 0).then_some(ns));
     }
@@ -185,12 +190,13 @@ fn shared(options: &MemoryOptions) -> Result<Line, MemoryError> {
     let mut pool = Pool::new(PoolConfig::new(4))?;
     let turns = options.count;
     let mut samples = Vec::new();
-    if let Ok(frame) = pool.alloc() {
-        let shared = frame.share();
-        for _ in 0..options.rounds {
-            samples.push(timed(turns, || (0..turns).for_each(|_| drop(black_box(shared.clone())))));
-        }
+    let frame = pool.alloc().map_err(|_| MemoryError::Path { what: "a frame to share", share: 0.0 })?;
+    let shared = frame.share();
+    for _ in 0..options.rounds {
+        samples.push(timed(turns, || (0..turns).for_each(|_| drop(black_box(shared.clone())))));
     }
+    // Holders that came went again: with the last one the frame goes home.
+    drop(shared);
     sum(pool)?;
     Ok(Line::new("pool", "a frame shared once more", 1, samples))
 }
@@ -226,8 +232,7 @@ fn cross(bulk: usize, others: usize, cpus: &[u32], options: &MemoryOptions) -> R
             senders.push(sender);
             let (cpu, returned) = (cpus[n % cpus.len()], returned.clone());
             threads.push(std::thread::spawn(move || {
-                // Unpinned it gives back all the same, only the figure is another one; the parent checks its own pin.
-                let _ = pin(cpu);
+                let pinned = pin(cpu);
                 let mut burst = Burst::new();
                 loop {
                     let count = receiver.receive(&mut burst, bulk);
@@ -240,7 +245,7 @@ fn cross(bulk: usize, others: usize, cpus: &[u32], options: &MemoryOptions) -> R
                     returned.fetch_add(count as u64, Ordering::Relaxed);
                     burst.release();
                     if last {
-                        return;
+                        return pinned;
                     }
                 }
             }));
@@ -278,9 +283,7 @@ fn cross(bulk: usize, others: usize, cpus: &[u32], options: &MemoryOptions) -> R
             }
             sent += 1;
         }
-        for thread in threads {
-            let _ = thread.join();
-        }
+        threads.into_iter().try_for_each(ended)?;
         let arrived = returned.load(Ordering::Relaxed);
         if arrived != sent {
             return Err(MemoryError::Lost { what: "frames".into(), expected: sent, arrived });

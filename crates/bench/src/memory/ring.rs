@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use xway_packet::ring::{Entry, XdpDesc, frames, mpsc, spsc};
 use xway_packet::{Burst, Pool, PoolConfig};
 
-use super::{BULKS, Line, MemoryError, MemoryOptions, other_cpus, timed};
+use super::{BULKS, Line, MemoryError, MemoryOptions, ended, other_cpus, timed};
 use crate::measure::pin;
 
 const ENTRIES: u32 = 1024;
@@ -20,10 +20,11 @@ pub fn ring(options: &MemoryOptions) -> Result<Vec<Line>, MemoryError> {
     pin(options.cpu)?;
     let mut lines = Vec::new();
     for bulk in BULKS {
-        lines.push(alone::<u64>("SPSC, addresses", bulk, options, |n| n)?);
+        lines.push(alone::<u64>("SPSC, addresses", bulk, options, |n| n, |n| n)?);
     }
     for bulk in BULKS {
-        lines.push(alone("SPSC, descriptors", bulk, options, |n| XdpDesc { addr: n, len: 64, options: 0 })?);
+        let make = |n| XdpDesc { addr: n, len: 64, options: 0 };
+        lines.push(alone("SPSC, descriptors", bulk, options, make, |desc| desc.addr + u64::from(desc.len) - 64)?);
     }
     for bulk in BULKS {
         lines.push(alone_many(bulk, options)?);
@@ -31,7 +32,7 @@ pub fn ring(options: &MemoryOptions) -> Result<Vec<Line>, MemoryError> {
     for bulk in BULKS {
         lines.push(alone_frames(bulk, options)?);
     }
-    lines.push(channel_alone(options));
+    lines.push(channel_alone(options)?);
     let cpus = other_cpus(options.cpu);
     let Some(&other) = cpus.first() else {
         lines.push(Line::missing("two cores", "SPSC, addresses", 1, "there is no second core"));
@@ -58,22 +59,22 @@ fn alone<T: Entry>(
     bulk: usize,
     options: &MemoryOptions,
     make: impl Fn(u64) -> T,
+    number: impl Fn(T) -> u64,
 ) -> Result<Line, MemoryError> {
     let (mut producer, mut consumer) = spsc::ring::<T>(ENTRIES)?;
     let turns = (options.count / bulk as u64).max(1);
-    let entries: Vec<T> = (0..bulk as u64).map(make).collect();
+    let entries: Vec<T> = (1..=bulk as u64).map(make).collect();
     let mut samples = Vec::new();
     for _ in 0..options.rounds {
-        let mut out = 0;
+        let (mut out, mut sum) = (0, 0u64);
         samples.push(timed(turns * bulk as u64, || {
             for _ in 0..turns {
                 producer.push_slice(black_box(&entries));
-                out += consumer.pop_each(bulk, |entry| {
-                    black_box(entry);
-                }) as u64;
+                out += consumer.pop_each(bulk, |entry| sum = sum.wrapping_add(number(entry))) as u64;
             }
         }));
         arrived(name, turns * bulk as u64, out)?;
+        arrived("sum of entries", turns * sum_of(bulk), sum)?;
     }
     Ok(Line::new("one core", name, bulk, samples))
 }
@@ -81,19 +82,18 @@ fn alone<T: Entry>(
 fn alone_many(bulk: usize, options: &MemoryOptions) -> Result<Line, MemoryError> {
     let (mut producer, mut consumer) = mpsc::ring::<u64>(ENTRIES)?;
     let turns = (options.count / bulk as u64).max(1);
-    let entries: Vec<u64> = (0..bulk as u64).collect();
+    let entries: Vec<u64> = (1..=bulk as u64).collect();
     let mut samples = Vec::new();
     for _ in 0..options.rounds {
-        let mut out = 0;
+        let (mut out, mut sum) = (0, 0u64);
         samples.push(timed(turns * bulk as u64, || {
             for _ in 0..turns {
                 producer.push_slice(black_box(&entries));
-                out += consumer.pop_each(bulk, |entry| {
-                    black_box(entry);
-                }) as u64;
+                out += consumer.pop_each(bulk, |entry| sum = sum.wrapping_add(entry)) as u64;
             }
         }));
         arrived("MPSC, addresses", turns * bulk as u64, out)?;
+        arrived("sum of entries", turns * sum_of(bulk), sum)?;
     }
     Ok(Line::new("one core", "MPSC, addresses", bulk, samples))
 }
@@ -122,18 +122,20 @@ fn alone_frames(bulk: usize, options: &MemoryOptions) -> Result<Line, MemoryErro
     Ok(Line::new("one core", "frames", bulk, samples))
 }
 
-fn channel_alone(options: &MemoryOptions) -> Line {
+fn channel_alone(options: &MemoryOptions) -> Result<Line, MemoryError> {
     let (sender, receiver) = std::sync::mpsc::sync_channel::<u64>(ENTRIES as usize);
     let mut samples = Vec::new();
     for _ in 0..options.rounds {
+        let mut sum = 0u64;
         samples.push(timed(options.count, || {
             for n in 0..options.count {
                 let _ = sender.try_send(n);
-                black_box(receiver.try_recv().is_ok());
+                sum = sum.wrapping_add(receiver.try_recv().unwrap_or_default());
             }
         }));
+        arrived("sum of entries", below(options.count), sum)?;
     }
-    Line::new("one core", "std::sync::mpsc::sync_channel", 1, samples)
+    Ok(Line::new("one core", "std::sync::mpsc::sync_channel", 1, samples))
 }
 
 /// One producer on another core; the sum of what arrives proves that it is what was sent.
@@ -143,13 +145,14 @@ fn across(bulk: usize, other: u32, options: &MemoryOptions) -> Result<Line, Memo
     for _ in 0..options.rounds {
         let (mut producer, mut consumer) = spsc::ring::<u64>(ENTRIES)?;
         let sending = std::thread::spawn(move || {
-            let _ = pin(other);
+            let pinned = pin(other);
             let mut next = 0;
             while next < count {
                 let end = (next + bulk as u64).min(count);
                 let mut entries = next..end;
                 next += producer.push_some((end - next) as usize, || entries.next()) as u64;
             }
+            pinned
         });
         let (mut got, mut sum) = (0, 0u64);
         samples.push(timed(count, || {
@@ -160,8 +163,8 @@ fn across(bulk: usize, other: u32, options: &MemoryOptions) -> Result<Line, Memo
                 }
             }
         }));
-        let _ = sending.join();
-        arrived("sum of entries", (0..count).fold(0, u64::wrapping_add), sum)?;
+        ended(sending)?;
+        arrived("sum of entries", below(count), sum)?;
     }
     Ok(Line::new("two cores", "SPSC, addresses", bulk, samples).others(1))
 }
@@ -217,11 +220,12 @@ fn across_uncached(bulk: usize, other: u32, options: &MemoryOptions) -> Result<L
         let ring = Uncached::new();
         let far = ring.clone();
         let sending = std::thread::spawn(move || {
-            let _ = pin(other);
+            let pinned = pin(other);
             let mut next = 0;
             while next < count {
                 next += far.push(next..(next + bulk).min(count));
             }
+            pinned
         });
         let (mut got, mut sum) = (0, 0u64);
         samples.push(timed(count, || {
@@ -233,8 +237,8 @@ fn across_uncached(bulk: usize, other: u32, options: &MemoryOptions) -> Result<L
                 }
             }
         }));
-        let _ = sending.join();
-        arrived("sum of entries", (0..count).fold(0, u64::wrapping_add), sum)?;
+        ended(sending)?;
+        arrived("sum of entries", below(count), sum)?;
     }
     let line = Line::new("two cores", "SPSC, indices not copied", bulk as usize, samples);
     Ok(line.others(1).noted("what copies of the other side's index save"))
@@ -250,7 +254,7 @@ fn across_many(bulk: usize, producers: u32, cpus: &[u32], options: &MemoryOption
             .map(|n| {
                 let (mut producer, cpu) = (producer.clone(), cpus[n as usize % cpus.len()]);
                 std::thread::spawn(move || {
-                    let _ = pin(cpu);
+                    let pinned = pin(cpu);
                     let entries: Vec<u64> = (1..=bulk as u64).collect();
                     let mut sent = 0;
                     while sent < each {
@@ -260,6 +264,7 @@ fn across_many(bulk: usize, producers: u32, cpus: &[u32], options: &MemoryOption
                             n => sent += n as u64,
                         }
                     }
+                    pinned
                 })
             })
             .collect();
@@ -272,9 +277,8 @@ fn across_many(bulk: usize, producers: u32, cpus: &[u32], options: &MemoryOption
                 }
             }
         }));
-        threads.into_iter().for_each(|thread| drop(thread.join()));
-        let bulk = bulk as u64;
-        arrived("sum of entries", count / bulk * (bulk * (bulk + 1) / 2), sum)?;
+        threads.into_iter().try_for_each(ended)?;
+        arrived("sum of entries", count / bulk as u64 * sum_of(bulk), sum)?;
     }
     let cores = cpus.len().min(producers as usize);
     let note = if producers as usize > cpus.len() {
@@ -291,19 +295,31 @@ fn channel_across(other: u32, options: &MemoryOptions) -> Result<Line, MemoryErr
     for _ in 0..options.rounds {
         let (sender, receiver) = std::sync::mpsc::sync_channel::<u64>(ENTRIES as usize);
         let sending = std::thread::spawn(move || {
-            let _ = pin(other);
+            let pinned = pin(other);
             for n in 0..count {
                 if sender.send(n).is_err() {
-                    return;
+                    break;
                 }
             }
+            pinned
         });
-        let mut got = 0;
-        samples.push(timed(count, || got = receiver.iter().count() as u64));
-        let _ = sending.join();
-        arrived("sync_channel", count, got)?;
+        let mut sum = 0;
+        samples.push(timed(count, || sum = receiver.iter().fold(0, u64::wrapping_add)));
+        ended(sending)?;
+        arrived("sum of entries", below(count), sum)?;
     }
     Ok(Line::new("two cores", "std::sync::mpsc::sync_channel", 1, samples).others(1))
+}
+
+/// Sum of the numbers below this one, as far as 64 bits go.
+fn below(count: u64) -> u64 {
+    (0..count).fold(0, u64::wrapping_add)
+}
+
+/// Sum of the entries of a bulk, which are 1 and on.
+fn sum_of(bulk: usize) -> u64 {
+    let bulk = bulk as u64;
+    bulk * (bulk + 1) / 2
 }
 
 fn arrived(what: &str, expected: u64, arrived: u64) -> Result<(), MemoryError> {

@@ -20,12 +20,14 @@
 
 mod direct;
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use xway_abi::{MapSpec, MapType};
 use xway_engine::{LoadedProgram, Port, Stop, Worker, WorkerConfig};
-use xway_kernel::{KernelMap, KernelObject, KernelProg, XdpLink, XdpMode};
+use xway_kernel::{KernelMap, KernelObject, KernelProg, ProgSpec, XdpLink, XdpMode};
 use xway_object::Object;
 use xway_packet::Pool;
 use xway_port_afxdp::{AfXdpConfig, AfXdpDevice};
@@ -134,16 +136,16 @@ fn failed(why: impl std::fmt::Display) -> ForwardError {
 
 fn measured(options: &WireOptions) -> Result<Vec<WireRow>, ForwardError> {
     let traffic = Traffic::udp(1, options.size as usize, Pattern::Scan, 1).map_err(failed)?;
-    let stand = Stand::new(options, &traffic).map_err(failed)?;
+    let mut stand = Stand::new(options, &traffic).map_err(failed)?;
     pin(options.cpus.0)?;
+    if options.task == WireTask::Forward {
+        stand.compare()?;
+    }
     let mut rounds = WireSide::ALL.map(|side| (side, Vec::new(), Taken::default()));
     for _ in 0..options.rounds.max(1) {
         for (side, ns, sum) in &mut rounds {
             let taken = stand.round(*side)?;
-            if taken.arrived > taken.made || taken.sent.is_some_and(|sent| taken.arrived > sent) {
-                let expected = taken.sent.unwrap_or(taken.made);
-                return Err(ForwardError::Wrong { what: "packets that arrived", expected, got: taken.arrived });
-            }
+            taken.check()?;
             ns.push(taken.time.as_nanos() as f64 / taken.arrived.max(1) as f64);
             sum.made += taken.made;
             sum.arrived += taken.arrived;
@@ -169,6 +171,17 @@ struct Taken {
     sent: Option<u64>,
 }
 
+impl Taken {
+    /// Some packets arrived, and none that was not sent.
+    fn check(&self) -> Result<(), ForwardError> {
+        let expected = self.sent.unwrap_or(self.made);
+        match self.arrived > 0 && self.arrived <= self.made.min(expected) {
+            true => Ok(()),
+            false => Err(ForwardError::Wrong { what: "packets that arrived", expected, got: self.arrived }),
+        }
+    }
+}
+
 /// The other end of the cable.
 const FAR: u32 = INGRESS + 1;
 
@@ -176,14 +189,92 @@ const FAR: u32 = INGRESS + 1;
 const SLICE: u32 = 16_384;
 const BATCH: u32 = 64;
 
+/// How long each side sends before the first round, to be looked at.
+const COMPARED: Duration = Duration::from_millis(20);
+
+/// Some packets came back, and each as it should.
+fn as_they_should_be(side: WireSide, right: u64, wrong: u64) -> Result<(), ForwardError> {
+    match (right, wrong) {
+        (1.., 0) => Ok(()),
+        _ => Err(ForwardError::Program(format!(
+            "{}: {wrong} of {} packets that came back are not what was sent with its addresses exchanged",
+            side.name(),
+            right + wrong
+        ))),
+    }
+}
+
+/// A program that sends packets out with the addresses of this one.
+fn writes(packet: &[u8]) -> Result<KernelProg, ForwardError> {
+    let words = packet.as_chunks::<4>().0.iter().map(|word| i32::from_ne_bytes(*word));
+    let stores = [0, 4, 8].into_iter().zip(words).map(|(at, word)| format!("*(u32 *)(r2 +{at}) = {word}\n"));
+    let text = format!(
+        "r2 = *(u32 *)(r1 +0)
+         r3 = *(u32 *)(r1 +4)
+         r4 = r2
+         r4 += 14
+         if r4 > r3 goto out
+         {}
+     out:
+         r0 = 3
+         exit",
+        stores.collect::<String>()
+    );
+    let insns = xway_isa::assemble(&text).map_err(failed)?;
+    KernelProg::load(&ProgSpec::xdp("xway_writes", &insns)).map_err(failed)
+}
+
+/// A program that counts IPv4 packets: at 0 those that begin as this packet does with its addresses exchanged, at 1 others.
+fn looks_at(packet: &[u8]) -> Result<(KernelProg, KernelMap), ForwardError> {
+    let swapped = [&packet[6..12], &packet[..6]].concat();
+    let words = swapped.as_chunks::<4>().0.iter().map(|word| i32::from_ne_bytes(*word));
+    let compares = [0, 4, 8]
+        .into_iter()
+        .zip(words)
+        .map(|(at, word)| format!("r5 = *(u32 *)(r2 +{at})\nif w5 != {word} goto count\n"));
+    let text = format!(
+        "r2 = *(u32 *)(r1 +0)
+         r3 = *(u32 *)(r1 +4)
+         r4 = r2
+         r4 += 14
+         if r4 > r3 goto out
+         r5 = *(u16 *)(r2 +12)
+         if w5 != {ipv4} goto out
+         *(u32 *)(r10 -4) = 1
+         {compares}*(u32 *)(r10 -4) = 0
+     count:
+         r2 = r10
+         r2 += -4
+         r1 = map[idx:0]
+         call bpf_map_lookup_elem
+         if r0 == 0 goto out
+         r1 = 1
+         lock *(u64 *)(r0 +0) += r1
+     out:
+         r0 = 1
+         exit",
+        ipv4 = u16::from_ne_bytes([0x08, 0x00]),
+        compares = compares.collect::<String>(),
+    );
+    let insns = xway_isa::assemble_with(&text, &xway_object::HelperNames).map_err(failed)?;
+    let seen = KernelMap::create("xway_seen", &MapSpec::new(MapType::Array, 4, 8, 2)).map_err(failed)?;
+    let fds = [seen.as_fd().as_raw_fd()];
+    let program = KernelProg::load(&ProgSpec { fd_array: &fds, ..ProgSpec::xdp("xway_looks", &insns) });
+    Ok((program.map_err(failed)?, seen))
+}
+
 /// The cable, and the programs.
 struct Stand<'a> {
     options: &'a WireOptions,
     traffic: &'a Traffic,
     object: Object,
     loaded: KernelObject,
+    /// How long a round is.
+    time: Duration,
+    /// Sends packets whose addresses it writes, instead of frames as they came back.
+    fresh: Option<KernelProg>,
     /// Counts what is back.
-    _far: Option<XdpLink>,
+    far: Option<XdpLink>,
     _space: Space,
 }
 
@@ -196,12 +287,40 @@ impl Stand<'_> {
         let wanted = ["far_end", "tx_no_touch", "tx_swap_macs", "redirect_xsk"];
         let loaded = KernelObject::load_some(&object, |program| wanted.contains(&program.name.as_str()));
         let loaded = loaded.map_err(|e| Unmeasured::at("loading")(&e))?;
-        let mut stand = Stand { options, traffic, object, loaded, _far: None, _space: space };
+        let time = Duration::from_millis(options.time.into());
+        let mut stand = Stand { options, traffic, object, loaded, time, fresh: None, far: None, _space: space };
         if options.task == WireTask::Forward {
-            let link = XdpLink::attach(stand.program("far_end")?, FAR, XdpMode::Native);
-            stand._far = Some(link.map_err(|e| Unmeasured::at("the far end")(&e))?);
+            stand.count_at_the_far_end()?;
         }
         Ok(stand)
+    }
+
+    fn count_at_the_far_end(&mut self) -> Result<(), Unmeasured> {
+        let link = XdpLink::attach(self.program("far_end")?, FAR, XdpMode::Native);
+        self.far = Some(link.map_err(|e| Unmeasured::at("the far end")(&e))?);
+        Ok(())
+    }
+
+    /// Before anything is timed: what each side sends back has its addresses exchanged. A program that looks at them is at the far end
+    /// meanwhile.
+    fn compare(&mut self) -> Result<(), ForwardError> {
+        let whole = std::mem::replace(&mut self.time, COMPARED);
+        // The kernel uses its frames again as they are: what was exchanged in place once would be exchanged back.
+        self.fresh = Some(writes(self.traffic.packet(0))?);
+        for side in WireSide::ALL {
+            let (program, seen) = looks_at(self.traffic.packet(0))?;
+            self.far = None;
+            let link = XdpLink::attach(&program, FAR, XdpMode::Native).map_err(failed)?;
+            self.round(side)?;
+            drop(link);
+            let count = |key: u32| {
+                let bytes = seen.get(&key.to_ne_bytes()).map_err(failed)?;
+                Ok::<_, ForwardError>(bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)))
+            };
+            as_they_should_be(side, count(0)?, count(1)?)?;
+        }
+        (self.time, self.fresh) = (whole, None);
+        self.count_at_the_far_end().map_err(failed)
     }
 
     fn program(&self, name: &str) -> Result<&KernelProg, Unmeasured> {
@@ -243,9 +362,13 @@ impl Stand<'_> {
 
     /// Makes packets for the time of a round; how long it really was, and how many.
     fn send(&self) -> Result<(Duration, u64), ForwardError> {
-        let (sender, packet) = (self.program("tx_no_touch").map_err(failed)?, self.traffic.packet(0));
+        let packet = self.traffic.packet(0);
+        let sender = match &self.fresh {
+            Some(sender) => sender,
+            None => self.program("tx_no_touch").map_err(failed)?,
+        };
         let (start, mut made) = (Instant::now(), 0);
-        while start.elapsed() < Duration::from_millis(self.options.time.into()) {
+        while start.elapsed() < self.time {
             let ran = sender.live_run(packet, SLICE, BATCH, FAR);
             ran.map_err(|errno| failed(format!("test run with live frames: {errno} ({})", errno.text())))?;
             made += u64::from(SLICE);
@@ -341,5 +464,27 @@ impl Stand<'_> {
             WireTask::Drop => counters.verdicts[xway_abi::Verdict::Drop as usize],
             WireTask::Forward => counters.tx,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_packets_and_wrong_numbers_are_noticed() {
+        assert!(as_they_should_be(WireSide::Ours, 5, 0).is_ok());
+        assert_eq!(
+            as_they_should_be(WireSide::Ours, 5, 1).expect_err("one is wrong").to_string(),
+            "xway, afxdp:, copy mode: 1 of 6 packets that came back are not what was sent with its addresses exchanged"
+        );
+        assert!(as_they_should_be(WireSide::Ours, 0, 0).is_err(), "none at all");
+        let taken = |arrived, sent| Taken { time: Duration::ZERO, made: 100, arrived, sent };
+        assert!(taken(100, None).check().is_ok() && taken(90, Some(95)).check().is_ok());
+        assert!(
+            taken(101, None).check().is_err()
+                && taken(96, Some(95)).check().is_err()
+                && taken(0, None).check().is_err()
+        );
     }
 }

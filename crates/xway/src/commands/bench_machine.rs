@@ -1,6 +1,7 @@
 //! `xway bench machine`: what things cost here.
 
 use serde_json::{Value, json};
+use xway_bench::MeasureError;
 use xway_bench::machine::{Cost, costs};
 
 use crate::args_bench::BenchMachine;
@@ -11,7 +12,7 @@ use crate::print;
 pub fn run(args: &BenchMachine, as_json: bool) -> Result<(), Failure> {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let cpu = args.cpu.unwrap_or(cpus - 1);
-    let all = costs(cpu).map_err(|e| Failure::usage(e).hint("--cpu with the number of a core that there is"))?;
+    let all = costs(cpu).map_err(failure)?;
     if as_json {
         let rows: Vec<Value> = all.iter().map(row).collect();
         let fields = json!({ "machine": xway_bench::machine_name(), "cpu": cpu, "unit": "ns", "rows": rows });
@@ -49,4 +50,11 @@ fn text(cpu: u32, all: &[Cost]) -> String {
         rest = more;
     }
     out
+}
+
+fn failure(error: MeasureError) -> Failure {
+    match error {
+        MeasureError::Wrong(_) => Failure::no(error),
+        _ => Failure::usage(error).hint("--cpu with the number of a core that there is"),
+    }
 }

@@ -243,7 +243,9 @@ fn failure(subject: &Subject, error: &MapError) -> Failure {
         MapError::Kernel { .. } | MapError::Program(_) => {
             Failure::needs(error).hint("run as root, or leave out --vs kernel")
         }
-        MapError::Differs(..) | MapError::Failed { .. } | MapError::Thread => Failure::no(error),
+        MapError::Ours { .. } | MapError::Wrong { .. } | MapError::Failed { .. } | MapError::Thread => {
+            Failure::no(error)
+        }
     };
     failure.at(format!("{}, {} entries", subject.map_type.name(), subject.entries))
 }

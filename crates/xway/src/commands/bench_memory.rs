@@ -30,7 +30,9 @@ fn failure(error: MemoryError) -> Failure {
     match error {
         MemoryError::Pin(_) => Failure::usage(error).hint("--cpu with the number of a core that there is"),
         MemoryError::Pool(_) | MemoryError::Ring(_) => Failure::needs(error).hint("more free memory"),
-        MemoryError::Leak(_) | MemoryError::Lost { .. } | MemoryError::Path { .. } => Failure::no(error),
+        MemoryError::Leak(_) | MemoryError::Lost { .. } | MemoryError::Path { .. } | MemoryError::Thread => {
+            Failure::no(error)
+        }
     }
 }
 

@@ -65,6 +65,7 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
         print::json(&print::document("bench prog", document(&options, &rows, &left_out)));
     } else if args.markdown {
         print::text(&markdown(&options, &rows));
+        print::text(&missing(&left_out));
         print::text(&bench_counters::markdown(&rows));
     } else {
         print::text(&compile_time(&rows));
@@ -188,7 +189,7 @@ fn by_case(options: &Options, rows: &[Row]) -> Vec<Vec<String>> {
     table[0].extend(side("ours"));
     table[0].extend(options.kernel.then(|| "x".to_owned()));
     let goals = options.kernel && rows.iter().any(|row| row.case.wanted.is_some());
-    table[0].extend(goals.then(|| "at least".to_owned()));
+    table[0].extend(["at least", "reached"].into_iter().filter(|_| goals).map(str::to_owned));
     for row in rows {
         let cells = |f: Option<&Figures>| {
             f.map_or([const { String::new() }; 5], |f| {
@@ -203,9 +204,25 @@ fn by_case(options: &Options, rows: &[Row]) -> Vec<Vec<String>> {
         line.extend(cells(row.ours.first()));
         line.extend(options.kernel.then(|| row.ratio().map_or("-".to_owned(), ratio)));
         line.extend(goals.then(|| row.case.wanted.map_or(String::new(), |times| times.to_string())));
+        line.extend(goals.then(|| reached(row).to_owned()));
         table.push(line);
     }
     table
+}
+
+/// Whether a row is as many times as fast as the kernel as it is meant to be; nothing where that was not asked, or not measured.
+fn reached(row: &Row) -> &'static str {
+    match (row.case.wanted, &row.kernel, row.ratio()) {
+        (Some(wanted), _, Some(ratio)) if ratio < wanted => "no",
+        // Without a ratio ours is too little to be told from nothing.
+        (Some(_), Some(_), _) => "yes",
+        _ => "",
+    }
+}
+
+/// Cases that have no row, and why.
+fn missing(left_out: &[(String, String)]) -> String {
+    left_out.iter().map(|(name, why)| format!("\nnot measured: {name}: {why}\n")).collect()
 }
 
 fn by_way(options: &Options, rows: &[Row]) -> Vec<Vec<String>> {

@@ -1,8 +1,8 @@
 //! `xway bench verify`: how long it takes until a program is proved.
 
 use serde_json::{Value, json};
-use xway_bench::hard;
 use xway_bench::verify::{Answer, Effort, Row, measure, summary};
+use xway_bench::{MeasureError, hard};
 use xway_object::Object;
 
 use crate::args_bench::{BenchVerify, Versus};
@@ -17,8 +17,7 @@ pub fn run(args: &BenchVerify, as_json: bool) -> Result<(), Failure> {
     let effort = Effort { kernel: args.vs == Some(Versus::Kernel), rounds: args.rounds, cpu };
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
     let mut add = |name: &str, object: &Object| {
-        let measured = measure(name, object, effort)
-            .map_err(|e| Failure::usage(e).hint("--cpu with the number of a core that there is"))?;
+        let measured = measure(name, object, effort).map_err(failure)?;
         rows.extend(measured);
         Ok::<(), Failure>(())
     };
@@ -53,6 +52,13 @@ pub fn run(args: &BenchVerify, as_json: bool) -> Result<(), Failure> {
         print::text(&text(&rows, &left_out, cpu, args.top));
     }
     Ok(())
+}
+
+fn failure(error: MeasureError) -> Failure {
+    match error {
+        MeasureError::Wrong(_) => Failure::no(error),
+        _ => Failure::usage(error).hint("--cpu with the number of a core that there is"),
+    }
 }
 
 fn document(rows: &[Row], left_out: &[(String, Failure)], cpu: u32) -> Value {
