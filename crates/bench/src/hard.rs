@@ -65,6 +65,7 @@ pub fn inputs() -> Vec<Hard> {
         hard("many open branches", "100,000 branches of which the other way is still to come", open_branches()),
         hard("deep frames kept open", "200 open branches under eight functions with full stacks", deep_frames()),
         hard("layers of calls", "six layers of fifty functions, each of which calls all of the next", layers(6, 50)),
+        hard("guesses among many calls", "a thousand guesses in a program that calls 10,000 times", guesses(10_000)),
     ]
 }
 
@@ -440,4 +441,14 @@ fn layers(depth: usize, width: usize) -> String {
         }
     }
     t
+}
+
+/// A loop whose sum decides a branch in a function that it calls at its end, and then a loop that calls this function again and again.
+fn guesses(calls: usize) -> String {
+    let mut t = String::from("r9 = r1\n") + &"call 7\n".repeat(calls + 1);
+    t += "if r0 == 1 goto second\nr6 = 0\nr7 = 0\nfirst: call 7\nif r0 == 1 goto +1\nr6 += 3\n";
+    t += &"r0 = 0\n".repeat(12);
+    t += "r7 += 1\nif r7 < 40 goto first\nr1 = r6\ncall f\nr0 = 2\nexit\n";
+    t += "second: r7 = 0\nagain: r1 = 0\ncall f\nif r0 == 2 goto +1\nr7 += 1\nif r7 < 1000 goto again\nr0 = 2\nexit\n";
+    t + "f: r0 = 0\nif r1 > 7 goto +1\nexit\nr0 = 1\nexit\n"
 }

@@ -18,7 +18,7 @@ fn check(error: &Diagnostic) -> Option<(String, usize)> {
     let parts: Vec<&str> = hint.split('`').collect();
     // Every second part stood in backquotes.
     let (before, code) = parts.chunks(2).filter_map(|p| Some((p[0], *p.get(1)?))).find(|(before, code)| {
-        let condition = code.contains("data_end") && before.trim_end().ends_with("check");
+        let condition = code.contains("end") && before.trim_end().ends_with("check");
         code.starts_with("if (") || (condition && !code.contains('…'))
     })?;
     let statement = if code.starts_with("if (") { code.to_owned() } else { format!("if ({code}) return XDP_PASS;") };
@@ -70,6 +70,38 @@ const PROGRAMS: [(&str, &str); 12] = [
     ("a length", "char buf[32] = {};\n__u64 n = (__u64)q + 1;\nbpf_xdp_load_bytes(ctx, 0, buf, n);\nreturn buf[3];"),
 ];
 
+/// Programs of several functions: in a called one the names are its parameters'.
+const FUNCTIONS: [(&str, &str, &str); 3] = [
+    (
+        "the end as a parameter",
+        "static __attribute__((noinline)) int port(struct udphdr *udp, void *end) {\n\
+         if ((void *)udp == end) return 0;\n\
+         return udp->dest;\n}\n\
+         SEC(\"xdp\") int hinted(struct xdp_md *ctx) {\n\
+         return port((void *)(long)ctx->data + 34, (void *)(long)ctx->data_end) & 3;\n}\n",
+        "(void *)(udp + 1) > end",
+    ),
+    (
+        "memory of a global function",
+        "struct flow { __u32 packets; };\n\
+         __attribute__((noinline)) int count(struct flow *flow) {\n\
+         return flow->packets++;\n}\n\
+         SEC(\"xdp\") int hinted(struct xdp_md *ctx) {\n\
+         struct flow f = {};\n\
+         return count(&f) & 3;\n}\n",
+        "!flow",
+    ),
+    (
+        "an index of a global function",
+        "__u32 table[16];\n\
+         __attribute__((noinline)) int slot(__u32 queue) {\n\
+         return table[queue];\n}\n\
+         SEC(\"xdp\") int hinted(struct xdp_md *ctx) {\n\
+         return slot(ctx->rx_queue_index) & 3;\n}\n",
+        "queue >= 16",
+    ),
+];
+
 fn program(body: &str) -> String {
     format!(
         "#include \"refused.h\"\n\
@@ -100,6 +132,19 @@ fn what_a_hint_says_mends_the_program() {
         }
     }
     assert!(wrong.is_empty(), "no check is named:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn parameters_have_the_names_of_the_function_that_is_refused() {
+    if !Needs::of("testkit::verifier_hints::parameters_have_the_names_of_the_function_that_is_refused").clang().met() {
+        return;
+    }
+    for (name, text, condition) in FUNCTIONS {
+        let text = format!("#include \"refused.h\"\n{text}");
+        let said =
+            apply(name, &text).unwrap_or_else(|| panic!("{name}: {:?}", refusal(&text).map(|e| (e.message, e.hint))));
+        assert!(said.contains(&format!("if ({condition}) return")), "{name}: {said}");
+    }
 }
 
 #[test]

@@ -163,9 +163,9 @@ impl Verifier<'_> {
             return self.null_outcome(st, b, false);
         }
         // Bring it into the form: packet pointer REL end.
-        let (packet, end, cond) = if is_end(b, a) {
+        let (packet, end, cond) = if a.is_bounded_by(b) {
             (a, b, cond)
-        } else if is_end(a, b) {
+        } else if b.is_bounded_by(a) {
             (b, a, mirror(cond))
         } else {
             if !crate::alu::same_object(a, b) {
@@ -268,15 +268,6 @@ fn proven_extra(cond: Cond) -> i32 {
 /// The range of a place counts: it is a fixed place, or something was proved about it.
 fn known_inside(p: &Ptr) -> bool {
     p.range > 0
-}
-
-/// `end` bounds `p`: data_end bounds packet pointers, the unmoved `data` bounds metadata pointers.
-fn is_end(end: &Ptr, p: &Ptr) -> bool {
-    match (end.base, p.base) {
-        (Base::End, Base::Packet) => true,
-        (Base::Packet, Base::Meta) => end.off == 0 && end.is_fixed() && end.id == 0,
-        _ => false,
-    }
 }
 
 fn never_null(p: &Ptr) -> bool {

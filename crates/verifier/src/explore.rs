@@ -395,6 +395,7 @@ impl<'a> Verifier<'a> {
             + self.graph.bytes()
             + paths
             + self.log.text.capacity()
+            + self.facts.call_bytes()
             + self.cfg.insns.len() * INSN_BYTES
     }
 

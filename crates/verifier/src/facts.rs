@@ -1,11 +1,12 @@
 //! What is collected while paths are walked.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use xway_abi::Verdict;
 
-use crate::api::{AccessFact, ArgsFact, CallFact, Facts, KeyPlace, Place, Region};
+use crate::api::{AccessFact, ArgsFact, CallFact, Facts, Place, Region};
 use crate::cfg::Cfg;
+use crate::meter::push;
 use crate::value::{Base, MemKind, Ptr, Value};
 
 /// Facts in the making.
@@ -17,9 +18,9 @@ pub(crate) struct Collector {
     pub global_called: Vec<bool>,
     /// Which ways each branch was seen to go: 1 jumped, 2 fell through. A list, because guesses copy all facts.
     branches: Vec<u8>,
-    calls: BTreeMap<usize, CallFact>,
+    calls: Sparse<CallFact>,
     accesses: Vec<Option<Place>>,
-    args: BTreeMap<usize, [Option<Place>; 5]>,
+    args: Sparse<ArgsFact>,
     kfuncs: BTreeSet<String>,
     objects: BTreeSet<String>,
     maps: BTreeSet<u32>,
@@ -42,9 +43,9 @@ impl Collector {
             reached: vec![false; insns],
             global_called: vec![false; funcs],
             branches: vec![0; insns],
-            calls: BTreeMap::new(),
+            calls: Sparse::new(insns),
             accesses: vec![None; insns],
-            args: BTreeMap::new(),
+            args: Sparse::new(insns),
             kfuncs: BTreeSet::new(),
             objects: BTreeSet::new(),
             maps: BTreeSet::new(),
@@ -62,10 +63,14 @@ impl Collector {
 
     /// Bytes that a copy has, about.
     pub fn bytes(&self) -> usize {
-        let by_insn = self.reached.len() * (2 + size_of::<Option<Place>>());
-        let calls = self.calls.len() * size_of::<CallFact>() + self.args.len() * size_of::<[Option<Place>; 5]>();
+        let by_insn = self.reached.len() * (2 + size_of::<Option<Place>>() + 2 * size_of::<u32>());
         // A node of a tree costs more than what it holds.
-        by_insn + 2 * calls + 64 * (self.kfuncs.len() + self.objects.len() + self.maps.len())
+        by_insn + self.call_bytes() + 64 * (self.kfuncs.len() + self.objects.len() + self.maps.len())
+    }
+
+    /// Bytes that grow with the calls that were seen.
+    pub fn call_bytes(&self) -> usize {
+        self.calls.bytes() + self.args.bytes()
     }
 
     /// A branch can go this way.
@@ -135,29 +140,24 @@ impl Collector {
             (None, None) => None,
             _ => Some(Place { region: Region::Mixed, off: None }),
         };
-        let slot = self.args.entry(pc).or_insert(new);
-        *slot = std::array::from_fn(|i| both(slot[i], new[i]));
+        if let Some(old) = self.args.get_or_put(pc, ArgsFact { insn: pc, args: new }) {
+            old.args = std::array::from_fn(|i| both(old.args[i], new[i]));
+        }
     }
 
     /// A helper is called; facts of several paths are merged to what holds on all of them.
     pub fn call(&mut self, new: CallFact, tail: bool) {
         self.tail_calls |= tail;
-        match self.calls.get_mut(&new.insn) {
-            None => {
-                self.calls.insert(new.insn, new);
-            }
-            Some(old) => {
-                let same = |a: Option<u32>, b: Option<u32>| if a == b { a } else { None };
-                let place: Option<KeyPlace> = if old.key == new.key { old.key } else { None };
-                old.map = same(old.map, new.map);
-                old.key_const = same(old.key_const, new.key_const);
-                old.key = place;
-                old.size = match (old.size, new.size) {
-                    (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
-                    _ => None,
-                };
-            }
-        }
+        let (insn, map, key, key_const, size) = (new.insn, new.map, new.key, new.key_const, new.size);
+        let Some(old) = self.calls.get_or_put(insn, new) else { return };
+        let same = |a: Option<u32>, b: Option<u32>| if a == b { a } else { None };
+        old.map = same(old.map, map);
+        old.key_const = same(old.key_const, key_const);
+        old.key = if old.key == key { old.key } else { None };
+        old.size = match (old.size, size) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            _ => None,
+        };
     }
 
     /// The finished facts. `verdicts` has bit n set for action n.
@@ -176,13 +176,14 @@ impl Collector {
         let verdicts = verdicts
             .filter(|bits| *bits < 1 << Verdict::ALL.len())
             .map(|bits| Verdict::ALL.into_iter().filter(|v| bits >> *v as u32 & 1 != 0).collect());
-        let helpers: BTreeSet<u32> = self.calls.values().map(|c| c.helper).collect();
+        let (calls, args) = (self.calls.in_order(|c| c.insn), self.args.in_order(|a| a.insn));
+        let helpers: BTreeSet<u32> = calls.iter().map(|c| c.helper).collect();
         Facts {
-            calls: self.calls.into_values().collect(),
+            calls,
             accesses: (self.accesses.iter().enumerate())
                 .filter_map(|(insn, place)| place.map(|place| AccessFact { insn, place }))
                 .collect(),
-            args: self.args.into_iter().map(|(insn, args)| ArgsFact { insn, args }).collect(),
+            args,
             dead,
             decided,
             verdicts,
@@ -201,6 +202,39 @@ impl Collector {
             stack: self.stack.iter().map(|s| *s as u32).collect(),
             stack_chain: self.stack_chain,
         }
+    }
+}
+
+/// Something for a few of many instructions: found at once, copied at once, and no larger than it says.
+#[derive(Clone, Debug)]
+struct Sparse<T> {
+    /// By instruction: its place in `list` plus one.
+    at: Vec<u32>,
+    list: Vec<T>,
+}
+
+impl<T> Sparse<T> {
+    fn new(insns: usize) -> Sparse<T> {
+        Sparse { at: vec![0; insns], list: Vec::new() }
+    }
+
+    /// What the instruction has; nothing, when it has had nothing and has `new` from now on.
+    fn get_or_put(&mut self, insn: usize, new: T) -> Option<&mut T> {
+        if let Some(n) = self.at[insn].checked_sub(1) {
+            return Some(&mut self.list[n as usize]);
+        }
+        push(&mut self.list, new);
+        self.at[insn] = self.list.len() as u32;
+        None
+    }
+
+    fn bytes(&self) -> usize {
+        self.list.capacity() * size_of::<T>()
+    }
+
+    fn in_order(mut self, insn: impl Fn(&T) -> usize) -> Vec<T> {
+        self.list.sort_unstable_by_key(insn);
+        self.list
     }
 }
 
@@ -235,6 +269,7 @@ fn merge(a: Place, b: Place) -> Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::KeyPlace;
     use crate::value::MapRef;
 
     fn place(region: Region, off: Option<i32>) -> Place {
@@ -277,11 +312,11 @@ mod tests {
         };
         facts.call(fact(Some(0), Some(1), Some((4, 8))), false);
         facts.call(fact(Some(0), Some(2), Some((2, 6))), true);
-        let call = facts.calls[&2].clone();
+        let call = facts.calls.list[0].clone();
         assert_eq!(call, fact(Some(0), None, Some((2, 8))));
         assert!(facts.tail_calls, "one way is enough");
         facts.call(CallFact { key: Some(KeyPlace::Packet), ..fact(Some(1), None, None) }, false);
-        let call = &facts.calls[&2];
+        let call = &facts.calls.list[0];
         assert_eq!((call.map, call.key, call.size), (None, None, None));
     }
 
@@ -293,8 +328,8 @@ mod tests {
         facts.arguments(0, &regs, 0);
         regs[2] = regs[1];
         facts.arguments(0, &regs, 0);
-        assert_eq!(facts.args[&0][0], Some(place(Region::Context, Some(0))));
-        assert_eq!(facts.args[&0][1], Some(place(Region::Mixed, None)));
-        assert_eq!(facts.args[&0][2], None);
+        assert_eq!(facts.args.list[0].args[0], Some(place(Region::Context, Some(0))));
+        assert_eq!(facts.args.list[0].args[1], Some(place(Region::Mixed, None)));
+        assert_eq!(facts.args.list[0].args[2], None);
     }
 }

@@ -65,6 +65,14 @@ impl Signature {
     }
 }
 
+/// Name of a parameter (from 0) of a `FUNC`, and whether it is a pointer.
+pub(crate) fn parameter(btf: &Btf, func_id: u32, n: usize) -> Option<(&str, bool)> {
+    let Kind::Func(proto, _) = btf.ty(func_id).ok()?.kind else { return None };
+    let Kind::FuncProto { params, .. } = btf.ty(proto).ok()?.kind else { return None };
+    let p = params.iter().nth(n)?;
+    Some((p.name, matches!(btf.resolve(p.ty).ok()?.1.kind, Kind::Ptr(_))))
+}
+
 fn param(btf: &Btf, ty: u32, tags: &[&str]) -> Option<Param> {
     let (_, t) = btf.resolve(ty).ok()?;
     let to = match t.kind {

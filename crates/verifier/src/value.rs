@@ -227,6 +227,15 @@ impl Ptr {
         self.var == Scalar::constant(0)
     }
 
+    /// `end` bounds it: data_end bounds packet pointers, the unmoved `data` bounds metadata pointers.
+    pub fn is_bounded_by(&self, end: &Ptr) -> bool {
+        match (end.base, self.base) {
+            (Base::End, Base::Packet) => true,
+            (Base::Packet, Base::Meta) => end.off == 0 && end.is_fixed() && end.id == 0,
+            _ => false,
+        }
+    }
+
     /// The kind in Linux's words, as its log prints it.
     pub fn kind_name(&self) -> String {
         let name = match self.base {

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use xway_abi::{ArgKind, DynptrKind, FuncAccess, HelperProto, Ret};
-use xway_isa::{AluOp, CallTarget, Insn, Operand};
+use xway_isa::{AluOp, CallTarget, Cond, Insn, Operand};
 
 use super::story::{Check, Story, at};
 use crate::diag::{Diagnostic, Kind, Note, PathStep, place};
@@ -143,6 +143,14 @@ fn packet(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
                 variable_part(story, r).map_or("it is added".to_owned(), |k| story.at(k)),
                 from.trim_matches('`')
             ));
+        } else if matches!(story.insn(c.step), Some(Insn::Branch { cond: Cond::Eq | Cond::Ne, .. })) {
+            error
+                .notes
+                .push(story.note(c.step, "whether two addresses are equal says nothing about the bytes between"));
+            error.hint = Some(format!(
+                "{} compares {me} with {limit} for equality, which proves no bytes: before {here} add `if ({check}) return XDP_PASS;`",
+                story.at(c.step)
+            ));
         } else {
             error.notes.push(story.note(c.step, "on this way the comparison says that the bytes are not there"));
             error.hint = Some(format!(
@@ -267,7 +275,7 @@ fn stale(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: usize) 
     let check = story.checks().into_iter().rev().find(|c| c.step < moved && c.proved > 0);
     let checked = check.map_or(String::new(), |c| {
         let about =
-            old.and_then(|k| super::story::assigned(&story.source(k))).map_or(String::new(), |n| format!(" on `{n}`"));
+            old.and_then(|k| super::text::assigned(&story.source(k))).map_or(String::new(), |n| format!(" on `{n}`"));
         format!("`{}` is checked{about} at {}, but ", story.condition(c.step), story.at(c.step))
     });
     error.notes.extend(check.map(|c| story.note(c.step, "this check holds up to the call only")));
@@ -391,7 +399,7 @@ fn scale(story: &Story<'_>, k: usize, reg: usize) -> i64 {
             Some(Insn::Alu { op: AluOp::Mul, src: Operand::Imm(n), .. }) if *n > 0 => step.saturating_mul((*n).into()),
             _ => step,
         };
-        if super::story::assigned(&story.source(j)).is_some() {
+        if super::text::assigned(&story.source(j)).is_some() {
             break;
         }
     }
@@ -456,7 +464,7 @@ fn length(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: usize)
         // Of the stack only the end is known, and what lies between may belong to other variables.
         let most = match story.value(last, before) {
             Value::Ptr(Ptr { base: Base::Stack(_), .. }) => {
-                let name = story.argument(last, before).filter(|a| a.chars().all(super::story::is_word));
+                let name = story.argument(last, before).filter(|a| a.chars().all(super::text::is_word));
                 format!("sizeof({})", name.unwrap_or_else(|| "buf".to_owned()))
             }
             _ => room.map_or("sizeof(buf)".to_owned(), |n| n.to_string()),

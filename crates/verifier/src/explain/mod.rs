@@ -4,6 +4,7 @@
 mod advice;
 mod search;
 mod story;
+mod text;
 mod values;
 
 use crate::cfg::Cfg;
@@ -43,7 +44,7 @@ pub(crate) fn complete(v: &Verifier<'_>, error: &mut Diagnostic, func: usize, br
     let describe =
         |r: &usize| (format!("r{r}"), crate::show::describe(&last.frame().regs[*r], &walker.graph, walker.view.maps));
     error.values = way.fail.regs.iter().map(describe).collect();
-    let story = Story { program: v.program, cfg: &v.cfg, way: &way };
+    let story = Story { program: v.program, btf: v.view.btf, cfg: &v.cfg, way: &way };
     values::tell(&story, error);
     advice::give(&story, &walker, error);
     error.notes.retain(|n| n.insn != error.insn);

@@ -12,8 +12,7 @@ pub(crate) fn tell(story: &Story<'_>, error: &mut Diagnostic) {
     for (r, (_, text)) in regs.iter().zip(&mut error.values) {
         let chain = story.chain(story.last(), *r);
         let Some(origin) = chain.last().copied() else { continue };
-        let name = chain.iter().find_map(|k| super::story::assigned(&story.source(*k)));
-        let mut more = match name {
+        let mut more = match story.name(story.last(), *r) {
             Some(name) => format!("`{name}`: "),
             None => String::new(),
         };
