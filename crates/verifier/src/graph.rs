@@ -201,9 +201,12 @@ impl Graph {
 
     /// The actions that the numbers `ends` can be, as a set of bits, when every one of them is a constant of the program
     /// or a redirect helper's result by copies alone. `None` when one is computed.
-    pub fn verdicts(&mut self, ends: &[Def]) -> Option<u32> {
-        self.flows.sort_unstable();
-        self.flows.dedup();
+    pub fn verdicts(&self, ends: &[Def]) -> Option<u32> {
+        // By place, as lists: sorting them would take longer than the rest of many an analysis does. Entry n + 1 is the n-th flow.
+        let (mut first, mut next) = (vec![0u32; self.nodes.len()], vec![0u32; self.flows.len()]);
+        for (n, (place, _)) in self.flows.iter().enumerate() {
+            next[n] = std::mem::replace(&mut first[*place as usize], n as u32 + 1);
+        }
         let mut seen = vec![false; self.nodes.len()];
         let mut work = ends.to_vec();
         let mut bits = 0;
@@ -219,8 +222,11 @@ impl Graph {
                 Kind::Copy => work.push(node.parents[0]),
                 Kind::Const | Kind::Op | Kind::Stale => return None,
             }
-            let first = self.flows.partition_point(|f| f.0 < d);
-            work.extend(self.flows[first..].iter().take_while(|f| f.0 == d).map(|f| f.1));
+            let mut entry = first[d as usize];
+            while let Some(n) = entry.checked_sub(1) {
+                work.push(self.flows[n as usize].1);
+                entry = next[n as usize];
+            }
         }
         Some(bits)
     }
