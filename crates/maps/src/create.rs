@@ -71,6 +71,15 @@ pub(crate) fn adjusted(spec: &MapSpec, env: &Env) -> MapSpec {
     spec
 }
 
+/// The description with what a loader fills in: as with libbpf, a perf event array without a size has a slot for each CPU.
+pub fn completed(spec: &MapSpec, env: &Env) -> MapSpec {
+    let mut spec = spec.clone();
+    if spec.map_type == MapType::PerfEventArray && spec.max_entries == 0 {
+        spec.max_entries = env.cpus;
+    }
+    spec
+}
+
 type Rule = Result<(), (Errno, &'static str)>;
 
 fn ensure(holds: bool, errno: Errno, reason: &'static str) -> Rule {

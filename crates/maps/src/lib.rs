@@ -48,7 +48,7 @@ mod user;
 mod value;
 mod vector;
 
-pub use create::{CreateError, check, is_supported};
+pub use create::{CreateError, check, completed, is_supported};
 pub use env::{Env, Handles, HugePages, NoHandles, ProgramObject, ProgramUse, SocketObject};
 pub use guard::Guard;
 pub use map::Map;

@@ -12,11 +12,10 @@ const OPEN_KEPT: usize = 8;
 pub(crate) struct Checkpoint {
     pub state: State,
     parent: u32,
-    /// Number of checkpoints above it on its path.
-    pub depth: u32,
     /// Paths from it that are not yet walked to their end.
     pub open: u32,
-    /// Lowest depth of an open checkpoint that a path from here ended in.
+    /// The earliest checkpoint that a path from here ended in which was open then, or that such a one's paths ended in. A number in
+    /// the order in which checkpoints are made: where it stands on a path would say nothing once it is closed.
     pub low: u32,
     /// Most frames that such a checkpoint has.
     pub low_frames: usize,
@@ -92,9 +91,9 @@ impl Checkpoints {
             if c.open > 0 {
                 return;
             }
-            let (low, depth, from, parent) = (c.low, c.depth, c.tied_from, c.parent);
+            let (low, from, parent) = (c.low, c.tied_from, c.parent);
             let frames = c.low_frames;
-            if low < depth {
+            if low < point {
                 c.tied = true;
                 self.tied.push(point);
                 self.ends_in(parent, low, frames);
@@ -107,23 +106,21 @@ impl Checkpoints {
         }
     }
 
-    /// A path from `point` ended in an open checkpoint at this depth that has so many frames.
-    pub fn ends_in(&mut self, point: u32, depth: u32, frames: usize) {
+    /// A path from `point` ended in an open checkpoint that has so many frames, or in what is tied to it.
+    pub fn ends_in(&mut self, point: u32, low: u32, frames: usize) {
         if point != NOWHERE {
             let c = &mut self.all[point as usize];
-            c.low = c.low.min(depth);
+            c.low = c.low.min(low);
             c.low_frames = c.low_frames.max(frames);
         }
     }
 
     pub fn add(&mut self, state: State, parent: u32, pc: usize) -> u32 {
-        let depth = if parent == NOWHERE { 0 } else { self.all[parent as usize].depth + 1 };
         // Eight for its place in the list of its instruction.
         self.bytes += state.bytes() + 8;
         let c = Checkpoint {
             state,
             parent,
-            depth,
             open: 1,
             low: u32::MAX,
             low_frames: 0,
@@ -197,7 +194,7 @@ mod tests {
         let (mut points, meter) = points();
         let top = points.add(state(&meter), NOWHERE, 0);
         let below = points.add(state(&meter), top, 1);
-        assert_eq!((points.all[1].depth, points.peak), (1, 2));
+        assert_eq!(points.peak, 2);
         points.path_added(below);
         points.path_ended(below);
         assert_eq!((points.all[1].open, points.all[0].open), (1, 1), "one path is left");
@@ -218,6 +215,30 @@ mod tests {
         assert_eq!((points.all[top as usize].low, points.all[top as usize].open), (0, 1));
         points.path_ended(top);
         assert!(!points.all[below as usize].tied && !points.all[top as usize].tied);
+    }
+
+    #[test]
+    fn what_ended_in_a_closed_one_that_is_tied_is_tied_as_long_as_that_is() {
+        let (mut points, meter) = points();
+        let root = points.add(state(&meter), NOWHERE, 0);
+        points.path_added(root);
+        points.path_added(root);
+        // A loop within the loop of the root: a path from below ends in it, and it ends in the root.
+        let inner = points.add(state(&meter), root, 1);
+        points.path_added(inner);
+        let below = points.add(state(&meter), inner, 2);
+        points.ends_in(below, inner, 1);
+        points.path_ended(below);
+        points.ends_in(inner, root, 1);
+        points.path_ended(inner);
+        assert!(points.all[below as usize].tied && points.all[inner as usize].tied);
+        // Beside it, as deep as it was: the root is still open.
+        let beside = points.add(state(&meter), root, 3);
+        points.ends_in(beside, points.all[below as usize].low, 1);
+        points.path_ended(beside);
+        assert!(points.all[beside as usize].tied, "it leads to the root by way of what is tied to it");
+        points.path_ended(root);
+        assert!(points.all.iter().all(|c| !c.tied), "all are finished with the root");
     }
 
     #[test]

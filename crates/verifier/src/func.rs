@@ -504,7 +504,7 @@ impl Verifier<'_> {
                             .hint("move large variables into a per-CPU array map, or split the work by tail calls")
                     });
                 }
-                if depth == FRAMES_MAX && !self.cfg.funcs[f].calls.is_empty() {
+                if depth == FRAMES_MAX && !callees[f].is_empty() {
                     return fail!(StackDepth, "calls are more than {FRAMES_MAX} frames deep, or recursive")
                         .map_err(|e| e.at(self.cfg.funcs[f].start));
                 }

@@ -70,10 +70,11 @@ impl<'a> Inclusion<'a> {
             })
     }
 
-    /// The frames run the same kind of callback loop. While the outcome is open the loop must be the very same.
+    /// The frames run the same kind of callback loop. While the outcome is open the loop must be the very same, and as many
+    /// turns of `may_goto` behind the new state: the old one's paths may have counted before it, and not after.
     fn same_loop(&self, i: usize, o: &Frame, n: &Frame) -> bool {
         if i < self.same {
-            o.callback_loop == n.callback_loop && o.uid == n.uid
+            o.callback_loop == n.callback_loop && o.uid == n.uid && o.goto_turns <= n.goto_turns
         } else {
             (o.callback_loop == 0) == (n.callback_loop == 0)
         }

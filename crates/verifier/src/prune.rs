@@ -12,7 +12,13 @@
 //!   that one is finished, too. What counts down lies in the frames that the open one has: they must be the very same.
 //!   Deeper ones need not be, so that what was walked in a later turn of a callback, when its numbers were
 //!   widened, ends the paths of an earlier turn. Which checkpoints are tied is found as Tarjan's algorithm finds strongly connected
-//!   components: each keeps the lowest depth of an open checkpoint that its paths ended in.
+//!   components: each keeps the earliest checkpoint that its paths lead to, and all of a component are finished with its first.
+//!
+//! Why no run goes round for ever: a round passes along paths and over ends of paths, of which at least one is an end in a checkpoint
+//! that was open then. All of them leave the frames and iterators alone that the open ones of the round count with. An iterator or a
+//! callback loop counts at that checkpoint's own instruction. The turns of `may_goto` are counted anywhere on the way: along
+//! paths they never fall, at an open checkpoint they have risen, and at a tied one they must not be fewer than it
+//! has ([`crate::include`]), so that over the round they rise.
 
 use std::rc::Rc;
 
@@ -120,10 +126,10 @@ impl Verifier<'_> {
                 self.points.all[i as usize].misses += miss;
                 continue;
             }
-            let (depth, low, frames) = (c.depth, c.low, c.low_frames);
+            let (low, frames) = (c.low, c.low_frames);
             self.points.all[i as usize].hits += 1;
             if is_open {
-                self.points.ends_in(st.parent, depth, st.frames.len());
+                self.points.ends_in(st.parent, i, st.frames.len());
             } else if tied {
                 self.points.ends_in(st.parent, low, frames);
             }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use xway_abi::{Errno, MapType};
+use xway_abi::Errno;
 use xway_maps::{CreateError, Env, Handles, Map, NoHandles, ProgramObject, SocketObject};
 use xway_object::{Initial, MapDef, Object, SlotRef};
 use xway_verifier::{Config, MapsView};
@@ -162,12 +162,7 @@ impl Instance {
             if let Some(map) = there(index) {
                 return Ok(map);
             }
-            let mut spec = def.spec.clone();
-            // As libbpf: a perf event array without a size has a slot for each CPU.
-            if spec.map_type == MapType::PerfEventArray && spec.max_entries == 0 {
-                spec.max_entries = cpus;
-            }
-            Map::create_named(&def.name, &spec, &env)
+            Map::create_named(&def.name, &xway_maps::completed(&def.spec, &env), &env)
                 .map_err(|error| InstanceError::Create { map: def.name.clone(), error })
         };
         let maps: Vec<Arc<Map>> = object.maps.iter().enumerate().map(create).collect::<Result<_, _>>()?;

@@ -83,3 +83,67 @@ fn a_product_that_is_cut_off_leaves_no_remainder() {
     assert!(check(&index("r7"), &maps()).is_ok());
     refused(&index("w7"), Kind::MapBounds);
 }
+
+/// The way by `b` comes to where the counted way left a checkpoint, and goes round without counting.
+#[test]
+fn a_way_round_that_nothing_counts_does_not_end_where_a_counted_one_did() {
+    let body = "r2 = 0\nr3 = 0\nr2 = 1\nr3 = 1\nr2 = 1\nr3 = 1\n";
+    let around = |b: &str| {
+        format!(
+            "r7 = r1\nloop: may_goto x\ngoto t\nx: r1 = *(u32 *)(r7 +16)\nif r1 == 0 goto b\nmay_goto done\n{body}goto c\n\
+             c: r2 = 0\ngoto t\nb: {b}r2 = 0\ngoto t\nt: r2 = 0\nr3 = 0\ngoto loop\ndone: r0 = 2\nexit"
+        )
+    };
+    refused(&around(""), Kind::InfiniteLoop);
+    assert!(check(&around("may_goto done\n"), &maps()).is_ok());
+}
+
+/// `p` leads to the open loop at `round` through the loop at `inner`, which is closed and tied to it: what is relied on behind `p` is
+/// not known before the outer loop is finished.
+#[test]
+fn what_leads_into_a_tied_loop_is_tied_with_it() {
+    let pad = "r2 = 0\nr3 = 0\nr2 = 1\nr3 = 1\nr2 = 1\nr3 = 1\nr3 = 1\n";
+    let with = |index: u32| {
+        let way = |n: u32| format!("r1 = *(u32 *)(r7 +16)\nif r1 == {n} goto l{n}\n");
+        format!(
+            "r7 = r1\n*(u64 *)(r10 -8) = 1\nr2 = r10\nr2 += -8\nr1 = map[idx:0]\ncall bpf_map_lookup_elem\n\
+             if r0 == 0 goto out\nr8 = r0\nr6 = 0\nround: may_goto out\n{}{}{}inner: may_goto back\n{pad}goto c\n\
+             c: r2 = 0\ngoto t\nt: r2 = 0\nr3 = 0\ngoto inner\nback: goto round\nl2: {pad}goto p\nl3: r6 = {index}\n\
+             goto p\np: r2 = 0\nr3 = 0\ngoto t\nl4: r1 = r8\nr1 += r6\nr0 = *(u8 *)(r1 +0)\ngoto out\n\
+             out: r0 = 2\nexit",
+            way(4),
+            way(3),
+            way(2)
+        )
+    };
+    refused(&with(1000), Kind::Unbounded);
+    assert!(check(&with(0), &maps()).is_ok());
+}
+
+/// A global function is walked as if it stood alone; callbacks below it count in the chain of whoever calls it.
+#[test]
+fn callbacks_below_a_global_function_count_in_its_callers_chain() {
+    let mut b = BtfBuilder::new();
+    let int = b.int("int", 4, IntEncoding::Signed);
+    let none = b.prototype(int, &[]);
+    let func_id = b.func("g", none, FuncLinkage::Global);
+    let btf = b.finish();
+    let chain = |callbacks: usize| {
+        let next = |n: usize| format!("r1 = 1\nr2 = subprog[c{n}]\nr3 = 0\nr4 = 0\ncall bpf_loop\nr0 = 0\nexit\n");
+        let mut text = String::from("call g\nr0 = 2\nexit\ng: ") + &next(1);
+        (1..callbacks).for_each(|n| text += &format!("c{n}: {}", next(n + 1)));
+        let mut p = program(&(text + &format!("c{callbacks}: r0 = 0\nexit")));
+        let main = Subprog { name: "main".into(), start: 0, len: 3, global: true, func_id: 0 };
+        p.subprogs = vec![main, Subprog { name: "g".into(), start: 3, len: 8, global: true, func_id }];
+        p.subprogs.extend((1..=callbacks).map(|n| Subprog {
+            name: format!("c{n}"),
+            start: 3 + 8 * n,
+            len: if n < callbacks { 8 } else { 2 },
+            global: false,
+            func_id: 0,
+        }));
+        let view = MapsView { maps: &[], btf: Some(&btf), kernel: None, license: Some("GPL") };
+        verify(&p, &view, &Config::default()).map(drop).map_err(|r| r.errors[0].kind)
+    };
+    assert_eq!((chain(6), chain(7)), (Ok(()), Err(Kind::StackDepth)));
+}

@@ -28,6 +28,7 @@ pub fn run(args: &args::Verify, as_json: bool) -> Result<(), Failure> {
             let (chosen, skipped) = choose(&object, args).map_err(|f| f.at(path.display()))?;
             report.skipped(path, &skipped);
             report.unlinked(path, &object, args);
+            report.maps(path, &object);
             chosen.iter().for_each(|p| report.program(path, &object, p, &config));
             Ok(())
         });
@@ -89,6 +90,7 @@ struct Report {
     files: Files,
     programs: Vec<Value>,
     skipped: Vec<Value>,
+    warnings: Vec<Value>,
     failures: Vec<Value>,
     accepted: usize,
     rejected: usize,
@@ -178,6 +180,25 @@ impl Report {
         }
     }
 
+    /// A verdict is about programs. That a map of theirs cannot be created, so that no hook loads them, is said beside it.
+    fn maps(&mut self, path: &Path, object: &Object) {
+        let env = xway_maps::Env::default();
+        for def in &object.maps {
+            let inner = def.spec.inner.as_deref().map(|spec| (format!("inner map of {}", def.name), spec));
+            for (name, spec) in [Some((def.name.clone(), &def.spec)), inner].into_iter().flatten() {
+                let Err(why) = xway_maps::check(&xway_maps::completed(spec, &env), &env) else { continue };
+                let place = path.display();
+                self.warnings.push(json!({ "object": place.to_string(), "map": name, "message": why.to_string() }));
+                if !self.as_json {
+                    let word = self.paint.warn("warning");
+                    print::text(&format!(
+                        "{word}  map {name} of {place}: {why}; no program of the object can be loaded\n"
+                    ));
+                }
+            }
+        }
+    }
+
     /// An object that cannot be read does not keep the others from being verified.
     fn failed(&mut self, path: &Path, failure: Failure) {
         self.failures.push(json!({ "object": path.display().to_string(), "error": print::failure_json(&failure) }));
@@ -214,6 +235,7 @@ impl Report {
                 "rejected": self.rejected,
                 "programs": std::mem::take(&mut self.programs),
                 "skipped": self.skipped,
+                "warnings": self.warnings,
                 "failures": self.failures,
             });
             // When the only object cannot be read, the document is that of any failed command.
