@@ -65,6 +65,8 @@ pub fn inputs() -> Vec<Hard> {
         hard("many open branches", "100,000 branches of which the other way is still to come", open_branches()),
         hard("deep frames kept open", "200 open branches under eight functions with full stacks", deep_frames()),
         hard("layers of calls", "six layers of fifty functions, each of which calls all of the next", layers(6, 50)),
+        hard("turns under deep frames", "a loop of two instructions under eight functions with full stacks", deep_turns()),
+        hard("turns with records held", "the same loop while 250 records are held", held_turns()),
         hard("guesses among many calls", "a thousand guesses in a program that calls 10,000 times", guesses(10_000)),
     ]
 }
@@ -451,4 +453,22 @@ fn guesses(calls: usize) -> String {
     t += "r7 += 1\nif r7 < 40 goto first\nr1 = r6\ncall f\nr0 = 2\nexit\n";
     t += "second: r7 = 0\nagain: r1 = 0\ncall f\nif r0 == 2 goto +1\nr7 += 1\nif r7 < 1000 goto again\nr0 = 2\nexit\n";
     t + "f: r0 = 0\nif r1 > 7 goto +1\nexit\nr0 = 1\nexit\n"
+}
+
+const TURNS: &str = "r6 = 0\nturn: r6 += 1\nif r6 != 100000000 goto turn\nr0 = 0\nexit\n";
+
+/// What lies above the loop is the same in every turn, and a turn must not look at it again.
+fn deep_turns() -> String {
+    let mut t = String::from("call f0\nr0 = 2\nexit\n");
+    for d in 0..7 {
+        let _ = writeln!(t, "f{d}: call 7");
+        (1..=64).for_each(|i| _ = writeln!(t, "*(u64 *)(r10 -{}) = r0", 8 * i));
+        t += &if d < 6 { format!("call f{}\nr0 = 0\nexit\n", d + 1) } else { TURNS.to_owned() };
+    }
+    t
+}
+
+fn held_turns() -> String {
+    let record = "r1 = map[idx:2]\nr2 = 8\nr3 = 0\ncall 131\nif r0 == 0 goto out\n";
+    record.repeat(250) + TURNS + "out: r0 = 0\nexit\n"
 }

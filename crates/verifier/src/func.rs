@@ -294,6 +294,8 @@ impl Verifier<'_> {
                 self.check_return(&r0, ret_max)?;
                 let uid = st.frame().uid;
                 // What it acquired it may leave to its caller, on whose stack it put the pointer.
+                let own = st.refs.iter().filter(|r| r.id > uid).count();
+                self.meter.work(own * st.values() / 4);
                 if let Some(r) = st.refs.iter().find(|r| r.id > uid && !left_to_caller(st, r.id)) {
                     return fail!(Leak, "the callback ends while {} is not released", r.what).map_err(|e| e.at(r.insn));
                 }

@@ -105,6 +105,7 @@ impl<'a> Inclusion<'a> {
 
     /// Links that must stand for the same number, up to the distance `shift`.
     fn same_link(&mut self, old: u32, new: u32, shift: i64) -> bool {
+        self.compared += self.links.len() / 8;
         if let Some(known) = self.links.iter().find(|l| l.0 == old) {
             return known.1 == new && known.2 == shift;
         }
@@ -146,6 +147,7 @@ impl<'a> Inclusion<'a> {
     /// Numbers that the old state links must be linked in the new one, with the same distances.
     fn link(&mut self, old: &Num, new: &Num) -> bool {
         let shift = new.delta.wrapping_sub(old.delta);
+        self.compared += self.links.len() / 8;
         if let Some(known) = self.links.iter().find(|l| l.0 == old.link) {
             return new.link == known.1 && new.link != 0 && shift == known.2;
         }

@@ -229,7 +229,7 @@ pub enum Salvage {
 }
 
 /// One abstract machine state.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct State {
     /// Frames, the program's first.
     pub frames: Vec<Rc<Frame>>,
@@ -256,6 +256,30 @@ pub struct State {
     pub jumps_since: u32,
     /// What an error on this path has left.
     pub salvage: Salvage,
+}
+
+impl Clone for State {
+    fn clone(&self) -> State {
+        if let Some(frame) = self.frames.last() {
+            // Eight references or so are copied while one value of a frame is.
+            frame.meter.work(self.refs.len() / 8 + self.extent.bytes() / 256);
+        }
+        let State { shifted, quotient, pc, parent, path, insns_since, jumps_since, .. } = *self;
+        State {
+            frames: self.frames.clone(),
+            refs: self.refs.clone(),
+            lock: self.lock.clone(),
+            extent: self.extent.clone(),
+            salvage: self.salvage.clone(),
+            shifted,
+            quotient,
+            pc,
+            parent,
+            path,
+            insns_since,
+            jumps_since,
+        }
+    }
 }
 
 impl State {
