@@ -136,6 +136,11 @@ impl<const W: u32> ScalarW<W> {
     /// Lets all parts sharpen one another until nothing changes (at most four rounds). `None` when they contradict one
     /// another: then no number is possible and the code that holds it cannot be reached.
     pub fn reduce(mut self) -> Option<Self> {
+        // One number is left, or none: most numbers of loops that are unrolled.
+        if self.tnum.is_const() || self.whole.umin == self.whole.umax {
+            let x = if self.tnum.is_const() { self.tnum.value } else { self.whole.umin };
+            return self.contains(x).then(|| Self::constant(x));
+        }
         for _ in 0..4 {
             let before = self;
             let h = Self::H;
