@@ -65,7 +65,11 @@ pub fn inputs() -> Vec<Hard> {
         hard("many open branches", "100,000 branches of which the other way is still to come", open_branches()),
         hard("deep frames kept open", "200 open branches under eight functions with full stacks", deep_frames()),
         hard("layers of calls", "six layers of fifty functions, each of which calls all of the next", layers(6, 50)),
-        hard("turns under deep frames", "a loop of two instructions under eight functions with full stacks", deep_turns()),
+        hard(
+            "turns under deep frames",
+            "a loop of two instructions under eight functions with full stacks",
+            deep_turns(),
+        ),
         hard("turns with records held", "the same loop while 250 records are held", held_turns()),
         hard("guesses among many calls", "a thousand guesses in a program that calls 10,000 times", guesses(10_000)),
     ]

@@ -146,6 +146,11 @@ impl Paint {
         self.paint("31;1", text)
     }
 
+    /// Yellow: something is to be known.
+    pub fn notable(self, text: &str) -> String {
+        self.paint("33", text)
+    }
+
     /// Dim: secondary.
     pub fn dim(self, text: &str) -> String {
         self.paint("2", text)

@@ -41,6 +41,33 @@ fn refusals_are_shown_in_the_source() {
 }
 
 #[test]
+fn maps_that_cannot_be_created_are_named() {
+    if !clang("verify::maps_that_cannot_be_created_are_named") {
+        return;
+    }
+    let dir = Dir::new();
+    let text = |flags: &str| {
+        format!(
+            "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
+             struct {{ __uint(type, BPF_MAP_TYPE_LPM_TRIE); __uint(max_entries, 4); __uint(key_size, 8); \
+             __uint(value_size, 4); {flags} }} routes SEC(\".maps\");\n\
+             SEC(\"xdp\") int lookup(struct xdp_md *ctx) {{ __u64 key = 1; return bpf_map_lookup_elem(&routes, &key) ? 1 : 2; }}\n"
+        )
+    };
+    let object = |name: &str, flags: &str| {
+        dir.file(name, xway_testkit::clang::compile_text("routes", &text(flags), &[]).unwrap())
+    };
+    let (wrong, right) = (object("wrong.o", ""), object("right.o", "__uint(map_flags, BPF_F_NO_PREALLOC);"));
+    let words = "warning  map routes of";
+    let said = xway(&["verify", &wrong]).exits(0).out;
+    assert!(said.contains(words) && said.contains("BPF_F_NO_PREALLOC (EINVAL"), "{said}");
+    assert!(!xway(&["verify", &right]).exits(0).out.contains(words));
+    let doc: serde_json::Value = serde_json::from_str(&xway(&["verify", "-j", &wrong]).exits(0).out).unwrap();
+    assert_eq!(doc["warnings"][0]["map"], "routes", "{doc}");
+    assert_eq!(doc["accepted"], 1, "the program is safe all the same");
+}
+
+#[test]
 fn without_line_information_instructions_are_shown() {
     if !clang("verify::without_line_information_instructions_are_shown") {
         return;

@@ -190,7 +190,7 @@ impl Report {
                 let place = path.display();
                 self.warnings.push(json!({ "object": place.to_string(), "map": name, "message": why.to_string() }));
                 if !self.as_json {
-                    let word = self.paint.warn("warning");
+                    let word = self.paint.notable("warning");
                     print::text(&format!(
                         "{word}  map {name} of {place}: {why}; no program of the object can be loaded\n"
                     ));
