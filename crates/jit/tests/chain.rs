@@ -91,6 +91,25 @@ fn stacks_are_not_shared_and_packets_and_targets_are() {
     assert_eq!(run(&[(&leaves, 4), (&reads, 0)], 2), [(4, 1), (4, 1)]);
 }
 
+/// Programs that share a map may have it under different numbers: what the second stores is stored behind the first's and in front of
+/// the third's.
+#[test]
+fn one_map_under_two_numbers_is_one_memory() {
+    let spec = MapSpec::new(MapType::Array, 4, 8, 1);
+    let map = || Map::create(&spec, &xway_maps::Env::with_cpus(1)).unwrap();
+    let (shared, other) = (map(), map());
+    let specs = [spec.clone(), spec.clone()];
+    let store =
+        |index: u32, n: u32| format!("r1 = map[idx:{index}][0]+0\nr2 = {n}\n*(u64 *)(r1 +0) = r2\nr0 = 2\nexit");
+    let odd = |n| ready_with(&store(0, n), &specs[..1], std::slice::from_ref(&shared));
+    let even = ready_with(&store(1, 2), &specs, &[other, shared.clone()]);
+    let (first, third) = (odd(1), odd(1));
+    assert_eq!(run(&[(&first, 4), (&even, 4), (&third, 0)], 3), [(2, 2); 3]);
+    let mut value = [0; 8];
+    shared.lookup(&[0; 4], &mut value, 0).unwrap();
+    assert_eq!(u64::from_ne_bytes(value), 1, "the third's");
+}
+
 #[test]
 fn tail_calls_come_back_into_the_chain_and_each_link_has_its_own() {
     let spec = MapSpec::new(MapType::ProgArray, 4, 4, 4);

@@ -182,6 +182,27 @@ fn passes_do_what_the_files_show() {
             path.display()
         );
     }
+    // Behind them: each map has a number of its own in the forms.
+    stores_to_maps_are_all_made();
+}
+
+/// Others look at a map meanwhile: a flag that is set, and set back when the work is done, is set in between, and what is stored once
+/// more may have been changed by them.
+fn stores_to_maps_are_all_made() {
+    let stores = |text: &str| {
+        let form = form("optimize", text, Some(MapType::Array), true);
+        assert!(form.contains(BEHIND), "{form}");
+        form.lines().filter(|l| l.contains(" store") || l.contains(" istore")).count()
+    };
+    let text = |body: &str| {
+        let key = "*(u32 *)(r10 -4) = 1\nr2 = r10\nr2 += -4\nr1 = map[idx:0]\ncall 1\nif r0 == 0 goto none\n";
+        format!("{key}{body}r0 = 2\nexit\nnone: r0 = 1\nexit")
+    };
+    let none = stores(&text(""));
+    let flag = "*(u32 *)(r0 +0) = 1\n*(u32 *)(r0 +0) = 0\n*(u32 *)(r0 +0) = 0\n";
+    assert_eq!(stores(&text(flag)) - none, 3);
+    // The program's own stack is looked at by nobody.
+    assert_eq!(stores(&text(&flag.replace("r0 +0", "r10 -8"))), none);
 }
 
 /// Who adds a pass shows what it does.

@@ -18,10 +18,11 @@
 //! … istore8 (uload8 p+3), p+9      ──>      istore32 v1, p+6
 //! ```
 //!
-//! **Only memory that nobody else writes**: packets and stacks, as lowering marks them. What others write at the same time (map
-//! values) is loaded and stored as lowering says (`value-words` has put bytes together there, under rules of its own). Knowledge
-//! goes from a block to those that only it leads to; it ends where the program may have written in a way that is not known: calls,
-//! stores through another pointer of the same kind of memory.
+//! **Only memory of the run's own**: packets and stacks, as lowering marks them. What others read and write at the same time (map
+//! values) is loaded and stored as lowering says (`value-words` has put bytes together there, under rules of its own). Packets that
+//! lie in memory of another process may change too: what the program loaded from them once is read once, and never again behind
+//! a check of it. Knowledge goes from a block to those that only it leads to; it ends where the program may have written in
+//! a way that is not known: calls, stores through another pointer of the same kind of memory.
 //!
 //! | file | what |
 //! |---|---|
@@ -63,6 +64,8 @@ use memory::{Access, Effect, Known};
 pub(crate) use sum::{Run, word_sum};
 use value::{Lane, Lanes};
 
+use crate::lower::region;
+
 /// The pass over one function.
 pub(crate) fn run(func: &mut ir::Function) {
     let own = |func: &ir::Function| {
@@ -72,8 +75,8 @@ pub(crate) fn run(func: &mut ir::Function) {
         return;
     }
     let cfg = ControlFlowGraph::with_function(func);
-    let (whole, uses) = (whole(func), sum::uses(func));
-    let mut pass = Pass { lanes: HashMap::new(), loads: HashMap::new(), whole, uses };
+    let (whole, alone, uses) = (whole(func), alone(func), sum::uses(func));
+    let mut pass = Pass { lanes: HashMap::new(), loads: HashMap::new(), whole, alone, uses };
     // From each block that knows nothing of what was before, along those that only one block leads to.
     let blocks: Vec<Block> = func.layout.blocks().collect();
     let mut work: Vec<(Block, Known)> =
@@ -114,11 +117,36 @@ fn whole(func: &ir::Function) -> SecondaryMap<Value, bool> {
     whole
 }
 
+/// Values that something uses which neither puts bytes together nor stores them.
+fn alone(func: &ir::Function) -> SecondaryMap<Value, bool> {
+    let mut alone = SecondaryMap::new();
+    for inst in func.layout.blocks().flat_map(|b| func.layout.block_insts(b)) {
+        let opcode = func.dfg.insts[inst].opcode();
+        if matches!(opcode, Opcode::Bor | Opcode::Ishl | Opcode::Uextend | Opcode::Ireduce) {
+            continue;
+        }
+        let stored = usize::from(memory::access(func, inst).is_some_and(|a| !a.is_load));
+        for v in func.dfg.inst_values(inst).skip(stored) {
+            let mut v = func.dfg.resolve_aliases(v);
+            alone[v] = true;
+            // What is cut from a value, or extended, is that value.
+            while let ir::ValueDef::Result(from, _) = func.dfg.value_def(v)
+                && let InstructionData::Unary { opcode: Opcode::Uextend | Opcode::Ireduce, arg } = func.dfg.insts[from]
+            {
+                v = func.dfg.resolve_aliases(arg);
+                alone[v] = true;
+            }
+        }
+    }
+    alone
+}
+
 struct Pass {
     lanes: HashMap<Value, Lanes>,
     /// What was loaded, by value.
     loads: HashMap<Value, Access>,
     whole: SecondaryMap<Value, bool>,
+    alone: SecondaryMap<Value, bool>,
     uses: SecondaryMap<Value, u32>,
 }
 
@@ -219,9 +247,9 @@ impl Pass {
         Some(v)
     }
 
-    /// Where bytes lie side by side in memory, that still holds them.
+    /// Where bytes lie side by side on the stack, which still holds them. The packet's are not read a second time.
     fn contiguous(&self, lanes: &[Lane], known: &Known) -> Option<Access> {
-        let first = self.place(lanes[0])?;
+        let first = self.place(lanes[0]).filter(|a| a.region == region::STACK)?;
         for (n, lane) in lanes.iter().enumerate() {
             let here = self.place(*lane)?;
             let same = (here.region, here.base) == (first.region, first.base) && here.off == first.off + n as i64;

@@ -1,13 +1,17 @@
 //! Loads side by side as one: the wide load stands in front of the first of them, and their bytes are its bytes.
 //!
-//! The narrow loads stay for whoever uses them alone; what is put together from several, or stored again, takes the bytes of
-//! the wide one. What nobody took goes with the other dead loads.
+//! Of the stack the narrow loads stay for whoever uses them alone; what is put together from several, or stored again, takes the
+//! bytes of the wide one. What nobody took goes with the other dead loads.
+//!
+//! Of the packet no narrow load stays: a byte that the program has loaded once is read once, whoever uses it. Another process may
+//! write there meanwhile, and a byte that was checked must be the one that counts.
 
-use cranelift_codegen::ir::{self, Block, Inst, Value};
+use cranelift_codegen::ir::{self, Block, Inst, InstBuilder, Value};
 
 use super::memory::{self, Access, Effect};
 use super::value::{self, Lane};
-use super::{Pass, before};
+use super::{Pass, before, replace};
+use crate::lower::region;
 
 /// A load that may be part of a wide one.
 struct Narrow {
@@ -66,7 +70,9 @@ impl Pass {
             let Some(len) = [8i64, 4, 2].into_iter().find(|len| off + len <= end) else { break };
             let inside = |n: &&Narrow| n.access.off >= off && n.access.off + n.access.len as i64 <= off + len;
             let parts: Vec<&Narrow> = run.iter().filter(inside).collect();
-            if parts.len() > 1 {
+            // Who compares or computes with a part alone gains nothing by the wide one.
+            let joined = |n: &&&Narrow| !self.alone[func.dfg.first_result(n.inst)];
+            if parts.iter().filter(joined).count() > 1 {
                 self.widen_one(func, Access { off, len: len as usize, ..run[0].access }, &parts);
             }
             off += len;
@@ -82,9 +88,24 @@ impl Pass {
                 let index = (part.access.off - wide.off) as usize + n;
                 *lane = Lane::Byte { root: v, index: index as u8 };
             }
-            self.lanes.insert(func.dfg.first_result(part.inst), lanes);
+            let narrow = func.dfg.first_result(part.inst);
+            self.lanes.insert(narrow, lanes);
+            if wide.region == region::PACKET {
+                let cut = cut(func, part, v, part.access.off - wide.off);
+                self.lanes.insert(cut, lanes);
+                self.whole[cut] = self.whole[narrow];
+                replace(func, part.inst, cut);
+            }
         }
         self.loads.insert(v, wide);
         self.lanes.insert(v, value::loaded(v, &wide));
     }
+}
+
+/// The bytes of a part from so many bytes on in the wide load.
+fn cut(func: &mut ir::Function, part: &Narrow, wide: Value, from: i64) -> Value {
+    let mut at = before(func, part.inst);
+    let v = if from == 0 { wide } else { at.ins().ushr_imm_u(wide, 8 * from) };
+    let bits = 8 * part.access.len as u32;
+    at.ins().band_imm_u(v, (1i64 << bits) - 1)
 }

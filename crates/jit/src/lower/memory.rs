@@ -8,9 +8,10 @@ use xway_verifier::{Place, Region};
 use super::{Area, Body};
 use crate::plan::{CtxField, Part};
 
-/// The kind of memory that the proof found. What came through a map of maps and what differs from path to path may overlap
-/// with other memory that the function touches: it has none, and each load of it stands behind a `shared`, because
-/// Cranelift takes a load without a kind for one of memory that stores with a kind never touch.
+/// The kind of memory that the proof found. What differs from path to path may overlap with other memory that the function touches,
+/// and so may the values of two maps: programs of a chain, and definitions of one program, may have the same map under
+/// different numbers. They have none, and each access stands behind a `shared`, because Cranelift takes a load without a kind
+/// for one of memory that stores with a kind never touch.
 ///
 /// The stacks of all functions are one kind: a function that was copied into its caller reads through a pointer what the
 /// caller wrote to its own.
@@ -18,7 +19,6 @@ pub(super) fn area(place: &Place) -> Option<Area> {
     match place.region {
         Region::Packet | Region::Meta => Some(Area::Packet),
         Region::Stack | Region::OuterStack => Some(Area::Stack),
-        Region::MapValue(map) => Some(Area::Values(map)),
         Region::Record => Some(Area::Record),
         _ => None,
     }
@@ -102,6 +102,7 @@ impl Body<'_, '_> {
         }
         let v = self.operand(src, Width::W64);
         let p = self.reg(base);
+        self.shared(place);
         let flags = self.flags(area(place));
         let off = i32::from(off);
         let ins = self.b.ins();
@@ -161,11 +162,11 @@ impl Body<'_, '_> {
         if off == 0 { p } else { self.b.ins().iadd_imm_s(p, i64::from(off)) }
     }
 
-    /// Before a load from memory that others write at the same time, or that has no kind: it must not be answered from an
-    /// earlier one, and stores in front of it must be made. Costs no instruction.
+    /// Before an access to memory that others read and write at the same time, or that has no kind: a load must not be answered from
+    /// an earlier one, and stores in front of it must be made, in their order: a flag in one map may tell who reads another
+    /// that it is being written. Costs no instruction.
     pub(super) fn shared(&mut self, place: &Place) {
-        let own = matches!(area(place), Some(Area::Packet | Area::Stack | Area::Record));
-        if !own && self.around.options.optimize {
+        if area(place).is_none() && self.around.options.optimize {
             self.b.ins().sequence_point();
         }
     }

@@ -748,8 +748,6 @@ enum Area {
     Random,
     /// What describes the memory of maps that only the run knows. It never changes.
     Layouts,
-    /// Values of the map with this index.
-    Values(u32),
 }
 
 impl Area {
@@ -765,7 +763,6 @@ impl Area {
             Area::Random => (region::RANDOM, "random".into()),
             Area::Layouts => (region::LAYOUTS, "layouts".into()),
             Area::Record => (6, "record".into()),
-            Area::Values(map) => (16 + map, format!("values of map {map}").into()),
         };
         ir::AliasRegionData { user_id, description }
     }
