@@ -45,6 +45,8 @@ pub(crate) struct Checkpoints {
     pub all: Vec<Checkpoint>,
     /// By instruction.
     pub at: Vec<Vec<u32>>,
+    /// By instruction: how often it was met since a checkpoint was left there.
+    passed: Vec<u32>,
     /// Finished checkpoints that depend on an open one.
     tied: Vec<u32>,
     bytes: usize,
@@ -58,13 +60,15 @@ pub(crate) struct Checkpoints {
 impl Checkpoints {
     pub fn new(insns: usize) -> Checkpoints {
         let at = vec![Vec::new(); insns];
-        Checkpoints { all: Vec::new(), at, tied: Vec::new(), bytes: 0, kept: 0, made: 0, peak: 0 }
+        let passed = vec![0; insns];
+        Checkpoints { all: Vec::new(), at, passed, tied: Vec::new(), bytes: 0, kept: 0, made: 0, peak: 0 }
     }
 
     /// Forgets everything but the counters.
     pub fn clear(&mut self) {
         self.all.clear();
         self.at.iter_mut().for_each(Vec::clear);
+        self.passed.fill(0);
         self.tied.clear();
         self.bytes = 0;
         self.kept = 0;
@@ -115,7 +119,14 @@ impl Checkpoints {
         }
     }
 
+    /// Counts an arrival at an instruction; how many there were since a checkpoint was left there, this one included.
+    pub fn passed(&mut self, pc: usize) -> u32 {
+        self.passed[pc] = self.passed[pc].saturating_add(1);
+        self.passed[pc]
+    }
+
     pub fn add(&mut self, state: State, parent: u32, pc: usize) -> u32 {
+        self.passed[pc] = 0;
         // Eight for its place in the list of its instruction.
         self.bytes += state.bytes() + 8;
         let c = Checkpoint {

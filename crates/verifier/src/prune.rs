@@ -39,6 +39,8 @@ const POINTER_TURNS: usize = 3;
 
 /// Instructions of all ways together after which a loop that is being unrolled leaves a checkpoint.
 const CHECKPOINT_DUE: u64 = 50;
+/// Arrivals at an instruction without that a checkpoint was left there.
+const ARRIVALS_MAX: u32 = 8;
 
 /// What makes a loop through an instruction end.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,7 +62,8 @@ impl Verifier<'_> {
         self.meter.work(st.values() / 2);
         clean(st, &self.cfg);
         let forced = countdown != Countdown::None;
-        let far = st.jumps_since >= 2 && st.insns_since >= 8;
+        // Where many ways meet shortly behind another checkpoint, no way alone would ever come from far.
+        let far = self.points.passed(pc) >= ARRIVALS_MAX || (st.jumps_since >= 2 && st.insns_since >= 8);
         // In a loop that is being unrolled a checkpoint at every turn costs more than it saves. Where its turns branch the
         // next one is due after as many instructions of all ways together: ways between two checkpoints multiply.
         let due =
@@ -344,5 +347,18 @@ mod tests {
         let text = "r6 = *(u32 *)(r1 +16)\nr0 = 1\nif r6 > 100000 goto +3\nif r6 < 10 goto +2\nr7 = 5\nr7 += 1\n\
                     if w6 s> 77 goto +1\nr0 = 2\nexit";
         assert!(log(text).contains("from 6 to 8: safe"), "{}", log(text));
+    }
+
+    /// What lies behind a loop over the packet is walked for a few of its exits, not for each: they come together so shortly behind the
+    /// turns' own checkpoints that none of them comes from far.
+    #[test]
+    fn what_many_ways_lead_to_is_walked_a_few_times() {
+        let tail = "r0 *= 3\nr0 ^= r6\n".repeat(100);
+        let text = format!(
+            "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr6 = 0\nr5 = 0\nturn: r4 = r2\nr4 += 2\nif r4 > r3 goto exit\n\
+             r1 = *(u16 *)(r2 +0)\nr6 += r1\nr2 += 2\nr5 += 1\nif r5 != 750 goto turn\nexit: r0 = 0\n{tail}r0 = 2\nexit"
+        );
+        let visited = crate::testing::check(&text, &[]).unwrap().stats().visited;
+        assert!(visited < 20_000, "{visited}: 750 turns of 8 instructions, and not the tail of 200 for each");
     }
 }
