@@ -268,9 +268,9 @@ impl Clone for State {
         State {
             frames: self.frames.clone(),
             refs: self.refs.clone(),
-            lock: self.lock.clone(),
+            lock: self.lock,
             extent: self.extent.clone(),
-            salvage: self.salvage.clone(),
+            salvage: self.salvage,
             shifted,
             quotient,
             pc,
