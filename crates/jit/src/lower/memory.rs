@@ -8,10 +8,12 @@ use xway_verifier::{Place, Region};
 use super::{Area, Body};
 use crate::plan::{CtxField, Part};
 
-/// The kind of memory that the proof found. What differs from path to path may overlap with other memory that the function touches,
-/// and so may the values of two maps: programs of a chain, and definitions of one program, may have the same map under
-/// different numbers. They have none, and each access stands behind a `shared`, because Cranelift takes a load without a kind
-/// for one of memory that stores with a kind never touch.
+/// The kind of memory that the proof found. What differs from path to path may overlap with other memory that the function touches: it
+/// has none, and each access stands behind a `shared`, because Cranelift takes a load without a kind for one of memory that
+/// stores with a kind never touch.
+///
+/// The values of all maps are one kind: programs of a chain, definitions of one program, and maps of maps may have the same map
+/// under different numbers.
 ///
 /// The stacks of all functions are one kind: a function that was copied into its caller reads through a pointer what the
 /// caller wrote to its own.
@@ -19,6 +21,7 @@ pub(super) fn area(place: &Place) -> Option<Area> {
     match place.region {
         Region::Packet | Region::Meta => Some(Area::Packet),
         Region::Stack | Region::OuterStack => Some(Area::Stack),
+        Region::MapValue(_) | Region::InnerMapValue(_) => Some(Area::Values),
         Region::Record => Some(Area::Record),
         _ => None,
     }
@@ -166,7 +169,8 @@ impl Body<'_, '_> {
     /// an earlier one, and stores in front of it must be made, in their order: a flag in one map may tell who reads another
     /// that it is being written. Costs no instruction.
     pub(super) fn shared(&mut self, place: &Place) {
-        if area(place).is_none() && self.around.options.optimize {
+        let own = matches!(area(place), Some(Area::Packet | Area::Stack | Area::Record));
+        if !own && self.around.options.optimize {
             self.b.ins().sequence_point();
         }
     }

@@ -748,6 +748,8 @@ enum Area {
     Random,
     /// What describes the memory of maps that only the run knows. It never changes.
     Layouts,
+    /// Values of maps.
+    Values,
 }
 
 impl Area {
@@ -763,6 +765,7 @@ impl Area {
             Area::Random => (region::RANDOM, "random".into()),
             Area::Layouts => (region::LAYOUTS, "layouts".into()),
             Area::Record => (6, "record".into()),
+            Area::Values => (11, "values of maps".into()),
         };
         ir::AliasRegionData { user_id, description }
     }
