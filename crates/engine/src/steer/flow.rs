@@ -1,6 +1,6 @@
 //! What steering sees of a packet.
 
-/// The fields of a packet that rules and hashes look at. What a packet does not have is 0.
+/// The fields of a packet that rules and hashes look at. What a packet does not have is 0 or `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flow {
     /// Ethernet destination, 48 bits.
@@ -28,9 +28,9 @@ pub struct Flow {
     /// Ports, of TCP, UDP and SCTP.
     pub ports: Option<(u16, u16)>,
     /// First four bytes behind IP: ports, or the SPI of ESP.
-    pub l4_data: u32,
+    pub l4_data: Option<u32>,
     /// SPI of AH (behind its first four bytes).
-    pub ah_spi: u32,
+    pub ah_spi: Option<u32>,
 }
 
 pub(super) const TCP: u8 = 6;
@@ -111,12 +111,13 @@ impl Flow {
             return;
         }
         let Some(first) = rest.first_chunk::<4>() else { return };
-        self.l4_data = u32::from_be_bytes(*first);
+        let data = u32::from_be_bytes(*first);
+        self.l4_data = Some(data);
         if matches!(self.protocol, TCP | UDP | SCTP) {
-            self.ports = Some(((self.l4_data >> 16) as u16, self.l4_data as u16));
+            self.ports = Some(((data >> 16) as u16, data as u16));
         }
         if self.protocol == AH {
-            self.ah_spi = rest.get(4..8).map_or(0, |spi| number(spi) as u32);
+            self.ah_spi = rest.get(4..8).map(|spi| number(spi) as u32);
         }
     }
 }

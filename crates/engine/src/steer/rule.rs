@@ -14,7 +14,8 @@
 //! | `action` | all | queue; -1 drops |
 //! | `loc` | all | place in the table; without one the last free place is taken |
 //!
-//! Behind each value may stand `m` and a mask, whose bits that are set do not count. Numbers are decimal, or hexadecimal after
+//! Behind each value may stand `m` and a mask, whose bits that are set do not count. A field that a packet does not have (a tag, ports
+//! that are cut off, what lies behind the IP header of a fragment) has no value, not 0, unless no bit of it counts. Numbers are decimal, or hexadecimal after
 //! `0x`.
 
 mod card;
@@ -191,27 +192,31 @@ impl Rule {
         let of_kind = (kind.ip == 0 || kind.ip == flow.ip) && (kind.protocol == 0 || kind.protocol == flow.protocol);
         // A piece of a packet has no ports, so it is of no type that has some.
         let whole = kind.protocol == 0 || !flow.fragment;
-        of_kind && whole && self.tests.iter().all(|test| value(flow, test.field) & test.mask == test.value)
+        // What a packet does not have is not 0: it is what no value is about, as a key of the kernel's flow dissector that is not there.
+        let meets =
+            |test: &Test| test.mask == 0 || value(flow, test.field).is_some_and(|is| is & test.mask == test.value);
+        of_kind && whole && self.tests.iter().all(meets)
     }
 }
 
-fn value(flow: &Flow, field: Field) -> u128 {
-    let ports = flow.ports.unwrap_or_default();
+/// What a packet has there, if it has it at all.
+fn value(flow: &Flow, field: Field) -> Option<u128> {
+    let tagged = flow.vlan_proto != 0;
     match field {
-        Field::MacSrc => flow.mac_src.into(),
-        Field::MacDst => flow.mac_dst.into(),
-        Field::EtherType => flow.ether_type.into(),
-        Field::Src => flow.src,
-        Field::Dst => flow.dst,
-        Field::Tos => flow.tos.into(),
-        Field::Protocol => flow.protocol.into(),
-        Field::L4Data => flow.l4_data.into(),
-        Field::SrcPort => ports.0.into(),
-        Field::DstPort => ports.1.into(),
-        Field::Spi if flow.protocol == AH => flow.ah_spi.into(),
-        Field::Spi => flow.l4_data.into(),
-        Field::VlanProto => flow.vlan_proto.into(),
-        Field::Vlan => flow.vlan_tci.into(),
+        Field::MacSrc => Some(flow.mac_src.into()),
+        Field::MacDst => Some(flow.mac_dst.into()),
+        Field::EtherType => Some(flow.ether_type.into()),
+        Field::Src => Some(flow.src),
+        Field::Dst => Some(flow.dst),
+        Field::Tos => Some(flow.tos.into()),
+        Field::Protocol => Some(flow.protocol.into()),
+        Field::L4Data => flow.l4_data.map(Into::into),
+        Field::SrcPort => flow.ports.map(|ports| ports.0.into()),
+        Field::DstPort => flow.ports.map(|ports| ports.1.into()),
+        Field::Spi if flow.protocol == AH => flow.ah_spi.map(Into::into),
+        Field::Spi => flow.l4_data.map(Into::into),
+        Field::VlanProto => tagged.then(|| flow.vlan_proto.into()),
+        Field::Vlan => tagged.then(|| flow.vlan_tci.into()),
     }
 }
 
@@ -317,5 +322,29 @@ mod tests {
         assert!(!rule.matches(&flow(0x0a00_0101)));
         assert!(!rule.matches(&Flow { protocol: 6, ..flow(0x0a00_0001) }), "TCP is not UDP");
         assert!(!rule.matches(&Flow { fragment: true, ..flow(0x0a00_0001) }), "nor is a fragment");
+    }
+
+    #[test]
+    fn what_a_packet_does_not_have_is_not_zero() {
+        let rule = |text: &str| Rule::parse(text).unwrap();
+        let (plain, tagged) = (Flow { ip: 4, ..Flow::default() }, Flow { vlan_proto: 0x8100, ..Flow::default() });
+        for text in
+            ["flow-type ether vlan 0", "flow-type ether vlan 0 m 0xe000", "flow-type ether vlan-etype 0 m 0xff00"]
+        {
+            assert!(!rule(text).matches(&plain), "{text}");
+        }
+        assert!(rule("flow-type ether vlan 0").matches(&tagged), "a tag with priority and id 0");
+        assert!(rule("flow-type ether vlan 0 m 0xffff").matches(&plain), "no bit counts");
+        // Cut off behind the IP header; a fragment; whole.
+        let cut = Flow { ip: 4, protocol: UDP, ..Flow::default() };
+        let piece = Flow { fragment: true, ..cut };
+        let whole = Flow { ports: Some((0, 0)), l4_data: Some(0), ..cut };
+        for (text, of) in [("udp4 dst-port 0", [false, false, true]), ("ip4 l4data 0", [false, false, true])] {
+            let rule = rule(&format!("flow-type {text}"));
+            assert_eq!([cut, piece, whole].map(|flow| rule.matches(&flow)), of, "{text}");
+        }
+        let spi = rule("flow-type ah4 spi 0");
+        let ah = Flow { protocol: AH, l4_data: Some(0), ..cut };
+        assert!(!spi.matches(&ah) && spi.matches(&Flow { ah_spi: Some(0), ..ah }));
     }
 }
