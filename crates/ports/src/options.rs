@@ -78,6 +78,9 @@ impl<'a> Options<'a> {
     /// Nothing may be left.
     pub fn end(self) -> Result<(), NameError> {
         let Some((key, _)) = self.left.first() else { return Ok(()) };
+        if self.known.contains(key) {
+            return Err(NameError::new(format!("{}: {key} stands twice", self.port)));
+        }
         let known = if self.known.is_empty() { "none".into() } else { self.known.join(", ") };
         Err(NameError::new(format!("{}: there is no option {key:?}", self.port)).hint(format!("options: {known}")))
     }
@@ -102,5 +105,8 @@ mod tests {
         let mut options = split("x?speed=9");
         options.take("queues");
         assert_eq!(options.end().unwrap_err().hint.as_deref(), Some("options: queues"));
+        let mut options = split("x?queues=1&queues=1");
+        assert_eq!(options.take("queues"), Some("1"));
+        assert_eq!(options.end().unwrap_err(), NameError::new("x?queues=1&queues=1: queues stands twice"));
     }
 }
