@@ -129,6 +129,14 @@ pub enum CheckError {
         /// The instruction.
         at: usize,
     },
+    /// It goes back: libpcap makes that of `protochain` alone, and Linux takes it as little.
+    #[error(
+        "instruction {at}: a jump backwards, as protochain has it; Linux's filters have none either: proto looks at the first header"
+    )]
+    Back {
+        /// The instruction.
+        at: usize,
+    },
     /// Memory that there is not.
     #[error("instruction {at}: memory word {word}; there are {MEMORY}")]
     Memory {
@@ -254,6 +262,8 @@ pub(crate) fn ops(program: &[Classic]) -> Result<Vec<Op>, CheckError> {
     for (at, insn) in program.iter().enumerate() {
         let op = insn.op(at)?;
         let furthest = match op {
+            // libpcap counts in signed numbers there.
+            Op::Jump(skip) if (skip as i32) < 0 => return Err(CheckError::Back { at }),
             Op::Jump(skip) => skip as usize,
             Op::If(_, _, jt, jf) => jt.max(jf).into(),
             _ => 0,
@@ -282,7 +292,7 @@ mod tests {
         assert_eq!(check(&vec![end; 4097]), Err(CheckError::Length { len: 4097 }));
         assert_eq!(check(&[insn(0x00, 1)]), Err(CheckError::End));
         assert_eq!(check(&[insn(0x05, 1), end]), Err(CheckError::Jump { at: 0 }));
-        assert_eq!(check(&[insn(0x05, u32::MAX), end]), Err(CheckError::Jump { at: 0 }));
+        assert_eq!(check(&[insn(0x05, u32::MAX), end]), Err(CheckError::Back { at: 0 }));
         assert_eq!(check(&[Classic { code: 0x15, jt: 0, jf: 1, k: 0 }, end]), Err(CheckError::Jump { at: 0 }));
         assert_eq!(check(&[insn(0xff, 0), end]), Err(CheckError::Code { at: 0, code: 0xff }));
         assert_eq!(check(&[insn(0x60, 16), end]), Err(CheckError::Memory { at: 0, word: 16 }));

@@ -2,7 +2,7 @@
 
 mod common;
 
-use xway_filter::{Classic, FilterError, compile, translate};
+use xway_filter::{CheckError, Classic, FilterError, compile, translate};
 use xway_isa::Slot;
 use xway_maps::Guard;
 use xway_object::Program as Image;
@@ -33,6 +33,19 @@ impl Translated {
         assert!(ran.fault.is_none(), "{:?}", ran.fault);
         assert_eq!(ran.data_out, packet, "a filter changes nothing");
         ran.retval
+    }
+}
+
+/// It walks a chain of headers, so libpcap jumps back.
+#[test]
+fn protochain_is_refused_by_name() {
+    if !have_libpcap("filter::protochain_is_refused_by_name") {
+        return;
+    }
+    for expression in ["ip6 protochain 6", "tcp or ip protochain 51"] {
+        let refused = translate(&compile(expression).unwrap()).unwrap_err();
+        assert!(matches!(refused, CheckError::Back { .. }), "{refused}");
+        assert!(refused.to_string().contains("protochain"), "{refused}");
     }
 }
 
