@@ -21,6 +21,10 @@ pub fn support(helper_id: u32) -> Support {
         return No;
     }
     match helper_id {
+        5 => Differs(
+            "machine code reads the processor's counter where Linux's own clock does: a worker never sees time go back, between workers, and \
+             beside CLOCK_MONOTONIC, it may differ by a microsecond",
+        ),
         7 => Differs("pseudo-random numbers come from the worker's own generator"),
         8 => Differs("the number of the worker"),
         14..=16 | 120 => Differs("the worker's thread, where Linux reports whatever task was interrupted"),
