@@ -1,10 +1,12 @@
 //! Element commands: every flag and odd argument on every type, and random runs whose every result must be the same.
 
-use xway_abi::{MapSpec, MapType, map_flags};
+use xway_abi::{Errno, MapSpec, MapType, map_flags};
+use xway_kernel::KernelMap;
+use xway_maps::Map;
 use xway_testkit::Rng;
 
 use crate::create::{supported, valid};
-use crate::subject::{MapUnderTest, World, on_both, same_on_both};
+use crate::subject::{MapUnderTest, Ours, World, kernel_maps, on_both, same_on_both};
 
 /// Values of the `flags` argument: all combinations of the bits that mean something, and some that do not.
 pub const FLAGS: &[u64] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 1 << 31, 1 << 32, 1 << 63, u64::MAX];
@@ -302,6 +304,33 @@ fn permissions_and_freeze() {
         }
         log
     });
+}
+
+/// In Linux `BPF_F_RDONLY` and `BPF_F_WRONLY` are rights of the creator's descriptor. Here they are the map's, whoever asks (docs/maps.md).
+#[test]
+fn rights_of_the_creator_are_here_everybodys() {
+    let kinds = [(map_flags::RDONLY, true, false), (map_flags::WRONLY, false, true)];
+    let of = |may: bool| if may { Ok(()) } else { Err(Errno::EPERM) };
+    for (flag, reads, writes) in kinds {
+        let spec = valid(MapType::Array).with_flags(flag);
+        let ours = Map::create_named("rights", &spec, &Ours::new().env).unwrap();
+        let (key, mut value) = ([0; 4], vec![0; ours.user_value_size()]);
+        for _ in 0..2 {
+            assert_eq!(ours.lookup(&key, &mut value, 0), of(reads));
+            assert_eq!(ours.update(&key, &value, 0), of(writes));
+        }
+        assert_eq!(ours.spec().flags, flag);
+        if !kernel_maps("rights_of_the_creator_are_here_everybodys") {
+            continue;
+        }
+        let creator = KernelMap::create("rights", &spec).unwrap();
+        assert_eq!(creator.lookup(&key, &mut value, 0), of(reads));
+        assert_eq!(creator.update(&key, &value, 0), of(writes));
+        let info = creator.info().unwrap();
+        assert_eq!(info.flags & (map_flags::RDONLY | map_flags::WRONLY), 0, "the map has none of it");
+        let other = KernelMap::by_id(info.id).unwrap();
+        assert_eq!((other.lookup(&key, &mut value, 0), other.update(&key, &value, 0)), (Ok(()), Ok(())));
+    }
 }
 
 #[test]
