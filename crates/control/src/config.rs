@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use xway_door::{Access, Group};
 use xway_engine::Profile;
 use xway_engine::is_called;
 use xway_engine::steer::Change;
@@ -39,6 +40,9 @@ pub struct Config {
 pub struct Socket {
     /// The UNIX socket that they connect to.
     pub path: PathBuf,
+    /// The group that may connect, beside the owner; none: the process's own.
+    #[serde(default)]
+    pub group: Option<String>,
     /// Users whose applications may go without copies, by number; root's may.
     #[serde(default)]
     pub trusted_uids: Vec<u32>,
@@ -48,6 +52,18 @@ pub struct Socket {
     /// Others get so many first bytes of each packet; without it whole packets.
     #[serde(default)]
     pub untrusted_bytes: Option<u32>,
+}
+
+impl Socket {
+    /// Who may connect.
+    ///
+    /// # Errors
+    /// There is no such group, in words.
+    pub fn access(&self) -> Result<Access, String> {
+        let group = self.group.as_deref().map(Group::named).transpose();
+        let group = group.map_err(|e| format!("socket {}: group: {e}", self.path.display()))?;
+        Ok(Access { gid: group.as_ref().map(Group::gid), ..Access::default() })
+    }
 }
 
 /// The process and its socket.
@@ -60,6 +76,9 @@ pub struct ServiceConfig {
     pub group: Option<String>,
     /// Everybody else may connect too, look, and change nothing.
     pub readable: bool,
+    /// Who connects may send descriptors, as on kernels that cannot refuse them: for tests ([`xway_door::Access::rights`]).
+    #[serde(skip)]
+    pub rights: bool,
     /// What the service says of itself on standard error: `off`, `text`, `json`.
     pub log: LogFormat,
     /// Directory for what outlives the process; none: nothing does.
@@ -114,6 +133,7 @@ impl Default for ServiceConfig {
             socket: crate::SOCKET.into(),
             group: None,
             readable: false,
+            rights: false,
             log: LogFormat::default(),
             state: None,
             keep_contents: false,
@@ -391,9 +411,14 @@ chain_on = ["pass", "tx"]
 
     #[test]
     fn sockets_have_a_path_and_a_port_beside_them() {
-        let config = Config::parse(&format!("{FILE}\n[[socket]]\npath = \"/run/x\"\ntrusted_uids = [7]")).unwrap();
-        let want = Socket { path: "/run/x".into(), trusted_uids: vec![7], ..Socket::default() };
-        assert_eq!(config.sockets, [want]);
+        let config = "path = \"/run/x\"\ntrusted_uids = [7]\ngroup = \"root\"";
+        let config = Config::parse(&format!("{FILE}\n[[socket]]\n{config}")).unwrap();
+        let group = Some("root".into());
+        let mut want = Socket { path: "/run/x".into(), trusted_uids: vec![7], group, ..Socket::default() };
+        assert_eq!(config.sockets, [want.clone()]);
+        assert_eq!(want.access(), Ok(Access { mode: 0o660, gid: Some(0), rights: false }));
+        want.group = Some("nosuch".into());
+        assert_eq!(want.access().unwrap_err(), "socket /run/x: group: there is no group nosuch");
         for (text, words) in [
             (format!("{FILE}\n[[socket]]\npath = \"x\""), "a path from the root"),
             (format!("{FILE}\n[[socket]]\npath = \"/x\"\n[[socket]]\npath = \"/x\""), "twice"),

@@ -7,6 +7,7 @@
 //!   [mixed set](packets::mixed_set) of named frames that every whole-program test runs over.
 //! - [`capture`]: the demonstration capture, and pcapng files for tests.
 //! - [`Lab`] and [`traffic`]: network namespaces with veth pairs, and small clients and servers in them.
+//! - [`as_user`]: what another user may do. [`lingering`]: what a hostile one sends along.
 //! - [`stay_on_cpu_0`], [`stay_on_this_cpu`]: for tests that compare per-CPU values with the kernel's.
 //! - [`rounds`]: how often tests that do the same again and again do it.
 //! - [`diff_bytes`]: a readable comparison of two byte strings.
@@ -21,7 +22,9 @@ pub mod clang;
 mod cpu;
 mod diff;
 mod lab;
+mod lingering;
 pub mod packets;
+mod people;
 mod rng;
 mod skip;
 pub mod traffic;
@@ -35,5 +38,7 @@ pub fn rounds() -> u32 {
 pub use cpu::{stay_on_cpu_0, stay_on_this_cpu};
 pub use diff::{diff_bytes, hex};
 pub use lab::{Lab, LabError, Namespace};
+pub use lingering::lingering;
+pub use people::as_user;
 pub use rng::Rng;
 pub use skip::{Needs, has_command, is_root, kernel_at_least, skip};

@@ -12,6 +12,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("packet-text", 0),
     ("netlink", 1),
     ("numa", 0),
+    ("door", 0),
     ("filter", 1),
     ("object", 1),
     ("verifier", 2),

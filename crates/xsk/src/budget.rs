@@ -13,25 +13,31 @@ use crate::server::Refusal;
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Amount {
     pub(crate) connections: u64,
+    /// Connections without a socket.
+    pub(crate) idle: u64,
     pub(crate) sockets: u64,
     /// Bytes.
     pub(crate) memory: u64,
 }
 
 impl Amount {
-    fn kinds(&mut self) -> [(&mut u64, &'static str); 3] {
+    fn kinds(&mut self) -> [(&mut u64, &'static str); 4] {
         [
             (&mut self.connections, "connections"),
+            (&mut self.idle, "connections without a socket"),
             (&mut self.sockets, "sockets"),
             (&mut self.memory, "bytes of packet memory and rings"),
         ]
     }
 }
 
-/// Counts what is given out. A user who is not trusted gets at most half of each, so that nobody has everything.
+/// Counts what is given out. A user who is not trusted gets at most half of each, so that nobody has everything; of connections without
+/// a socket fewer.
 #[derive(Debug)]
 pub(crate) struct Budget {
     most: Amount,
+    /// What one user gets.
+    share: Amount,
     trusted: Vec<u32>,
     users: Mutex<HashMap<u32, Amount>>,
 }
@@ -48,10 +54,14 @@ impl Budget {
     pub(crate) fn new(policy: &Policy) -> Budget {
         let most = Amount {
             connections: policy.connections_max as u64,
+            idle: policy.connections_max as u64,
             sockets: policy.sockets_total as u64,
             memory: policy.memory_total,
         };
-        Budget { most, trusted: policy.trusted_uids.clone(), users: Mutex::default() }
+        let mut share = most;
+        share.kinds().into_iter().for_each(|(most, _)| *most = (*most / 2).max(1));
+        share.idle = share.idle.min(policy.idle_max as u64).max(1);
+        Budget { most, share, trusted: policy.trusted_uids.clone(), users: Mutex::default() }
     }
 
     /// Counts it for a user, or says of what there is not enough.
@@ -63,15 +73,16 @@ impl Budget {
             sum.kinds().into_iter().zip(has.kinds()).for_each(|((sum, _), (has, _))| *sum += *has);
             sum
         });
-        let (mut next, mut most) = (own, self.most);
+        let (mut next, mut most, mut share) = (own, self.most, self.share);
         let trusted = self.trusted.contains(&uid);
-        let kinds = next.kinds().into_iter().zip(all.kinds()).zip(most.kinds()).zip(amount.kinds());
-        for ((((own, what), (all, _)), (most, _)), (wanted, _)) in kinds.filter(|(.., (wanted, _))| **wanted > 0) {
+        let kinds = next.kinds().into_iter().zip(all.kinds()).zip(most.kinds().into_iter().zip(share.kinds()));
+        let kinds = kinds.zip(amount.kinds()).filter(|(.., (wanted, _))| **wanted > 0);
+        for ((((own, what), (all, _)), ((most, _), (share, _))), (wanted, _)) in kinds {
             *own = own.saturating_add(*wanted);
-            let share = if trusted { *most } else { (*most / 2).max(1) };
+            let share = if trusted { *most } else { *share };
             let why = match (all.saturating_add(*wanted) > *most, *own > share) {
                 (true, _) => format!("all applications together may have {most} {what}"),
-                (_, true) => format!("the applications of user {uid} may have {share} {what}, half of all"),
+                (_, true) => format!("the applications of user {uid} may have {share} {what}, of {most} for all"),
                 _ => continue,
             };
             return Err((if what.starts_with("bytes") { Errno::ENOMEM } else { Errno::ENOSPC }, why));

@@ -23,8 +23,9 @@
 //!   back is checked against what the socket was lent, and what it still has when it goes comes home.
 //! - An application that stops loses its own packets. One that dies is noticed by its connection.
 //! - No call on a descriptor that an application has too can wait (`bell.rs`). Where a descriptor that an application sent, and that
-//!   nobody asked for, is closed, the thread that does it may be held for as long as the application likes: that is never the
-//!   thread of a worker, nor one that others wait for, and what the application has comes home without it (`sessions.rs`).
+//!   nobody asked for, is closed, the thread that does it may be held for as long as the application likes. Where Linux can
+//!   refuse them nobody can send any ([`xway_door`]); elsewhere it is never the thread of a worker that does it, nor one that others wait
+//!   for, and what the application has comes home without it (`sessions.rs`).
 //! - Everything that an application can ask for is counted, for it, for its user and for all together (`budget.rs`).
 //!
 //! `unsafe` lives in `umem.rs` (copies to and from memory that others write).
@@ -46,3 +47,4 @@ pub use policy::Policy;
 pub use server::{EngineQueues, Queues, Refusal, Server, ServerError, SocketInfo, WorkerQueues};
 pub use socket::{HandedOver, Mode, Shape, Xsk};
 pub use umem::Umem;
+pub use xway_door::Access;

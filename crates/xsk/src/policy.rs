@@ -1,8 +1,12 @@
 //! What applications may have.
 
+use xway_door::Access;
+
 /// Limits and trust.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
+    /// Who may connect at all.
+    pub access: Access,
     /// Users whose applications may map the engine's own memory and so go without copies. Of what all applications have together each
     /// other user may have half.
     pub trusted_uids: Vec<u32>,
@@ -19,6 +23,8 @@ pub struct Policy {
     pub sockets_max: usize,
     /// Applications at the same time. Each takes two descriptors of this process.
     pub connections_max: usize,
+    /// Of these, for each user who is not trusted: without a socket.
+    pub idle_max: usize,
     /// Sockets of all applications together. Each takes two descriptors of this process.
     pub sockets_total: usize,
     /// Bytes of packet memory and rings of all applications together.
@@ -26,10 +32,12 @@ pub struct Policy {
 }
 
 impl Default for Policy {
-    /// Root is trusted; for one application 256 MiB in at most 64 memories, and 64 sockets; together 64 applications, 192 sockets and
-    /// 1 GiB: with 512 descriptors half of what a process usually may have.
+    /// The owner and the process's group connect, and root is trusted; for one application 256 MiB in at most 64 memories, and 64
+    /// sockets; together 64 applications, 8 of a user without a socket, 192 sockets and 1 GiB: with 512 descriptors half of what a
+    /// process usually may have.
     fn default() -> Policy {
         Policy {
+            access: Access::default(),
             trusted_uids: vec![0],
             own_queue_zero_copy: false,
             untrusted_bytes: None,
@@ -37,6 +45,7 @@ impl Default for Policy {
             umems_max: 64,
             sockets_max: 64,
             connections_max: 64,
+            idle_max: 8,
             sockets_total: 192,
             memory_total: 1 << 30,
         }

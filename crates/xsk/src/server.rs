@@ -1,13 +1,13 @@
 //! The server: where applications come to.
 
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::net::SocketType;
 use xway_abi::Errno;
+use xway_door::Refused;
 use xway_engine::{Desk, Engine, EngineError, PortState, SocketTarget};
 use xway_maps::Map;
 use xway_xsk_client::Statistics;
@@ -149,35 +149,26 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at a path. A socket of a server that is gone is replaced.
+    /// Listens at a path, for those whom the policy's [`Access`](crate::Access) lets in. A socket of a server that is gone is
+    /// replaced.
     ///
     /// # Errors
     /// Another server listens there, or the system refuses.
     pub fn listen(path: &Path, queues: Arc<dyn Queues>, policy: Policy) -> Result<Server, ServerError> {
-        let failed = |what| {
-            move |errno: rustix::io::Errno| ServerError { path: path.display().to_string(), what, cause: errno.into() }
-        };
-        let address = SocketAddrUnix::new(path).map_err(failed("its path"))?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket =
-            || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(failed("a socket"));
-        let listener = socket()?;
-        // A socket at which nobody listens any more goes. Anything else that stands there is not ours, and shows in the bind: a file,
-        // a living server whose queue is full, one of another kind.
-        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-        if is_socket && rustix::net::connect(&socket()?, &address) == Err(rustix::io::Errno::CONNREFUSED) {
-            let _ = std::fs::remove_file(path);
-        }
-        bind(&listener, &address).map_err(failed("binding"))?;
-        listen(&listener, 16).map_err(failed("listening"))?;
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed("a descriptor"))?;
+        let failed = |what, cause| ServerError { path: path.display().to_string(), what, cause };
+        let listener =
+            xway_door::listen(path, SocketType::SEQPACKET, policy.access).map_err(|refused| match refused {
+                Refused::Answers => failed("binding", rustix::io::Errno::ADDRINUSE.into()),
+                Refused::Failed { what, cause } => failed(what, cause),
+            })?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let stop = stop.map_err(|errno| failed("a descriptor", errno.into()))?;
         let hub = Arc::new(Hub::new(queues, policy, stop));
         let thread = std::thread::Builder::new().name("xsk-server".into()).spawn({
             let hub = hub.clone();
             move || sessions::serve(listener, &hub)
         });
-        let thread =
-            thread.map_err(|cause| ServerError { path: path.display().to_string(), what: "a thread", cause })?;
+        let thread = thread.map_err(|cause| failed("a thread", cause))?;
         Ok(Server { hub, path: path.to_owned(), thread: Some(thread) })
     }
 

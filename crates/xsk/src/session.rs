@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg, sockopt};
 use xway_abi::{Errno, xsk};
+use xway_door::Pulse;
 use xway_engine::SocketTarget;
 use xway_xsk_client::rings::Sizes;
 use xway_xsk_client::wire::{Answer, BIND_DIRECT, BindRequest, REQUEST, Request, VERSION};
@@ -17,7 +18,6 @@ use crate::bell::Ears;
 use crate::budget::{Amount, Charge};
 use crate::hub::{Hub, Join};
 use crate::server::Refusal;
-use crate::sessions::Pulse;
 use crate::socket::{HandedOver, Joined, Mode, Shape};
 use crate::umem::lacking;
 use crate::{Umem, Xsk};
@@ -41,6 +41,8 @@ pub(crate) struct Session {
     pulse: Arc<Pulse>,
     pace: Pace,
     _charge: Option<Charge>,
+    /// While it has no socket.
+    idle: Option<Charge>,
 }
 
 impl Session {
@@ -49,14 +51,15 @@ impl Session {
         hub: &Arc<Hub>,
         connection: OwnedFd,
         (id, pid, uid): (u64, i32, u32),
-        charge: Option<Charge>,
+        charge: Option<(Charge, Charge)>,
         refused: Option<Refusal>,
         pulse: Arc<Pulse>,
     ) -> Session {
         let (umems, pace) = (Vec::new(), Pace { since: Instant::now(), count: 0 });
         let (hub, stop) = (Arc::downgrade(hub), hub.stop.clone());
         let (greeted, memory) = (false, 0);
-        Session { hub, stop, connection, id, pid, uid, greeted, umems, memory, refused, pulse, pace, _charge: charge }
+        let (_charge, idle) = charge.unzip();
+        Session { hub, stop, connection, id, pid, uid, greeted, umems, memory, refused, pulse, pace, _charge, idle }
     }
 }
 
@@ -181,6 +184,7 @@ impl Session {
             Ok(()) => self.send(&keep.reply())?,
             Err((errno, reason)) => self.send(&(Answer::refused(errno, reason), Vec::new()))?,
         }
+        self.count_idle(&hub)?;
         drop((hub, keep));
         if let Some(pause) = self.pace.step().and_then(|pause| Timespec::try_from(pause).ok()) {
             let _ = poll(&mut [PollFd::new(&*self.stop, PollFlags::IN)], Some(&pause));
@@ -223,6 +227,16 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Counts it among those without a socket, or no longer. `None`: it has given its last one up, and there are enough of those.
+    fn count_idle(&mut self, hub: &Hub) -> Option<()> {
+        if !hub.of(self.id).is_empty() {
+            self.idle = None;
+        } else if self.idle.is_none() {
+            self.idle = Some(hub.budget.take(self.uid, Amount { idle: 1, ..Amount::default() }).ok()?);
+        }
+        Some(())
     }
 
     fn socket(&self, hub: &Hub, number: u32) -> Result<Arc<Xsk>, Refusal> {

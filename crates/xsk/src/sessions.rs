@@ -1,61 +1,20 @@
-//! The threads that serve applications, and the one that takes applications in and looks after those threads.
-//!
-//! A UNIX socket brings whatever its sender likes, descriptors too. Those that nobody asked for are closed by the kernel, in the thread
-//! that receives them or closes the connection; and closing can take as long as their sender wants: a TCP socket with `SO_LINGER` whose
-//! other end reads nothing. So the thread that looks after the others never receives from a connection and never closes one, and a
-//! thread that is held up in this way ([`Pulse`]) has nothing that anybody needs: its application's sockets are taken away without it.
+//! The threads that serve applications, and the one that takes applications in and looks after those threads ([`Threads`]): it never
+//! receives from a connection and never closes one, and the sockets of an application whose thread is held up are taken away without it.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, sockopt};
+use xway_door::{Listener, Pulse, Threads};
 
-use crate::budget::Amount;
+use crate::budget::{Amount, Charge};
 use crate::hub::Hub;
 use crate::server::Refusal;
 use crate::session::{self, Session};
 
-/// Whether a thread does what takes as long as an application wants.
-#[derive(Debug)]
-pub(crate) struct Pulse {
-    begun: Instant,
-    /// Since so many milliseconds behind the beginning; 0: it does not.
-    exposed: AtomicU64,
-}
-
-impl Pulse {
-    fn new() -> Pulse {
-        Pulse { begun: Instant::now(), exposed: AtomicU64::new(0) }
-    }
-
-    fn now(&self) -> u64 {
-        self.begun.elapsed().as_millis() as u64 + 1
-    }
-
-    /// What comes now usually takes no time.
-    pub(crate) fn expose(&self) {
-        self.exposed.store(self.now(), Ordering::Release);
-    }
-
-    /// It is done.
-    pub(crate) fn cover(&self) {
-        self.exposed.store(0, Ordering::Release);
-    }
-
-    fn stuck(&self) -> bool {
-        let since = self.exposed.load(Ordering::Acquire);
-        since != 0 && self.now().saturating_sub(since) >= STUCK_MS
-    }
-}
-
-/// What takes no time takes so long only when an application wants it.
-const STUCK_MS: u64 = 500;
 /// How often threads are looked after while there are some.
 const LOOK: Duration = Duration::from_millis(500);
 /// The same when something is short, or the server ends.
@@ -65,36 +24,26 @@ const TURNED_AWAY_MAX: usize = 16;
 /// How long a server that ends waits for its threads: each ends within a second or two, or is held up.
 const ENDING: Duration = Duration::from_secs(6);
 
-/// One thread.
-struct Running {
-    connection: u64,
-    thread: JoinHandle<()>,
-    pulse: Arc<Pulse>,
-    /// Its sockets were taken away without it.
-    given_up: bool,
-}
-
 /// All of them.
 struct Sessions<'a> {
     hub: &'a Arc<Hub>,
-    running: Vec<Running>,
-    /// No thread could be started for it.
-    waiting: Option<(u64, Arc<Pulse>, Session)>,
+    threads: Threads,
     /// A descriptor that is given up to tell an application that there is none.
     spare: Option<OwnedFd>,
     next: u64,
 }
 
 /// Takes applications in until the server ends.
-pub(crate) fn serve(listener: OwnedFd, hub: &Arc<Hub>) {
-    let mut sessions = Sessions { hub, running: Vec::new(), waiting: None, spare: spare(hub), next: 0 };
+pub(crate) fn serve(listener: Listener, hub: &Arc<Hub>) {
+    let threads = Threads::new("xsk-session", hub.policy.connections_max + TURNED_AWAY_MAX);
+    let mut sessions = Sessions { hub, threads, spare: spare(hub), next: 0 };
     let mut short = false;
     while !hub.stopping() {
-        let room = sessions.room();
+        let room = sessions.threads.room();
         let closed = hub.reap();
         let most = match room && !short {
             false => Some(LOOK_SOON),
-            true => (closed || !sessions.running.is_empty()).then_some(LOOK),
+            true => (closed || !sessions.threads.is_empty()).then_some(LOOK),
         };
         let most = most.and_then(|most| Timespec::try_from(most).ok());
         let mut fds = vec![PollFd::new(&*hub.stop, PollFlags::IN)];
@@ -106,12 +55,6 @@ pub(crate) fn serve(listener: OwnedFd, hub: &Arc<Hub>) {
         short = (came || short) && room && !sessions.take_in(&listener);
     }
     sessions.end();
-    // What waits to be taken in is closed with it.
-    let closing = std::thread::Builder::new().name("xsk-close".into()).spawn(move || drop(listener));
-    let until = Instant::now() + Duration::from_millis(STUCK_MS);
-    while closing.as_ref().is_ok_and(|thread| !thread.is_finished()) && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// Some descriptor.
@@ -120,13 +63,8 @@ fn spare(hub: &Hub) -> Option<OwnedFd> {
 }
 
 impl Sessions<'_> {
-    /// Whether one more thread may be started.
-    fn room(&self) -> bool {
-        self.waiting.is_none() && self.running.len() < self.hub.policy.connections_max + TURNED_AWAY_MAX
-    }
-
     /// Takes one application in. False when something is short, so that it is better tried again in a while.
-    fn take_in(&mut self, listener: &OwnedFd) -> bool {
+    fn take_in(&mut self, listener: &Listener) -> bool {
         self.spare = self.spare.take().or_else(|| spare(self.hub));
         let (connection, lacks) = match accept_with(listener, SocketFlags::CLOEXEC) {
             Ok(connection) => (connection, None),
@@ -145,59 +83,31 @@ impl Sessions<'_> {
         let (pid, uid) = peer.map_or((0, u32::MAX), |peer| (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()));
         let charge = match lacks {
             Some(refusal) => Err(refusal),
-            None => self.hub.budget.take(uid, Amount { connections: 1, ..Amount::default() }),
+            None => self.charge(uid),
         };
         let refused: Option<Refusal> = charge.as_ref().err().cloned();
         self.next += 1;
-        let pulse = Arc::new(Pulse::new());
+        let pulse = Arc::new(Pulse::default());
         let session = Session::new(self.hub, connection, (self.next, pid, uid), charge.ok(), refused, pulse.clone());
-        self.start(self.next, pulse, session);
+        self.threads.start(self.next, pulse, move || session::run(session));
         true
     }
 
-    fn start(&mut self, connection: u64, pulse: Arc<Pulse>, session: Session) {
-        // It must not be closed here when there is no thread for it.
-        let place = Arc::new(Mutex::new(Some(session)));
-        let theirs = place.clone();
-        let thread = std::thread::Builder::new().name("xsk-session".into()).spawn(move || {
-            let session = theirs.lock().take();
-            if let Some(session) = session {
-                session::run(session);
-            }
-        });
-        match thread {
-            Ok(thread) => self.running.push(Running { connection, thread, pulse, given_up: false }),
-            Err(_) => self.waiting = place.lock().take().map(|session| (connection, pulse, session)),
-        }
+    /// What a connection costs, and while it has no socket.
+    fn charge(&self, uid: u32) -> Result<(Charge, Charge), Refusal> {
+        let take = |amount| self.hub.budget.take(uid, amount);
+        let one = take(Amount { connections: 1, ..Amount::default() })?;
+        Ok((one, take(Amount { idle: 1, ..Amount::default() })?))
     }
 
-    /// Forgets threads that have ended, takes away what those have that are held up, and starts what could not be started.
+    /// Takes away what those have that are held up.
     fn look_after(&mut self) {
-        let ended = self.running.extract_if(.., |running| running.thread.is_finished());
-        ended.for_each(|running| drop(running.thread.join()));
-        for running in self.running.iter_mut().filter(|running| !running.given_up && running.pulse.stuck()) {
-            running.given_up = true;
-            self.hub.end(running.connection);
-        }
-        if let Some((connection, pulse, session)) = self.waiting.take() {
-            self.start(connection, pulse, session);
-        }
+        self.threads.look_after().into_iter().for_each(|connection| self.hub.end(connection));
     }
 
     /// Waits for the threads. Those that are held up are left to themselves.
     fn end(&mut self) {
-        if let Some((.., session)) = self.waiting.take() {
-            // Closed by the end of the process.
-            std::mem::forget(session);
-        }
-        let until = Instant::now() + ENDING;
-        loop {
-            self.look_after();
-            if self.running.iter().all(|running| running.given_up) || Instant::now() >= until {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.threads.end(ENDING, |connection| self.hub.end(connection));
         self.hub.end_all();
         self.hub.reap();
     }

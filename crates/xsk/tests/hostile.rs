@@ -6,23 +6,24 @@ mod site;
 #[path = "../../engine/tests/common/mod.rs"]
 mod wire;
 
-use std::io::Write;
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fcntl_getfl, fcntl_setfl, ftruncate};
+use rustix::fs::{
+    OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fcntl_getfl, fcntl_setfl, ftruncate,
+};
 use rustix::io::Errno;
 use site::{Raw, Site};
 use wire::eventually;
 use xway_abi::xsk::RING_NEED_WAKEUP;
 use xway_abi::xsk::bind::{COPY, SHARED_UMEM, ZEROCOPY};
-use xway_packet::SharedMemory;
 use xway_packet::ring::XdpDesc;
 use xway_packet::ring::spsc::{Consumer, Producer};
-use xway_xsk::Policy;
+use xway_packet::SharedMemory;
+use xway_testkit::{kernel_at_least, lingering, skip};
+use xway_xsk::{Access, Policy};
 use xway_xsk_client::rings::{Rings, Sizes};
 use xway_xsk_client::wire::{BindRequest, Request, VERSION};
 
@@ -124,22 +125,35 @@ fn memory_stays_as_it_is() {
     site.end();
 }
 
-/// A descriptor that takes a long time to close for whoever closes it last: a connection with `SO_LINGER` whose other end, which comes with it, reads nothing.
-fn lingering() -> (OwnedFd, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (far, _) = listener.accept().unwrap();
-    near.set_nonblocking(true).unwrap();
-    while near.write(&[0; 1 << 16]).is_ok() {}
-    rustix::net::sockopt::set_socket_linger(&near, Some(Duration::from_secs(30))).unwrap();
-    (near.into(), far)
+/// As on kernels that cannot refuse descriptors.
+const OLD: Access = Access { mode: 0o660, gid: None, rights: true };
+
+/// Where the kernel can refuse them none comes, and who tried goes on.
+#[test]
+fn descriptors_are_refused() {
+    if !kernel_at_least(6, 16) {
+        return skip("xsk::descriptors_are_refused", "Linux 6.16, which has SO_PASSRIGHTS");
+    }
+    let site = Site::new("rights", Policy::default());
+    let raw = Raw::unconnected().connect(&site.path);
+    let (near, _far) = lingering();
+    let hello = Request::Hello { version: VERSION };
+    assert_eq!(raw.send(&hello.encode(), &[&near]), Err(Errno::PERM), "before it is taken in");
+    assert_eq!(raw.ask(&hello).unwrap().0.errno, None);
+    assert_eq!(raw.send(&hello.encode(), &[&near]), Err(Errno::PERM));
+    raw.umem(64);
+    assert_eq!(raw.bind(COPY).1.len(), 3, "what it gets, it gets");
+    // Nobody else has it.
+    std::thread::spawn(move || drop(near));
+    drop(raw);
+    site.end();
 }
 
 /// A descriptor that nobody asked for is closed by whoever receives the message. Its application's sockets go all the same, with and
 /// without copies, others are served meanwhile, and the server can end.
 #[test]
 fn descriptors_that_are_slow_to_close_hold_nobody_up() {
-    let mut site = Site::new("lingers", Policy::default());
+    let mut site = Site::new("lingers", Policy { access: OLD, ..Policy::default() });
     let mut ends = Vec::new();
     for flags in [COPY, ZEROCOPY] {
         let raw = Raw::open(&site.path);
@@ -172,7 +186,7 @@ fn descriptors_that_are_slow_to_close_hold_nobody_up() {
 /// The same from connections that are not taken in, or that wait to be when the server ends.
 #[test]
 fn whoever_is_turned_away_holds_nobody_up() {
-    let mut site = Site::new("away", Policy { connections_max: 1, ..Policy::default() });
+    let mut site = Site::new("away", Policy { access: OLD, connections_max: 1, ..Policy::default() });
     let first = Raw::open(&site.path);
     let hello = Request::Hello { version: VERSION }.encode();
     let mut ends = Vec::new();

@@ -30,6 +30,7 @@ fn cpu() -> Duration {
 fn what_applications_take_is_bounded() {
     memories_are_bounded_in_number_and_cost_no_descriptor();
     all_together_have_no_more_than_there_is();
+    connections_without_a_socket_are_bounded();
     who_says_nothing_is_not_waited_for();
     a_server_without_descriptors_says_so_and_does_not_spin();
 }
@@ -86,7 +87,32 @@ fn all_together_have_no_more_than_there_is() {
     let _own = (Raw::open(&site.path), Raw::open(&site.path));
     let third = Raw::unconnected().connect(&site.path);
     let (answer, _) = third.ask(&Request::Hello { version: VERSION }).unwrap();
-    assert!(answer.reason.contains("half of all"), "{}", answer.reason);
+    assert!(answer.reason.contains("may have 2 connections, of 4 for all"), "{}", answer.reason);
+    site.end();
+}
+
+fn connections_without_a_socket_are_bounded() {
+    let site = Site::new("idle", Policy { trusted_uids: Vec::new(), idle_max: 2, ..Policy::default() });
+    let (one, two) = (Raw::open(&site.path), Raw::open(&site.path));
+    let refused = || Raw::unconnected().connect(&site.path).ask(&Request::Hello { version: VERSION }).unwrap().0;
+    assert_eq!(refused().errno, Some(Errno::ENOSPC));
+    assert!(
+        refused().reason.contains("may have 2 connections without a socket, of 64 for all"),
+        "{}",
+        refused().reason
+    );
+    // With a socket it is none of these, until it gives its last one up while there are enough of them.
+    one.umem(64);
+    let (answer, _fds) = one.bind(COPY);
+    assert_eq!(answer.errno, None, "{}", answer.reason);
+    let three = Raw::open(&site.path);
+    assert_eq!(refused().errno, Some(Errno::ENOSPC));
+    let socket = answer.numbers[0] as u32;
+    assert_eq!(one.ask(&Request::Close { socket }).unwrap().0.errno, None);
+    assert!(one.hear().is_none(), "it ends");
+    drop(two);
+    eventually(|| refused().errno.is_none());
+    drop((one, three));
     site.end();
 }
 

@@ -7,15 +7,18 @@ mod site;
 #[path = "../../engine/tests/common/mod.rs"]
 mod wire;
 
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use site::{IFINDEX, Site};
 use wire::{Rust, eventually};
+use xway_abi::xsk::bind::ZEROCOPY;
 use xway_abi::{Errno, MapSpec, MapType, Verdict, xsk};
 use xway_engine::{AttachFlags, HookPoint};
 use xway_maps::{Env, Map};
 use xway_packet::Redirect;
-use xway_xsk::Policy;
+use xway_testkit::{Needs, as_user};
+use xway_xsk::{Access, Policy};
 use xway_xsk_client::rings::Sizes;
 use xway_xsk_client::wire::{REQUEST, Request, VERSION};
 use xway_xsk_client::{Bind, ClientError, Connection, Fate, Socket};
@@ -185,6 +188,30 @@ fn what_stands_at_its_path_is_left_alone() {
     drop(stream);
     drop(again(&path).expect("nobody listens there any more"));
     assert!(!path.exists());
+    site.end();
+}
+
+/// Whoever is in the group of the socket has sockets, with copies; nobody else is let in.
+#[test]
+fn the_group_of_the_socket_and_nobody_else_is_let_in() {
+    if !Needs::of("xsk::the_group_of_the_socket_and_nobody_else_is_let_in").root().met() {
+        return;
+    }
+    let (stranger, group) = (65_533, 64_001);
+    let access = Access { gid: Some(group), ..Access::default() };
+    let site = Site::new("group", Policy { access, ..Policy::default() });
+    let mode = std::fs::metadata(&site.path).unwrap();
+    assert_eq!((mode.mode() & 0o777, mode.uid(), mode.gid()), (0o660, 0, group));
+    let opened = as_user((stranger, stranger), &[], || Connection::open(&site.path));
+    let words = opened.err().expect("a stranger is let in").to_string();
+    assert!(words.contains("ermission denied"), "{words}");
+    let mut connection = as_user((stranger, stranger), &[group], || Connection::open(&site.path)).unwrap();
+    let umem = connection.umem(64, 2048, 0).unwrap();
+    let name = format!("wire{IFINDEX}");
+    let refused = connection.bind(&umem, &Bind { flags: ZEROCOPY, ..Bind::new(name.clone(), 0) });
+    assert!(refused.err().unwrap().to_string().contains("it must be trusted"));
+    assert!(!connection.bind(&umem, &Bind::new(name, 0)).unwrap().zero_copy());
+    drop(connection);
     site.end();
 }
 

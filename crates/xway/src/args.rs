@@ -329,6 +329,9 @@ pub struct Run {
     /// them in its XSKMAPs, each at the number of its queue
     #[arg(long, value_name = "PATH")]
     pub xsk: Option<PathBuf>,
+    /// The group that may connect there, beside the owner: mode 0660; without it the process's own
+    #[arg(long, value_name = "GROUP", requires = "xsk")]
+    pub xsk_group: Option<String>,
     /// Stop after this many packets
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,

@@ -49,6 +49,9 @@ pub struct SockServe {
     /// Where applications connect
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
+    /// The group that may connect, beside the owner: mode 0660; without it the service's own
+    #[arg(long)]
+    pub group: Option<String>,
     /// Users whose applications may go without copies, by number; root's may
     #[arg(long = "trust", value_name = "UID", value_delimiter = ',')]
     pub trusted: Vec<u32>,
@@ -79,6 +82,7 @@ Examples:
 const SOCK_SERVE_HELP: &str = "\
 Examples:
   xway sock serve /run/xway/xsk.sock
+  xway sock serve /run/xway/xsk.sock --group daemon
   xway sock serve /run/xway/xsk.sock --trust 1000 --own-queue
 
 What applications find there, and whom the server trusts: docs/af-xdp.md. In a configuration: [[socket]] path = …";

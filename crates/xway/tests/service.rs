@@ -3,6 +3,7 @@
 mod common;
 
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -414,7 +415,9 @@ fn sockets_are_served_and_shown() {
     up.connect().open_port(&format!("pcap:{capture}")).unwrap();
     std::fs::remove_file(&capture).unwrap();
     assert!(sock(&["show"]).exits(0).out.contains("no sockets are served"));
+    sock(&["serve", &path, "--group", "nosuch"]).exits(3).says("xsk.sock: group: there is no group nosuch");
     sock(&["serve", &path, "--own-queue"]).exits(0);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
     sock(&["serve", &path]).exits(1).says("EEXIST");
     let mut connection = xway_xsk_client::Connection::open(Path::new(&path)).unwrap();
     let umem = connection.umem(16, 2048, 0).unwrap();

@@ -55,7 +55,9 @@ fn a_run_serves_sockets() {
     }
     let dir = Dir::new();
     let (object, path) = (compiled(&dir, "to_socket", PROGRAM, &[]), dir.arg("xsk.sock"));
-    let mut run = command(&["run", &object, "-i", "sim:a", "--wrap", "rate?rx=50000", "--xsk", &path, "-j"]);
+    let words = ["run", &object, "-i", "sim:a", "--wrap", "rate?rx=50000", "--xsk", &path, "-j"];
+    xway(&[&words[..], &["--xsk-group", "nosuch"]].concat()).exits(2).says("--xsk-group: there is no group nosuch");
+    let mut run = command(&words);
     let run = run.args(["--timeout", "100"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(60);
     let mut connection = loop {

@@ -43,6 +43,9 @@ impl State {
         let said = [&words[..], &kept(&self.config, want)].concat();
         // A port that could not be opened would cost the one that is there.
         for step in &steps {
+            if let Step::Serve(socket) = step {
+                socket.access().map_err(|e| HookError::new(Blame::Input, e))?;
+            }
             if let Step::Open(port) = step {
                 let name = ports::parse(&port.name).map_err(|e| HookError::new(Blame::Input, e))?;
                 let made = |of: &str| want.ports.iter().any(|p| is_called(&p.name, &format!("tap:{of}")));

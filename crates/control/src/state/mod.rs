@@ -91,6 +91,7 @@ impl State {
         let mut state = State::over(saved, given, text, options, Handed::default());
         let config = state.wanted(&state.journal.load().map_err(failed)?, given)?;
         config.ports.iter().try_for_each(|port| ports::parse(&port.name).map(drop).map_err(failed))?;
+        config.sockets.iter().try_for_each(|socket| socket.access().map(drop).map_err(failed))?;
         for program in &config.programs {
             let named = |e: HookError| HookError { message: format!("program {}: {}", program.name, e.message), ..e };
             let bytes = read_object(&program.object).map_err(|e| named(failed(e)))?;
@@ -366,7 +367,8 @@ impl State {
         let trusted_uids = std::iter::once(0).chain(socket.trusted_uids.iter().copied()).collect();
         let crate::config::Socket { own_queue_zero_copy, untrusted_bytes, .. } = *socket;
         let rest = xway_xsk::Policy::default();
-        let policy = xway_xsk::Policy { trusted_uids, own_queue_zero_copy, untrusted_bytes, ..rest };
+        let access = socket.access().map_err(|e| HookError::new(Blame::Input, e))?;
+        let policy = xway_xsk::Policy { access, trusted_uids, own_queue_zero_copy, untrusted_bytes, ..rest };
         let queues = Arc::new(xway_xsk::EngineQueues(engine));
         let server = xway_xsk::Server::listen(path, queues, policy).map_err(failed)?;
         self.sockets.push(server);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use xway_abi::MapType;
+use xway_door::{Access, Group};
 use xway_engine::{
     CaptureConfig, Desk, End, Limits, Needs, Port, Report, Stop, TxPolicy, VerdictSet, Worker, WorkerConfig,
 };
@@ -51,7 +52,7 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
             return Err(Failure::no(message).hint("SEC(\"xdp.frags\") in the source, or no frags=yes at the port"));
         }
     }
-    let served = args.xsk.as_deref().map(|path| serve(path, &*ports[0], inputs, &session)).transpose()?;
+    let served = args.xsk.as_deref().map(|path| serve(path, args, &*ports[0], inputs, &session)).transpose()?;
     if let Some((server, _)) = &served {
         notes.push(format!("{name}: AF_XDP-style sockets at {}", server.path().display()));
     }
@@ -132,11 +133,21 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
 }
 
 /// Serves sockets on the queues of the input, of which each is a port. Programs find them in their XSKMAPs.
-fn serve(path: &Path, port: &dyn Port, queues: usize, session: &Session) -> Result<(Server, Desk), Failure> {
+fn serve(
+    path: &Path,
+    args: &args::Run,
+    port: &dyn Port,
+    queues: usize,
+    session: &Session,
+) -> Result<(Server, Desk), Failure> {
+    let group = args.xsk_group.as_deref().map(Group::named).transpose();
+    let group = group.map_err(|e| Failure::usage(format!("--xsk-group: {e}")))?;
+    let access = Access { gid: group.as_ref().map(Group::gid), ..Access::default() };
     let desk = Desk::new().map_err(|e| Failure::needs(format!("no file descriptor left: {e}")))?;
     let (port, ifindex) = (port.name().to_owned(), port.ifindex());
     let queues = WorkerQueues { desk: desk.clone(), port, ifindex, queues: queues as u32 };
-    let server = Server::listen(path, Arc::new(queues), Policy::default()).map_err(Failure::needs)?;
+    let server =
+        Server::listen(path, Arc::new(queues), Policy { access, ..Policy::default() }).map_err(Failure::needs)?;
     let maps = session.instance.maps().iter().filter(|map| map.map_type() == MapType::Xskmap);
     maps.for_each(|map| server.fill_map(map.clone()));
     Ok((server, desk))

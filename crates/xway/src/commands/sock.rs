@@ -29,6 +29,7 @@ pub fn run(args: &args::Sock, as_json: bool) -> Result<(), Failure> {
             let path = absolute(&args.path)?;
             let socket = Socket {
                 path,
+                group: args.group.clone(),
                 trusted_uids: args.trusted.clone(),
                 own_queue_zero_copy: args.own_queue,
                 untrusted_bytes: args.untrusted_bytes,

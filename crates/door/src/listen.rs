@@ -1,0 +1,121 @@
+//! A socket at a path.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+use std::time::Instant;
+
+use rustix::fs::{Mode, fchmod};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
+
+use crate::{STUCK, refuse_rights};
+
+/// Who may connect: whoever may write to the socket's file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// Permissions of the file, as 0o660.
+    pub mode: u32,
+    /// Its group; none: that of the process.
+    pub gid: Option<u32>,
+    /// Who connects may send descriptors, also where the kernel can refuse them. Nobody wants them: it is how older kernels are, for tests.
+    pub rights: bool,
+}
+
+impl Default for Access {
+    /// The owner and the group of the process.
+    fn default() -> Access {
+        Access { mode: 0o660, gid: None, rights: false }
+    }
+}
+
+/// Why there is no socket.
+#[derive(Debug)]
+pub enum Refused {
+    /// Somebody listens there.
+    Answers,
+    /// The system refuses.
+    Failed {
+        /// What was being done.
+        what: &'static str,
+        /// What it said.
+        cause: io::Error,
+    },
+}
+
+/// A socket that listens. Connections that wait to be accepted are closed with it, with what they brought: nobody waits for that when it
+/// is dropped.
+#[derive(Debug)]
+pub struct Listener(Option<OwnedFd>);
+
+impl From<OwnedFd> for Listener {
+    fn from(fd: OwnedFd) -> Listener {
+        Listener(Some(fd))
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_ref().expect("it is there until it is dropped").as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let fd = self.0.take();
+        let closing = std::thread::Builder::new().name("door-close".into()).spawn(move || drop(fd));
+        // Usually it takes no time, and then nobody can connect any more when this returns.
+        let until = Instant::now() + STUCK;
+        while closing.as_ref().is_ok_and(|thread| !thread.is_finished()) && Instant::now() < until {
+            std::thread::sleep(std::time::Duration::from_micros(100));
+        }
+    }
+}
+
+/// Listens at a path, without waiting in calls on the socket. What is left there of somebody who listens no more is replaced; nothing else is. From
+/// the first moment on nobody may connect who may not later. Where the kernel can be told so, who connects cannot send
+/// descriptors.
+///
+/// # Errors
+/// Somebody listens there, or the system refuses.
+pub fn listen(path: &Path, kind: SocketType, access: Access) -> Result<Listener, Refused> {
+    let failed = |what| move |errno: Errno| Refused::Failed { what, cause: errno.into() };
+    let told = |what| move |cause: io::Error| Refused::Failed { what, cause };
+    let address = SocketAddrUnix::new(path).map_err(failed("its path"))?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = || socket_with(AddressFamily::UNIX, kind, flags, None).map_err(failed("a socket"));
+    match std::fs::symlink_metadata(path) {
+        Ok(is) if is.file_type().is_socket() => match connect(&socket()?, &address) {
+            // Nobody accepts fast enough, but somebody listens.
+            Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS) => return Err(Refused::Answers),
+            Err(Errno::CONNREFUSED) => {
+                std::fs::remove_file(path).map_err(told("removing what is left of another one"))?
+            }
+            // One of another kind: it shows when ours is bound.
+            Err(_) => {}
+        },
+        Ok(_) => return Err(told("binding")(io::Error::other("something else than a socket is there"))),
+        Err(_) => {}
+    }
+    let listener = Listener::from(socket()?);
+    // The file gets the permissions that the socket has (`unix_bind_bsd`): the owner's alone until the group is the right one.
+    fchmod(&listener, Mode::RUSR | Mode::WUSR).map_err(failed("its permissions"))?;
+    bind(&listener, &address).map_err(failed("binding"))?;
+    let open = || {
+        if let Some(gid) = access.gid {
+            std::os::unix::fs::chown(path, None, Some(gid)).map_err(told("its group"))?;
+        }
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(access.mode))
+            .map_err(told("its permissions"))?;
+        if !access.rights {
+            // Where it cannot, a thread of its own stands between them and the others.
+            refuse_rights(&listener);
+        }
+        rustix::net::listen(&listener, 16).map_err(failed("listening"))
+    };
+    open().inspect_err(|_| {
+        let _ = std::fs::remove_file(path);
+    })?;
+    Ok(listener)
+}
