@@ -335,6 +335,7 @@ impl Session {
         hub.add(&socket, Join { connection, uid, pid, zero_copy, direct, shared, rings })?;
         let heard = ears.add(socket.kick_fd(), socket.id()).map_err(|e| shortage(lacking(e)));
         let met = heard.and_then(|()| if zero_copy { meet(hub, &socket) } else { Ok(()) });
+        let met = met.and_then(|()| if trusted { Ok(()) } else { keeps_its_pages(&socket) });
         if let Err(refusal) = met {
             ears.remove(socket.kick_fd());
             hub.remove(&socket);
@@ -365,6 +366,27 @@ fn meet(hub: &Hub, socket: &Arc<Xsk>) -> Result<(), Refusal> {
     Err((Errno::EAGAIN, "the queue's worker does not answer".into()))
 }
 
+/// Whoever may write to a memory file may punch holes into it, and nothing can be done about that as long as it may be mapped for
+/// writing. A page of the machine's reserve that goes in this way may be somebody else's by the time when the server touches it again,
+/// which would be the end of the server (SIGBUS). Other pages come again.
+fn keeps_its_pages(socket: &Xsk) -> Result<(), Refusal> {
+    let Some(Ok(joined)) = socket.joined() else { return Ok(()) };
+    match joined.fd.lock().as_ref().is_some_and(is_of_the_reserve) {
+        true => {
+            let why = "the queue's memory is of the reserve of huge pages, which only trusted applications get: with copies, or a queue whose memory is not";
+            Err((Errno::EOPNOTSUPP, why.to_owned()))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Whether a memory file has pages of the machine's reserve (`MFD_HUGETLB`).
+fn is_of_the_reserve(fd: &OwnedFd) -> bool {
+    /// `HUGETLBFS_MAGIC` of `linux/magic.h`.
+    const MAGIC: u32 = 0x9584_58f6;
+    rustix::fs::fstatfs(fd).is_ok_and(|is| is.f_type as u32 == MAGIC)
+}
+
 /// What an answer is made of, kept until it is sent. Descriptors that only the application needs are closed with it.
 #[derive(Default)]
 struct Keep {
@@ -383,5 +405,24 @@ impl Keep {
             fds.extend(self.pool.iter().map(AsFd::as_fd));
         }
         (Answer { reason: self.reason.clone(), ..Answer::done(&self.numbers) }, fds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn a_file_of_the_reserve_is_known_also_where_there_is_none() {
+        let plain = memfd_create(c"plain", MemfdFlags::CLOEXEC).unwrap();
+        assert!(!is_of_the_reserve(&plain));
+        match memfd_create(c"huge", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB) {
+            Ok(huge) => assert!(is_of_the_reserve(&huge)),
+            Err(e) => {
+                xway_testkit::skip("xsk::a_file_of_the_reserve_is_known", &format!("memory files of huge pages: {e}"))
+            }
+        }
     }
 }

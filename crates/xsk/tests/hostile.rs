@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fcntl_getfl, fcntl_setfl, ftruncate,
+    FallocateFlags, OFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fcntl_getfl, fcntl_setfl, ftruncate,
 };
 use rustix::io::Errno;
 use site::{Raw, Site};
@@ -21,7 +21,7 @@ use xway_abi::xsk::RING_NEED_WAKEUP;
 use xway_abi::xsk::bind::{COPY, SHARED_UMEM, ZEROCOPY};
 use xway_packet::ring::XdpDesc;
 use xway_packet::ring::spsc::{Consumer, Producer};
-use xway_packet::SharedMemory;
+use xway_packet::{Pages, SharedMemory};
 use xway_testkit::{kernel_at_least, lingering, skip};
 use xway_xsk::{Access, Policy};
 use xway_xsk_client::rings::{Rings, Sizes};
@@ -121,6 +121,60 @@ fn memory_stays_as_it_is() {
         }
         assert_eq!(fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE), Err(Errno::PERM));
     }
+    drop(raw);
+    site.end();
+}
+
+/// Takes all pages away from under a memory file.
+fn punch(fd: &OwnedFd, len: u64) {
+    fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, len).unwrap();
+}
+
+/// Pages that an application takes away come again, empty, when they are touched: with copies its packets are lost to it, and without
+/// what it did to the packets of its own queue is as if it had written zeros.
+#[test]
+fn holes_harm_only_who_makes_them() {
+    let site = Site::new("holes", Policy::default());
+    for flags in [COPY, ZEROCOPY] {
+        let raw = Raw::open(&site.path);
+        let (_, memory) = raw.umem(64);
+        let (answer, fds) = raw.bind(flags);
+        assert_eq!(answer.errno, None, "{}", answer.reason);
+        let rings_len = SIZES.bytes() as u64;
+        let (pool, len) = match flags {
+            COPY => (&memory[0], 64 * 2048),
+            _ => (&fds[3], answer.numbers[2]),
+        };
+        for _ in 0..50 {
+            site.wire.send(0, 20);
+            punch(pool, len);
+            punch(&fds[0], rings_len);
+        }
+        let socket = answer.numbers[0] as u32;
+        assert_eq!(raw.ask(&Request::Statistics { socket }).unwrap().0.errno, None);
+        drop(raw);
+        eventually(|| site.server().sockets().is_empty());
+    }
+    site.end();
+}
+
+/// The queue's memory is of the reserve of huge pages: who is not trusted gets no descriptor of it, because a page that it took away
+/// might not come again.
+#[test]
+fn who_is_not_trusted_gets_no_pages_of_the_reserve() {
+    let policy = Policy { trusted_uids: Vec::new(), own_queue_zero_copy: true, ..Policy::default() };
+    let site = Site::with_pages("reserve", policy, Pages::Huge);
+    if site.pages() != Pages::Huge {
+        site.end();
+        let name = "xsk::who_is_not_trusted_gets_no_pages_of_the_reserve";
+        return skip(name, "a page of 2 MiB in the reserve (sysctl vm.nr_hugepages=1)");
+    }
+    let raw = Raw::open(&site.path);
+    raw.umem(64);
+    let (answer, fds) = raw.bind(ZEROCOPY);
+    assert_eq!((answer.errno, fds.len()), (Some(xway_abi::Errno::EOPNOTSUPP), 0), "{}", answer.reason);
+    assert!(answer.reason.contains("reserve of huge pages"), "{}", answer.reason);
+    assert_eq!(raw.bind(COPY).0.errno, None);
     drop(raw);
     site.end();
 }

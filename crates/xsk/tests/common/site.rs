@@ -29,9 +29,14 @@ pub struct Site {
 
 impl Site {
     pub fn new(label: &str, policy: Policy) -> Site {
+        Site::with_pages(label, policy, Pages::Base)
+    }
+
+    /// With such pages for the queue's memory, if there are.
+    pub fn with_pages(label: &str, policy: Policy, pages: Pages) -> Site {
         let engine = Arc::new(Engine::start(EngineConfig { idle_polls: 10, ..EngineConfig::default() }).unwrap());
         let wire = Wire::new(IFINDEX, 1);
-        let pool = PoolConfig { backing: Backing::Memfd, pages: Pages::Base, ..PoolConfig::new(512) };
+        let pool = PoolConfig { backing: Backing::Memfd, pages, ..PoolConfig::new(512) };
         engine.open(wire.device(), PortConfig { pool: Some(pool), ..PortConfig::default() }).unwrap();
         let path = std::env::temp_dir().join(format!("xway-xsk-{label}-{}", std::process::id()));
         let server = Server::listen(&path, Arc::new(EngineQueues(engine.clone())), policy).unwrap();
@@ -40,6 +45,11 @@ impl Site {
 
     pub fn server(&self) -> &Server {
         self.server.as_ref().unwrap()
+    }
+
+    /// What pages the queue's memory has.
+    pub fn pages(&self) -> Pages {
+        self.engine.queues()[0].memory.effective
     }
 
     /// Every frame comes home, whatever the applications did.
