@@ -4,7 +4,7 @@
 
 use std::os::unix::net::UnixListener;
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
@@ -86,8 +86,9 @@ fn take(fd: i32) -> rustix::io::Result<OwnedFd> {
 
 /// Makes a listening socket outlive the next `exec`; gives what the environment of the new process must say. `managed`: its file is a
 /// service manager's.
-pub(crate) fn hand_over(listener: &UnixListener, managed: bool) -> std::io::Result<(&'static str, String)> {
+pub(crate) fn hand_over(listener: impl AsFd, managed: bool) -> std::io::Result<(&'static str, String)> {
     use std::os::fd::AsRawFd;
+    let listener = listener.as_fd();
     fcntl_setfd(listener, FdFlags::empty())?;
     Ok((HANDED, format!("{}{}", listener.as_raw_fd(), if managed { "+" } else { "" })))
 }

@@ -131,7 +131,7 @@ impl Service {
         // A service that is full, or that does not want this peer, answers before it is asked and closes: what it said is
         // there although nothing can be sent any more.
         let sent = wire::send(&mut self.socket, request);
-        let answer = wire::receive(&mut self.socket, wire::MESSAGE_MAX, Some(ANSWER), ANSWER);
+        let answer = wire::receive(&self.socket, wire::MESSAGE_MAX, Some(ANSWER), ANSWER);
         let answer = match (sent, answer) {
             (_, Ok(answer)) => answer,
             (Err(e), _) | (_, Err(e)) => return Err(failed(e)),

@@ -8,13 +8,16 @@
 //! Reading is bounded in size and in time: a peer that sends nothing, sends slowly or lies about a length costs one thread for
 //! at most the deadline, and never more memory than the limit.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, recv};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use xway_door::Pulse;
 
 /// The version that is spoken.
 pub const VERSION: u16 = 1;
@@ -62,34 +65,39 @@ pub fn send(socket: &mut impl Write, body: &impl Serialize) -> Result<(), WireEr
 }
 
 /// Reads one message: waits up to `idle` for its first byte and up to `most` for the rest.
-pub fn receive(
-    socket: &mut UnixStream,
+pub fn receive(socket: &UnixStream, max: usize, idle: Option<Duration>, most: Duration) -> Result<Vec<u8>, WireError> {
+    receive_from_others(socket, max, idle, most, None)
+}
+
+/// The same of somebody who may send descriptors along, which makes receiving last: meanwhile the pulse is exposed.
+pub(crate) fn receive_from_others(
+    socket: &UnixStream,
     max: usize,
     idle: Option<Duration>,
     most: Duration,
+    pulse: Option<&Pulse>,
 ) -> Result<Vec<u8>, WireError> {
     let mut header = [0; HEADER];
-    socket.set_read_timeout(idle)?;
-    let first = loop {
-        match socket.read(&mut header) {
-            Ok(0) => return Err(WireError::Closed),
-            Ok(len) => break len,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(timed(e, idle.unwrap_or(most))),
-        }
+    let idle = idle.map(|idle| (Instant::now() + idle, idle));
+    let first = match read(socket, &mut header, idle, pulse)? {
+        0 => return Err(WireError::Closed),
+        len => len,
     };
-    let deadline = Instant::now() + most;
-    fill(socket, &mut header[first..], deadline, most)?;
+    let deadline = (Instant::now() + most, most);
+    fill(socket, &mut header[first..], deadline, pulse)?;
     let len = length(&header, max)?;
     // Memory grows with what has come, not with what was announced.
     let mut body = Vec::new();
     while body.len() < len {
         let at = body.len();
         body.resize(len.min(at + (1 << 20)), 0);
-        fill(socket, &mut body[at..], deadline, most)?;
+        fill(socket, &mut body[at..], deadline, pulse)?;
     }
     Ok(body)
 }
+
+/// When something must be there, and how long that was at the beginning.
+type Deadline = (Instant, Duration);
 
 /// The length that a header announces, if it is one that is understood.
 pub fn length(header: &[u8; HEADER], max: usize) -> Result<usize, WireError> {
@@ -104,27 +112,43 @@ pub fn length(header: &[u8; HEADER], max: usize) -> Result<usize, WireError> {
     }
 }
 
-fn fill(socket: &mut UnixStream, mut out: &mut [u8], deadline: Instant, most: Duration) -> Result<(), WireError> {
+fn fill(socket: &UnixStream, mut out: &mut [u8], deadline: Deadline, pulse: Option<&Pulse>) -> Result<(), WireError> {
     while !out.is_empty() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(WireError::Slow(most));
-        }
-        socket.set_read_timeout(Some(left))?;
-        match socket.read(out) {
-            Ok(0) => return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
-            Ok(len) => out = &mut out[len..],
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(timed(e, most)),
+        match read(socket, out, Some(deadline), pulse)? {
+            0 => return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
+            len => out = &mut out[len..],
         }
     }
     Ok(())
 }
 
-fn timed(error: std::io::Error, most: Duration) -> WireError {
-    match error.kind() {
-        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => WireError::Slow(most),
-        _ => WireError::Io(error),
+/// Waits for bytes, and takes what is there; 0: the end.
+fn read(
+    socket: &UnixStream,
+    out: &mut [u8],
+    deadline: Option<Deadline>,
+    pulse: Option<&Pulse>,
+) -> Result<usize, WireError> {
+    use rustix::io::Errno;
+    loop {
+        pulse.inspect(|pulse| pulse.expose());
+        let got = recv(socket, &mut *out, RecvFlags::DONTWAIT);
+        pulse.inspect(|pulse| pulse.cover());
+        match got {
+            Ok((len, _)) => return Ok(len),
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => {}
+            Err(e) => return Err(WireError::Io(e.into())),
+        }
+        let left = deadline.map(|(until, most)| (until.saturating_duration_since(Instant::now()), most));
+        if let Some((_, most)) = left.filter(|(left, _)| left.is_zero()) {
+            return Err(WireError::Slow(most));
+        }
+        let left = left.and_then(|(left, _)| Timespec::try_from(left).ok());
+        match poll(&mut [PollFd::new(socket, PollFlags::IN)], left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(WireError::Io(e.into())),
+        }
     }
 }
 
@@ -242,11 +266,11 @@ mod tests {
 
     #[test]
     fn a_peer_that_stops_in_the_middle_costs_the_deadline() {
-        let (mut near, mut far) = UnixStream::pair().unwrap();
+        let (near, mut far) = UnixStream::pair().unwrap();
         far.write_all(&[4, 0, 0, 0, 1, 0, 0, 0, b'{']).unwrap();
         let most = Duration::from_millis(30);
-        assert!(matches!(receive(&mut near, 100, None, most), Err(WireError::Slow(_))));
+        assert!(matches!(receive(&near, 100, None, most), Err(WireError::Slow(_))));
         drop(far);
-        assert!(matches!(receive(&mut near, 100, None, most), Err(WireError::Closed)));
+        assert!(matches!(receive(&near, 100, None, most), Err(WireError::Closed)));
     }
 }

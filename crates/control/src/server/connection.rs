@@ -3,16 +3,17 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use xway_abi::Errno;
+use xway_door::{Pulse, refuse_rights};
 use xway_hook::{Blame, HookError, TestRequest};
 
 use super::Shared;
+use super::seats::Seat;
 use crate::log::Level;
 use crate::message::{About, Answer, Asked, Refusal, Request, Tested};
 use crate::peer::Peer;
@@ -31,24 +32,23 @@ pub(super) fn refuse(socket: &mut UnixStream, error: HookError) {
 
 impl Shared {
     /// One connection more, if there is room.
-    pub(super) fn enter(&self) -> Result<(), HookError> {
-        let most = self.limits.connections;
-        if self.connections.fetch_add(1, Ordering::AcqRel) < most {
-            return Ok(());
-        }
-        self.connections.fetch_sub(1, Ordering::AcqRel);
-        let message = format!("{most} connections are open, which is the most");
-        Err(HookError::new(Blame::Machine, message).hint("later, or raise limits.connections"))
+    pub(super) fn enter(&self, peer: Peer) -> Result<Seat, HookError> {
+        self.seats.take(peer.uid, self.owners.is_owner(peer))
     }
 
-    pub(super) fn serve(self: &Arc<Shared>, socket: &mut UnixStream, peer: Peer, scope: Scope, mut holds: Holds) {
+    pub(super) fn serve(
+        self: &Arc<Shared>,
+        (socket, pulse): (&mut UnixStream, &Pulse),
+        (peer, scope): (Peer, Scope),
+        mut holds: Holds,
+    ) {
         let most = Duration::from_secs(self.limits.message_seconds);
         if socket.set_write_timeout(Some(most)).is_ok() {
             let mut pace = Pace::new(self.limits.requests_per_second);
             let mut own = Own::default();
             while !self.stop.asked() {
                 // Woken now and then to see whether the service ends.
-                let bytes = match self.wait(socket, most, scope) {
+                let bytes = match self.wait((socket, pulse), most, scope) {
                     Ok(Some(bytes)) => bytes,
                     Ok(None) => break,
                     Err(e) => {
@@ -72,19 +72,24 @@ impl Shared {
     }
 
     /// The next message; `None` when the peer has gone, was silent for too long, or the service ends.
-    fn wait(&self, socket: &mut UnixStream, most: Duration, scope: Scope) -> Result<Option<Vec<u8>>, WireError> {
+    fn wait(
+        &self,
+        (socket, pulse): (&UnixStream, &Pulse),
+        most: Duration,
+        scope: Scope,
+    ) -> Result<Option<Vec<u8>>, WireError> {
         const LOOK: Duration = Duration::from_millis(200);
         let since = Instant::now();
         // A descriptor is held as long as somebody likes.
         let silent = |since: Instant| scope == Scope::Service && since.elapsed().as_secs() >= self.limits.idle_seconds;
         while !self.stop.asked() && !silent(since) {
             let time = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-            match poll(&mut [PollFd::new(&*socket, PollFlags::IN)], Some(&time)) {
+            match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&time)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => continue,
                 Ok(_) => {}
                 Err(e) => return Err(WireError::Io(e.into())),
             }
-            return match wire::receive(socket, self.limits.message_bytes, Some(most), most) {
+            return match wire::receive_from_others(socket, self.limits.message_bytes, Some(most), most, Some(pulse)) {
                 Ok(bytes) => Ok(Some(bytes)),
                 Err(WireError::Closed) => Ok(None),
                 Err(e) => Err(e),
@@ -189,23 +194,21 @@ impl Shared {
     fn share(self: &Arc<Shared>, map: u32, read_only: bool, peer: Peer) -> Answered {
         let failed = |e: std::io::Error| HookError::new(Blame::Machine, format!("a descriptor of map {map}: {e}"));
         let (mut near, far) = UnixStream::pair().map_err(failed)?;
-        self.enter()?;
+        // Whoever gets it sends requests and nothing else.
+        refuse_rights(&near);
+        let seat = self.enter(peer)?;
         let mut held = Holds::new();
-        let leave = |e| {
-            self.connections.fetch_sub(1, Ordering::AcqRel);
-            e
-        };
-        self.state().hold_map(map, &mut held).map_err(leave)?;
+        self.state().hold_map(map, &mut held)?;
         let (shared, scope) = (self.clone(), Scope::Map { id: map, read_only });
         let again = held.clone();
         let started = std::thread::Builder::new().name("xway-map".into()).spawn(move || {
-            shared.serve(&mut near, peer, scope, held);
-            shared.connections.fetch_sub(1, Ordering::AcqRel);
+            shared.serve((&mut near, &Pulse::default()), (peer, scope), held);
+            drop((near, seat));
         });
         if let Err(e) = started {
             let mut state = self.state();
             again.into_iter().for_each(|object| state.unhold(object));
-            return Err(leave(failed(e)));
+            return Err(failed(e));
         }
         Ok((Value::Null, Some(far.into())))
     }
@@ -224,7 +227,7 @@ impl Shared {
             true => upgrade::check(&executable)?,
             false => handover::TAKES.map(str::to_owned).to_vec(),
         };
-        let others = self.connections.load(Ordering::Acquire).saturating_sub(1);
+        let others = self.seats.taken().saturating_sub(1);
         let outlook = self.state().outlook(&takes, others);
         if !dry_run {
             *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some((executable, takes));

@@ -1,18 +1,21 @@
 //! The socket: who may speak, how much, how long; one thread for each connection, one request at a time.
 
 mod connection;
+mod seats;
 
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{SocketFlags, SocketType, accept_with};
 use serde_json::json;
+use xway_door::{Access, Listener, Pulse, Refused, Threads, refuse_rights};
 use xway_engine::Stop;
 use xway_hook::{Blame, HookError};
 use xway_object::LoadOptions;
@@ -27,6 +30,7 @@ use crate::share::Scope;
 use crate::state::{Holds, State};
 use crate::{activate, notify, upgrade};
 use connection::refuse;
+use seats::Seats;
 
 /// Why a service could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +59,7 @@ pub enum ServerError {
 
 /// A service that listens. Dropping it takes the socket away.
 pub struct Server {
-    listener: UnixListener,
+    listener: Listener,
     shared: Arc<Shared>,
     path: PathBuf,
     notes: Vec<String>,
@@ -98,7 +102,7 @@ pub(crate) struct Shared {
     owners: Owners,
     limits: Limits,
     pub(crate) stop: Stop,
-    connections: AtomicUsize,
+    seats: Arc<Seats>,
     log: LogFormat,
     /// When it began, and what came of the upgrade by which it did.
     began: Instant,
@@ -159,7 +163,7 @@ impl Server {
     /// # Errors
     /// Another service answers; the socket, the group or the state directory cannot be had; the configuration is refused.
     pub fn start(config: &Config, text: &str, options: LoadOptions, stop: &Stop) -> Result<Server, ServerError> {
-        let path = config.service.socket.clone();
+        let mut path = config.service.socket.clone();
         let owners = Owners::new(config.service.group.as_deref()).map_err(ServerError::Config)?;
         let (mut handed, damaged) = match Handed::receive() {
             Ok(handed) => (handed, None),
@@ -177,19 +181,24 @@ impl Server {
         let given = activate::listener().map_err(ServerError::Config)?;
         let succeeds = given.as_ref().is_some_and(|g| g.succeeds);
         let (listener, managed) = match given {
-            None => (listen(&path, owners.gid(), mode)?, false),
+            None => {
+                let access = Access { mode, gid: owners.gid(), rights: config.service.rights };
+                (listen(&path, access)?, false)
+            }
             Some(Given { listener, managed, .. }) => {
                 let failed = |cause| ServerError::Socket { path: path.clone(), cause };
                 listener.set_nonblocking(true).map_err(failed)?;
+                // A socket that a service manager has opened lies where that one says.
+                let lies = listener.local_addr().ok().and_then(|a| a.as_pathname().map(Path::to_owned));
+                path = lies.unwrap_or(path);
+                let listener = Listener::from(OwnedFd::from(listener));
+                refuse_rights(&listener);
                 (listener, managed)
             }
         };
-        // A socket that a service manager has opened lies where that one says.
-        let lies = listener.local_addr().ok().and_then(|a| a.as_pathname().map(Path::to_owned));
-        let opened = lies.as_deref().filter(|_| managed).and_then(|at| std::fs::metadata(at).ok());
+        let opened = managed.then_some(path.as_path()).and_then(|at| std::fs::metadata(at).ok());
         let wanted = config.service.group.as_deref().zip(owners.gid());
         let differs = opened.map_or_else(Vec::new, |is| activate::differs((is.mode() & 0o777, is.gid()), mode, wanted));
-        let path = lies.unwrap_or(path);
         let mut state = State::new(config, text, options, handed)?;
         let made = state.restore(config);
         let notes = match made {
@@ -206,7 +215,7 @@ impl Server {
             owners,
             limits: config.limits,
             stop: stop.clone(),
-            connections: AtomicUsize::new(0),
+            seats: Seats::new(config.limits.connections),
             log: config.service.log,
             began: Instant::now(),
             upgraded: Mutex::new(succeeds.then(upgrade::came).flatten()),
@@ -294,8 +303,13 @@ impl Server {
             threads.push(named.spawn(move || crate::metrics::serve(&listener, &shared)).map_err(failed)?);
         }
         notify::tell("READY=1");
+        // This thread neither receives from a connection nor closes one: what came along might hold it up.
+        let mut serving = Threads::new("xway-control", self.shared.limits.connections + TURNED_AWAY_MAX);
         while !self.shared.stop.asked() {
-            let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
+            serving.look_after();
+            // Without room for another one who comes waits in the kernel.
+            let mut fds: Vec<_> =
+                serving.room().then(|| PollFd::new(&self.listener, PollFlags::IN)).into_iter().collect();
             let most = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
             match poll(&mut fds, Some(&most)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => continue,
@@ -307,11 +321,11 @@ impl Server {
                 if self.shared.stop.asked() {
                     break;
                 }
-                self.listener.accept()
+                accept_with(&self.listener, SocketFlags::CLOEXEC)
             };
             match accepted {
-                Ok((socket, _)) => self.welcome(socket),
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+                Ok(socket) => self.welcome(socket.into(), &mut serving),
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
                 // The peer has gone already, or descriptors are short: others may still be answered.
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
@@ -323,7 +337,9 @@ impl Server {
         }
         // Whoever asked for the end is told that it comes.
         let until = Instant::now() + SETTLE;
-        while self.shared.connections.load(Ordering::Acquire) > 0 && Instant::now() < until {
+        serving.end(SETTLE, |_| {});
+        // Those for one map are not among these.
+        while self.shared.seats.taken() > serving.len() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
         // They hold the state, which somebody may open again when this returns.
@@ -388,25 +404,32 @@ impl Server {
             .ok()
     }
 
-    fn welcome(&self, mut socket: UnixStream) {
-        let shared = self.shared.clone();
-        let peer = match Peer::of(&socket) {
-            Ok(peer) => peer,
-            Err(_) => return,
-        };
-        if let Err(e) = shared.enter() {
+    /// A thread of its own for a connection, also for one that is only told why it is not taken in.
+    fn welcome(&self, mut socket: UnixStream, serving: &mut Threads) {
+        let (shared, pulse) = (self.shared.clone(), Arc::new(Pulse::default()));
+        let peer = Peer::of(&socket);
+        let seat = peer.as_ref().ok().map(|peer| shared.enter(*peer));
+        if let (Ok(peer), Some(Err(e))) = (&peer, &seat) {
             shared.log.say(Level::Warning, "refused", &[("uid", json!(peer.uid)), ("why", json!(e.message))]);
-            refuse(&mut socket, e);
-            return;
         }
-        let served = shared.clone();
-        let started = std::thread::Builder::new().name("xway-control".into()).spawn(move || {
-            served.serve(&mut socket, peer, Scope::Service, Holds::new());
-            served.connections.fetch_sub(1, Ordering::AcqRel);
+        let theirs = pulse.clone();
+        serving.start(0, pulse, move || {
+            let seat = match (peer, seat) {
+                (Ok(peer), Some(Ok(seat))) => {
+                    shared.serve((&mut socket, &theirs), (peer, Scope::Service), Holds::new());
+                    Some(seat)
+                }
+                (_, Some(Err(e))) => {
+                    refuse(&mut socket, e);
+                    None
+                }
+                _ => None,
+            };
+            drop(shared);
+            // What waits in it is closed with it.
+            theirs.expose();
+            drop((socket, seat));
         });
-        if started.is_err() {
-            shared.connections.fetch_sub(1, Ordering::AcqRel);
-        }
     }
 }
 
@@ -418,37 +441,23 @@ impl Drop for Server {
     }
 }
 
+/// Connections that are told at one time why they are not taken in.
+const TURNED_AWAY_MAX: usize = 16;
+
 /// How often ports are looked at that somebody may have taken something away from.
 const LOOK_AT_PORTS: Duration = Duration::from_secs(1);
 
 /// How long connections are given to hear their last answer.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// Makes the socket. One that nobody listens to any more is left over from a service that was killed.
-fn listen(path: &Path, gid: Option<u32>, mode: u32) -> Result<UnixListener, ServerError> {
-    let failed = |cause: std::io::Error| ServerError::Socket { path: path.to_owned(), cause };
+/// Makes the socket, and the directory that it lies in.
+fn listen(path: &Path, access: Access) -> Result<Listener, ServerError> {
+    let failed = |cause| ServerError::Socket { path: path.to_owned(), cause };
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir).map_err(failed)?;
     }
-    if UnixStream::connect(path).is_ok() {
-        return Err(ServerError::Running { path: path.to_owned() });
-    }
-    match std::fs::symlink_metadata(path) {
-        Ok(meta) if std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()) => {
-            std::fs::remove_file(path).map_err(failed)?;
-        }
-        Ok(_) => return Err(failed(std::io::Error::other("something else than a socket is there"))),
-        Err(_) => {}
-    }
-    // Nobody but the owner from the first moment on; the group follows when it is the right one.
-    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-    let bound = UnixListener::bind(path);
-    rustix::process::umask(before);
-    let listener = bound.map_err(failed)?;
-    if let Some(gid) = gid {
-        std::os::unix::fs::chown(path, None, Some(gid)).map_err(failed)?;
-    }
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    Ok(listener)
+    xway_door::listen(path, SocketType::STREAM, access).map_err(|refused| match refused {
+        Refused::Answers => ServerError::Running { path: path.to_owned() },
+        Refused::Failed { what, cause } => failed(std::io::Error::new(cause.kind(), format!("{what}: {cause}"))),
+    })
 }

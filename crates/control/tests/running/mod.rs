@@ -28,7 +28,13 @@ impl Running {
     }
 
     pub fn start(dir: &Path, text: &str) -> Running {
+        Running::start_with(dir, text, |_| {})
+    }
+
+    /// With something that no file says.
+    pub fn start_with(dir: &Path, text: &str, change: impl FnOnce(&mut Config)) -> Running {
         let mut config = Config::parse(text).unwrap();
+        change(&mut config);
         config.service.socket = dir.join("control.sock");
         config.service.state = Some(dir.join("state"));
         config.service.log = LogFormat::Off;
