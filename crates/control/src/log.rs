@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use xway_vm::Printer;
 
-use crate::message::PortFate;
+use crate::message::{Loss, PortFate};
 
 /// Where they go.
 static LOG: Printer = Printer::new();
@@ -61,6 +61,12 @@ impl LogFormat {
             true => self.say(Level::Info, "as asked", &members),
             false => self.say(Level::Warning, "not as asked", &members),
         }
+    }
+
+    /// Says how many packets were lost, of which port, and which counter tells of them.
+    pub(crate) fn lost(self, of: &Loss) {
+        let members = [("port", json!(of.port)), ("counter", json!(of.counter)), ("packets", json!(of.packets))];
+        self.say(Level::Warning, "packets lost", &members);
     }
 
     fn line(self, level: Level, event: &str, members: &[(&str, Value)], now: SystemTime) -> Option<String> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use xway_hook::{Blame, Hook, HookError, MapId, User};
 
 use crate::handover::Keeps;
-use crate::message::{Handover, PortFate, Upgraded};
+use crate::message::{Handover, Loss, PortFate, Upgraded};
 use crate::probe::ask;
 use crate::state::volatile;
 
@@ -49,9 +49,10 @@ pub(crate) fn check(executable: &Path) -> Result<Vec<String>, HookError> {
 /// Tells the next executable which one was to go on, and why that one does not: [`came`].
 pub(crate) const VARIABLE: &str = "XWAY_UPGRADE";
 
-/// The variable that says it.
-pub(crate) fn announce(executable: &Path, failed: Option<&str>) -> (&'static str, String) {
-    let said = Upgraded { requested: executable.to_owned(), failed: failed.map(str::to_owned), ports: Vec::new() };
+/// The variable that says it, and what has been lost until now.
+pub(crate) fn announce(executable: &Path, failed: Option<&str>, lost: Vec<Loss>) -> (&'static str, String) {
+    let (requested, failed) = (executable.to_owned(), failed.map(str::to_owned));
+    let said = Upgraded { requested, failed, ports: Vec::new(), lost };
     (VARIABLE, serde_json::to_string(&said).unwrap_or_default())
 }
 
@@ -94,7 +95,8 @@ pub(crate) fn fate(port: &str, keeps: Option<&Keeps>, takes: &[String]) -> PortF
         Keeps::Packet(_) => "what their rings hold",
         Keeps::AfXdp(_) => {
             let why = "its UMEM is memory of this process: what lies in its rings is lost, and what arrives before the new executable has \
-                       opened its queues is dropped, not passed: both are counted (port.other.upgrade-rings, port.other.upgrade-gap)";
+                       opened its queues is dropped, not passed: both are counted (port.other.upgrade-rings, port.other.upgrade-unsent, \
+                       port.other.upgrade-gap)";
             return PortFate::new(port, PortFate::HELD, why);
         }
     };

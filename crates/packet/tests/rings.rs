@@ -59,6 +59,13 @@ fn two_mappings_of_one_file_are_one_ring() {
     let mut got = [0; 4];
     assert_eq!((consumer.pop_slice(&mut got), got), (2, [5, 6, 0, 0]));
     assert_eq!(producer.pending(), 0);
+    // What the other side has not taken can be seen, around the end of the ring too; what is not submitted is not there.
+    assert_eq!(producer.push_slice(&[1, 2, 3, 4, 5, 6, 7]), 7);
+    assert_eq!(consumer.pop_slice(&mut got[..2]), 2);
+    producer.stage(9).unwrap();
+    let mut left = Vec::new();
+    producer.pending_each(|entry| left.push(entry));
+    assert_eq!((left, producer.pending()), (vec![3, 4, 5, 6, 7], 5));
 }
 
 #[test]

@@ -204,7 +204,6 @@ impl AfXdpDevice {
         };
         let socket = Socket::open(&self.config, self.ifindex, number, &memory)?;
         self.memories.push((start, socket.share()));
-        redirect.add(number, socket.fd())?;
         self.effective.push(Effective {
             queue: number,
             requested_mode: self.config.mode,
@@ -215,9 +214,18 @@ impl AfXdpDevice {
             copying_reason: self.copying_reason(&redirect, socket.zero_copy),
         });
         let capabilities = self.can(socket.zero_copy);
-        let mut port = AfXdpPort::new(&self.name, self.ifindex, (queue, number), socket, redirect, shape, capabilities);
+        let at = (queue, number);
+        let mut port = AfXdpPort::new(&self.name, self.ifindex, at, socket, redirect.clone(), shape, capabilities);
+        // Before packets come: one that found no frame to lie in would be lost.
         port.refill(pool);
-        Ok(port)
+        match port.fd().map_or(Ok(()), |fd| redirect.add(number, fd)) {
+            Ok(()) => Ok(port),
+            Err(error) => {
+                self.effective.pop();
+                port.close(pool);
+                Err(error)
+            }
+        }
     }
 
     /// What a queue can do.

@@ -35,30 +35,31 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Lost {
     /// What the gate counts; there is one while it is shut and afterwards.
     gap: Option<KernelMap>,
-    /// What lay in rings that were given up.
-    rings: BTreeMap<u32, u64>,
+    /// What lay in rings that were given up: received, and to be sent.
+    rings: BTreeMap<u32, (u64, u64)>,
     /// Another process has the link, too: it is not this one's to detach.
     pub(crate) handed_on: bool,
 }
 
 impl Lost {
-    /// Packets of a queue: dropped while nobody received, and left in a ring.
-    pub(crate) fn of(&self, queue: u32) -> (u64, u64) {
+    /// Packets of a queue: dropped while nobody received, and left in its rings, received and to be sent.
+    pub(crate) fn of(&self, queue: u32) -> (u64, (u64, u64)) {
         let gap = self.gap.as_ref().and_then(|map| map.get(&queue.to_ne_bytes()).ok());
         let gap = gap.and_then(|bytes| Some(u64::from_ne_bytes(bytes[..].try_into().ok()?)));
-        (gap.unwrap_or(0), self.rings.get(&queue).copied().unwrap_or(0))
+        (gap.unwrap_or(0), self.rings.get(&queue).copied().unwrap_or_default())
     }
 
-    /// So many packets lay in the ring of a queue that was given up.
-    pub(crate) fn leave(&mut self, queue: u32, packets: u64) {
+    /// So many packets lay in the rings of a queue that was given up.
+    pub(crate) fn leave(&mut self, queue: u32, (unread, unsent): (u64, u64)) {
         // Without a gate the interface is given up as a whole.
         if self.gap.is_some() {
-            *self.rings.entry(queue).or_default() += packets;
+            let left = self.rings.entry(queue).or_default();
+            *left = (left.0 + unread, left.1 + unsent);
         }
     }
 }
 
-/// Numbers that go along with the descriptors: of the first piece the queues and the mode, of the others what was left in a ring.
+/// Numbers that go along with the descriptors: of the first piece the queues and the mode, of the others what was left in the rings of a queue.
 pub type Numbers = Vec<[u32; 5]>;
 
 /// What another process can go on with: the interface stays closed to the host between the two.
@@ -135,7 +136,11 @@ impl Kept {
         let (Some(link), Some(gap)) = (&redirect.link, &lost.gap) else { return Ok(None) };
         let fds = [link.as_fd(), redirect.map.as_fd(), gap.as_fd()].into_iter().map(|fd| fd.try_clone_to_owned());
         let generic = u32::from(redirect.mode == Some(XdpMode::Generic));
-        let rings = lost.rings.iter().map(|(queue, packets)| [*queue, *packets as u32, (*packets >> 32) as u32, 0, 0]);
+        let halves = |number: u64| (number as u32, (number >> 32) as u32);
+        let rings = lost.rings.iter().map(|(queue, (unread, unsent))| {
+            let ((a, b), (c, d)) = (halves(*unread), halves(*unsent));
+            [*queue, a, b, c, d]
+        });
         let numbers = std::iter::once([self.queues.0, self.queues.1, generic, 0, 0]).chain(rings).collect();
         let fds = fds.collect::<Result<_, _>>()?;
         lost.handed_on = true;
@@ -161,7 +166,9 @@ pub(crate) fn adopt(
     if !here || !wanted || !kinds || (first, count) != queues {
         return Err(other());
     }
-    let rings = rings.iter().map(|&[queue, low, high, ..]| (queue, u64::from(high) << 32 | u64::from(low))).collect();
+    // An executable from before says nothing of what was to be sent: zeros.
+    let whole = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+    let rings = rings.iter().map(|&[queue, a, b, c, d]| (queue, (whole(a, b), whole(c, d)))).collect();
     let reason =
         (mode == XdpMode::Generic && config.mode == XdpMode::Any).then(|| "the driver has no native hook".to_owned());
     let lost = Mutex::new(Lost { gap: Some(gap), rings, handed_on: false });

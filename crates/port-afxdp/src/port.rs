@@ -42,6 +42,8 @@ pub struct AfXdpPort {
     invalid: u64,
     /// Packets that lay in the RX ring when the port was closed.
     unread: u64,
+    /// Packets that were given to send, and of which nothing says that they were sent when the port was closed.
+    unsent: u64,
     packet_id: u64,
     /// The parts that have come so far of a packet of several.
     begun: Option<Frame>,
@@ -84,6 +86,7 @@ impl AfXdpPort {
             oversize: 0,
             invalid: 0,
             unread: 0,
+            unsent: 0,
             packet_id: 0,
             begun: None,
             skipping: false,
@@ -186,6 +189,29 @@ impl AfXdpPort {
             Err(rustix::io::Errno::NETDOWN) => {}
             Err(errno) => self.failure = Some(Lost::Other(errno.raw_os_error())),
         }
+    }
+
+    /// Sends what waits, as far as the device takes it in a moment, and counts the rest: what closing the socket loses.
+    fn send_the_rest(&mut self, pool: &mut Pool) {
+        const TRIES: u32 = 20;
+        const WAIT: std::time::Duration = std::time::Duration::from_millis(1);
+        for _ in 0..TRIES {
+            self.reap(pool);
+            if self.sending == 0 || self.failure.is_some() {
+                break;
+            }
+            self.ring_bell();
+            let Some(socket) = &mut self.socket else { return };
+            // Copies are sent when they are taken. Without, only COMPLETION says so.
+            if !socket.zero_copy && socket.tx.pending() == 0 {
+                break;
+            }
+            std::thread::sleep(WAIT);
+        }
+        let Some(socket) = &mut self.socket else { return };
+        let mut left = 0;
+        socket.tx.pending_each(|desc| left += u64::from(desc.options & xsk::PKT_CONTD == 0));
+        self.unsent += if socket.zero_copy { u64::from(self.sending) } else { left };
     }
 
     fn failed(&self, lost: Lost) -> PortError {
@@ -319,6 +345,7 @@ impl Port for AfXdpPort {
         if self.socket.is_none() {
             return;
         }
+        self.send_the_rest(pool);
         // Behind this no packet comes any more, so what is counted here is all.
         self.redirect.remove(self.number);
         let _ = self.stats();
@@ -328,7 +355,7 @@ impl Port for AfXdpPort {
         }
         // Closing waits until the driver has let go of the queue; what it was given is ours again after that.
         drop(socket);
-        locked(&self.redirect.lost).leave(self.number, self.unread);
+        locked(&self.redirect.lost).leave(self.number, (self.unread, self.unsent));
         self.begun.take().into_iter().for_each(|begun| pool.release(begun));
         for number in self.marks.drain() {
             if let Some(frame) = pool.reclaim(number * self.chunk_size) {
@@ -349,16 +376,14 @@ impl Port for AfXdpPort {
                 ("fill-ring-empty", now.rx_fill_ring_empty_descs.unwrap_or(0)),
                 ("invalid-descriptors", now.rx_invalid_descs + now.tx_invalid_descs + self.invalid),
             ];
-            let (gap, rings) = locked(&self.redirect.lost).of(self.number);
-            // Between the process before and this one: nobody received, and what it left in its ring.
-            self.stats.other.extend([("upgrade-gap", gap), ("upgrade-rings", rings)]);
+            let (gap, (rings, unsent)) = locked(&self.redirect.lost).of(self.number);
+            // Between the process before and this one: nobody received, and what it left in its rings.
+            self.stats.other.extend([("upgrade-gap", gap), ("upgrade-rings", rings), ("upgrade-unsent", unsent)]);
             self.stats.other.retain(|&(_, count)| count > 0);
         }
         self.stats.oversize = self.oversize;
         let mut stats = self.stats.clone();
-        if self.unread > 0 {
-            stats.other.push(("unread", self.unread));
-        }
+        stats.other.extend([("unread", self.unread), ("unsent", self.unsent)].into_iter().filter(|(_, n)| *n > 0));
         stats
     }
 }

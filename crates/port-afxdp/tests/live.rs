@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use harness::{RIGHT, cable};
 use xway_abi::Verdict;
-use xway_engine::{Device, Port, Rx, Support};
+use xway_engine::{Device, Port, PortStats, Rx, Support};
 use xway_kernel::XdpMode;
 use xway_packet::{Backing, Burst, Frame, Pool, PoolConfig};
 use xway_port_afxdp::{AfXdpConfig, AfXdpDevice, AfXdpPort, Copying, OpenError};
@@ -137,6 +137,49 @@ fn what_nobody_had_taken_when_a_port_is_closed_is_counted() {
     // Whatever the host itself has to say may be among them.
     assert!(unread >= 30 && taken + unread >= 60, "{taken} taken, {stats:?}");
     assert_eq!((stats.rx, stats.dropped), (taken, 0));
+    pool.close().unwrap();
+}
+
+/// What was given to send goes when the port is closed, where it can; where it cannot it is counted, also for the process that goes on.
+#[test]
+fn what_was_not_sent_when_a_port_is_closed_is_counted() {
+    needs_lab!("what_was_not_sent_when_a_port_is_closed_is_counted");
+    let (_lab, _left, right) = cable("unsent");
+    let link = |state: &str| right.ip(&["link", "set", "r0", state]).unwrap();
+    let config = config("r0");
+    let mut pool = Pool::new(memory()).unwrap();
+    let mut afxdp = device(&right, &config).unwrap();
+    let mut port = right.enter(|| afxdp.open_port(0, &mut pool)).unwrap().unwrap();
+    let mut kept = afxdp.keep().unwrap();
+    for (down, lost) in [(false, None), (true, Some(5))] {
+        kept.shut().unwrap();
+        if down {
+            link("down");
+        }
+        let mut burst = Burst::new();
+        for _ in 0..5 {
+            let mut frame = pool.alloc().unwrap();
+            frame.fill(&datagram(60)).unwrap();
+            burst.push(frame).unwrap();
+        }
+        assert_eq!(port.tx(0, &mut pool, &mut burst).sent, 5);
+        port.close(&mut pool);
+        let of = |stats: &PortStats, which: &str| stats.other.iter().find(|(name, _)| *name == which).map(|&(_, n)| n);
+        assert_eq!(of(&port.stats(), "unsent"), lost);
+        // Every frame is at home.
+        pool.close().unwrap();
+        link("up");
+        let parts = kept.parts().unwrap().unwrap();
+        drop((port, afxdp));
+        pool = Pool::new(memory()).unwrap();
+        afxdp = device(&right, &config).unwrap();
+        right.enter(|| afxdp.adopt(parts)).unwrap().unwrap();
+        port = right.enter(|| afxdp.open_port(0, &mut pool)).unwrap().unwrap();
+        kept = afxdp.keep().unwrap();
+        kept.open().unwrap();
+        assert_eq!(of(&port.stats(), "upgrade-unsent"), lost);
+    }
+    port.close(&mut pool);
     pool.close().unwrap();
 }
 

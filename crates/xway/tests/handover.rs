@@ -267,6 +267,17 @@ fn afxdp(name: &str, executable: impl Fn(&Dir) -> String) -> Afxdp {
     assert!(doc["expected"]["made_again"].to_string().contains(port), "{doc}");
     let [expected, effective, reason] = ["expected", "effective", "reason"].map(|member| word(&doc, member));
     assert_eq!(told(&dir, port), vec![("not as asked".to_owned(), expected.clone()); 2]);
+    // The last upgrade has told what it lost, by the counters that have it: of the process before, and of the one that goes on.
+    let said = doc["packets_lost"].as_array().unwrap();
+    let told = |counter: &str| {
+        let of = |loss: &&Value| (loss["port"].as_str(), loss["counter"].as_str()) == (Some(port), Some(counter));
+        said.iter().find(of).map_or(0, |loss| loss["packets"].as_u64().unwrap())
+    };
+    let [in_the_gap, in_rings] = lost();
+    assert_eq!(told("port.other.upgrade-gap"), in_the_gap, "{doc}");
+    if in_rings > 0 {
+        assert_eq!(told("port.other.unread"), in_rings, "{doc}");
+    }
     println!("{port}: {sent} sent, {counted} counted, {host} for the host, {gap} in the gap, {rings} left in rings");
     Afxdp { expected, effective, reason, sent, counted, host, gap, rings }
 }

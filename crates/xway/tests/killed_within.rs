@@ -340,7 +340,7 @@ fn swept(bench: &Bench<'_>, kind: &str) {
             std::hint::spin_loop();
         }
         up.kill();
-        let answered = wire::receive(&mut socket, 1 << 20, Some(LONG), LONG).is_ok();
+        let answered = wire::receive(&socket, 1 << 20, Some(LONG), LONG).is_ok();
         let now = bench.seen();
         bench.is_one_of(kind, &now, answered, (&before, &after));
         found[usize::from(now.words == after.words)] += 1;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use xway_hook::{Dump, LoadRequest, TestAnswer};
+use xway_hook::{Dump, LoadRequest, Statistics, TestAnswer};
 
 use super::Bytes;
 
@@ -96,6 +96,32 @@ pub struct Upgraded {
     /// What became of each port.
     #[serde(default)]
     pub ports: Vec<PortFate>,
+    /// Packets that were lost by it: while ports were closed, and until they received again.
+    #[serde(default)]
+    pub lost: Vec<Loss>,
+}
+
+/// Packets that were lost.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Loss {
+    /// Of which port.
+    pub port: String,
+    /// Which counter tells of them (docs/counters.md).
+    pub counter: String,
+    /// How many.
+    pub packets: u64,
+}
+
+impl Loss {
+    /// What a port has lost between two looks at its counters. What is lost between two processes (`upgrade-…`) is told by the one that
+    /// goes on.
+    pub(crate) fn between(port: &str, before: &Statistics, after: &Statistics) -> Vec<Loss> {
+        let more = after.losses().map(|(counter, number)| (counter, number.saturating_sub(before.get(counter))));
+        let lost =
+            |(counter, packets): (&str, u64)| Loss { port: port.to_owned(), counter: counter.to_owned(), packets };
+        let own = more.filter(|(counter, packets)| *packets > 0 && !counter.starts_with("port.other.upgrade-"));
+        own.map(lost).collect()
+    }
 }
 
 /// What becomes of a port in an upgrade: what is expected of it, or what came.

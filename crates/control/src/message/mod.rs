@@ -16,7 +16,7 @@ use xway_hook::{Blame, HookError, ObjectId};
 
 pub use crate::data_path::{ServedPath, ServedSocket, Steered};
 pub use crate::watching::{Capture, Packets};
-pub use answers::{About, Code, Handover, PortFate, Records, Tested, Upgraded, load_request};
+pub use answers::{About, Code, Handover, Loss, PortFate, Records, Tested, Upgraded, load_request};
 pub use maps::{Attach, Map, Part, Spec, Types, map_types};
 
 /// Bytes, written as base64.

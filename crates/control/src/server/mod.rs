@@ -253,7 +253,8 @@ impl Server {
         let members = [("what", json!("upgrade")), ("requested", json!(executable))];
         let came = [("effective", json!("the old executable, started again")), ("reason", json!(why))];
         self.shared.log.say(Level::Warning, "not as asked", &[&members[..], &came].concat());
-        upgrade::announce(executable, Some(why))
+        let lost = self.shared.upgraded().as_ref().map_or_else(Vec::new, |upgraded| upgraded.lost.clone());
+        upgrade::announce(executable, Some(why), lost)
     }
 
     /// Where counters are given out for Prometheus.
@@ -290,7 +291,11 @@ impl Server {
             log.say(Level::Warning, "not as asked", &[&members[..], &came].concat());
         }
         if let Some(upgraded) = &mut *self.shared.upgraded() {
-            upgraded.ports = self.shared.state().came().to_vec();
+            let mut state = self.shared.state();
+            upgraded.ports = state.came().to_vec();
+            let between = state.lost_between();
+            between.iter().for_each(|loss| log.lost(loss));
+            upgraded.lost.extend(between);
         }
         self.shared.state().anew().iter().for_each(|fate| log.fate(fate));
         self.shared.tell_outcomes();
@@ -347,7 +352,8 @@ impl Server {
         let mut state = self.shared.state();
         let mut fates = upgrade.as_ref().map_or_else(Vec::new, |(_, takes)| state.fates(takes));
         state.shut(&mut fates);
-        state.finish(upgrade.is_some())?;
+        let lost = state.finish(upgrade.is_some())?;
+        lost.iter().for_each(|loss| log.lost(loss));
         let Some((executable, takes)) = upgrade else {
             log.say(Level::Info, "ended", &[]);
             return Ok(End::Down);
@@ -356,7 +362,8 @@ impl Server {
         fates.iter().for_each(|fate| log.fate(fate));
         log.say(Level::Info, "ended", &[("for", json!(executable))]);
         let handed = (handover::VARIABLE, if parcel.is_some() { "1".to_owned() } else { String::new() });
-        let asked = upgrade::announce(&executable, None);
+        let asked = upgrade::announce(&executable, None, lost.clone());
+        self.shared.upgraded().get_or_insert_default().lost = lost;
         let variables = [activate::hand_over(&self.listener, self.managed).map_err(failed)?, handed, asked];
         self.keeps_path.store(true, Ordering::Relaxed);
         Ok(End::Upgrade { executable, variables, parcel })

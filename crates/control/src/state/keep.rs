@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
+use xway_hook::user::counted;
 use xway_hook::{Hook, HookError, MapId, ObjectId, ProgId};
 
 use super::{State, failed, volatile};
 use crate::handover::{Keeps, Parcel};
 use crate::journal::{Attachment, Contents, Pin, Saved, What};
-use crate::message::{self, Bytes};
+use crate::message::{self, Bytes, Loss};
 use crate::upgrade;
 
 impl State {
@@ -83,13 +84,17 @@ impl State {
         all.map(|kept| kept.open().map_err(failed)).fold(Ok(()), Result::and)
     }
 
-    /// The end of the service: ports are closed, and contents of pinned maps are kept when they are to be.
-    pub fn finish(&mut self, upgrade: bool) -> Result<(), HookError> {
+    /// The end of the service: ports are closed, and contents of pinned maps are kept when they are to be. Gives what was lost while ports
+    /// were closed.
+    pub fn finish(&mut self, upgrade: bool) -> Result<Vec<Loss>, HookError> {
         self.save()?;
         self.sockets.clear();
+        let mut lost = Vec::new();
         for port in self.hook.ports() {
-            // What is lost there has been counted, and there is nobody left to tell.
-            let _ = self.hook.close_port(&port);
+            let before = self.hook.statistics(&port).unwrap_or_default();
+            if let Ok(reports) = self.hook.close_port(&port) {
+                lost.extend(Loss::between(&port, &before, &counted(&reports)));
+            }
         }
         let mut all = Vec::new();
         if upgrade || self.config.service.keep_contents {
@@ -109,7 +114,17 @@ impl State {
                 all.push(Contents { path: path.clone(), entries });
             }
         }
-        self.journal.save_contents(&all).map_err(failed)
+        self.journal.save_contents(&all).map_err(failed)?;
+        Ok(lost)
+    }
+
+    /// What was dropped while neither the process before nor this one received.
+    pub fn lost_between(&mut self) -> Vec<Loss> {
+        const GAP: &str = "port.other.upgrade-gap";
+        let ports = self.hook.ports();
+        let counted = ports.into_iter().map(|port| (self.hook.statistics(&port).unwrap_or_default().get(GAP), port));
+        let lost = counted.filter(|(packets, _)| *packets > 0);
+        lost.map(|(packets, port)| Loss { port, counter: GAP.into(), packets }).collect()
     }
 
     /// Puts what is kept of these ports into a parcel, when they are closed; one that finds no room there is opened again, and that is

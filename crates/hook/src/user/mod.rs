@@ -39,7 +39,7 @@ use crate::{
 use handles::Handles;
 use programs::Loaded;
 pub use programs::no_device;
-pub use statistics::{POOL_NAMES, PORT_NAMES, QUEUE_NAMES, WORKER_NAMES};
+pub use statistics::{POOL_NAMES, PORT_NAMES, QUEUE_NAMES, WORKER_NAMES, counted};
 pub use watch::{Watch, Watched, filter, reason};
 
 /// How programs are run.

@@ -1,6 +1,6 @@
 //! What ports of the engine in this process counted, by the names of `docs/counters.md`.
 
-use xway_engine::{Backlog, Counters, Engine, PortStats, ProgramCounters};
+use xway_engine::{Backlog, Counters, Engine, PortStats, ProgramCounters, QueueReport};
 
 use super::User;
 use crate::{HookError, ProgramStatistics, QueueStatistics, Statistics};
@@ -73,6 +73,20 @@ fn add(sum: &mut Vec<(String, u64)>, more: &[(String, u64)]) {
             None => sum.push((name.clone(), *number)),
         }
     }
+}
+
+/// What the queues of a port counted to their end, together: the engine's counters and the driver's.
+pub fn counted(reports: &[QueueReport]) -> Statistics {
+    let (mut sum, mut extra) = (Counters::default(), Vec::new());
+    for report in reports {
+        sum.merge(&report.counters);
+        let mut own = Vec::new();
+        port(&report.stats, &mut own);
+        add(&mut extra, &own);
+    }
+    let mut counters = sum.flat();
+    counters.extend(extra);
+    Statistics { counters, ..Statistics::default() }
 }
 
 impl User {

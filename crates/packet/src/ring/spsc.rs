@@ -152,6 +152,13 @@ impl<T: Entry> Producer<T> {
         self.look();
         self.published.wrapping_sub(self.consumer)
     }
+
+    /// The same entries, from the oldest on, as they stand in the ring.
+    pub fn pending_each(&mut self, f: impl FnMut(T)) {
+        let count = self.pending();
+        let (first, second) = self.memory.slots(self.consumer, count);
+        first.iter().chain(second).map(T::load).for_each(f);
+    }
 }
 
 /// The end that reads entries.

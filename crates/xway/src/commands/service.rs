@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use xway_abi::Errno;
-use xway_control::message::{About, PortFate, Upgraded};
+use xway_control::message::{About, Loss, PortFate, Upgraded};
 use xway_control::{Config, End, Server, ServerError, Service};
 use xway_engine::Stop;
 
@@ -104,7 +104,7 @@ pub fn upgrade(args: &args::Upgrade, as_json: bool) -> Result<(), Failure> {
             }
             one
         };
-        let doc = json!({
+        let mut doc = json!({
             "executable": executable,
             "dry_run": args.dry_run,
             "requested": "handover",
@@ -115,6 +115,10 @@ pub fn upgrade(args: &args::Upgrade, as_json: bool) -> Result<(), Failure> {
             },
             "ports": outlook.ports.iter().map(port).collect::<Vec<_>>(),
         });
+        if let Some(came) = &came {
+            let loss = |of: &Loss| json!({ "port": of.port, "counter": of.counter, "packets": of.packets });
+            doc["packets_lost"] = came.lost.iter().map(loss).collect();
+        }
         print::json(&print::document("upgrade", doc));
         return Ok(());
     }
@@ -125,6 +129,9 @@ pub fn upgrade(args: &args::Upgrade, as_json: bool) -> Result<(), Failure> {
     for fate in came.iter().flat_map(|came| &came.ports) {
         let why = if fate.reason.is_empty() { String::new() } else { format!(": {}", fate.reason) };
         out.push_str(&format!("{}: port {}{why}\n", fate.fate, fate.port));
+    }
+    for loss in came.iter().flat_map(|came| &came.lost) {
+        out.push_str(&format!("lost: port {}: {} packets: {}\n", loss.port, loss.packets, loss.counter));
     }
     print::text(&out);
     Ok(())
