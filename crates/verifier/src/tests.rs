@@ -2,6 +2,7 @@
 
 mod basics;
 mod calls;
+mod graphs;
 mod guesses;
 mod hostile;
 mod linux_rules;
