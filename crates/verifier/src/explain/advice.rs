@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use xway_abi::{ArgKind, DynptrKind, FuncAccess, HelperProto, Ret};
 use xway_isa::{AluOp, CallTarget, Cond, Insn, Operand};
 
+use super::arguments::{argument, foreign, length, short};
 use super::story::{Check, Story, at};
+use super::text::is_word;
 use crate::diag::{Diagnostic, Kind, Note, PathStep, place};
 use crate::explore::Verifier;
 use crate::value::{Base, MemKind, Ptr, Value};
@@ -29,6 +31,14 @@ pub(crate) fn give(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic) 
         (Kind::PointerArithmetic, Some(r)) => arithmetic(story, error, r),
         (Kind::NotAPointer, Some(r)) => not_a_pointer(story, error, r),
         (Kind::Argument, Some(r)) => argument(story, error, r),
+        (Kind::BadCall, _) => foreign(story, error),
+        (Kind::Context, Some(_)) if error.message.contains("cannot be written") => {
+            error.hint = Some(
+                "what a program is given is for reading: keep the number in a variable; bpf_xdp_adjust_head, _meta and _tail \
+                 move the packet, bpf_redirect and bpf_redirect_map choose where it goes"
+                    .into(),
+            );
+        }
         (Kind::Uninitialised, _) => uninitialised(story, error, reg),
         (Kind::Leak | Kind::Lock, _) => held(story, error),
         (Kind::Permission, Some(r)) => permission(story, v, error, r),
@@ -44,7 +54,7 @@ fn subject(story: &Story<'_>) -> Option<usize> {
 }
 
 /// The name of what the refused instruction reaches, in backquotes; the register when the source does not say.
-fn called(story: &Story<'_>, reg: usize) -> String {
+pub(super) fn called(story: &Story<'_>, reg: usize) -> String {
     let last = story.last();
     let name = match story.insn(last) {
         Some(Insn::Load { .. } | Insn::Store { .. } | Insn::Atomic { .. }) => story.accessed(last),
@@ -61,11 +71,13 @@ fn check_in_c(story: &Story<'_>, reg: usize, end: i64, limit: &str) -> String {
     // A length that is not known is checked as such.
     if let Some(r) = story.length_argument()
         && story.value(last, r).as_const().is_none()
-        && let (Some((name, p)), Some(len)) = (story.named_pointer(last, reg), story.name(last, r))
-        && p.id == here.id
-        && p.off == here.off
     {
-        return format!("(void *){name} + {len} > {limit}");
+        let named = story.named_pointer(last, reg).filter(|(_, p)| p.id == here.id && p.off == here.off);
+        let start =
+            named.map(|(name, _)| name).or_else(|| story.argument(last, reg).filter(|a| a.chars().all(is_word)));
+        let written = || story.argument(last, r).filter(|a| !a.contains([')', '(']));
+        let len = story.name(last, r).or_else(written).unwrap_or_else(|| "len".into());
+        return format!("(void *){} + {len} > {limit}", start.unwrap_or_else(|| "ptr".into()));
     }
     if !here.is_fixed()
         && let Some(element) = story.element(last)
@@ -151,6 +163,13 @@ fn packet(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
                 "{} compares {me} with {limit} for equality, which proves no bytes: before {here} add `if ({check}) return XDP_PASS;`",
                 story.at(c.step)
             ));
+        } else if up_to_end(story, c.step) {
+            error.notes.push(story.note(c.step, "on this way the pointer may be the end itself"));
+            error.hint = Some(format!(
+                "{} lets {me} be {limit} itself, behind which nothing lies; {here} needs {} more: check `{check}`",
+                story.at(c.step),
+                if size == 1 { "a byte".to_owned() } else { format!("{size} bytes") }
+            ));
         } else {
             error.notes.push(story.note(c.step, "on this way the comparison says that the bytes are not there"));
             error.hint = Some(format!(
@@ -179,11 +198,30 @@ fn packet(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
         ));
         return;
     }
+    let least = story.state(last).extent.least;
+    if p.is_fixed() && p.id == 0 && p.base == Base::Packet && least > 0 && i64::from(least) < end {
+        error.hint = Some(format!(
+            "on this way the packet is known to have {least} bytes; {here} needs {end}: add `if ({check}) return XDP_PASS;` before it"
+        ));
+        return;
+    }
     let stray = checks.iter().rev().find(|c| c.ptr.base == p.base && c.proved > 0);
     error.notes.extend(stray.map(|c| story.note(c.step, "this check is about another pointer")));
     error.hint = Some(format!(
         "nothing on this way compares {me} with {limit}: add `if ({check}) return XDP_PASS;` before {here}"
     ));
+}
+
+/// On the way that is told the comparison at a step says: the pointer is the end or lies before it.
+fn up_to_end(story: &Story<'_>, step: usize) -> bool {
+    let Some(Insn::Branch { cond, dst, .. }) = story.insn(step) else { return false };
+    let Some(jumped) = story.jumped(step) else { return false };
+    let is_end = |r: usize| matches!(story.value(step, r), Value::Ptr(p) if p.base == Base::End);
+    match (cond, is_end(dst.index()), jumped) {
+        (Cond::Gt, false, false) | (Cond::Le, false, true) => true,
+        (Cond::Lt, true, false) | (Cond::Ge, true, true) => true,
+        _ => false,
+    }
 }
 
 /// Offset and size of the access that a step makes through its pointer.
@@ -243,7 +281,7 @@ fn note_offset(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
     }
 }
 
-fn range(s: &crate::domain::Scalar) -> String {
+pub(super) fn range(s: &crate::domain::Scalar) -> String {
     match (s.smin(), s.smax()) {
         (i64::MIN, i64::MAX) => "not bounded at all".into(),
         (i64::MIN, hi) => format!("at most {hi}, and may be negative"),
@@ -330,13 +368,16 @@ fn index(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: usize) 
     let (off, len) = access(story, last);
     let fixed = i64::from(p.off) + off;
     let Some(k) = variable_part(story, r).filter(|_| !p.is_fixed()) else {
-        if !matches!(p.base, Base::Stack(_)) {
-            error.hint = Some(format!(
-                "{what} has {size} bytes, and {} touches bytes {fixed} to {}: use the type that the map was declared with",
-                story.at(last),
-                fixed + len - 1
-            ));
-        }
+        let mend = match p.base {
+            Base::Stack(_) => return short(story, v, error, r),
+            Base::Mem { kind: MemKind::Record, .. } => "reserve as many as are touched",
+            _ => "use the type that the map was declared with",
+        };
+        error.hint = Some(format!(
+            "{what} has {size} bytes, and {} touches bytes {fixed} to {}: {mend}",
+            story.at(last),
+            fixed + len - 1
+        ));
         return;
     };
     let Some((number, s)) = added_number(story, k) else { return };
@@ -438,47 +479,6 @@ fn compared(story: &Story<'_>, k: usize, number: usize) -> Option<usize> {
     })
 }
 
-/// A length argument of a call.
-fn length(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic, r: usize) {
-    let last = story.last();
-    let Value::Num(n) = story.value(last, r) else { return };
-    let name = story.name(last, r);
-    let me = name.clone().map_or_else(|| format!("r{r}"), |n| format!("`{n}`"));
-    let write = name.unwrap_or_else(|| "len".into());
-    error.notes.extend(story.chain(last, r).last().map(|k| story.note(*k, "the length comes from here")));
-    error.hint = Some(if n.s.umin() == 0 && n.s.umax() < 1 << 29 && n.s.smin() >= 0 {
-        format!(
-            "{me} may be 0, which the call does not take: add `if ({write} < 1) return XDP_PASS;` before {}",
-            story.at(last)
-        )
-    } else {
-        let before = r.saturating_sub(1);
-        let room = match story.value(last, before) {
-            Value::Ptr(p) if matches!(p.base, Base::Stack(_)) && p.is_fixed() => Some(-i64::from(p.off)),
-            Value::Ptr(Ptr { base: Base::Mem { size, .. }, off, .. }) => Some(i64::from(size) - i64::from(off)),
-            Value::Ptr(Ptr { base: Base::MapValue(m), off, .. }) => {
-                v.map_spec(&m).map(|s| i64::from(s.value_size) - i64::from(off))
-            }
-            _ => None,
-        };
-        // Of the stack only the end is known, and what lies between may belong to other variables.
-        let most = match story.value(last, before) {
-            Value::Ptr(Ptr { base: Base::Stack(_), .. }) => {
-                let name = story.argument(last, before).filter(|a| a.chars().all(super::text::is_word));
-                format!("sizeof({})", name.unwrap_or_else(|| "buf".to_owned()))
-            }
-            _ => room.map_or("sizeof(buf)".to_owned(), |n| n.to_string()),
-        };
-        let below = if n.s.smin() < 0 { format!("{write} < 0 || ") } else { String::new() };
-        format!(
-            "{me} is {}{}: before {} add `if ({below}{write} > {most}) return XDP_PASS;`",
-            range(&n.s),
-            room.map_or(String::new(), |n| format!(", and there is room for {n} bytes")),
-            story.at(last)
-        )
-    });
-}
-
 fn arithmetic(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
     let last = story.last();
     let Value::Ptr(p) = story.value(last, r) else { return };
@@ -488,6 +488,11 @@ fn arithmetic(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
             "instead of computing with data_end move the constant to the other side: `ptr + n > data_end`, not \
              `ptr > data_end - n` ({})",
             if text.is_empty() { story.at(last) } else { format!("{}: {text}", story.at(last)) }
+        )),
+        _ if p.is_packet() && error.hint.is_none() => Some(format!(
+            "{} is made of a pointer, cut to 32 bits or computed with as a number: keep data in a pointer, \
+             `void *data = (void *)(long)ctx->data`, and only add to it and subtract from it",
+            called(story, r)
         )),
         _ => return,
     };
@@ -524,20 +529,6 @@ fn not_a_pointer(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
              index or an offset instead, and add it to a fresh pointer",
             story.at(origin)
         ));
-    }
-}
-
-fn argument(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
-    let last = story.last();
-    let Value::Ptr(p) = story.value(last, r) else { return };
-    if p.is_packet() && error.message.contains("packet memory") {
-        let me = called(story, r);
-        error.hint = Some(format!(
-            "{me} points into the packet, which this call does not take: copy the bytes into a variable on the stack (after \
-             their check against data_end) and pass its address at {}",
-            story.at(last)
-        ));
-        error.notes.extend(story.chain(last, r).last().map(|k| story.note(*k, "the packet pointer comes from here")));
     }
 }
 

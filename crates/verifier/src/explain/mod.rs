@@ -2,6 +2,7 @@
 //! story, and a hint with the program's own lines and names.
 
 mod advice;
+mod arguments;
 mod search;
 mod story;
 mod text;

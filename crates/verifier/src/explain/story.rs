@@ -47,6 +47,12 @@ impl<'a> Story<'a> {
         self.state(step).depth()
     }
 
+    /// Whether the way jumps at a step that is a branch.
+    pub fn jumped(&self, step: usize) -> Option<bool> {
+        let next = self.way.steps.get(step + 1)?.pc;
+        Some(next != self.cfg.successor(self.way.steps[step].pc, false))
+    }
+
     /// A register before a step.
     pub fn value(&self, step: usize, reg: usize) -> Value {
         self.state(step).frame().regs[reg]
@@ -184,7 +190,13 @@ impl<'a> Story<'a> {
             return self.parameter(k + 1, reg, pointer);
         }
         let text = self.source(k);
-        assigned(&text).filter(|name| declares_pointer(&text, name).is_none_or(|p| p == pointer))
+        let name = assigned(&text).filter(|name| declares_pointer(&text, name).is_none_or(|p| p == pointer))?;
+        // `sum += data[i]` computes an address, too, which is not what the variable gets.
+        let sums_up = pointer && text.contains(&format!("{name} += ")) && text.contains('[');
+        let func = &self.cfg.funcs[self.state(k).frame().func];
+        let lines = (func.start..func.end).filter_map(|i| line_of(self.program, i));
+        let declared: Vec<bool> = lines.filter_map(|l| declares_pointer(&l.text, &name)).collect();
+        (!sums_up && (declared.is_empty() || declared.contains(&pointer))).then_some(name)
     }
 
     /// The name of the parameter that is in this register when the function at `step`, its first, begins. Of a static function
