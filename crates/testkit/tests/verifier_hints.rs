@@ -148,14 +148,13 @@ fn parameters_have_the_names_of_the_function_that_is_refused() {
 }
 
 /// Faults that no single check mends, and words that the hint must hold.
-const WORDS: [(&str, &str); 10] = [
-    ("__u8 *p = data; while (p <= (__u8 *)data_end) { q += *p == 7; p++; }\nreturn q;", "check `(void *)p + 1 > "),
+const WORDS: [(&str, &str); 9] = [
+    ("__u8 *p = data; while (p <= (__u8 *)data_end) { q += *p == 7; p++; }\nreturn q;", "a byte more: check `(void *)"),
     (
         "if (data + 34 > data_end) return 1;\nint sum = 0;\nfor (int i = 0; i < 64; i++) sum += data[i];\nreturn sum & 1;",
         "(void *)data + ",
     ),
     ("if (data_end - (void *)data < 14) return 1;\nreturn data[17];", "is known to have 14 bytes"),
-    ("__u16 small = q;\nreturn bpf_map_lookup_elem(&values, &small) ? 1 : 2;", "behind `&small` the stack has 2"),
     ("ctx->rx_queue_index = 3;\nreturn 2;", "is for reading"),
     ("__u32 cut = ctx->data;\nreturn *(__u8 *)(long)(cut + 14u);", "`void *data = (void *)(long)ctx->data`"),
     ("return bpf_skb_load_bytes(ctx, 0, &key, 4);", "use bpf_xdp_load_bytes"),
@@ -163,7 +162,7 @@ const WORDS: [(&str, &str); 10] = [
     (
         "struct iphdr *ip = (void *)data; if ((void *)(ip + 1) > data_end) return 1;\n\
          return bpf_csum_diff(0, 0, (void *)ip, ip->ihl * 4, 0) & 1;",
-        "check `(void *)ip + ip->ihl * 4 > data_end`",
+        "+ ip->ihl * 4 > data_end`",
     ),
     ("if (data == data_end) return 1;\nreturn *data;", "for equality, which proves no bytes"),
 ];

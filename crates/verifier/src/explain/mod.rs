@@ -88,6 +88,9 @@ fn next(cfg: &Cfg, pc: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use xway_abi::{MapSpec, MapType};
+    use xway_object::MapDef;
+
     use crate::testing::check;
 
     /// The first refusal of a program: message and hint.
@@ -110,6 +113,14 @@ mod tests {
             assert!(found.contains(message), "{text}\n{found}");
             assert!(mends.contains(hint), "{text}\n{found}\n{mends}");
         }
+    }
+
+    #[test]
+    fn a_key_that_is_too_small_is_told_its_size() {
+        let map = MapDef::new("flows", MapSpec::new(MapType::Hash, 4, 8, 1));
+        let text = "*(u16 *)(r10 -2) = 1\nr2 = r10\nr2 += -2\nr1 = map[idx:0]\ncall 1\nr0 = 2\nexit";
+        let hint = check(text, &[map]).expect_err(text).errors.swap_remove(0).hint.unwrap_or_default();
+        assert!(hint.contains("a key of map flows has 4 bytes, and behind r2 the stack has 2"), "{hint}");
     }
 
     #[test]

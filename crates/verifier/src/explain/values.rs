@@ -12,7 +12,9 @@ pub(crate) fn tell(story: &Story<'_>, error: &mut Diagnostic) {
     for (r, (_, text)) in regs.iter().zip(&mut error.values) {
         let chain = story.chain(story.last(), *r);
         let Some(origin) = chain.last().copied() else { continue };
-        let mut more = match story.name(story.last(), *r) {
+        // What was a pointer and is a number now has the pointer's name.
+        let before = || chain.iter().find_map(|k| super::text::assigned(&story.source(*k)));
+        let mut more = match story.name(story.last(), *r).or_else(before) {
             Some(name) => format!("`{name}`: "),
             None => String::new(),
         };
