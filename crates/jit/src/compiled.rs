@@ -302,7 +302,11 @@ fn emit(around: &Surroundings<'_>) -> Result<Emitted, Refusal> {
                 texts.push(format!("; {} as a scout, program {unit}\n{}", func.name, scout.text));
             }
             let names: Vec<&str> = lowered.entries.iter().map(|e| e.name).collect();
-            texts.push(format!("; {} as {shape:?}, u1:n are {names:?}\n{}", func.name, context.func.display()));
+            let left = match func.slots.left {
+                0 => String::new(),
+                n => format!("; {n} parts of its stack stay in memory, values would cost more than they gain\n"),
+            };
+            texts.push(format!("; {} as {shape:?}, u1:n are {names:?}\n{left}{}", func.name, context.func.display()));
             context.set_disasm(true);
         }
         let failed = |why: String| Refusal::BackEnd { name: func.name.clone(), why };

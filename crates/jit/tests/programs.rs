@@ -120,6 +120,51 @@ fn bytes_of_a_value_are_read_together_and_as_they_are_at_the_time() {
     }
 }
 
+/// `branches` stores, each behind a branch on a byte of the packet, to 180 bytes of the stack in turn; then a look-up by eight of
+/// them, and the sum of all.
+fn many_stores(branches: usize) -> String {
+    let mut text = String::from("r7 = *(u32 *)(r1 +0)\nr8 = *(u32 *)(r1 +4)\nr2 = r7\nr2 += 64\n");
+    text += "r0 = 0\nif r2 > r8 goto out\nr6 = 0\n";
+    text.extend((0..180).map(|n| format!("*(u8 *)(r10 {}) = {}\n", n - 200, n % 7)));
+    text.extend((0..branches).map(|n| {
+        let (byte, value, at) = (n % 64, n % 5, n * 7 % 180);
+        format!("r1 = *(u8 *)(r7 +{byte})\nif r1 == {value} goto +1\n*(u8 *)(r10 {}) = {}\n", at as i32 - 200, n % 250)
+    }));
+    text += "r2 = r10\nr2 += -104\nr1 = map[idx:0]\ncall 1\nif r0 == 0 goto none\nr6 += 1\nnone:\n";
+    text.extend((0..180).map(|n| format!("r6 *= 3\nr1 = *(u8 *)(r10 {})\nr6 += r1\n", n - 200)));
+    text + "r0 = r6\nout: exit"
+}
+
+/// A long function with many bytes that live through all of it: the compiler's work would be the product.
+#[test]
+fn what_costs_more_than_it_gains_stays_in_memory() {
+    let keys = [MapSpec::new(MapType::Hash, 8, 8, 4)];
+    for branches in [5, 800, 2000] {
+        let ready = ready(&many_stores(branches), &keys);
+        let with = |options: Options| {
+            let code = compile(&ready.program, &ready.proof, &options).unwrap();
+            let ret = with_frame(|frame, env| {
+                let mut ret = [0];
+                code.run_burst(std::slice::from_mut(frame), env, &mut ret).unwrap();
+                ret[0]
+            });
+            (ret, code)
+        };
+        let texts = |slots| Options { slots, keep_text: true, single: false, ..Options::default() };
+        let ((ret, code), (expected, _)) = (with(texts(true)), with(texts(false)));
+        assert_eq!(ret, expected, "{branches}");
+        let text = &code.texts()[0];
+        assert_eq!(text.contains("stay in memory"), branches > 5, "{branches}: {}", &text[..200]);
+        // Of stores behind branches, values make a parameter each where the ways meet.
+        let parameters: usize =
+            text.lines().filter(|l| l.trim_start().starts_with("block")).map(|l| l.matches(": i64").count()).sum();
+        assert!(
+            parameters > branches / 50 && (branches == 5 || parameters < branches / 2 + 100),
+            "{branches}: {parameters}"
+        );
+    }
+}
+
 #[test]
 fn a_key_with_padding_is_looked_up_with_zeros() {
     let spec = MapSpec::new(MapType::Hash, 8, 8, 4);

@@ -5,6 +5,7 @@
 //! says what it reaches and where its arguments point, every jump is an edge between blocks, and that instructions which no run
 //! reaches are not there. A pass is a function that changes a [`Plan`]; `compiled.rs` runs them in order.
 
+mod afford;
 mod beside;
 mod build;
 mod detours;

@@ -6,7 +6,7 @@
 //! variable. Calls that look at the stack get the bytes written out in front of them, and what they may have changed is read
 //! back behind them.
 //!
-//! Left in memory: bytes of atomic operations, and the whole stack of a function in which some access has no constant offset
+//! Left in memory: bytes whose values would cost the compiler too much (`afford.rs`), bytes of atomic operations, and the whole stack of a function in which some access has no constant offset
 //! or some call may reach it in a way that the prototype does not bound (callbacks, functions of the program, dynptrs).
 
 use std::ops::Range;
@@ -21,8 +21,6 @@ use crate::lower::template;
 
 /// Bytes of a function's stack.
 pub(crate) const STACK: usize = 512;
-/// Functions with more groups keep their stack in memory: compile time grows with them.
-const GROUPS_MAX: usize = 192;
 
 /// Bytes that are one value: 1, 2, 4 or 8, aligned to their length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +34,8 @@ pub(crate) struct Group {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Slots {
     pub groups: Vec<Group>,
+    /// Others that might be values and stay in memory, because they cost more than they gain.
+    pub left: usize,
 }
 
 impl Slots {
@@ -67,6 +67,14 @@ pub(crate) fn range(place: &Place, len: usize) -> Option<Range<usize>> {
     let at = usize::try_from(i64::from(off) + STACK as i64).ok()?;
     let end = at.checked_add(len)?;
     (end <= STACK).then_some(at..end)
+}
+
+/// The bytes of the function's own stack that a load or store touches, where they are always the same.
+pub(super) fn touched(kind: &Kind) -> Option<Range<usize>> {
+    match kind {
+        Kind::Load { size, place, .. } | Kind::Store { size, place, .. } => range(place, size.bytes() as usize),
+        _ => None,
+    }
 }
 
 /// What a call does with the stack of the function that it stands in.
@@ -115,13 +123,13 @@ impl Plan {
 }
 
 /// The groups of a function; `None` when its stack stays in memory.
-fn groups(func: &Func, maps: &[Arc<Map>]) -> Option<Slots> {
+pub(super) fn groups(func: &Func, maps: &[Arc<Map>]) -> Option<Slots> {
     let mut plain: Vec<Range<usize>> = Vec::new();
     let mut in_memory = [false; STACK];
     for op in func.blocks.iter().flat_map(|b| &b.ops) {
         match &op.kind {
-            Kind::Load { size, place, .. } | Kind::Store { size, place, .. } if may_be_stack(place) => {
-                plain.push(range(place, size.bytes() as usize)?);
+            Kind::Load { place, .. } | Kind::Store { place, .. } if may_be_stack(place) => {
+                plain.push(touched(&op.kind)?);
             }
             Kind::Atomic { size, place, .. }
             | Kind::LoadAcquire { size, place, .. }
@@ -176,7 +184,7 @@ fn groups(func: &Func, maps: &[Arc<Map>]) -> Option<Slots> {
         found.push(Group { at, len });
         at += len;
     }
-    (found.len() <= GROUPS_MAX).then_some(Slots { groups: found })
+    Some(Slots { groups: found, left: 0 }.within_means(func, maps))
 }
 
 #[cfg(test)]
@@ -184,7 +192,7 @@ mod tests {
     use super::*;
 
     fn slots(groups: &[(usize, usize)]) -> Slots {
-        Slots { groups: groups.iter().map(|&(at, len)| Group { at, len }).collect() }
+        Slots { groups: groups.iter().map(|&(at, len)| Group { at, len }).collect(), left: 0 }
     }
 
     #[test]

@@ -12,15 +12,15 @@ use xway_verifier::{Place, Region};
 use super::{Func, Kind, Plan};
 
 /// Bytes of stack, bit n is the byte at `fp - 512 + n`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Bytes([u64; 8]);
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Bytes([u64; 8]);
 
 impl Bytes {
-    const NONE: Bytes = Bytes([0; 8]);
-    const ALL: Bytes = Bytes([u64::MAX; 8]);
+    pub const NONE: Bytes = Bytes([0; 8]);
+    pub const ALL: Bytes = Bytes([u64::MAX; 8]);
 
     /// `len` bytes from `fp + off`; cut to the stack.
-    fn range(off: i32, len: u64) -> Bytes {
+    pub fn range(off: i32, len: u64) -> Bytes {
         let from = (i64::from(off) + 512).clamp(0, 512);
         let to = (i64::from(off) + 512).saturating_add_unsigned(len).clamp(0, 512);
         let mut bytes = Bytes::NONE;
@@ -30,15 +30,15 @@ impl Bytes {
         bytes
     }
 
-    fn or(self, o: Bytes) -> Bytes {
+    pub fn or(self, o: Bytes) -> Bytes {
         Bytes(std::array::from_fn(|i| self.0[i] | o.0[i]))
     }
 
-    fn and(self, o: Bytes) -> Bytes {
+    pub fn and(self, o: Bytes) -> Bytes {
         Bytes(std::array::from_fn(|i| self.0[i] & o.0[i]))
     }
 
-    fn without(self, o: Bytes) -> Bytes {
+    pub fn without(self, o: Bytes) -> Bytes {
         Bytes(std::array::from_fn(|i| self.0[i] & !o.0[i]))
     }
 
@@ -49,7 +49,7 @@ impl Bytes {
 }
 
 /// What an operation reads and surely writes of its own stack.
-fn effect(kind: &Kind, maps: &[std::sync::Arc<Map>]) -> (Bytes, Bytes) {
+pub(super) fn effect(kind: &Kind, maps: &[std::sync::Arc<Map>]) -> (Bytes, Bytes) {
     let of = |place: &Place, len: u64| match (place.region, place.off) {
         (Region::Stack, Some(off)) => Bytes::range(off, len),
         (Region::Stack | Region::Mixed, _) => Bytes::ALL,
