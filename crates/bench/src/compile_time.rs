@@ -24,6 +24,8 @@ pub struct Row {
     pub program: String,
     /// Its slots.
     pub insns: usize,
+    /// It was generated to be long: see [`hard::large`](crate::hard::large).
+    pub generated: bool,
     /// What came of it; else why it was not compiled, in a line.
     pub made: Result<Made, String>,
 }
@@ -57,6 +59,7 @@ pub fn measure(name: &str, object: &Arc<Object>, rounds: u32, cpu: u32) -> Resul
         object: name.to_owned(),
         program: image.name.clone(),
         insns: image.insns.len(),
+        generated: false,
         made: made(object, &image, rounds),
     };
     Ok(programs.filter_map(|p| p.as_xdp().ok()).map(row).collect())
@@ -128,16 +131,19 @@ impl Class {
 }
 
 /// Where classes begin, instructions.
-const CLASSES: [usize; 5] = [0, 16, 64, 256, 1024];
+const CLASSES: [usize; 6] = [0, 16, 64, 256, 1024, 4096];
 
-/// All programs that were compiled, by size and together.
+/// All programs that were compiled by size, and those together that were not generated.
 pub fn summary(rows: &[Row]) -> (Vec<Class>, Class) {
     let mut classes: Vec<Class> = CLASSES.iter().map(|from| Class { from: *from, ..Class::default() }).collect();
     let mut all = Class::default();
-    for (insns, made) in rows.iter().filter_map(|r| Some((r.insns, r.made.as_ref().ok()?))) {
+    for (row, made) in rows.iter().filter_map(|r| Some((r, r.made.as_ref().ok()?))) {
+        let insns = row.insns;
         let class = CLASSES.iter().rposition(|from| *from <= insns).unwrap_or(0);
         classes[class].add(insns, made);
-        all.add(insns, made);
+        if !row.generated {
+            all.add(insns, made);
+        }
     }
     classes.retain(|class| class.programs > 0);
     (classes, all)
@@ -154,12 +160,17 @@ mod tests {
             object: "x.o".into(),
             program: "x".into(),
             insns,
+            generated: false,
             made: Ok(Made { cold: 2.0 * us, micros: stat(us), back_end: stat(us / 2.0), code_len: 100, staged: false }),
         };
         let refused = Row { made: Err("no".into()), ..row(5000, 1.0) };
-        let (classes, all) = summary(&[row(10, 100.0), row(15, 200.0), row(64, 320.0), refused]);
+        let generated = Row { generated: true, ..row(4096, 9.0) };
+        let (classes, all) = summary(&[row(10, 100.0), row(15, 200.0), row(64, 320.0), refused, generated]);
         let of = |c: &Class| (c.from, c.programs, c.insns, c.micros, c.back_end);
-        assert_eq!(classes.iter().map(of).collect::<Vec<_>>(), [(0, 2, 25, 300.0, 150.0), (64, 1, 64, 320.0, 160.0)]);
+        assert_eq!(
+            classes.iter().map(of).collect::<Vec<_>>(),
+            [(0, 2, 25, 300.0, 150.0), (64, 1, 64, 320.0, 160.0), (4096, 1, 4096, 9.0, 4.5)]
+        );
         assert_eq!((all.programs, all.insns), (3, 89));
         assert_eq!((classes[0].ms_per_1000(), classes[0].cold_ms_per_1000()), (12.0, 24.0));
     }

@@ -75,6 +75,45 @@ pub fn inputs() -> Vec<Hard> {
     ]
 }
 
+/// Programs that are long for a compiler, and of which each part is seldom alone: see `xway bench compile`.
+pub fn large() -> Vec<Hard> {
+    let (values, many) = ("180 stack bytes that live through a thousand branches", "the same with three thousand");
+    vec![
+        hard("stack values", values, stack_values(1000)),
+        hard("stack values, three times", many, stack_values(3000)),
+        hard("look-ups", "200 look-ups in a hash table, each null or not", hash_lookups(200)),
+        hard("look-ups, four times", "800 of them", hash_lookups(800)),
+        hard("sums", "6,000 additions and shifts", format!("r0 = 1\n{}exit\n", "r0 += 7\nr0 <<= 1\n".repeat(3000))),
+    ]
+}
+
+/// So many stores, each behind a branch, to 180 bytes of the stack in turn, whose sum is the verdict.
+fn stack_values(branches: usize) -> String {
+    let mut text = format!("r9 = *(u32 *)(r1 +12)\n{PACKET}r0 = 0\n");
+    (0..180).for_each(|n| writeln!(text, "*(u8 *)(r10 {}) = 0", n - 200).expect("a string"));
+    for n in 0..branches {
+        let (byte, value, at) = (n % 64, n % 251, (n * 7 % 180) as i32 - 200);
+        writeln!(text, "r1 = *(u8 *)(r7 +{byte})\nif r1 != {value} goto +2\nr9 += {n}\n*(u8 *)(r10 {at}) = r9")
+            .expect("a string");
+    }
+    (0..180).for_each(|n| writeln!(text, "r1 = *(u8 *)(r10 {})\nr0 += r1", n - 200).expect("a string"));
+    text + "r0 &= 3\nexit\n" + OUT
+}
+
+/// So many look-ups with keys from the packet.
+fn hash_lookups(count: usize) -> String {
+    let mut text = String::from(PACKET);
+    for n in 0..count {
+        let key = format!("r1 = *(u32 *)(r7 +{})\n*(u64 *)(r10 -8) = r1\nr2 = r10\nr2 += -8\n", n % 60);
+        writeln!(
+            text,
+            "{key}r1 = map[idx:1]\ncall 1\nif r0 == 0 goto +3\nr1 = *(u64 *)(r0 +0)\nr1 += {n}\n*(u64 *)(r0 +0) = r1"
+        )
+        .expect("a string");
+    }
+    text + OUT
+}
+
 fn hard(name: &'static str, why: &'static str, text: String) -> Hard {
     let insns = xway_isa::assemble(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
     let (btf, main, callback, element) = types();
