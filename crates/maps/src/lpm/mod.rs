@@ -147,8 +147,10 @@ impl LpmTrie {
         let words = width.div_ceil(4);
         let max = spec.max_entries as usize;
         let value_size = spec.value_size as usize;
-        let key_at = value_size.next_multiple_of(8);
-        let stride = (key_at + 4 + 4 * words).next_multiple_of(8);
+        // As values of other maps, but those in which nothing can be wider than four bytes: a next hop's number is the usual thing.
+        let align = if value_size <= 4 { 4 } else { 8 };
+        let key_at = value_size.next_multiple_of(align);
+        let stride = (key_at + 4 + 4 * words).next_multiple_of(align);
         // What leaves waits for the guards, so there is room for many times the map, as far as there are addresses. Only what
         // is used becomes memory.
         let most = (1usize << 44) / stride;
