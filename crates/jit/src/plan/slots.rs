@@ -6,8 +6,9 @@
 //! variable. Calls that look at the stack get the bytes written out in front of them, and what they may have changed is read
 //! back behind them.
 //!
-//! Left in memory: bytes whose values would cost the compiler too much (`afford.rs`), bytes of atomic operations, and the whole stack of a function in which some access has no constant offset
-//! or some call may reach it in a way that the prototype does not bound (callbacks, functions of the program, dynptrs).
+//! Left in memory: bytes whose values would cost the compiler too much (`afford.rs`), bytes of atomic operations, and the whole
+//! stack of a function in which some access has no constant offset or some call may reach it in a way that the prototype does
+//! not bound (callbacks, functions of the program, dynptrs).
 
 use std::ops::Range;
 use std::sync::Arc;
