@@ -104,7 +104,7 @@ fn memory_is_at_most_1_3_times_the_kernels() {
                     // What a prefix takes besides its value grows with the value only in Linux.
                     let most = match (map_type, value) {
                         (LpmTrie, ..4) => 1.5,
-                        (LpmTrie, 4) => 1.35,
+                        (LpmTrie, _) => 1.4,
                         _ => 1.3,
                     };
                     if ours > most * theirs + waiting {
