@@ -64,11 +64,39 @@ r0 = 1
 exit
 ";
 
-/// The map, the program over it, compiled, and memory for packets that another process can have.
-fn stand() -> (Arc<Map>, Linked, Pool) {
-    let spec = MapSpec::new(MapType::Array, 4, VALUE, 1);
+/// Two bytes, of which one is checked, put together and used as an offset.
+#[cfg(target_arch = "x86_64")]
+const PAIR: &str = "
+r6 = *(u32 *)(r1 + 0)
+r7 = *(u32 *)(r1 + 4)
+r2 = r6
+r2 += 64
+if r2 > r7 goto out
+r8 = *(u8 *)(r6 + 2)
+r9 = *(u8 *)(r6 + 3)
+if r9 > 1 goto out
+r2 = 0
+*(u32 *)(r10 - 4) = r2
+r2 = r10
+r2 += -4
+r1 = map[idx:0]
+call 1
+if r0 == 0 goto out
+r9 <<= 8
+r8 |= r9
+r0 += r8
+r1 = 1
+*(u8 *)(r0 + 0) = r1
+out:
+r0 = 1
+exit
+";
+
+/// The map with so many values of this size, the program over it, compiled, and memory for packets that another process can have.
+fn stand(text: &str, value: u32, entries: u32) -> (Arc<Map>, Linked, Pool) {
+    let spec = MapSpec::new(MapType::Array, 4, value, entries);
     let map = Map::create(&spec, &Env::default()).unwrap();
-    let insns = xway_isa::assemble(TEXT).unwrap();
+    let insns = xway_isa::assemble(text).unwrap();
     let image = xway_object::Program { name: "twice".into(), section: "xdp".into(), insns, ..Default::default() };
     let defs = [MapDef::new("seen", spec)];
     let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };
@@ -127,7 +155,7 @@ fn what_was_read_is_used_however_it_changes() {
     if std::env::var_os(WORDS).is_some() {
         return;
     }
-    let (map, linked, mut pool) = stand();
+    let (map, linked, mut pool) = stand(TEXT, VALUE, 1);
     let (start, len) = pool.memory_range();
     let alias = SharedMemory::map(pool.memory_fd().unwrap(), 0, len).unwrap();
     let memory = watched::Memory { start, alias: alias.start(), len };
@@ -161,12 +189,51 @@ fn what_was_read_is_used_however_it_changes() {
     pool.close().unwrap();
 }
 
+/// A byte that is checked and used as part of a wider number is one and the same.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn bytes_that_are_put_together_are_those_that_were_checked() {
+    use xway_engine::Results;
+    use xway_maps::Guard;
+    use xway_packet::{Burst, SharedMemory};
+
+    if std::env::var_os(WORDS).is_some() {
+        return;
+    }
+    // Whoever reads again what has changed since writes into one of the values behind the first.
+    let (map, linked, mut pool) = stand(PAIR, 512, 8);
+    let (start, len) = pool.memory_range();
+    let alias = SharedMemory::map(pool.memory_fd().unwrap(), 0, len).unwrap();
+    let memory = watched::Memory { start, alias: alias.start(), len };
+    let pairs = [[9u8, 0], [9, 1], [200, 1], [5, 2]];
+    let mut burst = Burst::new();
+    for pair in pairs {
+        let mut frame = pool.alloc().unwrap();
+        let mut packet = [0x55; 128];
+        packet[2..4].copy_from_slice(&pair);
+        frame.fill(&packet).unwrap();
+        burst.push(frame).unwrap();
+    }
+    let (mut executor, mut results, guard) = (linked.executor(0), Results::default(), Guard::pin());
+    let ((), _) = watched::watched(&[memory], 7, || executor.run(burst.frames_mut(), &guard, &mut results));
+    let value = |key: u32| {
+        let mut value = [0; 512];
+        map.lookup(&key.to_ne_bytes(), &mut value, 0).unwrap();
+        value
+    };
+    let marked: Vec<usize> = (0..512).filter(|at| value(0)[*at] != 0).collect();
+    assert_eq!(marked, [9, 256 + 9, 256 + 200]);
+    assert!((1..8).all(|key| value(key) == [0; 512]), "written behind the value");
+    pool.release_burst(&mut burst);
+    pool.close().unwrap();
+}
+
 #[test]
 fn what_was_checked_is_not_read_again() {
     if std::env::var_os(WORDS).is_some() {
         return;
     }
-    let (map, linked, pool) = stand();
+    let (map, linked, pool) = stand(TEXT, VALUE, 1);
     let (memory, len) = (File::from(pool.memory_fd().unwrap().try_clone_to_owned().unwrap()), pool.memory_range().1);
     let mut other = scribbler(&memory, len as u64);
     let stop = Stop::new().unwrap();
