@@ -64,7 +64,7 @@ r0 = 1
 exit
 ";
 
-/// Two bytes, of which one is checked, put together and used as an offset.
+/// Four bytes side by side: two are put together and used as an offset, of which one is checked; two are put together and stored.
 #[cfg(target_arch = "x86_64")]
 const PAIR: &str = "
 r6 = *(u32 *)(r1 + 0)
@@ -72,8 +72,13 @@ r7 = *(u32 *)(r1 + 4)
 r2 = r6
 r2 += 64
 if r2 > r7 goto out
-r8 = *(u8 *)(r6 + 2)
-r9 = *(u8 *)(r6 + 3)
+r9 = *(u8 *)(r6 + 2)
+r8 = *(u8 *)(r6 + 3)
+r4 = *(u8 *)(r6 + 4)
+r5 = *(u8 *)(r6 + 5)
+r5 <<= 8
+r4 |= r5
+*(u16 *)(r6 + 8) = r4
 if r9 > 1 goto out
 r2 = 0
 *(u32 *)(r10 - 4) = r2
@@ -205,7 +210,7 @@ fn bytes_that_are_put_together_are_those_that_were_checked() {
     let (start, len) = pool.memory_range();
     let alias = SharedMemory::map(pool.memory_fd().unwrap(), 0, len).unwrap();
     let memory = watched::Memory { start, alias: alias.start(), len };
-    let pairs = [[9u8, 0], [9, 1], [200, 1], [5, 2]];
+    let pairs = [[0u8, 9], [1, 9], [1, 200], [2, 5]];
     let mut burst = Burst::new();
     for pair in pairs {
         let mut frame = pool.alloc().unwrap();
