@@ -36,9 +36,9 @@ pub(crate) fn propagate(graph: &mut Graph, old: &State, new: &State, late: bool)
             if a.spill_len() > 0
                 && let Value::Num(x) = a.spill
             {
-                // A slot that was not spilled as a number flows in as something unknown.
+                // A slot that was not spilled as a number of this length flows in as something unknown.
                 let from = match b.spill {
-                    Value::Num(y) if b.spill_len() > 0 => y.def,
+                    Value::Num(y) if b.spill_len() == a.spill_len() => y.def,
                     _ => crate::graph::NONE,
                 };
                 link(x.def, from);

@@ -68,7 +68,8 @@ fn map_delete() -> (Entry, &'static [Reg]) {
     (Entry { name: "map_delete", address: entries::map_delete as *const () as usize }, &ARGS[..2])
 }
 
-/// Memory that nobody else writes meanwhile.
+/// The stack or the packet: bytes that may be another process's, but are written into by no thread of this one. Keys must be the same
+/// from the hash to the element, so those in a packet are copied first (the long way).
 fn is_own(place: &Option<Place>) -> bool {
     matches!(place, Some(p) if matches!(p.region, Region::Stack | Region::OuterStack | Region::Packet | Region::Meta))
 }
@@ -86,15 +87,15 @@ pub(crate) fn typed(call: &Call, maps: &[Arc<Map>]) -> Option<(Entry, &'static [
     let inner = template(call, maps);
     let writable = inner.is_some_and(|spec| spec.flags & map_flags::RDONLY_PROG == 0);
     match (id, map) {
-        (1, None) if inner.is_some() && is_own(&args[1]) => Some(map_lookup()),
-        (2, None) if writable && is_own(&args[1]) && is_own(&args[2]) => Some(map_update()),
-        (3, None) if writable && is_own(&args[1]) => Some(map_delete()),
-        (1, Some(map)) if is_own(&args[1]) => match map.map_type() {
+        (1, None) if inner.is_some() && is_stack(&args[1]) => Some(map_lookup()),
+        (2, None) if writable && is_stack(&args[1]) && is_own(&args[2]) => Some(map_update()),
+        (3, None) if writable && is_stack(&args[1]) => Some(map_delete()),
+        (1, Some(map)) if is_stack(&args[1]) => match map.map_type() {
             MapType::ArrayOfMaps | MapType::HashOfMaps => Some(inner_lookup()),
             _ => Some(map_lookup()),
         },
-        (2, Some(map)) if is_own(&args[1]) && is_own(&args[2]) && map.prog_writable() => Some(map_update()),
-        (3, Some(map)) if is_own(&args[1]) && map.prog_writable() => Some(map_delete()),
+        (2, Some(map)) if is_stack(&args[1]) && is_own(&args[2]) && map.prog_writable() => Some(map_update()),
+        (3, Some(map)) if is_stack(&args[1]) && map.prog_writable() => Some(map_delete()),
         (51, Some(_)) => Some((entry("redirect_map", entries::redirect_map as *const ()), &ARGS[..3])),
         // Lengths are proved, and nobody writes what they measure meanwhile; `None` is a null pointer.
         (28, _) if [&args[0], &args[2]].iter().all(|a| a.is_none() || is_own(a)) => {

@@ -217,11 +217,8 @@ fn up_to_end(story: &Story<'_>, step: usize) -> bool {
     let Some(Insn::Branch { cond, dst, .. }) = story.insn(step) else { return false };
     let Some(jumped) = story.jumped(step) else { return false };
     let is_end = |r: usize| matches!(story.value(step, r), Value::Ptr(p) if p.base == Base::End);
-    match (cond, is_end(dst.index()), jumped) {
-        (Cond::Gt, false, false) | (Cond::Le, false, true) => true,
-        (Cond::Lt, true, false) | (Cond::Ge, true, true) => true,
-        _ => false,
-    }
+    let (pointer, end) = if is_end(dst.index()) { (Cond::Ge, Cond::Lt) } else { (Cond::Le, Cond::Gt) };
+    *cond == if jumped { pointer } else { end }
 }
 
 /// Offset and size of the access that a step makes through its pointer.
