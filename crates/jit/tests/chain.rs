@@ -91,6 +91,29 @@ fn stacks_are_not_shared_and_packets_and_targets_are() {
     assert_eq!(run(&[(&leaves, 4), (&reads, 0)], 2), [(4, 1), (4, 1)]);
 }
 
+/// Keys that lie in the packet: looked up, stored and deleted by, in a table of each kind that has a short way in.
+#[test]
+fn keys_may_lie_in_the_packet() {
+    let head = "r6 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = r6\nr4 += 64\nr0 = 0\nif r4 > r3 goto out\n";
+    let call = |id: u32, rest: &str| format!("r2 = r6\nr2 += 16\n{rest}r1 = map[idx:0]\ncall {id}\n");
+    let value = "r3 = r6\nr3 += 8\nr4 = 0\n";
+    for (map_type, key, flags) in
+        [(MapType::Hash, 16, 0), (MapType::LruHash, 16, 0), (MapType::PercpuHash, 8, 0), (MapType::LpmTrie, 8, 1)]
+    {
+        let spec = MapSpec { flags, ..MapSpec::new(map_type, key, 8, 64) };
+        let maps = [Map::create(&spec, &xway_maps::Env::with_cpus(1)).unwrap()];
+        // A prefix length of 16 bits in front of a trie's key.
+        let text = format!(
+            "{head}*(u32 *)(r6 +16) = 16\n{}r7 = r0\n{}if r0 == 0 goto gone\nr7 += 1\ngone: {}r0 = r7\nr0 &= 7\nr0 += 1\nout: exit",
+            call(2, value),
+            call(1, ""),
+            call(3, "")
+        );
+        let ready = ready_with(&text, std::slice::from_ref(&spec), &maps);
+        assert_eq!(run(&[(&ready, 0)], 5), [(2, 0); 5], "{map_type:?}");
+    }
+}
+
 /// Programs that share a map may have it under different numbers: what the second stores is stored behind the first's and in front of
 /// the third's.
 #[test]

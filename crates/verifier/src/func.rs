@@ -329,7 +329,8 @@ impl Verifier<'_> {
         let mut after = st.clone();
         self.packet_moves(&mut after);
         let (called, callsite) = (after.frame().kind == FrameKind::Call, after.frame().callsite);
-        after.frames.pop();
+        let gone = after.frames.pop();
+        forget_slices(&mut after, gone.as_deref());
         if called {
             after.set(Reg::R0, Value::num(Scalar::unknown(), NONE));
         }

@@ -68,8 +68,9 @@ fn map_delete() -> (Entry, &'static [Reg]) {
     (Entry { name: "map_delete", address: entries::map_delete as *const () as usize }, &ARGS[..2])
 }
 
-/// The stack or the packet: bytes that may be another process's, but are written into by no thread of this one. Keys must be the same
-/// from the hash to the element, so those in a packet are copied first (the long way).
+/// The stack or the packet: bytes that may be another process's, but are written into by no thread of this one. What looks something up by
+/// a key that changes finds nothing, or something else; what stores by it would spoil the table, so that such keys are copied
+/// first (the long way).
 fn is_own(place: &Option<Place>) -> bool {
     matches!(place, Some(p) if matches!(p.region, Region::Stack | Region::OuterStack | Region::Packet | Region::Meta))
 }
@@ -87,10 +88,10 @@ pub(crate) fn typed(call: &Call, maps: &[Arc<Map>]) -> Option<(Entry, &'static [
     let inner = template(call, maps);
     let writable = inner.is_some_and(|spec| spec.flags & map_flags::RDONLY_PROG == 0);
     match (id, map) {
-        (1, None) if inner.is_some() && is_stack(&args[1]) => Some(map_lookup()),
+        (1, None) if inner.is_some() && is_own(&args[1]) => Some(map_lookup()),
         (2, None) if writable && is_stack(&args[1]) && is_own(&args[2]) => Some(map_update()),
         (3, None) if writable && is_stack(&args[1]) => Some(map_delete()),
-        (1, Some(map)) if is_stack(&args[1]) => match map.map_type() {
+        (1, Some(map)) if is_own(&args[1]) => match map.map_type() {
             MapType::ArrayOfMaps | MapType::HashOfMaps => Some(inner_lookup()),
             _ => Some(map_lookup()),
         },
