@@ -180,11 +180,14 @@ impl Session {
         }
         let hub = self.hub.upgrade()?;
         let mut keep = Keep::default();
-        match self.carry_out(&hub, ears, &request, &mut keep) {
+        let done = self.carry_out(&hub, ears, &request, &mut keep);
+        // Before the answer: whoever has read it may count on it.
+        let stays = self.count_idle(&hub);
+        match done {
             Ok(()) => self.send(&keep.reply())?,
             Err((errno, reason)) => self.send(&(Answer::refused(errno, reason), Vec::new()))?,
         }
-        self.count_idle(&hub)?;
+        stays?;
         drop((hub, keep));
         if let Some(pause) = self.pace.step().and_then(|pause| Timespec::try_from(pause).ok()) {
             let _ = poll(&mut [PollFd::new(&*self.stop, PollFlags::IN)], Some(&pause));
