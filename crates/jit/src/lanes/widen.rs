@@ -6,7 +6,7 @@
 //! Of the packet no narrow load stays: a byte that the program has loaded once is read once, whoever uses it. Another process may
 //! write there meanwhile, and a byte that was checked must be the one that counts.
 
-use cranelift_codegen::ir::{self, Block, Inst, InstBuilder, Value};
+use cranelift_codegen::ir::{self, Block, Inst, InstBuilder, Value, types};
 
 use super::memory::{self, Access, Effect};
 use super::value::{self, Lane};
@@ -40,7 +40,11 @@ impl Pass {
             };
             if !access.is_load {
                 stored.push(access);
-            } else if !access.signed && access.len < 8 && !stored.iter().any(|s| s.may_meet(&access)) {
+            } else if !access.signed
+                && access.len < 8
+                && func.dfg.value_type(func.dfg.first_result(inst)) == types::I64
+                && !stored.iter().any(|s| s.may_meet(&access))
+            {
                 found.push(Narrow { access, inst, order: found.len(), stretch });
             }
         }

@@ -52,7 +52,7 @@ fn of_block(ops: &mut [Op], words: &mut u32) {
             open.get_or_insert(Stretch { base, map, start, loads: vec![] }).loads.push((n, at));
         }
         let ends = byte.is_none() && !is_private(&ops[n].kind);
-        let moves = |s: &Stretch| written(&ops[n].kind) == Some(s.base);
+        let moves = |s: &Stretch| ops[n].kind.sets(s.base);
         if ends || open.as_ref().is_some_and(moves) {
             close(ops, open.take(), words);
         }
@@ -116,24 +116,6 @@ fn is_private(kind: &Kind) -> bool {
             matches!(place.region, Region::Packet | Region::Meta | Region::Stack | Region::OuterStack)
         }
         _ => false,
-    }
-}
-
-/// The register that it writes, of what does not end a stretch.
-fn written(kind: &Kind) -> Option<Reg> {
-    match *kind {
-        Kind::Alu { dst, .. }
-        | Kind::Mov { dst, .. }
-        | Kind::Neg { dst, .. }
-        | Kind::Truncate { dst, .. }
-        | Kind::Swap { dst, .. }
-        | Kind::Const { dst, .. }
-        | Kind::Map { dst, .. }
-        | Kind::Value { dst, .. }
-        | Kind::Func { dst, .. }
-        | Kind::Ctx { dst, .. }
-        | Kind::Load { dst, .. } => Some(dst),
-        _ => None,
     }
 }
 
