@@ -304,3 +304,33 @@ pub struct Rejection {
     /// The state log, empty unless it was asked for.
     pub log: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_licences_of_the_gpl_are_those_that_linux_names() {
+        let gpl = |license| MapsView { license, ..MapsView::empty() }.gpl();
+        for name in
+            ["GPL", "GPL\0", "GPL v2", "Dual MIT/GPL", "Dual BSD/GPL", "Dual MPL/GPL", "GPL and additional rights"]
+        {
+            assert!(gpl(Some(name)), "{name}");
+        }
+        for name in ["", "gpl", "MIT", "GPL v3", "Apache-2.0", "GPL-2.0-only OR BSD-2-Clause"] {
+            assert!(!gpl(Some(name)), "{name}");
+        }
+        assert!(!gpl(None));
+    }
+
+    #[test]
+    fn two_analyses_cost_the_sum_and_need_the_larger_of_both() {
+        let one =
+            Stats { visited: 3, states: 2, peak_states: 9, work: 5, peak_bytes: 100, time: Duration::from_millis(1) };
+        let two =
+            Stats { visited: 4, states: 1, peak_states: 7, work: 6, peak_bytes: 300, time: Duration::from_millis(2) };
+        let both = one.and(&two);
+        assert_eq!((both.visited, both.states, both.work), (7, 3, 11));
+        assert_eq!((both.peak_states, both.peak_bytes, both.time), (9, 300, Duration::from_millis(3)));
+    }
+}

@@ -282,3 +282,45 @@ pub(crate) fn place(program: &Program, insn: usize) -> (Option<String>, u32, Str
     };
     (None, 0, text)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::testing::program;
+
+    fn line(insn: usize, file: &str, line: u32, text: &str) -> LineInfo {
+        let (file, text): (Arc<str>, Arc<str>) = (file.into(), text.into());
+        LineInfo { insn, file, line, col: 1, text, file_off: 0, text_off: 0 }
+    }
+
+    #[test]
+    fn a_place_is_the_last_line_before_it_or_else_the_instruction() {
+        let mut program = program("r0 = 1\nr0 = 2\nr0 = 3\nexit");
+        assert_eq!(place(&program, 1), (None, 0, "r0 = 2".to_owned()));
+        program.line_info = vec![line(1, "a.c", 7, "\tint x = 2;"), line(3, "", 0, "")];
+        assert_eq!(place(&program, 0), (None, 0, "r0 = 1".to_owned()), "before the first line");
+        assert_eq!(place(&program, 2), (Some("a.c".to_owned()), 7, "int x = 2;".to_owned()));
+        assert_eq!(place(&program, 3), (None, 0, "exit".to_owned()), "a line without a file is none");
+        assert_eq!(place(&program, 4), (None, 0, String::new()), "behind the end");
+    }
+
+    #[test]
+    fn a_refusal_in_one_line_says_where_what_and_what_would_mend_it() {
+        let mut program = program("r0 = 1\nexit");
+        let fail = || Fail::new(Kind::Null, "r1 may be null here").hint("check it");
+        let said = Diagnostic::new(&program, 1, fail()).to_string();
+        assert_eq!(said, "instruction 1 (exit): r1 may be null here (check it)");
+        program.line_info = vec![line(0, "a.c", 3, "return 1;")];
+        let plain = Fail { hint: None, ..fail() };
+        assert_eq!(Diagnostic::new(&program, 1, plain).to_string(), "a.c:3: r1 may be null here");
+    }
+
+    #[test]
+    fn what_follows_from_an_error_says_nothing_of_its_own() {
+        let fail = Fail::consequence();
+        assert!(fail.consequence && fail.message.is_empty());
+        assert!(!Fail::new(Kind::Leak, "x").reg(3).at(9).consequence);
+    }
+}

@@ -260,3 +260,48 @@ impl Verifier<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cfg::Cfg;
+    use crate::testing::program;
+    use crate::{Config, MapsView, verify};
+
+    /// Sixty turns in which chance decides whether a sum grows, and a comparison of the sum behind them.
+    fn summed(behind: &str) -> String {
+        format!(
+            "r7 = 0\nr8 = 0\nr9 = 1\nagain: call bpf_get_prandom_u32\nif r0 != 0 goto +1\nr7 += r8\nr8 += 1\n\
+             if r8 < 60 goto again\nr0 = 2\nif r7 > 7 goto many\nexit\nmany: {behind}\nexit"
+        )
+    }
+
+    fn visited(text: &str, apart: u32) -> Result<u64, u64> {
+        let config = Config { apart, ..Config::default() };
+        verify(&program(text), &MapsView::empty(), &config).map(|v| v.stats().visited).map_err(|r| r.stats.visited)
+    }
+
+    #[test]
+    fn a_branch_that_only_chooses_a_verdict_keeps_no_sums_apart() {
+        let text = summed("r0 = 1");
+        let with = visited(&text, Config::default().apart).unwrap();
+        let without = visited(&text, u32::MAX).unwrap_or_else(|all| all);
+        assert!(with * 2 < without, "{with} {without}");
+    }
+
+    #[test]
+    fn an_error_behind_a_guess_is_no_answer() {
+        // Never reached: r9 is 1. A guess alone comes to it.
+        let text = summed("if r9 == 1 goto +1\nr0 = r5\nr0 = 1");
+        assert!(visited(&text, Config::default().apart).is_ok() && visited(&text, 0).is_ok());
+    }
+
+    #[test]
+    fn the_branch_that_ends_a_loop_leads_back_on_one_side() {
+        let program = program(&summed("r0 = 1"));
+        let (config, cfg) = (Config::default(), Cfg::new(&program).ok().unwrap());
+        let v = Verifier::new(&program, MapsView::empty(), &config, cfg);
+        let ends: Vec<usize> = [4, 7, 9].into_iter().filter(|pc| v.ends_loop(*pc)).collect();
+        assert_eq!(ends, [7]);
+    }
+}

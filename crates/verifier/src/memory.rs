@@ -128,6 +128,7 @@ impl Verifier<'_> {
     pub fn load_acquire(&mut self, st: &mut State, size: Size, dst: Reg, base: Reg, off: i16) -> Result<(), Fail> {
         self.writable(dst)?;
         let p = self.atomic_pointer(st, base, off, size)?;
+        self.one_kind_here(st.pc, &p).map_err(|e| e.reg(base.index()))?;
         let v = self.read_memory(st, &p, off.into(), size.bytes()).map_err(|e| e.reg(base.index()))?;
         st.set(dst, v);
         Ok(())

@@ -71,3 +71,44 @@ pub(crate) fn describe(v: &Value, graph: &Graph, maps: &[MapDef]) -> String {
         Value::Dynptr(_) => "is a dynptr".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::check;
+
+    /// What is said of the values involved in the first refusal.
+    fn said(text: &str) -> Vec<String> {
+        let refused = check(text, &[]).expect_err(text);
+        refused.errors[0].values.iter().map(|(_, text)| text.clone()).collect()
+    }
+
+    #[test]
+    fn numbers_are_told_as_a_person_would() {
+        let at = |bound: &str| {
+            said(&format!("r2 = *(u32 *)(r1 +16)\n{bound}\nr3 = r10\nr3 += r2\nr0 = *(u8 *)(r3 +0)\nexit"))
+        };
+        assert!(at("r2 = -600")[0].contains("points to the stack, at offset -600"), "{:?}", at("r2 = -600"));
+        let number = |make: &str| said(&format!("r2 = *(u32 *)(r1 +16)\n{make}\nr0 = *(u8 *)(r2 +0)\nexit")).remove(0);
+        assert!(number("r2 = -7").starts_with("is the number -7"));
+        assert!(number("r2 &= 6").starts_with("is a number from 0 to 6, bits "), "{}", number("r2 &= 6"));
+        let wide = "call bpf_ktime_get_ns\nr0 = *(u8 *)(r0 +0)\nexit";
+        assert!(said(wide)[0].starts_with("is a number of which nothing is known"), "{:?}", said(wide));
+        let half = "call bpf_ktime_get_ns\nif r0 > 9 goto +1\nr0 = 9\nif r0 s> 7 goto +1\nr0 = -2\nr0 <<= 1\nr0 = *(u8 *)(r0 +0)\nexit";
+        assert!(said(half)[0].contains("number"), "{:?}", said(half));
+    }
+
+    #[test]
+    fn pointers_say_where_how_far_and_whether_they_may_be_null() {
+        let packet = said("r2 = *(u32 *)(r1 +0)\nr2 += 3\nr0 = *(u8 *)(r2 +0)\nexit").remove(0);
+        assert!(
+            packet.contains("points to the packet, at offset 3; 0 bytes are proved to lie before the end"),
+            "{packet}"
+        );
+        let variable = "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +16)\nr3 &= 7\nr2 += r3\nr0 = *(u8 *)(r2 +1)\nexit";
+        let variable = said(variable).remove(0);
+        assert!(variable.contains("points to the packet, at offset 0 plus 0 to 7;"), "{variable}");
+        let stale = "r6 = r1\nr7 = *(u32 *)(r1 +0)\nr2 = 0\ncall bpf_xdp_adjust_head\nr0 = *(u8 *)(r7 +0)\nexit";
+        let stale = said(stale).remove(0);
+        assert!(stale.contains("was a packet pointer until the call at instruction 3 moved the packet"), "{stale}");
+    }
+}

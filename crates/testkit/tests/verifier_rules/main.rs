@@ -63,6 +63,7 @@ fn maps() -> Vec<MapDef> {
         MapDef::new("arrays_that_differ", of_maps(with(map_flags::INNER_MAP, array))),
         MapDef::new("percpu_arrays", of_maps(MapSpec::new(MapType::PercpuArray, 4, 64, 4))),
         MapDef::new("hashes", of_maps(MapSpec::new(MapType::Hash, 4, 64, 4))),
+        MapDef::new("sockets", MapSpec::new(MapType::Xskmap, 4, 4, 4)),
     ]
 }
 

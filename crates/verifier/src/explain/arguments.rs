@@ -18,46 +18,47 @@ pub(super) fn length(story: &Story<'_>, v: &Verifier<'_>, error: &mut Diagnostic
     let me = name.clone().map_or_else(|| format!("r{r}"), |n| format!("`{n}`"));
     let write = name.unwrap_or_else(|| "len".into());
     error.notes.extend(story.chain(last, r).last().map(|k| story.note(*k, "the length comes from here")));
-    error.hint = Some(if n.s.umin() == 0 && n.s.umax() < 1 << 29 && n.s.smin() >= 0 {
-        format!(
+    let before = r.saturating_sub(1);
+    let room = match story.value(last, before) {
+        Value::Ptr(p) if matches!(p.base, Base::Stack(_)) && p.is_fixed() => Some(-i64::from(p.off)),
+        Value::Ptr(Ptr { base: Base::Mem { size, .. }, off, .. }) => Some(i64::from(size) - i64::from(off)),
+        Value::Ptr(Ptr { base: Base::MapValue(m), off, .. }) => {
+            v.map_spec(&m).map(|s| i64::from(s.value_size) - i64::from(off))
+        }
+        _ => None,
+    };
+    let takes_zero = match story.insn(last) {
+        Some(Insn::Call(CallTarget::Helper(id))) => xway_abi::helper(*id)
+            .is_some_and(|h| h.args.get(before).is_some_and(|a| matches!(a.kind, ArgKind::Size { zero_ok: true }))),
+        _ => true,
+    };
+    let most = room.and_then(|n| u64::try_from(n).ok()).unwrap_or((1 << 29) - 1);
+    if n.s.umin() == 0 && n.s.umax() <= most && !takes_zero {
+        error.hint = Some(format!(
             "{me} may be 0, which the call does not take: add `if ({write} < 1) return XDP_PASS;` before {}",
             story.at(last)
-        )
-    } else {
-        let before = r.saturating_sub(1);
-        let room = match story.value(last, before) {
-            Value::Ptr(p) if matches!(p.base, Base::Stack(_)) && p.is_fixed() => Some(-i64::from(p.off)),
-            Value::Ptr(Ptr { base: Base::Mem { size, .. }, off, .. }) => Some(i64::from(size) - i64::from(off)),
-            Value::Ptr(Ptr { base: Base::MapValue(m), off, .. }) => {
-                v.map_spec(&m).map(|s| i64::from(s.value_size) - i64::from(off))
-            }
-            _ => None,
-        };
-        // Of the stack only the end is known, and what lies between may belong to other variables.
-        let most = match story.value(last, before) {
-            Value::Ptr(Ptr { base: Base::Stack(_), .. }) => {
-                let name = story.argument(last, before).filter(|a| a.chars().all(is_word));
-                format!("sizeof({})", name.unwrap_or_else(|| "buf".to_owned()))
-            }
-            _ => room.map_or("sizeof(buf)".to_owned(), |n| n.to_string()),
-        };
-        let takes_zero = match story.insn(last) {
-            Some(Insn::Call(CallTarget::Helper(id))) => xway_abi::helper(*id)
-                .is_some_and(|h| h.args.get(before).is_some_and(|a| matches!(a.kind, ArgKind::Size { zero_ok: true }))),
-            _ => true,
-        };
-        let below = match (n.s.smin() < 0, n.s.umin() == 0 && !takes_zero) {
-            (_, true) => format!("{write} < 1 || "),
-            (true, _) => format!("{write} < 0 || "),
-            _ => String::new(),
-        };
-        format!(
-            "{me} is {}{}: before {} add `if ({below}{write} > {most}) return XDP_PASS;`",
-            range(&n.s),
-            room.map_or(String::new(), |n| format!(", and there is room for {n} bytes")),
-            story.at(last)
-        )
-    });
+        ));
+        return;
+    }
+    // Of the stack only the end is known, and what lies between may belong to other variables.
+    let most = match story.value(last, before) {
+        Value::Ptr(Ptr { base: Base::Stack(_), .. }) => {
+            let name = story.argument(last, before).filter(|a| a.chars().all(is_word));
+            format!("sizeof({})", name.unwrap_or_else(|| "buf".to_owned()))
+        }
+        _ => room.map_or("sizeof(buf)".to_owned(), |n| n.to_string()),
+    };
+    let below = match (n.s.smin() < 0, n.s.umin() == 0 && !takes_zero) {
+        (_, true) => format!("{write} < 1 || "),
+        (true, _) => format!("{write} < 0 || "),
+        _ => String::new(),
+    };
+    error.hint = Some(format!(
+        "{me} is {}{}: before {} add `if ({below}{write} > {most}) return XDP_PASS;`",
+        range(&n.s),
+        room.map_or(String::new(), |n| format!(", and there is room for {n} bytes")),
+        story.at(last)
+    ));
 }
 
 /// Packet memory where a call takes none.
@@ -119,4 +120,40 @@ pub(super) fn foreign(story: &Story<'_>, error: &mut Diagnostic) {
         }
     };
     error.hint = Some(format!("{name} works on socket buffers, which do not exist yet where XDP runs: {like}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::check;
+
+    fn hint(text: &str) -> String {
+        check(text, &[]).expect_err(text).errors.swap_remove(0).hint.unwrap_or_default()
+    }
+
+    /// `bpf_xdp_load_bytes(ctx, 0, buf, length)` into 16 bytes of the stack.
+    fn load_bytes(length: &str) -> String {
+        hint(&format!(
+            "r7 = *(u32 *)(r1 +16)\n{length}\nr2 = 0\n*(u64 *)(r10 -8) = 0\n*(u64 *)(r10 -16) = 0\nr3 = r10\nr3 += -16\n\
+             r4 = r7\ncall bpf_xdp_load_bytes\nr0 = 0\nexit"
+        ))
+    }
+
+    #[test]
+    fn a_length_is_told_its_room_and_the_missing_check() {
+        let long = load_bytes("r7 &= 63");
+        assert!(long.contains("and there is room for 16 bytes") && long.contains("add `if ("), "{long}");
+        let empty = load_bytes("r7 &= 15");
+        assert!(empty.contains("may be 0, which the call does not take"), "{empty}");
+        let signed = load_bytes("r7 <<= 32\nr7 s>>= 32\nif r7 s> 16 goto +7");
+        assert!(signed.contains("< 1 ||") || signed.contains("< 0 ||"), "{signed}");
+    }
+
+    #[test]
+    fn calls_of_other_hooks_are_told_what_stands_in_for_them() {
+        let told = |call: &str| hint(&format!("r2 = 0\nr3 = 0\nr4 = 0\nr5 = 0\ncall {call}\nr0 = 0\nexit"));
+        assert!(told("bpf_skb_load_bytes").ends_with("use bpf_xdp_load_bytes"));
+        assert!(told("bpf_skb_pull_data").contains("compare with data_end"));
+        assert!(told("bpf_skb_vlan_push").contains("bpf_xdp_adjust_head"));
+        assert!(told("bpf_skb_ecn_set_ce").ends_with("XDP has none like it"));
+    }
 }

@@ -311,3 +311,73 @@ fn writes(insn: &Insn) -> u16 {
         _ => insn.result().map_or(0, |r| 1 << r.index()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use xway_isa::Reg;
+    use xway_object::LineInfo;
+
+    use super::super::search::{Goal, shortest};
+    use super::*;
+    use crate::diag::Kind;
+    use crate::explore::Verifier;
+    use crate::testing::program;
+    use crate::{Config, MapsView};
+
+    /// Asks the way to the refusal at an instruction. A line `C text` after `//` belongs to its instruction.
+    fn ask<T>(text: &str, insn: usize, kind: Kind, question: impl Fn(&Story<'_>) -> T) -> T {
+        let mut program =
+            program(&text.lines().map(|l| l.split("//").next().unwrap_or("").to_owned() + "\n").collect::<String>());
+        for (insn, line) in text.lines().enumerate() {
+            let Some((_, source)) = line.split_once("// ") else { continue };
+            let (file, text) = ("a.c".into(), source.into());
+            program.line_info.push(LineInfo {
+                insn,
+                file,
+                line: insn as u32 + 1,
+                col: 1,
+                text,
+                file_off: 0,
+                text_off: 0,
+            });
+        }
+        let (config, cfg) = (Config::default(), Cfg::new(&program).ok().unwrap());
+        let mut walker = Verifier::new(&program, MapsView::empty(), &config, cfg.clone());
+        let way = shortest(&mut walker, Goal { func: 0, insn, kind }, 10_000).expect("a way");
+        question(&Story { program: &program, btf: None, cfg: &cfg, way: &way })
+    }
+
+    const SPILLED: &str = "r2 = *(u32 *)(r1 +0) // void *data = (void *)(long)ctx->data;
+r2 += 14 // struct iphdr *ip = data + 14;
+*(u64 *)(r10 -8) = r2 // foo();
+r2 = 0 // foo();
+r3 = *(u64 *)(r10 -8) // bar();
+r0 = *(u8 *)(r3 +0) // return ip->ihl;
+exit // return ip->ihl;";
+
+    #[test]
+    fn a_value_is_followed_through_spills_to_what_made_it() {
+        let (chain, made) = ask(SPILLED, 5, Kind::PacketBounds, |s| (s.chain(5, 3), s.definition(5, 3)));
+        assert_eq!((chain, made), (vec![4, 1, 0], Some(4)));
+        assert_eq!(
+            ask(SPILLED, 5, Kind::PacketBounds, |s| s.definition(1, Reg::R1.index())),
+            None,
+            "what came with the call"
+        );
+    }
+
+    #[test]
+    fn names_are_those_of_the_line_that_made_the_value() {
+        let names = ask(SPILLED, 5, Kind::PacketBounds, |s| (s.name(5, 3), s.accessed(5), s.at(5)));
+        assert_eq!(names, (Some("ip".into()), Some("ip".into()), "line 6".into()));
+    }
+
+    #[test]
+    fn a_check_is_one_when_it_proves_something() {
+        let text = "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = r2\nr4 += 4\nif r4 > r3 goto +3\nr0 = *(u8 *)(r2 +4)\n\
+                    r0 = 0\nexit\nr0 = 1\nexit";
+        let checks = ask(text, 5, Kind::PacketBounds, |s| s.checks());
+        let of: Vec<_> = checks.iter().map(|c| (c.step, c.ptr.off, c.proved)).collect();
+        assert_eq!(of, [(4, 4, 4)]);
+    }
+}

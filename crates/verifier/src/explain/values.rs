@@ -38,3 +38,23 @@ pub(crate) fn tell(story: &Story<'_>, error: &mut Diagnostic) {
         *text = more;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::check;
+
+    fn first(text: &str) -> String {
+        check(text, &[]).expect_err(text).errors[0].values[0].1.clone()
+    }
+
+    #[test]
+    fn a_value_says_where_it_comes_from() {
+        let helper = first("call bpf_get_prandom_u32\nr0 = *(u8 *)(r0 +0)\nexit");
+        assert!(helper.ends_with("; from bpf_get_prandom_u32 at instruction 0"), "{helper}");
+        let set = first("r2 = 5\nr0 = *(u8 *)(r2 +0)\nexit");
+        assert!(set.ends_with("; set at instruction 0"), "{set}");
+        let packet = "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = r2\nr4 += 1\nif r4 > r3 goto +2\nr5 = *(u8 *)(r2 +0)\n\
+                      r0 = *(u8 *)(r5 +0)\nr0 = 0\nexit";
+        assert!(first(packet).ends_with("; read from the packet at instruction 5"), "{}", first(packet));
+    }
+}

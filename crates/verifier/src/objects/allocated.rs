@@ -86,3 +86,68 @@ impl Verifier<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use xway_object::KfuncRef;
+    use xway_object::btf::{Btf, BtfBuilder, IntEncoding};
+
+    use crate::testing::program;
+    use crate::{Config, Kind, MapsView, verify};
+
+    /// Type 2 is a structure of two numbers, type 4 one with a count, type 1 a number.
+    fn types() -> Btf {
+        let mut b = BtfBuilder::new();
+        let long = b.int("u64", 8, IntEncoding::Unsigned);
+        let pair = b.structure("pair", 16, &[("a", long, 0), ("b", long, 64)]);
+        let count = b.structure("bpf_refcount", 4, &[]);
+        let shared = b.structure("shared", 16, &[("a", long, 0), ("count", count, 64)]);
+        assert_eq!((long, pair, shared), (1, 2, 4));
+        b.finish()
+    }
+
+    fn verdict(text: &str) -> Option<Kind> {
+        let mut program = program(text);
+        let names = ["bpf_obj_new_impl", "bpf_obj_drop_impl", "bpf_refcount_acquire_impl"];
+        program.kfuncs = names.map(|n| KfuncRef { name: n.to_owned(), func_id: 0, weak: false }).into();
+        let types = types();
+        let view = MapsView { btf: Some(&types), ..MapsView::empty() };
+        verify(&program, &view, &Config::default()).err().map(|r| r.errors[0].kind)
+    }
+
+    /// An object of a type; `rest` has it in r6 and the check for null behind it.
+    fn object(ty: i32, rest: &str) -> String {
+        format!("r1 = {ty}\nr2 = 0\ncall kfunc #0\nif r0 == 0 goto out\nr6 = r0\n{rest}\nout: r0 = 2\nexit")
+    }
+
+    #[test]
+    fn an_object_is_dropped_once_and_on_every_way() {
+        let drop = "r1 = r6\nr2 = 0\ncall kfunc #1";
+        assert_eq!(verdict(&object(2, drop)), None);
+        assert_eq!(verdict(&object(2, "r1 = 0")), Some(Kind::Leak));
+        assert!(verdict(&object(2, &format!("{drop}\n{drop}"))).is_some(), "dropped twice");
+        assert!(verdict(&object(2, &format!("{drop}\nr3 = *(u64 *)(r6 +0)"))).is_some(), "read afterwards");
+        assert_eq!(
+            verdict("r1 = 2\nr2 = 0\ncall kfunc #0\nr1 = r0\nr2 = 0\ncall kfunc #1\nr0 = 2\nexit"),
+            Some(Kind::Null)
+        );
+    }
+
+    #[test]
+    fn fields_are_the_programs_and_the_end_is_the_end() {
+        let with = |access: &str| verdict(&object(2, &format!("{access}\nr1 = r6\nr2 = 0\ncall kfunc #1")));
+        assert_eq!(with("*(u64 *)(r6 +8) = 7"), None);
+        assert!(with("*(u64 *)(r6 +16) = 7").is_some());
+        assert!(with("r3 = *(u8 *)(r6 -1)").is_some());
+    }
+
+    #[test]
+    fn only_what_has_a_count_is_shared() {
+        let share =
+            "r1 = r6\nr2 = 0\ncall kfunc #2\nr7 = r0\nr1 = r6\nr2 = 0\ncall kfunc #1\nr1 = r7\nr2 = 0\ncall kfunc #1";
+        assert_eq!(verdict(&object(4, share)), None);
+        assert_eq!(verdict(&object(2, share)), Some(Kind::Argument));
+        assert_eq!(verdict(&object(1, "r1 = 0")), Some(Kind::Argument), "a number is no structure");
+        assert_eq!(verdict(&object(99, "r1 = 0")), Some(Kind::Unbounded), "there is no such type");
+    }
+}

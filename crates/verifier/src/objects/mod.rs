@@ -249,3 +249,38 @@ pub(crate) fn pointee(btf: &Btf, ty: u32) -> Option<(u32, Kind<'_>)> {
     let (id, target) = btf.resolve(to).ok()?;
     Some((id, target.kind))
 }
+
+#[cfg(test)]
+mod tests {
+    use xway_object::btf::{BtfBuilder, IntEncoding};
+
+    use super::*;
+
+    #[test]
+    fn a_field_is_worth_no_more_than_what_it_was_read_from() {
+        let field = |owner, name, tag| Pointer { to: 1, owner, name, tag, in_union: false };
+        let plain = field("task_struct", "mm", "");
+        assert_eq!(trust_of_field(Trust::Untrusted, false, &plain), (Trust::Untrusted, false));
+        assert_eq!(trust_of_field(Trust::Trusted, true, &plain), (Trust::Plain, false));
+        let named = field("file", "f_inode", "");
+        assert_eq!(trust_of_field(Trust::Trusted, true, &named), (Trust::Trusted, false));
+        assert_eq!(trust_of_field(Trust::Plain, false, &named), (Trust::Plain, false), "only of a trusted one");
+        assert_eq!(trust_of_field(Trust::Rcu, false, &field("x", "y", "rcu")), (Trust::Rcu, true));
+        assert_eq!(trust_of_field(Trust::Plain, false, &field("x", "y", "rcu")), (Trust::Plain, false));
+        assert_eq!(trust_of_field(Trust::Trusted, true, &field("x", "y", "user")), (Trust::User, false));
+        assert_eq!(trust_of_field(Trust::Plain, false, &field("x", "y", "percpu")), (Trust::PerCpu, false));
+        let union = Pointer { in_union: true, ..field("x", "y", "") };
+        assert_eq!(trust_of_field(Trust::Trusted, true, &union), (Trust::Untrusted, false));
+    }
+
+    #[test]
+    fn what_a_pointer_type_points_to_is_told_and_of_others_nothing() {
+        let mut b = BtfBuilder::new();
+        let word = b.int("u32", 4, IntEncoding::Unsigned);
+        let pair = b.structure("pair", 8, &[("a", word, 0), ("b", word, 32)]);
+        let pointer = b.ptr(pair);
+        let btf = b.finish();
+        assert!(matches!(pointee(&btf, pointer), Some((id, Kind::Struct(_))) if id == pair));
+        assert!(pointee(&btf, word).is_none() && pointee(&btf, 77).is_none());
+    }
+}
