@@ -28,11 +28,19 @@ fn what_is_accepted_never_faults() {
     let packets: Vec<Vec<u8>> = (14..60u8)
         .chain([61, 62, 63, 64, 80, 99, 100, 101, 255])
         .flat_map(|n| {
-            [0u8, 4, 8, 20, 33, 60, n.saturating_sub(14), n, 255].map(|first| {
+            let small = [0u8, 4, 8, 20, 33, 60, n.saturating_sub(14), n, 255].map(|first| {
                 let mut p = vec![n; usize::from(n)];
                 p[0] = first;
                 p
-            })
+            });
+            // Numbers at which something wraps.
+            let far = [u64::MAX, 1 << 63, i64::MAX as u64 - 999, u64::MAX - 1998, 1 << 62, 0xffff_ffff_8000_0000];
+            let far = far.map(|first| {
+                let mut p = vec![n; usize::from(n)];
+                p[..8].copy_from_slice(&first.to_le_bytes());
+                p
+            });
+            small.into_iter().chain(far)
         })
         .collect();
     let programs: u32 = std::env::var("XWAY_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(60_000);

@@ -32,6 +32,10 @@ const PLACES_MAX: usize = 8;
 /// Places behind which the packet is known to end.
 const BEYOND_MAX: usize = 4;
 
+/// A distance, which has 33 bits, plus no more than this does not wrap. Only then an order of such sums says something about the
+/// distance.
+const DELTA_MAX: u64 = 1 << 62;
+
 /// What is known on one path.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Extent {
@@ -139,8 +143,9 @@ impl Verifier<'_> {
 
     /// `data_end + end.off - p`, both of the present packet.
     pub(crate) fn distance(&mut self, st: &mut State, end: &Ptr, p: &Ptr) -> Value {
-        // Places lie at or behind `data` unless their offset may be negative; then nothing is said.
-        if p.var.smin() < 0 || p.base != Base::Packet {
+        // The difference of two addresses may wrap, a distance in the packet may not: of a place that may lie before the packet or
+        // that is too far away nothing is said.
+        if !counts(p) {
             return Value::num(Scalar::unknown(), NONE);
         }
         self.rely_on_extent(st);
@@ -150,14 +155,13 @@ impl Verifier<'_> {
         }
         st.extent.rooms.push(Room { link, id: p.id });
         let delta = i64::from(end.off) - i64::from(p.off);
-        // The distance from the place to the end: at least what was proved, at most what a packet can be.
+        // The distance from the place to the end: at least what was proved, at most what a packet can be. A place behind the end
+        // is as far away as its offset says.
         let known = if p.id == 0 { st.extent.least.max(p.range) } else { p.range };
-        let low = if known > 0 || p.id == 0 { i64::from(known) } else { -i64::MAX / 4 };
-        let low = low.max(i64::from(st.extent.least).saturating_sub(p.var.smax()));
-        let high = PACKET_LEN_MAX - p.var.smin().min(PACKET_LEN_MAX);
-        // A place behind the end is as far away as its offset says.
-        let low = low.max(-p.var.smax().min(i64::MAX / 4));
-        let s = Scalar::between_signed(low.min(high) + delta, high + delta);
+        let farthest = i64::from(st.extent.least) - p.var.smax();
+        let low = if known > 0 || p.id == 0 { farthest.max(known.into()) } else { farthest };
+        let high = (PACKET_LEN_MAX - p.var.smin()).max(low);
+        let s = Scalar::between_signed(low + delta, high + delta);
         let node = self.graph.op(st.extent.def, NONE);
         Value::Num(Num { s, link, delta, def: node })
     }
@@ -165,6 +169,9 @@ impl Verifier<'_> {
     /// A number was bounded by a comparison: when it is a distance to the end, bytes are proved.
     pub(crate) fn number_bounded(&mut self, st: &mut State, n: &Num) {
         let Some(room) = st.extent.rooms.iter().find(|r| n.link != 0 && r.link == n.link).copied() else { return };
+        if n.delta.unsigned_abs() > DELTA_MAX {
+            return;
+        }
         let reach = n.s.smin().saturating_sub(n.delta);
         if reach > 0 {
             self.graph.mark(n.def);
@@ -223,6 +230,9 @@ impl Verifier<'_> {
     /// True when `n` bytes from `p` are known to end before the packet does, although `n` is not a constant.
     pub(crate) fn length_fits(&mut self, st: &State, p: &Ptr, n: &Num) -> bool {
         if p.base != Base::Packet || p.off < 0 || p.var.smin() < 0 || n.link == 0 || n.s.smin() < 0 {
+            return false;
+        }
+        if n.delta.unsigned_abs() > DELTA_MAX {
             return false;
         }
         let off = i64::from(p.off);
@@ -300,7 +310,101 @@ pub(crate) fn prove(st: &mut State, id: u32, reach: u32, inside: bool) {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::behind;
+    use super::*;
+    use crate::cfg::Cfg;
+    use crate::testing::{behind, program};
+    use crate::{Config, MapsView};
+
+    const EDGES: [u64; 12] = [
+        0,
+        1,
+        13,
+        14,
+        1000,
+        PACKET_LEN_MAX as u64,
+        1 << 31,
+        u32::MAX as u64,
+        1 << 32,
+        1 << 61,
+        (1 << 63) - 1001,
+        (1 << 63) - 1,
+    ];
+
+    /// Offsets of a place, between two edges.
+    fn places() -> impl Iterator<Item = (u64, u64)> {
+        EDGES.into_iter().enumerate().flat_map(|(n, low)| EDGES[n..].iter().map(move |high| (low, *high)))
+    }
+
+    /// Packets with the place of a pointer, both allowed by what is known: (length, offset of the place).
+    fn runs(least: u32, range: u32, (low, high): (u64, u64)) -> Vec<(i64, i64)> {
+        let lengths = [0, 1, 14, 60, 1000, PACKET_LEN_MAX].into_iter().filter(|len| *len >= least.into());
+        let at = EDGES.into_iter().filter(move |v| (low..=high).contains(v)).map(|v| v as i64);
+        let all = lengths.flat_map(|len| at.clone().map(move |v| (len, v)));
+        all.filter(|(len, v)| range == 0 || v.checked_add(range.into()).is_some_and(|end| end <= *len)).collect()
+    }
+
+    #[test]
+    fn a_distance_has_its_bounds_and_a_check_of_it_proves_what_is_there() {
+        let program = program("r0 = 2\nexit");
+        let (config, cfg) = (Config::default(), Cfg::new(&program).ok().unwrap());
+        let mut v = Verifier::new(&program, MapsView::empty(), &config, cfg);
+        let meter = crate::meter::Meter::default();
+        let (mut tried, mut proved) = (0, 0);
+        let offs = [-9, 0, 20].into_iter().flat_map(|a| [-9, 0, 20].map(|b| (a, b)));
+        let known = [(0, 0), (14, 0), (0, 1), (14, 60)];
+        for ((low, high), (of_end, of_p)) in places().flat_map(|place| offs.clone().map(move |off| (place, off))) {
+            for (least, range) in known {
+                let runs = runs(least, range, (low, high));
+                let mut st = crate::state::tests::state(&meter);
+                st.extent.least = least;
+                let var = Scalar::between(low, high);
+                let p = Ptr { off: of_p, var, id: 7, range, ..Ptr::to(Base::Packet) };
+                st.set(Reg::R2, Value::Ptr(p));
+                let end = Ptr { off: of_end, ..Ptr::to(Base::End) };
+                let Value::Num(n) = v.distance(&mut st, &end, &p) else { panic!("a number") };
+                let real = |(len, at): (i64, i64)| (len - at).wrapping_add(i64::from(of_end) - i64::from(of_p));
+                for run in &runs {
+                    let real = real(*run);
+                    assert!((n.s.smin()..=n.s.smax()).contains(&real), "{real} of {run:?}: {n:?} for {p:?}");
+                }
+                for step in [0, -1000, 1000, i64::from(i32::MIN), 1 << 61, i64::MIN, i64::MAX] {
+                    for least_now in [1, 14, 900] {
+                        let sum = |run: (i64, i64)| real(run).wrapping_add(step);
+                        let here: Vec<_> = runs.iter().filter(|run| sum(**run) >= least_now).collect();
+                        let checked = n.s.add_const(step).meet(&Scalar::between_signed(least_now, i64::MAX));
+                        assert!(checked.is_some() || here.is_empty(), "{here:?} for {n:?} {step:+}");
+                        let Some(s) = checked else { continue };
+                        let mut after = st.clone();
+                        v.number_bounded(&mut after, &Num { s, delta: n.delta.wrapping_add(step), ..n });
+                        for (len, at) in here {
+                            assert!(i64::from(after.extent.least) <= *len, "{len} {at}: {:?}", after.extent);
+                            let q = after.reg(Reg::R2).as_ptr().expect("a pointer");
+                            assert!((q.var.umin()..=q.var.umax()).contains(&(*at as u64)), "{len} {at}: {q:?}");
+                            assert!(q.range == 0 || at + i64::from(q.range) <= *len, "{len} {at}: {q:?}");
+                            tried += 1;
+                            proved += u32::from(q.range > range);
+                        }
+                    }
+                }
+            }
+        }
+        assert!(tried > 10_000 && proved > 1_000, "{tried} {proved}");
+    }
+
+    #[test]
+    fn a_place_that_is_too_far_away_has_no_distance() {
+        // The number comes from the packet: half of what 64 bits hold.
+        let from = |source: &str| {
+            format!(
+                "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = r2\nr4 += 8\nif r4 > r3 goto out\n{source}\nr4 = r2\nr4 += r6\n\
+                 r3 -= r4\nif r3 s< 1 goto out\nr0 = *(u8 *)(r4 +0)\nout: r0 = 2\nexit"
+            )
+        };
+        let wide = from("r6 = *(u64 *)(r2 +0)\nr6 >>= 1");
+        assert!(crate::testing::check(&wide, &[]).is_err());
+        assert!(crate::testing::check(&wide.replace("if r3", "r3 += -1000\nif r3"), &[]).is_err());
+        assert!(crate::testing::check(&from("r6 = *(u32 *)(r2 +0)"), &[]).is_ok());
+    }
 
     #[test]
     fn the_same_comparison_with_the_end_has_the_same_outcome() {

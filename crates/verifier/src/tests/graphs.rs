@@ -2,7 +2,8 @@
 //! whether one can go round for ever. A program that can is refused, whatever states end in whichever checkpoints.
 //!
 //! Two numbers hold one of three values each; ways are chosen by chance, by comparing a number, by `may_goto` and by two
-//! open-coded iterators. Turns of the last two are counted, everything else is not.
+//! open-coded iterators. Turns of the last two are counted, everything else is not. Half of the graphs lead anywhere, the others are
+//! loops within loops, as people write them, with ways on and out from inside.
 
 use std::collections::{HashMap, HashSet};
 
@@ -94,6 +95,78 @@ fn graph(rng: &mut Rng) -> Vec<Block> {
         Block { set, copy: n > 0 && rng.one_in(15), far: !rng.one_in(3), uses: used.contains(&n), end }
     };
     (0..count).map(|n| block(n, rng)).collect()
+}
+
+/// Loops within loops.
+struct Nest<'a> {
+    rng: &'a mut Rng,
+    blocks: Vec<Block>,
+    /// Of each loop that is open: where it begins, and the blocks that leave it.
+    open: Vec<(usize, Vec<usize>)>,
+}
+
+impl Nest<'_> {
+    fn of(rng: &mut Rng) -> Vec<Block> {
+        let mut nest = Nest { rng, blocks: Vec::new(), open: Vec::new() };
+        nest.push(End::Goto(1));
+        nest.some();
+        nest.blocks
+    }
+
+    /// A block that goes on to the next one where its end is not known yet.
+    fn push(&mut self, end: End) -> usize {
+        let (n, rng) = (self.blocks.len(), &mut *self.rng);
+        let set = (n > 0 && rng.one_in(3)).then(|| (rng.below(2), rng.number()));
+        let (copy, far, uses) = (n > 0 && rng.one_in(8), !rng.one_in(3), rng.one_in(8));
+        self.blocks.push(Block { set, copy, far, uses, end });
+        n
+    }
+
+    fn some(&mut self) {
+        for _ in 0..1 + self.rng.below(3) {
+            let next = self.blocks.len() + 1;
+            match self.rng.below(10) {
+                0..4 if self.open.len() < 4 && next < 20 => self.around(),
+                4..6 => self.aside(),
+                // Out of a loop, or to its next turn.
+                6..8 if !self.open.is_empty() => {
+                    let which = self.rng.below(self.open.len());
+                    let n = self.push(End::Chance(self.open[which].0, next));
+                    if !self.rng.one_in(3) {
+                        self.open[which].1.push(n);
+                    }
+                }
+                _ => _ = self.push(End::Goto(next)),
+            }
+        }
+    }
+
+    /// A loop.
+    fn around(&mut self) {
+        let head = self.push(End::Goto(0));
+        self.open.push((head, Vec::new()));
+        self.some();
+        self.push(End::Goto(head));
+        let out = self.blocks.len();
+        self.blocks[head].end = match self.rng.below(4) {
+            0 | 1 => End::MayGoto(out, head + 1),
+            which => End::Next(which - 2, out, head + 1),
+        };
+        for n in self.open.pop().map_or(Vec::new(), |(_, leave)| leave) {
+            self.blocks[n].end = End::Chance(out, n + 1);
+        }
+    }
+
+    /// What some runs do.
+    fn aside(&mut self) {
+        let head = self.push(End::Goto(0));
+        self.some();
+        let (then, join) = (head + 1, self.blocks.len());
+        self.blocks[head].end = match self.rng.below(2) {
+            0 => End::Chance(join, then),
+            _ => End::Is(self.rng.below(2), self.rng.number(), then, join),
+        };
+    }
 }
 
 /// Blocks that some way leads to, renumbered: code that cannot be reached is refused for that.
@@ -214,7 +287,8 @@ fn what_can_go_wrong_is_refused() {
     // Others than always: `XWAY_FUZZ_SEED=N`.
     let first = std::env::var("XWAY_FUZZ_SEED").map_or(0, |n| n.parse().expect("a number"));
     for seed in (0..GRAPHS).map(|n| first + n) {
-        let blocks = reached(graph(&mut Rng(seed.wrapping_mul(7919).wrapping_add(1))));
+        let rng = &mut Rng(seed.wrapping_mul(7919).wrapping_add(1));
+        let blocks = reached(if seed % 4 < 2 { graph(rng) } else { Nest::of(rng) });
         let (uses, turns) = truth(&blocks);
         let (text, apart) = (text(&blocks), [0, Config::default().apart][seed as usize % 2]);
         let program = xway_object::Program { kfuncs: kfuncs.clone(), ..program(&text) };
