@@ -236,36 +236,28 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    fn of_slot(header: &libc::tpacket2_hdr, kind: u8) -> Header {
-        Header {
-            status: header.tp_status,
-            len: header.tp_len as usize,
-            captured: header.tp_snaplen as usize,
-            mac: header.tp_mac.into(),
-            seconds: header.tp_sec,
-            nanoseconds: header.tp_nsec,
-            vlan_tci: header.tp_vlan_tci,
-            vlan_tpid: header.tp_vlan_tpid,
-            outgoing: kind == libc::PACKET_OUTGOING,
-        }
+    fn of_slot(h: &libc::tpacket2_hdr, kind: u8) -> Header {
+        let vlan = (h.tp_vlan_tci, h.tp_vlan_tpid);
+        Header::new(h.tp_status, [h.tp_len, h.tp_snaplen], h.tp_mac, [h.tp_sec, h.tp_nsec], vlan, kind)
     }
 
-    fn of_block(header: &libc::tpacket3_hdr, kind: u8) -> Header {
-        Header {
-            status: header.tp_status,
-            len: header.tp_len as usize,
-            captured: header.tp_snaplen as usize,
-            mac: header.tp_mac.into(),
-            seconds: header.tp_sec,
-            nanoseconds: header.tp_nsec,
-            vlan_tci: header.hv1.tp_vlan_tci as u16,
-            vlan_tpid: header.hv1.tp_vlan_tpid,
-            outgoing: kind == libc::PACKET_OUTGOING,
-        }
+    fn of_block(h: &libc::tpacket3_hdr, kind: u8) -> Header {
+        let vlan = (h.hv1.tp_vlan_tci as u16, h.hv1.tp_vlan_tpid);
+        Header::new(h.tp_status, [h.tp_len, h.tp_snaplen], h.tp_mac, [h.tp_sec, h.tp_nsec], vlan, kind)
     }
-}
 
-impl Header {
+    fn new(
+        status: u32,
+        [len, captured]: [u32; 2],
+        mac: u16,
+        [seconds, nanoseconds]: [u32; 2],
+        (vlan_tci, vlan_tpid): (u16, u16),
+        kind: u8,
+    ) -> Header {
+        let (len, captured, outgoing) = (len as usize, captured as usize, kind == libc::PACKET_OUTGOING);
+        Header { status, len, captured, mac: mac.into(), seconds, nanoseconds, vlan_tci, vlan_tpid, outgoing }
+    }
+
     /// Whether it was let in through a gate that is not open yet: one byte of it is here, which no packet is as short as.
     pub(crate) fn is_mark(&self) -> bool {
         self.captured == 1 && self.len > 1
