@@ -220,6 +220,44 @@ fn bpf_sources_say_their_licence() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
+/// What shows a row of the mission or a promise is there: the files that it names, and tests and functions by their names.
+#[test]
+fn what_shows_a_row_or_a_promise_is_there() {
+    let all: String = sources("rs").chain(sources("c")).chain(sources("h")).map(|(_, text)| text).collect();
+    let words: BTreeSet<&str> = all.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    let (mut wrong, mut rows) = (Vec::new(), 0);
+    for page in ["docs/mission.md", "SPECIFICATION.md"] {
+        let text = read(&repository().join(page));
+        for line in text.lines().filter(|line| line.starts_with("| ")) {
+            let number = line[2..].split(" |").next().unwrap_or_default();
+            if !number.contains(|c: char| c.is_ascii_digit()) {
+                continue;
+            }
+            rows += 1;
+            let shown = line.split('`').skip(1).step_by(2);
+            if line.contains("| done |") && shown.clone().count() == 0 && !line.contains("docs/") {
+                wrong.push(format!("{page}: {number} is done, and nothing shows it"));
+            }
+            for name in shown {
+                let file = name.split([' ', ':']).next().unwrap_or_default();
+                let of_ours = ["crates/", "bpf/", "docs/", "scripts/", "fuzz/"].iter().any(|top| file.starts_with(top));
+                // A module may be named as what it is called in Rust.
+                let there =
+                    |file: &str| repository().join(file).exists() || repository().join(format!("{file}.rs")).exists();
+                if of_ours && !file.contains('*') && !there(file) {
+                    wrong.push(format!("{page}: {number}: there is no {file}"));
+                }
+                let is_name = name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_');
+                if is_name && name.matches('_').count() >= 2 && !words.contains(name) {
+                    wrong.push(format!("{page}: {number}: nothing is called {name}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(rows > 200, "only {rows} rows were found");
+}
+
 #[test]
 fn promises_have_numbers_of_their_own() {
     let page = read(&repository().join("SPECIFICATION.md"));
