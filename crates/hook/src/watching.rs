@@ -50,6 +50,7 @@ pub const LOSSES: &[&str] = &[
     "relay_lost",
     "steer_drop",
     "steer_lost",
+    "cpu_lost",
     "port.dropped",
     "port.oversize",
     "port.no_frame",

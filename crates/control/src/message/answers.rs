@@ -104,7 +104,7 @@ pub struct Upgraded {
 /// Packets that were lost.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Loss {
-    /// Of which port.
+    /// Of which port, or [`Loss::CPUMAP`].
     pub port: String,
     /// Which counter tells of them (docs/counters.md).
     pub counter: String,
@@ -113,6 +113,9 @@ pub struct Loss {
 }
 
 impl Loss {
+    /// In the place of a port: of frames that went from worker to worker over CPUMAPs.
+    pub const CPUMAP: &str = "cpumap";
+
     /// What a port has lost between two looks at its counters. What is lost between two processes (`upgrade-…`) is told by the one that
     /// goes on.
     pub(crate) fn between(port: &str, before: &Statistics, after: &Statistics) -> Vec<Loss> {

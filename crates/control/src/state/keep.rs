@@ -90,12 +90,15 @@ impl State {
         self.save()?;
         self.sockets.clear();
         let mut lost = Vec::new();
-        for port in self.hook.ports() {
-            let before = self.hook.statistics(&port).unwrap_or_default();
+        // All of them before the first is closed: by that the others may lose what was meant for it.
+        let ports: Vec<_> = self.hook.ports().into_iter().map(|port| (self.hook.statistics(&port), port)).collect();
+        let cpus = self.hook.cpumap_statistics();
+        for (before, port) in ports {
             if let Ok(reports) = self.hook.close_port(&port) {
-                lost.extend(Loss::between(&port, &before, &counted(&reports)));
+                lost.extend(Loss::between(&port, &before.unwrap_or_default(), &counted(&reports)));
             }
         }
+        lost.extend(Loss::between(Loss::CPUMAP, &cpus, &self.hook.end()));
         let mut all = Vec::new();
         if upgrade || self.config.service.keep_contents {
             for (path, object) in &self.pins {
@@ -138,5 +141,79 @@ impl State {
             }
         }
         self.keeps.clear();
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../engine/tests/common/mod.rs"]
+mod wire;
+
+#[cfg(test)]
+mod tests {
+    use xway_engine::{PassTo, PortConfig};
+    use xway_hook::{AttachRequest, Image, LoadRequest};
+    use xway_object::LoadOptions;
+    use xway_testkit::{Needs, clang};
+    use xway_vm::Surroundings;
+
+    use super::wire::{Wire, eventually};
+    use super::*;
+    use crate::config::Config;
+    use crate::handover::Handed;
+
+    fn state(workers: u32) -> State {
+        let config = Config::parse(&format!("[service]\nworkers = {workers}\n")).unwrap();
+        State::new(&config, "", LoadOptions::default(), Handed::default()).unwrap()
+    }
+
+    fn open(state: &mut State, wire: &Wire, pass: PassTo) {
+        let config = PortConfig { queues: Some(vec![(0, 0)]), pass, ..PortConfig::default() };
+        state.hook.open_port(wire.device(), config).unwrap();
+    }
+
+    /// Ports are closed one after the other, and what one passes to another that is gone is lost: to the last packet.
+    #[test]
+    fn what_ports_lose_while_others_are_closed_is_told() {
+        let mut state = state(1);
+        let (goes, stays) = (Wire::new(1, 1), Wire::new(2, 1));
+        open(&mut state, &goes, PassTo::Stack);
+        open(&mut state, &stays, PassTo::Port(1));
+        stays.flood(true);
+        eventually(|| goes.sent_count() > 1000);
+        let lost = state.finish(true).unwrap();
+        let missing = stays.offered() - goes.sent_count();
+        assert!(missing > 0, "a burst at least comes between two changes");
+        let loss = Loss { port: "wire2".into(), counter: "pass_lost.ENODEV".into(), packets: missing };
+        assert_eq!(lost, [loss]);
+    }
+
+    /// A program behind a CPUMAP that sends what comes to its own worker again: the queue never runs empty.
+    const ROUND: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n
+        struct { __uint(type, BPF_MAP_TYPE_CPUMAP); __uint(max_entries, 2); __uint(key_size, 4); __uint(value_size, 8); }
+        cpus SEC(\".maps\");
+        SEC(\"xdp\") int first(struct xdp_md *ctx) { return bpf_redirect_map(&cpus, 1, 0); }
+        SEC(\"xdp/cpumap\") int round(struct xdp_md *ctx) { return bpf_redirect_map(&cpus, 1, 0); }
+        char _license[] SEC(\"license\") = \"GPL\";";
+
+    #[test]
+    fn what_waits_for_another_worker_at_the_end_is_told() {
+        if !Needs::of("control::what_waits_for_another_worker_at_the_end_is_told").clang().met() {
+            return;
+        }
+        let mut state = state(2);
+        let wire = Wire::new(1, 1);
+        open(&mut state, &wire, PassTo::Stack);
+        let bytes = clang::compile_text("round", ROUND, &[]).unwrap();
+        let image = Image::parse(&bytes, &LoadOptions::default()).unwrap();
+        let request = LoadRequest { programs: vec!["first".into(), "round".into()], ..LoadRequest::default() };
+        let objects = state.hook.load(&image, &request).unwrap();
+        let of = |name: &str| objects.programs.iter().find(|(known, _)| known == name).unwrap().1;
+        let entry = [1024, Surroundings::FD_FIRST + of("round").0 as i32].map(i32::to_ne_bytes).concat();
+        state.hook.map_update(objects.maps[0].1, &1u32.to_ne_bytes(), &entry, 0).unwrap();
+        state.hook.attach(&AttachRequest::new("wire1", of("first"))).unwrap();
+        wire.send(0, 200);
+        eventually(|| state.hook.statistics("wire1").unwrap().get("redirected") == 200);
+        let lost = state.finish(true).unwrap();
+        assert_eq!(lost, [Loss { port: Loss::CPUMAP.into(), counter: "cpu_lost".into(), packets: 200 }]);
     }
 }

@@ -431,6 +431,11 @@ impl Engine {
     ///
     /// Frames that are still on their way between workers after a second are given up, and counted (`cpu_lost`).
     pub fn stop(self) -> Stopped {
+        self.end()
+    }
+
+    /// [`Engine::stop`] where others have the engine too: for them it has no workers and no ports any more.
+    pub fn end(&self) -> Stopped {
         self.control.lock().stop()
     }
 }

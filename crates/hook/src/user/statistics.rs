@@ -89,7 +89,25 @@ pub fn counted(reports: &[QueueReport]) -> Statistics {
     Statistics { counters, ..Statistics::default() }
 }
 
+/// What came of frames that went over CPUMAPs, on all workers together.
+fn of_cpus(cpus: &[Counters]) -> Statistics {
+    let mut sum = Counters::default();
+    cpus.iter().for_each(|cpu| sum.merge(cpu));
+    Statistics { counters: sum.flat(), ..Statistics::default() }
+}
+
 impl User {
+    /// What came of frames that went from worker to worker over CPUMAPs, by the names of a queue's counters.
+    pub fn cpumap_statistics(&self) -> Statistics {
+        of_cpus(&self.engine.as_deref().map(Engine::cpu_counters).unwrap_or_default())
+    }
+
+    /// Closes what is open and ends the workers. Gives [`User::cpumap_statistics`] to their end: frames that still waited for a worker are
+    /// given up, and counted.
+    pub fn end(&mut self) -> Statistics {
+        of_cpus(&self.engine.take().map(|engine| engine.end().cpus).unwrap_or_default())
+    }
+
     pub(super) fn statistics_of(&self, name: &str) -> Result<Statistics, HookError> {
         let ifindex = self.port(name)?.ifindex;
         let queues = self.engine.as_deref().map(Engine::queues).unwrap_or_default();

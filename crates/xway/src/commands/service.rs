@@ -131,7 +131,8 @@ pub fn upgrade(args: &args::Upgrade, as_json: bool) -> Result<(), Failure> {
         out.push_str(&format!("{}: port {}{why}\n", fate.fate, fate.port));
     }
     for loss in came.iter().flat_map(|came| &came.lost) {
-        out.push_str(&format!("lost: port {}: {} packets: {}\n", loss.port, loss.packets, loss.counter));
+        let of = if loss.port == Loss::CPUMAP { "" } else { "port " };
+        out.push_str(&format!("lost: {of}{}: {} packets: {}\n", loss.port, loss.packets, loss.counter));
     }
     print::text(&out);
     Ok(())
