@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, connect, shutdown, socket_with,
+};
 
 use crate::{STUCK, refuse_rights};
 
@@ -45,27 +47,35 @@ pub enum Refused {
 }
 
 /// A socket that listens. Connections that wait to be accepted are closed with it, with what they brought: nobody waits for that when it
-/// is dropped.
+/// is dropped. When one that [`listen`] has made is dropped nobody can connect any more, also where somebody else has its descriptor.
 #[derive(Debug)]
-pub struct Listener(Option<OwnedFd>);
+pub struct Listener {
+    fd: Option<OwnedFd>,
+    /// Nobody else goes on with it.
+    own: bool,
+}
 
+/// Somebody else has opened it, and may go on with it.
 impl From<OwnedFd> for Listener {
     fn from(fd: OwnedFd) -> Listener {
-        Listener(Some(fd))
+        Listener { fd: Some(fd), own: false }
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_ref().expect("it is there until it is dropped").as_fd()
+        self.fd.as_ref().expect("it is there until it is dropped").as_fd()
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let fd = self.0.take();
+        if self.own {
+            let _ = shutdown(&*self, Shutdown::Both);
+        }
+        let fd = self.fd.take();
         let closing = std::thread::Builder::new().name("door-close".into()).spawn(move || drop(fd));
-        // Usually it takes no time, and then nobody can connect any more when this returns.
+        // Usually it takes no time.
         let until = Instant::now() + STUCK;
         while closing.as_ref().is_ok_and(|thread| !thread.is_finished()) && Instant::now() < until {
             std::thread::sleep(std::time::Duration::from_micros(100));
@@ -98,7 +108,7 @@ pub fn listen(path: &Path, kind: SocketType, access: Access) -> Result<Listener,
         Ok(_) => return Err(told("binding")(io::Error::other("something else than a socket is there"))),
         Err(_) => {}
     }
-    let listener = Listener::from(socket()?);
+    let listener = Listener { fd: Some(socket()?), own: true };
     // The file gets the permissions that the socket has (`unix_bind_bsd`): the owner's alone until the group is the right one.
     fchmod(&listener, Mode::RUSR | Mode::WUSR).map_err(failed("its permissions"))?;
     bind(&listener, &address).map_err(failed("binding"))?;

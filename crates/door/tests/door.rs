@@ -76,6 +76,25 @@ fn only_what_nobody_listens_at_is_replaced() {
     }
 }
 
+/// Also while something else still has the descriptor, as a process that was forked a moment ago.
+#[test]
+fn nobody_connects_to_a_door_that_is_gone() {
+    for kind in KINDS {
+        let path = path("gone");
+        let listener = listen(&path, kind, Access::default()).unwrap();
+        let waits = client(&path, kind);
+        let again = listener.as_fd().try_clone_to_owned().unwrap();
+        drop(listener);
+        let late = socket(AddressFamily::UNIX, kind, None).unwrap();
+        assert_eq!(connect(&late, &SocketAddrUnix::new(&path).unwrap()), Err(Errno::CONNREFUSED));
+        // Its place can be had.
+        let next = listen(&path, kind, Access::default()).unwrap();
+        client(&path, kind);
+        drop((next, waits, again));
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
 /// Whether this user with this group can connect.
 fn connects(path: &Path, (uid, gid): (u32, u32), groups: &[u32]) -> rustix::io::Result<()> {
     let address = SocketAddrUnix::new(path).unwrap();
