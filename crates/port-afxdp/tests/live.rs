@@ -129,8 +129,11 @@ fn what_nobody_had_taken_when_a_port_is_closed_is_counted() {
     send(&left, "l0", &vec![datagram(60); 30]);
     let taken = receive(&mut port, &mut pool, 10).len() as u64;
     send(&left, "l0", &vec![datagram(60); 30]);
-    // The other end of a veth may take them a moment later.
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    // The other end of a veth takes them a moment later.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while right.packets("r0").unwrap().0 < 60 && std::time::Instant::now() < deadline {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
     port.close(&mut pool);
     let stats = port.stats();
     let unread = stats.other.iter().find(|(name, _)| *name == "unread").map_or(0, |&(_, count)| count);

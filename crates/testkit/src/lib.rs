@@ -38,7 +38,7 @@ pub fn rounds() -> u32 {
 pub use cpu::{stay_on_cpu_0, stay_on_this_cpu};
 pub use diff::{diff_bytes, hex};
 pub use lab::{Lab, LabError, Namespace};
-pub use lingering::lingering;
+pub use lingering::{LINGERS, lingering};
 pub use people::as_user;
 pub use rng::Rng;
 pub use skip::{Needs, has_command, is_root, kernel_at_least, skip};

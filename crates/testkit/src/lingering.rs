@@ -5,7 +5,10 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// A descriptor that takes 30 seconds to close for whoever closes it last: a connection with `SO_LINGER` whose other end, which comes with
+/// How long what [`lingering`] makes takes to close: longer than anything that does not wait for it.
+pub const LINGERS: Duration = Duration::from_secs(60);
+
+/// A descriptor that takes [`LINGERS`] to close for whoever closes it last: a connection with `SO_LINGER` whose other end, which comes with
 /// it, reads nothing.
 ///
 /// # Panics
@@ -16,6 +19,6 @@ pub fn lingering() -> (OwnedFd, TcpStream) {
     let (far, _) = listener.accept().expect("its other end");
     near.set_nonblocking(true).expect("no waiting");
     while near.write(&[0; 1 << 16]).is_ok() {}
-    rustix::net::sockopt::set_socket_linger(&near, Some(Duration::from_secs(30))).expect("SO_LINGER");
+    rustix::net::sockopt::set_socket_linger(&near, Some(LINGERS)).expect("SO_LINGER");
     (near.into(), far)
 }

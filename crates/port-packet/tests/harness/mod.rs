@@ -74,7 +74,7 @@ pub fn run_in<T: Send>(
                 if ports.len() > 1 {
                     config.pass_to = (0..ports.len()).map(|port| (port, usize::from(port == 0))).collect();
                 }
-                config.limits.timeout = Some(Duration::from_secs(20));
+                config.limits.timeout = Some(Duration::from_secs(120));
                 ready.send(()).unwrap();
                 Worker::new(ports, Box::new(Program(program)), pool, config).run()
             }
@@ -82,7 +82,7 @@ pub fn run_in<T: Send>(
         is_ready.recv().unwrap();
         let out = work();
         // What the kernel has queued for us is still to be counted.
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(200));
         stop.ask();
         let report = worker.join().unwrap();
         assert!(matches!(report.end, End::Stopped), "{:?}", report.end);
