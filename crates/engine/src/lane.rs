@@ -29,7 +29,8 @@ pub(crate) struct Lane {
     pub(crate) told: Option<Pressure>,
     /// Whether it is asked for frames.
     pub(crate) receiving: bool,
-    /// Where PASS goes.
+    /// Where PASS goes, and how.
+    pub(crate) pass_to: PassTo,
     pub(crate) pass: Pass,
     pub(crate) meters: Arc<Meters>,
     /// What other workers hand to it.

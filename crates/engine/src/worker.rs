@@ -11,7 +11,7 @@ use crate::core::{Core, Reach, Targets};
 use crate::counters::Meters;
 use crate::crew::{Leaving, Mailbox};
 use crate::event::Events;
-use crate::lane::{Hook, Lane, Pass};
+use crate::lane::{Hook, Lane, Pass, PassTo};
 use crate::outbox::Outbox;
 use crate::{
     Capture, CaptureConfig, Counters, EngineError, Executor, Live, Port, PortError, PortStats, Recorder, SocketTarget,
@@ -220,6 +220,7 @@ impl Worker {
                     untold: 0,
                     told: None,
                     receiving: input.is_some(),
+                    pass_to: PassTo::Stack,
                     pass: pass_of(number),
                     meters: meters.clone(),
                     inlet: None,

@@ -332,3 +332,25 @@ fn a_worker_that_panics_is_gone_and_nobody_waits_for_it() {
     eventually(|| good.passed().len() == 5);
     assert_eq!(engine.stop().queues.iter().map(|report| report.ifindex).collect::<Vec<_>>(), [2]);
 }
+
+/// A port that is being closed still receives: what passes goes where it went, and not to the port's own stack side.
+#[test]
+fn what_passes_goes_to_its_target_until_the_port_is_closed() {
+    for pass in [PassTo::Drop, PassTo::Port(2)] {
+        let engine = engine(1);
+        let (one, two) = (Wire::new(1, 1), Wire::new(2, 1));
+        engine.open(two.device(), PortConfig::default()).unwrap();
+        for _ in 0..20 {
+            engine.open(one.device(), PortConfig { pass, ..PortConfig::default() }).unwrap();
+            let before = one.offered();
+            one.flood(true);
+            eventually(|| one.offered() > before + 100);
+            let counters = engine.close(1).unwrap().remove(0).counters;
+            one.flood(false);
+            assert_eq!(counters.balance(), Ok(()));
+            assert_eq!(counters.pass_lost.total(), 0);
+        }
+        assert_eq!(one.passed(), [[0u8; 0]; 0]);
+        stop(engine);
+    }
+}

@@ -384,24 +384,25 @@ impl Core {
             ports.push(Reach { ifindex, number, takes, frame_max, parts, pass: Pass::Stack });
         }
         let number = |ifindex| ports.iter().find(|reach| reach.ifindex == ifindex).map(|reach| reach.number);
-        let passes: Vec<Pass> = (self.ways.iter())
-            .map(|way| match way.pass {
-                PassTo::Stack => Pass::Stack,
-                PassTo::Port(ifindex) => number(ifindex).map_or(Pass::Missing, Pass::Out),
-                PassTo::Drop => Pass::Drop,
-            })
-            .collect();
-        ports.iter_mut().zip(passes).for_each(|(reach, pass)| reach.pass = pass);
+        let pass = |to| match to {
+            PassTo::Stack => Pass::Stack,
+            PassTo::Port(ifindex) => number(ifindex).map_or(Pass::Missing, Pass::Out),
+            PassTo::Drop => Pass::Drop,
+        };
+        let passes: Vec<Pass> = self.ways.iter().map(|way| pass(way.pass)).collect();
         for lane in &mut self.lanes {
-            let port = ports.iter().find(|reach| reach.ifindex == lane.port.ifindex());
-            lane.pass = port.map_or(Pass::Stack, |reach| reach.pass);
-            let Some(way) = self.ways.iter().find(|way| way.ifindex == lane.port.ifindex()) else { continue };
+            let way = self.ways.iter().find(|way| way.ifindex == lane.port.ifindex());
+            // A port that is being closed is not to be reached any more, and still receives.
+            lane.pass_to = way.map_or(lane.pass_to, |way| way.pass);
+            lane.pass = pass(lane.pass_to);
+            let Some(way) = way else { continue };
             lane.steering = way.steering.clone();
             let others = way.queues.iter().filter(|(queue, _)| *queue != lane.queue);
             let peer =
                 |(queue, inbox): &(u32, Inbox)| Peer { queue: *queue, inbox: inbox.clone(), burst: Burst::new() };
             lane.peers = if way.steering.is_some() { others.map(peer).collect() } else { Vec::new() };
         }
+        ports.iter_mut().zip(passes).for_each(|(reach, pass)| reach.pass = pass);
         self.targets.set_ports(ports);
     }
 

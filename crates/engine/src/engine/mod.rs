@@ -214,6 +214,8 @@ impl Engine {
                 untold: 0,
                 told: None,
                 receiving: false,
+                // Before it receives it is told.
+                pass_to: PassTo::Stack,
                 pass: Pass::Stack,
                 meters,
                 inlet: Some(inlet),
