@@ -259,6 +259,14 @@ fn afxdp(name: &str, executable: impl Fn(&Dir) -> String) -> Afxdp {
         std::thread::sleep(Duration::from_millis(20));
     }
     let (counted, host, gap, rings) = all();
+    if counted + host + gap + rings != sent {
+        // Whoever else may have lost it.
+        let all = up.connect().statistics(port).unwrap();
+        println!("losses: {:?}", all.losses().filter(|(_, packets)| *packets > 0).collect::<Vec<_>>());
+        for (space, wire) in [(&left, "l0"), (&right, "r0")] {
+            println!("{}", space.ip(&["-s", "-s", "link", "show", "dev", wire]).unwrap());
+        }
+    }
     let word = |doc: &Value, member: &str| doc["ports"][0][member].as_str().unwrap().to_owned();
     assert_eq!((word(&dry, "port"), word(&dry, "requested")), (port.into(), "handed over".into()), "{dry}");
     assert_eq!((word(&dry, "expected"), word(&dry, "reason")), (word(&doc, "expected"), word(&doc, "reason")));
