@@ -397,7 +397,8 @@ pub struct Dump {
     #[arg(value_name = "FORM")]
     pub form: DumpForm,
     /// Object file, or a program on a hook: N, id N, name NAME, tag TAG, pinned PATH; behind it
-    /// opcodes (the bytes of each instruction), linum (file and line of each source line), or file PATH (the bytes alone)
+    /// opcodes (the bytes of each instruction), linum (file and line of each source line), visual (the ways through instructions as
+    /// a graph), or file PATH (the bytes alone)
     #[arg(value_name = "OBJ|WHICH", required = true)]
     pub words: Vec<String>,
     /// Which program of the object.
@@ -549,6 +550,7 @@ Examples:
   xway prog dump xlated count.o
   xway prog dump xlated id 42   # a program in the kernel, as its verifier has rewritten it
   xway prog dump xlated id 42 linum opcodes
+  xway prog dump xlated id 42 visual  # a graph, for dot -Tsvg
   xway prog dump jited name drop_udp
   xway prog dump xlated name drop_udp --hook user
   xway prog dump jited id 42 file code.bin";

@@ -239,6 +239,20 @@ pub struct HookRest {
     pub place: Hook,
 }
 
+/// `xway btf dump`
+#[derive(Args, Debug)]
+pub struct BtfDump {
+    /// Whose types, then the form
+    #[arg(value_name = "WORDS")]
+    pub words: Vec<String>,
+    /// The types in this file are continued by those that are printed (of a kernel module: the kernel's, found by themselves)
+    #[arg(short = 'B', long, value_name = "FILE")]
+    pub base_btf: Option<PathBuf>,
+    /// Whose hook.
+    #[command(flatten)]
+    pub place: Hook,
+}
+
 /// Which objects are shown.
 #[derive(Args, Debug)]
 pub struct ShowRest {
@@ -275,7 +289,7 @@ pub enum Btf {
     Show(HookRest),
     /// Print types: id N | file PATH | prog WHICH | map WHICH [key | value | kv | all]; behind it format raw | c
     #[command(after_help = BTF_DUMP_HELP)]
-    Dump(HookRest),
+    Dump(BtfDump),
 }
 
 pub const LOAD_HELP: &str = "\

@@ -6,6 +6,7 @@ mod common;
 use common::wire::{Bench, ready};
 use common::{Dir, Ran, compiled};
 use serde_json::Value;
+use xway_object::btf::{BtfBuilder, IntEncoding};
 use xway_testkit::{clang, has_command};
 
 const SOURCE: &str = r#"
@@ -121,6 +122,67 @@ fn types_are_printed_raw_and_as_c() {
     bench.xway(&["btf", "dump", "map", "pinned", map, "both"]).exits(2).says("both: not expected here");
 }
 
+/// Types that continue others: `all` without the first ones, which are `base`.
+fn behind(base: &[u8], all: &[u8]) -> Vec<u8> {
+    let word = |raw: &[u8], at: usize| u32::from_le_bytes(raw[at..at + 4].try_into().unwrap()) as usize;
+    let (own, more) = ((word(base, 12), word(base, 20)), (word(all, 12), word(all, 20)));
+    let (types, strings) = (&all[24 + own.0..24 + more.0], &all[24 + more.0 + own.1..]);
+    let mut split = vec![0x9f, 0xeb, 1, 0];
+    for field in [24, 0, types.len(), types.len(), strings.len()] {
+        split.extend((field as u32).to_le_bytes());
+    }
+    [&split[..], types, strings].concat()
+}
+
+/// As those of a kernel module continue the kernel's.
+#[test]
+fn types_that_continue_others_are_printed_with_them() {
+    if !ready("bpftool_words::types_that_continue_others_are_printed_with_them") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("wordsplit", false));
+    let mut b = BtfBuilder::new();
+    let int = b.int("int", 4, IntEncoding::Signed);
+    let head = b.structure("list_head", 4, &[("prev", int, 0)]);
+    let base = b.to_bytes();
+    let device = b.structure("my_device", 16, &[("list", head, 0), ("minor", int, 32), ("self", head + 2, 64)]);
+    let pointer = b.ptr(device);
+    b.typedef("my_device_t", pointer);
+    let (kernel, module) = (dir.arg("kernel.btf"), dir.arg("module.btf"));
+    std::fs::write(&kernel, &base).unwrap();
+    std::fs::write(&module, behind(&base, &b.to_bytes())).unwrap();
+
+    let dump = ["btf", "dump", "file", &module, "-B", &kernel];
+    let raw = bench.xway(&dump).exits(0).out;
+    assert!(
+        raw.starts_with(&format!("[{device}] STRUCT 'my_device' size=16 vlen=3\n\t'list' type_id={head}")),
+        "{raw}"
+    );
+    let their_dump = ["-B", &kernel, "btf", "dump", "file", &module];
+    if let Some(theirs) = theirs(&bench, &their_dump) {
+        assert_eq!(raw, theirs.out);
+        let json: Value =
+            serde_json::from_str(&bench.run("bpftool", &[&["-j"], &their_dump[..]].concat()).out).unwrap();
+        assert_eq!(bench.json(&dump)["types"], json["types"]);
+    }
+    let header = bench.xway(&[&dump[..], &["format", "c"]].concat()).exits(0).out;
+    for text in ["struct list_head {", "struct my_device {", "typedef struct my_device *my_device_t;"] {
+        assert!(header.contains(text), "{header}");
+    }
+    clang::compile_text("header", &header, &["-Werror", "-Wno-pragma-clang-attribute"]).unwrap();
+    // Alone they are not whole.
+    bench.xway(&["btf", "dump", "file", &module]).exits(3).says("module.btf: ");
+    // A module's are known by their name, and continue the kernel's without being asked.
+    for name in std::fs::read_dir("/sys/kernel/btf").into_iter().flatten().flatten() {
+        let path = name.path().display().to_string();
+        if let Some(theirs) =
+            (!path.ends_with("/vmlinux")).then(|| theirs(&bench, &["btf", "dump", "file", &path])).flatten()
+        {
+            assert_eq!(bench.xway(&["btf", "dump", "file", &path]).exits(0).out, theirs.out, "{path}");
+        }
+    }
+}
+
 /// The lines of a listing that the other tool spells the same: functions, source lines and bytes.
 fn comparable(text: &str) -> Vec<String> {
     let line = |line: &str| {
@@ -179,10 +241,41 @@ fn code_is_shown_with_its_functions_lines_and_bytes() {
         let text = bench.xway(&["prog", "dump", "jited", "id", &id, "linum"]).exits(0).out;
         assert!(text.starts_with("int words(struct xdp_md *ctx):\nbpf_prog_") && text.contains("line_num:"), "{text}");
     }
-    bench.xway(&[&dump[..], &["visual"]].concat()).exits(2).says("visual");
     let file = dir.arg("code.bin");
     bench.xway(&[&dump[..], &["file", &file]].concat()).exits(0);
     assert_eq!(std::fs::metadata(&file).unwrap().len() % 8, 0);
+}
+
+/// The lines of a graph that the other tool spells the same: nodes, places with their opcodes, edges. It calls functions by number.
+fn drawn(text: &str) -> Vec<String> {
+    let line = |line: &str| match line.split_once(": (") {
+        Some((place, rest)) => format!("{place}: {}", &rest[..2]),
+        None if line.contains("label=\"") && line.contains(" ()\"") => "a function".to_owned(),
+        None => line.to_owned(),
+    };
+    text.lines().map(line).collect()
+}
+
+#[test]
+fn the_ways_through_a_program_are_drawn() {
+    if !ready("bpftool_words::the_ways_through_a_program_are_drawn") {
+        return;
+    }
+    let dir = Dir::new();
+    let (bench, id, object) = loaded(&dir, "wordgraph");
+    let dump = ["prog", "dump", "xlated", "id", &id, "visual"];
+    let ours = bench.xway(&dump).exits(0).out;
+    for function in ["words", "look"] {
+        assert!(ours.contains(&format!("label=\"{function} ()\"")), "{ours}");
+    }
+    assert_eq!(bench.json(&dump)["graph"], ours.as_str());
+    if let Some(theirs) = theirs(&bench, &dump) {
+        assert_eq!(drawn(&ours), drawn(&theirs.out));
+    }
+    bench.xway(&[&dump[..], &["opcodes"]].concat()).exits(2).says("leave opcodes and linum out");
+    bench.xway(&["prog", "dump", "jited", "id", &id, "visual"]).exits(2).says("visual: the ways through jited code");
+    // A loop is an edge backwards, and what is an object file is not drawn from what no kernel has seen.
+    bench.xway(&["prog", "dump", "xlated", &object, "visual"]).exits(2);
 }
 
 #[test]

@@ -34,6 +34,42 @@ impl Btf {
     }
 }
 
+impl Btf {
+    /// Reads types that continue others, as a kernel module's continue those of the kernel (*split* BTF): their ids begin behind the
+    /// last one of `base`, their names lie behind its strings. The result has both. Cost: a copy of `base`.
+    ///
+    /// ```
+    /// # use xway_object::btf::{Btf, BtfBuilder, IntEncoding};
+    /// let mut b = BtfBuilder::new();
+    /// let int = b.int("int", 4, IntEncoding::Signed);
+    /// let base = b.finish();
+    /// // A header without types or names of its own.
+    /// let more = Btf::parse_behind(&base, &[0x9f, 0xeb, 1, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])?;
+    /// assert_eq!(more.find("int", |_| true), Some(int));
+    /// # Ok::<(), xway_object::btf::BtfError>(())
+    /// ```
+    pub fn parse_behind(base: &Btf, split: &[u8]) -> Result<Btf, BtfError> {
+        let areas = |raw: &[u8]| {
+            let header = Header::read(raw)?;
+            let types = header.area(raw, "types", header.type_off, header.type_len)?;
+            Ok((types, header.area(raw, "strings", header.str_off, header.str_len)?))
+        };
+        let (below, above) = (areas(&base.raw)?, areas(split)?);
+        // Together they are types as any others.
+        let (types, strings) = (below.0.1 + above.0.1, below.1.1 + above.1.1);
+        let word = |len: usize| u32::try_from(len).map_err(|_| BtfError::Header("the section is larger than 256 MiB"));
+        let mut raw = Vec::with_capacity(24 + types + strings);
+        raw.extend([0x9f, 0xeb, 1, 0]);
+        for field in [24, 0, word(types)?, word(types)?, word(strings)?] {
+            raw.extend(field.to_le_bytes());
+        }
+        for (bytes, (at, len)) in [(&base.raw[..], below.0), (split, above.0), (&base.raw, below.1), (split, above.1)] {
+            raw.extend(&bytes[at..at + len]);
+        }
+        Btf::parse(raw)
+    }
+}
+
 struct Header {
     hdr_len: u64,
     type_off: u64,

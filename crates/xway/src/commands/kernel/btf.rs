@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 use xway_abi::Errno;
 use xway_kernel::{BtfInfo, KernelMap, KernelProg, ObjectKind, btf_by_id, btf_info, ids};
 use xway_object::Btf;
+use xway_object::btf::BtfError;
 
 use super::attach::Place;
 use super::which::Which;
 use super::{btf_raw, by_id, failure, map, prog, refused};
-use crate::args_kernel::{self as args, HookRest as Rest, Place as Hook};
+use crate::args_kernel::{self as args, BtfDump, HookRest as Rest, Place as Hook};
 use crate::failure::Failure;
 use crate::{payload, print};
 
@@ -108,7 +109,15 @@ struct Asked {
     roots: Option<Vec<u32>>,
 }
 
-fn dump(rest: &Rest, as_json: bool) -> Result<(), Failure> {
+impl Asked {
+    /// All of them but those that they continue.
+    fn all(btf: Arc<Btf>, base: Option<&Btf>) -> Asked {
+        let roots = base.map(|base| (base.max_id() + 1..=btf.max_id()).collect());
+        Asked { btf, roots }
+    }
+}
+
+fn dump(rest: &BtfDump, as_json: bool) -> Result<(), Failure> {
     let hint = "format raw, or format c";
     let (words, as_c) = match rest.words.as_slice() {
         [words @ .., keyword, form] if keyword == "format" => match form.as_str() {
@@ -119,7 +128,7 @@ fn dump(rest: &Rest, as_json: bool) -> Result<(), Failure> {
         [.., keyword] if keyword == "format" => return Err(Failure::usage("format: of which kind?").hint(hint)),
         words => (words, false),
     };
-    let Asked { btf, roots } = source(words, &rest.place)?;
+    let Asked { btf, roots } = source(words, rest)?;
     if as_c {
         let text = btf.c_header(roots.as_deref()).map_err(Failure::input)?;
         match as_json {
@@ -139,8 +148,9 @@ fn dump(rest: &Rest, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn source(words: &[String], place: &args::Hook) -> Result<Asked, Failure> {
+fn source(words: &[String], rest: &BtfDump) -> Result<Asked, Failure> {
     let hint = "id N | file PATH | prog WHICH | map WHICH [key | value | kv | all]; behind it: format raw | c";
+    let place = &rest.place;
     let [kind, words @ ..] = words else {
         return Err(Failure::usage("whose types?").hint(hint));
     };
@@ -152,8 +162,18 @@ fn source(words: &[String], place: &args::Hook) -> Result<Asked, Failure> {
         [] => Ok(()),
         [extra, ..] => Err(Failure::usage(format!("{extra}: not expected here")).hint(hint)),
     };
+    let named = rest.base_btf.as_deref().map(|path| file(path, None)).transpose()?;
+    if place.hook == Some(Hook::User) && matches!(kind.as_str(), "prog" | "id") {
+        let message =
+            format!("{kind}: the service keeps types beside its maps, none with numbers and none beside programs");
+        return Err(Failure::no(message).hint("xway btf dump map WHICH --hook user, or xway btf dump file OBJ"));
+    }
     let id = match (kind.as_str(), words) {
-        ("file", [path]) => return Ok(Asked { btf: file(Path::new(path))?, roots: None }),
+        ("file", [path]) => {
+            let path = Path::new(path);
+            let base = named.or_else(|| is_module(path).then(xway_kernel::vmlinux).flatten());
+            return Ok(Asked::all(file(path, base.as_deref())?, base.as_deref()));
+        }
         ("id", [id]) => number(id)?,
         ("prog", _) => {
             let (which, rest) = Which::needed(words, "prog")?;
@@ -185,16 +205,31 @@ fn source(words: &[String], place: &args::Hook) -> Result<Asked, Failure> {
         _ => return Err(Failure::usage(format!("{kind}: not expected here")).hint(hint)),
     };
     let bytes = by_id("btf", id, btf_by_id(id))?;
-    let read = Btf::parse(bytes).map_err(|e| Failure::input(format!("types {id}: {e}")))?;
-    Ok(Asked { btf: Arc::new(read), roots: None })
+    // A module's continue the kernel's.
+    let module = || btf_info(id).is_ok_and(|info| info.kernel && info.name != "vmlinux");
+    let base = named.or_else(|| module().then(xway_kernel::vmlinux).flatten());
+    let read = parsed(bytes, base.as_deref()).map_err(|e| Failure::input(format!("types {id}: {e}")))?;
+    Ok(Asked::all(Arc::new(read), base.as_deref()))
 }
 
-/// Types in an object file, or plain ones as `/sys/kernel/btf/vmlinux` has them.
-fn file(path: &Path) -> Result<Arc<Btf>, Failure> {
+/// Whether the kernel shows a module's types there.
+fn is_module(path: &Path) -> bool {
+    path.parent() == Some(Path::new("/sys/kernel/btf")) && path.file_name().is_some_and(|name| name != "vmlinux")
+}
+
+fn parsed(bytes: Vec<u8>, base: Option<&Btf>) -> Result<Btf, BtfError> {
+    match base {
+        Some(base) => Btf::parse_behind(base, &bytes),
+        None => Btf::parse(bytes),
+    }
+}
+
+/// Types in an object file, or plain ones as `/sys/kernel/btf/vmlinux` has them; `base`: what plain ones continue.
+fn file(path: &Path, base: Option<&Btf>) -> Result<Arc<Btf>, Failure> {
     const ELF: &[u8] = b"\x7fELF";
     let bytes = payload::file(path, FILE_MAX)?;
     if !bytes.starts_with(ELF) {
-        let read = Btf::parse(bytes).map(Arc::new);
+        let read = parsed(bytes, base).map(Arc::new);
         return read.map_err(|e| Failure::input(format!("{}: {e}", path.display())));
     }
     let types = Btf::of_object(&bytes).map_err(|e| Failure::input(format!("{}: {e}", path.display())))?;

@@ -1,14 +1,15 @@
 //! `xway prog dump xlated|jited WHICH`: a program in the kernel, as its verifier has rewritten it and as its compiler has made it.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
 use xway_isa::{Names, Slot, slots_to_bytes};
-use xway_kernel::{KernelProg, LineInfo, ProgInfo, ProgLines, btf_by_id};
+use xway_kernel::{FuncInfo, KernelProg, LineInfo, ProgInfo, ProgLines, btf_by_id};
 use xway_object::Btf;
 use xway_object::btf::Kind;
 
+use super::graph;
 use super::listing::{self, Row, Source, Wish};
 use super::which::Which;
 use super::{prog, refused};
@@ -23,6 +24,7 @@ pub fn run(which: &Which, form: DumpForm, wish: &Wish, as_json: bool) -> Result<
     let (xlated, jited) = program.code().map_err(refused)?;
     let known = Known::of(&program, &info)?;
     let (text, mut doc) = match form {
+        DumpForm::Xlated if wish.visual => drawn(&xlated, &known),
         DumpForm::Xlated => instructions(&xlated, &known, wish),
         DumpForm::Jited => machine_code(&jited, &known, wish),
         DumpForm::Ir => {
@@ -135,6 +137,14 @@ fn instructions(slots: &[Slot], known: &Known, wish: &Wish) -> (String, Value) {
     }
     let doc = json!({ "disassembly": listing::json(&rows, wish, "insn"), "insns": slots.len() });
     (listing::text(&rows, wish, false), doc)
+}
+
+fn drawn(slots: &[Slot], known: &Known) -> (String, Value) {
+    let name = |(i, f): (usize, &FuncInfo)| Some((f.insn as usize, known.function(i)?.0.to_owned()));
+    let begins: BTreeMap<usize, String> = known.lines.funcs.iter().enumerate().filter_map(name).collect();
+    let text = if slots.is_empty() { String::new() } else { graph::draw(slots, &begins, &Symbols::read()) };
+    let doc = json!({ "graph": text, "insns": slots.len() });
+    (text, doc)
 }
 
 /// One instruction, and how many slots it takes. The kernel has some of its own, which have no name outside.

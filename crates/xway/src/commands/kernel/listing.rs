@@ -13,12 +13,14 @@ pub struct Wish {
     pub opcodes: bool,
     /// File, line and column of each source line.
     pub linum: bool,
+    /// The ways through it as a graph, instead of a list.
+    pub visual: bool,
 }
 
 impl Wish {
     /// From bpftool's words, of which there may be several.
     pub fn parse(words: &[String]) -> Result<Wish, Failure> {
-        const HINT: &str = "file PATH, opcodes, linum";
+        const HINT: &str = "file PATH, visual, opcodes, linum";
         let (mut wish, mut words) = (Wish::default(), words.iter());
         while let Some(word) = words.next() {
             match word.as_str() {
@@ -28,15 +30,16 @@ impl Wish {
                     let missing = || Failure::usage("file: a path is missing").hint("file PATH");
                     wish.file = Some(words.next().ok_or_else(missing)?.clone());
                 }
-                "visual" => return Err(Failure::usage("visual: no graph is drawn here").hint(HINT)),
+                "visual" => wish.visual = true,
                 other => return Err(Failure::usage(format!("{other}: not expected here")).hint(HINT)),
             }
         }
+        let beside = wish.opcodes || wish.linum;
         match &wish.file {
-            Some(_) if wish.opcodes || wish.linum => {
-                Err(Failure::usage("file: it gets the bytes and nothing beside them")
-                    .hint("leave opcodes and linum out"))
-            }
+            Some(_) if beside || wish.visual => Err(Failure::usage("file: it gets the bytes and nothing beside them")
+                .hint("leave visual, opcodes and linum out")),
+            None if beside && wish.visual => Err(Failure::usage("visual: a graph has nothing beside its instructions")
+                .hint("leave opcodes and linum out")),
             _ => Ok(wish),
         }
     }
@@ -118,10 +121,11 @@ mod tests {
     fn words_in_any_order() {
         let parse = |text: &str| Wish::parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(parse("").unwrap(), Wish::default());
-        let both = Wish { file: None, opcodes: true, linum: true };
+        let both = Wish { opcodes: true, linum: true, ..Wish::default() };
         assert_eq!((parse("linum opcodes").unwrap(), parse("opcodes linum").unwrap()), (both.clone(), both));
         assert_eq!(parse("file x").unwrap().file.as_deref(), Some("x"));
-        for wrong in ["file", "visual", "more", "file x linum"] {
+        assert!(parse("visual").unwrap().visual);
+        for wrong in ["file", "more", "file x linum", "file x visual", "visual opcodes"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -8,6 +8,7 @@ pub mod dump;
 mod entries;
 mod event_pipe;
 pub mod features;
+mod graph;
 pub mod link;
 mod listing;
 pub mod map;

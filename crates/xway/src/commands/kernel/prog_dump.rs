@@ -1,11 +1,14 @@
 //! `xway prog dump` of a program that is loaded on a hook.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 use xway_isa::{Slot, slots_to_bytes};
 use xway_object::HelperNames;
 
 use super::attach::Place;
 use super::dump::in_words;
+use super::graph;
 use super::listing::{self, Row, Wish};
 use super::which::Which;
 use super::{failure, prog, programs};
@@ -13,11 +16,15 @@ use crate::args::{Dump, DumpForm};
 use crate::failure::Failure;
 use crate::{output, print};
 
-/// Runs the command; `rest` is bpftool's `file PATH`, `opcodes`, `linum`.
+/// Runs the command; `rest` is bpftool's `file PATH`, `visual`, `opcodes`, `linum`.
 pub fn run(args: &Dump, which: &Which, rest: &[String], as_json: bool) -> Result<(), Failure> {
     let wish = Wish::parse(rest)?;
     if !args.without.is_empty() {
         return Err(Failure::usage("--without: a loaded program is compiled already").hint("name its object file"));
+    }
+    if wish.visual && args.form != DumpForm::Xlated {
+        let message = format!("visual: the ways through {} code are not drawn", args.form.name());
+        return Err(Failure::usage(message).hint("xway prog dump xlated WHICH visual"));
     }
     let mut place = Place::of(&args.place)?;
     if matches!(place, Place::Kernel(_)) && wish.file.is_none() {
@@ -46,13 +53,21 @@ pub fn run(args: &Dump, which: &Which, rest: &[String], as_json: bool) -> Result
     if let Some(path) = &wish.file {
         return output::write(path.as_ref(), &bytes);
     }
-    let (rows, hex) = match args.form {
-        DumpForm::Xlated => (instructions(&code.xlated), false),
-        _ => (machine_code(&bytes), true),
+    let (field, text) = match args.form {
+        DumpForm::Xlated if wish.visual => {
+            let begins = BTreeMap::from([(0, info.name.clone())]);
+            ("graph", graph::draw(&code.xlated, &begins, &HelperNames))
+        }
+        DumpForm::Xlated => ("text", listing::text(&instructions(&code.xlated), &wish, false)),
+        _ => ("text", listing::text(&machine_code(&bytes), &wish, true)),
     };
-    let text = listing::text(&rows, &wish, hex);
     if !as_json {
-        print::text(&format!("; program {} (id {}, tag {})\n{text}", info.name, id.0, prog::tag(&info.tag)));
+        // A graph is for programs that read nothing else.
+        let head = match wish.visual {
+            true => String::new(),
+            false => format!("; program {} (id {}, tag {})\n", info.name, id.0, prog::tag(&info.tag)),
+        };
+        print::text(&(head + &text));
         return Ok(());
     }
     let doc = json!({
@@ -62,7 +77,7 @@ pub fn run(args: &Dump, which: &Which, rest: &[String], as_json: bool) -> Result
         "hook": hook.kind().name(),
         "form": args.form.name(),
         "bytes": bytes.len(),
-        "text": text,
+        field: text,
     });
     print::json(&print::document("prog dump", doc));
     Ok(())
