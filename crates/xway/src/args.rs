@@ -166,7 +166,7 @@ pub enum Prog {
     Profile(kernel::HookRest),
     /// Print the kernel's trace log, where bpf_printk writes: [count N] [timeout SECS]
     #[command(after_help = kernel::PROG_TRACELOG_HELP)]
-    Tracelog(kernel::Rest),
+    Tracelog(kernel::HookRest),
 }
 
 /// Which program of which object.

@@ -441,6 +441,15 @@ fn a_service_that_is_not_there_is_told() {
     for words in [&["down"][..], &["status", "--hook", "user"], &["unload", "p", "-a", "--hook", "user"]] {
         xway(&[words, &["--socket", &socket]].concat()).exits(4).says("no service answers");
     }
+    // Without a hook Linux's is shown, and that the other one is not.
+    let status = xway(&["status", "--socket", &socket]).exits(0);
+    assert!(
+        status.err.contains("only Linux's hook was asked") && status.err.contains("no service answers"),
+        "{}",
+        status.err
+    );
+    xway(&["prog", "tracelog", "--hook", "user"]).exits(1).says("stands in its log");
+    xway(&["btf", "dump", "prog", "id", "1", "--hook", "user"]).exits(1).says("xway btf dump file OBJ");
     let wrong = dir.file("wrong.toml", "[service]\nworkers = 0\n");
     xway(&["up", "-c", &wrong, "--socket", &socket]).exits(3).says("service.workers");
     let elsewhere = dir.file("group.toml", "[service]\ngroup = \"no-such-group-here\"\n");

@@ -1,8 +1,10 @@
 //! `xway load`, `unload`, `status`, `clean`.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use xway_abi::Errno;
 use xway_control::Service;
 use xway_hook::kernel;
 use xway_hook::{
@@ -273,7 +275,7 @@ struct Measured {
 
 /// `xway status`
 pub fn status(args: &args::Status, as_json: bool) -> Result<(), Failure> {
-    let mut attached = everywhere(args)?;
+    let Everywhere { mut attached, silent } = everywhere(args)?;
     if let Some(queue) = args.queue {
         // A queue's own programs win over the port's.
         let own: Vec<String> = attached.iter().filter(|a| a.queue == Some(queue)).map(|a| a.port.clone()).collect();
@@ -281,7 +283,8 @@ pub fn status(args: &args::Status, as_json: bool) -> Result<(), Failure> {
     }
     let measured = if args.measure.is_zero() { Vec::new() } else { measure(&attached, args)? };
     let rate = |i: usize| measured.get(i).and_then(Option::as_ref);
-    let (lost, warnings) = (lost_ports(args), full_queues(&attached, args));
+    let (lost, mut warnings) = (lost_ports(args), full_queues(&attached, args));
+    warnings.extend(silent);
     if as_json {
         let all: Vec<Value> = attached.iter().enumerate().map(|(i, a)| attachment_json(a, rate(i))).collect();
         let one = |(port, o): &(String, Outcome)| json!({ "port": port, "state": o.effective, "reason": o.reason });
@@ -363,21 +366,33 @@ fn full_queues(attached: &[AttachmentInfo], args: &args::Status) -> Vec<String> 
 }
 
 /// Attachments of the kernel and of the service, if one is there; of the one that was asked for.
-fn everywhere(args: &args::Status) -> Result<Vec<AttachmentInfo>, Failure> {
+struct Everywhere {
+    attached: Vec<AttachmentInfo>,
+    /// Why the service's side is not among them, where there should be one.
+    silent: Option<String>,
+}
+
+fn everywhere(args: &args::Status) -> Result<Everywhere, Failure> {
     let port = args.interface.as_deref();
     if args.place.hook.is_some() {
-        return Place::of(&args.place)?.hook().attachments(port).map_err(failure);
+        let attached = Place::of(&args.place)?.hook().attachments(port).map_err(failure)?;
+        return Ok(Everywhere { attached, silent: None });
     }
     let kernel = Kernel::new().attachments(port);
-    let mut service = Service::connect(&args.place.socket.socket).ok();
-    let more = service.as_mut().and_then(|s| s.attachments(port).ok()).unwrap_or_default();
+    let socket = &args.place.socket.socket;
+    let (more, silent) = match Service::connect(socket) {
+        Ok(mut service) => (service.attachments(port).unwrap_or_default(), None),
+        // A machine without a service. Where one was named, or has left its socket, somebody expects it.
+        Err(e) if e.errno == Some(Errno::ENOENT) && socket == Path::new(xway_control::SOCKET) => (Vec::new(), None),
+        Err(e) => (Vec::new(), Some(format!("only Linux's hook was asked: {}", e.message))),
+    };
     match kernel {
-        Ok(mut all) => {
-            all.extend(more);
-            Ok(all)
+        Ok(mut attached) => {
+            attached.extend(more);
+            Ok(Everywhere { attached, silent })
         }
         // It is a port of the service alone.
-        Err(_) if !more.is_empty() => Ok(more),
+        Err(_) if !more.is_empty() => Ok(Everywhere { attached: more, silent }),
         Err(e) => Err(failure(e)),
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use serde_json::json;
 
 use super::watch::Watch;
-use crate::args_kernel::Rest;
+use crate::args_kernel::{HookRest as Rest, Place};
 use crate::failure::Failure;
 use crate::print;
 
@@ -16,6 +16,10 @@ const PATHS: [&str; 2] = ["/sys/kernel/tracing/trace_pipe", "/sys/kernel/debug/t
 
 /// Runs the command. What is read here is taken out of the log.
 pub fn run(rest: &Rest, as_json: bool) -> Result<(), Failure> {
+    if rest.place.hook == Some(Place::User) {
+        let message = "what programs of the service print stands in its log, on its standard error, and nowhere else";
+        return Err(Failure::no(message).hint("journalctl -f -u xway, where systemd runs it"));
+    }
     let mut watch = Watch::parse(&rest.words)?;
     let mut log = open()?;
     let (mut lines, mut part, mut buffer) = (Vec::new(), Vec::new(), vec![0; 1 << 16]);
