@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
@@ -59,7 +60,12 @@ pub(crate) fn send(socket: &UnixStream, fd: BorrowedFd<'_>) -> std::io::Result<(
     if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
         return Err(std::io::Error::other("no room for a descriptor"));
     }
-    sendmsg(socket.as_fd(), &[IoSlice::new(b"F")], &mut control, SendFlags::NOSIGNAL)?;
+    // (Sockets with a time limit are interrupted also where a process is stopped and goes on.)
+    while let Err(e) = sendmsg(socket.as_fd(), &[IoSlice::new(b"F")], &mut control, SendFlags::NOSIGNAL) {
+        if e != Errno::INTR {
+            return Err(e.into());
+        }
+    }
     Ok(())
 }
 
@@ -68,7 +74,13 @@ pub(crate) fn receive(socket: &UnixStream) -> std::io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    let got = recvmsg(socket.as_fd(), &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let got = loop {
+        let part = &mut [IoSliceMut::new(&mut byte)];
+        match recvmsg(socket.as_fd(), part, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            got => break got?,
+        }
+    };
     let fds = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,

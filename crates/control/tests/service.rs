@@ -16,6 +16,7 @@ use xway_control::{Config, Server, Service};
 use xway_engine::Stop;
 use xway_hook::{Hook, ObjectId};
 use xway_object::LoadOptions;
+use xway_testkit::traffic::patient;
 use xway_testkit::{Needs, Rng};
 
 #[test]
@@ -88,7 +89,7 @@ fn what_is_not_understood_is_refused_by_name() {
         let mut socket = running.raw();
         socket.write_all(&header).unwrap();
         refused(answer(&mut socket), words);
-        assert_eq!(socket.read(&mut [0; 1]).unwrap(), 0, "and the connection is closed");
+        assert_eq!(patient(|| socket.read(&mut [0; 1])).unwrap(), 0, "and the connection is closed");
     }
 }
 

@@ -304,6 +304,9 @@ impl KernelProg {
     ///
     /// The kernel refuses packets below 14 bytes (`EINVAL`). What does not fit a page with its rooms goes into further buffers, at most
     /// 17 (`ENOMEM`). Redirects are not carried out: their verdict is returned.
+    ///
+    /// Between two repetitions the kernel looks whether a signal has come, also one that stops a process and lets it go on, and ends with
+    /// `EINTR`. Then all of them are run again, a thousand times at most: maps have also what ran before.
     pub fn test_run(&self, input: &TestInput<'_>) -> Result<TestOutput, Errno> {
         let room = input.data.len() + input.spare;
         let mut data_out = vec![0u8; room];
@@ -321,14 +324,25 @@ impl KernelProg {
             attr.u32(40, XdpMd::BYTES as u32).input(48, bytes);
             attr.u32(44, XdpMd::BYTES as u32).output(56, &mut ctx_out);
         }
-        // SAFETY: each of the four buffers is as long as the length field beside its address says.
-        unsafe { bpf(Cmd::ProgTestRun, &mut attr) }?;
+        for attempt in 1.. {
+            // SAFETY: each of the four buffers is as long as the length field beside its address says.
+            match unsafe { bpf(Cmd::ProgTestRun, &mut attr) } {
+                Err(Errno::EINTR) if attempt < INTERRUPTED_MAX => {}
+                ran => {
+                    ran?;
+                    break;
+                }
+            }
+        }
         let (ret, len, nanos) = (attr.get_u32(4), attr.get_u32(12) as usize, attr.get_u32(36));
         data_out.truncate(len);
         let ctx = ctx_in.is_some().then(|| XdpMd::from_bytes(&ctx_out));
         Ok(TestOutput { ret, data: data_out, ctx, duration: Duration::from_nanos(nanos.into()) })
     }
 }
+
+/// How often a test run begins again that a signal has ended. Whoever is interrupted more often is told so.
+const INTERRUPTED_MAX: u32 = 1000;
 
 /// `BPF_F_TEST_XDP_LIVE_FRAMES`
 const LIVE_FRAMES: u32 = 1 << 1;

@@ -14,6 +14,17 @@ pub const WAIT: Duration = Duration::from_secs(2);
 
 type Result<T> = std::io::Result<T>;
 
+/// Asks again where a signal came first. With a time limit even a process that is stopped and goes on is told so (`EINTR`), and what is
+/// not an answer must not be taken for one.
+pub fn patient<T>(mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+    loop {
+        match ask() {
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            answer => return answer,
+        }
+    }
+}
+
 /// Sends `count` echo requests one after the other and gives how many were answered. Needs root.
 pub fn ping(to: Ipv4Addr, count: u16) -> Result<u16> {
     ping_within(to, count, WAIT)
@@ -84,7 +95,7 @@ fn echo(mut stream: TcpStream) -> Result<()> {
     stream.set_read_timeout(Some(WAIT))?;
     let mut buffer = [0; 4096];
     loop {
-        let len = stream.read(&mut buffer)?;
+        let len = patient(|| stream.read(&mut buffer))?;
         if len == 0 {
             return Ok(());
         }
@@ -106,7 +117,7 @@ pub fn tcp_echo_client(to: SocketAddr, len: usize) -> Result<()> {
             sent += piece.len();
         }
         let mut buffer = [0; 1000];
-        let got = stream.read(&mut buffer)?;
+        let got = patient(|| stream.read(&mut buffer))?;
         let expected = (back..back + got).map(|i| i as u8);
         if got == 0 || !buffer[..got].iter().copied().eq(expected) {
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the echo differs"));
@@ -121,11 +132,11 @@ pub fn tcp_echo_client(to: SocketAddr, len: usize) -> Result<()> {
 pub fn tcp_bulk_server(at: SocketAddr) -> Result<std::thread::JoinHandle<Result<usize>>> {
     let listener = TcpListener::bind(at)?;
     Ok(std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept()?;
+        let (mut stream, _) = patient(|| listener.accept())?;
         stream.set_read_timeout(Some(5 * WAIT))?;
         let (mut buffer, mut total) = (vec![0; 1 << 16], 0);
         loop {
-            let got = stream.read(&mut buffer)?;
+            let got = patient(|| stream.read(&mut buffer))?;
             if got == 0 {
                 return Ok(total);
             }
@@ -156,7 +167,7 @@ pub fn udp_echo_server(at: SocketAddr, count: usize) -> Result<std::thread::Join
     Ok(std::thread::spawn(move || {
         let mut buffer = [0; 2048];
         for served in 0..count {
-            let Ok((len, from)) = socket.recv_from(&mut buffer) else { return Ok(served) };
+            let Ok((len, from)) = patient(|| socket.recv_from(&mut buffer)) else { return Ok(served) };
             socket.send_to(&buffer[..len], from)?;
         }
         Ok(count)
@@ -174,7 +185,7 @@ pub fn udp_echo_client(to: SocketAddr, count: usize) -> Result<usize> {
         let message = [number as u8; 64];
         socket.send(&message)?;
         let mut buffer = [0; 2048];
-        if let Ok(len) = socket.recv(&mut buffer) {
+        if let Ok(len) = patient(|| socket.recv(&mut buffer)) {
             back += usize::from(buffer[..len] == message);
         }
     }

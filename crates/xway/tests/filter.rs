@@ -9,7 +9,7 @@ use common::service::Up;
 use common::wire::{Bench, RIGHT, ready};
 use common::{Dir, Ran, capture, compiled, packet, xway};
 use serde_json::{Value, json};
-use xway_testkit::Needs;
+use xway_testkit::{Needs, traffic};
 
 const LISTED: u16 = 4100;
 const OPEN: u16 = 4101;
@@ -89,7 +89,7 @@ fn works(bench: &Bench, dir: &Dir, port: &str, to: &[&str]) {
     let datagrams = |count, port| (0..count).map(move |n| datagram(port, n));
     send(bench, dir, datagrams(6, LISTED).chain(frames()).chain(datagrams(3, OPEN)).collect());
     let mut buffer = [0; 200];
-    let mut open = [0; 3].map(|_: u8| server.recv(&mut buffer).unwrap());
+    let mut open = [0; 3].map(|_: u8| traffic::patient(|| server.recv(&mut buffer)).unwrap());
     open.sort_unstable();
     assert_eq!(open, [20, 21, 22], "{port} {to:?}");
     answered(bench);
@@ -126,7 +126,7 @@ fn works(bench: &Bench, dir: &Dir, port: &str, to: &[&str]) {
     send(bench, dir, vec![datagram(LISTED, 30)]);
     shut.set_nonblocking(false).unwrap();
     shut.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    assert_eq!(shut.recv(&mut buffer).unwrap(), 50);
+    assert_eq!(traffic::patient(|| shut.recv(&mut buffer)).unwrap(), 50);
     run(&["unload", port]).exits(0);
     run(&["unload", port]).exits(1).says("no filter is attached");
 }

@@ -254,7 +254,7 @@ fn afxdp(name: &str, executable: impl Fn(&Dir) -> String) -> Afxdp {
         (counted(&up), arrived, earlier[0] + gap, earlier[1] + rings)
     };
     // What is on its way gets there; what is missing then stays missing.
-    let deadline = Instant::now() + Duration::from_secs(3);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while Instant::now() < deadline && all().0 + all().1 + all().2 + all().3 != sent {
         std::thread::sleep(Duration::from_millis(20));
     }

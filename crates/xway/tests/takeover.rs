@@ -217,7 +217,7 @@ fn the_units_capabilities_suffice_and_the_manager_hears() {
     manager.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
     let next = || {
         let mut buffer = [0; 256];
-        let len = manager.recv(&mut buffer).expect("a word to the manager");
+        let len = xway_testkit::traffic::patient(|| manager.recv(&mut buffer)).expect("a word to the manager");
         String::from_utf8_lossy(&buffer[..len]).into_owned()
     };
     let child = space
