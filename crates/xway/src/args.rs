@@ -485,6 +485,9 @@ pub struct Test {
     /// Instructions that one packet may take before the program is stopped
     #[arg(long, value_name = "INSNS")]
     pub budget: Option<u64>,
+    /// How the programs are executed
+    #[arg(long, value_enum, default_value_t = Engine::Auto)]
+    pub engine: Engine,
 }
 
 /// `xway conformance`

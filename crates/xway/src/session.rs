@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use xway_engine::{Checked, Choice, Executor, Native};
-use xway_jit::Compiled;
+use xway_jit::{Compiled, Options};
 use xway_object::Object;
 use xway_verifier::{Config, Rejection};
 use xway_vm::{Instance, InstanceError, LinkError, Owner};
@@ -83,15 +83,21 @@ fn refused(object: &Arc<Object>, image: &xway_object::Program, mut rejection: Re
 }
 
 /// Machine code where it is asked for or, over many packets, where nothing else is asked for.
-fn choose(program: &Arc<xway_vm::Program>, environment: &Environment, packets: bool) -> Choice {
-    match environment.engine {
+pub fn choose(
+    program: &Arc<xway_vm::Program>,
+    engine: Engine,
+    budget: Option<u64>,
+    options: &Options,
+    packets: bool,
+) -> Choice {
+    match engine {
         Engine::Interp => Choice::interpreter(),
         Engine::Auto if !packets => Choice::interpreter(),
-        Engine::Auto | Engine::Jit if environment.budget.is_some() => {
+        Engine::Auto | Engine::Jit if budget.is_some() => {
             let reason = "--budget counts instructions, which machine code does not";
             Choice { code: None, reason: Some(reason.into()) }
         }
-        Engine::Auto | Engine::Jit => Choice::compiled(program, &environment.code.options()),
+        Engine::Auto | Engine::Jit => Choice::compiled(program, options),
     }
 }
 
@@ -124,7 +130,8 @@ impl Session {
         let program = link(&instance, &image, &place)?;
         let requested = environment.engine;
         environment.code.publish()?;
-        let choice = choose(&program, environment, packets);
+        let options = environment.code.options();
+        let choice = choose(&program, requested, environment.budget, &options, packets);
         environment.code.published()?;
         Ok(Session { instance, image, program, budget: environment.budget, requested, choice })
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use xway_jit::{Compiled, RunEnv};
 use xway_maps::Guard;
 use xway_packet::{Pool, PoolConfig};
 use xway_vm::{BUDGET_DEFAULT, Env, Outcome, Program, SystemHost};
@@ -14,6 +15,7 @@ pub struct Single {
     host: SystemHost,
     pool: Pool,
     budget: u64,
+    code: Option<Arc<Compiled>>,
 }
 
 /// What came of a packet.
@@ -27,10 +29,10 @@ pub struct Ran {
 }
 
 impl Single {
-    /// A runner with a frame of its own.
-    pub fn new(program: Arc<Program>, budget: Option<u64>) -> Result<Single, Failure> {
+    /// A runner with a frame of its own, in machine code where there is some.
+    pub fn new(program: Arc<Program>, code: Option<Arc<Compiled>>, budget: Option<u64>) -> Result<Single, Failure> {
         let pool = Pool::new(PoolConfig::new(1)).map_err(Failure::needs)?;
-        Ok(Single { program, host: SystemHost::new(), pool, budget: budget.unwrap_or(BUDGET_DEFAULT) })
+        Ok(Single { program, host: SystemHost::new(), pool, budget: budget.unwrap_or(BUDGET_DEFAULT), code })
     }
 
     /// Runs the program over a packet that came in on this interface and queue.
@@ -42,11 +44,24 @@ impl Single {
         }
         frame.set_ingress(ifindex, queue);
         let guard = Guard::pin();
-        let mut env = Env::new(&guard, &self.host, 0).with_budget(self.budget);
-        let outcome = xway_vm::run(&self.program, &mut frame, &mut env);
+        let (ret, fault) = match &self.code {
+            None => {
+                let mut env = Env::new(&guard, &self.host, 0).with_budget(self.budget);
+                let outcome = xway_vm::run(&self.program, &mut frame, &mut env);
+                (Ok(outcome.ret), outcome.fault.map(|f| f.to_string()))
+            }
+            Some(code) => {
+                let mut env = RunEnv::new(&guard, &self.host, 0);
+                // A burst of one, as a worker would run it.
+                let mut verdict = [0];
+                let ran = code.run_burst(std::slice::from_mut(&mut frame), &mut env, &mut verdict);
+                (ran.map(|()| verdict[0]), env.take_faults().first().map(|(_, kind)| kind.to_string()))
+            }
+        };
         let packet = frame.packet().to_vec();
         self.pool.release(frame);
-        Ok(Ran { retval: outcome.ret as u32, fault: outcome.fault.map(|f| f.to_string()), packet })
+        let ret = ret.map_err(Failure::no)?;
+        Ok(Ran { retval: ret as u32, fault, packet })
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod common;
 
+use serde_json::{Value, json};
+
 use common::{Dir, clang, compiled, xway};
 use xway_testkit::clang::repository;
 
@@ -44,10 +46,40 @@ fn the_samples_pass_their_tests() {
     }
     let mut args = vec!["test", "-j"];
     args.extend(files.iter().map(String::as_str));
-    let doc = xway(&args).exits(0).json();
-    assert_eq!(doc["failed"], 0);
-    assert!(doc["passed"].as_u64().unwrap() >= 55, "{doc}");
-    assert_eq!(doc["files"].as_array().unwrap().len(), files.len());
+    for (asked, runs) in [("auto", "interp"), ("interp", "interp"), ("jit", "jit")] {
+        let doc = xway(&[&args[..], &["--engine", asked]].concat()).exits(0).json();
+        assert_eq!(doc["failed"], 0);
+        assert!(doc["passed"].as_u64().unwrap() >= 55, "{doc}");
+        assert_eq!(doc["files"].as_array().unwrap().len(), files.len());
+        for case in doc["files"].as_array().unwrap().iter().flat_map(|file| file["tests"].as_array().unwrap()) {
+            let got = [&case["engine"], &case["engine_requested"], &case["engine_reason"]];
+            assert_eq!(got, [&json!(runs), &json!(asked), &Value::Null], "{case}");
+        }
+    }
+}
+
+#[test]
+fn what_machine_code_cannot_run_says_so() {
+    if !clang("unit_files::what_machine_code_cannot_run_says_so") {
+        return;
+    }
+    let (_dir, file) = with("[[test]]\nname = \"x\"\npacket = { payload = 46 }\nverdict = \"PASS\"\n");
+    for (more, words) in [(&["--checked"][..], "not verified"), (&["--budget", "100"], "--budget counts")] {
+        let args = [&["test", &file, "--engine", "jit"][..], more].concat();
+        let ran = xway(&args).exits(0);
+        assert!(ran.out.contains("in the interpreter: ") && ran.out.contains(words), "{}", ran.out);
+        let doc = xway(&[&args[..], &["-j"]].concat()).exits(0).json();
+        let case = &doc["files"][0]["tests"][0];
+        assert_eq!(case["engine"], "interp");
+        assert!(case["engine_reason"].as_str().unwrap().contains(words), "{case}");
+    }
+    // What a case expects of machine code can fail, too.
+    let (_dir, file) = with(
+        "[[test]]\nname = \"x\"\npacket = { payload = 46 }\nverdict = \"DROP\"\n[[test.expect_map]]\nname = \"hits\"\n\
+         entries = [{ key = 0, value = 7 }]\n",
+    );
+    let ran = xway(&["test", &file, "--engine", "jit"]).exits(1);
+    assert!(ran.out.contains("expected DROP, got PASS") && ran.out.contains("got      1"), "{}", ran.out);
 }
 
 const PASS_ALL: &str = r#"

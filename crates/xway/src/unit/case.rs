@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde_json::Value;
+use xway_jit::Options;
 use xway_object::Object;
 use xway_packet_text::{diff, hex_rows, literal};
 use xway_vm::Instance;
 
 use super::format::{Case, ExpectMap, Expected, File, MapEntries, PacketOut, PacketSource};
-use super::report::{Outcome, Suite};
+use super::report::{Outcome, Ran, Suite};
 use crate::contents::{self, Filling, Typed};
 use crate::events::{Delivered, Reader};
 use crate::failure::Failure;
@@ -23,7 +24,7 @@ pub fn run_file(path: &Path, args: &crate::args::Test) -> Result<Suite, Failure>
     let trust = Trust::of(args.checked || file.checked);
     let dir = path.parent().unwrap_or(Path::new("")).to_path_buf();
     let object = read_object(&file, &dir).map_err(|f| f.at(path.display()))?;
-    let mut runner = Runner { file: &file, dir, object, budget: args.budget, trust, kept: None };
+    let mut runner = Runner { file: &file, dir, object, args, trust, kept: None };
     let mut outcomes = Vec::new();
     for case in &file.tests {
         if args.filter.as_ref().is_some_and(|f| !case.name.contains(f)) {
@@ -31,8 +32,9 @@ pub fn run_file(path: &Path, args: &crate::args::Test) -> Result<Suite, Failure>
         }
         let start = Instant::now();
         // What stops a case from being set up is a mistake in the file, not a result of the program.
-        let problems = runner.run(case).map_err(|f| f.at(format!("{}: test {:?}", path.display(), case.name)))?;
-        outcomes.push(Outcome { name: case.name.clone(), problems, took: start.elapsed() });
+        let (problems, engine) =
+            runner.run(case).map_err(|f| f.at(format!("{}: test {:?}", path.display(), case.name)))?;
+        outcomes.push(Outcome { name: case.name.clone(), problems, engine, took: start.elapsed() });
     }
     Ok(Suite { file: path.display().to_string(), outcomes })
 }
@@ -51,15 +53,15 @@ struct Runner<'a> {
     file: &'a File,
     dir: PathBuf,
     object: Object,
-    budget: Option<u64>,
+    args: &'a crate::args::Test,
     trust: Trust,
     /// The maps of all cases, with `keep_maps`.
     kept: Option<Instance>,
 }
 
 impl Runner<'_> {
-    /// What differs from what the case expects; nothing when it passes.
-    fn run(&mut self, case: &Case) -> Result<Vec<String>, Failure> {
+    /// What differs from what the case expects; nothing when it passes. And what ran it.
+    fn run(&mut self, case: &Case) -> Result<(Vec<String>, Ran), Failure> {
         if case.fault.is_some() && self.trust == Trust::Verified {
             return Err(Failure::input("a verified program cannot be stopped, so `fault` never comes true")
                 .hint("`checked = true` at the top of the file, or --checked"));
@@ -73,7 +75,7 @@ impl Runner<'_> {
             if self.kept.is_none() {
                 self.kept = Some(self.instantiate(&self.file.maps)?);
             }
-            let Some(kept) = &self.kept else { return Ok(vec![]) };
+            let kept = self.kept.as_ref().expect("made just now");
             contents::fill(kept, &fillings(&case.maps))?;
             kept
         } else {
@@ -82,7 +84,10 @@ impl Runner<'_> {
             &fresh
         };
         let program = session::link(instance, &chosen, &self.file.object.display().to_string())?;
-        let mut single = Single::new(program, self.budget)?;
+        let requested = self.args.engine;
+        let choice = session::choose(&program, requested, self.args.budget, &Options::default(), false);
+        let engine = Ran { effective: choice.name(), requested, reason: choice.reason.clone() };
+        let mut single = Single::new(program, choice.code, self.args.budget)?;
         let events = Reader::open(instance)?;
         let mut last = None;
         for _ in 0..case.repeat {
@@ -93,7 +98,7 @@ impl Runner<'_> {
                 break;
             }
         }
-        let Some(run) = last else { return Ok(vec![]) };
+        let Some(run) = last else { return Ok((vec![], engine)) };
         let mut problems = Vec::new();
         self.compare_run(case, &packet, &run, &mut problems)?;
         let delivered = events.finish();
@@ -101,7 +106,7 @@ impl Runner<'_> {
             compare_map(instance, expected, &mut problems)?;
             compare_records(&delivered, expected, &mut problems)?;
         }
-        Ok(problems)
+        Ok((problems, engine))
     }
 
     /// Fresh maps with this content. The verifier looks at constants, so every case asks it anew.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::args::Engine;
 use crate::print::Paint;
 
 /// What came of one case.
@@ -14,8 +15,29 @@ pub struct Outcome {
     pub name: String,
     /// Empty when it passed; otherwise what differs, each part several lines of text.
     pub problems: Vec<String>,
+    /// What ran it.
+    pub engine: Ran,
     /// Time that it took, set-up included.
     pub took: Duration,
+}
+
+/// What ran a case, and why not what was asked for.
+#[derive(Debug, Clone)]
+pub struct Ran {
+    /// By its name.
+    pub effective: &'static str,
+    /// What was asked for.
+    pub requested: Engine,
+    /// Why it is another one.
+    pub reason: Option<String>,
+}
+
+impl Ran {
+    /// In words, where it is another one than was asked for.
+    fn instead(&self) -> Option<String> {
+        let reason = self.reason.as_ref().filter(|_| self.requested == Engine::Jit)?;
+        Some(format!("in the interpreter: {reason}"))
+    }
 }
 
 /// What came of one file.
@@ -43,7 +65,7 @@ pub fn text(suites: &[Suite], paint: Paint) -> String {
             let mark = if outcome.problems.is_empty() { paint.good("ok    ") } else { paint.bad("FAILED") };
             let took = paint.dim(&format!("({:.1} ms)", outcome.took.as_secs_f64() * 1e3));
             let _ = writeln!(out, "  {mark} {}  {took}", outcome.name);
-            for line in outcome.problems.iter().flat_map(|p| p.lines()) {
+            for line in outcome.engine.instead().iter().chain(&outcome.problems).flat_map(|p| p.lines()) {
                 let _ = writeln!(out, "         {line}");
             }
         }
@@ -63,6 +85,9 @@ pub fn tap(suites: &[Suite]) -> String {
         // '#' starts a directive and a backslash escapes it.
         let name = outcome.name.replace('\\', "\\\\").replace('#', "\\#").replace(['\n', '\r'], " ");
         let _ = writeln!(out, "{word} {} - {name}", number + 1);
+        if let Some(instead) = outcome.engine.instead() {
+            let _ = writeln!(out, "# {}", instead.replace(['\n', '\r'], " "));
+        }
         if !outcome.problems.is_empty() {
             let _ = writeln!(out, "  ---\n  file: {}\n  message: |", json!(suite.file));
             for line in outcome.problems.iter().flat_map(|p| p.lines()) {
@@ -125,6 +150,9 @@ pub fn json(suites: &[Suite]) -> Value {
                         "result": if o.problems.is_empty() { "passed" } else { "failed" },
                         "problems": o.problems,
                         "duration_ns": o.took.as_nanos() as u64,
+                        "engine": o.engine.effective,
+                        "engine_requested": o.engine.requested.name(),
+                        "engine_reason": o.engine.reason,
                     })
                 })
                 .collect();
@@ -161,6 +189,7 @@ mod tests {
         let outcome = |name: &str, problems: &[&str]| Outcome {
             name: name.into(),
             problems: problems.iter().map(|p| p.to_string()).collect(),
+            engine: Ran { effective: "interp", requested: Engine::Jit, reason: Some("it is <long>".into()) },
             took: Duration::from_millis(2),
         };
         vec![Suite {
@@ -172,7 +201,13 @@ mod tests {
     #[test]
     fn tap_has_a_plan_and_escapes() {
         let tap = tap(&suites());
-        assert!(tap.starts_with("TAP version 14\n1..2\nok 1 - good\nnot ok 2 - bad \\# one\n  ---\n"), "{tap}");
+        assert!(
+            tap.starts_with(
+                "TAP version 14\n1..2\nok 1 - good\n# in the interpreter: it is <long>\nnot ok 2 - bad \\# one\n\
+             # in the interpreter: it is <long>\n  ---\n"
+            ),
+            "{tap}"
+        );
         assert!(tap.ends_with("    more\n  ...\n"), "{tap}");
     }
 
@@ -191,6 +226,7 @@ mod tests {
     #[test]
     fn text_and_json_say_the_same() {
         let text = text(&suites(), Paint::plain());
+        assert!(text.contains("         in the interpreter: it is <long>\n"), "{text}");
         assert!(
             text.contains("ok     good") && text.contains("FAILED bad # one") && text.ends_with("1 passed, 1 failed\n"),
             "{text}"
@@ -198,5 +234,6 @@ mod tests {
         let json = json(&suites());
         assert_eq!((json["passed"].as_u64(), json["failed"].as_u64()), (Some(1), Some(1)));
         assert_eq!(json["files"][0]["tests"][1]["result"], "failed");
+        assert_eq!(json["files"][0]["tests"][0]["engine_reason"], "it is <long>");
     }
 }
