@@ -97,9 +97,58 @@ r0 = 1
 exit
 ";
 
-/// The map with so many values of this size, the program over it, compiled, and memory for packets that another process can have.
-fn stand(text: &str, value: u32, entries: u32) -> (Arc<Map>, Linked, Pool) {
-    let spec = MapSpec::new(MapType::Array, 4, value, entries);
+/// A look-up by 72 bytes of the packet, which is a call; their checksum by another one, over as many bytes as the packet has; and what was
+/// found out stored by a key of its own, with a value that lies in the packet.
+#[cfg(target_arch = "x86_64")]
+const KEY: &str = "
+r6 = *(u32 *)(r1 + 0)
+r7 = *(u32 *)(r1 + 4)
+r2 = r6
+r2 += 128
+if r2 > r7 goto out
+r8 = 0
+r1 = map[idx:0]
+r2 = r6
+call 1
+if r0 == 0 goto none
+r8 = *(u32 *)(r0 + 0)
+none:
+r4 = r7
+r4 -= r6
+r4 -= 72
+r4 &= 32
+r3 = r6
+r3 += 72
+r1 = 0
+r2 = 0
+r5 = 0
+call 28
+r8 <<= 32
+r8 |= r0
+r2 = 0
+*(u64 *)(r10 - 72) = r8
+*(u64 *)(r10 - 64) = r2
+*(u64 *)(r10 - 56) = r2
+*(u64 *)(r10 - 48) = r2
+*(u64 *)(r10 - 40) = r2
+*(u64 *)(r10 - 32) = r2
+*(u64 *)(r10 - 24) = r2
+*(u64 *)(r10 - 16) = r2
+*(u64 *)(r10 - 8) = r2
+r1 = map[idx:0]
+r2 = r10
+r2 += -72
+r3 = r6
+r3 += 120
+r4 = 0
+call 2
+out:
+r0 = 1
+exit
+";
+
+/// The map, the program over it, compiled, and memory for packets that another process can have.
+fn stand(text: &str, spec: MapSpec) -> (Arc<Map>, Linked, Pool) {
     let map = Map::create(&spec, &Env::default()).unwrap();
     let insns = xway_isa::assemble(text).unwrap();
     let image = xway_object::Program { name: "twice".into(), section: "xdp".into(), insns, ..Default::default() };
@@ -149,38 +198,51 @@ fn the_other_process() {
     }
 }
 
-/// The same without chance: each byte is another one behind the instruction that read it.
+/// The program over packets of which each byte is another one behind the instruction that read it, and the accesses to them. Left out are
+/// those to the last packet's first byte: how near packets are is measured now and then, by two loads from there whose bytes nobody
+/// uses.
 #[cfg(target_arch = "x86_64")]
-#[test]
-fn what_was_read_is_used_however_it_changes() {
+fn over_changing(linked: &Linked, mut pool: Pool, packets: &[[u8; 128]]) -> Vec<watched::Access> {
     use xway_engine::Results;
     use xway_maps::Guard;
     use xway_packet::{Burst, SharedMemory};
 
-    if std::env::var_os(WORDS).is_some() {
-        return;
-    }
-    let (map, linked, mut pool) = stand(TEXT, VALUE, 1);
     let (start, len) = pool.memory_range();
     let alias = SharedMemory::map(pool.memory_fd().unwrap(), 0, len).unwrap();
     let memory = watched::Memory { start, alias: alias.start(), len };
-    // Offsets that are checked, up to the last one that is let through, and one behind it.
-    let first = [0u8, 8, 16, 24, 32, 40, 48];
     let mut burst = Burst::new();
-    for byte in first {
+    for packet in packets {
         let mut frame = pool.alloc().unwrap();
-        let mut packet = [0x55; 128];
-        (packet[0], packet[2], packet[3]) = (byte, 24, 0);
-        frame.fill(&packet).unwrap();
+        frame.fill(packet).unwrap();
         burst.push(frame).unwrap();
     }
     let (mut executor, mut results, guard) = (linked.executor(0), Results::default(), Guard::pin());
-    // How near packets are is measured now and then: by two loads from the last one, whose bytes nobody uses.
-    let measured = burst.frames()[first.len() - 1].packet().as_ptr().addr() - start.addr().get();
+    let measured = burst.frames()[packets.len() - 1].packet().as_ptr().addr() - start.addr().get();
     let run = || executor.run(burst.frames_mut(), &guard, &mut results);
     // Another number, and no wild one: whoever read it again would show in the map instead of ending the process.
     let ((), mut log) = watched::watched(&[memory], 7, run);
     log.retain(|access| access.at != measured);
+    pool.release_burst(&mut burst);
+    pool.close().unwrap();
+    log
+}
+
+/// The same without chance: each byte is another one behind the instruction that read it.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn what_was_read_is_used_however_it_changes() {
+    if std::env::var_os(WORDS).is_some() {
+        return;
+    }
+    let (map, linked, pool) = stand(TEXT, MapSpec::new(MapType::Array, 4, VALUE, 1));
+    // Offsets that are checked, up to the last one that is let through, and one behind it.
+    let first = [0u8, 8, 16, 24, 32, 40, 48];
+    let packets = first.map(|byte| {
+        let mut packet = [0x55; 128];
+        (packet[0], packet[2], packet[3]) = (byte, 24, 0);
+        packet
+    });
+    let log = over_changing(&linked, pool, &packets);
     let mut seen = [0; VALUE as usize];
     map.lookup(&[0; 4], &mut seen, 0).unwrap();
     let expected: Vec<usize> = first.iter().map(|byte| usize::from(*byte)).filter(|byte| *byte <= ALLOWED).collect();
@@ -190,37 +252,23 @@ fn what_was_read_is_used_however_it_changes() {
     // A byte (but for the last packet's, see above), an offset and eight bytes there; and a store.
     let reads = log.iter().filter(|access| !access.write).count();
     assert_eq!((reads, log.len() - reads), (3 * first.len() - 1, first.len()), "{log:?}");
-    pool.release_burst(&mut burst);
-    pool.close().unwrap();
 }
 
 /// A byte that is checked and used as part of a wider number is one and the same.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn bytes_that_are_put_together_are_those_that_were_checked() {
-    use xway_engine::Results;
-    use xway_maps::Guard;
-    use xway_packet::{Burst, SharedMemory};
-
     if std::env::var_os(WORDS).is_some() {
         return;
     }
     // Whoever reads again what has changed since writes into one of the values behind the first.
-    let (map, linked, mut pool) = stand(PAIR, 512, 8);
-    let (start, len) = pool.memory_range();
-    let alias = SharedMemory::map(pool.memory_fd().unwrap(), 0, len).unwrap();
-    let memory = watched::Memory { start, alias: alias.start(), len };
-    let pairs = [[0u8, 9], [1, 9], [1, 200], [2, 5]];
-    let mut burst = Burst::new();
-    for pair in pairs {
-        let mut frame = pool.alloc().unwrap();
+    let (map, linked, pool) = stand(PAIR, MapSpec::new(MapType::Array, 4, 512, 8));
+    let packets = [[0u8, 9], [1, 9], [1, 200], [2, 5]].map(|pair| {
         let mut packet = [0x55; 128];
         packet[2..4].copy_from_slice(&pair);
-        frame.fill(&packet).unwrap();
-        burst.push(frame).unwrap();
-    }
-    let (mut executor, mut results, guard) = (linked.executor(0), Results::default(), Guard::pin());
-    let ((), _) = watched::watched(&[memory], 7, || executor.run(burst.frames_mut(), &guard, &mut results));
+        packet
+    });
+    over_changing(&linked, pool, &packets);
     let value = |key: u32| {
         let mut value = [0; 512];
         map.lookup(&key.to_ne_bytes(), &mut value, 0).unwrap();
@@ -229,8 +277,33 @@ fn bytes_that_are_put_together_are_those_that_were_checked() {
     let marked: Vec<usize> = (0..512).filter(|at| value(0)[*at] != 0).collect();
     assert_eq!(marked, [9, 256 + 9, 256 + 200]);
     assert!((1..8).all(|key| value(key) == [0; 512]), "written behind the value");
-    pool.release_burst(&mut burst);
-    pool.close().unwrap();
+}
+
+/// Helpers read a packet's bytes once too: a key is found though each of its bytes is another one as soon as it was read, sums and values
+/// are of what was there first.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn helpers_read_the_packet_once() {
+    if std::env::var_os(WORDS).is_some() {
+        return;
+    }
+    let (map, linked, pool) = stand(KEY, MapSpec::new(MapType::Hash, 72, 4, 8));
+    let known: [u8; 72] = std::array::from_fn(|n| n as u8);
+    map.update(&known, &9u32.to_ne_bytes(), 0).unwrap();
+    let mut packets = [[0x11; 128], [0x22; 128]];
+    packets[0][..72].copy_from_slice(&known);
+    packets[0][120..124].copy_from_slice(&[1, 2, 3, 4]);
+    let log = over_changing(&linked, pool, &packets);
+    assert_eq!(watched::read_again(&log), []);
+    // 72 of 128 bytes are the key, 32 of the rest are added up, and four more are the value.
+    for (found, packet) in [(9u64, packets[0]), (0, packets[1])] {
+        let sum = xway_vm::machine::csum_diff(&[], &packet[72..72 + 32], 0);
+        let mut key = [0; 72];
+        key[..8].copy_from_slice(&(found << 32 | sum).to_ne_bytes());
+        let mut value = [0; 4];
+        map.lookup(&key, &mut value, 0).unwrap_or_else(|e| panic!("{found}: {e}"));
+        assert_eq!(value, packet[120..124], "{found}");
+    }
 }
 
 #[test]
@@ -238,7 +311,7 @@ fn what_was_checked_is_not_read_again() {
     if std::env::var_os(WORDS).is_some() {
         return;
     }
-    let (map, linked, pool) = stand(TEXT, VALUE, 1);
+    let (map, linked, pool) = stand(TEXT, MapSpec::new(MapType::Array, 4, VALUE, 1));
     let (memory, len) = (File::from(pool.memory_fd().unwrap().try_clone_to_owned().unwrap()), pool.memory_range().1);
     let mut other = scribbler(&memory, len as u64);
     let stop = Stop::new().unwrap();

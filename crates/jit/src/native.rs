@@ -30,6 +30,9 @@ pub(crate) struct Handle {
     pub program: Weak<Program>,
 }
 
+/// Keys up to this length are copied without an allocation.
+const SHORT: usize = 64;
+
 type Function<'e> = extern "C" fn(*mut RunEnv<'e>, u64, u64, u64, u64, u64) -> u64;
 
 /// A compiled run, as helpers see it.
@@ -74,19 +77,42 @@ impl<'e> Native<'_, 'e> {
     /// Memory that others may write at the same time, as its argument's prototype describes it.
     pub fn memory(&self, addr: u64, len: usize) -> Option<ValueRef<'e>> {
         let base = NonNull::new(addr as *mut u8)?;
-        // SAFETY: the invariant of this file. It may be shared (a map value) or not (stack, packet); atomic access is right for
-        // both.
+        // SAFETY: the invariant of this file. It may be shared (a map value, with threads; a packet, with another process) or not
+        // (the stack); atomic access is right for all.
         Some(unsafe { ValueRef::new(base, len as u32, self.env().guard) })
     }
 
-    /// Memory that nobody writes before the helper is done, to be read.
+    /// Memory that only this run uses, to be read: the stack.
     ///
     /// # Safety
-    /// The argument is proved to be of `len` bytes on the program's stack or in the packet, and nothing writes it while the
-    /// slice is used.
+    /// The argument is proved to be of `len` bytes on the program's stack, and nothing writes it while the slice is used.
     pub unsafe fn bytes<'s>(&self, addr: u64, len: usize) -> &'s [u8] {
         // SAFETY: the caller's promise; as in `stack`, the bytes are initialised.
         unsafe { std::slice::from_raw_parts(addr as *const u8, len) }
+    }
+
+    /// What `with` makes of a copy of memory that another process may write meanwhile: a packet's. Each byte is read once.
+    pub fn with_copy<T>(&self, addr: u64, len: usize, with: impl FnOnce(&[u8]) -> T) -> T {
+        if len > SHORT {
+            return self.with_long_copy(addr, len, with);
+        }
+        let mut copy = [0; SHORT];
+        self.copy(addr, &mut copy[..len]);
+        with(&copy[..len])
+    }
+
+    #[cold]
+    fn with_long_copy<T>(&self, addr: u64, len: usize, with: impl FnOnce(&[u8]) -> T) -> T {
+        let mut copy = vec![0; len];
+        self.copy(addr, &mut copy);
+        with(&copy)
+    }
+
+    /// Copies memory that others may write meanwhile.
+    pub fn copy(&self, addr: u64, out: &mut [u8]) {
+        if let Some(memory) = self.memory(addr, out.len()) {
+            let _ = memory.read_bytes(0, out); // The reference is exactly as long.
+        }
     }
 
     /// Memory that only this run uses and that is not the packet: the stack.
@@ -154,9 +180,7 @@ impl<'e> Machine<'e> for Native<'_, 'e> {
     }
 
     fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Trap> {
-        if let Some(memory) = self.memory(addr, out.len()) {
-            let _ = memory.read_bytes(0, out); // The reference is exactly as long.
-        }
+        self.copy(addr, out);
         Ok(())
     }
 

@@ -374,7 +374,7 @@ pub enum Find {
 /// `bpf_map_lookup_elem`: the value's address or null, for every type that programs can look up.
 ///
 /// # Safety
-/// `map` is a live map; `key` points to [`Map::key_size`] bytes; the calling thread has a guard pinned while it uses the
+/// `map` is a live map; `key` points to [`Map::key_size`] bytes that nobody writes meanwhile; the calling thread has a guard pinned while it uses the
 /// result.
 pub unsafe extern "C" fn lookup(map: *const Map, cpu: u32, key: *const u8) -> *mut u8 {
     // SAFETY: the caller's promise. The guard pinned here ends here; the caller's goes on.
@@ -388,7 +388,7 @@ pub unsafe extern "C" fn lookup(map: *const Map, cpu: u32, key: *const u8) -> *m
 /// `bpf_map_update_elem`: 0 or a negative errno.
 ///
 /// # Safety
-/// As for [`lookup`]; `value` points to [`Map::value_size`] bytes.
+/// As for [`lookup`]; `value` points to [`Map::value_size`] bytes that nobody writes meanwhile.
 pub unsafe extern "C" fn update(map: *const Map, cpu: u32, key: *const u8, value: *const u8, flags: u64) -> i64 {
     // SAFETY: the caller's promise.
     unsafe {

@@ -212,21 +212,21 @@ impl<'g> ValueRef<'g> {
     pub fn read_bytes(&self, offset: usize, out: &mut [u8]) -> Result<(), AccessError> {
         let base = self.check(offset, out.len())?.as_ptr();
         let mut at = 0;
-        if (base as usize).is_multiple_of(8) {
-            for chunk in out.as_chunks_mut::<8>().0 {
-                // SAFETY: as below; the address is a multiple of 8 and 8 bytes are left.
-                *chunk = unsafe { AtomicU64::from_ptr(base.add(at).cast()).load(Ordering::Relaxed) }.to_ne_bytes();
-                at += 8;
-            }
-        }
         while at < out.len() {
+            if (base as usize + at).is_multiple_of(8) && out.len() - at >= 8 {
+                for chunk in out[at..].as_chunks_mut::<8>().0 {
+                    // SAFETY: as below; the address is a multiple of 8 and 8 bytes are left.
+                    *chunk = unsafe { AtomicU64::from_ptr(base.add(at).cast()).load(Ordering::Relaxed) }.to_ne_bytes();
+                    at += 8;
+                }
+                continue;
+            }
             // SAFETY: `at + piece <= out.len()`, which `check` found inside the value; `piece` divides the address; the
             // memory is live and only accessed atomically.
             let (piece, value) = unsafe {
                 let ptr = base.add(at);
                 match widest(ptr as usize, out.len() - at) {
-                    8 => (8, AtomicU64::from_ptr(ptr.cast()).load(Ordering::Relaxed)),
-                    4 => (4, u64::from(AtomicU32::from_ptr(ptr.cast()).load(Ordering::Relaxed))),
+                    4.. => (4, u64::from(AtomicU32::from_ptr(ptr.cast()).load(Ordering::Relaxed))),
                     2 => (2, u64::from(AtomicU16::from_ptr(ptr.cast()).load(Ordering::Relaxed))),
                     _ => (1, u64::from(AtomicU8::from_ptr(ptr).load(Ordering::Relaxed))),
                 }

@@ -147,27 +147,49 @@ fn run_plain(id: u32, native: &mut Native<'_, '_>, args: [Arg<'_, '_>; 5]) -> u6
     run(&mut Call { host, guard, cpu, frame, args }).unwrap_or_else(Errno::as_ret)
 }
 
-/// `bpf_map_lookup_elem` with a key that nobody else writes.
+/// `bpf_map_lookup_elem` with a key on the stack.
 pub(super) extern "C" fn map_lookup(env: *mut RunEnv<'_>, map: u64, key: u64) -> u64 {
     // SAFETY: called by generated code with the run's environment.
     let native = unsafe { Native::new(env) };
     let map = native.map(map);
-    // SAFETY: `calls::typed`: the key is proved to lie on the stack or in the packet; nothing writes it meanwhile.
-    let key = unsafe { native.bytes(key, map.key_size()) };
+    // SAFETY: `calls::typed`: the key is proved to lie on the stack, which nothing writes meanwhile.
+    found(&native, map, unsafe { native.bytes(key, map.key_size()) })
+}
+
+/// The same with a key in the packet, which another process may write.
+pub(super) extern "C" fn map_lookup_packet(env: *mut RunEnv<'_>, map: u64, key: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let native = unsafe { Native::new(env) };
+    let map = native.map(map);
+    native.with_copy(key, map.key_size(), |key| found(&native, map, key))
+}
+
+fn found(native: &Native<'_, '_>, map: &Map, key: &[u8]) -> u64 {
     map.value(native.cpu(), key, native.guard()).map_or(0, |v| v.as_ptr() as u64)
 }
 
-/// The same in a map of maps: the inner map's address, or 0.
+/// The same in a map of maps: the inner map's address, or 0. The key lies on the stack.
 pub(super) extern "C" fn inner_lookup(env: *mut RunEnv<'_>, map: u64, key: u64) -> u64 {
     // SAFETY: called by generated code with the run's environment.
     let native = unsafe { Native::new(env) };
     let map = native.map(map);
-    // SAFETY: `calls::typed`: the key is proved to lie on the stack or in the packet; nothing writes it meanwhile.
-    let key = unsafe { native.bytes(key, map.key_size()) };
+    // SAFETY: as in `map_lookup`.
+    inner(&native, map, unsafe { native.bytes(key, map.key_size()) })
+}
+
+/// The same with a key in the packet.
+pub(super) extern "C" fn inner_lookup_packet(env: *mut RunEnv<'_>, map: u64, key: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let native = unsafe { Native::new(env) };
+    let map = native.map(map);
+    native.with_copy(key, map.key_size(), |key| inner(&native, map, key))
+}
+
+fn inner(native: &Native<'_, '_>, map: &Map, key: &[u8]) -> u64 {
     map.inner(key, native.guard()).map_or(0, |inner| std::sync::Arc::as_ptr(inner) as u64)
 }
 
-/// `bpf_map_update_elem` with key and value that nobody else writes.
+/// `bpf_map_update_elem` with key and value on the stack.
 pub(super) extern "C" fn map_update(env: *mut RunEnv<'_>, map: u64, key: u64, value: u64, flags: u64) -> u64 {
     // SAFETY: called by generated code with the run's environment.
     let native = unsafe { Native::new(env) };
@@ -177,7 +199,7 @@ pub(super) extern "C" fn map_update(env: *mut RunEnv<'_>, map: u64, key: u64, va
     map.prog_update(native.cpu(), key, value, flags).map_or_else(Errno::as_ret, |()| 0)
 }
 
-/// `bpf_map_delete_elem` with a key that nobody else writes.
+/// `bpf_map_delete_elem` with a key on the stack.
 pub(super) extern "C" fn map_delete(env: *mut RunEnv<'_>, map: u64, key: u64) -> u64 {
     // SAFETY: called by generated code with the run's environment.
     let native = unsafe { Native::new(env) };
@@ -195,7 +217,8 @@ pub(super) extern "C" fn redirect_map(env: *mut RunEnv<'_>, map: u64, key: u64, 
     run_plain(51, &mut native, args)
 }
 
-/// `bpf_csum_diff` over bytes that nobody else writes.
+/// `bpf_csum_diff` over bytes on the stack or in the packet, which another process may write: they are copied piece by piece, and added
+/// up there.
 pub(super) extern "C" fn csum_diff(
     env: *mut RunEnv<'_>,
     from: u64,
@@ -206,12 +229,18 @@ pub(super) extern "C" fn csum_diff(
 ) -> u64 {
     // SAFETY: called by generated code with the run's environment.
     let native = unsafe { Native::new(env) };
-    let bytes = |at: u64, len: u64| match len as u32 {
-        0 => &[][..],
-        // SAFETY: `calls::typed`: proved to be of this length on the stack or in the packet; nothing writes it meanwhile.
-        len => unsafe { native.bytes(at, len as usize) },
-    };
-    machine::csum_diff(bytes(from, from_len), bytes(to, to_len), seed as u32)
+    let memory = |at: u64, len: u64| ((at, len as u32 as usize), len as u32 == 0);
+    machine::csum_diff_by(memory(from, from_len), memory(to, to_len), seed as u32, |(mut at, mut left), mut sum| {
+        // A multiple of a word, so that the sum of the next piece goes on from this one's.
+        let mut piece = [0; 256];
+        while left > 0 {
+            let part = &mut piece[..left.min(256)];
+            native.copy(at, part);
+            sum = machine::csum_partial(part, sum);
+            (at, left) = (at + part.len() as u64, left - part.len());
+        }
+        sum
+    })
 }
 
 /// `bpf_xdp_load_bytes` to the stack.

@@ -50,14 +50,22 @@ pub(crate) fn wrong_cpu() -> Entry {
     Entry { name: "wrong_cpu", address: entries::wrong_cpu as *const () as usize }
 }
 
-/// The short way to look something up in a map that is no map of maps, by a key that nobody else writes.
-pub(crate) fn map_lookup() -> (Entry, &'static [Reg]) {
-    (Entry { name: "map_lookup", address: entries::map_lookup as *const () as usize }, &ARGS[..2])
+/// The short way to look something up in a map that is no map of maps, by a key on the stack or in the packet.
+pub(crate) fn map_lookup(call: &Call) -> (Entry, &'static [Reg]) {
+    let address = match is_stack(&call.args[1]) {
+        true => entries::map_lookup as *const (),
+        false => entries::map_lookup_packet as *const (),
+    };
+    (Entry { name: "map_lookup", address: address as usize }, &ARGS[..2])
 }
 
-/// `bpf_map_lookup_elem` in a map of maps, with a key that nobody else writes.
-pub(crate) fn inner_lookup() -> (Entry, &'static [Reg]) {
-    (Entry { name: "inner_lookup", address: entries::inner_lookup as *const () as usize }, &ARGS[..2])
+/// `bpf_map_lookup_elem` in a map of maps, by a key on the stack or in the packet.
+pub(crate) fn inner_lookup(call: &Call) -> (Entry, &'static [Reg]) {
+    let address = match is_stack(&call.args[1]) {
+        true => entries::inner_lookup as *const (),
+        false => entries::inner_lookup_packet as *const (),
+    };
+    (Entry { name: "inner_lookup", address: address as usize }, &ARGS[..2])
 }
 
 fn map_update() -> (Entry, &'static [Reg]) {
@@ -68,9 +76,8 @@ fn map_delete() -> (Entry, &'static [Reg]) {
     (Entry { name: "map_delete", address: entries::map_delete as *const () as usize }, &ARGS[..2])
 }
 
-/// The stack or the packet: bytes that may be another process's, but are written into by no thread of this one. What looks something up by
-/// a key that changes finds nothing, or something else; what stores by it would spoil the table, so that such keys are copied
-/// first (the long way).
+/// The stack or the packet: bytes that no thread of this process writes meanwhile. A packet's may be another process's too, so that
+/// helpers work on copies of them: short ones on the way of a look-up, and on the long way whatever is stored.
 fn is_own(place: &Option<Place>) -> bool {
     matches!(place, Some(p) if matches!(p.region, Region::Stack | Region::OuterStack | Region::Packet | Region::Meta))
 }
@@ -88,17 +95,17 @@ pub(crate) fn typed(call: &Call, maps: &[Arc<Map>]) -> Option<(Entry, &'static [
     let inner = template(call, maps);
     let writable = inner.is_some_and(|spec| spec.flags & map_flags::RDONLY_PROG == 0);
     match (id, map) {
-        (1, None) if inner.is_some() && is_own(&args[1]) => Some(map_lookup()),
-        (2, None) if writable && is_stack(&args[1]) && is_own(&args[2]) => Some(map_update()),
+        (1, None) if inner.is_some() && is_own(&args[1]) => Some(map_lookup(call)),
+        (2, None) if writable && is_stack(&args[1]) && is_stack(&args[2]) => Some(map_update()),
         (3, None) if writable && is_stack(&args[1]) => Some(map_delete()),
         (1, Some(map)) if is_own(&args[1]) => match map.map_type() {
-            MapType::ArrayOfMaps | MapType::HashOfMaps => Some(inner_lookup()),
-            _ => Some(map_lookup()),
+            MapType::ArrayOfMaps | MapType::HashOfMaps => Some(inner_lookup(call)),
+            _ => Some(map_lookup(call)),
         },
-        (2, Some(map)) if is_stack(&args[1]) && is_own(&args[2]) && map.prog_writable() => Some(map_update()),
+        (2, Some(map)) if is_stack(&args[1]) && is_stack(&args[2]) && map.prog_writable() => Some(map_update()),
         (3, Some(map)) if is_stack(&args[1]) && map.prog_writable() => Some(map_delete()),
         (51, Some(_)) => Some((entry("redirect_map", entries::redirect_map as *const ()), &ARGS[..3])),
-        // Lengths are proved, and nobody writes what they measure meanwhile; `None` is a null pointer.
+        // Lengths are proved; `None` is a null pointer.
         (28, _) if [&args[0], &args[2]].iter().all(|a| a.is_none() || is_own(a)) => {
             Some((entry(call.proto.name, entries::csum_diff as *const ()), &ARGS))
         }

@@ -108,7 +108,7 @@ impl Body<'_, '_> {
         let same = self.b.ins().icmp_imm_s(IntCC::Equal, has, i64::from(kind));
         self.b.ins().brif(same, as_told, &[], other, &[]);
 
-        let way = calls::map_lookup();
+        let way = calls::map_lookup(call);
         self.left_to_map(other, call, then, way);
 
         self.b.switch_to_block(as_told);

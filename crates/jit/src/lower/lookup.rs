@@ -124,7 +124,7 @@ pub(crate) fn can_inline(call: &Call, maps: &[Arc<Map>], options: &Options) -> b
         }
 }
 
-/// Whether the key lies where nobody else writes.
+/// Whether the key lies on the stack or in the packet.
 pub(super) fn is_own_key(call: &Call) -> bool {
     matches!(&call.args[1], Some(Place { region, .. }) if
         matches!(region, Region::Stack | Region::OuterStack | Region::Packet | Region::Meta))
@@ -165,21 +165,16 @@ impl Body<'_, '_> {
             Some(MapLayout::PercpuArray(array)) => self.percpu_array(call, &array, then),
             Some(MapLayout::Hash(table)) => {
                 let table = Table::from(&table);
-                self.hash(
-                    call,
-                    &table,
-                    then,
-                    calls::typed(call, self.unit.maps).expect("a key that nobody else writes"),
-                );
+                self.hash(call, &table, then, calls::typed(call, self.unit.maps).expect("a key of its own"));
             }
             Some(MapLayout::Lpm(trie)) => {
-                let slow = calls::typed(call, self.unit.maps).expect("a key that nobody else writes");
+                let slow = calls::typed(call, self.unit.maps).expect("a key of its own");
                 self.trie(call, &trie, then, slow);
             }
             Some(MapLayout::Maps(slots)) => self.inner_map(call, &slots, then),
             Some(MapLayout::MapsByKey(by_key)) => {
                 let table = Table { slots: Some(by_key.slots), ..Table::from(&by_key.table) };
-                self.hash(call, &table, then, calls::inner_lookup());
+                self.hash(call, &table, then, calls::inner_lookup(call));
             }
             _ => unreachable!("can_inline"),
         }

@@ -4,8 +4,9 @@ use xway_abi::Errno;
 
 use crate::call::Call;
 
-/// Ones' complement sum of `bytes` in 32-bit words, added to `seed`.
-fn partial(bytes: &[u8], seed: u32) -> u32 {
+/// Ones' complement sum of `bytes` in 32-bit words, added to `seed`. What begins a multiple of four bytes further on may be added to
+/// the result.
+pub fn partial(bytes: &[u8], seed: u32) -> u32 {
     // Four sums of whole blocks, so that the compiler adds them with vectors.
     let (blocks, rest) = bytes.as_chunks::<16>();
     let mut sums = [u64::from(seed), 0, 0, 0];
@@ -47,10 +48,16 @@ pub(crate) fn csum_diff(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
 
 /// The helper over bytes that are seen as slices.
 pub fn diff(from: &[u8], to: &[u8], seed: u32) -> u64 {
-    let sum = match (from.is_empty(), to.is_empty()) {
-        (false, false) => add(partial(to, seed), !partial(from, 0)),
-        (true, false) => partial(to, seed),
-        (false, true) => !partial(from, !seed),
+    diff_by((from, from.is_empty()), (to, to.is_empty()), seed, partial)
+}
+
+/// The helper over two pieces of memory, each with whether it is empty; `sum` adds up the words of one and a number, as
+/// [`partial`] does.
+pub fn diff_by<M>((from, no_from): (M, bool), (to, no_to): (M, bool), seed: u32, sum: impl Fn(M, u32) -> u32) -> u64 {
+    let sum = match (no_from, no_to) {
+        (false, false) => add(sum(to, seed), !sum(from, 0)),
+        (true, false) => sum(to, seed),
+        (false, true) => !sum(from, !seed),
         (true, true) => seed,
     };
     fold(sum).into()
