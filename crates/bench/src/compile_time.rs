@@ -3,7 +3,7 @@
 //! What is timed is [`xway_jit::compile`] as an engine calls it: the burst function and what looks ahead for it, from the
 //! instructions and their proof to code that can run. Proofs and maps are made before. Each program is compiled once, right behind
 //! its proof, with the compiler's code and tables not in the caches: that is *cold*. Then it is compiled in several rounds, whose medians
-//! are *warm*.
+//! are *warm*. When all is timed the last code goes over packets and is held against the interpreter ([`mod@crate::ran`]).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use xway_verifier::{Config, MapsView, verify};
 use xway_vm::Instance;
 
 use crate::measure::{MeasureError, Stat, pin};
+use crate::ran::{self, Ran};
 
 /// One program, measured.
 #[derive(Clone, PartialEq, Debug)]
@@ -31,7 +32,7 @@ pub struct Row {
 }
 
 /// What compiling took and gave.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Made {
     /// Microseconds of the first compilation in this process.
     pub cold: f64,
@@ -43,6 +44,8 @@ pub struct Made {
     pub code_len: usize,
     /// Some map of it may outgrow the cache, so that it has code that looks ahead.
     pub staged: bool,
+    /// What the code did.
+    pub ran: Ran,
 }
 
 /// A program's rounds end when they have taken this long.
@@ -73,11 +76,13 @@ fn made(object: &Arc<Object>, image: &Program, rounds: u32) -> Result<Made, Stri
     // As an engine compiles what runs over bursts.
     let options = Options { check: false, single: false, ..Options::default() };
     let once = || compile(&program, &proof, &options);
-    let first = once().map_err(|e| e.to_string())?;
+    let mut code = once().map_err(|e| e.to_string())?;
+    let cold = code.stats().time.as_secs_f64() * 1e6;
     let (mut all, mut back_end) = (Vec::new(), Vec::new());
     let started = Instant::now();
     for _ in 0..rounds.max(1) {
-        let Stats { time, back_end: of_it, .. } = once().map_err(|e| e.to_string())?.stats();
+        code = once().map_err(|e| e.to_string())?;
+        let Stats { time, back_end: of_it, .. } = code.stats();
         all.push(time.as_secs_f64() * 1e6);
         back_end.push(of_it.as_secs_f64() * 1e6);
         if started.elapsed() > ENOUGH {
@@ -85,11 +90,12 @@ fn made(object: &Arc<Object>, image: &Program, rounds: u32) -> Result<Made, Stri
         }
     }
     Ok(Made {
-        cold: first.stats().time.as_secs_f64() * 1e6,
+        cold,
         micros: Stat::of(all),
         back_end: Stat::of(back_end),
-        code_len: first.stats().code_len,
-        staged: first.staged().count() > 0,
+        code_len: code.stats().code_len,
+        staged: code.staged().count() > 0,
+        ran: ran::run(object, image, &proof, &code, &instance),
     })
 }
 
@@ -161,7 +167,14 @@ mod tests {
             program: "x".into(),
             insns,
             generated: false,
-            made: Ok(Made { cold: 2.0 * us, micros: stat(us), back_end: stat(us / 2.0), code_len: 100, staged: false }),
+            made: Ok(Made {
+                cold: 2.0 * us,
+                micros: stat(us),
+                back_end: stat(us / 2.0),
+                code_len: 100,
+                staged: false,
+                ran: Ran { packets: 1, compared: true, differs: None },
+            }),
         };
         let refused = Row { made: Err("no".into()), ..row(5000, 1.0) };
         let generated = Row { generated: true, ..row(4096, 9.0) };

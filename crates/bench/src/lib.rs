@@ -51,6 +51,7 @@ pub mod measure;
 pub mod memory;
 pub mod packet;
 pub mod plot;
+pub mod ran;
 mod runner;
 pub mod sockets;
 pub mod suite;

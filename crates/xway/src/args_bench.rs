@@ -165,8 +165,8 @@ pub struct BenchMap {
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [10_000, 1_000_000],
           value_parser = clap::value_parser!(u32).range(16..=16_000_000))]
     pub entries: Vec<u32>,
-    /// Bytes of a key, of types that leave a choice
-    #[arg(long = "key", value_name = "BYTES", value_delimiter = ',', default_values_t = [4, 16],
+    /// Bytes of a key, of types that leave a choice; 4 and 16 by default, of tries 8: four of the prefix length, the others the address
+    #[arg(long = "key", value_name = "BYTES", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(4..=512))]
     pub keys: Vec<u32>,
     /// Measure the kernel too, from programs and through the system call

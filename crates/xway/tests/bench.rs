@@ -14,9 +14,13 @@ fn the_suite_passes_its_vectors() {
     let paths: Vec<_> = entries.map(|e| e.unwrap().path().to_str().unwrap().to_owned()).collect();
     let with = |end: &str| paths.iter().filter(|p| p.ends_with(end)).map(String::as_str).collect::<Vec<_>>();
     assert_eq!(with(".toml").len(), with(".bpf.c").len());
-    let doc = xway(&[&["test", "-j"][..], &with(".toml")].concat()).exits(0).json();
-    assert_eq!(doc["failed"], 0);
-    assert!(doc["passed"].as_u64().unwrap() >= 49, "{doc}");
+    for engine in ["interp", "jit"] {
+        let doc = xway(&[&["test", "-j", "--engine", engine][..], &with(".toml")].concat()).exits(0).json();
+        assert_eq!(doc["failed"], 0);
+        assert!(doc["passed"].as_u64().unwrap() >= 49, "{doc}");
+        let cases = doc["files"].as_array().unwrap().iter().flat_map(|file| file["tests"].as_array().unwrap());
+        cases.for_each(|case| assert_eq!(case["engine"], engine, "{case}"));
+    }
 }
 
 #[test]
@@ -178,6 +182,15 @@ fn map_operations_are_rows() {
     assert!(rows.iter().all(|r| r["ours_program"]["median"].as_f64().unwrap() > 0.0), "{doc}");
     assert!(rows.iter().all(|r| r["kernel_user"].is_null()), "{doc}");
     xway(&["bench", "map", "--entries", "1"]).exits(2);
+    // Tries have the keys that are asked for, where an address is left in them.
+    let trie = |key: &str| {
+        xway(&["bench", "map", "--type", "lpm_trie", "--entries", "100", "--key", key, "--rounds", "1", "-j"])
+    };
+    let doc = trie("8,20").exits(0).json();
+    let sizes: Vec<_> = doc["rows"].as_array().unwrap().iter().map(|row| row["key_bytes"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, [8, 8, 8, 8, 20, 20, 20, 20]);
+    trie("4").exits(2).says("an address of 2 to 256");
+    trie("264").exits(2).says("an address of 2 to 256");
 }
 
 #[test]

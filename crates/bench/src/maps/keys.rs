@@ -2,7 +2,7 @@
 
 use xway_abi::MapType;
 
-use super::{Op, Subject};
+use super::{Op, Subject, is_lru};
 use crate::flows::{mix32, prefix};
 
 /// The keys, in the order in which they come.
@@ -21,21 +21,20 @@ impl Keys {
             let mut bytes = Vec::with_capacity(count as usize * size);
             let mut seen = std::collections::HashSet::new();
             for n in from..from + count {
-                if subject.map_type == MapType::LpmTrie && !seen.insert(prefix(n)) {
+                let key = key(subject, n);
+                if subject.map_type == MapType::LpmTrie && !seen.insert(key.clone()) {
                     continue;
                 }
-                bytes.extend_from_slice(&key(subject, n));
+                bytes.extend_from_slice(&key);
             }
             bytes
         };
         let entries = subject.entries;
-        match subject.map_type {
+        if is_lru(subject.map_type) {
             // Half of the entries: Linux's LRU map evicts before it is full.
-            MapType::LruHash | MapType::LruPercpuHash => {
-                Keys { size, bytes: many(0, entries.div_ceil(2)), flood: many(entries, 4 * entries) }
-            }
-            _ => Keys { size, bytes: many(0, entries), flood: Vec::new() },
+            return Keys { size, bytes: many(0, entries.div_ceil(2)), flood: many(entries, 4 * entries) };
         }
+        Keys { size, bytes: many(0, entries), flood: Vec::new() }
     }
 
     /// Every `of`th key from the `nth` on.
@@ -65,18 +64,26 @@ fn key(subject: &Subject, n: u32) -> Vec<u8> {
                 }
             }
         }
+        // Of an IPv4 address the Internet's lengths, of others the same share of the address.
         MapType::LpmTrie => {
-            let (length, address) = prefix(n);
-            [length.to_ne_bytes(), address].concat()
+            let ((length, _), size) = (prefix(n), subject.key_size - 4);
+            let length = length * size / 4;
+            let mut address = bytes(n, size, u32::to_be_bytes);
+            for (at, byte) in address.iter_mut().enumerate() {
+                let inside = length.saturating_sub(8 * at as u32).min(8);
+                *byte &= !(0xff_u32 >> inside) as u8;
+            }
+            [&length.to_ne_bytes()[..], &address].concat()
         }
-        _ => {
-            let mut bytes: Vec<u8> =
-                (0..subject.key_size.div_ceil(4)).flat_map(|w| mix32(n ^ w << 28).to_ne_bytes()).collect();
-            bytes[..4].copy_from_slice(&mix32(n).to_ne_bytes());
-            bytes.truncate(subject.key_size as usize);
-            bytes
-        }
+        _ => bytes(n, subject.key_size, u32::to_ne_bytes),
     }
+}
+
+/// So many bytes, others for each number.
+fn bytes(n: u32, count: u32, order: fn(u32) -> [u8; 4]) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..count.div_ceil(4)).flat_map(|w| order(mix32(n ^ w << 28))).collect();
+    bytes.truncate(count as usize);
+    bytes
 }
 
 #[cfg(test)]
@@ -85,15 +92,7 @@ mod tests {
 
     #[test]
     fn keys_are_all_different() {
-        for (map_type, key_size) in [
-            (MapType::Array, 4),
-            (MapType::Hash, 4),
-            (MapType::Hash, 37),
-            (MapType::LruHash, 16),
-            (MapType::LpmTrie, 8),
-            (MapType::PercpuArray, 4),
-            (MapType::LruPercpuHash, 16),
-        ] {
+        for (map_type, key_size) in super::super::tests::KINDS {
             let keys = Keys::new(&Subject { map_type, key_size, entries: 1000 });
             let mut all: Vec<_> = keys.bytes.chunks(keys.size).chain(keys.flood.chunks(keys.size)).collect();
             let count = all.len();
@@ -101,6 +100,23 @@ mod tests {
             all.dedup();
             assert_eq!(all.len(), count, "{map_type:?}");
             assert!(count >= 900, "{map_type:?}: {count}");
+        }
+    }
+
+    #[test]
+    fn prefixes_of_ipv4_are_the_suites_and_others_longer() {
+        let keys = |key_size| Keys::new(&Subject { map_type: MapType::LpmTrie, key_size, entries: 1000 }).bytes;
+        let four = keys(8);
+        for n in 0..100 {
+            let (length, address) = prefix(n);
+            assert!(four.chunks(8).any(|key| key == [length.to_ne_bytes(), address].concat()), "{n}");
+        }
+        for key in keys(20).chunks(20) {
+            let (length, address) = key.split_at(4);
+            let length = u32::from_ne_bytes(length.try_into().unwrap());
+            assert!((32..=96).contains(&length) && length.is_multiple_of(4), "{length}");
+            let rest = u128::from_be_bytes(address.try_into().unwrap()).checked_shl(length).unwrap_or(0);
+            assert_eq!(rest, 0, "bits behind the prefix");
         }
     }
 }

@@ -75,7 +75,7 @@ impl Op {
 pub struct Subject {
     /// Type: ARRAY, HASH, LRU_HASH, their per-CPU forms, or LPM_TRIE.
     pub map_type: MapType,
-    /// Bytes of a key; 4 for arrays, 8 for tries, whatever is asked for.
+    /// Bytes of a key: 4 for arrays, whatever is asked for; of tries a prefix length of 4 bytes and the address.
     pub key_size: u32,
     /// Entries.
     pub entries: u32,
@@ -267,19 +267,24 @@ fn timed(count: usize, what: impl FnOnce()) -> f64 {
 mod tests {
     use super::*;
 
+    /// Types with lengths of keys.
+    pub(super) const KINDS: [(MapType, u32); 9] = [
+        (MapType::Array, 4),
+        (MapType::Hash, 4),
+        (MapType::Hash, 37),
+        (MapType::LruHash, 16),
+        (MapType::LpmTrie, 8),
+        (MapType::LpmTrie, 20),
+        (MapType::PercpuArray, 4),
+        (MapType::PercpuHash, 20),
+        (MapType::LruPercpuHash, 16),
+    ];
+
     #[test]
     fn both_sides_hold_the_same() {
         let needs = xway_testkit::Needs::of("bench::maps::both_sides_hold_the_same").root().kernel(5, 14);
         let kernel = needs.met();
-        for (map_type, key_size) in [
-            (MapType::Array, 4),
-            (MapType::Hash, 20),
-            (MapType::LruHash, 16),
-            (MapType::LpmTrie, 8),
-            (MapType::PercpuArray, 4),
-            (MapType::PercpuHash, 20),
-            (MapType::LruPercpuHash, 16),
-        ] {
+        for (map_type, key_size) in KINDS {
             let rows = measure(Subject { map_type, key_size, entries: 500 }, kernel, 2, 0).expect("measured");
             assert!(rows.len() >= 2, "{map_type:?}");
             assert!(rows.iter().all(|r| r.program.median > 0.0 && r.kernel_user.is_some() == kernel));

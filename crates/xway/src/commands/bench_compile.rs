@@ -51,7 +51,12 @@ pub fn run(args: &BenchCompile, as_json: bool) -> Result<(), Failure> {
     } else {
         print::text(&text(&rows, &left_out, cpu));
     }
-    Ok(())
+    let wrong = rows.iter().find_map(|row| Some((row, row.made.as_ref().ok()?.ran.differs.as_ref()?)));
+    wrong.map_or(Ok(()), |(row, what)| {
+        let failure =
+            Failure::no(format!("{}:{}: machine code differs from the interpreter: {what}", row.object, row.program));
+        Err(if as_json { failure.said() } else { failure })
+    })
 }
 
 fn document(rows: &[Row], left_out: &[(String, Failure)], cpu: u32) -> Value {
@@ -81,6 +86,7 @@ fn row(row: &Row) -> Value {
         "back_end": made.map(|m| stat(m.back_end)),
         "code_bytes": made.map(|m| m.code_len),
         "staged": made.map(|m| m.staged),
+        "checked": made.map(|m| json!({ "packets": m.ran.packets, "compared": m.ran.compared, "differs": m.ran.differs })),
     })
 }
 
@@ -142,7 +148,10 @@ fn text(rows: &[Row], left_out: &[(String, Failure)], cpu: u32) -> String {
             made(&|m| format!("{:.1}", m.micros.median / row.insns.max(1) as f64)),
             made(&|m| format!("{:.3}", m.cold / 1e3)),
             made(&|m| grouped(m.code_len as u64)),
-            row.made.as_ref().map_or_else(refused, |m| if m.staged { "with look-ahead" } else { "" }.to_owned()),
+            row.made.as_ref().map_or_else(refused, |m| {
+                let notes = [m.staged.then_some("with look-ahead"), (!m.ran.compared).then_some("not compared")];
+                notes.into_iter().flatten().collect::<Vec<_>>().join(", ")
+            }),
         ]);
     }
     let mut out = format!("{}, CPU {cpu}\n\n{}", xway_bench::machine_name(), print::table(&lines));

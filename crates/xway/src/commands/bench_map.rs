@@ -27,7 +27,7 @@ pub fn run(args: &BenchMap, as_json: bool) -> Result<(), Failure> {
     if text {
         print::text(&heading(kernel, cpu, args.rounds));
     }
-    for subject in subjects(args) {
+    for subject in subjects(args)? {
         let measured = measure(subject, kernel, args.rounds, cpu).map_err(|e| failure(&subject, &e))?;
         if text {
             print::text(&measured.iter().map(line).collect::<String>());
@@ -54,7 +54,7 @@ pub fn run(args: &BenchMap, as_json: bool) -> Result<(), Failure> {
 /// `--threads`: what an operation costs a core when so many work on one map.
 fn by_threads(args: &BenchMap, kernel: bool, as_json: bool) -> Result<(), Failure> {
     let mut rows = Vec::new();
-    for subject in subjects(args) {
+    for subject in subjects(args)? {
         let measured = threads::measure(subject, kernel, args.rounds, &args.threads);
         rows.extend(measured.map_err(|e| failure(&subject, &e))?);
     }
@@ -88,7 +88,7 @@ fn by_threads(args: &BenchMap, kernel: bool, as_json: bool) -> Result<(), Failur
 /// `--memory`: bytes for each element.
 fn memory_of(args: &BenchMap, kernel: bool, as_json: bool) -> Result<(), Failure> {
     let mut rows = Vec::new();
-    for subject in subjects(args) {
+    for subject in subjects(args)? {
         for value_size in &args.values {
             rows.extend(memory::measure(subject, *value_size, kernel).map_err(|e| failure(&subject, &e))?);
         }
@@ -154,26 +154,37 @@ fn stat(s: &Stat) -> Value {
     json!({ "median": s.median, "low": s.low, "high": s.high })
 }
 
-/// Every combination that makes sense: arrays have keys of 4 bytes, tries of IPv4 prefixes keys of 8.
-fn subjects(args: &BenchMap) -> Vec<Subject> {
+/// Every combination that makes sense: arrays have keys of 4 bytes, tries by default those of IPv4 prefixes.
+fn subjects(args: &BenchMap) -> Result<Vec<Subject>, Failure> {
     let mut all = Vec::new();
     for kind in &args.types {
-        for entries in &args.entries {
-            let (map_type, fixed) = match kind {
-                BenchedMap::Array => (MapType::Array, Some(4)),
-                BenchedMap::Hash => (MapType::Hash, None),
-                BenchedMap::LruHash => (MapType::LruHash, None),
-                BenchedMap::LpmTrie => (MapType::LpmTrie, Some(8)),
-                BenchedMap::PercpuArray => (MapType::PercpuArray, Some(4)),
-                BenchedMap::PercpuHash => (MapType::PercpuHash, None),
-                BenchedMap::LruPercpuHash => (MapType::LruPercpuHash, None),
-            };
-            let keys = fixed.map_or_else(|| args.keys.clone(), |size| vec![size]);
-            all.extend(keys.into_iter().map(|key_size| Subject { map_type, key_size, entries: *entries }));
+        let (map_type, by_default) = match kind {
+            BenchedMap::Array => (MapType::Array, &[4][..]),
+            BenchedMap::Hash => (MapType::Hash, &[4, 16][..]),
+            BenchedMap::LruHash => (MapType::LruHash, &[4, 16][..]),
+            BenchedMap::LpmTrie => (MapType::LpmTrie, &[8][..]),
+            BenchedMap::PercpuArray => (MapType::PercpuArray, &[4][..]),
+            BenchedMap::PercpuHash => (MapType::PercpuHash, &[4, 16][..]),
+            BenchedMap::LruPercpuHash => (MapType::LruPercpuHash, &[4, 16][..]),
+        };
+        let fixed = matches!(map_type, MapType::Array | MapType::PercpuArray) || args.keys.is_empty();
+        let keys = if fixed { by_default } else { &args.keys };
+        if map_type == MapType::LpmTrie
+            && let Some(size) = keys.iter().find(|size| !ADDRESSES.contains(size))
+        {
+            let why = format!("--key {size}: a trie's key is a prefix length of 4 bytes and an address of 2 to 256");
+            return Err(
+                Failure::usage(why).hint("--key 8 for IPv4, 20 for IPv6; other types with a --type of their own")
+            );
         }
+        let sizes = args.entries.iter().flat_map(|entries| keys.iter().map(move |key_size| (*entries, *key_size)));
+        all.extend(sizes.map(|(entries, key_size)| Subject { map_type, key_size, entries }));
     }
-    all
+    Ok(all)
 }
+
+/// Keys that tries may have. Addresses of a byte have too few prefixes to measure anything.
+const ADDRESSES: std::ops::RangeInclusive<u32> = 6..=260;
 
 fn heading(kernel: bool, cpu: u32, rounds: u32) -> String {
     let theirs = if kernel { "   kernel program     x   kernel user     x" } else { "" };
