@@ -65,7 +65,7 @@ pub struct Report {
 }
 
 /// Held against the kernel where whole sets of packets run; and where one packet runs at a time.
-const IN_SETS: [Engine; 2] = [Engine::Interpreter, Engine::Burst];
+const IN_SETS: [Engine; 3] = [Engine::Interpreter, Engine::Single, Engine::Burst];
 const ONE_BY_ONE: [Engine; 2] = [Engine::Interpreter, Engine::Single];
 
 /// What a program of ours leaves in a map when the kernel answered `ENOMEM`. The kernel allocates without waiting inside of
