@@ -19,7 +19,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use xway_abi::MapType;
+use xway_abi::{ArgKind, Effect, HelperProto, MapType, MemAccess, Ret};
 use xway_isa::{AtomicOp, Operand, Reg};
 use xway_maps::Map;
 use xway_maps::native::MapLayout;
@@ -191,11 +191,51 @@ impl Around<'_> {
             // Where the key is a constant, on one way to the call perhaps and not on another, the proof may know that there is a
             // value, and the program does not ask.
             LOOKUP if map.is_none_or(|m| matches!(m.map_type(), MapType::Array | MapType::PercpuArray)) => Does::Stop,
-            // What fails or succeeds, clocks, random numbers, checksums: any number, and zero among them.
-            LOOKUP | UPDATE | DELETE | 5 | 6 | 7 | 25 | 28 | 125 | 160 | 208 => Does::Zero(Reg::R0),
-            // The number of the worker.
-            8 => Does::Same,
+            LOOKUP => Does::Zero(Reg::R0),
+            _ if call.proto.ret == Ret::CpuNumber => Does::Same,
+            _ if only_answers(call.proto) => Does::Zero(Reg::R0),
             _ => Does::Stop,
+        }
+    }
+}
+
+/// Whether the call gives a number, zero among others, and leaves alone what the program goes on with: its memory, the packet, what it
+/// holds. What fails or succeeds, clocks, random numbers, checksums; an element that is not put into a map might have been taken
+/// out again.
+fn only_answers(proto: &HelperProto) -> bool {
+    let read = |kind| {
+        use ArgKind::{Anything, ConstMap, Ctx, MapKey, MapValue, Mem, Size};
+        match kind {
+            Anything | ConstMap | Ctx | MapKey | Size { .. } => true,
+            MapValue(access) | Mem(access, _) => access == MemAccess::Read,
+            _ => false,
+        }
+    };
+    proto.ret == Ret::Integer
+        && matches!(proto.effect, Effect::None | Effect::ChangesMap)
+        && !proto.changes_packet
+        && proto.args.iter().all(|arg| read(arg.kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::only_answers;
+
+    #[test]
+    fn what_a_scout_leaves_out_is_read_off_the_prototypes() {
+        let answers = |name: &str| only_answers(xway_abi::helper_by_name(name).unwrap_or_else(|| panic!("{name}")));
+        for name in ["map_update_elem", "map_delete_elem", "ktime_get_ns", "trace_printk", "get_prandom_u32"] {
+            assert!(answers(&format!("bpf_{name}")), "{name}");
+        }
+        for name in ["perf_event_output", "csum_diff", "ktime_get_boot_ns", "ktime_get_coarse_ns", "ktime_get_tai_ns"] {
+            assert!(answers(&format!("bpf_{name}")), "{name}");
+        }
+        // They move the packet, write to the program's memory, call its functions, give it something to keep, or leave it.
+        for name in ["xdp_adjust_head", "xdp_load_bytes", "strtol", "loop", "for_each_map_elem", "ringbuf_reserve"] {
+            assert!(!answers(&format!("bpf_{name}")), "{name}");
+        }
+        for name in ["tail_call", "spin_lock", "fib_lookup", "map_pop_elem", "map_lookup_elem", "redirect_map"] {
+            assert!(!answers(&format!("bpf_{name}")), "{name}");
         }
     }
 }
