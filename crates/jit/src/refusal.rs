@@ -29,6 +29,12 @@ pub enum Refusal {
         /// The instruction.
         insn: usize,
     },
+    /// Atomic access in memory of which the proof does not know how it is aligned, for a machine that asks for alignment.
+    #[error("instruction {insn}: atomic access to memory that may be unaligned, which this machine does not have")]
+    Alignment {
+        /// The instruction.
+        insn: usize,
+    },
     /// A function that Cranelift would take too long for.
     #[error("function {name} has {insns} instructions; at most {max} are compiled")]
     TooLong {

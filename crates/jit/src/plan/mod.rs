@@ -20,9 +20,9 @@ mod words;
 
 pub(crate) use build::{FUNCTION_MAX, build};
 
-use xway_abi::HelperProto;
+use xway_abi::{HelperProto, Ret};
 use xway_isa::{AluOp, AtomicOp, Cond, MovExt, Operand, Reg, Size, Width};
-use xway_verifier::Place;
+use xway_verifier::{Place, Region};
 use xway_vm::machine::Kfunc;
 
 /// `bpf_xdp_adjust_head`, `bpf_xdp_adjust_meta`, `bpf_xdp_adjust_tail`.
@@ -268,6 +268,29 @@ impl End {
 }
 
 impl Plan {
+    /// An instruction with atomic access to memory that may lie anywhere: the packet under another name, of a slice or an argument.
+    /// What is now one kind of memory and now another may be that where a program has such memory at all.
+    pub fn atomic_of_any_alignment(&self) -> Option<usize> {
+        let ops = || self.funcs.iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops);
+        let gets = |kind: &Kind| match kind {
+            Kind::Kfunc { .. } => true,
+            Kind::Helper(call) => call.proto.ret == Ret::DynptrDataOrNull,
+            _ => false,
+        };
+        let has_such = self.funcs.len() > 1 || ops().any(|op| gets(&op.kind));
+        let anywhere = |kind: &Kind| match kind {
+            Kind::Atomic { place, .. } | Kind::LoadAcquire { place, .. } | Kind::StoreRelease { place, .. } => {
+                match place.region {
+                    Region::Packet | Region::Meta | Region::Other => true,
+                    Region::Mixed => has_such,
+                    _ => false,
+                }
+            }
+            _ => false,
+        };
+        ops().find(|op| anywhere(&op.kind)).map(|op| op.at)
+    }
+
     /// `decided`: what always goes one way becomes a jump.
     pub fn decide(&mut self, decided: &[(usize, bool)]) {
         for block in self.funcs.iter_mut().flat_map(|f| &mut f.blocks) {
