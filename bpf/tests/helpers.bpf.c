@@ -151,6 +151,40 @@ int print(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
+/* Calls with two lengths. */
+SEC("xdp")
+int lengths(struct xdp_md *ctx)
+{
+	static const char format[] = "port %llu is here";
+	__u32 from[8], to[2];
+	__u64 out[4] = {}, data[1];
+	struct arguments a;
+	__u32 n;
+
+	if (!arguments(ctx, &a))
+		return XDP_ABORTED;
+	n = a.word[0] & 4;
+	from[0] = a.word[1];
+	from[1] = a.word[2];
+	from[2] = a.word[3];
+	from[3] = a.word[4];
+	from[4] = 0x4444;
+	from[5] = a.word[5];
+	from[6] = 0x6666;
+	from[7] = a.word[0];
+	to[0] = a.word[2];
+	to[1] = 0x1111;
+	result(0, bpf_csum_diff(from, sizeof(from), to, n, 0));
+	result(1, bpf_csum_diff(to, n, from, sizeof(from), 0));
+	data[0] = a.word[3];
+	result(2, bpf_snprintf((char *)out, sizeof(out), format, data, sizeof(data)));
+	result(3, out[0]);
+	result(4, out[1]);
+	result(5, out[2]);
+	result(6, from[7] ^ to[0]);
+	return XDP_PASS;
+}
+
 SEC("xdp")
 int parse(struct xdp_md *ctx)
 {

@@ -182,8 +182,8 @@ pub struct CallFact {
     pub key: Option<KeyPlace>,
     /// The key as a number, when it is one constant (keys of four bytes).
     pub key_const: Option<u32>,
-    /// Bounds of the length argument, when there is one.
-    pub size: Option<(u64, u64)>,
+    /// Bounds of each argument that is a length: `bpf_csum_diff` has two.
+    pub sizes: [Option<(u64, u64)>; 5],
 }
 
 /// What holds at one memory instruction (load, store, atomic) on every run that reaches it.

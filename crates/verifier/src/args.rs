@@ -230,7 +230,7 @@ impl Verifier<'_> {
         if s.umin() == 0 && !zero_ok {
             return fail!(Unbounded, "the length may be zero").map_err(|e| e.hint("check that it is at least 1"));
         }
-        args.size = Some((s.umin(), s.umax()));
+        args.sizes[i] = Some((s.umin(), s.umax()));
         let Some(ArgKind::Mem(access, MemSize::NextArg)) = i.checked_sub(1).map(|j| proto.args[j].kind) else {
             return Ok(());
         };

@@ -40,8 +40,8 @@ pub(crate) struct CallArgs {
     pub key: Option<KeyPlace>,
     /// The key, when it is a constant of four bytes.
     pub key_const: Option<u32>,
-    /// Bounds of the length argument.
-    pub size: Option<(u64, u64)>,
+    /// Bounds of each argument that is a length.
+    pub sizes: [Option<(u64, u64)>; 5],
     /// The constant length of memory to be allocated.
     pub alloc: Option<u32>,
     /// The callback's first instruction and its kind.
@@ -78,7 +78,7 @@ impl Verifier<'_> {
                 map: args.map.filter(|m| !m.inner).map(|m| m.index),
                 key: args.key,
                 key_const: args.key_const,
-                size: args.size,
+                sizes: args.sizes,
             },
             proto.is_tail_call(),
         );
@@ -262,7 +262,8 @@ impl Verifier<'_> {
             Ret::Integer => Value::num(Scalar::unknown(), self.verdict_of(st, proto.effect)),
             Ret::CpuNumber => Value::num(Scalar::between(0, 8191), NONE),
             Ret::LengthOrError => {
-                let most = args.size.map_or(i64::MAX, |s| i64::try_from(s.1).unwrap_or(i64::MAX));
+                let most = args.sizes.iter().flatten().map(|s| s.1).max();
+                let most = most.and_then(|n| i64::try_from(n).ok()).unwrap_or(i64::MAX);
                 Value::num(Scalar::between_signed(-4095, most), NONE)
             }
             // A tail call that fails, too: r0 then holds whatever was there.

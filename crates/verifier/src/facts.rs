@@ -148,16 +148,15 @@ impl Collector {
     /// A helper is called; facts of several paths are merged to what holds on all of them.
     pub fn call(&mut self, new: CallFact, tail: bool) {
         self.tail_calls |= tail;
-        let (insn, map, key, key_const, size) = (new.insn, new.map, new.key, new.key_const, new.size);
+        let (insn, map, key, key_const, sizes) = (new.insn, new.map, new.key, new.key_const, new.sizes);
         let Some(old) = self.calls.get_or_put(insn, new) else { return };
         let same = |a: Option<u32>, b: Option<u32>| if a == b { a } else { None };
         old.map = same(old.map, map);
         old.key_const = same(old.key_const, key_const);
         old.key = if old.key == key { old.key } else { None };
-        old.size = match (old.size, size) {
-            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
-            _ => None,
-        };
+        for (old, new) in old.sizes.iter_mut().zip(sizes) {
+            *old = old.zip(new).map(|(a, b)| (a.0.min(b.0), a.1.max(b.1)));
+        }
     }
 
     /// The finished facts. `verdicts` has bit n set for action n.
@@ -308,7 +307,7 @@ mod tests {
             map,
             key: Some(KeyPlace::Stack(-8)),
             key_const,
-            size,
+            sizes: [None, size, None, Some((7, 7)), None],
         };
         facts.call(fact(Some(0), Some(1), Some((4, 8))), false);
         facts.call(fact(Some(0), Some(2), Some((2, 6))), true);
@@ -317,7 +316,7 @@ mod tests {
         assert!(facts.tail_calls, "one way is enough");
         facts.call(CallFact { key: Some(KeyPlace::Packet), ..fact(Some(1), None, None) }, false);
         let call = &facts.calls.list[0];
-        assert_eq!((call.map, call.key, call.size), (None, None, None));
+        assert_eq!((call.map, call.key, call.sizes[1]), (None, None, None));
     }
 
     #[test]

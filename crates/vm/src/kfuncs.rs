@@ -152,11 +152,13 @@ fn iter_num_new<'e, M: Machine<'e>>(vm: &mut M, r: &[u64; 5]) -> Result<Result<u
 
 fn iter_num_next<'e, M: Machine<'e>>(vm: &mut M, iter: u64) -> Result<u64, Trap> {
     let (cur, end) = (load::<4, M>(vm, iter)? as i32, load::<4, M>(vm, iter.wrapping_add(4))? as i32);
-    if i64::from(cur) + 1 >= i64::from(end) {
+    // In 32 bits, as Linux adds: an iterator that begins with the least number stands at the largest one before its first turn.
+    let next = cur.wrapping_add(1);
+    if next >= end {
         store::<8, M>(vm, iter, 0)?;
         return Ok(0);
     }
-    store::<4, M>(vm, iter, (cur + 1) as u32 as u64)?;
+    store::<4, M>(vm, iter, next as u32 as u64)?;
     Ok(iter)
 }
 

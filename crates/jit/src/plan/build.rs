@@ -278,7 +278,7 @@ impl Builder<'_> {
                         proto,
                         map: fact.map,
                         key_const: fact.key_const,
-                        size: fact.size,
+                        sizes: fact.sizes,
                         args: self.args(at),
                     })
                 }

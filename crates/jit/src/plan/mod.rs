@@ -227,9 +227,16 @@ pub(crate) struct Call {
     pub map: Option<u32>,
     /// The key as a number, when it is one constant.
     pub key_const: Option<u32>,
-    /// Bounds of the length argument.
-    pub size: Option<(u64, u64)>,
+    /// Bounds of each argument that is a length.
+    pub sizes: [Option<(u64, u64)>; 5],
     pub args: [Option<Place>; 5],
+}
+
+impl Call {
+    /// The most bytes that the memory argument `n` has whose length is the argument behind it.
+    pub fn length_of(&self, n: usize) -> Option<u64> {
+        self.sizes.get(n + 1)?.map(|(_, most)| most)
+    }
 }
 
 /// How a block ends.

@@ -105,7 +105,9 @@ pub(crate) fn reach(call: &Call, maps: &[Arc<Map>]) -> Reach {
             Some(ArgKind::MapKey) => (map.map(|m| m.0), MemAccess::Read),
             Some(ArgKind::MapValue(access)) => (map.map(|m| m.1), access),
             Some(ArgKind::Mem(access, MemSize::Fixed(n) | MemSize::FixedAligned(n))) => (Some(n as usize), access),
-            Some(ArgKind::Mem(access, MemSize::NextArg)) => (call.size.and_then(|s| usize::try_from(s.1).ok()), access),
+            Some(ArgKind::Mem(access, MemSize::NextArg)) => {
+                (call.length_of(n).and_then(|n| usize::try_from(n).ok()), access)
+            }
             Some(_) => return Reach::Anything,
         };
         let Some(bytes) = len.and_then(|len| range(place, len)) else { return Reach::Anything };

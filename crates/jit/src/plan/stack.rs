@@ -80,13 +80,13 @@ pub(super) fn effect(kind: &Kind, maps: &[std::sync::Arc<Map>]) -> (Bytes, Bytes
         Kind::Helper(call) => {
             let map = call.map.and_then(|m| maps.get(m as usize));
             let mut reads = Bytes::NONE;
-            for (arg, place) in call.proto.args.iter().zip(&call.args) {
+            for (n, (arg, place)) in call.proto.args.iter().zip(&call.args).enumerate() {
                 let Some(place) = place else { continue };
                 let (len, access) = match arg.kind {
                     ArgKind::MapKey => (map.map(|m| m.key_size() as u64), MemAccess::Read),
                     ArgKind::MapValue(access) => (map.map(|m| m.value_size() as u64), access),
                     ArgKind::Mem(access, MemSize::Fixed(n) | MemSize::FixedAligned(n)) => (Some(n.into()), access),
-                    ArgKind::Mem(access, MemSize::NextArg) => (call.size.map(|s| s.1), access),
+                    ArgKind::Mem(access, MemSize::NextArg) => (call.length_of(n), access),
                     ArgKind::Ctx | ArgKind::ConstMap => continue,
                     // Callbacks, dynptrs: whatever lies there.
                     _ => (None, MemAccess::ReadWrite),
@@ -151,6 +151,7 @@ fn unwritten(func: &Func, maps: &[std::sync::Arc<Map>]) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Call;
     use super::*;
 
     #[test]
@@ -161,5 +162,19 @@ mod tests {
         assert_eq!(Bytes::range(-512, 1).slots(), 1 << 63);
         assert_eq!(Bytes::ALL.slots(), u64::MAX);
         assert_eq!(Bytes::NONE.slots(), 0);
+    }
+
+    #[test]
+    fn a_call_reads_as_much_as_the_length_behind_each_argument() {
+        let at = |off| Some(Place { region: Region::Stack, off: Some(off) });
+        let call = Call {
+            proto: xway_abi::helper(28).expect("bpf_csum_diff"),
+            map: None,
+            key_const: None,
+            sizes: [None, Some((64, 64)), None, Some((0, 4)), None],
+            args: [at(-64), None, at(-72), None, None],
+        };
+        let (reads, writes) = effect(&Kind::Helper(call), &[]);
+        assert_eq!((reads.slots(), writes.slots()), (0b1_1111_1111, 0));
     }
 }

@@ -213,12 +213,38 @@ fn helpers_by_remote_control() {
     let offset = |rng: &mut Rng, _: usize| if rng.one_in(8) { rng.u32() } else { rng.below(260) as u32 };
     report.add_each(&subject, "bytes", &helpers::arguments(2, 2000, offset));
     report.add_each(&subject, "checksum", &helpers::arguments(3, 2000, |rng, _| rng.u32()));
+    report.add_each(&subject, "lengths", &helpers::arguments(7, 500, |rng, _| rng.u32()));
     report.add_each(&subject, "print", &helpers::arguments(4, 2000, |rng, _| rng.u32() >> rng.below(32)));
     let digits =
         |rng: &mut Rng, _: usize| u32::from_ne_bytes(std::array::from_fn(|_| *rng.pick(b"0x123456789 +-afZ\0")));
     report.add_each(&subject, "parse", &helpers::arguments(5, 4000, digits));
     report.add_each(&subject, "context", &helpers::arguments(6, 3, |rng, _| rng.u32()));
+    // Conversions that read memory are left to the interpreter; everything else is compiled.
+    let others: Vec<_> = report.not_compiled.iter().filter(|(name, _)| !name.contains(":print")).collect();
+    assert!(others.is_empty(), "{others:?}");
     report.finish("helpers by remote control");
+}
+
+#[test]
+fn turns_of_iterators() {
+    if !needs("turns_of_iterators").kernel(6, 4).clang().met() {
+        return;
+    }
+    let source = clang::repository().join("bpf/tests/turns.bpf.c");
+    let subject = Subject::read("turns", &clang::compile_file(&source, &["-mcpu=v3"]).unwrap());
+    let mut report = Report::default();
+    let mut packets = helpers::arguments(8, 2, |rng, _| rng.u32());
+    for start in [i32::MIN, i32::MIN + 1, -1, 0, 1, i32::MAX - 3, i32::MAX] {
+        for step in [-1, 0, 1, 3, 8 << 20, (8 << 20) + 1] {
+            // Millions of turns once are enough.
+            if start == -1 || step < 1000 {
+                let words = [start as u32, start.wrapping_add(step) as u32];
+                packets.extend(helpers::arguments(9, 1, |_, n| words[n.min(1)]));
+            }
+        }
+    }
+    report.add_each(&subject, "turns", &packets);
+    report.finish("turns of iterators");
 }
 
 #[test]

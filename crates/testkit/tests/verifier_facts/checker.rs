@@ -223,7 +223,6 @@ impl<'p> Checker<'p> {
         let mut next = Next::Nothing;
         for (i, arg) in kinds.iter().enumerate() {
             let reg = i + 1;
-            let last_size = || !kinds[reg..].iter().any(|a| matches!(a.kind, ArgKind::Size { .. }));
             match arg.kind {
                 ArgKind::ConstMap => {
                     let map = step.seen(reg, 0).which;
@@ -239,10 +238,11 @@ impl<'p> Checker<'p> {
                     }
                 }
                 ArgKind::MapKey => self.key(step, reg, fact)?,
-                ArgKind::Size { .. } if last_size() => {
+                ArgKind::Size { .. } | ArgKind::ConstSize => {
                     let n = step.number(reg);
-                    if fact.size.is_some_and(|(low, high)| n < low || n > high) {
-                        return Err(format!("a length of {n}, said to be {:?}", fact.size));
+                    let Some((low, high)) = fact.sizes[i] else { return Err(format!("no bounds of length {reg}")) };
+                    if n < low || n > high {
+                        return Err(format!("a length of {n}, said to be {low} to {high}"));
                     }
                 }
                 _ => {}
