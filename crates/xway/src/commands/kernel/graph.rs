@@ -103,7 +103,7 @@ fn function(out: &mut String, number: usize, name: &str, slots: &[Slot], names: 
         let mut last = *begin;
         while let Some(at) = rows.next_if(|at| at == begin || !nodes.contains_key(at)) {
             let bar = if at == *begin { "" } else { " | " };
-            let _ = write!(out, "{bar}{at:>4}: {}\\l\\\n", escaped(&in_words(slots, at, names).0));
+            let _ = writeln!(out, "{bar}{at:>4}: {}\\l\\", escaped(&in_words(slots, at, names).0));
             last = at;
         }
         out.push_str("}\"];\n\n");
