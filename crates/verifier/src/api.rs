@@ -161,7 +161,8 @@ pub struct Facts {
     /// then does depends on where memory lies. Without this two machines that see the same agree.
     pub addresses: bool,
     /// Some run may read stack memory that it has not written, as Linux permits to the privileged; there it finds what
-    /// was left by others.
+    /// was left by others. Where a store or a call writes some bytes of an area, which of them is not known, this is so when the area
+    /// had not been written whole before. What a call fills counts as written even when it fails.
     pub unwritten_stack: bool,
     /// Stack of each function, bytes.
     pub stack: Vec<u32>,

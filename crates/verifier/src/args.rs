@@ -239,7 +239,13 @@ impl Verifier<'_> {
             Value::Ptr(p) if p.nullable => fail!(Null, "the memory before it may be null ({})", p.kind_name())
                 .map_err(|e| e.hint("compare it with null before the call")),
             Value::Ptr(p) if self.fits_in_packet(st, proto.pkt_access, &p, i + 1, access) => Ok(()),
-            Value::Ptr(p) => self.check_memory(st, proto.pkt_access, &p, s.umax() as u32, access),
+            Value::Ptr(p) => {
+                if let (Base::Stack(frame), MemAccess::Write, true) = (p.base, access, s.umin() < s.umax()) {
+                    let (lo, hi) = self.stack_extent(st, frame.into(), &p, 0, s.umax() as u32)?;
+                    self.written_in_part(st, frame.into(), lo, hi + s.umax() as i64);
+                }
+                self.check_memory(st, proto.pkt_access, &p, s.umax() as u32, access)
+            }
             // Null was allowed above; then nothing may be read through it. A kernel function's optional buffer may be null
             // whatever its length.
             _ if proto.is_kfunc() || s.as_const() == Some(0) || s.umax() == 0 => Ok(()),
@@ -272,6 +278,9 @@ impl Verifier<'_> {
                     self.stack_use_range(st, frame.into(), lo, end)?;
                 }
                 if writes {
+                    if lo != hi {
+                        self.written_in_part(st, frame.into(), lo, end);
+                    }
                     self.stack_clobber(st, frame.into(), lo, end)?;
                 }
                 Ok(())

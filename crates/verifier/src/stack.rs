@@ -110,6 +110,7 @@ impl Verifier<'_> {
         }
         if lo != hi {
             // Whatever is written, a pointer or a part of one included, is data from now on.
+            self.written_in_part(st, frame, lo, hi + i64::from(size));
             return self.stack_clobber(st, frame, lo, hi + i64::from(size));
         }
         let running = st.depth();
@@ -186,6 +187,18 @@ impl Verifier<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Some of the bytes from `lo` up to `hi` are written, which ones is not known: they count as written, as in Linux, and yet those
+    /// that were not before may be read as they were.
+    pub fn written_in_part(&mut self, st: &State, frame: usize, lo: i64, hi: i64) {
+        let unwritten = |i: usize| match st.frames[frame].stack.get(i) {
+            Some(slot) => slot.bytes[part(i, lo, hi)].contains(&Byte::Uninit),
+            None => true,
+        };
+        if (slot_of(hi - 1).0..=slot_of(lo).0).any(unwritten) {
+            self.facts.unwritten_read();
+        }
     }
 
     /// A slot is about to be overwritten: a dynptr in it that stands for no reference ends. Slices of local memory
@@ -267,6 +280,21 @@ mod tests {
         assert_eq!(slot_of(-1), (0, 7));
         assert_eq!(slot_of(-9), (1, 7));
         assert_eq!(slot_of(-512), (63, 0));
+    }
+
+    #[test]
+    fn what_is_written_in_part_may_be_read_unwritten() {
+        let unwritten = |text: &str| crate::testing::check(text, &[]).expect(text).facts().unwritten_stack;
+        let somewhere = "r2 = *(u32 *)(r1 +16)\nr2 &= 7\nr3 = r10\nr3 += -8\nr3 += r2\n*(u8 *)(r3 +0) = 1\nr0 = *(u8 *)(r10 -8)\nexit";
+        assert!(unwritten(somewhere));
+        assert!(!unwritten(&format!("*(u64 *)(r10 -8) = 0\n{somewhere}")));
+        let filled = |length: &str| {
+            format!(
+                "r4 = *(u32 *)(r1 +16)\n{length}\nr2 = 0\nr3 = r10\nr3 += -8\ncall bpf_xdp_load_bytes\nr0 = *(u8 *)(r10 -1)\nexit"
+            )
+        };
+        assert!(unwritten(&filled("r4 &= 7\nr4 += 1")));
+        assert!(!unwritten(&filled("r4 = 8")));
     }
 
     #[test]

@@ -283,7 +283,7 @@ fn what_can_go_wrong_is_refused() {
     let view = MapsView { maps: &maps, btf: None, kernel: None, license: Some("GPL") };
     let kfunc = |name: &str| KfuncRef { name: name.to_owned(), func_id: 0, weak: false };
     let kfuncs: Vec<KfuncRef> = ["new", "next", "destroy"].map(|n| kfunc(&format!("bpf_iter_num_{n}"))).into();
-    let (mut accepted, mut wild, mut round) = (0, 0, 0);
+    let (mut accepted, mut wild, mut round, mut refused) = (0, 0, 0, 0);
     // Others than always: `XWAY_FUZZ_SEED=N`.
     let first = std::env::var("XWAY_FUZZ_SEED").map_or(0, |n| n.parse().expect("a number"));
     for seed in (0..GRAPHS).map(|n| first + n) {
@@ -299,9 +299,13 @@ fn what_can_go_wrong_is_refused() {
         accepted += u64::from(is_accepted);
         wild += u64::from(uses);
         round += u64::from(turns);
+        refused += u64::from(!is_accepted && !uses && !turns);
     }
-    println!("{GRAPHS} graphs: {accepted} accepted, {wild} use too large a number, {round} go round");
-    assert!(accepted * 8 > GRAPHS && wild * 10 > GRAPHS && round * 30 > GRAPHS, "{accepted} {wild} {round}");
+    println!(
+        "{GRAPHS} graphs: {accepted} accepted, {wild} use too large a number, {round} go round; {refused} refused for nothing"
+    );
+    assert!(accepted * 8 > GRAPHS && wild * 10 > GRAPHS && round * 60 > GRAPHS, "{accepted} {wild} {round}");
+    assert!(refused * 50 < GRAPHS, "{refused}");
 }
 
 /// Progress of `may_goto` that is forgotten where a way ends shows in one of some 25,000.
