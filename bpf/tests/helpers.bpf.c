@@ -185,6 +185,87 @@ int lengths(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
+struct {
+	__uint(type, BPF_MAP_TYPE_BLOOM_FILTER);
+	__uint(max_entries, 64);
+	__type(value, __u64);
+} filter SEC(".maps");
+
+static const volatile __u64 asked = 7;
+
+/* A filter reads what it is asked for: constants may be, and what was known of a number stays known. */
+SEC("xdp")
+int member(struct xdp_md *ctx)
+{
+	__s64 table[4] = { 11, 22, 33, 44 };
+	struct arguments a;
+	__u64 one = 7, k;
+
+	if (!arguments(ctx, &a))
+		return XDP_ABORTED;
+	result(0, bpf_map_push_elem(&filter, &one, BPF_ANY));
+	result(1, bpf_map_peek_elem(&filter, (void *)&asked));
+	k = a.word[0] & 15;
+	if (k > 3)
+		return XDP_PASS;
+	result(2, bpf_map_peek_elem(&filter, &k));
+	result(3, table[k]);
+	return XDP_TX;
+}
+
+/* Arguments with more bits than are looked at, and lengths that no packet has. */
+SEC("xdp")
+int wide(struct xdp_md *ctx)
+{
+	static long (*const read64)(void *, __u64, void *, __u64, __u64) = (void *)BPF_FUNC_dynptr_read;
+	static const char letters[] = "a%cb \xc3\xa9|%d";
+	__u64 out[4] = {}, data[2];
+	struct bpf_dynptr dynptr;
+	__u32 zero = 0, length;
+	struct arguments a;
+	void *memory;
+
+	if (!arguments(ctx, &a))
+		return XDP_ABORTED;
+	length = a.word[0];
+	result(0, bpf_check_mtu(ctx, 1, &length, a.word[1], 0));
+	result(1, length);
+	length = 0;
+	result(2, bpf_check_mtu(ctx, 1, &length, a.word[2], 0));
+	memory = bpf_map_lookup_elem(&text, &zero);
+	if (!memory)
+		return XDP_ABORTED;
+	bpf_dynptr_from_mem(memory, 256, 0, &dynptr);
+	result(3, read64(out, sizeof(out), &dynptr, (1ULL << 32) + (a.word[3] & 255), 0));
+	result(4, !!bpf_dynptr_data(&dynptr, a.word[3] & 255, 32));
+	data[0] = 'k';
+	data[1] = a.word[4];
+	result(5, bpf_snprintf((char *)out, sizeof(out), letters, data, sizeof(data)));
+	result(6, out[0]);
+	result(7, out[1]);
+	return XDP_PASS;
+}
+
+/* Addresses: widths and letters that belong to nothing. */
+SEC("xdp")
+int print_addresses(struct xdp_md *ctx)
+{
+	static const char format[] = "%20pI4|%-20pI4x|%pI6c|%pi4h|";
+	__u32 zero = 0;
+	struct arguments a;
+	__u64 data[4];
+	char *out;
+
+	if (!arguments(ctx, &a))
+		return XDP_ABORTED;
+	out = bpf_map_lookup_elem(&text, &zero);
+	if (!out)
+		return XDP_ABORTED;
+	data[0] = data[1] = data[2] = data[3] = (__u64)(long)&a;
+	result(0, bpf_snprintf(out, 256, format, data, sizeof(data)));
+	return XDP_PASS;
+}
+
 SEC("xdp")
 int parse(struct xdp_md *ctx)
 {

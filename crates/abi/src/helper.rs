@@ -4,6 +4,8 @@
 //! (turn addresses into slices, then call) and the compiler (inline or direct call). None of them knows a helper by name
 //! except for what a prototype cannot say.
 
+use crate::MapType;
+
 /// How a helper uses memory that an argument points to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MemAccess {
@@ -254,6 +256,8 @@ pub enum Effect {
     Redirects,
     /// The result is `XDP_REDIRECT`, or the action in the lower two bits of this argument (0: r1), or `XDP_ABORTED`.
     RedirectsOr(u8),
+    /// Gives the first value of a queue or stack, and asks a Bloom filter for the one that it is given.
+    Peeks,
 }
 
 /// One helper of Linux.
@@ -293,6 +297,16 @@ impl HelperProto {
     /// True when the call leaves for another program (`bpf_tail_call`).
     pub const fn is_tail_call(&self) -> bool {
         matches!(self.effect, Effect::TailCall)
+    }
+
+    /// What the call does with a map's value, an [`ArgKind::MapValue`] of `access`, when the map is of this type (`resolve_map_arg_type`);
+    /// `None` where it may be one of several.
+    pub const fn value_access(&self, access: MemAccess, map: Option<MapType>) -> MemAccess {
+        match (self.effect, map) {
+            (Effect::Peeks, Some(MapType::BloomFilter)) => MemAccess::Read,
+            (Effect::Peeks, None) => MemAccess::ReadWrite,
+            _ => access,
+        }
     }
 
     /// True for a prototype that was made from a kernel function's: those have no number.

@@ -40,7 +40,8 @@ fn check(name: &str, bytes: &[u8], wrong: &mut Vec<String>) -> (usize, usize) {
             Ok(prog) => {
                 loaded += 1;
                 let info = prog.info().unwrap();
-                if info.tag != program.tag() {
+                // A call of a kernel function names a type by its number in the running kernel, which the tag goes over.
+                if program.kfuncs.is_empty() && info.tag != program.tag() {
                     wrong.push(format!(
                         "{name}:{}: tag {:02x?}, the kernel's {:02x?}",
                         program.name,

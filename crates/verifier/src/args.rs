@@ -108,7 +108,7 @@ impl Verifier<'_> {
                     let socket = matches!(p.base, Base::Sock(_)) && p.off == 0 && p.is_fixed();
                     return if socket { Ok(()) } else { Err(self.wrong_arg(v, &kind)) };
                 }
-                self.check_memory(st, proto.pkt_access, p, size, access)
+                self.check_memory(st, proto.pkt_access, p, size, proto.value_access(access, Some(map_type)))
             }
             (ArgKind::Mem(access, MemSize::Fixed(size)), _) => self.check_memory(st, proto.pkt_access, p, size, access),
             (ArgKind::Mem(access, MemSize::FixedAligned(size)), _) => {

@@ -166,7 +166,12 @@ impl Verifier<'_> {
                         .map_err(|e| e.reg(1).hint("take BPF_F_RDONLY_PROG away from the map, or change another one"));
                 }
             }
-            Effect::None | Effect::Finds | Effect::TailCall | Effect::Redirects | Effect::RedirectsOr(_) => {}
+            Effect::None
+            | Effect::Finds
+            | Effect::Peeks
+            | Effect::TailCall
+            | Effect::Redirects
+            | Effect::RedirectsOr(_) => {}
         }
         if args.release != 0 {
             self.release(st, args.release)?;

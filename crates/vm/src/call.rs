@@ -126,7 +126,9 @@ impl<'e> Vm<'_, 'e> {
             }
             let (len, access) = match arg.kind {
                 ArgKind::MapKey => (map.map_or(0, Map::key_size) as u64, MemAccess::Read),
-                ArgKind::MapValue(access) => (map.map_or(0, Map::value_size) as u64, access),
+                ArgKind::MapValue(access) => {
+                    (map.map_or(0, Map::value_size) as u64, proto.value_access(access, map.map(Map::map_type)))
+                }
                 ArgKind::Mem(access, MemSize::Fixed(len) | MemSize::FixedAligned(len)) => (len.into(), access),
                 ArgKind::Mem(access, MemSize::NextArg) => (size_arg(proto, n + 1, regs)?, access),
                 ArgKind::ConstStr => {

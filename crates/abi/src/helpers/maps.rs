@@ -11,7 +11,7 @@ pub(super) const ROWS: &[HelperProto] = &[
     xdp(51, "bpf_redirect_map", &[MAP, ANY, ANY], Ret::Integer).with(Effect::RedirectsOr(2)),
     xdp(87, "bpf_map_push_elem", &[MAP, VALUE_IN, ANY], Ret::Integer).reads_packet().with(Effect::ChangesMap),
     xdp(88, "bpf_map_pop_elem", &[MAP, VALUE_OUT], Ret::Integer).with(Effect::ChangesMap),
-    xdp(89, "bpf_map_peek_elem", &[MAP, VALUE_OUT], Ret::Integer),
+    xdp(89, "bpf_map_peek_elem", &[MAP, VALUE_OUT], Ret::Integer).with(Effect::Peeks),
     xdp(156, "bpf_task_storage_get", &[MAP, TASK_OR_NULL, VALUE_IN_OR_NULL, ANY], Ret::MapValueOrNull),
     xdp(157, "bpf_task_storage_delete", &[MAP, TASK_OR_NULL], Ret::Integer),
     xdp(164, "bpf_for_each_map_elem", &[MAP, func(Callback::MapElem), CALLBACK_CTX, ANY], Ret::Integer),

@@ -56,7 +56,9 @@ fn plain(native: &mut Native<'_, '_>, proto: &'static HelperProto, run: PlainFn,
         }
         let (len, access) = match arg.kind {
             ArgKind::MapKey => (map.map_or(0, Map::key_size), MemAccess::Read),
-            ArgKind::MapValue(access) => (map.map_or(0, Map::value_size), access),
+            ArgKind::MapValue(access) => {
+                (map.map_or(0, Map::value_size), proto.value_access(access, map.map(Map::map_type)))
+            }
             ArgKind::Mem(access, MemSize::Fixed(len) | MemSize::FixedAligned(len)) => (len as usize, access),
             // Linux takes lengths as 32 bits and its verifier, as ours, proves that they are below 2^29.
             ArgKind::Mem(access, MemSize::NextArg) => {

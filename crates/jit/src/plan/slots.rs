@@ -93,17 +93,18 @@ fn may_be_stack(place: &Place) -> bool {
 
 /// What a helper reaches, by its prototype.
 pub(crate) fn reach(call: &Call, maps: &[Arc<Map>]) -> Reach {
-    let map = call.map.and_then(|m| maps.get(m as usize)).map(|m| (m.key_size(), m.value_size()));
     // An inner map is like its outer map's template.
-    let map = map.or_else(|| template(call, maps).map(|spec| (spec.key_size as usize, spec.value_size as usize)));
+    let map = call.map.and_then(|m| maps.get(m as usize)).map(|m| m.spec()).or_else(|| template(call, maps));
     let mut found = Vec::new();
     for (n, place) in call.args.iter().enumerate() {
         let Some(place) = place.as_ref().filter(|p| may_be_stack(p)) else { continue };
         let (len, access) = match call.proto.args.get(n).map(|a| a.kind) {
             // Registers that the helper does not take.
             None => continue,
-            Some(ArgKind::MapKey) => (map.map(|m| m.0), MemAccess::Read),
-            Some(ArgKind::MapValue(access)) => (map.map(|m| m.1), access),
+            Some(ArgKind::MapKey) => (map.map(|m| m.key_size as usize), MemAccess::Read),
+            Some(ArgKind::MapValue(access)) => {
+                (map.map(|m| m.value_size as usize), call.proto.value_access(access, map.map(|m| m.map_type)))
+            }
             Some(ArgKind::Mem(access, MemSize::Fixed(n) | MemSize::FixedAligned(n))) => (Some(n as usize), access),
             Some(ArgKind::Mem(access, MemSize::NextArg)) => {
                 (call.length_of(n).and_then(|n| usize::try_from(n).ok()), access)

@@ -84,7 +84,10 @@ pub(super) fn effect(kind: &Kind, maps: &[std::sync::Arc<Map>]) -> (Bytes, Bytes
                 let Some(place) = place else { continue };
                 let (len, access) = match arg.kind {
                     ArgKind::MapKey => (map.map(|m| m.key_size() as u64), MemAccess::Read),
-                    ArgKind::MapValue(access) => (map.map(|m| m.value_size() as u64), access),
+                    ArgKind::MapValue(access) => {
+                        let access = call.proto.value_access(access, map.map(|m| m.map_type()));
+                        (map.map(|m| m.value_size() as u64), access)
+                    }
                     ArgKind::Mem(access, MemSize::Fixed(n) | MemSize::FixedAligned(n)) => (Some(n.into()), access),
                     ArgKind::Mem(access, MemSize::NextArg) => (call.length_of(n), access),
                     ArgKind::Ctx | ArgKind::ConstMap => continue,
@@ -151,6 +154,8 @@ fn unwritten(func: &Func, maps: &[std::sync::Arc<Map>]) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use xway_abi::MapType;
+
     use super::super::Call;
     use super::*;
 
@@ -176,5 +181,18 @@ mod tests {
         };
         let (reads, writes) = effect(&Kind::Helper(call), &[]);
         assert_eq!((reads.slots(), writes.slots()), (0b1_1111_1111, 0));
+    }
+
+    #[test]
+    fn a_filter_is_asked_for_what_lies_on_the_stack() {
+        let peek = |map: MapType, index| {
+            let spec = xway_abi::MapSpec::new(map, 0, 8, 16);
+            let maps = [Map::create(&spec, &xway_maps::Env::with_cpus(1)).expect("a map")];
+            let args = [None, Some(Place { region: Region::Stack, off: Some(-8) }), None, None, None];
+            let proto = xway_abi::helper(89).expect("bpf_map_peek_elem");
+            effect(&Kind::Helper(Call { proto, map: index, key_const: None, sizes: [None; 5], args }), &maps).0.slots()
+        };
+        assert_eq!((peek(MapType::BloomFilter, Some(0)), peek(MapType::Queue, Some(0))), (1, 0));
+        assert_eq!(peek(MapType::Queue, None), u64::MAX, "it may be a filter");
     }
 }

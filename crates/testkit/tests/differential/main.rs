@@ -214,6 +214,14 @@ fn helpers_by_remote_control() {
     report.add_each(&subject, "bytes", &helpers::arguments(2, 2000, offset));
     report.add_each(&subject, "checksum", &helpers::arguments(3, 2000, |rng, _| rng.u32()));
     report.add_each(&subject, "lengths", &helpers::arguments(7, 500, |rng, _| rng.u32()));
+    report.add_each(&subject, "member", &helpers::arguments(10, 200, |rng, _| rng.u32()));
+    let wide = |rng: &mut Rng, _: usize| match rng.below(4) {
+        0 => rng.below(2000) as u32,
+        1 => *rng.pick(&[u32::MAX, i32::MAX as u32, 1 << 31, 65_536, 57_000]),
+        _ => rng.u32(),
+    };
+    report.add_each(&subject, "wide", &helpers::arguments(11, 1000, wide));
+    report.add_each(&subject, "print_addresses", &helpers::arguments(12, 300, |rng, _| rng.u32()));
     report.add_each(&subject, "print", &helpers::arguments(4, 2000, |rng, _| rng.u32() >> rng.below(32)));
     let digits =
         |rng: &mut Rng, _: usize| u32::from_ne_bytes(std::array::from_fn(|_| *rng.pick(b"0x123456789 +-afZ\0")));

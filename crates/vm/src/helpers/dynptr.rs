@@ -123,20 +123,21 @@ pub(crate) fn from_mem<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperPro
 
 /// `bpf_dynptr_read(dst, len, src, offset, flags)`
 pub(crate) fn read<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
-    let len = size_arg(proto, 1, r)?;
+    // An offset has 32 bits.
+    let (len, offset) = (size_arg(proto, 1, r)?, u64::from(r[3] as u32));
     if len > 0 {
         vm.check(r[0], len, Access::Write)?;
     }
     let dynptr = Dynptr::load(vm, r[2])?;
-    if let Some(d) = dynptr.filter(|d| r[4] == 0 && in_parts(vm, d) && d.inside(r[3], len).is_ok()) {
+    if let Some(d) = dynptr.filter(|d| r[4] == 0 && in_parts(vm, d) && d.inside(offset, len).is_ok()) {
         let mut bytes = vec![0; len as usize];
-        if let Err(errno) = d.packet_load(vm, r[3], &mut bytes) {
+        if let Err(errno) = d.packet_load(vm, offset, &mut bytes) {
             return Ok(errno.as_ret());
         }
         return vm.write(r[0], &bytes).map(|()| 0);
     }
     let found = match dynptr {
-        Some(d) if r[4] == 0 => d.inside(r[3], len).and_then(|()| source(vm, &d, r[3], len)),
+        Some(d) if r[4] == 0 => d.inside(offset, len).and_then(|()| source(vm, &d, offset, len)),
         _ => Err(Errno::EINVAL),
     };
     match found {
@@ -163,21 +164,21 @@ fn source<'e, M: Machine<'e>>(vm: &M, d: &Dynptr, offset: u64, len: u64) -> Resu
 
 /// `bpf_dynptr_write(dst, offset, src, len, flags)`
 pub(crate) fn write<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
-    let len = size_arg(proto, 3, r)?;
+    let (len, offset) = (size_arg(proto, 3, r)?, u64::from(r[1] as u32));
     let mut bytes = vec![0; len as usize];
     if len > 0 {
         vm.read(r[2], &mut bytes)?;
     }
     let dynptr = Dynptr::load(vm, r[0])?;
-    if let Some(d) = dynptr.filter(|d| !d.read_only && r[4] == 0 && in_parts(vm, d) && d.inside(r[1], len).is_ok()) {
+    if let Some(d) = dynptr.filter(|d| !d.read_only && r[4] == 0 && in_parts(vm, d) && d.inside(offset, len).is_ok()) {
         let start = d.offset.wrapping_add(r[1] as u32);
         let stored = at(start, bytes.len()).and_then(|start| vm.packet_store(start, &bytes));
         return Ok(stored.map_or_else(Errno::as_ret, |()| 0));
     }
     let found = match dynptr {
-        Some(d) if !d.read_only => {
-            d.inside(r[1], len).and_then(|()| if r[4] == 0 { source(vm, &d, r[1], len) } else { Err(Errno::EINVAL) })
-        }
+        Some(d) if !d.read_only => d
+            .inside(offset, len)
+            .and_then(|()| if r[4] == 0 { source(vm, &d, offset, len) } else { Err(Errno::EINVAL) }),
         _ => Err(Errno::EINVAL),
     };
     match found {
@@ -193,12 +194,12 @@ pub(crate) fn write<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto,
 
 /// `bpf_dynptr_data(ptr, offset, len)`: an address, or null where a copy would be needed.
 pub(crate) fn data<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
-    let len = r[2] as u32 as u64;
+    let (offset, len) = (u64::from(r[1] as u32), u64::from(r[2] as u32));
     let Some(d) = Dynptr::load(vm, r[0])? else { return Ok(0) };
-    if d.read_only || d.kind == Kind::Xdp || d.inside(r[1], len).is_err() {
+    if d.read_only || d.kind == Kind::Xdp || d.inside(offset, len).is_err() {
         return Ok(0);
     }
-    let addr = d.address(r[1]);
+    let addr = d.address(offset);
     if vm.check(addr, len, Access::Write).is_err() {
         return Err(bad(proto, 0, "is a dynptr of memory that is gone".into()));
     }

@@ -85,12 +85,14 @@ pub(crate) fn check_mtu(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
     let host = call.host;
     let frame = call.frame()?;
     let ifindex = if ifindex == 0 { frame.ingress_ifindex() } else { ifindex };
-    let len = frame.total_len() as i64;
+    // The first buffer of several is what Linux measures.
+    let len = frame.len() as i32;
     let device = host.device(ifindex)?;
     let given = call.bytes_mut(2).first_chunk_mut::<4>().ok_or(Errno::EINVAL)?;
     let l3 = u32::from_ne_bytes(*given);
-    let header = i64::from(device.header_len);
-    let len = if l3 != 0 { i64::from(l3) + header } else { len } + i64::from(diff);
+    // In 32 bits: lengths that no packet has wrap there as they do here.
+    let header = u32::from(device.header_len);
+    let len = if l3 != 0 { l3.wrapping_add(header) as i32 } else { len }.wrapping_add(diff);
     *given = device.mtu.to_ne_bytes();
-    Ok(if len > i64::from(device.mtu) + header { FRAG_NEEDED } else { 0 })
+    Ok(if len > device.mtu.wrapping_add(header) as i32 { FRAG_NEEDED } else { 0 })
 }

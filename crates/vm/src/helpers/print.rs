@@ -99,7 +99,8 @@ fn format<'e, M: Machine<'e>>(vm: &M, fmt: &[u8], values: &[u64]) -> Result<Vec<
     let mut i = 0;
     while i < fmt.len() {
         let b = fmt[i];
-        if !(b.is_ascii_graphic() || b == b' ' || (0x09..=0x0d).contains(&b)) {
+        // What is not ASCII is copied: texts may be UTF-8.
+        if b.is_ascii() && !(b.is_ascii_graphic() || b == b' ' || (0x09..=0x0d).contains(&b)) {
             return Err(Errno::EINVAL);
         }
         i += 1;
@@ -144,6 +145,7 @@ fn conversion<'e, M: Machine<'e>>(
 ) -> Result<usize, Errno> {
     let at = |i: usize| fmt.get(i).copied().unwrap_or(0);
     let ends = |i: usize| at(i) == 0 || at(i).is_ascii_whitespace() || at(i) == 0x0b || at(i).is_ascii_punctuation();
+    let letters = |from: usize| from + fmt[from..].iter().take_while(|b| b.is_ascii_alphanumeric()).count();
     match at(0) {
         b'p' if ends(1) => {
             field.put(out, "", &format!("{value:016x}"));
@@ -163,24 +165,22 @@ fn conversion<'e, M: Machine<'e>>(
                 } else {
                     format!("{:03}.{:03}.{:03}.{:03}", a[0], a[1], a[2], a[3])
                 };
-                field.put(out, "", &text);
-                Ok(3)
+                // Addresses have one width, and letters behind them belong to the conversion.
+                out.extend_from_slice(text.as_bytes());
+                Ok(letters(3))
             }
             (b'i' | b'I', b'6') => {
                 let mut a = [0; 16];
                 let _ = vm.probe(value, &mut a);
                 let colon = if at(1) == b'I' { ":" } else { "" };
                 let words: Vec<String> = a.chunks(2).map(|w| format!("{:02x}{:02x}", w[0], w[1])).collect();
-                field.put(out, "", &words.join(colon));
-                Ok(3)
+                out.extend_from_slice(words.join(colon).as_bytes());
+                Ok(letters(3))
             }
             _ => Err(Errno::EINVAL),
         },
         b's' => string(vm, value, field, out, ends(1)).map(|()| 1),
         b'c' => {
-            if !ends(1) {
-                return Err(Errno::EINVAL);
-            }
             field.put_bytes(out, &[value as u8]);
             Ok(1)
         }

@@ -34,7 +34,8 @@ pub(crate) fn read_kernel<'e, M: Machine<'e>>(
 ) -> Result<u64, Trap> {
     let len = size_arg(proto, 1, r)?;
     if len == 0 {
-        return Ok(0);
+        // The address is looked at first.
+        return Ok(if vm.is_small(r[2]) { Errno::ERANGE.as_ret() } else { 0 });
     }
     vm.check(r[0], len, Access::Write)?;
     let mut bytes = vec![0; len as usize];
