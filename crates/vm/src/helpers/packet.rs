@@ -91,7 +91,7 @@ pub(crate) fn check_mtu(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
     let given = call.bytes_mut(2).first_chunk_mut::<4>().ok_or(Errno::EINVAL)?;
     let l3 = u32::from_ne_bytes(*given);
     // In 32 bits: lengths that no packet has wrap there as they do here.
-    let header = u32::from(device.header_len);
+    let header = device.header_len;
     let len = if l3 != 0 { l3.wrapping_add(header) as i32 } else { len }.wrapping_add(diff);
     *given = device.mtu.to_ne_bytes();
     Ok(if len > device.mtu.wrapping_add(header) as i32 { FRAG_NEEDED } else { 0 })
