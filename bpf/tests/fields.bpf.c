@@ -20,6 +20,13 @@ struct timed {
 	__u64 after;
 };
 
+struct both {
+	__u64 before;
+	struct bpf_timer timer;
+	struct bpf_spin_lock lock;
+	__u32 after;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);
@@ -45,6 +52,43 @@ static __always_inline void result(__u32 slot, __s64 value)
 {
 	bpf_map_update_elem(&results, &slot, &value, BPF_ANY);
 }
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct timed);
+} timed_array SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct both);
+} both_array SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct both);
+} both_hash SEC(".maps");
+
+/* What cannot hold a lock, or is for programs to read only: plain bytes, for a map without types. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct guarded);
+} plain SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__type(key, __u32);
+	__type(value, struct guarded);
+} read_only SEC(".maps");
 
 /* Counts under the lock, then writes and reads a whole value with BPF_F_LOCK. */
 SEC("xdp")
@@ -74,14 +118,19 @@ static int fired(void *map, __u32 *key, struct timed *value)
 }
 
 /* Linux allocates timers without waiting for a lock, so that now and then there is no memory for a moment. */
-static __always_inline long init(struct bpf_timer *timer)
+static __always_inline long init_in(struct bpf_timer *timer, void *map)
 {
 	const long enomem = -12;
 	long error = enomem;
 
 	for (int i = 0; i < 200 && error == enomem; i++)
-		error = bpf_timer_init(timer, &timed, CLOCK_MONOTONIC);
+		error = bpf_timer_init(timer, map, CLOCK_MONOTONIC);
 	return error;
+}
+
+static __always_inline long init(struct bpf_timer *timer)
+{
+	return init_in(timer, &timed);
 }
 
 /* A timer that never comes to fire: every step's answer, also those out of order. */
@@ -169,6 +218,64 @@ int trace(struct xdp_md *ctx)
 	result(30, bpf_trace_printk(bad, sizeof(bad), length));
 	result(31, bpf_trace_vprintk(many, sizeof(many), data, sizeof(data)));
 	return XDP_PASS;
+}
+
+static int never(void *map, __u32 *key, void *value)
+{
+	return 0;
+}
+
+/* An element is overwritten: what becomes of its timer. */
+#define OVERWRITTEN(at, map, type, flags)                                                       \
+	do {                                                                                    \
+		__u32 key = 1;                                                                  \
+		type fresh = { .after = at }, *v = bpf_map_lookup_elem(&map, &key);             \
+                                                                                                \
+		if (!v && !bpf_map_update_elem(&map, &key, &fresh, BPF_ANY))                    \
+			v = bpf_map_lookup_elem(&map, &key);                                    \
+		if (!v)                                                                         \
+			break;                                                                  \
+		result(at, init_in(&v->timer, &map));                                           \
+		result(at + 1, bpf_timer_set_callback(&v->timer, never));                       \
+		result(at + 2, bpf_timer_start(&v->timer, 1ULL << 50, 0));                      \
+		result(at + 3, bpf_map_update_elem(&map, &key, &fresh, flags));                 \
+		v = bpf_map_lookup_elem(&map, &key);                                            \
+		if (!v)                                                                         \
+			break;                                                                  \
+		result(at + 4, bpf_timer_start(&v->timer, 1ULL << 50, 0));                      \
+		result(at + 5, bpf_timer_cancel(&v->timer));                                    \
+	} while (0)
+
+SEC("xdp")
+int overwritten(struct xdp_md *ctx)
+{
+	OVERWRITTEN(0, timed_array, struct timed, BPF_ANY);
+	OVERWRITTEN(6, both_array, struct both, BPF_EXIST);
+	OVERWRITTEN(12, both_array, struct both, BPF_F_LOCK);
+	OVERWRITTEN(18, timed, struct timed, BPF_ANY);
+	OVERWRITTEN(24, both_hash, struct both, BPF_F_LOCK);
+	return XDP_PASS;
+}
+
+/* Bytes that look like a lock and are none. */
+SEC("xdp")
+int without_types(struct xdp_md *ctx)
+{
+	__u32 length = ctx->data_end - ctx->data, key = length & 3;
+	struct guarded fresh = { .packets = length, .lock = { length }, .longest = 7 }, *g;
+
+	result(0, bpf_map_update_elem(&plain, &key, &fresh, BPF_ANY));
+	g = bpf_map_lookup_elem(&plain, &key);
+	if (!g)
+		return XDP_ABORTED;
+	*(volatile __u32 *)&g->lock += 1;
+	result(1, *(volatile __u32 *)&g->lock);
+	key &= 1;
+	g = bpf_map_lookup_elem(&read_only, &key);
+	if (!g)
+		return XDP_ABORTED;
+	result(2, *(volatile __u32 *)&g->lock);
+	return XDP_TX;
 }
 
 char _license[] SEC("license") = "GPL";

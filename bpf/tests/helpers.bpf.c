@@ -246,6 +246,34 @@ int wide(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
+/* Fields wider than any buffer, and widths that no number holds. */
+SEC("xdp")
+int print_wide(struct xdp_md *ctx)
+{
+	static const char formats[] = "%1025d|%-1400x|";
+	static const char widest[] = "%8388607d|%8388608u";
+	static const char wrapped[] = "%4294967299d|%-2147483650d|%2147483649d|%99999999999x";
+	static const char string[] = "%10000s|%-2000s|%1030c";
+	__u32 zero = 0;
+	struct arguments a;
+	__u64 data[4];
+	char *out;
+
+	if (!arguments(ctx, &a))
+		return XDP_ABORTED;
+	out = bpf_map_lookup_elem(&text, &zero);
+	if (!out)
+		return XDP_ABORTED;
+	data[0] = data[1] = data[2] = data[3] = a.word[0];
+	result(0, bpf_snprintf(out, 128, formats, data, 2 * sizeof(data[0])));
+	result(1, bpf_snprintf(out + 128, 1 + (a.word[1] & 63), widest, data, 2 * sizeof(data[0])));
+	result(2, bpf_snprintf(out + 192, 64, wrapped, data, sizeof(data)));
+	result(3, bpf_trace_printk(formats, sizeof(formats), a.word[0], a.word[1]));
+	data[0] = data[1] = (__u64)(long)string;
+	result(4, bpf_snprintf(out + 64, 64, string, data, 3 * sizeof(data[0])));
+	return XDP_PASS;
+}
+
 /* Addresses: widths and letters that belong to nothing. */
 SEC("xdp")
 int print_addresses(struct xdp_md *ctx)

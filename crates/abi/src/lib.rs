@@ -24,6 +24,6 @@ pub use helper::{
 pub use helpers::{HELPER_MAX, helper, helper_by_name, helpers};
 pub use kfunc::{KfuncClass, KfuncProto, KfuncRet, KfuncRules, Region, engine_kfuncs, kfunc, kfuncs};
 pub use map::{MapSpec, MapType, SpecialField, SpecialKind, flags as map_flags};
-pub use map_rules::{helper_maps, helper_takes_map};
+pub use map_rules::{helper_maps, helper_takes_map, special_fields_fit};
 pub use prog::XdpAttach;
 pub use verdict::Verdict;

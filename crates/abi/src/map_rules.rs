@@ -8,7 +8,8 @@ use MapType::{
     Stack, TaskStorage, UserRingbuf, Xskmap,
 };
 
-use crate::MapType;
+use crate::map::flags::{RDONLY_PROG, WRONLY_PROG};
+use crate::{Errno, MapSpec, MapType, SpecialKind};
 
 /// The map types that this helper takes from an XDP program; empty for helpers without a map argument.
 ///
@@ -53,6 +54,34 @@ pub const fn helper_maps(id: u32) -> &'static [MapType] {
 /// True when helper `id` takes a map of this type.
 pub fn helper_takes_map(id: u32, map_type: MapType) -> bool {
     helper_maps(id).contains(&map_type)
+}
+
+/// Whether the special fields of a map's values are such as its type may hold, in places where they may lie: else what Linux says when
+/// the map is created with the type of its values, and why.
+pub fn special_fields_fit(spec: &MapSpec) -> Result<(), (Errno, &'static str)> {
+    let ensure = |holds: bool, errno, why| if holds { Ok(()) } else { Err((errno, why)) };
+    let mut fields = spec.special.clone();
+    fields.sort_by_key(|field| field.offset);
+    let mut end = 0u64;
+    for field in &fields {
+        let start = u64::from(field.offset);
+        ensure(start >= end, Errno::EINVAL, "special fields overlap")?;
+        end = start + u64::from(field.kind.size());
+        ensure(end <= u64::from(spec.value_size), Errno::EINVAL, "a special field lies outside the value")?;
+        let (allowed, align): (&[MapType], u64) = match field.kind {
+            SpecialKind::SpinLock => (&[Hash, Array], 4),
+            SpecialKind::Timer | SpecialKind::Workqueue => (&[Hash, LruHash, Array], 8),
+            SpecialKind::Kptr => (&[Hash, PercpuHash, LruHash, LruPercpuHash, Array, PercpuArray], 8),
+            SpecialKind::Other(_) => (&[Hash, LruHash, Array, PercpuHash, PercpuArray, LruPercpuHash], 4),
+        };
+        ensure(start.is_multiple_of(align), Errno::EINVAL, "a special field is not aligned")?;
+        ensure(allowed.contains(&spec.map_type), Errno::EOPNOTSUPP, "values of this type cannot hold such a field")?;
+    }
+    let limited = spec.flags & (RDONLY_PROG | WRONLY_PROG) != 0;
+    ensure(fields.is_empty() || !limited, Errno::EACCES, "special fields are for maps that programs read and write")?;
+    let locks = fields.iter().filter(|field| field.kind == SpecialKind::SpinLock).count();
+    let timers = fields.iter().filter(|field| field.kind == SpecialKind::Timer).count();
+    ensure(locks <= 1 && timers <= 1, Errno::E2BIG, "more than one spin lock or timer in a value")
 }
 
 impl MapType {

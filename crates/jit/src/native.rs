@@ -167,8 +167,8 @@ impl<'e> Machine<'e> for Native<'_, 'e> {
         unsafe { self.env().frame.as_ref() }
     }
 
-    fn packet_at(&self, position: u64) -> u64 {
-        self.frame().map_or(0, |f| f.chunk().as_ptr() as u64 + position)
+    fn packet_at(&self, part: usize, position: usize) -> u64 {
+        self.frame().and_then(|f| f.part(part)).map_or(0, |f| f.chunk().as_ptr() as u64 + position as u64)
     }
 
     fn packet_store(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Errno> {

@@ -77,6 +77,8 @@ impl Ops for Array {
         } else {
             self.layout.write(place, value);
         }
+        // Whoever overwrites an element ends its timer, as in Linux.
+        self.layout.give_up(place);
         Ok(())
     }
 
@@ -179,6 +181,7 @@ impl Ops for PercpuArray {
         for (cpu, value) in value.chunks_exact(self.layout.stride).enumerate().take(self.cpus()) {
             let place = self.padded(cpu as u32, index_of(key), &guard).ok_or(Errno::E2BIG)?;
             self.layout.write_padded(place, value);
+            self.layout.give_up(place);
         }
         Ok(())
     }
@@ -210,6 +213,7 @@ impl Ops for PercpuArray {
             return Err(Errno::EINVAL);
         }
         self.layout.write(place, value);
+        self.layout.give_up(place);
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //! running kernel, asked attribute by attribute by the tests in `testkit/tests/maps_create.rs`.
 
 use xway_abi::map_flags as f;
-use xway_abi::{Errno, MapSpec, MapType, SpecialKind};
+use xway_abi::{Errno, MapSpec, MapType};
 
 use crate::Env;
 
@@ -177,7 +177,7 @@ fn rules(spec: &MapSpec, env: &Env) -> Rule {
         StackTrace => stack_trace(spec),
         _ => Err((E::EINVAL, "this type has no meaning outside the kernel")),
     }?;
-    special(spec)
+    xway_abi::special_fields_fit(spec)
 }
 
 fn flags(spec: &MapSpec, allowed: u32) -> Rule {
@@ -255,31 +255,6 @@ fn stack_trace(spec: &MapSpec) -> Rule {
         "value_size must hold at most 127 whole frames",
     )?;
     ensure(spec.max_entries <= 1 << 31, E::E2BIG, "max_entries is above 2147483648")
-}
-
-/// Special fields: which types may hold them, and where (`EINVAL`: overlapping or outside; `EOPNOTSUPP`: not in this type).
-fn special(spec: &MapSpec) -> Rule {
-    use MapType::*;
-    let mut end = 0u64;
-    let mut fields = spec.special.clone();
-    fields.sort_by_key(|field| field.offset);
-    for field in &fields {
-        let start = u64::from(field.offset);
-        ensure(start >= end, Errno::EINVAL, "special fields overlap")?;
-        end = start + u64::from(field.kind.size());
-        ensure(end <= u64::from(spec.value_size), Errno::EINVAL, "a special field lies outside the value")?;
-        let (allowed, align): (&[MapType], u64) = match field.kind {
-            SpecialKind::SpinLock => (&[Hash, Array], 4),
-            SpecialKind::Timer | SpecialKind::Workqueue => (&[Hash, LruHash, Array], 8),
-            SpecialKind::Kptr => (&[Hash, PercpuHash, LruHash, LruPercpuHash, Array, PercpuArray], 8),
-            SpecialKind::Other(_) => (&[Hash, LruHash, Array, PercpuHash, PercpuArray, LruPercpuHash], 4),
-        };
-        ensure(start.is_multiple_of(align), Errno::EINVAL, "a special field is not aligned")?;
-        ensure(allowed.contains(&spec.map_type), Errno::EOPNOTSUPP, "values of this type cannot hold such a field")?;
-    }
-    let locks = fields.iter().filter(|field| field.kind == SpecialKind::SpinLock).count();
-    let timers = fields.iter().filter(|field| field.kind == SpecialKind::Timer).count();
-    ensure(locks <= 1 && timers <= 1, Errno::E2BIG, "more than one spin lock or timer in a value")
 }
 
 fn has_node(spec: &MapSpec) -> bool {

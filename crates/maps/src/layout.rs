@@ -14,6 +14,8 @@ pub(crate) struct ValueLayout {
     pub(crate) stride: usize,
     /// Ranges (start, end) of the special fields, ascending, inside the value.
     special: Vec<(usize, usize)>,
+    /// Those of them in which something is kept until it is given up: timers, kernel pointers.
+    held: Vec<(usize, usize)>,
     /// Offset of the spin lock, if the value has one.
     lock: Option<usize>,
 }
@@ -21,18 +23,21 @@ pub(crate) struct ValueLayout {
 impl ValueLayout {
     pub(crate) fn new(spec: &MapSpec) -> ValueLayout {
         let size = spec.value_size as usize;
-        let mut special: Vec<(usize, usize)> = spec
-            .special
-            .iter()
-            .map(|field| (field.offset as usize, field.offset as usize + field.kind.size() as usize))
-            .filter(|&(_, end)| end <= size)
-            .collect();
-        special.sort_unstable();
+        let ranges = |wanted: fn(SpecialKind) -> bool| {
+            let fields = spec.special.iter().filter(|field| wanted(field.kind));
+            let ranges =
+                fields.map(|field| (field.offset as usize, field.offset as usize + field.kind.size() as usize));
+            let mut ranges: Vec<(usize, usize)> = ranges.filter(|&(_, end)| end <= size).collect();
+            ranges.sort_unstable();
+            ranges
+        };
+        let kept = |kind| matches!(kind, SpecialKind::Timer | SpecialKind::Workqueue | SpecialKind::Kptr);
         let lock = spec.special.iter().find(|field| field.kind == SpecialKind::SpinLock);
         ValueLayout {
             size,
             stride: ArrayLayout::stride_of(spec.value_size),
-            special,
+            special: ranges(|_| true),
+            held: ranges(kept),
             lock: lock.map(|field| field.offset as usize),
         }
     }
@@ -70,12 +75,12 @@ impl ValueLayout {
 
     /// Zeroes the special fields: what owns them (a running timer) finds out by that.
     pub(crate) fn clear_special(&self, value: ValueRef<'_>) {
-        for &(start, end) in &self.special {
-            let zeros = [0u8; 64];
-            for at in (start..end).step_by(zeros.len()) {
-                let _ = value.write_bytes(at, &zeros[..zeros.len().min(end - at)]);
-            }
-        }
+        clear(value, &self.special);
+    }
+
+    /// Zeroes the special fields that hold something, and not the others: a lock may be held.
+    pub(crate) fn give_up(&self, value: ValueRef<'_>) {
+        clear(value, &self.held);
     }
 
     /// Copies a value out; special fields read as zero.
@@ -125,6 +130,15 @@ impl ValueLayout {
     fn copy_in(&self, value: ValueRef<'_>, bytes: &[u8], from: usize, to: usize) {
         if from < to {
             let _ = value.write_bytes(from, &bytes[from..to]);
+        }
+    }
+}
+
+fn clear(value: ValueRef<'_>, ranges: &[(usize, usize)]) {
+    for &(start, end) in ranges {
+        let zeros = [0u8; 64];
+        for at in (start..end).step_by(zeros.len()) {
+            let _ = value.write_bytes(at, &zeros[..zeros.len().min(end - at)]);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! frame -> chunk: | room | first part |        what programs reach through data and data_end
 //!   |
 //!   +---> chunk: | second part         |      a chunk each, up to `FRAGS_MAX` of them; programs reach them by copying
-//!   +---> chunk: | third | free        |      (`bpf_xdp_load_bytes`, `_store_bytes`)
+//!   +---> chunk: | third | free        |      (`bpf_xdp_load_bytes`, `_store_bytes`) and in slices of dynptrs
 //! ```
 //!
 //! The further buffers belong to the first: they go where the frame goes, and home when it goes home.
@@ -49,6 +49,35 @@ impl Frame {
     /// All parts of the packet, the first one first.
     pub fn parts(&self) -> Parts<'_> {
         Parts { next: Some(self) }
+    }
+
+    /// The buffer with this number: 0 is the first.
+    pub fn part(&self, number: usize) -> Option<&Frame> {
+        let mut part = self;
+        for _ in 0..number {
+            part = part.next_part()?;
+        }
+        Some(part)
+    }
+
+    /// As [`Frame::part`], to be written.
+    pub fn part_mut(&mut self, number: usize) -> Option<&mut Frame> {
+        let mut part = self;
+        for _ in 0..number {
+            part = part.next_part_mut()?;
+        }
+        Some(part)
+    }
+
+    /// Where these bytes of the packet lie, if in one piece: the number of the buffer, and the place in its chunk.
+    pub fn piece(&self, offset: usize, len: usize) -> Option<(usize, usize)> {
+        let (mut number, mut part, mut from) = (0, self, offset);
+        while let Some(next) = part.next_part().filter(|_| from >= part.len()) {
+            from -= part.len();
+            (number, part) = (number + 1, next);
+        }
+        let end = from.checked_add(len)?;
+        (end <= part.len()).then(|| (number, part.data() as usize + from))
     }
 
     /// Length of the whole packet, all buffers together (`bpf_xdp_get_buff_len`). [`Frame::len`] is that of the first.
@@ -118,6 +147,12 @@ impl Frame {
         if end > self.total_len() {
             return Err(Errno::EINVAL);
         }
+        self.load_some(offset, out);
+        Ok(())
+    }
+
+    /// Copies what the packet has of these bytes, and says how many that were: the first ones.
+    pub fn load_some(&self, offset: usize, out: &mut [u8]) -> usize {
         let (mut skip, mut filled) = (offset, 0);
         for part in self.parts() {
             let from = skip.min(part.len());
@@ -125,7 +160,7 @@ impl Frame {
             out[filled..filled + count].copy_from_slice(&part[from..from + count]);
             (skip, filled) = (skip - from, filled + count);
         }
-        Ok(())
+        filled
     }
 
     /// Copies bytes into the packet, wherever they lie.

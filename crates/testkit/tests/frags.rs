@@ -11,7 +11,7 @@ use xway_maps::Guard;
 use xway_object::{Object, Program, ProgramKind};
 use xway_packet::{Pool, PoolConfig};
 use xway_port_sim::{Seen, SimPort, Traffic};
-use xway_testkit::Needs;
+use xway_testkit::{Needs, clang};
 use xway_verifier::Config;
 use xway_vm::{Env, Instance, Outcome, SystemHost, TestRun, test_run, test_run_with};
 
@@ -37,6 +37,16 @@ impl Three {
         }
         let instance = Instance::verified(object, possible_cpus(), Config::default()).unwrap();
         Three { kernel, instance }
+    }
+
+    /// The first program of an object that a compiler made.
+    fn of(bytes: &[u8]) -> Three {
+        let object = Arc::new(Object::parse(bytes, &Default::default()).unwrap());
+        let kernel = KernelObject::load(&object).unwrap();
+        if let Err(error) = &kernel.programs[0] {
+            panic!("the kernel refuses: {error}");
+        }
+        Three { kernel, instance: Instance::verified(object, possible_cpus(), Config::default()).unwrap() }
     }
 
     fn same(&self, packet: &[u8], ctx: Option<XdpMd>, what: &str) {
@@ -241,16 +251,36 @@ int sums(struct xdp_md *ctx)
 
 char _license[] SEC("license") = "GPL";
 "#;
-    let bytes = xway_testkit::clang::compile_text("sums", source, &[]).unwrap();
-    let object = Arc::new(Object::parse(&bytes, &Default::default()).unwrap());
-    let kernel = KernelObject::load(&object).unwrap();
-    if let Err(error) = &kernel.programs[0] {
-        panic!("the kernel refuses: {error}");
-    }
-    let three = Three { kernel, instance: Instance::verified(object, possible_cpus(), Config::default()).unwrap() };
+    let three = Three::of(&clang::compile_text("sums", source, &[]).unwrap());
     let packets: Vec<Vec<u8>> =
         [60, 3519, 3523, 3585, 9014, 20_000, 65_535].iter().map(|&len| packet(len, len as u32)).collect();
     assert_eq!(through_ports(&three, &packets)[Verdict::Tx as usize], 7);
+}
+
+/// Slices in every buffer, across their ends, and behind where the packet has ended since its dynptr was made: pointers into the packet
+/// where Linux gives those, copies of what there is where it gives those, nothing where it gives nothing.
+#[test]
+fn slices_lie_where_linux_has_them() {
+    if !Needs::of("testkit::frags::slices_lie_where_linux_has_them").root().kernel(6, 18).clang().met() {
+        return;
+    }
+    let source = clang::repository().join("bpf/tests/slices.bpf.c");
+    let three = Three::of(&clang::compile_file(&source, &["-mcpu=v3"]).unwrap());
+    for len in [100u32, 3520, 3521, 7616, 7617, 7700, 20_000, 70_000] {
+        let places = [60, 3504, 3505, 3520, 3600, 7600, 7601, 7616, 7690, 65_520, 65_535, 65_536, 69_000]
+            .into_iter()
+            .chain((8..50).map(|back| len - back))
+            .filter(|at| *at < len + 20);
+        for at in places {
+            for less in [0, 1, 20, 30, 4096, 5000] {
+                let mut packet = packet(len as usize, 0);
+                for (place, number) in packet[14..26].as_chunks_mut::<4>().0.iter_mut().zip([at, less, at ^ 0x50]) {
+                    *place = number.to_ne_bytes();
+                }
+                three.same(&packet, None, &format!("a slice at {at} of {len} bytes, {less} taken off"));
+            }
+        }
+    }
 }
 
 /// Runs a program over packets on Linux, and over the same on a port with either engine; says how many had each verdict.

@@ -23,8 +23,11 @@ pub(crate) const BIAS: u64 = 1 << 38;
 pub(crate) const NULL: u64 = 0;
 /// The context, `struct xdp_md`.
 pub(crate) const CTX: u64 = 1;
-/// The packet; offsets count from the start of the headroom.
+/// The packet; offsets count from the start of the headroom. A slice of a dynptr may lie in a further buffer: its number stands above
+/// the place in its chunk.
 pub(crate) const PACKET: u64 = 2;
+/// Bits of a place in a chunk.
+pub(crate) const PART_SHIFT: u32 = 32;
 /// The memory of a raw program.
 pub(crate) const RAW: u64 = 3;
 /// Handles of maps: offset = index of the map handle.

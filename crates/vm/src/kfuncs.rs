@@ -88,6 +88,12 @@ const ENODATA: Errno = Errno(61);
 /// Longest run of a numbers iterator (`BPF_MAX_LOOPS`).
 const LOOPS_MAX: i64 = 8 * 1024 * 1024;
 
+/// An error as a function of the kernel returns it that has the type `int`: helpers return 64 bits, these 32, and the upper half of the
+/// register is zero.
+fn int(errno: Errno) -> u64 {
+    u64::from(errno.as_ret() as u32)
+}
+
 /// Calls a kernel function.
 pub fn kfunc<'e, M: Machine<'e>>(vm: &mut M, which: Kfunc, r: &[u64; 5]) -> Result<u64, Trap> {
     let ret = match which {
@@ -102,7 +108,7 @@ pub fn kfunc<'e, M: Machine<'e>>(vm: &mut M, which: Kfunc, r: &[u64; 5]) -> Resu
         },
         _ => return dynptr_kfunc(vm, which, r),
     };
-    Ok(ret.unwrap_or_else(Errno::as_ret))
+    Ok(ret.unwrap_or_else(int))
 }
 
 fn rx_metadata<'e, M: Machine<'e>>(vm: &mut M, which: Kfunc, r: &[u64; 5]) -> Result<Result<u64, Errno>, Trap> {
@@ -166,7 +172,7 @@ fn dynptr_kfunc<'e, M: Machine<'e>>(vm: &mut M, which: Kfunc, r: &[u64; 5]) -> R
     if which == Kfunc::DynptrFromXdp {
         if r[1] != 0 {
             Dynptr::clear(vm, r[2])?;
-            return Ok(Errno::EINVAL.as_ret());
+            return Ok(int(Errno::EINVAL));
         }
         let len = vm.frame().map_or(0, |f| f.total_len());
         Dynptr::packet(vm, len).store(vm, r[2])?;
@@ -179,9 +185,9 @@ fn dynptr_kfunc<'e, M: Machine<'e>>(vm: &mut M, which: Kfunc, r: &[u64; 5]) -> R
             Kfunc::DynptrIsRdonly | Kfunc::DynptrSlice { .. } => Ok(0),
             Kfunc::DynptrClone => {
                 Dynptr::clear(vm, r[1])?;
-                Ok(Errno::EINVAL.as_ret())
+                Ok(int(Errno::EINVAL))
             }
-            _ => Ok(Errno::EINVAL.as_ret()),
+            _ => Ok(int(Errno::EINVAL)),
         };
     };
     match which {
@@ -192,10 +198,10 @@ fn dynptr_kfunc<'e, M: Machine<'e>>(vm: &mut M, which: Kfunc, r: &[u64; 5]) -> R
         Kfunc::DynptrAdjust => {
             let (start, end) = (r[1] as u32, r[2] as u32);
             if start > end {
-                return Ok(Errno::EINVAL.as_ret());
+                return Ok(int(Errno::EINVAL));
             }
             if end > d.size {
-                return Ok(Errno::ERANGE.as_ret());
+                return Ok(int(Errno::ERANGE));
             }
             d.offset = d.offset.wrapping_add(start);
             d.size = end - start;
@@ -212,12 +218,11 @@ fn dynptr_kfunc<'e, M: Machine<'e>>(vm: &mut M, which: Kfunc, r: &[u64; 5]) -> R
             if let Ok(address) = d.packet_address(vm, offset, len) {
                 return Ok(address);
             }
-            // Bytes of further buffers are copied into the program's own, if it gave one; it writes them back by itself.
-            let mut bytes = vec![0; len as usize];
-            if r[2] == 0 || d.packet_load(vm, offset, &mut bytes).is_err() {
-                return Ok(0);
+            // Bytes of several buffers are copied into the program's own, if it gave one; it writes them back by itself. As in Linux it is
+            // the answer even where the packet has fewer bytes by now than the dynptr says, and holds those that there are.
+            if r[2] != 0 {
+                d.packet_copy(vm, offset, len, r[2])?;
             }
-            vm.write(r[2], &bytes)?;
             Ok(r[2])
         }
         _ => Ok(0),

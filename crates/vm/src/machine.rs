@@ -36,8 +36,8 @@ pub trait Machine<'e> {
     fn timers(&self) -> &'e Timers;
     /// The packet.
     fn frame(&self) -> Option<&Frame>;
-    /// Address of a byte of the packet's chunk, by its position in it.
-    fn packet_at(&self, position: u64) -> u64;
+    /// Address of a byte of one of the packet's buffers (0 is the first), by its position in the buffer's chunk.
+    fn packet_at(&self, part: usize, position: usize) -> u64;
     /// Copies bytes into the packet, whichever of its buffers they belong to.
     fn packet_store(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Errno>;
 
@@ -143,8 +143,8 @@ impl<'e> Machine<'e> for Checked<'_, '_, 'e> {
         self.vm.frame.as_deref()
     }
 
-    fn packet_at(&self, position: u64) -> u64 {
-        at(addr::PACKET, position)
+    fn packet_at(&self, part: usize, position: usize) -> u64 {
+        at(addr::PACKET, (part as u64) << addr::PART_SHIFT | position as u64)
     }
 
     fn packet_store(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Errno> {

@@ -169,6 +169,10 @@ impl<'v, 'e> Vm<'v, 'e> {
         } else if reg == addr::OPAQUE {
             // As in Linux, where a load through a kernel pointer that goes wrong gives zero.
             return Ok(0);
+        } else if reg == addr::PACKET {
+            if let Some(bytes) = self.part(off).and_then(|(part, at)| tail(part.packet(), at)?.first_chunk::<N>()) {
+                return Ok(from_ne(bytes));
+            }
         } else if (addr::COPY..addr::GRANT).contains(&reg) {
             let end = off.checked_add(len as u64);
             if let (Some(copy), Some(end)) = (self.copy(reg), end)
@@ -200,6 +204,15 @@ impl<'v, 'e> Vm<'v, 'e> {
                 && grant.writable
                 && grant.value.store(off as usize, len, value).is_ok()
             {
+                return Ok(());
+            }
+        } else if reg == addr::PACKET {
+            if let Some((_, at)) = self.part(off)
+                && let Some(part) =
+                    self.frame.as_deref_mut().and_then(|f| f.part_mut((off >> addr::PART_SHIFT) as usize))
+                && let Some(bytes) = part.packet_mut().get_mut(at as usize..).and_then(|b| b.first_chunk_mut::<N>())
+            {
+                *bytes = to_ne(value);
                 return Ok(());
             }
         } else if reg == addr::RAW && off.checked_add(len as u64).is_some_and(|e| e <= self.raw.len() as u64) {
@@ -292,7 +305,7 @@ impl<'v, 'e> Vm<'v, 'e> {
         let inside = |low: u64, high: u64| off >= low && off.checked_add(len).is_some_and(|end| end <= high);
         let ok = match reg {
             addr::PACKET => {
-                let (low, high) = self.packet_bounds();
+                let (low, high) = self.packet_bounds(off);
                 self.frame.is_some() && inside(low, high)
             }
             r if (addr::COPY..addr::GRANT).contains(&r) => {
@@ -313,9 +326,12 @@ impl<'v, 'e> Vm<'v, 'e> {
     pub(crate) fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Trap> {
         self.check(addr, out.len() as u64, Access::Read)?;
         let (reg, off) = (region(addr), offset(addr) as usize);
-        let off = if reg == addr::PACKET { off - self.packet_bounds().0 as usize } else { off };
+        let off = if reg == addr::PACKET { off - self.packet_bounds(off as u64).0 as usize } else { off };
         let from = match reg {
-            addr::PACKET => self.frame.as_ref().map_or(&[][..], |f| f.accessible()),
+            addr::PACKET => match self.part(offset(addr)) {
+                Some((part, _)) => part.packet(),
+                None => self.frame.as_ref().map_or(&[][..], |f| f.accessible()),
+            },
             r if (addr::COPY..addr::GRANT).contains(&r) => self.copy(r).unwrap_or(&[]),
             addr::RAW => self.raw,
             r if stack_frame(r).is_some() => &self.stack.bytes[stack_frame(r).unwrap_or(0)],
@@ -334,8 +350,13 @@ impl<'v, 'e> Vm<'v, 'e> {
     pub(crate) fn write(&mut self, addr: u64, bytes: &[u8]) -> Result<(), Trap> {
         self.check(addr, bytes.len() as u64, Access::Write)?;
         let (reg, off) = (region(addr), offset(addr) as usize);
-        let off = if reg == addr::PACKET { off - self.packet_bounds().0 as usize } else { off };
+        let off = if reg == addr::PACKET { off - self.packet_bounds(off as u64).0 as usize } else { off };
+        let number = (offset(addr) >> addr::PART_SHIFT) as usize;
         let to = match reg {
+            addr::PACKET if number > 0 => {
+                let part = self.frame.as_mut().and_then(|f| f.part_mut(number));
+                part.map_or(&mut [][..], |part| part.packet_mut())
+            }
             addr::PACKET => self.frame.as_mut().map_or(&mut [][..], |f| f.accessible_mut()),
             addr::RAW => &mut *self.raw,
             r if stack_frame(r).is_some() => {
@@ -406,10 +427,34 @@ impl<'v, 'e> Vm<'v, 'e> {
         }
     }
 
-    /// The offsets that a program may access in the packet's buffer.
-    pub(crate) fn packet_bounds(&self) -> (u64, u64) {
-        let start = u64::from(self.packet.start);
-        (start, start + u64::from(self.packet.len))
+    /// The offsets that a program may access in the packet's buffer that this one names.
+    pub(crate) fn packet_bounds(&self, off: u64) -> (u64, u64) {
+        let start = match self.part(off) {
+            Some((_, at)) => off.wrapping_sub(at),
+            None => u64::from(self.packet.start),
+        };
+        let len = self.part(off).map_or(self.packet.len, |(part, _)| part.len() as u32);
+        (start, start + u64::from(len))
+    }
+
+    /// The further buffer of the packet that an offset names, and where in the buffer's part of the packet that is; `None` for the first.
+    /// What lies before the part gets a number that no part is as long as.
+    pub(crate) fn part(&self, off: u64) -> Option<(&Frame, u64)> {
+        let number = usize::try_from(off >> addr::PART_SHIFT).ok().filter(|n| (1..=Frame::FRAGS_MAX).contains(n))?;
+        let part = self.frame.as_deref()?.part(number)?;
+        Some((part, (off & ((1 << addr::PART_SHIFT) - 1)).wrapping_sub(part.data().into())))
+    }
+
+    /// Where in the whole packet an offset of its region is.
+    pub(crate) fn packet_offset(&self, off: u64) -> i64 {
+        let Some(frame) = self.frame.as_deref() else { return off as i64 };
+        match self.part(off) {
+            None => off as i64 - i64::from(frame.data()),
+            Some((_, at)) => {
+                let before = frame.parts().take((off >> addr::PART_SHIFT) as usize).map(|part| part.len() as i64);
+                before.sum::<i64>() + at as i64
+            }
+        }
     }
 
     // ---- grants ----

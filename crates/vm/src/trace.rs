@@ -76,7 +76,7 @@ impl Look for Vm<'_, '_> {
         let (kind, off, which) = match region(addr) {
             NULL => (RegionKind::Nothing, addr as i64, 0),
             CTX => (RegionKind::Context, off, 0),
-            PACKET => (RegionKind::Packet, off - self.frame.as_deref().map_or(0, |f| i64::from(f.data())), 0),
+            PACKET => (RegionKind::Packet, self.packet_offset(off as u64), 0),
             RAW => (RegionKind::Memory, off, 0),
             MAP => (RegionKind::Handle, 0, off as u64),
             CODE | OPAQUE => (RegionKind::Handle, off, u64::MAX),

@@ -25,7 +25,7 @@ impl Vm<'_, '_> {
             }
             addr::CTX => denied("an XDP program may not write its context"),
             addr::PACKET => {
-                let (low, high) = self.packet_bounds();
+                let (low, high) = self.packet_bounds(offset(addr));
                 bounds(low, high)
             }
             r if (addr::COPY..addr::GRANT).contains(&r) => match (self.copy(r), access) {
@@ -70,7 +70,7 @@ impl Vm<'_, '_> {
                     let meta =
                         if f.meta_len() > 0 { format!(", {} of metadata before", f.meta_len()) } else { "".into() };
                     let words = format!("the packet ({} bytes{meta})", f.len());
-                    (Region { kind: Packet, words }, off - i64::from(f.data()))
+                    (Region { kind: Packet, words }, self.packet_offset(offset(addr)))
                 }
                 None => of(Nothing, "a packet that is not there"),
             },

@@ -74,7 +74,7 @@ impl Maps {
         for def in &mut maps.defs {
             finish(&mut def.spec, cx.cpus);
             if let Some(btf) = cx.btf {
-                special::fill(btf, def);
+                special::fill(btf, def, notes);
             }
         }
         Ok(maps)

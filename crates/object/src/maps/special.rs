@@ -11,15 +11,23 @@ const MAX_MEMBERS: u32 = 100_000;
 /// A bound on the special members of one value; Linux's is 11.
 const MAX_FIELDS: usize = 64;
 
-/// Fills in the special members of a map's values and of its inner maps' values, from their types.
-pub(super) fn fill(btf: &Btf, def: &mut MapDef) {
-    fill_spec(btf, def.value_type, &mut def.spec);
+/// Fills in the special members of a map's values and of its inner maps' values, from their types. Where the map's type cannot hold
+/// them Linux refuses to create it with types, and libbpf does without: then the values are plain bytes, and a note says so.
+pub(super) fn fill(btf: &Btf, def: &mut MapDef, notes: &mut Vec<String>) {
+    let mut untyped = fill_spec(btf, def.value_type, &mut def.spec);
     if let Some(inner) = &mut def.spec.inner {
-        fill_spec(btf, def.inner_value_type, inner);
+        untyped = untyped.or(fill_spec(btf, def.inner_value_type, inner));
     }
+    notes.extend(untyped.map(|why| {
+        format!(
+            "map {}: it is created without the type of its values, so that none of their fields is special: {why}",
+            def.name
+        )
+    }));
 }
 
-fn fill_spec(btf: &Btf, value_type: u32, spec: &mut MapSpec) {
+/// Says why the values are taken for plain bytes, if they are.
+fn fill_spec(btf: &Btf, value_type: u32, spec: &mut MapSpec) -> Option<&'static str> {
     // Values of other types are no memory that a program could put such a member into.
     let typed = matches!(
         spec.map_type,
@@ -31,9 +39,12 @@ fn fill_spec(btf: &Btf, value_type: u32, spec: &mut MapSpec) {
             | MapType::LruPercpuHash
     );
     if value_type == 0 || !typed {
-        return;
+        return None;
     }
     spec.special = special_fields(btf, value_type);
+    let (_, why) = xway_abi::special_fields_fit(spec).err()?;
+    spec.special.clear();
+    Some(why)
 }
 
 /// The members of a type that belong to the runtime, by rising offset. Linear in the number of members.

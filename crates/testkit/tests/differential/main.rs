@@ -222,6 +222,7 @@ fn helpers_by_remote_control() {
     };
     report.add_each(&subject, "wide", &helpers::arguments(11, 1000, wide));
     report.add_each(&subject, "print_addresses", &helpers::arguments(12, 300, |rng, _| rng.u32()));
+    report.add_each(&subject, "print_wide", &helpers::arguments(13, 5, |rng, _| rng.u32()));
     report.add_each(&subject, "print", &helpers::arguments(4, 2000, |rng, _| rng.u32() >> rng.below(32)));
     let digits =
         |rng: &mut Rng, _: usize| u32::from_ne_bytes(std::array::from_fn(|_| *rng.pick(b"0x123456789 +-afZ\0")));
@@ -252,6 +253,7 @@ fn turns_of_iterators() {
         }
     }
     report.add_each(&subject, "turns", &packets);
+    report.add_each(&subject, "dynptrs", &helpers::arguments(14, 300, |rng, _| rng.u32()));
     report.finish("turns of iterators");
 }
 

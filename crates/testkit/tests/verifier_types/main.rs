@@ -61,6 +61,37 @@ fn program(body: &str) -> String {
     format!("SEC(\"xdp\") int prog(struct xdp_md *ctx) {{\n{body}\n}}")
 }
 
+/// Linux creates no map with a lock in its values where the type cannot hold one, or where programs may only read; libbpf creates it
+/// without types then, and the lock is four bytes like others.
+#[test]
+fn fields_are_special_where_the_map_can_hold_them() {
+    if !ready("fields_are_special_where_the_map_can_hold_them") {
+        return;
+    }
+    let with = |map_type: &str, flags: &str, body: &str| {
+        let map = format!(
+            "struct locked {{ __u64 n; struct bpf_spin_lock lock; __u32 m; }};\n\
+             struct {{ __uint(type, BPF_MAP_TYPE_{map_type}); __uint(max_entries, 4); {flags} __type(key, __u32); \
+             __type(value, struct locked); }} values SEC(\".maps\");\n"
+        );
+        let look = "__u32 key = 1; struct locked *v = bpf_map_lookup_elem(&values, &key); if (!v) return 1;";
+        format!("{map}{}", program(&format!("{look}\n{body}\nreturn 2;")))
+    };
+    let locks = "bpf_spin_lock(&v->lock); v->n++; bpf_spin_unlock(&v->lock);";
+    let reads = "return *(volatile __u32 *)&v->lock;";
+    for map_type in ["ARRAY", "HASH"] {
+        both(true, &with(map_type, "", locks));
+        both(false, &with(map_type, "", reads));
+    }
+    for map_type in ["LRU_HASH", "PERCPU_ARRAY", "PERCPU_HASH", "LRU_PERCPU_HASH"] {
+        both(false, &with(map_type, "", locks));
+        both(true, &with(map_type, "", reads));
+    }
+    let read_only = "__uint(map_flags, BPF_F_RDONLY_PROG);";
+    both(false, &with("ARRAY", read_only, locks));
+    both(true, &with("ARRAY", read_only, reads));
+}
+
 #[test]
 fn global_functions_are_proved_for_their_types() {
     if !ready("global_functions_are_proved_for_their_types") {

@@ -5,7 +5,7 @@
 
 use xway_abi::{Errno, HelperProto};
 
-use super::packet::{at, range};
+use super::packet::at;
 use crate::call::{bad, size_arg};
 use crate::fault::{Access, Trap};
 use crate::machine::{Machine, load};
@@ -85,7 +85,7 @@ impl Dynptr {
 
     /// A dynptr of the whole packet.
     pub(crate) fn packet<'e, M: Machine<'e>>(vm: &M, len: usize) -> Dynptr {
-        Dynptr { kind: Kind::Xdp, data: vm.packet_at(0), size: len as u32, offset: 0, read_only: false }
+        Dynptr { kind: Kind::Xdp, data: vm.packet_at(0, 0), size: len as u32, offset: 0, read_only: false }
     }
 
     /// Copies packet bytes that do not all lie in the first buffer.
@@ -94,12 +94,26 @@ impl Dynptr {
         vm.frame().ok_or(Errno::EINVAL)?.load(at(start, out.len())?, out)
     }
 
-    /// The address of packet bytes that all lie in the first buffer.
+    /// The address of packet bytes that all lie in one buffer.
     pub(crate) fn packet_address<'e, M: Machine<'e>>(&self, vm: &M, offset: u64, len: u64) -> Result<u64, Errno> {
-        let frame = vm.frame().ok_or(Errno::EINVAL)?;
+        let start = at(self.offset.wrapping_add(offset as u32), len as usize)?;
+        let piece = vm.frame().and_then(|frame| frame.piece(start, len as usize));
+        let (part, position) = piece.ok_or(Errno::EINVAL)?;
+        Ok(vm.packet_at(part, position))
+    }
+
+    /// Copies into the program's buffer what the packet has of these bytes.
+    pub(crate) fn packet_copy<'e, M: Machine<'e>>(
+        &self,
+        vm: &mut M,
+        offset: u64,
+        len: u64,
+        buffer: u64,
+    ) -> Result<(), Trap> {
         let start = self.offset.wrapping_add(offset as u32);
-        let range = range(frame, start, len as usize)?;
-        Ok(vm.packet_at(u64::from(frame.data()) + range.start as u64))
+        let mut bytes = vec![0; len as usize];
+        let count = vm.frame().map_or(0, |frame| frame.load_some(start as usize, &mut bytes));
+        if count > 0 { vm.write(buffer, &bytes[..count]) } else { Ok(()) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The packet: room, copies, length, and where it goes.
 
 use xway_abi::Errno;
-use xway_packet::{Frame, Redirect};
+use xway_packet::Redirect;
 
 use crate::call::Call;
 
@@ -30,13 +30,6 @@ pub(crate) fn get_buff_len(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
 
 /// Offsets and lengths that `bpf_xdp_load_bytes` and `bpf_xdp_store_bytes` look at.
 const POINTER_MAX: u32 = 0xffff;
-
-/// Bytes that lie in the first buffer.
-pub(crate) fn range(frame: &Frame, offset: u32, len: usize) -> Result<std::ops::Range<usize>, Errno> {
-    let start = at(offset, len)?;
-    let end = start + len;
-    if end > frame.len() { Err(Errno::EINVAL) } else { Ok(start..end) }
-}
 
 /// Where the bytes are, if Linux looks at all.
 pub(crate) fn at(offset: u32, len: usize) -> Result<usize, Errno> {

@@ -8,6 +8,8 @@ use crate::machine::Machine;
 
 /// Arguments that the vector forms take (`MAX_BPRINTF_VARARGS`).
 const VALUES_MAX: u64 = 12;
+/// Widest field (`FIELD_WIDTH_MAX`).
+const WIDTH_MAX: i32 = (1 << 23) - 1;
 /// Longest line of `bpf_trace_printk` (`BPF_TRACE_PRINTK_SIZE`), with its zero.
 const TRACE_MAX: usize = 1024;
 
@@ -35,11 +37,10 @@ pub(crate) fn trace_vprintk<'e, M: Machine<'e>>(
 }
 
 fn trace<'e, M: Machine<'e>>(vm: &mut M, fmt: &[u8], values: &[u64]) -> u64 {
-    match format(vm, fmt, values) {
-        Ok(mut text) => {
-            text.truncate(TRACE_MAX - 1);
-            vm.host().trace(&String::from_utf8_lossy(&text));
-            text.len() as u64
+    match format(vm, fmt, values, TRACE_MAX - 1) {
+        Ok(text) => {
+            vm.host().trace(&String::from_utf8_lossy(&text.bytes));
+            text.len as u64
         }
         Err(errno) => errno.as_ret(),
     }
@@ -57,14 +58,13 @@ pub(crate) fn snprintf<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperPro
         Ok(values) => values,
         Err(errno) => return Ok(errno.as_ret()),
     };
-    match format(vm, &fmt, &values) {
-        Ok(text) => {
+    match format(vm, &fmt, &values, (size as usize).saturating_sub(1)) {
+        Ok(mut text) => {
             if size > 0 {
-                let mut out = text[..text.len().min(size as usize - 1)].to_vec();
-                out.push(0);
-                vm.write(r[0], &out)?;
+                text.bytes.push(0);
+                vm.write(r[0], &text.bytes)?;
             }
-            Ok(text.len() as u64 + 1)
+            Ok(text.len as u64 + 1)
         }
         Err(errno) => Ok(errno.as_ret()),
     }
@@ -89,12 +89,39 @@ fn values<'e, M: Machine<'e>>(vm: &M, addr: u64, len: u64) -> Result<Result<Vec<
     Ok(Ok(words.iter().map(|w| u64::from_ne_bytes(*w)).collect()))
 }
 
+/// A text of which only the beginning is kept: what there is room for.
+#[derive(Default)]
+struct Text {
+    bytes: Vec<u8>,
+    room: usize,
+    /// Length of all of it.
+    len: usize,
+}
+
+impl Text {
+    fn push(&mut self, byte: u8) {
+        self.repeat(byte, 1);
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        let free = self.room - self.bytes.len();
+        self.bytes.extend_from_slice(&bytes[..bytes.len().min(free)]);
+        self.len += bytes.len();
+    }
+
+    fn repeat(&mut self, byte: u8, count: usize) {
+        let free = self.room - self.bytes.len();
+        self.bytes.extend(std::iter::repeat_n(byte, count.min(free)));
+        self.len += count;
+    }
+}
+
 /// Formats as the kernel does for programs: a small set of conversions, everything else `EINVAL`. `fmt` ends with a zero.
-fn format<'e, M: Machine<'e>>(vm: &M, fmt: &[u8], values: &[u64]) -> Result<Vec<u8>, Errno> {
+fn format<'e, M: Machine<'e>>(vm: &M, fmt: &[u8], values: &[u64], room: usize) -> Result<Text, Errno> {
     let end = fmt.iter().position(|b| *b == 0).ok_or(Errno::EINVAL)?;
     let fmt = &fmt[..end];
     let at = |i: usize| fmt.get(i).copied().unwrap_or(0);
-    let mut out = Vec::with_capacity(end + 32);
+    let mut out = Text { room, ..Text::default() };
     let mut values = values.iter();
     let mut i = 0;
     while i < fmt.len() {
@@ -124,12 +151,13 @@ fn format<'e, M: Machine<'e>>(vm: &M, fmt: &[u8], values: &[u64]) -> Result<Vec<
             }
             i += 1;
         }
+        // The kernel reads it into an `int`, whatever it is, and keeps so much of it.
+        let mut width = 0i32;
         while at(i).is_ascii_digit() {
-            field.width = field.width.saturating_mul(10).saturating_add(usize::from(at(i) - b'0'));
+            width = width.wrapping_mul(10).wrapping_add(i32::from(at(i) - b'0'));
             i += 1;
         }
-        // The kernel keeps the width in 24 bits; nobody wants to wait for that many spaces.
-        field.width = field.width.min(TRACE_MAX);
+        field.width = width.clamp(0, WIDTH_MAX) as usize;
         i += conversion(vm, &fmt[i..], value, field, &mut out)?;
     }
     Ok(out)
@@ -141,7 +169,7 @@ fn conversion<'e, M: Machine<'e>>(
     fmt: &[u8],
     value: u64,
     field: Field,
-    out: &mut Vec<u8>,
+    out: &mut Text,
 ) -> Result<usize, Errno> {
     let at = |i: usize| fmt.get(i).copied().unwrap_or(0);
     let ends = |i: usize| at(i) == 0 || at(i).is_ascii_whitespace() || at(i) == 0x0b || at(i).is_ascii_punctuation();
@@ -166,7 +194,7 @@ fn conversion<'e, M: Machine<'e>>(
                     format!("{:03}.{:03}.{:03}.{:03}", a[0], a[1], a[2], a[3])
                 };
                 // Addresses have one width, and letters behind them belong to the conversion.
-                out.extend_from_slice(text.as_bytes());
+                out.put(text.as_bytes());
                 Ok(letters(3))
             }
             (b'i' | b'I', b'6') => {
@@ -174,7 +202,7 @@ fn conversion<'e, M: Machine<'e>>(
                 let _ = vm.probe(value, &mut a);
                 let colon = if at(1) == b'I' { ":" } else { "" };
                 let words: Vec<String> = a.chunks(2).map(|w| format!("{:02x}{:02x}", w[0], w[1])).collect();
-                out.extend_from_slice(words.join(colon).as_bytes());
+                out.put(words.join(colon).as_bytes());
                 Ok(letters(3))
             }
             _ => Err(Errno::EINVAL),
@@ -210,7 +238,7 @@ fn conversion<'e, M: Machine<'e>>(
 }
 
 /// A string behind an address; what cannot be read is empty, as the kernel makes it.
-fn string<'e, M: Machine<'e>>(vm: &M, addr: u64, field: Field, out: &mut Vec<u8>, ends: bool) -> Result<(), Errno> {
+fn string<'e, M: Machine<'e>>(vm: &M, addr: u64, field: Field, out: &mut Text, ends: bool) -> Result<(), Errno> {
     if !ends {
         return Err(Errno::EINVAL);
     }
@@ -237,30 +265,29 @@ struct Field {
 }
 
 impl Field {
-    fn put(self, out: &mut Vec<u8>, sign: &str, digits: &str) {
+    fn put(self, out: &mut Text, sign: &str, digits: &str) {
         let pad = self.width.saturating_sub(sign.len() + digits.len());
-        let fill = |out: &mut Vec<u8>, b| out.extend(std::iter::repeat_n(b, pad));
         if !self.left && !self.zeros {
-            fill(out, b' ');
+            out.repeat(b' ', pad);
         }
-        out.extend_from_slice(sign.as_bytes());
+        out.put(sign.as_bytes());
         if !self.left && self.zeros {
-            fill(out, b'0');
+            out.repeat(b'0', pad);
         }
-        out.extend_from_slice(digits.as_bytes());
+        out.put(digits.as_bytes());
         if self.left {
-            fill(out, b' ');
+            out.repeat(b' ', pad);
         }
     }
 
-    fn put_bytes(self, out: &mut Vec<u8>, bytes: &[u8]) {
-        let pad = std::iter::repeat_n(b' ', self.width.saturating_sub(bytes.len()));
+    fn put_bytes(self, out: &mut Text, bytes: &[u8]) {
+        let pad = self.width.saturating_sub(bytes.len());
         if self.left {
-            out.extend_from_slice(bytes);
-            out.extend(pad);
+            out.put(bytes);
+            out.repeat(b' ', pad);
         } else {
-            out.extend(pad);
-            out.extend_from_slice(bytes);
+            out.repeat(b' ', pad);
+            out.put(bytes);
         }
     }
 }
