@@ -1,6 +1,8 @@
 //! Packets made in the kernel and sent out of an interface (`BPF_F_TEST_XDP_LIVE_FRAMES`): no socket, no copy for
 //! each packet.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use xway_abi::Errno;
@@ -39,6 +41,10 @@ pub struct Generator {
     program: &'static str,
     watch: Watch,
     packets: Vec<Vec<u8>>,
+    /// Held for reading during a call into the kernel, and for writing by who asks the counters what calls made that did not end.
+    calls: RwLock<()>,
+    /// Packets that are known to be made.
+    known: AtomicU64,
 }
 
 /// The kernel can do it.
@@ -87,7 +93,8 @@ impl Generator {
         objects::program(&kernel, &object, program)?;
         // The frames come in on the loopback interface, and leave by the device.
         let watch = Watch::open(&Scope { devices: vec![device.ifindex], ..Scope::default() })?;
-        Ok(Generator { object, kernel, program, watch, packets })
+        let (calls, known) = (RwLock::new(()), AtomicU64::new(0));
+        Ok(Generator { object, kernel, program, watch, packets, calls, known })
     }
 
     /// Sends until `count` packets are made or `stop` says so, on this thread and the CPU that it runs on. Gives
@@ -113,16 +120,33 @@ impl Generator {
                 continue;
             }
             let packet = &self.packets[at];
-            match program.live_run(packet, now as u32, BATCH.min(now as u32), 0) {
-                Ok(()) => made += now,
-                // A signal: what was made of this chunk is not told, so the counters are the witness.
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(KernelError::Call { step: "making packets", errno }.into()),
+            let calling = self.calls.read().unwrap_or_else(PoisonError::into_inner);
+            let ran = program.live_run(packet, now as u32, BATCH.min(now as u32), 0);
+            if ran.is_ok() {
+                self.known.fetch_add(now, Ordering::Relaxed);
             }
-            pace.took(now);
-            at = (at + 1) % self.packets.len();
+            drop(calling);
+            let ran = match ran {
+                Ok(()) => now,
+                // A signal, or the process was stopped and went on.
+                Err(Errno::EINTR) => self.interrupted(now)?,
+                Err(errno) => return Err(KernelError::Call { step: "making packets", errno }.into()),
+            };
+            made += ran;
+            pace.took(ran);
+            at = (at + usize::from(ran > 0)) % self.packets.len();
         }
         Ok(made)
+    }
+
+    /// How many a call made, of these at most, that a signal ended: it does not tell, so the program's own count is the witness. Where calls
+    /// of several threads ended so, what they made is right together, whoever is told first.
+    fn interrupted(&self, most: u64) -> Result<u64, ToolError> {
+        let _alone = self.calls.write().unwrap_or_else(PoisonError::into_inner);
+        let counted = self.made()?.sum().processed;
+        let ran = counted.saturating_sub(self.known.load(Ordering::Relaxed)).min(most);
+        self.known.fetch_add(ran, Ordering::Relaxed);
+        Ok(ran)
     }
 
     /// Packets that the program saw, by the kernel's count.

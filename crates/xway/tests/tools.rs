@@ -84,6 +84,32 @@ impl Wires {
     }
 }
 
+/// The kernel's run ends at a signal, also where the process is stopped and goes on, and does not tell how far it came.
+#[test]
+fn as_many_packets_are_made_as_asked_for_however_often_it_is_stopped() {
+    if !ready("as_many_packets_are_made_as_asked_for_however_often_it_is_stopped") {
+        return;
+    }
+    use rustix::process::Signal;
+    // A call makes at most 16,384.
+    const MANY: u64 = 40_000;
+    let wires = Wires::new("toolstops");
+    let args = ["trafficgen", "a0", "-n", &MANY.to_string(), "-j"];
+    let mut command = wires.near.command(env!("CARGO_BIN_EXE_xway"));
+    let mut child = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    while child.try_wait().unwrap().is_none() {
+        for (which, time) in [(Signal::STOP, 1), (Signal::CONT, 5)] {
+            signal(&child, which);
+            std::thread::sleep(Duration::from_millis(time));
+        }
+    }
+    let mut out = Vec::new();
+    std::io::Read::read_to_end(&mut child.stdout.take().unwrap(), &mut out).unwrap();
+    let doc: serde_json::Value = serde_json::from_slice(&out).unwrap();
+    assert_eq!(doc["made"].as_u64(), Some(MANY), "{doc}");
+    assert_eq!(doc["sent"].as_u64().unwrap() + doc["lost"].as_u64().unwrap(), MANY, "{doc}");
+}
+
 /// As Ctrl-C does it.
 fn end(child: &mut Child) {
     signal(child, rustix::process::Signal::INT);

@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use xway_kernel::{KernelMap, KernelObject, TestInput, XdpLink, XdpMode};
+use xway_abi::Errno;
+use xway_kernel::{KernelMap, KernelObject, KernelProg, TestInput, XdpLink, XdpMode};
 use xway_object::Object;
 
 use super::{Action, ForwardError, ForwardOptions, INGRESS, Round, TARGET, timed};
@@ -106,9 +107,7 @@ impl Kernel {
         let program = self.loaded.program(&self.object, &self.program);
         let program = program.ok_or_else(|| Unmeasured(format!("the kernel refused {}", self.program)))?;
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        let before = self.arrived()?;
-        let (ns, ran) = timed(count.into(), || program.live_run(&self.packet, count, Self::BATCH, self.ingress));
-        ran.map_err(|errno| Unmeasured(format!("test run with live frames: {errno} ({})", errno.text())))?;
+        let (before, ns) = whole(|| Ok((self.arrived()?, self.timed(program, count))))?;
         let packets = u64::from(count);
         if self.action == Action::RedirectCpu {
             return self.settled(ns, packets, before);
@@ -136,11 +135,14 @@ impl Kernel {
         let program = program.ok_or_else(|| Unmeasured(format!("the kernel refused {}", self.program)))?;
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         let round = |_| {
-            let (ns, ran) = timed(count.into(), || program.live_run(&self.packet, count, Self::BATCH, self.ingress));
-            ran.map_err(|errno| Unmeasured(format!("test run with live frames: {errno} ({})", errno.text())))?;
+            let ((), ns) = whole(|| Ok(((), self.timed(program, count))))?;
             Ok(ns)
         };
         (0..rounds.max(1)).map(round).collect::<Result<Vec<f64>, Unmeasured>>().map(Some)
+    }
+
+    fn timed(&self, program: &KernelProg, count: u32) -> (f64, Result<(), Errno>) {
+        timed(count.into(), || program.live_run(&self.packet, count, Self::BATCH, self.ingress))
     }
 
     /// The other CPU goes on for a while when the test-run has ended.
@@ -213,4 +215,26 @@ pub(super) fn ip(args: &[&str]) -> Result<(), Unmeasured> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(Unmeasured(format!("{}: {}", command(), said.trim())))
+}
+
+/// A round without an interruption, and what was asked before it: a signal ends the kernel's run (a stop and a continuation do as well), what it
+/// took is then no measure of anything, and all of it is done again.
+pub(super) fn whole<T>(
+    round: impl Fn() -> Result<(T, (f64, Result<(), Errno>)), Unmeasured>,
+) -> Result<(T, f64), Unmeasured> {
+    const MOST: u32 = 1000;
+    let mut attempt = 1;
+    loop {
+        match round()? {
+            (before, (ns, Ok(()))) => return Ok((before, ns)),
+            (_, (_, Err(Errno::EINTR))) if attempt < MOST => {
+                attempt += 1;
+                // What is on its way to another CPU arrives before the next one begins to count.
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            (_, (_, Err(errno))) => {
+                return Err(Unmeasured(format!("test run with live frames: {errno} ({})", errno.text())));
+            }
+        }
+    }
 }

@@ -17,7 +17,7 @@ use xway_kernel::{KernelMap, KernelObject, KernelProg, ProgSpec, TcxLink, XdpLin
 use xway_object::{HelperNames, Object};
 use xway_port_sim::{Pattern, Traffic};
 
-use super::kernel::{Space, ip};
+use super::kernel::{Space, ip, whole};
 use super::{
     Action, ForwardError, ForwardOptions, INGRESS, Operation, Round, Rounds, SideFigures, TARGET, Unmeasured, timed,
 };
@@ -225,9 +225,8 @@ impl Stand {
             _ => "pass_fresh",
         };
         let (program, count) = (self.program(maker)?, u32::try_from(count).unwrap_or(u32::MAX));
-        let before = self.seen(&guard)?;
-        let (ns, ran) = timed(count.into(), || program.live_run(&self.packet, count, BATCH, INGRESS));
-        ran.map_err(|errno| Unmeasured(format!("test run with live frames: {errno} ({})", errno.text())))?;
+        let run = || timed(count.into(), || program.live_run(&self.packet, count, BATCH, INGRESS));
+        let (before, ns) = whole(|| Ok((self.seen(&guard)?, run())))?;
         let packets = u64::from(count);
         let mut arrived = self.seen(&guard)? - before;
         // Behind a veth pair the other end may go on for a while on this core.
