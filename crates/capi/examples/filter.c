@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <xway.h>
 
 enum { PACKETS = 100, BUFFER = 2048, HEADROOM = 256, LENGTH = 60 };
@@ -66,6 +68,20 @@ int main(int argc, char **argv)
 		printf("counters: %d in use\n", entries);
 		free(key);
 		free(value);
+	}
+	if (xway_filter_map(filter, ".bss")) {
+		/* Global variables, as they lie in memory: another process could have them too. */
+		size_t bytes;
+		int fd = xway_map_memory(xway_filter_map(filter, ".bss"), 0, &bytes, NULL);
+		const unsigned long long *bss = fd < 0 ? MAP_FAILED : mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+
+		if (bss == MAP_FAILED) {
+			fprintf(stderr, "%s\n", xway_error());
+			return 1;
+		}
+		printf(".bss: %llu\n", bss[0]);
+		munmap((void *)bss, bytes);
+		close(fd);
 	}
 	xway_filter_free(filter);
 	return 0;

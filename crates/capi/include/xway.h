@@ -351,6 +351,21 @@ int xway_map_delete(const struct xway_map *map, const void *key);
 int xway_map_next_key(const struct xway_map *map, const void *key, void *next);
 
 /*
+ A descriptor of the memory in which the values of an array lie that was made with BPF_F_MMAPABLE, as `.data`, `.bss` and `.rodata` are:
+ for mmap(2) with MAP_SHARED, here or in a process to which it is sent. Value `i` lies at `i * stride`; `bytes` is what there is to map,
+ whole pages (NULL: not asked for). `writable` 0 opens it for reading alone. The caller closes it; the memory stays as long as somebody
+ has it open or mapped. Negative errno, as mmap(2) on a map's descriptor has them: EINVAL, ENOTSUPP (524) where values cannot be
+ mapped, EACCES where only programs write, EPERM when it is frozen; ENODEV when it lies in memory of this process alone.
+
+ # Safety
+ `map` comes from this library; `bytes` and `stride` are NULL or point to a size each.
+ */
+int xway_map_memory(const struct xway_map *map,
+                    int writable,
+                    size_t *bytes,
+                    size_t *stride);
+
+/*
  Connects to the server at `path` and opens a socket. Half of its chunks wait for packets at once. NULL on failure: see xway_error.
 
  # Safety

@@ -2,6 +2,7 @@
 """What xway.py promises. tests/python.rs compiles the objects, serves a socket and runs this with their places in the environment."""
 
 import errno
+import mmap
 import os
 import socket
 import struct
@@ -41,6 +42,25 @@ class Programs(unittest.TestCase):
         self.assertEqual(blacklist.run(packets[0]).verdict, xway.Verdict.PASS)
         self.assertEqual((blacklist.name, blacklist.run_burst([])), ("blacklist", []))
         self.assertTrue(blacklist.engine == "jit" or blacklist.engine.startswith("interp: "))
+
+    def test_values_lie_in_memory(self):
+        weigh = program("weigh")
+        with weigh.maps[".bss"].memory() as seen, weigh.maps[".data"].memory(writable=True) as limit:
+            self.assertEqual((len(seen) % mmap.PAGESIZE, struct.unpack_from("=Q", limit)), (0, (100,)))
+            self.assertEqual(weigh.run(bytes(60)).verdict, xway.Verdict.PASS)
+            struct.pack_into("=Q", limit, 0, 60)
+            self.assertEqual(weigh.run(bytes(60)).verdict, xway.Verdict.DROP)
+            self.assertEqual(struct.unpack_from("=Q", seen), (120,))
+            with self.assertRaises(TypeError):
+                seen[0] = 1
+        with self.assertRaises(xway.Error) as told:
+            program("blacklist", "blacklist").maps["ports"].memory()
+        self.assertEqual(told.exception.errno, 524)
+        with weigh.maps[".rodata"].memory() as constant:
+            self.assertEqual(struct.unpack_from("=I", constant), (2,))
+        with self.assertRaises(xway.Error) as told:
+            weigh.maps[".rodata"].memory(writable=True)
+        self.assertEqual(told.exception.errno, errno.EPERM)
 
     def test_what_is_wrong_is_told(self):
         blacklist = program("blacklist", "blacklist")

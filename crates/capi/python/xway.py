@@ -16,6 +16,7 @@ import ctypes
 import ctypes.util
 import enum
 import errno
+import mmap
 import os
 from collections.abc import MutableMapping
 from typing import NamedTuple, Optional
@@ -151,6 +152,7 @@ _FUNCTIONS = {
     "xway_map_update": (ctypes.c_int, _POINTER, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64),
     "xway_map_delete": (ctypes.c_int, _POINTER, ctypes.c_char_p),
     "xway_map_next_key": (ctypes.c_int, _POINTER, ctypes.c_char_p, _POINTER),
+    "xway_map_memory": (ctypes.c_int, _POINTER, ctypes.c_int, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)),
     "xway_xsk_open": (_POINTER, ctypes.c_char_p, ctypes.POINTER(_SocketOptions)),
     "xway_xsk_close": (None, _POINTER),
     "xway_xsk_receive": (ctypes.c_int, _POINTER, ctypes.POINTER(_SocketPacket), ctypes.c_uint32),
@@ -236,6 +238,16 @@ class Map(MutableMapping):
 
     def __len__(self):
         return sum(1 for _ in self)
+
+    def memory(self, writable=False):
+        """The values themselves, as an mmap: of arrays with BPF_F_MMAPABLE, as .data, .bss and .rodata are. Value i lies at i times the
+        value's size, rounded up to 8."""
+        length = ctypes.c_size_t()
+        descriptor = _checked(_library.xway_map_memory(self._handle, writable, length, None))
+        try:
+            return mmap.mmap(descriptor, length.value, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
+        finally:
+            os.close(descriptor)
 
 
 class _Maps:

@@ -12,6 +12,7 @@ mod sockets;
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::fd::IntoRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -345,6 +346,39 @@ pub unsafe extern "C" fn xway_map_next_key(map: *const Map, key: *const c_void, 
         let size = map.inner.spec().key_size as usize;
         let key = if key.is_null() { None } else { Some(bytes(key, size)?) };
         errno(map.inner.next_key(key, bytes_mut(next, size)?), "next key")
+    };
+    // SAFETY: the caller vouches for the map.
+    unsafe { with(map, work) }
+}
+
+/// A descriptor of the memory in which the values of an array lie that was made with BPF_F_MMAPABLE, as `.data`, `.bss` and `.rodata` are:
+/// for mmap(2) with MAP_SHARED, here or in a process to which it is sent. Value `i` lies at `i * stride`; `bytes` is what there is to map,
+/// whole pages (NULL: not asked for). `writable` 0 opens it for reading alone. The caller closes it; the memory stays as long as somebody
+/// has it open or mapped. Negative errno, as mmap(2) on a map's descriptor has them: EINVAL, ENOTSUPP (524) where values cannot be
+/// mapped, EACCES where only programs write, EPERM when it is frozen; ENODEV when it lies in memory of this process alone.
+///
+/// # Safety
+/// `map` comes from this library; `bytes` and `stride` are NULL or point to a size each.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xway_map_memory(
+    map: *const Map,
+    writable: c_int,
+    bytes: *mut usize,
+    stride: *mut usize,
+) -> c_int {
+    let work = |map: &Map| {
+        let shape = xway_maps::Shape::of(map.inner.spec());
+        let refused = |errno: Errno| fail(errno, &format!("mapping: {errno} ({})", errno.text()));
+        let fd = map.inner.memory_fd(writable != 0).map_err(refused)?;
+        // SAFETY: the caller vouches for both.
+        if let Some(bytes) = unsafe { bytes.as_mut() } {
+            *bytes = shape.bytes().unwrap_or(0);
+        }
+        // SAFETY: as above.
+        if let Some(stride) = unsafe { stride.as_mut() } {
+            *stride = shape.stride();
+        }
+        Ok(fd.into_raw_fd())
     };
     // SAFETY: the caller vouches for the map.
     unsafe { with(map, work) }

@@ -73,6 +73,13 @@ fn a_c_program_loads_runs_and_reads_maps() {
     assert!(out.contains(engine) && out.contains("aborted 0, drop 0, pass 100, tx 0"), "{out}");
     assert!(out.ends_with("counters: 1 in use\n"), "{out}");
 
+    // Its globals, in memory.
+    let source = clang::repository().join("bpf/samples/sample.bpf.c");
+    let sample = dir.join("sample.o");
+    std::fs::write(&sample, clang::compile_file(&source, &[]).unwrap()).unwrap();
+    let (code, out, err) = run(&[&sample]);
+    assert!(code == Some(0) && out.ends_with(".bss: 100\n"), "{out}{err}");
+
     let (code, _, err) = run(&[&object, Path::new("nothing")]);
     assert_eq!(code, Some(1));
     assert!(err.contains("nothing"), "{err}");

@@ -28,6 +28,17 @@ const MOVES: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n
     }
     char _license[] SEC(\"license\") = \"GPL\";";
 
+/// Global variables of all three kinds.
+const WEIGH: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n
+    __u64 seen; volatile __u64 limit = 100; const volatile __u32 otherwise = 2;
+    SEC(\"xdp\") int weigh(struct xdp_md *ctx)
+    {
+        __u64 len = ctx->data_end - ctx->data;
+        __sync_fetch_and_add(&seen, len);
+        return len < limit ? otherwise : XDP_DROP;
+    }
+    char _license[] SEC(\"license\") = \"GPL\";";
+
 #[test]
 fn the_binding_for_python_keeps_its_promises() {
     if !Needs::of("xway-capi::python").clang().command("python3").met() {
@@ -39,7 +50,7 @@ fn the_binding_for_python_keeps_its_promises() {
         let source = clang::repository().join(format!("bpf/samples/{sample}.bpf.c"));
         std::fs::write(dir.join(format!("{sample}.o")), clang::compile_file(&source, &[]).unwrap()).unwrap();
     }
-    for (name, text) in [("unsafe", UNSAFE), ("moves", MOVES)] {
+    for (name, text) in [("unsafe", UNSAFE), ("moves", MOVES), ("weigh", WEIGH)] {
         let bytes = clang::compile_text(name, text, &["-Wno-everything"]).unwrap();
         std::fs::write(dir.join(format!("{name}.o")), bytes).unwrap();
     }

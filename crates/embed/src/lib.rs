@@ -39,7 +39,7 @@ use xway_maps::{Guard, Map};
 use xway_object::{LoadOptions, Object, ObjectError, Select};
 use xway_packet::{Guests, PoolError};
 use xway_verifier::{Config, MapsView, Rejection, Verified};
-use xway_vm::{Instance, InstanceError, LinkError, Owner};
+use xway_vm::{Instance, InstanceError, LinkError, Owner, Surroundings};
 
 pub use xway_abi::Verdict;
 pub use xway_packet::{Guest as Packet, GuestError as PacketError, Redirect, RxMeta, Vlan};
@@ -125,7 +125,10 @@ impl Filter {
         let object = Arc::new(Object::parse(object, options)?);
         let image = object.select(&select(name))?.as_xdp()?;
         let threads = threads.max(1);
-        let instance = Arc::new(Owner::new(Instance::verified(object, threads, Config::default())?));
+        // Values of maps that can be mapped are to be had by others: `Map::memory_fd`.
+        let gate = Some(Config::default());
+        let around = Surroundings { gate, map_memory: true, ..Surroundings::new(threads) };
+        let instance = Arc::new(Owner::new(Instance::within(object, around)?));
         let linked = Arc::new(Linked::new(instance.link(&image)?));
         Filter::assemble(linked, instance, 0, threads)
     }

@@ -4,11 +4,12 @@
 //! never torn; a reader that runs at the same time may see some pieces old and others new, as in Linux, unless both sides
 //! use the value's spin lock (`BPF_F_LOCK`).
 
-use xway_abi::map_flags::{LOCK, NOEXIST};
+use xway_abi::map_flags::{LOCK, MMAPABLE, NOEXIST};
 use xway_abi::{Errno, MapSpec};
 
 use crate::hash::PerCpu;
 use crate::layout::ValueLayout;
+use crate::mapped::File;
 use crate::native::{ArrayLayout, MapLayout, PercpuArrayLayout};
 use crate::ops::{Batches, Ops, check_plain_flags, check_update_flags, index_of, next_index};
 use crate::storage::Block;
@@ -19,13 +20,20 @@ pub(crate) struct Array {
     pub(crate) len: u32,
     pub(crate) layout: ValueLayout,
     pub(crate) values: Block,
+    /// What they lie in, where others can have it.
+    pub(crate) file: Option<File>,
 }
 
 impl Array {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<Array, Errno> {
         let layout = ValueLayout::new(spec);
         let bytes = layout.stride.checked_mul(spec.max_entries as usize).ok_or(Errno::ENOMEM)?;
-        Ok(Array { len: spec.max_entries, values: Block::with_pages(bytes, env.huge_pages)?, layout })
+        let mapped = env.map_memory && !cfg!(miri) && spec.flags & MMAPABLE != 0 && spec.special.is_empty();
+        let (file, values) = match if mapped { File::create(spec) } else { None } {
+            Some((file, values)) => (Some(file), values),
+            None => (None, Block::with_pages(bytes, env.huge_pages)?),
+        };
+        Ok(Array { len: spec.max_entries, values, layout, file })
     }
 
     pub(crate) fn layout(&self) -> MapLayout {

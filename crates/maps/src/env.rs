@@ -23,6 +23,9 @@ pub struct Env {
     pub huge_pages: HugePages,
     /// The NUMA nodes that a map may name.
     pub numa_nodes: NumaNodes,
+    /// Arrays that can be mapped (`BPF_F_MMAPABLE`) lie in memory files, so that others can be given their values
+    /// ([`Map::memory_fd`]). It costs a descriptor and whole pages for each. What finds no file lies in memory as any other array.
+    pub map_memory: bool,
     /// Resolves descriptors.
     pub handles: Arc<dyn Handles>,
 }
@@ -48,6 +51,7 @@ impl Env {
             page_size: 4096,
             huge_pages: HugePages::default(),
             numa_nodes: NumaNodes::online(),
+            map_memory: false,
             handles: Arc::new(NoHandles),
         }
     }

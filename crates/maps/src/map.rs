@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use parking_lot::RwLock;
 use xway_abi::{Errno, MapSpec, MapType, map_flags};
 
 use crate::array::{Array, PercpuArray};
@@ -35,6 +36,8 @@ pub struct Map {
     spec: MapSpec,
     env: Env,
     frozen: AtomicBool,
+    /// Held for reading by who writes into an array whose contents may become constants, and for writing while it is frozen.
+    pub(crate) writers: RwLock<()>,
     pub(crate) kind: Kind,
     node: Option<u32>,
 }
@@ -84,7 +87,8 @@ impl Map {
         let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
         let name = name.chars().filter(allowed).take(15).collect();
         let layout = kind.layout();
-        Ok(Arc::new(Map { id, name, spec, env: env.clone(), frozen: AtomicBool::new(false), kind, node, layout }))
+        let (frozen, writers) = (AtomicBool::new(false), RwLock::new(()));
+        Ok(Arc::new(Map { id, name, spec, env: env.clone(), frozen, writers, kind, node, layout }))
     }
 
     /// The number that names the map in this process, from 1.

@@ -4,6 +4,7 @@
 // viewed as slices of atomics of several widths, and give out references that outlive the block's owner, up to the guard.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
@@ -91,6 +92,12 @@ impl Block {
             }
         }
         Ok(Block { memory: Memory::Mapped(raw, len), base, bytes, huge })
+    }
+
+    /// A file's first `len` bytes, which it never loses.
+    pub(crate) fn of_file(fd: BorrowedFd<'_>, len: usize) -> Option<Block> {
+        let raw = crate::mapped::map(fd, len, true).ok()?;
+        Some(Block { memory: Memory::Mapped(raw, len), base: raw, bytes: len, huge: HugePages::Never })
     }
 
     /// Usable length in bytes.

@@ -3,6 +3,7 @@
 //! An empty slice stands for a null pointer. A buffer that is too short is `EFAULT`, as memory is that ends too early; of
 //! one that is too long the first bytes are used.
 
+use parking_lot::RwLockReadGuard;
 use xway_abi::{Errno, MapType, map_flags};
 
 use crate::Map;
@@ -29,7 +30,7 @@ impl Map {
     /// `BPF_F_LOCK` where values have a spin lock. Errors: `EPERM` the map is read-only or frozen; `E2BIG` full or index
     /// too high; `EINVAL` flags; and what the kind of object that descriptors name brings with it (`EBADF`, …).
     pub fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
-        self.need_write()?;
+        let _writing = self.need_write()?;
         self.need_lock_field(flags)?;
         let key = self.key(key)?;
         let value = value.get(..self.user_value_size()).ok_or(Errno::EFAULT)?;
@@ -38,7 +39,7 @@ impl Map {
 
     /// `BPF_MAP_DELETE_ELEM`. Errors: `ENOENT` no such element; `EPERM`; `EINVAL` where elements cannot be deleted.
     pub fn delete(&self, key: &[u8]) -> Result<(), Errno> {
-        self.need_write()?;
+        let _writing = self.need_write()?;
         let key = self.key(key)?;
         self.ops().delete(key)
     }
@@ -61,7 +62,7 @@ impl Map {
     pub fn lookup_and_delete(&self, key: &[u8], out: &mut [u8], flags: u64) -> Result<(), Errno> {
         check_lock_flag(flags)?;
         self.need_read()?;
-        self.need_write()?;
+        let _writing = self.need_write()?;
         if flags != 0 && matches!(self.map_type(), MapType::Queue | MapType::Stack) {
             return Err(Errno::EINVAL);
         }
@@ -72,13 +73,16 @@ impl Map {
     }
 
     /// `BPF_MAP_FREEZE`: from now on the system call side cannot write; programs still can. `EBUSY` when it is frozen
-    /// already, `EPERM` when the map is read-only, `ENOTSUPP` when values have special fields.
+    /// already or somebody else has its values mapped for writing, `EPERM` when the map is read-only, `ENOTSUPP` when values have special
+    /// fields.
     pub fn freeze(&self) -> Result<(), Errno> {
         if !self.spec().special.is_empty() {
             return Err(Errno::ENOTSUPP);
         }
-        self.need_write()?;
-        if self.set_frozen() { Ok(()) } else { Err(Errno::EBUSY) }
+        // Whoever began to write into it has done so by now.
+        let _alone = self.writers.write();
+        self.may_write()?;
+        if !self.is_written_by_others() && self.set_frozen() { Ok(()) } else { Err(Errno::EBUSY) }
     }
 
     /// Every key, in the order of [`Map::next_key`]. Elements that come or go meanwhile may be missed; the walk ends after
@@ -107,7 +111,14 @@ impl Map {
         if self.spec().flags & map_flags::WRONLY != 0 { Err(Errno::EPERM) } else { Ok(()) }
     }
 
-    fn need_write(&self) -> Result<(), Errno> {
+    /// What it gives is held until the writing is done: behind the freezing of a map that programs only read, nothing changes any more.
+    fn need_write(&self) -> Result<Option<RwLockReadGuard<'_, ()>>, Errno> {
+        let constant = self.spec().flags & map_flags::RDONLY_PROG != 0;
+        let writing = constant.then(|| self.writers.read_recursive());
+        self.may_write().map(|()| writing)
+    }
+
+    fn may_write(&self) -> Result<(), Errno> {
         if self.spec().flags & map_flags::RDONLY != 0 || self.is_frozen() { Err(Errno::EPERM) } else { Ok(()) }
     }
 
@@ -166,9 +177,10 @@ impl Map {
     /// Linux does not look at the command's own flags here, nor in [`Map::delete_batch`].
     pub fn update_batch(&self, keys: &[u8], values: &[u8], count: u32, elem_flags: u64, _flags: u64) -> BatchDone {
         let refuse = |errno| BatchDone { count, result: Err(errno) };
-        if let Err(errno) = self.need_write() {
-            return refuse(errno);
-        }
+        let _writing = match self.need_write() {
+            Ok(writing) => writing,
+            Err(errno) => return refuse(errno),
+        };
         if !self.ops().batches().update {
             return refuse(Errno::ENOTSUPP);
         }
@@ -195,9 +207,10 @@ impl Map {
     /// `BPF_MAP_DELETE_BATCH`: deletes in order until one fails; `count` says how many were done.
     pub fn delete_batch(&self, keys: &[u8], count: u32, elem_flags: u64, _flags: u64) -> BatchDone {
         let refuse = |errno| BatchDone { count, result: Err(errno) };
-        if let Err(errno) = self.need_write() {
-            return refuse(errno);
-        }
+        let _writing = match self.need_write() {
+            Ok(writing) => writing,
+            Err(errno) => return refuse(errno),
+        };
         if !self.ops().batches().delete {
             return refuse(Errno::ENOTSUPP);
         }
@@ -223,9 +236,10 @@ impl Map {
         if let Err(errno) = self.need_read() {
             return refuse(errno);
         }
-        if delete && let Err(errno) = self.need_write() {
-            return refuse(errno);
-        }
+        let _writing = match delete.then(|| self.need_write()).transpose() {
+            Ok(writing) => writing,
+            Err(errno) => return refuse(errno),
+        };
         if if delete { !batches.lookup_and_delete } else { !batches.lookup } {
             return refuse(Errno::ENOTSUPP);
         }

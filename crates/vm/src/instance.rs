@@ -76,6 +76,8 @@ pub struct Surroundings {
     /// Maps that are there already, by index in [`Object::maps`]: used as they are, nothing is written into them. Shorter
     /// lists end with `None`.
     pub shared: Vec<Option<Arc<Map>>>,
+    /// Values of maps that can be mapped are to lie where others can have them ([`xway_maps::Env::map_memory`]).
+    pub map_memory: bool,
 }
 
 impl Surroundings {
@@ -84,7 +86,7 @@ impl Surroundings {
 
     /// No descriptors but the instance's own, no maps from elsewhere, no verifier.
     pub fn new(cpus: u32) -> Surroundings {
-        Surroundings { cpus, gate: None, handles: Arc::new(NoHandles), shared: Vec::new() }
+        Surroundings { cpus, gate: None, handles: Arc::new(NoHandles), shared: Vec::new(), map_memory: false }
     }
 }
 
@@ -150,13 +152,13 @@ impl Instance {
     /// # Errors
     /// Those of [`Instance::new`] and [`Instance::verified`].
     pub fn within(object: Arc<Object>, surroundings: Surroundings) -> Result<Instance, InstanceError> {
-        let Surroundings { cpus, gate, handles, shared } = surroundings;
+        let Surroundings { cpus, gate, handles, shared, map_memory } = surroundings;
         let table = Arc::new(Table {
             maps: OnceLock::new(),
             programs: object.programs.iter().map(|_| OnceLock::new()).collect(),
             others: handles,
         });
-        let env = Env { handles: table.clone(), ..Env::with_cpus(cpus) };
+        let env = Env { handles: table.clone(), map_memory, ..Env::with_cpus(cpus) };
         let there = |index: usize| shared.get(index).cloned().flatten();
         let create = |(index, def): (usize, &MapDef)| {
             if let Some(map) = there(index) {

@@ -136,6 +136,7 @@ impl User {
             gate: Some(self.config.verifier.clone()),
             handles: self.handles.clone(),
             shared,
+            map_memory: true,
         };
         let instance = Arc::new(Instance::within(object.clone(), surroundings).map_err(|e| refused(&e))?);
         let mut loaded = Vec::new();

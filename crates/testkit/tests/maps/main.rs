@@ -7,6 +7,7 @@ mod batch;
 mod create;
 mod docs;
 mod lru;
+mod mapped;
 mod memory;
 mod objects;
 mod ops;

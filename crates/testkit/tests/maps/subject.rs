@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use rustix::net::{AddressFamily, SocketType};
 use xway_abi::{Errno, MapSpec, MapType};
 use xway_kernel::{Batch, KernelMap, KernelProg, ProgSpec, consts, possible_cpus};
-use xway_maps::{BatchRead, Env, Handles, Map, ProgramObject, ProgramUse, SocketObject};
+use xway_maps::{BatchRead, Env, Handles, Map, ProgramObject, ProgramUse, Shape, SocketObject, Window};
 use xway_testkit::Needs;
 
 /// Result of a call without a value.
@@ -35,6 +35,8 @@ pub trait MapUnderTest {
     fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Done;
     fn lookup_and_delete(&self, key: &[u8], out: &mut [u8], flags: u64) -> Done;
     fn freeze(&self) -> Done;
+    /// What mmap(2) does with the whole of it.
+    fn window(&self, write: bool) -> Result<Window, Errno>;
     fn lookup_batch(&self, from: Option<&[u8]>, count: u32, elem_flags: u64, flags: u64, delete: bool) -> BatchSeen;
     fn update_batch(&self, keys: &[u8], values: &[u8], count: u32, elem_flags: u64, flags: u64) -> (u32, Done);
     fn delete_batch(&self, keys: &[u8], count: u32, elem_flags: u64, flags: u64) -> (u32, Done);
@@ -141,7 +143,8 @@ pub struct Ours {
 impl Ours {
     pub fn new() -> Ours {
         let handles = Arc::new(TestHandles::default());
-        let env = Env { cpus: possible_cpus(), nr_cpus: kernel_nr_cpus(), handles: handles.clone(), ..Env::default() };
+        let (cpus, nr_cpus) = (possible_cpus(), kernel_nr_cpus());
+        let env = Env { cpus, nr_cpus, handles: handles.clone(), map_memory: true, ..Env::default() };
         Ours { env, handles }
     }
 }
@@ -253,6 +256,10 @@ impl MapUnderTest for OurMap {
     fn freeze(&self) -> Done {
         self.map.freeze()
     }
+    fn window(&self, write: bool) -> Result<Window, Errno> {
+        let fd = self.map.memory_fd(write)?;
+        Window::of_memory(fd.as_fd(), Shape::of(self.map.spec()), write)
+    }
     fn lookup_batch(&self, from: Option<&[u8]>, count: u32, elem_flags: u64, flags: u64, delete: bool) -> BatchSeen {
         let room = Room::new(self, count);
         room.fill(|token, keys, values| {
@@ -344,6 +351,12 @@ impl MapUnderTest for KernelMap {
     }
     fn freeze(&self) -> Done {
         KernelMap::freeze(self)
+    }
+    fn window(&self, write: bool) -> Result<Window, Errno> {
+        let spec = self.spec();
+        // (What has no values has none to map: anything that is as long as a page asks the same.)
+        let shape = Shape { value_size: spec.value_size.max(1), entries: spec.max_entries };
+        Window::of_kernel(self.as_fd(), shape, write)
     }
     fn lookup_batch(&self, from: Option<&[u8]>, count: u32, elem_flags: u64, flags: u64, delete: bool) -> BatchSeen {
         let room = Room::new(self, count);
