@@ -1,6 +1,6 @@
 //! The other end of the socket: the service as a [`Hook`].
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use xway_hook::{
     HookEvent, HookKind, Image, LoadRequest, MapId, MapInfo, MapTypes, ObjectId, Objects, PortFeatures, ProgId,
     ProgramInfo, Statistics, TestAnswer, TestRequest,
 };
+use xway_maps::{Shape, Window};
 
 use crate::message::{self, Answer, Attach, Bytes, Capture, Code, Map, Packets, Part, Request, Spec, Tested};
 use crate::share;
@@ -97,19 +98,44 @@ impl Service {
         self.ask(&Request::MapEvents { id: map.0, wait_ms })
     }
 
+    /// What programs of the service print (`bpf_printk`) since the last time, as lines of the kernel's trace log, waiting for the first at
+    /// most this long. The first call begins to listen, and it ends with this connection; every listener hears every line.
+    ///
+    /// # Errors
+    /// `EPERM` for who may only look: programs print what packets hold.
+    pub fn trace_log(&mut self, wait: Duration) -> Result<message::TraceLines, HookError> {
+        let wait_ms = wait.as_millis().min(u128::from(u32::MAX)) as u64;
+        self.ask(&Request::TraceLog { wait_ms })
+    }
+
     /// A descriptor of a map. It keeps the map alive, may be given to any process over a UNIX socket, and is used there by
     /// [`Service::over`]: for this one map, and for reading alone where `read_only` says so.
     pub fn share(&mut self, map: MapId, read_only: bool) -> Result<OwnedFd, HookError> {
         self.ask::<()>(&Request::Share { map: map.0, read_only })?;
-        self.socket
-            .set_read_timeout(Some(ANSWER))
-            .and_then(|()| share::receive(&self.socket))
-            .map_err(|e| HookError::new(Blame::Machine, format!("{}: the descriptor of {map}: {e}", self.place)))
+        self.descriptor(map)
     }
 
     /// The hook as far as a descriptor from [`Service::share`] reaches.
     pub fn over(descriptor: OwnedFd) -> Service {
         Service { socket: descriptor.into(), place: "a map's descriptor".into() }
+    }
+
+    /// A descriptor of the memory in which an array's values lie, and how they lie there. It may be given to any process over a UNIX
+    /// socket, which maps it with mmap(2) or [`Window::of_memory`]: for reading alone unless `write` says so.
+    ///
+    /// # Errors
+    /// Those of [`xway_maps::Map::memory_fd`]; `EPERM` for who may only look.
+    pub fn map_memory(&mut self, map: MapId, write: bool) -> Result<(OwnedFd, Shape), HookError> {
+        let lies: message::Lies = self.ask(&Request::MapMemory { id: map.0, write })?;
+        let fd = self.descriptor(map)?;
+        Ok((fd, Shape { value_size: lies.value_size, entries: lies.entries }))
+    }
+
+    fn descriptor(&self, map: MapId) -> Result<OwnedFd, HookError> {
+        self.socket
+            .set_read_timeout(Some(ANSWER))
+            .and_then(|()| share::receive(&self.socket))
+            .map_err(|e| HookError::new(Blame::Machine, format!("{}: the descriptor of {map}: {e}", self.place)))
     }
 
     /// Puts another executable in the place of the running one, which keeps the socket and takes over the state; with `dry_run`
@@ -217,6 +243,12 @@ impl Hook for Service {
         self.ask(&Request::MapFreeze { id: id.0 })
     }
 
+    fn map_window(&mut self, id: MapId, write: bool) -> Result<Window, HookError> {
+        let (fd, shape) = self.map_memory(id, write)?;
+        Window::of_memory(fd.as_fd(), shape, write)
+            .map_err(|e| HookError::errno(format!("{}: mapping the values of {id}", self.place), e))
+    }
+
     fn load(&mut self, image: &Image, request: &LoadRequest) -> Result<Objects, HookError> {
         if let Some(device) = &request.device {
             return Err(xway_hook::user::no_device(device));
@@ -267,6 +299,10 @@ impl Hook for Service {
     fn detach(&mut self, port: &str, program: Option<ProgId>) -> Result<Vec<ProgId>, HookError> {
         let request = Request::Detach { port: port.to_owned(), program: program.map(|p| p.0) };
         self.ask(&request)
+    }
+
+    fn link_detach(&mut self, link: u32) -> Result<(), HookError> {
+        self.ask(&Request::LinkDetach { link })
     }
 
     fn attachments(&mut self, port: Option<&str>) -> Result<Vec<AttachmentInfo>, HookError> {

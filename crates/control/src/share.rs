@@ -41,6 +41,7 @@ impl Scope {
             | Request::MapLookupBatch { id, .. }
             | Request::MapUpdateBatch { id, .. }
             | Request::MapDeleteBatch { id, .. }
+            | Request::MapMemory { id, .. }
             | Request::MapFreeze { id } => Some(*id),
             _ => None,
         };

@@ -134,6 +134,10 @@ pub(crate) fn outlook(
     for map in hook.maps().unwrap_or_default() {
         let what = format!("map {} (number {})", map.name, map.id.0);
         let used = attached.iter().any(|a| a.program.maps.contains(&map.id));
+        if hook.live_map(map.id).is_ok_and(|map| map.memory_was_given()) {
+            let why = "it is memory of this process: who has it mapped asks for it again, and till then sees what was there last";
+            out.lost.push((format!("{what}: its memory in other processes"), why.into()));
+        }
         match (pinned.contains(&map.id), volatile(map.map_type)) {
             (true, false) if keeps => out.kept.push(format!("{what}: its contents, read at the end and written again")),
             (true, false) => out.lost.push((what, no_state.into())),

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use xway_hook::user::{Watch, Watched};
 use xway_hook::{Blame, HookError};
+use xway_vm::Listener;
 
-use crate::message::{Capture, Packets};
+use crate::message::{Capture, Packets, TraceLines};
 use crate::server::Shared;
 
 /// Longest wait of one request.
@@ -19,6 +20,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(crate) struct Watching {
     events: Option<Watch>,
     capture: Option<Watched>,
+    printed: Option<Listener>,
 }
 
 fn json(value: impl serde::Serialize) -> Result<Value, HookError> {
@@ -45,6 +47,16 @@ impl Watching {
         self.capture = None;
         self.capture = Some(shared.state().engine().start_capture(&request.into())?);
         json(())
+    }
+
+    /// What programs print; the first line is waited for.
+    pub fn trace_log(&mut self, shared: &Shared, wait_ms: u64) -> Result<Value, HookError> {
+        let printed = self.printed.get_or_insert_with(Listener::new);
+        let found = waited(shared, wait_ms, |wait| {
+            let (lines, lost) = printed.next(wait);
+            (!lines.is_empty() || lost > 0).then_some(TraceLines { lines, lost })
+        });
+        json(found.unwrap_or_default())
     }
 
     /// Its packets.

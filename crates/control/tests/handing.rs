@@ -3,14 +3,16 @@
 
 mod running;
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use running::{Running, answer, ask, until};
 use serde_json::json;
-use xway_abi::{Errno, MapSpec, MapType};
+use xway_abi::{Errno, MapSpec, MapType, map_flags};
 use xway_control::Service;
 use xway_hook::Hook;
+use xway_maps::Window;
 use xway_testkit::Needs;
 use xway_xsk_client::{Bind, Connection};
 
@@ -45,6 +47,64 @@ fn a_map_goes_to_others_by_its_descriptor() {
     assert!(watcher.map_info(map).is_ok());
     drop(look);
     until("the map goes with its last descriptor", || watcher.map_info(map).is_err());
+}
+
+/// Values in memory: for who may change the map, or was given them by such a one.
+#[test]
+fn a_maps_memory_goes_to_others_by_its_descriptor() {
+    let running = Running::start(&Running::dir("memory"), "[service]\nreadable = true\n");
+    let mut maker = running.connect();
+    let spec = MapSpec::new(MapType::Array, 4, 8, 4).with_flags(map_flags::MMAPABLE);
+    let map = maker.map_create("values", &spec).unwrap();
+    let other = maker.map_create("other", &spec).unwrap();
+    let mut whole = Service::over(maker.share(map, false).unwrap());
+    let mut look = Service::over(maker.share(map, true).unwrap());
+    let window = whole.map_window(map, true).unwrap();
+    window.store(3, 0, 8, 77).unwrap();
+    assert_eq!(maker.map_lookup(map, &[3, 0, 0, 0], 0).unwrap(), 77u64.to_ne_bytes());
+    assert_eq!(look.map_window(map, false).unwrap().load(3, 0, 8), Ok(77));
+    for refused in [look.map_window(map, true), look.map_window(other, false), whole.map_window(other, true)] {
+        assert_eq!(refused.unwrap_err().errno, Some(Errno::EPERM));
+    }
+    // A descriptor on its way, and one that nobody has mapped yet, is as good as a mapping.
+    assert_eq!(maker.map_freeze(map).unwrap_err().errno, Some(Errno::EBUSY));
+    drop(window);
+    let (fd, shape) = maker.map_memory(map, true).unwrap();
+    assert_eq!(shape.bytes(), Some(4096));
+    assert_eq!(maker.map_freeze(map).unwrap_err().errno, Some(Errno::EBUSY));
+    drop(fd);
+    // (Each answer is behind the closing of the descriptor that went with the one before.)
+    maker.map_info(map).unwrap();
+    whole.map_info(map).unwrap();
+    maker.map_freeze(map).unwrap();
+    assert_eq!(whole.map_window(map, true).unwrap_err().errno, Some(Errno::EPERM));
+    assert!(whole.map_window(map, false).is_ok());
+
+    if !Needs::of("control::a_maps_memory_goes_to_others_by_its_descriptor").root().met() {
+        return;
+    }
+    // Who may only look gets no memory, which would stay with him; what somebody passes on to him is for reading, and stays so.
+    let socket = running.dir.join("control.sock");
+    let given = maker.map_memory(other, false).unwrap();
+    let mut passed_on = Service::over(maker.share(other, true).unwrap());
+    std::thread::spawn(move || {
+        become_nobody();
+        let mut nobody = Service::connect(&socket).unwrap();
+        let refused = nobody.map_window(other, false).unwrap_err();
+        assert!(refused.errno == Some(Errno::EPERM) && refused.message.contains("may look"), "{refused}");
+        assert_eq!(nobody.map_window(other, true).unwrap_err().errno, Some(Errno::EPERM));
+        let mut own = Service::over(nobody.share(other, true).unwrap());
+        assert_eq!(own.map_window(other, false).unwrap_err().errno, Some(Errno::EPERM));
+        assert!(passed_on.map_window(other, false).is_ok());
+        let (fd, shape) = given;
+        assert_eq!(Window::of_memory(fd.as_fd(), shape, false).unwrap().load(0, 0, 8), Ok(0));
+        assert_eq!(Window::of_memory(fd.as_fd(), shape, true).unwrap_err(), Errno::EACCES);
+        let again = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let again = std::fs::OpenOptions::new().write(true).open(again).unwrap_err();
+        assert_eq!(again.kind(), std::io::ErrorKind::PermissionDenied);
+    })
+    .join()
+    .unwrap();
 }
 
 #[test]

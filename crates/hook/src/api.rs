@@ -415,6 +415,10 @@ pub struct AttachmentInfo {
     /// What holds it.
     #[serde(skip)]
     pub via: Via,
+    /// The number by which it is detached ([`crate::Hook::link_detach`]): of Linux's link; on the engine of the attachment itself, which keeps
+    /// it when its program is replaced, as a link does.
+    #[serde(default)]
+    pub link: Option<u32>,
     /// Position among the port's programs: smaller numbers run first. `None`: it is alone.
     pub priority: Option<u32>,
     /// Verdicts behind which the next one is asked. `None`: it is alone.

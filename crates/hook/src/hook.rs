@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use xway_abi::MapSpec;
+use xway_maps::Window;
 
 use crate::{
     AttachRequest, Attached, AttachmentInfo, CaptureRequest, CapturedPackets, Dump, Elements, HookError, HookEvent,
@@ -53,8 +54,11 @@ pub trait Hook {
     fn map_update_batch(&mut self, id: MapId, entries: &[(Vec<u8>, Vec<u8>)], flags: u64) -> Result<u32, HookError>;
     /// Removes elements in order until one is refused; gives how many were removed.
     fn map_delete_batch(&mut self, id: MapId, keys: &[Vec<u8>]) -> Result<u32, HookError>;
-    /// Forbids writing from outside programs for ever.
+    /// Forbids writing from outside programs for ever. `EBUSY` while somebody has its values mapped for writing.
     fn map_freeze(&mut self, id: MapId) -> Result<(), HookError>;
+    /// Maps an array's values (`BPF_F_MMAPABLE`) into this process: what mmap(2) on its descriptor does on Linux, with its errno values
+    /// ([`xway_maps::Map::memory_fd`]).
+    fn map_window(&mut self, id: MapId, write: bool) -> Result<Window, HookError>;
 
     // Programs.
 
@@ -86,6 +90,8 @@ pub trait Hook {
     fn attach(&mut self, request: &AttachRequest) -> Result<Attached, HookError>;
     /// Takes programs away from a port: the one with this number, or all. Gives the numbers.
     fn detach(&mut self, port: &str, program: Option<ProgId>) -> Result<Vec<ProgId>, HookError>;
+    /// Takes one attachment away, by [`AttachmentInfo::link`], whoever else holds it. `ENOENT`: there is no such number.
+    fn link_detach(&mut self, link: u32) -> Result<(), HookError>;
     /// Programs on one port, or on all.
     fn attachments(&mut self, port: Option<&str>) -> Result<Vec<AttachmentInfo>, HookError>;
     /// What a port can do. Only asks; nothing is loaded.

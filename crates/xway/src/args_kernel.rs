@@ -418,7 +418,8 @@ Examples:
 pub const PROG_TRACELOG_HELP: &str = "\
 Examples:
   xway prog tracelog  # what programs print with bpf_printk, until Ctrl-C
-  xway prog tracelog count 10 timeout 5";
+  xway prog tracelog count 10 timeout 5
+  xway prog tracelog --hook user  # what programs of the service print";
 
 const LINK_PIN_HELP: &str = "\
 Examples:
@@ -442,7 +443,8 @@ Examples:
 const LINK_SHOW_HELP: &str = "\
 Examples:
   xway link show
-  xway link show id 3 -f";
+  xway link show id 3 -f
+  xway link show --hook user  # what is attached in the service, by number";
 
 const LINK_DETACH_HELP: &str = "\
 Examples:

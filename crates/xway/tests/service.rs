@@ -448,12 +448,47 @@ fn a_service_that_is_not_there_is_told() {
         "{}",
         status.err
     );
-    xway(&["prog", "tracelog", "--hook", "user"]).exits(1).says("stands in its log");
+    xway(&["prog", "tracelog", "--hook", "user", "--socket", &socket]).exits(4).says("no service answers");
     xway(&["btf", "dump", "prog", "id", "1", "--hook", "user"]).exits(1).says("xway btf dump file OBJ");
     let wrong = dir.file("wrong.toml", "[service]\nworkers = 0\n");
     xway(&["up", "-c", &wrong, "--socket", &socket]).exits(3).says("service.workers");
     let elsewhere = dir.file("group.toml", "[service]\ngroup = \"no-such-group-here\"\n");
     xway(&["up", "-c", &elsewhere, "--socket", &socket]).exits(3).says("no-such-group-here");
+}
+
+/// Everybody who listens hears what programs print, as lines of the kernel's trace log.
+#[test]
+fn what_programs_print_is_heard_while_they_run() {
+    if !ready("service::what_programs_print_is_heard_while_they_run") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("printed", false));
+    let up = Up::new(&dir, None, Some(&bench.right));
+    let to = ["--hook", "user", "--socket", &up.socket];
+    let says = "SEC(\"xdp\") int says(struct xdp_md *ctx)
+        { bpf_printk(\"%d bytes\", (int)(ctx->data_end - ctx->data)); return 2; }
+        char _license[] SEC(\"license\") = \"GPL\";";
+    let says = compiled(&dir, "says", says, &[]);
+    bench.xway(&[&["load", "r0", &says], &to[..]].concat()).exits(0);
+    let heard = |words: &[&str]| {
+        let words = [&["prog", "tracelog", "count", "3", "timeout", "60"], words, &to[..]].concat();
+        std::thread::scope(|scope| {
+            let listens = scope.spawn(|| bench.xway(&words).exits(0).out);
+            while !listens.is_finished() {
+                bench.pings();
+            }
+            listens.join().unwrap()
+        })
+    };
+    let text = heard(&[]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines.len() == 3 && lines.iter().all(|l| l.contains("] ..... ") && l.contains(": bpf_trace_printk: ")),
+        "{text}"
+    );
+    assert!(lines.iter().all(|l| l.ends_with(" bytes")), "{text}");
+    let doc: serde_json::Value = serde_json::from_str(&heard(&["-j"])).unwrap();
+    assert_eq!((doc["lines"].as_array().unwrap().len(), &doc["lost"]), (3, &json!(0)), "{doc}");
 }
 
 #[test]
@@ -584,6 +619,33 @@ fn the_program_of_a_queue_stands_beside_that_of_its_port() {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(10));
     }
+
+    // By number, as Linux's links are: one program, twice attached.
+    let id = program("whole").0;
+    bench.xway(&[&["load", "r0", &own, "-q", "0"], &to[..]].concat()).exits(0);
+    let links = |words: &[&str]| bench.json(&[&["link", "show"], words, &to[..]].concat())["links"].clone();
+    let all = links(&[]);
+    let [first, second] = &all.as_array().unwrap()[..] else { panic!("{all}") };
+    assert_eq!(
+        (first["prog_id"].to_string(), &first["queue"], &first["type"]),
+        (id.clone(), &json!(null), &json!("xdp"))
+    );
+    assert_eq!((&first["devname"], &second["queue"]), (&json!("packet:r0"), &json!(0)));
+    let number = second["id"].to_string();
+    assert_eq!(links(&["id", &number]), json!([second]));
+    let status = bench.json(&[&["status", "r0"], &to[..]].concat());
+    assert_eq!(status["attachments"][1]["link_id"], second["id"]);
+    let text = bench.xway(&[&["link", "show"], &to[..]].concat()).exits(0).out;
+    assert!(text.contains(&format!(": xdp  prog {id}  packet:r0 (number ")) && text.contains("  queue 0\n"), "{text}");
+    let said = bench.xway(&[&["link", "detach", "id", &number], &to[..]].concat()).exits(0).out;
+    assert_eq!(said, format!("link {number} is detached\n"));
+    assert_eq!(links(&[]), json!([first]));
+    for words in [&["link", "detach", "id", &number][..], &["link", "show", "id", &number]] {
+        let refused = bench.xway(&[words, &to[..]].concat()).exits(1).err;
+        assert!(refused.contains(&format!("no link with id {number}")), "{refused}");
+    }
+    let pin = bench.xway(&[&["link", "pin", "id", "1", "/kept"], &to[..]].concat()).exits(1).err;
+    assert!(pin.contains("outlives whoever made it"), "{pin}");
 }
 
 /// Who refuses a program is who says so, with the same diagnostics.

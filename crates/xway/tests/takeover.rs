@@ -31,7 +31,9 @@ fn another_executable_takes_over() {
     let map = service.map_create("kept", &MapSpec::new(MapType::Hash, 4, 4, 8)).unwrap();
     service.map_update(map, &[1; 4], &[7; 4], 0).unwrap();
     service.pin(ObjectId::Map(map), Path::new("/kept")).unwrap();
-    service.map_create("gone", &MapSpec::new(MapType::Array, 4, 4, 1)).unwrap();
+    let gone = MapSpec::new(MapType::Array, 4, 4, 1).with_flags(xway_abi::map_flags::MMAPABLE);
+    let gone = service.map_create("gone", &gone).unwrap();
+    let window = service.map_window(gone, true).unwrap();
     run(&["load", "sim:u", &object, "-P", "10", "--hook", "user"]).exits(0);
 
     // What it would cost, in words; what is no xway is refused before anything ends.
@@ -46,6 +48,7 @@ fn another_executable_takes_over() {
         says(&doc, "made_again", "port sim:u");
         says(&doc, "made_again", "program sort on sim:u");
         says(&doc, "lost", "map gone");
+        says(&doc, "lost", "its memory in other processes");
         assert_eq!((&doc["requested"], &doc["dry_run"]), (&json!("handover"), &json!(!dry.is_empty())));
     }
     run(&["upgrade", "/bin/true"]).exits(1);
@@ -55,6 +58,8 @@ fn another_executable_takes_over() {
     run(&["upgrade", env!("CARGO_BIN_EXE_xway")]).exits(0);
     assert!(open() <= before + 1, "{before} descriptors, then {}", open());
 
+    // (What was mapped is still there, and nobody's.)
+    window.store(0, 0, 4, 1).unwrap();
     // The same process, its socket, pins with what they hold, the port and its program; the old connection has ended.
     assert!(up.child.try_wait().unwrap().is_none());
     assert!(service.ports().is_err());

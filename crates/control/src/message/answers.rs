@@ -50,6 +50,23 @@ impl From<Code> for Dump {
     }
 }
 
+/// What programs printed, as lines of the kernel's trace log.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct TraceLines {
+    /// The lines.
+    pub lines: Vec<String>,
+    /// Lines that came when too many waited to be asked for.
+    pub lost: u64,
+}
+
+/// How an array's values lie in its memory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs)] // The fields are those of `xway_maps::Shape`.
+pub struct Lies {
+    pub value_size: u32,
+    pub entries: u32,
+}
+
 /// What programs wrote for user space.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Records {

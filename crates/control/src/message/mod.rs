@@ -16,7 +16,7 @@ use xway_hook::{Blame, HookError, ObjectId};
 
 pub use crate::data_path::{ServedPath, ServedSocket, Steered};
 pub use crate::watching::{Capture, Packets};
-pub use answers::{About, Code, Handover, Loss, PortFate, Records, Tested, Upgraded, load_request};
+pub use answers::{About, Code, Handover, Lies, Loss, PortFate, Records, Tested, TraceLines, Upgraded, load_request};
 pub use maps::{Attach, Map, Part, Spec, Types, map_types};
 
 /// Bytes, written as base64.
@@ -136,6 +136,9 @@ pub enum Request {
         port: String,
         program: Option<u32>,
     },
+    LinkDetach {
+        link: u32,
+    },
     Attachments {
         port: Option<String>,
     },
@@ -155,6 +158,10 @@ pub enum Request {
     },
     /// Packets of the connection's capture.
     Captured {
+        wait_ms: u64,
+    },
+    /// What programs print, from a connection's first question on.
+    TraceLog {
         wait_ms: u64,
     },
     /// Who answers, and what came of an upgrade.
@@ -191,6 +198,11 @@ pub enum Request {
     Share {
         map: u32,
         read_only: bool,
+    },
+    /// The memory in which an array's values lie: behind the answer comes one byte with its descriptor.
+    MapMemory {
+        id: u32,
+        write: bool,
     },
     /// Ends this process for another executable, which goes on with its socket and state; `dry_run` only tells what would be lost.
     Upgrade {
@@ -233,6 +245,7 @@ impl Request {
                 | Ports
                 | Sockets
                 | Share { read_only: true, .. }
+                | Request::MapMemory { write: false, .. }
                 | Upgrade { dry_run: true, .. }
                 | Request::Apply { dry_run: true, .. }
         ) && !matches!(self, Request::Steer { words, .. } if words.is_empty())
@@ -361,10 +374,11 @@ mod tests {
             mode: Mode::User,
             program: program(),
             via: Via::Engine,
+            link: Some(7),
             priority: Some(50),
             chain_on: Some(Verdicts::PASS),
         };
-        let form = json!({ "port": "tap:a", "queue": 1, "program": counted, "priority": 50, "chain_on": 4 });
+        let form = json!({ "port": "tap:a", "queue": 1, "program": counted, "link": 7, "priority": 50, "chain_on": 4 });
         check(attachment, form);
         let queue = QueueMemory {
             bytes: 4096,

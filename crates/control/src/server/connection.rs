@@ -126,7 +126,7 @@ impl Shared {
             let who = [("request", json!(name)), ("uid", json!(peer.uid)), ("pid", json!(peer.pid))];
             match &answer {
                 // Map writes are traffic, not events.
-                Ok(_) if name.starts_with("map_") || name == "test_run" => {}
+                Ok(_) if name.starts_with("map_") || name == "test_run" || name == "trace_log" => {}
                 Ok(_) => {
                     self.log.say(Level::Info, "done", &who);
                     if name == "open_port" || name == "apply" {
@@ -158,6 +158,7 @@ impl Shared {
                 plain(Value::Null)
             }
             Request::Events { wait_ms } => plain(own.watching.events(self, wait_ms)?),
+            Request::TraceLog { wait_ms } => plain(own.watching.trace_log(self, wait_ms)?),
             Request::Capture { request } => plain(own.watching.capture(self, request)?),
             Request::Captured { wait_ms } => plain(own.watching.captured(self, wait_ms)?),
             Request::TestRun { repeat, .. } if repeat > REPEAT_MAX => {
@@ -185,6 +186,7 @@ impl Shared {
                 plain(serde_json::to_value(all).map_err(|e| HookError::new(Blame::Machine, e))?)
             }
             Request::Share { map, read_only } => self.share(map, read_only, peer),
+            Request::MapMemory { id, write } => self.memory(id, write, peer),
             Request::Upgrade { executable, dry_run } => plain(self.upgrade(executable, dry_run, peer)?),
             request => plain(self.state().handle(request, holds)?),
         }
@@ -211,6 +213,20 @@ impl Shared {
             return Err(failed(e));
         }
         Ok((Value::Null, Some(far.into())))
+    }
+
+    /// The memory of an array. It stays as long as somebody has it, map or not, and no number of connections bounds that: who may only
+    /// look gets none.
+    fn memory(&self, id: u32, write: bool, peer: Peer) -> Answered {
+        if !self.owners.may_change(peer) {
+            let message = format!("user {} may look at values, but not have the memory of map {id}", peer.uid);
+            let denied = HookError { errno: Some(Errno::EPERM), ..HookError::new(Blame::Machine, message) };
+            return Err(
+                denied.hint("a look-up gives them one by one; a member of the service's group can pass the memory on")
+            );
+        }
+        let (fd, shape) = self.state().map_memory(id, write)?;
+        Ok((json!({ "value_size": shape.value_size, "entries": shape.entries }), Some(fd)))
     }
 
     fn upgrade(&self, executable: PathBuf, dry_run: bool, peer: Peer) -> Result<Value, HookError> {

@@ -6,6 +6,7 @@ mod keep;
 mod restore;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -168,6 +169,13 @@ impl State {
         Ok(())
     }
 
+    /// Programs of the file that were taken off by hand are wanted no more.
+    fn unconfigure(&mut self, gone: &[ProgId]) {
+        self.configured.retain(|_, id| !gone.contains(id));
+        let left: Vec<String> = self.configured.keys().cloned().collect();
+        self.config.programs.retain(|p| left.contains(&p.name));
+    }
+
     /// Attaches and remembers it.
     fn attach_kept(&mut self, request: &AttachRequest) -> Result<xway_hook::Attached, HookError> {
         let done = self.hook.attach(request)?;
@@ -192,6 +200,7 @@ impl State {
         // What others must find again after a restart.
         let keeps = match &request {
             Request::Pin { .. } | Request::Unpin { .. } | Request::Attach { .. } | Request::Detach { .. } => true,
+            Request::LinkDetach { .. } => true,
             Request::OpenPort { .. } | Request::ClosePort { .. } | Request::Steer { .. } => true,
             Request::Serve { .. } | Request::Unserve { .. } => true,
             // Maps may ask for pins in their own source.
@@ -280,10 +289,20 @@ impl State {
                 let gone = hook.detach(&port, program.map(ProgId))?;
                 let same = |a: &str| is_called(a, &port) || is_called(&port, a);
                 self.attachments.retain(|(id, a)| !(same(&a.port) && gone.contains(id)));
-                self.configured.retain(|_, id| !gone.contains(id));
-                let left: Vec<String> = self.configured.keys().cloned().collect();
-                self.config.programs.retain(|p| left.contains(&p.name));
+                self.unconfigure(&gone);
                 json(gone)
+            }
+            Request::LinkDetach { link } => {
+                let all = hook.attachments(None)?;
+                let one = all.into_iter().find(|a| a.link == Some(link));
+                hook.link_detach(link)?;
+                if let Some(one) = one {
+                    let gone = one.program.id;
+                    let same = |a: &Attach| is_called(&one.port, &a.port) && a.queue == one.queue;
+                    self.attachments.retain(|(id, a)| !(*id == gone && same(a)));
+                    self.unconfigure(&[gone]);
+                }
+                json(())
             }
             Request::Attachments { port } => json(hook.attachments(port.as_deref())?),
             Request::Features { port } => json(hook.features(&port)?),
@@ -349,6 +368,8 @@ impl State {
             | Request::TestRun { .. }
             | Request::MapEvents { .. }
             | Request::Share { .. }
+            | Request::MapMemory { .. }
+            | Request::TraceLog { .. }
             | Request::Upgrade { .. } => json(()),
         }
     }
@@ -402,6 +423,11 @@ impl State {
     /// The live map.
     pub fn live_map(&self, id: u32) -> Result<Arc<xway_maps::Map>, HookError> {
         self.hook.live_map(MapId(id))
+    }
+
+    /// The memory of an array, for others.
+    pub fn map_memory(&self, id: u32, write: bool) -> Result<(OwnedFd, xway_maps::Shape), HookError> {
+        self.hook.map_memory(MapId(id), write)
     }
 
     /// Whether there is such a map; the connection holds it from now on.

@@ -30,9 +30,10 @@ use std::time::Duration;
 
 use xway_abi::{Errno, MapSpec};
 use xway_kernel::{
-    KernelMap, KernelObject, KernelProg, ObjectKind, RX_METADATA, TestInput, XDP_FEATURES, XdpMd, bit_names,
+    KernelMap, KernelObject, KernelProg, ObjectKind, RX_METADATA, TestInput, XDP_FEATURES, XdpLink, XdpMd, bit_names,
     driver_features, ids,
 };
+use xway_maps::{Shape, Window};
 
 pub use attach::{Attachment, clean, device, status, unload};
 
@@ -223,6 +224,13 @@ impl Hook for Kernel {
         self.map(id, |map| map.freeze().map_err(|e| HookError::errno(format!("{id}: freezing"), e)))
     }
 
+    fn map_window(&mut self, id: MapId, write: bool) -> Result<Window, HookError> {
+        self.map(id, |map| {
+            let mapped = Window::of_kernel(map.as_fd(), Shape::of(map.spec()), write);
+            mapped.map_err(|e| HookError::errno(format!("{id}: mapping its values"), e))
+        })
+    }
+
     fn load(&mut self, image: &Image, request: &LoadRequest) -> Result<Objects, HookError> {
         let device = request.device.as_deref().map(attach::device).transpose()?;
         let loaded = objects::load(&image.object, request, device.as_ref())?;
@@ -338,6 +346,10 @@ impl Hook for Kernel {
         Ok(gone.into_iter().map(ProgId).collect())
     }
 
+    fn link_detach(&mut self, link: u32) -> Result<(), HookError> {
+        XdpLink::by_id(link).and_then(|link| link.detach()).map_err(|e| explain::plain(&e))
+    }
+
     fn attachments(&mut self, port: Option<&str>) -> Result<Vec<AttachmentInfo>, HookError> {
         let mut found = Vec::new();
         for a in status(port)? {
@@ -347,7 +359,8 @@ impl Hook for Kernel {
                 Err(e) => return Err(e),
             };
             let (port, mode, via) = (a.device.name.clone(), a.mode, a.via);
-            let one = AttachmentInfo { port, queue: None, mode, program, via, priority: None, chain_on: None };
+            let link = if let crate::Via::Link(id) = via { Some(id) } else { None };
+            let one = AttachmentInfo { port, queue: None, mode, program, via, link, priority: None, chain_on: None };
             let Some(chain) = chain::Chain::find(a.program.id) else {
                 // A dispatcher that is not understood is a program like others.
                 match dispatcher::find(&a.device, a.program.id).ok().flatten() {

@@ -1,9 +1,10 @@
 //! Maps of this process in the words of the trait.
 
+use xway_abi::Errno;
 use xway_maps::{BatchDone, BatchRead, Map};
 
 use crate::batch::{Batches, Count, Room};
-use crate::{MapId, MapInfo};
+use crate::{HookError, MapId, MapInfo};
 
 pub(super) fn info(map: &Map) -> MapInfo {
     let spec = map.spec();
@@ -19,6 +20,21 @@ pub(super) fn info(map: &Map) -> MapInfo {
         frozen: map.is_frozen(),
         memory: Some(map.memory().bytes),
         placement: Some(map.placement().to_string()),
+    }
+}
+
+/// Why values are not mapped, and what would help.
+pub(super) fn not_mapped(id: MapId, errno: Errno) -> HookError {
+    let error = HookError::errno(format!("{id}: mapping its values"), errno);
+    match errno {
+        Errno::EINVAL => {
+            error.hint("arrays are mapped that were made with BPF_F_MMAPABLE (xway map create … flags 0x400)")
+        }
+        Errno::ENODEV => error.hint(
+            "its memory is this process's alone: when it was made there was no descriptor left, or /proc is missing",
+        ),
+        Errno::EACCES => error.hint("only for reading"),
+        _ => error,
     }
 }
 

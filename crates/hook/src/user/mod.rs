@@ -6,12 +6,14 @@
 //! | file | what |
 //! |---|---|
 //! | `handles` | numbers for objects that are stored in maps |
+//! | `links` | numbers for attachments |
 //! | `maps` | maps by id, in the words of the trait |
 //! | `ports` | ports, and the programs on them |
 //! | `statistics`, `watch` | what they counted; events and captures |
 //! | `programs` | an object file to verified, compiled programs; test runs |
 
 mod handles;
+mod links;
 mod maps;
 mod ports;
 mod programs;
@@ -19,6 +21,7 @@ mod statistics;
 mod watch;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -26,7 +29,7 @@ use std::time::Duration;
 use xway_abi::{Errno, MapSpec, MapType};
 use xway_engine::{Engine, Profile};
 use xway_jit::Options;
-use xway_maps::{Env, Guard, Map, ProgramObject};
+use xway_maps::{Env, Guard, Map, ProgramObject, Shape, Window};
 use xway_object::Btf;
 use xway_verifier::Config;
 use xway_vm::Program;
@@ -81,6 +84,8 @@ pub struct User {
     pins: BTreeMap<PathBuf, Pinned>,
     /// Every map that was made here and can hold programs: what it holds goes when nobody can use it any more.
     holders: Vec<Weak<Map>>,
+    /// Attachments by number.
+    links: links::Links,
     /// Types of keys and values by map, from the object that made it.
     types: HashMap<u32, (Arc<Btf>, u32, u32)>,
     /// Workers and ports, from the first port on.
@@ -120,6 +125,7 @@ impl User {
             programs: BTreeMap::new(),
             pins: BTreeMap::new(),
             holders: Vec::new(),
+            links: links::Links::default(),
             types: HashMap::new(),
             engine: None,
             events,
@@ -149,6 +155,16 @@ impl User {
     /// `ENOENT`.
     pub fn live_map(&self, id: MapId) -> Result<Arc<Map>, HookError> {
         self.map(id)
+    }
+
+    /// A descriptor of the memory in which an array's values lie, for another process, and how they lie there.
+    ///
+    /// # Errors
+    /// `ENOENT`, and those of [`Map::memory_fd`].
+    pub fn map_memory(&self, id: MapId, write: bool) -> Result<(OwnedFd, Shape), HookError> {
+        let map = self.map(id)?;
+        let fd = map.memory_fd(write).map_err(|e| maps::not_mapped(id, e))?;
+        Ok((fd, Shape::of(map.spec())))
     }
 
     /// Holds a map by its number, as [`Hook::pinned`] does by a name; [`Hook::release`] gives it up.
@@ -246,7 +262,7 @@ impl Hook for User {
     }
 
     fn map_create(&mut self, name: &str, spec: &MapSpec) -> Result<MapId, HookError> {
-        let env = Env { handles: self.handles.clone(), ..Env::with_cpus(self.config.cpus) };
+        let env = Env { handles: self.handles.clone(), map_memory: true, ..Env::with_cpus(self.config.cpus) };
         let map = Map::create_named(name, spec, &env).map_err(|e| HookError {
             errno: Some(e.errno),
             ..HookError::new(crate::Blame::Request, format!("map {name}: {e}"))
@@ -327,6 +343,11 @@ impl Hook for User {
         self.map(id)?.freeze().map_err(|e| HookError::errno(format!("{id}: freezing"), e))
     }
 
+    fn map_window(&mut self, id: MapId, write: bool) -> Result<Window, HookError> {
+        let (fd, shape) = self.map_memory(id, write)?;
+        Window::of_memory(fd.as_fd(), shape, write).map_err(|e| maps::not_mapped(id, e))
+    }
+
     fn load(&mut self, image: &Image, request: &LoadRequest) -> Result<Objects, HookError> {
         self.load_object(image, request)
     }
@@ -396,6 +417,10 @@ impl Hook for User {
 
     fn detach(&mut self, port: &str, program: Option<ProgId>) -> Result<Vec<ProgId>, HookError> {
         self.detach_from_port(port, program)
+    }
+
+    fn link_detach(&mut self, link: u32) -> Result<(), HookError> {
+        self.detach_link(link)
     }
 
     fn attachments(&mut self, port: Option<&str>) -> Result<Vec<AttachmentInfo>, HookError> {

@@ -10,8 +10,8 @@ use xway_engine::{
 };
 use xway_maps::Map;
 
-use super::User;
 use super::programs::Loaded;
+use super::{User, links};
 use crate::{
     AttachRequest, Attached, AttachmentInfo, Blame, Choice, HookError, Mode, PortFeatures, PortMemory, ProgId,
     ProgramInfo, QueueMemory, Replace, Verdicts, Via,
@@ -102,6 +102,7 @@ impl User {
         let port = self.port(name)?;
         let engine = self.engine.as_deref().ok_or_else(|| super::no_port(name))?;
         let reports = engine.close(port.ifindex).map_err(refused)?;
+        self.links.keep(&links::present(&self.states()));
         self.events.tell("port", name, "closed".into());
         self.collect();
         Ok(reports)
@@ -262,6 +263,12 @@ impl User {
             let hint = format!("replace it: --replace ID; run together: -P N; or: xway unload {} -a", port.name);
             if busy.errno == Some(Errno::EBUSY) { busy.hint(hint) } else { busy }
         })?;
+        let alone = !request.chain && request.replace == Replace::Any;
+        // All that was there has gone, and the new one has the place of the first.
+        self.links.came(point, request.program.0, old);
+        if alone || old.is_some() {
+            self.links.keep(&links::present(&self.states()));
+        }
         let text = format!("program {} ({})", request.program.0, program.program.name());
         self.events.tell("attach", &port.name, text);
         self.collect();
@@ -297,11 +304,25 @@ impl User {
                 gone.push(ProgId(id));
             }
         }
+        self.links.keep(&links::present(&self.states()));
         for id in &gone {
             self.events.tell("detach", &port.name, format!("program {}", id.0));
         }
         self.collect();
         Ok(gone)
+    }
+
+    pub(super) fn detach_link(&mut self, link: u32) -> Result<(), HookError> {
+        self.links.keep(&links::present(&self.states()));
+        let (point, program) = self.links.find(link).ok_or_else(|| HookError::missing(format!("link {link}")))?;
+        let engine = self.engine.as_deref().ok_or_else(|| HookError::missing(format!("link {link}")))?;
+        engine.unchain(point, program).map_err(refused)?;
+        let states = self.states();
+        self.links.keep(&links::present(&states));
+        let name = states.iter().find(|port| port.ifindex == point.ifindex).map_or("", |port| &port.name);
+        self.events.tell("detach", name, format!("program {program} (link {link})"));
+        self.collect();
+        Ok(())
     }
 
     pub(super) fn attachments_of(&self, name: Option<&str>) -> Result<Vec<AttachmentInfo>, HookError> {
@@ -324,6 +345,7 @@ impl User {
                     mode: Mode::User,
                     program,
                     via: Via::Engine,
+                    link: self.links.number(HookPoint { ifindex: port.ifindex, queue }, a.program.id()),
                     priority: (!plain).then_some(a.priority.max(0) as u32),
                     chain_on: (!plain).then_some(Verdicts(a.chain_on.0)),
                 });

@@ -135,6 +135,7 @@ impl Scene<'_> {
         assert_eq!(self.hook.detach(self.port, Some(drops)).unwrap(), [drops]);
         assert!(self.there().is_empty());
         assert!(self.hook.detach(self.port, None).is_err(), "nothing is attached");
+        super::refused(self.hook.link_detach(u32::MAX - 1), Errno::ENOENT);
     }
 
     /// Numbers rise; what goes wrong is an event.
@@ -166,7 +167,23 @@ impl Scene<'_> {
         let all = self.hook.attachments(Some(self.port)).unwrap();
         assert_eq!(all.iter().map(|a| (a.queue, a.program.id)).collect::<Vec<_>>(), [(Some(0), program)]);
         self.runs(0, "the program of the queue runs");
-        assert_eq!(self.hook.detach(self.port, Some(program)).unwrap(), [program]);
+        // By its number one of two goes, where the program's own number would take both.
+        let whole = self.attach("passes", Replace::Never).unwrap().program;
+        let numbers: Vec<_> =
+            self.hook.attachments(Some(self.port)).unwrap().iter().map(|a| (a.queue, a.link)).collect();
+        let [(None, Some(port)), (Some(0), Some(queue))] = numbers[..] else { panic!("{numbers:?}") };
+        assert!(port > queue, "{numbers:?}");
+        self.hook.link_detach(queue).unwrap();
+        super::refused(self.hook.link_detach(queue), Errno::ENOENT);
+        // It keeps the number when another program comes in its place.
+        let drops = self.attach("drops", Replace::Id(whole.0)).unwrap().program;
+        let all = self.hook.attachments(Some(self.port)).unwrap();
+        assert_eq!(
+            all.iter().map(|a| (a.queue, a.program.id, a.link)).collect::<Vec<_>>(),
+            [(None, drops, Some(port))]
+        );
+        self.hook.link_detach(port).unwrap();
+        assert!(self.there().is_empty());
     }
 
     fn chained(&mut self, name: &str, priority: u32, chain_on: Verdicts) -> Attached {

@@ -40,6 +40,22 @@ SEC("xdp") int shout(struct xdp_md *ctx)
 char _license[] SEC("license") = "GPL";
 "#;
 
+/// Adds up lengths, and drops above a limit that others set.
+const GLOBALS: &str = r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+__u64 seen;
+volatile __u64 limit = 100;
+const volatile __u32 otherwise = 2;
+SEC("xdp") int weigh(struct xdp_md *ctx)
+{
+    __u64 len = ctx->data_end - ctx->data;
+    __sync_fetch_and_add(&seen, len);
+    return len < limit ? otherwise : XDP_DROP;
+}
+char _license[] SEC("license") = "GPL";
+"#;
+
 const REFUSED: &str = r#"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -65,6 +81,7 @@ pub fn run(hook: &mut dyn Hook, dir: &Path) {
     batches(hook);
     pins(hook, dir);
     programs(hook, dir);
+    mapped(hook);
     unknown(hook);
 }
 
@@ -157,6 +174,48 @@ fn batches(hook: &mut dyn Hook) {
     assert_eq!(hook.map_delete_batch(id, &keys).unwrap(), 10, "it ends at the first that is not there");
     refused(hook.map_delete_batch(id, &keys), Errno::ENOENT);
     hook.release(ObjectId::Map(id)).unwrap();
+}
+
+/// Global variables in this process's memory: read and written there while programs run, as skeletons of objects do it.
+fn mapped(hook: &mut dyn Hook) {
+    let objects = hook.load(&image(GLOBALS), &LoadRequest::default()).unwrap();
+    let program = objects.program("weigh").unwrap();
+    let of = |section: &str| objects.maps.iter().find(|(name, _)| name.ends_with(section)).unwrap().1;
+    let (bss, data, rodata) = (of(".bss"), of(".data"), of(".rodata"));
+    let run = |hook: &mut dyn Hook| {
+        let test = TestRequest { data: &[0; 64], ctx: None, repeat: 1 };
+        hook.test_run(program, &test).unwrap().ret
+    };
+    assert_eq!(run(hook), 2);
+    let (seen, limit, constant) =
+        (hook.map_window(bss, false).unwrap(), hook.map_window(data, true).unwrap(), hook.map_window(rodata, false));
+    assert_eq!(constant.unwrap().load(0, 0, 4), Ok(2));
+    assert_eq!((seen.load(0, 0, 8), limit.load(0, 0, 8)), (Ok(64), Ok(100)));
+    // The program goes by what is written here, at once.
+    limit.store(0, 0, 8, 64).unwrap();
+    assert_eq!(run(hook), 1);
+    assert_eq!(seen.load(0, 0, 8), Ok(128));
+    assert_eq!(seen.store(0, 0, 8, 0), Err(Errno::EACCES));
+    // What programs only read is nobody's to write, and what is frozen neither.
+    refused(hook.map_window(rodata, true), Errno::EPERM);
+    refused(hook.map_freeze(data), Errno::EBUSY);
+    drop(limit);
+    hook.map_freeze(data).unwrap();
+    refused(hook.map_window(data, true), Errno::EPERM);
+    let plain = hook.map_create("plain", &MapSpec::new(MapType::Array, 4, 4, 1)).unwrap();
+    refused(hook.map_window(plain, false), Errno::EINVAL);
+    let hash = hook.map_create("hash", &MapSpec::new(MapType::Hash, 4, 4, 1)).unwrap();
+    refused(hook.map_window(hash, false), Errno::ENOTSUPP);
+    let constant = MapSpec::new(MapType::Array, 4, 4, 1).with_flags(map_flags::MMAPABLE | map_flags::RDONLY_PROG);
+    let constant = hook.map_create("constant", &constant).unwrap();
+    refused(hook.map_window(constant, true), Errno::EACCES);
+    refused(hook.map_window(MapId(u32::MAX - 1), false), Errno::ENOENT);
+    for map in objects.maps.iter().map(|(_, id)| *id).chain([plain, hash, constant]) {
+        hook.release(ObjectId::Map(map)).unwrap();
+    }
+    hook.release(ObjectId::Program(program)).unwrap();
+    // The memory stays with who has it.
+    assert_eq!(seen.load(0, 0, 8), Ok(128));
 }
 
 fn pins(hook: &mut dyn Hook, dir: &Path) {

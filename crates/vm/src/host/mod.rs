@@ -12,7 +12,7 @@ pub mod route;
 mod system;
 
 pub use fixed::FixedHost;
-pub use printed::Printer;
+pub use printed::{Listener, Printer};
 pub use random::Random;
 pub use system::SystemHost;
 

@@ -5,10 +5,14 @@
 //! counted in the next one.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags, pwritev2, write};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Lines for standard error that wait for nobody.
 #[derive(Debug, Default)]
@@ -29,6 +33,79 @@ pub(super) fn line(text: &str) {
         };
         format!("{note}bpf_trace_printk: {}\n", text.trim_end_matches('\n'))
     });
+    if HEARD.load(Ordering::Acquire) {
+        tell(text.trim_end_matches('\n'));
+    }
+}
+
+/// Whether anybody listens: nothing else is asked for a line where nobody does.
+static HEARD: AtomicBool = AtomicBool::new(false);
+static LISTENERS: Mutex<Vec<Ear>> = Mutex::new(Vec::new());
+/// Lines that wait for one listener at most.
+const WAITING: usize = 1024;
+
+/// Where a line goes.
+struct Ear {
+    lines: SyncSender<String>,
+    lost: Arc<AtomicU64>,
+}
+
+/// Hears what programs of this process print, beside standard error, from now on: as lines of the kernel's trace log, with who printed, on
+/// which CPU and when. Who does not listen fast enough loses lines, and is told how many.
+#[derive(Debug)]
+pub struct Listener {
+    lines: Receiver<String>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Listener {
+    /// Begins to listen; it ends when this is dropped.
+    pub fn new() -> Listener {
+        let (sender, lines) = sync_channel(WAITING);
+        let lost = Arc::new(AtomicU64::new(0));
+        let mut all = LISTENERS.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(Ear { lines: sender, lost: lost.clone() });
+        HEARD.store(true, Ordering::Release);
+        Listener { lines, lost }
+    }
+
+    /// What came since the last time, waiting for the first line at most this long, and how many lines were lost.
+    pub fn next(&mut self, wait: Duration) -> (Vec<String>, u64) {
+        let first = self.lines.recv_timeout(wait).ok();
+        let lines = first.into_iter().chain(self.lines.try_iter().take(WAITING)).collect();
+        (lines, self.lost.swap(0, Ordering::Relaxed))
+    }
+}
+
+impl Default for Listener {
+    fn default() -> Listener {
+        Listener::new()
+    }
+}
+
+/// Gives a line to everybody who listens, and forgets those who do no more.
+fn tell(text: &str) {
+    let line = traced(text);
+    let mut all = LISTENERS.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|ear| match ear.lines.try_send(line.clone()) {
+        Ok(()) => true,
+        Err(TrySendError::Full(_)) => {
+            ear.lost.fetch_add(1, Ordering::Relaxed);
+            true
+        }
+        Err(TrySendError::Disconnected(_)) => false,
+    });
+    HEARD.store(!all.is_empty(), Ordering::Release);
+}
+
+/// A line as the kernel's trace log has it: task, CPU, flags (there are none here), seconds since the machine started, function, text.
+fn traced(text: &str) -> String {
+    let thread = std::thread::current();
+    let now = clock_gettime(ClockId::Boottime);
+    let (name, number) = (thread.name().unwrap_or("xway"), rustix::thread::gettid());
+    let micros = now.tv_nsec / 1000;
+    let cpu = rustix::thread::sched_getcpu();
+    format!("{name:>16}-{number:<7} [{cpu:03}] ..... {:5}.{micros:06}: bpf_trace_printk: {text}", now.tv_sec)
 }
 
 impl Printer {
@@ -79,6 +156,26 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    #[test]
+    fn listeners_hear_whole_lines_and_what_they_lost() {
+        line("before anybody listens");
+        let (mut first, mut slow) = (Listener::new(), Listener::new());
+        line("hello 7\n");
+        let (lines, lost) = first.next(Duration::from_secs(20));
+        // (Other tests of this process may print.)
+        let mine = |lines: &[String]| lines.iter().filter(|l| l.ends_with(": bpf_trace_printk: hello 7")).count();
+        assert_eq!((mine(&lines), lost), (1, 0), "{lines:?}");
+        let words: Vec<&str> = lines[0].split_whitespace().collect();
+        assert!(words[words.len() - 6].starts_with('[') && words[words.len() - 5] == ".....", "{lines:?}");
+        for n in 0..WAITING + 3 {
+            line(&format!("more {n}"));
+        }
+        let (lines, lost) = slow.next(Duration::from_secs(20));
+        assert!(lines.len() == WAITING && mine(&lines) == 1 && lost >= 4, "{} {lost}", lines.len());
+        drop((first, slow));
+        line("nobody");
+    }
 
     #[test]
     fn a_full_pipe_loses_lines_and_stops_nobody() {

@@ -449,7 +449,7 @@ fn attachment_json(a: &AttachmentInfo, measured: Option<&Measured>) -> Value {
         "mode": a.mode.name(),
         "engine": if user { a.program.engine } else { "kernel" },
         "via": a.via.name(),
-        "link_id": match a.via { Via::Link(id) => Some(id), _ => None },
+        "link_id": a.link,
         "priority": a.priority,
         "chain_on": a.chain_on.map(|on| on.names()),
         "program": program,

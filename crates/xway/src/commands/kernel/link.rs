@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use xway_kernel::{LINK_TYPE_XDP, LinkInfo, ObjectKind, XdpLink, devices, ids};
 
+use super::attach::Place as On;
 use super::pinned::Pinned;
 use super::which::Which;
 use super::{by_id, pinning, refused};
@@ -36,9 +37,14 @@ pub fn run(args: &args::Link, as_json: bool) -> Result<(), Failure> {
         args::Link::Detach(rest) | args::Link::Pin(rest) => &rest.place,
     };
     if place.hook == Some(Place::User) {
-        let message = "the engine has no links: its ports hold their programs themselves";
-        return Err(Failure::no(message)
-            .hint("xway status --hook user shows what is attached, xway unload PORT -i ID --hook user takes it away"));
+        return match args {
+            args::Link::Show(rest) => engine::show(rest, as_json),
+            args::Link::Detach(rest) => engine::detach(rest, as_json),
+            args::Link::Pin(_) => {
+                let message = "an attachment of the engine needs no pin: it outlives whoever made it, and with a state directory the service";
+                Err(Failure::no(message).hint("xway link show --hook user; xway link detach id N --hook user ends it"))
+            }
+        };
     }
     match args {
         args::Link::Show(rest) => show(rest, as_json),
@@ -131,4 +137,84 @@ fn device(info: &LinkInfo) -> Option<String> {
 
 fn type_name(number: u32) -> String {
     TYPES.get(number as usize).map_or_else(|| format!("type {number}"), |n| (*n).to_owned())
+}
+
+/// The same over the engine's attachments.
+mod engine {
+    use xway_hook::{AttachmentInfo, Hook};
+
+    use super::*;
+    use crate::commands::kernel::{failure, failure_of};
+
+    pub fn show(args: &ShowRest, as_json: bool) -> Result<(), Failure> {
+        // (Refuses -f, which is about BPF file systems.)
+        Pinned::of(ObjectKind::Link, args)?;
+        let mut hook = On::of(&args.place)?.boxed();
+        let mut found = all(&mut *hook)?;
+        if let Some(which) = Which::only(&args.words)? {
+            let id = number(&which)?;
+            found.retain(|(link, _)| *link == id);
+            if found.is_empty() {
+                return Err(missing(id));
+            }
+        }
+        let mut shown = Vec::new();
+        for (id, a) in &found {
+            // It may be closed meanwhile.
+            let ifindex = hook.features(&a.port).ok().map(|port| port.ifindex);
+            shown.push((*id, a, ifindex));
+        }
+        if as_json {
+            let one = |(id, a, ifindex): &(u32, &AttachmentInfo, Option<u32>)| json!({ "id": id, "type": "xdp", "prog_id": a.program.id.0, "ifindex": ifindex, "devname": a.port, "queue": a.queue });
+            let doc = json!({ "links": shown.iter().map(one).collect::<Vec<_>>() });
+            print::json(&print::document("link show", doc));
+        } else {
+            print::text(&shown.iter().map(|(id, a, ifindex)| line(*id, a, *ifindex)).collect::<String>());
+        }
+        Ok(())
+    }
+
+    fn line(id: u32, a: &AttachmentInfo, ifindex: Option<u32>) -> String {
+        let number = ifindex.map_or_else(String::new, |index| format!(" (number {index})"));
+        let queue = a.queue.map_or_else(String::new, |queue| format!("  queue {queue}"));
+        format!("{id}: xdp  prog {}  {}{number}{queue}\n", a.program.id.0, a.port)
+    }
+
+    pub fn detach(args: &Rest, as_json: bool) -> Result<(), Failure> {
+        let (which, rest) = Which::needed(&args.words, "link")?;
+        if let Some(extra) = rest.first() {
+            return Err(Failure::usage(format!("{extra}: not expected here")));
+        }
+        let id = number(&which)?;
+        let mut hook = On::of(&args.place)?.boxed();
+        let found = all(&mut *hook)?.into_iter().find(|(link, _)| *link == id);
+        let (_, a) = found.ok_or_else(|| missing(id))?;
+        hook.link_detach(id).map_err(|e| failure_of("link", e))?;
+        if as_json {
+            let link =
+                json!({ "id": id, "type": "xdp", "prog_id": a.program.id.0, "devname": a.port, "queue": a.queue });
+            print::json(&print::document("link detach", json!({ "link": link })));
+        } else {
+            print::text(&format!("link {id} is detached\n"));
+        }
+        Ok(())
+    }
+
+    fn all(hook: &mut dyn Hook) -> Result<Vec<(u32, AttachmentInfo)>, Failure> {
+        let all = hook.attachments(None).map_err(failure)?;
+        let mut found: Vec<_> = all.into_iter().filter_map(|a| Some((a.link?, a))).collect();
+        found.sort_by_key(|(link, _)| *link);
+        Ok(found)
+    }
+
+    fn number(which: &Which) -> Result<u32, Failure> {
+        match which {
+            Which::Id(id) => Ok(*id),
+            _ => Err(Failure::usage(format!("{which}: attachments of the engine have numbers only")).hint("id N")),
+        }
+    }
+
+    fn missing(id: u32) -> Failure {
+        Failure::no(format!("no link with id {id}")).hint("xway link show --hook user")
+    }
 }

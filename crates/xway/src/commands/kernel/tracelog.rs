@@ -1,4 +1,4 @@
-//! `xway prog tracelog`: the kernel's trace log, where `bpf_printk` writes.
+//! `xway prog tracelog`: the kernel's trace log, where `bpf_printk` writes; of the service, what its programs print.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -6,8 +6,10 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use serde_json::json;
 
+use super::failure;
 use super::watch::Watch;
 use crate::args_kernel::{HookRest as Rest, Place};
+use crate::commands::service;
 use crate::failure::Failure;
 use crate::print;
 
@@ -17,8 +19,7 @@ const PATHS: [&str; 2] = ["/sys/kernel/tracing/trace_pipe", "/sys/kernel/debug/t
 /// Runs the command. What is read here is taken out of the log.
 pub fn run(rest: &Rest, as_json: bool) -> Result<(), Failure> {
     if rest.place.hook == Some(Place::User) {
-        let message = "what programs of the service print stands in its log, on its standard error, and nowhere else";
-        return Err(Failure::no(message).hint("journalctl -f -u xway, where systemd runs it"));
+        return of_service(rest, as_json);
     }
     let mut watch = Watch::parse(&rest.words)?;
     let mut log = open()?;
@@ -50,6 +51,28 @@ pub fn run(rest: &Rest, as_json: bool) -> Result<(), Failure> {
     }
     if as_json {
         print::json(&print::document("prog tracelog", json!({ "lines": lines })));
+    }
+    Ok(())
+}
+
+/// What programs of the service print. Its log has the lines as well: nothing is taken away by reading here.
+fn of_service(rest: &Rest, as_json: bool) -> Result<(), Failure> {
+    let mut watch = Watch::parse(&rest.words)?;
+    let mut service = service::connect(&rest.place.socket)?;
+    let (mut all, mut lost) = (Vec::new(), 0);
+    while let Some(time) = watch.next() {
+        let came = service.trace_log(time).map_err(failure)?;
+        // (Words of trace_pipe.)
+        let note = (came.lost > 0).then(|| format!("[LOST {} EVENTS]", came.lost));
+        lost += came.lost;
+        let mut shown: Vec<String> = came.lines.into_iter().take_while(|_| watch.take()).collect();
+        match as_json {
+            true => all.append(&mut shown),
+            false => shown.into_iter().chain(note).for_each(|line| print::text(&format!("{line}\n"))),
+        }
+    }
+    if as_json {
+        print::json(&print::document("prog tracelog", json!({ "lines": all, "lost": lost })));
     }
     Ok(())
 }
