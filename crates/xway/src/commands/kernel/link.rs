@@ -165,7 +165,10 @@ mod engine {
             shown.push((*id, a, ifindex));
         }
         if as_json {
-            let one = |(id, a, ifindex): &(u32, &AttachmentInfo, Option<u32>)| json!({ "id": id, "type": "xdp", "prog_id": a.program.id.0, "ifindex": ifindex, "devname": a.port, "queue": a.queue });
+            let one = |(id, a, ifindex): &(u32, &AttachmentInfo, Option<u32>)| {
+                let at = (&a.port, a.queue);
+                json!({ "id": id, "type": "xdp", "prog_id": a.program.id.0, "ifindex": ifindex, "devname": at.0, "queue": at.1 })
+            };
             let doc = json!({ "links": shown.iter().map(one).collect::<Vec<_>>() });
             print::json(&print::document("link show", doc));
         } else {
