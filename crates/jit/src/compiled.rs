@@ -280,6 +280,9 @@ fn emit(around: &Surroundings<'_>) -> Result<Emitted, Refusal> {
             continue; // No run comes here.
         }
         let mut lowered = lower::lower(around, shape, &mut builder);
+        if around.options.wide_numbers {
+            lanes::widen_numbers(&mut lowered.func);
+        }
         if around.options.known_branches {
             lanes::fold_branches(&mut lowered.func);
         }

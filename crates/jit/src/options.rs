@@ -39,6 +39,8 @@ pub struct Options {
     /// Bytes of a map in use from which on that pays; `None`: what the processor's second-level cache holds. 0: always, even for
     /// a burst of one frame, which is for tests.
     pub stage_from: Option<usize>,
+    /// `wide-numbers`: operations of 32 bits on numbers that have no more are operations of 64.
+    pub wide_numbers: bool,
     /// `lanes`: narrow loads and stores of packet and stack side by side become wide ones, loads take what was just stored,
     /// sums of many words are added in vectors. Knows memory by the regions of `alias`.
     pub lanes: bool,
@@ -91,6 +93,7 @@ impl Default for Options {
             cold: None,
             stage: true,
             stage_from: None,
+            wide_numbers: true,
             lanes: true,
             known_branches: true,
             checks: true,
@@ -126,6 +129,7 @@ impl Options {
             typed_calls: false,
             headers: false,
             stage: false,
+            wide_numbers: false,
             lanes: false,
             known_branches: false,
             checks: false,
@@ -156,6 +160,7 @@ impl Options {
             "typed-calls" => &mut self.typed_calls,
             "headers" => &mut self.headers,
             "stage" => &mut self.stage,
+            "wide-numbers" => &mut self.wide_numbers,
             "lanes" => &mut self.lanes,
             "known-branches" => &mut self.known_branches,
             "checks" => &mut self.checks,
@@ -173,7 +178,7 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 23] = [
+    pub const PASSES: [&'static str; 24] = [
         "decided",
         "frozen",
         "detours",
@@ -191,6 +196,7 @@ impl Options {
         "headers",
         "stage",
         "alias",
+        "wide-numbers",
         "known-branches",
         "checks",
         "lanes",

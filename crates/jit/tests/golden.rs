@@ -134,6 +134,14 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
         ("alias", packet("*(u8 *)(r2 +0) = 1\nr0 = *(u32 *)(r1 +12)"), None),
         ("known-branches", packet("if r2 == 0 goto out\nr0 = 2"), None),
         (
+            "wide-numbers",
+            packet(
+                "r1 = *(u8 *)(r2 +13)\nw1 <<= 8\nr5 = *(u8 *)(r2 +12)\nw5 |= w1\nw0 = 1\nif w5 != 8 goto out\n\
+                 r5 = *(u8 *)(r2 +0)\nw5 &= 15\nif w5 s> 5 goto out\nw0 = 2",
+            ),
+            None,
+        ),
+        (
             "lanes",
             packet(
                 "r1 = *(u8 *)(r2 +13)\nr1 <<= 8\nr0 = *(u8 *)(r2 +12)\nr0 |= r1\nr1 = *(u8 *)(r2 +0)\n\

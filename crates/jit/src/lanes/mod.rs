@@ -1,4 +1,4 @@
-//! `lanes`, `known-branches`, `checks`, `dead-loads` and `interleave`: passes over Cranelift's intermediate form, behind lowering and in
+//! `wide-numbers`, `lanes`, `known-branches`, `checks`, `dead-loads` and `interleave`: passes over Cranelift's intermediate form, behind lowering and in
 //! front of its own mid-end.
 //!
 //! clang copies packed headers byte by byte, and puts numbers together from bytes. The kernel's compilers keep that, and so
@@ -26,6 +26,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `wide` | numbers of 32 bits as numbers of 64 |
 //! | `mod` | the order of blocks; loads |
 //! | `widen` | loads side by side |
 //! | `sum` | sums of neighbouring words |
@@ -47,6 +48,7 @@ mod memory;
 mod merge;
 mod sum;
 mod value;
+mod wide;
 mod widen;
 
 use std::collections::HashMap;
@@ -63,6 +65,7 @@ pub(crate) use known::{fold as fold_branches, sink_constants, upper_bound};
 use memory::{Access, Effect, Known};
 pub(crate) use sum::{Run, word_sum};
 use value::{Lane, Lanes};
+pub(crate) use wide::run as widen_numbers;
 
 use crate::lower::region;
 
