@@ -233,6 +233,25 @@ pub struct Dump {
     pub xlated: Vec<Slot>,
     /// Machine code; empty where there is none or it may not be seen.
     pub jited: Vec<u8>,
+    /// Source lines of `xlated`, by rising number of the slot; empty without types, and on Linux, whose own are asked for there.
+    pub lines: Vec<SourceLine>,
+}
+
+/// The source line of the instructions from one slot up to the next one.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SourceLine {
+    /// The first slot.
+    pub insn: usize,
+    /// Function that it stands in.
+    pub function: String,
+    /// Source file.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column, from 1; 0 when it is not known.
+    pub col: u32,
+    /// The line without the white space around it.
+    pub text: String,
 }
 
 /// A set of verdicts.

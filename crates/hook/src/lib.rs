@@ -36,7 +36,7 @@ mod words;
 pub use api::{
     AttachRequest, Attached, AttachmentInfo, Choice, Dump, Elements, HookKind, Image, LoadRequest, MapId, MapInfo,
     MapTypes, ObjectId, Objects, PRIORITY, PortFeatures, PortMemory, ProgId, ProgramInfo, QueueMemory, Replace,
-    TestAnswer, TestRequest, Verdicts, Via,
+    SourceLine, TestAnswer, TestRequest, Verdicts, Via,
 };
 pub use error::{Blame, HookError};
 pub use hook::Hook;

@@ -361,6 +361,11 @@ impl Program {
         let _ = self.make_tail.set(MakeTail(Box::new(make)));
     }
 
+    /// Source lines, by rising instruction; empty where the object has no types.
+    pub fn lines(&self) -> &[LineInfo] {
+        &self.lines
+    }
+
     /// Source line of an instruction.
     pub fn line(&self, insn: usize) -> Option<&LineInfo> {
         let after = self.lines.partition_point(|l| l.insn <= insn);

@@ -507,6 +507,7 @@ fn a_loaded_program_is_run_shown_and_dumped_on_each_hook() {
     let object = compiled(&dir, "marker", text, &[]);
     let up = Up::new(&dir, None, Some(&bench.right));
     let data = dir.file("in.bin", [0u8; 64]);
+    let mut sources = Vec::new();
     let mut tags = Vec::new();
     for hook in ["native", "generic", "auto", "user"] {
         let to = ["--hook", hook, "--socket", &up.socket];
@@ -544,6 +545,19 @@ fn a_loaded_program_is_run_shown_and_dumped_on_each_hook() {
         bench.xway(&[&["prog", "show", "id", &ran["program"]["id"].to_string()], &to[..]].concat()).exits(1);
         let code = bench.json(&[&["prog", "dump", "xlated", "id", &id], &to[..]].concat());
         assert!(code.to_string().contains("exit"), "{hook}: {code}");
+        let code = bench.json(&[&["prog", "dump", "xlated", "id", &id, "linum"], &to[..]].concat());
+        let of = |insn: &serde_json::Value| {
+            let [file, line, col] = ["file", "line_num", "line_col"].map(|field| insn[field].clone());
+            Some((insn["src"].as_str()?.to_owned(), file, line, col))
+        };
+        let lines: Vec<_> = code["disassembly"].as_array().unwrap().iter().filter_map(of).collect();
+        assert!(
+            !lines.is_empty() && code["disassembly"][0]["proto"].as_str().unwrap().contains("marker"),
+            "{hook}: {code}"
+        );
+        sources.push(lines);
+        let text = bench.xway(&[&["prog", "dump", "xlated", "id", &id, "linum"], &to[..]].concat()).exits(0).out;
+        assert!(text.contains(" line_num:") && text.contains("[file:"), "{hook}: {text}");
         let raw = dir.arg(&format!("{hook}.bin"));
         bench.xway(&[&["prog", "dump", "jited", "id", &id, "file", &raw], &to[..]].concat()).exits(0);
         assert!(std::fs::metadata(&raw).unwrap().len() > 16);
@@ -568,6 +582,7 @@ fn a_loaded_program_is_run_shown_and_dumped_on_each_hook() {
             .says("--map");
     }
     assert!(tags.iter().all(|tag| *tag == tags[0]), "{tags:?}");
+    assert!(sources.iter().all(|lines| *lines == sources[0]), "{sources:#?}");
 }
 
 #[test]

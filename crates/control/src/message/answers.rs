@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use xway_hook::{Dump, LoadRequest, Statistics, TestAnswer};
+use xway_hook::{Dump, LoadRequest, SourceLine, Statistics, TestAnswer};
 
 use super::Bytes;
 
@@ -36,17 +36,20 @@ impl From<Tested> for TestAnswer {
 pub struct Code {
     pub xlated: Bytes,
     pub jited: Bytes,
+    #[serde(default)]
+    pub lines: Vec<SourceLine>,
 }
 
 impl From<Dump> for Code {
     fn from(d: Dump) -> Code {
-        Code { xlated: Bytes(xway_isa::slots_to_bytes(&d.xlated)), jited: Bytes(d.jited) }
+        Code { xlated: Bytes(xway_isa::slots_to_bytes(&d.xlated)), jited: Bytes(d.jited), lines: d.lines }
     }
 }
 
 impl From<Code> for Dump {
     fn from(c: Code) -> Dump {
-        Dump { xlated: xway_isa::slots_from_bytes(&c.xlated.0).unwrap_or_default(), jited: c.jited.0 }
+        let xlated = xway_isa::slots_from_bytes(&c.xlated.0).unwrap_or_default();
+        Dump { xlated, jited: c.jited.0, lines: c.lines }
     }
 }
 

@@ -280,7 +280,7 @@ impl Hook for Kernel {
     fn dump(&mut self, id: ProgId) -> Result<Dump, HookError> {
         self.program(id, |prog| {
             let (xlated, jited) = prog.code().map_err(|e| explain::plain(&e))?;
-            Ok(Dump { xlated, jited })
+            Ok(Dump { xlated, jited, ..Dump::default() })
         })
     }
 

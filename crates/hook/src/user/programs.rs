@@ -100,7 +100,16 @@ impl Loaded {
 
     pub fn dump(&self) -> Dump {
         let jited = self.code.as_ref().map(|c| c.code().to_vec()).unwrap_or_default();
-        Dump { xlated: self.insns.clone(), jited }
+        let line = |l: &xway_object::LineInfo| crate::SourceLine {
+            insn: l.insn,
+            function: self.program.function(l.insn).to_owned(),
+            file: l.file.to_string(),
+            line: l.line,
+            col: l.col,
+            text: l.text.trim().to_owned(),
+        };
+        let lines = self.program.lines().iter().map(line).collect();
+        Dump { xlated: self.insns.clone(), jited, lines }
     }
 }
 

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
+use xway_hook::SourceLine;
 use xway_isa::{Slot, slots_to_bytes};
 use xway_object::HelperNames;
 
 use super::attach::Place;
 use super::dump::in_words;
 use super::graph;
-use super::listing::{self, Row, Wish};
+use super::listing::{self, Row, Source, Wish};
 use super::which::Which;
 use super::{failure, prog, programs};
 use crate::args::{Dump, DumpForm};
@@ -30,9 +31,9 @@ pub fn run(args: &Dump, which: &Which, rest: &[String], as_json: bool) -> Result
     if matches!(place, Place::Kernel(_)) && wish.file.is_none() {
         return super::dump::run(which, args.form, &wish, as_json);
     }
-    if wish.linum {
-        let message = "linum: the service keeps no source lines beside its programs";
-        return Err(Failure::usage(message).hint("xway prog dump FORM OBJ shows them"));
+    if wish.linum && args.form != DumpForm::Xlated {
+        let message = format!("linum: {} code of the service has no source lines beside it", args.form.name());
+        return Err(Failure::usage(message).hint("xway prog dump xlated WHICH linum; xway prog dump FORM OBJ"));
     }
     let hook = place.hook();
     let id = programs::open(hook, which)?;
@@ -58,7 +59,7 @@ pub fn run(args: &Dump, which: &Which, rest: &[String], as_json: bool) -> Result
             let begins = BTreeMap::from([(0, info.name.clone())]);
             ("graph", graph::draw(&code.xlated, &begins, &HelperNames))
         }
-        DumpForm::Xlated => ("text", listing::text(&instructions(&code.xlated), &wish, false)),
+        DumpForm::Xlated => ("text", listing::text(&instructions(&code.xlated, &code.lines), &wish, false)),
         _ => ("text", listing::text(&machine_code(&bytes), &wish, true)),
     };
     if !as_json {
@@ -70,7 +71,7 @@ pub fn run(args: &Dump, which: &Which, rest: &[String], as_json: bool) -> Result
         print::text(&(head + &text));
         return Ok(());
     }
-    let doc = json!({
+    let mut doc = json!({
         "program": info.name,
         "id": id.0,
         "tag": prog::tag(&info.tag),
@@ -79,19 +80,31 @@ pub fn run(args: &Dump, which: &Which, rest: &[String], as_json: bool) -> Result
         "bytes": bytes.len(),
         field: text,
     });
+    if args.form == DumpForm::Xlated && !wish.visual {
+        doc["disassembly"] = json!(listing::json(&instructions(&code.xlated, &code.lines), &wish, "insn"));
+    }
     print::json(&print::document("prog dump", doc));
     Ok(())
 }
 
-fn instructions(slots: &[Slot]) -> Vec<Row> {
-    let (mut rows, mut at) = (Vec::new(), 0);
+/// Functions begin by their names, and lines where the compiler says.
+fn instructions(slots: &[Slot], lines: &[SourceLine]) -> Vec<Row> {
+    let (mut rows, mut at, mut function) = (Vec::new(), 0, "");
     while at < slots.len() {
         let (text, len) = in_words(slots, at, &HelperNames);
         let bytes = slots_to_bytes(&slots[at..(at + len).min(slots.len())]);
-        rows.push(Row { at, text, bytes, ..Row::default() });
+        let line = lines.binary_search_by_key(&at, |l| l.insn).ok().and_then(|n| lines.get(n));
+        let begins = line.map(|l| l.function.as_str()).filter(|name| !name.is_empty() && *name != function);
+        function = begins.unwrap_or(function);
+        let (proto, source) = (begins.map(str::to_owned), line.filter(|l| l.line > 0).map(source));
+        rows.push(Row { at, text, bytes, proto, source });
         at += len;
     }
     rows
+}
+
+fn source(l: &SourceLine) -> Source {
+    Source { text: l.text.clone(), file: l.file.clone(), line: l.line, col: l.col }
 }
 
 fn machine_code(code: &[u8]) -> Vec<Row> {
