@@ -249,6 +249,9 @@ static int never(void *map, __u32 *key, void *value)
 SEC("xdp")
 int overwritten(struct xdp_md *ctx)
 {
+	/* A few times only: what timers are allocated from runs dry. */
+	if (ctx->data_end - ctx->data < 1000)
+		return XDP_PASS;
 	OVERWRITTEN(0, timed_array, struct timed, BPF_ANY);
 	OVERWRITTEN(6, both_array, struct both, BPF_EXIST);
 	OVERWRITTEN(12, both_array, struct both, BPF_F_LOCK);
