@@ -122,6 +122,28 @@ int checksum(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
+/* The same of the packet itself, at places of every alignment and of lengths that only the packet knows. */
+SEC("xdp")
+int packet_checksum(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct arguments a;
+	__u32 length;
+	void *p, *q;
+
+	if (!arguments(ctx, &a))
+		return XDP_ABORTED;
+	p = data + (a.word[0] & 31);
+	q = data + (a.word[2] & 15);
+	length = a.word[1] & 124;
+	if (p + 128 > end || q + 128 > end)
+		return XDP_PASS;
+	result(0, bpf_csum_diff(0, 0, p, length, a.word[3]));
+	result(1, bpf_csum_diff(p, length, 0, 0, a.word[3]));
+	result(2, bpf_csum_diff(p, length, q, a.word[4] & 124, a.word[5]));
+	return XDP_TX;
+}
+
 /* Numbers to text and back. */
 SEC("xdp")
 int print(struct xdp_md *ctx)

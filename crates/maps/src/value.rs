@@ -237,6 +237,66 @@ impl<'g> ValueRef<'g> {
         Ok(())
     }
 
+    /// The sum of all words of four bytes in the machine's order, the last one filled up with zeros: some number with the same remainder
+    /// by 2^32 - 1, and zero only where all bytes are. Each byte is read once, in the widest aligned pieces. `None` where it cannot be
+    /// told without a copy: at odd addresses.
+    pub fn sum_of_words(&self) -> Option<u64> {
+        let (base, len) = (self.base.as_ptr(), self.len());
+        if cfg!(target_endian = "big") || !(base as usize).is_multiple_of(2) {
+            return None;
+        }
+        // What of it begins in the middle of a word has its halves the other way round: a turn by 16 bits, which multiplies by 2^16.
+        let turned = !(base as usize).is_multiple_of(4);
+        let turn = |word: u32| u64::from(if turned { word.rotate_left(16) } else { word });
+        let (mut at, mut sum) = (0, 0u64);
+        // SAFETY: each access is of as many bytes as are left from `at` on, which lie inside the value; its address is a multiple of its
+        // width, as the steps say; the memory is live and only accessed atomically (promise of `new`).
+        unsafe {
+            let half = |at: usize| u64::from(AtomicU16::from_ptr(base.add(at).cast()).load(Ordering::Relaxed));
+            let word = |at: usize| AtomicU32::from_ptr(base.add(at).cast()).load(Ordering::Relaxed);
+            let both = |at: usize| AtomicU64::from_ptr(base.add(at).cast()).load(Ordering::Relaxed);
+            if turned && len >= 2 {
+                (sum, at) = (half(0), 2);
+            }
+            // A multiple of four, unless a single byte is all there is.
+            if (base as usize + at) % 8 == 4 && len - at >= 4 {
+                sum += turn(word(at));
+                at += 4;
+            }
+            // A multiple of eight now, or fewer than four bytes are left.
+            let mut sums = [0u64; 2];
+            let add = |sum: &mut u64, more: u64| {
+                let (low, carry) = sum.overflowing_add(more);
+                *sum = low + u64::from(carry);
+            };
+            while len - at >= 16 {
+                add(&mut sums[0], both(at));
+                add(&mut sums[1], both(at + 8));
+                at += 16;
+            }
+            if len - at >= 8 {
+                add(&mut sums[0], both(at));
+                at += 8;
+            }
+            for all in sums {
+                let all = (all & 0xffff_ffff) + (all >> 32);
+                sum += turn(((all & 0xffff_ffff) + (all >> 32)) as u32);
+            }
+            if len - at >= 4 {
+                sum += turn(word(at));
+                at += 4;
+            }
+            if len - at >= 2 {
+                sum += half(at) << (8 * (at % 4));
+                at += 2;
+            }
+            if len > at {
+                sum += u64::from(AtomicU8::from_ptr(base.add(at)).load(Ordering::Relaxed)) << (8 * (at % 4));
+            }
+        }
+        Some(sum)
+    }
+
     /// Copies bytes in, in the widest aligned pieces.
     pub fn write_bytes(&self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
         let base = self.check(offset, bytes.len())?.as_ptr();
@@ -405,6 +465,29 @@ mod tests {
         }
         assert!(value.slice(30, 4).is_err());
         assert_eq!(value.slice(30, 3).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn sums_of_words_are_those_of_a_copy() {
+        let block = Block::new(2048).unwrap();
+        let guard = Guard::pin();
+        let all = block.value(0, 2048, &guard);
+        let canonical = |sum: u64| if sum == 0 { 0 } else { (sum - 1) % 0xffff_ffff + 1 };
+        let patterns: [fn(usize) -> u8; 4] = [|n| (n * 37 + n / 7) as u8, |_| 0xff, |_| 0, |n| u8::from(n % 4 == 2)];
+        for pattern in patterns {
+            all.write_bytes(0, &(0..2048).map(pattern).collect::<Vec<u8>>()).unwrap();
+            let lengths = (1..if cfg!(miri) { 12 } else { 80 }).chain([255, 256, 1400, 1403]);
+            for (offset, len) in lengths.flat_map(|len| (0..17).map(move |offset| (offset, len))) {
+                let part = all.slice(offset, len).unwrap();
+                let mut copy = part.to_vec();
+                copy.resize(len.next_multiple_of(4), 0);
+                let words = copy.as_chunks::<4>().0.iter().map(|w| u64::from(u32::from_ne_bytes(*w)));
+                match part.sum_of_words() {
+                    Some(sum) => assert_eq!(canonical(sum), canonical(words.sum()), "{len} bytes at {offset}"),
+                    None => assert!(offset % 2 == 1 || cfg!(target_endian = "big")),
+                }
+            }
+        }
     }
 
     #[test]

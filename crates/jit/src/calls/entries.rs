@@ -219,8 +219,8 @@ pub(super) extern "C" fn redirect_map(env: *mut RunEnv<'_>, map: u64, key: u64, 
     run_plain(51, &mut native, args)
 }
 
-/// `bpf_csum_diff` over bytes on the stack or in the packet, which another process may write: they are copied piece by piece, and added
-/// up there.
+/// `bpf_csum_diff` over bytes on the stack or in the packet, which another process may write: each is read once. At odd addresses they
+/// are copied piece by piece, and added up there.
 pub(super) extern "C" fn csum_diff(
     env: *mut RunEnv<'_>,
     from: u64,
@@ -233,6 +233,9 @@ pub(super) extern "C" fn csum_diff(
     let native = unsafe { Native::new(env) };
     let memory = |at: u64, len: u64| ((at, len as u32 as usize), len as u32 == 0);
     machine::csum_diff_by(memory(from, from_len), memory(to, to_len), seed as u32, |(mut at, mut left), mut sum| {
+        if let Some(words) = native.memory(at, left).and_then(|memory| memory.sum_of_words()) {
+            return machine::csum_folded(words + u64::from(sum));
+        }
         // A multiple of a word, so that the sum of the next piece goes on from this one's.
         let mut piece = [0; 256];
         while left > 0 {

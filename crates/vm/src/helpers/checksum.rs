@@ -23,8 +23,13 @@ pub fn partial(bytes: &[u8], seed: u32) -> u32 {
     let mut tail = [0; 4];
     tail[..rest.len()].copy_from_slice(rest);
     sum += u64::from(u32::from_ne_bytes(tail));
+    folded(sum)
+}
+
+/// A sum of words in 32 bits: a number of the same remainder by 2^32 - 1, zero only for zero.
+pub fn folded(sum: u64) -> u32 {
     // Each folding adds the carries back in; two are enough for 2^32 words.
-    sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
     ((sum & 0xffff_ffff) + (sum >> 32)) as u32
 }
 

@@ -19,7 +19,7 @@ mod text;
 mod time;
 mod timer;
 
-pub use checksum::{diff as csum_diff, diff_by as csum_diff_by, partial as csum_partial};
+pub use checksum::{diff as csum_diff, diff_by as csum_diff_by, folded as csum_folded, partial as csum_partial};
 pub use support::{Support, support};
 pub use timer::Timers;
 
