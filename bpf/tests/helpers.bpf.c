@@ -28,6 +28,14 @@ static __always_inline void result(__u32 slot, __s64 value)
 	bpf_map_update_elem(&results, &slot, &value, BPF_ANY);
 }
 
+/* 256 bytes of a map value. */
+static __always_inline char *page(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&text, &zero);
+}
+
 /* Copies the arguments out, because helpers move the packet. */
 static __always_inline int arguments(struct xdp_md *ctx, struct arguments *args)
 {
@@ -151,14 +159,13 @@ int print(struct xdp_md *ctx)
 	static const char format[] = "%d|%5u|%-8llx|%+d|%c|%%|%pI4|%08lld";
 	/* Without an address: Linux counts it wrongly where the buffer ends before it. */
 	static const char plain[] = "%d|%5u|%-8llx|%+d|%c|%%";
-	__u32 zero = 0;
 	struct arguments a;
 	__u64 data[7];
 	char *out;
 
 	if (!arguments(ctx, &a))
 		return XDP_ABORTED;
-	out = bpf_map_lookup_elem(&text, &zero);
+	out = page();
 	if (!out)
 		return XDP_ABORTED;
 	data[0] = (__s64)(__s32)a.word[0];
@@ -243,7 +250,7 @@ int wide(struct xdp_md *ctx)
 	static const char letters[] = "a%cb \xc3\xa9|%d";
 	__u64 out[4] = {}, data[2];
 	struct bpf_dynptr dynptr;
-	__u32 zero = 0, length;
+	__u32 length;
 	struct arguments a;
 	void *memory;
 
@@ -254,7 +261,7 @@ int wide(struct xdp_md *ctx)
 	result(1, length);
 	length = 0;
 	result(2, bpf_check_mtu(ctx, 1, &length, a.word[2], 0));
-	memory = bpf_map_lookup_elem(&text, &zero);
+	memory = page();
 	if (!memory)
 		return XDP_ABORTED;
 	bpf_dynptr_from_mem(memory, 256, 0, &dynptr);
@@ -301,14 +308,13 @@ SEC("xdp")
 int print_addresses(struct xdp_md *ctx)
 {
 	static const char format[] = "%20pI4|%-20pI4x|%pI6c|%pi4h|";
-	__u32 zero = 0;
 	struct arguments a;
 	__u64 data[4];
 	char *out;
 
 	if (!arguments(ctx, &a))
 		return XDP_ABORTED;
-	out = bpf_map_lookup_elem(&text, &zero);
+	out = page();
 	if (!out)
 		return XDP_ABORTED;
 	data[0] = data[1] = data[2] = data[3] = (__u64)(long)&a;
