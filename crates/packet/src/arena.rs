@@ -17,6 +17,30 @@ use crate::redirect::Redirect;
 use crate::returns::Returns;
 use crate::sync::AtomicU32;
 
+/// Where a packet lies in its chunk: offsets from `Desc::base`, 16 bytes, so that one load and one store place it. Kept by
+/// `frame.rs`: 40 <= data_meta <= data (or data + 1 without metadata), data <= data_end, data_end <= chunk_size.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) data: u32,
+    pub(crate) data_end: u32,
+    pub(crate) data_meta: u32,
+    pub(crate) hard_end: u32,
+}
+
+/// Where a packet came from and which way it leaves, and which of the receive metadata are there: 16 bytes, so that one store forgets
+/// it.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Origin {
+    pub(crate) ingress_ifindex: u32,
+    pub(crate) rx_queue: u32,
+    pub(crate) egress_ifindex: u32,
+    /// `frame::has`.
+    pub(crate) has: u16,
+    pub(crate) rx_hash_type: u16,
+}
+
 /// The descriptor of one frame. The first cache line holds what programs read through their context, the second what the
 /// engine needs after the verdict. Generated code reads it by the offsets in `descriptor.rs`.
 #[repr(C, align(64))]
@@ -25,32 +49,21 @@ pub(crate) struct Desc {
     pub(crate) base: NonNull<u8>,
     /// The arena that the chunk belongs to. Written once, when the arena is made.
     arena: NonNull<Arena>,
-    // Offsets from `base`. Kept by `frame.rs`: 40 <= data_meta <= data (or data + 1 without metadata), data <= data_end,
-    // data_end <= chunk_size.
-    pub(crate) data: u32,
-    pub(crate) data_end: u32,
-    pub(crate) data_meta: u32,
-    pub(crate) hard_end: u32,
-    pub(crate) ingress_ifindex: u32,
-    pub(crate) rx_queue: u32,
-    pub(crate) egress_ifindex: u32,
-    pub(crate) rx_hash: u32,
+    pub(crate) at: Bounds,
+    pub(crate) from: Origin,
     pub(crate) rx_timestamp: u64,
-    pub(crate) rx_hash_type: u16,
+    pub(crate) rx_hash: u32,
     pub(crate) vlan_tci: u16,
     pub(crate) vlan_proto: u16,
-    /// Which of the receive metadata are there: `frame::has`.
-    pub(crate) has: u16,
     // second line
+    /// `at` of an empty frame; `data_meta` is one behind `data` in a pool without metadata. Written when the arena is
+    /// made, and by `guest.rs`.
+    pub(crate) fresh: Bounds,
     number: u32,
     pub(crate) chunk_size: u32,
-    /// Where `data` is in an empty frame.
-    pub(crate) start: u32,
-    /// 1 in a pool without metadata: `data_meta` of an empty frame is that much behind `data`.
-    pub(crate) without_meta: u32,
-    pub(crate) cut: u32,
     /// Holders of a shared frame, 0 for a frame with one owner. Kept by `share.rs`.
     pub(crate) shared: AtomicU32,
+    pub(crate) cut: u32,
     pub(crate) packet_id: u64,
     pub(crate) redirect: Redirect,
     /// The packet's next buffer. Owned: taken out before the chunk goes home.
@@ -75,30 +88,27 @@ impl Arena {
         let memory = Mapping::new(config.frames as usize * stride, config.backing, config.pages, config.node)?;
         let start = memory.start();
         let arena = NonNull::from(Box::leak(Box::<Arena>::new_uninit())).cast::<Arena>();
+        let fresh = |number| {
+            let data = config.headroom + config.shift(number);
+            let hard_end = config.chunk_size - config.tailroom + config.shift(number);
+            Bounds { data, data_end: data, data_meta: data + u32::from(!config.metadata), hard_end }
+        };
         let descs: Box<[Desc]> = (0..config.frames)
             .map(|number| Desc {
                 // SAFETY: number < frames and a chunk is no longer than the stride, so it lies inside the mapping.
                 base: unsafe { start.add(number as usize * stride) },
                 arena,
-                data: config.headroom + config.shift(number),
-                data_end: config.headroom + config.shift(number),
-                data_meta: config.headroom + config.shift(number),
-                hard_end: config.chunk_size - config.tailroom + config.shift(number),
-                ingress_ifindex: 0,
-                rx_queue: 0,
-                egress_ifindex: 0,
-                rx_hash: 0,
+                at: fresh(number),
+                from: Origin::default(),
                 rx_timestamp: 0,
-                rx_hash_type: 0,
+                rx_hash: 0,
                 vlan_tci: 0,
                 vlan_proto: 0,
-                has: 0,
+                fresh: fresh(number),
                 number,
                 chunk_size: config.chunk_size,
-                start: config.headroom + config.shift(number),
-                without_meta: u32::from(!config.metadata),
-                cut: 0,
                 shared: AtomicU32::new(0),
+                cut: 0,
                 packet_id: 0,
                 redirect: Redirect::None,
                 next: None,
@@ -188,13 +198,14 @@ impl Handle {
         unsafe { std::slice::from_raw_parts_mut(desc.base.as_ptr(), desc.chunk_size as usize) }
     }
 
-    /// Lets the descriptor stand for other memory; the caller sets the positions in it.
+    /// Lets the descriptor stand for other memory, in which an empty frame lies at `fresh`.
     ///
     /// # Safety
-    /// `len` bytes from `memory` are initialised, and only this handle reaches them until it stands for others.
-    pub(crate) unsafe fn stand_for(&mut self, memory: NonNull<u8>, len: u32) -> &mut Desc {
+    /// `len` bytes from `memory` are initialised, and only this handle reaches them until it stands for others; `fresh` lies
+    /// inside of them.
+    pub(crate) unsafe fn stand_for(&mut self, memory: NonNull<u8>, len: u32, fresh: Bounds) -> &mut Desc {
         let desc = self.desc_mut();
-        (desc.base, desc.chunk_size) = (memory, len);
+        (desc.base, desc.chunk_size, desc.fresh, desc.at) = (memory, len, fresh, fresh);
         desc
     }
 
@@ -216,7 +227,7 @@ impl Handle {
     #[inline]
     pub(crate) fn fetch(&self) {
         let desc = self.desc();
-        crate::prefetch::to_write(desc.base.as_ptr().wrapping_add(desc.start as usize));
+        crate::prefetch::to_write(desc.base.as_ptr().wrapping_add(desc.fresh.data as usize));
     }
 
     /// Asks for the descriptor, to be read.

@@ -1,5 +1,7 @@
 //! The unit of work: up to 64 frames.
 
+use std::vec::Drain;
+
 use crate::arena::Handle;
 use crate::frame::Frame;
 
@@ -37,6 +39,14 @@ impl Burst {
     pub(crate) fn extend(&mut self, frames: impl Iterator<Item = Frame>) {
         self.frames.extend(frames);
         debug_assert!(self.frames.len() <= Self::MAX);
+    }
+
+    /// Moves the next `count` frames of another burst here, as many as have room, and says how many.
+    #[inline]
+    pub fn append(&mut self, frames: &mut Drain<'_, Frame>, count: usize) -> usize {
+        let count = count.min(frames.len()).min(self.room());
+        self.frames.extend(frames.take(count));
+        count
     }
 
     /// Takes the last frame.
@@ -82,12 +92,12 @@ impl Burst {
     }
 
     /// Takes all frames out, in order of arrival.
-    pub fn drain(&mut self) -> std::vec::Drain<'_, Frame> {
+    pub fn drain(&mut self) -> Drain<'_, Frame> {
         self.frames.drain(..)
     }
 
     /// Takes the first `count` frames out (all, when there are fewer); the others move up.
-    pub fn drain_first(&mut self, count: usize) -> std::vec::Drain<'_, Frame> {
+    pub fn drain_first(&mut self, count: usize) -> Drain<'_, Frame> {
         let count = count.min(self.frames.len());
         self.frames.drain(..count)
     }

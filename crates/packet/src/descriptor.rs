@@ -14,19 +14,19 @@ use crate::arena::Desc;
 /// Pointer to the start of the chunk, 64 bits. Never changes.
 pub const BASE: i32 = offset_of!(Desc, base) as i32;
 /// Start of the packet, 32 bits, from the start of the chunk.
-pub const DATA: i32 = offset_of!(Desc, data) as i32;
+pub const DATA: i32 = offset_of!(Desc, at.data) as i32;
 /// The byte behind the packet, 32 bits.
-pub const DATA_END: i32 = offset_of!(Desc, data_end) as i32;
+pub const DATA_END: i32 = offset_of!(Desc, at.data_end) as i32;
 /// Start of the metadata, 32 bits; `data + 1` where there can be none.
-pub const DATA_META: i32 = offset_of!(Desc, data_meta) as i32;
+pub const DATA_META: i32 = offset_of!(Desc, at.data_meta) as i32;
 /// Up to where the packet may grow, 32 bits.
-pub const HARD_END: i32 = offset_of!(Desc, hard_end) as i32;
+pub const HARD_END: i32 = offset_of!(Desc, at.hard_end) as i32;
 /// Interface index that the packet arrived on, 32 bits.
-pub const INGRESS_IFINDEX: i32 = offset_of!(Desc, ingress_ifindex) as i32;
+pub const INGRESS_IFINDEX: i32 = offset_of!(Desc, from.ingress_ifindex) as i32;
 /// Receive queue that it arrived on, 32 bits.
-pub const RX_QUEUE: i32 = offset_of!(Desc, rx_queue) as i32;
+pub const RX_QUEUE: i32 = offset_of!(Desc, from.rx_queue) as i32;
 /// Interface index that it is about to leave by, 32 bits.
-pub const EGRESS_IFINDEX: i32 = offset_of!(Desc, egress_ifindex) as i32;
+pub const EGRESS_IFINDEX: i32 = offset_of!(Desc, from.egress_ifindex) as i32;
 /// Redirect target: a first word of 0 is none. In the second cache line.
 pub const REDIRECT: i32 = offset_of!(Desc, redirect) as i32;
 /// The packet's next buffer, a pointer: 0 for a packet of one buffer. In the second cache line.
@@ -61,7 +61,7 @@ mod tests {
             assert!(off + 4 <= LINE, "{off}");
         }
         assert_eq!(BASE, 0);
-        assert_eq!((std::mem::align_of::<Desc>(), std::mem::size_of::<Desc>() % 64), (64, 0));
+        assert_eq!((std::mem::align_of::<Desc>(), std::mem::size_of::<Desc>()), (64, 128));
     }
 
     #[test]

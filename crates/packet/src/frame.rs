@@ -2,7 +2,7 @@
 
 use xway_abi::Errno;
 
-use crate::arena::Handle;
+use crate::arena::{Handle, Origin};
 use crate::layout::{ETH_HLEN, FRAME_RESERVE, META_ALIGN, META_MAX};
 use crate::pressure::Pressure;
 use crate::redirect::Redirect;
@@ -68,13 +68,8 @@ impl Frame {
     /// are.
     pub fn reset(&mut self) {
         let desc = self.handle.desc_mut();
-        desc.data = desc.start;
-        desc.data_end = desc.start;
-        desc.data_meta = desc.start + desc.without_meta;
-        desc.ingress_ifindex = 0;
-        desc.rx_queue = 0;
-        desc.egress_ifindex = 0;
-        desc.has = 0;
+        desc.at = desc.fresh;
+        desc.from = Origin::default();
         desc.cut = 0;
         desc.packet_id = 0;
         desc.redirect = Redirect::None;
@@ -86,7 +81,7 @@ impl Frame {
     #[inline]
     pub fn packet(&self) -> &[u8] {
         let desc = self.handle.desc();
-        &self.handle.chunk()[desc.data as usize..desc.data_end as usize]
+        &self.handle.chunk()[desc.at.data as usize..desc.at.data_end as usize]
     }
 
     /// The packet's bytes, writable.
@@ -145,7 +140,7 @@ impl Frame {
     /// The longest packet that [`Frame::fill`] takes.
     pub fn capacity(&self) -> usize {
         let desc = self.handle.desc();
-        (desc.hard_end - desc.start) as usize
+        (desc.at.hard_end - desc.fresh.data) as usize
     }
 
     /// Makes `bytes` the packet, at the default headroom, without metadata.
@@ -169,9 +164,9 @@ impl Frame {
             return Err(FrameFull { len, room });
         }
         let desc = self.handle.desc_mut();
-        desc.data = desc.start;
-        desc.data_meta = desc.start + desc.without_meta;
-        desc.data_end = desc.start + len as u32;
+        desc.at.data = desc.fresh.data;
+        desc.at.data_meta = desc.fresh.data_meta;
+        desc.at.data_end = desc.fresh.data + len as u32;
         desc.cut = 0;
         Ok(())
     }
@@ -185,7 +180,7 @@ impl Frame {
             return Err(Errno::EINVAL);
         }
         let desc = self.handle.desc_mut();
-        (desc.data_meta, desc.data, desc.data_end) = (data_meta, data, data_end);
+        (desc.at.data_meta, desc.at.data, desc.at.data_end) = (data_meta, data, data_end);
         Ok(())
     }
 
@@ -198,10 +193,10 @@ impl Frame {
         self.place(from, of.data(), of.data_end())?;
         self.accessible_mut().copy_from_slice(of.accessible());
         let (theirs, ours) = (of.handle.desc(), self.handle.desc_mut());
-        ours.data_meta = theirs.data_meta;
-        ours.ingress_ifindex = theirs.ingress_ifindex;
-        ours.rx_queue = theirs.rx_queue;
-        ours.egress_ifindex = theirs.egress_ifindex;
+        ours.at.data_meta = theirs.at.data_meta;
+        ours.from.ingress_ifindex = theirs.from.ingress_ifindex;
+        ours.from.rx_queue = theirs.from.rx_queue;
+        ours.from.egress_ifindex = theirs.from.egress_ifindex;
         ours.cut = theirs.cut;
         ours.packet_id = theirs.packet_id;
         self.set_rx_meta(of.rx_meta());
@@ -213,25 +208,25 @@ impl Frame {
     /// Where the packet starts.
     #[inline]
     pub fn data(&self) -> u32 {
-        self.handle.desc().data
+        self.handle.desc().at.data
     }
 
     /// Where the packet ends: the first byte behind it.
     #[inline]
     pub fn data_end(&self) -> u32 {
-        self.handle.desc().data_end
+        self.handle.desc().at.data_end
     }
 
     /// Where the metadata starts; `data` when it is empty, `data + 1` when metadata is not supported.
     #[inline]
     pub fn data_meta(&self) -> u32 {
-        self.handle.desc().data_meta
+        self.handle.desc().at.data_meta
     }
 
     /// Up to where `adjust_tail` may grow the packet.
     #[inline]
     pub fn hard_end(&self) -> u32 {
-        self.handle.desc().hard_end
+        self.handle.desc().at.hard_end
     }
 
     /// Bytes of metadata.
@@ -265,15 +260,15 @@ impl Frame {
     pub fn adjust_head(&mut self, delta: i32) -> Result<(), Errno> {
         let meta_len = self.meta_len();
         let desc = self.handle.desc_mut();
-        let data = i64::from(desc.data) + i64::from(delta);
+        let data = i64::from(desc.at.data) + i64::from(delta);
         let first = i64::from(FRAME_RESERVE + meta_len);
-        let last = i64::from(desc.data_end) - i64::from(ETH_HLEN);
+        let last = i64::from(desc.at.data_end) - i64::from(ETH_HLEN);
         if data < first || data > last {
             return Err(Errno::EINVAL);
         }
         let data = data as u32;
-        let (old_meta, new_meta) = (desc.data_meta, desc.data_meta.wrapping_add_signed(delta));
-        (desc.data, desc.data_meta) = (data, new_meta);
+        let (old_meta, new_meta) = (desc.at.data_meta, desc.at.data_meta.wrapping_add_signed(delta));
+        (desc.at.data, desc.at.data_meta) = (data, new_meta);
         if meta_len > 0 {
             let (from, to) = (old_meta as usize, new_meta as usize);
             self.handle.chunk_mut().copy_within(from..from + meta_len as usize, to);
@@ -291,15 +286,15 @@ impl Frame {
             return Err(Errno::ENOTSUPP);
         }
         let desc = self.handle.desc_mut();
-        let meta = i64::from(desc.data_meta) + i64::from(delta);
-        if meta < i64::from(FRAME_RESERVE) || meta > i64::from(desc.data) {
+        let meta = i64::from(desc.at.data_meta) + i64::from(delta);
+        if meta < i64::from(FRAME_RESERVE) || meta > i64::from(desc.at.data) {
             return Err(Errno::EINVAL);
         }
-        let len = desc.data - meta as u32;
+        let len = desc.at.data - meta as u32;
         if !len.is_multiple_of(META_ALIGN) || len > META_MAX {
             return Err(Errno::EACCES);
         }
-        desc.data_meta = meta as u32;
+        desc.at.data_meta = meta as u32;
         Ok(())
     }
 
@@ -314,12 +309,12 @@ impl Frame {
             return self.adjust_tail_parts(delta);
         }
         let desc = self.handle.desc_mut();
-        let end = i64::from(desc.data_end) + i64::from(delta);
-        if end > i64::from(desc.hard_end) || end < i64::from(desc.data + ETH_HLEN) {
+        let end = i64::from(desc.at.data_end) + i64::from(delta);
+        if end > i64::from(desc.at.hard_end) || end < i64::from(desc.at.data + ETH_HLEN) {
             return Err(Errno::EINVAL);
         }
-        let (old, new) = (desc.data_end as usize, end as usize);
-        desc.data_end = end as u32;
+        let (old, new) = (desc.at.data_end as usize, end as usize);
+        desc.at.data_end = end as u32;
         if new > old {
             self.handle.chunk_mut()[old..new].fill(0);
         }
@@ -349,17 +344,17 @@ impl Frame {
     /// Makes this a buffer behind the first: `len` bytes, at most the chunk's, from the chunk's first one on.
     pub(crate) fn set_part_len(&mut self, len: u32) {
         let desc = self.handle.desc_mut();
-        (desc.data, desc.data_meta, desc.data_end) = (0, 0, len);
+        (desc.at.data, desc.at.data_meta, desc.at.data_end) = (0, 0, len);
     }
 
     /// Moves the end of a buffer; it lies in the chunk.
     pub(crate) fn set_end(&mut self, end: u32) {
-        self.handle.desc_mut().data_end = end;
+        self.handle.desc_mut().at.data_end = end;
     }
 
     /// Takes bytes off the end of a buffer; there are as many.
     pub(crate) fn cut_end(&mut self, count: u32) {
-        self.handle.desc_mut().data_end -= count;
+        self.handle.desc_mut().at.data_end -= count;
     }
 
     // -- where it came from and where it goes -------------------------------------------------------------------------
@@ -367,20 +362,20 @@ impl Frame {
     /// Index of the interface that it arrived on.
     #[inline]
     pub fn ingress_ifindex(&self) -> u32 {
-        self.handle.desc().ingress_ifindex
+        self.handle.desc().from.ingress_ifindex
     }
 
     /// Receive queue that it arrived on.
     #[inline]
     pub fn rx_queue(&self) -> u32 {
-        self.handle.desc().rx_queue
+        self.handle.desc().from.rx_queue
     }
 
     /// Says where it arrived.
     #[inline]
     pub fn set_ingress(&mut self, ifindex: u32, rx_queue: u32) {
         let desc = self.handle.desc_mut();
-        (desc.ingress_ifindex, desc.rx_queue) = (ifindex, rx_queue);
+        (desc.from.ingress_ifindex, desc.from.rx_queue) = (ifindex, rx_queue);
     }
 
     /// The packet arrives at another port as it left the one before: what that one's device knew, the metadata in front of the
@@ -388,29 +383,29 @@ impl Frame {
     #[inline]
     pub fn arrive(&mut self, ifindex: u32, rx_queue: u32) {
         let desc = self.handle.desc_mut();
-        (desc.ingress_ifindex, desc.rx_queue, desc.egress_ifindex) = (ifindex, rx_queue, 0);
-        desc.data_meta = desc.data + desc.without_meta;
-        desc.has = 0;
+        (desc.from.ingress_ifindex, desc.from.rx_queue, desc.from.egress_ifindex) = (ifindex, rx_queue, 0);
+        desc.at.data_meta = desc.at.data + (desc.fresh.data_meta - desc.fresh.data);
+        desc.from.has = 0;
         desc.redirect = Redirect::None;
     }
 
     /// Index of the interface that it is about to leave by; 0 except in a devmap's egress program.
     #[inline]
     pub fn egress_ifindex(&self) -> u32 {
-        self.handle.desc().egress_ifindex
+        self.handle.desc().from.egress_ifindex
     }
 
     /// Says which interface it is about to leave by.
     pub fn set_egress_ifindex(&mut self, ifindex: u32) {
-        self.handle.desc_mut().egress_ifindex = ifindex;
+        self.handle.desc_mut().from.egress_ifindex = ifindex;
     }
 
     /// What the device knew about it.
     pub fn rx_meta(&self) -> RxMeta {
         let desc = self.handle.desc();
-        let some = |bit: u16| desc.has & bit != 0;
+        let some = |bit: u16| desc.from.has & bit != 0;
         RxMeta {
-            hash: some(has::HASH).then_some((desc.rx_hash, u32::from(desc.rx_hash_type))),
+            hash: some(has::HASH).then_some((desc.rx_hash, u32::from(desc.from.rx_hash_type))),
             vlan: some(has::VLAN).then_some(Vlan { proto: desc.vlan_proto, tci: desc.vlan_tci }),
             timestamp: some(has::TIMESTAMP).then_some(desc.rx_timestamp),
         }
@@ -419,17 +414,17 @@ impl Frame {
     /// Says what the device knew about it.
     pub fn set_rx_meta(&mut self, meta: RxMeta) {
         let desc = self.handle.desc_mut();
-        desc.has = 0;
+        desc.from.has = 0;
         if let Some((hash, kind)) = meta.hash {
-            desc.has |= has::HASH;
-            (desc.rx_hash, desc.rx_hash_type) = (hash, kind as u16); // Linux's type bits end at 2^8
+            desc.from.has |= has::HASH;
+            (desc.rx_hash, desc.from.rx_hash_type) = (hash, kind as u16); // Linux's type bits end at 2^8
         }
         if let Some(vlan) = meta.vlan {
-            desc.has |= has::VLAN;
+            desc.from.has |= has::VLAN;
             (desc.vlan_proto, desc.vlan_tci) = (vlan.proto, vlan.tci);
         }
         if let Some(timestamp) = meta.timestamp {
-            desc.has |= has::TIMESTAMP;
+            desc.from.has |= has::TIMESTAMP;
             desc.rx_timestamp = timestamp;
         }
     }

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use crate::arena::Desc;
+use crate::arena::{Bounds, Desc};
 use crate::burst::Burst;
 use crate::config::{PoolConfig, PoolError};
 use crate::frame::{Frame, RxMeta};
@@ -111,8 +111,8 @@ pub struct Guests {
 struct Place {
     desc: NonNull<Desc>,
     base: NonNull<u8>,
-    end: u32,
     size: u32,
+    fresh: Bounds,
 }
 
 // SAFETY: the pointers are those of the frames beside them, which may move to another thread; they are only compared, or
@@ -130,7 +130,7 @@ impl Guests {
         frames.extend(std::iter::from_fn(|| pool.alloc().ok()).take(Burst::MAX));
         let place = |frame: &Frame| {
             let desc = frame.handle().desc();
-            Place { desc: frame.handle().raw(), base: desc.base, end: desc.hard_end, size: desc.chunk_size }
+            Place { desc: frame.handle().raw(), base: desc.base, size: desc.chunk_size, fresh: desc.fresh }
         };
         Ok(Guests { places: frames.iter().map(place).collect(), frames, _pool: pool })
     }
@@ -148,10 +148,11 @@ impl Guests {
             frame.set_rx_meta(guest.rx);
             let memory = NonNull::from(&mut *guest.memory).cast::<u8>();
             let len = guest.memory.len() as u32; // `new` has checked it
+            let fresh = Bounds { data: guest.data, data_end: guest.data, data_meta: guest.data, hard_end: len };
             // SAFETY: `len` bytes from `memory` are borrowed exclusively by the guest until this call ends, and `Visit` takes
-            // the descriptor back before that.
-            let desc = unsafe { frame.handle_mut().stand_for(memory, len) };
-            (desc.hard_end, desc.data, desc.data_end, desc.data_meta) = (len, guest.data, guest.end, guest.meta);
+            // the descriptor back before that. The packet starts inside of them: `Guest::new`, and programs keep it there.
+            let desc = unsafe { frame.handle_mut().stand_for(memory, len, fresh) };
+            (desc.at.data_end, desc.at.data_meta) = (guest.end, guest.meta);
         }
         let visit = Visit { frames: &mut self.frames, places: &self.places, count };
         let result = work(&mut visit.frames[..count]);
@@ -180,8 +181,7 @@ impl Drop for Visit<'_> {
                 std::process::abort();
             }
             // SAFETY: the chunk that the descriptor was made with, which nobody else has had.
-            let desc = unsafe { frame.handle_mut().stand_for(place.base, place.size) };
-            desc.hard_end = place.end;
+            unsafe { frame.handle_mut().stand_for(place.base, place.size, place.fresh) };
             frame.reset();
         }
     }

@@ -240,29 +240,17 @@ impl Generated {
         stats: &mut PortStats,
     ) -> Rx {
         let Some(at) = self.queues.get_mut(queue as usize) else { return Rx::End };
-        let before = burst.len();
         let wanted = budget.min(self.burst).min(burst.room()).min(usize::try_from(at.left).unwrap_or(usize::MAX));
-        let traffic = &*self.traffic;
-        let got = match self.frags && traffic.longest() > pool.capacity() as usize {
-            true => long(traffic, at.turn, pool, burst, wanted),
-            false => pool.alloc_burst(burst, wanted),
+        let mut play = Play { traffic: &self.traffic, at: *at, ingress: (ifindex, queue), bytes: 0, cut: 0 };
+        let got = match self.frags && play.traffic.longest() > pool.capacity() as usize {
+            true => play.long(pool, burst, wanted),
+            false => pool.alloc_each(burst, wanted, |frame| play.short(frame)),
         };
-        stats.no_frame += u64::from(got < wanted);
-        let (mut lens, mut cut) = (0, 0);
-        for frame in &mut burst.frames_mut()[before..] {
-            let (bytes, len) = traffic.at(at.turn);
-            let kept = if frame.is_empty() { fill(frame, bytes, len) } else { len };
-            lens += kept as u64;
-            cut += u64::from(kept < len);
-            at.turn = if at.turn + 1 == traffic.period() { 0 } else { at.turn + 1 };
-            frame.set_ingress(ifindex, queue);
-            frame.set_packet_id(at.next);
-            at.next += 1;
-        }
         stats.rx += got as u64;
-        stats.rx_bytes += lens;
-        stats.truncated += cut;
-        at.left -= got as u64;
+        stats.rx_bytes += play.bytes;
+        stats.truncated += play.cut;
+        stats.no_frame += u64::from(got < wanted);
+        *at = Queue { left: at.left - got as u64, ..play.at };
         if at.left == 0 { Rx::End } else { Rx::More }
     }
 
@@ -274,18 +262,50 @@ impl Generated {
     }
 }
 
-/// Receives packets in as many buffers as they need, from this place of the traffic on, and says how many there were frames for.
-fn long(traffic: &Traffic, mut turn: usize, pool: &mut Pool, burst: &mut Burst, wanted: usize) -> usize {
-    for got in 0..wanted {
-        let (bytes, len) = traffic.at(turn);
-        turn = if turn + 1 == traffic.period() { 0 } else { turn + 1 };
-        let Ok(frame) = pool.frame_of(&bytes[..len]) else { return got };
-        if let Err(frame) = burst.push(frame) {
-            pool.release(frame);
-            return got;
-        }
+/// The traffic of one burst.
+struct Play<'t> {
+    traffic: &'t Traffic,
+    at: Queue,
+    /// Interface index and queue.
+    ingress: (u32, u32),
+    /// That are in frames.
+    bytes: u64,
+    /// Packets that are longer than their frame.
+    cut: u64,
+}
+
+impl Play<'_> {
+    /// Puts the next packet into a fresh frame, as much of it as goes in.
+    #[inline(always)]
+    fn short(&mut self, frame: &mut Frame) {
+        let (bytes, len) = self.traffic.at(self.at.turn);
+        let kept = fill(frame, bytes, len);
+        self.cut += u64::from(kept < len);
+        self.arrived(frame, kept);
     }
-    wanted
+
+    /// Receives packets in as many buffers as they need, and says how many there were frames for.
+    fn long(&mut self, pool: &mut Pool, burst: &mut Burst, wanted: usize) -> usize {
+        for got in 0..wanted {
+            let (bytes, len) = self.traffic.at(self.at.turn);
+            let Ok(mut frame) = pool.frame_of(&bytes[..len]) else { return got };
+            self.arrived(&mut frame, len);
+            if let Err(frame) = burst.push(frame) {
+                pool.release(frame); // never: there is room
+                return got;
+            }
+        }
+        wanted
+    }
+
+    #[inline(always)]
+    fn arrived(&mut self, frame: &mut Frame, kept: usize) {
+        self.bytes += kept as u64;
+        self.at.turn = if self.at.turn + 1 == self.traffic.period() { 0 } else { self.at.turn + 1 };
+        frame.set_ingress(self.ingress.0, self.ingress.1);
+        frame.set_packet_id(self.at.next);
+        self.at.next += 1;
+    }
 }
 
 /// Makes the first `len` of `bytes` the packet; a packet that is longer than the frame is cut. Says how long it is then.

@@ -1,10 +1,12 @@
 //! From verdicts to targets.
 
+use std::vec::Drain;
+
 use xway_abi::{Errno, Verdict};
 use xway_maps::Guard;
 use xway_packet::{Burst, Frame, Redirect, Tally};
 
-use super::targets::Goal;
+use super::targets::{Goal, Reach};
 use super::{Core, EYES, Site, send};
 use crate::event::EventKind;
 use crate::lane::Pass;
@@ -12,7 +14,7 @@ use crate::outbox::Why;
 use crate::socket::SocketEntry;
 use crate::{Results, Sent};
 
-/// Where the last frame of the burst went that left by a map.
+/// Where the last frame of the burst went that was redirected to one place.
 pub(super) struct Run {
     goal: Redirect,
     to: RunTo,
@@ -20,38 +22,68 @@ pub(super) struct Run {
 
 /// By position among those that the worker knows.
 enum RunTo {
+    /// A port, without a program on the way out, that sends frames of one buffer up to this length.
+    Port { number: usize, frame_max: u32 },
+    /// A worker.
     Cpu(usize),
+    /// A socket, bound to this interface and queue.
     Socket { at: usize, bound: (u32, u32) },
 }
 
+impl Run {
+    /// Whether another frame goes the same way: the goal is the same, and so is what may differ from frame to frame.
+    #[inline]
+    fn fits(&self, frame: &Frame) -> bool {
+        self.goal == frame.redirect()
+            && match self.to {
+                RunTo::Port { frame_max, .. } => !frame.has_frags() && frame.len() <= frame_max as usize,
+                RunTo::Cpu(_) => true,
+                RunTo::Socket { bound, .. } => bound == (frame.ingress_ifindex(), frame.rx_queue()),
+            }
+    }
+}
+
 impl Core {
-    /// Gives each frame back to the pool or puts it where its verdict sends it.
+    /// Gives each frame back to the pool or puts it where its verdict sends it. Frames in a row with one verdict go together: what
+    /// is dropped, transmitted or passed is decided once for all of them.
     pub(super) fn sort(&mut self, site: Site, burst: &mut Burst, guard: &Guard) {
-        let results = std::mem::take(&mut self.results);
+        let mut results = std::mem::take(&mut self.results);
+        results.complete(burst.len());
         self.run = None;
         let (mut verdicts, mut bytes) = ([0; 5], [0; 5]);
         let mut home = Tally::default();
-        for (index, (frame, ret)) in burst.drain().zip(results.all_rets()).enumerate() {
+        let mut frames = burst.drain();
+        for run in results.rets().chunk_by(|a, b| a == b) {
+            let (ret, count) = (run[0], run.len());
+            let first = results.rets().len() - frames.len();
             let verdict = match Verdict::from_ret(ret) {
                 // What came over a CPUMAP has no port to be bounced from; Linux warns of an invalid action too.
                 Some(Verdict::Tx) if matches!(site, Site::Cpu { .. }) => None,
                 verdict => verdict,
             };
             if let Some(verdict) = verdict {
-                verdicts[verdict as usize] += 1;
-                bytes[verdict as usize] += frame.total_len() as u64;
+                let run = &frames.as_slice()[..count];
+                verdicts[verdict as usize] += count as u64;
+                bytes[verdict as usize] += run.iter().map(|frame| frame.total_len() as u64).sum::<u64>();
             }
             match (verdict, site) {
-                (Some(Verdict::Drop), _) => self.discard(site, index, ret, &results, frame, &mut home),
-                (Some(Verdict::Tx), Site::Lane(at)) => self.queue(at, Why::Tx, frame),
-                (Some(Verdict::Pass), _) => self.pass(site, frame),
-                (Some(Verdict::Redirect), _) => self.redirect(site, index, &results, frame, guard),
-                (Some(Verdict::Aborted) | None | Some(Verdict::Tx), _) => {
-                    self.stopped(site, verdict, ret, index, &results, &frame);
-                    self.discard(site, index, ret, &results, frame, &mut home);
+                (Some(Verdict::Drop), _) if !EYES || self.sampled == 0 => {
+                    self.pools[self.source.pool].release_run(&mut frames, count, &mut home);
+                }
+                (Some(Verdict::Tx), Site::Lane(at)) => self.queue_run(at, Why::Tx, &mut frames, count),
+                (Some(Verdict::Pass), _) => self.pass_run(site, &mut frames, count),
+                (Some(Verdict::Redirect), _) => self.redirect_run(site, first, &results, &mut frames, count, guard),
+                _ => {
+                    for (index, frame) in (first..).zip(frames.by_ref().take(count)) {
+                        if verdict != Some(Verdict::Drop) {
+                            self.stopped(site, verdict, ret, index, &results, &frame);
+                        }
+                        self.discard(site, index, ret, &results, frame, &mut home);
+                    }
                 }
             }
         }
+        drop(frames);
         self.pools[self.source.pool].settle(home);
         self.sampled = 0;
         let meters = &self.source.meters;
@@ -80,6 +112,22 @@ impl Core {
             self.pools[self.source.pool].release(frame);
             let errno = if why == Why::Copy { Errno::ENOSPC } else { Errno::ENOBUFS };
             self.account(why, Sent::none(1, errno));
+        }
+    }
+
+    /// Puts the next `count` frames into the burst for a port.
+    fn queue_run(&mut self, number: usize, why: Why, frames: &mut Drain<'_, Frame>, count: usize) {
+        let queued = self.outbox(number).burst(why).append(frames, count);
+        frames.take(count - queued).for_each(|frame| self.queue(number, why, frame));
+    }
+
+    /// Sends the next `count` frames to the stack side of where they came in.
+    fn pass_run(&mut self, site: Site, frames: &mut Drain<'_, Frame>, count: usize) {
+        match site {
+            Site::Lane(at) if matches!(self.lanes[at].pass, Pass::Stack) => {
+                self.queue_run(at, Why::Pass, frames, count);
+            }
+            _ => frames.take(count).for_each(|frame| self.pass(site, frame)),
         }
     }
 
@@ -139,19 +187,44 @@ impl Core {
         self.events.tell(name, Some(frame), kind);
     }
 
-    /// Sends a redirected frame on its way: to a port, many ports, another worker or a socket.
-    fn redirect(&mut self, site: Site, index: usize, results: &Results, mut frame: Frame, guard: &Guard) {
-        // Frames in a row that go to one place: looked up for the first.
-        if let Some(burst) = self.same_again(&frame) {
-            match burst.push(frame) {
-                Ok(()) => return,
-                Err(back) => frame = back,
+    /// Sends the next `count` frames, from the one with number `index` on, on their way. Of those in a row that go to one place the
+    /// first is looked up.
+    fn redirect_run(
+        &mut self,
+        site: Site,
+        mut index: usize,
+        results: &Results,
+        frames: &mut Drain<'_, Frame>,
+        count: usize,
+        guard: &Guard,
+    ) {
+        let end = index + count;
+        while index < end {
+            if let Some(run) = &self.run {
+                let same = frames.as_slice()[..end - index].iter().take_while(|frame| run.fits(frame)).count();
+                index += self.run_burst().map_or(0, |burst| burst.append(frames, same));
+            }
+            // The first of other ones, or for another place, or one that its burst has no room for.
+            if index < end
+                && let Some(frame) = frames.next()
+            {
+                self.redirect(site, index, results, frame, guard);
+                index += 1;
             }
         }
+    }
+
+    /// Sends a redirected frame on its way: to a port, many ports, another worker or a socket.
+    fn redirect(&mut self, site: Site, index: usize, results: &Results, mut frame: Frame, guard: &Guard) {
         match self.targets.resolve(&frame, guard) {
             Ok(Goal::Port(exit)) => {
                 let program = exit.program.and_then(|program| self.extras.position(program, self.number));
                 let (number, ifindex) = (exit.number, exit.ifindex);
+                if program.is_none()
+                    && let Some(&Reach { frame_max, .. }) = self.targets.reach(ifindex)
+                {
+                    self.follow(Run { goal: frame.redirect(), to: RunTo::Port { number, frame_max } });
+                }
                 self.leave(number, ifindex, program, Why::Redirect, frame);
             }
             Ok(Goal::Ports { map, except }) => {
@@ -227,18 +300,14 @@ impl Core {
         self.run = self.looks_up_runs.then_some(run);
     }
 
-    /// The burst that the frame before went into, when this one has the same goal: a worker or a socket. What may differ from frame to
-    /// frame, the queue that it came in on, is looked at.
+    /// The burst that the frame before went into.
     #[inline]
-    fn same_again(&mut self, frame: &Frame) -> Option<&mut Burst> {
-        let run = self.run.as_ref().filter(|run| run.goal == frame.redirect())?;
-        match run.to {
-            RunTo::Cpu(at) => Some(&mut self.cpu_outs[at].burst),
-            RunTo::Socket { at, bound } if bound == (frame.ingress_ifindex(), frame.rx_queue()) => {
-                Some(&mut self.sockets[at].burst)
-            }
-            RunTo::Socket { .. } => None,
-        }
+    fn run_burst(&mut self) -> Option<&mut Burst> {
+        Some(match self.run.as_ref()?.to {
+            RunTo::Port { number, .. } => self.outbox(number).burst(Why::Redirect),
+            RunTo::Cpu(at) => &mut self.cpu_outs[at].burst,
+            RunTo::Socket { at, .. } => &mut self.sockets[at].burst,
+        })
     }
 
     /// Whether a frame can go out there without being the port's own: the port is this worker's, only reads what it sends, and no
