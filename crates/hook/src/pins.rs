@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use xway_abi::{Errno, MapSpec};
+use xway_abi::{Errno, MapSpec, MapType, map_flags};
 use xway_kernel::{KernelMap, KernelObject, ObjectKind};
 use xway_object::{MapDef, MapKind, Object, Pinning};
 
@@ -95,30 +95,39 @@ pub fn find(path: &Path, def: &MapDef) -> Result<Option<KernelMap>, HookError> {
     Ok(Some(map))
 }
 
-/// Whether the map that is pinned at `path` is what an object declares.
+/// Whether the map that is pinned at `path` is what an object declares: what libbpf compares. Everything else (the template of inner
+/// maps, locks and timers in values) the verifier meets as the map has it.
 pub fn same(path: &Path, def: &MapDef, have: &MapSpec) -> Result<(), HookError> {
     let want = &def.spec;
+    // Linux adds this one itself.
+    let kept = match want.map_type {
+        MapType::Devmap | MapType::DevmapHash => !map_flags::RDONLY_PROG,
+        _ => u32::MAX,
+    };
     let entries = want.max_entries == have.max_entries || want.max_entries == 0;
     let same = have.map_type == want.map_type
         && have.key_size == want.key_size
         && have.value_size == want.value_size
-        && entries;
+        && entries
+        && (have.flags ^ want.flags) & kept == 0
+        && have.map_extra == want.map_extra;
     if same {
         return Ok(());
     }
+    let describe = |spec: &MapSpec| {
+        let extra = if spec.map_extra == 0 { String::new() } else { format!(", extra {:#x}", spec.map_extra) };
+        let MapSpec { map_type, key_size, value_size, max_entries, flags, .. } = spec;
+        format!(
+            "{} with keys of {key_size} and values of {value_size} bytes, {max_entries} entries, flags {flags:#x}{extra}",
+            map_type.name()
+        )
+    };
     let message = format!(
-        "map {}: the one pinned at {} is another kind of map: {} with keys of {} and values of {} bytes, {} entries; the \
-         object wants {} with {}, {}, {}",
+        "map {}: the one pinned at {} is another kind of map: {}; the object wants {}",
         def.name,
         path.display(),
-        have.map_type.name(),
-        have.key_size,
-        have.value_size,
-        have.max_entries,
-        want.map_type.name(),
-        want.key_size,
-        want.value_size,
-        want.max_entries
+        describe(have),
+        describe(want)
     );
     let refused = HookError { errno: Some(Errno::EINVAL), ..HookError::new(Blame::Request, message) };
     Err(refused.hint(format!("rm {} when nothing uses it any more", path.display())))

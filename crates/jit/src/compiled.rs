@@ -15,7 +15,7 @@ use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::isa::{OwnedTargetIsa, TargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::FunctionBuilderContext;
-use xway_abi::{MapType, map_flags};
+use xway_abi::{MapSpec, MapType, map_flags};
 use xway_maps::{Guard, Map};
 use xway_object::{Initial, MapDef};
 use xway_packet::{Frame, Redirect};
@@ -416,6 +416,15 @@ fn check_maps(proved: &[MapDef], live: &[Arc<Map>]) -> Result<(), Refusal> {
         const ACCESS: u32 = map_flags::RDONLY_PROG | map_flags::WRONLY_PROG;
         if have.flags & ACCESS & !want.flags != 0 && !want.map_type.is_read_only_to_programs() {
             return refuse("programs may do less with it");
+        }
+        if want.special != have.special {
+            return refuse("other fields that belong to the runtime");
+        }
+        let inner = |spec: &MapSpec| spec.inner.clone();
+        match (inner(want), inner(have)) {
+            (None, None) => {}
+            (Some(want), Some(have)) if xway_maps::stands_for(&want, &have) => {}
+            _ => return refuse("another template for its inner maps"),
         }
         if let Initial::Data(bytes) = &def.initial
             && def.frozen

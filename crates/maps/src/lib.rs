@@ -55,6 +55,7 @@ pub use guard::Guard;
 pub use map::Map;
 pub use mapped::{Shape, Window};
 pub use memory::Memory;
+pub use objects::stands_for;
 pub use perf::{PERF_CURRENT_CPU, PERF_INDEX_MASK, PerfArray, PerfReader, PerfRecord};
 pub use redirect::Target;
 pub use ringbuf::{RingBuf, RingRecord, ringbuf_flags, ringbuf_query};

@@ -145,19 +145,24 @@ impl Template {
     }
 
     fn check(&self, map: &Map) -> Result<(), Errno> {
-        let (want, have) = (&self.spec, map.spec());
-        let same = want.map_type == have.map_type
-            && want.key_size == have.key_size
-            && want.value_size == have.value_size
-            && (want.flags ^ have.flags) & !(f::RDONLY | f::WRONLY) == 0
-            && want.special == have.special;
-        let fixed = match want.map_type {
-            MapType::Array => want.flags & f::INNER_MAP == 0,
-            MapType::Xskmap => true,
-            _ => false,
-        };
-        if same && (!fixed || want.max_entries == have.max_entries) { Ok(()) } else { Err(Errno::EINVAL) }
+        if stands_for(&self.spec, map.spec()) { Ok(()) } else { Err(Errno::EINVAL) }
     }
+}
+
+/// Whether an inner map (or a template) of the description `have` may stand where one of `want` was promised to a program: type,
+/// lengths, fields of the runtime and what programs may do are the same, and the number of entries where code relies on it.
+pub fn stands_for(want: &MapSpec, have: &MapSpec) -> bool {
+    let same = want.map_type == have.map_type
+        && want.key_size == have.key_size
+        && want.value_size == have.value_size
+        && (want.flags ^ have.flags) & !(f::RDONLY | f::WRONLY) == 0
+        && want.special == have.special;
+    let fixed = match want.map_type {
+        MapType::Array => want.flags & f::INNER_MAP == 0,
+        MapType::Xskmap => true,
+        _ => false,
+    };
+    same && (!fixed || want.max_entries == have.max_entries)
 }
 
 /// ARRAY_OF_MAPS.

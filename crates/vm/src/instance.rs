@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use xway_abi::Errno;
-use xway_maps::{CreateError, Env, Handles, Map, NoHandles, ProgramObject, SocketObject};
+use xway_abi::{Errno, MapType, map_flags};
+use xway_maps::{CreateError, Env, Guard, Handles, Map, NoHandles, ProgramObject, SocketObject};
 use xway_object::{Initial, MapDef, Object, SlotRef};
 use xway_verifier::{Config, MapsView};
 
@@ -18,6 +18,8 @@ pub struct Instance {
     /// Programs are verified before they are linked, within these limits.
     gate: Option<Config>,
     maps: Vec<Arc<Map>>,
+    /// What programs are verified against: the object's descriptions, and of maps that were there already what those are.
+    described: Vec<MapDef>,
     programs: Vec<OnceLock<Arc<Program>>>,
     table: Arc<Table>,
 }
@@ -170,7 +172,12 @@ impl Instance {
         let maps: Vec<Arc<Map>> = object.maps.iter().enumerate().map(create).collect::<Result<_, _>>()?;
         let _ = table.maps.set(maps.iter().map(Arc::downgrade).collect());
         let programs = object.programs.iter().map(|_| OnceLock::new()).collect();
-        let instance = Instance { object, gate, maps, programs, table };
+        let describe = |(index, (def, map)): (usize, (&MapDef, &Arc<Map>))| match there(index) {
+            Some(_) => living(def, map),
+            None => def.clone(),
+        };
+        let described = object.maps.iter().zip(&maps).enumerate().map(describe).collect();
+        let instance = Instance { object, gate, maps, described, programs, table };
         for (index, (def, map)) in instance.object.maps.iter().zip(&instance.maps).enumerate() {
             if there(index).is_none() {
                 instance.fill(def, map)?;
@@ -226,7 +233,10 @@ impl Instance {
     /// made from it.
     pub fn link(&self, program: &xway_object::Program) -> Result<Arc<Program>, LinkError> {
         match &self.gate {
-            Some(config) => Program::verify(program, &self.maps, &MapsView::from(&*self.object), config),
+            Some(config) => {
+                let view = MapsView { maps: &self.described, ..MapsView::from(&*self.object) };
+                Program::verify(program, &self.maps, &view, config)
+            }
             None => Program::link(program, &self.maps),
         }
     }
@@ -274,6 +284,16 @@ impl Instance {
         let index = self.programs.iter().position(is)?;
         Some(&self.object.programs[index].name)
     }
+}
+
+/// The description of a map that was there before the object: what it is, whatever the object says. Its template, its flags and the
+/// fields that belong to the runtime are its creator's, and only what nobody can change any more is constant.
+fn living(def: &MapDef, map: &Map) -> MapDef {
+    let spec = map.spec().clone();
+    let constant = spec.map_type == MapType::Array && spec.flags & map_flags::RDONLY_PROG != 0 && map.is_frozen();
+    let bytes = constant.then(|| map.value(0, &[0; 4], &Guard::pin()).map(|value| value.to_vec())).flatten();
+    let frozen = bytes.is_some();
+    MapDef { spec, initial: bytes.map_or(Initial::None, Initial::Data), frozen, ..def.clone() }
 }
 
 impl std::fmt::Debug for Instance {

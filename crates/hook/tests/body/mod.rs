@@ -1,6 +1,7 @@
 //! The body.
 
 mod attachments;
+mod shared;
 
 pub use attachments::attachments;
 
@@ -82,6 +83,7 @@ pub fn run(hook: &mut dyn Hook, dir: &Path) {
     pins(hook, dir);
     programs(hook, dir);
     mapped(hook);
+    shared::another_authors_maps(hook, dir);
     unknown(hook);
 }
 
