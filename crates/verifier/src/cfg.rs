@@ -206,7 +206,10 @@ impl Cfg {
             }
             Insn::Call(CallTarget::Local(rel)) => {
                 let callee = usize::try_from(pc as i64 + 1 + i64::from(rel)).unwrap_or(usize::MAX);
-                (self.live.get(callee).map_or(0x3e, |l| l & 0x3e), 0x3f)
+                // A global function is called by its signature, which may ask for more than its code reads.
+                let global = self.func_at(callee).is_some_and(|f| self.funcs[f].global);
+                let reads = if global { 0x3e } else { self.live.get(callee).map_or(0x3e, |l| l & 0x3e) };
+                (reads, 0x3f)
             }
             Insn::Call(CallTarget::Kfunc { .. }) => (0x3e, 0x3f),
             Insn::Exit => (1, 0),

@@ -72,19 +72,6 @@ fn left_to_caller(st: &State, reference: u32) -> bool {
     callers.iter().any(|f| f.regs.iter().any(carries) || f.stack.iter().any(|s| carries(&s.spill)))
 }
 
-/// A frame is gone: slices that may lie in a buffer on its stack are worthless.
-fn forget_slices(st: &mut State, gone: Option<&Frame>) {
-    if gone.is_some_and(|f| f.stack.iter().any(|s| s.shared)) {
-        st.for_each(|v| match v {
-            Value::Ptr(Ptr { base: Base::Mem { kind: MemKind::Slice | MemKind::PacketSlice, .. }, .. }) => {
-                *v = Value::num(Scalar::unknown(), NONE);
-                true
-            }
-            _ => false,
-        });
-    }
-}
-
 impl Verifier<'_> {
     /// The states in which a function that is analysed on its own starts.
     pub fn entry(&mut self, func: usize) -> Result<Vec<State>, Fail> {
@@ -287,10 +274,10 @@ impl Verifier<'_> {
                 let next = st.frame().callsite + 1;
                 let gone = st.frames.pop();
                 st.set(Reg::R0, r0);
-                forget_slices(st, gone.as_deref());
+                self.frame_gone(st, gone.as_deref());
                 Ok(Flow::Next(next))
             }
-            FrameKind::Callback { ret_max } => {
+            FrameKind::Callback { ret_max, .. } => {
                 self.check_return(&r0, ret_max)?;
                 let uid = st.frame().uid;
                 // What it acquired it may leave to its caller, on whose stack it put the pointer.
@@ -304,7 +291,7 @@ impl Verifier<'_> {
                 }
                 let callsite = st.frame().callsite;
                 let gone = st.frames.pop();
-                forget_slices(st, gone.as_deref());
+                self.frame_gone(st, gone.as_deref());
                 Ok(Flow::Next(callsite))
             }
         }
@@ -330,13 +317,40 @@ impl Verifier<'_> {
         self.packet_moves(&mut after);
         let (called, callsite) = (after.frame().kind == FrameKind::Call, after.frame().callsite);
         let gone = after.frames.pop();
-        forget_slices(&mut after, gone.as_deref());
+        self.frame_gone(&mut after, gone.as_deref());
         if called {
             after.set(Reg::R0, Value::num(Scalar::unknown(), NONE));
         }
         after.pc = if called { callsite + 1 } else { callsite };
         after.jumps_since += 1;
         self.push(after)
+    }
+
+    /// The innermost frame is gone, and with it what lay on its stack or was lent to it: slices that may lie in a buffer there, and the
+    /// key that a callback was shown. Pointers that its callers have of these are worthless.
+    fn frame_gone(&mut self, st: &mut State, gone: Option<&Frame>) {
+        let Some(gone) = gone else { return };
+        let depth = st.frames.len() as u8;
+        let slices = gone.stack.iter().any(|s| s.shared);
+        if !slices && !matches!(gone.kind, FrameKind::Callback { keyed: true, .. }) {
+            return;
+        }
+        let mut seen = false;
+        st.for_each(|v| {
+            let ends = match v {
+                Value::Ptr(Ptr { base: Base::Mem { kind: MemKind::Slice | MemKind::PacketSlice, .. }, .. }) => slices,
+                Value::Ptr(Ptr { base: Base::Mem { kind: MemKind::MapKey(at), .. }, .. }) => *at == depth,
+                _ => false,
+            };
+            if ends {
+                *v = Value::num(Scalar::unknown(), NONE);
+                seen = true;
+            }
+            ends
+        });
+        if seen {
+            self.facts.address_seen();
+        }
     }
 
     fn check_return(&mut self, r0: &Value, max: u64) -> Result<(), Fail> {
@@ -398,20 +412,26 @@ impl Verifier<'_> {
             body.frame_mut().callback_turns = turns.saturating_add(1);
         }
         let id = self.id();
-        let value = map.map(|m| self.callback_map_args(&m, id));
+        let depth = body.depth() as u8 + 1;
+        let value = map.map(|m| self.callback_map_args(&m, id, depth));
         let ret_max = kind.max_return();
-        self.enter(&mut body, func, FrameKind::Callback { ret_max }, |caller, frame| match (kind, value) {
-            (Callback::MapElem, Some([m, k, v])) => {
-                frame.regs[1] = m;
-                frame.regs[2] = k;
-                frame.regs[3] = v;
-                frame.regs[4] = caller.regs[3];
-            }
-            _ => {
-                frame.regs[1] = Value::num(Scalar::of_bits(32), NONE);
-                frame.regs[2] = caller.regs[3];
-            }
-        })?;
+        self.enter(
+            &mut body,
+            func,
+            FrameKind::Callback { ret_max, keyed: kind == Callback::MapElem },
+            |caller, frame| match (kind, value) {
+                (Callback::MapElem, Some([m, k, v])) => {
+                    frame.regs[1] = m;
+                    frame.regs[2] = k;
+                    frame.regs[3] = v;
+                    frame.regs[4] = caller.regs[3];
+                }
+                _ => {
+                    frame.regs[1] = Value::num(Scalar::of_bits(32), NONE);
+                    frame.regs[2] = caller.regs[3];
+                }
+            },
+        )?;
         self.note_branch(&mut body, st.pc, true);
         self.note_branch(st, st.pc, false);
         self.push(body)?;
@@ -422,10 +442,10 @@ impl Verifier<'_> {
         Ok(Flow::Next(next))
     }
 
-    /// map, key, value as a callback gets them.
-    fn callback_map_args(&self, m: &MapRef, id: u32) -> [Value; 3] {
+    /// map, key, value as a callback gets them whose frame is the one with this number.
+    fn callback_map_args(&self, m: &MapRef, id: u32, depth: u8) -> [Value; 3] {
         let key_size = self.map_spec(m).map_or(0, |s| s.key_size);
-        let key = Base::Mem { size: key_size, kind: MemKind::MapKey, read_only: true };
+        let key = Base::Mem { size: key_size, kind: MemKind::MapKey(depth), read_only: true };
         [
             Value::Ptr(Ptr::to(Base::Map(*m))),
             Value::Ptr(Ptr::to(key)),
@@ -442,7 +462,7 @@ impl Verifier<'_> {
         self.async_done.push((func, map.index));
         let mut st = self.fresh(func, FrameKind::Async);
         let id = self.id();
-        let [m, key, v] = self.callback_map_args(&map, id);
+        let [m, key, v] = self.callback_map_args(&map, id, 0);
         let regs = &mut st.frame_mut().regs;
         (regs[1], regs[2], regs[3]) = (m, key, v);
         self.push(st)

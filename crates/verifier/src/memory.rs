@@ -268,7 +268,7 @@ impl Verifier<'_> {
             Base::Packet | Base::Meta => self.check_packet(p, off, size, access),
             Base::MapValue(m) => self.check_map_value(&m, p, off, size, access),
             Base::Mem { size: len, kind, read_only } => {
-                if access == Access::Write && (read_only || kind == MemKind::MapKey) {
+                if access == Access::Write && (read_only || matches!(kind, MemKind::MapKey(_))) {
                     return fail!(Permission, "this memory is read-only");
                 }
                 let what = if kind == MemKind::Record { "the ring buffer record" } else { "the memory" };

@@ -86,6 +86,8 @@ pub enum FrameKind {
     Callback {
         /// Numbers that it may return are 0 to this one.
         ret_max: u64,
+        /// It is shown keys of a map, each for as long as it runs.
+        keyed: bool,
     },
     /// Called later by somebody else (a timer).
     Async,

@@ -137,8 +137,8 @@ impl Object {
 pub enum MemKind {
     /// Ring buffer record from `bpf_ringbuf_reserve`.
     Record,
-    /// Key handed to a callback.
-    MapKey,
+    /// Key shown to the callback whose frame has this number, for as long as that runs.
+    MapKey(u8),
     /// Memory of a dynptr.
     Slice,
     /// Part of the packet seen through a dynptr.
@@ -247,7 +247,7 @@ impl Ptr {
             Base::MapValue(_) => "map_value",
             Base::Map(_) => "map_ptr",
             Base::Mem { kind: MemKind::Record, .. } => "ringbuf_mem",
-            Base::Mem { kind: MemKind::MapKey, .. } => "map_key",
+            Base::Mem { kind: MemKind::MapKey(_), .. } => "map_key",
             Base::Mem { .. } => "mem",
             Base::Sock(SockKind::Tcp) => "tcp_sock",
             Base::Sock(SockKind::Common) => "sock_common",

@@ -1,6 +1,6 @@
 //! Functions that helpers call: what they may leave behind, and whose stack they use.
 
-use super::{both, program, ready};
+use super::{both, ours, program, ready};
 
 const FILL: &str = "struct found { __u64 *record; };\n\
     static long fill(__u32 i, struct found *f) {\n\
@@ -72,4 +72,46 @@ fn a_timer_has_a_stack_of_its_own() {
     };
     both(true, &format!("{later}{}", start("")));
     both(false, &format!("{later}{}", start("later(0, 0, 0);")));
+}
+
+/// The key that a callback is shown is its own: afterwards it is another's, or nobody's. Linux lets a program read on.
+#[test]
+fn a_key_ends_with_the_callback_that_is_shown_it() {
+    if !ready("a_key_ends_with_the_callback_that_is_shown_it") {
+        return;
+    }
+    let keep = |inside: &str, end: &str| {
+        format!(
+            "struct kept {{ __u32 *key; __u32 sum; }};\n\
+             struct {{ __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 2); __type(key, __u32); __type(value, __u32); }} two SEC(\".maps\");\n\
+             static long inner(void *map, __u32 *key, __u32 *value, struct kept *k) {{ k->sum += *key; return 0; }}\n\
+             static long outer(void *map, __u32 *key, __u32 *value, struct kept *k) {{ {inside} return 0; }}\n{}",
+            program(&format!("struct kept k = {{}}; bpf_for_each_map_elem(&two, outer, &k, 0);\n{end}"))
+        )
+    };
+    both(true, &keep("k->sum += *key;", "return k.sum & 1;"));
+    // What it calls back in turn leaves it its key.
+    both(true, &keep("bpf_for_each_map_elem(map, inner, k, 0); k->sum += *key;", "return k.sum & 1;"));
+    both(true, &keep("k->key = key; k->sum += *k->key;", "return k.sum & 1;"));
+    ours(false, &keep("k->key = key;", "return k.key ? *k.key & 1 : 0;"));
+    ours(false, &keep("if (k->key) k->sum += *k->key; k->key = key;", "return k.sum & 1;"));
+}
+
+/// A global function is called by its types: an argument that its code never looks at has to be there, and is.
+#[test]
+fn a_global_function_may_have_arguments_that_it_does_not_use() {
+    if !ready("a_global_function_may_have_arguments_that_it_does_not_use") {
+        return;
+    }
+    let two_calls = |function: &str, argument: &str| {
+        format!(
+            "__attribute__((weak)) int f{function}\n{}",
+            program(&format!(
+                "int v, x = 7; if (ctx->rx_queue_index > 3) v = f({argument}, ctx->ingress_ifindex == 7 ? 3 : 4); else v = f({argument}, 0);\n\
+                 return v + (x & 0);"
+            ))
+        )
+    };
+    both(true, &two_calls("(struct xdp_md *ctx, int code) { return code ? 2 : 1; }", "ctx"));
+    both(true, &two_calls("(int *p, int code) { return code ? 2 : 1; }", "&x"));
 }
