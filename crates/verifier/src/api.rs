@@ -147,7 +147,7 @@ pub struct Facts {
     pub maps: Vec<u32>,
     /// The byte after the last one that direct packet access reads or writes, from `data`.
     pub packet_bytes: u32,
-    /// Some run writes the packet directly.
+    /// Some run writes the packet directly, or through a slice of it.
     pub packet_written: bool,
     /// Some run may move or replace packet data.
     pub packet_moved: bool,

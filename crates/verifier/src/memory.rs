@@ -275,7 +275,11 @@ impl Verifier<'_> {
                 check_bounds(p, off, size, len.into(), access).map_err(|why| {
                     Fail::new(crate::diag::Kind::MemoryBounds, format!("{why} of {what}, which has {len} bytes"))
                         .hint("bound the offset, or make the memory larger")
-                })
+                })?;
+                if kind == MemKind::PacketSlice {
+                    self.facts.packet_access(0, access == Access::Write);
+                }
+                Ok(())
             }
             Base::End => fail!(PacketBounds, "data_end points behind the packet: nothing can be accessed through it"),
             Base::Map(_) => fail!(Permission, "a map cannot be accessed directly")
