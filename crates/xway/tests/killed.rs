@@ -9,11 +9,11 @@ use std::time::Duration;
 use common::Dir;
 use common::service::{KINDS, Up};
 use serde_json::Value;
-use xway_abi::{MapSpec, MapType};
+use xway_abi::{MapSpec, MapType, map_flags};
 use xway_control::{Config, Service, message};
 use xway_hook::{
-    AttachRequest, Blame, CaptureRequest, Hook, HookError, Image, LoadRequest, MapId, ObjectId, ProgId, Replace,
-    TestRequest,
+    AttachRequest, AttachmentInfo, Blame, CaptureRequest, Hook, HookError, Image, LoadRequest, MapId, ObjectId, ProgId,
+    Replace, TestRequest,
 };
 use xway_testkit::{Lab, Namespace, Needs};
 
@@ -117,6 +117,12 @@ impl<'a> Asking<'a> {
                 let keys: Vec<_> = entries().into_iter().map(|(key, _)| key).collect();
                 if kind == "map_delete_batch" { service.map_delete_batch(map, &keys).map(drop) } else { Ok(()) }
             }
+            "map_memory" => {
+                let id = service.map_create("shown", &shown())?;
+                let _ = service.pin(ObjectId::Map(id), path);
+                service.map_memory(id, n % 2 == 1)?;
+                service.release(ObjectId::Map(id))
+            }
             "map_freeze" => {
                 let id = service.map_create("frozen", &spec())?;
                 // A name of an earlier round is taken: that is an answer.
@@ -150,13 +156,17 @@ impl<'a> Asking<'a> {
                 }
                 service.release(ObjectId::Map(id))
             }
-            "attach" | "detach" => {
+            "attach" | "detach" | "link_detach" => {
                 let objects = service.load(self.image, &LoadRequest::default())?;
                 let (alone, queue) = (n % 3 == 2, (n % 2 == 1).then_some(0));
                 let replace = if alone { Replace::Any } else { Replace::Never };
                 let request = AttachRequest { chain: !alone, replace, queue, ..AttachRequest::new(port, program) };
                 service.attach(&AttachRequest { program: objects.programs[0].1, ..request })?;
-                if kind == "detach" || n % 8 == 7 {
+                if kind == "link_detach" {
+                    let new = |a: &AttachmentInfo| a.program.id == objects.programs[0].1;
+                    let link = service.attachments(Some(port))?.iter().find(|a| new(a)).and_then(|a| a.link);
+                    service.link_detach(link.expect("what was attached has a number"))?;
+                } else if kind == "detach" || n % 8 == 7 {
                     service.detach(port, None)?;
                 }
                 give_up(service, &objects)
@@ -165,6 +175,7 @@ impl<'a> Asking<'a> {
             "features" => service.features(port).map(drop),
             "statistics" => service.statistics(port).map(drop),
             "events" => service.events(MOMENT).map(drop),
+            "trace_log" => service.trace_log(MOMENT).map(drop),
             "capture" | "captured" => {
                 service.capture(&CaptureRequest::default())?;
                 if kind == "captured" { service.captured(MOMENT).map(drop) } else { Ok(()) }
@@ -210,6 +221,11 @@ impl<'a> Asking<'a> {
             new => panic!("{new}: a kind of request in the middle of which no service was killed yet"),
         }
     }
+}
+
+/// An array of four words, whose values other processes may map.
+fn shown() -> MapSpec {
+    MapSpec { flags: map_flags::MMAPABLE, ..MapSpec::new(MapType::Array, 4, 8, 4) }
 }
 
 fn spec() -> MapSpec {
