@@ -66,6 +66,7 @@ impl Frame {
 
     /// Makes the frame empty: no packet, no metadata, no target; the default headroom. The bytes of the chunk stay as they
     /// are.
+    #[inline]
     pub fn reset(&mut self) {
         let desc = self.handle.desc_mut();
         desc.at = desc.fresh;
@@ -151,6 +152,29 @@ impl Frame {
         self.set_len(bytes.len())?;
         self.packet_mut().copy_from_slice(bytes);
         Ok(())
+    }
+
+    /// Puts a packet that lies in a cache line into a frame as [`crate::Pool::alloc_each`] hands it out, as much of it as there is room
+    /// for, and says how much that is. The line is copied whole, which two instructions do: what follows the packet in it then stands
+    /// behind the packet in the chunk.
+    #[inline]
+    pub fn receive_line(&mut self, line: &[u8; 64], len: usize) -> usize {
+        let at = &mut self.handle.desc_mut().at;
+        let data = at.data as usize;
+        let kept = len.min(line.len()).min((at.hard_end - at.data) as usize);
+        at.data_end = at.data + kept as u32;
+        match self.handle.chunk_mut().get_mut(data..).and_then(|room| room.first_chunk_mut()) {
+            Some(to) => *to = *line,
+            None => self.write_cold(&line[..kept]),
+        }
+        kept
+    }
+
+    /// Out of line, so that the compiler does not make one copy of any length of the two.
+    #[cold]
+    #[inline(never)]
+    fn write_cold(&mut self, packet: &[u8]) {
+        self.packet_mut().copy_from_slice(packet);
     }
 
     /// Makes the packet `len` bytes long at the default headroom, without metadata, holding whatever was there: for a port

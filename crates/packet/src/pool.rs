@@ -104,15 +104,23 @@ impl Pool {
         }
         // SAFETY: the arena lives at least as long as the pool.
         let arena = unsafe { self.arena.as_ref() };
+        // Off the stack, and counted, before `each` is called: a panic there loses frames, but none is there twice, and the arena lives
+        // while they are away. (An array, not a `Drain`, which would have to be dropped then: what `each` counts would be in memory for
+        // that.)
+        self.left(ready as u32);
+        let mut numbers = [0; Burst::MAX];
+        let numbers = &mut numbers[..ready];
+        let rest = self.free.len() - ready;
+        numbers.copy_from_slice(&self.free[rest..]);
+        self.free.truncate(rest);
         // There is room: ready <= count <= the burst's.
-        burst.extend(self.free.drain(self.free.len() - ready..).rev().map(|number| {
+        burst.extend(numbers.iter().rev().map(|&number| {
             // SAFETY: the number comes from the free stack.
             let mut frame = Frame::new(unsafe { arena.handle(number) });
             frame.reset();
             each(&mut frame);
             frame
         }));
-        self.left(ready as u32);
         ready
     }
 

@@ -1,6 +1,8 @@
 //! Pools: who owns a frame, how it comes home, what is counted.
 
-use xway_packet::{Backing, Burst, Counters, Leak, Pages, Placement, Pool, PoolConfig, Pressure, Refused};
+use xway_packet::{
+    Backing, Burst, Counters, FRAME_RESERVE, Leak, Pages, Placement, Pool, PoolConfig, Pressure, Refused,
+};
 
 fn small(frames: u32) -> PoolConfig {
     PoolConfig { frames, ..PoolConfig::default() }
@@ -361,5 +363,49 @@ fn a_consumer_that_keeps_everything_starves_itself() {
     drop(borrower);
     assert_eq!(lender.owed(), 0, "what was in the ring is owed no more");
     drop(lender);
+    pool.close().unwrap();
+}
+
+/// What panics while frames are handed out loses them; nobody gets one twice, and the memory stays while one is away.
+#[test]
+fn a_panic_between_frames_loses_some_and_doubles_none() {
+    let mut pool = Pool::new(small(8)).unwrap();
+    let (mut burst, mut seen) = (Burst::new(), 0);
+    let handed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        pool.alloc_each(&mut burst, 5, |frame| {
+            seen += 1;
+            frame.fill(&[seen; 60]).unwrap();
+            assert!(seen < 3, "the third cannot be filled");
+        })
+    }));
+    assert!(handed.is_err());
+    // Two are in the burst, the third came home alone, and two are lost.
+    assert_eq!((burst.len(), pool.counters().outstanding), (2, 4));
+    let more: Vec<_> = std::iter::from_fn(|| pool.alloc().ok()).collect();
+    assert_eq!((more.len(), pool.counters().outstanding), (4, 8));
+    let mut places: Vec<_> = burst.frames().iter().chain(&more).map(|frame| frame.chunk().as_ptr()).collect();
+    places.sort_unstable();
+    places.dedup();
+    assert_eq!(places.len(), 6);
+    drop(more);
+    assert!(matches!(pool.close(), Err(Leak { outstanding: 4 })));
+    assert_eq!([burst.frames()[0].packet(), burst.frames()[1].packet()], [[1; 60], [2; 60]]);
+}
+
+/// A packet in a cache line is put into a frame whole, and cut where there is no room.
+#[test]
+fn a_line_is_received_as_far_as_there_is_room() {
+    let mut pool = Pool::new(PoolConfig::compact(2)).unwrap();
+    let mut line = [0; 64];
+    line.iter_mut().zip(1..).for_each(|(byte, n)| *byte = n);
+    let mut frame = pool.alloc().unwrap();
+    assert_eq!(frame.receive_line(&line, 61), 61);
+    assert_eq!((frame.packet(), frame.headroom()), (&line[..61], PoolConfig::default().headroom - FRAME_RESERVE));
+    // Less room than the line has, up to the chunk's last byte.
+    let end = frame.hard_end();
+    assert_eq!(end as usize, frame.chunk().len());
+    frame.place(end - 20, end - 20, end - 20).unwrap();
+    assert_eq!((frame.receive_line(&line, 61), frame.packet()), (20, &line[..20]));
+    pool.release(frame);
     pool.close().unwrap();
 }

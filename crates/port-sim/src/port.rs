@@ -9,7 +9,7 @@ use xway_packet::{Burst, Frame, Pool, SharedFrame};
 
 use crate::pair::{End, Home};
 use crate::sink::{Sink, Way};
-use crate::traffic::Traffic;
+use crate::traffic::{Packets, Traffic};
 
 /// A port in memory. See the crate's documentation for the two kinds.
 pub struct SimPort {
@@ -241,10 +241,14 @@ impl Generated {
     ) -> Rx {
         let Some(at) = self.queues.get_mut(queue as usize) else { return Rx::End };
         let wanted = budget.min(self.burst).min(burst.room()).min(usize::try_from(at.left).unwrap_or(usize::MAX));
-        let mut play = Play { traffic: &self.traffic, at: *at, ingress: (ifindex, queue), bytes: 0, cut: 0 };
-        let got = match self.frags && play.traffic.longest() > pool.capacity() as usize {
-            true => play.long(pool, burst, wanted),
-            false => pool.alloc_each(burst, wanted, |frame| play.short(frame)),
+        let start = || Play { packets: self.traffic.packets(), at: *at, ingress: (ifindex, queue), bytes: 0, cut: 0 };
+        let (play, got) = if self.frags && self.traffic.longest() > pool.capacity() as usize {
+            start().long(pool, burst, wanted)
+        } else {
+            // In a variable that nothing else is shown, so that all of it is in registers while the frames are filled.
+            let mut play = start();
+            let got = pool.alloc_each(burst, wanted, |frame| play.short(frame));
+            (play, got)
         };
         stats.rx += got as u64;
         stats.rx_bytes += play.bytes;
@@ -264,7 +268,7 @@ impl Generated {
 
 /// The traffic of one burst.
 struct Play<'t> {
-    traffic: &'t Traffic,
+    packets: Packets<'t>,
     at: Queue,
     /// Interface index and queue.
     ingress: (u32, u32),
@@ -278,52 +282,49 @@ impl Play<'_> {
     /// Puts the next packet into a fresh frame, as much of it as goes in.
     #[inline(always)]
     fn short(&mut self, frame: &mut Frame) {
-        let (bytes, len) = self.traffic.at(self.at.turn);
-        let kept = fill(frame, bytes, len);
-        self.cut += u64::from(kept < len);
+        let (bytes, len) = self.packets.at(self.at.turn);
+        let kept = match bytes.first_chunk() {
+            Some(line) if len <= line.len() => frame.receive_line(line, len),
+            _ => fill(frame, &bytes[..len]),
+        };
+        if kept < len {
+            frame.set_cut((len - kept) as u32);
+            self.cut += 1;
+        }
         self.arrived(frame, kept);
     }
 
     /// Receives packets in as many buffers as they need, and says how many there were frames for.
-    fn long(&mut self, pool: &mut Pool, burst: &mut Burst, wanted: usize) -> usize {
+    fn long(mut self, pool: &mut Pool, burst: &mut Burst, wanted: usize) -> (Self, usize) {
         for got in 0..wanted {
-            let (bytes, len) = self.traffic.at(self.at.turn);
-            let Ok(mut frame) = pool.frame_of(&bytes[..len]) else { return got };
+            let (bytes, len) = self.packets.at(self.at.turn);
+            let Ok(mut frame) = pool.frame_of(&bytes[..len]) else { return (self, got) };
             self.arrived(&mut frame, len);
             if let Err(frame) = burst.push(frame) {
                 pool.release(frame); // never: there is room
-                return got;
+                return (self, got);
             }
         }
-        wanted
+        (self, wanted)
     }
 
     #[inline(always)]
     fn arrived(&mut self, frame: &mut Frame, kept: usize) {
         self.bytes += kept as u64;
-        self.at.turn = if self.at.turn + 1 == self.traffic.period() { 0 } else { self.at.turn + 1 };
+        self.at.turn = if self.at.turn + 1 == self.packets.period() { 0 } else { self.at.turn + 1 };
         frame.set_ingress(self.ingress.0, self.ingress.1);
         frame.set_packet_id(self.at.next);
         self.at.next += 1;
     }
 }
 
-/// Makes the first `len` of `bytes` the packet; a packet that is longer than the frame is cut. Says how long it is then.
-#[inline]
-fn fill(frame: &mut Frame, bytes: &[u8], len: usize) -> usize {
-    let room = frame.capacity();
-    let kept = len.min(room);
-    if frame.set_len(kept).is_err() {
-        return 0; // never: `kept` is no more than the capacity
+/// Makes as much of the packet as there is room for the frame's, and says how much that is. (Out of line: the compiler would make one
+/// copy of any length of this and of a line's.)
+#[inline(never)]
+fn fill(frame: &mut Frame, packet: &[u8]) -> usize {
+    let kept = packet.len().min(frame.capacity());
+    match frame.fill(&packet[..kept]) {
+        Ok(()) => kept,
+        Err(_) => 0, // never: it has room
     }
-    let data = frame.data() as usize;
-    // One line, the common case, is copied whole: a copy of a known length is two instructions.
-    match (frame.chunk_mut().get_mut(data..).and_then(|c| c.first_chunk_mut::<64>()), bytes.first_chunk::<64>()) {
-        (Some(to), Some(from)) if kept <= 64 => *to = *from,
-        _ => frame.packet_mut().copy_from_slice(&bytes[..kept]),
-    }
-    if kept < len {
-        frame.set_cut((len - kept) as u32);
-    }
-    kept
 }

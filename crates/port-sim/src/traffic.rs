@@ -24,6 +24,31 @@ pub struct Traffic {
     longest: usize,
 }
 
+/// [`Traffic`] as where its parts lie, which no store into a packet can change.
+#[derive(Clone, Copy)]
+pub(crate) struct Packets<'t> {
+    bytes: &'t [u8],
+    places: &'t [(u32, u32)],
+    order: &'t [u32],
+}
+
+impl<'t> Packets<'t> {
+    /// Number of packets after which the order repeats.
+    #[inline]
+    pub(crate) fn period(self) -> usize {
+        self.order.len()
+    }
+
+    /// The packet at this place of the order, which is less than the period, with as much of the memory behind it as makes whole
+    /// cache lines; and its length.
+    #[inline]
+    pub(crate) fn at(self, turn: usize) -> (&'t [u8], usize) {
+        let (step, len) = self.places[self.order[turn] as usize];
+        let from = step as usize * STEP;
+        (&self.bytes[from..from + (len as usize).next_multiple_of(STEP)], len as usize)
+    }
+}
+
 const STEP: usize = 64;
 /// Draws before a random order repeats.
 const DRAWS: usize = 1 << 16;
@@ -132,18 +157,15 @@ impl Traffic {
         self.order.len()
     }
 
-    /// The packet at this place of the order, which is less than [`Traffic::period`], with as much of the memory behind it as
-    /// makes whole cache lines.
+    /// All packets, to walk through.
     #[inline]
-    pub(crate) fn at(&self, turn: usize) -> (&[u8], usize) {
-        let (step, len) = self.places[self.order[turn] as usize];
-        let from = step as usize * STEP;
-        (&self.bytes[from..from + (len as usize).next_multiple_of(STEP)], len as usize)
+    pub(crate) fn packets(&self) -> Packets<'_> {
+        Packets { bytes: &self.bytes, places: &self.places, order: &self.order }
     }
 
     /// The packet at this place of the order, round and round.
     pub fn packet(&self, turn: usize) -> &[u8] {
-        let (bytes, len) = self.at(turn % self.order.len());
+        let (bytes, len) = self.packets().at(turn % self.order.len());
         &bytes[..len]
     }
 }
