@@ -68,7 +68,7 @@ pub use chain::{CHAIN_END, CHAIN_ON_DEFAULT, chains_on, run_chain};
 pub use env::{BUDGET_DEFAULT, Env, Outcome};
 pub use fault::{Access, Caller, Fault, FaultKind, Region, RegionKind};
 pub use helpers::{Support, Timers, support};
-pub use host::{FixedHost, Host, Listener, Printer, Random, SystemHost};
+pub use host::{FixedHost, Host, Listener, Printer, Random, SystemHost, told_of_lost_lines};
 pub use instance::{Instance, InstanceError, Surroundings};
 pub use kfuncs::kfunc_support;
 pub use owner::Owner;

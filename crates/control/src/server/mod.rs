@@ -353,6 +353,7 @@ impl Server {
         let mut fates = upgrade.as_ref().map_or_else(Vec::new, |(_, takes)| state.fates(takes));
         state.shut(&mut fates);
         let lost = state.finish(upgrade.is_some())?;
+        xway_vm::told_of_lost_lines();
         lost.iter().for_each(|loss| log.lost(loss));
         let Some((executable, takes)) = upgrade else {
             log.say(Level::Info, "ended", &[]);

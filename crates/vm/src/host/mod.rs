@@ -12,7 +12,7 @@ pub mod route;
 mod system;
 
 pub use fixed::FixedHost;
-pub use printed::{Listener, Printer};
+pub use printed::{Listener, Printer, told_of_lost_lines};
 pub use random::Random;
 pub use system::SystemHost;
 

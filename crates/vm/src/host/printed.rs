@@ -24,13 +24,19 @@ pub struct Printer {
 /// What programs print.
 static PROGRAMS: Printer = Printer::new();
 
+fn note(lost: u64) -> String {
+    format!("bpf_trace_printk: {lost} lines before this one were lost: standard error had no room\n")
+}
+
+/// Tells of lines that were lost last, which no later line has told of: for the end of whoever runs programs.
+pub fn told_of_lost_lines() {
+    PROGRAMS.rest(std::io::stderr().as_fd(), note);
+}
+
 /// Prints what a program says. Costs two system calls; a closed standard error is as a full one.
 pub(super) fn line(text: &str) {
     PROGRAMS.print(|lost| {
-        let note = match lost {
-            0 => String::new(),
-            n => format!("bpf_trace_printk: {n} lines before this one were lost: standard error had no room\n"),
-        };
+        let note = if lost == 0 { String::new() } else { note(lost) };
         format!("{note}bpf_trace_printk: {}\n", text.trim_end_matches('\n'))
     });
     if HEARD.load(Ordering::Acquire) {
@@ -120,6 +126,14 @@ impl Printer {
         self.put(std::io::stderr().as_fd(), make);
     }
 
+    /// Writes what `make` gives of those that were lost since the last line, if there are some.
+    fn rest(&self, to: BorrowedFd<'_>, make: impl FnOnce(u64) -> String) {
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        if lost > 0 && written(to, make(lost).as_bytes()).is_err() {
+            self.lost.fetch_add(lost, Ordering::Relaxed);
+        }
+    }
+
     fn put(&self, to: BorrowedFd<'_>, make: impl FnOnce(u64) -> String) {
         let before = self.lost.swap(0, Ordering::Relaxed);
         if written(to, make(before).as_bytes()).is_err() {
@@ -128,20 +142,49 @@ impl Printer {
     }
 }
 
+/// How often a line is tried again that found no room though there was some a moment ago: others write at the same time.
+const TRIES: usize = 16;
+
 /// Writes a short line in one piece, or nothing.
 fn written(to: BorrowedFd<'_>, line: &[u8]) -> Result<(), Errno> {
+    let mut tries = 0;
+    let mut left = line;
+    while !left.is_empty() {
+        match some_of(to, left) {
+            Ok(count) => left = &left[count..],
+            Err(Errno::INTR) => {}
+            // The rest of a line that has begun is no other line's.
+            Err(Errno::AGAIN) if left.len() < line.len() => left = &left[whole(write(to, left))?..],
+            Err(Errno::AGAIN) if tries < TRIES && has_room(to)? => tries += 1,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// What was written; nothing where a signal came first.
+fn whole(written: Result<usize, Errno>) -> Result<usize, Errno> {
+    if written == Err(Errno::INTR) { Ok(0) } else { written }
+}
+
+/// Whether something can be written now.
+fn has_room(to: BorrowedFd<'_>) -> Result<bool, Errno> {
     let mut asked = [PollFd::new(&to, PollFlags::OUT)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    if poll(&mut asked, Some(&now))? == 0 || !asked[0].revents().contains(PollFlags::OUT) {
+    Ok(poll(&mut asked, Some(&now))? > 0 && asked[0].revents().contains(PollFlags::OUT))
+}
+
+fn some_of(to: BorrowedFd<'_>, line: &[u8]) -> Result<usize, Errno> {
+    if !has_room(to)? {
         return Err(Errno::AGAIN);
     }
     // Another writer may have taken the room of a pipe since: the kernel is told not to wait, where it knows how (not on terminals
     // and not on every file system, where nobody takes room away either).
     match pwritev2(to, &[IoSlice::new(line)], u64::MAX, ReadWriteFlags::NOWAIT) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => write(to, line).map(drop),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => write(to, line),
         // A file that would have to allocate a block says so as a pipe does; its room is its own.
-        Err(Errno::AGAIN) if !is_pipe(to) => write(to, line).map(drop),
-        other => other.map(drop),
+        Err(Errno::AGAIN) if !is_pipe(to) => write(to, line),
+        other => other,
     }
 }
 
@@ -186,6 +229,40 @@ mod tests {
         tell("nobody");
     }
 
+    /// Several threads at one pipe: no line is broken, and each is there or counted.
+    #[test]
+    fn lines_of_many_threads_are_whole_and_all_there() {
+        const EACH: u64 = 2000;
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let printer = Printer::new();
+        let reads = std::thread::spawn(move || {
+            let mut text = String::new();
+            reader.read_to_string(&mut text).map(|_| text).unwrap()
+        });
+        std::thread::scope(|scope| {
+            let writes = |who: u64| {
+                let (printer, writer) = (&printer, &writer);
+                move || {
+                    for n in 0..EACH {
+                        printer.put(writer.as_fd(), |lost| {
+                            let note = if lost > 0 { format!("lost {lost}\n") } else { String::new() };
+                            format!("{note}{who} {n} {}\n", "x".repeat(100))
+                        });
+                    }
+                }
+            };
+            [1, 2, 3].map(|who| scope.spawn(writes(who))).into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        printer.rest(writer.as_fd(), |lost| format!("lost {lost}\n"));
+        let left = printer.lost.load(Ordering::Relaxed);
+        drop(writer);
+        let text = format!("{}lost {left}\n", reads.join().unwrap());
+        let (lost, lines): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with("lost "));
+        assert!(lines.iter().all(|line| line.ends_with(&"x".repeat(100)) && line.len() < 110), "a broken line");
+        let lost: u64 = lost.iter().map(|line| line[5..].parse::<u64>().unwrap()).sum();
+        assert_eq!(lines.len() as u64 + lost, 3 * EACH);
+    }
+
     #[test]
     fn a_full_pipe_loses_lines_and_stops_nobody() {
         let (mut reader, writer) = std::io::pipe().unwrap();
@@ -208,9 +285,12 @@ mod tests {
             got += reader.read(&mut text).unwrap();
         }
         put("last");
+        printer.rest(writer.as_fd(), |_| unreachable!("the last line has told of them"));
+        printer.lost.store(2, Ordering::Relaxed);
+        printer.rest(writer.as_fd(), |lost| format!("{lost} more\n"));
         drop(writer);
         let mut rest = String::new();
         reader.read_to_string(&mut rest).unwrap();
-        assert_eq!(rest.trim_start_matches('.'), "3 last\n");
+        assert_eq!(rest.trim_start_matches('.'), "3 last\n2 more\n");
     }
 }
