@@ -2,15 +2,15 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use xway_abi::MapSpec;
 use xway_hook::{
     AttachRequest, Attached, AttachmentInfo, Blame, CaptureRequest, CapturedPackets, Dump, Elements, Hook, HookError,
-    HookEvent, HookKind, Image, LoadRequest, MapId, MapInfo, MapTypes, ObjectId, Objects, PortFeatures, ProgId,
-    ProgramInfo, Statistics, TestAnswer, TestRequest,
+    HookEvent, HookKind, Image, LoadRequest, MapId, MapInfo, MapTypes, ObjectId, Objects, PinInfo, PortFeatures,
+    ProgId, ProgramInfo, Statistics, TestAnswer, TestRequest,
 };
 use xway_maps::{Shape, Window};
 
@@ -29,6 +29,16 @@ pub struct Service {
 }
 
 impl Service {
+    /// All names of maps and programs, each with whether anything else keeps its object.
+    pub fn pins(&mut self) -> Result<Vec<PinInfo>, HookError> {
+        self.ask(&Request::Pins)
+    }
+
+    /// Takes those names away whose objects nothing else keeps, or only tells which; their paths.
+    pub fn clean(&mut self, dry_run: bool) -> Result<Vec<PathBuf>, HookError> {
+        self.ask(&Request::Clean { dry_run })
+    }
+
     /// Connects to the service's socket.
     ///
     /// # Errors
@@ -37,7 +47,9 @@ impl Service {
         let socket = UnixStream::connect(path).map_err(|e| {
             let errno = xway_abi::Errno(e.raw_os_error().unwrap_or(xway_abi::Errno::EIO.0));
             let hint = match e.kind() {
-                std::io::ErrorKind::PermissionDenied => "as root, or as a member of the socket's group",
+                std::io::ErrorKind::PermissionDenied => {
+                    "as root, or as a member of the socket's group; readable = true in [service] lets everybody look"
+                }
                 _ => "xway up -c FILE.toml starts the service; --socket names another one",
             };
             let message = format!("{}: no service answers ({errno})", path.display());
@@ -264,6 +276,11 @@ impl Hook for Service {
 
     fn program_info(&mut self, id: ProgId) -> Result<ProgramInfo, HookError> {
         self.ask(&Request::ProgramInfo { id: id.0 })
+    }
+
+    fn program_types(&mut self, id: ProgId) -> Result<Option<Vec<u8>>, HookError> {
+        let types: Option<Bytes> = self.ask(&Request::ProgramTypes { id: id.0 })?;
+        Ok(types.map(|types| types.0))
     }
 
     fn test_run(&mut self, id: ProgId, test: &TestRequest<'_>) -> Result<TestAnswer, HookError> {

@@ -44,7 +44,16 @@ pub(crate) struct Pin {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum What {
-    Map { name: String, spec: Spec },
+    Map {
+        name: String,
+        spec: Spec,
+        /// The same for all names of one map; 0: not known.
+        #[serde(default)]
+        id: u32,
+        /// The load that made it, and its name there.
+        #[serde(default)]
+        of: Option<(u64, String)>,
+    },
     Program(Origin),
 }
 
@@ -70,7 +79,10 @@ pub(crate) struct Attachment {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Contents {
     pub path: PathBuf,
+    /// Of queues and stacks in the order in which they were pushed, with empty keys.
     pub entries: Vec<(Bytes, Bytes)>,
+    #[serde(default)]
+    pub frozen: bool,
 }
 
 /// The directory; without one nothing is kept.

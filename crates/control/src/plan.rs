@@ -20,7 +20,7 @@ pub enum Step {
     Pass(Port),
     /// Send packets to queues by other rules.
     Steer(Port),
-    /// Put a new version in the place of a program: no frame sees none, and its maps stay.
+    /// Put a new version in the place of a program: no frame sees none, and maps that are pinned stay.
     Replace(Program),
     /// Attach a program.
     Attach(Program),
@@ -44,7 +44,7 @@ impl fmt::Display for Step {
             Step::Steer(p) if p.steer.is_empty() => write!(f, "steer packets of {} no more", p.name),
             Step::Steer(p) => write!(f, "steer packets of {}: {}", p.name, p.steer.join("; ")),
             Step::Replace(p) => {
-                write!(f, "replace program {} on {} by {}, keeping its maps", p.name, place(p), p.object.display())
+                write!(f, "replace program {} on {} by {}", p.name, place(p), p.object.display())
             }
             Step::Attach(p) => {
                 let (object, priority) = (p.object.display(), p.priority);
@@ -208,7 +208,7 @@ object = "two.o"
     #[test]
     fn what_is_the_same_is_left_alone() {
         assert_eq!(told(FILE, FILE, &[]), [""; 0]);
-        assert_eq!(told(FILE, FILE, &["two"]), ["replace program two on packet:b by two.o, keeping its maps"]);
+        assert_eq!(told(FILE, FILE, &["two"]), ["replace program two on packet:b by two.o"]);
         let moved = FILE.replacen("port = \"packet:a\"\nobject", "port = \"packet:b\"\nobject", 1);
         assert_eq!(
             told(FILE, &moved, &[]),

@@ -77,7 +77,7 @@ fn what_is_not_understood_is_refused_by_name() {
     refused(ask(&mut socket, &json!({"do": "teleport"})), "teleport");
     refused(ask(&mut socket, &json!({"do": "map_info"})), "id");
     refused(ask(&mut socket, &json!({"do": "map_info", "id": 1, "colour": "red"})), "unknown field colour");
-    refused(ask(&mut socket, &json!({"do": "map_info", "id": 7, "later": 0})), "there is no map 7");
+    refused(ask(&mut socket, &json!({"do": "map_info", "id": 7, "later": 0})), "no map with id 7");
     assert_eq!(ask(&mut socket, &json!({"do": "ports"})), json!({"ok": []}), "the connection stands");
     // A message that is too long, of another version, without an end.
     for (header, words) in [

@@ -76,6 +76,47 @@ impl fmt::Display for ObjectId {
     }
 }
 
+impl ObjectId {
+    /// What it is, in a word.
+    pub const fn kind(self) -> &'static str {
+        match self {
+            ObjectId::Map(_) => "map",
+            ObjectId::Program(_) => "program",
+        }
+    }
+
+    /// Its number.
+    pub const fn number(self) -> u32 {
+        match self {
+            ObjectId::Map(id) => id.0,
+            ObjectId::Program(id) => id.0,
+        }
+    }
+}
+
+impl From<MapId> for ObjectId {
+    fn from(id: MapId) -> ObjectId {
+        ObjectId::Map(id)
+    }
+}
+
+impl From<ProgId> for ObjectId {
+    fn from(id: ProgId) -> ObjectId {
+        ObjectId::Program(id)
+    }
+}
+
+/// A name of an object that the engine keeps.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PinInfo {
+    /// The name.
+    pub path: PathBuf,
+    /// What it stands for.
+    pub object: ObjectId,
+    /// Whether anything but names keeps the object: an attachment, somebody who holds it, a map or a program that is used itself.
+    pub used: bool,
+}
+
 /// An object file: its bytes, for hooks that read it themselves, and what they mean here.
 #[derive(Clone, Debug)]
 pub struct Image {

@@ -68,6 +68,17 @@ impl HookError {
         HookError { errno: Some(Errno::ENOENT), ..HookError::new(Blame::Request, format!("there is no {what}")) }
     }
 
+    /// A number that no object has (`ENOENT`). Every hook and command says it so.
+    pub fn no_object(kind: &str, id: u32) -> HookError {
+        HookError { errno: Some(Errno::ENOENT), ..HookError::new(Blame::Request, format!("no {kind} with id {id}")) }
+    }
+
+    /// The same of a map or a program.
+    pub fn unknown(object: impl Into<crate::ObjectId>) -> HookError {
+        let object = object.into();
+        HookError::no_object(object.kind(), object.number())
+    }
+
     /// Adds what to try.
     pub fn hint(mut self, hint: impl fmt::Display) -> HookError {
         self.hint = Some(hint.to_string());

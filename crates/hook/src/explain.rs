@@ -22,10 +22,27 @@ pub fn plain(error: &KernelError) -> HookError {
             Some(format!("pins are files below {}; xway prog show and xway map show have the numbers", pins::BPFFS));
         return out;
     }
+    match error {
+        KernelError::Path { path, step: "opening the pin", errno: Errno::ENOENT } => {
+            out.message = format!("there is no pin at {path}");
+        }
+        KernelError::Path { path, errno: Errno::EINVAL, step } => {
+            if let (Some(wanted), Some(kind)) = (step.strip_prefix("opening as a "), pins::kind(Path::new(path))) {
+                out.message = format!("{path}: it is a {kind}, not a {wanted}");
+            }
+        }
+        _ => {}
+    }
     match error.errno() {
         Some(Errno::EEXIST) => {
             if let KernelError::Path { path, .. } = error {
-                out.hint = Some(format!("another path, or take that pin away: rm {path}"));
+                let verb = match pins::kind(Path::new(path)) {
+                    Some("program") => "xway prog unpin",
+                    Some("map") => "xway map unpin",
+                    Some("link") => "xway link unpin",
+                    _ => "rm",
+                };
+                out.hint = Some(format!("another path, or take that pin away: {verb} {path}"));
             }
         }
         Some(Errno::EPERM | Errno::EACCES) if error.log().is_empty() => {
@@ -126,7 +143,12 @@ pub fn attach(error: &KernelError, device: &Device, mode: Mode) -> HookError {
     let (blame, hint) = match error.errno() {
         Some(Errno::EBUSY | Errno::EEXIST) if said.contains("same time") || other_mode(device, mode) => {
             let there = attached(device);
-            (Blame::Request, format!("{there}; take it away first: xway unload {name} -a, or load in the same mode"))
+            (
+                Blame::Request,
+                format!(
+                    "{there}; load in the same mode, replace it in whichever mode: --force, or take it away: xway unload {name} -a"
+                ),
+            )
         }
         Some(Errno::EBUSY | Errno::EEXIST) => {
             let there = attached(device);
@@ -282,7 +304,13 @@ mod tests {
             (&plain, Errno::ENODEV, "", Blame::Machine, "the interface has gone"),
             (&plain, Errno::ENOMEM, "", Blame::Machine, "ulimit -l unlimited"),
             (&taken, Errno::EBUSY, "", Blame::Request, "eth0 has program 7 (native); replace it: --replace ID"),
-            (&behind, Errno::EEXIST, "", Blame::Request, "eth0 has program 7 (generic); take it away first"),
+            (
+                &behind,
+                Errno::EEXIST,
+                "",
+                Blame::Request,
+                "eth0 has program 7 (generic); load in the same mode, replace it in whichever mode: --force",
+            ),
         ];
         for (device, errno, said, blame, hint) in rows {
             let error = KernelError::Netlink { step: "attaching", errno: *errno, said: (*said).into() };

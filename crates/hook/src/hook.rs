@@ -68,6 +68,8 @@ pub trait Hook {
     fn programs(&mut self) -> Result<Vec<ProgramInfo>, HookError>;
     /// What a program is.
     fn program_info(&mut self, id: ProgId) -> Result<ProgramInfo, HookError>;
+    /// Type information of the object that a program is from, where it had some.
+    fn program_types(&mut self, id: ProgId) -> Result<Option<Vec<u8>>, HookError>;
     /// Runs a program over one packet (`BPF_PROG_TEST_RUN`).
     fn test_run(&mut self, id: ProgId, test: &TestRequest<'_>) -> Result<TestAnswer, HookError>;
     /// A program's code.

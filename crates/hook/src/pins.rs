@@ -49,6 +49,16 @@ pub fn everywhere() -> Vec<(ObjectKind, u32, PathBuf)> {
     found
 }
 
+/// What a file pins, in a word.
+pub(crate) fn kind(path: &Path) -> Option<&'static str> {
+    xway_kernel::pinned_object(path).map(|(kind, _)| match kind {
+        ObjectKind::Program => "program",
+        ObjectKind::Map => "map",
+        ObjectKind::Link => "link",
+        ObjectKind::Btf => "btf",
+    })
+}
+
 fn below(dir: &Path, depth: usize, found: &mut Vec<(ObjectKind, u32, PathBuf)>) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -91,13 +101,13 @@ pub fn find(path: &Path, def: &MapDef) -> Result<Option<KernelMap>, HookError> {
         Err(e) if e.errno() == Some(Errno::ENOENT) => return Ok(None),
         Err(e) => return Err(explain::plain(&e)),
     };
-    same(path, def, map.spec())?;
+    same(path, def, map.spec(), "")?;
     Ok(Some(map))
 }
 
 /// Whether the map that is pinned at `path` is what an object declares: what libbpf compares. Everything else (the template of inner
-/// maps, locks and timers in values) the verifier meets as the map has it.
-pub fn same(path: &Path, def: &MapDef, have: &MapSpec) -> Result<(), HookError> {
+/// maps, locks and timers in values) the verifier meets as the map has it. `place`: what commands say of the hook that the pin is on.
+pub fn same(path: &Path, def: &MapDef, have: &MapSpec, place: &str) -> Result<(), HookError> {
     let want = &def.spec;
     // Linux adds this one itself.
     let kept = match want.map_type {
@@ -130,7 +140,7 @@ pub fn same(path: &Path, def: &MapDef, have: &MapSpec) -> Result<(), HookError> 
         describe(want)
     );
     let refused = HookError { errno: Some(Errno::EINVAL), ..HookError::new(Blame::Request, message) };
-    Err(refused.hint(format!("rm {} when nothing uses it any more", path.display())))
+    Err(refused.hint(format!("xway map unpin {}{place} when nothing uses it any more", path.display())))
 }
 
 /// Pins the maps of a loaded object that are not pinned yet; gives the paths that are new.

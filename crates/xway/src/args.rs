@@ -102,9 +102,9 @@ pub enum Command {
     /// Show ports, queues, programs, verdicts and losses on a terminal, as they change
     #[command(after_help = watch::TOP_HELP)]
     Top(watch::Top),
-    /// Remove what attachments have left behind in the BPF file system
+    /// Remove pins that are left behind: of attachments whose interface has gone, or in the service of what nobody uses
     #[command(after_help = kernel::CLEAN_HELP)]
-    Clean,
+    Clean(kernel::Clean),
     /// Show and change maps, in the kernel or in the service's engine
     #[command(subcommand)]
     Map(kernel::Map),
@@ -161,6 +161,9 @@ pub enum Prog {
     /// Pin a program, in the BPF file system or in the service: WHICH PATH
     #[command(after_help = kernel::PROG_PIN_HELP)]
     Pin(kernel::HookRest),
+    /// Take a program's pin away: PATH
+    #[command(after_help = kernel::PROG_UNPIN_HELP)]
+    Unpin(kernel::HookRest),
     /// Count how often a program runs and how long a run takes: WHICH [duration SECS]
     #[command(after_help = kernel::PROG_PROFILE_HELP)]
     Profile(kernel::HookRest),

@@ -115,6 +115,17 @@ pub struct Status {
     pub place: Hook,
 }
 
+/// `xway clean`
+#[derive(Args, Debug)]
+pub struct Clean {
+    /// Only say what would be removed
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Whose hook.
+    #[command(flatten)]
+    pub place: Hook,
+}
+
 /// `xway features`
 #[derive(Args, Debug)]
 pub struct Features {
@@ -200,6 +211,9 @@ pub enum Map {
     /// Pin a map in the BPF file system: WHICH PATH
     #[command(after_help = MAP_PIN_HELP)]
     Pin(HookRest),
+    /// Take a map's pin away: PATH
+    #[command(after_help = MAP_UNPIN_HELP)]
+    Unpin(HookRest),
     /// Forbid writing from user space for ever: WHICH
     #[command(after_help = MAP_FREEZE_HELP)]
     Freeze(HookRest),
@@ -259,7 +273,7 @@ pub struct ShowRest {
     /// WHICH; all of them without it
     #[arg(value_name = "WORDS", allow_negative_numbers = true)]
     pub words: Vec<String>,
-    /// Also where they are pinned, in any BPF file system that is mounted
+    /// Also where they are pinned: in any BPF file system that is mounted, or by which names in the service
     #[arg(short = 'f', long)]
     pub bpffs: bool,
     /// Whose hook.
@@ -275,10 +289,24 @@ pub enum Link {
     Show(ShowRest),
     /// Detach, whoever else holds the link: WHICH
     #[command(after_help = LINK_DETACH_HELP)]
-    Detach(HookRest),
+    Detach(LinkDetach),
     /// Pin a link in the BPF file system, so that it outlives whoever made it: WHICH PATH
     #[command(after_help = LINK_PIN_HELP)]
     Pin(HookRest),
+    /// Take a link's pin away, which ends the attachment when nobody else holds the link: PATH
+    #[command(after_help = LINK_UNPIN_HELP)]
+    Unpin(HookRest),
+}
+
+/// `xway link detach`
+#[derive(Args, Debug)]
+pub struct LinkDetach {
+    /// Words and hook.
+    #[command(flatten)]
+    pub rest: HookRest,
+    /// Also where its interface is in another network namespace
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// Verbs about type information.
@@ -333,7 +361,11 @@ docs/counters.md says what each name means.";
 
 pub const CLEAN_HELP: &str = "\
 Examples:
-  xway clean  # remove pins of attachments whose interface has gone";
+  xway clean  # remove pins of attachments whose interface has gone
+  xway clean --hook user --dry-run  # names in the service of what nobody uses
+  xway clean --hook user  # take these away
+
+In the service a map or program is used by an attachment, by a program or map that is used itself, or by who is connected and holds it.";
 
 pub const PROG_SHOW_HELP: &str = "\
 Examples:
@@ -347,7 +379,8 @@ const MAP_SHOW_HELP: &str = "\
 Examples:
   xway map show
   xway map show name blocked
-  xway map show -f  # and where they are pinned";
+  xway map show -f  # and where they are pinned
+  xway map show -f --hook user";
 
 const MAP_DUMP_HELP: &str = "\
 Examples:
@@ -378,6 +411,11 @@ Examples:
 const MAP_PIN_HELP: &str = "\
 Examples:
   xway map pin blocked /sys/fs/bpf/blocked";
+
+const MAP_UNPIN_HELP: &str = "\
+Examples:
+  xway map unpin /sys/fs/bpf/blocked
+  xway map unpin /config/filter/old --hook user";
 
 const MAP_FREEZE_HELP: &str = "\
 Examples:
@@ -410,6 +448,11 @@ Examples:
   xway prog pin id 42 /sys/fs/bpf/filter
   xway prog pin name drop_udp /filter --hook user";
 
+pub const PROG_UNPIN_HELP: &str = "\
+Examples:
+  xway prog unpin /sys/fs/bpf/filter
+  xway prog unpin /filter --hook user";
+
 pub const PROG_PROFILE_HELP: &str = "\
 Examples:
   xway prog profile id 42  # runs and nanoseconds per run, over one second
@@ -425,6 +468,10 @@ const LINK_PIN_HELP: &str = "\
 Examples:
   xway link pin id 3 /sys/fs/bpf/link";
 
+const LINK_UNPIN_HELP: &str = "\
+Examples:
+  xway link unpin /sys/fs/bpf/link";
+
 const BTF_SHOW_HELP: &str = "\
 Examples:
   xway btf show
@@ -438,6 +485,7 @@ Examples:
   xway btf dump map name blocked value
   xway btf dump file /sys/kernel/btf/vmlinux format c > vmlinux.h  # a C header
   xway btf dump prog name drop_udp format c
+  xway btf dump prog name drop_udp --hook user
   xway btf dump map pinned /config/filter/counts --hook user";
 
 const LINK_SHOW_HELP: &str = "\

@@ -76,6 +76,7 @@ fn main() -> ExitCode {
         Command::Test(args) => ("test", commands::test::run(args, cli.json)),
         Command::Prog(Prog::Show(args)) => ("prog show", commands::kernel::prog::show(args, cli.json)),
         Command::Prog(Prog::Pin(args)) => ("prog pin", commands::kernel::prog::pin(args, cli.json)),
+        Command::Prog(Prog::Unpin(args)) => ("prog unpin", commands::kernel::pinning::unpin("prog", args, cli.json)),
         Command::Prog(Prog::Profile(args)) => ("prog profile", commands::kernel::profile::run(args, cli.json)),
         Command::Prog(Prog::Tracelog(args)) => ("prog tracelog", commands::kernel::tracelog::run(args, cli.json)),
         Command::Up(args) => ("up", commands::service::up(args, cli.json)),
@@ -93,7 +94,7 @@ fn main() -> ExitCode {
         Command::Dump(args) => ("dump", commands::watch::dump::run(args, cli.json)),
         Command::Monitor(args) => ("monitor", commands::watch::monitor::run(args, cli.json)),
         Command::Top(args) => ("top", commands::watch::top::run(args, cli.json)),
-        Command::Clean => ("clean", commands::kernel::attach::clean(cli.json)),
+        Command::Clean(args) => ("clean", commands::kernel::attach::clean(args, cli.json)),
         Command::Map(args) => ("map", commands::kernel::map::run(args, cli.json)),
         Command::Link(args) => ("link", commands::kernel::link::run(args, cli.json)),
         Command::Btf(args) => ("btf", commands::kernel::btf::run(args, cli.json)),
@@ -144,6 +145,7 @@ fn main() -> ExitCode {
         Command::Man(args) => ("man", commands::manual::man(args, cli.json)),
         Command::Conformance(args) => ("conformance", commands::conformance::run(args, cli.json)),
     };
+    xway_vm::told_of_lost_lines();
     match result {
         Ok(()) => {
             let listed = matches!(&cli.command, Command::Bench(Bench::Prog(args)) if args.list);
@@ -189,6 +191,16 @@ fn objects_pretty(mut arguments: Vec<std::ffi::OsString>) -> Vec<std::ffi::OsStr
     arguments
 }
 
+/// What the parser says in the form of a failure: its first paragraph is the message, its tips are what to try. How the verb is used
+/// is for people.
+fn mistake(said: &str) -> Failure {
+    let mut parts = said.trim().trim_start_matches("error: ").split("\n\n");
+    let message = parts.next().unwrap_or_default().lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    let tips: Vec<&str> = parts.flat_map(str::lines).filter_map(|line| line.trim().strip_prefix("tip: ")).collect();
+    let failure = Failure::usage(message.trim());
+    if tips.is_empty() { failure } else { failure.hint(tips.join("; ")) }
+}
+
 /// `--help` and `--version` are answers; everything else that the parser stops at is a mistake on the command line.
 fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
@@ -197,8 +209,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     }
     let _ = error.print();
     if std::env::args().skip(1).any(|a| a == "-j" || a == "--json") {
-        let message = error.render().to_string();
-        print::failure_document("xway", &Failure::usage(message.trim().trim_start_matches("error: ")));
+        print::failure_document("xway", &mistake(&error.render().to_string()));
     }
     ExitCode::from(Exit::Usage as u8)
 }

@@ -318,7 +318,7 @@ fn objects_say_where_they_are_pinned_and_what_they_take() {
         assert_eq!(map["pinned"][0], theirs["pinned"][0]);
     }
     assert_eq!(ours["orphaned"], false);
-    bench.xway(&["prog", "show", "-f", "--hook", "user", "--socket", "/nowhere"]).exits(2).says("names of its own");
+    bench.xway(&["link", "show", "-f", "--hook", "user", "--socket", "/nowhere"]).exits(2).says("have no pins");
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn what_leads_nowhere_is_told_where_things_are_listed() {
     bench.xway(&["map", "show", "tag", "abc"]).exits(2).says("maps have no tags");
     let path = "/sys/fs/bpf/words/words_map";
     let pin = ["map", "pin", "pinned", path, path];
-    bench.xway(&pin).exits(1).says("take that pin away: rm /sys/fs/bpf/words/words_map");
+    bench.xway(&pin).exits(1).says("take that pin away: xway map unpin /sys/fs/bpf/words/words_map");
     // Root is told what is wrong with the path, not to become root.
     for kind in ["prog", "map", "link"] {
         let file = bench.xway(&[kind, "show", "pinned", &object]).exits(3);

@@ -85,6 +85,14 @@ fn rows() -> Vec<Row> {
             ],
             ..program("prog pin", "")
         },
+        Row {
+            before: "xway load eth0 filter.o -n drop_udp && xway prog pin name drop_udp /sys/fs/bpf/filter && \
+                     xway prog pin name drop_udp /unpinned$$ --hook user",
+            instead: &[(" /filter --hook", " $(xway prog show -f -j --hook user | grep -o '/unpinned[0-9]*') --hook")],
+            after: "for pin in $(xway prog show -f -j --hook user | grep -o '/unpinned[0-9]*'); do \
+                    xway prog unpin $pin --hook user; done; xway unload eth0 -a; rm -rf /sys/fs/bpf/*",
+            ..program("prog unpin", "")
+        },
         Row { instead: prog, ..program("prog profile", "drop_udp") },
         Row { endless: true, ..program("prog tracelog", "packet for") },
         Row {
@@ -129,7 +137,11 @@ fn rows() -> Vec<Row> {
         Row { endless: true, ..row("dump", On::Service, "") },
         Row { endless: true, instead: &[("-i 5", "-i 0.2")], ..row("monitor", On::Service, "") },
         Row { endless: true, instead: &[("/tmp/xway.sock", "/run/xway/control.sock")], ..row("top", On::Service, "") },
-        row("clean", On::World, ""),
+        Row {
+            before: "xway map create /config/unused type hash key 4 value 4 entries 1 name unused --hook user",
+            after: "xway down",
+            ..row("clean", On::Service, "/config/unused")
+        },
         map("map show", counts, "blocked"),
         Row { before: FILLED, ..map("map dump", counts, "packets") },
         Row { before: FILLED, ..map("map lookup", counts, "packets") },
@@ -137,6 +149,12 @@ fn rows() -> Vec<Row> {
         Row { before: FILLED, ..map("map delete", counts, "") },
         Row { before: FILLED, codes: &[0, 1], ..map("map getnext", counts, "") },
         map("map pin", counts, ""),
+        Row {
+            before: "xway map create /sys/fs/bpf/blocked type hash key 4 value 8 entries 1 name blocked && \
+                     xway map create /config/filter/old type hash key 4 value 8 entries 1 name old --hook user",
+            after: "rm -rf /sys/fs/bpf/*; xway map unpin /config/filter/old --hook user",
+            ..row("map unpin", On::Service, "")
+        },
         map("map freeze", counts, ""),
         map("map create", counts, ""),
         map("map push", line, ""),
@@ -146,6 +164,10 @@ fn rows() -> Vec<Row> {
         map("link show", link, "xdp"),
         map("link detach", link, ""),
         map("link pin", link, ""),
+        Row {
+            before: "xway load eth0 filter.o -n drop_udp && xway link pin id $(xway link show -j | grep -o '\"id\":[0-9]*' | tail -n 1 | cut -d: -f2) /sys/fs/bpf/link",
+            ..program("link unpin", "")
+        },
         Row { codes: &[0], ..program("btf show", "") },
         program("btf dump", "struct"),
         Row {

@@ -140,7 +140,7 @@ fn a_refusal_says_why_and_what_to_try() {
     );
     // One mode excludes the other, and auto follows the one that is there.
     bench.xway(&["load", "r0", &pass, "-m", "generic"]).exits(0);
-    bench.xway(&["load", "r0", &pass, "-m", "native"]).exits(1).says("take it away first");
+    bench.xway(&["load", "r0", &pass, "-m", "native"]).exits(1).says("replace it in whichever mode: --force");
     bench
         .xway(&["load", "r0", &pass, "-m", "native", "--replace", "pass"])
         .exits(1)

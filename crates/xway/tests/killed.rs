@@ -139,7 +139,15 @@ impl<'a> Asking<'a> {
                 let objects = service.load(self.image, &LoadRequest::default())?;
                 give_up(service, &objects)
             }
+            "pins" => service.pins().map(drop),
+            "clean" => {
+                let id = service.map_create("m", &spec())?;
+                let _ = service.pin(ObjectId::Map(id), path);
+                service.release(ObjectId::Map(id))?;
+                service.clean(n % 4 == 3).map(drop)
+            }
             "programs" => service.programs().map(drop),
+            "program_types" => service.program_types(program).map(drop),
             "program_info" => service.program_info(program).map(drop),
             "test_run" => {
                 service.test_run(program, &TestRequest { data: &PACKET, ctx: None, repeat: 20_000 }).map(drop)

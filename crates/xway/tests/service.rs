@@ -367,6 +367,133 @@ fn a_file_says_what_the_engine_is() {
     run(&["down"]).exits(4).says("no service answers");
 }
 
+/// What `apply` would refuse `diff` and `--dry-run` say before, and each ends with a code of its own.
+#[test]
+fn what_applying_would_come_to_is_foretold() {
+    if !common::clang("service::what_applying_would_come_to_is_foretold") {
+        return;
+    }
+    let dir = Dir::new();
+    compiled(&dir, "sort", KINDS, &[]);
+    let entry =
+        "[[port]]\nname = \"sim:a?count=1\"\n[[program]]\nname = \"k\"\nport = \"sim:a\"\nobject = \"sort.o\"\n";
+    let file = dir.file("xway.toml", entry);
+    let up = Up::new(&dir, Some(&file), None);
+    let run = |words: &[&str]| xway(&[words, &["--socket", &up.socket]].concat());
+    let told = |file: &str, [diff, dry, apply]: [i32; 3], words: &str| {
+        for (verb, code) in
+            [(&["diff", file][..], diff), (&["apply", file, "--dry-run"], dry), (&["apply", file], apply)]
+        {
+            run(verb).exits(code).says(words);
+            let doc = run(&[verb, &["-j"]].concat()).exits(code).json();
+            assert_eq!(doc["error"]["exit"], code, "{verb:?}: {doc}");
+            assert!(doc["error"]["message"].as_str().unwrap().contains(words), "{verb:?}: {doc}");
+        }
+        run(&["diff", &dir.arg("xway.toml")]).exits(0);
+    };
+    // A map of another shape than the one that is pinned.
+    let kept = std::fs::read(dir.path("sort.o")).unwrap();
+    let larger = KINDS.replace("max_entries, 4", "max_entries, 8");
+    assert_ne!(larger, KINDS);
+    let wants = dir.file("larger.toml", entry.replace("sort.o", "larger.o"));
+    compiled(&dir, "larger", &larger, &[]);
+    told(&wants, [3, 1, 1], "program k: map kinds: the one pinned at /config/k/kinds is another kind of map");
+    run(&["diff", &wants])
+        .exits(3)
+        .says("try: xway map unpin /config/k/kinds --hook user when nothing uses it any more");
+    // Two new programs of one file that do not agree about a map.
+    let both = format!(
+        "{entry}pins = \"/new\"\n[[program]]\nname = \"l\"\nport = \"sim:a\"\nobject = \"larger.o\"\npins = \"/new\"\n"
+    );
+    let both = dir.file("both.toml", both);
+    told(&both, [3, 1, 1], "program l: map kinds: the one pinned at /new/kinds is another kind of map");
+    assert!(up.connect().pins().unwrap().iter().all(|pin| !pin.path.starts_with("/new")), "nothing is left of it");
+    // What the verifier refuses, and what cannot be read.
+    let unsafe_one = "SEC(\"xdp\") int bad(struct xdp_md *c) { return *(int *)(long)c->data; } char _license[] SEC(\"license\") = \"GPL\";";
+    compiled(&dir, "bad", unsafe_one, &[]);
+    told(&dir.file("bad.toml", entry.replace("sort.o", "bad.o")), [3, 1, 1], "program k: ");
+    dir.file("text.o", "no object");
+    told(&dir.file("text.toml", entry.replace("sort.o", "text.o")), [3, 3, 3], "program k: ");
+    let several = format!("{KINDS}\nSEC(\"xdp\") int other(struct xdp_md *c) {{ return 2; }}");
+    compiled(&dir, "several", &several, &[]);
+    told(&dir.file("several.toml", entry.replace("sort.o", "several.o")), [3, 3, 3], "name one: function");
+    told(&dir.file("typo.toml", "[[prot]]\n"), [3, 3, 3], "prot");
+    told(&dir.arg("nosuch.toml"), [3, 3, 3], "no such file");
+    // What is missing on this machine.
+    let elsewhere = format!("{entry}[[port]]\nname = \"packet:nowhere0\"\n");
+    told(&dir.file("elsewhere.toml", elsewhere), [4, 4, 4], "there is no interface nowhere0");
+    let alone = Dir::new().arg("none.sock");
+    for verb in [&["diff", &file][..], &["apply", &file], &["apply", &file, "--dry-run"]] {
+        xway(&[verb, &["--socket", &alone]].concat()).exits(4).says("no service answers");
+    }
+    // What the hint says mends it, and what becomes of the maps is said by name.
+    let more = larger.replace(
+        "SEC(\"xdp\")",
+        "struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1);
+        __type(key, __u32); __type(value, __u32); } extra SEC(\".maps\");\nSEC(\"xdp\")",
+    );
+    run(&["map", "unpin", "/config/k/kinds", "--hook", "user"]).exits(0);
+    let steps = "replace program k on sim:a by ";
+    let says = |file: &str, verb: &[&str], code: i32| -> String {
+        let out = run(&[verb, &[file]].concat()).exits(code).out;
+        assert!(out.contains(steps) && out.lines().count() == 1, "{out}");
+        out.trim_end().rsplit_once(".o").unwrap().1.to_owned()
+    };
+    for (verb, code) in [(&["diff"][..], 1), (&["apply", "--dry-run"], 0), (&["apply"], 0)] {
+        assert_eq!(says(&wants, verb, code), ", with new maps: kinds");
+    }
+    compiled(&dir, "larger", &more, &[]);
+    for (verb, code) in [(&["diff"][..], 1), (&["apply", "--dry-run"], 0), (&["apply"], 0)] {
+        assert_eq!(says(&wants, verb, code), ", keeping its maps; new: extra");
+    }
+    compiled(&dir, "larger", &more.replace("p[37] == 81", "p[37] == 82"), &[]);
+    for (verb, code) in [(&["diff"][..], 1), (&["apply", "--dry-run"], 0), (&["apply"], 0)] {
+        assert_eq!(says(&wants, verb, code), ", keeping its maps");
+    }
+    run(&["diff", &wants]).exits(0);
+    std::fs::write(dir.path("sort.o"), kept).unwrap();
+}
+
+/// Who may only look is told the steps and what pins say; what costs more is done for those who may apply.
+#[test]
+fn who_may_only_look_is_told_that_nothing_was_proved() {
+    let needs = Needs::of("xway::service::who_may_only_look_is_told_that_nothing_was_proved").root().clang();
+    if !needs.command("setpriv").met() {
+        return;
+    }
+    let dir = Dir::new();
+    compiled(&dir, "sort", KINDS, &[]);
+    let entry =
+        "[[port]]\nname = \"sim:a?count=1\"\n[[program]]\nname = \"k\"\nport = \"sim:a\"\nobject = \"sort.o\"\n";
+    let file = dir.file("xway.toml", entry);
+    let shut = dir.file("shut.toml", "");
+    let open = dir.file("open.toml", "[service]\nreadable = true\n");
+    let as_nobody = |socket: &str, words: &[&str]| {
+        let own = ["--reuid", "65534", "--regid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_xway")];
+        let done =
+            std::process::Command::new("setpriv").args(own).args(words).args(["--socket", socket]).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (done.status.code().unwrap(), text(done.stdout), text(done.stderr))
+    };
+    {
+        let up = Up::new(&dir, Some(&shut), None);
+        for verb in [&["status"][..], &["diff", &file]] {
+            let (_, _, err) = as_nobody(&up.socket, verb);
+            assert!(err.contains("readable = true in [service] lets everybody look"), "{verb:?}: {err}");
+        }
+    }
+    let up = Up::new(&dir, Some(&open), None);
+    let (code, out, err) = as_nobody(&up.socket, &["diff", &file]);
+    assert_eq!(code, 1, "{err}");
+    let last = out.lines().last().unwrap();
+    assert_eq!(last, "would prove these programs first, which is not done ahead for who may only look", "{out}");
+    let steps = xway(&["diff", &file, "--socket", &up.socket]).exits(1).out;
+    assert_eq!(format!("{steps}{last}\n"), out);
+    let (code, _, err) = as_nobody(&up.socket, &["clean", "--hook", "user"]);
+    assert!(code == 4 && err.contains("may look, but not change"), "{err}");
+    assert_eq!(as_nobody(&up.socket, &["clean", "--hook", "user", "--dry-run"]).0, 0);
+}
+
 #[test]
 fn ports_are_steered_by_ethtools_words() {
     let dir = Dir::new();
@@ -429,7 +556,7 @@ fn sockets_are_served_and_shown() {
     assert_eq!(words, (Some(std::process::id().into()), Some(0), Some("copy")), "{doc}");
     assert!(shown["counters"]["rx_dropped"].is_u64(), "{doc}");
     sock(&["end", &path]).exits(0);
-    sock(&["end", &path]).exits(1).says("sockets served at");
+    sock(&["end", &path]).exits(1).says("no sockets are served at");
     assert!(connection.statistics(&socket).is_err(), "the server has gone");
     assert!(sock(&["show"]).exits(0).out.contains("no sockets are served"));
 }
@@ -449,7 +576,10 @@ fn a_service_that_is_not_there_is_told() {
         status.err
     );
     xway(&["prog", "tracelog", "--hook", "user", "--socket", &socket]).exits(4).says("no service answers");
-    xway(&["btf", "dump", "prog", "id", "1", "--hook", "user"]).exits(1).says("xway btf dump file OBJ");
+    xway(&["btf", "dump", "prog", "id", "1", "--hook", "user", "--socket", &socket])
+        .exits(4)
+        .says("no service answers");
+    xway(&["btf", "dump", "id", "1", "--hook", "user"]).exits(1).says("xway btf dump file OBJ");
     let wrong = dir.file("wrong.toml", "[service]\nworkers = 0\n");
     xway(&["up", "-c", &wrong, "--socket", &socket]).exits(3).says("service.workers");
     let elsewhere = dir.file("group.toml", "[service]\ngroup = \"no-such-group-here\"\n");

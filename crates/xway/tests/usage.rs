@@ -7,12 +7,12 @@ use common::{Dir, xway};
 #[test]
 fn every_verb_has_help_with_an_example() {
     let alone = "run verify test load unload status stats features steer clean up down apply diff conformance doctor trafficgen";
-    let prog = "run inspect show pin profile tracelog";
-    let map = "show dump lookup update delete getnext pin freeze create push pop peek event_pipe";
+    let prog = "run inspect show pin unpin profile tracelog";
+    let map = "show dump lookup update delete getnext pin unpin freeze create push pop peek event_pipe";
     let groups = [
         ("prog", prog),
         ("map", map),
-        ("link", "show detach pin"),
+        ("link", "show detach pin unpin"),
         ("btf", "dump"),
         ("sock", "show serve end"),
         ("forward", "load unload status"),
@@ -68,6 +68,29 @@ fn usage_errors_are_json_documents_too() {
     let doc = xway(&["prog", "inspect", "/no/such/file", "-j"]).exits(3).json();
     assert_eq!(doc["error"]["kind"], "input");
     assert!(doc["error"]["message"].as_str().unwrap().contains("/no/such/file"));
+}
+
+/// A message is a sentence; how a verb is used is for people, on standard error.
+#[test]
+fn a_mistake_in_json_is_a_message_and_a_hint() {
+    for (args, message, hint) in [
+        (&["-j", "frob"][..], "unrecognized subcommand 'frob'", None),
+        (&["-j", "stauts"], "unrecognized subcommand 'stauts'", Some("status")),
+        (&["map", "shwo", "-j"], "unrecognized subcommand 'shwo'", Some("show")),
+        (&["run", "-j"], "the following required arguments were not provided: --input <PORT> <OBJ>", None),
+        (&["status", "--measure", "x", "-j"], "invalid value 'x' for '--measure <SECS>'", None),
+        (&["load", "-j", "--nosuch"], "unexpected argument '--nosuch' found", None),
+    ] {
+        let ran = xway(args).exits(2);
+        let error = ran.json()["error"].clone();
+        let said = error["message"].as_str().unwrap();
+        assert!(said.starts_with(message) && !said.contains('\n') && !said.contains("Usage"), "{args:?}: {said:?}");
+        match hint {
+            Some(word) => assert!(error["hint"].as_str().unwrap().contains(word), "{args:?}: {error}"),
+            None => assert!(!error["hint"].as_str().is_some_and(|h| h.contains("Usage")), "{args:?}: {error}"),
+        }
+        assert!(ran.err.contains("Usage") || ran.err.contains("--help"), "{args:?}: {}", ran.err);
+    }
 }
 
 #[test]

@@ -107,6 +107,9 @@ pub enum Request {
     ProgramInfo {
         id: u32,
     },
+    ProgramTypes {
+        id: u32,
+    },
     TestRun {
         id: u32,
         data: Bytes,
@@ -125,6 +128,12 @@ pub enum Request {
     },
     Unpin {
         path: PathBuf,
+    },
+    /// All names, each with whether anything else keeps its object.
+    Pins,
+    /// Takes those names away whose objects nothing else keeps; `dry_run` only tells which.
+    Clean {
+        dry_run: bool,
     },
     Release {
         object: ObjectId,
@@ -224,7 +233,7 @@ impl Request {
     pub const fn changes(&self) -> bool {
         use Request::{
             About, Attachments, Dump, Events, Features, MapInfo, MapLookup, MapLookupBatch, MapNextKey, MapTypes, Maps,
-            Ports, ProgramInfo, Programs, Share, Sockets, Statistics, Upgrade,
+            Pins, Ports, ProgramInfo, Programs, Share, Sockets, Statistics, Upgrade,
         };
         !matches!(
             self,
@@ -236,7 +245,9 @@ impl Request {
                 | MapNextKey { .. }
                 | MapLookupBatch { .. }
                 | Programs
+                | Pins
                 | ProgramInfo { .. }
+                | Request::ProgramTypes { .. }
                 | Dump { .. }
                 | Attachments { .. }
                 | Features { .. }
@@ -248,6 +259,7 @@ impl Request {
                 | Request::MapMemory { write: false, .. }
                 | Upgrade { dry_run: true, .. }
                 | Request::Apply { dry_run: true, .. }
+                | Request::Clean { dry_run: true }
         ) && !matches!(self, Request::Steer { words, .. } if words.is_empty())
     }
 }

@@ -187,6 +187,10 @@ impl Shared {
             }
             Request::Share { map, read_only } => self.share(map, read_only, peer),
             Request::MapMemory { id, write } => self.memory(id, write, peer),
+            // Who may only look does not have programs proved.
+            Request::Apply { config, dry_run: true } if !self.owners.may_change(peer) => {
+                plain(self.state().foretell(&config)?)
+            }
             Request::Upgrade { executable, dry_run } => plain(self.upgrade(executable, dry_run, peer)?),
             request => plain(self.state().handle(request, holds)?),
         }

@@ -1,11 +1,12 @@
 //! The configuration: what is done so that the engine is what a file says.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use xway_engine::is_called;
-use xway_hook::user::Tester;
-use xway_hook::{AttachRequest, Blame, Hook, HookError, LoadRequest, ObjectId, ProgId, Replace};
+use xway_hook::user::{Foreseen, Planned, Tester};
+use xway_hook::{AttachRequest, Blame, Hook, HookError, Image, LoadRequest, ObjectId, ProgId, Replace};
 
 use super::{State, failed};
 use crate::config::{Config, Program};
@@ -26,9 +27,35 @@ impl State {
         there.map(|name| self.hook.start_port(name)).fold(Ok(()), Result::and)
     }
 
-    /// Makes the engine what a configuration says, or tells what would be done. Ports that it opens wait for
-    /// [`State::start_ports`].
-    pub(super) fn apply(&mut self, want: &Config, dry_run: bool) -> Result<Vec<String>, HookError> {
+    /// What applying a configuration would do, for who may only look: its programs are not proved for that.
+    pub fn foretell(&self, config: &str) -> Result<Value, HookError> {
+        super::json(self.foretold(config, false)?)
+    }
+
+    /// What [`State::apply`] would do and say, as far as that can be known without touching a device.
+    pub(super) fn foretold(&self, config: &str, prove: bool) -> Result<Vec<String>, HookError> {
+        let want = Config::parse(config).map_err(|e| HookError::new(Blame::Input, e))?;
+        let Plan { steps, mut words, objects, .. } = self.plan(&want)?;
+        let mut planned = Planned::default();
+        let mut unproved = false;
+        for (step, word) in steps.iter().zip(&mut words) {
+            let (Step::Attach(p) | Step::Replace(p)) = step else { continue };
+            let named = |e: HookError| HookError { message: format!("program {}: {}", p.name, e.message), ..e };
+            let image = Image::parse(&objects[&p.name], &self.options);
+            let image = image.map_err(|e| named(HookError::new(Blame::Input, e)))?;
+            let found = self.hook.foresee(&image, &request(p), &mut planned, prove).map_err(named)?;
+            only(&found.programs).map_err(named)?;
+            word.push_str(&maps_of(step, &found.shared, &found.pinned));
+            unproved |= !prove;
+        }
+        words.extend(kept(&self.config, &want));
+        if unproved {
+            words.push("prove these programs first, which is not done ahead for who may only look".into());
+        }
+        Ok(words)
+    }
+
+    fn plan(&self, want: &Config) -> Result<Plan, HookError> {
         let mut digests = Digests::new();
         let mut objects: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for program in &want.programs {
@@ -40,7 +67,6 @@ impl State {
         let lost = self.lost();
         let steps = steps(&self.config, &self.digests, want, &digests, &lost);
         let words: Vec<String> = steps.iter().map(Step::to_string).collect();
-        let said = [&words[..], &kept(&self.config, want)].concat();
         // A port that could not be opened would cost the one that is there.
         for step in &steps {
             if let Step::Serve(socket) = step {
@@ -50,8 +76,8 @@ impl State {
                 let name = ports::parse(&port.name).map_err(|e| HookError::new(Blame::Input, e))?;
                 let made = |of: &str| want.ports.iter().any(|p| is_called(&p.name, &format!("tap:{of}")));
                 if let Some(of) = ports::interface(&name).filter(|of| !made(of) && !ports::is_there(of)) {
-                    let what = format!("interface {of}, which port {} is on", port.name);
-                    return Err(HookError::missing(what));
+                    let message = format!("there is no interface {of}, which port {} is on", port.name);
+                    return Err(HookError::no_device(message).hint("ip link show has those that there are"));
                 }
                 let down = |of: &&str| xway_hook::kernel::device(of).is_ok_and(|device| !device.up);
                 if let Some(of) = ports::interface(&name).filter(down).filter(|_| lost.contains(&port.name)) {
@@ -60,17 +86,28 @@ impl State {
                 }
             }
         }
-        if dry_run {
-            return Ok(said);
-        }
+        Ok(Plan { steps, words, objects, digests })
+    }
+
+    /// Makes the engine what a configuration says; what was done. Ports that it opens wait for [`State::start_ports`].
+    pub(super) fn apply(&mut self, want: &Config) -> Result<Vec<String>, HookError> {
+        let Plan { steps, mut words, objects, digests } = self.plan(want)?;
+        let stays = kept(&self.config, want);
         // What a wrong object would refuse is refused before anything is touched.
         let mut loaded: BTreeMap<String, ProgId> = BTreeMap::new();
-        for step in &steps {
+        let mut pinned: Vec<PathBuf> = Vec::new();
+        for (step, word) in steps.iter().zip(&mut words) {
             if let Step::Attach(p) | Step::Replace(p) = step {
                 match self.load_configured(p, &objects[&p.name]) {
-                    Ok(id) => drop(loaded.insert(p.name.clone(), id)),
+                    Ok((id, maps)) => {
+                        word.push_str(&maps_of(step, &maps.shared, &maps.pinned));
+                        pinned.extend(maps.pinned);
+                        loaded.insert(p.name.clone(), id);
+                    }
                     Err(e) => {
                         loaded.values().for_each(|id| self.let_go(ObjectId::Program(*id)));
+                        // Those of the programs before it, which nobody has asked for now.
+                        pinned.iter().try_for_each(|path| self.unpin(path))?;
                         return Err(HookError { message: format!("program {}: {}", p.name, e.message), ..e });
                     }
                 }
@@ -98,7 +135,8 @@ impl State {
         // Attached programs are held by their ports.
         loaded.values().for_each(|id| self.let_go(ObjectId::Program(*id)));
         self.half = outcome.is_err();
-        outcome.map(|()| said)
+        words.extend(stays);
+        outcome.map(|()| words)
     }
 
     /// Programs that somebody has attached to ports which are closed and opened again; held meanwhile.
@@ -109,20 +147,17 @@ impl State {
         again.filter_map(|(id, a)| Some((*id, a.clone(), self.hook.tester(*id).ok()?))).collect()
     }
 
-    pub(super) fn load_configured(&mut self, program: &Program, bytes: &[u8]) -> Result<ProgId, HookError> {
-        let names = program.function.iter().cloned().collect();
-        let request = LoadRequest { programs: names, pins: Some(program.pins()), device: None };
-        let objects = self.load(bytes, &request)?;
+    /// Loads the one program of a configuration that is meant; with it what became of its maps.
+    pub(super) fn load_configured(&mut self, program: &Program, bytes: &[u8]) -> Result<(ProgId, Foreseen), HookError> {
+        let objects = self.load(bytes, &request(program))?;
         objects.maps.iter().for_each(|(_, id)| self.let_go(ObjectId::Map(*id)));
-        match objects.programs[..] {
-            [(_, id)] => Ok(id),
-            _ => {
-                let names: Vec<&str> = objects.programs.iter().map(|(name, _)| name.as_str()).collect();
-                objects.programs.iter().for_each(|(_, id)| self.let_go(ObjectId::Program(*id)));
-                let message = format!("its object has the functions {}; name one: function = …", names.join(", "));
-                Err(HookError::new(Blame::Input, message))
-            }
+        let programs: Vec<String> = objects.programs.iter().map(|(name, _)| name.clone()).collect();
+        if let Err(e) = only(&programs) {
+            objects.programs.iter().for_each(|(_, id)| self.let_go(ObjectId::Program(*id)));
+            objects.pinned.iter().try_for_each(|path| self.unpin(path))?;
+            return Err(e);
         }
+        Ok((objects.programs[0].1, Foreseen { programs, shared: objects.shared, pinned: objects.pinned }))
     }
 
     pub(super) fn step(
@@ -202,6 +237,43 @@ impl State {
             }
         }
         Ok(())
+    }
+}
+
+/// What is to be done for a configuration.
+struct Plan {
+    steps: Vec<Step>,
+    words: Vec<String>,
+    /// What stands in the objects, by the names of programs.
+    objects: BTreeMap<String, Vec<u8>>,
+    digests: Digests,
+}
+
+fn request(program: &Program) -> LoadRequest {
+    let programs = program.function.iter().cloned().collect();
+    LoadRequest { programs, pins: Some(program.pins()), device: None }
+}
+
+/// A program of a file is one function.
+fn only(programs: &[String]) -> Result<(), HookError> {
+    match programs {
+        [_] => Ok(()),
+        [] => Err(HookError::new(Blame::Input, "there is no XDP program in its object")),
+        _ => {
+            let message = format!("its object has the functions {}; name one: function = …", programs.join(", "));
+            Err(HookError::new(Blame::Input, message))
+        }
+    }
+}
+
+/// What becomes of the maps of a program that is replaced.
+fn maps_of(step: &Step, shared: &[PathBuf], pinned: &[PathBuf]) -> String {
+    let names: Vec<_> = pinned.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy()).collect();
+    match (step, shared, pinned) {
+        (Step::Replace(_), [], []) | (Step::Attach(_), ..) => String::new(),
+        (_, [_, ..], []) => ", keeping its maps".into(),
+        (_, [_, ..], _) => format!(", keeping its maps; new: {}", names.join(", ")),
+        (_, [], _) => format!(", with new maps: {}", names.join(", ")),
     }
 }
 

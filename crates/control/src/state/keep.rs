@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use xway_abi::MapType;
 use xway_hook::user::counted;
 use xway_hook::{Hook, HookError, MapId, ObjectId, ProgId};
 
@@ -18,6 +19,7 @@ impl State {
         self.origins.retain(|id, _| alive.contains(id));
         let maps: HashSet<MapId> = self.hook.maps()?.into_iter().map(|m| m.id).collect();
         self.specs.retain(|id, _| maps.contains(id));
+        self.parts.retain(|id, _| maps.contains(id));
         let used: HashSet<&String> = self.origins.values().map(|o| &o.object).collect();
         self.images.retain(|name, _| used.contains(name));
         let mut saved = Saved { file: self.file.clone(), ..Saved::default() };
@@ -27,9 +29,10 @@ impl State {
         saved.config.clone_from(&self.whole);
         for (path, object) in &self.pins {
             let what = match object {
-                ObjectId::Map(id) => {
-                    self.specs.get(id).map(|(name, spec)| What::Map { name: name.clone(), spec: spec.clone() })
-                }
+                ObjectId::Map(id) => self.specs.get(id).map(|(name, spec)| {
+                    let of = self.parts.get(id).cloned();
+                    What::Map { name: name.clone(), spec: spec.clone(), id: id.0, of }
+                }),
                 ObjectId::Program(id) => self.origins.get(id).cloned().map(What::Program),
             };
             saved.pins.extend(what.map(|what| Pin { path: path.clone(), what }));
@@ -101,24 +104,42 @@ impl State {
         lost.extend(Loss::between(Loss::CPUMAP, &cpus, &self.hook.end()));
         let mut all = Vec::new();
         if upgrade || self.config.service.keep_contents {
-            for (path, object) in &self.pins {
+            // Each map once, by the first of its names.
+            let mut seen = HashSet::new();
+            for (path, object) in self.pins.clone() {
                 let ObjectId::Map(id) = object else { continue };
-                if volatile(self.hook.map_info(*id)?.map_type) {
-                    continue;
+                let info = self.hook.map_info(id)?;
+                if !volatile(info.map_type) && seen.insert(id) {
+                    let entries = self.entries(id, info.map_type);
+                    all.push(Contents { path, entries, frozen: info.frozen });
                 }
-                let mut entries = Vec::new();
-                let mut key = self.hook.map_next_key(*id, None).unwrap_or(None);
-                while let Some(at) = key {
-                    if let Ok(value) = self.hook.map_lookup(*id, &at, 0) {
-                        entries.push((Bytes(at.clone()), Bytes(value)));
-                    }
-                    key = self.hook.map_next_key(*id, Some(&at)).unwrap_or(None);
-                }
-                all.push(Contents { path: path.clone(), entries });
             }
         }
         self.journal.save_contents(&all).map_err(failed)?;
         Ok(lost)
+    }
+
+    /// What a map holds, so that it can be written again. Queues and stacks are empty then.
+    fn entries(&mut self, id: MapId, kind: MapType) -> Vec<(Bytes, Bytes)> {
+        let mut entries = Vec::new();
+        if matches!(kind, MapType::Queue | MapType::Stack) {
+            while let Ok(value) = self.hook.map_take(id, &[]) {
+                entries.push((Bytes::default(), Bytes(value)));
+            }
+            // What comes out of a stack first went in last.
+            if kind == MapType::Stack {
+                entries.reverse();
+            }
+            return entries;
+        }
+        let mut key = self.hook.map_next_key(id, None).unwrap_or(None);
+        while let Some(at) = key {
+            if let Ok(value) = self.hook.map_lookup(id, &at, 0) {
+                entries.push((Bytes(at.clone()), Bytes(value)));
+            }
+            key = self.hook.map_next_key(id, Some(&at)).unwrap_or(None);
+        }
+        entries
     }
 
     /// What was dropped while neither the process before nor this one received.

@@ -46,6 +46,8 @@ pub(crate) struct State {
     origins: HashMap<ProgId, Origin>,
     images: HashMap<String, Arc<[u8]>>,
     specs: HashMap<MapId, (String, Spec)>,
+    /// Maps that loads have made: which one, and the name there.
+    parts: HashMap<MapId, (u64, String)>,
     pins: BTreeMap<PathBuf, ObjectId>,
     attachments: Vec<(ProgId, Attach)>,
     loads: u64,
@@ -125,6 +127,7 @@ impl State {
             origins: HashMap::new(),
             images: HashMap::new(),
             specs: HashMap::new(),
+            parts: HashMap::new(),
             pins: BTreeMap::new(),
             attachments: Vec::new(),
             loads: 0,
@@ -151,7 +154,11 @@ impl State {
             self.origins.insert(*id, Origin { object, function, pins, load: self.loads });
         }
         for ((name, id), def) in objects.maps.iter().zip(&image.object.maps) {
-            self.specs.entry(*id).or_insert_with(|| (name.clone(), Spec::from(&def.spec)));
+            // One that was found by its pin is the load's that made it.
+            if !self.specs.contains_key(id) {
+                self.specs.insert(*id, (name.clone(), Spec::from(&def.spec)));
+                self.parts.insert(*id, (self.loads, name.clone()));
+            }
         }
         for path in objects.pinned.iter().chain(&objects.shared) {
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
@@ -166,6 +173,12 @@ impl State {
     fn pin(&mut self, object: ObjectId, path: &Path) -> Result<(), HookError> {
         self.hook.pin(object, path)?;
         self.pins.insert(path.to_owned(), object);
+        Ok(())
+    }
+
+    fn unpin(&mut self, path: &Path) -> Result<(), HookError> {
+        self.hook.unpin(path)?;
+        self.pins.remove(path);
         Ok(())
     }
 
@@ -205,7 +218,7 @@ impl State {
             Request::Serve { .. } | Request::Unserve { .. } => true,
             // Maps may ask for pins in their own source.
             Request::Load { .. } => true,
-            Request::Apply { dry_run, .. } => !dry_run,
+            Request::Apply { dry_run, .. } | Request::Clean { dry_run } => !dry_run,
             _ => false,
         };
         let answer = self.carry_out(request, holds);
@@ -253,6 +266,9 @@ impl State {
             }
             Request::MapFreeze { id } => json(hook.map_freeze(MapId(id))?),
             Request::Load { object, programs, pins } => {
+                if let Some(pins) = &pins {
+                    rooted(pins)?;
+                }
                 let objects = self.load(&object.0, &load_request(programs, pins))?;
                 objects.programs.iter().for_each(|(_, id)| self.hold(ObjectId::Program(*id), holds));
                 objects.maps.iter().for_each(|(_, id)| self.hold(ObjectId::Map(*id), holds));
@@ -260,24 +276,33 @@ impl State {
             }
             Request::Programs => json(hook.programs()?),
             Request::ProgramInfo { id } => json(hook.program_info(ProgId(id))?),
+            Request::ProgramTypes { id } => json(hook.program_types(ProgId(id))?.map(Bytes)),
             Request::Dump { id } => json(message::Code::from(hook.dump(ProgId(id))?)),
-            Request::Pin { object, path } => json(self.pin(object, &path)?),
+            Request::Pin { object, path } => {
+                rooted(&path)?;
+                json(self.pin(object, &path)?)
+            }
             Request::Pinned { path } => {
                 let object = hook.pinned(&path)?;
                 self.hold(object, holds);
                 json(object)
             }
-            Request::Unpin { path } => {
-                hook.unpin(&path)?;
-                self.pins.remove(&path);
-                json(())
+            Request::Unpin { path } => json(self.unpin(&path)?),
+            Request::Pins => json(hook.pins()),
+            Request::Clean { dry_run } => {
+                let unused = hook.pins().into_iter().filter(|pin| !pin.used).map(|pin| pin.path);
+                let unused: Vec<PathBuf> = unused.collect();
+                for path in unused.iter().filter(|_| !dry_run) {
+                    self.unpin(path)?;
+                }
+                json(unused)
             }
             Request::Release { object } => match holds.remove(&object) {
                 true => {
                     self.unhold(object);
                     json(())
                 }
-                false => Err(HookError::missing(object)),
+                false => Err(HookError::unknown(object)),
             },
             Request::Attach { request } => {
                 let request = request.read()?;
@@ -314,7 +339,10 @@ impl State {
             }
             Request::Unserve { path } => {
                 let known = self.config.sockets.iter().find(|socket| socket.path == path).cloned();
-                let missing = || HookError::missing(format!("sockets served at {}", path.display()));
+                let missing = || HookError {
+                    message: format!("no sockets are served at {}", path.display()),
+                    ..HookError::missing(path.display())
+                };
                 json(self.step(&Step::Unserve(known.ok_or_else(missing)?), &BTreeMap::new(), &Digests::new())?)
             }
             Request::Sockets => json(self.served()),
@@ -329,7 +357,7 @@ impl State {
             Request::OpenPort { port } if self.lost().iter().any(|lost| is_called(lost, &port)) => {
                 // It is there and receives no more: opened again, with all that is on it.
                 let config = self.config.clone();
-                let done = self.apply(&config, false).map(drop);
+                let done = self.apply(&config).map(drop);
                 let started = self.start_ports();
                 json(done.and(started)?)
             }
@@ -352,9 +380,10 @@ impl State {
                 }
                 json(closed?)
             }
-            Request::Apply { config, dry_run } => {
+            Request::Apply { config, dry_run: true } => json(self.foretold(&config, true)?),
+            Request::Apply { config, dry_run: false } => {
                 let config = Config::parse(&config).map_err(|e| HookError::new(Blame::Input, e))?;
-                let done = self.apply(&config, dry_run);
+                let done = self.apply(&config);
                 // Also where a step failed: what is there then is told, and nothing waits without a word.
                 let started = self.start_ports();
                 json(done.and_then(|said| started.map(|()| said))?)
@@ -494,6 +523,16 @@ impl State {
             let _ = self.hook.release(object);
         }
     }
+}
+
+/// Names are the same from every directory that somebody asks in.
+fn rooted(path: &Path) -> Result<(), HookError> {
+    if path.has_root() {
+        return Ok(());
+    }
+    let message = format!("{}: names in the service begin with /", path.display());
+    let refused = HookError { errno: Some(Errno::EINVAL), ..HookError::new(Blame::Request, message) };
+    Err(refused.hint(format!("/{}", path.display())))
 }
 
 /// Whether what a map of this type holds means nothing to another process: numbers of programs, maps, sockets.

@@ -334,18 +334,25 @@ pub fn status(interface: Option<&str>) -> Result<Vec<Attachment>, HookError> {
 }
 
 /// Removes pins of links whose interface or program has gone. Gives the paths.
-pub fn clean() -> Result<Vec<PathBuf>, HookError> {
-    let mut gone = if chain::any() { chain::clean() } else { Vec::new() };
-    gone.extend(dispatcher::clean());
+pub fn clean(dry_run: bool) -> Result<Vec<PathBuf>, HookError> {
+    let mut gone = if chain::any() { chain::clean(dry_run) } else { Vec::new() };
+    gone.extend(dispatcher::clean(dry_run));
     let Ok(entries) = std::fs::read_dir(links_dir()) else { return Ok(gone) };
     for entry in entries.flatten() {
         let path = entry.path();
         let dead = XdpLink::pinned(&path).and_then(|link| link.info()).is_ok_and(|info| info.ifindex.is_none());
-        if dead && std::fs::remove_file(&path).is_ok() {
+        if dead && (dry_run || std::fs::remove_file(&path).is_ok()) {
             gone.push(path);
         }
     }
     Ok(gone)
+}
+
+/// Where the interface with this number is that runs this program: the namespace and the interface's name, if it is one of another
+/// namespace that may be entered.
+pub fn elsewhere(ifindex: u32, program: u32) -> Option<(PathBuf, String)> {
+    let runs = |d: &Device| d.ifindex == ifindex && d.attached().any(|(_, id)| id == program);
+    super::spaces::each_device(runs).into_iter().next().map(|(path, device)| (path, device.name))
 }
 
 /// An interface by its name.

@@ -410,14 +410,14 @@ pub(super) fn any() -> bool {
     chains_dir().exists()
 }
 
-/// Removes what is pinned of chains whose root has gone. Gives the paths.
-pub(super) fn clean() -> Vec<PathBuf> {
+/// Removes what is pinned of chains whose root has gone, or only tells of it. Gives the paths.
+pub(super) fn clean(dry_run: bool) -> Vec<PathBuf> {
     let mut gone = Vec::new();
     let Ok(_lock) = lock() else { return gone };
     for entry in std::fs::read_dir(chains_dir()).into_iter().flatten().flatten() {
         let root = entry.file_name().to_str().and_then(|name| name.parse().ok());
         let dead = root.is_some_and(|id| KernelProg::by_id(id).is_err_and(|e| e.errno() == Some(Errno::ENOENT)));
-        if dead && remove_dir(&entry.path()) {
+        if dead && (dry_run || remove_dir(&entry.path())) {
             gone.push(entry.path());
         }
     }

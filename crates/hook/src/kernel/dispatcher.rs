@@ -301,8 +301,9 @@ fn remove(dir: &Path) -> bool {
     std::fs::remove_dir(dir).is_ok()
 }
 
-/// Removes pins of dispatchers that run on no interface of any network namespace that can be found. Gives the paths.
-pub(super) fn clean() -> Vec<PathBuf> {
+/// Removes pins of dispatchers that run on no interface of any network namespace that can be found, or only tells of them. Gives the
+/// paths.
+pub(super) fn clean(dry_run: bool) -> Vec<PathBuf> {
     let mut gone = Vec::new();
     if !pins_dir().exists() {
         return gone;
@@ -313,7 +314,7 @@ pub(super) fn clean() -> Vec<PathBuf> {
     for entry in std::fs::read_dir(pins_dir()).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let id = name.to_str().and_then(|n| n.strip_prefix("dispatch-")?.rsplit_once('-')?.1.parse::<u32>().ok());
-        if id.is_some_and(|id| !running.contains(&id)) && remove(&entry.path()) {
+        if id.is_some_and(|id| !running.contains(&id)) && (dry_run || remove(&entry.path())) {
             gone.push(entry.path());
         }
     }

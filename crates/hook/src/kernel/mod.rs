@@ -35,7 +35,7 @@ use xway_kernel::{
 };
 use xway_maps::{Shape, Window};
 
-pub use attach::{Attachment, clean, device, status, unload};
+pub use attach::{Attachment, clean, device, elsewhere, status, unload};
 
 use crate::{
     AttachRequest, Attached, AttachmentInfo, Dump, Elements, Hook, HookError, HookEvent, HookKind, Image, LoadRequest,
@@ -101,9 +101,9 @@ impl Kernel {
 }
 
 /// A number that leads nowhere.
-fn by_id(what: impl std::fmt::Display, error: &xway_kernel::KernelError) -> HookError {
+fn by_id(what: impl Into<ObjectId>, error: &xway_kernel::KernelError) -> HookError {
     match error.errno() {
-        Some(Errno::ENOENT) => HookError::missing(what),
+        Some(Errno::ENOENT) => HookError::unknown(what),
         _ => explain::plain(error),
     }
 }
@@ -268,6 +268,14 @@ impl Hook for Kernel {
         self.program(id, described)
     }
 
+    fn program_types(&mut self, id: ProgId) -> Result<Option<Vec<u8>>, HookError> {
+        let types = |prog: &KernelProg| match prog.info().map_err(|e| explain::plain(&e))?.btf_id {
+            0 => Ok(None),
+            id => xway_kernel::btf_by_id(id).map(Some).map_err(|e| explain::plain(&e)),
+        };
+        self.program(id, types)
+    }
+
     fn test_run(&mut self, id: ProgId, test: &TestRequest<'_>) -> Result<TestAnswer, HookError> {
         self.program(id, |prog| {
             let ctx = test.ctx.as_ref().map(XdpMd::from_bytes);
@@ -310,6 +318,9 @@ impl Hook for Kernel {
             return Err(HookError::missing(format!("pin at {}: not in a BPF file system", path.display())));
         }
         std::fs::remove_file(path).map_err(|e| {
+            if e.kind() == std::io::ErrorKind::NotFound {
+                return HookError::missing(format!("pin at {}", path.display()));
+            }
             let errno = Errno(e.raw_os_error().unwrap_or(Errno::EIO.0));
             HookError::errno(format!("{}: removing the pin", path.display()), errno)
         })
@@ -320,7 +331,7 @@ impl Hook for Kernel {
             ObjectId::Map(id) => self.maps.remove(&id.0).is_some(),
             ObjectId::Program(id) => self.programs.remove(&id.0).is_some(),
         };
-        if held { Ok(()) } else { Err(HookError::missing(object)) }
+        if held { Ok(()) } else { Err(HookError::unknown(object)) }
     }
 
     fn attach(&mut self, request: &AttachRequest) -> Result<Attached, HookError> {

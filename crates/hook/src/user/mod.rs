@@ -8,6 +8,7 @@
 //! | `handles` | numbers for objects that are stored in maps |
 //! | `links` | numbers for attachments |
 //! | `maps` | maps by id, in the words of the trait |
+//! | `names` | pins, and what else keeps what they name |
 //! | `ports` | ports, and the programs on them |
 //! | `statistics`, `watch` | what they counted; events and captures |
 //! | `programs` | an object file to verified, compiled programs; test runs |
@@ -15,12 +16,13 @@
 mod handles;
 mod links;
 mod maps;
+mod names;
 mod ports;
 mod programs;
 mod statistics;
 mod watch;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -29,10 +31,9 @@ use std::time::Duration;
 use xway_abi::{Errno, MapSpec, MapType};
 use xway_engine::{Engine, Profile};
 use xway_jit::Options;
-use xway_maps::{Env, Guard, Map, ProgramObject, Shape, Window};
+use xway_maps::{Env, Guard, Map, Shape, Window};
 use xway_object::Btf;
 use xway_verifier::Config;
-use xway_vm::Program;
 
 use crate::{
     AttachRequest, Attached, AttachmentInfo, CaptureRequest, CapturedPackets, Dump, Elements, Hook, HookError,
@@ -41,7 +42,7 @@ use crate::{
 };
 use handles::Handles;
 use programs::Loaded;
-pub use programs::no_device;
+pub use programs::{Foreseen, Planned, no_device};
 pub use statistics::{POOL_NAMES, PORT_NAMES, QUEUE_NAMES, WORKER_NAMES, counted};
 pub use watch::{Watch, Watched, filter, reason};
 
@@ -186,11 +187,11 @@ impl User {
     }
 
     fn map(&self, id: MapId) -> Result<Arc<Map>, HookError> {
-        self.handles.find_map(id.0).ok_or_else(|| HookError::missing(id))
+        self.handles.find_map(id.0).ok_or_else(|| HookError::unknown(id))
     }
 
     fn program(&self, id: ProgId) -> Result<Arc<Loaded>, HookError> {
-        self.handles.find_program(id.0).ok_or_else(|| HookError::missing(id))
+        self.handles.find_program(id.0).ok_or_else(|| HookError::unknown(id))
     }
 
     fn hold_map(&mut self, map: &Arc<Map>) -> MapId {
@@ -207,34 +208,16 @@ impl User {
     fn collect(&mut self) {
         let handles = &self.handles;
         self.types.retain(|id, _| handles.find_map(*id).is_some());
-        let guard = Guard::pin();
-        let pinned = |p: &Pinned| if let Pinned::Program(p) = p { Some(p.program.clone()) } else { None };
-        let mut open: Vec<Arc<Program>> = self.programs.values().map(|p| p.program.clone()).collect();
-        open.extend(self.pins.values().filter_map(pinned));
-        open.extend(self.attached().into_iter().map(|p| p.program.clone()));
-        let mut maps: Vec<Arc<Map>> = self.maps.values().cloned().collect();
-        maps.extend(self.pins.values().filter_map(|p| if let Pinned::Map(m) = p { Some(m.clone()) } else { None }));
-        let (mut seen, mut used) = (HashSet::new(), HashSet::new());
-        loop {
-            while let Some(map) = maps.pop() {
-                if holds_programs(&map) && used.insert(map.id()) {
-                    let program = |held: &Arc<dyn ProgramObject>| held.as_any().downcast_ref::<Program>()?.arc();
-                    map.each_program(&guard, &mut |held| open.extend(program(held)));
+        if self.holders.iter().any(|holder| holder.strong_count() > 0) {
+            let used = self.reached(true).maps;
+            self.holders.retain(|holder| {
+                let Some(map) = holder.upgrade() else { return false };
+                if !used.contains(&map.id()) {
+                    map.clear_programs();
                 }
-            }
-            let Some(program) = open.pop() else { break };
-            if seen.insert(program.id()) {
-                maps.extend(program.maps().iter().cloned());
-            }
+                true
+            });
         }
-        self.holders.retain(|holder| {
-            let Some(map) = holder.upgrade() else { return false };
-            if !used.contains(&map.id()) {
-                map.clear_programs();
-            }
-            true
-        });
-        drop((guard, open, maps));
         Guard::collect();
     }
 }
@@ -361,6 +344,10 @@ impl Hook for User {
         Ok(ProgramInfo { runs: self.runs(id.0), ..info })
     }
 
+    fn program_types(&mut self, id: ProgId) -> Result<Option<Vec<u8>>, HookError> {
+        Ok(self.program(id)?.types())
+    }
+
     fn test_run(&mut self, id: ProgId, test: &TestRequest<'_>) -> Result<TestAnswer, HookError> {
         self.program(id)?.test_run(test)
     }
@@ -374,8 +361,10 @@ impl Hook for User {
             ObjectId::Map(id) => Pinned::Map(self.map(id)?),
             ObjectId::Program(id) => Pinned::Program(self.program(id)?),
         };
-        if self.pins.contains_key(path) {
-            return Err(HookError::errno(format!("pinning at {}", path.display()), Errno::EEXIST));
+        if let Some(there) = self.pins.get(path) {
+            let word = if matches!(there, Pinned::Map(_)) { "map" } else { "prog" };
+            let hint = format!("another path, or take that pin away: xway {word} unpin {} --hook user", path.display());
+            return Err(HookError::errno(format!("pinning at {}", path.display()), Errno::EEXIST).hint(hint));
         }
         self.pins.insert(path.to_owned(), pinned);
         Ok(())
@@ -408,7 +397,7 @@ impl Hook for User {
             ObjectId::Program(id) => self.programs.remove(&id.0).is_some(),
         };
         self.collect();
-        if held { Ok(()) } else { Err(HookError::missing(object)) }
+        if held { Ok(()) } else { Err(HookError::unknown(object)) }
     }
 
     fn attach(&mut self, request: &AttachRequest) -> Result<Attached, HookError> {

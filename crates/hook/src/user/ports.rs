@@ -314,8 +314,8 @@ impl User {
 
     pub(super) fn detach_link(&mut self, link: u32) -> Result<(), HookError> {
         self.links.keep(&links::present(&self.states()));
-        let (point, program) = self.links.find(link).ok_or_else(|| HookError::missing(format!("link {link}")))?;
-        let engine = self.engine.as_deref().ok_or_else(|| HookError::missing(format!("link {link}")))?;
+        let (point, program) = self.links.find(link).ok_or_else(|| HookError::no_object("link", link))?;
+        let engine = self.engine.as_deref().ok_or_else(|| HookError::no_object("link", link))?;
         engine.unchain(point, program).map_err(refused)?;
         let states = self.states();
         self.links.keep(&links::present(&states));

@@ -1,5 +1,6 @@
 //! Programs of this process: verified, linked, compiled, run over one packet.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use xway_engine::Choice;
 use xway_isa::Slot;
 use xway_jit::{Compiled, RunEnv};
 use xway_maps::{Guard, Map};
-use xway_object::{MapDef, Object};
+use xway_object::{Btf, MapDef, Object};
 use xway_vm::{
     Env, Instance, InstanceError, LinkError, Outcome, Program, Surroundings, SystemHost, TestRun, test_run,
     test_run_with,
@@ -27,6 +28,7 @@ pub(super) struct Loaded {
     _instance: Arc<Instance>,
     pub code: Option<Arc<Compiled>>,
     reason: Option<String>,
+    btf: Option<Arc<Btf>>,
     insns: Vec<Slot>,
     gpl: bool,
 }
@@ -46,6 +48,10 @@ impl Loaded {
             gpl_compatible: self.gpl,
             runs: None,
         }
+    }
+
+    pub fn types(&self) -> Option<Vec<u8>> {
+        self.btf.as_ref().map(|btf| btf.to_bytes().to_vec())
     }
 
     /// Maps that its instructions name, each once, in the order of the object.
@@ -118,27 +124,96 @@ fn kernel_name(name: &str) -> String {
     name.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.')).take(15).collect()
 }
 
+/// Maps that loads which are only looked at would pin: later ones of the same look meet them.
+#[derive(Debug, Default)]
+pub struct Planned(BTreeMap<PathBuf, Arc<Map>>);
+
+/// What a load would come to.
+#[derive(Debug, Default)]
+pub struct Foreseen {
+    /// Programs by name.
+    pub programs: Vec<String>,
+    /// Maps that are there by their pins.
+    pub shared: Vec<PathBuf>,
+    /// Maps that would be new and pinned.
+    pub pinned: Vec<PathBuf>,
+}
+
+/// A load that nothing refuses any more.
+struct Proposal {
+    instance: Arc<Instance>,
+    /// Name, place in the object, program.
+    programs: Vec<(String, usize, Arc<Program>)>,
+}
+
+/// What commands say of this hook.
+const USER: &str = " --hook user";
+
+/// Where an object's maps are looked for and pinned, and whether all of those that its author declared.
+fn pins_of(request: &LoadRequest) -> (PathBuf, bool) {
+    match &request.pins {
+        Some(dir) => (dir.clone(), true),
+        None => (PathBuf::from(pins::BPFFS), false),
+    }
+}
+
+/// Places of the programs that a request is about.
+fn asked(object: &Object, request: &LoadRequest) -> Result<Vec<usize>, HookError> {
+    if let Some(name) = request.programs.iter().find(|n| object.programs.iter().all(|p| p.name != **n)) {
+        let have: Vec<&str> = object.programs.iter().map(|p| p.name.as_str()).collect();
+        return Err(HookError::missing(format!("program {name} in the object; there are {}", have.join(", "))));
+    }
+    let wanted = |image: &xway_object::Program| match request.programs.is_empty() {
+        true => image.as_xdp().is_ok(),
+        false => request.programs.contains(&image.name),
+    };
+    Ok((0..object.programs.len()).filter(|index| wanted(&object.programs[*index])).collect())
+}
+
 impl User {
-    pub(super) fn load_object(&mut self, image: &Image, request: &LoadRequest) -> Result<Objects, HookError> {
+    /// What [`crate::Hook::load`] would come to, without doing it: maps are compared with the pins, and programs are proved where `prove`
+    /// says so. Costs what the proofs cost.
+    ///
+    /// # Errors
+    /// Those of the load.
+    pub fn foresee(
+        &self,
+        image: &Image,
+        request: &LoadRequest,
+        planned: &mut Planned,
+        prove: bool,
+    ) -> Result<Foreseen, HookError> {
         let object = &image.object;
-        if let Some(device) = &request.device {
-            return Err(no_device(device));
+        let (dir, all) = pins_of(request);
+        let mut found = Foreseen::default();
+        found.programs.extend(asked(object, request)?.into_iter().map(|index| object.programs[index].name.clone()));
+        for def in object.maps.iter().filter(|def| pins::wanted(def, all)) {
+            let path = dir.join(&def.name);
+            match self.shared(&path, def, planned)? {
+                Some(_) => found.shared.push(path),
+                None => found.pinned.push(path),
+            }
         }
-        let mut done = Objects::default();
-        if let Some(name) = request.programs.iter().find(|n| object.programs.iter().all(|p| p.name != **n)) {
-            let have: Vec<&str> = object.programs.iter().map(|p| p.name.as_str()).collect();
-            return Err(HookError::missing(format!("program {name} in the object; there are {}", have.join(", "))));
+        if prove {
+            let proposal = self.propose(image, request, planned)?;
+            for (def, map) in object.maps.iter().zip(proposal.instance.maps()) {
+                if pins::wanted(def, all) {
+                    planned.0.entry(dir.join(&def.name)).or_insert_with(|| map.clone());
+                }
+            }
         }
-        let (dir, all) = match &request.pins {
-            Some(dir) => (dir.clone(), true),
-            None => (PathBuf::from(pins::BPFFS), false),
-        };
+        Ok(found)
+    }
+
+    /// Maps and proved programs, as far as anything can be refused.
+    fn propose(&self, image: &Image, request: &LoadRequest, planned: &Planned) -> Result<Proposal, HookError> {
+        let object = &image.object;
+        let places = asked(object, request)?;
+        let (dir, all) = pins_of(request);
         let mut shared = Vec::new();
         for def in &object.maps {
             let path = dir.join(&def.name);
-            let there = if pins::wanted(def, all) { self.shared(&path, def)? } else { None };
-            done.shared.extend(there.is_some().then_some(path));
-            shared.push(there);
+            shared.push(if pins::wanted(def, all) { self.shared(&path, def, planned)? } else { None });
         }
         let surroundings = Surroundings {
             cpus: self.config.cpus,
@@ -148,16 +223,24 @@ impl User {
             map_memory: true,
         };
         let instance = Arc::new(Instance::within(object.clone(), surroundings).map_err(|e| refused(&e))?);
-        let mut loaded = Vec::new();
-        for (index, image) in object.programs.iter().enumerate() {
-            if request.programs.is_empty() && image.as_xdp().is_err() {
-                continue;
-            }
-            if request.programs.is_empty() || request.programs.contains(&image.name) {
-                let program = instance.program(index).map_err(|e| refused(&InstanceError::Link(e)))?;
-                loaded.push((image.name.clone(), self.prepare(&instance, program, object, index)));
-            }
+        let mut programs = Vec::new();
+        for index in places {
+            let program = instance.program(index).map_err(|e| refused(&InstanceError::Link(e)))?;
+            programs.push((object.programs[index].name.clone(), index, program));
         }
+        Ok(Proposal { instance, programs })
+    }
+
+    pub(super) fn load_object(&mut self, image: &Image, request: &LoadRequest) -> Result<Objects, HookError> {
+        let object = &image.object;
+        if let Some(device) = &request.device {
+            return Err(no_device(device));
+        }
+        let mut done = Objects::default();
+        let Proposal { instance, programs } = self.propose(image, request, &Planned::default())?;
+        let (dir, all) = pins_of(request);
+        let prepared = |(name, index, program)| (name, self.prepare(&instance, program, object, index));
+        let loaded: Vec<_> = programs.into_iter().map(prepared).collect();
         // Nothing is refused from here on: what is held and pinned now is the whole of it.
         for (def, map) in object.maps.iter().zip(instance.maps()) {
             done.maps.push((def.name.clone(), self.hold_map(map)));
@@ -165,9 +248,13 @@ impl User {
                 self.types.entry(map.id()).or_insert_with(|| (btf.clone(), def.key_type, def.value_type));
             }
             let path = dir.join(&def.name);
-            if pins::wanted(def, all) && !self.pins.contains_key(&path) {
-                self.pins.insert(path.clone(), Pinned::Map(map.clone()));
-                done.pinned.push(path);
+            match pins::wanted(def, all).then(|| self.pins.contains_key(&path)) {
+                None => {}
+                Some(true) => done.shared.push(path),
+                Some(false) => {
+                    self.pins.insert(path.clone(), Pinned::Map(map.clone()));
+                    done.pinned.push(path);
+                }
             }
         }
         for (name, program) in loaded {
@@ -189,21 +276,25 @@ impl User {
             _instance: instance.clone(),
             code: choice.code,
             reason: choice.reason,
+            btf: object.btf.clone(),
             insns: object.programs[index].insns.clone(),
             gpl: object.license.as_deref().is_some_and(|l| GPL.contains(&l)),
         })
     }
 
     /// The map with this name, which must be what the object declares.
-    fn shared(&self, path: &std::path::Path, def: &MapDef) -> Result<Option<Arc<Map>>, HookError> {
+    fn shared(&self, path: &std::path::Path, def: &MapDef, planned: &Planned) -> Result<Option<Arc<Map>>, HookError> {
         match self.pins.get(path) {
-            None => Ok(None),
+            None => match planned.0.get(path) {
+                None => Ok(None),
+                Some(map) => pins::same(path, def, map.spec(), USER).map(|()| Some(map.clone())),
+            },
             Some(Pinned::Program(_)) => {
                 let message = format!("map {}: what is pinned at {} is a program", def.name, path.display());
                 Err(HookError { errno: Some(Errno::EINVAL), ..HookError::new(Blame::Request, message) })
             }
             Some(Pinned::Map(map)) => {
-                pins::same(path, def, map.spec())?;
+                pins::same(path, def, map.spec(), USER)?;
                 Ok(Some(map.clone()))
             }
         }

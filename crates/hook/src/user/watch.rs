@@ -259,7 +259,7 @@ impl User {
         let named = |text: &String| match text.parse::<u32>() {
             Ok(id) => {
                 let known = self.handles.find_program(id).map(|p| p.program.name().to_owned());
-                known.ok_or_else(|| HookError::missing(format!("program {id}")).hint("xway prog show --hook user"))
+                known.ok_or_else(|| HookError::no_object("program", id).hint("xway prog show --hook user"))
             }
             // One that is loaded later is captured, too.
             Err(_) => Ok(text.clone()),

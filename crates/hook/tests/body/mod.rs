@@ -259,6 +259,13 @@ fn programs(hook: &mut dyn Hook, dir: &Path) {
     assert!(hook.programs().unwrap().iter().any(|p| p.id == count));
     assert!(!hook.dump(count).unwrap().xlated.is_empty());
 
+    // The types that its object brought along.
+    let types = hook.program_types(count).unwrap().expect("compiled with -g");
+    let types = xway_object::Btf::parse(types).unwrap();
+    let c = types.c_header(None).unwrap();
+    assert!(c.contains("struct xdp_md {"), "{c}");
+    refused(hook.program_types(ProgId(u32::MAX - 1)), Errno::ENOENT);
+
     let packet: Vec<u8> = (0..64).collect();
     let test = TestRequest { data: &packet, ctx: None, repeat: 3 };
     let ran = hook.test_run(count, &test).unwrap();

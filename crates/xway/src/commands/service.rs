@@ -15,7 +15,7 @@ use xway_engine::Stop;
 
 use super::kernel::failure;
 use crate::args_service as args;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::{interrupt, load, payload, print};
 
 /// Longest configuration, bytes.
@@ -225,7 +225,9 @@ pub fn apply(args: &args::Apply, as_json: bool) -> Result<(), Failure> {
 
 /// `xway diff`
 pub fn diff(args: &args::Diff, as_json: bool) -> Result<(), Failure> {
-    let steps = ask(&args.file, &args.socket, true)?;
+    // 1 says that there are differences, so what apply would refuse is a file that cannot be used.
+    let refused = |e: Failure| if e.exit == Exit::No { Failure { exit: Exit::Input, ..e } } else { e };
+    let steps = ask(&args.file, &args.socket, true).map_err(refused)?;
     if as_json {
         print::json(&print::document("diff", json!({ "steps": steps })));
     } else {

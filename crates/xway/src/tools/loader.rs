@@ -115,7 +115,7 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         Command::Features { ifname } => features(ifname),
         Command::Clean { ifname } => {
             let known = ifname.as_deref().map_or(Ok(()), present);
-            known.and_then(|()| kernel::clean().map(drop).map_err(|e| e.to_string()))
+            known.and_then(|()| kernel::clean(false).map(drop).map_err(|e| e.to_string()))
         }
     };
     done.map_or_else(|words| wrong(&words), |()| ExitCode::SUCCESS)

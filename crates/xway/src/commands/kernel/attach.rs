@@ -384,7 +384,7 @@ fn everywhere(args: &args::Status) -> Result<Everywhere, Failure> {
         Ok(mut service) => (service.attachments(port).unwrap_or_default(), None),
         // A machine without a service. Where one was named, or has left its socket, somebody expects it.
         Err(e) if e.errno == Some(Errno::ENOENT) && socket == Path::new(xway_control::SOCKET) => (Vec::new(), None),
-        Err(e) => (Vec::new(), Some(format!("only Linux's hook was asked: {}", e.message))),
+        Err(e) => (Vec::new(), Some(format!("only Linux's hook was asked: {e}"))),
     };
     match kernel {
         Ok(mut attached) => {
@@ -460,13 +460,18 @@ fn attachment_json(a: &AttachmentInfo, measured: Option<&Measured>) -> Value {
 }
 
 /// `xway clean`
-pub fn clean(as_json: bool) -> Result<(), Failure> {
-    let gone = kernel::clean().map_err(failure)?;
+pub fn clean(args: &args::Clean, as_json: bool) -> Result<(), Failure> {
+    let gone = match Place::of(&args.place)? {
+        Place::Service(mut service) => service.clean(args.dry_run),
+        Place::Kernel(_) => kernel::clean(args.dry_run),
+    };
+    let gone = gone.map_err(failure)?;
     let paths: Vec<String> = gone.iter().map(|p| p.display().to_string()).collect();
     if as_json {
-        print::json(&print::document("clean", json!({ "removed": paths })));
+        print::json(&print::document("clean", json!({ "dry_run": args.dry_run, "removed": paths })));
     } else {
-        print::text(&paths.iter().map(|p| format!("removed {p}\n")).collect::<String>());
+        let word = if args.dry_run { "would remove" } else { "removed" };
+        print::text(&paths.iter().map(|p| format!("{word} {p}\n")).collect::<String>());
     }
     Ok(())
 }

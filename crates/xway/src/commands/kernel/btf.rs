@@ -11,7 +11,7 @@ use xway_object::btf::BtfError;
 
 use super::attach::Place;
 use super::which::Which;
-use super::{btf_raw, by_id, failure, map, prog, refused};
+use super::{btf_raw, by_id, failure, map, prog, programs, refused};
 use crate::args_kernel::{self as args, BtfDump, HookRest as Rest, Place as Hook};
 use crate::failure::Failure;
 use crate::{payload, print};
@@ -29,8 +29,8 @@ pub fn run(args: &args::Btf, as_json: bool) -> Result<(), Failure> {
 
 fn show(rest: &Rest, as_json: bool) -> Result<(), Failure> {
     if rest.place.hook == Some(Hook::User) {
-        return Err(Failure::no("types in the service have no numbers: they belong to their maps")
-            .hint("xway btf dump map WHICH --hook user"));
+        return Err(Failure::no("types in the service have no numbers: they belong to their maps and programs")
+            .hint("xway btf dump map WHICH --hook user; xway btf dump prog WHICH --hook user"));
     }
     let numbers = match rest.words.as_slice() {
         [] => ids(ObjectKind::Btf).map_err(refused)?,
@@ -163,10 +163,11 @@ fn source(words: &[String], rest: &BtfDump) -> Result<Asked, Failure> {
         [extra, ..] => Err(Failure::usage(format!("{extra}: not expected here")).hint(hint)),
     };
     let named = rest.base_btf.as_deref().map(|path| file(path, None)).transpose()?;
-    if place.hook == Some(Hook::User) && matches!(kind.as_str(), "prog" | "id") {
-        let message =
-            format!("{kind}: the service keeps types beside its maps, none with numbers and none beside programs");
-        return Err(Failure::no(message).hint("xway btf dump map WHICH --hook user, or xway btf dump file OBJ"));
+    if place.hook == Some(Hook::User) && kind == "id" {
+        let message = "id: types in the service have no numbers: they belong to their maps and programs";
+        let hint =
+            "xway btf dump map WHICH --hook user, xway btf dump prog WHICH --hook user, or xway btf dump file OBJ";
+        return Err(Failure::no(message).hint(hint));
     }
     let id = match (kind.as_str(), words) {
         ("file", [path]) => {
@@ -178,6 +179,14 @@ fn source(words: &[String], rest: &BtfDump) -> Result<Asked, Failure> {
         ("prog", _) => {
             let (which, rest) = Which::needed(words, "prog")?;
             nothing_more(&rest)?;
+            if place.hook == Some(Hook::User) {
+                let mut hook = Place::of(place)?.boxed();
+                let id = programs::open(&mut *hook, &which)?;
+                let none = || Failure::no(format!("{id} has no types")).hint("compile with -g");
+                let types = hook.program_types(id).map_err(failure)?.ok_or_else(none)?;
+                let read = parsed(types, None).map_err(|e| Failure::input(format!("types of {id}: {e}")))?;
+                return Ok(Asked::all(Arc::new(read), None));
+            }
             let info = prog::open(&which)?.info().map_err(refused)?;
             of(info.btf_id, format!("program {}", info.id))?
         }

@@ -7,7 +7,7 @@ use super::attach::Place as On;
 use super::pinned::Pinned;
 use super::which::Which;
 use super::{by_id, pinning, refused};
-use crate::args_kernel::{self as args, HookRest as Rest, Place, ShowRest};
+use crate::args_kernel::{self as args, HookRest as Rest, LinkDetach, Place, ShowRest};
 use crate::failure::Failure;
 use crate::print;
 
@@ -34,13 +34,14 @@ const TYPES: [&str; 15] = [
 pub fn run(args: &args::Link, as_json: bool) -> Result<(), Failure> {
     let place = match args {
         args::Link::Show(rest) => &rest.place,
-        args::Link::Detach(rest) | args::Link::Pin(rest) => &rest.place,
+        args::Link::Detach(detach) => &detach.rest.place,
+        args::Link::Pin(rest) | args::Link::Unpin(rest) => &rest.place,
     };
     if place.hook == Some(Place::User) {
         return match args {
             args::Link::Show(rest) => engine::show(rest, as_json),
-            args::Link::Detach(rest) => engine::detach(rest, as_json),
-            args::Link::Pin(_) => {
+            args::Link::Detach(detach) => engine::detach(&detach.rest, as_json),
+            args::Link::Pin(_) | args::Link::Unpin(_) => {
                 let message = "an attachment of the engine needs no pin: it outlives whoever made it, and with a state directory the service";
                 Err(Failure::no(message).hint("xway link show --hook user; xway link detach id N --hook user ends it"))
             }
@@ -48,8 +49,9 @@ pub fn run(args: &args::Link, as_json: bool) -> Result<(), Failure> {
     }
     match args {
         args::Link::Show(rest) => show(rest, as_json),
-        args::Link::Detach(rest) => detach(rest, as_json),
+        args::Link::Detach(args) => detach(args, as_json),
         args::Link::Pin(rest) => pin(rest, as_json),
+        args::Link::Unpin(rest) => pinning::unpin("link", rest, as_json),
     }
 }
 
@@ -72,18 +74,41 @@ fn show(args: &ShowRest, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn detach(args: &Rest, as_json: bool) -> Result<(), Failure> {
-    let (which, rest) = Which::needed(&args.words, "link")?;
+fn detach(args: &LinkDetach, as_json: bool) -> Result<(), Failure> {
+    let (which, rest) = Which::needed(&args.rest.words, "link")?;
     if let Some(extra) = rest.first() {
         return Err(Failure::usage(format!("{extra}: not expected here")));
     }
     let link = open(&which)?;
     let info = link.info().map_err(refused)?;
+    // Numbers of links are the machine's, interfaces those of a namespace: who meant one of these here did not mean that one.
+    let elsewhere = info.ifindex.filter(|_| info.link_type == LINK_TYPE_XDP && device(&info).is_none());
+    let space = elsewhere.map(|index| xway_hook::kernel::elsewhere(index, info.prog_id));
+    if let (Some(space), false) = (&space, args.force) {
+        let id = info.id;
+        let (place, within) = match space {
+            Some((path, name)) => {
+                let path = path.display();
+                (format!("{name} of {path}"), format!("nsenter --net={path} xway link detach id {id}, or "))
+            }
+            None => (format!("number {} of a namespace that is not found", elsewhere.unwrap_or(0)), String::new()),
+        };
+        let message = format!(
+            "link {id}: its interface is in another network namespace ({place}), where it holds program {}",
+            info.prog_id
+        );
+        return Err(Failure::no(message).hint(format!("{within}--force detaches it from here")));
+    }
+    // Where it holds its program it is asked while it does.
+    let was = json(&info);
     link.detach().map_err(refused)?;
+    let space = space.flatten();
     if as_json {
-        print::json(&print::document("link detach", json!({ "link": json(&info) })));
+        let namespace = space.as_ref().map(|(path, _)| path);
+        print::json(&print::document("link detach", json!({ "link": was, "namespace": namespace })));
     } else {
-        print::text(&format!("link {} is detached\n", info.id));
+        let place = space.map_or_else(String::new, |(path, name)| format!(" from {name} of {}", path.display()));
+        print::text(&format!("link {} is detached{place}\n", info.id));
     }
     Ok(())
 }
@@ -147,7 +172,7 @@ mod engine {
     use crate::commands::kernel::{failure, failure_of};
 
     pub fn show(args: &ShowRest, as_json: bool) -> Result<(), Failure> {
-        // (Refuses -f, which is about BPF file systems.)
+        // (Refuses -f.)
         Pinned::of(ObjectKind::Link, args)?;
         let mut hook = On::of(&args.place)?.boxed();
         let mut found = all(&mut *hook)?;
@@ -192,11 +217,11 @@ mod engine {
         let mut hook = On::of(&args.place)?.boxed();
         let found = all(&mut *hook)?.into_iter().find(|(link, _)| *link == id);
         let (_, a) = found.ok_or_else(|| missing(id))?;
-        hook.link_detach(id).map_err(|e| failure_of("link", e))?;
+        hook.link_detach(id).map_err(|e| failure_of("link", hook.kind(), e))?;
         if as_json {
             let link =
                 json!({ "id": id, "type": "xdp", "prog_id": a.program.id.0, "devname": a.port, "queue": a.queue });
-            print::json(&print::document("link detach", json!({ "link": link })));
+            print::json(&print::document("link detach", json!({ "link": link, "namespace": Value::Null })));
         } else {
             print::text(&format!("link {id} is detached\n"));
         }

@@ -28,6 +28,7 @@ pub fn run(args: &args::Map, as_json: bool) -> Result<(), Failure> {
         args::Map::Delete(rest) => delete(rest, as_json),
         args::Map::Getnext(rest) => getnext(rest, as_json),
         args::Map::Pin(rest) => pin(rest, as_json),
+        args::Map::Unpin(rest) => pinning::unpin("map", rest, as_json),
         args::Map::Freeze(rest) => freeze(rest, as_json),
         args::Map::Create(rest) => super::map_create::run(rest, as_json),
         args::Map::Push(rest) => push(rest, as_json),
@@ -49,7 +50,7 @@ fn show(rest: &ShowRest, as_json: bool) -> Result<(), Failure> {
         which => {
             let found = all(&mut *hook, which.as_ref())?;
             if let (Some(which), true) = (&which, found.is_empty()) {
-                return Err(Failure::no(format!("no map with {which}")).hint("xway map show"));
+                return Err(which::none(which, "map", hook.kind()));
             }
             found
         }
@@ -166,7 +167,7 @@ fn keys(typed: &mut Typed) -> Result<Option<Vec<Vec<u8>>>, Failure> {
 }
 
 fn lookup(rest: &Rest, as_json: bool) -> Result<(), Failure> {
-    let (mut typed, rest) = typed(rest)?;
+    let (mut typed, rest) = keyed(rest)?;
     let key = typed.key(after(&rest, "key")?)?;
     let found = typed.hook.map_lookup(typed.info.id, &key, 0);
     let value = found.map_err(|e| typed.refused("the look-up", e))?;
@@ -220,10 +221,20 @@ fn object(typed: &mut Typed, words: &[String]) -> Result<Option<ObjectId>, Failu
 }
 
 fn delete(rest: &Rest, as_json: bool) -> Result<(), Failure> {
-    let (mut typed, rest) = typed(rest)?;
+    let (mut typed, rest) = keyed(rest)?;
     let key = typed.key(after(&rest, "key")?)?;
     let gone = typed.hook.map_delete(typed.info.id, &key);
-    gone.map_err(|e| typed.refused("the removal", e))?;
+    gone.map_err(|e| {
+        let array = matches!(typed.info.map_type, MapType::Array | MapType::PercpuArray);
+        let always = array && e.errno == Some(Errno::EINVAL);
+        let failed = typed.refused("the removal", e);
+        match always {
+            true => {
+                failed.hint("elements of an array are always there: xway map update WHICH key KEY value 0 clears one")
+            }
+            false => failed,
+        }
+    })?;
     done("map delete", as_json, json!({ "id": typed.info.id.0 }))
 }
 
@@ -294,6 +305,15 @@ fn value(command: &str, typed: &Typed, bytes: &[u8], as_json: bool) -> Result<()
     Ok(())
 }
 
+/// A map with keys.
+fn keyed(rest: &Rest) -> Result<(Typed, Vec<String>), Failure> {
+    let (typed, rest) = typed(rest)?;
+    match typed.info.key_size {
+        0 => Err(Failure::usage(format!("{}: it has no keys", typed.name())).hint("xway map push, peek and pop")),
+        _ => Ok((typed, rest)),
+    }
+}
+
 /// A map without keys.
 fn keyless(rest: &Rest) -> Result<(Typed, Vec<String>), Failure> {
     let (typed, rest) = typed(rest)?;
@@ -308,7 +328,20 @@ fn freeze(rest: &Rest, as_json: bool) -> Result<(), Failure> {
     let (mut typed, rest) = typed(rest)?;
     nothing_more(&rest)?;
     let frozen = typed.hook.map_freeze(typed.info.id);
-    frozen.map_err(|e| typed.refused("freezing", e))?;
+    frozen.map_err(|e| {
+        // It may have been frozen since it was looked at.
+        let already = typed.hook.map_info(typed.info.id).is_ok_and(|info| info.frozen);
+        match e.errno {
+            Some(errno @ (Errno::EPERM | Errno::EBUSY)) if already => {
+                Failure::no(format!("{}: it is frozen already ({errno})", typed.name()))
+            }
+            Some(Errno::EBUSY) => {
+                Failure::no(format!("{}: somebody has its values mapped for writing (EBUSY)", typed.name()))
+                    .hint("freeze it when that process has ended, or has given its memory back")
+            }
+            _ => typed.refused("freezing", e),
+        }
+    })?;
     done("map freeze", as_json, json!({ "id": typed.info.id.0 }))
 }
 
@@ -333,15 +366,16 @@ pub(super) fn typed(rest: &Rest) -> Result<(Typed, Vec<String>), Failure> {
 
 /// The one map that is meant.
 pub(super) fn open(hook: &mut dyn Hook, which: &Which) -> Result<MapId, Failure> {
+    let on = hook.kind();
     match which {
-        Which::Id(id) => Ok(hook.map_info(MapId(*id)).map_err(|e| failure_of("map", e))?.id),
-        Which::Pinned(path) => match hook.pinned(path).map_err(|e| failure_of("map", e))? {
+        Which::Id(id) => Ok(hook.map_info(MapId(*id)).map_err(|e| failure_of("map", on, e))?.id),
+        Which::Pinned(path) => match hook.pinned(path).map_err(|e| failure_of("map", on, e))? {
             ObjectId::Map(id) => Ok(id),
             ObjectId::Program(_) => Err(Failure::no(format!("{which}: it is a program"))),
         },
         Which::Name(_) => {
             let found = all(hook, Some(which))?.into_iter().map(|info| (info.id.0, info.id)).collect();
-            which::one(found, which, "map")
+            which::one(found, which, "map", on)
         }
         Which::Tag(_) => Err(no_tags(which)),
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use xway_abi::{MapSpec, MapType};
+use xway_abi::{Errno, MapSpec, MapType, map_flags};
 use xway_hook::{HookKind, ObjectId};
 
 use super::which::Which;
@@ -32,7 +32,13 @@ pub fn run(rest: &HookRest, as_json: bool) -> Result<(), Failure> {
     if hook.kind() == HookKind::Kernel {
         pinning::in_bpffs(path)?;
     }
-    let id = hook.map_create(&asked.name, &spec).map_err(failure)?;
+    let id = hook.map_create(&asked.name, &spec).map_err(|e| {
+        let why = if e.errno == Some(Errno::EINVAL) { shape(&spec) } else { None };
+        match why {
+            Some(why) => failure(e).hint(why),
+            None => failure(e),
+        }
+    })?;
     hook.pin(ObjectId::Map(id), path).map_err(failure)?;
     let id = id.0;
     if as_json {
@@ -40,6 +46,32 @@ pub fn run(rest: &HookRest, as_json: bool) -> Result<(), Failure> {
         print::json(&print::document("map create", doc));
     }
     Ok(())
+}
+
+/// What maps of a type must be like, where this one is not.
+fn shape(spec: &MapSpec) -> Option<String> {
+    use MapType::{Array, BloomFilter, LpmTrie, PercpuArray, Queue, Ringbuf, Stack, UserRingbuf};
+    let MapSpec { map_type, key_size, value_size, max_entries, flags, .. } = spec;
+    let name = map_type.name();
+    let ring = matches!(map_type, Ringbuf | UserRingbuf);
+    match map_type {
+        Ringbuf | UserRingbuf if *key_size != 0 || *value_size != 0 => {
+            Some(format!("a {name} has neither keys nor values: key 0 value 0"))
+        }
+        Ringbuf | UserRingbuf if !max_entries.is_power_of_two() || *max_entries < 4096 => {
+            Some(format!("entries of a {name} are bytes: a power of two, 4096 or more"))
+        }
+        Queue | Stack | BloomFilter if *key_size != 0 => Some(format!("a {name} has no keys: key 0")),
+        Array | PercpuArray if *key_size != 4 => Some(format!("keys of an {name} are indices: key 4")),
+        LpmTrie if flags & map_flags::NO_PREALLOC == 0 => Some("an lpm_trie is made with flags 1".into()),
+        LpmTrie if *key_size < 5 => Some("keys of an lpm_trie begin with four bytes of length: key 8 for IPv4".into()),
+        _ if *max_entries == 0 => Some("entries N, more than 0".into()),
+        _ if *value_size == 0 && !ring => Some("value BYTES, more than 0".into()),
+        _ if *key_size == 0 && !matches!(map_type, Queue | Stack | BloomFilter) && !ring => {
+            Some("key BYTES, more than 0".into())
+        }
+        _ => None,
+    }
 }
 
 struct Asked {

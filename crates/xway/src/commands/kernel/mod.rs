@@ -14,7 +14,7 @@ mod listing;
 pub mod map;
 mod map_create;
 mod pinned;
-mod pinning;
+pub mod pinning;
 pub mod profile;
 pub mod prog;
 pub mod prog_dump;
@@ -25,7 +25,7 @@ mod watch;
 mod which;
 
 use xway_abi::Errno;
-use xway_hook::{Blame, HookError};
+use xway_hook::{Blame, HookError, HookKind};
 use xway_kernel::KernelError;
 
 use xway_tools::ToolError;
@@ -35,6 +35,8 @@ use crate::failure::{Exit, Failure};
 /// A hook's refusal as the command's.
 pub fn failure(error: HookError) -> Failure {
     let exit = match error.blame {
+        // A verifier said no, and why.
+        _ if !error.log.is_empty() => Exit::No,
         Blame::Request => Exit::No,
         Blame::Input => Exit::Input,
         Blame::Machine => Exit::Needs,
@@ -47,16 +49,27 @@ pub fn failure(error: HookError) -> Failure {
 }
 
 /// The same about one object of a kind, `prog`, `map`, `link` or `btf`: who names one that is not there is told where they are listed.
-pub(super) fn failure_of(kind: &str, error: HookError) -> Failure {
+pub(super) fn failure_of(kind: &str, on: HookKind, error: HookError) -> Failure {
     let missing = error.errno == Some(Errno::ENOENT) && error.hint.is_none();
     let failure = failure(error);
-    if missing { failure.hint(format!("xway {kind} show")) } else { failure }
+    if missing { failure.hint(show(kind, on)) } else { failure }
+}
+
+/// The command that lists the objects of a kind.
+pub(super) fn show(kind: &str, on: HookKind) -> String {
+    let place = if on == HookKind::Kernel { "" } else { " --hook user" };
+    format!("xway {kind} show{place}")
+}
+
+/// A kind of object in messages, which bpftool's word for the verb shortens.
+pub(super) fn called(kind: &str) -> &str {
+    if kind == "prog" { "program" } else { kind }
 }
 
 /// The object of this kind with a number, or what to say instead.
 pub(super) fn by_id<T>(kind: &str, id: u32, opened: Result<T, KernelError>) -> Result<T, Failure> {
     opened.map_err(|error| match error.errno() {
-        Some(Errno::ENOENT) => Failure::no(format!("no {kind} with id {id}")).hint(format!("xway {kind} show")),
+        Some(Errno::ENOENT) => failure_of(kind, HookKind::Kernel, HookError::no_object(called(kind), id)),
         _ => refused(error),
     })
 }

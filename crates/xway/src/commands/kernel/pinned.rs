@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use xway_hook::pins;
+use xway_hook::{ObjectId, PinInfo, pins};
 use xway_kernel::ObjectKind;
 
+use super::failure;
 use crate::args_kernel::{Place, ShowRest};
+use crate::commands::service;
 use crate::failure::Failure;
 
 /// The pins of one kind of object; `None`: nobody asked.
@@ -18,9 +20,17 @@ impl Pinned {
         if !args.bpffs {
             return Ok(Pinned(None));
         }
+        if args.place.hook == Some(Place::User) && kind == ObjectKind::Link {
+            return Err(Failure::usage("-f: attachments of the engine have no pins").hint("leave -f out"));
+        }
         if args.place.hook == Some(Place::User) {
-            let message = "-f: the service keeps names of its own, none in a BPF file system";
-            return Err(Failure::usage(message).hint("leave -f out"));
+            let all = service::connect(&args.place.socket)?.pins().map_err(failure)?;
+            let of = |pin: PinInfo| match (pin.object, kind) {
+                (ObjectId::Map(id), ObjectKind::Map) => Some((id.0, pin.path)),
+                (ObjectId::Program(id), ObjectKind::Program) => Some((id.0, pin.path)),
+                _ => None,
+            };
+            return Ok(Pinned(Some(all.into_iter().filter_map(of).collect())));
         }
         let all = pins::everywhere().into_iter().filter(|(of, ..)| *of == kind);
         Ok(Pinned(Some(all.map(|(_, id, path)| (id, path)).collect())))

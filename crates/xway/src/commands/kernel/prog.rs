@@ -9,7 +9,7 @@ use xway_kernel::{KernelProg, ObjectKind, ProgInfo};
 
 use super::attach::Place;
 use super::pinned::Pinned;
-use super::which::Which;
+use super::which::{Which, none};
 use super::{by_id, failure, pinning, programs, refused};
 use crate::args_kernel::{HookRest, ShowRest};
 use crate::failure::Failure;
@@ -71,19 +71,17 @@ pub fn show(args: &ShowRest, as_json: bool) -> Result<(), Failure> {
         _ => programs::all(service, which.as_ref())?,
     };
     if let (Some(which), true) = (&which, found.is_empty()) {
-        return Err(none(which));
+        return Err(none(which, "prog", HookKind::Service));
     }
     if as_json {
-        let doc = json!({ "programs": found.iter().map(user_json).collect::<Vec<_>>() });
+        let one = |info: &ProgramInfo| pinned.json(info.id.0, user_json(info));
+        let doc = json!({ "programs": found.iter().map(one).collect::<Vec<_>>() });
         print::json(&print::document("prog show", doc));
     } else {
-        print::text(&found.iter().map(user_text).collect::<String>());
+        let one = |info: &ProgramInfo| user_text(info) + &pinned.text(info.id.0);
+        print::text(&found.iter().map(one).collect::<String>());
     }
     Ok(())
-}
-
-fn none(which: &Which) -> Failure {
-    Failure::no(format!("no program with {which}")).hint("xway prog show")
 }
 
 fn show_kernel(which: Option<&Which>, pinned: &Pinned, as_json: bool) -> Result<(), Failure> {
@@ -93,7 +91,7 @@ fn show_kernel(which: Option<&Which>, pinned: &Pinned, as_json: bool) -> Result<
         _ => all(which)?,
     };
     if let (Some(which), true) = (which, found.is_empty()) {
-        return Err(none(which));
+        return Err(none(which, "prog", HookKind::Kernel));
     }
     if as_json {
         let doc = json!({ "programs": found.iter().map(|info| pinned.json(info.id, json(info))).collect::<Vec<_>>() });

@@ -47,15 +47,16 @@ impl Subject {
 
 /// The one program that is meant.
 pub fn open(hook: &mut dyn Hook, which: &Which) -> Result<ProgId, Failure> {
+    let on = hook.kind();
     match which {
-        Which::Id(id) => Ok(hook.program_info(ProgId(*id)).map_err(|e| failure_of("prog", e))?.id),
-        Which::Pinned(path) => match hook.pinned(path).map_err(|e| failure_of("prog", e))? {
+        Which::Id(id) => Ok(hook.program_info(ProgId(*id)).map_err(|e| failure_of("prog", on, e))?.id),
+        Which::Pinned(path) => match hook.pinned(path).map_err(|e| failure_of("prog", on, e))? {
             ObjectId::Program(id) => Ok(id),
             ObjectId::Map(_) => Err(Failure::no(format!("{which}: it is a map"))),
         },
         Which::Name(_) | Which::Tag(_) => {
             let found = all(hook, Some(which))?;
-            which::one(found.into_iter().map(|p| (p.id.0, p.id)).collect(), which, "prog")
+            which::one(found.into_iter().map(|p| (p.id.0, p.id)).collect(), which, "prog", on)
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use xway_hook::HookKind;
+
 use crate::failure::Failure;
 
 /// A choice among objects of one kind.
@@ -78,9 +80,9 @@ impl std::fmt::Display for Which {
 }
 
 /// The one of several candidates, or what to say instead.
-pub fn one<T>(mut found: Vec<(u32, T)>, which: &Which, what: &str) -> Result<T, Failure> {
+pub fn one<T>(mut found: Vec<(u32, T)>, which: &Which, what: &str, on: HookKind) -> Result<T, Failure> {
     match found.len() {
-        0 => Err(Failure::no(format!("no {what} with {which}")).hint(format!("xway {what} show"))),
+        0 => Err(none(which, what, on)),
         1 => Ok(found.remove(0).1),
         _ => {
             let ids: Vec<String> = found.iter().map(|(id, _)| id.to_string()).collect();
@@ -88,6 +90,11 @@ pub fn one<T>(mut found: Vec<(u32, T)>, which: &Which, what: &str) -> Result<T, 
                 .hint(format!("choose one: id {}", ids[0])))
         }
     }
+}
+
+/// Nothing is meant by these words.
+pub fn none(which: &Which, what: &str, on: HookKind) -> Failure {
+    Failure::no(format!("no {} with {which}", super::called(what))).hint(super::show(what, on))
 }
 
 #[cfg(test)]
