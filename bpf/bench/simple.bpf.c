@@ -89,22 +89,33 @@ int checksum_1400(struct xdp_md *ctx)
 	return summed(ctx, 1400);
 }
 
-/* The same 64 bytes through the helper. */
-SEC("xdp")
-int csum_diff_64(struct xdp_md *ctx)
+/* The same bytes through the helper. */
+static __always_inline int summed_by_helper(struct xdp_md *ctx, __u32 length)
 {
 	struct cursor c;
 	__s64 sum;
 	void *bytes;
 
 	cursor_init(&c, ctx);
-	bytes = take(&c, 64);
+	bytes = take(&c, length);
 	if (!bytes)
 		return XDP_DROP;
-	sum = bpf_csum_diff(0, 0, bytes, 64, 0);
+	sum = bpf_csum_diff(0, 0, bytes, length, 0);
 	sum = (sum & 0xffff) + ((sum >> 16) & 0xffff);
 	sum = (sum & 0xffff) + (sum >> 16);
 	return XDP_PASS + (sum & 1);
+}
+
+SEC("xdp")
+int csum_diff_64(struct xdp_md *ctx)
+{
+	return summed_by_helper(ctx, 64);
+}
+
+SEC("xdp")
+int csum_diff_1400(struct xdp_md *ctx)
+{
+	return summed_by_helper(ctx, 1400);
 }
 
 /* 64 steps, each of which needs the one before. */

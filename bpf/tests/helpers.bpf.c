@@ -152,6 +152,38 @@ int packet_checksum(struct xdp_md *ctx)
 	return XDP_TX;
 }
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__uint(value_size, 1088);
+} summed SEC(".maps");
+
+/* Sums of up to a kibibyte of a map's value, at places of every alignment. */
+SEC("xdp")
+int long_checksum(struct xdp_md *ctx)
+{
+	struct arguments a;
+	__u32 zero = 0, i;
+	__u64 word;
+	char *p;
+
+	if (!arguments(ctx, &a))
+		return XDP_ABORTED;
+	p = bpf_map_lookup_elem(&summed, &zero);
+	if (!p)
+		return XDP_ABORTED;
+	word = ((__u64)a.word[2] << 32) | a.word[3];
+	for (i = 0; i < 136; i++) {
+		((__u64 *)p)[i] = a.word[5] & 3 ? word : -1;
+		word = word * 0x9e3779b97f4a7c15 + i;
+	}
+	result(0, bpf_csum_diff(0, 0, (void *)(p + (a.word[0] & 31)), a.word[1] & 1023, a.word[4]));
+	result(1, bpf_csum_diff((void *)(p + (a.word[0] & 63)), a.word[1] & 1023, 0, 0, a.word[4]));
+	result(2, bpf_csum_diff((void *)p, 600, (void *)(p + (a.word[4] & 7)), a.word[3] & 511, a.word[5]));
+	return XDP_PASS;
+}
+
 /* Numbers to text and back. */
 SEC("xdp")
 int print(struct xdp_md *ctx)

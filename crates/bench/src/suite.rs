@@ -144,6 +144,7 @@ fn plain() -> Vec<Case> {
         simple("checksum, 64 bytes", "checksum_64"),
         simple("checksum by helper, 64 bytes", "csum_diff_64"),
         Case { packet_len: 1400, ..simple("checksum, 1,400 bytes", "checksum_1400") },
+        Case { packet_len: 1400, ..simple("checksum by helper, 1,400 bytes", "csum_diff_1400") },
         simple("loop of 64 steps", "loop_64"),
         simple("8 BPF-to-BPF calls", "calls_8"),
         // The limit of 33 tail calls holds for a whole test-run: four runs of eight.

@@ -44,6 +44,8 @@ mod slab;
 mod slots;
 mod stack_trace;
 mod storage;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod sum;
 mod table;
 mod user;
 mod value;

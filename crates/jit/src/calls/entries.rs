@@ -219,8 +219,7 @@ pub(super) extern "C" fn redirect_map(env: *mut RunEnv<'_>, map: u64, key: u64, 
     run_plain(51, &mut native, args)
 }
 
-/// `bpf_csum_diff` over bytes on the stack or in the packet, which another process may write: each is read once. At odd addresses they
-/// are copied piece by piece, and added up there.
+/// `bpf_csum_diff`, over bytes that others may write: each is read once. A few at odd addresses are copied, and added up there.
 pub(super) extern "C" fn csum_diff(
     env: *mut RunEnv<'_>,
     from: u64,

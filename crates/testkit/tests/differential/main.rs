@@ -214,6 +214,7 @@ fn helpers_by_remote_control() {
     report.add_each(&subject, "bytes", &helpers::arguments(2, 2000, offset));
     report.add_each(&subject, "checksum", &helpers::arguments(3, 2000, |rng, _| rng.u32()));
     report.add_each(&subject, "packet_checksum", &helpers::arguments(15, 2000, |rng, _| rng.u32()));
+    report.add_each(&subject, "long_checksum", &helpers::arguments(16, 2000, |rng, _| rng.u32()));
     report.add_each(&subject, "lengths", &helpers::arguments(7, 500, |rng, _| rng.u32()));
     report.add_each(&subject, "member", &helpers::arguments(10, 200, |rng, _| rng.u32()));
     let wide = |rng: &mut Rng, _: usize| match rng.below(4) {

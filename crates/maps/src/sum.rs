@@ -1,0 +1,158 @@
+//! Sums of many words of memory that others write at the same time.
+#![allow(unsafe_code)]
+// Why unsafe: loads by instructions of this machine, which are wider than an atomic is. Another thread or process may write what they
+// read: they are not loads of the language, which would promise that nobody does.
+
+use std::arch::asm;
+
+/// What is added up at once.
+pub(crate) const BLOCK: usize = 64;
+/// Bytes from which on vectors are worth their beginning and end.
+const VECTORS_MIN: usize = 256;
+
+/// The sum of `blocks` times [`BLOCK`] bytes as words of 32 bits: some number with the same remainder by 2^32 - 1, and zero only where all
+/// bytes are. Each byte is read once, at any address.
+///
+/// # Safety
+/// The bytes are mapped and stay so.
+#[inline]
+pub(crate) unsafe fn of_blocks(at: *const u8, blocks: usize) -> u64 {
+    // SAFETY: the caller's promise; the processor was asked for what the second one takes.
+    unsafe {
+        if blocks * BLOCK >= VECTORS_MIN && std::is_x86_feature_detected!("avx2") {
+            by_vectors(at, blocks)
+        } else {
+            by_carries(at, blocks)
+        }
+    }
+}
+
+/// Two chains of additions, each with the carry of the one before: as numbers of 64 bits words have the same remainder.
+///
+/// # Safety
+/// As [`of_blocks`].
+unsafe fn by_carries(at: *const u8, blocks: usize) -> u64 {
+    let (mut one, mut two) = (0u64, 0u64);
+    if blocks == 0 {
+        return 0;
+    }
+    // SAFETY: reads the caller's bytes and writes nothing but registers. A sum that has a carry is not all ones, so that the
+    // addition of the last carry of a chain has none.
+    unsafe {
+        asm!(
+            "2:",
+            "add {one}, [{at}]",
+            "adc {one}, [{at} + 8]",
+            "adc {one}, [{at} + 16]",
+            "adc {one}, [{at} + 24]",
+            "adc {one}, 0",
+            "add {two}, [{at} + 32]",
+            "adc {two}, [{at} + 40]",
+            "adc {two}, [{at} + 48]",
+            "adc {two}, [{at} + 56]",
+            "adc {two}, 0",
+            "add {at}, 64",
+            "dec {blocks}",
+            "jnz 2b",
+            one = inout(reg) one,
+            two = inout(reg) two,
+            at = inout(reg) at => _,
+            blocks = inout(reg) blocks => _,
+            options(nostack, readonly),
+        );
+    }
+    let (sum, carry) = one.overflowing_add(two);
+    sum + u64::from(carry)
+}
+
+/// Sums of four words of 64 bits in each of two vectors, which may overflow, and those of their upper halves, which do not: what is left of
+/// the first without the second are the lower halves.
+///
+/// # Safety
+/// As [`of_blocks`], and the processor has AVX2.
+#[target_feature(enable = "avx2")]
+unsafe fn by_vectors(at: *const u8, blocks: usize) -> u64 {
+    let (mut all, mut upper) = (0u64, 0u64);
+    if blocks == 0 {
+        return 0;
+    }
+    // SAFETY: reads the caller's bytes and writes nothing but registers, with instructions that the processor has.
+    unsafe {
+        asm!(
+            "vpxor {a:x}, {a:x}, {a:x}",
+            "vpxor {b:x}, {b:x}, {b:x}",
+            "vpxor {c:x}, {c:x}, {c:x}",
+            "vpxor {d:x}, {d:x}, {d:x}",
+            "2:",
+            "vmovdqu {x:y}, [{at}]",
+            "vmovdqu {y:y}, [{at} + 32]",
+            "vpaddq {a:y}, {a:y}, {x:y}",
+            "vpaddq {b:y}, {b:y}, {y:y}",
+            "vpsrlq {x:y}, {x:y}, 32",
+            "vpsrlq {y:y}, {y:y}, 32",
+            "vpaddq {c:y}, {c:y}, {x:y}",
+            "vpaddq {d:y}, {d:y}, {y:y}",
+            "add {at}, 64",
+            "dec {blocks}",
+            "jnz 2b",
+            "vpaddq {a:y}, {a:y}, {b:y}",
+            "vpaddq {c:y}, {c:y}, {d:y}",
+            "vextracti128 {x:x}, {a:y}, 1",
+            "vextracti128 {y:x}, {c:y}, 1",
+            "vpaddq {a:x}, {a:x}, {x:x}",
+            "vpaddq {c:x}, {c:x}, {y:x}",
+            "vpshufd {x:x}, {a:x}, 78",
+            "vpshufd {y:x}, {c:x}, 78",
+            "vpaddq {a:x}, {a:x}, {x:x}",
+            "vpaddq {c:x}, {c:x}, {y:x}",
+            "vmovq {all}, {a:x}",
+            "vmovq {upper}, {c:x}",
+            // What follows has instructions of the older form, which would wait for the upper halves of registers.
+            "vzeroupper",
+            at = inout(reg) at => _,
+            blocks = inout(reg) blocks => _,
+            all = inlateout(reg) all,
+            upper = inlateout(reg) upper,
+            a = out(ymm_reg) _,
+            b = out(ymm_reg) _,
+            c = out(ymm_reg) _,
+            d = out(ymm_reg) _,
+            x = out(ymm_reg) _,
+            y = out(ymm_reg) _,
+            options(nostack, readonly),
+        );
+    }
+    all.wrapping_sub(upper << 32).wrapping_add(upper)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_add_up_the_same_words() {
+        let canonical = |sum: u64| if sum == 0 { 0 } else { (sum - 1) % 0xffff_ffff + 1 };
+        let patterns: [fn(usize) -> u8; 5] = [
+            |n| (n * 37 + n / 7) as u8,
+            |_| 0xff,
+            |_| 0,
+            |n| u8::from(n % 4 == 2),
+            |n| 0u8.wrapping_sub(u8::from(n % 8 < 7)),
+        ];
+        for pattern in patterns {
+            let bytes: Vec<u8> = (0..40 * BLOCK).map(pattern).collect();
+            for (from, blocks) in (0..9).flat_map(|from| (0..36).map(move |blocks| (from, blocks))) {
+                let part = &bytes[from..from + blocks * BLOCK];
+                let words: u64 = part.as_chunks::<4>().0.iter().map(|w| u64::from(u32::from_ne_bytes(*w))).sum();
+                // SAFETY: the slice's bytes; the processor is asked for what the last one takes.
+                unsafe {
+                    assert_eq!(canonical(of_blocks(part.as_ptr(), blocks)), canonical(words));
+                    assert_eq!(canonical(by_carries(part.as_ptr(), blocks)), canonical(words));
+                    if std::is_x86_feature_detected!("avx2") {
+                        assert_eq!(canonical(by_vectors(part.as_ptr(), blocks)), canonical(words));
+                    }
+                }
+            }
+        }
+    }
+}
