@@ -37,6 +37,15 @@ pub(crate) fn queues(name: &PortName) -> Option<u32> {
     }
 }
 
+/// The files that must be there before the port can be opened.
+pub(crate) fn captures(name: &PortName) -> &[std::path::PathBuf] {
+    match name {
+        PortName::Capture(path) => std::slice::from_ref(path),
+        PortName::Played(played) => &played.paths,
+        PortName::Packet(_) | PortName::AfXdp(_) | PortName::Sim(_) | PortName::Tap(_) => &[],
+    }
+}
+
 /// The interface that must be there before the port can be opened.
 pub(crate) fn interface(name: &PortName) -> Option<&str> {
     match name {

@@ -139,11 +139,9 @@ pub(crate) fn outlook(
             out.lost.push((format!("{what}: its memory in other processes"), why.into()));
         }
         match (pinned.contains(&map.id), volatile(map.map_type)) {
-            (true, false) if keeps => out.kept.push(format!("{what}: its contents, read at the end and written again")),
-            (true, false) => out.lost.push((what, no_state.into())),
-            (true, true) => {
-                out.lost.push((format!("{what}: what it holds"), "numbers of objects of this process".into()))
-            }
+            (true, None) if keeps => out.kept.push(format!("{what}: its contents, read at the end and written again")),
+            (true, None) => out.lost.push((what, no_state.into())),
+            (true, Some(why)) => out.lost.push((format!("{what}: what it holds"), why.into())),
             (false, _) if used => {
                 out.lost
                     .push((format!("{what}: what it holds"), "it is not pinned: xway map pin gives it a name".into()));

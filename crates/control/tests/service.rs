@@ -215,6 +215,8 @@ fn no_packet_passes_before_the_programs_of_the_file() {
     let ports = service.ports().unwrap();
     for (wrong, words) in [
         ("[[port]]\nname = \"packet:nosuch\"\n", "there is no interface nosuch, which port packet:nosuch is on"),
+        ("[[port]]\nname = \"pcap:/no/such.pcap\"\n", "port pcap:/no/such.pcap: /no/such.pcap: no such file"),
+        ("[[port]]\nname = \"pcap:/no/such.pcap?loop=2\"\n", "/no/such.pcap: no such file"),
         ("[[port]]\nname = \"sim:three\"\nqueues = [[1, 0]]\n", "queue 1; the port has 1"),
     ] {
         for dry_run in [true, false] {
@@ -234,7 +236,10 @@ fn half_an_applied_file_is_not_what_a_start_makes() {
     let good = "[[port]]\nname = \"sim:one\"\n";
     let mut running = Running::start(&dir, good);
     let mut service = running.connect();
-    let said = service.apply("[[port]]\nname = \"pcap:/no/such.pcap\"\n", false).unwrap_err();
+    let broken = dir.join("broken.pcap");
+    std::fs::write(&broken, "no capture").unwrap();
+    let broken = format!("[[port]]\nname = \"pcap:{}\"\n", broken.display());
+    let said = service.apply(&broken, false).unwrap_err();
     assert!(said.message.contains("the steps before it are done"), "{}", said.message);
     assert_eq!(service.ports().unwrap(), [""; 0]);
     drop(service);

@@ -37,12 +37,14 @@ pub fn plain(error: &KernelError) -> HookError {
         Some(Errno::EEXIST) => {
             if let KernelError::Path { path, .. } = error {
                 let verb = match pins::kind(Path::new(path)) {
-                    Some("program") => "xway prog unpin",
-                    Some("map") => "xway map unpin",
-                    Some("link") => "xway link unpin",
-                    _ => "rm",
+                    Some("program") => Some("prog"),
+                    other => other,
                 };
-                out.hint = Some(format!("another path, or take that pin away: {verb} {path}"));
+                out.hint = Some(match verb {
+                    Some(verb) => format!("another path, or take that pin away: xway {verb} unpin {path}"),
+                    None if Path::new(path).is_dir() => format!("a name in that directory: {path}/NAME"),
+                    None => "another path".into(),
+                });
             }
         }
         Some(Errno::EPERM | Errno::EACCES) if error.log().is_empty() => {

@@ -48,6 +48,7 @@ fn the_same_refusal_has_the_same_words_on_each_hook() {
             ("hash key 0 value 4 entries 4", "key BYTES, more than 0"),
             ("hash key 4 value 0 entries 4", "value BYTES, more than 0"),
             ("hash key 4 value 4", "entries N, more than 0"),
+            ("array_of_maps key 4 value 4 entries 4", "inner_map WHICH"),
         ] {
             run(&format!("map create /sys/fs/bpf/wrong type {words} name wrong")).exits(1).says(why);
         }
@@ -64,6 +65,14 @@ fn the_same_refusal_has_the_same_words_on_each_hook() {
         assert!(said.contains("queue: it is a map"), "{said}");
         let taken = run("map create /sys/fs/bpf/queue type array key 4 value 4 entries 1 name taken").exits(1).err;
         assert!(taken.contains(&format!("take that pin away: xway map unpin /sys/fs/bpf/queue{place}\n")), "{taken}");
+        run("link detach").exits(2).says("which link?\n  try: id N or pinned PATH");
+        run("prog pin").exits(2).says("which program?\n  try: id N, name NAME, tag TAG or pinned PATH");
+        run("map show id 99999999999").exits(2).says("no number from 0 to 4294967295");
+        if place.is_empty() {
+            bench.run("mkdir", &["/sys/fs/bpf/d"]).exits(0);
+            let over = run("map pin pinned /sys/fs/bpf/queue /sys/fs/bpf/d").exits(1).err;
+            assert!(over.contains("try: a name in that directory: /sys/fs/bpf/d/NAME"), "{over}");
+        }
         run("map freeze pinned /sys/fs/bpf/array").exits(0);
         let said = run("map freeze pinned /sys/fs/bpf/array").exits(1).err;
         assert!(said.ends_with("): it is frozen already (EPERM)\n") && said.lines().count() == 1, "{said}");
@@ -73,6 +82,17 @@ fn the_same_refusal_has_the_same_words_on_each_hook() {
                 .says("it has no keys\n  try: xway map push");
         }
     }
+}
+
+/// Who named no hook is told of both.
+#[test]
+fn packets_can_be_watched_without_a_service() {
+    let dir = Dir::new();
+    let socket = dir.arg("none.sock");
+    let said = common::xway(&["dump", "lo", "-c", "1", "--socket", &socket]).exits(4).err;
+    assert!(said.contains("try: xway dump lo --hook native for packets of Linux's hook; xway up -c"), "{said}");
+    let said = common::xway(&["dump", "lo", "-c", "1", "--hook", "user", "--socket", &socket]).exits(4).err;
+    assert!(!said.contains("--hook native"), "{said}");
 }
 
 #[test]

@@ -255,6 +255,22 @@ fn every_type_of_map_comes_back_with_what_it_held() {
         (1..4).for_each(|n| drop(asked.run(&format!("map push pinned /m/{kind} value {n}")).exits(0)));
     }
     asked.run("map freeze pinned /m/array").exits(0);
+    // What another executable would find is said so too.
+    let outlook = xway(&["upgrade", "--dry-run", "--socket", &asked.up.socket]).exits(0).out;
+    for (kind, _) in TYPES {
+        // (Names have 15 characters.)
+        let name = kind.get(..15).unwrap_or(kind);
+        let line = outlook.lines().find(|line| line.contains(&format!("map {name} (number"))).expect(kind);
+        let why = match kind {
+            "bloom_filter" => "what it holds: a Bloom filter does not tell what it holds",
+            "ringbuf" | "user_ringbuf" => "what it holds: records that nobody has read by then",
+            "prog_array" | "perf_event_array" | "xskmap" | "array_of_maps" | "hash_of_maps" => {
+                "what it holds: numbers of objects of this process"
+            }
+            _ => "its contents, read at the end and written again",
+        };
+        assert!(line.ends_with(why), "{line}");
+    }
     asked.again(false);
     for kind in hashes {
         let entry = asked.run(&format!("map lookup pinned /m/{kind} key 1 -j")).exits(0).json();

@@ -422,6 +422,8 @@ fn what_applying_would_come_to_is_foretold() {
     // What is missing on this machine.
     let elsewhere = format!("{entry}[[port]]\nname = \"packet:nowhere0\"\n");
     told(&dir.file("elsewhere.toml", elsewhere), [4, 4, 4], "there is no interface nowhere0");
+    let file_gone = format!("{entry}[[port]]\nname = \"pcap:/no/such.pcap\"\n");
+    told(&dir.file("capture.toml", file_gone), [3, 3, 3], "/no/such.pcap: no such file");
     let alone = Dir::new().arg("none.sock");
     for verb in [&["diff", &file][..], &["apply", &file], &["apply", &file, "--dry-run"]] {
         xway(&[verb, &["--socket", &alone]].concat()).exits(4).says("no service answers");

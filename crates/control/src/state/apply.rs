@@ -74,6 +74,12 @@ impl State {
             }
             if let Step::Open(port) = step {
                 let name = ports::parse(&port.name).map_err(|e| HookError::new(Blame::Input, e))?;
+                for path in ports::captures(&name) {
+                    std::fs::File::open(path).map_err(|e| {
+                        let why = format!("port {}: {}", port.name, cannot_read(path, &e));
+                        HookError::new(Blame::Input, why)
+                    })?;
+                }
                 let made = |of: &str| want.ports.iter().any(|p| is_called(&p.name, &format!("tap:{of}")));
                 if let Some(of) = ports::interface(&name).filter(|of| !made(of) && !ports::is_there(of)) {
                     let message = format!("there is no interface {of}, which port {} is on", port.name);
@@ -277,11 +283,15 @@ fn maps_of(step: &Step, shared: &[PathBuf], pinned: &[PathBuf]) -> String {
     }
 }
 
-pub(super) fn read_object(path: &Path) -> Result<Vec<u8>, String> {
-    let told = |e: std::io::Error| match e.kind() {
+fn cannot_read(path: &Path, error: &std::io::Error) -> String {
+    match error.kind() {
         std::io::ErrorKind::NotFound => format!("{}: no such file", path.display()),
-        _ => format!("{}: {e}", path.display()),
-    };
+        _ => format!("{}: {error}", path.display()),
+    }
+}
+
+pub(super) fn read_object(path: &Path) -> Result<Vec<u8>, String> {
+    let told = |e: std::io::Error| cannot_read(path, &e);
     let len = std::fs::metadata(path).map_err(told)?.len();
     if len > OBJECT_MAX {
         return Err(format!("{}: {len} bytes; at most {OBJECT_MAX} are read", path.display()));

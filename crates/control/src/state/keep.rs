@@ -109,7 +109,7 @@ impl State {
             for (path, object) in self.pins.clone() {
                 let ObjectId::Map(id) = object else { continue };
                 let info = self.hook.map_info(id)?;
-                if !volatile(info.map_type) && seen.insert(id) {
+                if volatile(info.map_type).is_none() && seen.insert(id) {
                     let entries = self.entries(id, info.map_type);
                     all.push(Contents { path, entries, frozen: info.frozen });
                 }

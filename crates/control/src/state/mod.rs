@@ -535,8 +535,13 @@ fn rooted(path: &Path) -> Result<(), HookError> {
     Err(refused.hint(format!("/{}", path.display())))
 }
 
-/// Whether what a map of this type holds means nothing to another process: numbers of programs, maps, sockets.
-pub(crate) fn volatile(kind: MapType) -> bool {
-    use MapType::{ArrayOfMaps, HashOfMaps, PerfEventArray, ProgArray, Ringbuf, UserRingbuf, Xskmap};
-    matches!(kind, ProgArray | ArrayOfMaps | HashOfMaps | Xskmap | PerfEventArray | Ringbuf | UserRingbuf)
+/// Why what a map of this type holds is not there again.
+pub(crate) fn volatile(kind: MapType) -> Option<&'static str> {
+    use MapType::{ArrayOfMaps, BloomFilter, HashOfMaps, PerfEventArray, ProgArray, Ringbuf, UserRingbuf, Xskmap};
+    match kind {
+        ProgArray | ArrayOfMaps | HashOfMaps | Xskmap | PerfEventArray => Some("numbers of objects of this process"),
+        Ringbuf | UserRingbuf => Some("records that nobody has read by then"),
+        BloomFilter => Some("a Bloom filter does not tell what it holds"),
+        _ => None,
+    }
 }

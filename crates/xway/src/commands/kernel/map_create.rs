@@ -33,7 +33,7 @@ pub fn run(rest: &HookRest, as_json: bool) -> Result<(), Failure> {
         pinning::in_bpffs(path)?;
     }
     let id = hook.map_create(&asked.name, &spec).map_err(|e| {
-        let why = if e.errno == Some(Errno::EINVAL) { shape(&spec) } else { None };
+        let why = e.errno.and_then(|errno| shape(errno, &spec));
         match why {
             Some(why) => failure(e).hint(why),
             None => failure(e),
@@ -49,11 +49,20 @@ pub fn run(rest: &HookRest, as_json: bool) -> Result<(), Failure> {
 }
 
 /// What maps of a type must be like, where this one is not.
-fn shape(spec: &MapSpec) -> Option<String> {
-    use MapType::{Array, BloomFilter, LpmTrie, PercpuArray, Queue, Ringbuf, Stack, UserRingbuf};
+fn shape(errno: Errno, spec: &MapSpec) -> Option<String> {
+    use MapType::{
+        Array, ArrayOfMaps, BloomFilter, HashOfMaps, LpmTrie, PercpuArray, Queue, Ringbuf, Stack, UserRingbuf,
+    };
     let MapSpec { map_type, key_size, value_size, max_entries, flags, .. } = spec;
     let name = map_type.name();
     let ring = matches!(map_type, Ringbuf | UserRingbuf);
+    match map_type {
+        ArrayOfMaps | HashOfMaps if spec.inner.is_none() => {
+            return Some("inner_map WHICH: a map that is like those that it will hold".into());
+        }
+        _ if errno != Errno::EINVAL => return None,
+        _ => {}
+    }
     match map_type {
         Ringbuf | UserRingbuf if *key_size != 0 || *value_size != 0 => {
             Some(format!("a {name} has neither keys nor values: key 0 value 0"))

@@ -31,7 +31,8 @@ impl Which {
         Ok(match first.as_str() {
             "id" => {
                 let (id, rest) = value("a number")?;
-                let id = id.parse().map_err(|_| Failure::usage(format!("id {id}: not a number")))?;
+                let id =
+                    id.parse().map_err(|_| Failure::usage(format!("id {id}: no number from 0 to {}", u32::MAX)))?;
                 (Some(Which::Id(id)), rest)
             }
             "name" => {
@@ -63,7 +64,14 @@ impl Which {
     /// The choice, which must be there.
     pub fn needed(words: &[String], what: &str) -> Result<(Which, Vec<String>), Failure> {
         let (which, rest) = Which::take(words)?;
-        let missing = || Failure::usage(format!("which {what}?")).hint("id N, name NAME or pinned PATH");
+        let missing = || {
+            let hint = match what {
+                "link" => "id N or pinned PATH",
+                "prog" => "id N, name NAME, tag TAG or pinned PATH",
+                _ => "id N, name NAME or pinned PATH",
+            };
+            Failure::usage(format!("which {}?", super::called(what))).hint(hint)
+        };
         Ok((which.ok_or_else(missing)?, rest.to_vec()))
     }
 }

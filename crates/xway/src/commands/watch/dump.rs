@@ -41,7 +41,7 @@ pub fn run(args: &Dump, as_json: bool) -> Result<(), Failure> {
     let mut source = match kernel {
         Some(place) => Source::Kernel(Box::new(InFront::open(args, place, &request)?)),
         None => {
-            let mut hook = Place::of(&service_first(&args.place))?.boxed();
+            let mut hook = Place::of(&service_first(&args.place)).map_err(|e| beside(e, args))?.boxed();
             hook.capture(&request).map_err(failure)?;
             Source::Engine(hook)
         }
@@ -67,6 +67,15 @@ pub fn run(args: &Dump, as_json: bool) -> Result<(), Failure> {
         false => eprintln!("{seen} packets captured, {lost} lost because they found no room"),
     }
     Ok(())
+}
+
+/// Nobody has asked for the service by name: an interface can be watched without it.
+fn beside(failure: Failure, args: &Dump) -> Failure {
+    if args.place.hook.is_some() || args.port.contains(':') {
+        return failure;
+    }
+    let hint = failure.hint.clone().unwrap_or_default();
+    failure.hint(format!("xway dump {} --hook native for packets of Linux's hook; {hint}", args.port))
 }
 
 /// Where packets come from.
