@@ -17,7 +17,7 @@ use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::FunctionBuilderContext;
 use xway_abi::{MapSpec, MapType, map_flags};
 use xway_maps::{Guard, Map};
-use xway_object::{Initial, MapDef};
+use xway_object::MapDef;
 use xway_packet::{Frame, Redirect};
 use xway_verifier::Verified;
 use xway_vm::Program;
@@ -426,10 +426,7 @@ fn check_maps(proved: &[MapDef], live: &[Arc<Map>]) -> Result<(), Refusal> {
             (Some(want), Some(have)) if xway_maps::stands_for(&want, &have) => {}
             _ => return refuse("another template for its inner maps"),
         }
-        if let Initial::Data(bytes) = &def.initial
-            && def.frozen
-            && want.flags & map_flags::RDONLY_PROG != 0
-        {
+        if let Some(bytes) = def.constant() {
             let guard = Guard::pin();
             let same = map.value(0, &[0; 4], &guard).is_some_and(|v| v.to_vec() == *bytes);
             if !same || !map.is_frozen() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use xway_abi::MapSpec;
+use xway_abi::{MapSpec, map_flags};
 use xway_isa::Slot;
 
 use crate::{Btf, ObjectError};
@@ -322,6 +322,17 @@ pub struct MapDef {
 }
 
 impl MapDef {
+    /// What is in the map for ever: the content of an array's only element that neither programs nor, frozen, anybody else can change.
+    /// A pointer to a value of a map with more elements may be one to any of them.
+    #[inline]
+    pub fn constant(&self) -> Option<&[u8]> {
+        let fixed = self.frozen && self.spec.flags & map_flags::RDONLY_PROG != 0 && self.spec.max_entries == 1;
+        match &self.initial {
+            Initial::Data(bytes) if fixed => Some(bytes),
+            _ => None,
+        }
+    }
+
     /// A map made by hand.
     pub fn new(name: &str, spec: MapSpec) -> MapDef {
         MapDef {

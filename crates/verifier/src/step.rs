@@ -2,7 +2,7 @@
 
 use xway_abi::{MapType, XdpAttach};
 use xway_isa::{CallTarget, Imm64, Insn, Reg};
-use xway_object::{Initial, ProgramKind};
+use xway_object::ProgramKind;
 
 use crate::diag::{Fail, fail};
 use crate::domain::Scalar;
@@ -205,13 +205,7 @@ impl Verifier<'_> {
 
     /// The bytes of a map that nobody can change any more.
     pub fn map_constant(&self, m: &MapRef) -> Option<&[u8]> {
-        let def = self.view.maps.get(m.index as usize)?;
-        match &def.initial {
-            Initial::Data(d) if def.frozen && !m.inner && def.spec.flags & xway_abi::map_flags::RDONLY_PROG != 0 => {
-                Some(d)
-            }
-            _ => None,
-        }
+        self.view.maps.get(m.index as usize).filter(|_| !m.inner)?.constant()
     }
 
     /// Where the program is to be attached.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use xway_abi::{Errno, MapType, map_flags};
+use xway_abi::{Errno, MapType};
 use xway_maps::{CreateError, Env, Guard, Handles, Map, NoHandles, ProgramObject, SocketObject};
 use xway_object::{Initial, MapDef, Object, SlotRef};
 use xway_verifier::{Config, MapsView};
@@ -290,9 +290,9 @@ impl Instance {
 /// fields that belong to the runtime are its creator's, and only what nobody can change any more is constant.
 fn living(def: &MapDef, map: &Map) -> MapDef {
     let spec = map.spec().clone();
-    let constant = spec.map_type == MapType::Array && spec.flags & map_flags::RDONLY_PROG != 0 && map.is_frozen();
-    let bytes = constant.then(|| map.value(0, &[0; 4], &Guard::pin()).map(|value| value.to_vec())).flatten();
-    let frozen = bytes.is_some();
+    let frozen = spec.map_type == MapType::Array && map.is_frozen();
+    // Of several elements this is the first: `MapDef::constant` does not take it for all.
+    let bytes = frozen.then(|| map.value(0, &[0; 4], &Guard::pin()).map(|value| value.to_vec())).flatten();
     MapDef { spec, initial: bytes.map_or(Initial::None, Initial::Data), frozen, ..def.clone() }
 }
 

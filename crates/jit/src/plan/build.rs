@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use xway_isa::{ByteOrder, CallTarget, Imm64, Insn};
-use xway_object::{Initial, MapDef};
+use xway_object::MapDef;
 use xway_verifier::{AccessFact, ArgsFact, CallFact, Place, Region, Verified};
 use xway_vm::{Callee, Program};
 
@@ -195,12 +195,7 @@ impl Builder<'_> {
 
     /// The bytes from here on of a map that nobody can change.
     fn constant(&self, map: u32, off: i32) -> Option<&[u8]> {
-        let def = self.index.maps.get(map as usize)?;
-        let fixed = def.frozen && def.spec.flags & xway_abi::map_flags::RDONLY_PROG != 0;
-        match &def.initial {
-            Initial::Data(bytes) if fixed => bytes.get(usize::try_from(off).ok()?..),
-            _ => None,
-        }
+        self.index.maps.get(map as usize)?.constant()?.get(usize::try_from(off).ok()?..)
     }
 
     fn place(&self, at: usize) -> Result<Place, Refusal> {

@@ -4,9 +4,8 @@
 //! frozen to user space and read-only to programs, and the proof is about its very content, which `check_maps` compares with the map
 //! that the code is for.
 
-use xway_abi::map_flags;
 use xway_isa::Size;
-use xway_object::{Initial, MapDef};
+use xway_object::MapDef;
 use xway_verifier::{Place, Region};
 
 use super::{Kind, Plan};
@@ -28,9 +27,7 @@ impl Plan {
 
 /// The number at a place of the only value of a map that nobody can change.
 fn number(def: &MapDef, off: i32, size: Size, signed: bool) -> Option<u64> {
-    let fixed = def.frozen && def.spec.flags & map_flags::RDONLY_PROG != 0 && def.spec.max_entries == 1;
-    let Initial::Data(bytes) = &def.initial else { return None };
-    let at = usize::try_from(off).ok().filter(|_| fixed)?;
+    let (bytes, at) = (def.constant()?, usize::try_from(off).ok()?);
     let len = size.bytes() as usize;
     let mut word = [0; 8];
     word[..len].copy_from_slice(bytes.get(at..at.checked_add(len)?)?);
