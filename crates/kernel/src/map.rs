@@ -90,7 +90,19 @@ impl KernelMap {
     /// As [`KernelMap::create_typed`], in the device of the interface with this number (`map_ifindex`); 0: in the machine's memory.
     /// What a program in a device looks up lies there.
     pub fn create_in(device: u32, name: &str, spec: &MapSpec, btf: Option<MapBtf<'_>>) -> Result<KernelMap, Errno> {
-        let inner = spec.inner.as_deref().map(|inner| KernelMap::create("", inner)).transpose()?;
+        let template = spec.inner.as_deref().map(|inner| KernelMap::create("", inner)).transpose()?;
+        KernelMap::create_like(device, name, spec, btf, template.as_ref())
+    }
+
+    /// As [`KernelMap::create_in`], with a template that is there already: inner maps must have its fields of the runtime, which the kernel
+    /// knows from types.
+    pub fn create_like(
+        device: u32,
+        name: &str,
+        spec: &MapSpec,
+        btf: Option<MapBtf<'_>>,
+        template: Option<&KernelMap>,
+    ) -> Result<KernelMap, Errno> {
         // Maps of maps must have a template: without one, a number that is no descriptor (0 is one, of something else).
         let of_maps = matches!(spec.map_type, MapType::ArrayOfMaps | MapType::HashOfMaps);
         let no_template = if of_maps { u32::MAX } else { 0 };
@@ -100,7 +112,7 @@ impl KernelMap {
             .u32(8, spec.value_size)
             .u32(12, spec.max_entries)
             .u32(16, spec.flags)
-            .u32(20, inner.as_ref().map_or(no_template, |m| m.fd.as_raw_fd() as u32))
+            .u32(20, template.map_or(no_template, |m| m.fd.as_raw_fd() as u32))
             .u32(24, spec.numa_node)
             .name(28, name)
             .u32(44, device);

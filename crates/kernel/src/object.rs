@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use xway_abi::MapType;
+use xway_abi::{MapSpec, MapType};
 use xway_isa::{Slot, op};
 use xway_object::btf::{BtfBuilder, FuncLinkage, IntEncoding, Kind};
 use xway_object::{Initial, MapDef, Object, Program, ProgramKind, SlotRef, Subprog};
@@ -162,18 +162,22 @@ fn create(def: &MapDef, btf: Option<&OwnedFd>, device: u32) -> Result<KernelMap,
         // The convention of objects: a buffer for each CPU.
         spec.max_entries = possible_cpus();
     }
-    let typed = btf.filter(|_| takes_types(spec.map_type) && (def.key_type | def.value_type) != 0).map(|btf| MapBtf {
-        btf: btf.as_fd(),
-        key_type: def.key_type,
-        value_type: def.value_type,
-    });
-    // Types that the kernel finds fault with (a key declared with another size) are left out, as other loaders do.
-    let untyped = || KernelMap::create_in(device, &def.name, &spec, None);
-    let created = match typed {
-        Some(_) => KernelMap::create_in(device, &def.name, &spec, typed).or_else(|_| untyped()),
-        None => untyped(),
+    let make = |name: &str, spec: &MapSpec, (key_type, value_type), template: Option<&KernelMap>| {
+        let in_device = if name.is_empty() { 0 } else { device };
+        let typed = btf.filter(|_| takes_types(spec.map_type) && (key_type | value_type) != 0);
+        let typed = typed.map(|btf| MapBtf { btf: btf.as_fd(), key_type, value_type });
+        // Types that the kernel finds fault with (a key declared with another size) are left out, as other loaders do.
+        let untyped = || KernelMap::create_like(in_device, name, spec, None, template);
+        match typed {
+            Some(_) => KernelMap::create_like(in_device, name, spec, typed, template).or_else(|_| untyped()),
+            None => untyped(),
+        }
     };
-    created.map_err(|errno| map_error(def, "creating it", errno))
+    let inner_types = (def.inner_key_type, def.inner_value_type);
+    let template = spec.inner.as_deref().map(|inner| make("", inner, inner_types, None)).transpose();
+    template
+        .and_then(|template| make(&def.name, &spec, (def.key_type, def.value_type), template.as_ref()))
+        .map_err(|errno| map_error(def, "creating it", errno))
 }
 
 /// Map types that may be created with types of key and value.

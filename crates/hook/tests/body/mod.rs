@@ -1,6 +1,7 @@
 //! The body.
 
 mod attachments;
+mod inner;
 mod shared;
 
 pub use attachments::attachments;
@@ -84,6 +85,7 @@ pub fn run(hook: &mut dyn Hook, dir: &Path) {
     programs(hook, dir);
     mapped(hook);
     shared::another_authors_maps(hook, dir);
+    inner::special_fields(hook);
     unknown(hook);
 }
 
