@@ -209,15 +209,6 @@ impl<'e> Machine<'e> for Native<'_, 'e> {
         if reg == 0 { Err(wrong(proto, n, "is null, not a map")) } else { Ok(self.map(reg)) }
     }
 
-    fn own_map(&self, map: &Map) -> Option<Arc<Map>> {
-        let map: *const Map = map;
-        // SAFETY: maps live in `Arc`s and nowhere else (`Map::create` gives no other), and this one is alive.
-        unsafe {
-            Arc::increment_strong_count(map);
-            Some(Arc::from_raw(map))
-        }
-    }
-
     fn const_str(&self, proto: &'static HelperProto, n: usize, reg: u64) -> Result<Vec<u8>, Trap> {
         const LONGEST: usize = 1 << 16;
         let mut text = vec![];

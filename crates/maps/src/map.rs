@@ -1,7 +1,7 @@
 //! The map as everybody sees it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 use xway_abi::{Errno, MapSpec, MapType, map_flags};
@@ -40,6 +40,8 @@ pub struct Map {
     pub(crate) writers: RwLock<()>,
     pub(crate) kind: Kind,
     node: Option<u32>,
+    /// Itself.
+    me: Weak<Map>,
 }
 
 /// The implementation behind the map's type.
@@ -88,7 +90,23 @@ impl Map {
         let name = name.chars().filter(allowed).take(15).collect();
         let layout = kind.layout();
         let (frozen, writers) = (AtomicBool::new(false), RwLock::new(()));
-        Ok(Arc::new(Map { id, name, spec, env: env.clone(), frozen, writers, kind, node, layout }))
+        Ok(Arc::new_cyclic(|me| Map {
+            id,
+            name,
+            spec,
+            env: env.clone(),
+            frozen,
+            writers,
+            kind,
+            node,
+            layout,
+            me: me.clone(),
+        }))
+    }
+
+    /// A reference to the map, for what keeps it. `None` while it goes.
+    pub fn arc(&self) -> Option<Arc<Map>> {
+        self.me.upgrade()
     }
 
     /// The number that names the map in this process, from 1.
@@ -356,6 +374,15 @@ impl Map {
             Kind::DevMap(map) => map.programs(guard, visit),
             Kind::DevHash(map) => map.programs(guard, visit),
             Kind::CpuMap(map) => map.programs(guard, visit),
+            _ => {}
+        }
+    }
+
+    /// Every map that is in this map of maps.
+    pub fn each_inner<'g>(&'g self, guard: &'g Guard, visit: &mut dyn FnMut(&'g Arc<Map>)) {
+        match &self.kind {
+            Kind::MapArray(map) => map.each(guard, visit),
+            Kind::MapHash(map) => map.each(guard, visit),
             _ => {}
         }
     }

@@ -165,6 +165,10 @@ pub fn stands_for(want: &MapSpec, have: &MapSpec) -> bool {
     same && (!fixed || want.max_entries == have.max_entries)
 }
 
+fn each_in<'g>(slots: &'g Slots<InnerSlot>, guard: &'g Guard, visit: &mut dyn FnMut(&'g Arc<Map>)) {
+    (0..slots.used()).filter_map(|index| slots.get(index as usize, guard)).for_each(|slot| visit(&slot.map));
+}
+
 /// ARRAY_OF_MAPS.
 pub(crate) struct MapArray {
     len: u32,
@@ -184,6 +188,10 @@ impl MapArray {
     pub(crate) fn at<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<&'g Arc<Map>> {
         let index = index_of(key);
         if index < self.len { Some(&self.slots.get(index as usize, guard)?.map) } else { None }
+    }
+
+    pub(crate) fn each<'g>(&'g self, guard: &'g Guard, visit: &mut dyn FnMut(&'g Arc<Map>)) {
+        each_in(&self.slots, guard, visit);
     }
 
     pub(crate) fn set(&self, key: &[u8], map: Arc<Map>) -> Result<(), Errno> {
@@ -278,6 +286,10 @@ impl MapHash {
                 return slot.map(|slot| &slot.map);
             }
         }
+    }
+
+    pub(crate) fn each<'g>(&'g self, guard: &'g Guard, visit: &mut dyn FnMut(&'g Arc<Map>)) {
+        each_in(&self.slots, guard, visit);
     }
 
     pub(crate) fn set(&self, key: &[u8], map: Arc<Map>, flags: u64) -> Result<(), Errno> {

@@ -17,6 +17,7 @@ SEC("xdp") int moved(struct xdp_md *ctx) { return ((struct thing *)(void *)ctx)-
 SEC("xdp") int narrowed(struct xdp_md *ctx) { return ((struct thing *)(void *)ctx)->wide; }
 SEC("xdp") int missing(struct xdp_md *ctx) { return ((struct thing *)(void *)ctx)->missing; }
 SEC("xdp") int resized(struct xdp_md *ctx) { return ((struct thing *)(void *)ctx)->shrunk; }
+SEC("xdp") int placed(struct xdp_md *ctx) { return bpf_core_field_offset(((struct thing *)(void *)ctx)->shrunk); }
 SEC("xdp") int nested(struct xdp_md *ctx) { return ((struct thing *)(void *)ctx)->deep; }
 SEC("xdp") int element(struct xdp_md *ctx) { return ((struct thing *)(void *)ctx)->list[2]; }
 SEC("xdp") int exists(struct xdp_md *ctx) { return bpf_core_field_exists(((struct thing *)(void *)ctx)->missing); }
@@ -74,6 +75,9 @@ fn loads_follow_the_target() {
     assert_eq!(first_load(&o, "narrowed"), (Size::W, 12), "an unsigned field may change its size");
     assert_eq!(first_load(&o, "nested"), (Size::W, 48), "found inside an anonymous union");
     assert_eq!(first_load(&o, "element"), (Size::W, 64));
+    let placed = decode(&o.program("placed").unwrap().insns).unwrap();
+    assert!(o.program("placed").unwrap().poisons.is_empty(), "where a field is can be said whatever its size");
+    assert!(format!("{placed:?}").contains("Imm(24)"), "{placed:?}");
     let zero = decode(&o.program("exists").unwrap().insns).unwrap();
     assert!(format!("{zero:?}").contains("Imm(0)"), "{zero:?}");
 }

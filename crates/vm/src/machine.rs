@@ -60,8 +60,6 @@ pub trait Machine<'e> {
     fn place(&self, addr: u64, len: usize) -> Result<ValueRef<'e>, Trap>;
     /// A map argument.
     fn map_arg(&self, proto: &'static HelperProto, n: usize, reg: u64) -> Result<&'e Map, Trap>;
-    /// The counted reference to a map of the running program; `None` for inner maps.
-    fn own_map(&self, map: &Map) -> Option<Arc<Map>>;
     /// A constant string: the bytes up to the zero.
     fn const_str(&self, proto: &'static HelperProto, n: usize, reg: u64) -> Result<Vec<u8>, Trap>;
 
@@ -183,10 +181,6 @@ impl<'e> Machine<'e> for Checked<'_, '_, 'e> {
     #[inline(always)]
     fn map_arg(&self, proto: &'static HelperProto, n: usize, reg: u64) -> Result<&'e Map, Trap> {
         self.vm.map_arg(self.program, proto, n, reg)
-    }
-
-    fn own_map(&self, map: &Map) -> Option<Arc<Map>> {
-        self.program.maps.iter().find(|m| std::ptr::eq(&***m, map)).cloned()
     }
 
     fn const_str(&self, proto: &'static HelperProto, n: usize, reg: u64) -> Result<Vec<u8>, Trap> {

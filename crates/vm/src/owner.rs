@@ -2,16 +2,16 @@
 
 use std::ops::Deref;
 
-use xway_maps::Guard;
+use xway_maps::{Guard, Map};
 
-use crate::Instance;
+use crate::{Instance, Timers};
 
 /// An [`Instance`] whose maps belong to it alone.
 ///
-/// A program keeps the maps of its object alive, and a PROG_ARRAY, DEVMAP or CPUMAP the programs in it: once a map holds a program of
-/// its own object, neither would ever go. Linux empties an array when nobody in user space refers to it any more; here that is the end
-/// of this owner, which stands above both. Programs that somebody still runs then stay, and their tail calls miss, as in Linux;
-/// whoever redirects through a map of the instance keeps its owner for as long.
+/// A program keeps the maps of its object alive, and a PROG_ARRAY, DEVMAP or CPUMAP the programs in it, as a timer does its callback's:
+/// once a map holds a program of its own object, neither would ever go. Linux empties an array, and ends timers, when nobody in user
+/// space refers to the map any more; here that is the end of this owner, which stands above both. Programs that somebody still runs
+/// then stay, and their tail calls miss, as in Linux; whoever redirects through a map of the instance keeps its owner for as long.
 pub struct Owner(Instance);
 
 impl Owner {
@@ -31,6 +31,8 @@ impl Deref for Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
+        let ours = |map: &Map| self.0.maps().iter().any(|own| std::ptr::eq(&**own, map));
+        Timers::shared().forget(ours);
         self.0.maps().iter().for_each(|map| map.clear_programs());
         Guard::collect();
     }

@@ -34,6 +34,7 @@ use xway_jit::Options;
 use xway_maps::{Env, Guard, Map, Shape, Window};
 use xway_object::Btf;
 use xway_verifier::Config;
+use xway_vm::Timers;
 
 use crate::{
     AttachRequest, Attached, AttachmentInfo, CaptureRequest, CapturedPackets, Dump, Elements, Hook, HookError,
@@ -203,12 +204,14 @@ impl User {
         MapId(map.id())
     }
 
-    /// Takes the programs out of maps that neither this hook nor a program in use can reach. A program keeps its maps alive and
-    /// a PROG_ARRAY, DEVMAP or CPUMAP its programs: a ring of these would stay for ever.
+    /// Takes the programs out of maps that neither this hook nor a program in use can reach, and ends the timers in such. A program keeps
+    /// its maps alive and a PROG_ARRAY, DEVMAP or CPUMAP its programs, a timer its map and its callback's: a ring of these would stay
+    /// for ever.
     fn collect(&mut self) {
         let handles = &self.handles;
         self.types.retain(|id, _| handles.find_map(*id).is_some());
-        if self.holders.iter().any(|holder| holder.strong_count() > 0) {
+        let timers = !Timers::shared().is_empty();
+        if timers || self.holders.iter().any(|holder| holder.strong_count() > 0) {
             let used = self.reached(true).maps;
             self.holders.retain(|holder| {
                 let Some(map) = holder.upgrade() else { return false };
@@ -217,6 +220,9 @@ impl User {
                 }
                 true
             });
+            // Other hooks of the process have maps of their own.
+            let ours = |map: &Map| handles.find_map(map.id()).is_some_and(|found| std::ptr::eq(&*found, map));
+            Timers::shared().forget(|map| !used.contains(&map.id()) && ours(map));
         }
         Guard::collect();
     }

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use xway_abi::MapType;
 use xway_maps::{Guard, Map, ProgramObject};
 use xway_vm::Program;
 
@@ -39,7 +38,7 @@ impl User {
                         let program = |held: &Arc<dyn ProgramObject>| held.as_any().downcast_ref::<Program>()?.arc();
                         map.each_program(&guard, &mut |held| open.extend(program(held)));
                     }
-                    maps.extend(self.inner(&map));
+                    map.each_inner(&guard, &mut |inner| maps.push(inner.clone()));
                 }
             }
             let Some(program) = open.pop() else { return found };
@@ -47,26 +46,6 @@ impl User {
                 maps.extend(program.maps().iter().cloned());
             }
         }
-    }
-
-    /// What a map of maps holds.
-    fn inner(&self, map: &Map) -> Vec<Arc<Map>> {
-        if !matches!(map.map_type(), MapType::ArrayOfMaps | MapType::HashOfMaps) {
-            return Vec::new();
-        }
-        let (mut key, mut next, mut value) = (None, vec![0; map.key_size()], vec![0; map.user_value_size()]);
-        let mut found = Vec::new();
-        // One that programs change meanwhile is not walked for ever.
-        for _ in 0..map.spec().max_entries {
-            if map.next_key(key.as_deref(), &mut next).is_err() {
-                break;
-            }
-            // Slots may be empty.
-            let id = map.lookup(&next, &mut value, 0).ok().and_then(|()| value.first_chunk().copied());
-            found.extend(id.and_then(|id| self.handles.find_map(u32::from_ne_bytes(id))));
-            key = Some(next.clone());
-        }
-        found
     }
 
     /// All pins by their paths, each with whether anything but pins keeps its object.

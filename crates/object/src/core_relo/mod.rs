@@ -80,6 +80,8 @@ pub(crate) struct Resolution {
     pub value: Result<u64, String>,
     /// New access size for a load or store, when it differs.
     pub access_size: Option<u32>,
+    /// Why a load or store would read or write something else: poison for these, nothing to who only wants the place.
+    pub not_accessed: Option<String>,
     /// The relocation in words, for messages.
     pub what: String,
 }
@@ -110,7 +112,9 @@ impl<'a> Resolver<'a> {
         let what = spec.describe(self.local, question);
         let own = answer(self.local, &spec, question).map_err(|e| format!("{what}: {e}"))?;
         let expected = own.certain.then_some(own.value);
-        let done = |value, access_size| Ok(Resolution { expected, value, access_size, what: what.clone() });
+        let done = |value, access_size| {
+            Ok(Resolution { expected, value, access_size, not_accessed: None, what: what.clone() })
+        };
         let (Some(target), false) = (self.target, question == Question::LocalTypeId) else {
             return done(Ok(own.value), None);
         };
@@ -137,7 +141,10 @@ impl<'a> Resolver<'a> {
         }
         match (own.resizable, new.resizable, new.size) {
             (Some(a), Some(b), Some(size)) if a == b => done(Ok(new.value), Some(size)),
-            _ => done(Err(format!("{what}: the target has it with another size")), None),
+            _ => {
+                let not_accessed = Some(format!("{what}: the target has it with another size"));
+                Ok(Resolution { not_accessed, ..done(Ok(new.value), None)? })
+            }
         }
     }
 

@@ -14,7 +14,12 @@ pub(crate) fn apply(insns: &mut [Slot], at: usize, r: &Resolution) -> Result<Opt
     if wide && insns.len() <= at + 1 {
         return Err(format!("{}: the second half of the instruction is missing", r.what));
     }
-    let value = match &r.value {
+    let accesses = matches!(slot.opcode & op::CLASS_MASK, op::LDX | op::ST | op::STX);
+    let value = match (&r.value, &r.not_accessed) {
+        (Ok(_), Some(reason)) if accesses => Err(reason),
+        (value, _) => value.as_ref(),
+    };
+    let value = match value {
         Ok(value) => *value,
         Err(reason) => {
             let poison = Slot { opcode: op::CALL, imm: POISON, ..Slot::default() };

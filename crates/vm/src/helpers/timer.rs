@@ -14,7 +14,6 @@ use xway_maps::{Map, ValueRef};
 
 use crate::Fault;
 use crate::addr;
-use crate::call::bad;
 use crate::env::Env;
 use crate::fault::Trap;
 use crate::host::Clock;
@@ -95,6 +94,17 @@ impl Timers {
     /// True when no timer exists.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Ends the timers in maps that are `gone`: that nobody can reach any more but through them. A timer keeps its map, and its callback
+    /// the program with all of its maps. Linux ends timers when the last one in user space lets go of the map.
+    pub fn forget(&self, gone: impl Fn(&Map) -> bool) {
+        if !self.used.load(Ordering::Acquire) {
+            return;
+        }
+        let ended: Vec<_> = self.lock().timers.extract_if(|_, timer| gone(&timer.map)).collect();
+        // What goes with them goes without the lock.
+        drop(ended);
     }
 
     /// Disarms and returns what is due.
@@ -178,9 +188,8 @@ pub(crate) fn init<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, 
         CLOCK_REALTIME => Clock::Real,
         _ => return Ok(Errno::EINVAL.as_ret()),
     };
-    let Some(map) = vm.own_map(map) else {
-        return Err(bad(proto, 1, "is an inner map, which cannot hold timers here".into()));
-    };
+    // As Linux answers where nobody holds the map any more.
+    let Some(map) = map.arc() else { return Ok(Errno::EPERM.as_ret()) };
     // The element's key is needed later, and only the timer's address is known: find it.
     let wanted = place.addr();
     let mut key = None;
