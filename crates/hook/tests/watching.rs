@@ -178,7 +178,10 @@ fn captures_say_what_became_of_each_packet() {
     assert!(all.iter().all(|packet| packet.verdict == Some(1)));
     let nobody = CaptureRequest { program: Some("4000000".into()), ..CaptureRequest::default() };
     let refused = hook.capture(&nobody).unwrap_err();
-    assert!(refused.errno == Some(Errno::ENOENT) && refused.to_string().contains("program 4000000"), "{refused}");
+    assert!(
+        refused.errno == Some(Errno::ENOENT) && refused.to_string().contains("no program with id 4000000"),
+        "{refused}"
+    );
     hook.capture(&CaptureRequest { program: Some("other".into()), ..CaptureRequest::default() }).unwrap();
     wire.send(0, 10);
     eventually(|| decided(&mut hook, "wire10") == 520);
