@@ -82,9 +82,11 @@ fn open() -> Result<File, Failure> {
     for path in PATHS {
         match OpenOptions::new().read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32).open(path) {
             Ok(file) => return Ok(file),
+            // It is the machine that lacks a file system, not the command line that names a wrong file.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
             Err(e) => refused = refused.or(Some(Failure::file(path, &e))),
         }
     }
-    let failure = refused.unwrap_or_else(|| Failure::needs("the trace log cannot be opened"));
+    let failure = refused.unwrap_or_else(|| Failure::needs(format!("{}: no tracefs is mounted", PATHS[0])));
     Err(failure.hint("as root: mount -t tracefs nodev /sys/kernel/tracing"))
 }
