@@ -1,10 +1,11 @@
-//! A port that is not there: every verb that takes one says so, with the exit code for a missing device, on every hook.
+//! A port or a file system that is not there: every verb that wants one says so, with the exit code for what the machine lacks.
 
 mod common;
 
 use common::service::Up;
 use common::wire::{Bench, ready};
 use common::{Dir, compiled, xway};
+use xway_testkit::Needs;
 
 const PASS: &str = "SEC(\"xdp\") int pass(struct xdp_md *ctx) { return 2; }
     char _license[] SEC(\"license\") = \"GPL\";";
@@ -97,4 +98,17 @@ fn a_port_that_the_service_does_not_have_is_exit_code_4() {
         let args: Vec<&str> = args.iter().map(String::as_str).chain(place.iter().copied()).chain(at).collect();
         told(&args, &xway(&args));
     }
+}
+
+#[test]
+fn a_machine_without_a_trace_log_is_exit_code_4() {
+    if !Needs::of("xway::missing::a_machine_without_a_trace_log_is_exit_code_4").root().command("unshare").met() {
+        return;
+    }
+    // Empty directories where tracefs may be, seen by this command alone.
+    let script = "for d in /sys/kernel/tracing /sys/kernel/debug; do [ ! -d $d ] || mount -t tmpfs none $d || exit 99; done
+        exec \"$0\" prog tracelog -c 1 -j";
+    let ran = common::output(std::process::Command::new("unshare").args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_xway")]));
+    let ran = ran.exits(4).says("no tracefs is mounted").says("mount -t tracefs");
+    assert_eq!(ran.json()["error"]["kind"], "needs", "{}", ran.out);
 }

@@ -58,6 +58,11 @@ pub fn xway(args: &[&str]) -> Ran {
     ran(command(args).output().expect("xway cannot be started"))
 }
 
+/// Runs a command that ends as `xway`.
+pub fn output(command: &mut Command) -> Ran {
+    ran(command.stdin(Stdio::null()).output().expect("it cannot be started"))
+}
+
 /// Runs in a directory.
 pub fn ran_in(dir: &Dir, args: &[&str]) -> Ran {
     ran(command(args).current_dir(dir.path(".")).output().expect("xway cannot be started"))
