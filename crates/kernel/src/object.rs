@@ -162,21 +162,20 @@ fn create(def: &MapDef, btf: Option<&OwnedFd>, device: u32) -> Result<KernelMap,
         // The convention of objects: a buffer for each CPU.
         spec.max_entries = possible_cpus();
     }
-    let make = |name: &str, spec: &MapSpec, (key_type, value_type), template: Option<&KernelMap>| {
-        let in_device = if name.is_empty() { 0 } else { device };
+    let make = |name: &str, spec: &MapSpec, device: u32, (key_type, value_type), template: Option<&KernelMap>| {
         let typed = btf.filter(|_| takes_types(spec.map_type) && (key_type | value_type) != 0);
         let typed = typed.map(|btf| MapBtf { btf: btf.as_fd(), key_type, value_type });
         // Types that the kernel finds fault with (a key declared with another size) are left out, as other loaders do.
-        let untyped = || KernelMap::create_like(in_device, name, spec, None, template);
+        let untyped = || KernelMap::create_like(device, name, spec, None, template);
         match typed {
-            Some(_) => KernelMap::create_like(in_device, name, spec, typed, template).or_else(|_| untyped()),
+            Some(_) => KernelMap::create_like(device, name, spec, typed, template).or_else(|_| untyped()),
             None => untyped(),
         }
     };
     let inner_types = (def.inner_key_type, def.inner_value_type);
-    let template = spec.inner.as_deref().map(|inner| make("", inner, inner_types, None)).transpose();
+    let template = spec.inner.as_deref().map(|inner| make("", inner, 0, inner_types, None)).transpose();
     template
-        .and_then(|template| make(&def.name, &spec, (def.key_type, def.value_type), template.as_ref()))
+        .and_then(|template| make(&def.name, &spec, device, (def.key_type, def.value_type), template.as_ref()))
         .map_err(|errno| map_error(def, "creating it", errno))
 }
 
