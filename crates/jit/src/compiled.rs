@@ -298,6 +298,9 @@ fn emit(around: &Surroundings<'_>) -> Result<Emitted, Refusal> {
         if around.options.dead_loads {
             lanes::remove_dead(&mut lowered.func);
         }
+        if around.options.in_place {
+            lanes::count_in_place(&mut lowered.func);
+        }
         if around.options.interleave
             && let Some(exit) = lowered.exit
         {

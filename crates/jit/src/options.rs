@@ -54,6 +54,8 @@ pub struct Options {
     pub inline_functions: bool,
     /// `dead-loads`: loads that nothing uses go.
     pub dead_loads: bool,
+    /// `in-place`: numbers in memory are counted where they lie, and constants are part of their stores.
+    pub in_place: bool,
     /// `interleave`: a long computation that waits for itself at the end of a program runs for several packets at once.
     pub interleave: bool,
     /// `inline-helpers`: checksums over constant lengths, the clock, and moves of the packet's start are part of the code.
@@ -100,6 +102,7 @@ impl Default for Options {
             unroll: true,
             inline_functions: true,
             dead_loads: true,
+            in_place: true,
             interleave: true,
             inline_helpers: true,
             inline_tail_targets: true,
@@ -136,6 +139,7 @@ impl Options {
             unroll: false,
             inline_functions: false,
             dead_loads: false,
+            in_place: false,
             interleave: false,
             inline_helpers: false,
             inline_tail_targets: false,
@@ -167,6 +171,7 @@ impl Options {
             "unroll" => &mut self.unroll,
             "inline-functions" => &mut self.inline_functions,
             "dead-loads" => &mut self.dead_loads,
+            "in-place" => &mut self.in_place,
             "interleave" => &mut self.interleave,
             "inline-helpers" => &mut self.inline_helpers,
             "inline-tail-targets" => &mut self.inline_tail_targets,
@@ -178,7 +183,7 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 24] = [
+    pub const PASSES: [&'static str; 25] = [
         "decided",
         "frozen",
         "detours",
@@ -201,6 +206,7 @@ impl Options {
         "checks",
         "lanes",
         "dead-loads",
+        "in-place",
         "interleave",
         "optimize",
     ];

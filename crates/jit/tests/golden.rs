@@ -162,6 +162,13 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             packet("r0 = *(u64 *)(r2 +0)\nr5 = 0\nagain: r0 *= 7\nr0 ^= r5\nr5 += 1\nif r5 < 24 goto again\nr0 &= 3"),
             None,
         ),
+        (
+            "in-place",
+            "*(u32 *)(r10 -4) = 1\nr2 = r10\nr2 += -4\nr1 = map[idx:0]\ncall 1\nif r0 == 0 goto none\nr1 = *(u32 *)(r0 +0)\n\
+             r1 += 1\n*(u32 *)(r0 +0) = r1\nr1 = 7\n*(u16 *)(r0 +2) = r1\nr0 = 2\nexit\nnone: r0 = 1\nexit"
+                .into(),
+            Some(MapType::Array),
+        ),
         ("dead-loads", packet("r1 = *(u8 *)(r2 +3)\nr0 = 2"), None),
         ("stage", packet(&format!("r1 = *(u32 *)(r2 +12)\n*(u32 *)(r10 -4) = r1\n{HASH}")), Some(MapType::Hash)),
         ("optimize", "r0 = 3\nr0 *= 4\nr1 = 7\nr0 += r1\nr0 &= 3\nr0 ^= 0\nexit".into(), None),
@@ -209,6 +216,9 @@ fn stores_to_maps_are_all_made() {
     let none = stores(&text(""));
     let flag = "*(u32 *)(r0 +0) = 1\n*(u32 *)(r0 +0) = 0\n*(u32 *)(r0 +0) = 0\n";
     assert_eq!(stores(&text(flag)) - none, 3);
+    // What is counted where it lies is stored each time, and nothing in front of it is left out.
+    let counted = "*(u32 *)(r0 +0) = 1\nr1 = *(u32 *)(r0 +0)\nr1 += 1\n*(u32 *)(r0 +0) = r1\nr1 = *(u32 *)(r0 +0)\nr1 += 1\n*(u32 *)(r0 +0) = r1\n";
+    assert_eq!(stores(&text(counted)) - none, 3);
     // The program's own stack is looked at by nobody.
     assert_eq!(stores(&text(&flag.replace("r0 +0", "r10 -8"))), none);
 }

@@ -1,5 +1,5 @@
-//! `wide-numbers`, `lanes`, `known-branches`, `checks`, `dead-loads` and `interleave`: passes over Cranelift's intermediate form, behind lowering and in
-//! front of its own mid-end.
+//! `wide-numbers`, `lanes`, `known-branches`, `checks`, `dead-loads`, `in-place` and `interleave`: passes over Cranelift's intermediate form,
+//! behind lowering and in front of its own mid-end.
 //!
 //! clang copies packed headers byte by byte, and puts numbers together from bytes. The kernel's compilers keep that, and so
 //! does Cranelift. Here every value is looked at as eight *lanes*: which byte of which other value, or which constant, each of
@@ -37,6 +37,7 @@
 //! | `known` | branches that go one way |
 //! | `checks` | several checks as one |
 //! | `dead` | what nobody uses any more, loads included |
+//! | `place` | arithmetic in memory |
 //! | `interleave` | what waits for itself, for several packets at once |
 
 mod checks;
@@ -46,6 +47,7 @@ mod interleave;
 mod known;
 mod memory;
 mod merge;
+mod place;
 mod sum;
 mod value;
 mod wide;
@@ -63,6 +65,7 @@ pub(crate) use dead::remove as remove_dead;
 pub(crate) use interleave::run as interleave;
 pub(crate) use known::{fold as fold_branches, sink_constants, upper_bound};
 use memory::{Access, Effect, Known};
+pub(crate) use place::run as count_in_place;
 pub(crate) use sum::{Run, word_sum};
 use value::{Lane, Lanes};
 pub(crate) use wide::run as widen_numbers;

@@ -46,15 +46,15 @@ impl<'a> Body<'a, '_> {
         let new = self.b.ins().iadd(data, delta);
         // reserve <= new <= end - header, with one comparison each; chunks are far below 2 GiB.
         let first = self.b.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, new, i64::from(FRAME_RESERVE));
-        let mut good = self.b.ins().band(none, first);
+        let mut good = vec![none, first];
         // A packet, however short, that grows by a header has one.
         if number(self.b.func, delta).is_none_or(|delta| delta > -i64::from(ETH_HLEN)) {
             let end = self.field(desc, DATA_END);
             let last = self.b.ins().iadd_imm_s(end, -i64::from(ETH_HLEN));
             let fits = self.b.ins().icmp(IntCC::SignedLessThanOrEqual, new, last);
-            good = self.b.ins().band(good, fits);
+            good.push(fits);
         }
-        let ways = self.if_good(good);
+        let ways = self.if_good(&good);
         let flags = self.flags(Some(Area::Descriptor));
         self.b.ins().store(flags, new, desc, DATA);
         let meta = self.b.ins().iadd(meta, delta);
@@ -78,9 +78,7 @@ impl<'a> Body<'a, '_> {
         let right = self.b.ins().icmp_imm_s(IntCC::Equal, odd, 0);
         // A chunk is far below 2 GiB: what lies in front of it is a negative number.
         let room = self.b.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, new, i64::from(FRAME_RESERVE));
-        let good = self.b.ins().band(there, right);
-        let good = self.b.ins().band(good, room);
-        let ways = self.if_good(good);
+        let ways = self.if_good(&[there, right, room]);
         let flags = self.flags(Some(Area::Descriptor));
         self.b.ins().store(flags, new, desc, DATA_META);
         self.done_or(call, ways);
@@ -99,9 +97,7 @@ impl<'a> Body<'a, '_> {
         let new = self.b.ins().iadd(end, delta);
         let least = self.b.ins().iadd_imm_s(data, i64::from(ETH_HLEN));
         let header = self.b.ins().icmp(IntCC::SignedGreaterThanOrEqual, new, least);
-        let good = self.b.ins().band(one, shorter);
-        let good = self.b.ins().band(good, header);
-        let ways = self.if_good(good);
+        let ways = self.if_good(&[one, shorter, header]);
         self.b.ins().store(flags, new, desc, DATA_END);
         self.done_or(call, ways);
     }
@@ -112,11 +108,15 @@ impl<'a> Body<'a, '_> {
         self.b.ins().load(types::I32, flags, desc, at)
     }
 
-    /// Goes on where the condition holds.
-    fn if_good(&mut self, good: Value) -> Ways {
-        let (fast, slow, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
-        self.b.ins().brif(good, fast, &[], slow, &[]);
-        self.b.switch_to_block(fast);
+    /// Goes on where all conditions hold. A branch for each, all of which nearly always go the same way: to make one number of them
+    /// takes more instructions.
+    fn if_good(&mut self, good: &[Value]) -> Ways {
+        let (slow, done) = (self.b.create_block(), self.b.create_block());
+        for good in good {
+            let next = self.b.create_block();
+            self.b.ins().brif(*good, next, &[], slow, &[]);
+            self.b.switch_to_block(next);
+        }
         Ways { slow, done }
     }
 
