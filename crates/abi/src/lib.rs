@@ -27,3 +27,7 @@ pub use map::{MapSpec, MapType, SpecialField, SpecialKind, flags as map_flags};
 pub use map_rules::{helper_maps, helper_takes_map, special_fields_fit};
 pub use prog::XdpAttach;
 pub use verdict::Verdict;
+
+/// No machine has more processors, and no engine more workers: Linux's largest `NR_CPUS`. `bpf_get_smp_processor_id` answers less,
+/// which proofs rely on.
+pub const CPUS_MAX: u32 = 8192;

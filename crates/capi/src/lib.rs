@@ -396,7 +396,7 @@ fn boxed(inner: embed::Filter) -> *mut Filter {
 
 fn refused(error: LoadError) -> c_int {
     let errno = match &error {
-        LoadError::Object(_) | LoadError::Maps(_) | LoadError::Threads(_) => Errno::EINVAL,
+        LoadError::Object(_) | LoadError::Maps(_) | LoadError::Threads(_) | LoadError::Many(_) => Errno::EINVAL,
         LoadError::Program(_) | LoadError::Refused { .. } => Errno::EACCES,
         LoadError::Memory(_) => Errno::ENOMEM,
     };

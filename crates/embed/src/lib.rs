@@ -34,6 +34,7 @@
 
 use std::sync::Arc;
 
+use xway_abi::CPUS_MAX;
 use xway_engine::{Executor, FaultError, Linked, LoadedProgram, Results};
 use xway_maps::{Guard, Map};
 use xway_object::{LoadOptions, Object, ObjectError, Select};
@@ -84,6 +85,9 @@ pub enum LoadError {
     /// More threads than the per-CPU maps were made for.
     #[error("per-CPU maps were made for {0} threads; ask for more with Filter::load_for")]
     Threads(u32),
+    /// More threads than there can be processors, which programs may rely on.
+    #[error("{0} threads: at most {CPUS_MAX}, as many as Linux knows processors")]
+    Many(u32),
 }
 
 /// Proves the program with this name, or the only one that there is, without making its maps or code. What can be said of a
@@ -122,6 +126,9 @@ impl Filter {
         threads: u32,
         options: &LoadOptions,
     ) -> Result<Filter, LoadError> {
+        if threads > CPUS_MAX {
+            return Err(LoadError::Many(threads));
+        }
         let object = Arc::new(Object::parse(object, options)?);
         let image = object.select(&select(name))?.as_xdp()?;
         let threads = threads.max(1);

@@ -44,6 +44,9 @@ fn verdicts_maps_and_threads() {
     // Another thread has values of its own.
     let mut second = filter.another(1).unwrap();
     assert!(matches!(filter.another(2), Err(LoadError::Threads(2))));
+    // Programs rely on how many processors there can be.
+    let many = xway_abi::CPUS_MAX + 1;
+    assert!(matches!(Filter::load_for(&object, None, many, &options), Err(LoadError::Many(n)) if n == many));
     std::thread::scope(|scope| {
         let all = &mut all[..7];
         scope.spawn(|| assert_eq!(second.run(all).count(), 7)).join().unwrap();

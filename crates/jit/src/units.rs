@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use xway_abi::CPUS_MAX;
 use xway_maps::native::MapLayout;
 use xway_maps::{Guard, Map};
 use xway_verifier::Verified;
@@ -80,9 +81,9 @@ impl Parts {
         }
     }
 
-    /// CPUs that all its per-CPU maps have values for.
+    /// CPUs that all its per-CPU maps have values for, and none beyond those that a proof knows.
     fn cpus(&self) -> u32 {
-        self.program.maps().iter().filter(|m| is_per_cpu(m)).map(|m| m.cpus()).min().unwrap_or(u32::MAX)
+        self.program.maps().iter().filter(|m| is_per_cpu(m)).map(|m| m.cpus()).min().unwrap_or(u32::MAX).min(CPUS_MAX)
     }
 }
 
@@ -109,7 +110,7 @@ impl Units {
             }
             parts.push(part);
         }
-        let cpus = parts.iter().map(Parts::cpus).min().unwrap_or(u32::MAX);
+        let cpus = parts.iter().map(Parts::cpus).min().unwrap_or(CPUS_MAX);
         let mut units = Units { parts, cpus, count_in_variable: false };
         let counts = |p: &Parts| p.plan.tail_calls;
         units.count_in_variable =

@@ -11,7 +11,7 @@ use crate::arena::{Bounds, Desc};
 use crate::burst::Burst;
 use crate::config::{PoolConfig, PoolError};
 use crate::frame::{Frame, RxMeta};
-use crate::layout::{CHUNK_MIN, FRAME_RESERVE};
+use crate::layout::{CHUNK_MAX, CHUNK_MIN, FRAME_RESERVE};
 use crate::pool::Pool;
 use crate::redirect::Redirect;
 
@@ -44,11 +44,16 @@ pub enum GuestError {
     /// Too little room in front: Linux keeps 40 bytes there for itself, so programs rely on the limit.
     #[error("{0} bytes in front of the packet: at least {FRAME_RESERVE}, and 256 for what drivers give")]
     Headroom(usize),
+    /// The packet ends further behind the buffer's start than chunks of packet memory are long: proofs rely on that length.
+    #[error(
+        "the packet ends {0} bytes behind the buffer's start: at most {CHUNK_MAX}; hand over the part of the buffer around it"
+    )]
+    Far(usize),
 }
 
 impl<'b> Guest<'b> {
     /// The packet at `packet` in `memory`. What is in front of it is headroom, less the [`FRAME_RESERVE`] bytes that belong to
-    /// nobody; what is behind it is tailroom.
+    /// nobody; what is behind it is tailroom, up to [`CHUNK_MAX`] bytes behind the buffer's start: no packet is longer.
     ///
     /// # Errors
     /// [`GuestError`].
@@ -59,6 +64,9 @@ impl<'b> Guest<'b> {
         }
         if packet.start < FRAME_RESERVE as usize {
             return Err(GuestError::Headroom(packet.start));
+        }
+        if packet.end > CHUNK_MAX as usize {
+            return Err(GuestError::Far(packet.end));
         }
         let (data, end) = (packet.start as u32, packet.end as u32);
         let (rx, redirect) = (RxMeta::default(), Redirect::None);
@@ -147,7 +155,8 @@ impl Guests {
             frame.set_ingress(guest.ifindex, guest.queue);
             frame.set_rx_meta(guest.rx);
             let memory = NonNull::from(&mut *guest.memory).cast::<u8>();
-            let len = guest.memory.len() as u32; // `new` has checked it
+            // As far as a packet may grow; `new` has checked that it ends before that.
+            let len = guest.memory.len().min(CHUNK_MAX as usize) as u32;
             let fresh = Bounds { data: guest.data, data_end: guest.data, data_meta: guest.data, hard_end: len };
             // SAFETY: `len` bytes from `memory` are borrowed exclusively by the guest until this call ends, and `Visit` takes
             // the descriptor back before that. The packet starts inside of them: `Guest::new`, and programs keep it there.

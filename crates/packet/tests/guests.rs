@@ -44,6 +44,13 @@ fn positions_are_checked_before_anything_is_done() {
         assert_eq!(Guest::new(&mut buffer, range).unwrap_err(), error);
     }
     assert!(Guest::new(&mut buffer, 40..128).is_ok());
+    // No packet is longer than proofs say that it can be, nor grows to be.
+    let most = xway_packet::layout::CHUNK_MAX as usize;
+    let mut buffer = vec![0u8; 4 * most];
+    assert_eq!(Guest::new(&mut buffer, 64..most + 1).unwrap_err(), GuestError::Far(most + 1));
+    let mut all = [Guest::new(&mut buffer, 64..most).unwrap()];
+    let grown = |frames: &mut [xway_packet::Frame]| frames[0].adjust_tail(1).is_ok();
+    assert_eq!(Guests::new().unwrap().host(&mut all, grown), (1, false));
 }
 
 #[test]

@@ -69,6 +69,9 @@ impl Verifier<'_> {
                 sum
             }
             (Value::Ptr(e), Value::Ptr(p)) if op == AluOp::Sub && width == Width::W64 && e.base == Base::End => {
+                if !same_object(e, p) {
+                    self.facts.address_seen();
+                }
                 self.distance(st, e, p)
             }
             (Value::Ptr(a), Value::Ptr(b)) if op == AluOp::Sub => {

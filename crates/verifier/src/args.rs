@@ -271,6 +271,9 @@ impl Verifier<'_> {
             MemAccess::ReadWrite => (true, true),
         };
         match p.base {
+            Base::Mem { kind: MemKind::XskSocket, .. } => {
+                fail!(Argument, "{} is no plain memory", p.kind_name())
+            }
             Base::Stack(frame) => {
                 let (lo, hi) = self.stack_extent(st, frame.into(), p, 0, size)?;
                 let end = hi + i64::from(size);

@@ -265,7 +265,7 @@ impl Verifier<'_> {
         let nullable = |v: &mut Self, base| Ptr { nullable: true, id: v.id(), ..Ptr::to(base) };
         Ok(match proto.ret {
             Ret::Integer => Value::num(Scalar::unknown(), self.verdict_of(st, proto.effect)),
-            Ret::CpuNumber => Value::num(Scalar::between(0, 8191), NONE),
+            Ret::CpuNumber => Value::num(Scalar::between(0, u64::from(xway_abi::CPUS_MAX) - 1), NONE),
             Ret::LengthOrError => {
                 let most = args.sizes.iter().flatten().map(|s| s.1).max();
                 let most = most.and_then(|n| i64::try_from(n).ok()).unwrap_or(i64::MAX);

@@ -271,6 +271,10 @@ impl Verifier<'_> {
                 if access == Access::Write && (read_only || matches!(kind, MemKind::MapKey(_))) {
                     return fail!(Permission, "this memory is read-only");
                 }
+                // Linux gives out its one number whole, and nothing that it lies in (`bpf_xdp_sock_is_valid_access`).
+                if kind == MemKind::XskSocket && (!p.is_fixed() || i64::from(p.off) + off != 0 || size != 4) {
+                    return fail!(Argument, "of a socket the queue number can be read, as four bytes at offset 0");
+                }
                 let what = if kind == MemKind::Record { "the ring buffer record" } else { "the memory" };
                 check_bounds(p, off, size, len.into(), access).map_err(|why| {
                     Fail::new(crate::diag::Kind::MemoryBounds, format!("{why} of {what}, which has {len} bytes"))

@@ -42,6 +42,12 @@ pub(crate) fn propagate(graph: &mut Graph, old: &State, new: &State, late: bool)
                     _ => crate::graph::NONE,
                 };
                 link(x.def, from);
+                // A longer number is looked at as far as a read of this slot would ([`Slot::as_scalar`]).
+                if let Value::Num(y) = b.spill
+                    && b.spill_len() > a.spill_len()
+                {
+                    link(x.def, y.def);
+                }
                 // Or as zeros.
                 link(x.def, b.zeros);
                 flows.push((x.def, from));

@@ -276,7 +276,8 @@ impl Body<'_, '_> {
 
     /// Programs that are jumped to are not asked whether this worker may run them: the code looks itself.
     pub(super) fn check_cpu(&mut self) {
-        if self.around.cpus == u32::MAX {
+        // Whoever calls has been admitted as one of those that there can be ([`Refusal::Cpu`](crate::Refusal::Cpu)).
+        if self.around.cpus == xway_abi::CPUS_MAX {
             return;
         }
         let (good, bad) = (self.b.create_block(), self.b.create_block());

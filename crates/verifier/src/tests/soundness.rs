@@ -147,3 +147,37 @@ fn callbacks_below_a_global_function_count_in_its_callers_chain() {
     };
     assert_eq!((chain(6), chain(7)), (Ok(()), Err(Kind::StackDepth)));
 }
+
+/// A slot that was written longer than it is read holds what the shorter read relied on: its number must not be let go of.
+#[test]
+fn a_part_of_a_longer_number_is_relied_on() {
+    let far = "r2 = 1\n".repeat(8) + &"call bpf_get_prandom_u32\n".repeat(2);
+    let with = |other: &str| {
+        format!(
+            "r7 = *(u32 *)(r1 +12)\nr8 = *(u32 *)(r1 +16)\n*(u32 *)(r10 -4) = 0\nr2 = r10\nr2 += -4\nr1 = map[idx:0]\n\
+             call bpf_map_lookup_elem\nif r0 == 0 goto out\nr6 = r0\n{far}if r7 == 1 goto b\n\
+             call bpf_get_prandom_u32\nr0 &= 7\n*(u32 *)(r10 -16) = r0\ngoto p\nb: if r8 == 1 goto c\n*(u64 *)(r10 -16) = 5\ngoto q\n\
+             c: *(u64 *)(r10 -16) = {other}\nq: {far}p: r1 = *(u32 *)(r10 -16)\nr6 += r1\nr0 = *(u8 *)(r6 +0)\nout: r0 = 0\nexit"
+        )
+    };
+    refused(&with("1000"), Kind::MapBounds);
+    assert!(check(&with("7"), &maps()).is_ok());
+}
+
+/// What a look-up in an XSKMAP gives is a socket of the kernel's: one number of it can be read, whole.
+#[test]
+fn of_a_socket_the_queue_number_is_read_whole() {
+    let sockets = [MapDef::new("sockets", MapSpec::new(MapType::Xskmap, 4, 4, 4))];
+    let with = |use_of: &str| {
+        format!(
+            "*(u32 *)(r10 -4) = 0\nr2 = r10\nr2 += -4\nr1 = map[idx:0]\ncall bpf_map_lookup_elem\nif r0 == 0 goto out\n\
+             {use_of}\nout: r0 = 0\nexit"
+        )
+    };
+    assert!(check(&with("r1 = *(u32 *)(r0 +0)"), &sockets).is_ok());
+    let sums = "r1 = 0\nr2 = 0\nr3 = r0\nr4 = 4\nr5 = 0\ncall bpf_csum_diff";
+    for parts in ["r1 = *(u8 *)(r0 +1)", "r1 = *(u16 *)(r0 +0)", sums] {
+        let refused = check(&with(parts), &sockets).expect_err(parts);
+        assert_eq!(refused.errors[0].kind, Kind::Argument, "{parts}: {}", refused.errors[0].message);
+    }
+}
