@@ -12,6 +12,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -105,7 +106,9 @@ impl Journal {
     pub fn open(dir: Option<&Path>) -> Result<Journal, Failed> {
         let Some(dir) = dir else { return Ok(Journal { dir: None, _lock: None }) };
         let objects = dir.join("objects");
-        fs::create_dir_all(&objects).map_err(|e| format!("{}: {e}", objects.display()))?;
+        // Contents of maps are nobody else's business, whatever the umask is.
+        let mut made = fs::DirBuilder::new();
+        made.recursive(true).mode(0o700).create(&objects).map_err(|e| format!("{}: {e}", objects.display()))?;
         let lock = dir.join("lock");
         let file = fs::File::create(&lock).map_err(|e| format!("{}: {e}", lock.display()))?;
         match file.try_lock() {
@@ -206,7 +209,9 @@ impl Journal {
 fn exchange(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
     let failed = |e: std::io::Error| format!("{}: {e}", path.display());
     let new = path.with_extension("new");
-    let mut file = File::create(&new).map_err(failed)?;
+    // What an interrupted write has left may be readable by others; the new one never was.
+    let _ = fs::remove_file(&new);
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new).map_err(failed)?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed)?;
     fs::rename(&new, path).map_err(failed)?;
     // The name is on the disk when its directory is.
@@ -216,6 +221,8 @@ fn exchange(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -228,6 +235,9 @@ mod tests {
         let pin = Pin { path: "/p".into(), what: What::Program(origin) };
         let saved = Saved { version: VERSION, pins: vec![pin], ..Saved::default() };
         journal.save(&saved).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&dir), mode(&dir.join("objects"))), (0o700, 0o700));
+        assert_eq!((mode(&dir.join("state.json")), mode(&dir.join("objects").join(&object))), (0o600, 0o600));
         assert_eq!(journal.load(), Ok(saved));
         assert_eq!(journal.object(&object), Ok(b"an object".to_vec()));
         fs::write(dir.join("objects").join(&object), b"another").unwrap();

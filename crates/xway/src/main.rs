@@ -208,7 +208,8 @@ fn usage(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let _ = error.print();
-    if std::env::args().skip(1).any(|a| a == "-j" || a == "--json") {
+    // Any bytes may stand there: a word that is not text is one of the mistakes.
+    if std::env::args_os().skip(1).any(|a| a == "-j" || a == "--json") {
         print::failure_document("xway", &mistake(&error.render().to_string()));
     }
     ExitCode::from(Exit::Usage as u8)

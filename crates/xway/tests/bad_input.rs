@@ -170,6 +170,13 @@ fn interfaces_and_outputs_that_cannot_be_used() {
             xway(verb).exits(3).says(&format!("{path}: is {what}, and a file is wanted"));
         }
     }
+    // Under another name too: the packets would be gone.
+    let (alias, before) = (dir.arg("alias.pcapng"), std::fs::read(&input).unwrap());
+    std::os::unix::fs::symlink(&input, &alias).unwrap();
+    for (from, to) in [(&input, &input), (&input, &alias), (&format!("pcap:{input}?loop=2"), &input)] {
+        xway(&["run", &object, "-i", from, "-o", to]).exits(2).says("this is the input");
+    }
+    assert_eq!(std::fs::read(&input).unwrap(), before);
     let nowhere = dir.arg("none/out.pcapng");
     xway(&["run", &object, "-i", &input, "-o", &nowhere]).exits(3).says("none/out.pcapng");
     xway(&["prog", "run", &object, "--data-in", "hex:00112233445566778899aabbccddeeff", "--data-out", &nowhere])

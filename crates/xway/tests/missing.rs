@@ -106,9 +106,16 @@ fn a_machine_without_a_trace_log_is_exit_code_4() {
         return;
     }
     // Empty directories where tracefs may be, seen by this command alone.
-    let script = "for d in /sys/kernel/tracing /sys/kernel/debug; do [ ! -d $d ] || mount -t tmpfs none $d || exit 99; done
+    let script =
+        "for d in /sys/kernel/tracing /sys/kernel/debug; do [ ! -d $d ] || mount -t tmpfs none $d || exit 99; done
         exec \"$0\" prog tracelog -c 1 -j";
-    let ran = common::output(std::process::Command::new("unshare").args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_xway")]));
+    let ran = common::output(std::process::Command::new("unshare").args([
+        "-m",
+        "sh",
+        "-c",
+        script,
+        env!("CARGO_BIN_EXE_xway"),
+    ]));
     let ran = ran.exits(4).says("no tracefs is mounted").says("mount -t tracefs");
     assert_eq!(ran.json()["error"]["kind"], "needs", "{}", ran.out);
 }

@@ -380,7 +380,7 @@ fn ports_are_steered_by_ethtools_words() {
     assert!(doc["key"].as_str().is_some_and(|key| key.starts_with("6d:5a:6d:5a:")), "{doc}");
     // What it is now is what was asked for last, and a refusal changes nothing.
     steer("flow-type udp4 action 3").exits(1).says("queue 3: the port has 1, numbered from 0");
-    steer("sideways").exits(1).says("a change begins with flow-type");
+    steer("sideways").exits(2).says("a change begins with flow-type");
     steer("delete 7").exits(0);
     steer("off").exits(0);
     assert!(steer("").exits(0).out.contains("packets stay"));

@@ -49,6 +49,17 @@ fn mistakes_are_usage_errors() {
     }
 }
 
+/// Any bytes can stand on a command line.
+#[test]
+fn words_that_are_no_text_are_usage_errors() {
+    use std::os::unix::ffi::OsStrExt;
+    let odd = std::ffi::OsStr::from_bytes(b"\xff\xfe");
+    for (words, json) in [(&["load"][..], false), (&["map", "show", "name"], false), (&["load", "-j"], true)] {
+        let ran = common::output(common::command(words).arg(odd).arg("x.o")).exits(2);
+        assert!(!ran.err.is_empty() && ran.out.is_empty() != json, "{words:?}: {}{}", ran.out, ran.err);
+    }
+}
+
 #[test]
 fn unload_names_what_it_wants() {
     let ran = xway(&["unload", "eth0"]).exits(2);

@@ -1,5 +1,6 @@
 //! `xway run`: a program over the packets of a port, and what came of them.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,6 +30,9 @@ use crate::{contents, interrupt, progress};
 /// Runs the command.
 pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
     let name = PortName::parse(&args.input)?;
+    if let Some(output) = &args.output {
+        not_over_itself(&name, output)?;
+    }
     let session = Session::open(&args.select, &args.environment, true)?;
     let executor = session.executor();
     let pass = args.pass.as_deref().map(PassName::parse).transpose()?;
@@ -130,6 +134,22 @@ pub fn run(args: &args::Run, as_json: bool) -> Result<(), Failure> {
         outcome.errors.iter().filter(|e| !e.ends_the_run()).for_each(|e| print::warn(&e.text()));
     }
     outcome.exit(as_json)
+}
+
+/// A capture that is read is not written over: there would be nothing left to run again.
+fn not_over_itself(input: &PortName, output: &Path) -> Result<(), Failure> {
+    let files = match input {
+        PortName::Capture(file) => std::slice::from_ref(file),
+        PortName::Played(played) => &played.paths,
+        _ => &[],
+    };
+    let which = |path: &Path| std::fs::metadata(path).ok().filter(|m| m.is_file()).map(|m| (m.dev(), m.ino()));
+    let to = which(output);
+    if to.is_some() && files.iter().any(|file| which(file) == to) {
+        let why = format!("-o {}: this is the input, which would be gone", output.display());
+        return Err(Failure::usage(why).hint("another name behind -o"));
+    }
+    Ok(())
 }
 
 /// Serves sockets on the queues of the input, of which each is a port. Programs find them in their XSKMAPs.
@@ -288,7 +308,7 @@ impl Outcome<'_> {
         for events in self.events.iter().filter(|e| e.total + e.lost > 0) {
             out.push_str(&format!("events: {} through {}\n", grouped(events.total), events.map));
         }
-        if let Some(path) = &self.args.output {
+        if let Some(path) = self.args.output.as_ref().filter(|_| self.report.record_error.is_none()) {
             out.push_str(&format!("written: {}\n", path.display()));
         }
         out

@@ -17,7 +17,12 @@ pub fn run(args: &args::Steer, as_json: bool) -> Result<(), Failure> {
     if !port.contains(':') {
         return card(port, &args.words.join(" "), as_json);
     }
-    let steered = service::connect(&args.socket)?.steer(port, &args.words.join(" ")).map_err(failure)?;
+    let words = args.words.join(" ");
+    if !words.trim().is_empty() {
+        // Words that mean nothing are the command line's fault, not the service's answer.
+        Change::parse(&words).map_err(|error| Failure::usage(error.to_string()))?;
+    }
+    let steered = service::connect(&args.socket)?.steer(port, &words).map_err(failure)?;
     if as_json {
         print::json(&print::document("steer", fields(port, &steered)));
     } else {
