@@ -1,24 +1,82 @@
 //! Maps of the kernel in the words of the trait.
 
+use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use xway_abi::MapType;
 use xway_kernel::{Batch, KernelMap};
 
 use super::{Kernel, by_id};
 use crate::batch::{Batches, Count, Room};
 use crate::{HookError, MapId, MapInfo};
 
+/// Descriptors of PROG_ARRAYs that were asked about by their numbers: one each, for all questions that follow one another.
+///
+/// When the last user's reference of a PROG_ARRAY goes, Linux takes a reference of its own until a worker has emptied the array. If
+/// the last one goes a second time before that worker has run, it is queued once and holds two: the map stays until the machine
+/// restarts. So nobody here opens one, closes it and opens it again at once.
+#[derive(Debug, Default)]
+pub(super) struct Asked(RefCell<Vec<One>>);
+
+#[derive(Debug)]
+struct One {
+    id: u32,
+    last: Instant,
+    map: Arc<KernelMap>,
+}
+
+impl Asked {
+    /// Behind this nobody asks any more, and a worker of the kernel has long run: a process that lives longer holds no map of others.
+    const IDLE: Duration = Duration::from_secs(1);
+    /// Most descriptors; the one that waits for longest is closed.
+    const MAX: usize = 512;
+
+    fn find(&self, id: u32) -> Option<Arc<KernelMap>> {
+        let mut all = self.0.borrow_mut();
+        let now = Instant::now();
+        all.retain(|one| one.id == id || now.duration_since(one.last) < Self::IDLE);
+        let at = all.iter().position(|one| one.id == id)?;
+        let mut found = all.remove(at);
+        found.last = now;
+        let map = found.map.clone();
+        all.push(found);
+        Some(map)
+    }
+
+    fn keep(&self, id: u32, map: Arc<KernelMap>) {
+        let mut all = self.0.borrow_mut();
+        if all.len() >= Self::MAX {
+            all.remove(0);
+        }
+        all.push(One { id, last: Instant::now(), map });
+    }
+}
+
 impl Kernel {
+    /// Number of a map's types; `None`: it has gone. Zero: it has none.
+    pub fn map_btf_id(&self, id: MapId) -> Option<u32> {
+        self.map(id, |map| Ok(map.info().map_err(|e| HookError::errno("asking about a map", e))?.btf_id)).ok()
+    }
+
     /// Does something with a map, held or not.
     pub(super) fn map<T>(
         &self,
         id: MapId,
         then: impl FnOnce(&KernelMap) -> Result<T, HookError>,
     ) -> Result<T, HookError> {
-        match self.maps.get(&id.0) {
-            Some(map) => then(map),
-            None => then(&KernelMap::by_id(id.0).map_err(|e| by_id(id, &e))?),
+        if let Some(held) = self.maps.get(&id.0) {
+            return then(held);
         }
+        if let Some(asked) = self.asked.find(id.0) {
+            return then(&asked);
+        }
+        let map = Arc::new(KernelMap::by_id(id.0).map_err(|e| by_id(id, &e))?);
+        if map.spec().map_type == MapType::ProgArray {
+            self.asked.keep(id.0, map.clone());
+        }
+        then(&map)
     }
 }
 

@@ -44,11 +44,13 @@ use crate::{
 };
 
 /// Linux behind [`Hook`]. Holds a descriptor of every object that it made or was asked about by its pin, until
-/// [`Hook::release`].
+/// [`Hook::release`]; of a PROG_ARRAY that it was asked about by its number for as long as questions follow one another.
 #[derive(Debug, Default)]
 pub struct Kernel {
     maps: BTreeMap<u32, KernelMap>,
     programs: BTreeMap<u32, Program>,
+    /// PROG_ARRAYs that others hold.
+    asked: maps::Asked,
     /// Tracepoints, from the first call of [`Hook::events`] on.
     events: Option<events::Events>,
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use xway_abi::{Errno, MapType, map_flags};
 use xway_hook::{Hook, HookError, HookKind, MapId, MapInfo, ObjectId};
-use xway_kernel::{KernelMap, ObjectKind};
+use xway_kernel::ObjectKind;
 
 use super::attach::Place;
 use super::entries::Typed;
@@ -40,23 +40,29 @@ pub fn run(args: &args::Map, as_json: bool) -> Result<(), Failure> {
 
 fn show(rest: &ShowRest, as_json: bool) -> Result<(), Failure> {
     let pinned = Pinned::of(ObjectKind::Map, rest)?;
-    let mut hook = Place::of(&rest.place)?.boxed();
+    let mut place = Place::of(&rest.place)?;
+    let hook = place.hook();
     let found = match Which::only(&rest.words)? {
         Some(which @ (Which::Id(_) | Which::Pinned(_))) => {
-            let id = open(&mut *hook, &which)?;
+            let id = open(hook, &which)?;
             vec![hook.map_info(id).map_err(failure)?]
         }
         Some(which @ Which::Tag(_)) => return Err(no_tags(&which)),
         which => {
-            let found = all(&mut *hook, which.as_ref())?;
+            let found = all(hook, which.as_ref())?;
             if let (Some(which), true) = (&which, found.is_empty()) {
                 return Err(which::none(which, "map", hook.kind()));
             }
             found
         }
     };
-    let kernel = hook.kind() == HookKind::Kernel;
-    let described: Vec<Value> = found.iter().map(|info| pinned.json(info.id.0, describe(info, kernel))).collect();
+    // The engine's types have no numbers.
+    let types = |id: MapId| match &place {
+        Place::Kernel(kernel) => kernel.map_btf_id(id),
+        Place::Service(_) => None,
+    };
+    let one = |info: &MapInfo| pinned.json(info.id.0, describe(info, types(info.id)));
+    let described: Vec<Value> = found.iter().map(one).collect();
     if as_json {
         print::json(&print::document("map show", json!({ "maps": described })));
     } else {
@@ -67,8 +73,7 @@ fn show(rest: &ShowRest, as_json: bool) -> Result<(), Failure> {
 }
 
 /// What is known of a map; field names are bpftool's.
-fn describe(info: &MapInfo, kernel: bool) -> Value {
-    let types = kernel.then(|| KernelMap::by_id(info.id.0).ok()?.info().ok()).flatten().map(|i| i.btf_id);
+fn describe(info: &MapInfo, types: Option<u32>) -> Value {
     json!({
         "id": info.id.0,
         "type": info.map_type.name(),
