@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use common::wire::{Bench, ready, uncounted};
 use common::{Dir, compiled, sample};
 use serde_json::{Value, json};
+use xway_kernel::ObjectKind;
 use xway_testkit::has_command;
 
 #[test]
@@ -233,6 +234,51 @@ fn a_chain_is_replaced_too() {
     assert_eq!(done["attachment"]["priority"], Value::Null, "{done}");
     assert_eq!(bench.json(&["status", "r0", "--measure", "0"])["attachments"].as_array().map(Vec::len), Some(1));
     assert_eq!(bench.json(&["clean"])["removed"], json!([]), "the chain left nothing");
+}
+
+#[test]
+fn a_chain_that_is_replaced_is_taken_apart() {
+    if !ready("kernel_hook::a_chain_that_is_replaced_is_taken_apart") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("hookapart", true));
+    let text =
+        "struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, int); __type(value, int); }
+        apart SEC(\".maps\");
+        SEC(\"xdp\") int pass(struct xdp_md *ctx) { int k = 0; return bpf_map_lookup_elem(&apart, &k) ? 2 : 1; }
+        char _license[] SEC(\"license\") = \"GPL\";";
+    let pass = compiled(&dir, "pass", text, &[]);
+    let find = "find /sys/fs/bpf/xway/chains /sys/fs/bpf/xdp -mindepth 1 2>/dev/null || true";
+    let pins = || bench.run("sh", &["-c", find]).exits(0).out;
+    let (mut programs, mut maps) = (Vec::new(), Vec::new());
+    for mode in ["native", "generic", "native"] {
+        for chained in [&["-P", "3"][..], &["-P", "4"], &["--force"]] {
+            let done = bench.json(&[&["load", "r0", &pass, "-m", mode], chained].concat());
+            let program = &done["attachment"]["program"];
+            programs.extend(program["id"].as_u64());
+            maps.extend(program["map_ids"].as_array().unwrap().iter().filter_map(Value::as_u64));
+            let root = bench.run("ls", &["/sys/fs/bpf/xway/chains"]).out;
+            programs.extend(root.lines().filter_map(|id| id.parse::<u64>().ok()));
+            assert_eq!(pins().is_empty(), chained == ["--force"], "{mode}: {}", pins());
+        }
+        assert_eq!(bench.pings(), 1, "{mode}");
+        bench.xway(&["unload", "r0", "-a"]).exits(0);
+        assert_eq!(pins(), "", "{mode}");
+    }
+    // The kernel frees what nobody holds a little later. Asking for the next number opens nothing.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let left = |kind, made: &[u64]| -> Vec<u64> {
+        let there = xway_kernel::ids(kind).unwrap();
+        made.iter().copied().filter(|id| there.iter().any(|other| u64::from(*other) == *id)).collect()
+    };
+    loop {
+        let left = (left(ObjectKind::Program, &programs), left(ObjectKind::Map, &maps));
+        if left.0.is_empty() && left.1.is_empty() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "programs and maps {left:?} are still there");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]

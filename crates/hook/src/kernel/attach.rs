@@ -42,8 +42,37 @@ pub(super) fn attach(prog: &KernelProg, request: &AttachRequest, may_send: bool)
         let message = format!("{}: Linux has one program for all queues, none for queue {queue} alone", device.name);
         return Err(HookError::unsupported(message).hint("leave --queue out, or take the engine's hook: --hook user"));
     }
+    let before = match request.replace {
+        Replace::Any => Several::on(&device),
+        // Who names a root takes its place for a while, and may give it back.
+        _ => Vec::new(),
+    };
     let put = put(&device, prog, request, Hold::Link)?;
+    before.iter().filter(|several| put.replaced == Some(several.root)).for_each(Several::remove);
     told(&request.port, put, request.mode, request.program, may_send)
+}
+
+/// Several programs behind one root. What is pinned of them holds them and one another, so whoever ends the root removes it.
+struct Several {
+    root: u32,
+    chain: Option<Chain>,
+    dispatcher: Option<dispatcher::Present>,
+}
+
+impl Several {
+    fn behind(device: &Device, root: u32) -> Several {
+        // A dispatcher that is not understood can still be taken away as a whole.
+        Several { root, chain: Chain::find(root), dispatcher: dispatcher::find(device, root).ok().flatten() }
+    }
+
+    fn on(device: &Device) -> Vec<Several> {
+        device.attached().map(|(_, root)| Several::behind(device, root)).collect()
+    }
+
+    fn remove(&self) {
+        self.chain.iter().for_each(Chain::remove);
+        self.dispatcher.iter().for_each(dispatcher::Present::forget);
+    }
 }
 
 /// What was done, in the words of the trait.
@@ -206,12 +235,9 @@ fn in_the_place_of(old: u32, device: &Device, prog: &KernelProg, mode: Mode, hol
     let linked = find_link(device, old).map_err(|e| explain::plain(&e))?.is_some();
     let old_mode = if mode == Mode::Native { Mode::Generic } else { Mode::Native };
     let old_hold = if linked { Hold::Link } else { Hold::Netlink };
-    let (chain, dispatcher) = (Chain::find(old), dispatcher::find(device, old).ok().flatten());
     detach(device, old)?;
     match alone(device, prog, mode, hold) {
         Ok(put) => {
-            chain.iter().for_each(Chain::remove);
-            dispatcher.iter().for_each(dispatcher::Present::forget);
             let note = format!(
                 "program {old} ran in mode {}, and Linux has one mode at a time: it was taken away first, so packets in between \
                  met no program",
@@ -279,16 +305,13 @@ pub fn unload(interface: &str, id: Option<u32>) -> Result<Vec<u32>, HookError> {
     }
     let mut gone = Vec::new();
     for (_, id) in chosen {
-        let chain = Chain::find(id);
-        // One that is not understood can still be taken away as a whole.
-        let dispatcher = dispatcher::find(&device, id).ok().flatten();
-        let members = chain.as_ref().map(Chain::members).transpose()?.unwrap_or_default();
+        let several = Several::behind(&device, id);
+        let members = several.chain.as_ref().map(Chain::members).transpose()?.unwrap_or_default();
         detach(&device, id)?;
-        chain.iter().for_each(Chain::remove);
-        dispatcher.iter().for_each(dispatcher::Present::forget);
-        match (chain, dispatcher) {
-            (Some(_), _) => gone.extend(members.iter().map(|m| m.id)),
-            (_, Some(dispatcher)) => gone.extend(dispatcher.ids()),
+        several.remove();
+        match several {
+            Several { chain: Some(_), .. } => gone.extend(members.iter().map(|m| m.id)),
+            Several { dispatcher: Some(dispatcher), .. } => gone.extend(dispatcher.ids()),
             _ => gone.push(id),
         }
     }
