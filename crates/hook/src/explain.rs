@@ -22,6 +22,11 @@ pub fn plain(error: &KernelError) -> HookError {
             Some(format!("pins are files below {}; xway prog show and xway map show have the numbers", pins::BPFFS));
         return out;
     }
+    if let KernelError::Path { path, errno: Errno::EPERM, .. } = error
+        && let Err(dotted) = pins::named(Path::new(path))
+    {
+        return dotted;
+    }
     match error {
         KernelError::Path { path, step: "opening the pin", errno: Errno::ENOENT } => {
             out.message = format!("there is no pin at {path}");

@@ -1,6 +1,6 @@
 //! Maps that outlive the command: pinned by name in the BPF file system, and found again by the next load.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use xway_abi::{Errno, MapSpec, MapType, map_flags};
 use xway_kernel::{KernelMap, KernelObject, ObjectKind};
@@ -25,6 +25,30 @@ pub fn is_bpffs(dir: &Path) -> bool {
         at = path.parent();
     }
     false
+}
+
+/// Refuses a path that leads to a name with a dot in a BPF file system: Linux keeps these for itself and says `EPERM` to whoever asks for
+/// one, which is what it says without the privilege too.
+pub fn named(path: &Path) -> Result<(), HookError> {
+    let Some(name) = dotted(path) else { return Ok(()) };
+    let message = format!("{}: names in a BPF file system have no dots, and {name} has one", path.display());
+    let refused = HookError { errno: Some(Errno::EPERM), ..HookError::new(Blame::Request, message) };
+    Err(refused.hint(format!("another name: {}", name.replace('.', "_"))))
+}
+
+/// The first name on the way that has a dot and cannot be in a BPF file system. What is there already is: where such a file system is
+/// mounted another one says how names are.
+fn dotted(path: &Path) -> Option<String> {
+    let there = path.ancestors().find(|at| rustix::fs::statfs(*at).is_ok())?;
+    if !is_bpffs(there) {
+        return None;
+    }
+    let missing = path.strip_prefix(there).ok()?.components();
+    let names = missing.filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_string_lossy()),
+        _ => None,
+    });
+    names.into_iter().find(|name| name.contains('.')).map(|name| name.into_owned())
 }
 
 /// Pins that one process looks at, of all BPF file systems together.
@@ -86,6 +110,7 @@ pub fn directory(dir: &Path) -> Result<(), HookError> {
             refused.hint("name a directory, which is made when it is not there; a single map: xway map pin WHICH PATH")
         );
     }
+    named(dir)?;
     std::fs::create_dir_all(dir).map_err(|e| HookError::new(Blame::Machine, format!("{}: {e}", dir.display())))
 }
 

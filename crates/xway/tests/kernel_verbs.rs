@@ -103,6 +103,42 @@ fn maps_that_either_creates_are_the_same_to_both() {
 }
 
 #[test]
+fn a_name_with_a_dot_is_what_is_wrong_about_a_pin() {
+    if !ready("kernel_verbs::a_name_with_a_dot_is_what_is_wrong_about_a_pin") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("verbdots", true));
+    let object = sample(&dir, "blacklist");
+    let array = ["type", "array", "key", "4", "value", "4", "entries", "1", "name", "dots"];
+    bench.xway(&[&["map", "create", "/sys/fs/bpf/m/plain"], &array[..]].concat()).exits(0);
+    let done = bench.json(&["load", "r0", &object, "-p", "/sys/fs/bpf/lists"]);
+    let (program, link) = (done["attachment"]["program"]["id"].to_string(), done["attachment"]["link_id"].to_string());
+    let map = "/sys/fs/bpf/m/plain";
+    for (args, name) in [
+        (&[&["map", "create", "/sys/fs/bpf/m/x.y"], &array[..]].concat()[..], "x.y"),
+        (&[&["map", "create", "/sys/fs/bpf/m.n/plain"], &array[..]].concat(), "m.n"),
+        (&["load", "r0", &object, "--force", "-p", "/sys/fs/bpf/v1.2"], "v1.2"),
+        (&["map", "pin", map, "/sys/fs/bpf/new/x.y"], "x.y"),
+        (&["prog", "pin", "id", &program, "/sys/fs/bpf/p.q"], "p.q"),
+        (&["link", "pin", "id", &link, "/sys/fs/bpf/l.m"], "l.m"),
+        (&["map", "show", "/sys/fs/bpf/x.y"], "x.y"),
+        (&["map", "unpin", "/sys/fs/bpf/x.y"], "x.y"),
+    ] {
+        let refused = bench.xway(args).exits(1);
+        assert!(!refused.err.contains("root"), "{args:?}: {}", refused.err);
+        refused.says(&format!("names in a BPF file system have no dots, and {name} has one"));
+    }
+    // Where the file system is mounted another one says how names are.
+    let mounted = "mkdir -p \"$1/v1.2\" && mount -t bpf bpf \"$1/v1.2\"";
+    let outside = dir.arg("outside");
+    bench.run("sh", &["-c", mounted, "sh", &outside]).exits(0);
+    let path = format!("{outside}/v1.2/plain");
+    let create = [&["map", "create", &path], &array[..]].concat();
+    bench.xway(&create).exits(0);
+    bench.xway(&["map", "unpin", &path]).exits(0);
+}
+
+#[test]
 fn programs_links_and_types_that_either_made() {
     if !with_bpftool("kernel_verbs::programs_links_and_types_that_either_made") {
         return;

@@ -296,6 +296,7 @@ impl Hook for Kernel {
 
     fn pin(&mut self, object: ObjectId, path: &Path) -> Result<(), HookError> {
         pins::directory(path.parent().unwrap_or(path))?;
+        pins::named(path)?;
         let pin = |fd: std::os::fd::BorrowedFd<'_>| xway_kernel::pin(fd, path).map_err(|e| explain::plain(&e));
         match object {
             ObjectId::Map(id) => self.map(id, |map| pin(map.as_fd())),
@@ -319,6 +320,7 @@ impl Hook for Kernel {
         if !pins::is_bpffs(path) {
             return Err(HookError::missing(format!("pin at {}: not in a BPF file system", path.display())));
         }
+        pins::named(path)?;
         std::fs::remove_file(path).map_err(|e| {
             if e.kind() == std::io::ErrorKind::NotFound {
                 return HookError::missing(format!("pin at {}", path.display()));

@@ -36,7 +36,7 @@ pub fn pin(kind: &str, object: BorrowedFd<'_>, id: u32, path: &Path, as_json: bo
 pub fn in_bpffs(path: &Path) -> Result<(), Failure> {
     let parent = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
     match xway_hook::pins::is_bpffs(&parent) {
-        true => Ok(()),
+        true => xway_hook::pins::named(path).map_err(failure),
         false => Err(Failure::needs(format!("{}: not in a BPF file system", path.display()))
             .hint("a path below /sys/fs/bpf; mount -t bpf bpf /sys/fs/bpf")),
     }
