@@ -12,14 +12,37 @@ use crate::args_kernel::HookRest;
 use crate::failure::Failure;
 use crate::{args, print};
 
+/// Events of the processor that bpftool's verb of this name counts.
+const EVENTS: [&str; 6] = ["cycles", "instructions", "l1d_loads", "llc_misses", "itlb_misses", "dtlb_misses"];
+
+/// The words behind the program.
+fn duration(words: &[String]) -> Result<Duration, Failure> {
+    let (mut time, mut words) = (Duration::from_secs(1), words);
+    while let Some((word, rest)) = words.split_first() {
+        words = match (word.as_str(), rest) {
+            ("duration", [value, rest @ ..]) => {
+                time = args::seconds(value).map_err(|e| Failure::usage(format!("duration {value}: {e}")))?;
+                rest
+            }
+            ("duration", []) => {
+                return Err(Failure::usage("duration: how many seconds is missing").hint("duration SECS"));
+            }
+            (event, _) if EVENTS.contains(&event) => {
+                let message = format!("{event}: events of the processor are not counted here, runs and their time are");
+                return Err(Failure::usage(message).hint("leave it out; bpftool prog profile counts them"));
+            }
+            (other, _) => {
+                return Err(Failure::usage(format!("{other}: not expected here")).hint("duration SECS"));
+            }
+        };
+    }
+    Ok(time)
+}
+
 /// Runs the command.
 pub fn run(rest_args: &HookRest, as_json: bool) -> Result<(), Failure> {
     let (which, rest) = Which::needed(&rest_args.words, "prog")?;
-    let time = match rest.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => Duration::from_secs(1),
-        ["duration", value] => args::seconds(value).map_err(|e| Failure::usage(format!("duration {value}: {e}")))?,
-        [other, ..] => return Err(Failure::usage(format!("{other}: not expected here")).hint("duration SECS")),
-    };
+    let time = duration(&rest)?;
     let mut place = Place::of(&rest_args.place)?;
     // The engine counts runs always, and their time for whole queues only.
     let on = matches!(place, Place::Kernel(_)).then(run_statistics).transpose().map_err(refused)?;
@@ -62,4 +85,26 @@ pub fn run(rest_args: &HookRest, as_json: bool) -> Result<(), Failure> {
         print::scaled(runs as f64 / secs).trim_end()
     ));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_that_is_wrong_is_named() {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(duration(&[]).unwrap(), Duration::from_secs(1));
+        assert_eq!(duration(&words("duration 0.5")).unwrap(), Duration::from_millis(500));
+        for (text, wrong) in [
+            ("duration 1 cycles", "cycles: events of the processor"),
+            ("llc_misses", "llc_misses: events of the processor"),
+            ("duration 1 nonsense", "nonsense: not expected"),
+            ("duration", "duration: how many"),
+            ("duration x", "duration x: "),
+        ] {
+            let said = duration(&words(text)).unwrap_err().message;
+            assert!(said.starts_with(wrong), "{text}: {said}");
+        }
+    }
 }
