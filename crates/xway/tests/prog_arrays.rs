@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::wire::{Bench, ready};
 use common::{Dir, compiled};
-use serde_json::Value;
+use serde_json::{Value, json};
 use xway_kernel::{ObjectKind, ids};
 
 /// Jumps to a program that drops; passes where the jump falls through.
@@ -70,5 +70,41 @@ fn looking_at_an_array_does_not_keep_it_in_the_kernel() {
         }
         assert!(Instant::now() < deadline, "maps {left:?} of {made:?} are still there");
         std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_filled_array_that_nothing_pins_is_told_of() {
+    if !ready("prog_arrays::a_filled_array_that_nothing_pins_is_told_of") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("arrayfill", true));
+    let object = jumper(&dir);
+    assert_eq!(bench.pings(), 1, "and the hosts know each other before anything is dropped");
+    for mode in ["native", "generic"] {
+        let load = ["load", "r0", &object, "-n", "jumper", "-m", mode];
+        // Pinned it keeps what the object put in.
+        let done = bench.json(&[&load[..], &["-p", "/sys/fs/bpf/jumps"]].concat());
+        assert_eq!(done["outcomes"], json!([]), "{done}");
+        assert_eq!(bench.pings(), 0, "{mode}: the jump leads to the program that drops");
+        let again = bench.json(&[&load[..], &["-p", "/sys/fs/bpf/jumps", "--force"]].concat());
+        assert_eq!((again["shared"].as_array().map(Vec::len), &again["outcomes"]), (Some(1), &json!([])), "{again}");
+        bench.xway(&["unload", "r0", "-a"]).exits(0);
+        bench.xway(&["map", "unpin", "/sys/fs/bpf/jumps/jumps"]).exits(0);
+        // Otherwise it is empty from then on, and the jump falls through. What a chain pins of its own changes nothing about that.
+        for chained in [&[][..], &["-P", "10"]] {
+            let args = [&load[..], chained].concat();
+            let done = bench.json(&args);
+            let told = &done["outcomes"][0];
+            let words = ["what", "requested", "effective"].map(|field| told[field].as_str().unwrap_or_default());
+            assert_eq!(words, ["program arrays", "filled", "empty"], "{done}");
+            let reason = told["reason"].as_str().unwrap();
+            assert!(reason.contains("nothing pins jumps: ") && reason.ends_with("pin it: -p DIR"), "{reason}");
+            assert!((0..5).any(|_| bench.pings() == 1), "{mode}: the array was emptied");
+            bench.xway(&["unload", "r0", "-a"]).exits(0);
+            let text = bench.xway(&args).exits(0).out;
+            assert!(text.contains("  asked for program arrays filled, got empty: Linux empties"), "{text}");
+            bench.xway(&["unload", "r0", "-a"]).exits(0);
+        }
     }
 }

@@ -8,11 +8,11 @@ use xway_abi::Errno;
 use xway_control::Service;
 use xway_hook::kernel;
 use xway_hook::{
-    AttachRequest, Attached, AttachmentInfo, Choice, Hook, HookError, Kernel, LoadRequest, Mode, Objects, Outcome,
-    PRIORITY, ProgId, Replace, Verdicts, Via,
+    AttachRequest, Attached, AttachmentInfo, Choice, Hook, HookError, HookKind, Kernel, LoadRequest, Mode, Objects,
+    Outcome, PRIORITY, ProgId, Replace, Verdicts, Via,
 };
 use xway_kernel::{KernelProg, run_statistics};
-use xway_object::{Object, Program};
+use xway_object::{Initial, Object, Program, SlotRef};
 use xway_verifier::{Config, MapsView, verify};
 
 use super::{failure, prog};
@@ -75,6 +75,9 @@ pub fn load(args: &args::Load, as_json: bool) -> Result<(), Failure> {
     let mut attached = hook.attach(&request).map_err(explained)?;
     attached.warnings.extend(opened);
     attached.warnings.extend(nothing_to_pin(args, &objects));
+    if hook.kind() == HookKind::Kernel {
+        attached.outcomes.extend(emptied(&image.object, &objects));
+    }
     let here = hook.attachments(Some(&args.interface)).map_err(failure)?;
     let gone = || Failure::no(format!("{}: the program was taken away by somebody at once", args.interface));
     let attachment = here.into_iter().find(|a| a.program.id == attached.program).ok_or_else(gone)?;
@@ -91,6 +94,30 @@ pub fn load(args: &args::Load, as_json: bool) -> Result<(), Failure> {
 fn nothing_to_pin(args: &args::Load, objects: &Objects) -> Option<String> {
     let dir = args.pins.as_ref().filter(|_| objects.pinned.is_empty() && objects.shared.is_empty())?;
     Some(format!("nothing is pinned in {}: the object declares no maps", dir.display()))
+}
+
+/// PROG_ARRAYs that the object fills and that nothing holds for a user behind this command. Programs that use them, pinned or attached,
+/// and what a chain or a dispatcher pins of its own do not count: Linux empties the array all the same.
+fn emptied(object: &Object, objects: &Objects) -> Option<Outcome> {
+    let held = |name: &str| {
+        let pins = objects.pinned.iter().chain(&objects.shared);
+        pins.into_iter().any(|path| path.file_name().is_some_and(|file| file == name))
+    };
+    let filled = |initial: &Initial| match initial {
+        Initial::Slots(slots) => slots.iter().any(|(_, slot)| matches!(slot, SlotRef::Program(_))),
+        _ => false,
+    };
+    let lost = object.maps.iter().filter(|def| filled(&def.initial) && !held(&def.name));
+    let names: Vec<&str> = lost.map(|def| def.name.as_str()).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let reason = format!(
+        "Linux empties a PROG_ARRAY when its last descriptor and pin are gone, and nothing pins {}: tail calls through it fall through \
+         from the end of this command on; pin it: -p DIR",
+        names.join(", ")
+    );
+    Some(Outcome { what: "program arrays", requested: "filled", effective: "empty", reason })
 }
 
 /// A refusal by a hook's verifier, with what ours says to the same program: source lines first, then what only the hook says.
