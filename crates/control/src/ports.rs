@@ -7,7 +7,7 @@ use xway_engine::{Device, OneQueue, PortConfig, Profile, TxPolicy};
 use xway_hook::{Blame, HookError};
 use xway_port_afxdp::AfXdpDevice;
 use xway_port_packet::PacketDevice;
-use xway_port_pcap::PcapPort;
+use xway_port_pcap::{CaptureReader, PcapPort, Playback};
 use xway_port_sim::SimDevice;
 use xway_port_tap::TapDevice;
 use xway_ports::PortName;
@@ -127,11 +127,13 @@ pub(crate) fn open(name: &PortName, number: u32, stack: bool, handed: &mut Hande
             Box::new(device)
         }
         PortName::Capture(path) => {
-            let port = PcapPort::open(path, number).map_err(|e| failed(format!("{name}: {e}")))?;
-            Box::new(OneQueue::new(Box::new(port)))
+            let playback = Playback { files_only: true, ..Playback::default() };
+            let port = PcapPort::play(std::slice::from_ref(path), playback, number);
+            Box::new(OneQueue::new(Box::new(port.map_err(|e| failed(format!("{name}: {e}")))?)))
         }
         PortName::Played(played) => {
-            let port = PcapPort::play(&played.paths, played.playback(), number);
+            let playback = Playback { files_only: true, ..played.playback() };
+            let port = PcapPort::play(&played.paths, playback, number);
             Box::new(OneQueue::new(Box::new(port.map_err(|e| failed(format!("{name}: {e}")))?)))
         }
         PortName::Sim(sim) => {

@@ -1,4 +1,4 @@
-//! UNIX sockets that others come to: who may connect, what they may send along, and who is held up by it.
+//! UNIX sockets that others come to: who may connect, what they may send along, and who is held up by it; files that they name.
 //!
 //! ```text
 //!  path  ── mode, group ([`Access`], [`Group`]) ──> listener ── no descriptors ([`refuse_rights`]) ──> connection
@@ -12,13 +12,17 @@
 //! ones the thread that looks after the others never receives from a connection and never closes one, and a thread that is held up
 //! ([`Pulse`]) has nothing that anybody needs ([`Threads`]).
 //!
+//! They also name files, and what they name is not what it is said to be: [`open`] and [`read`] take regular ones, without waiting.
+//!
 //! `unsafe` lives in `rights.rs` (one socket option).
 
+mod file;
 mod group;
 mod listen;
 mod rights;
 mod threads;
 
+pub use file::{FileError, open, read};
 pub use group::Group;
 pub use listen::{Access, Listener, Refused, listen};
 pub use rights::refuse_rights;

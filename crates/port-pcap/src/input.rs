@@ -33,19 +33,33 @@ impl Progress {
 
 /// Opens a file and unpacks it when its first bytes say gzip or zstd; the name plays no part. `-` is standard input.
 pub(crate) fn open(path: &Path) -> Result<(Bytes, Progress), CaptureError> {
-    let mut progress = Progress::default();
-    let raw: Bytes = if path.as_os_str() == "-" {
-        Box::new(io::stdin())
-    } else {
-        let fail = |source| CaptureError::Open { path: path.display().to_string(), source };
-        let file = File::open(path).map_err(fail)?;
-        let about = file.metadata().map_err(fail)?;
-        if about.is_dir() {
-            return Err(fail(io::ErrorKind::IsADirectory.into()));
-        }
-        progress.len = if about.is_file() { about.len() } else { 0 };
-        Box::new(Counted { inner: file, read: Arc::clone(&progress.read) })
-    };
+    if path.as_os_str() == "-" {
+        return unpacked(path, Box::new(io::stdin()), Progress::default());
+    }
+    let file = File::open(path).map_err(|source| failed(path, source))?;
+    if file.metadata().map_err(|source| failed(path, source))?.is_dir() {
+        return Err(failed(path, io::ErrorKind::IsADirectory.into()));
+    }
+    counted(path, file)
+}
+
+/// The same for a regular file and nothing else, which is opened without waiting.
+pub(crate) fn open_file(path: &Path) -> Result<(Bytes, Progress), CaptureError> {
+    counted(path, xway_door::open(path).map_err(|e| failed(path, e.into()))?)
+}
+
+fn failed(path: &Path, source: io::Error) -> CaptureError {
+    CaptureError::Open { path: path.display().to_string(), source }
+}
+
+fn counted(path: &Path, file: File) -> Result<(Bytes, Progress), CaptureError> {
+    let about = file.metadata().map_err(|source| failed(path, source))?;
+    let progress = Progress { len: if about.is_file() { about.len() } else { 0 }, ..Progress::default() };
+    let raw = Counted { inner: file, read: Arc::clone(&progress.read) };
+    unpacked(path, Box::new(raw), progress)
+}
+
+fn unpacked(path: &Path, raw: Bytes, progress: Progress) -> Result<(Bytes, Progress), CaptureError> {
     let name = path.display().to_string();
     let bytes = unpack(raw).map_err(|source| CaptureError::Read { name, packets: 0, source })?;
     Ok((bytes, progress))

@@ -21,12 +21,20 @@ pub struct Playback {
     /// Packets that are longer than a frame come in several buffers (programs must be made for that, `xdp.frags`); without it
     /// they are counted as oversize.
     pub frags: bool,
+    /// Regular files alone are opened, and without waiting ([`CaptureReader::open_file`]): somebody else has named them.
+    pub files_only: bool,
 }
 
 impl Default for Playback {
     /// Once, as fast as packets are taken.
     fn default() -> Self {
-        Playback { loops: 1, speed: None, frags: false }
+        Playback { loops: 1, speed: None, frags: false, files_only: false }
+    }
+}
+
+impl Playback {
+    fn read(self, path: &Path) -> Result<CaptureReader, CaptureError> {
+        if self.files_only { CaptureReader::open_file(path) } else { CaptureReader::open(path) }
     }
 }
 
@@ -50,6 +58,8 @@ pub struct PcapPort {
     pace: Option<Pace>,
     /// Whether a packet may have several buffers.
     frags: bool,
+    /// Whether a file must be a regular one.
+    files_only: bool,
     /// A packet that is not due yet.
     waiting: Option<(Frame, Instant)>,
     /// No more packets.
@@ -89,13 +99,14 @@ impl PcapPort {
     /// As [`CaptureReader::open`], for the first; the others are opened when their turn comes.
     pub fn play(paths: &[PathBuf], playback: Playback, ifindex: u32) -> Result<PcapPort, CaptureError> {
         let first = paths.first().map_or(Path::new("-"), PathBuf::as_path);
-        let mut port = PcapPort::new(CaptureReader::open(first)?, ifindex);
+        let mut port = PcapPort::new(playback.read(first)?, ifindex);
         if paths.len() > 1 {
             port.name += &format!(" and {} more", paths.len() - 1);
         }
         port.files = paths.to_vec();
         port.left = playback.loops.checked_sub(1);
         port.frags = playback.frags;
+        port.files_only = playback.files_only;
         port.pace = playback.speed.filter(|&speed| speed > 0.0).map(|speed| Pace { speed, start: None });
         Ok(port)
     }
@@ -113,6 +124,7 @@ impl PcapPort {
             in_pass: 0,
             pace: None,
             frags: false,
+            files_only: false,
             waiting: None,
             ended: false,
         }
@@ -181,7 +193,7 @@ impl PcapPort {
                 pace.start = None;
             }
         }
-        self.reader = CaptureReader::open(&self.files[self.at])?;
+        self.reader = Playback { files_only: self.files_only, ..Playback::default() }.read(&self.files[self.at])?;
         Ok(())
     }
 

@@ -69,6 +69,16 @@ impl CaptureReader {
         Ok(CaptureReader { progress, ..Self::new(name, bytes)? })
     }
 
+    /// The same for a regular file alone, `-` included, which is opened without waiting: what somebody else has named may be a pipe that
+    /// nobody writes to.
+    ///
+    /// # Errors
+    /// As [`CaptureReader::open`]; it is no regular file.
+    pub fn open_file(path: &Path) -> Result<CaptureReader, CaptureError> {
+        let (bytes, progress) = input::open_file(path)?;
+        Ok(CaptureReader { progress, ..Self::new(path.display().to_string(), bytes)? })
+    }
+
     /// Reads a capture from any source; `name` stands in its errors.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! (`sim:a?flows=100&size=64`).
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use xway_port_pcap::Playback;
 use xway_port_sim::{Pattern, Traffic};
@@ -23,11 +23,11 @@ pub struct Played {
 }
 
 impl Played {
-    /// Reads what follows `pcap:`; `None` for a file without options. A name that has a `?` or a comma in it and is there is a
-    /// file.
-    pub fn parse(text: &str, rest: &str) -> Result<Option<Played>, NameError> {
+    /// Reads what follows `pcap:`; `None` for a file without options. A name that has a `?` or a comma in it and is `there` is
+    /// a file.
+    pub fn parse(text: &str, rest: &str, there: impl Fn(&Path) -> bool) -> Result<Option<Played>, NameError> {
         let special = rest.contains('?') || rest.contains(',');
-        if !special || std::path::Path::new(rest).exists() {
+        if !special || there(Path::new(rest)) {
             return Ok(None);
         }
         let (files, mut options) = Options::split(text, rest);
@@ -58,6 +58,7 @@ impl Played {
             loops: self.loops,
             speed: self.speed.map(|thousandths| thousandths as f64 / 1000.0),
             frags: self.frags,
+            ..Playback::default()
         }
     }
 }

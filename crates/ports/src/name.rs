@@ -1,7 +1,7 @@
 //! Kinds of ports, and what follows them.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use xway_engine::Profile;
 use xway_kernel::XdpMode;
@@ -38,9 +38,19 @@ const ENDINGS: [&str; 9] =
 impl PortName {
     /// Reads a port name.
     pub fn parse(text: &str) -> Result<PortName, NameError> {
+        PortName::read(text, Path::exists)
+    }
+
+    /// The same by its words alone: no file is looked for, so that who asks does not learn which there are. A capture whose name has a
+    /// comma or a `?` in it is taken for several, or for one with options.
+    pub fn parse_words(text: &str) -> Result<PortName, NameError> {
+        PortName::read(text, |_| false)
+    }
+
+    fn read(text: &str, there: impl Fn(&Path) -> bool) -> Result<PortName, NameError> {
         match text.split_once(':') {
             Some(("pcap", "")) => Err(NameError::new("pcap: names no file; pcap:- is standard input")),
-            Some(("pcap", file)) => Ok(match Played::parse(text, file)? {
+            Some(("pcap", file)) => Ok(match Played::parse(text, file, there)? {
                 Some(played) => PortName::Played(played),
                 None => PortName::Capture(file.into()),
             }),

@@ -1,7 +1,6 @@
 //! Bytes that are given on the command line: a file, `hex:…`, `base64:…`.
 
 use std::io::Read;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 
 use xway_packet_text::literal;
 
@@ -32,30 +31,10 @@ pub fn bytes(option: &str, text: &str) -> Result<Vec<u8>, Failure> {
 /// Reads a whole regular file of at most `max` bytes. Nothing is waited for: who opens a pipe for reading waits for a writer.
 pub fn file(path: &std::path::Path, max: u64) -> Result<Vec<u8>, Failure> {
     let place = path.display();
-    let at_once = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-    let opened = std::fs::OpenOptions::new().read(true).custom_flags(at_once).open(path);
-    // Sockets cannot be opened, and are asked by their path.
-    let what = opened.as_ref().map_or_else(|_| std::fs::metadata(path), std::fs::File::metadata);
-    if let Some(what) = what.ok().and_then(|what| no_file(what.file_type())) {
-        return Err(Failure::input(format!("{place}: is {what}, and a file is wanted")));
-    }
-    let file = opened.map_err(|e| Failure::file(&place, &e))?;
-    let mut out = Vec::new();
-    file.take(max + 1).read_to_end(&mut out).map_err(|e| Failure::file(&place, &e))?;
-    if out.len() as u64 > max {
-        return Err(Failure::input(format!("{place}: longer than {max} bytes")));
-    }
-    Ok(out)
-}
-
-fn no_file(what: std::fs::FileType) -> Option<&'static str> {
-    match () {
-        () if what.is_file() => None,
-        () if what.is_dir() => Some("a directory"),
-        () if what.is_fifo() => Some("a pipe"),
-        () if what.is_socket() => Some("a socket"),
-        () => Some("a device"),
-    }
+    xway_door::read(path, max).map_err(|e| match e {
+        xway_door::FileError::Io(e) => Failure::file(&place, &e),
+        other => Failure::input(format!("{place}: {other}")),
+    })
 }
 
 fn limited(option: &str, place: &str, from: impl Read) -> Result<Vec<u8>, Failure> {
