@@ -106,6 +106,16 @@ impl ServiceConfig {
     pub fn burst(&self) -> u32 {
         self.burst.unwrap_or(self.profile.burst())
     }
+
+    /// Whether workers can be bound to the CPUs. Without a port there are no workers yet, and nobody else would say it before traffic comes.
+    pub(crate) fn check_cpus(&self) -> Result<(), String> {
+        self.cpus.iter().try_for_each(|cpu| {
+            let told = |e| {
+                format!("service.cpus: no worker can be bound to CPU {cpu}: {e}; name CPUs that are online and allowed")
+            };
+            xway_engine::can_bind(*cpu).map_err(told)
+        })
+    }
 }
 
 /// A profile by its word.

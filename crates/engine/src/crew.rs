@@ -141,6 +141,15 @@ impl<R> Answer<R> {
     }
 }
 
+/// Whether a worker could be bound to this CPU: a thread tries it, and ends.
+///
+/// # Errors
+/// What the system says: the CPU is not there, not online, or not for this process.
+pub fn can_bind(cpu: usize) -> std::io::Result<()> {
+    let tries = std::thread::Builder::new().name("xway-tries".into()).spawn(move || bind(cpu))?;
+    tries.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
+}
+
 fn bind(cpu: usize) -> std::io::Result<()> {
     use rustix::thread::{CpuSet, sched_setaffinity};
     if cpu >= CpuSet::MAX_CPU {

@@ -58,6 +58,7 @@ pub use chain::{ProgramCounters, VerdictSet};
 pub use choice::Choice;
 pub use consumer::{Consumer, ConsumerError, ConsumerTarget, consumer};
 pub use counters::{Counters, Tally};
+pub use crew::can_bind;
 pub use device::{Device, OneQueue, Outcome};
 pub use discard::Discard;
 pub use engine::{

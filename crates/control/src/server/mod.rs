@@ -165,6 +165,7 @@ impl Server {
     pub fn start(config: &Config, text: &str, options: LoadOptions, stop: &Stop) -> Result<Server, ServerError> {
         let mut path = config.service.socket.clone();
         let owners = Owners::new(config.service.group.as_deref()).map_err(ServerError::Config)?;
+        config.service.check_cpus().map_err(ServerError::Config)?;
         let (mut handed, damaged) = match Handed::receive() {
             Ok(handed) => (handed, None),
             Err(why) => (Handed::default(), Some(why)),
