@@ -17,7 +17,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use xway_door::FileError;
+use xway_hook::{Blame, HookError};
 
+use crate::config::Config;
 use crate::message::{Attach, Bytes, Spec};
 
 /// Version of the files.
@@ -99,25 +102,76 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
 }
 
-type Failed = String;
+/// Longest file of the directory that is read, bytes. It is the service's own, and maps that are kept may be large.
+const KEPT_MAX: u64 = 64 << 30;
+
+/// Why the directory cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum JournalError {
+    /// The machine, or another service, is in the way.
+    #[error("{0}")]
+    Failed(String),
+    /// What lies there is nothing that this program has written.
+    #[error("{message}")]
+    Damaged {
+        /// Which file, and what is wrong with it.
+        message: String,
+        /// What somebody can do about it.
+        hint: String,
+    },
+}
+
+impl From<JournalError> for HookError {
+    fn from(error: JournalError) -> HookError {
+        match error {
+            JournalError::Failed(message) => HookError::new(Blame::Machine, message),
+            JournalError::Damaged { message, hint } => HookError::new(Blame::Input, message).hint(hint),
+        }
+    }
+}
+
+type Failed = JournalError;
+
+fn failed(path: &Path, why: impl std::fmt::Display) -> Failed {
+    JournalError::Failed(format!("{}: {why}", path.display()))
+}
+
+/// A file that cannot be used, and what goes with it when it is moved away. (Nothing is moved by the service itself: somebody may still
+/// get more out of it.)
+fn damaged(path: &Path, why: impl std::fmt::Display, goes: &str) -> Failed {
+    let place = path.display();
+    let hint = format!("mv {place} {place}.damaged: the service starts without {goes} then");
+    JournalError::Damaged { message: format!("{place}: {why}"), hint }
+}
+
+/// What goes with each of the files.
+const STATE: (&str, &str) = ("state.json", "pins, what was attached by hand and what was applied last");
+const CONTENTS: (&str, &str) = ("contents.json", "the contents of pinned maps");
+
+fn directory(dir: &Path) -> Result<(), Failed> {
+    let other = fs::metadata(dir).is_ok_and(|what| !what.is_dir());
+    let message = format!("{}: is no directory, and the state is one", dir.display());
+    let hint = "name a directory by service.state, or --state; one that is not there is made".to_owned();
+    if other { Err(JournalError::Damaged { message, hint }) } else { Ok(()) }
+}
 
 impl Journal {
     /// Opens the directory; makes it when it is not there. It is this service's alone from now on.
     pub fn open(dir: Option<&Path>) -> Result<Journal, Failed> {
         let Some(dir) = dir else { return Ok(Journal { dir: None, _lock: None }) };
+        directory(dir)?;
         let objects = dir.join("objects");
         // Contents of maps are nobody else's business, whatever the umask is.
         let mut made = fs::DirBuilder::new();
-        made.recursive(true).mode(0o700).create(&objects).map_err(|e| format!("{}: {e}", objects.display()))?;
+        made.recursive(true).mode(0o700).create(&objects).map_err(|e| failed(&objects, e))?;
         let lock = dir.join("lock");
-        let file = fs::File::create(&lock).map_err(|e| format!("{}: {e}", lock.display()))?;
+        let file = fs::File::create(&lock).map_err(|e| failed(&lock, e))?;
         match file.try_lock() {
             Ok(()) => Ok(Journal { dir: Some(dir.to_owned()), _lock: Some(file) }),
-            Err(fs::TryLockError::WouldBlock) => Err(format!(
-                "{}: another service keeps its state there; give this one a directory of its own",
-                dir.display()
-            )),
-            Err(fs::TryLockError::Error(e)) => Err(format!("{}: {e}", lock.display())),
+            Err(fs::TryLockError::WouldBlock) => {
+                Err(failed(dir, "another service keeps its state there; give this one a directory of its own"))
+            }
+            Err(fs::TryLockError::Error(e)) => Err(failed(&lock, e)),
         }
     }
 
@@ -133,16 +187,25 @@ impl Journal {
 
     /// What was saved last; nothing when there is no such file.
     pub fn load(&self) -> Result<Saved, Failed> {
-        let saved: Option<Saved> = self.read("state.json")?;
+        let saved: Option<Saved> = self.read(STATE)?;
         match saved {
             None => Ok(Saved::default()),
             Some(saved) if saved.version == VERSION => Ok(saved),
-            Some(saved) => Err(format!("state.json: field version: {}; this program reads {VERSION}", saved.version)),
+            Some(saved) => Err(self.unfit(format!("field version: {}; this program reads {VERSION}", saved.version))),
         }
     }
 
+    /// The configuration that was applied last.
+    pub fn config(&self, saved: &Saved) -> Result<Config, Failed> {
+        Config::parse(&saved.config).map_err(|e| self.unfit(format!("field config: {e}")))
+    }
+
+    fn unfit(&self, why: String) -> Failed {
+        damaged(&self.dir.clone().unwrap_or_default().join(STATE.0), why, STATE.1)
+    }
+
     pub fn save(&self, saved: &Saved) -> Result<(), Failed> {
-        self.write("state.json", &Saved { version: VERSION, ..saved.clone() })?;
+        self.write(STATE.0, &Saved { version: VERSION, ..saved.clone() })?;
         let Some(dir) = &self.dir else { return Ok(()) };
         let programs = saved.pins.iter().filter_map(|p| match &p.what {
             What::Program(origin) => Some(origin),
@@ -171,43 +234,46 @@ impl Journal {
     }
 
     pub fn object(&self, name: &str) -> Result<Vec<u8>, Failed> {
-        let dir = self.dir.as_ref().ok_or("no state directory")?;
+        let dir = self.dir.as_ref().ok_or_else(|| JournalError::Failed("no state directory".into()))?;
         let path = dir.join("objects").join(name);
-        let bytes = fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let bytes = xway_door::read(&path, KEPT_MAX).map_err(|e| failed(&path, e))?;
         match digest(&bytes) == name {
             true => Ok(bytes),
-            false => Err(format!("{}: it is damaged", path.display())),
+            false => Err(failed(&path, "it is damaged")),
         }
     }
 
     pub fn contents(&self) -> Result<Vec<Contents>, Failed> {
-        Ok(self.read("contents.json")?.unwrap_or_default())
+        Ok(self.read(CONTENTS)?.unwrap_or_default())
     }
 
     pub fn save_contents(&self, all: &[Contents]) -> Result<(), Failed> {
-        self.write("contents.json", &all)
+        self.write(CONTENTS.0, &all)
     }
 
-    fn read<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Failed> {
-        let Some(path) = self.dir.as_ref().map(|dir| dir.join(name)) else { return Ok(None) };
-        let bytes = match fs::read(&path) {
+    fn read<T: serde::de::DeserializeOwned>(&self, (name, goes): (&str, &str)) -> Result<Option<T>, Failed> {
+        let Some(dir) = &self.dir else { return Ok(None) };
+        directory(dir)?;
+        let path = dir.join(name);
+        let bytes = match xway_door::read(&path, KEPT_MAX) {
             Ok(bytes) => bytes,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(format!("{}: {e}", path.display())),
+            Err(FileError::Io(e)) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(FileError::Io(e)) => return Err(failed(&path, e)),
+            Err(e) => return Err(damaged(&path, e, goes)),
         };
-        serde_json::from_slice(&bytes).map(Some).map_err(|e| format!("{}: {e}", path.display()))
+        serde_json::from_slice(&bytes).map(Some).map_err(|e| damaged(&path, e, goes))
     }
 
     fn write(&self, name: &str, what: &impl Serialize) -> Result<(), Failed> {
         let Some(path) = self.dir.as_ref().map(|dir| dir.join(name)) else { return Ok(()) };
-        let bytes = serde_json::to_vec_pretty(what).map_err(|e| e.to_string())?;
+        let bytes = serde_json::to_vec_pretty(what).map_err(|e| failed(&path, e))?;
         exchange(&path, &bytes)
     }
 }
 
 /// Puts a whole new file in the place of an old one.
 fn exchange(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
-    let failed = |e: std::io::Error| format!("{}: {e}", path.display());
+    let failed = |e: std::io::Error| failed(path, e);
     let new = path.with_extension("new");
     // What an interrupted write has left may be readable by others; the new one never was.
     let _ = fs::remove_file(&new);
@@ -241,7 +307,7 @@ mod tests {
         assert_eq!(journal.load(), Ok(saved));
         assert_eq!(journal.object(&object), Ok(b"an object".to_vec()));
         fs::write(dir.join("objects").join(&object), b"another").unwrap();
-        assert!(journal.object(&object).unwrap_err().contains("damaged"));
+        assert!(journal.object(&object).unwrap_err().to_string().contains("damaged"));
         // A write that was interrupted leaves a file that nobody reads.
         fs::write(dir.join("state.new"), b"{").unwrap();
         assert!(journal.load().is_ok());

@@ -47,7 +47,7 @@ impl State {
         });
         for origin in programs.chain(saved.attachments.iter().map(|a| &a.origin)) {
             if let Some(bytes) = self.images.get(&origin.object) {
-                self.journal.keep_object(bytes).map_err(failed)?;
+                self.journal.keep_object(bytes)?;
             }
         }
         let told = |e| failed(format!("it was done, but a restart will not know of it: {e}"));
@@ -115,7 +115,7 @@ impl State {
                 }
             }
         }
-        self.journal.save_contents(&all).map_err(failed)?;
+        self.journal.save_contents(&all)?;
         Ok(lost)
     }
 

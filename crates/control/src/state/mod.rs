@@ -85,14 +85,15 @@ impl State {
     /// An engine without ports. `text` is the file that the service was started with.
     pub fn new(config: &Config, text: &str, options: LoadOptions, handed: Handed) -> Result<State, HookError> {
         let at = config.service.state.as_deref();
-        Ok(State::over(Journal::open(at).map_err(failed)?, config, text, options, handed))
+        Ok(State::over(Journal::open(at)?, config, text, options, handed))
     }
 
     /// Whether [`State::restore`] would come as far as the ports; nothing is opened or written, also where another service runs.
     pub fn check(given: &Config, text: &str, options: LoadOptions) -> Result<(), HookError> {
         let saved = Journal::look(given.service.state.as_deref());
         let mut state = State::over(saved, given, text, options, Handed::default());
-        let config = state.wanted(&state.journal.load().map_err(failed)?, given)?;
+        let config = state.wanted(&state.journal.load()?, given)?;
+        config.service.check_cpus().map_err(|e| HookError::new(Blame::Input, e))?;
         config.ports.iter().try_for_each(|port| ports::parse(&port.name).map(drop).map_err(failed))?;
         config.sockets.iter().try_for_each(|socket| socket.access().map(drop).map_err(failed))?;
         for program in &config.programs {

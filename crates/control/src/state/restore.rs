@@ -22,7 +22,7 @@ impl State {
     /// Makes everything that must be there: pins of the last time, the configuration, attachments of the last time. What
     /// cannot be made again is told and left out.
     pub fn restore(&mut self, given: &Config) -> Result<Vec<String>, HookError> {
-        let saved = self.journal.load().map_err(failed)?;
+        let saved = self.journal.load()?;
         let mut notes = Vec::new();
         let mut note = |what: String, e: HookError| notes.push(format!("{what} is not there again: {e}"));
         let mut again = Again::default();
@@ -79,7 +79,7 @@ impl State {
             };
             made.unwrap_or_else(|e| note(format!("map pinned at {}", pin.path.display()), e));
         }
-        for contents in self.journal.contents().map_err(failed)? {
+        for contents in self.journal.contents()? {
             let Some(ObjectId::Map(id)) = self.pins.get(&contents.path).copied() else { continue };
             let put = contents.entries.iter().map(|(key, value)| self.hook.map_update(id, &key.0, &value.0, 0));
             let wrong: Vec<HookError> = put.filter_map(Result::err).collect();
@@ -92,7 +92,7 @@ impl State {
             }
         }
         // They are of that end: a later one that is not clean does not bring them back.
-        self.journal.save_contents(&[]).map_err(failed)?;
+        self.journal.save_contents(&[])?;
         let config = self.wanted(&saved, given)?;
         // Also where it cannot be made today: it was meant, and is tried again at the next start.
         self.whole = toml::to_string(&config).map_err(failed)?;
@@ -120,7 +120,7 @@ impl State {
     /// The file wins when somebody has changed it since; otherwise what was applied last.
     pub(super) fn wanted(&self, saved: &Saved, given: &Config) -> Result<Config, HookError> {
         let same = saved.file == self.file && !saved.config.is_empty();
-        if same { Config::parse(&saved.config).map_err(failed) } else { Ok(given.clone()) }
+        if same { Ok(self.journal.config(saved)?) } else { Ok(given.clone()) }
     }
 
     /// What became of the ports that were opened since the start.
@@ -137,7 +137,7 @@ impl State {
         if let Some(id) = again.programs.get(origin) {
             return Ok(*id);
         }
-        let bytes = self.journal.object(&origin.object).map_err(failed)?;
+        let bytes = self.journal.object(&origin.object)?;
         let request = load_request(vec![origin.function.clone()], origin.pins.clone());
         let objects = self.load(&bytes, &request)?;
         let id = objects.programs.first().map(|(_, id)| *id).ok_or_else(|| HookError::missing("program"))?;
