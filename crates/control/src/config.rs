@@ -9,7 +9,6 @@ use xway_engine::Profile;
 use xway_engine::is_called;
 use xway_engine::steer::Change;
 use xway_hook::{PRIORITY, Verdicts};
-use xway_packet::PoolConfig;
 
 use crate::LogFormat;
 
@@ -310,8 +309,10 @@ impl Config {
                 return Err(format!("queues: queue {queue} is there twice"));
             }
         }
-        let shape = port.chunk.map(|bytes| PoolConfig::new(1).in_chunks_of(bytes).check());
-        shape.unwrap_or(Ok(())).map_err(|e| format!("chunk: {e}"))
+        match port.chunk {
+            None | Some(2048 | 4096) => Ok(()),
+            Some(bytes) => Err(format!("chunk: {bytes}; 2048, two packets to a page, or 4096, one")),
+        }
     }
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -455,7 +456,12 @@ chain_on = ["pass", "tx"]
             ("queues = [[0, 1]]", "queues = [[0, 9]]", "port packet:eth0: queues: worker 9; service.workers says 2"),
             ("queues = [[0, 1]]", "queues = [[1, 1]]", "port packet:eth0: queues: queue 1; the port has 1"),
             ("queues = [[0, 1]]", "queues = [[0, 1], [0, 0]]", "queue 0 is there twice"),
-            ("queues = [[0, 1]]", "chunk = 3000", "port packet:eth0: chunk: "),
+            (
+                "queues = [[0, 1]]",
+                "chunk = 1000",
+                "port packet:eth0: chunk: 1000; 2048, two packets to a page, or 4096",
+            ),
+            ("queues = [[0, 1]]", "chunk = 8192", "port packet:eth0: chunk: 8192; "),
             ("name = \"packet:eth0\"", "name = \"sim:a?color=1\"", "there is no option \"color\""),
         ] {
             let error = Config::parse(&FILE.replacen(from, to, 1)).unwrap_err().to_string();
