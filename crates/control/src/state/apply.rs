@@ -43,7 +43,8 @@ impl State {
             let named = |e: HookError| HookError { message: format!("program {}: {}", p.name, e.message), ..e };
             let image = Image::parse(&objects[&p.name], &self.options);
             let image = image.map_err(|e| named(HookError::new(Blame::Input, e)))?;
-            let found = self.hook.foresee(&image, &request(p), &mut planned, prove).map_err(named)?;
+            has_function(&image, p).map_err(named)?;
+            let found = self.hook.foresee(&image, &request(p), &mut planned, true).map_err(named)?;
             only(&found.programs).map_err(named)?;
             word.push_str(&maps_of(step, &found.shared, &found.pinned));
             unproved |= !prove;
@@ -155,7 +156,9 @@ impl State {
 
     /// Loads the one program of a configuration that is meant; with it what became of its maps.
     pub(super) fn load_configured(&mut self, program: &Program, bytes: &[u8]) -> Result<(ProgId, Foreseen), HookError> {
-        let objects = self.load(bytes, &request(program))?;
+        let image = Image::parse(bytes, &self.options).map_err(|e| HookError::new(Blame::Input, e))?;
+        has_function(&image, program)?;
+        let objects = self.load_image(image, &request(program))?;
         objects.maps.iter().for_each(|(_, id)| self.let_go(ObjectId::Map(*id)));
         let programs: Vec<String> = objects.programs.iter().map(|(name, _)| name.clone()).collect();
         if let Err(e) = only(&programs) {
@@ -298,3 +301,15 @@ pub(super) fn read_object(path: &Path) -> Result<Vec<u8>, String> {
     }
     std::fs::read(path).map_err(told)
 }
+/// The function that a file names is in its object: if not, the file is wrong, as it is where it names none of several.
+fn has_function(image: &Image, program: &Program) -> Result<(), HookError> {
+    let have: Vec<&str> = image.object.programs.iter().map(|p| p.name.as_str()).collect();
+    match program.function.as_deref().filter(|name| !have.contains(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let message = format!("its object has no function {name}; it has {}", have.join(", "));
+            Err(HookError::new(Blame::Input, message))
+        }
+    }
+}
+

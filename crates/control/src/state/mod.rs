@@ -147,8 +147,12 @@ impl State {
     /// Loads an object and remembers where its parts come from.
     fn load(&mut self, bytes: &[u8], request: &LoadRequest) -> Result<xway_hook::Objects, HookError> {
         let image = Image::parse(bytes, &self.options).map_err(|e| HookError::new(Blame::Input, e))?;
+        self.load_image(image, request)
+    }
+
+    fn load_image(&mut self, image: Image, request: &LoadRequest) -> Result<xway_hook::Objects, HookError> {
         let objects = self.hook.load(&image, request)?;
-        let object = digest(bytes);
+        let object = digest(&image.bytes);
         self.loads += 1;
         for (function, id) in &objects.programs {
             let (object, function, pins) = (object.clone(), function.clone(), request.pins.clone());
