@@ -9,6 +9,7 @@ use xway_engine::Profile;
 use xway_engine::is_called;
 use xway_engine::steer::Change;
 use xway_hook::{PRIORITY, Verdicts};
+use xway_ports::PortName;
 
 use crate::LogFormat;
 
@@ -289,8 +290,17 @@ impl Config {
     /// # Errors
     /// Fields that are unknown, missing or make no sense, by their names.
     pub fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse_with(text, crate::ports::parse)
+    }
+
+    /// The same by the text alone: no file that it names is looked for, so that who asks does not learn which there are.
+    pub(crate) fn parse_words(text: &str) -> Result<Config, ConfigError> {
+        Config::parse_with(text, crate::ports::parse_words)
+    }
+
+    fn parse_with(text: &str, name: impl Fn(&str) -> Result<PortName, String>) -> Result<Config, ConfigError> {
         let config: Config = toml::from_str(text).map_err(|e| ConfigError(e.to_string().trim().to_owned()))?;
-        config.check()?;
+        config.check(name)?;
         Ok(config)
     }
 
@@ -315,7 +325,7 @@ impl Config {
         }
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
+    fn check(&self, name: impl Fn(&str) -> Result<PortName, String>) -> Result<(), ConfigError> {
         let refuse = |text: String| Err(ConfigError(text));
         let ServiceConfig { workers, ref cpus, .. } = self.service;
         let burst = self.service.burst();
@@ -334,8 +344,8 @@ impl Config {
                 return refuse(format!("port {}: it is there twice", port.name));
             }
             let told = |e: String| ConfigError(format!("port {}: {e}", port.name));
-            let name = crate::ports::parse(&port.name).map_err(told)?;
-            self.check_queues(port, crate::ports::queues(&name)).map_err(told)?;
+            let count = crate::ports::queues(&name(&port.name).map_err(told)?);
+            self.check_queues(port, count).map_err(told)?;
             let wrong = |words: &String| Change::parse(words).err().map(|e| format!("steer: {e}"));
             port.steer.iter().find_map(wrong).map_or(Ok(()), |e| Err(told(e)))?;
         }

@@ -10,7 +10,7 @@ use xway_port_packet::PacketDevice;
 use xway_port_pcap::{CaptureReader, PcapPort, Playback};
 use xway_port_sim::SimDevice;
 use xway_port_tap::TapDevice;
-use xway_ports::PortName;
+use xway_ports::{NameError, PortName};
 
 use crate::config::Port;
 use crate::handover::{Handed, Keeps};
@@ -19,8 +19,17 @@ use crate::reinject::Reinjecting;
 
 /// Reads a name; what only a command can have is refused.
 pub(crate) fn parse(text: &str) -> Result<PortName, String> {
+    parsed(text, PortName::parse)
+}
+
+/// The same by its words alone, for who may not learn which files there are.
+pub(crate) fn parse_words(text: &str) -> Result<PortName, String> {
+    parsed(text, PortName::parse_words)
+}
+
+fn parsed(text: &str, read: impl Fn(&str) -> Result<PortName, NameError>) -> Result<PortName, String> {
     let hint = |hint: Option<String>| hint.map(|h| format!(" ({h})")).unwrap_or_default();
-    match PortName::parse(text).map_err(|e| format!("{}{}", e.message, hint(e.hint.clone())))? {
+    match read(text).map_err(|e| format!("{}{}", e.message, hint(e.hint.clone())))? {
         PortName::Capture(path) if path.as_os_str() == "-" => Err("a service has no standard input".into()),
         name => Ok(name),
     }
@@ -35,6 +44,11 @@ pub(crate) fn queues(name: &PortName) -> Option<u32> {
         PortName::Tap(config) => Some(config.queues),
         PortName::AfXdp(_) => None,
     }
+}
+
+/// Whether its captures can be played. The service waits for nobody, so they are regular files.
+pub(crate) fn look_at_captures(name: &PortName) -> Result<(), String> {
+    captures(name).iter().try_for_each(|path| CaptureReader::open_file(path).map(drop).map_err(|e| e.to_string()))
 }
 
 /// The files that must be there before the port can be opened.

@@ -8,9 +8,10 @@ use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Instant;
 
-use running::{Running, answer, ask, until};
+use running::{Running, answer, ask, pipe, until};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::json;
@@ -115,6 +116,72 @@ fn nobody_keeps_all_others_out() {
     // What one has given up it may have again.
     drop(own);
     until("there is room again", || ask_or(&mut stranger(), &ports).is_some());
+}
+
+/// A file that names one in its place as an object, and one as a capture.
+fn naming(path: &Path) -> [String; 2] {
+    let path = path.display();
+    let object =
+        format!("[[port]]\nname = \"sim:a\"\n[[program]]\nname = \"k\"\nport = \"sim:a\"\nobject = \"{path}\"\n");
+    [object, format!("[[port]]\nname = \"pcap:{path}\"\n")]
+}
+
+/// The service opens what others name: a pipe is not waited for, and what has no end is not read.
+#[test]
+fn what_is_no_file_holds_nobody_up() {
+    let running = Running::start(&Running::dir("nofile"), "");
+    let fifo = running.dir.join("fifo");
+    pipe(&fifo);
+    let mut socket = running.raw();
+    for (path, what) in
+        [(fifo.as_path(), "a pipe"), (Path::new("/dev/zero"), "a device"), (Path::new("/"), "a directory")]
+    {
+        for config in naming(path) {
+            for dry_run in [true, false] {
+                let said = ask(&mut socket, &json!({"do": "apply", "config": config, "dry_run": dry_run}));
+                let message = said["error"]["message"].as_str().unwrap_or_else(|| panic!("{said}"));
+                assert!(
+                    message.ends_with(&format!("{}: is {what}, and a file is wanted", path.display())),
+                    "{message}"
+                );
+            }
+        }
+        // Each of its files, when its turn comes.
+        for name in [format!("pcap:{}", path.display()), format!("pcap:{}?loop=2", path.display())] {
+            let said = ask(&mut socket, &json!({"do": "open_port", "port": name}));
+            assert!(said["error"]["message"].as_str().unwrap().contains(&format!("is {what}")), "{said}");
+        }
+    }
+    assert_eq!(running.connect().ports().unwrap(), [""; 0]);
+}
+
+/// Who may only look is told the same about every file, whatever it is and whether it is there.
+#[test]
+fn who_may_only_look_learns_nothing_of_files() {
+    if !Needs::of("control::who_may_only_look_learns_nothing_of_files").root().met() {
+        return;
+    }
+    let running = Running::start(&Running::dir("words"), "[service]\nreadable = true\n");
+    let (fifo, text) = (running.dir.join("fifo"), running.dir.join("text,more"));
+    pipe(&fifo);
+    std::fs::write(&text, "a secret").unwrap();
+    let mut socket = as_user((65_533, 65_533), &[], || running.raw());
+    let mut all = Vec::new();
+    for path in
+        [fifo.as_path(), &text, &running.dir.join("gone,more"), Path::new("/etc/shadow"), Path::new("/dev/zero")]
+    {
+        for config in naming(path) {
+            let said = ask(&mut socket, &json!({"do": "apply", "config": config, "dry_run": true})).to_string();
+            assert!(said.contains("\"ok\"") && said.contains("read the objects and captures"), "{said}");
+            all.push(said.replace(&path.display().to_string(), "PATH"));
+        }
+    }
+    // A name with a comma says no more where it is one file than where it is two.
+    let first = [all[0].clone(), all[1].clone()];
+    assert!(all.chunks(2).all(|both| both == first), "{all:?}");
+    // What changes something is not for him.
+    let said = ask(&mut socket, &json!({"do": "open_port", "port": format!("pcap:{}", fifo.display())}));
+    assert!(said["error"]["message"].as_str().unwrap().contains("may look, but not change"), "{said}");
 }
 
 /// An answer, unless it is a refusal.

@@ -187,7 +187,7 @@ impl Shared {
             }
             Request::Share { map, read_only } => self.share(map, read_only, peer),
             Request::MapMemory { id, write } => self.memory(id, write, peer),
-            // Who may only look does not have programs proved.
+            // For who may only look no file is opened, and no program proved.
             Request::Apply { config, dry_run: true } if !self.owners.may_change(peer) => {
                 plain(self.state().foretell(&config)?)
             }

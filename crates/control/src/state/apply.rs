@@ -7,6 +7,7 @@ use serde_json::Value;
 use xway_engine::is_called;
 use xway_hook::user::{Foreseen, Planned, Tester};
 use xway_hook::{AttachRequest, Blame, Hook, HookError, Image, LoadRequest, ObjectId, ProgId, Replace};
+use xway_ports::PortName;
 
 use super::{State, failed};
 use crate::config::{Config, Program};
@@ -18,6 +19,11 @@ use crate::ports::{self, shape};
 /// Longest object file that a configuration names, bytes.
 const OBJECT_MAX: u64 = 256 << 20;
 
+/// What is left to be done where somebody asks who may only look. Words about a file, that it is there or what it begins with, are
+/// words of one that he may not read himself.
+const UNREAD: &str =
+    "read the objects and captures, and prove the programs, which is not done ahead for who may only look";
+
 impl State {
     /// Lets the ports receive that were opened since the last time: their programs and rules are in place.
     pub(super) fn start_ports(&mut self) -> Result<(), HookError> {
@@ -27,17 +33,27 @@ impl State {
         there.map(|name| self.hook.start_port(name)).fold(Ok(()), Result::and)
     }
 
-    /// What applying a configuration would do, for who may only look: its programs are not proved for that.
+    /// What applying a configuration would do, for who may only look: by its words alone. No file that it names is looked at, and so no
+    /// program is proved.
     pub fn foretell(&self, config: &str) -> Result<Value, HookError> {
-        super::json(self.foretold(config, false)?)
+        let want = Config::parse_words(config).map_err(|e| HookError::new(Blame::Input, e))?;
+        let Plan { steps, mut words, .. } = self.plan(&want, Looks::Words)?;
+        words.extend(kept(&self.config, &want));
+        let plays = |step: &Step| match step {
+            Step::Open(port) => ports::parse_words(&port.name).is_ok_and(|name| !ports::captures(&name).is_empty()),
+            _ => false,
+        };
+        if !want.programs.is_empty() || steps.iter().any(plays) {
+            words.push(UNREAD.into());
+        }
+        super::json(words)
     }
 
     /// What [`State::apply`] would do and say, as far as that can be known without touching a device.
-    pub(super) fn foretold(&self, config: &str, prove: bool) -> Result<Vec<String>, HookError> {
+    pub(super) fn foretold(&self, config: &str) -> Result<Vec<String>, HookError> {
         let want = Config::parse(config).map_err(|e| HookError::new(Blame::Input, e))?;
-        let Plan { steps, mut words, objects, .. } = self.plan(&want)?;
+        let Plan { steps, mut words, objects, .. } = self.plan(&want, Looks::Files)?;
         let mut planned = Planned::default();
-        let mut unproved = false;
         for (step, word) in steps.iter().zip(&mut words) {
             let (Step::Attach(p) | Step::Replace(p)) = step else { continue };
             let named = |e: HookError| HookError { message: format!("program {}: {}", p.name, e.message), ..e };
@@ -47,19 +63,25 @@ impl State {
             let found = self.hook.foresee(&image, &request(p), &mut planned, true).map_err(named)?;
             only(&found.programs).map_err(named)?;
             word.push_str(&maps_of(step, &found.shared, &found.pinned));
-            unproved |= !prove;
         }
         words.extend(kept(&self.config, &want));
-        if unproved {
-            words.push("prove these programs first, which is not done ahead for who may only look".into());
-        }
         Ok(words)
     }
 
-    fn plan(&self, want: &Config) -> Result<Plan, HookError> {
+    fn plan(&self, want: &Config, looks: Looks) -> Result<Plan, HookError> {
+        if want.service.cpus != self.config.service.cpus {
+            want.service.check_cpus().map_err(|e| HookError::new(Blame::Input, e))?;
+        }
         let mut digests = Digests::new();
         let mut objects: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for program in &want.programs {
+            if looks == Looks::Words {
+                // The same name of a file is taken for the same object.
+                let same = |old: &&Program| old.name == program.name && old.object == program.object;
+                let same = self.config.programs.iter().find(same).and_then(|old| self.digests.get(&old.name));
+                digests.insert(program.name.clone(), same.cloned().unwrap_or_default());
+                continue;
+            }
             let bytes = read_object(&program.object)
                 .map_err(|e| HookError::new(Blame::Input, format!("program {}: {e}", program.name)))?;
             digests.insert(program.name.clone(), digest(&bytes));
@@ -74,12 +96,10 @@ impl State {
                 socket.access().map_err(|e| HookError::new(Blame::Input, e))?;
             }
             if let Step::Open(port) = step {
-                let name = ports::parse(&port.name).map_err(|e| HookError::new(Blame::Input, e))?;
-                for path in ports::captures(&name) {
-                    std::fs::File::open(path).map_err(|e| {
-                        let why = format!("port {}: {}", port.name, cannot_read(path, &e));
-                        HookError::new(Blame::Input, why)
-                    })?;
+                let name = looks.name(&port.name).map_err(|e| HookError::new(Blame::Input, e))?;
+                if looks == Looks::Files {
+                    ports::look_at_captures(&name)
+                        .map_err(|e| HookError::new(Blame::Input, format!("port {}: {e}", port.name)))?;
                 }
                 let made = |of: &str| want.ports.iter().any(|p| is_called(&p.name, &format!("tap:{of}")));
                 if let Some(of) = ports::interface(&name).filter(|of| !made(of) && !ports::is_there(of)) {
@@ -98,7 +118,7 @@ impl State {
 
     /// Makes the engine what a configuration says; what was done. Ports that it opens wait for [`State::start_ports`].
     pub(super) fn apply(&mut self, want: &Config) -> Result<Vec<String>, HookError> {
-        let Plan { steps, mut words, objects, digests } = self.plan(want)?;
+        let Plan { steps, mut words, objects, digests } = self.plan(want, Looks::Files)?;
         let stays = kept(&self.config, want);
         // What a wrong object would refuse is refused before anything is touched.
         let mut loaded: BTreeMap<String, ProgId> = BTreeMap::new();
@@ -249,6 +269,24 @@ impl State {
     }
 }
 
+/// What is looked at before anything is done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Looks {
+    /// Objects and captures too.
+    Files,
+    /// What stands in the configuration, and the interfaces.
+    Words,
+}
+
+impl Looks {
+    fn name(self, text: &str) -> Result<PortName, String> {
+        match self {
+            Looks::Files => ports::parse(text),
+            Looks::Words => ports::parse_words(text),
+        }
+    }
+}
+
 /// What is to be done for a configuration.
 struct Plan {
     steps: Vec<Step>,
@@ -261,6 +299,18 @@ struct Plan {
 fn request(program: &Program) -> LoadRequest {
     let programs = program.function.iter().cloned().collect();
     LoadRequest { programs, pins: Some(program.pins()), device: None }
+}
+
+/// The function that a file names is in its object: if not, the file is wrong, as it is where it names none of several.
+fn has_function(image: &Image, program: &Program) -> Result<(), HookError> {
+    let have: Vec<&str> = image.object.programs.iter().map(|p| p.name.as_str()).collect();
+    match program.function.as_deref().filter(|name| !have.contains(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let message = format!("its object has no function {name}; it has {}", have.join(", "));
+            Err(HookError::new(Blame::Input, message))
+        }
+    }
 }
 
 /// A program of a file is one function.
@@ -286,30 +336,6 @@ fn maps_of(step: &Step, shared: &[PathBuf], pinned: &[PathBuf]) -> String {
     }
 }
 
-fn cannot_read(path: &Path, error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => format!("{}: no such file", path.display()),
-        _ => format!("{}: {error}", path.display()),
-    }
-}
-
 pub(super) fn read_object(path: &Path) -> Result<Vec<u8>, String> {
-    let told = |e: std::io::Error| cannot_read(path, &e);
-    let len = std::fs::metadata(path).map_err(told)?.len();
-    if len > OBJECT_MAX {
-        return Err(format!("{}: {len} bytes; at most {OBJECT_MAX} are read", path.display()));
-    }
-    std::fs::read(path).map_err(told)
+    xway_door::read(path, OBJECT_MAX).map_err(|e| format!("{}: {e}", path.display()))
 }
-/// The function that a file names is in its object: if not, the file is wrong, as it is where it names none of several.
-fn has_function(image: &Image, program: &Program) -> Result<(), HookError> {
-    let have: Vec<&str> = image.object.programs.iter().map(|p| p.name.as_str()).collect();
-    match program.function.as_deref().filter(|name| !have.contains(name)) {
-        None => Ok(()),
-        Some(name) => {
-            let message = format!("its object has no function {name}; it has {}", have.join(", "));
-            Err(HookError::new(Blame::Input, message))
-        }
-    }
-}
-

@@ -98,7 +98,7 @@ impl State {
         config.sockets.iter().try_for_each(|socket| socket.access().map(drop).map_err(failed))?;
         for program in &config.programs {
             let named = |e: HookError| HookError { message: format!("program {}: {}", program.name, e.message), ..e };
-            let bytes = read_object(&program.object).map_err(|e| named(failed(e)))?;
+            let bytes = read_object(&program.object).map_err(|e| named(HookError::new(Blame::Input, e)))?;
             state.load_configured(program, &bytes).map_err(named)?;
         }
         Ok(())
@@ -385,7 +385,7 @@ impl State {
                 }
                 json(closed?)
             }
-            Request::Apply { config, dry_run: true } => json(self.foretold(&config, true)?),
+            Request::Apply { config, dry_run: true } => json(self.foretold(&config)?),
             Request::Apply { config, dry_run: false } => {
                 let config = Config::parse(&config).map_err(|e| HookError::new(Blame::Input, e))?;
                 let done = self.apply(&config);

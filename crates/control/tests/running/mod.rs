@@ -85,6 +85,11 @@ pub fn ask(socket: &mut UnixStream, request: &Value) -> Value {
     answer(socket)
 }
 
+/// A pipe that nobody has at its other end: who opens it waits.
+pub fn pipe(path: &Path) {
+    rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::RWXU).unwrap();
+}
+
 /// Waits until it is so.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
