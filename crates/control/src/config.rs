@@ -325,6 +325,18 @@ impl Config {
         }
     }
 
+    /// Whether the programs of a port that are for one queue have that queue; `count`: how many the port has.
+    pub(crate) fn check_programs(&self, port: &Port, count: u32) -> Result<(), ConfigError> {
+        for program in self.programs.iter().filter(|program| is_called(&port.name, &program.port)) {
+            if let Some(queue) = program.queue.filter(|queue| *queue >= count) {
+                let (name, port) = (&program.name, &program.port);
+                let message = format!("program {name}: queue {queue}; the port {port} has {count}, counted from 0");
+                return Err(ConfigError(message));
+            }
+        }
+        Ok(())
+    }
+
     fn check(&self, name: impl Fn(&str) -> Result<PortName, String>) -> Result<(), ConfigError> {
         let refuse = |text: String| Err(ConfigError(text));
         let ServiceConfig { workers, ref cpus, .. } = self.service;
@@ -346,6 +358,7 @@ impl Config {
             let told = |e: String| ConfigError(format!("port {}: {e}", port.name));
             let count = crate::ports::queues(&name(&port.name).map_err(told)?);
             self.check_queues(port, count).map_err(told)?;
+            count.map_or(Ok(()), |count| self.check_programs(port, count))?;
             let wrong = |words: &String| Change::parse(words).err().map(|e| format!("steer: {e}"));
             port.steer.iter().find_map(wrong).map_or(Ok(()), |e| Err(told(e)))?;
         }
@@ -472,6 +485,11 @@ chain_on = ["pass", "tx"]
                 "port packet:eth0: chunk: 1000; 2048, two packets to a page, or 4096",
             ),
             ("queues = [[0, 1]]", "chunk = 8192", "port packet:eth0: chunk: 8192; "),
+            (
+                "object = \"filter.o\"",
+                "object = \"f.o\"\nqueue = 17",
+                "program filter: queue 17; the port packet:eth0 has 1",
+            ),
             ("name = \"packet:eth0\"", "name = \"sim:a?color=1\"", "there is no option \"color\""),
         ] {
             let error = Config::parse(&FILE.replacen(from, to, 1)).unwrap_err().to_string();

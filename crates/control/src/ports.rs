@@ -5,7 +5,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use xway_engine::steer::{Change, Steering};
 use xway_engine::{Device, OneQueue, PortConfig, Profile, TxPolicy};
 use xway_hook::{Blame, HookError};
-use xway_port_afxdp::AfXdpDevice;
+use xway_port_afxdp::{AfXdpConfig, AfXdpDevice};
 use xway_port_packet::PacketDevice;
 use xway_port_pcap::{CaptureReader, PcapPort, Playback};
 use xway_port_sim::SimDevice;
@@ -43,6 +43,18 @@ pub(crate) fn queues(name: &PortName) -> Option<u32> {
         PortName::Packet(config) => Some(config.queues),
         PortName::Tap(config) => Some(config.queues),
         PortName::AfXdp(_) => None,
+    }
+}
+
+/// How many it would have, opened now: where its name does not say it the interface is asked. Nothing is changed.
+pub(crate) fn queues_now(name: &PortName) -> Option<u32> {
+    match name {
+        // (A map that it names is not what this is about.)
+        PortName::AfXdp(config) => {
+            let config = AfXdpConfig { map: None, even_down: true, ..config.clone() };
+            AfXdpDevice::open(&config).ok().map(|device| device.rx_queues())
+        }
+        other => queues(other),
     }
 }
 

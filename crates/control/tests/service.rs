@@ -9,12 +9,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use running::{Running, answer, ask};
+use running::{Running, answer, ask, pipe};
 use serde_json::{Value, json};
 use xway_abi::{MapSpec, MapType};
-use xway_control::{Config, Server, Service};
+use xway_control::{Config, Server, ServerError, Service};
 use xway_engine::Stop;
-use xway_hook::{Hook, ObjectId};
+use xway_hook::{Blame, Hook, ObjectId};
 use xway_object::LoadOptions;
 use xway_testkit::traffic::patient;
 use xway_testkit::{Needs, Rng};
@@ -218,6 +218,14 @@ fn no_packet_passes_before_the_programs_of_the_file() {
         ("[[port]]\nname = \"pcap:/no/such.pcap\"\n", "port pcap:/no/such.pcap: /no/such.pcap: no such file"),
         ("[[port]]\nname = \"pcap:/no/such.pcap?loop=2\"\n", "/no/such.pcap: no such file"),
         ("[[port]]\nname = \"sim:three\"\nqueues = [[1, 0]]\n", "queue 1; the port has 1"),
+        ("[[port]]\nname = \"pcap:/dev/zero\"\n", "port pcap:/dev/zero: /dev/zero: is a device, and a file is wanted"),
+        ("[[port]]\nname = \"pcap:/etc/passwd\"\n", "port pcap:/etc/passwd: /etc/passwd: not a capture"),
+        ("[service]\ncpus = [999]\n", "service.cpus: no worker can be bound to CPU 999"),
+        (
+            "[[program]]\nname = \"q\"\nport = \"sim:one\"\nqueue = 17\nobject = \"/o\"\n",
+            "program q: queue 17; the port sim:one has 1",
+        ),
+        ("[[program]]\nname = \"z\"\nport = \"sim:one\"\nobject = \"/dev/zero\"\n", "/dev/zero: is a device"),
     ] {
         for dry_run in [true, false] {
             let said = service.apply(&(file("one", "chunk = 2048") + wrong), dry_run).unwrap_err();
@@ -236,16 +244,72 @@ fn half_an_applied_file_is_not_what_a_start_makes() {
     let good = "[[port]]\nname = \"sim:one\"\n";
     let mut running = Running::start(&dir, good);
     let mut service = running.connect();
-    let broken = dir.join("broken.pcap");
-    std::fs::write(&broken, "no capture").unwrap();
-    let broken = format!("[[port]]\nname = \"pcap:{}\"\n", broken.display());
+    // Where a directory lies no socket can be.
+    let broken = format!("[[port]]\nname = \"sim:two\"\n[[socket]]\npath = \"{}\"\n", dir.join("state").display());
     let said = service.apply(&broken, false).unwrap_err();
     assert!(said.message.contains("the steps before it are done"), "{}", said.message);
-    assert_eq!(service.ports().unwrap(), [""; 0]);
+    assert_eq!(service.ports().unwrap(), ["sim:two"]);
     drop(service);
     running.end();
     let again = Running::start(&dir, good);
     assert_eq!(again.connect().ports().unwrap(), ["sim:one"]);
+}
+
+/// Who would start it, and why nobody can.
+fn refused(dir: &Path, text: &str) -> (Option<Blame>, String) {
+    let mut config = Config::parse(text).unwrap();
+    config.service.socket = dir.join("other.sock");
+    config.service.state.get_or_insert_with(|| dir.join("state"));
+    match Server::start(&config, text, LoadOptions::default(), &Stop::new().unwrap()) {
+        Ok(_) => panic!("it starts"),
+        Err(ServerError::Hook(e)) => (Some(e.blame), e.to_string()),
+        Err(e) => (None, e.to_string()),
+    }
+}
+
+#[test]
+fn a_state_that_cannot_be_read_is_told_with_what_to_do() {
+    let dir = Running::dir("damaged");
+    let mut running = Running::start(&dir, "");
+    running.end();
+    let state = dir.join("state");
+    for (name, goes) in
+        [("state.json", "pins, what was attached by hand"), ("contents.json", "the contents of pinned maps")]
+    {
+        let path = state.join(name);
+        let whole = std::fs::read(&path).unwrap();
+        for damage in [&b"{"[..], b"[1]", &whole[..whole.len() / 2]] {
+            std::fs::write(&path, damage).unwrap();
+            let (blame, said) = refused(&dir, "");
+            assert_eq!(blame, Some(Blame::Input), "{said}");
+            let hint = format!("; try: mv {0} {0}.damaged: the service starts without {goes}", path.display());
+            assert!(said.starts_with(&format!("{}: ", path.display())) && said.contains(&hint), "{said}");
+            assert_eq!(std::fs::read(&path).unwrap(), damage, "it is left as it is");
+        }
+        // Nobody ever writes to it.
+        std::fs::remove_file(&path).unwrap();
+        pipe(&path);
+        let (blame, said) = refused(&dir, "");
+        assert!(blame == Some(Blame::Input) && said.contains("is a pipe, and a file is wanted"), "{said}");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, whole).unwrap();
+    }
+    let file = dir.join("file");
+    std::fs::write(&file, "").unwrap();
+    let (blame, said) = refused(&dir, &format!("[service]\nstate = \"{}\"\n", file.display()));
+    assert!(
+        blame == Some(Blame::Input) && said.contains("is no directory") && said.contains("service.state"),
+        "{said}"
+    );
+    drop(Running::start(&dir, ""));
+}
+
+#[test]
+fn a_cpu_that_is_not_there_is_refused_by_name() {
+    let dir = Running::dir("cpu");
+    let (_, said) = refused(&dir, "[service]\ncpus = [999]\n");
+    assert!(said.contains("service.cpus: no worker can be bound to CPU 999"), "{said}");
+    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]

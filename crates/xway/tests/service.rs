@@ -273,6 +273,24 @@ fn what_applying_would_come_to_is_foretold() {
     let several = format!("{KINDS}\nSEC(\"xdp\") int other(struct xdp_md *c) {{ return 2; }}");
     compiled(&dir, "several", &several, &[]);
     told(&dir.file("several.toml", entry.replace("sort.o", "several.o")), [3, 3, 3], "name one: function");
+    let nope = dir.file("nope.toml", format!("{entry}function = \"nope\"\n"));
+    told(&nope, [3, 3, 3], "program k: its object has no function nope; it has sort");
+    let alone = Dir::new();
+    xway(&["up", "-c", &nope, "--socket", &alone.arg("s")]).exits(3).says("its object has no function nope");
+    // What is no file is not waited for; what is no capture is not opened.
+    rustix::fs::mkfifoat(rustix::fs::CWD, dir.path("fifo"), rustix::fs::Mode::RWXU).unwrap();
+    let named = |port: &str| format!("{entry}[[port]]\nname = \"{port}\"\n");
+    told(&dir.file("fifo.toml", entry.replace("sort.o", "fifo")), [3, 3, 3], "fifo: is a pipe, and a file is wanted");
+    told(&dir.file("zero.toml", entry.replace("sort.o", "/dev/zero")), [3, 3, 3], "/dev/zero: is a device");
+    told(&dir.file("played.toml", named(&format!("pcap:{}", dir.arg("fifo")))), [3, 3, 3], "fifo: is a pipe");
+    told(&dir.file("nocap.toml", named(&format!("pcap:{}", dir.arg("text.o")))), [3, 3, 3], "text.o: not a capture");
+    // A queue that is not there, on a port that is there and on one that is opened for it.
+    let queue = format!("{entry}queue = 17\n");
+    told(&dir.file("queue.toml", &queue), [3, 3, 3], "program k: queue 17; the port sim:a has 1, counted from 0");
+    told(&dir.file("anew.toml", queue.replace("sim:a", "sim:b")), [3, 3, 3], "queue 17; the port sim:b has 1");
+    let cpus = dir.file("cpus.toml", format!("{entry}[service]\ncpus = [999]\n"));
+    told(&cpus, [3, 3, 3], "service.cpus: no worker can be bound to CPU 999");
+    xway(&["up", "-c", &cpus, "--socket", &alone.arg("s")]).exits(3).says("CPU 999");
     told(&dir.file("typo.toml", "[[prot]]\n"), [3, 3, 3], "prot");
     told(&dir.arg("nosuch.toml"), [3, 3, 3], "no such file");
     // What is missing on this machine.
@@ -312,7 +330,7 @@ fn what_applying_would_come_to_is_foretold() {
     std::fs::write(dir.path("sort.o"), kept).unwrap();
 }
 
-/// Who may only look is told the steps and what pins say; what costs more is done for those who may apply.
+/// Who may only look is told the steps by the file's words; what costs more, or tells of other files, is done for those who may apply.
 #[test]
 fn who_may_only_look_is_told_that_nothing_was_proved() {
     let needs = Needs::of("xway::service::who_may_only_look_is_told_that_nothing_was_proved").root().clang();
@@ -344,9 +362,26 @@ fn who_may_only_look_is_told_that_nothing_was_proved() {
     let (code, out, err) = as_nobody(&up.socket, &["diff", &file]);
     assert_eq!(code, 1, "{err}");
     let last = out.lines().last().unwrap();
-    assert_eq!(last, "would prove these programs first, which is not done ahead for who may only look", "{out}");
+    let unread =
+        "would read the objects and captures, and prove the programs, which is not done ahead for who may only look";
+    assert_eq!(last, unread, "{out}");
     let steps = xway(&["diff", &file, "--socket", &up.socket]).exits(1).out;
     assert_eq!(format!("{steps}{last}\n"), out);
+    // Where the file's words are the same nobody has looked whether the object still is, and that is said too.
+    xway(&["apply", &file, "--socket", &up.socket]).exits(0);
+    assert_eq!(as_nobody(&up.socket, &["diff", &file]), (1, format!("{unread}\n"), String::new()));
+    compiled(&dir, "sort", &KINDS.replace("p[37] == 81", "p[37] == 82"), &[]);
+    assert_eq!(as_nobody(&up.socket, &["diff", &file]), (1, format!("{unread}\n"), String::new()));
+    // A pipe that nobody writes into holds nobody up, and what a file begins with is not said.
+    rustix::fs::mkfifoat(rustix::fs::CWD, dir.path("fifo"), rustix::fs::Mode::RWXU).unwrap();
+    for other in ["fifo", "/etc/shadow", "/no/such"] {
+        let named = dir.file("named.toml", entry.replace("sort.o", other));
+        let (code, out, err) = as_nobody(&up.socket, &["diff", &named]);
+        assert!(
+            code == 1 && out.contains("would replace program k") && out.ends_with(&format!("{unread}\n")),
+            "{out}{err}"
+        );
+    }
     let (code, _, err) = as_nobody(&up.socket, &["clean", "--hook", "user"]);
     assert!(code == 4 && err.contains("may look, but not change"), "{err}");
     assert_eq!(as_nobody(&up.socket, &["clean", "--hook", "user", "--dry-run"]).0, 0);

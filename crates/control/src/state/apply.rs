@@ -113,7 +113,28 @@ impl State {
                 }
             }
         }
+        self.check_queues(want, &steps, looks).map_err(|e| HookError::new(Blame::Input, e))?;
         Ok(Plan { steps, words, objects, digests })
+    }
+
+    /// Whether the ports have the queues that are spoken of, where not their names say how many there are but the device. A program for
+    /// one that is not there would cost the one before it.
+    fn check_queues(&self, want: &Config, steps: &[Step], looks: Looks) -> Result<(), String> {
+        let open = self.hook.engine().map(|engine| engine.ports()).unwrap_or_default();
+        for port in &want.ports {
+            let anew = steps.iter().any(|step| matches!(step, Step::Open(opened) if opened.name == port.name));
+            let count = match anew {
+                true => ports::queues_now(&looks.name(&port.name)?),
+                false => open.iter().find(|state| is_called(&port.name, &state.name)).map(|state| state.queues),
+            };
+            let Some(count) = count else { continue };
+            want.check_programs(port, count).map_err(|e| e.to_string())?;
+            let beyond = port.queues.iter().flatten().map(|(queue, _)| *queue).find(|queue| *queue >= count);
+            if let Some(queue) = beyond {
+                return Err(format!("port {}: queues: queue {queue}; the port has {count}, counted from 0", port.name));
+            }
+        }
+        Ok(())
     }
 
     /// Makes the engine what a configuration says; what was done. Ports that it opens wait for [`State::start_ports`].
