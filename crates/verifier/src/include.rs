@@ -4,7 +4,7 @@ use crate::cfg::Cfg;
 use crate::extent::Extent;
 use crate::graph::{Def, Graph, NONE};
 use crate::settle::live_regs;
-use crate::state::{Byte, Frame, Slot, State};
+use crate::state::{Byte, Frame, Reference, Slot, State};
 use crate::value::{Base, MapRef, Num, Ptr, Value};
 
 /// One comparison. Identities (of links, look-ups, packet offsets, references) are numbers without a meaning of their own:
@@ -52,7 +52,12 @@ impl<'a> Inclusion<'a> {
         if !same_shape {
             return false;
         }
-        if !old.refs.iter().zip(&new.refs).all(|(o, n)| o.what == n.what && self.id(o.id, n.id)) {
+        // Who holds it is asked by age, when a function ends: what one has acquired itself is not what it was called with.
+        let same_holder =
+            |o: u32, n: u32| old.frames.iter().zip(&new.frames).all(|(of, nf)| (o > of.uid) == (n > nf.uid));
+        let same =
+            |(o, n): (&Reference, &Reference)| o.what == n.what && same_holder(o.id, n.id) && self.id(o.id, n.id);
+        if !old.refs.iter().zip(&new.refs).all(same) {
             return false;
         }
         let locks = match (&old.lock, &new.lock) {

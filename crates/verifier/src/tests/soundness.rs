@@ -164,6 +164,23 @@ fn a_part_of_a_longer_number_is_relied_on() {
     assert!(check(&with("7"), &maps()).is_ok());
 }
 
+/// The same of a key, by which a look-up in an array was known to find something.
+#[test]
+fn a_key_in_part_of_a_longer_number_is_relied_on() {
+    let far = "r2 = 1\n".repeat(8) + &"call bpf_get_prandom_u32\n".repeat(2);
+    let with = |other: u32| {
+        format!(
+            "r7 = *(u32 *)(r1 +12)\nr8 = *(u32 *)(r1 +16)\n{far}if r7 == 1 goto b\nr1 = 0\n*(u32 *)(r10 -16) = r1\ngoto p\n\
+             b: if r8 == 1 goto c\nr1 = 0\n*(u64 *)(r10 -16) = r1\ngoto q\nc: r1 = {other}\n*(u64 *)(r10 -16) = r1\nq: {far}\
+             p: r2 = r10\nr2 += -16\nr1 = map[idx:0]\ncall bpf_map_lookup_elem\nr0 = *(u64 *)(r0 +0)\nr0 = 0\nexit"
+        )
+    };
+    let array = [MapDef::new("array", MapSpec::new(MapType::Array, 4, 16, 1))];
+    assert!(check(&with(0), &array).is_ok());
+    let refused = check(&with(5), &array).expect_err("element 5 of 1");
+    assert_eq!(refused.errors[0].kind, Kind::Null, "{}", refused.errors[0].message);
+}
+
 /// What a look-up in an XSKMAP gives is a socket of the kernel's: one number of it can be read, whole.
 #[test]
 fn of_a_socket_the_queue_number_is_read_whole() {
