@@ -3,6 +3,7 @@
 mod bytes;
 mod calls;
 mod extent;
+mod joins;
 mod loops;
 mod memory;
 mod mutate;
@@ -52,8 +53,10 @@ struct Gen<'a> {
 
 /// A program from the grammar.
 pub fn grammar(rng: &mut Rng, world: &World) -> Program {
-    if rng.one_in(16) {
-        return world.program(&extent::text(rng), &[]);
+    match rng.below(32) {
+        0 | 1 => return world.program(&extent::text(rng), &[]),
+        2 | 3 => return world.program(&joins::text(rng), &[]),
+        _ => {}
     }
     // Most are small: they cost the kernel a tenth of a millisecond, and most mistakes need few instructions.
     let budget = match rng.below(16) {
