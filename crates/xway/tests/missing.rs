@@ -108,7 +108,7 @@ fn a_machine_without_a_trace_log_is_exit_code_4() {
     // Empty directories where tracefs may be, seen by this command alone.
     let script =
         "for d in /sys/kernel/tracing /sys/kernel/debug; do [ ! -d $d ] || mount -t tmpfs none $d || exit 99; done
-        exec \"$0\" prog tracelog -c 1 -j";
+        exec \"$0\" prog tracelog -j";
     let ran = common::output(std::process::Command::new("unshare").args([
         "-m",
         "sh",

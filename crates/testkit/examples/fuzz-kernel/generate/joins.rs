@@ -26,11 +26,11 @@ pub fn text(rng: &mut Rng) -> String {
         let others = 1 + rng.below(2);
         for way in 0..others {
             let (byte, bit) = (rng.below(14), 1 << rng.below(3));
-            text.push_str(&format!("r9 = *(u8 *)(r7 +{byte})\nif r9 & {bit} goto w{}\n", label + way));
+            text.push_str(&format!("r9 = *(u8 *)(r7 +{byte})\nif r9 & {bit} goto way{}\n", label + way));
         }
         for way in 0..=others {
             if way > 0 {
-                text.push_str(&format!("w{}: r0 = 0\n", label + way - 1));
+                text.push_str(&format!("way{}: r0 = 0\n", label + way - 1));
             }
             (0..rng.below(4)).for_each(|_| text.push_str(&write(rng, &mut far)));
             if rng.one_in(3) {
