@@ -154,6 +154,19 @@ pub enum LinkError {
         /// The functions, helpers and structures that give them.
         objects: String,
     },
+    /// A PROG_ARRAY that is for programs of another kind (Linux: `EINVAL`).
+    #[error(
+        "program {program}: instruction {at} loads the program array {map}, whose programs are for another place than this one, or differ \
+         from it in whether they take packets of several buffers (xdp.frags)"
+    )]
+    OtherPrograms {
+        /// Its name.
+        program: String,
+        /// The first instruction that loads the array's address.
+        at: usize,
+        /// The array's name.
+        map: String,
+    },
     /// A kernel function that is not there.
     #[error("program {program}: instruction {at} calls kernel function {name}: {why}")]
     Kfunc {
@@ -238,6 +251,7 @@ impl Program {
             linker.ops.push(op);
         }
         linker.check_targets()?;
+        claim_arrays(image, &insns, maps)?;
         let Linker { mut ops, calls, kfuncs, traps, .. } = linker;
         // A map of maps gives maps, not values: its look-ups take the general way.
         let key_size = |map: i64| {
@@ -381,19 +395,39 @@ impl Program {
     }
 }
 
+/// The programs of an array that a program makes tail calls through are of its own kind; the first that is loaded or put in says which
+/// (`bpf_prog_map_compatible` of Linux).
+fn claim_arrays(image: &xway_object::Program, insns: &[Option<Insn>], maps: &[Arc<Map>]) -> Result<(), LinkError> {
+    for (at, insn) in insns.iter().enumerate() {
+        let Some(Insn::LoadImm64 { imm: Imm64::MapIdx(index), .. }) = insn else { continue };
+        let map = usize::try_from(*index).ok().and_then(|index| maps.get(index));
+        if let Some(map) = map.filter(|map| map.map_type() == MapType::ProgArray)
+            && map.claim_programs(use_of(image.kind), image.kind.frags()).is_err()
+        {
+            return Err(LinkError::OtherPrograms { program: image.name.clone(), at, map: map.name().to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// What a program of this kind is for.
+fn use_of(kind: ProgramKind) -> ProgramUse {
+    match kind {
+        ProgramKind::XdpDevmap { .. } => ProgramUse::XdpDevmap,
+        ProgramKind::XdpCpumap { .. } => ProgramUse::XdpCpumap,
+        ProgramKind::Raw => ProgramUse::Other(0),
+        // A section whose name says nothing is run as XDP when it is asked for.
+        _ => ProgramUse::Xdp,
+    }
+}
+
 impl ProgramObject for Program {
     fn id(&self) -> u32 {
         self.id
     }
 
     fn program_use(&self) -> ProgramUse {
-        match self.kind {
-            ProgramKind::XdpDevmap { .. } => ProgramUse::XdpDevmap,
-            ProgramKind::XdpCpumap { .. } => ProgramUse::XdpCpumap,
-            ProgramKind::Raw => ProgramUse::Other(0),
-            // A section whose name says nothing is run as XDP when it is asked for.
-            _ => ProgramUse::Xdp,
-        }
+        use_of(self.kind)
     }
 
     fn frags(&self) -> bool {

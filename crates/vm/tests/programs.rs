@@ -288,6 +288,31 @@ fn a_timer_in_an_element_that_is_gone_belongs_to_nobody() {
     pool.release(frame);
 }
 
+/// As Linux, which was asked: the first program says for which kind an array is, by being loaded or by being put in.
+#[test]
+fn arrays_of_programs_are_of_one_kind() {
+    let text = "r2 = map[idx:0]\nr3 = 0\ncall 12\nr0 = 2\nexit";
+    let kinds =
+        |frags| [ProgramKind::Xdp { frags }, ProgramKind::XdpDevmap { frags }, ProgramKind::XdpCpumap { frags }];
+    let kinds = [kinds(false), kinds(true)].concat();
+    for (n, first) in kinds.iter().enumerate() {
+        for (m, second) in kinds.iter().enumerate() {
+            let jumps = [map(MapType::ProgArray, 4, 4, 2)];
+            let target = try_link("r0 = 1\nexit", &[], *first).unwrap();
+            match n % 2 {
+                0 => drop(try_link(text, &jumps, *first).unwrap()),
+                _ => jumps[0].set_program(0, Some(target)).unwrap(),
+            }
+            let linked = try_link(text, &jumps, *second);
+            match n == m {
+                true => drop(linked.unwrap()),
+                false => assert!(matches!(linked, Err(LinkError::OtherPrograms { at: 0, .. })), "{first:?} {second:?}"),
+            }
+            jumps[0].clear_programs();
+        }
+    }
+}
+
 #[test]
 fn linking_says_what_is_wrong() {
     let xdp = ProgramKind::Xdp { frags: false };
