@@ -12,7 +12,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -164,6 +164,8 @@ impl Journal {
         // Contents of maps are nobody else's business, whatever the umask is.
         let mut made = fs::DirBuilder::new();
         made.recursive(true).mode(0o700).create(&objects).map_err(|e| failed(&objects, e))?;
+        // What an earlier version has left there others could read.
+        tighten(&objects).map_err(|e| failed(&objects, e))?;
         let lock = dir.join("lock");
         let file = fs::File::create(&lock).map_err(|e| failed(&lock, e))?;
         match file.try_lock() {
@@ -271,6 +273,18 @@ impl Journal {
     }
 }
 
+/// The service's own files beside `objects`, those in it, and it itself are nobody else's. The directory that was named may be anybody's:
+/// it is left as it is.
+fn tighten(objects: &Path) -> std::io::Result<()> {
+    fs::set_permissions(objects, fs::Permissions::from_mode(0o700))?;
+    let beside = ["state.json", "contents.json", "lock"].map(|name| objects.with_file_name(name));
+    let inside = fs::read_dir(objects)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>()?;
+    // Not what a link leads to.
+    let own = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|what| what.is_file());
+    let mut own = beside.into_iter().chain(inside).filter(own);
+    own.try_for_each(|path| fs::set_permissions(path, fs::Permissions::from_mode(0o600)))
+}
+
 /// Puts a whole new file in the place of an old one.
 fn exchange(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
     let failed = |e: std::io::Error| failed(path, e);
@@ -287,8 +301,6 @@ fn exchange(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -304,7 +316,15 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&dir), mode(&dir.join("objects"))), (0o700, 0o700));
         assert_eq!((mode(&dir.join("state.json")), mode(&dir.join("objects").join(&object))), (0o600, 0o600));
-        assert_eq!(journal.load(), Ok(saved));
+        assert_eq!(journal.load(), Ok(saved.clone()));
+        // What an earlier version has left open is so no longer.
+        for name in ["state.json", "objects", "lock"].map(|name| dir.join(name)) {
+            fs::set_permissions(name, fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        drop(journal);
+        let journal = Journal::open(Some(&dir)).unwrap();
+        let modes = ["state.json", "objects", "lock"].map(|name| mode(&dir.join(name)));
+        assert_eq!((modes, journal.load()), ([0o600, 0o700, 0o600], Ok(saved)));
         assert_eq!(journal.object(&object), Ok(b"an object".to_vec()));
         fs::write(dir.join("objects").join(&object), b"another").unwrap();
         assert!(journal.object(&object).unwrap_err().to_string().contains("damaged"));

@@ -288,6 +288,11 @@ fn what_applying_would_come_to_is_foretold() {
     let queue = format!("{entry}queue = 17\n");
     told(&dir.file("queue.toml", &queue), [3, 3, 3], "program k: queue 17; the port sim:a has 1, counted from 0");
     told(&dir.file("anew.toml", queue.replace("sim:a", "sim:b")), [3, 3, 3], "queue 17; the port sim:b has 1");
+    for (words, queue) in [("equal 4", 1), ("flow-type udp4 dst-port 53 action 9", 9)] {
+        let steered = entry.replace("[[program]]", &format!("steer = [\"{words}\"]\n[[program]]"));
+        let why = format!("port sim:a?count=1: steer: queue {queue}: the port has 1");
+        told(&dir.file("steered.toml", steered), [3, 3, 3], &why);
+    }
     let cpus = dir.file("cpus.toml", format!("{entry}[service]\ncpus = [999]\n"));
     told(&cpus, [3, 3, 3], "service.cpus: no worker can be bound to CPU 999");
     xway(&["up", "-c", &cpus, "--socket", &alone.arg("s")]).exits(3).says("CPU 999");

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use xway_engine::is_called;
+use xway_engine::steer::{Change, SteerError, Steering};
 use xway_hook::user::{Foreseen, Planned, Tester};
 use xway_hook::{AttachRequest, Blame, Hook, HookError, Image, LoadRequest, ObjectId, ProgId, Replace};
 use xway_ports::PortName;
@@ -133,6 +134,12 @@ impl State {
             if let Some(queue) = beyond {
                 return Err(format!("port {}: queues: queue {queue}; the port has {count}, counted from 0", port.name));
             }
+            // From nothing, as the step will.
+            let steered = |before: Steering, words: &String| -> Result<Steering, SteerError> {
+                Ok(before.changed(Change::parse(words)?, count)?.0)
+            };
+            let all = port.steer.iter().try_fold(Steering::default(), steered);
+            all.map_err(|e| format!("port {}: steer: {e}", port.name))?;
         }
         Ok(())
     }
