@@ -277,7 +277,7 @@ impl Journal {
 /// it is left as it is.
 fn tighten(objects: &Path) -> std::io::Result<()> {
     fs::set_permissions(objects, fs::Permissions::from_mode(0o700))?;
-    let beside = ["state.json", "contents.json", "lock"].map(|name| objects.with_file_name(name));
+    let beside = [STATE.0, CONTENTS.0, "lock"].map(|name| objects.with_file_name(name));
     let inside = fs::read_dir(objects)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>()?;
     // Not what a link leads to.
     let own = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|what| what.is_file());

@@ -16,13 +16,15 @@ use crate::{HookError, MapId, MapInfo};
 ///
 /// When the last user's reference of a PROG_ARRAY goes, Linux takes a reference of its own until a worker has emptied the array. If
 /// the last one goes a second time before that worker has run, it is queued once and holds two: the map stays until the machine
-/// restarts. So nobody here opens one, closes it and opens it again at once.
+/// restarts. So nobody here opens one, closes it and opens it again at once, and none goes sooner than [`Self::HELD`] behind its
+/// opening: commands that follow one another meet each other's clearing work otherwise.
 #[derive(Debug, Default)]
 pub(super) struct Asked(RefCell<Vec<One>>);
 
 #[derive(Debug)]
 struct One {
     id: u32,
+    opened: Instant,
     last: Instant,
     map: Arc<KernelMap>,
 }
@@ -30,6 +32,8 @@ struct One {
 impl Asked {
     /// Behind this nobody asks any more, and a worker of the kernel has long run: a process that lives longer holds no map of others.
     const IDLE: Duration = Duration::from_secs(1);
+    /// The worker of the one who asked before has run by then, and ours finds nothing queued.
+    const HELD: Duration = Duration::from_millis(100);
     /// Most descriptors; the one that waits for longest is closed.
     const MAX: usize = 512;
 
@@ -50,7 +54,17 @@ impl Asked {
         if all.len() >= Self::MAX {
             all.remove(0);
         }
-        all.push(One { id, last: Instant::now(), map });
+        let now = Instant::now();
+        all.push(One { id, opened: now, last: now, map });
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let youngest = self.0.get_mut().iter().map(|one| one.opened).max();
+        if let Some(rest) = youngest.and_then(|opened| Self::HELD.checked_sub(opened.elapsed())) {
+            std::thread::sleep(rest);
+        }
     }
 }
 
