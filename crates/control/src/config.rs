@@ -381,6 +381,9 @@ impl Config {
                 return refuse(format!("program {name}: port: {} is no port of this file", program.port));
             }
             program.verdicts().map_err(|e| ConfigError(format!("program {name}: chain_on: {e}")))?;
+            if let Some(pins) = program.pins.as_ref().filter(|pins| !pins.has_root()) {
+                return refuse(format!("program {name}: pins: {}: names in the service begin with /", pins.display()));
+            }
         }
         let mut seen = HashSet::new();
         for socket in &self.sockets {

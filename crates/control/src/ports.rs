@@ -19,10 +19,14 @@ use crate::reinject::Reinjecting;
 
 /// Reads a name; what only a command can have is refused.
 pub(crate) fn parse(text: &str) -> Result<PortName, String> {
-    parsed(text, PortName::parse)
+    let name = parsed(text, PortName::parse)?;
+    match captures(&name).iter().find(|path| !path.has_root()) {
+        Some(path) => Err(format!("{}: a service opens captures by a path that begins with /", path.display())),
+        None => Ok(name),
+    }
 }
 
-/// The same by its words alone, for who may not learn which files there are.
+/// The same by its words alone, for who may not learn which files there are: whether a comma is part of a path, they do not say.
 pub(crate) fn parse_words(text: &str) -> Result<PortName, String> {
     parsed(text, PortName::parse_words)
 }

@@ -62,8 +62,12 @@ pub fn open(path: &Path) -> Result<File, FileError> {
 /// As [`open`]; it is longer.
 pub fn read(path: &Path, max: u64) -> Result<Vec<u8>, FileError> {
     let mut bytes = Vec::new();
-    // One more, by which it is seen to be too long; what its length is said to be plays no part, because it may grow meanwhile.
-    open(path)?.take(max.saturating_add(1)).read_to_end(&mut bytes).map_err(FileError::Io)?;
+    let file = open(path)?;
+    if file.metadata().map_err(FileError::Io)?.len() > max {
+        return Err(FileError::TooLong(max));
+    }
+    // One more, by which it is seen to be too long also when it has grown meanwhile, or does not know its length.
+    file.take(max.saturating_add(1)).read_to_end(&mut bytes).map_err(FileError::Io)?;
     if bytes.len() as u64 > max { Err(FileError::TooLong(max)) } else { Ok(bytes) }
 }
 

@@ -24,6 +24,6 @@ mod threads;
 
 pub use file::{FileError, open, read};
 pub use group::Group;
-pub use listen::{Access, Listener, Refused, listen};
+pub use listen::{Access, Listener, Refused, listen, look};
 pub use rights::refuse_rights;
 pub use threads::{Pulse, STUCK, Threads};

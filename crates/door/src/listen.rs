@@ -83,6 +83,19 @@ impl Drop for Listener {
     }
 }
 
+/// Whether a socket could be made at a path, or takes the place of one that is there. Nothing is changed, and nobody is called.
+///
+/// # Errors
+/// Something else is there, or there is no such directory.
+pub fn look(path: &Path) -> io::Result<()> {
+    SocketAddrUnix::new(path)?;
+    match std::fs::symlink_metadata(path) {
+        Ok(is) if is.file_type().is_socket() => Ok(()),
+        Ok(_) => Err(io::Error::other("something else than a socket is there")),
+        Err(_) => path.parent().map_or(Ok(()), |dir| std::fs::metadata(dir).map(drop)),
+    }
+}
+
 /// Listens at a path, without waiting in calls on the socket. What is left there of somebody who listens no more is replaced; nothing else is. From
 /// the first moment on nobody may connect who may not later. Where the kernel can be told so, who connects cannot send
 /// descriptors.
@@ -95,8 +108,9 @@ pub fn listen(path: &Path, kind: SocketType, access: Access) -> Result<Listener,
     let address = SocketAddrUnix::new(path).map_err(failed("its path"))?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = || socket_with(AddressFamily::UNIX, kind, flags, None).map_err(failed("a socket"));
-    match std::fs::symlink_metadata(path) {
-        Ok(is) if is.file_type().is_socket() => match connect(&socket()?, &address) {
+    look(path).map_err(told("binding"))?;
+    if std::fs::symlink_metadata(path).is_ok() {
+        match connect(&socket()?, &address) {
             // Nobody accepts fast enough, but somebody listens.
             Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS) => return Err(Refused::Answers),
             Err(Errno::CONNREFUSED) => {
@@ -104,9 +118,7 @@ pub fn listen(path: &Path, kind: SocketType, access: Access) -> Result<Listener,
             }
             // One of another kind: it shows when ours is bound.
             Err(_) => {}
-        },
-        Ok(_) => return Err(told("binding")(io::Error::other("something else than a socket is there"))),
-        Err(_) => {}
+        }
     }
     let listener = Listener { fd: Some(socket()?), own: true };
     // The file gets the permissions that the socket has (`unix_bind_bsd`): the owner's alone until the group is the right one.

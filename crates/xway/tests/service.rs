@@ -284,6 +284,20 @@ fn what_applying_would_come_to_is_foretold() {
     told(&dir.file("zero.toml", entry.replace("sort.o", "/dev/zero")), [3, 3, 3], "/dev/zero: is a device");
     told(&dir.file("played.toml", named(&format!("pcap:{}", dir.arg("fifo")))), [3, 3, 3], "fifo: is a pipe");
     told(&dir.file("nocap.toml", named(&format!("pcap:{}", dir.arg("text.o")))), [3, 3, 3], "text.o: not a capture");
+    // Names that nothing can have.
+    let long = "port tap:longer-than-fifteen: tap:longer-than-fifteen: no interface can have that name";
+    told(&dir.file("long.toml", named("tap:longer-than-fifteen")), [3, 3, 3], long);
+    told(
+        &dir.file("rel.toml", named("pcap:rel/x.pcap")),
+        [3, 3, 3],
+        "rel/x.pcap: a service opens captures by a path that",
+    );
+    let pins = "program k: pins: rel/x: names in the service begin with /";
+    told(&dir.file("pins.toml", format!("{entry}pins = \"rel/x\"\n")), [3, 3, 3], pins);
+    let served = |path: &str| format!("{entry}[[socket]]\npath = \"{path}\"\n");
+    let taken = "text.o: something else than a socket is there";
+    told(&dir.file("taken.toml", served(&dir.arg("text.o"))), [3, 3, 3], taken);
+    told(&dir.file("nodir.toml", served(&dir.arg("none/s"))), [3, 3, 3], "none/s: No such file or directory");
     // A queue that is not there, on a port that is there and on one that is opened for it.
     let queue = format!("{entry}queue = 17\n");
     told(&dir.file("queue.toml", &queue), [3, 3, 3], "program k: queue 17; the port sim:a has 1, counted from 0");

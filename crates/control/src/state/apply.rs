@@ -95,6 +95,10 @@ impl State {
         for step in &steps {
             if let Step::Serve(socket) = step {
                 socket.access().map_err(|e| HookError::new(Blame::Input, e))?;
+                if looks == Looks::Files {
+                    let no = |e| HookError::new(Blame::Input, format!("socket {}: {e}", socket.path.display()));
+                    xway_door::look(&socket.path).map_err(no)?;
+                }
             }
             if let Step::Open(port) = step {
                 let name = looks.name(&port.name).map_err(|e| HookError::new(Blame::Input, e))?;
