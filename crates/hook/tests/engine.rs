@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Wire, eventually};
-use xway_abi::Errno;
+use xway_abi::{Errno, MapSpec, MapType};
 use xway_engine::PortConfig;
 use xway_hook::user::UserConfig;
 use xway_hook::{AttachRequest, Hook, HookError, Image, LoadRequest, Objects, ProgId, Replace, User, Verdicts};
@@ -130,6 +130,26 @@ fn a_port_says_no_to_what_it_cannot_do() {
     assert_eq!(errno(hook.attach(&wrong)), Some(Errno::EOPNOTSUPP));
     assert_eq!(errno(hook.attach(&AttachRequest::new("elsewhere", objects.programs[0].1))), Some(Errno::ENODEV));
     assert_eq!(errno(hook.attach(&AttachRequest::new("wire8", ProgId(u32::MAX - 1)))), Some(Errno::ENOENT));
+}
+
+#[test]
+fn devices_in_maps_are_ports_that_are_open() {
+    let mut hook = User::new(UserConfig::default());
+    for map_type in [MapType::Devmap, MapType::DevmapHash] {
+        let map = hook.map_create("ports", &MapSpec::new(map_type, 4, 4, 4)).unwrap();
+        let put = |hook: &mut User, number: u32| errno(hook.map_update(map, &[0; 4], &number.to_ne_bytes(), 0));
+        // What is restored before the ports are there may become one.
+        let early = hook.engine().is_none().then(|| put(&mut hook, 77));
+        assert!(matches!(early, None | Some(None)), "{early:?}");
+        if early.is_some() {
+            hook.open_port(Wire::new(8, 1).device(), PortConfig::default()).unwrap();
+        }
+        assert_eq!([8, 77].map(|number| put(&mut hook, number)), [None, Some(Errno::EINVAL)], "{map_type:?}");
+        hook.open_port(Wire::new(77, 1).device(), PortConfig::default()).unwrap();
+        assert_eq!(put(&mut hook, 77), None);
+        hook.close_port("wire77").unwrap();
+        assert_eq!(put(&mut hook, 77), Some(Errno::EINVAL));
+    }
 }
 
 #[test]

@@ -112,6 +112,9 @@ fn packet(text: &str, rest: &str) -> Result<PacketConfig, NameError> {
 
 fn tap(text: &str, rest: &str) -> Result<TapConfig, NameError> {
     let (name, mut options) = Options::split(text, rest);
+    if let Some(why) = no_interface_name(name) {
+        return Err(NameError::new(format!("{text}: no interface can have that name: {why}")));
+    }
     let mut config = TapConfig::new(name);
     config.queues = options.number("queues", 1..=TapConfig::QUEUES_MAX)?.unwrap_or(config.queues);
     let words = [("none", Offload::None), ("csum", Offload::Checksum), ("tso", Offload::Segmentation)];
@@ -119,6 +122,19 @@ fn tap(text: &str, rest: &str) -> Result<TapConfig, NameError> {
     config.frags = options.yes("frags")?;
     options.end()?;
     Ok(config)
+}
+
+/// Why Linux has no interface of this name (`dev_valid_name` in net/core/dev.c).
+fn no_interface_name(name: &str) -> Option<&'static str> {
+    match name {
+        "" => Some("it is empty"),
+        "." | ".." => Some("it is a directory's"),
+        _ if name.len() > 15 => Some("it has more than 15 bytes"),
+        _ if name.contains(|c: char| c == '/' || c == ':' || c.is_ascii_whitespace() || c == '\x0b') => {
+            Some("it has a slash, a colon or white space")
+        }
+        _ => None,
+    }
 }
 
 impl fmt::Display for PortName {

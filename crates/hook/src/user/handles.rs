@@ -1,9 +1,10 @@
 //! Numbers for objects: what is written into maps of maps and programs, and what ids lead to.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use xway_abi::Errno;
+use xway_engine::Engine;
 use xway_maps::{Map, ProgramObject};
 use xway_vm::Surroundings;
 
@@ -23,6 +24,8 @@ fn id(descriptor: i32) -> Option<u32> {
 pub(super) struct Handles {
     maps: Mutex<BTreeMap<u32, Weak<Map>>>,
     programs: Mutex<BTreeMap<u32, Weak<Loaded>>>,
+    /// Whose ports are the devices; before the first one is open any number may become one.
+    engine: OnceLock<Weak<Engine>>,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -37,6 +40,12 @@ impl Handles {
 
     pub fn add_program(&self, program: &Arc<Loaded>) {
         lock(&self.programs).insert(program.program.id(), Arc::downgrade(program));
+    }
+
+    /// From here on the devices are this engine's ports.
+    pub fn devices_of(&self, engine: &Arc<Engine>) {
+        let first = self.engine.set(Arc::downgrade(engine));
+        debug_assert!(first.is_ok(), "a hook starts one engine");
     }
 
     pub fn find_map(&self, id: u32) -> Option<Arc<Map>> {
@@ -72,5 +81,10 @@ impl xway_maps::Handles for Handles {
     fn program(&self, fd: i32) -> Result<Arc<dyn ProgramObject>, Errno> {
         let found = id(fd).and_then(|id| self.find_program(id)).ok_or(Errno::EBADF)?;
         Ok(found.program.clone())
+    }
+
+    fn device(&self, ifindex: u32) -> bool {
+        let engine = self.engine.get().and_then(Weak::upgrade);
+        engine.is_none_or(|engine| engine.ports().iter().any(|port| port.ifindex == ifindex))
     }
 }

@@ -79,7 +79,9 @@ impl User {
             let (burst, ring_len) = (self.config.burst, self.config.ring_len);
             let cpus = self.config.bind.clone();
             let config = EngineConfig { workers, cpus, burst, ring_len, ..EngineConfig::default() };
-            self.engine = Some(Arc::new(Engine::start(config).map_err(refused)?));
+            let engine = Arc::new(Engine::start(config).map_err(refused)?);
+            self.handles.devices_of(&engine);
+            self.engine = Some(engine);
         }
         let Some(engine) = &self.engine else { return Err(super::no_port(&name)) };
         engine.open(device, config).map_err(refused)?;
