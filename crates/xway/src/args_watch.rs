@@ -83,7 +83,7 @@ pub struct Monitor {
     /// Seconds between two looks at the counters
     #[arg(short = 'i', long, value_name = "SECS", default_value = "1", value_parser = seconds)]
     pub interval: Duration,
-    /// End after this many events
+    /// End after this many events; with rates alone, after this many looks at the counters
     #[arg(short = 'c', long, value_name = "N")]
     pub count: Option<u64>,
     /// End after this many seconds

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use xway_abi::Errno;
-use xway_engine::{End, Event, EventKind, Report, Subscriber, Tally};
+use xway_engine::{End, Event, EventKind, PortErrorKind, Report, Subscriber, Tally};
 
 /// Events of each kind that are looked at per second.
 pub const EVENTS_PER_SECOND: u32 = 1000;
@@ -164,11 +164,17 @@ pub fn errors(report: &Report, seen: &Seen) -> Vec<Error> {
             lost(*count, format!("{name}: {what}"));
         }
     }
-    if let End::Failed(error) = &report.end {
-        out.push(Error { kind: "input", count: 0, message: crate::ports::message(error), fault: None, packet: None });
-    }
-    if let Some(error) = &report.record_error {
-        out.push(Error { kind: "output", count: 0, message: crate::ports::message(error), fault: None, packet: None });
+    let ended = match &report.end {
+        End::Failed(error) => Some(error),
+        _ => None,
+    };
+    for error in ended.into_iter().chain(&report.record_error) {
+        let kind = if error.kind == PortErrorKind::Output { "output" } else { "input" };
+        let message = crate::ports::message(error);
+        // What cannot be written ends the run, and is the capture's error too.
+        if !out.iter().any(|told: &Error| told.kind == kind && told.message == message) {
+            out.push(Error { kind, count: 0, message, fault: None, packet: None });
+        }
     }
     if let Err((received, ended)) = c.balance() {
         let message =

@@ -156,6 +156,7 @@ fn interfaces_and_outputs_that_cannot_be_used() {
     let (object, input) = good(&dir);
     xway(&["run", &object, "-i", "packet:nosuch0"]).exits(4).says("nosuch0");
     xway(&["run", &object, "-i", "packet:a-name-that-is-much-too-long"]).exits(4).says("a-name-that-is");
+    xway(&["run", &object, "-i", "tap:a-name-that-is-much-too-long"]).exits(2).says("more than 15 bytes");
     xway(&["run", &object, "-i", "nosuch0"]).exits(2).says("packet:IFACE");
     // A pipe that nobody writes into is not waited for; what stands in the place of a file is named.
     let (pipe, socket) = (dir.arg("pipe"), dir.arg("socket"));
@@ -164,9 +165,13 @@ fn interfaces_and_outputs_that_cannot_be_used() {
     for (path, what) in
         [(pipe.as_str(), "a pipe"), (&socket, "a socket"), ("/dev/null", "a device"), ("/", "a directory")]
     {
-        for verb in
-            [&["verify", path][..], &["prog", "inspect", path], &["load", "lo", path], &["btf", "dump", "file", path]]
-        {
+        for verb in [
+            &["verify", path][..],
+            &["prog", "inspect", path],
+            &["load", "lo", path],
+            &["btf", "dump", "file", path],
+            &["test", path],
+        ] {
             xway(verb).exits(3).says(&format!("{path}: is {what}, and a file is wanted"));
         }
     }
@@ -176,7 +181,19 @@ fn interfaces_and_outputs_that_cannot_be_used() {
     for (from, to) in [(&input, &input), (&input, &alias), (&format!("pcap:{input}?loop=2"), &input)] {
         xway(&["run", &object, "-i", from, "-o", to]).exits(2).says("this is the input");
     }
+    // And where the shell has opened it.
+    let mut redirected = common::command(&["run", &object, "-i", "-", "-o", &input]);
+    let said = redirected.stdin(std::fs::File::open(&input).unwrap()).output().unwrap();
+    assert_eq!(said.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&said.stderr).contains("this is the input"), "{said:?}");
     assert_eq!(std::fs::read(&input).unwrap(), before);
+    // A full disk is the output's, and is told once.
+    let long = format!("pcap:{input}?loop=20000");
+    let full = xway(&["run", &object, "-i", &long, "-o", "/dev/full"]).exits(3);
+    assert!(full.out.contains(", output failed: ") && full.err.matches("No space left").count() == 1, "{full:?}");
+    let full = xway(&["-j", "run", &object, "-i", &input, "-o", "/dev/full"]).exits(3).json();
+    let errors = full["errors"].as_array().unwrap();
+    assert!(errors.len() == 1 && errors[0]["kind"] == "output", "{errors:?}");
     let nowhere = dir.arg("none/out.pcapng");
     xway(&["run", &object, "-i", &input, "-o", &nowhere]).exits(3).says("none/out.pcapng");
     xway(&["prog", "run", &object, "--data-in", "hex:00112233445566778899aabbccddeeff", "--data-out", &nowhere])

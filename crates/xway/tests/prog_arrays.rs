@@ -104,4 +104,10 @@ fn a_filled_array_that_nothing_pins_is_told_of() {
             bench.xway(&["unload", "r0", "-a"]).exits(0);
         }
     }
+    // By the other tool's name too.
+    let loader = dir.arg("xdp-loader");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_xway"), &loader).unwrap();
+    let told = bench.run(&loader, &["load", "r0", &object, "-n", "jumper"]).exits(0).err;
+    assert!(told.contains("r0: asked for program arrays filled, got empty: Linux empties"), "{told}");
+    bench.run(&loader, &["unload", "r0", "-a"]).exits(0);
 }

@@ -297,6 +297,11 @@ fn events_and_rates_of_the_service() {
     });
     assert!(found);
 
+    // Where only rates are shown they are what is counted.
+    let args = ["monitor", "-s", "-i", "0.05", "-c", "2", "--timeout", "60", "-j"];
+    let said = bench.run(env!("CARGO_BIN_EXE_xway"), &[&args[..], &to[..]].concat()).exits(0);
+    assert_eq!(said.out.lines().count(), 2, "{}", said.out);
+
     // A document a line, only what changes; by the names of docs/counters.md.
     let args = ["stats", "r0", "-i", "0.05", "--count", "2", "--ndjson", "--all"];
     let said = bench.run(env!("CARGO_BIN_EXE_xway"), &[&args[..], &to[..]].concat()).exits(0);

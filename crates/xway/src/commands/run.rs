@@ -1,5 +1,7 @@
 //! `xway run`: a program over the packets of a port, and what came of them.
 
+use std::fs::{File, Metadata};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +10,8 @@ use serde_json::{Value, json};
 use xway_abi::MapType;
 use xway_door::{Access, Group};
 use xway_engine::{
-    CaptureConfig, Desk, End, Limits, Needs, Port, Report, Stop, TxPolicy, VerdictSet, Worker, WorkerConfig,
+    CaptureConfig, Desk, End, Limits, Needs, Port, PortError, PortErrorKind, Report, Stop, TxPolicy, VerdictSet,
+    Worker, WorkerConfig,
 };
 use xway_hook::user;
 use xway_xsk::{Policy, Server, WorkerQueues};
@@ -143,9 +146,14 @@ fn not_over_itself(input: &PortName, output: &Path) -> Result<(), Failure> {
         PortName::Played(played) => &played.paths,
         _ => &[],
     };
-    let which = |path: &Path| std::fs::metadata(path).ok().filter(|m| m.is_file()).map(|m| (m.dev(), m.ino()));
-    let to = which(output);
-    if to.is_some() && files.iter().any(|file| which(file) == to) {
+    let number = |what: Metadata| what.is_file().then(|| (what.dev(), what.ino()));
+    let which = |path: &Path| match path.as_os_str() == "-" {
+        // Standard input may be a file by a redirection.
+        true => std::io::stdin().as_fd().try_clone_to_owned().and_then(|fd| File::from(fd).metadata()),
+        false => std::fs::metadata(path),
+    };
+    let to = std::fs::metadata(output).ok().and_then(number);
+    if to.is_some() && files.iter().any(|file| which(file).ok().and_then(number) == to) {
         let why = format!("-o {}: this is the input, which would be gone", output.display());
         return Err(Failure::usage(why).hint("another name behind -o"));
     }
@@ -295,6 +303,7 @@ impl Outcome<'_> {
             End::Stopped => ", stopped",
             End::Timeout => ", time is up",
             End::Count => ", count reached",
+            End::Failed(PortError { kind: PortErrorKind::Output, .. }) => ", output failed",
             End::Failed(_) => ", input failed",
             End::Input => "",
         };

@@ -17,6 +17,7 @@ use xway_kernel::{KernelProg, XdpMode, devices, driver_features};
 
 use super::{Common, WRONG, parsed, refused, wrong};
 use crate::args::{Part, Select};
+use crate::commands::kernel::attach;
 use crate::{load, print};
 
 /// An XDP loader.
@@ -197,6 +198,12 @@ fn load_one(args: &Load, file: &Path, verbose: bool) -> Result<(), Wrong> {
         ..AttachRequest::new(&args.ifname, objects.programs[0].1)
     };
     let done = hook.attach(&request).map_err(failed)?;
+    if let Some(lost) = attach::emptied(&image.object, &objects) {
+        eprintln!(
+            "{}: asked for {} {}, got {}: {}",
+            args.ifname, lost.what, lost.requested, lost.effective, lost.reason
+        );
+    }
     if verbose {
         let (id, mode) = (done.program.0, done.mode.effective);
         eprintln!("{}: program {} (id {id}) in mode {mode}, by {}", args.ifname, chosen.name, done.held.effective);

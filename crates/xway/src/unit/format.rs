@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, de};
 use xway_packet_text::{Description, literal};
 
 use crate::failure::Failure;
+use crate::payload;
 
 /// Largest test file, bytes.
 const FILE_MAX: u64 = 16 << 20;
@@ -227,11 +228,8 @@ impl File {
     /// Reads and checks a test file.
     pub fn read(path: &Path) -> Result<File, Failure> {
         let place = path.display();
-        let meta = std::fs::metadata(path).map_err(|e| Failure::file(&place, &e))?;
-        if meta.len() > FILE_MAX {
-            return Err(Failure::input(format!("{place}: {} bytes; a test file may have {FILE_MAX}", meta.len())));
-        }
-        let text = std::fs::read_to_string(path).map_err(|e| Failure::file(&place, &e))?;
+        let text = String::from_utf8(payload::file(path, FILE_MAX)?)
+            .map_err(|_| Failure::input(format!("{place}: it is no text")))?;
         File::parse(&text).map_err(|f| f.at(place))
     }
 

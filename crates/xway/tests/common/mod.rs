@@ -14,6 +14,7 @@ use xway_packet_text::Description;
 use xway_port_pcap::{CaptureWriter, Written};
 
 /// What a run of `xway` gave.
+#[derive(Debug)]
 pub struct Ran {
     pub code: i32,
     pub out: String,

@@ -98,7 +98,7 @@ fn nothing_to_pin(args: &args::Load, objects: &Objects) -> Option<String> {
 
 /// PROG_ARRAYs that the object fills and that nothing holds for a user behind this command. Programs that use them, pinned or attached,
 /// and what a chain or a dispatcher pins of its own do not count: Linux empties the array all the same.
-fn emptied(object: &Object, objects: &Objects) -> Option<Outcome> {
+pub fn emptied(object: &Object, objects: &Objects) -> Option<Outcome> {
     let held = |name: &str| {
         let pins = objects.pinned.iter().chain(&objects.shared);
         pins.into_iter().any(|path| path.file_name().is_some_and(|file| file == name))

@@ -16,7 +16,7 @@ use crate::commands::service;
 use crate::failure::Failure;
 use crate::print;
 
-/// Runs the command. As text each event is printed when it comes, as JSON all of them at the end.
+/// Runs the command. What came together is printed at once: as JSON a document on a line, one also when nothing came at all.
 pub fn run(words: &HookRest, as_json: bool) -> Result<(), Failure> {
     let (typed, rest) = map::typed(words)?;
     let mut watch = Watch::parse(&rest)?;
@@ -24,12 +24,13 @@ pub fn run(words: &HookRest, as_json: bool) -> Result<(), Failure> {
         HookKind::Kernel => Source::open(&typed)?,
         _ => Source::of_service(service::connect(&words.place.socket)?, typed.info.id)?,
     };
-    let (mut events, mut lost) = (Vec::new(), 0);
+    let (mut told, mut lost) = (false, 0);
     while let Some(time) = watch.next() {
         if !source.wait(&typed, time)? {
             continue;
         }
-        lost += source.drain(&mut |cpu, data| {
+        let mut events = Vec::new();
+        let missing = source.drain(&mut |cpu, data| {
             if !watch.take() {
                 return;
             }
@@ -38,14 +39,23 @@ pub fn run(words: &HookRest, as_json: bool) -> Result<(), Failure> {
                 false => print::text(&text(cpu, data)),
             }
         });
+        lost += missing;
+        if as_json && (!events.is_empty() || missing > 0) {
+            line(&typed, &events, missing);
+            told = true;
+        }
     }
-    if as_json {
-        let doc = json!({ "id": typed.info.id.0, "events": events, "lost": lost });
-        print::json(&print::document("map event_pipe", doc));
-    } else if lost > 0 {
+    if as_json && !told {
+        line(&typed, &[], 0);
+    } else if !as_json && lost > 0 {
         print::text(&format!("{lost} events found no room and are lost\n"));
     }
     Ok(())
+}
+
+fn line(typed: &Typed, events: &[Value], lost: u64) {
+    let doc = json!({ "id": typed.info.id.0, "events": events, "lost": lost });
+    print::text(&format!("{}\n", print::document("map event_pipe", doc)));
 }
 
 enum Source {

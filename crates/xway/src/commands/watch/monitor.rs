@@ -44,6 +44,7 @@ pub fn run(args: &Monitor, as_json: bool) -> Result<(), Failure> {
             && rates.due().is_zero()
         {
             rates.show(hook.as_mut())?;
+            left -= u64::from(!events);
         }
     }
     Ok(())

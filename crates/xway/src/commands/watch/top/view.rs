@@ -11,8 +11,10 @@ use xway_hook::{ProgramStatistics, QueueStatistics};
 use super::model::{BURSTS, Model, VERDICTS};
 use crate::print;
 
-/// Rows of what is always there: the title, the heads of the ports and of the selected one, its verdicts and bursts, the keys.
-const FIXED: usize = 12;
+/// Rows of what is always there beside the verdicts: the title, the heads of the ports and of the selected one, the keys.
+const FIXED: usize = 4;
+/// Rows of verdicts and bursts, with their heads; fewer where a port would have no row.
+const BLOCK: usize = 8;
 /// Columns of a half from which the queues are shown with what their pools have.
 const WIDE: u16 = 56;
 /// Columns of a half at least: on a screen that has no room for two, lists stand one below the other, and bursts are left out.
@@ -45,6 +47,8 @@ fn fit(name: &str, width: usize) -> String {
 /// How many rows each list gets. The height decides: a list that has more than its rows says so, or shows what counts first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Rows {
+    /// Verdicts and bursts, side by side.
+    block: usize,
     ports: usize,
     /// Losses and queues, side by side, with their heads.
     lower: usize,
@@ -54,9 +58,11 @@ struct Rows {
 impl Rows {
     /// For a screen of so many rows, and lists that want so many.
     fn of(height: usize, want: Rows) -> Rows {
-        let heads = FIXED + usize::from(want.programs > 0);
+        let fixed = FIXED + usize::from(want.programs > 0);
+        let block = want.block.min(height.saturating_sub(fixed + 1));
+        let heads = fixed + block;
         let mut left = height.saturating_sub(heads);
-        let mut rows = Rows { ports: 0, lower: 0, programs: 0 };
+        let mut rows = Rows { block, ports: 0, lower: 0, programs: 0 };
         // A port, two rows of losses and a program before anything else; then in turns, until all have what they want.
         for turn in 0.. {
             let before = left;
@@ -88,16 +94,19 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model) {
         let (losses, queues) = (model.losses(port).len().max(1), model.queues(port).len().max(1));
         if narrow { losses + 1 + queues } else { losses.max(queues) }
     };
-    let plan = Rows::of(
-        area.height.into(),
-        Rows { ports: model.names().count(), lower: 1 + of(&lower), programs: of(&|port| model.programs(port).len()) },
-    );
+    let want = Rows {
+        block: BLOCK,
+        ports: model.names().count(),
+        lower: 1 + of(&lower),
+        programs: of(&|port| model.programs(port).len()),
+    };
+    let plan = Rows::of(area.height.into(), want);
     let length = |rows: usize| Constraint::Length(rows.try_into().unwrap_or(u16::MAX));
     let rows = Layout::vertical([
         Constraint::Length(1),
         length(1 + plan.ports),
         Constraint::Length(1),
-        Constraint::Length(8),
+        length(plan.block),
         length(plan.lower),
         length(if plan.programs > 0 { 1 + plan.programs } else { 0 }),
         Constraint::Length(1),
@@ -461,8 +470,9 @@ mod tests {
     fn rows_add_up_on_every_screen() {
         for height in 0..80 {
             for (ports, lower, programs) in [(0, 2, 0), (1, 2, 1), (3, 7, 2), (40, 40, 40), (2, 2, 30)] {
-                let rows = Rows::of(height, Rows { ports, lower, programs });
-                let heads = FIXED + usize::from(programs > 0);
+                let rows = Rows::of(height, Rows { block: BLOCK, ports, lower, programs });
+                let heads = FIXED + rows.block + usize::from(programs > 0);
+                assert!(rows.ports > 0 || height <= FIXED + usize::from(programs > 0), "{height} {rows:?}");
                 assert_eq!(rows.ports + rows.lower + rows.programs, height.saturating_sub(heads), "{height} {rows:?}");
             }
         }
@@ -474,6 +484,9 @@ mod tests {
         assert!(picture(80, 24, &model).contains("no port is open"));
         model.trouble = Some("the service has gone: it is asked again".into());
         assert!(picture(80, 24, &model).contains("the service has gone"));
+        // What there is of a port comes before how much there was of it.
+        let small = picture(40, 10, &self::model());
+        assert_eq!(small.matches("packet:eth0").count(), 2, "its row and its head: {small}");
         // Terminals too small for anything must not end the program.
         for (width, height) in [(1, 1), (10, 3), (300, 2), (3, 60)] {
             picture(width, height, &self::model());
