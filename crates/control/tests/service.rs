@@ -244,9 +244,9 @@ fn half_an_applied_file_is_not_what_a_start_makes() {
     let good = "[[port]]\nname = \"sim:one\"\n";
     let mut running = Running::start(&dir, good);
     let mut service = running.connect();
-    // Where a directory lies no socket can be.
-    let broken = format!("[[port]]\nname = \"sim:two\"\n[[socket]]\npath = \"{}\"\n", dir.join("state").display());
-    let said = service.apply(&broken, false).unwrap_err();
+    // A directory in which nobody can make anything, which is seen only when it is tried.
+    let broken = "[[port]]\nname = \"sim:two\"\n[[socket]]\npath = \"/proc/xway-half.sock\"\n";
+    let said = service.apply(broken, false).unwrap_err();
     assert!(said.message.contains("the steps before it are done"), "{}", said.message);
     assert_eq!(service.ports().unwrap(), ["sim:two"]);
     drop(service);
