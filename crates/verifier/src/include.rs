@@ -178,10 +178,12 @@ impl<'a> Inclusion<'a> {
     fn packet_ptr(&mut self, old: &Ptr, new: &Ptr) -> bool {
         let shift = i64::from(new.off) - i64::from(old.off);
         let offsets = if shift == 0 { old.var.includes(&new.var) } else { old.var.includes(&new.var.add_const(shift)) };
-        // Nothing is proved by a range of 0; the others count from where the place now lies, not before the packet.
+        // Nothing is proved by a range of 0, not even that the place lies before the end, of which bytes in front of it would follow. The
+        // others count from where the place now lies, not before the packet.
         let ranges = match shift {
             0 => old.range <= new.range,
-            _ => old.range == 0 || (old.var.smin() >= 0 && i64::from(old.range) + shift <= i64::from(new.range)),
+            _ if old.range == 0 => true,
+            _ => new.range > 0 && old.var.smin() >= 0 && i64::from(old.range) + shift <= i64::from(new.range),
         };
         offsets && ranges && self.place(old.id, new.id, shift) && self.id(old.reference, new.reference)
     }
@@ -354,6 +356,9 @@ mod tests {
         assert!(holds(|i| i.ptr(&packet(4, some, 1, 20), &packet(8, Scalar::between(0, 90), 2, 24))));
         assert!(!holds(|i| i.ptr(&packet(4, some, 1, 20), &packet(8, Scalar::between(0, 90), 2, 23))));
         assert!(!holds(|i| i.ptr(&packet(4, some, 1, 20), &packet(8, some, 2, 24))), "up to 104");
+        // What is said to lie in front of a place lies inside where the place does.
+        assert!(!holds(|i| i.ptr(&packet(4, some, 1, 4), &packet(0, Scalar::between(4, 90), 2, 0))));
+        assert!(holds(|i| i.ptr(&packet(4, some, 1, 4), &packet(0, Scalar::between(4, 90), 2, 1))));
         // All pointers of a place agree how far it has moved.
         let both = |second: Ptr| {
             holds(|i| {
@@ -364,6 +369,47 @@ mod tests {
         assert!(both(packet(6, Scalar::between(0, 50), 2, 12)));
         assert!(!both(packet(7, Scalar::between(0, 50), 2, 13)));
         assert!(!both(packet(6, Scalar::between(0, 50), 3, 12)));
+    }
+
+    /// Two pointers at a time, each as the old and as the new state describe it, over all packets and places that the new state allows.
+    #[test]
+    fn included_pointers_promise_nothing_that_a_packet_could_break() {
+        let described = |id: u32| {
+            let places: &[(u64, u64)] = if id == 0 { &[(0, 0)] } else { &[(0, 6), (2, 4), (3, 9)] };
+            let all = places.iter().flat_map(|var| [0, 2, 4].map(|off| (*var, off)));
+            all.flat_map(move |(var, off)| [0, 2, 5].map(|range| packet(off, Scalar::between(var.0, var.1), id, range)))
+        };
+        let all = |ids: [u32; 2]| ids.into_iter().flat_map(described).collect::<Vec<Ptr>>();
+        let (old, new) = (all([0, 1]), all([0, 2]));
+        let pairs: Vec<(Ptr, Ptr)> = old.iter().flat_map(|o| new.iter().map(|n| (*o, *n))).collect();
+        // A range of 0 says nothing.
+        let kept = |p: &Ptr, at: i64, len: i64| p.range == 0 || at + i64::from(p.range) <= len;
+        let (mut included, mut states) = (0, 0);
+        for (o, n) in &pairs {
+            for (p, q) in pairs.iter().step_by(7) {
+                // One place has one offset, in whichever way it is described.
+                if (n.id == q.id && n.var != q.var) || (o.id == p.id && o.var != p.var) {
+                    continue;
+                }
+                if !holds(|i| i.ptr(o, n) && i.ptr(p, q)) {
+                    continue;
+                }
+                included += 1;
+                for at in n.var.umin() as i64..=n.var.umax() as i64 {
+                    for beside in if n.id == q.id { at..=at } else { q.var.umin() as i64..=q.var.umax() as i64 } {
+                        for len in (0..16).filter(|len| kept(n, at, *len) && kept(q, beside, *len)) {
+                            let was = |old: &Ptr, new: &Ptr, at: i64| at + i64::from(new.off) - i64::from(old.off);
+                            let (first, second) = (was(o, n, at), was(p, q, beside));
+                            let fits = |p: &Ptr, at: i64| p.var.contains(at as u64) && kept(p, at, len);
+                            let one_place = o.id != p.id || first == second;
+                            assert!(fits(o, first) && fits(p, second) && one_place, "{o:?} {n:?}, {p:?} {q:?}: {at} {beside} {len}");
+                            states += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert!(included > 1_000 && states > 10_000, "{included} {states}");
     }
 
     #[test]

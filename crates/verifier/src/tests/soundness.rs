@@ -181,6 +181,21 @@ fn a_key_in_part_of_a_longer_number_is_relied_on() {
     assert_eq!(refused.errors[0].kind, Kind::Null, "{}", refused.errors[0].message);
 }
 
+/// Bytes in front of a place are inside of the packet where the place is: one of which nothing is proved may lie behind the end.
+#[test]
+fn nothing_is_proved_in_front_of_a_place_that_may_lie_behind_the_end() {
+    let with = |check: &str| {
+        format!(
+            "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr6 = *(u32 *)(r1 +12)\nr7 = *(u32 *)(r1 +16)\nr7 &= 63\nr8 = 1\nr8 += 1\nr8 += 1\n\
+             if r6 == 7 goto b\nr4 = r2\nr4 += r7\nr4 += 8\nif r4 > r3 goto out\ngoto p\nb: r7 += 8\nr4 = r2\nr4 += r7\n{check}\n\
+             p: *(u64 *)(r4 -8) = 7\nout: r0 = 2\nexit"
+        )
+    };
+    refused(&with("r8 += 1"), Kind::PacketBounds);
+    refused(&with("r4 += -8\nif r4 > r3 goto out\nr4 += 8"), Kind::PacketBounds);
+    assert!(check(&with("r5 = r4\nr5 += 1\nif r5 > r3 goto out"), &maps()).is_ok());
+}
+
 /// What a look-up in an XSKMAP gives is a socket of the kernel's: one number of it can be read, whole.
 #[test]
 fn of_a_socket_the_queue_number_is_read_whole() {
