@@ -157,6 +157,12 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             ),
             None,
         ),
+        // Of what is used once more each byte is read once: no word is loaded.
+        (
+            "checks.used",
+            packet("r5 = *(u16 *)(r2 +12)\nif r5 != 8 goto out\nr5 = *(u8 *)(r2 +14)\nif r5 != 0x45 goto out\nr0 = r5"),
+            None,
+        ),
         (
             "interleave",
             packet("r0 = *(u64 *)(r2 +0)\nr5 = 0\nagain: r0 *= 7\nr0 ^= r5\nr5 += 1\nif r5 < 24 goto again\nr0 &= 3"),

@@ -5,11 +5,12 @@
 //! both lead to the same end with the same values, and nothing happens in between that anybody could see:
 //!
 //! - of several checks of the packet's length the longest stands first, and the others go;
-//! - two checks become one: `(type ^ 8 | version ^ 4) != 0`.
+//! - two checks become one: fields of the packet that lie in one word are compared together (`fields`), other differences as
+//!   `(a ^ 8 | b ^ 4) != 0`.
 //!
 //! ```text
 //! if data + 14 > end goto out                if data + 34 > end goto out
-//! if *(u16 *)(data + 12) != 8 goto out       if *(u16 *)(data + 12) ^ 8 | *(u8 *)(data + 14) ^ 0x45 goto out
+//! if *(u16 *)(data + 12) != 8 goto out       if *(u32 *)(data + 12) & 0xffffff != 0x450008 goto out
 //! if data + 34 > end goto out          ──>
 //! if *(u8 *)(data + 14) != 0x45 goto out
 //! ```
@@ -26,13 +27,16 @@ use cranelift_codegen::ir::{
 };
 use xway_packet::descriptor;
 
+use super::fields::{self, Fields};
 use super::known::{Incoming, upper_bound_in};
 use super::memory;
 use super::value::constant;
 use crate::lower::region;
 
-/// Instructions that may run although a check in front of them leads out.
+/// Instructions that may run although a check in front of them leads out; constants are none.
 const EARLY_MAX: usize = 8;
+/// Instructions of a check that are looked at.
+const BODY_MAX: usize = 48;
 /// Checks in a row that are looked at.
 const CHAIN_MAX: usize = 24;
 /// What a pointer into a packet is moved by stays below.
@@ -59,7 +63,7 @@ struct Length {
 
 /// The pass over one function. `exit`, where all ways out meet, stays a block of its own: later passes start there.
 pub(crate) fn run(func: &mut ir::Function, exit: Option<Block>) {
-    let mut pass = Pass { incoming: Incoming::of(func), entries: HashMap::new(), exit };
+    let mut pass = Pass { incoming: Incoming::of(func), entries: HashMap::new(), uses: None, exit };
     for block in func.layout.blocks() {
         for (to, _) in edges(func, block) {
             pass.entries.entry(to).or_insert((0, block)).0 += 1;
@@ -83,6 +87,8 @@ struct Pass {
     incoming: Incoming,
     /// Edges that lead to each block, and where the only one comes from.
     entries: HashMap<Block, (usize, Block)>,
+    /// Of the function as it was before the first two checks were put together; what that adds uses nothing else again.
+    uses: Option<fields::Uses>,
     exit: Option<Block>,
 }
 
@@ -185,20 +191,31 @@ impl Pass {
             let Some(second) = check(func, next) else { continue };
             let Some(leads_on) = [0, 1].into_iter().find(|on| same(func, &second.edges[1 - on], out)) else { continue };
             let body: Vec<Inst> = func.layout.block_insts(next).filter(|i| *i != second.inst).collect();
-            if body.len() > EARLY_MAX || !self.may_run_early(func, block, &body) {
+            if body.len() > BODY_MAX || !self.may_run_early(func, block, &body) {
                 continue;
             }
             // A comparison with a result costs four instructions, one with a branch one: only differences are put together.
             let wide = |c: &Check, out: bool| difference(func, c.condition, out);
             let (Some(a), Some(b)) = (wide(&first, on == 1), wide(&second, leads_on == 1)) else { continue };
+            let fields = self.fields(func, &first, &body, [a, b]);
+            // What leads to two fields is one load then.
+            let costs = |inst: &&Inst| func.dfg.insts[**inst].opcode() != Opcode::Iconst;
+            if fields.is_none() && body.iter().filter(costs).count() > EARLY_MAX {
+                continue;
+            }
             for inst in body {
                 func.layout.remove_inst(inst);
                 func.layout.insert_inst(inst, first.inst);
             }
             let (on_edge, out) = (second.edges[leads_on].clone(), out.clone());
             let mut at = before(func, first.inst);
-            let (a, b) = (number(&mut at, a), number(&mut at, b));
-            let any = at.ins().bor(a, b);
+            let any = match fields {
+                Some(fields) => fields.differ(&mut at),
+                None => {
+                    let (a, b) = (number(&mut at, a), number(&mut at, b));
+                    at.ins().bor(a, b)
+                }
+            };
             at.ins().brif(any, out.0, &out.1, on_edge.0, &on_edge.1);
             func.layout.remove_inst(first.inst);
             func.layout.remove_inst(second.inst);
@@ -208,6 +225,15 @@ impl Pass {
             return true;
         }
         false
+    }
+
+    /// Two differences as one of the word in which both lie: that of a block's check, and that of the next one, of which nothing in its
+    /// body writes.
+    fn fields(&mut self, func: &ir::Function, first: &Check, body: &[Inst], both: [(Value, i64); 2]) -> Option<Fields> {
+        let lengths = self.lengths_above(func, func.layout.inst_block(first.inst)?);
+        let uses = self.uses.get_or_insert_with(|| fields::uses(func));
+        let proved = |base| lengths.iter().filter(|l| l.at == base).map(|l| l.len).max().unwrap_or(0);
+        Fields::of(func, uses, (first.inst, body), both, proved)
     }
 
     /// A block without parameters that one edge leads to.

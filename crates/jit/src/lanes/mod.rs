@@ -36,12 +36,14 @@
 //! | `merge` | stores |
 //! | `known` | branches that go one way |
 //! | `checks` | several checks as one |
+//! | `fields` | of two fields of the packet by one comparison |
 //! | `dead` | what nobody uses any more, loads included |
 //! | `place` | arithmetic in memory |
 //! | `interleave` | what waits for itself, for several packets at once |
 
 mod checks;
 mod dead;
+mod fields;
 mod fold;
 mod interleave;
 mod known;

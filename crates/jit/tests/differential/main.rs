@@ -5,6 +5,7 @@
 //! 6.18 are), the samples, the tests' programs and xdp-tools by `crates/testkit/tests/differential`.
 
 mod engines;
+mod fields;
 mod helpers;
 mod waits;
 // The fuzzer against the kernel has the generator; what it needs lies beside it.
