@@ -68,11 +68,11 @@ impl Verifier<'_> {
                 }
                 sum
             }
-            (Value::Ptr(e), Value::Ptr(p)) if op == AluOp::Sub && width == Width::W64 && e.base == Base::End => {
+            (Value::Ptr(e), Value::Ptr(p)) if op == AluOp::Sub && e.base == Base::End => {
                 if !same_object(e, p) {
                     self.facts.address_seen();
                 }
-                self.distance(st, e, p)
+                self.distance(st, e, p, width)
             }
             (Value::Ptr(a), Value::Ptr(b)) if op == AluOp::Sub => {
                 if !same_object(a, b) || width == Width::W32 {
@@ -176,13 +176,15 @@ impl Verifier<'_> {
         let s = if shifts && b.s.umax() >= bits { unknown(width) } else { a.s.alu(op, &b.s, width) };
         let def = self.graph.op(a.def, b.def);
         let mut n = Num::new(s, def);
-        // x + constant stays linked with x.
-        if let (AluOp::Add | AluOp::Sub, Width::W64, Operand::Imm(i)) = (op, width, src)
+        // x + constant stays linked with x; in 32 bits where nothing is cut off.
+        if let (AluOp::Add | AluOp::Sub, Operand::Imm(i)) = (op, src)
             && a.link != 0
         {
             let step = if op == AluOp::Add { i64::from(i) } else { -i64::from(i) };
-            n.link = a.link;
-            n.delta = a.delta.wrapping_add(step);
+            if width == Width::W64 || whole_in_half(&a.s, step) {
+                n.link = a.link;
+                n.delta = a.delta.wrapping_add(step);
+            }
         }
         Value::Num(n)
     }
@@ -373,6 +375,12 @@ const fn words(op: AluOp) -> &'static str {
 
 fn unknown(width: Width) -> Scalar {
     if width == Width::W64 { Scalar::unknown() } else { Scalar::of_bits(32) }
+}
+
+/// The number, and the sum of it and `step`, lie between 0 and 2^32 - 1: adding the low halves gives the sum.
+fn whole_in_half(s: &Scalar, step: i64) -> bool {
+    let half = 0..=i64::from(u32::MAX);
+    s.umax() <= u32::MAX.into() && half.contains(&(s.smin() + step)) && half.contains(&(s.smax() + step))
 }
 
 fn check_immediate(op: AluOp, width: Width, imm: i32) -> Result<(), Fail> {

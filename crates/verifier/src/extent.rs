@@ -14,7 +14,7 @@
 //! All of it ends when the packet moves. It is compared between states only when something relied on it (`def`), as slots of
 //! the stack are.
 
-use xway_isa::{Operand, Reg};
+use xway_isa::{Operand, Reg, Width};
 
 use crate::diag::{Fail, fail};
 use crate::domain::Scalar;
@@ -141,27 +141,26 @@ impl Verifier<'_> {
         known
     }
 
-    /// `data_end + end.off - p`, both of the present packet.
-    pub(crate) fn distance(&mut self, st: &mut State, end: &Ptr, p: &Ptr) -> Value {
+    /// `data_end + end.off - p`, both of the present packet. In 32 bits it is the same number as long as it has no more and is
+    /// not negative; compilers for ISA v3 compute `__u32 len = data_end - data` so.
+    pub(crate) fn distance(&mut self, st: &mut State, end: &Ptr, p: &Ptr, width: Width) -> Value {
+        let delta = i64::from(end.off) - i64::from(p.off);
+        let bounds = counts(p).then(|| far_from_end(st, p, delta));
+        let half = width == Width::W32;
         // The difference of two addresses may wrap, a distance in the packet may not: of a place that may lie before the packet or
         // that is too far away nothing is said.
-        if !counts(p) {
-            return Value::num(Scalar::unknown(), NONE);
-        }
+        let Some(s) = bounds.filter(|s| !half || s.umax() <= u32::MAX.into()) else {
+            if half {
+                self.facts.address_seen();
+            }
+            return Value::num(Scalar::of_bits(if half { 32 } else { 64 }), NONE);
+        };
         self.rely_on_extent(st);
         let link = self.id();
         if st.extent.rooms.len() >= PLACES_MAX {
             st.extent.rooms.remove(0);
         }
         st.extent.rooms.push(Room { link, id: p.id });
-        let delta = i64::from(end.off) - i64::from(p.off);
-        // The distance from the place to the end: at least what was proved, at most what a packet can be. A place behind the end
-        // is as far away as its offset says.
-        let known = if p.id == 0 { st.extent.least.max(p.range) } else { p.range };
-        let farthest = i64::from(st.extent.least) - p.var.smax();
-        let low = if known > 0 || p.id == 0 { farthest.max(known.into()) } else { farthest };
-        let high = (PACKET_LEN_MAX - p.var.smin()).max(low);
-        let s = Scalar::between_signed(low + delta, high + delta);
         let node = self.graph.op(st.extent.def, NONE);
         Value::Num(Num { s, link, delta, def: node })
     }
@@ -282,6 +281,16 @@ fn counts(p: &Ptr) -> bool {
     p.base == Base::Packet && p.var.smin() >= 0 && p.var.umax() <= crate::branch::PACKET_OFFSET_MAX
 }
 
+/// The distance from the place that `p` counts from to the end, plus `delta`: at least what was proved, at most what a packet can be. A place behind
+/// the end is as far away as its offset says.
+fn far_from_end(st: &State, p: &Ptr, delta: i64) -> Scalar {
+    let known = if p.id == 0 { st.extent.least.max(p.range) } else { p.range };
+    let farthest = i64::from(st.extent.least) - p.var.smax();
+    let low = if known > 0 || p.id == 0 { farthest.max(known.into()) } else { farthest };
+    let high = (PACKET_LEN_MAX - p.var.smin()).max(low);
+    Scalar::between_signed(low + delta, high + delta)
+}
+
 /// `reach` bytes behind the place `id` lie inside the packet: pointers and sums that count from it know. `inside` says that
 /// the place itself is known not to lie before the packet.
 pub(crate) fn prove(st: &mut State, id: u32, reach: u32, inside: bool) {
@@ -349,7 +358,7 @@ mod tests {
         let (config, cfg) = (Config::default(), Cfg::new(&program).ok().unwrap());
         let mut v = Verifier::new(&program, MapsView::empty(), &config, cfg);
         let meter = crate::meter::Meter::default();
-        let (mut tried, mut proved) = (0, 0);
+        let (mut tried, mut proved, mut halves) = (0, 0, 0);
         let offs = [-9, 0, 20].into_iter().flat_map(|a| [-9, 0, 20].map(|b| (a, b)));
         let known = [(0, 0), (14, 0), (0, 1), (14, 60)];
         for ((low, high), (of_end, of_p)) in places().flat_map(|place| offs.clone().map(move |off| (place, off))) {
@@ -361,8 +370,15 @@ mod tests {
                 let p = Ptr { off: of_p, var, id: 7, range, ..Ptr::to(Base::Packet) };
                 st.set(Reg::R2, Value::Ptr(p));
                 let end = Ptr { off: of_end, ..Ptr::to(Base::End) };
-                let Value::Num(n) = v.distance(&mut st, &end, &p) else { panic!("a number") };
+                let Value::Num(half) = v.distance(&mut st, &end, &p, Width::W32) else { panic!("a number") };
+                let Value::Num(n) = v.distance(&mut st, &end, &p, Width::W64) else { panic!("a number") };
                 let real = |(len, at): (i64, i64)| (len - at).wrapping_add(i64::from(of_end) - i64::from(of_p));
+                for run in &runs {
+                    let real = real(*run);
+                    assert!(half.s.contains(real as u64 & 0xffff_ffff), "{real} of {run:?}: {half:?} for {p:?}");
+                    assert!(half.link == 0 || (0..1 << 32).contains(&real), "{real} of {run:?}: {half:?} for {p:?}");
+                }
+                halves += u32::from(half.link != 0);
                 for run in &runs {
                     let real = real(*run);
                     assert!((n.s.smin()..=n.s.smax()).contains(&real), "{real} of {run:?}: {n:?} for {p:?}");
@@ -388,7 +404,7 @@ mod tests {
                 }
             }
         }
-        assert!(tried > 10_000 && proved > 1_000, "{tried} {proved}");
+        assert!(tried > 10_000 && proved > 1_000 && halves > 100, "{tried} {proved} {halves}");
     }
 
     #[test]

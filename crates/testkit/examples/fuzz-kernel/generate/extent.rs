@@ -46,29 +46,31 @@ pub fn text(rng: &mut Rng) -> String {
         let (a, b) = (r(rng), r(rng));
         let source = [7, 8, 9, a, b][rng.index(5)];
         let k = [-40i64, -20, -8, -4, -1, 0, 1, 2, 4, 8, 14, 20, 34, 60][rng.index(14)];
+        // ISA v3 computes lengths of 32 bits with halves of registers.
+        let w = if rng.one_in(5) { "w" } else { "r" };
         match rng.below(14) {
             _ if far && rng.one_in(4) => text.push_str(&match rng.below(4) {
                 0 | 1 => format!("r1 = {:#x} ll\nr{a} += r1\n", FAR[rng.index(FAR.len())]),
                 2 => format!("r{a} += {}\n", FAR[rng.index(4)]),
                 _ => format!("r{a} {} {}\n", [">>=", "s>>="][rng.index(2)], [1, 30, 32, 47, 61][rng.index(5)]),
             }),
-            0 | 1 => text.push_str(&format!("r{a} = r{source}\n")),
-            2 | 3 => text.push_str(&format!("r{a} -= r{source}\n")),
+            0 | 1 => text.push_str(&format!("{w}{a} = {w}{source}\n")),
+            2 | 3 => text.push_str(&format!("{w}{a} -= {w}{source}\n")),
             4 | 5 => text.push_str(&format!("r{a} += r{source}\n")),
-            6 | 7 => text.push_str(&format!("r{a} += {k}\n")),
+            6 | 7 => text.push_str(&format!("{w}{a} += {k}\n")),
             8 => text.push_str(&format!("r{a} <<= 32\nr{a} >>= 32\n")),
             9 => text.push_str(&format!("r{a} &= {}\n", [3, 60, 63, 0xff, 0x7fc][rng.index(5)])),
             10 => text.push_str(&format!("*(u64 *)(r10 -8) = r{a}\nr{b} = *(u64 *)(r10 -8)\n")),
             n => {
                 let cond = ["<", "<=", ">", ">=", "s<", "s>", "==", "!="][rng.index(8)];
-                let right = if n == 11 { format!("{}", k.abs()) } else { format!("r{source}") };
+                let right = if n == 11 { format!("{}", k.abs()) } else { format!("{w}{source}") };
                 let target = if rng.below(4) == 0 {
                     label += 1;
                     format!("l{label}")
                 } else {
                     "out".to_owned()
                 };
-                text.push_str(&format!("if r{a} {cond} {right} goto {target}\n"));
+                text.push_str(&format!("if {w}{a} {cond} {right} goto {target}\n"));
                 if target != "out" {
                     text.push_str(&format!("r{b} += {}\n{target}: r0 = 0\n", k.abs()));
                 }
