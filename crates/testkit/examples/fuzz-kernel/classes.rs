@@ -14,6 +14,15 @@ pub struct Case {
     pub by: Option<Followed>,
     /// The way on which the kernel complains is none here: what decides that.
     pub dead: Option<Decided>,
+    /// A negative number is added to a pointer, and the constant behind it makes up for that.
+    pub near: bool,
+}
+
+impl Case {
+    /// The reason was found out about the program, not told by the kernel's words alone.
+    pub fn is_proved(&self) -> bool {
+        self.by.is_some() || self.near || self.dead.is_some_and(|d| d != Decided::Unknown)
+    }
 }
 
 /// Part of the kernel's line, and why the program is safe all the same.
@@ -26,6 +35,7 @@ const KNOWN: &[(&str, &str)] = &[
     ),
     ("_or_null", "a look-up that cannot fail, or a comparison with a register that holds zero"),
     ("invalid size of register fill", "a part of a spilled pointer is an unknown number"),
+    ("off=0 size=0", "a call that reads no byte reads none at the frame pointer either"),
     ("cannot return stack pointer", "a pointer to the stack of a caller, which lives on, may be returned"),
     ("cannot spill pointers to stack into stack frame of the caller", "the same, kept there"),
     ("program is too large", "Linux visits more than a million instructions; here states are included sooner"),
@@ -39,11 +49,14 @@ const KNOWN: &[(&str, &str)] = &[
 /// Why we accept, if that is known.
 pub fn explain(case: &Case) -> Option<&'static str> {
     let followed = case.by.map(|by| match by {
-        Followed::Results => "bounds of a quotient, a remainder or a byte-swapped number",
+        Followed::Results => "bounds of a quotient, a remainder, a byte-swapped number or a shift in 32 bits",
         Followed::Signs => "bounds of a number that is extended by its sign, or negated",
         Followed::Parts => "a part of a number on the stack is known",
-        Followed::Sums => "a sum with zero keeps its link",
-        Followed::Several => "several of: quotients, remainders, byte swaps, signs, parts of numbers on the stack",
+        Followed::Links => "a copy of a sum, or a sum of a sum, stays linked with the number",
+        Followed::Distances => "the distance between a place in the packet and its end has bounds",
+        Followed::Several => {
+            "several of: quotients, remainders, byte swaps, signs, parts of numbers on the stack, distances, links"
+        }
     });
     let decided = || match case.dead? {
         Decided::Same => Some("dead: a register is compared with itself"),
@@ -54,7 +67,8 @@ pub fn explain(case: &Case) -> Option<&'static str> {
         Decided::Unknown => None,
     };
     let words = || KNOWN.iter().find(|k| case.words.contains(k.0)).map(|k| k.1);
-    followed.or_else(decided).or_else(words)
+    let near = || case.near.then_some("a negative number is added to a pointer, and a larger constant to the sum");
+    followed.or_else(decided).or_else(near).or_else(words)
 }
 
 /// The line without its numbers, so that equal reasons are counted together.

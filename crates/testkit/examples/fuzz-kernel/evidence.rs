@@ -4,72 +4,101 @@
 //! code that is dead here, behind which branch?
 
 use xway_isa::{Insn, Operand, Slot, decode_at, op};
+use xway_object::Program;
 use xway_verifier::Facts;
+
+use super::insert::{Around, insert};
+use super::links::unlink;
+use super::seen::{Seen, is_number};
 
 /// What is followed here and not in Linux 6.18, as far as taking it away shows it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Followed {
-    /// Quotients, remainders and byte-swapped numbers.
+    /// Quotients, remainders, byte-swapped numbers, and that a shift of 32 bits by an unknown amount leaves 32 bits.
     Results,
     /// Numbers extended by their sign, or negated.
     Signs,
     /// A part of a number that was kept on the stack.
     Parts,
-    /// Sums with zero, which are linked with what they were before.
-    Sums,
+    /// Copies of sums and sums of sums, which are linked with what they were made of.
+    Links,
+    /// Distances between a place in the packet and its end.
+    Distances,
     /// Several of them.
     Several,
 }
 
 impl Followed {
     /// One after the other.
-    pub const ALL: [Followed; 5] =
-        [Followed::Results, Followed::Signs, Followed::Parts, Followed::Sums, Followed::Several];
+    pub const ALL: [Followed; 6] =
+        [Followed::Results, Followed::Signs, Followed::Parts, Followed::Distances, Followed::Links, Followed::Several];
 
     /// The load that stands for what this instruction gives, when it is of this kind.
-    fn unknown(self, s: Slot) -> Option<u8> {
+    fn unknown(self, at: usize, s: Slot, seen: &Seen<'_>) -> Option<u8> {
         let (class, operation) = (s.opcode & op::CLASS_MASK, s.opcode & 0xf0);
         let half = class == op::ALU;
         let alu = half || class == op::ALU64;
+        let by_register = alu && s.opcode & op::X != 0;
         let load = if half { LOAD_WORD } else { LOAD_DOUBLE };
         match self {
-            Followed::Results if alu && (operation == DIV || operation == MOD) => Some(load),
-            Followed::Results if alu && operation == END => Some(LOAD_DOUBLE),
+            // Linux forgets all 64 bits of them, in 32 bits too.
+            Followed::Results if alu && matches!(operation, DIV | MOD | END) => Some(LOAD_DOUBLE),
+            Followed::Results if half && by_register && matches!(operation, LSH | RSH | ARSH) => seen
+                .always(at, s.dst, |shown| shown.starts_with("scalar(smin=0,smax=umax=0xffffffff,"))
+                .then_some(LOAD_DOUBLE),
             Followed::Signs if alu && (operation == MOV && s.off != 0 || operation == NEG) => Some(load),
-            // Loads through other registers are of other memory, mostly.
-            Followed::Parts if class == op::LDX && s.src == 10 && s.opcode != LOAD_DOUBLE => Some(s.opcode),
-            Followed::Sums if s.opcode == ADD_NUMBER && s.imm == 0 => Some(load),
-            Followed::Several => Followed::ALL[..4].iter().find_map(|f| f.unknown(s)),
+            Followed::Parts if class == op::LDX && s.opcode != LOAD_DOUBLE => {
+                (s.src == 10 || seen.always(at, s.src, |shown| shown.starts_with("fp"))).then_some(s.opcode)
+            }
+            Followed::Distances if by_register && operation == SUB => {
+                let packet = |shown: &str| shown.starts_with("pkt") && !shown.starts_with("pkt_end");
+                (seen.always(at, s.src, packet) && seen.number(at, s.dst)).then_some(LOAD_DOUBLE)
+            }
+            Followed::Several => Followed::ALL.into_iter().filter(|f| *f != self).find_map(|f| f.unknown(at, s, seen)),
             _ => None,
         }
     }
 
-    /// The program with every such number replaced by an unknown one, one instruction for one. `None` when there is none, or
-    /// no stack left to take unknown numbers from.
-    ///
-    /// They are loaded from stack that the program does not write: a guess, which can only make a reason be missed.
-    pub fn taken_away(self, insns: &[Slot]) -> Option<Vec<Slot>> {
-        let off = untouched(insns)?;
-        let mut out = insns.to_vec();
+    /// The program without it: behind every instruction that gives such a number an unknown one takes its place, or links end. `None`
+    /// when there is nothing to take away.
+    pub fn taken_away(self, program: &Program, seen: &Seen<'_>) -> Option<Program> {
+        let mut around = vec![Around::default(); program.insns.len()];
+        if self != Followed::Links {
+            self.forget(program, seen, &mut around);
+        }
+        if matches!(self, Followed::Links | Followed::Several) {
+            unlink(program, seen, &mut around);
+        }
+        let changed = around.iter().any(|a| !a.before.is_empty() || !a.behind.is_empty());
+        changed.then(|| insert(program, &around))?
+    }
+
+    /// Unknown numbers are loaded from stack that the program does not write: a guess, which can only make a reason be missed. So it is
+    /// where there is no stack left for that.
+    fn forget(self, program: &Program, seen: &Seen<'_>, around: &mut [Around]) {
+        let Some(off) = untouched(&program.insns) else { return };
         let mut second = false;
-        for slot in &mut out {
+        for (at, (slot, around)) in program.insns.iter().zip(around).enumerate() {
             if std::mem::replace(&mut second, slot.is_wide()) {
                 continue;
             }
-            if let Some(opcode) = self.unknown(*slot) {
-                *slot = Slot { opcode, dst: slot.dst, src: 10, off, imm: 0 };
+            if let Some(opcode) = self.unknown(at, *slot, seen) {
+                around.behind.push(Slot { opcode, dst: slot.dst, src: 10, off, imm: 0 });
             }
         }
-        (out != insns).then_some(out)
     }
 }
 
-/// Opcodes without class and source bits: division, remainder, byte order, moves, negation.
+/// Opcodes without class and source bits.
+const SUB: u8 = 0x10;
 const DIV: u8 = 0x30;
-const MOD: u8 = 0x90;
-const END: u8 = 0xd0;
-const MOV: u8 = 0xb0;
+const LSH: u8 = 0x60;
+const RSH: u8 = 0x70;
 const NEG: u8 = 0x80;
+const MOD: u8 = 0x90;
+const MOV: u8 = 0xb0;
+const ARSH: u8 = 0xc0;
+const END: u8 = 0xd0;
 /// `r += number`.
 const ADD_NUMBER: u8 = 0x07;
 /// Loads of four and of eight bytes.
@@ -128,14 +157,31 @@ pub fn dead_end(log: &str, facts: &Facts, insns: &[Slot]) -> Option<Decided> {
         Operand::Reg(r) => known(r.index()).unwrap_or_default(),
         Operand::Imm(_) => "",
     };
-    let number = |text: &str| text.starts_with("scalar") || text.starts_with(|c: char| c == '-' || c.is_ascii_digit());
     Some(match [left, right] {
         sides if sides.iter().any(|s| s.starts_with("pkt")) => Decided::Packet,
         [left, _] if left.contains("_or_null") || state.contains("_or_null") => Decided::Null,
-        [left, right] if number(left) && (right.is_empty() || number(right)) => Decided::Number,
+        [left, right] if is_number(left) && (right.is_empty() || is_number(right)) => Decided::Number,
         ["", _] => Decided::Unknown,
         _ => Decided::Pointer,
     })
+}
+
+/// The kernel's own log bounds the register that its words name on both sides, below zero and not far: a number is added to
+/// a pointer and a constant that is larger than it, and only the sum of all lies inside.
+pub fn near(log: &str, words: &str) -> bool {
+    let Some(reg) = words.split(' ').next().filter(|r| r.starts_with('R')) else { return false };
+    let way = way(log);
+    let Some(shown) = way.iter().rev().find_map(|(_, state)| state.split_once(&format!("{reg}=")).map(|s| s.1)) else {
+        return false;
+    };
+    let shown = shown.split(')').next().unwrap_or_default();
+    let bound = |name: &str| {
+        let behind = &shown[shown.find(name)? + name.len()..];
+        let value = behind.split([',', '=']).find(|v| v.starts_with(|c: char| c == '-' || c.is_ascii_digit()))?;
+        value.parse::<i64>().ok()
+    };
+    let (Some(low), Some(high)) = (bound("smin="), bound("smax=")) else { return false };
+    words.contains("unbounded memory access") && low > -(1 << 29) && high < 0
 }
 
 /// The instructions on the last way of the log, each with the state that stands beside it.
@@ -149,7 +195,7 @@ fn way(log: &str) -> Vec<(usize, String)> {
                 // A whole state: what the instruction before it has led to.
                 Some((_, state)) if !rest.starts_with('(') => rest.clone_into(state),
                 // A jump that is taken has the state behind it on its own line, with the number of the next instruction.
-                _ => way.push((at, rest.split_once("; ").or(rest.split_once(": ")).map_or("", |s| s.1).to_owned())),
+                _ => way.push((at, rest.split_once(": ").or(rest.split_once("; ")).map_or("", |s| s.1).to_owned())),
             }
         }
     }

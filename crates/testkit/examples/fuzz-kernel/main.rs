@@ -17,8 +17,11 @@ pub mod compiled;
 pub mod corpus;
 pub mod evidence;
 pub mod generate;
+pub mod insert;
+pub mod links;
 pub mod oracle;
 pub mod repeatable;
+pub mod seen;
 pub mod tally;
 pub mod world;
 
@@ -116,7 +119,9 @@ pub fn fuzz(options: &Options) -> Tally {
         let effort = Effort { compared: 4, alone, visits, compiled, guess: seed % 2 == 0 };
         let answer = oracle.ask(&program, place, effort, &mut || packets.next(&mut own));
         let listing = || {
-            let text = xway_isa::listing(&program.insns, &xway_isa::NoNames).unwrap_or_else(|e| e.to_string());
+            let bytes = || oracle::hex(&xway_isa::slots_to_bytes(&program.insns));
+            let text =
+                xway_isa::listing(&program.insns, &xway_isa::NoNames).unwrap_or_else(|e| format!("{e}\n{}\n", bytes()));
             // What is to be read is shown as both see it.
             let logs = if options.read.is_some() { place.logs(&program) } else { String::new() };
             format!("seed {seed}, {origin:?} of {}\n{text}{logs}", program.name)
@@ -137,7 +142,9 @@ fn make<'p>(
     only_mutants: bool,
 ) -> (Origin, Program, &'p Place) {
     // Real programs are long: a tenth of all would take most of the time otherwise.
-    let kind = if only_mutants || (!real.is_empty() && rng.one_in(20)) { 3 } else { rng.below(3) };
+    let mutant = rng.one_in(20);
+    // A seed gives the same program whether there are objects or not, mutants excepted.
+    let kind = if only_mutants || (mutant && !real.is_empty()) { 3 } else { rng.below(3) };
     if kind == 3 {
         let (program, place) = *rng.pick(real);
         let mut mutant = program.clone();

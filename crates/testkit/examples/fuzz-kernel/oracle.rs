@@ -13,8 +13,9 @@ use xway_vm::{Env, FaultKind, FixedHost, Instance, Outcome};
 
 use super::classes::Case;
 use super::compiled::Compiled;
-use super::evidence::{Followed, dead_end};
+use super::evidence::{Followed, dead_end, near};
 use super::repeatable::repeatable;
+use super::seen::Seen;
 
 /// Maps and types of programs, on both sides.
 pub struct Place {
@@ -222,12 +223,21 @@ impl Oracle {
             }
             Err(e) => {
                 let packets: Vec<_> = (0..effort.alone).map(|_| packet()).collect();
-                match self.run(program, &proof, place, &packets, None, effort.compiled) {
-                    Ok(()) => Answer::OnlyKernelRefuses(Case {
-                        words: reason(e),
-                        by: decisive(program, place, &config),
-                        dead: dead_end(&place.log(program), proof.facts(), &program.insns),
-                    }),
+                if let Err(wrong) = self.run(program, &proof, place, &packets, None, effort.compiled) {
+                    return Answer::Wrong(wrong);
+                }
+                let case = case(program, place, &config, reason(e));
+                if case.is_proved() {
+                    return Answer::OnlyKernelRefuses(case);
+                }
+                // Only words say why: a thousand packets more, of every length around the checks.
+                let packets = (0..1000).map(|n| {
+                    let mut p = packet();
+                    p.resize(14 + n % 120, n as u8);
+                    p
+                });
+                match self.run(program, &proof, place, &packets.collect::<Vec<_>>(), None, false) {
+                    Ok(()) => Answer::OnlyKernelRefuses(case),
                     Err(wrong) => Answer::Wrong(wrong),
                 }
             }
@@ -307,14 +317,24 @@ fn trap(packet: &[u8], out: &Outcome) -> String {
     format!("accepted, but over {}: {fault}", hex(packet))
 }
 
-/// What must not be taken away from what is known, or the program is refused here too.
-fn decisive(program: &Program, place: &Place, config: &Config) -> Option<Followed> {
-    Followed::ALL.into_iter().find(|f| {
-        let Some(insns) = f.taken_away(&program.insns) else { return false };
-        let weaker = Program { insns, ..program.clone() };
-        let answer = verify(&weaker, &MapsView::from(&*place.object), config);
+/// Why it is accepted here.
+fn case(program: &Program, place: &Place, config: &Config, words: String) -> Case {
+    let view = MapsView::from(&*place.object);
+    // No guesses: branches that are decided shall be known as such. More than was needed may have to be walked.
+    let config = Config { budget: config.budget.max(50_000), apart: u32::MAX, ..config.clone() };
+    let Ok(proof) = verify(program, &view, &Config { log: true, ..config.clone() }) else {
+        return Case { words, ..Case::default() };
+    };
+    let seen = Seen::of(proof.log());
+    // What must not be taken away from what is known, or the program is refused here too.
+    let by = Followed::ALL.into_iter().find(|f| {
+        let Some(weaker) = f.taken_away(program, &seen) else { return false };
+        let answer = verify(&weaker, &view, &config);
         answer.is_err_and(|r| !matches!(r.errors[0].kind, Kind::StackDepth | Kind::Budget))
-    })
+    });
+    let theirs = place.log(program);
+    let dead = dead_end(&theirs, proof.facts(), &program.insns);
+    Case { near: near(&theirs, &words), words, by, dead }
 }
 
 /// What the proof says of every run must hold for this one.
