@@ -407,6 +407,21 @@ mod tests {
     }
 
     #[test]
+    fn a_sum_of_32_bits_is_linked_where_nothing_is_cut_off() {
+        let most = |first: &str, step: i32| -> u32 {
+            let text = format!(
+                "r2 = *(u32 *)(r1 +16)\nr0 = 0\n{first}\nif r2 > 100 goto out\nr3 = r2\nw3 += {step}\nif w3 > 20 goto out\nr4 = r2\nout: exit"
+            );
+            let shown = behind(&text, 7);
+            let (_, most) = shown.split_once("umax32=").unwrap_or_else(|| panic!("{shown}"));
+            most.split([',', ')']).next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{shown}"))
+        };
+        assert_eq!(most("r0 = 0", 5), 15u32);
+        assert_eq!(most("r0 = 0", -5), 100, "it may wrap");
+        assert_eq!(most("if r2 < 5 goto out", -5), 25);
+    }
+
+    #[test]
     fn a_number_without_the_multiple_in_it_is_a_remainder() {
         let text = "r2 = *(u32 *)(r1 +16)\nr3 = r2\nr3 /= 10\nr3 *= 10\nr2 -= r3\nr0 = r2\nexit";
         assert!(behind(text, 4).contains("umax=smax32=umax32=9,"), "{}", behind(text, 4));
