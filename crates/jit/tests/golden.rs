@@ -141,6 +141,15 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             ),
             None,
         ),
+        // Parts of two values are added: of shifts and `bor` Cranelift would make one that takes longer.
+        (
+            "lanes.two",
+            packet(
+                "r4 = *(u8 *)(r2 +4)\nr5 = *(u8 *)(r2 +5)\nr6 = *(u8 *)(r2 +8)\nr7 = *(u8 *)(r2 +9)\n*(u8 *)(r2 +12) = r4\n\
+                 *(u8 *)(r2 +13) = r5\n*(u8 *)(r2 +14) = r6\n*(u8 *)(r2 +15) = r7",
+            ),
+            None,
+        ),
         (
             "lanes",
             packet(

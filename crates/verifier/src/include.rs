@@ -402,7 +402,10 @@ mod tests {
                             let (first, second) = (was(o, n, at), was(p, q, beside));
                             let fits = |p: &Ptr, at: i64| p.var.contains(at as u64) && kept(p, at, len);
                             let one_place = o.id != p.id || first == second;
-                            assert!(fits(o, first) && fits(p, second) && one_place, "{o:?} {n:?}, {p:?} {q:?}: {at} {beside} {len}");
+                            assert!(
+                                fits(o, first) && fits(p, second) && one_place,
+                                "{o:?} {n:?}, {p:?} {q:?}: {at} {beside} {len}"
+                            );
                             states += 1;
                         }
                     }

@@ -116,8 +116,7 @@ fn fields_compared_together() {
     let mut together = 0;
     for _ in 0..count {
         // Bytes of which some are alike, so that fields meet in what they want.
-        let packet: Vec<u8> =
-            (0..LEN).map(|_| if rng.one_in(3) { 0x45 } else { rng.below(256) as u8 }).collect();
+        let packet: Vec<u8> = (0..LEN).map(|_| if rng.one_in(3) { 0x45 } else { rng.below(256) as u8 }).collect();
         let text = program(&mut rng, &packet);
         let insns = xway_isa::assemble(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let image = Program { name: "fields".into(), section: "xdp".into(), insns, ..Program::default() };
