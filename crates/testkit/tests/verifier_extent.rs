@@ -1,9 +1,11 @@
-//! Lengths, distances to the end and sums of pointers: random programs around them, and what is accepted never faults.
-//! `XWAY_PROGRAMS` sets their number.
+//! Lengths, distances to the end and sums of pointers, and packet pointers that meet: random programs around them, and what is accepted
+//! never faults. `XWAY_PROGRAMS` sets their number.
 
-// The fuzzer against the kernel has the generator.
+// The fuzzer against the kernel has the generators.
 #[path = "../examples/fuzz-kernel/generate/extent.rs"]
 mod extent;
+#[path = "../examples/fuzz-kernel/generate/places.rs"]
+mod places;
 
 use std::sync::Arc;
 
@@ -21,10 +23,20 @@ fn packet_memory_holds_no_longer_packet_than_the_verifier_assumes() {
 
 #[test]
 fn what_is_accepted_never_faults() {
-    let mut rng = Rng::new(20_261);
+    run(extent::text, 20_261, 30);
+}
+
+#[test]
+fn pointers_that_meet_never_leave_the_packet() {
+    run(places::text, 20_263, 60);
+}
+
+/// Random programs; one in `share` must be accepted.
+fn run(text: fn(&mut Rng) -> String, seed: u64, share: u32) {
+    let mut rng = Rng::new(seed);
     let (guard, host) = (Guard::pin(), FixedHost::new(1));
     let mut pool = Pool::new(PoolConfig::new(4)).unwrap();
-    let mut accepted = 0;
+    let (mut accepted, mut bytes) = (0, Rng::new(1));
     let packets: Vec<Vec<u8>> = (14..60u8)
         .chain([61, 62, 63, 64, 80, 99, 100, 101, 255])
         .flat_map(|n| {
@@ -42,10 +54,11 @@ fn what_is_accepted_never_faults() {
             });
             small.into_iter().chain(far)
         })
+        .chain([14usize, 16, 20, 24, 36, 64].into_iter().cycle().take(60).map(|len| bytes.bytes(len)))
         .collect();
     let programs: u32 = std::env::var("XWAY_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(60_000);
     for n in 0..programs {
-        let text = extent::text(&mut rng);
+        let text = text(&mut rng);
         let insns = xway_isa::assemble(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let program = Program { name: "lengths".into(), section: "xdp".into(), insns, ..Program::default() };
         let config = Config { budget: 50_000, errors_max: 1, explain: 0, ..Config::default() };
@@ -66,5 +79,5 @@ fn what_is_accepted_never_faults() {
         }
     }
     println!("{accepted} of {programs} accepted");
-    assert!(accepted > programs / 30, "{accepted}");
+    assert!(accepted > programs / share, "{accepted}");
 }

@@ -7,6 +7,7 @@ mod joins;
 mod loops;
 mod memory;
 mod mutate;
+mod places;
 
 use std::fmt::Write;
 
@@ -56,6 +57,7 @@ pub fn grammar(rng: &mut Rng, world: &World) -> Program {
     match rng.below(32) {
         0 | 1 => return world.program(&extent::text(rng), &[]),
         2 | 3 => return world.program(&joins::text(rng), &[]),
+        4 | 5 => return world.program(&places::text(rng), &[]),
         _ => {}
     }
     // Most are small: they cost the kernel a tenth of a millisecond, and most mistakes need few instructions.
