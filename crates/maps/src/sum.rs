@@ -107,7 +107,8 @@ unsafe fn by_vectors(at: *const u8, blocks: usize) -> u64 {
             "vpaddq {c:x}, {c:x}, {y:x}",
             "vmovq {all}, {a:x}",
             "vmovq {upper}, {c:x}",
-            // What follows has instructions of the older form, which would wait for the upper halves of registers.
+            // What follows has instructions of the older form, which would wait for the upper halves of registers: of all, which is
+            // why all are named below.
             "vzeroupper",
             at = inout(reg) at => _,
             blocks = inout(reg) blocks => _,
@@ -119,6 +120,8 @@ unsafe fn by_vectors(at: *const u8, blocks: usize) -> u64 {
             d = out(ymm_reg) _,
             x = out(ymm_reg) _,
             y = out(ymm_reg) _,
+            out("ymm6") _, out("ymm7") _, out("ymm8") _, out("ymm9") _, out("ymm10") _,
+            out("ymm11") _, out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
             options(nostack, readonly),
         );
     }
