@@ -2,8 +2,8 @@
 //!
 //! [`Map::layout`](crate::Map::layout) describes a map's memory in plain numbers. They are fixed when the map is created, so a
 //! compiler may use them as constants. The only exception are inner maps, which are reached at run time: the slot of an outer
-//! array points to an [`InnerSlot`], which begins with the inner map's [`MapLayout`]; and a pointer to a map leads to its
-//! layout too ([`MAP_LAYOUT`]).
+//! array points to an [`InnerSlot`], which has the inner map's address; and a pointer to a map leads to its layout
+//! ([`MAP_LAYOUT`]).
 //!
 //! # The contract of a reader
 //!
@@ -244,8 +244,6 @@ pub struct MapsByKeyLayout {
 /// What a slot of a map of maps points to.
 #[repr(C)]
 pub struct InnerSlot {
-    /// The inner map's memory.
-    pub layout: MapLayout,
     /// The inner map, as the calls of this module take it.
     pub raw: *const Map,
     pub(crate) map: Arc<Map>,
@@ -253,7 +251,7 @@ pub struct InnerSlot {
 
 impl InnerSlot {
     pub(crate) fn new(map: Arc<Map>) -> InnerSlot {
-        InnerSlot { layout: map.layout(), raw: Arc::as_ptr(&map), map }
+        InnerSlot { raw: Arc::as_ptr(&map), map }
     }
 }
 
@@ -466,9 +464,11 @@ mod tests {
     fn offsets_are_what_the_text_says() {
         assert_eq!(crate::line::offsets(), [LINE_TAGS, LINE_HEAD, LINE_SLOTS, 60, LINE_BYTES]);
         assert_eq!(
-            (offset_of!(InnerSlot, layout), offset_of!(ProgramSlot, entry), offset_of!(ProgramSlot, id)),
+            (offset_of!(InnerSlot, raw), offset_of!(ProgramSlot, entry), offset_of!(ProgramSlot, id)),
             (0, 0, 8)
         );
+        // Each element of a map of maps, and of a PROG_ARRAY, takes so much besides its pointer.
+        assert_eq!((size_of::<InnerSlot>(), size_of::<ProgramSlot>()), (16, 32));
         assert_eq!(
             (
                 offset_of!(HashLayout, seed),
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn inner_maps_bring_their_layout() {
+    fn slots_lead_to_inner_maps_and_these_to_their_layout() {
         let inner_spec = MapSpec::new(MapType::Array, 4, 8, 4);
         let spec = MapSpec { inner: Some(Box::new(inner_spec.clone())), ..MapSpec::new(MapType::ArrayOfMaps, 4, 4, 4) };
         let outer = Map::create(&spec, &Env::with_cpus(1)).unwrap();
@@ -565,7 +565,10 @@ mod tests {
         let _guard = Guard::pin();
         // SAFETY: slot 2 of 4; what it points to lives as long as the guard.
         let slot = unsafe { &**((slots.base + 16) as *const *const InnerSlot) };
-        assert_eq!((slot.raw, slot.layout), (Arc::as_ptr(&map), map.layout()));
+        assert_eq!(slot.raw, Arc::as_ptr(&map));
+        // SAFETY: the map is alive; its layout is written when it is made and never again.
+        let layout = unsafe { slot.raw.byte_add(MAP_LAYOUT).cast::<MapLayout>().read() };
+        assert_eq!(layout, map.layout());
         // SAFETY: the map is alive, the key four bytes long.
         assert_eq!(unsafe { inner(Arc::as_ptr(&outer), [2, 0, 0, 0].as_ptr()) }, Arc::as_ptr(&map));
     }
