@@ -111,10 +111,11 @@ pub(crate) fn made(code: &Compiled, programs: &[&Program]) {
         return;
     }
     // One write for each, so that who reads meanwhile sees whole lines and records.
-    let map = told.map.as_mut().map_or(Ok(()), |file| file.write_all(names(code).as_bytes()));
+    let title = title(programs);
+    let map = told.map.as_mut().map_or(Ok(()), |file| file.write_all(names(code, &title).as_bytes()));
     let dump = told.dump.as_mut().map_or(Ok(()), |(_, file)| {
         let pid = std::process::id();
-        file.write_all(&contents(code, programs, pid, now(), &mut told.functions))
+        file.write_all(&contents(code, &title, programs, pid, now(), &mut told.functions))
     });
     told.trouble = map.and(dump).err().map(|e| e.to_string());
 }
@@ -132,11 +133,25 @@ fn now() -> u64 {
     (t.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec as u64)
 }
 
+/// What code is of: each program's name, and its tag, which tells it from others of that name and from what it was before it was replaced.
+fn title(programs: &[&Program]) -> String {
+    let of = |program: &&Program| {
+        let tag: String = program.tag().iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{}_{tag}", program.name())
+    };
+    programs.iter().map(of).collect::<Vec<_>>().join("+")
+}
+
+/// A function's name, as profilers show it.
+fn symbol(title: &str, function: &str) -> String {
+    format!("xway:{title}:{function}")
+}
+
 /// Lines of a map file: address, length, and a name that says program and function.
-fn names(code: &Compiled) -> String {
+fn names(code: &Compiled, title: &str) -> String {
     let mut lines = String::new();
     for f in code.functions() {
-        let _ = writeln!(lines, "{:x} {:x} xway:{}:{}", code.address() + f.offset as u64, f.len, code.name(), f.name);
+        let _ = writeln!(lines, "{:x} {:x} {}", code.address() + f.offset as u64, f.len, symbol(title, &f.name));
     }
     lines
 }
@@ -152,7 +167,7 @@ fn header(pid: u32, time: u64) -> Vec<u8> {
 }
 
 /// Records of a dump; functions are counted on from `functions`.
-fn contents(code: &Compiled, programs: &[&Program], pid: u32, time: u64, functions: &mut u64) -> Vec<u8> {
+fn contents(code: &Compiled, title: &str, programs: &[&Program], pid: u32, time: u64, functions: &mut u64) -> Vec<u8> {
     let mut out = Vec::new();
     let targets = code.targets();
     let programs: Vec<&Program> = programs.iter().copied().chain(targets.iter().map(|t| &**t)).collect();
@@ -181,7 +196,8 @@ fn contents(code: &Compiled, programs: &[&Program], pid: u32, time: u64, functio
         for number in [address, address, f.len as u64, *functions] {
             body.extend(number.to_ne_bytes());
         }
-        body.extend(format!("xway:{}:{}\0", code.name(), f.name).bytes());
+        body.extend(symbol(title, &f.name).bytes());
+        body.push(0);
         body.extend_from_slice(&code.code()[f.offset..f.offset + f.len]);
         record(&mut out, CODE_LOAD, time, &body);
         *functions += 1;

@@ -68,9 +68,13 @@ fn all_that_is_compiled_is_told_from_then_on() {
     assert_eq!(told.iter().map(|f| f.1).collect::<Vec<_>>(), all);
     assert!(told.iter().zip(0..).all(|(f, n)| f.2 == n), "each has its number: {told:?}");
     let names: Vec<&str> = told.iter().map(|f| f.0.as_str()).collect();
-    assert!(names.starts_with(&["xway:first:first.burst", "xway:first:first.single"]), "{names:?}");
-    assert!(names.contains(&"xway:second:second.burst"), "{names:?}");
-    assert!(names.last().unwrap().starts_with("xway:first+second:"), "{names:?}");
+    // By name and tag, as `prog show` has it.
+    let hex = |program: &Program| program.tag().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let (a, b) = (format!("first_{}", hex(&first)), format!("second_{}", hex(&second)));
+    assert_ne!(hex(&first), hex(&second));
+    assert_eq!(names[..2], [format!("xway:{a}:first.burst"), format!("xway:{a}:first.single")]);
+    assert!(names.contains(&format!("xway:{b}:second.burst").as_str()), "{names:?}");
+    assert!(names.last().unwrap().starts_with(&format!("xway:{a}+{b}:")), "{names:?}");
 
     let map = std::fs::read_to_string(&files[0]).unwrap();
     let lines: Vec<(u64, &str)> = map
