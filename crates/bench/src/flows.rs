@@ -159,9 +159,10 @@ impl Ring {
     pub fn new(flows: u32, space: Space, pattern: Pattern, seed: u64) -> Ring {
         let flows = flows.max(1);
         let least = (2 * l2_bytes() / ENTRY) as u32;
-        let len = flows.max(least).next_power_of_two().min(RING_MAX);
+        // As 64 bits: behind the largest numbers of flows there is no power of two, and no number more, in 32.
+        let len = u64::from(flows.max(least)).next_power_of_two().min(RING_MAX.into()) as u32;
         let mut rng = Rng(seed);
-        let scale = f64::from(flows + 1).ln();
+        let scale = (f64::from(flows) + 1.0).ln();
         let mut bytes = Vec::with_capacity(len as usize * ENTRY);
         let mut order = Vec::with_capacity(len as usize);
         for n in 0..len {
@@ -248,5 +249,14 @@ mod tests {
         let odd: Vec<u8> = (0..16).map(|n| runs.entry(n)[11] & 1).collect();
         assert_eq!(odd, [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1]);
         assert!(uniform.len().is_power_of_two() && uniform.bytes.len() > l2_bytes());
+    }
+
+    #[test]
+    fn there_may_be_more_flows_than_a_ring_has_packets() {
+        for pattern in [Pattern::Zipf, Pattern::Scan] {
+            let ring = Ring::new(u32::MAX, Space::Sources, pattern, 1);
+            assert_eq!(ring.len(), RING_MAX as usize, "{pattern:?}");
+            assert!(ring.flows.iter().all(|flow| *flow < u32::MAX), "{pattern:?}");
+        }
     }
 }

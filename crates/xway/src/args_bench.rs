@@ -472,7 +472,7 @@ pub struct BenchProg {
     /// Flows that the packets belong to
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub flows: Option<u32>,
-    /// Entries of the case's table
+    /// Entries of the case's table; of an object, of its only hash table or trie
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub table: Option<u32>,
     /// Order of the flows

@@ -44,6 +44,12 @@ impl Whole {
         Ok(Whole { file, path: path.into(), temporary: Some(temporary) })
     }
 
+    /// Writes all of it at once, and gives the file its name.
+    pub fn fill(mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.write_all(bytes).map_err(|e| Failure::file(self.path.display(), &e).at("cannot write"))?;
+        self.finish()
+    }
+
     /// Gives the file its name.
     pub fn finish(mut self) -> Result<(), Failure> {
         let path = self.path.clone();
@@ -77,9 +83,7 @@ impl Drop for Whole {
 
 /// Writes a whole file.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let mut file = Whole::create(path)?;
-    file.write_all(bytes).map_err(|e| Failure::file(path.display(), &e).at("cannot write"))?;
-    file.finish()
+    Whole::create(path)?.fill(bytes)
 }
 
 #[cfg(test)]

@@ -131,6 +131,28 @@ fn an_object_of_ones_own_can_be_measured() {
     let object = compiled(&dir, "own", text, &[]);
     let out = xway(&["bench", "prog", &object, "--rounds", "1", "--flows", "10", "--pattern", "zipf"]).exits(0).out;
     assert!(out.contains("own.o:pass_all") && out.contains("Mpps"), "{out}");
+    xway(&["bench", "prog", &object, "--table", "5"]).exits(2).says("own.o has no hash table and no trie");
+    // The size of its only table is the user's to say, on both sides.
+    let map = |name: &str| {
+        format!(
+            "struct {{ __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 64); __type(key, __u32); __type(value, __u32); }} \
+             {name} SEC(\".maps\");\n"
+        )
+    };
+    let fills = "SEC(\"xdp\") int fills(struct xdp_md *ctx) { void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;\n\
+                 if (data + 34 > end) return XDP_ABORTED; __u32 key = *(__u32 *)(data + 26);\n\
+                 return bpf_map_update_elem(&seen, &key, &key, 0) ? XDP_DROP : XDP_PASS; }\n\
+                 char _license[] SEC(\"license\") = \"GPL\";\n";
+    let object = compiled(&dir, "fills", &format!("{}{fills}", map("seen")), &[]);
+    let doc =
+        xway(&["bench", "prog", &object, "--rounds", "1", "--table", "5", "--pattern", "scan", "-j"]).exits(0).json();
+    let row = &doc["rows"][0];
+    assert_eq!((row["table"]["map"].as_str(), row["table"]["entries"].as_u64()), (Some("seen"), Some(5)));
+    // Five flows find room, however often the ring goes round.
+    let rounds = row["ring_packets"].as_u64().unwrap() / row["flows"].as_u64().unwrap();
+    assert_eq!(row["checked"]["verdicts_ours"][2].as_u64(), Some(5 * rounds), "{row}");
+    let object = compiled(&dir, "two", &format!("{}{}{fills}", map("seen"), map("others")), &[]);
+    xway(&["bench", "prog", &object, "--table", "5"]).exits(2).says("several: seen, others");
 }
 
 #[test]
@@ -141,6 +163,15 @@ fn what_cannot_be_measured_is_said() {
     xway(&["bench", "prog", "--filter", "nothing of this name"]).exits(2).says("no case of this name");
     xway(&["bench", "prog", "--filter", "MAC swap", "--cpu", "5000"]).exits(2).says("CPU 5000");
     xway(&["bench", "prog", "/none/x.o"]).exits(3).says("/none/x.o");
+    // Before anything is measured.
+    let nowhere =
+        xway(&["bench", "prog", "--filter", "MAC swap", "--plot", "/none/x.svg"]).exits(3).says("/none/x.svg");
+    assert_eq!(nowhere.out, "");
+    xway(&["bench", "prog", "--filter", "MAC swap", "--table", "5"]).exits(2).says("no chosen case has a table");
+    // As many as can be named: the ring has the first four million.
+    let many =
+        ["bench", "prog", "--filter", "MAC swap", "--rounds", "1", "--pattern", "scan", "--flows", "4294967295", "-j"];
+    assert_eq!(xway(&many).exits(0).json()["rows"][0]["ring_packets"], 1 << 22);
     let list = xway(&["bench", "prog", "--list", "-j"]).exits(0).json();
     assert!(list["cases"].as_array().unwrap().len() > 30, "{list}");
 }

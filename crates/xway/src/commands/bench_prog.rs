@@ -3,15 +3,18 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use xway_abi::MapType;
 use xway_bench::flows::Pattern;
 use xway_bench::{Case, Figures, MeasureError, Options, Row, Stat, Way, measure, suite};
+use xway_object::{MapDef, Object};
 
 use crate::args::Engine;
 use crate::args_bench::{BenchProg, FlowPattern, Versus};
 use crate::commands::bench_counters;
 use crate::failure::Failure;
+use crate::output::Whole;
 use crate::print::{self, grouped};
-use crate::{load, output, payload};
+use crate::{load, payload};
 
 /// Runs the command.
 pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
@@ -30,6 +33,8 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
         table: args.table,
         pattern: args.pattern.map(pattern),
     };
+    // Before minutes are spent on what could not be written.
+    let plot = args.plot.as_deref().map(Whole::create).transpose()?;
     let mut rows = Vec::new();
     let mut left_out = Vec::new();
     let width = cases.iter().map(|(case, _)| case.name.chars().count()).max().unwrap_or(0).max(4);
@@ -55,11 +60,11 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
             Err(error) => return Err(failure(&case.name, &error)),
         }
     }
-    if let Some(path) = &args.plot {
+    if let (Some(path), Some(file)) = (&args.plot, plot) {
         let picture = xway_bench::plot::bars(&rows);
         let raster = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("png"));
         let bytes = if raster { picture.png().map_err(Failure::no)? } else { picture.svg().into_bytes() };
-        output::write(path, &bytes)?;
+        file.fill(&bytes)?;
     }
     if as_json {
         print::json(&print::document("bench prog", document(&options, &rows, &left_out)));
@@ -111,8 +116,10 @@ fn chosen(args: &BenchProg) -> Result<Vec<Chosen>, Failure> {
     for path in &args.objects {
         let bytes = payload::file(path, load::OBJECT_MAX)?;
         let object = load::parse(&bytes, None).map_err(|f| f.at(path.display()))?;
+        let table = args.table.map(|_| only_table(path, &object)).transpose()?;
         for program in object.programs.iter().filter(|p| p.kind.is_xdp()) {
-            cases.push((case_of(path, &program.name), Some(bytes.clone())));
+            let case = Case { table: table.clone(), ..case_of(path, &program.name) };
+            cases.push((case, Some(bytes.clone())));
         }
     }
     if args.objects.is_empty() {
@@ -128,7 +135,25 @@ fn chosen(args: &BenchProg) -> Result<Vec<Chosen>, Failure> {
     if cases.is_empty() {
         return Err(Failure::usage("no case of this name").hint("xway bench prog --list"));
     }
+    if args.table.is_some() && cases.iter().all(|(case, _)| case.table.is_none()) {
+        return Err(Failure::usage("--table: no chosen case has a table").hint("xway bench prog --list names tables"));
+    }
     Ok(cases)
+}
+
+/// The map of an object that `--table` is about, and its size.
+fn only_table(path: &Path, object: &Object) -> Result<(String, u32), Failure> {
+    use MapType::{Hash, LpmTrie, LruHash, LruPercpuHash, PercpuHash};
+    let is_table = |map: &&MapDef| matches!(map.spec.map_type, Hash | PercpuHash | LruHash | LruPercpuHash | LpmTrie);
+    let tables: Vec<&MapDef> = object.maps.iter().filter(is_table).collect();
+    match tables[..] {
+        [map] => Ok((map.name.clone(), map.spec.max_entries)),
+        [] => Err(Failure::usage(format!("--table: {} has no hash table and no trie", path.display()))),
+        _ => {
+            let names: Vec<&str> = tables.iter().map(|map| map.name.as_str()).collect();
+            Err(Failure::usage(format!("--table: {} has several: {}", path.display(), names.join(", "))))
+        }
+    }
 }
 
 fn case_of(path: &Path, program: &str) -> Case {

@@ -43,7 +43,7 @@ pub fn run(args: &Dump, as_json: bool) -> Result<(), Failure> {
     let mut options = Options { keep_text: args.form == DumpForm::Ir, ..Options::default() };
     for pass in &args.without {
         if !options.set(pass, false) {
-            return Err(Failure::input(format!("--without {pass}: no such pass"))
+            return Err(Failure::usage(format!("--without {pass}: no such pass"))
                 .hint(format!("passes: {}", Options::PASSES.join(", "))));
         }
     }
