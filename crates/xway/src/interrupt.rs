@@ -1,7 +1,8 @@
 //! Ctrl-C: the first one asks the work to end and to report, the second one ends at once. Ctrl-\: what a tool wants to do then.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use xway_engine::Stop;
 
@@ -10,12 +11,28 @@ use crate::failure::Failure;
 /// Exit code after a second Ctrl-C: 128 + SIGINT, as shells have it.
 const ABANDONED: i32 = 130;
 
+/// What comes so soon behind the first signal is the same wish said twice: `timeout` signals its child and then its whole group, and
+/// service managers and wrappers do alike.
+const SAME: Duration = Duration::from_millis(500);
+
+/// When the first one came.
+#[derive(Default)]
+struct First(Option<Instant>);
+
+impl First {
+    /// A signal comes: whether it is another one than the first.
+    fn again(&mut self, now: Instant) -> bool {
+        now.duration_since(*self.0.get_or_insert(now)) >= SAME
+    }
+}
+
 /// Catches SIGINT, SIGTERM and SIGHUP: the first one asks for a stop. To be called once.
 pub fn catch(stop: &Stop) -> Result<(), Failure> {
     let stop = stop.clone();
-    let again = AtomicBool::new(false);
+    let first = Mutex::new(First::default());
     ctrlc::set_handler(move || {
-        if again.swap(true, Ordering::SeqCst) {
+        let again = first.lock().is_ok_and(|mut first| first.again(Instant::now()));
+        if again {
             std::process::exit(ABANDONED);
         }
         stop.ask();
@@ -31,11 +48,11 @@ pub fn catch_and_reload(stop: &Stop) -> Result<Arc<AtomicBool>, Failure> {
     let reload = Arc::new(AtomicBool::new(false));
     let (stop, asked) = (stop.clone(), reload.clone());
     let work = move || {
-        let mut again = false;
+        let mut first = First::default();
         for signal in signals.forever() {
             match signal {
                 SIGHUP => asked.store(true, Ordering::SeqCst),
-                _ if std::mem::replace(&mut again, true) => std::process::exit(ABANDONED),
+                _ if first.again(Instant::now()) => std::process::exit(ABANDONED),
                 _ => stop.ask(),
             }
         }
@@ -50,4 +67,17 @@ pub fn on_quit() -> Result<Arc<AtomicBool>, Failure> {
     signal_hook::flag::register(signal_hook::consts::SIGQUIT, flag.clone())
         .map_err(|e| Failure::needs(format!("cannot catch Ctrl-\\: {e}")))?;
     Ok(flag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_wish_said_twice_is_one() {
+        let (mut first, start) = (First::default(), Instant::now());
+        let after = |ms| start + Duration::from_millis(ms);
+        let said = [0, 0, 499, 500, 9000].map(|ms| first.again(after(ms)));
+        assert_eq!(said, [false, false, false, true, true]);
+    }
 }

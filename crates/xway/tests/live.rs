@@ -62,12 +62,14 @@ impl Run {
         Run(child)
     }
 
-    /// As Ctrl-C does: ends cleanly with the totals.
+    /// As `timeout -s INT` and Ctrl-C do: ends cleanly with the totals, also when it is told twice at once.
     fn end(self) -> Value {
         // What the kernel has queued is still to be read.
         std::thread::sleep(Duration::from_millis(100));
         let pid = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+            rustix::process::kill_process(pid, signal).unwrap();
+        }
         let output = self.0.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{errors}");
