@@ -83,16 +83,30 @@ impl Drop for Listener {
     }
 }
 
+/// A path as the kernel takes it (`sun_path`).
+fn address(path: &Path) -> io::Result<SocketAddrUnix> {
+    SocketAddrUnix::new(path).map_err(|e| match e {
+        Errno::NAMETOOLONG => {
+            io::Error::other(format!("it has {} bytes, and that of a socket at most 108", path.as_os_str().len()))
+        }
+        other => other.into(),
+    })
+}
+
 /// Whether a socket could be made at a path, or takes the place of one that is there. Nothing is changed, and nobody is called.
 ///
 /// # Errors
 /// Something else is there, or there is no such directory.
 pub fn look(path: &Path) -> io::Result<()> {
-    SocketAddrUnix::new(path)?;
+    address(path)?;
     match std::fs::symlink_metadata(path) {
         Ok(is) if is.file_type().is_socket() => Ok(()),
         Ok(_) => Err(io::Error::other("something else than a socket is there")),
-        Err(_) => path.parent().map_or(Ok(()), |dir| std::fs::metadata(dir).map(drop)),
+        Err(_) => {
+            // A name alone is one in the working directory.
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+            std::fs::metadata(dir.unwrap_or(Path::new("."))).map(drop)
+        }
     }
 }
 
@@ -105,7 +119,7 @@ pub fn look(path: &Path) -> io::Result<()> {
 pub fn listen(path: &Path, kind: SocketType, access: Access) -> Result<Listener, Refused> {
     let failed = |what| move |errno: Errno| Refused::Failed { what, cause: errno.into() };
     let told = |what| move |cause: io::Error| Refused::Failed { what, cause };
-    let address = SocketAddrUnix::new(path).map_err(failed("its path"))?;
+    let address = address(path).map_err(told("its path"))?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = || socket_with(AddressFamily::UNIX, kind, flags, None).map_err(failed("a socket"));
     look(path).map_err(told("binding"))?;

@@ -11,7 +11,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType, accept, connect, recv, sendmsg, socket, socketpair,
 };
-use xway_door::{Access, Refused, listen, refuse_rights};
+use xway_door::{Access, Refused, listen, look, refuse_rights};
 use xway_testkit::{Needs, as_user, skip};
 
 const KINDS: [SocketType; 2] = [SocketType::STREAM, SocketType::SEQPACKET];
@@ -159,4 +159,12 @@ fn who_connects_cannot_send_descriptors() {
         assert_eq!(send_one(&late, &late), Ok(1));
         std::fs::remove_file(&path).unwrap();
     }
+}
+
+#[test]
+fn a_name_alone_is_one_in_the_working_directory() {
+    assert!(look(Path::new("xway-door-nobody.sock")).is_ok());
+    assert!(look(Path::new("no-such-directory/x.sock")).is_err());
+    let long = look(Path::new(&"a".repeat(109))).unwrap_err().to_string();
+    assert_eq!(long, "it has 109 bytes, and that of a socket at most 108");
 }
