@@ -347,3 +347,28 @@ fn pins_and_contents_outlive_a_clean_end() {
     assert_eq!(service.map_lookup(id, &7u32.to_ne_bytes(), 0).unwrap(), 49u64.to_ne_bytes());
     service.unpin(Path::new("/counts")).unwrap();
 }
+
+/// The disk is full, or somebody has put something into the place of the state.
+#[test]
+fn what_became_of_a_request_is_told_also_where_it_cannot_be_written_down() {
+    let running = Running::start(&Running::dir("unwritten"), "");
+    let mut service = running.connect();
+    let state = running.dir.join("state/state.json");
+    let _ = std::fs::remove_file(&state);
+    std::fs::create_dir_all(state.join("in the way")).unwrap();
+
+    let id = service.map_create("counts", &MapSpec::new(MapType::Array, 4, 8, 1)).unwrap();
+    let done = service.pin(ObjectId::Map(id), Path::new("/counts")).unwrap_err().message;
+    assert!(done.starts_with("it was done, but a restart will not know of it: "), "{done}");
+    assert_eq!(service.pinned(Path::new("/counts")).unwrap(), ObjectId::Map(id));
+
+    // A refusal says that it is one, and why.
+    let refused = service.pin(ObjectId::Map(id), Path::new("/counts")).unwrap_err();
+    assert!(refused.message.contains("EEXIST"), "{}", refused.message);
+    assert!(refused.message.contains("what stands now cannot be written down: "), "{}", refused.message);
+    let refused = service.unpin(Path::new("/nobody")).unwrap_err();
+    assert!(refused.message.starts_with("there is no pin at /nobody; what stands now"), "{}", refused.message);
+
+    std::fs::remove_dir_all(&state).unwrap();
+    service.unpin(Path::new("/counts")).unwrap();
+}

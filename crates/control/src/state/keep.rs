@@ -50,8 +50,23 @@ impl State {
                 self.journal.keep_object(bytes)?;
             }
         }
-        let told = |e| failed(format!("it was done, but a restart will not know of it: {e}"));
-        self.journal.save(&saved).map_err(told)
+        Ok(self.journal.save(&saved)?)
+    }
+
+    /// Writes down what a request has left, also one that was refused: part of it may have been done. What is answered is what became of
+    /// the request; that it could not be written down comes beside it.
+    pub(super) fn written<T>(&mut self, answer: Result<T, HookError>) -> Result<T, HookError> {
+        let Err(unwritten) = self.save() else { return answer };
+        match answer {
+            Ok(_) => Err(HookError {
+                message: format!("it was done, but a restart will not know of it: {}", unwritten.message),
+                ..unwritten
+            }),
+            Err(refused) => Err(HookError {
+                message: format!("{}; what stands now cannot be written down: {}", refused.message, unwritten.message),
+                ..refused
+            }),
+        }
     }
 
     /// What becomes of the ports when an executable goes on that takes these kinds of them.

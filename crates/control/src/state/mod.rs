@@ -221,17 +221,13 @@ impl State {
             Request::LinkDetach { .. } => true,
             Request::OpenPort { .. } | Request::ClosePort { .. } | Request::Steer { .. } => true,
             Request::Serve { .. } | Request::Unserve { .. } => true,
-            // Maps may ask for pins in their own source.
-            Request::Load { .. } => true,
             Request::Apply { dry_run, .. } | Request::Clean { dry_run } => !dry_run,
             _ => false,
         };
+        let pins = self.pins.len();
         let answer = self.carry_out(request, holds);
-        if keeps {
-            // Also behind a refusal: part of it may have been done.
-            self.save()?;
-        }
-        answer
+        // Maps may ask for pins in their own source, so that a load makes some.
+        if keeps || self.pins.len() != pins { self.written(answer) } else { answer }
     }
 
     fn carry_out(&mut self, request: Request, holds: &mut Holds) -> Result<Value, HookError> {
