@@ -282,6 +282,22 @@ fn a_chain_that_is_replaced_is_taken_apart() {
 }
 
 #[test]
+fn one_clean_takes_what_a_chain_left_whose_interface_has_gone() {
+    if !ready("kernel_hook::one_clean_takes_what_a_chain_left_whose_interface_has_gone") {
+        return;
+    }
+    let (dir, bench) = (Dir::new(), Bench::new("hookgone", true));
+    let pass = compiled(&dir, "pass", "SEC(\"xdp\") int pass(struct xdp_md *ctx) { return 2; }", &[]);
+    bench.xway(&["load", "r0", &pass, "-P", "10"]).exits(0);
+    bench.run("ip", &["link", "del", "r0"]).exits(0);
+    let told = bench.json(&["clean", "--dry-run"])["removed"].clone();
+    assert_eq!(bench.json(&["clean"])["removed"], told);
+    let find = "find /sys/fs/bpf/xway/links /sys/fs/bpf/xway/chains /sys/fs/bpf/xdp -mindepth 1 -name '[0-9d]*' 2>/dev/null || true";
+    assert_eq!(bench.run("sh", &["-c", find]).exits(0).out, "", "{told}");
+    assert_eq!(bench.json(&["clean"])["removed"], json!([]));
+}
+
+#[test]
 fn an_mtu_that_is_too_large_is_named_with_its_limit_and_the_command() {
     if !ready("kernel_hook::an_mtu_that_is_too_large_is_named_with_its_limit_and_the_command") {
         return;

@@ -358,16 +358,17 @@ pub fn status(interface: Option<&str>) -> Result<Vec<Attachment>, HookError> {
 
 /// Removes pins of links whose interface or program has gone. Gives the paths.
 pub fn clean(dry_run: bool) -> Result<Vec<PathBuf>, HookError> {
-    let mut gone = if chain::any() { chain::clean(dry_run) } else { Vec::new() };
-    gone.extend(dispatcher::clean(dry_run));
-    let Ok(entries) = std::fs::read_dir(links_dir()) else { return Ok(gone) };
-    for entry in entries.flatten() {
+    let pinned = std::fs::read_dir(links_dir()).into_iter().flatten().flatten().filter_map(|entry| {
         let path = entry.path();
-        let dead = XdpLink::pinned(&path).and_then(|link| link.info()).is_ok_and(|info| info.ifindex.is_none());
-        if dead && (dry_run || std::fs::remove_file(&path).is_ok()) {
-            gone.push(path);
-        }
-    }
+        let info = XdpLink::pinned(&path).and_then(|link| link.info()).ok()?;
+        Some((path, info))
+    });
+    let (dead, alive): (Vec<_>, Vec<_>) = pinned.partition(|(_, info)| info.ifindex.is_none());
+    // A pin is all that such a link's program is still there by.
+    let lost = dead.iter().map(|(_, info)| info.prog_id).filter(|id| alive.iter().all(|(_, info)| info.prog_id != *id));
+    let mut gone = if chain::any() { chain::clean(&lost.collect(), dry_run) } else { Vec::new() };
+    gone.extend(dispatcher::clean(dry_run));
+    gone.extend(dead.into_iter().map(|(path, _)| path).filter(|path| dry_run || std::fs::remove_file(path).is_ok()));
     Ok(gone)
 }
 

@@ -5,6 +5,7 @@
 //! array behind the root, one behind each member, and a map of the members with what was asked for. A program that was
 //! loaded alone cannot hand on; it can be the last of a chain.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -410,13 +411,16 @@ pub(super) fn any() -> bool {
     chains_dir().exists()
 }
 
-/// Removes what is pinned of chains whose root has gone, or only tells of it. Gives the paths.
-pub(super) fn clean(dry_run: bool) -> Vec<PathBuf> {
+/// Removes what is pinned of chains whose root has gone, or is one of the `lost` programs, whose links hold nothing any more; or only
+/// tells of it. Gives the paths.
+pub(super) fn clean(lost: &HashSet<u32>, dry_run: bool) -> Vec<PathBuf> {
     let mut gone = Vec::new();
     let Ok(_lock) = lock() else { return gone };
     for entry in std::fs::read_dir(chains_dir()).into_iter().flatten().flatten() {
         let root = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        let dead = root.is_some_and(|id| KernelProg::by_id(id).is_err_and(|e| e.errno() == Some(Errno::ENOENT)));
+        let dead = root.is_some_and(|id| {
+            lost.contains(&id) || KernelProg::by_id(id).is_err_and(|e| e.errno() == Some(Errno::ENOENT))
+        });
         if dead && (dry_run || remove_dir(&entry.path())) {
             gone.push(entry.path());
         }

@@ -143,7 +143,7 @@ fn json(info: &LinkInfo) -> Value {
 
 fn text(info: &LinkInfo) -> String {
     let place = match (info.link_type == LINK_TYPE_XDP, info.ifindex) {
-        (true, None) => "  its interface has gone".to_owned(),
+        (true, None) => "  it is detached, or its interface has gone".to_owned(),
         (_, Some(index)) => {
             format!("  {} (number {index})", device(info).unwrap_or_else(|| "in another namespace".into()))
         }
