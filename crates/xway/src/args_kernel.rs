@@ -93,6 +93,9 @@ pub struct Unload {
     /// Every program
     #[arg(short = 'a', long)]
     pub all: bool,
+    /// With --hook user: close the port too, also where no program is on it
+    #[arg(long, requires = "all")]
+    pub close: bool,
     /// Whose hook.
     #[command(flatten)]
     pub place: Hook,

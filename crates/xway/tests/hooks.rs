@@ -293,6 +293,22 @@ fn the_program_of_a_queue_stands_beside_that_of_its_port() {
     }
     let pin = bench.xway(&[&["link", "pin", "id", "1", "/kept"], &to[..]].concat()).exits(1).err;
     assert!(pin.contains("outlives whoever made it"), "{pin}");
+
+    // An interface has one port at a time, and what a load has opened is closed by hand.
+    let taken = bench.xway(&[&["load", "afxdp:r0", &own], &to[..]].concat()).exits(1).err;
+    assert!(taken.contains("  try: one of the two at a time; xway unload packet:r0 -a --close --hook user"), "{taken}");
+    let close = [&["unload", "r0", "-a", "--close"], &to[..]].concat();
+    let said = bench.xway(&close).exits(0).out;
+    assert_eq!(said, format!("r0: program {id} is detached\npacket:r0 is closed\n"));
+    assert!(bench.xway(&close).exits(4).err.contains("there is no port r0 in this engine"));
+    bench.xway(&[&["load", "r0", &own], &to[..]].concat()).exits(0);
+    bench.xway(&[&["unload", "r0", "-a"], &to[..]].concat()).exits(0);
+    assert_eq!(bench.json(&close)["closed"], true, "also where no program is on it");
+    assert!(bench.xway(&close[..4]).exits(2).err.contains("--hook user closes one of the service"));
+
+    // What a refused load had opened is closed again.
+    bench.xway(&[&["load", "r0", &own, "-q", "9"], &to[..]].concat()).exits(1).says("no queue 9");
+    assert_eq!(bench.json(&[&["features"], &to[..]].concat())["ports"], json!([]));
 }
 
 /// Who refuses a program is who says so, with the same diagnostics.
@@ -313,6 +329,9 @@ fn an_unsafe_program_is_refused_on_each_hook_by_its_own_verifier() {
         assert!(said.contains("error[packet-bounds]") && said.contains("= help: "), "{hook}: {said}");
         assert_eq!(said.contains("kernel says"), hook == "native", "{said}");
     }
+    // No port was opened for what was never to run there.
+    let doc = bench.json(&["features", "--hook", "user", "--socket", &up.socket]);
+    assert_eq!(doc["ports"], json!([]), "{doc}");
 }
 
 #[test]

@@ -276,7 +276,7 @@ pub(super) fn allowed(device: &Device, old: u32, replace: &Replace) -> Result<()
         // Without it the port would receive nothing any more, and would not know.
         REDIRECT => format!(
             "it belongs to a port afxdp:{0} that takes packets there: attach to that port (xway load afxdp:{0} OBJ --hook user), or \
-             close it where it is open, in the service's file or by ending the process",
+             close it where it is open (xway unload afxdp:{0} -a --close --hook user), or end the process that it belongs to",
             device.name
         ),
         _ => format!("replace it: --replace {old}, or take it away: xway unload {} -a", device.name),
@@ -356,7 +356,7 @@ pub fn status(interface: Option<&str>) -> Result<Vec<Attachment>, HookError> {
     Ok(found)
 }
 
-/// Removes pins of links whose interface or program has gone. Gives the paths.
+/// Removes pins of links whose interface or program has gone, and what is left of the chains behind them. Gives the paths.
 pub fn clean(dry_run: bool) -> Result<Vec<PathBuf>, HookError> {
     let pinned = std::fs::read_dir(links_dir()).into_iter().flatten().flatten().filter_map(|entry| {
         let path = entry.path();

@@ -59,7 +59,13 @@ fn refused(error: EngineError) -> HookError {
         EngineError::Port(_) => Blame::Machine,
         _ => errno.map_or(Blame::Request, Blame::of),
     };
-    HookError { errno, ..HookError::new(blame, error) }
+    let hint = match &error {
+        EngineError::PortTaken { other, .. } => {
+            Some(format!("one of the two at a time; xway unload {other} -a --close --hook user closes that one"))
+        }
+        _ => None,
+    };
+    HookError { errno, hint, ..HookError::new(blame, error) }
 }
 
 /// Ports and their programs.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use xway_hook::Hook;
 use xway_tools::filter::{self, Added, Count, Listed, Lists, OUTCOMES, Options, PROGRAM, Rule, Subject};
 
-use super::kernel::attach::{Place, mode_of};
+use super::kernel::attach::{Opened, Place, mode_of};
 use super::kernel::tool_failure;
 use super::{attached, stats};
 use crate::args_filter as args;
@@ -40,9 +40,12 @@ fn paths(all: &[PathBuf]) -> Vec<String> {
 
 fn load(args: &args::Load, as_json: bool) -> Result<(), Failure> {
     let mut place = Place::of(&args.place)?;
-    let mut notes = Vec::new();
+    let mut opened = Vec::new();
     for port in &args.ports {
-        notes.extend(place.open(port)?);
+        match place.open(port) {
+            Ok(one) => opened.extend(one),
+            Err(refused) => return Err(place.give_up(&opened, refused)),
+        }
     }
     let options = Options {
         mode: mode_of(&args.place, args.mode),
@@ -50,7 +53,11 @@ fn load(args: &args::Load, as_json: bool) -> Result<(), Failure> {
         pins: args.pins.clone(),
         owner: args.owner.clone(),
     };
-    let done = filter::load(place.hook(), &args.ports, &options).map_err(tool_failure)?;
+    let done = match filter::load(place.hook(), &args.ports, &options) {
+        Ok(done) => done,
+        Err(e) => return Err(place.give_up(&opened, tool_failure(e))),
+    };
+    let mut notes: Vec<String> = opened.iter().map(Opened::note).collect();
     notes.extend(done.warnings);
     let mut text: String = done.ports.iter().map(|(port, a)| attached::text(port, PROGRAM, a, &[])).collect();
     for (word, all) in [("uses", paths(&done.shared)), ("pinned", paths(&done.pinned))] {

@@ -5,7 +5,7 @@ use xway_hook::AttachmentInfo;
 use xway_tools::forward::{self, Fib, OUTCOMES, Options};
 
 use super::attached;
-use super::kernel::attach::{Place, mode_of};
+use super::kernel::attach::{Opened, Place, mode_of};
 use super::kernel::tool_failure;
 use crate::args_tools as args;
 use crate::failure::Failure;
@@ -22,9 +22,12 @@ pub fn run(args: &args::Forward, as_json: bool) -> Result<(), Failure> {
 
 fn load(args: &args::ForwardLoad, as_json: bool) -> Result<(), Failure> {
     let mut place = Place::of(&args.place)?;
-    let mut notes = Vec::new();
+    let mut opened = Vec::new();
     for port in &args.ports {
-        notes.extend(place.open(port)?);
+        match place.open(port) {
+            Ok(one) => opened.extend(one),
+            Err(refused) => return Err(place.give_up(&opened, refused)),
+        }
     }
     let mode = mode_of(&args.place, args.mode);
     let fib = match args.fib_mode {
@@ -32,7 +35,11 @@ fn load(args: &args::ForwardLoad, as_json: bool) -> Result<(), Failure> {
         args::Fib::Direct => Fib::Direct,
     };
     let options = Options { fib, mode, priority: args.priority };
-    let done = forward::load(place.hook(), &args.ports, &options).map_err(tool_failure)?;
+    let done = match forward::load(place.hook(), &args.ports, &options) {
+        Ok(done) => done,
+        Err(e) => return Err(place.give_up(&opened, tool_failure(e))),
+    };
+    let notes: Vec<String> = opened.iter().map(Opened::note).collect();
     if as_json {
         let ports: Vec<Value> =
             done.iter().map(|one| attached::json(&one.port, &one.attached, &one.warnings)).collect();

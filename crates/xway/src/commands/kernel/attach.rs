@@ -52,14 +52,14 @@ pub fn load(args: &args::Load, as_json: bool) -> Result<(), Failure> {
         Some(text) => text.parse().map_or_else(|_| Replace::Name(text.clone()), Replace::Id),
     };
     let mut place = Place::of(&args.place)?;
-    let opened = place.open(&args.interface)?;
     let mode = mode_of(&args.place, args.mode);
-    let hook = place.hook();
     // Who is to run it in its device must know it from the start.
     let device = (mode == Mode::Offload).then(|| args.interface.clone());
     let request = LoadRequest { programs: vec![chosen.name.clone()], pins: args.pins.clone(), device };
     let explained = |e| diagnosed(e, &image.object, &chosen, args);
-    let objects = hook.load(&image, &request).map_err(explained)?;
+    let objects = place.hook().load(&image, &request).map_err(explained)?;
+    // Not before the program is accepted: a port may take packets from the host as soon as it is open.
+    let opened = place.open(&args.interface)?;
     let program = objects.programs.first().map(|(_, id)| *id).unwrap_or(ProgId(0));
     // Where its author said how it runs beside others, that is what it does unless told otherwise.
     let config = image.object.run_config(&chosen.name);
@@ -72,8 +72,12 @@ pub fn load(args: &args::Load, as_json: bool) -> Result<(), Failure> {
         chain: args.priority.is_some() || args.chain_on.is_some(),
         ..AttachRequest::new(&args.interface, program)
     };
-    let mut attached = hook.attach(&request).map_err(explained)?;
-    attached.warnings.extend(opened);
+    let mut attached = match place.hook().attach(&request) {
+        Ok(attached) => attached,
+        Err(e) => return Err(place.give_up(opened.as_slice(), explained(e))),
+    };
+    let hook = place.hook();
+    attached.warnings.extend(opened.iter().map(Opened::note));
     attached.warnings.extend(nothing_to_pin(args, &objects));
     if hook.kind() == HookKind::Kernel {
         attached.outcomes.extend(emptied(&image.object, &objects));
@@ -188,19 +192,69 @@ impl Place {
         }
     }
 
-    /// Opens the port in the service's engine, if it is not open; says so.
-    pub fn open(&mut self, name: &str) -> Result<Option<String>, Failure> {
+    /// The port of the service that is called so, to be closed.
+    fn opened(&mut self, name: &str) -> Result<String, Failure> {
+        let Place::Service(service) = self else {
+            let hint = format!("xway unload {name} -a --close --hook user closes one of the service");
+            return Err(
+                Failure::usage("--close: Linux's interfaces are no ports that are opened and closed").hint(hint)
+            );
+        };
+        let there = service.ports().map_err(failure)?;
+        there.into_iter().find(|port| xway_engine::is_called(port, name)).ok_or_else(|| {
+            Failure::needs(format!("there is no port {name} in this engine"))
+                .hint("xway features --hook user lists them")
+        })
+    }
+
+    /// Opens the port in the service's engine, if it is not open.
+    pub fn open(&mut self, name: &str) -> Result<Option<Opened>, Failure> {
         let Place::Service(service) = self else { return Ok(None) };
         let there = service.ports().map_err(failure)?;
         if let Some(port) = there.into_iter().find(|port| xway_engine::is_called(port, name)) {
             let features = service.features(&port).map_err(failure)?;
             let Some(lost) = features.lost() else { return Ok(None) };
             service.open_port(&port).map_err(failure)?;
-            return Ok(Some(format!("port {port} was {}, and is opened again", lost.effective)));
+            return Ok(Some(Opened { port, was: Some(lost.effective.to_string()) }));
         }
         let port = if name.contains(':') { name.to_owned() } else { format!("packet:{name}") };
         service.open_port(&port).map_err(failure)?;
-        Ok(Some(format!("port {port} was opened for it")))
+        Ok(Some(Opened { port, was: None }))
+    }
+
+    /// A command that has opened ports fails: they are closed again where nothing is attached to them. What was lost and is open again
+    /// stays, and is told.
+    pub fn give_up(&mut self, opened: &[Opened], failure: Failure) -> Failure {
+        for one in opened {
+            match self {
+                Place::Service(service) if one.was.is_none() => {
+                    let idle = service.attachments(Some(&one.port)).is_ok_and(|there| there.is_empty());
+                    if !idle || service.close_port(&one.port).is_err() {
+                        print::note(&one.note());
+                    }
+                }
+                _ => print::note(&one.note()),
+            }
+        }
+        failure
+    }
+}
+
+/// A port of the service that a command has opened.
+pub struct Opened {
+    port: String,
+    /// It was open before, and had become this.
+    was: Option<String>,
+}
+
+impl Opened {
+    /// What a person should know.
+    pub fn note(&self) -> String {
+        let port = &self.port;
+        match &self.was {
+            Some(was) => format!("port {port} was {was}, and is opened again"),
+            None => format!("port {port} was opened for it; xway unload {port} -a --close --hook user closes it"),
+        }
     }
 }
 
@@ -283,12 +337,23 @@ pub fn outcomes_json(all: &[Outcome]) -> Vec<Value> {
 
 /// `xway unload`
 pub fn unload(args: &args::Unload, as_json: bool) -> Result<(), Failure> {
-    let gone = Place::of(&args.place)?.hook().detach(&args.interface, args.id.map(ProgId)).map_err(failure)?;
+    let mut place = Place::of(&args.place)?;
+    let closes = if args.close { Some(place.opened(&args.interface)?) } else { None };
+    let gone = match &closes {
+        Some(port) if place.hook().attachments(Some(port)).map_err(failure)?.is_empty() => Vec::new(),
+        _ => place.hook().detach(&args.interface, args.id.map(ProgId)).map_err(failure)?,
+    };
+    if let (Some(port), Place::Service(service)) = (&closes, &mut place) {
+        service.close_port(port).map_err(failure)?;
+    }
     let gone: Vec<u32> = gone.into_iter().map(|id| id.0).collect();
     if as_json {
-        print::json(&print::document("unload", json!({ "interface": args.interface, "programs": gone })));
+        let doc = json!({ "interface": args.interface, "programs": gone, "closed": closes.is_some() });
+        print::json(&print::document("unload", doc));
     } else {
-        let text: String = gone.iter().map(|id| format!("{}: program {id} is detached\n", args.interface)).collect();
+        let mut text: String =
+            gone.iter().map(|id| format!("{}: program {id} is detached\n", args.interface)).collect();
+        text.extend(closes.map(|port| format!("{port} is closed\n")));
         print::text(&text);
     }
     Ok(())
