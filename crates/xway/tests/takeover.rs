@@ -80,6 +80,8 @@ fn a_service_manager_opens_the_socket() {
     let dir = Dir::new();
     let socket = dir.path("managed.sock");
     let listener = UnixListener::bind(&socket).unwrap();
+    // A manager keeps it.
+    let kept = listener.try_clone().unwrap();
     // What a manager opens without SocketMode= and SocketGroup= of its own: everybody may connect.
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o666)).unwrap();
     let gid = std::fs::metadata(&socket).unwrap().gid();
@@ -111,7 +113,10 @@ fn a_service_manager_opens_the_socket() {
     assert_eq!(early.join().unwrap(), [""; 0]);
     let at = ["--socket", socket.to_str().unwrap()];
     xway(&[&["unload", "nowhere", "-a", "--hook", "user"], &at[..]].concat()).exits(4);
-    xway(&[&["down"], &at[..]].concat());
+    let ended = xway(&[&["down"], &at[..]].concat()).exits(0);
+    assert!(ended.err.ends_with("the next client starts the service again\n"), "{}", ended.err);
+    kept.set_nonblocking(true).unwrap();
+    assert!(kept.accept().is_err(), "and the one that asked for the end is no such client");
     let done = child.wait_with_output().unwrap();
     assert!(done.status.success());
     // A line for each thing that happened, each a document.

@@ -100,6 +100,9 @@ pub struct About {
     pub version: String,
     /// The process.
     pub pid: u32,
+    /// A service manager opened its socket, and has it still when this process has ended: who connects then starts it again.
+    #[serde(default)]
+    pub managed: bool,
     /// How long this executable has been answering, milliseconds.
     pub age_ms: u64,
     /// What came of an upgrade, where this process began by one.

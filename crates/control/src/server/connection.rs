@@ -148,6 +148,7 @@ impl Shared {
                 let about = About {
                     version: env!("CARGO_PKG_VERSION").into(),
                     pid: std::process::id(),
+                    managed: self.managed,
                     age_ms: self.began.elapsed().as_millis() as u64,
                     upgrade: self.upgraded().clone(),
                 };

@@ -107,6 +107,8 @@ pub(crate) struct Shared {
     /// When it began, and what came of the upgrade by which it did.
     began: Instant,
     upgraded: Mutex<Option<Upgraded>>,
+    /// Somebody else opened the socket and keeps it.
+    managed: bool,
     /// The executable that is to go on, and what it takes over.
     upgrade: Mutex<Option<(PathBuf, Vec<String>)>>,
     /// Held while a connection is accepted, and while the end is asked for on behalf of another executable: who connects behind that
@@ -219,6 +221,7 @@ impl Server {
             seats: Seats::new(config.limits.connections),
             log: config.service.log,
             began: Instant::now(),
+            managed,
             upgraded: Mutex::new(succeeds.then(upgrade::came).flatten()),
             upgrade: Mutex::new(None),
             gate: Mutex::new(()),

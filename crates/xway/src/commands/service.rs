@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::{Value, json};
 use xway_abi::Errno;
 use xway_control::message::{About, Loss, PortFate, Upgraded};
@@ -20,6 +22,9 @@ use crate::{interrupt, load, payload, print};
 
 /// Longest configuration, bytes.
 const CONFIG_MAX: u64 = 16 << 20;
+
+/// How long an end may take.
+const END_MAX: Duration = Duration::from_secs(30);
 
 /// `xway up`
 pub fn up(args: &args::Up, as_json: bool) -> Result<(), Failure> {
@@ -197,18 +202,34 @@ fn settled(socket: &args::Socket, executable: &Path, pid: Option<u32>) -> Result
 
 /// `xway down`
 pub fn down(args: &args::Down, as_json: bool) -> Result<(), Failure> {
-    connect(&args.socket)?.down().map_err(failure)?;
-    // It is over when nobody answers any more.
-    for _ in 0..300 {
-        if Service::connect(&args.socket.socket).is_err() {
-            if as_json {
-                print::json(&print::document("down", json!({ "socket": args.socket.socket })));
-            }
-            return Ok(());
+    let mut service = connect(&args.socket)?;
+    let about = service.about().map_err(failure)?;
+    let process = Pid::from_raw(about.pid as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    service.down().map_err(failure)?;
+    drop(service);
+    let until = Instant::now() + END_MAX;
+    // A socket that stays is not asked: who connects to it starts the service again.
+    let over = || match (&process, about.managed) {
+        (_, false) => Service::connect(&args.socket.socket).is_err(),
+        (Some(process), true) => poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&Timespec::default())) == Ok(1),
+        // It has gone already, or is not among the processes that are seen here.
+        (None, true) => true,
+    };
+    while !over() {
+        if Instant::now() > until {
+            let message = format!("{}: the service has not ended within 30 seconds", args.socket.socket.display());
+            return Err(Failure::no(message));
         }
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(100));
     }
-    Err(Failure::no(format!("{}: the service has not ended within 30 seconds", args.socket.socket.display())))
+    if as_json {
+        let doc = json!({ "socket": args.socket.socket, "socket_stays": about.managed });
+        print::json(&print::document("down", doc));
+    } else if about.managed {
+        let place = args.socket.socket.display();
+        print::note(&format!("{place} stays open at the service manager: the next client starts the service again"));
+    }
+    Ok(())
 }
 
 /// `xway apply`
