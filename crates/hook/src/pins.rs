@@ -27,9 +27,25 @@ pub fn is_bpffs(dir: &Path) -> bool {
     false
 }
 
-/// Refuses a path that leads to a name with a dot in a BPF file system: Linux keeps these for itself and says `EPERM` to whoever asks for
-/// one, which is what it says without the privilege too.
+/// Linux's longest name of a file (`NAME_MAX`).
+const NAME_MAX: usize = 255;
+
+/// What to try where a path is in no BPF file system: one below the usual place, where that is mounted; else to mount it.
+pub fn instead(what: &str) -> String {
+    match is_bpffs(Path::new(BPFFS)) {
+        true => format!("{what} below {BPFFS}"),
+        false => format!("{what} below {BPFFS}; mount -t bpf bpf {BPFFS}"),
+    }
+}
+
+/// Refuses a path that leads to a name which a BPF file system does not take: one that is too long, or has a dot. Linux keeps dots for
+/// itself and says `EPERM` to whoever asks for one, which is what it says without the privilege too.
 pub fn named(path: &Path) -> Result<(), HookError> {
+    if let Some(name) = path.iter().find(|name| name.len() > NAME_MAX) {
+        let short = &name.to_string_lossy().chars().take(12).collect::<String>();
+        let message = format!("{short}…: a name of {} bytes; a file system takes {NAME_MAX}", name.len());
+        return Err(HookError::new(Blame::Request, message).hint("a shorter one"));
+    }
     let Some(name) = dotted(path) else { return Ok(()) };
     let message = format!("{}: names in a BPF file system have no dots, and {name} has one", path.display());
     let refused = HookError { errno: Some(Errno::EPERM), ..HookError::new(Blame::Request, message) };
@@ -101,7 +117,7 @@ fn below(dir: &Path, depth: usize, found: &mut Vec<(ObjectKind, u32, PathBuf)>) 
 pub fn directory(dir: &Path) -> Result<(), HookError> {
     if !is_bpffs(dir) {
         let message = format!("{}: not in a BPF file system, so nothing can be pinned there", dir.display());
-        return Err(HookError::new(Blame::Machine, message).hint(format!("mount -t bpf bpf {BPFFS}")));
+        return Err(HookError::new(Blame::Machine, message).hint(instead("a directory")));
     }
     if dir.exists() && !dir.is_dir() {
         let message = format!("{}: a file is there; pins need a directory", dir.display());

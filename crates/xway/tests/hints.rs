@@ -13,6 +13,8 @@ fn the_same_refusal_has_the_same_words_on_each_hook() {
     }
     let (dir, bench) = (Dir::new(), Bench::new("hints", true));
     let up = Up::new(&dir, None, Some(&bench.right));
+    // Before the first port is open any number may become one.
+    up.connect().open_port("sim:hints?count=1").unwrap();
     let service = ["--hook", "user", "--socket", &up.socket];
     for (to, place) in [(&[][..], ""), (&service[..], " --hook user")] {
         let run = |words: &str| bench.xway(&[&words.split(' ').collect::<Vec<_>>()[..], to].concat());
@@ -49,9 +51,31 @@ fn the_same_refusal_has_the_same_words_on_each_hook() {
             ("hash key 4 value 0 entries 4", "value BYTES, more than 0"),
             ("hash key 4 value 4", "entries N, more than 0"),
             ("array_of_maps key 4 value 4 entries 4", "inner_map WHICH"),
+            ("hash key 4 value 4 entries 4294967295", "fewer entries"),
+            ("hash key 4 value 4 entries 4 flags 0x800000", "flags 0x800000: not all of these are for a hash"),
         ] {
             run(&format!("map create /sys/fs/bpf/wrong type {words} name wrong")).exits(1).says(why);
         }
+        for verb in ["dump xlated", "run"] {
+            let said = run(&format!("prog {verb} nosuch_of_mine")).exits(3).err;
+            let hint = "a program that is loaded: name nosuch_of_mine, id N, tag TAG or pinned PATH";
+            assert_eq!(said, format!("xway: nosuch_of_mine: no such file\n  try: {hint}\n"));
+        }
+        for (kind, words, entry, why) in [
+            ("trie", "type lpm_trie key 8 value 4 entries 4 flags 1", "hex 21 0 0 0 1 2 3 4 value 1", "at most 32"),
+            ("ports", "type devmap key 4 value 4 entries 4", "0 value 2147483000", "the number of an "),
+            ("cpus", "type cpumap key 4 value 4 entries 1", "0 value 999999999", "a queue of at most 16384 packets"),
+            ("fixed", "type array key 4 value 4 entries 1", "0 value 1 noexist", "always there: without noexist"),
+        ] {
+            run(&format!("map create /sys/fs/bpf/{kind} {words} name {kind}")).exits(0);
+            run(&format!("map update pinned /sys/fs/bpf/{kind} key {entry}")).exits(1).says(why);
+        }
+        let longer = "type array key 4 value 4 entries 1 name a_name_of_19_letters";
+        let said = run(&format!("map create /sys/fs/bpf/longer {longer}")).exits(0).err;
+        assert_eq!(
+            said,
+            "xway: a_name_of_19_letters: asked for this name, got a_name_of_19_le: Linux keeps 15 bytes of it\n"
+        );
         create("array", 4);
         create("percpu_array", 4);
         create("queue", 0);
@@ -70,6 +94,13 @@ fn the_same_refusal_has_the_same_words_on_each_hook() {
         run("map show id 99999999999").exits(2).says("no number from 0 to 4294967295");
         if place.is_empty() {
             bench.run("mkdir", &["/sys/fs/bpf/d"]).exits(0);
+            // Where a BPF file system is mounted nobody is told to mount one.
+            let outside = run("map pin pinned /sys/fs/bpf/queue /tmp/x").exits(4).err;
+            assert!(outside.ends_with("try: a path below /sys/fs/bpf\n"), "{outside}");
+            let long = format!("map pin pinned /sys/fs/bpf/queue /sys/fs/bpf/{}", "a".repeat(300));
+            run(&long)
+                .exits(1)
+                .says("aaaaaaaaaaaa…: a name of 300 bytes; a file system takes 255\n  try: a shorter one");
             let over = run("map pin pinned /sys/fs/bpf/queue /sys/fs/bpf/d").exits(1).err;
             assert!(over.contains("try: a name in that directory: /sys/fs/bpf/d/NAME"), "{over}");
         }

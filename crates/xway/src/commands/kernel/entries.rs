@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use xway_abi::{Errno, MapType, map_flags};
-use xway_hook::{Hook, HookError, MapId, MapInfo};
+use xway_hook::{Hook, HookError, HookKind, MapId, MapInfo};
 use xway_object::Btf;
 
 use super::failure;
@@ -110,12 +110,36 @@ impl Typed {
         json!({ "key": self.show_key(key), "value": shown })
     }
 
+    /// What a map of this type takes, where an update was refused with this errno.
+    fn wanted(&self, errno: Errno) -> Option<String> {
+        use MapType::{Array, ArrayOfMaps, Cpumap, Devmap, DevmapHash, HashOfMaps, LpmTrie, PercpuArray};
+        match (self.info.map_type, errno) {
+            (LpmTrie, Errno::EINVAL) => {
+                Some(format!("the length that the key begins with: at most {}", (self.info.key_size - 4) * 8))
+            }
+            (Devmap | DevmapHash, Errno::EINVAL) => Some(match self.hook.kind() {
+                HookKind::Kernel => "the number of an interface that there is: ip link".into(),
+                _ => "the number of an open port: xway features --hook user".into(),
+            }),
+            (ArrayOfMaps | HashOfMaps, Errno::EINVAL) => {
+                Some("a map of the type and the sizes that this one was made for: those of its inner_map".into())
+            }
+            (Cpumap, Errno::EOVERFLOW) => Some("a queue of at most 16384 packets".into()),
+            (Array | PercpuArray, Errno::EEXIST) => {
+                Some("elements of an array are always there: without noexist".into())
+            }
+            _ => None,
+        }
+    }
+
     /// A refusal of an operation on this map. What the map itself says is looked at before anybody is blamed.
     pub fn refused(&mut self, step: &str, error: HookError) -> Failure {
         let Some(errno) = error.errno else { return failure(error) };
         let what = format!("{}: {step}", self.name());
         if errno != Errno::EPERM {
-            return refused(&what, errno);
+            let failed = refused(&what, errno);
+            let mend = if step == "the update" { self.wanted(errno) } else { None };
+            return mend.into_iter().fold(failed, Failure::hint);
         }
         // It may have been frozen since it was asked for its types.
         let info = self.hook.map_info(self.info.id).unwrap_or_else(|_| self.info.clone());

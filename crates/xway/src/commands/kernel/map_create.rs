@@ -40,9 +40,13 @@ pub fn run(rest: &HookRest, as_json: bool) -> Result<(), Failure> {
         }
     })?;
     hook.pin(ObjectId::Map(id), path).map_err(failure)?;
+    let name = hook.map_info(id).map_or_else(|_| asked.name.clone(), |info| info.name);
+    if name != asked.name {
+        print::note(&format!("{}: asked for this name, got {name}: Linux keeps 15 bytes of it", asked.name));
+    }
     let id = id.0;
     if as_json {
-        let doc = json!({ "id": id, "name": asked.name, "path": path.display().to_string() });
+        let doc = json!({ "id": id, "name": name, "path": path.display().to_string() });
         print::json(&print::document("map create", doc));
     }
     Ok(())
@@ -59,6 +63,9 @@ fn shape(errno: Errno, spec: &MapSpec) -> Option<String> {
     match map_type {
         ArrayOfMaps | HashOfMaps if spec.inner.is_none() => {
             return Some("inner_map WHICH: a map that is like those that it will hold".into());
+        }
+        _ if errno == Errno::E2BIG => {
+            return Some("fewer entries, or smaller ones: there is no room for so many".into());
         }
         _ if errno != Errno::EINVAL => return None,
         _ => {}
@@ -79,6 +86,7 @@ fn shape(errno: Errno, spec: &MapSpec) -> Option<String> {
         _ if *key_size == 0 && !matches!(map_type, Queue | Stack | BloomFilter) && !ring => {
             Some("key BYTES, more than 0".into())
         }
+        _ if *flags != 0 => Some(format!("flags {flags:#x}: not all of these are for a {name}")),
         _ => None,
     }
 }
@@ -110,7 +118,7 @@ impl Asked {
                 "entries" => spec.max_entries = number()?,
                 "flags" => spec.flags = number()?,
                 "extra" => spec.map_extra = number()?.into(),
-                "name" => name = Some(value.clone()),
+                "name" => name = Some(named(value)?),
                 "inner_map" => (inner, rest) = Which::take(&words[1..])?,
                 other => return Err(Failure::usage(format!("{other}: not expected here"))),
             }
@@ -119,6 +127,15 @@ impl Asked {
         spec.map_type = map_type.ok_or_else(|| Failure::usage("the type is missing"))?;
         let name = name.ok_or_else(|| Failure::usage("the name is missing"))?;
         Ok(Asked { name, spec, inner })
+    }
+}
+
+/// A name that Linux takes as it is, but for its length.
+fn named(name: &str) -> Result<String, Failure> {
+    let takes = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+    match name.chars().find(|c| !takes(*c)) {
+        Some(c) => Err(Failure::usage(format!("name {name}: names have letters, digits, `_` and `.`, and no {c:?}"))),
+        None => Ok(name.to_owned()),
     }
 }
 
@@ -146,7 +163,14 @@ mod tests {
         assert_eq!((key_size, value_size, max_entries, flags), (4, 8, 1024, 1));
         let asked = parse("type array_of_maps key 4 value 4 entries 1 inner_map id 7 name x").unwrap();
         assert_eq!(asked.inner, Some(Which::Id(7)));
-        for wrong in ["type hash", "name x", "type nonsense name x", "type hash name x key", "type hash name x key y"] {
+        for wrong in [
+            "type hash name a-b key 4 value 4 entries 1",
+            "type hash",
+            "name x",
+            "type nonsense name x",
+            "type hash name x key",
+            "type hash name x key y",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

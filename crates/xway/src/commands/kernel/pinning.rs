@@ -38,7 +38,7 @@ pub fn in_bpffs(path: &Path) -> Result<(), Failure> {
     match xway_hook::pins::is_bpffs(&parent) {
         true => xway_hook::pins::named(path).map_err(failure),
         false => Err(Failure::needs(format!("{}: not in a BPF file system", path.display()))
-            .hint("a path below /sys/fs/bpf; mount -t bpf bpf /sys/fs/bpf")),
+            .hint(xway_hook::pins::instead("a path"))),
     }
 }
 

@@ -29,6 +29,11 @@ impl Subject {
             || first.starts_with('/') && pins::is_bpffs(Path::new(first));
         if !loaded {
             let object = PathBuf::from(first);
+            // A bare word is rather a program's name than a file's.
+            if !first.is_empty() && !first.contains(['/', '.']) && !object.exists() {
+                let hint = format!("a program that is loaded: name {first}, id N, tag TAG or pinned PATH");
+                return Err(Failure::input(format!("{first}: no such file")).hint(hint));
+            }
             let rest = words.get(1..).unwrap_or_default().to_vec();
             return Ok((Subject::Object(Select { object, part: part.clone() }), rest));
         }
@@ -91,9 +96,11 @@ mod tests {
             assert!(matches!(&subject, Subject::Loaded(w) if *w == which), "{text}: {subject:?}");
             assert_eq!(rest, words("repeat 3"));
         }
-        for text in ["filter.o", "./42", "name", "/tmp/filter.o"] {
+        for text in ["filter.o", "./42", "/tmp/filter.o"] {
             assert!(matches!(take(text).0, Subject::Object(s) if s.object == Path::new(text)), "{text}");
         }
+        let bare = Subject::take(&words("filter"), &Part::default()).unwrap_err();
+        assert!(bare.hint.is_some_and(|hint| hint.contains("name filter, id N")), "{}", bare.message);
         let part = Part { name: Some("f".into()), ..Part::default() };
         assert!(Subject::take(&words("id 3"), &part).unwrap_err().message.starts_with("-n"));
     }
