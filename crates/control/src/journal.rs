@@ -163,7 +163,12 @@ impl Journal {
         let objects = dir.join("objects");
         // Contents of maps are nobody else's business, whatever the umask is.
         let mut made = fs::DirBuilder::new();
-        made.recursive(true).mode(0o700).create(&objects).map_err(|e| failed(&objects, e))?;
+        made.recursive(true).mode(0o700).create(&objects).map_err(|e| {
+            failed(
+                &objects,
+                format!("{e}; name a directory that can be made and written to: service.state, or --state"),
+            )
+        })?;
         // What an earlier version has left there others could read.
         tighten(&objects).map_err(|e| failed(&objects, e))?;
         let lock = dir.join("lock");

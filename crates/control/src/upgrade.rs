@@ -146,7 +146,7 @@ pub(crate) fn outlook(
                 out.lost
                     .push((format!("{what}: what it holds"), "it is not pinned: xway map pin gives it a name".into()));
             }
-            (false, _) => out.lost.push((what, "only a connection holds it".into())),
+            (false, _) => out.lost.push((what, "it is not pinned, and no program uses it".into())),
         }
     }
     if sockets > 0 {

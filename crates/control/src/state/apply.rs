@@ -8,6 +8,7 @@ use xway_engine::is_called;
 use xway_engine::steer::{Change, SteerError, Steering};
 use xway_hook::user::{Foreseen, Planned, Tester};
 use xway_hook::{AttachRequest, Blame, Hook, HookError, Image, LoadRequest, ObjectId, ProgId, Replace};
+use xway_object::LoadOptions;
 use xway_ports::PortName;
 
 use super::{State, failed};
@@ -58,8 +59,7 @@ impl State {
         for (step, word) in steps.iter().zip(&mut words) {
             let (Step::Attach(p) | Step::Replace(p)) = step else { continue };
             let named = |e: HookError| HookError { message: format!("program {}: {}", p.name, e.message), ..e };
-            let image = Image::parse(&objects[&p.name], &self.options);
-            let image = image.map_err(|e| named(HookError::new(Blame::Input, e)))?;
+            let image = parse(p, &objects[&p.name], &self.options).map_err(named)?;
             has_function(&image, p).map_err(named)?;
             let found = self.hook.foresee(&image, &request(p), &mut planned, true).map_err(named)?;
             only(&found.programs).map_err(named)?;
@@ -208,7 +208,7 @@ impl State {
 
     /// Loads the one program of a configuration that is meant; with it what became of its maps.
     pub(super) fn load_configured(&mut self, program: &Program, bytes: &[u8]) -> Result<(ProgId, Foreseen), HookError> {
-        let image = Image::parse(bytes, &self.options).map_err(|e| HookError::new(Blame::Input, e))?;
+        let image = parse(program, bytes, &self.options)?;
         has_function(&image, program)?;
         let objects = self.load_image(image, &request(program))?;
         objects.maps.iter().for_each(|(_, id)| self.let_go(ObjectId::Map(*id)));
@@ -299,6 +299,11 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Reads the object of a program; what is wrong with it is told with its path.
+fn parse(program: &Program, bytes: &[u8], options: &LoadOptions) -> Result<Image, HookError> {
+    Image::parse(bytes, options).map_err(|e| HookError::new(Blame::Input, format!("{}: {e}", program.object.display())))
 }
 
 /// What is looked at before anything is done.
