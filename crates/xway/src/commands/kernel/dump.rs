@@ -147,11 +147,22 @@ fn drawn(slots: &[Slot], known: &Known) -> (String, Value) {
     (text, doc)
 }
 
-/// One instruction, and how many slots it takes. The kernel has some of its own, which have no name outside.
+/// `BPF_ADDR_PERCPU`: the offset with which the kernel's own move turns a per-CPU address into this CPU's.
+const PERCPU: i16 = -1;
+
+/// One instruction, and how many slots it takes. The kernel has some of its own, which have no name outside; where a program says by which
+/// descriptor it has a map, the kernel shows the map's id.
 pub fn in_words(slots: &[Slot], at: usize, names: &dyn Names) -> (String, usize) {
-    let opcode = slots[at].opcode;
+    let Slot { opcode, off, .. } = slots[at];
     match xway_isa::decode_at(slots, at) {
-        Ok(insn) => (format!("({opcode:02x}) {}", xway_isa::with_names(&insn, names)), insn.slots()),
+        Ok(insn) => {
+            let words = xway_isa::with_names(&insn, names).to_string();
+            (format!("({opcode:02x}) {}", words.replacen(" map[fd:", " map[id:", 1)), insn.slots())
+        }
+        Err(_) if opcode == 0xbf && off == PERCPU => {
+            let (dst, src) = (slots[at].dst, slots[at].src);
+            (format!("({opcode:02x}) r{dst} = &(void __percpu *)(r{src})"), 1)
+        }
         Err(_) => (format!("({opcode:02x}) ; off {}, imm {}", slots[at].off, slots[at].imm), 1),
     }
 }
@@ -225,5 +236,15 @@ mod tests {
         assert_eq!(symbols.helper(-0x100i32 as u32).as_deref(), Some("before"));
         assert_eq!(symbols.helper(1), None);
         assert_eq!(Symbols::parse("").helper(0), None);
+    }
+    #[test]
+    fn what_only_the_kernel_has_is_spelled_as_it_spells_it() {
+        let slot = |opcode, dst, src, off, imm| Slot { opcode, dst, src, off, imm };
+        let words = |slots: &[Slot]| in_words(slots, 0, &xway_isa::NoNames);
+        let map = [slot(0x18, 1, 1, 0, 32648), slot(0, 0, 0, 0, 0)];
+        assert_eq!(words(&map), ("(18) r1 = map[id:32648]".into(), 2));
+        let value = [slot(0x18, 1, 2, 0, 52), slot(0, 0, 0, 0, 8)];
+        assert_eq!(words(&value), ("(18) r1 = map[id:52][0]+8".into(), 2));
+        assert_eq!(words(&[slot(0xbf, 0, 3, -1, 0)]), ("(bf) r0 = &(void __percpu *)(r3)".into(), 1));
     }
 }

@@ -253,7 +253,9 @@ fn losses(model: &Model, port: &str, height: usize) -> Vec<Line<'static>> {
         lines.push(Line::from("nothing"));
     }
     let line = |(name, total, rate): (&str, u64, f64)| {
-        format!("{:<18} {:>8} {:>9}", fit(name, 18), short(rate), short(total as f64))
+        // Exact as far as the column goes.
+        let total = if total < 10_000_000 { print::grouped(total) } else { short(total as f64) };
+        format!("{:<18} {:>8} {total:>9}", fit(name, 18), short(rate))
     };
     lines.extend(listed(all, height.saturating_sub(1), line));
     lines
