@@ -34,7 +34,7 @@ fn code(text: &str, spec: &MapSpec, map: &Arc<Map>, options: Options) -> Arc<Com
     let image = Program { name: "reader".into(), section: "xdp".into(), insns, ..Program::default() };
     let defs = [MapDef::new("changed", spec.clone())];
     let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };
-    let program = xway_vm::Program::verify(&image, &[map.clone()], &view, &Config::default()).unwrap();
+    let program = xway_vm::Program::verify(&image, std::slice::from_ref(map), &view, &Config::default()).unwrap();
     compile(&program, program.proof().unwrap(), &options).unwrap()
 }
 
