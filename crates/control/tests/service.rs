@@ -226,6 +226,10 @@ fn no_packet_passes_before_the_programs_of_the_file() {
             "program q: queue 17; the port sim:one has 1",
         ),
         ("[[program]]\nname = \"z\"\nport = \"sim:one\"\nobject = \"/dev/zero\"\n", "/dev/zero: is a device"),
+        (
+            "[[program]]\nname = \"z\"\nport = \"sim:one\"\nobject = \"/etc/passwd\"\n",
+            "program z: /etc/passwd: not an ELF file",
+        ),
     ] {
         for dry_run in [true, false] {
             let said = service.apply(&(file("one", "chunk = 2048") + wrong), dry_run).unwrap_err();
