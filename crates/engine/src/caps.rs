@@ -182,6 +182,7 @@ fn changes_packets(facts: &xway_verifier::Facts) -> Option<&'static str> {
     let slice = || facts.kfuncs.iter().any(|name| name == "bpf_dynptr_slice_rdwr" || name == "bpf_dynptr_from_xdp");
     let ways = [
         (facts.packet_written, "write access (it stores into packets)"),
+        (facts.meta_written, "write access (it stores into metadata)"),
         (facts.packet_moved, "write access (it moves the ends of packets)"),
         (helper("bpf_xdp_store_bytes"), "write access (bpf_xdp_store_bytes)"),
         (helper("bpf_dynptr_write") || slice(), "write access (dynptrs of packets)"),
@@ -226,6 +227,7 @@ mod tests {
         let store_bytes = xway_abi::helper_by_name("bpf_xdp_store_bytes").unwrap();
         for (facts, how) in [
             (xway_verifier::Facts { packet_written: true, ..Default::default() }, "stores into"),
+            (xway_verifier::Facts { meta_written: true, ..Default::default() }, "stores into metadata"),
             (xway_verifier::Facts { packet_moved: true, ..Default::default() }, "moves the ends"),
             (xway_verifier::Facts { helpers: vec![store_bytes.id], ..Default::default() }, "bpf_xdp_store_bytes"),
             (xway_verifier::Facts { kfuncs: vec!["bpf_dynptr_from_xdp".into()], ..Default::default() }, "dynptrs"),

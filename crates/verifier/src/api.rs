@@ -153,6 +153,8 @@ pub struct Facts {
     pub packet_moved: bool,
     /// Some run reads the metadata area.
     pub meta_used: bool,
+    /// Some run writes it. It lies in front of the packet, in the same memory.
+    pub meta_written: bool,
     /// Some run may leave by a tail call.
     pub tail_calls: bool,
     /// First instruction of each function; the first is the program.

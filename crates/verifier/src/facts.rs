@@ -28,6 +28,7 @@ pub(crate) struct Collector {
     packet_written: bool,
     packet_moved: bool,
     meta_used: bool,
+    meta_written: bool,
     tail_calls: bool,
     addresses: bool,
     unwritten: bool,
@@ -53,6 +54,7 @@ impl Collector {
             packet_written: false,
             packet_moved: false,
             meta_used: false,
+            meta_written: false,
             tail_calls: false,
             addresses: false,
             unwritten: false,
@@ -92,6 +94,12 @@ impl Collector {
     /// The metadata area is looked at.
     pub fn meta_used(&mut self) {
         self.meta_used = true;
+    }
+
+    /// The metadata area, which lies in the packet's memory too, is read or written.
+    pub fn meta_access(&mut self, write: bool) {
+        self.meta_used();
+        self.meta_written |= write;
     }
 
     /// Packet data may move.
@@ -194,6 +202,7 @@ impl Collector {
             packet_written: self.packet_written,
             packet_moved: self.packet_moved,
             meta_used: self.meta_used,
+            meta_written: self.meta_written,
             tail_calls: self.tail_calls,
             functions: cfg.funcs.iter().map(|f| f.start).collect(),
             addresses: self.addresses,

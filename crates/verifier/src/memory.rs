@@ -331,7 +331,7 @@ impl Verifier<'_> {
             let last = p.var.umax().saturating_add(end as u64);
             self.facts.packet_access(last, access == Access::Write);
         } else {
-            self.facts.meta_used();
+            self.facts.meta_access(access == Access::Write);
         }
         Ok(())
     }

@@ -144,6 +144,9 @@ impl<'p> Checker<'p> {
             (RegionKind::Packet, Region::Meta) if !self.facts.meta_used => {
                 Err("metadata is said not to be used".into())
             }
+            (RegionKind::Packet, Region::Meta) if write && !self.facts.meta_written => {
+                Err("metadata is said not to be written".into())
+            }
             (RegionKind::Packet, Region::Meta) => Ok(()),
             (RegionKind::Packet, Region::Packet) if end > i64::from(self.facts.packet_bytes) => {
                 Err(format!("byte {end} of the packet, and {} is said to be the last", self.facts.packet_bytes))

@@ -129,7 +129,10 @@ fn helpers_that_move_the_packet_invalidate_pointers() {
 fn metadata_lies_before_the_packet() {
     let meta = "r7 = *(u32 *)(r6 +8)\nr4 = r7\nr4 += 4\nif r4 > r2 goto out\n";
     let v = accepted(&format!("{meta}r0 = *(u32 *)(r7 +0)"));
-    assert!(v.facts().meta_used);
+    assert!(v.facts().meta_used && !v.facts().meta_written);
+    // It is no part of the packet, but of its memory.
+    let v = accepted(&format!("{meta}*(u32 *)(r7 +0) = 1\nr0 = 2"));
+    assert!(v.facts().meta_written && !v.facts().packet_written);
     refused(&format!("{meta}r0 = *(u32 *)(r7 +4)"), Kind::PacketBounds);
     refused(&format!("{meta}r0 = *(u8 *)(r2 +0)"), Kind::PacketBounds);
     // data_end is no bound for metadata.
