@@ -52,8 +52,12 @@ pub fn explain(case: &Case) -> Option<&'static str> {
         Followed::Results => "bounds of a quotient, a remainder, a byte-swapped number or a shift in 32 bits",
         Followed::Signs => "bounds of a number that is extended by its sign, or negated",
         Followed::Parts => "a part of a number on the stack is known",
-        Followed::Links => "a copy of a sum, or a sum of a sum, stays linked with the number",
-        Followed::Distances => "the distance between a place in the packet and its end has bounds",
+        Followed::Links => {
+            "a copy of a sum, a sum of a sum, or what was shifted there and back stays linked with the number"
+        }
+        Followed::Distances => {
+            "the distance between a place in the packet and its end has bounds, and one of 32 bits no more bits"
+        }
         Followed::Several => {
             "several of: quotients, remainders, byte swaps, signs, parts of numbers on the stack, distances, links"
         }

@@ -22,7 +22,7 @@ pub enum Followed {
     Parts,
     /// Copies of sums and sums of sums, which are linked with what they were made of.
     Links,
-    /// Distances between a place in the packet and its end.
+    /// Distances between a place in the packet and its end; that pointers subtracted in 32 bits leave 32 bits.
     Distances,
     /// Several of them.
     Several,
@@ -50,9 +50,11 @@ impl Followed {
             Followed::Parts if class == op::LDX && s.opcode != LOAD_DOUBLE => {
                 (s.src == 10 || seen.always(at, s.src, |shown| shown.starts_with("fp"))).then_some(s.opcode)
             }
-            Followed::Distances if by_register && operation == SUB => {
+            Followed::Distances if by_register && operation == SUB && seen.number(at, s.dst) => {
                 let packet = |shown: &str| shown.starts_with("pkt") && !shown.starts_with("pkt_end");
-                (seen.always(at, s.src, packet) && seen.number(at, s.dst)).then_some(LOAD_DOUBLE)
+                // Two pointers in 32 bits leave 32 bits, whatever they point to.
+                let halves = half && (s.src == s.dst || seen.always(at, s.src, |shown| !is_number(shown)));
+                (halves || seen.always(at, s.src, packet)).then_some(LOAD_DOUBLE)
             }
             Followed::Several => Followed::ALL.into_iter().filter(|f| *f != self).find_map(|f| f.unknown(at, s, seen)),
             _ => None,

@@ -1,7 +1,7 @@
 //! A program without the links between numbers that Linux 6.18 does not keep.
 //!
 //! A sum of a number and a constant stays linked with the number there (`BPF_ADD_CONST`) until it is copied, kept on the stack or
-//! added to once more. Here it stays. `r *= 1` takes a link away and nothing else.
+//! added to once more; a number that is shifted left and right by 32 bits is another one. Here both stay linked. `r *= 1` takes a link away and nothing else.
 //!
 //! Instructions are looked at in the order in which they stand: what a jump brings along is not followed, which can only make a
 //! reason be missed.
@@ -41,11 +41,20 @@ pub fn unlink(program: &Program, seen: &Seen<'_>, around: &mut [Around]) {
                     a.before.push(times_one(s.src));
                 }
             }
+            // What is shifted left and right by 32 bits stays what it was, where it had no more.
+            SHIFT_BACK if s.imm == 32 && at > 0 && shifts(program.insns[at - 1], s.dst) => {
+                a.behind.push(times_one(s.dst))
+            }
             op::CALL => sums[..6].fill(false),
             _ if matches!(s.opcode & op::CLASS_MASK, op::ALU | op::ALU64 | op::LDX | op::LD) => sums[dst] = false,
             _ => {}
         }
     }
+}
+
+/// `r <<= 32`
+fn shifts(s: Slot, r: u8) -> bool {
+    s.opcode == SHIFT && s.dst == r && s.imm == 32
 }
 
 /// `r *= 1`
@@ -59,6 +68,8 @@ const SUB: u8 = 0x17;
 const ADD_HALF: u8 = 0x04;
 const SUB_HALF: u8 = 0x14;
 const MULTIPLY: u8 = 0x27;
+const SHIFT: u8 = 0x67;
+const SHIFT_BACK: u8 = 0x77;
 /// Copies of registers, those that extend a sign included.
 const MOVE: u8 = 0xbf;
 const MOVE_HALF: u8 = 0xbc;
