@@ -37,9 +37,8 @@ pub fn unlink(program: &Program, seen: &Seen<'_>, around: &mut [Around]) {
             }
             // A store to the stack, mostly.
             _ if s.opcode & op::CLASS_MASK == op::STX && s.opcode & MODE == MEM => {
-                if std::mem::take(&mut sums[src]) && number(s.src) {
-                    a.before.push(times_one(s.src));
-                }
+                let sum = std::mem::take(&mut sums[src]) && number(s.src);
+                a.before.extend(sum.then(|| times_one(s.src)));
             }
             // What is shifted left and right by 32 bits stays what it was, where it had no more.
             SHIFT_BACK if s.imm == 32 && at > 0 && shifts(program.insns[at - 1], s.dst) => {
