@@ -172,6 +172,6 @@ char _license[] SEC("license") = "Dual BSD/GPL";
         assert_eq!((doc["form"].as_str(), doc["program"].as_str()), (Some("jited"), Some("p")));
         assert!(doc["functions"].as_array().unwrap().len() > 1 && doc["bytes"].as_u64() > Some(0), "{doc}");
     }
-    let wrong = xway(&["prog", "dump", "jited", &object, "--without", "nonsense"]).exits(3);
+    let wrong = xway(&["prog", "dump", "jited", &object, "--without", "nonsense"]).exits(2);
     assert!(wrong.err.contains("passes: decided"), "{}", wrong.err);
 }

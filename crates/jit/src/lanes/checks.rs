@@ -197,7 +197,7 @@ impl Pass {
             // A comparison with a result costs four instructions, one with a branch one: only differences are put together.
             let wide = |c: &Check, out: bool| difference(func, c.condition, out);
             let (Some(a), Some(b)) = (wide(&first, on == 1), wide(&second, leads_on == 1)) else { continue };
-            let fields = self.fields(func, &first, &body, [a, b]);
+            let fields = self.fields(func, [&first, &second], &body, [a, b]);
             // What leads to two fields is one load then.
             let costs = |inst: &&Inst| func.dfg.insts[**inst].opcode() != Opcode::Iconst;
             if fields.is_none() && body.iter().filter(costs).count() > EARLY_MAX {
@@ -229,11 +229,21 @@ impl Pass {
 
     /// Two differences as one of the word in which both lie: that of a block's check, and that of the next one, of which nothing in its
     /// body writes.
-    fn fields(&mut self, func: &ir::Function, first: &Check, body: &[Inst], both: [(Value, i64); 2]) -> Option<Fields> {
-        let lengths = self.lengths_above(func, func.layout.inst_block(first.inst)?);
+    fn fields(
+        &mut self,
+        func: &ir::Function,
+        checks: [&Check; 2],
+        body: &[Inst],
+        both: [(Value, i64); 2],
+    ) -> Option<Fields> {
+        let lengths = self.lengths_above(func, func.layout.inst_block(checks[0].inst)?);
         let uses = self.uses.get_or_insert_with(|| fields::uses(func));
+        // Whoever else asked for an outcome would keep its load.
+        if checks.iter().any(|check| uses[check.condition] > 1) {
+            return None;
+        }
         let proved = |base| lengths.iter().filter(|l| l.at == base).map(|l| l.len).max().unwrap_or(0);
-        Fields::of(func, uses, (first.inst, body), both, proved)
+        Fields::of(func, uses, (checks[0].inst, body), both, proved)
     }
 
     /// A block without parameters that one edge leads to.
