@@ -27,10 +27,10 @@ use cranelift_codegen::ir::{
 };
 use xway_packet::descriptor;
 
-use super::fields::{self, Fields};
+use super::fields::Fields;
 use super::known::{Incoming, upper_bound_in};
-use super::memory;
 use super::value::constant;
+use super::{Uses, memory};
 use crate::lower::region;
 
 /// Instructions that may run although a check in front of them leads out; constants are none.
@@ -88,7 +88,7 @@ struct Pass {
     /// Edges that lead to each block, and where the only one comes from.
     entries: HashMap<Block, (usize, Block)>,
     /// Of the function as it was before the first two checks were put together; what that adds uses nothing else again.
-    uses: Option<fields::Uses>,
+    uses: Option<Uses>,
     exit: Option<Block>,
 }
 
@@ -237,7 +237,7 @@ impl Pass {
         both: [(Value, i64); 2],
     ) -> Option<Fields> {
         let lengths = self.lengths_above(func, func.layout.inst_block(checks[0].inst)?);
-        let uses = self.uses.get_or_insert_with(|| fields::uses(func));
+        let uses = self.uses.get_or_insert_with(|| super::uses(func));
         // Whoever else asked for an outcome would keep its load.
         if checks.iter().any(|check| uses[check.condition] > 1) {
             return None;

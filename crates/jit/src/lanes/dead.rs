@@ -3,20 +3,14 @@
 //! Cranelift keeps a load whose result is not used. What lanes have replaced, and what clang loads and compares with nothing,
 //! goes here: loads that cannot fault and all that only leads to them.
 
-use cranelift_codegen::entity::SecondaryMap;
 use cranelift_codegen::ir::{self, Inst, InstructionData, Value, ValueDef};
+
+use super::Uses;
 
 /// The pass over one function.
 pub(crate) fn remove(func: &mut ir::Function) {
-    let mut uses: SecondaryMap<Value, u32> = SecondaryMap::new();
+    let mut uses = super::uses(func);
     let mut work: Vec<Inst> = vec![];
-    for block in func.layout.blocks() {
-        for inst in func.layout.block_insts(block) {
-            for v in func.dfg.inst_values(inst) {
-                uses[func.dfg.resolve_aliases(v)] += 1;
-            }
-        }
-    }
     for block in func.layout.blocks() {
         work.extend(func.layout.block_insts(block).filter(|i| is_dead(func, *i, &uses)));
     }
@@ -39,7 +33,7 @@ pub(crate) fn remove(func: &mut ir::Function) {
 }
 
 /// Nothing depends on whether it runs.
-fn is_dead(func: &ir::Function, inst: Inst, uses: &SecondaryMap<Value, u32>) -> bool {
+fn is_dead(func: &ir::Function, inst: Inst, uses: &Uses) -> bool {
     let data = &func.dfg.insts[inst];
     let opcode = data.opcode();
     let acts = opcode.is_call()

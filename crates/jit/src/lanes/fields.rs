@@ -6,29 +6,16 @@
 //! Each byte is still read once: what the program uses elsewhere is left as it is.
 
 use cranelift_codegen::cursor::FuncCursor;
-use cranelift_codegen::entity::SecondaryMap;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, Inst, InstBuilder, InstructionData, MemFlagsData, Opcode, Value, ValueDef, types};
 
+use super::Uses;
 use super::memory::{self, Access, Effect};
 use super::value::constant;
 use crate::lower::region;
 
 /// Operations between a load and its comparison.
 const DEPTH_MAX: usize = 12;
-
-/// How often each value is used.
-pub(super) type Uses = SecondaryMap<Value, u32>;
-
-pub(super) fn uses(func: &ir::Function) -> Uses {
-    let mut uses = Uses::new();
-    for inst in func.layout.blocks().flat_map(|b| func.layout.block_insts(b)) {
-        for v in func.dfg.inst_values(inst) {
-            uses[func.dfg.resolve_aliases(v)] += 1;
-        }
-    }
-    uses
-}
 
 /// Bits of the packet that have to have certain values.
 #[derive(Debug)]

@@ -6,11 +6,10 @@
 //! Both give the same: every step keeps what is left of the number when divided by 65,535, and keeps zero apart from everything
 //! else. Between 0 and 65,535 that is one number.
 
-use cranelift_codegen::entity::SecondaryMap;
 use cranelift_codegen::ir::{self, Block, Inst, InstBuilder, InstructionData, Opcode, Value, ValueDef, types};
 
 use super::value::constant;
-use super::{Pass, before, replace};
+use super::{Pass, Uses, before, replace};
 
 /// Up to here one more step leaves 16 bits.
 const NEARLY: u64 = 0x1_fffe;
@@ -124,7 +123,7 @@ fn unary(func: &ir::Function, v: Value, wanted: Opcode) -> Option<Value> {
 }
 
 /// Whether nobody looks at more than 16 bits of what an instruction gives; a whole step has no more.
-fn uses_low_half(func: &ir::Function, inst: Inst, uses: &SecondaryMap<Value, u32>) -> bool {
+fn uses_low_half(func: &ir::Function, inst: Inst, uses: &Uses) -> bool {
     if step(func, inst).is_some() {
         return true;
     }

@@ -83,7 +83,7 @@ pub(crate) fn run(func: &mut ir::Function) {
         return;
     }
     let cfg = ControlFlowGraph::with_function(func);
-    let (whole, alone, uses) = (whole(func), alone(func), sum::uses(func));
+    let (whole, alone, uses) = (whole(func), alone(func), uses(func));
     let mut pass = Pass { lanes: HashMap::new(), loads: HashMap::new(), whole, alone, uses };
     // From each block that knows nothing of what was before, along those that only one block leads to.
     let blocks: Vec<Block> = func.layout.blocks().collect();
@@ -98,6 +98,19 @@ pub(crate) fn run(func: &mut ir::Function) {
         let next: Vec<Block> = cfg.succ_iter(block).filter(|s| cfg.pred_iter(*s).count() == 1).collect();
         work.extend(next.into_iter().map(|s| (s, after.clone())));
     }
+}
+
+/// How often each value is used.
+type Uses = SecondaryMap<Value, u32>;
+
+fn uses(func: &ir::Function) -> Uses {
+    let mut uses = Uses::new();
+    for inst in func.layout.blocks().flat_map(|b| func.layout.block_insts(b)) {
+        for v in func.dfg.inst_values(inst) {
+            uses[func.dfg.resolve_aliases(v)] += 1;
+        }
+    }
+    uses
 }
 
 /// Values that something else uses than what puts bytes together.
@@ -155,7 +168,7 @@ struct Pass {
     loads: HashMap<Value, Access>,
     whole: SecondaryMap<Value, bool>,
     alone: SecondaryMap<Value, bool>,
-    uses: SecondaryMap<Value, u32>,
+    uses: Uses,
 }
 
 /// More pieces than this are not put together for a load.

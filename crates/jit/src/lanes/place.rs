@@ -20,17 +20,16 @@
 //! known before, and stores from being left out. Behind the load that the store answers it does neither: the one in front of that
 //! load still parts both from everything before them.
 
-use cranelift_codegen::entity::SecondaryMap;
 use cranelift_codegen::ir::{
     self, Block, Inst, InstBuilder, InstructionData, MemFlagsData, Opcode, Value, ValueDef, types,
 };
 
 use super::value::constant;
-use super::{before, memory, sum};
+use super::{Uses, before, memory};
 
 /// The pass over one function.
 pub(crate) fn run(func: &mut ir::Function) {
-    let uses = sum::uses(func);
+    let uses = super::uses(func);
     let blocks: Vec<Block> = func.layout.blocks().collect();
     for block in blocks {
         let stores: Vec<Inst> =
@@ -105,7 +104,7 @@ struct Counted {
 }
 
 /// What a store puts back, where nothing but numbers lies between it and the load.
-fn counted(func: &ir::Function, store: Inst, to: &Place, uses: &SecondaryMap<Value, u32>) -> Option<Counted> {
+fn counted(func: &ir::Function, store: Inst, to: &Place, uses: &Uses) -> Option<Counted> {
     if to.len < 4 || uses[to.value] != 1 {
         return None;
     }

@@ -6,7 +6,6 @@
 use std::collections::HashSet;
 
 use cranelift_codegen::cursor::FuncCursor;
-use cranelift_codegen::entity::SecondaryMap;
 use cranelift_codegen::ir::{
     self, Block, Inst, InstBuilder, InstructionData, MemFlagsData, Opcode, Value, ValueDef, types,
 };
@@ -19,19 +18,6 @@ use super::{Pass, before, replace};
 const PAIRS_MIN: usize = 4;
 /// Vectors that are added to in turns, so that no addition waits for the one before.
 const VECTORS: usize = 4;
-
-/// How often each value is used.
-pub(super) fn uses(func: &ir::Function) -> SecondaryMap<Value, u32> {
-    let mut uses = SecondaryMap::new();
-    for block in func.layout.blocks() {
-        for inst in func.layout.block_insts(block) {
-            for v in func.dfg.inst_values(inst) {
-                uses[func.dfg.resolve_aliases(v)] += 1;
-            }
-        }
-    }
-    uses
-}
 
 impl Pass {
     /// Sums that end in a block.
