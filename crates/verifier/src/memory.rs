@@ -301,8 +301,10 @@ impl Verifier<'_> {
         let end = at + i64::from(size);
         let area = if p.base == Base::Packet { "packet" } else { "metadata" };
         let limit = if p.base == Base::Packet { "data_end" } else { "data" };
-        if p.var.smin() < 0 || at < 0 {
-            let low = p.var.smin().saturating_add(at);
+        let low = p.var.smin().saturating_add(at);
+        // In front of the place that the variable part leads to bytes are inside where the place is: which one of which nothing is
+        // proved may not be.
+        if p.var.smin() < 0 || low < 0 || (at < 0 && p.range == 0) {
             return fail!(
                 PacketBounds,
                 "{} of {} at offset {low} of the {area} may lie before its start",
@@ -328,7 +330,7 @@ impl Verifier<'_> {
             .map_err(|e| e.hint(format!("before this access check {missing}")));
         }
         if p.base == Base::Packet {
-            let last = p.var.umax().saturating_add(end as u64);
+            let last = p.var.umax().saturating_add_signed(end);
             self.facts.packet_access(last, access == Access::Write);
         } else {
             self.facts.meta_access(access == Access::Write);

@@ -192,6 +192,18 @@ fn nothing_is_proved_in_front_of_a_place_that_may_lie_behind_the_end() {
         )
     };
     refused(&with("r8 += 1"), Kind::PacketBounds);
+    // The same of one way alone: two places of one number, the second in front of the first.
+    let sums = |check: &str, back: i32| {
+        format!(
+            "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr7 = *(u32 *)(r1 +16)\nr7 &= 63\nr8 = r7\nr8 += 36\nr4 = r2\nr4 += r8\n{check}\n\
+             r8 = r7\nr8 += {back}\nr4 = r2\nr4 += r8\n*(u16 *)(r4 +0) = 7\nout: r0 = 2\nexit"
+        )
+    };
+    assert!(check(&sums("r5 = r4\nr5 += 4\nif r5 > r3 goto out", 13), &maps()).is_ok());
+    assert!(check(&sums("r5 = r4\nr5 += 4\nif r5 > r3 goto out", 38), &maps()).is_ok());
+    refused(&sums("r5 = r4\nr5 += 4\nif r5 > r3 goto out", 39), Kind::PacketBounds);
+    refused(&sums("r5 = r4\nr5 += 4\nif r5 > r3 goto out", -1), Kind::PacketBounds);
+    refused(&sums("r5 = r4", 13), Kind::PacketBounds);
     refused(&with("r4 += -8\nif r4 > r3 goto out\nr4 += 8"), Kind::PacketBounds);
     assert!(check(&with("r5 = r4\nr5 += 1\nif r5 > r3 goto out"), &maps()).is_ok());
 }
