@@ -302,9 +302,7 @@ impl Verifier<'_> {
         let area = if p.base == Base::Packet { "packet" } else { "metadata" };
         let limit = if p.base == Base::Packet { "data_end" } else { "data" };
         let low = p.var.smin().saturating_add(at);
-        // In front of the place that the variable part leads to bytes are inside where the place is: which one of which nothing is
-        // proved may not be.
-        if p.var.smin() < 0 || low < 0 || (at < 0 && p.range == 0) {
+        if p.var.smin() < 0 || low < 0 {
             return fail!(
                 PacketBounds,
                 "{} of {} at offset {low} of the {area} may lie before its start",
@@ -313,19 +311,25 @@ impl Verifier<'_> {
             )
             .map_err(|e| e.hint("make the offset unsigned, or check that it is not negative"));
         }
-        if end > i64::from(p.range) {
+        // In front of the place that the variable part leads to bytes are inside where the place is: which one of which nothing is
+        // proved may not be.
+        let needed = end.max(1);
+        if needed > i64::from(p.range) {
             let proved = p.range;
             let missing = if p.is_fixed() {
-                format!("`if (ptr + {end} > {limit}) return …`")
+                format!("`if (ptr + {needed} > {limit}) return …`")
             } else {
-                format!("`if (ptr + {end} > {limit}) return …` on the pointer with the variable offset already added")
+                format!(
+                    "`if (ptr + {needed} > {limit}) return …` on the pointer with the variable offset already added"
+                )
             };
             return fail!(
                 PacketBounds,
-                "{} of {} at offset {at}{} of the {area}: {end} bytes are needed, {proved} are proved",
+                "{} of {} at offset {at}{} of the {area}: {}, {proved} are proved",
                 access.verb(),
                 bytes(size),
-                if p.is_fixed() { "" } else { " plus a variable part" }
+                if p.is_fixed() { "" } else { " plus a variable part" },
+                if needed == 1 { "1 byte is needed".into() } else { format!("{needed} bytes are needed") }
             )
             .map_err(|e| e.hint(format!("before this access check {missing}")));
         }
