@@ -233,19 +233,12 @@ impl Verifier<'_> {
         let zero = self.graph.constant(0);
         let (id, reference) = (p.id, p.reference);
         let keep_id = keeps_identity(p);
-        st.for_each(|v| match v {
-            Value::Ptr(q) if q.nullable && q.id == id => {
-                if null {
-                    *v = Value::num(Scalar::constant(0), zero);
-                } else {
-                    q.nullable = false;
-                    if !keep_id {
-                        q.id = 0;
-                    }
-                }
-                true
-            }
-            _ => false,
+        st.replace(|v| match v {
+            Value::Ptr(q) if q.nullable && q.id == id => Some(match null {
+                true => Value::num(Scalar::constant(0), zero),
+                false => Value::Ptr(Ptr { nullable: false, id: if keep_id { q.id } else { 0 }, ..*q }),
+            }),
+            _ => None,
         });
         // Memory that belongs to a reference is not the reference: a null slice leaves its dynptr as it is.
         if null && reference != 0 && reference == id {
@@ -304,12 +297,11 @@ fn prove(st: &mut State, p: &Ptr, reach: i32) {
     if base == Base::Packet {
         return crate::extent::prove(st, id, reach, true);
     }
-    st.for_each(|v| match v {
+    st.replace(|v| match v {
         Value::Ptr(q) if q.id == id && q.base == base && q.range < reach && !q.nullable => {
-            q.range = reach;
-            true
+            Some(Value::Ptr(Ptr { range: reach, ..*q }))
         }
-        _ => false,
+        _ => None,
     });
 }
 

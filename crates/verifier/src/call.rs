@@ -187,12 +187,9 @@ impl Verifier<'_> {
             return fail!(Leak, "the reference was released before");
         }
         self.note_addresses(st, |p| p.reference == reference);
-        st.for_each(|v| match v {
-            Value::Ptr(p) if p.reference == reference => {
-                *v = Value::num(Scalar::unknown(), NONE);
-                true
-            }
-            _ => false,
+        st.replace(|v| match v {
+            Value::Ptr(p) if p.reference == reference => Some(Value::num(Scalar::unknown(), NONE)),
+            _ => None,
         });
         for i in 0..st.frames.len() {
             let holds = |s: &crate::state::Slot| matches!(s.spill, Value::Dynptr(d) if d.reference == reference);
@@ -252,12 +249,9 @@ impl Verifier<'_> {
         st.extent.forget();
         let stale = self.graph.stale(st.pc);
         self.note_addresses(st, Ptr::is_packet);
-        st.for_each(|v| match v {
-            Value::Ptr(p) if p.is_packet() => {
-                *v = Value::num(Scalar::unknown(), stale);
-                true
-            }
-            _ => false,
+        st.replace(|v| match v {
+            Value::Ptr(p) if p.is_packet() => Some(Value::num(Scalar::unknown(), stale)),
+            _ => None,
         });
     }
 

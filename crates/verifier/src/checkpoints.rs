@@ -1,8 +1,10 @@
 //! Where states were met: the checkpoints of one walk, and which of them are finished.
 
 use crate::explore::NOWHERE;
+use crate::graph::{Def, NONE};
 use crate::meter::push;
-use crate::state::State;
+use crate::state::{Frame, State};
+use crate::value::{Base, Ptr, Value};
 
 /// Open checkpoints that stay where a loop counts down, however often they were compared.
 const OPEN_KEPT: usize = 8;
@@ -11,6 +13,10 @@ const OPEN_KEPT: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     pub state: State,
+    /// Of the state: another one's is another state's.
+    pub digest: u64,
+    /// Where the last state that was compared with this one, finished, was not included.
+    pub differs: Option<Differs>,
     parent: u32,
     /// Paths from it that are not yet walked to their end.
     pub open: u32,
@@ -27,6 +33,52 @@ pub(crate) struct Checkpoint {
     pub hits: u32,
     /// No longer in the list of its instruction.
     dropped: bool,
+}
+
+/// A register of a finished checkpoint that the next state most likely differs in as the last one did: to look at a number that is kept here
+/// is faster than to go to the checkpoint's frames, which are in no cache when there are many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Differs {
+    reg: u8,
+    kept: Kept,
+    /// What the comparison that failed was blocked by.
+    pub blocked: Def,
+}
+
+/// What the register has.
+#[derive(Clone, Copy, Debug)]
+enum Kept {
+    /// A number between these, on which something relied.
+    Number(u64, u64),
+    /// The start of the packet and so many bytes.
+    Packet(i32),
+}
+
+impl Differs {
+    /// What a comparison found in a register of the checkpoint's running frame, when it is of a kind that is kept.
+    pub fn in_register(frame: &Frame, reg: usize, blocked: Def) -> Option<Differs> {
+        let kept = match &frame.regs[reg] {
+            // Blocked by it: its bounds matter from now on.
+            Value::Num(n) if blocked != NONE && n.def == blocked => Kept::Number(n.s.umin(), n.s.umax()),
+            Value::Ptr(p) if at_start(p) => Kept::Packet(p.off),
+            _ => return None,
+        };
+        Some(Differs { reg: reg as u8, kept, blocked })
+    }
+
+    /// True when a state with this running frame is not included for the same reason.
+    pub fn from(&self, frame: &Frame) -> bool {
+        match (&frame.regs[usize::from(self.reg)], self.kept) {
+            (Value::Num(n), Kept::Number(least, most)) => n.s.umin() < least || n.s.umax() > most,
+            (Value::Ptr(p), Kept::Packet(off)) => at_start(p) && p.off != off,
+            _ => false,
+        }
+    }
+}
+
+/// A place that is a fixed distance behind the packet's start, and nothing else is that place.
+fn at_start(p: &Ptr) -> bool {
+    p.base == Base::Packet && p.id == 0 && !p.nullable && p.is_fixed()
 }
 
 impl Checkpoint {
@@ -125,12 +177,14 @@ impl Checkpoints {
         self.passed[pc]
     }
 
-    pub fn add(&mut self, state: State, parent: u32, pc: usize) -> u32 {
+    pub fn add(&mut self, state: State, digest: u64, parent: u32, pc: usize) -> u32 {
         self.passed[pc] = 0;
         // Eight for its place in the list of its instruction.
         self.bytes += state.bytes() + 8;
         let c = Checkpoint {
             state,
+            digest,
+            differs: None,
             parent,
             open: 1,
             low: u32::MAX,
@@ -193,8 +247,11 @@ impl Checkpoints {
 
 #[cfg(test)]
 mod tests {
+    use xway_isa::Reg;
+
     use super::*;
-    use crate::state::{Frame, FrameKind, tests::state};
+    use crate::domain::Scalar;
+    use crate::state::{FrameKind, tests::state};
 
     fn points() -> (Checkpoints, crate::meter::Meter) {
         (Checkpoints::new(4), crate::meter::Meter::default())
@@ -203,8 +260,8 @@ mod tests {
     #[test]
     fn a_checkpoint_is_finished_when_all_its_paths_are() {
         let (mut points, meter) = points();
-        let top = points.add(state(&meter), NOWHERE, 0);
-        let below = points.add(state(&meter), top, 1);
+        let top = points.add(state(&meter), 0, NOWHERE, 0);
+        let below = points.add(state(&meter), 0, top, 1);
         assert_eq!(points.peak, 2);
         points.path_added(below);
         points.path_ended(below);
@@ -217,9 +274,9 @@ mod tests {
     #[test]
     fn what_ended_in_an_open_checkpoint_is_tied_until_that_is_finished() {
         let (mut points, meter) = points();
-        let top = points.add(state(&meter), NOWHERE, 0);
+        let top = points.add(state(&meter), 0, NOWHERE, 0);
         points.path_added(top);
-        let below = points.add(state(&meter), top, 1);
+        let below = points.add(state(&meter), 0, top, 1);
         points.ends_in(below, 0, 1);
         points.path_ended(below);
         assert!(points.all[below as usize].tied, "it depends on the one above");
@@ -231,20 +288,20 @@ mod tests {
     #[test]
     fn what_ended_in_a_closed_one_that_is_tied_is_tied_as_long_as_that_is() {
         let (mut points, meter) = points();
-        let root = points.add(state(&meter), NOWHERE, 0);
+        let root = points.add(state(&meter), 0, NOWHERE, 0);
         points.path_added(root);
         points.path_added(root);
         // A loop within the loop of the root: a path from below ends in it, and it ends in the root.
-        let inner = points.add(state(&meter), root, 1);
+        let inner = points.add(state(&meter), 0, root, 1);
         points.path_added(inner);
-        let below = points.add(state(&meter), inner, 2);
+        let below = points.add(state(&meter), 0, inner, 2);
         points.ends_in(below, inner, 1);
         points.path_ended(below);
         points.ends_in(inner, root, 1);
         points.path_ended(inner);
         assert!(points.all[below as usize].tied && points.all[inner as usize].tied);
         // Beside it, as deep as it was: the root is still open.
-        let beside = points.add(state(&meter), root, 3);
+        let beside = points.add(state(&meter), 0, root, 3);
         points.ends_in(beside, points.all[below as usize].low, 1);
         points.path_ended(beside);
         assert!(points.all[beside as usize].tied, "it leads to the root by way of what is tied to it");
@@ -253,10 +310,35 @@ mod tests {
     }
 
     #[test]
+    fn what_differed_once_is_looked_at_first() {
+        let meter = crate::meter::Meter::default();
+        let with = |value| {
+            let mut st = state(&meter);
+            st.set(Reg::R6, value);
+            st.frame().clone()
+        };
+        let number = |least, most, def| Value::num(Scalar::between(least, most), def);
+        let packet = |off| Value::Ptr(Ptr { off, ..Ptr::to(Base::Packet) });
+        // Another number, of which nothing was relied on, says nothing.
+        assert!(Differs::in_register(&with(number(2, 5, 7)), 6, 8).is_none());
+        assert!(Differs::in_register(&with(number(2, 5, NONE)), 6, NONE).is_none());
+        let bounds = Differs::in_register(&with(number(2, 5, 7)), 6, 7).unwrap();
+        for (least, most, differs) in [(2, 5, false), (3, 4, false), (1, 4, true), (3, 6, true), (8, 9, true)] {
+            assert_eq!(bounds.from(&with(number(least, most, NONE))), differs, "{least} to {most}");
+        }
+        let start = Differs::in_register(&with(packet(4)), 6, NONE).unwrap();
+        assert!(!start.from(&with(packet(4))) && start.from(&with(packet(5))));
+        // Of what is of another kind the comparison itself decides, and of places that other ones may stand for.
+        assert!(!bounds.from(&with(packet(4))) && !start.from(&with(Value::Lost)));
+        let place = Value::Ptr(Ptr { id: 3, ..Ptr::to(Base::Packet) });
+        assert!(!start.from(&with(place)) && Differs::in_register(&with(place), 6, NONE).is_none());
+    }
+
+    #[test]
     fn checkpoints_that_are_compared_in_vain_go() {
         let (mut points, meter) = points();
         for _ in 0..12 {
-            points.add(state(&meter), NOWHERE, 0);
+            points.add(state(&meter), 0, NOWHERE, 0);
         }
         points.all.iter_mut().for_each(|c| c.misses = 33);
         points.all[0].hits = 1;
@@ -274,7 +356,7 @@ mod tests {
             let mut st = state(&meter);
             st.pc = pc;
             st.frames[0] = std::rc::Rc::new(Frame::new(0, 0, 0, 0, FrameKind::Entry, &meter));
-            points.add(st, NOWHERE, pc);
+            points.add(st, 0, NOWHERE, pc);
         }
         points.drop_from(1);
         assert_eq!((points.at[0].as_slice(), points.at[1].len()), (&[0][..], 0));

@@ -468,7 +468,7 @@ const BUDGET_HINT: &str =
 
 /// Work that may be done for each instruction that may be visited, of which visiting it is eleven: it bounds the time, whatever an
 /// input needs.
-const WORK_PER_INSN: u64 = 16;
+const WORK_PER_INSN: u64 = 14;
 /// Part of the work behind the first error that looks for others.
 const MORE_SHARE: u64 = 16;
 /// Work that every analysis may do, so that small budgets count instructions alone.

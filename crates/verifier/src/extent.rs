@@ -295,18 +295,16 @@ fn far_from_end(st: &State, p: &Ptr, delta: i64) -> Scalar {
 /// the place itself is known not to lie before the packet.
 pub(crate) fn prove(st: &mut State, id: u32, reach: u32, inside: bool) {
     let mut inside = inside;
-    st.for_each(|v| match v {
+    st.replace(|v| match v {
         Value::Ptr(q) if q.id == id && q.base == Base::Packet && !q.nullable && q.var.smin() >= 0 => {
             inside = true;
             // The place is so far from the start that this many bytes still fit into the longest packet.
             let last = Scalar::between(0, PACKET_LEN_MAX as u64 - u64::from(reach).min(PACKET_LEN_MAX as u64));
             let var = q.var.meet(&last).unwrap_or(q.var);
             let more = q.range < reach || var != q.var;
-            q.range = q.range.max(reach);
-            q.var = var;
-            more
+            more.then(|| Value::Ptr(Ptr { range: q.range.max(reach), var, ..*q }))
         }
-        _ => false,
+        _ => None,
     });
     if inside {
         let e = &mut st.extent;

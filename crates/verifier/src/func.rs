@@ -336,17 +336,14 @@ impl Verifier<'_> {
             return;
         }
         let mut seen = false;
-        st.for_each(|v| {
+        st.replace(|v| {
             let ends = match v {
                 Value::Ptr(Ptr { base: Base::Mem { kind: MemKind::Slice | MemKind::PacketSlice, .. }, .. }) => slices,
                 Value::Ptr(Ptr { base: Base::Mem { kind: MemKind::MapKey(at), .. }, .. }) => *at == depth,
                 _ => false,
             };
-            if ends {
-                *v = Value::num(Scalar::unknown(), NONE);
-                seen = true;
-            }
-            ends
+            seen |= ends;
+            ends.then(|| Value::num(Scalar::unknown(), NONE))
         });
         if seen {
             self.facts.address_seen();

@@ -20,6 +20,8 @@ pub(crate) struct Inclusion<'a> {
     pub compared: usize,
     /// The number of the old state that did not include the new one's, although nothing but its bounds was looked at.
     pub blocked: Def,
+    /// The running frame's register in which the states differ, when it was one.
+    pub differs: Option<usize>,
     ids: Vec<(u32, u32)>,
     /// Places in the packet: (identity in the old state, in the new one, how far the old one lies behind the new one).
     places: Vec<(u32, u32, i64)>,
@@ -31,12 +33,16 @@ impl<'a> Inclusion<'a> {
     pub fn new(graph: &'a Graph, cfg: &'a Cfg, same: Option<usize>) -> Self {
         let (exact, same) = (same.is_some(), same.unwrap_or(0));
         let (ids, places, links) = (Vec::new(), Vec::new(), Vec::new());
-        Inclusion { graph, cfg, exact, same, compared: 4, blocked: NONE, ids, places, links }
+        Inclusion { graph, cfg, exact, same, compared: 8, blocked: NONE, differs: None, ids, places, links }
     }
 
     /// True when `old` includes `new`.
     pub fn state(&mut self, old: &State, new: &State) -> bool {
         if old.frames.len() != new.frames.len() || old.refs.len() != new.refs.len() {
+            return false;
+        }
+        // Often the one thing that differs, and looked at before the frames, which lie elsewhere.
+        if old.extent.least > new.extent.least && (self.exact || self.graph.is_marked(old.extent.def)) {
             return false;
         }
         let same_shape = old
@@ -71,6 +77,8 @@ impl<'a> Inclusion<'a> {
             && (0..=last).all(|i| {
                 let at = if i == last { new.pc } else { new.frames[i + 1].callsite };
                 let live = live_regs(self.cfg, &new.frames[i], at, i == last);
+                // Of the frames the running one is the last.
+                self.differs = None;
                 self.frame(&old.frames[i], &new.frames[i], live)
             })
     }
@@ -119,7 +127,8 @@ impl<'a> Inclusion<'a> {
     }
 
     fn frame(&mut self, old: &Frame, new: &Frame, live: u16) -> bool {
-        (0..10).all(|r| live >> r & 1 == 0 || self.value(&old.regs[r], &new.regs[r]))
+        self.differs = (0..10).find(|r| live >> r & 1 != 0 && !self.value(&old.regs[*r], &new.regs[*r]));
+        self.differs.is_none()
             && old.stack.iter().enumerate().all(|(i, o)| {
                 let fresh = Slot::default();
                 self.slot(o, new.stack.get(i).unwrap_or(&fresh))

@@ -24,13 +24,14 @@ use std::rc::Rc;
 
 use xway_isa::{CallTarget, Insn, Reg};
 
+use crate::checkpoints::Differs;
 use crate::diag::{Fail, fail};
 use crate::domain::Scalar;
 use crate::explore::Verifier;
 use crate::include::Inclusion;
 use crate::settle::{clean, hands_on_unwritten, propagate};
 use crate::state::{Byte, Frame, State};
-use crate::value::{Base, Ptr, Value};
+use crate::value::{Base, Num, Ptr, Value};
 
 /// A number that is not widened may take a loop many turns to settle.
 const WIDENING_HELD: u32 = 8;
@@ -96,6 +97,7 @@ impl Verifier<'_> {
     /// a loop that is being unrolled would remove what the turns before have left.
     fn compare_all(&mut self, st: &State, here: &[u32], countdown: Countdown, adds: bool) -> Result<bool, Fail> {
         let miss = u32::from(adds);
+        let digest = std::cell::LazyCell::new(|| digest(st));
         for &i in here.iter().rev() {
             let c = &self.points.all[i as usize];
             let (is_open, tied) = (c.open > 0, c.tied);
@@ -104,7 +106,8 @@ impl Verifier<'_> {
                 let counts = countdown != Countdown::None && same_countdown(old, st, countdown);
                 if !counts {
                     let counted = !matches!(countdown, Countdown::None | Countdown::MayGoto);
-                    if !counted && self.same_state(old, st) && self.no_progress(old, st) {
+                    let same = !counted && c.digest == *digest && self.same_state(old, st);
+                    if same && self.no_progress(old, st) {
                         return fail!(
                             InfiniteLoop,
                             "the loop can go round for ever: nothing changes from one turn to the next"
@@ -115,6 +118,12 @@ impl Verifier<'_> {
                     continue;
                 }
             }
+            if let Some(by) = c.differs.filter(|differs| differs.from(st.frame())) {
+                self.meter.work(1);
+                self.guesses.blame(self.graph.cause(by.blocked), 1);
+                self.points.all[i as usize].misses += miss;
+                continue;
+            }
             let exact = is_open || tied;
             // What counts down lies in these frames.
             let same = if is_open { old.frames.len() } else { c.low_frames };
@@ -123,10 +132,13 @@ impl Verifier<'_> {
             self.meter.work(inclusion.compared);
             if !included {
                 let blocked = inclusion.blocked;
+                let differs = inclusion.differs.and_then(|reg| Differs::in_register(old.frame(), reg, blocked));
+                let c = &mut self.points.all[i as usize];
+                c.misses += miss;
                 if !exact {
+                    c.differs = differs;
                     self.guesses.blame(self.graph.cause(blocked), 1);
                 }
-                self.points.all[i as usize].misses += miss;
                 continue;
             }
             let (low, frames) = (c.low, c.low_frames);
@@ -162,13 +174,7 @@ impl Verifier<'_> {
     fn checkpoint(&mut self, st: &mut State) {
         self.meter.work(st.values());
         let graph = &mut self.graph;
-        st.for_each(|v| match v {
-            Value::Num(n) => {
-                n.def = graph.copy(n.def);
-                true
-            }
-            _ => false,
-        });
+        st.replace(|v| v.as_num().map(|n| Value::Num(Num { def: graph.copy(n.def), ..*n })));
         for frame in &mut st.frames {
             if !frame.stack.is_empty() {
                 for slot in &mut Rc::make_mut(frame).stack {
@@ -185,7 +191,7 @@ impl Verifier<'_> {
         self.last_point = self.stats.visited;
         st.insns_since = 0;
         st.jumps_since = 0;
-        let point = self.points.add(st.clone(), parent, st.pc);
+        let point = self.points.add(st.clone(), digest(st), parent, st.pc);
         // The path that is being walked belongs to the new checkpoint now, which itself is one open path of its parent.
         st.parent = point;
     }
@@ -312,6 +318,21 @@ impl Moved {
     }
 }
 
+/// A number that is the same for states that are equal in what [`Verifier::same_state`] looks at, and seldom otherwise: the open
+/// checkpoints of a loop that is being unrolled are many, and each comparison with one waits for memory. Of numbers the bounds are taken,
+/// of pointers where they point to.
+fn digest(st: &State) -> u64 {
+    let frame = st.frame();
+    let fold = |sum: u64, n: u64| (sum ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let value = |sum: u64, v: &Value| match v {
+        Value::Num(n) => fold(fold(sum, n.s.umin()), n.s.umax()),
+        Value::Ptr(p) => fold(fold(sum, u64::from(p.id) << 32 | u64::from(p.off as u32)), p.var.umin()),
+        _ => fold(sum, 1),
+    };
+    let regs = frame.regs.iter().fold(frame.stack.len() as u64, value);
+    frame.stack.iter().map(|slot| &slot.spill).fold(regs, value)
+}
+
 fn same_countdown(old: &State, new: &State, countdown: Countdown) -> bool {
     if old.frames.len() != new.frames.len() {
         return false;
@@ -340,7 +361,34 @@ fn same_countdown(old: &State, new: &State, countdown: Countdown) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use xway_isa::Reg;
+
+    use super::digest;
+    use crate::domain::Scalar;
+    use crate::graph::Graph;
+    use crate::meter::Meter;
+    use crate::state::Byte;
+    use crate::state::tests::state;
     use crate::testing::log;
+    use crate::value::{Base, Ptr, Value};
+
+    /// States that are equal but for their histories have one digest; what a loop counts and where its pointers stand make it another.
+    #[test]
+    fn equal_states_have_one_digest() {
+        let (meter, mut graph) = (Meter::default(), Graph::default());
+        let mut of = |turns, off, spilled| {
+            let mut st = state(&meter);
+            st.set(Reg::R6, Value::num(Scalar::constant(turns), graph.constant(turns)));
+            st.set(Reg::R7, Value::Ptr(Ptr { off, ..Ptr::to(Base::Packet) }));
+            let slot = st.frame_mut().slot_mut(1);
+            slot.bytes = [Byte::Spill; 8];
+            slot.spill = Value::num(Scalar::constant(spilled), graph.constant(spilled));
+            digest(&st)
+        };
+        assert_eq!(of(3, 4, 5), of(3, 4, 5));
+        let all = [of(3, 4, 5), of(4, 4, 5), of(3, 5, 5), of(3, 4, 6)];
+        assert!((1..4).all(|i| !all[..i].contains(&all[i])), "{all:x?}");
+    }
 
     #[test]
     fn a_state_that_is_included_ends_its_way() {

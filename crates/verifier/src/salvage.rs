@@ -116,13 +116,11 @@ fn lose(v: &Verifier<'_>, st: &mut State, r: usize) {
         _ => false,
     };
     let mut ended = Vec::new();
-    st.for_each(|o| {
-        let found = same(o);
-        if found {
+    st.replace(|o| {
+        same(o).then(|| {
             ended.extend(o.as_ptr().map(|p| p.reference));
-            *o = Value::Lost;
-        }
-        found
+            Value::Lost
+        })
     });
     st.refs.retain(|r| !ended.contains(&r.id));
     if r < 10 && matches!(value, Value::Num(_) | Value::Uninit) {

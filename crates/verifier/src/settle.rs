@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::cfg::Cfg;
 use crate::graph::Graph;
 use crate::state::{Byte, Frame, Slot, State};
-use crate::value::{Base, Value};
+use crate::value::{Base, Num, Value};
 
 /// What the old state relies on, the new one relies on too.
 pub(crate) fn propagate(graph: &mut Graph, old: &State, new: &State, late: bool) {
@@ -91,15 +91,14 @@ pub(crate) fn clean(st: &mut State, cfg: &Cfg) {
     }
     links.sort_unstable();
     st.extent.clean(&links, &ids);
-    let extent = st.extent.clone();
-    let alone = |l: u32| links.partition_point(|x| *x <= l) - links.partition_point(|x| *x < l) == 1;
-    st.for_each(|v| match v {
-        Value::Num(n) if n.link != 0 && alone(n.link) && !extent.names(n.link) => {
-            n.link = 0;
-            n.delta = 0;
-            true
-        }
-        _ => false,
+    let alone = links.chunk_by(|a, b| a == b).filter(|same| same.len() == 1).map(|same| same[0]);
+    let alone: Vec<u32> = alone.filter(|link| !st.extent.names(*link)).collect();
+    if alone.is_empty() {
+        return;
+    }
+    st.replace(|v| match v {
+        Value::Num(n) if alone.binary_search(&n.link).is_ok() => Some(Value::Num(Num { link: 0, delta: 0, ..*n })),
+        _ => None,
     });
 }
 

@@ -212,12 +212,9 @@ impl Verifier<'_> {
         for half in [i, other] {
             *st.frame_at(frame).slot_mut(half) = Slot::default();
         }
-        st.for_each(|v| match v {
-            Value::Ptr(p) if p.is_writable_slice() && p.reference == d.id => {
-                *v = Value::num(Scalar::unknown(), NONE);
-                true
-            }
-            _ => false,
+        st.replace(|v| match v {
+            Value::Ptr(p) if p.is_writable_slice() && p.reference == d.id => Some(Value::num(Scalar::unknown(), NONE)),
+            _ => None,
         });
     }
 

@@ -311,29 +311,22 @@ impl State {
         self.frame_mut().regs[r.index()] = v;
     }
 
-    /// Every register and every spilled value of every frame, to change. `f` returns true when it changed the value, so
-    /// that frames which stay the same stay shared.
-    pub fn for_each(&mut self, mut f: impl FnMut(&mut Value) -> bool) {
+    /// Shows every register and every spilled value of every frame to `f`, which says what becomes of those that change. Frames in which
+    /// none does stay shared.
+    pub fn replace(&mut self, mut f: impl FnMut(&Value) -> Option<Value>) {
         for frame in &mut self.frames {
             frame.meter.work(frame.values());
-            let mut copy = None::<Frame>;
-            for i in 0..11 {
-                let mut v = frame.regs[i];
-                if f(&mut v) {
-                    copy.get_or_insert_with(|| (**frame).clone()).regs[i] = v;
+            for i in 0..frame.regs.len() {
+                if let Some(new) = f(&frame.regs[i]) {
+                    Rc::make_mut(frame).regs[i] = new;
                 }
             }
             for i in 0..frame.stack.len() {
-                if frame.stack[i].bytes[0] != Byte::Spill {
-                    continue;
+                if frame.stack[i].bytes[0] == Byte::Spill
+                    && let Some(new) = f(&frame.stack[i].spill)
+                {
+                    Rc::make_mut(frame).stack[i].spill = new;
                 }
-                let mut v = frame.stack[i].spill;
-                if f(&mut v) {
-                    copy.get_or_insert_with(|| (**frame).clone()).stack[i].spill = v;
-                }
-            }
-            if let Some(new) = copy {
-                *frame = Rc::new(new);
             }
         }
     }
@@ -343,15 +336,14 @@ impl State {
         if n.link == 0 {
             return;
         }
-        self.for_each(|v| match v {
+        self.replace(|v| match v {
             Value::Num(o) if o.link == n.link && *o != *n => {
                 let shifted = n.s.add_const(o.delta.wrapping_sub(n.delta));
                 // Both descriptions hold; an empty meet cannot happen on a path that can be reached.
-                o.s = o.s.meet(&shifted).unwrap_or(shifted);
-                o.def = graph.op(o.def, n.def);
-                true
+                let s = o.s.meet(&shifted).unwrap_or(shifted);
+                Some(Value::Num(Num { s, def: graph.op(o.def, n.def), ..*o }))
             }
-            _ => false,
+            _ => None,
         });
     }
 
@@ -443,7 +435,7 @@ pub(crate) mod tests {
         // A change that changes nothing leaves them shared.
         let three = two.clone();
         let mut two = two;
-        two.for_each(|_| false);
+        two.replace(|_| None);
         assert!(Rc::ptr_eq(&two.frames[0], &three.frames[0]));
         drop((one, two, three));
         assert_eq!(meter.bytes(), 0, "everything is given back");

@@ -14,7 +14,7 @@ pub(crate) fn program(text: &str) -> Program {
 pub(crate) fn check(text: &str, maps: &[MapDef]) -> Result<Verified, Rejection> {
     let view = MapsView { maps, btf: None, kernel: None, license: Some("GPL") };
     // A small budget: what these programs need is far below it.
-    let config = Config { budget: 100_000, ..Config::default() };
+    let config = Config { budget: 150_000, ..Config::default() };
     let verdict = crate::verify(&program(text), &view, &config);
     // Guesses change what an analysis costs, never its verdict.
     let guessed = crate::verify(&program(text), &view, &Config { apart: 0, ..config });

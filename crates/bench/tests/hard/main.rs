@@ -19,7 +19,7 @@ fn hard_inputs() {
 /// The default is eight million; a fifth of it is enough to reach every limit, and soon done.
 const BUDGET: u64 = 1_600_000;
 /// [`xway_verifier::Stats::work`] for each instruction of the budget, as `Config::budget` says.
-const WORK: u64 = BUDGET * 16 + 200_000;
+const WORK: u64 = BUDGET * 14 + 200_000;
 
 fn every_input_stays_within_work_and_memory_and_memory_is_counted() {
     let mut worst = 0;

@@ -326,13 +326,15 @@ impl<'a> Verifier<'a> {
         if st.refs.iter().any(|r| r.what == crate::kfunc::RCU) {
             return;
         }
-        st.for_each(|v| match v {
-            Value::Ptr(Ptr { base: Base::Object(o), nullable, .. }) if o.trust == Trust::Rcu => {
-                o.trust = Trust::Untrusted;
-                *nullable = false;
-                true
-            }
-            _ => false,
+        st.replace(|v| match v {
+            Value::Ptr(p) => match p.base {
+                Base::Object(o) if o.trust == Trust::Rcu => {
+                    let base = Base::Object(Object { trust: Trust::Untrusted, ..o });
+                    Some(Value::Ptr(Ptr { base, nullable: false, ..*p }))
+                }
+                _ => None,
+            },
+            _ => None,
         });
     }
 
