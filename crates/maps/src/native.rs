@@ -37,8 +37,11 @@
 //! ```
 //!
 //! In the list of a trie with addresses of one word, prefix `n` is two words from `node + 4 + 8 * n` on (*acquire* for the first):
-//! its value + 1, with its length from bit `TRIE_LENGTH_SHIFT` on, and its bits. The first that matches is found, else best - 1. The
-//! lists of others are [`lookup`]'s.
+//! its value + 1, with its length from bit `TRIE_LENGTH_SHIFT` on, and its bits. The first that matches is found, else best - 1.
+//!
+//! For longer addresses it is three, from `node + 4 + 12 * n` on: its value + 1 (*acquire*), its length, and up to 32 of its bits behind those
+//! that led to the list, which are `depth + size` of the last table, or none. Where these match, what it is lies whole behind the value:
+//! value `v`'s words from `values + v * stride + key_at + 4` on.
 //!
 //! # Hash tables, step by step ([`HashLayout`])
 //!
@@ -217,6 +220,8 @@ pub struct LpmLayout {
     pub path_words: u32,
     /// Address of a 64-bit word (*acquire*) that is another one whenever something was changed since.
     pub changes: usize,
+    /// Where a value has the length of its prefix, four bytes, and behind it the prefix's words.
+    pub key_at: usize,
 }
 
 /// Pointers: slot `i` is the pointer at `base + 8 * i` (*acquire*), null when empty, if `i < max_entries`. What it points to
@@ -303,6 +308,11 @@ pub const TRIE_BEST: u32 = crate::lpm::BEST_MASK;
 pub const TRIE_COUNT_SHIFT: u32 = crate::lpm::COUNT_SHIFT;
 /// The lowest bit of a prefix's length in a list, for addresses of one word.
 pub const TRIE_LENGTH_SHIFT: u32 = crate::lpm::LEN_SHIFT;
+/// Bytes of a prefix in a list, for addresses of so many words.
+pub fn trie_list_step(words: u32) -> usize {
+    4 * crate::lpm::list_step(words as usize)
+}
+
 /// Where a table has the number of bits that index it, their distance from the address's first, its own best value + 1, and the
 /// path; the entries lie behind the path.
 pub const TRIE_TABLE: [usize; 4] = [4, 8, 12, 20];

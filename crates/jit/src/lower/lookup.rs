@@ -119,7 +119,7 @@ pub(crate) fn can_inline(call: &Call, maps: &[Arc<Map>], options: &Options) -> b
         && match layout {
             Some(MapLayout::Array(_) | MapLayout::PercpuArray(_)) => true,
             Some(MapLayout::Hash(h)) => (1..=KEY_MAX).contains(&(h.key_size as usize)),
-            Some(MapLayout::Lpm(trie)) => trie.width == trie::WIDTH,
+            Some(MapLayout::Lpm(trie)) => trie::can_inline(&trie),
             _ => false,
         }
 }

@@ -11,7 +11,7 @@
 //! | `memory` | loads, stores, atomics, the context |
 //! | `lookup` | look-ups in maps without a call |
 //! | `inner` | look-ups in maps of maps without a call |
-//! | `trie` | look-ups in tries without a call |
+//! | `trie`, `address` | look-ups in tries without a call |
 //! | `answer` | look-ups that were made for the whole burst |
 //! | `scout` | what runs over a burst in front of a program |
 //! | `inline` | other helpers without a call: checksums, the clock, random numbers |
@@ -21,6 +21,7 @@
 //! | `copied` | small functions of the program in the place of their calls |
 //! | `call` | helpers, kernel functions, functions of the program, tail calls |
 
+mod address;
 mod alu;
 mod answer;
 mod call;

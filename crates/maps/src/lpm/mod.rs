@@ -193,6 +193,7 @@ impl LpmTrie {
             width: self.width as u32,
             path_words: self.words as u32,
             changes: self.root.addr() + 8,
+            key_at: self.key_at,
         })
     }
 
@@ -412,7 +413,7 @@ impl Drop for Change<'_> {
 
 /// Words of a prefix in a list.
 #[inline(always)]
-fn list_step(words: usize) -> usize {
+pub(crate) fn list_step(words: usize) -> usize {
     if words == 1 { 2 } else { 3 }
 }
 
