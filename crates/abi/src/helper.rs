@@ -250,6 +250,8 @@ pub enum Effect {
     Locks,
     /// Gives the spin lock back.
     Unlocks,
+    /// Stores bytes into the packet, or may where it is given a dynptr of one.
+    StoresPacket,
     /// The program is left for another one. The call returns only where that failed.
     TailCall,
     /// The result is `XDP_REDIRECT` or `XDP_ABORTED`.
@@ -297,6 +299,16 @@ impl HelperProto {
     /// True when the call leaves for another program (`bpf_tail_call`).
     pub const fn is_tail_call(&self) -> bool {
         matches!(self.effect, Effect::TailCall)
+    }
+
+    /// True when a program that calls it may be answered with `XDP_REDIRECT`.
+    pub const fn redirects(&self) -> bool {
+        matches!(self.effect, Effect::Redirects | Effect::RedirectsOr(_))
+    }
+
+    /// True when it calls a function of the program again and again before it returns.
+    pub fn calls_back(&self) -> bool {
+        self.args.iter().any(|a| matches!(a.kind, ArgKind::Func(c) if !c.is_async()))
     }
 
     /// What the call does with a map's value, an [`ArgKind::MapValue`] of `access`, when the map is of this type (`resolve_map_arg_type`);

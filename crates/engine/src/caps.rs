@@ -178,14 +178,14 @@ impl Needs {
 
 /// How a program changes packets, if some run of it does.
 fn changes_packets(facts: &xway_verifier::Facts) -> Option<&'static str> {
-    let helper = |name: &str| facts.helpers.iter().any(|id| xway_abi::helper(*id).is_some_and(|h| h.name == name));
+    let stores = |id: &u32| xway_abi::helper(*id).is_some_and(|h| h.effect == xway_abi::Effect::StoresPacket);
     let slice = || facts.kfuncs.iter().any(|name| name == "bpf_dynptr_slice_rdwr" || name == "bpf_dynptr_from_xdp");
     let ways = [
         (facts.packet_written, "write access (it stores into packets)"),
         (facts.meta_written, "write access (it stores into metadata)"),
         (facts.packet_moved, "write access (it moves the ends of packets)"),
-        (helper("bpf_xdp_store_bytes"), "write access (bpf_xdp_store_bytes)"),
-        (helper("bpf_dynptr_write") || slice(), "write access (dynptrs of packets)"),
+        (facts.helpers.iter().any(stores), "write access (its helpers store into packets)"),
+        (slice(), "write access (dynptrs of packets)"),
         (facts.tail_calls, "write access (whatever its tail calls lead to may ask for it)"),
     ];
     ways.into_iter().find(|(does, _)| *does).map(|(_, how)| how)
@@ -229,7 +229,7 @@ mod tests {
             (xway_verifier::Facts { packet_written: true, ..Default::default() }, "stores into"),
             (xway_verifier::Facts { meta_written: true, ..Default::default() }, "stores into metadata"),
             (xway_verifier::Facts { packet_moved: true, ..Default::default() }, "moves the ends"),
-            (xway_verifier::Facts { helpers: vec![store_bytes.id], ..Default::default() }, "bpf_xdp_store_bytes"),
+            (xway_verifier::Facts { helpers: vec![store_bytes.id], ..Default::default() }, "helpers store"),
             (xway_verifier::Facts { kfuncs: vec!["bpf_dynptr_from_xdp".into()], ..Default::default() }, "dynptrs"),
             (xway_verifier::Facts { tail_calls: true, ..Default::default() }, "tail calls"),
         ] {

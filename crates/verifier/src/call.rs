@@ -167,6 +167,7 @@ impl Verifier<'_> {
                 }
             }
             Effect::None
+            | Effect::StoresPacket
             | Effect::Finds
             | Effect::Peeks
             | Effect::TailCall

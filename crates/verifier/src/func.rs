@@ -30,8 +30,7 @@ fn helper_of(insn: &Insn) -> Option<&'static HelperProto> {
 
 /// True for helpers that call a function of the program before they return.
 pub(crate) fn calls_back(id: u32) -> bool {
-    let is_callback = |k: ArgKind| matches!(k, ArgKind::Func(c) if !c.is_async());
-    xway_abi::helper(id).is_some_and(|p| p.args.iter().any(|a| is_callback(a.kind)))
+    xway_abi::helper(id).is_some_and(xway_abi::HelperProto::calls_back)
 }
 
 /// True when the program calls `bpf_loop`, whose number of turns may be part of what makes it safe.

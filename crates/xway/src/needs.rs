@@ -58,7 +58,8 @@ impl Uses {
         let kfuncs = facts.map_or(&self.kfuncs, |f| &f.kfuncs);
         let maps: Vec<usize> =
             facts.map_or_else(|| self.maps.clone(), |f| f.maps.iter().map(|m| *m as usize).collect());
-        let has = |name: &str| helpers.iter().any(|id| helper_name(*id) == name);
+        let any =
+            |is: fn(&xway_abi::HelperProto) -> bool| helpers.iter().any(|id| xway_abi::helper(*id).is_some_and(is));
         let named = |fits: fn(Option<&xway_abi::HelperProto>) -> bool| -> Vec<String> {
             helpers.iter().filter(|id| fits(xway_abi::helper(**id))).map(|id| helper_name(*id)).collect()
         };
@@ -70,7 +71,6 @@ impl Uses {
         let mut map_types: Vec<&str> = maps.iter().map(|m| m.1).collect();
         map_types.sort_unstable();
         map_types.dedup();
-        let moves = || helpers.iter().any(|id| xway_abi::helper(*id).is_some_and(|h| h.changes_packet));
         json!({
             "proved": facts.is_some(),
             "helpers": helpers.iter().map(|id| helper_name(*id)).collect::<Vec<_>>(),
@@ -81,13 +81,14 @@ impl Uses {
             "verdicts": facts.and_then(|f| f.verdicts.as_ref()).map(|v| v.iter().map(|v| v.name()).collect::<Vec<_>>()),
             "packet_bytes": facts.map(|f| f.packet_bytes),
             "writes_packet": facts.map(|f| f.packet_written),
-            "moves_packet": facts.map_or_else(moves, |f| f.packet_moved),
+            "moves_packet": facts.map_or_else(|| any(|h| h.changes_packet), |f| f.packet_moved),
             "metadata": facts.map(|f| f.meta_used),
+            "writes_metadata": facts.map(|f| f.meta_written),
             "frags": program.kind.frags(),
-            "redirect": has("bpf_redirect") || has("bpf_redirect_map"),
-            "tail_calls": facts.map_or_else(|| has("bpf_tail_call"), |f| f.tail_calls),
-            "routes": has("bpf_fib_lookup"),
-            "loops": self.loops_back || has("bpf_loop") || has("bpf_for_each_map_elem"),
+            "redirect": any(xway_abi::HelperProto::redirects),
+            "tail_calls": facts.map_or_else(|| any(xway_abi::HelperProto::is_tail_call), |f| f.tail_calls),
+            "routes": any(|h| h.name == "bpf_fib_lookup"),
+            "loops": self.loops_back || any(xway_abi::HelperProto::calls_back),
             "stack": facts.map(|f| f.stack_chain),
             "gpl_helpers": named(|h| h.is_some_and(|h| h.gpl_only)),
             "refused_helpers": named(|h| h.is_none_or(|h| !h.xdp)),

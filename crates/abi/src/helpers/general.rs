@@ -29,7 +29,7 @@ pub(super) const ROWS: &[HelperProto] = &[
         Ret::Integer,
     ),
     xdp(201, "bpf_dynptr_read", &[MEM_OUT, SIZE_OR_ZERO, DYNPTR, ANY, ANY], Ret::Integer),
-    xdp(202, "bpf_dynptr_write", &[DYNPTR, ANY, MEM_IN, SIZE_OR_ZERO, ANY], Ret::Integer),
+    xdp(202, "bpf_dynptr_write", &[DYNPTR, ANY, MEM_IN, SIZE_OR_ZERO, ANY], Ret::Integer).with(Effect::StoresPacket),
     xdp(203, "bpf_dynptr_data", &[DYNPTR, ANY, ALLOC_SIZE], Ret::DynptrDataOrNull),
     xdp(208, "bpf_ktime_get_tai_ns", &[], Ret::Integer),
 ];

@@ -14,5 +14,5 @@ pub(super) const ROWS: &[HelperProto] = &[
         .gpl(),
     xdp(188, "bpf_xdp_get_buff_len", &[CTX], Ret::Integer),
     xdp(189, "bpf_xdp_load_bytes", &[CTX, ANY, MEM_OUT, SIZE], Ret::Integer),
-    xdp(190, "bpf_xdp_store_bytes", &[CTX, ANY, MEM_IN, SIZE], Ret::Integer),
+    xdp(190, "bpf_xdp_store_bytes", &[CTX, ANY, MEM_IN, SIZE], Ret::Integer).with(Effect::StoresPacket),
 ];

@@ -306,7 +306,7 @@ fn proved(facts: &Facts) -> Vec<String> {
     let flags = [
         (facts.packet_written, "writes the packet"),
         (facts.packet_moved, "moves the packet's ends"),
-        (facts.meta_used, "uses metadata"),
+        (facts.meta_used, if facts.meta_written { "uses metadata, writes it" } else { "uses metadata" }),
         (facts.tail_calls, "makes tail calls"),
     ];
     words.extend(flags.iter().filter(|f| f.0).map(|f| f.1.to_owned()));
