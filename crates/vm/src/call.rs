@@ -151,9 +151,12 @@ impl<'e> Vm<'_, 'e> {
                 if access != MemAccess::Read {
                     self.check(reg, len, Access::Write)?;
                 }
-                self.check(reg, len, Access::Read)?;
+                if access != MemAccess::Write {
+                    self.check(reg, len, Access::Read)?;
+                }
+                // A helper that fails leaves what was there: it is copied in where the program itself may not read it, too.
                 scratch.resize(start + len as usize, 0);
-                self.read(reg, &mut scratch[start..])?;
+                self.fetch(reg, &mut scratch[start..]);
             }
             spans[count] = Span { arg: n, addr: reg, len: len as usize, write: access != MemAccess::Read };
             count += 1;

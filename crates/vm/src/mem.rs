@@ -325,6 +325,12 @@ impl<'v, 'e> Vm<'v, 'e> {
     /// Copies bytes out of the program's memory.
     pub(crate) fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Trap> {
         self.check(addr, out.len() as u64, Access::Read)?;
+        self.fetch(addr, out);
+        Ok(())
+    }
+
+    /// Copies bytes out of memory that was checked for some access; reading may be forbidden there.
+    pub(crate) fn fetch(&self, addr: u64, out: &mut [u8]) {
         let (reg, off) = (region(addr), offset(addr) as usize);
         let off = if reg == addr::PACKET { off - self.packet_bounds(off as u64).0 as usize } else { off };
         let from = match reg {
@@ -337,13 +343,12 @@ impl<'v, 'e> Vm<'v, 'e> {
             r if stack_frame(r).is_some() => &self.stack.bytes[stack_frame(r).unwrap_or(0)],
             r => {
                 if let Some(grant) = self.grant(r) {
-                    let _ = grant.value.read_bytes(off, out); // Checked above.
+                    let _ = grant.value.read_bytes(off, out); // The caller has checked.
                 }
-                return Ok(());
+                return;
             }
         };
         out.copy_from_slice(&from[off..off + out.len()]);
-        Ok(())
     }
 
     /// Copies bytes into the program's memory.

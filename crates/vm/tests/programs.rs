@@ -3,7 +3,7 @@
 mod common;
 
 use common::{fault, link, map, ret, run_on, run_with, try_link};
-use xway_abi::MapType;
+use xway_abi::{MapSpec, MapType, map_flags};
 use xway_object::{KfuncRef, ProgramKind};
 use xway_packet::{Redirect, RxMeta, Vlan};
 use xway_vm::{FaultKind, FixedHost, LinkError, Program, Timers};
@@ -73,6 +73,26 @@ fn values_keep_their_address_and_are_shared() {
     let mut value = [0; 16];
     hash.lookup(&5u32.to_ne_bytes(), &mut value, 0).unwrap();
     assert_eq!((value[0], value[8]), (2, 41));
+}
+
+#[test]
+fn helpers_write_where_the_program_may_not_read() {
+    let spec = MapSpec::new(MapType::Array, 4, 8, 1).with_flags(map_flags::WRONLY_PROG);
+    let values = xway_maps::Map::create(&spec, &xway_maps::Env::with_cpus(1)).unwrap();
+    let load = |offset: u32| format!("r1 = r6\nr2 = {offset}\nr3 = r7\nr4 = 8\ncall 189\n");
+    let text = format!(
+        "r6 = r1\n*(u32 *)(r10 -4) = 0\nr1 = map[idx:0]\nr2 = r10\nr2 += -4\ncall 1\nr7 = r0\n{}if r0 != 0 goto out\n{}out:\nexit",
+        load(2),
+        load(60)
+    );
+    let packet: Vec<u8> = (0..64).collect();
+    let ran = run_on(&link(&text, std::slice::from_ref(&values)), &packet, |_| ());
+    assert!(ran.outcome.fault.is_none(), "{}", ran.outcome.fault.unwrap());
+    // The second call fails: eight bytes at 60 are not in the packet. What was there stays.
+    assert!((ran.outcome.ret as i64) < 0, "{}", ran.outcome.ret);
+    let mut value = [0; 8];
+    values.lookup(&0u32.to_ne_bytes(), &mut value, 0).unwrap();
+    assert_eq!(value, packet[2..10]);
 }
 
 #[test]
