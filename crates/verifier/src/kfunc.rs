@@ -380,6 +380,25 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_beside_a_slices_buffer_was_not_written() {
+        let unwritten = |text: &str| {
+            let mut program = program(text);
+            let names = ["bpf_dynptr_from_xdp", "bpf_dynptr_slice"];
+            program.kfuncs =
+                names.map(|n| KfuncRef { name: n.to_owned(), func_id: 0, weak: false }).into_iter().collect();
+            verify(&program, &MapsView::empty(), &Config::default()).expect(text).facts().unwritten_stack
+        };
+        let slice = |before: &str| {
+            format!(
+                "r2 = 0\nr3 = r10\nr3 += -16\ncall kfunc #0\n*(u32 *)(r10 -24) = 0\n{before}\nr1 = r10\nr1 += -16\nr2 = 0\n\
+                 r3 = r10\nr3 += -24\nr4 = 4\ncall kfunc #1\nr0 = *(u32 *)(r10 -20)\nexit"
+            )
+        };
+        assert!(unwritten(&slice("r5 = 0")));
+        assert!(!unwritten(&slice("*(u32 *)(r10 -20) = 7")));
+    }
+
+    #[test]
     fn functions_that_do_not_exist_or_are_not_followed_are_refused_by_kind() {
         assert_eq!(verdict("call kfunc #1\nr0 = 0\nexit", &["bpf_rcu_read_lock"]), Some(Kind::BadReference));
         assert_eq!(verdict("call kfunc #0\nr0 = 0\nexit", &["bpf_no_such_function"]), Some(Kind::Unsupported));

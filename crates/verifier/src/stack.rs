@@ -224,10 +224,9 @@ impl Verifier<'_> {
             return Ok(());
         }
         let (lo, hi) = self.stack_extent(st, frame, p, 0, size)?;
-        for i in slot_of(hi + i64::from(size) - 1).0..=slot_of(lo).0 {
-            // The rest of a slot becomes data with it.
-            let base = -8 * (i as i64 + 1);
-            self.stack_clobber(st, frame, base, base + 8)?;
+        let end = hi + i64::from(size);
+        self.stack_clobber(st, frame, lo, end)?;
+        for i in slot_of(end - 1).0..=slot_of(lo).0 {
             st.frame_at(frame).slot_mut(i).shared = true;
         }
         Ok(())
