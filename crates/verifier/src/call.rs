@@ -221,11 +221,14 @@ impl Verifier<'_> {
     pub(crate) fn make_dynptr(&mut self, st: &mut State, args: &CallArgs) {
         if let Some((frame, slot, kind)) = args.init {
             let id = self.id();
-            let reference = if kind == xway_abi::DynptrKind::Ringbuf {
-                st.refs.push(Reference { id, insn: st.pc, what: "the ring buffer record" });
-                id
-            } else {
-                0
+            let reference = match args.dynptr {
+                // A copy stands for the record of the one that it was made of: whichever is given back, both end.
+                Some(original) => original.reference,
+                None if kind == xway_abi::DynptrKind::Ringbuf => {
+                    st.refs.push(Reference { id, insn: st.pc, what: "the ring buffer record" });
+                    id
+                }
+                None => 0,
             };
             for part in 0..2u8 {
                 let s = st.frame_at(frame).slot_mut(slot - usize::from(part));

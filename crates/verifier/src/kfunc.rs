@@ -174,10 +174,7 @@ impl Verifier<'_> {
                 shared = Some(p);
             }
         }
-        if let (Some(_), Some(d)) = (args.init, args.dynptr) {
-            if d.reference != 0 {
-                return fail!(Unsupported, "copies of a ring buffer dynptr");
-            }
+        if let Some(d) = args.dynptr {
             args.init = args.init.map(|(frame, slot, _)| (frame, slot, d.kind));
         }
         if kfunc.changes_packet {

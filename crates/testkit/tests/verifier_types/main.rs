@@ -27,6 +27,7 @@ extern void bpf_iter_bits_destroy(struct bpf_iter_bits *it) __ksym;
 extern int bpf_dynptr_from_xdp(struct xdp_md *ctx, __u64 flags, struct bpf_dynptr *d) __ksym;
 extern void *bpf_dynptr_slice(const struct bpf_dynptr *d, __u32 at, void *buffer, __u32 size) __ksym;
 extern void *bpf_dynptr_slice_rdwr(const struct bpf_dynptr *d, __u32 at, void *buffer, __u32 size) __ksym;
+extern int bpf_dynptr_clone(const struct bpf_dynptr *d, struct bpf_dynptr *clone) __ksym;
 extern void bpf_rcu_read_lock(void) __ksym;
 extern void bpf_rcu_read_unlock(void) __ksym;
 extern void bpf_preempt_disable(void) __ksym;
@@ -240,6 +241,28 @@ fn dynptrs_are_initialised_used_and_released() {
     both(true, &record("bpf_ringbuf_submit_dynptr(&d, 0);"));
     both(false, &record(""));
     both(false, &record("bpf_ringbuf_submit_dynptr(&d, 0); if (p) *p = 2;"));
+}
+
+#[test]
+fn copies_of_a_dynptr_end_with_the_record_that_they_stand_for() {
+    if !ready("copies_of_a_dynptr_end_with_the_record_that_they_stand_for") {
+        return;
+    }
+    let copied = |end: &str| {
+        program(&format!(
+            "struct bpf_dynptr d, e; __u8 *p; bpf_ringbuf_reserve_dynptr(&ring, 64, 0, &d); bpf_dynptr_clone(&d, &e);\n\
+             p = bpf_dynptr_data(&e, 8, 4); if (p) p[3] = 1; {end} return 2;"
+        ))
+    };
+    let submit = |which: &str| format!("bpf_ringbuf_submit_dynptr(&{which}, 0);");
+    both(true, &copied(&submit("d")));
+    both(true, &copied(&submit("e")));
+    both(false, &copied(""));
+    both(false, &copied(&(submit("d") + &submit("e"))));
+    both(false, &copied(&(submit("e") + &submit("d"))));
+    both(false, &copied(&(submit("d") + "if (p) p[3] = 2;")));
+    both(false, &copied(&(submit("d") + "bpf_dynptr_write(&e, 0, p, 0, 0);")));
+    both(false, &copied(&("*(volatile char *)&e = 0;".to_owned() + &submit("d"))));
 }
 
 #[test]
