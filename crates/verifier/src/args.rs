@@ -415,13 +415,14 @@ impl Verifier<'_> {
     }
 
     fn note_key(&mut self, st: &State, p: &Ptr, size: u32, m: &MapRef, args: &mut CallArgs) {
-        args.key = Some(match p.base {
-            Base::Stack(f) if usize::from(f) == st.depth() && p.is_fixed() => KeyPlace::Stack(p.off),
-            Base::Stack(_) => KeyPlace::OuterStack,
-            Base::Packet | Base::Meta => KeyPlace::Packet,
-            Base::MapValue(_) => KeyPlace::MapValue,
-            _ => KeyPlace::Other,
-        });
+        args.key = match p.base {
+            Base::Stack(f) if usize::from(f) != st.depth() => Some(KeyPlace::OuterStack),
+            // Somewhere on its own stack: no one place.
+            Base::Stack(_) => p.is_fixed().then_some(KeyPlace::Stack(p.off)),
+            Base::Packet | Base::Meta => Some(KeyPlace::Packet),
+            Base::MapValue(_) => Some(KeyPlace::MapValue),
+            _ => Some(KeyPlace::Other),
+        };
         let array = self.map_spec(m).is_some_and(|s| {
             matches!(s.map_type, xway_abi::MapType::Array | xway_abi::MapType::PercpuArray) && size == 4
         });
@@ -457,6 +458,21 @@ fn may_be_passed(p: &Ptr, o: &crate::value::Object) -> bool {
 mod tests {
     use crate::Kind;
     use crate::testing::check;
+
+    #[test]
+    fn a_key_lies_on_the_functions_own_stack_or_on_another() {
+        use crate::api::KeyPlace;
+        let maps = [xway_object::MapDef::new("m", xway_abi::MapSpec::new(xway_abi::MapType::Hash, 8, 8, 4))];
+        let key = |text: &str| {
+            let proof = check(text, &maps).unwrap_or_else(|r| panic!("{:#?}\n{text}", r.errors));
+            let calls = &proof.facts().calls;
+            calls.iter().find(|c| c.helper == 1).expect("a look-up").key
+        };
+        let look = "r1 = map[idx:0]\ncall bpf_map_lookup_elem\nr0 = 0\nexit";
+        assert_eq!(key(&format!("r2 = r10\nr2 += -16\n{look}")), Some(KeyPlace::Stack(-16)));
+        assert_eq!(key(&format!("r3 = *(u32 *)(r1 +16)\nr3 &= 7\nr2 = r10\nr2 += -16\nr2 += r3\n{look}")), None);
+        assert_eq!(key(&format!("r2 = r10\nr2 += -16\ncall f\nexit\nf: {look}")), Some(KeyPlace::OuterStack));
+    }
 
     #[test]
     fn memory_has_as_many_bytes_as_the_length_says() {
