@@ -1,5 +1,7 @@
 //! Helper calls: what the prototype demands, what the call leaves behind.
 
+use std::rc::Rc;
+
 use xway_abi::{Arg, ArgKind, Callback, Effect, HelperProto, MapType, Ret, map_flags};
 use xway_isa::Reg;
 
@@ -8,7 +10,7 @@ use crate::diag::{Fail, fail};
 use crate::domain::Scalar;
 use crate::explore::{Flow, Verifier};
 use crate::graph::{Def, NONE};
-use crate::state::{Byte, Reference, State};
+use crate::state::{Byte, Frame, Reference, State};
 use crate::value::{Base, Dynptr, MapRef, MemKind, Object, Ptr, Trust, Value};
 
 /// Why no program that calls this helper is accepted, although Linux accepts some: read from what its prototype asks for.
@@ -238,11 +240,16 @@ impl Verifier<'_> {
         }
     }
 
-    /// Pointers that are about to become numbers: those that are kept for later may be used as such.
-    fn note_addresses(&mut self, st: &State, ends: impl Fn(&Ptr) -> bool) {
-        let live = self.cfg.live.get(st.pc + 1).copied().unwrap_or(0);
-        let kept = |r: usize| live >> r & 1 != 0 && st.frame().regs[r].as_ptr().is_some_and(&ends);
-        if (6..10).any(kept) {
+    /// Pointers that are about to become numbers: those that are kept for later may be used as such, by callers too.
+    pub(crate) fn note_addresses(&mut self, st: &State, ends: impl Fn(&Ptr) -> bool) {
+        let last = st.depth();
+        let kept = |(i, frame): (usize, &Rc<Frame>)| {
+            let at = if i == last { st.pc } else { st.frames[i + 1].callsite };
+            let live = self.cfg.live.get(at + 1).copied().unwrap_or(0);
+            let wanted = |r: usize| live >> r & 1 != 0 && frame.regs[r].as_ptr().is_some_and(&ends);
+            (0..10).any(wanted) || frame.stack.iter().any(|s| s.spilled_ptr().is_some_and(&ends))
+        };
+        if st.frames.iter().enumerate().any(kept) {
             self.facts.address_seen();
         }
     }

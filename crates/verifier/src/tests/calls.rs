@@ -113,3 +113,23 @@ fn helpers_check_their_arguments() {
     refused("r0 = 0\nif r0 == 0 goto +2\nr1 = map[idx:3]\nexit", &ring(), Kind::BadReference);
     refused("r1 = map[idx:3]\nr0 = 0\nexit", &ring(), Kind::BadReference);
 }
+
+#[test]
+fn a_pointer_that_ends_and_is_kept_tells_where_memory_lies() {
+    let maps = [MapDef::new("data", MapSpec::new(MapType::Array, 4, 64, 1))];
+    let told = |text: &str| accepted(text, &maps).facts().addresses;
+    let move_packet = "r1 = r6\nr2 = 0\ncall bpf_xdp_adjust_head\n";
+    let spilled = |end: &str| format!("r6 = r1\nr7 = *(u32 *)(r1 +0)\n*(u64 *)(r10 -8) = r7\n{move_packet}{end}\nexit");
+    assert!(told(&spilled("r0 = *(u64 *)(r10 -8)")));
+    // In a function that the pointer's holder calls.
+    let held = |end: &str| format!("r6 = *(u32 *)(r1 +0)\ncall f\n{end}\nexit\nf: r6 = r1\n{move_packet}r0 = 0\nexit");
+    assert!(told(&held("r0 = r6")) && !told(&held("r0 = 0")));
+    // A slice of a dynptr that is overwritten.
+    let slice = |end: &str| {
+        format!(
+            "r1 = map[idx:0][0]+0\nr2 = 16\nr3 = 0\nr4 = r10\nr4 += -16\ncall bpf_dynptr_from_mem\nr1 = r10\nr1 += -16\nr2 = 0\n\
+             r3 = 8\ncall bpf_dynptr_data\nif r0 == 0 goto out\nr6 = r0\n*(u64 *)(r10 -8) = 0\n{end}\nexit\nout: r0 = 0\nexit"
+        )
+    };
+    assert!(told(&slice("r0 = r6")) && !told(&slice("r0 = 0")));
+}
