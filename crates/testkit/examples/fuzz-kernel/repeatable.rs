@@ -5,11 +5,20 @@ use xway_object::Object;
 use xway_verifier::Verified;
 
 /// Helpers whose result depends on packet and maps alone.
-const REPEATABLE: [u32; 22] =
-    [1, 2, 3, 10, 12, 23, 28, 44, 51, 54, 65, 87, 88, 89, 93, 94, 164, 181, 182, 188, 189, 190];
+const REPEATABLE: [u32; 27] = [
+    1, 2, 3, 10, 12, 23, 28, 44, 51, 54, 65, 87, 88, 89, 93, 94, 164, 165, 181, 182, 188, 189, 190, 197, 201, 202, 203,
+];
 /// The same of kernel functions.
-const REPEATABLE_KFUNCS: [&str; 5] =
-    ["bpf_iter_num_new", "bpf_iter_num_next", "bpf_iter_num_destroy", "bpf_dynptr_from_xdp", "bpf_dynptr_slice"];
+const REPEATABLE_KFUNCS: [&str; 8] = [
+    "bpf_iter_num_new",
+    "bpf_iter_num_next",
+    "bpf_iter_num_destroy",
+    "bpf_dynptr_from_xdp",
+    "bpf_dynptr_slice",
+    "bpf_dynptr_slice_rdwr",
+    "bpf_dynptr_clone",
+    "bpf_dynptr_adjust",
+];
 
 /// Clocks and chance.
 const CHANGING: [u32; 5] = [5, 7, 125, 160, 208];
@@ -37,7 +46,11 @@ pub fn repeatable(proof: &Verified, object: &Object) -> bool {
             _ => false,
         }
     };
+    // Linux copies between a slice and the packet that it is part of in whichever order is fast.
+    let overlaps = facts.kfuncs.iter().any(|k| k.starts_with("bpf_dynptr_slice"))
+        && facts.helpers.iter().any(|h| matches!(h, 189 | 190 | 201 | 202));
     settled(proof, object)
+        && !overlaps
         && facts.helpers.iter().all(|h| REPEATABLE.contains(h))
         && facts.kfuncs.iter().all(|k| REPEATABLE_KFUNCS.contains(&k.as_str()))
         && facts.maps.iter().all(map)

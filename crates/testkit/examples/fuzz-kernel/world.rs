@@ -7,13 +7,16 @@ use xway_object::btf::{BtfBuilder, FuncLinkage, IntEncoding};
 use xway_object::{Initial, KfuncRef, MapDef, Object, Program, ProgramKind, SlotRef, Subprog};
 
 /// Kernel functions, by the index that calls name.
-pub const KFUNCS: [&str; 6] = [
+pub const KFUNCS: [&str; 9] = [
     "bpf_iter_num_new",
     "bpf_iter_num_next",
     "bpf_iter_num_destroy",
     "bpf_dynptr_from_xdp",
     "bpf_dynptr_slice",
     "bpf_xdp_metadata_rx_hash",
+    "bpf_dynptr_slice_rdwr",
+    "bpf_dynptr_clone",
+    "bpf_dynptr_adjust",
 ];
 
 /// What a function of a generated program is.
@@ -117,6 +120,7 @@ impl Default for World {
             rodata,
             def("queue", MapType::Queue, 0, 8, 4),
             MapDef::new("inner", inner),
+            MapDef::new("sink", MapSpec::new(MapType::Array, 4, 16, 2).with_flags(map_flags::WRONLY_PROG)),
         ];
         let object = Object { maps, btf: Some(Arc::new(b.finish())), license: Some("GPL".into()), ..Object::default() };
         World { object: Arc::new(object), main, roles }

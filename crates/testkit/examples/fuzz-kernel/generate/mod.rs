@@ -1,5 +1,6 @@
 //! Programs that often verify: small ones from a grammar, and others with an instruction or two changed.
 
+mod arguments;
 mod bytes;
 mod calls;
 mod extent;
@@ -58,6 +59,10 @@ pub fn grammar(rng: &mut Rng, world: &World) -> Program {
         0 | 1 => return world.program(&extent::text(rng), &[]),
         2 | 3 => return world.program(&joins::text(rng), &[]),
         4 | 5 => return world.program(&places::text(rng), &[]),
+        6 | 7 => {
+            let (text, roles) = arguments::text(rng);
+            return world.program(&text, &roles);
+        }
         _ => {}
     }
     // Most are small: they cost the kernel a tenth of a millisecond, and most mistakes need few instructions.
