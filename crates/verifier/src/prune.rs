@@ -9,8 +9,8 @@
 //!   down: an iterator, `may_goto`, a callback loop. Only at those instructions, and only for the same iterator, frame or
 //!   callback loop, the path ends, and then everything is compared, because what matters is not yet known.
 //! * It is **tied**: finished, but one of its paths ended in an open checkpoint. It is compared like an open one until
-//!   that one is finished, too. What counts down lies in the frames that the open one has: they must be the very same.
-//!   Deeper ones need not be, so that what was walked in a later turn of a callback, when its numbers were
+//!   that one is finished, too. What counts down lies in the frames that the open one has, an iterator in those up to its own: they
+//!   must be the very same. Deeper ones need not be, so that what was walked in a later turn of a callback, when its numbers were
 //!   widened, ends the paths of an earlier turn. Which checkpoints are tied is found as Tarjan's algorithm finds strongly connected
 //!   components: each keeps the earliest checkpoint that its paths lead to, and all of a component are finished with its first.
 //!
@@ -126,7 +126,7 @@ impl Verifier<'_> {
             }
             let exact = is_open || tied;
             // What counts down lies in these frames.
-            let same = if is_open { old.frames.len() } else { c.low_frames };
+            let same = if is_open { counting_frames(st, countdown) } else { c.low_frames };
             let mut inclusion = Inclusion::new(&self.graph, &self.cfg, exact.then_some(same));
             let included = inclusion.state(old, st);
             self.meter.work(inclusion.compared);
@@ -144,7 +144,7 @@ impl Verifier<'_> {
             let (low, frames) = (c.low, c.low_frames);
             self.points.all[i as usize].hits += 1;
             if is_open {
-                self.points.ends_in(st.parent, i, st.frames.len());
+                self.points.ends_in(st.parent, i, same);
             } else if tied {
                 self.points.ends_in(st.parent, low, frames);
             }
@@ -331,6 +331,15 @@ fn digest(st: &State) -> u64 {
     };
     let regs = frame.regs.iter().fold(frame.stack.len() as u64, value);
     frame.stack.iter().map(|slot| &slot.spill).fold(regs, value)
+}
+
+/// How many frames the loop's count lies in: an iterator may be that of a caller, and the function that advances it another activation
+/// in each turn.
+fn counting_frames(st: &State, countdown: Countdown) -> usize {
+    match (countdown, st.reg(Reg::R1)) {
+        (Countdown::Iterator, Value::Ptr(Ptr { base: Base::Stack(frame), .. })) => usize::from(*frame) + 1,
+        _ => st.frames.len(),
+    }
 }
 
 fn same_countdown(old: &State, new: &State, countdown: Countdown) -> bool {

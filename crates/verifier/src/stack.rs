@@ -212,7 +212,7 @@ impl Verifier<'_> {
         for half in [i, other] {
             *st.frame_at(frame).slot_mut(half) = Slot::default();
         }
-self.note_addresses(st, |p| p.is_writable_slice() && p.reference == d.id);
+        self.note_addresses(st, |p| p.is_writable_slice() && p.reference == d.id);
         st.replace(|v| match v {
             Value::Ptr(p) if p.is_writable_slice() && p.reference == d.id => Some(Value::num(Scalar::unknown(), NONE)),
             _ => None,

@@ -121,6 +121,33 @@ fn an_iterator_that_stands_still_ends_no_loop() {
     assert_eq!(refusal.errors[0].kind, Kind::InfiniteLoop, "{}", refusal.errors[0].message);
 }
 
+/// An iterator counts wherever it is advanced: also in a function, of which each turn calls another activation.
+#[test]
+fn a_function_may_advance_the_iterator_of_its_caller() {
+    let of = |again: &str, f: &str| {
+        let kfunc = |name: &str| xway_object::KfuncRef { name: name.into(), func_id: 0, weak: false };
+        let kfuncs = ["bpf_iter_num_new", "bpf_iter_num_next", "bpf_iter_num_destroy"].map(kfunc).to_vec();
+        let text = format!(
+            "r6 = 0\nr1 = r10\nr1 += -8\nr2 = 0\nr3 = 1000000\ncall kfunc #0\nnext: r1 = r10\nr1 += -8\ncall f\nr6 += 1\n\
+             {again}\nr1 = r10\nr1 += -8\ncall kfunc #2\nr0 = r6\nexit\nf: {f}\nexit"
+        );
+        let program = xway_object::Program { kfuncs, ..crate::testing::program(&text) };
+        let view = crate::MapsView { maps: &[], btf: None, kernel: None, license: Some("GPL") };
+        crate::verify(&program, &view, &crate::Config { budget: 20_000, ..Default::default() })
+    };
+    let advances = "call kfunc #1\nif r0 == 0 goto +1\nr0 = 1";
+    let proof = of("if r0 != 0 goto next", advances).unwrap_or_else(|r| panic!("{:?}", r.errors));
+    assert!(proof.stats().visited < 500, "{}", proof.stats().visited);
+    assert!(of("if r0 != 0 goto next", "call kfunc #1").is_ok(), "the number itself may be handed back");
+    // Behind the last number the function comes back at once: as often as it is called.
+    let endless = of("if r0 == 0 goto next", advances).unwrap_err();
+    assert!(matches!(endless.errors[0].kind, Kind::InfiniteLoop | Kind::Budget), "{}", endless.errors[0].message);
+    // An iterator of the function's own counts the turns of that activation alone.
+    let own = "r1 = r10\nr1 += -8\nr2 = 0\nr3 = 9\ncall kfunc #0\nmore: r1 = r10\nr1 += -8\ncall kfunc #1\nif r0 != 0 goto more\n\
+               r1 = r10\nr1 += -8\ncall kfunc #2\nr0 = 1";
+    assert!(of("if r0 == 1 goto next", own).is_err());
+}
+
 /// The same in a function that a helper calls: the turns of the helper's loop are no turns of this one.
 #[test]
 fn a_callback_that_stands_still_is_seen_at_once() {
