@@ -7,5 +7,6 @@ mod guesses;
 mod hostile;
 mod linux_rules;
 mod loops;
+mod numbers;
 mod packets;
 mod soundness;
