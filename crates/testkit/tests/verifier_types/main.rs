@@ -109,6 +109,13 @@ fn global_functions_are_proved_for_their_types() {
     both(true, &format!("{tagged}{call}"));
     // Less memory than the type has.
     both(false, &format!("{checks}{}", program("char x = 1; return f((int *)(&x + 1));")));
+    // Of memory of no known size nothing can be proved, whatever is given and read; pointers have a size.
+    for (kind, accepted) in [("void", false), ("struct only_declared", false), ("int *", true)] {
+        let looks = format!(
+            "struct only_declared;\n__noinline int f({kind} *p) {{ return p ? bpf_get_prandom_u32() & 1 : 0; }}\n"
+        );
+        both(accepted, &format!("{looks}{null}"));
+    }
     // The result is any number.
     let index = "int table[4];\n__noinline int f(int x) { return x & 3; }\n";
     both(false, &format!("{index}{}", program("return table[f(bpf_get_prandom_u32())];")));
