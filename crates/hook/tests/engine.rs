@@ -192,7 +192,7 @@ fn memory_is_part_of_what_a_port_says_and_a_program_asks() {
     for name in ["reads", "sends"] {
         attach("wire8", name).unwrap();
     }
-    for (name, how) in [("stores", "bpf_xdp_store_bytes"), ("hands_on", "programs in the map")] {
+    for (name, how) in [("stores", "its helpers store"), ("hands_on", "programs in the map")] {
         let error = attach("wire8", name).unwrap_err();
         assert_eq!(error.errno, Some(Errno::EOPNOTSUPP), "{error}");
         let said = error.to_string();
