@@ -9,6 +9,7 @@ use xway_jit::{Compiled, Options, RunEnv, compile};
 use xway_maps::{Guard, Map};
 use xway_object::{MapDef, Program};
 use xway_packet::{Frame, Pool, PoolConfig};
+use xway_testkit::Rng;
 use xway_verifier::{Config, MapsView};
 use xway_vm::FixedHost;
 
@@ -18,21 +19,6 @@ const WIDTHS: std::ops::RangeInclusive<usize> = 1..=18;
 const PREFIXES: usize = 1500;
 const NOTHING: u64 = 0xffff_ffff;
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-}
-
 /// Prefix length and address.
 type Key = Vec<u8>;
 
@@ -41,39 +27,39 @@ fn key(len: usize, address: &[u8]) -> Key {
 }
 
 /// Another address: the first `keep` bits as they are, the others by chance, but seldom many of them.
-fn beside(address: &[u8], keep: usize, random: &mut Random) -> Vec<u8> {
+fn beside(address: &[u8], keep: usize, random: &mut Rng) -> Vec<u8> {
     let mut other = address.to_vec();
     let all = 8 * address.len();
-    match random.below(3) {
+    match random.index(3) {
         // One bit.
         0 if keep < all => {
-            let bit = keep + random.below(all - keep);
+            let bit = keep + random.index(all - keep);
             other[bit / 8] ^= 0x80 >> (bit % 8);
         }
         // What follows.
-        1 => (keep..all.min(keep + 20)).for_each(|bit| other[bit / 8] ^= (0x80 >> (bit % 8)) & random.next() as u8),
-        _ => (keep..all).for_each(|bit| other[bit / 8] ^= (0x80 >> (bit % 8)) & random.next() as u8),
+        1 => (keep..all.min(keep + 20)).for_each(|bit| other[bit / 8] ^= (0x80 >> (bit % 8)) & random.u64() as u8),
+        _ => (keep..all).for_each(|bit| other[bit / 8] ^= (0x80 >> (bit % 8)) & random.u64() as u8),
     }
     other
 }
 
 /// Prefixes that lie below one another, beside one another and nowhere near.
-fn prefixes(width: usize, random: &mut Random) -> Vec<Key> {
+fn prefixes(width: usize, random: &mut Rng) -> Vec<Key> {
     let all = 8 * width;
-    let count = 1 + random.below(PREFIXES);
+    let count = 1 + random.index(PREFIXES);
     let mut made = vec![vec![0u8; width]];
     (0..count)
         .map(|_| {
-            let from = made[random.below(made.len())].clone();
-            let keep = random.below(all + 1);
+            let from = made[random.index(made.len())].clone();
+            let keep = random.index(all + 1);
             let address = beside(&from, keep, random);
-            let len = match random.below(4) {
+            let len = match random.index(4) {
                 0 => all,
-                1 => (keep + random.below(12)).min(all),
-                _ => random.below(all + 1),
+                1 => (keep + random.index(12)).min(all),
+                _ => random.index(all + 1),
             };
             // Most lie in a few places, so that there are nodes with many below them.
-            if made.len() < 24 || random.below(50) == 0 {
+            if made.len() < 24 || random.index(50) == 0 {
                 made.push(address.clone());
             }
             key(len, &address)
@@ -133,7 +119,7 @@ fn answers(code: &Compiled, keys: &[Key]) -> Vec<u64> {
 
 #[test]
 fn code_finds_what_the_map_finds() {
-    let mut random = Random(0x1234_5678_9abc_def1);
+    let mut random = Rng::new(0x1234_5678_9abc_def1);
     let (mut hits, mut seen) = (0, BTreeSet::new());
     for width in WIDTHS {
         for round in 0..3 {
@@ -158,11 +144,11 @@ fn code_finds_what_the_map_finds() {
                 let mut asked = vec![key(8 * width, &vec![0; width]), key(8 * width, &vec![0xff; width])];
                 for prefix in stored.iter().chain(&stored) {
                     let len = u32::from_ne_bytes(prefix[..4].try_into().unwrap()) as usize;
-                    let other = beside(&prefix[4..], len.saturating_sub(random.below(4)), &mut random);
+                    let other = beside(&prefix[4..], len.saturating_sub(random.index(4)), &mut random);
                     asked.push(key(8 * width, &prefix[4..]));
                     asked.push(key(8 * width, &other));
                     // Parts of addresses, and more than there is.
-                    asked.push(key(random.below(8 * width + 2), &other));
+                    asked.push(key(random.index(8 * width + 2), &other));
                 }
                 let (guard, mut out) = (Guard::pin(), [0; 4]);
                 let expected: Vec<u64> = asked

@@ -258,6 +258,40 @@ fn what_shows_a_row_or_a_promise_is_there() {
     assert!(rows > 200, "only {rows} rows were found");
 }
 
+/// What commands in scripts and documents build or run is there: tests, examples and programs by their names.
+#[test]
+fn what_commands_name_is_there() {
+    let root = repository();
+    let mut open: Vec<PathBuf> = ["scripts", "docs", ".ci"].map(|dir| root.join(dir)).into();
+    let pages = ["Makefile", "README.md", "CONTRIBUTING.md", "SPECIFICATION.md", "ARCHITECTURE.md"];
+    let mut files: Vec<PathBuf> = pages.iter().map(|page| root.join(page)).collect();
+    while let Some(dir) = open.pop() {
+        let (dirs, others): (Vec<_>, Vec<_>) =
+            std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).partition(|path| path.is_dir());
+        open.extend(dirs);
+        files.extend(others);
+    }
+    let (mut wrong, mut named) = (Vec::new(), 0);
+    for file in files {
+        // Some of what lies there is no text.
+        let Ok(text) = std::fs::read_to_string(&file) else { continue };
+        for (option, dir) in [("--test ", "tests"), ("--example ", "examples"), ("--bin ", "src/bin")] {
+            for behind in text.split(option).skip(1) {
+                let end = behind.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
+                let name = &behind[..end.unwrap_or(behind.len())];
+                let there =
+                    |dir: &Path| dir.join(format!("{name}.rs")).exists() || dir.join(name).join("main.rs").exists();
+                named += usize::from(!name.is_empty());
+                if !name.is_empty() && !crates().any(|one| there(&one.join(dir))) {
+                    wrong.push(format!("{}: there is no {option}{name}", file.strip_prefix(&root).unwrap().display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(named > 50, "only {named} were found");
+}
+
 #[test]
 fn promises_have_numbers_of_their_own() {
     let page = read(&repository().join("SPECIFICATION.md"));

@@ -38,3 +38,29 @@ pub(crate) fn log(text: &str) -> String {
         Err(refused) => refused.log,
     }
 }
+
+/// Chance. The test kit has it, too, and cannot be used here: it depends on this crate.
+pub(crate) struct Rng(pub u64);
+
+impl Rng {
+    /// A number below `n`, which must not be 0 and has at most 31 bits.
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % n
+    }
+
+    /// True once in `n` times on average.
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    /// One element of a list that is not empty.
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+
+    /// 64 bits.
+    pub fn u64(&mut self) -> u64 {
+        (0..3).fold(0, |bits, _| bits << 22 | self.below(1 << 22) as u64)
+    }
+}

@@ -11,27 +11,14 @@ use std::collections::{HashMap, HashSet};
 use xway_abi::{MapSpec, MapType};
 use xway_object::{KfuncRef, MapDef};
 
-use crate::testing::program;
+use crate::testing::{Rng, program};
 use crate::{Config, MapsView, verify};
 
 /// Too large an offset into a value of 64 bytes.
 const BAD: u32 = 1000;
 
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as usize) % n
-    }
-
-    fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-
-    fn number(&mut self) -> u32 {
-        [0, 8, BAD, BAD][self.below(4)]
-    }
+fn number(rng: &mut Rng) -> u32 {
+    rng.pick(&[0, 8, BAD, BAD])
 }
 
 /// What a block ends in; targets are blocks.
@@ -100,9 +87,9 @@ fn graph(rng: &mut Rng) -> Vec<Block> {
             6..12 if iterates && rng.one_in(2) => End::Next(rng.below(2), on(rng), any(rng)),
             6..12 => End::MayGoto(on(rng), any(rng)),
             12..17 => End::Chance(on(rng), on(rng)),
-            _ => End::Is(rng.below(2), rng.number(), on(rng), on(rng)),
+            _ => End::Is(rng.below(2), number(rng), on(rng), on(rng)),
         };
-        let set = (n > 0 && rng.one_in(3)).then(|| (rng.below(2), rng.number()));
+        let set = (n > 0 && rng.one_in(3)).then(|| (rng.below(2), number(rng)));
         let anew = (n > 0 && iterates && rng.one_in(8)).then(|| rng.below(2));
         Block { set, copy: n > 0 && rng.one_in(15), anew, far: !rng.one_in(3), uses: used.contains(&n), end }
     };
@@ -128,7 +115,7 @@ impl Nest<'_> {
     /// A block that goes on to the next one where its end is not known yet.
     fn push(&mut self, end: End) -> usize {
         let (n, rng) = (self.blocks.len(), &mut *self.rng);
-        let set = (n > 0 && rng.one_in(3)).then(|| (rng.below(2), rng.number()));
+        let set = (n > 0 && rng.one_in(3)).then(|| (rng.below(2), number(rng)));
         let (copy, far, uses) = (n > 0 && rng.one_in(8), !rng.one_in(3), rng.one_in(8));
         let anew = (n > 0 && rng.one_in(8)).then(|| rng.below(2));
         self.blocks.push(Block { set, copy, anew, far, uses, end });
@@ -177,7 +164,7 @@ impl Nest<'_> {
         let (then, join) = (head + 1, self.blocks.len());
         self.blocks[head].end = match self.rng.below(2) {
             0 => End::Chance(join, then),
-            _ => End::Is(self.rng.below(2), self.rng.number(), then, join),
+            _ => End::Is(self.rng.below(2), number(self.rng), then, join),
         };
     }
 }

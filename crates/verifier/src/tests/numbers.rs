@@ -6,53 +6,26 @@ use xway_isa::{AtomicOp, Cond, Insn, MovExt, Operand, Reg, Size, Width};
 use crate::cfg::Cfg;
 use crate::explore::{Flow, Verifier};
 use crate::state::{Byte, State};
-use crate::testing::program;
+use crate::testing::{Rng, program};
 use crate::value::{Num, Value};
 use crate::{Config, MapsView};
 
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 16) % n
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
-    }
-
-    /// A number where programs break.
-    fn number(&mut self) -> u64 {
-        match self.below(6) {
-            0 => self.below(20),
-            1 => self.below(600),
-            2 => self.pick(&[
-                0x7fff_ffff,
-                0x8000_0000,
-                0xffff_ffff,
-                0x1_0000_0000,
-                i64::MAX as u64,
-                i64::MIN as u64,
-                u64::MAX,
-            ]),
-            3 => self.next() >> self.below(64),
-            4 => (self.next() >> 32) & self.next(),
-            _ => self.below(300).wrapping_neg(),
-        }
+/// A number where programs break.
+fn number(rng: &mut Rng) -> u64 {
+    match rng.below(6) {
+        0 => rng.below(20) as u64,
+        1 => rng.below(600) as u64,
+        2 => rng.pick(&[i32::MAX as u64, 1 << 31, u32::MAX.into(), 1 << 32, i64::MAX as u64, 1 << 63, u64::MAX]),
+        3 => rng.u64() >> rng.below(64),
+        4 => (rng.u64() >> 32) & rng.u64(),
+        _ => (rng.below(300) as u64).wrapping_neg(),
     }
 }
 
 const ALU: [&str; 15] =
     ["+=", "+=", "-=", "-=", "*=", "/=", "%=", "s/=", "s%=", "|=", "&=", "^=", "<<=", ">>=", "s>>="];
 const CONDITIONS: [&str; 11] = ["==", "!=", ">", ">=", "<", "<=", "s>", "s>=", "s<", "s<=", "&"];
-const SIZES: [(&str, u64); 4] = [("u8", 1), ("u16", 2), ("u32", 4), ("u64", 8)];
+const SIZES: [(&str, usize); 4] = [("u8", 1), ("u16", 2), ("u32", 4), ("u64", 8)];
 
 /// Registers r5 to r8 hold numbers, r9 the context.
 fn text(rng: &mut Rng) -> String {
@@ -181,14 +154,14 @@ impl Machine {
                 let x = self.load(off, size);
                 self.regs[dst.index()] = if signed { extended(x, size.bytes() * 8) } else { x };
             }
-            Insn::Load { dst, .. } => self.regs[dst.index()] = cut(rng.number(), 32),
+            Insn::Load { dst, .. } => self.regs[dst.index()] = cut(number(rng), 32),
             Insn::Store { size, off, src, .. } => self.store(off, size, self.operand(src)),
             Insn::Atomic { size, op: AtomicOp::Add { .. }, off, src, .. } => {
                 let old = self.load(off, size);
                 self.store(off, size, old.wrapping_add(self.regs[src.index()]));
                 self.regs[src.index()] = old;
             }
-            Insn::Call(_) => self.regs[0] = rng.number(),
+            Insn::Call(_) => self.regs[0] = number(rng),
             _ => {}
         }
     }
