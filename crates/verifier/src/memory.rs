@@ -313,9 +313,8 @@ impl Verifier<'_> {
         }
         // In front of the place that the variable part leads to bytes are inside where the place is: which one of which nothing is
         // proved may not be.
-        let needed = end.max(1);
-        if needed > i64::from(p.range) {
-            let proved = p.range;
+        if end > i64::from(p.range) || (at < 0 && p.range == 0) {
+            let (needed, proved) = (end.max(1), p.range);
             let missing = if p.is_fixed() {
                 format!("`if (ptr + {needed} > {limit}) return …`")
             } else {
