@@ -111,13 +111,15 @@ fn packet(story: &Story<'_>, error: &mut Diagnostic, r: usize) {
         return;
     }
     let (off, size) = access(story, last);
-    let end = i64::from(p.off) + off + size;
+    let at = i64::from(p.off) + off;
+    // Bytes in front of a place need the place itself.
+    let end = (at + size).max(1);
     let me = called(story, r);
     let here = story.at(last);
     let checks = story.checks();
     let same = |c: &&Check| c.ptr.base == p.base && c.ptr.id == p.id;
-    if p.var.smin() < 0 || i64::from(p.off) + off < 0 {
-        let low = p.var.smin().saturating_add(i64::from(p.off) + off);
+    let low = p.var.smin().saturating_add(at);
+    if p.var.smin() < 0 || low < 0 {
         let from = offset_name(story, r).map_or("the offset".to_owned(), |(n, _)| format!("`{n}`"));
         error.hint = Some(format!(
             "{from} may be negative, so that {me} may lie before the packet (offset {low}): make it unsigned, or before {} add \

@@ -204,6 +204,10 @@ fn nothing_is_proved_in_front_of_a_place_that_may_lie_behind_the_end() {
     refused(&sums("r5 = r4\nr5 += 4\nif r5 > r3 goto out", 39), Kind::PacketBounds);
     refused(&sums("r5 = r4\nr5 += 4\nif r5 > r3 goto out", -1), Kind::PacketBounds);
     refused(&sums("r5 = r4", 13), Kind::PacketBounds);
+    // What helps is the place's own check, and not that a number is no negative one.
+    let unproved = check(&sums("r5 = r4", 13), &maps()).expect_err("nothing is proved");
+    let said = (&unproved.errors[0].message, unproved.errors[0].hint.as_deref().unwrap_or_default());
+    assert!(said.0.contains("0 are proved") && said.1.contains("> data_end"), "{said:?}");
     refused(&with("r4 += -8\nif r4 > r3 goto out\nr4 += 8"), Kind::PacketBounds);
     assert!(check(&with("r5 = r4\nr5 += 1\nif r5 > r3 goto out"), &maps()).is_ok());
 }
