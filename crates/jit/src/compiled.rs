@@ -280,32 +280,7 @@ fn emit(around: &Surroundings<'_>) -> Result<Emitted, Refusal> {
             continue; // No run comes here.
         }
         let mut lowered = lower::lower(around, shape, &mut builder);
-        if around.options.wide_numbers {
-            lanes::widen_numbers(&mut lowered.func);
-        }
-        if around.options.known_branches {
-            lanes::fold_branches(&mut lowered.func);
-        }
-        if around.options.checks {
-            lanes::merge_checks(&mut lowered.func, lowered.exit);
-        }
-        if around.options.known_branches {
-            lanes::sink_constants(&mut lowered.func);
-        }
-        if around.options.lanes {
-            lanes::run(&mut lowered.func);
-        }
-        if around.options.dead_loads {
-            lanes::remove_dead(&mut lowered.func);
-        }
-        if around.options.in_place {
-            lanes::count_in_place(&mut lowered.func);
-        }
-        if around.options.interleave
-            && let Some(exit) = lowered.exit
-        {
-            lanes::interleave(&mut lowered.func, exit);
-        }
+        lanes::run(&mut lowered.func, lowered.exit, around.options);
         context.clear();
         context.func = lowered.func;
         if around.options.keep_text {

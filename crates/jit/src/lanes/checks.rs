@@ -18,13 +18,12 @@
 //! What stood between two checks then runs also where the first one leads out. So it may only be arithmetic, and loads of bytes of the
 //! packet that a check of its length in front of both has found to be there: a verified load is safe where the program makes it, not before.
 
-use std::collections::HashMap;
-
 use cranelift_codegen::cursor::{Cursor, FuncCursor};
 use cranelift_codegen::ir::condcodes::{CondCode, IntCC};
 use cranelift_codegen::ir::{
     self, Block, BlockArg, Inst, InstBuilder, InstructionData, Opcode, Value, ValueDef, types,
 };
+use rustc_hash::FxHashMap;
 use xway_packet::descriptor;
 
 use super::fields::Fields;
@@ -62,8 +61,8 @@ struct Length {
 }
 
 /// The pass over one function. `exit`, where all ways out meet, stays a block of its own: later passes start there.
-pub(crate) fn run(func: &mut ir::Function, exit: Option<Block>) {
-    let mut pass = Pass { incoming: Incoming::of(func), entries: HashMap::new(), uses: None, exit };
+pub(super) fn run(func: &mut ir::Function, exit: Option<Block>, incoming: &Incoming) {
+    let mut pass = Pass { incoming, entries: FxHashMap::default(), uses: None, exit };
     for block in func.layout.blocks() {
         for (to, _) in edges(func, block) {
             pass.entries.entry(to).or_insert((0, block)).0 += 1;
@@ -83,16 +82,16 @@ pub(crate) fn run(func: &mut ir::Function, exit: Option<Block>) {
     }
 }
 
-struct Pass {
-    incoming: Incoming,
+struct Pass<'a> {
+    incoming: &'a Incoming,
     /// Edges that lead to each block, and where the only one comes from.
-    entries: HashMap<Block, (usize, Block)>,
+    entries: FxHashMap<Block, (usize, Block)>,
     /// Of the function as it was before the first two checks were put together; what that adds uses nothing else again.
     uses: Option<Uses>,
     exit: Option<Block>,
 }
 
-impl Pass {
+impl Pass<'_> {
     /// One check of the packet's length instead of several that lead out the same way.
     fn longest_first(&mut self, func: &mut ir::Function, block: Block) {
         let Some(check) = check(func, block) else { return };
@@ -308,7 +307,7 @@ impl Pass {
             }
             _ => return false,
         };
-        let small = |v: Value| upper_bound_in(func, v, &self.incoming) < DISTANCE_MAX;
+        let small = |v: Value| upper_bound_in(func, v, self.incoming) < DISTANCE_MAX;
         match func.dfg.insts[inst] {
             InstructionData::Binary { opcode: Opcode::Iadd, args: [a, b] } => {
                 (self.is_packet(func, a, depth - 1) && small(b)) || (self.is_packet(func, b, depth - 1) && small(a))

@@ -7,8 +7,8 @@ use cranelift_codegen::ir::{self, Inst, InstructionData, Value, ValueDef};
 
 use super::Uses;
 
-/// The pass over one function.
-pub(crate) fn remove(func: &mut ir::Function) {
+/// The pass over one function. Gives how often what is left is used.
+pub(super) fn remove(func: &mut ir::Function) -> Uses {
     let mut uses = super::uses(func);
     let mut work: Vec<Inst> = vec![];
     for block in func.layout.blocks() {
@@ -30,10 +30,15 @@ pub(crate) fn remove(func: &mut ir::Function) {
             }
         }
     }
+    uses
 }
 
 /// Nothing depends on whether it runs.
 fn is_dead(func: &ir::Function, inst: Inst, uses: &Uses) -> bool {
+    let results = func.dfg.inst_results(inst);
+    if results.is_empty() || results.iter().any(|r| uses[*r] != 0) {
+        return false;
+    }
     let data = &func.dfg.insts[inst];
     let opcode = data.opcode();
     let acts = opcode.is_call()
@@ -47,6 +52,5 @@ fn is_dead(func: &ir::Function, inst: Inst, uses: &Uses) -> bool {
             InstructionData::Load { flags, .. } => !func.dfg.mem_flags[flags].notrap(),
             _ => true,
         };
-    let results = func.dfg.inst_results(inst);
-    !acts && !may_fault && !results.is_empty() && results.iter().all(|r| uses[*r] == 0)
+    !acts && !may_fault
 }

@@ -19,14 +19,13 @@
 //! but the verdict's store, and verdicts are read by nobody before the burst function returns. Places that are not taken hold what an
 //! earlier round left, and storing a verdict twice is the same as once; at first they point to a word of their own.
 
-use std::collections::{HashMap, HashSet};
-
 use cranelift_codegen::cursor::{Cursor, FuncCursor};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
     self, Block, BlockArg, Inst, InstBuilder, InstructionData, MemFlagsData, Opcode, StackSlotData, StackSlotKind,
     Value, ValueDef, types,
 };
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::value::constant;
 
@@ -49,7 +48,12 @@ const NOBODY: i32 = 8;
 const PLACES: i32 = 16;
 
 /// The pass over a burst function, whose blocks end in `exit` with the verdict. Whether it did anything.
-pub(crate) fn run(func: &mut ir::Function, exit: Block) -> bool {
+pub(super) fn run(func: &mut ir::Function, exit: Block) -> bool {
+    let takes_time = |inst: &Inst| latency(func.dfg.insts[*inst].opcode()).is_some_and(|cycles| cycles > 0);
+    let ops = func.layout.blocks().flat_map(|b| func.layout.block_insts(b)).filter(takes_time);
+    if ops.take(OPS_MIN).count() < OPS_MIN {
+        return false;
+    }
     let Some(end) = End::of(func, exit) else { return false };
     let before = only_before(func);
     let put = |last: Block| Put::of(func, &end, &before, last, verdict_of(func, exit, last)?);
@@ -103,7 +107,7 @@ impl End {
         };
         // What comes behind the store is also gone to without it.
         let behind = std::iter::successors(func.layout.next_inst(store), |inst| func.layout.next_inst(*inst));
-        let own: HashSet<Inst> = behind.collect();
+        let own: FxHashSet<Inst> = behind.collect();
         let known = |v: Value| match func.dfg.value_def(func.dfg.resolve_aliases(v)) {
             ValueDef::Result(inst, _) => own.contains(&inst) || func.layout.inst_block(inst) != Some(exit),
             ValueDef::Param(block, _) => block != exit,
@@ -178,9 +182,9 @@ struct Put {
     from: Option<Inst>,
     /// Its operations in order, and those that take time.
     ops: Vec<Inst>,
-    counted: HashSet<Inst>,
+    counted: FxHashSet<Inst>,
     /// What parameters of its blocks are.
-    given: HashMap<Value, Value>,
+    given: FxHashMap<Value, Value>,
     /// What goes into it, and the verdict.
     live: Vec<Value>,
     verdict: Value,
@@ -194,7 +198,7 @@ impl Put {
     fn of(
         func: &ir::Function,
         end: &End,
-        before: &HashMap<Block, Option<Block>>,
+        before: &FxHashMap<Block, Option<Block>>,
         last: Block,
         verdict: Value,
     ) -> Option<Put> {
@@ -209,9 +213,12 @@ impl Put {
         let verdict = resolve(verdict);
         let first = std::iter::successors(from, |inst| func.layout.next_inst(*inst));
         let all: Vec<Inst> = first.chain(blocks[1..].iter().flat_map(|b| func.layout.block_insts(*b))).collect();
-        let own: HashSet<Inst> = all.iter().copied().collect();
+        if all.len() < OPS_MIN {
+            return None;
+        }
+        let own: FxHashSet<Inst> = all.iter().copied().collect();
         // What the verdict is made of, from its end.
-        let mut needed = HashSet::from([verdict]);
+        let mut needed = FxHashSet::from_iter([verdict]);
         for inst in all.iter().rev().filter(|i| latency(func.dfg.insts[**i].opcode()).is_some()) {
             if needed.contains(&func.dfg.first_result(*inst)) {
                 needed.extend(func.dfg.inst_values(*inst).map(resolve));
@@ -222,8 +229,8 @@ impl Put {
         let ops: Vec<Inst> =
             all.iter().copied().filter(|i| is_op(i) && needed.contains(&func.dfg.first_result(*i))).collect();
         // Cycles until each value is there; what is computed of constants alone will be one.
-        let mut ready: HashMap<Value, u32> = HashMap::new();
-        let mut counted = HashSet::new();
+        let mut ready: FxHashMap<Value, u32> = FxHashMap::default();
+        let mut counted = FxHashSet::default();
         for inst in &ops {
             let args: Vec<Value> = func.dfg.inst_values(*inst).map(resolve).collect();
             let Some(start) = args.iter().filter_map(|v| start_of(func, &own, &ready, *v)).max() else { continue };
@@ -329,7 +336,7 @@ impl Put {
         let mut at = FuncCursor::new(func).at_bottom(all);
         let base = at.ins().stack_addr(types::I64, slot, 0);
         // What each value is for each packet.
-        let mut made: Vec<HashMap<Value, Value>> = vec![HashMap::new(); self.packets];
+        let mut made: Vec<FxHashMap<Value, Value>> = vec![FxHashMap::default(); self.packets];
         for (packet, made) in made.iter_mut().enumerate() {
             for (n, v) in self.live.iter().enumerate() {
                 let off = PLACES + packet as i32 * self.place() + 8 * (1 + n as i32);
@@ -376,7 +383,7 @@ impl Put {
     }
 
     /// An operation once more, on a packet's own values.
-    fn again(&self, at: &mut FuncCursor<'_>, inst: Inst, made: &mut HashMap<Value, Value>) -> Value {
+    fn again(&self, at: &mut FuncCursor<'_>, inst: Inst, made: &mut FxHashMap<Value, Value>) -> Value {
         let args: Vec<Value> = at.func.dfg.inst_values(inst).collect();
         let mut own = vec![];
         for v in args {
@@ -407,7 +414,7 @@ impl Put {
 }
 
 /// Whether anything else uses what these instructions give.
-fn uses_outside(func: &ir::Function, own: &HashSet<Inst>) -> bool {
+fn uses_outside(func: &ir::Function, own: &FxHashSet<Inst>) -> bool {
     let others = func.layout.blocks().flat_map(|b| func.layout.block_insts(b)).filter(|i| !own.contains(i));
     others.flat_map(|i| func.dfg.inst_values(i)).any(
         |v| matches!(func.dfg.value_def(func.dfg.resolve_aliases(v)), ValueDef::Result(inst, _) if own.contains(&inst)),
@@ -415,14 +422,14 @@ fn uses_outside(func: &ir::Function, own: &HashSet<Inst>) -> bool {
 }
 
 /// When an operand is there, in cycles from the beginning; `None` for constants and what is made of them.
-fn start_of(func: &ir::Function, own: &HashSet<Inst>, ready: &HashMap<Value, u32>, v: Value) -> Option<u32> {
+fn start_of(func: &ir::Function, own: &FxHashSet<Inst>, ready: &FxHashMap<Value, u32>, v: Value) -> Option<u32> {
     let here = matches!(func.dfg.value_def(v), ValueDef::Result(inst, _) if own.contains(&inst));
     if here { ready.get(&v).copied() } else { constant(func, v).is_none().then_some(0) }
 }
 
 /// The only block that leads to each and goes nowhere else.
-fn only_before(func: &ir::Function) -> HashMap<Block, Option<Block>> {
-    let mut only: HashMap<Block, Option<Block>> = HashMap::new();
+fn only_before(func: &ir::Function) -> FxHashMap<Block, Option<Block>> {
+    let mut only: FxHashMap<Block, Option<Block>> = FxHashMap::default();
     for block in func.layout.blocks() {
         let Some(end) = func.layout.last_inst(block) else { continue };
         let dfg = &func.dfg;
@@ -440,12 +447,12 @@ struct Chain {
     blocks: Vec<Block>,
     from: Option<Inst>,
     /// What parameters of the blocks are.
-    given: HashMap<Value, Value>,
+    given: FxHashMap<Value, Value>,
 }
 
 /// The longest chain that ends in this block.
-fn chain(func: &ir::Function, only: &HashMap<Block, Option<Block>>, last: Block) -> Option<Chain> {
-    let (mut blocks, mut given) = (vec![last], HashMap::new());
+fn chain(func: &ir::Function, only: &FxHashMap<Block, Option<Block>>, last: Block) -> Option<Chain> {
+    let (mut blocks, mut given) = (vec![last], FxHashMap::default());
     loop {
         let block = *blocks.last()?;
         let (mut from, mut at) = (None, func.layout.last_inst(block));

@@ -7,13 +7,13 @@
 //! Constants that a branch hands to the block it goes to are made on the way there, not in front of the branch: nearly every
 //! check goes to an end with its own verdict.
 
-use std::collections::HashMap;
-
 use cranelift_codegen::cursor::{Cursor, FuncCursor};
+use cranelift_codegen::entity::EntitySet;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
     self, Block, BlockArg, Inst, InstBuilder, InstructionData, Opcode, Value, ValueDef, types,
 };
+use rustc_hash::FxHashMap;
 use xway_packet::descriptor;
 
 use super::value::constant;
@@ -24,22 +24,25 @@ const DEPTH_MAX: u32 = 12;
 /// What a pointer is moved by stays below.
 const DISTANCE_MAX: u64 = 1 << 32;
 
-/// Makes jumps of branches that go one way.
-pub(crate) fn fold(func: &mut ir::Function) {
+/// Makes jumps of branches that go one way. Whether there were any.
+pub(super) fn fold(func: &mut ir::Function, incoming: &Incoming) -> bool {
     let mut exact = Exact::default();
-    let incoming = Incoming::of(func);
+    let mut folded = false;
     for block in func.layout.blocks().collect::<Vec<_>>() {
-        drop_masks(func, block, &incoming);
+        drop_masks(func, block, incoming);
         let Some(last) = func.layout.last_inst(block) else { continue };
         let InstructionData::Brif { arg, blocks: [taken, fall], .. } = func.dfg.insts[last] else { continue };
-        let Some(goes) = decided(func, arg, &mut exact, &incoming) else { continue };
+        let Some(goes) = decided(func, arg, &mut exact, incoming) else { continue };
         let to = if goes { taken } else { fall };
         let (dest, args) = (to.block(&func.dfg.value_lists), to.args(&func.dfg.value_lists).collect::<Vec<BlockArg>>());
         let loc = func.srcloc(last);
         FuncCursor::new(func).at_inst(last).with_srcloc(loc).ins().jump(dest, &args);
         func.layout.remove_inst(last);
+        folded = true;
     }
+    // What lowering has made and nothing leads to goes too.
     remove_unreachable(func);
+    folded
 }
 
 /// Whether a condition always holds, or never.
@@ -88,12 +91,12 @@ fn drop_masks(func: &mut ir::Function, block: Block, incoming: &Incoming) {
 }
 
 /// What edges hand on to the parameters of blocks.
-pub(crate) struct Incoming(HashMap<Value, Vec<Value>>);
+pub(super) struct Incoming(FxHashMap<Value, Vec<Value>>);
 
 impl Incoming {
     /// As the function is now.
     pub fn of(func: &ir::Function) -> Incoming {
-        let mut all: HashMap<Value, Vec<Value>> = HashMap::new();
+        let mut all: FxHashMap<Value, Vec<Value>> = FxHashMap::default();
         for block in func.layout.blocks() {
             let Some(last) = func.layout.last_inst(block) else { continue };
             let dfg = &func.dfg;
@@ -149,7 +152,7 @@ fn compare(cond: IntCC, a: u64, b: u64, bits: u32) -> bool {
 
 /// Values that are one number, by value; counters of loops that were taken apart.
 #[derive(Default)]
-struct Exact(HashMap<Value, Option<u64>>);
+struct Exact(FxHashMap<Value, Option<u64>>);
 
 impl Exact {
     fn of(&mut self, func: &ir::Function, v: Value) -> Option<u64> {
@@ -306,7 +309,8 @@ pub(super) fn upper_bound_in(func: &ir::Function, v: Value, incoming: &Incoming)
 
 fn remove_unreachable(func: &mut ir::Function) {
     let Some(entry) = func.layout.entry_block() else { return };
-    let mut seen = std::collections::HashSet::from([entry]);
+    let mut seen = EntitySet::new();
+    seen.insert(entry);
     let mut work = vec![entry];
     while let Some(block) = work.pop() {
         let Some(last) = func.layout.last_inst(block) else { continue };
@@ -317,7 +321,7 @@ fn remove_unreachable(func: &mut ir::Function) {
         }
     }
     for block in func.layout.blocks().collect::<Vec<_>>() {
-        if !seen.contains(&block) {
+        if !seen.contains(block) {
             func.layout.remove_block_and_insts(block);
         }
     }
@@ -364,14 +368,16 @@ fn through(func: &ir::Function, edge: &(Block, Vec<BlockArg>)) -> (Block, Vec<Bl
     edge.clone()
 }
 
-/// Makes constants that branches hand on in blocks of their own, or chooses between them where nothing else differs.
-pub(crate) fn sink_constants(func: &mut ir::Function) {
+/// Makes constants that branches hand on in blocks of their own, or chooses between them where nothing else differs. Ways out with the same
+/// constants share a block: less code, and fewer blocks for Cranelift.
+pub(super) fn sink_constants(func: &mut ir::Function) {
+    let mut shared = FxHashMap::default();
+    let mut chosen = false;
     for block in func.layout.blocks().collect::<Vec<_>>() {
         let Some(last) = func.layout.last_inst(block) else { continue };
         let InstructionData::Brif { arg, blocks, .. } = func.dfg.insts[last] else { continue };
         let lists = &func.dfg.value_lists;
         let edges = blocks.map(|b| (b.block(lists), b.args(lists).collect::<Vec<BlockArg>>()));
-        let is_constant = |a: &BlockArg| matches!(a, BlockArg::Value(v) if constant(func, *v).is_some());
         let loc = func.srcloc(last);
         if let Some((dest, pairs)) = meet(func, &edges) {
             let mut at = FuncCursor::new(func).at_inst(last).with_srcloc(loc);
@@ -392,44 +398,58 @@ pub(crate) fn sink_constants(func: &mut ir::Function) {
             }
             at.ins().jump(dest, &made);
             func.layout.remove_inst(last);
+            chosen = true;
             continue;
         }
-        if !edges.iter().any(|(_, args)| args.iter().any(is_constant)) {
+        // Constants, and values that are none.
+        let known = |a: &BlockArg| match *a {
+            BlockArg::Value(v) => Some(constant(func, v).ok_or_else(|| func.dfg.resolve_aliases(v))),
+            _ => None,
+        };
+        let handed = edges.each_ref().map(|(_, args)| args.iter().map(known).collect::<Vec<_>>());
+        let is_number = |a: &Option<Result<i64, Value>>| matches!(a, Some(Ok(_)));
+        let ends = handed.iter().filter(|handed| handed.iter().any(is_number)).count();
+        if ends == 0 {
             continue;
         }
-        let one_ends = edges.iter().filter(|(_, args)| args.iter().any(is_constant)).count() == 1;
-        let mut to = vec![];
-        for (dest, args) in edges {
-            if !args.iter().any(|a| matches!(a, BlockArg::Value(v) if constant(func, *v).is_some())) {
-                to.push((dest, args));
-                continue;
+        let to = edges.into_iter().zip(handed).map(|((dest, args), handed)| {
+            if !handed.iter().any(is_number) {
+                return (dest, args);
+            }
+            // The way on falls through; who leaves early jumps in any case.
+            let cold = ends == 1;
+            // A value that two branches hand on is there in front of both, and so where they meet.
+            let whole: Option<Vec<_>> = handed.iter().copied().collect();
+            let key = whole.filter(|_| cold).map(|whole| (dest, whole));
+            if let Some(between) = key.as_ref().and_then(|key| shared.get(key)) {
+                return (*between, vec![]);
             }
             let between = func.dfg.make_block();
             func.layout.insert_block_after(between, block);
-            if one_ends {
-                // The way on falls through; who leaves early jumps in any case.
+            if cold {
                 func.layout.set_cold(between);
             }
             let mut at = FuncCursor::new(func).at_bottom(between).with_srcloc(loc);
             let mut made = vec![];
-            for a in args {
-                made.push(match a {
-                    BlockArg::Value(v) => match constant(at.func, v) {
-                        Some(c) => {
-                            let ty: types::Type = at.func.dfg.value_type(v);
-                            BlockArg::Value(at.ins().iconst(ty, c))
-                        }
-                        None => a,
-                    },
-                    other => other,
+            for (a, known) in args.into_iter().zip(handed) {
+                made.push(match (a, known) {
+                    (BlockArg::Value(v), Some(Ok(number))) => {
+                        let ty: types::Type = at.func.dfg.value_type(v);
+                        BlockArg::Value(at.ins().iconst(ty, number))
+                    }
+                    _ => a,
                 });
             }
             at.ins().jump(dest, &made);
-            to.push((between, vec![]));
-        }
+            shared.extend(key.map(|key| (key, between)));
+            (between, vec![])
+        });
+        let to: Vec<(Block, Vec<BlockArg>)> = to.collect();
         let mut at = FuncCursor::new(func).at_inst(last).with_srcloc(loc);
         at.ins().brif(arg, to[0].0, &to[0].1, to[1].0, &to[1].1);
         func.layout.remove_inst(last);
     }
-    remove_unreachable(func);
+    if chosen {
+        remove_unreachable(func);
+    }
 }

@@ -55,27 +55,53 @@ mod value;
 mod wide;
 mod widen;
 
-use std::collections::HashMap;
-
 use cranelift_codegen::cursor::{Cursor, FuncCursor};
 use cranelift_codegen::entity::SecondaryMap;
 use cranelift_codegen::flowgraph::ControlFlowGraph;
 use cranelift_codegen::ir::{self, Block, Inst, InstBuilder, InstructionData, Opcode, Value, types};
+use rustc_hash::FxHashMap;
 
-pub(crate) use checks::run as merge_checks;
-pub(crate) use dead::remove as remove_dead;
-pub(crate) use interleave::run as interleave;
-pub(crate) use known::{fold as fold_branches, sink_constants, upper_bound};
+use known::Incoming;
+pub(crate) use known::upper_bound;
 use memory::{Access, Effect, Known};
-pub(crate) use place::run as count_in_place;
 pub(crate) use sum::{Run, word_sum};
 use value::{Lane, Lanes};
-pub(crate) use wide::run as widen_numbers;
 
+use crate::Options;
 use crate::lower::region;
 
-/// The pass over one function.
-pub(crate) fn run(func: &mut ir::Function) {
+/// The passes over one function, in their order. `exit`, in a burst function: where the verdict is stored.
+pub(crate) fn run(func: &mut ir::Function, exit: Option<Block>, options: &Options) {
+    let mut incoming = Incoming::of(func);
+    if options.wide_numbers {
+        wide::run(func, &incoming);
+    }
+    // Edges that are gone would make what is known of the blocks behind them less.
+    if options.known_branches && known::fold(func, &incoming) {
+        incoming = Incoming::of(func);
+    }
+    if options.checks {
+        checks::run(func, exit, &incoming);
+    }
+    if options.known_branches {
+        known::sink_constants(func);
+    }
+    if options.lanes {
+        lanes(func);
+    }
+    let uses = options.dead_loads.then(|| dead::remove(func));
+    if options.in_place {
+        place::run(func, &uses.unwrap_or_else(|| self::uses(func)));
+    }
+    if options.interleave
+        && let Some(exit) = exit
+    {
+        interleave::run(func, exit);
+    }
+}
+
+/// `lanes` over one function.
+fn lanes(func: &mut ir::Function) {
     let own = |func: &ir::Function| {
         func.layout.blocks().any(|b| func.layout.block_insts(b).any(|i| memory::access(func, i).is_some()))
     };
@@ -83,8 +109,8 @@ pub(crate) fn run(func: &mut ir::Function) {
         return;
     }
     let cfg = ControlFlowGraph::with_function(func);
-    let (whole, alone, uses) = (whole(func), alone(func), uses(func));
-    let mut pass = Pass { lanes: HashMap::new(), loads: HashMap::new(), whole, alone, uses };
+    let (whole, alone, uses) = kinds_of_use(func);
+    let mut pass = Pass { lanes: FxHashMap::default(), loads: FxHashMap::default(), whole, alone, uses };
     // From each block that knows nothing of what was before, along those that only one block leads to.
     let blocks: Vec<Block> = func.layout.blocks().collect();
     let mut work: Vec<(Block, Known)> =
@@ -113,59 +139,53 @@ fn uses(func: &ir::Function) -> Uses {
     uses
 }
 
-/// Values that something else uses than what puts bytes together.
-fn whole(func: &ir::Function) -> SecondaryMap<Value, bool> {
-    let mut whole = SecondaryMap::new();
-    for block in func.layout.blocks() {
-        for inst in func.layout.block_insts(block) {
-            let opcode = func.dfg.insts[inst].opcode();
-            if matches!(opcode, Opcode::Bor | Opcode::Ishl | Opcode::Uextend | Opcode::Ireduce) {
-                continue;
+/// Values that something else uses than what puts bytes together; those that something uses which neither puts bytes together nor
+/// stores them; how often each is used.
+fn kinds_of_use(func: &ir::Function) -> (SecondaryMap<Value, bool>, SecondaryMap<Value, bool>, Uses) {
+    let values = func.dfg.num_values();
+    let mut whole = SecondaryMap::with_capacity(values);
+    let mut alone = SecondaryMap::with_capacity(values);
+    let mut uses = Uses::with_capacity(values);
+    // What a value is cut from or extended from.
+    let cut_from = |v: Value| match func.dfg.value_def(v) {
+        ir::ValueDef::Result(from, _) => match func.dfg.insts[from] {
+            InstructionData::Unary { opcode: Opcode::Uextend | Opcode::Ireduce, arg } => {
+                Some(func.dfg.resolve_aliases(arg))
             }
-            for v in func.dfg.inst_values(inst) {
-                let v = func.dfg.resolve_aliases(v);
-                whole[v] = true;
-                // What is cut from a value is made of all of it.
-                if let ir::ValueDef::Result(from, _) = func.dfg.value_def(v)
-                    && let InstructionData::Unary { opcode: Opcode::Uextend | Opcode::Ireduce, arg } =
-                        func.dfg.insts[from]
-                {
-                    whole[func.dfg.resolve_aliases(arg)] = true;
-                }
-            }
-        }
-    }
-    whole
-}
-
-/// Values that something uses which neither puts bytes together nor stores them.
-fn alone(func: &ir::Function) -> SecondaryMap<Value, bool> {
-    let mut alone = SecondaryMap::new();
+            _ => None,
+        },
+        _ => None,
+    };
     for inst in func.layout.blocks().flat_map(|b| func.layout.block_insts(b)) {
         let opcode = func.dfg.insts[inst].opcode();
-        if matches!(opcode, Opcode::Bor | Opcode::Ishl | Opcode::Uextend | Opcode::Ireduce) {
-            continue;
-        }
-        let stored = usize::from(memory::access(func, inst).is_some_and(|a| !a.is_load));
-        for v in func.dfg.inst_values(inst).skip(stored) {
-            let mut v = func.dfg.resolve_aliases(v);
-            alone[v] = true;
-            // What is cut from a value, or extended, is that value.
-            while let ir::ValueDef::Result(from, _) = func.dfg.value_def(v)
-                && let InstructionData::Unary { opcode: Opcode::Uextend | Opcode::Ireduce, arg } = func.dfg.insts[from]
-            {
-                v = func.dfg.resolve_aliases(arg);
+        let joins = matches!(opcode, Opcode::Bor | Opcode::Ishl | Opcode::Uextend | Opcode::Ireduce);
+        let stored = usize::from(opcode.can_store() && memory::access(func, inst).is_some_and(|a| !a.is_load));
+        for (n, v) in func.dfg.inst_values(inst).enumerate() {
+            let v = func.dfg.resolve_aliases(v);
+            uses[v] += 1;
+            if joins {
+                continue;
+            }
+            whole[v] = true;
+            // What is cut from a value is made of all of it.
+            if let Some(from) = cut_from(v) {
+                whole[from] = true;
+            }
+            let mut part = (n >= stored).then_some(v);
+            while let Some(v) = part {
                 alone[v] = true;
+                // What is cut from a value, or extended, is that value.
+                part = cut_from(v);
             }
         }
     }
-    alone
+    (whole, alone, uses)
 }
 
 struct Pass {
-    lanes: HashMap<Value, Lanes>,
+    lanes: FxHashMap<Value, Lanes>,
     /// What was loaded, by value.
-    loads: HashMap<Value, Access>,
+    loads: FxHashMap<Value, Access>,
     whole: SecondaryMap<Value, bool>,
     alone: SecondaryMap<Value, bool>,
     uses: Uses,

@@ -28,8 +28,7 @@ use super::value::constant;
 use super::{Uses, before, memory};
 
 /// The pass over one function.
-pub(crate) fn run(func: &mut ir::Function) {
-    let uses = super::uses(func);
+pub(super) fn run(func: &mut ir::Function, uses: &Uses) {
     let blocks: Vec<Block> = func.layout.blocks().collect();
     for block in blocks {
         let stores: Vec<Inst> =
@@ -38,7 +37,7 @@ pub(crate) fn run(func: &mut ir::Function) {
             let Some(to) = place(func, store) else { continue };
             if let Some(value) = constant(func, to.value) {
                 stored_constant(func, store, &to, value);
-            } else if let Some(found) = counted(func, store, &to, &uses) {
+            } else if let Some(found) = counted(func, store, &to, uses) {
                 found.parted.into_iter().for_each(|inst| {
                     func.layout.remove_inst(inst);
                 });

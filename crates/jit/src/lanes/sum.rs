@@ -3,13 +3,12 @@
 //! Additions of 64 bits may be done in any order, so the words are loaded four at a time and added in vectors;
 //! the rest of the sum is added to what they give.
 
-use std::collections::HashSet;
-
 use cranelift_codegen::cursor::FuncCursor;
 use cranelift_codegen::ir::{
     self, Block, Inst, InstBuilder, InstructionData, MemFlagsData, Opcode, Value, ValueDef, types,
 };
 use cranelift_frontend::FunctionBuilder;
+use rustc_hash::FxHashSet;
 
 use super::memory::{self, Access, Effect};
 use super::{Pass, before, replace};
@@ -22,13 +21,17 @@ const VECTORS: usize = 4;
 impl Pass {
     /// Sums that end in a block.
     pub(super) fn sums(&mut self, func: &mut ir::Function, block: Block) {
-        let mut inner: HashSet<Value> = HashSet::new();
+        let word = |inst: &Inst| matches!(func.dfg.insts[*inst].opcode(), Opcode::Uload32 | Opcode::Load);
+        if func.layout.block_insts(block).filter(word).take(2 * PAIRS_MIN).count() < 2 * PAIRS_MIN {
+            return;
+        }
+        let mut inner: FxHashSet<Value> = FxHashSet::default();
         for inst in func.layout.block_insts(block).filter(|i| is_sum(func, *i)) {
             let args = func.dfg.inst_args(inst).iter().map(|v| func.dfg.resolve_aliases(*v));
             inner.extend(args.filter(|v| self.uses[*v] == 1));
         }
         // Loads since the last store or call, which nothing has changed since.
-        let mut fresh: HashSet<Inst> = HashSet::new();
+        let mut fresh: FxHashSet<Inst> = FxHashSet::default();
         let mut found = vec![];
         for inst in func.layout.block_insts(block) {
             match memory::access(func, inst) {
@@ -50,7 +53,7 @@ impl Pass {
     }
 
     /// What a sum is made of: words that only it uses, and everything else.
-    fn leaves(&self, func: &ir::Function, root: Inst, fresh: &HashSet<Inst>) -> (Vec<(Inst, Access)>, Vec<Value>) {
+    fn leaves(&self, func: &ir::Function, root: Inst, fresh: &FxHashSet<Inst>) -> (Vec<(Inst, Access)>, Vec<Value>) {
         let (mut words, mut others) = (vec![], vec![]);
         let mut work: Vec<Value> = func.dfg.inst_args(root).to_vec();
         while let Some(v) = work.pop() {

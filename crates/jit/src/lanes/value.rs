@@ -1,9 +1,8 @@
 //! Lanes of values, and values from lanes.
 
-use std::collections::HashMap;
-
 use cranelift_codegen::cursor::FuncCursor;
 use cranelift_codegen::ir::{self, InstBuilder, InstructionData, Opcode, Value, ValueDef, types};
+use rustc_hash::FxHashMap;
 
 use super::Pass;
 use super::memory::Access;
@@ -157,7 +156,7 @@ pub(super) fn pieces(lanes: &[Lane]) -> Vec<Piece> {
 }
 
 /// A number of 64 bits with these bytes and zeros above. `loads` says how long what was loaded is: above it are zeros.
-pub(super) fn build(at: &mut FuncCursor<'_>, pieces: &[Piece], loads: &HashMap<Value, Access>) -> Value {
+pub(super) fn build(at: &mut FuncCursor<'_>, pieces: &[Piece], loads: &FxHashMap<Value, Access>) -> Value {
     let mut constant = 0u64;
     let mut sum: Option<(Value, Value)> = None;
     for piece in pieces {

@@ -11,10 +11,9 @@
 //! v5 = icmp eq v4, 8                        v5 = icmp eq v4, 8
 //! ```
 
-use std::collections::HashMap;
-
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, Inst, InstBuilder, InstructionData, Opcode, Value, ValueDef, types};
+use rustc_hash::FxHashMap;
 
 use super::known::{Incoming, upper_bound_in};
 use super::value::constant;
@@ -25,8 +24,8 @@ const DEPTH_MAX: u32 = 12;
 const LOW: u64 = u32::MAX as u64;
 
 /// The pass over one function.
-pub(crate) fn run(func: &mut ir::Function) {
-    let mut pass = Pass { incoming: Incoming::of(func), made: HashMap::new() };
+pub(super) fn run(func: &mut ir::Function, incoming: &Incoming) {
+    let mut pass = Pass { incoming, made: FxHashMap::default() };
     for block in func.layout.blocks().collect::<Vec<_>>() {
         let mut next = func.layout.first_inst(block);
         while let Some(inst) = next {
@@ -38,13 +37,13 @@ pub(crate) fn run(func: &mut ir::Function) {
     }
 }
 
-struct Pass {
-    incoming: Incoming,
+struct Pass<'a> {
+    incoming: &'a Incoming,
     /// The same numbers in 64 bits; `None` where there is no such value that is as cheap.
-    made: HashMap<Value, Option<Value>>,
+    made: FxHashMap<Value, Option<Value>>,
 }
 
-impl Pass {
+impl Pass<'_> {
     /// What gives the result of an instruction that extends or compares 32 bits.
     fn instead(&mut self, func: &mut ir::Function, inst: Inst) -> Option<Value> {
         match func.dfg.insts[inst] {
@@ -67,7 +66,7 @@ impl Pass {
     }
 
     fn bound(&self, func: &ir::Function, v: Value) -> u64 {
-        upper_bound_in(func, v, &self.incoming)
+        upper_bound_in(func, v, self.incoming)
     }
 
     /// The number that a value of 32 bits is, in 64: made where the value is made.

@@ -1,6 +1,7 @@
 //! From instructions and facts to a [`Plan`].
 
-use std::collections::{BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 use xway_isa::{ByteOrder, CallTarget, Imm64, Insn};
 use xway_object::MapDef;
@@ -15,9 +16,9 @@ pub(crate) const FUNCTION_MAX: usize = 20_000;
 
 /// Facts by instruction.
 struct Index<'a> {
-    accesses: HashMap<usize, &'a AccessFact>,
-    args: HashMap<usize, &'a ArgsFact>,
-    calls: HashMap<usize, &'a CallFact>,
+    accesses: FxHashMap<usize, &'a AccessFact>,
+    args: FxHashMap<usize, &'a ArgsFact>,
+    calls: FxHashMap<usize, &'a CallFact>,
     dead: &'a [usize],
     maps: &'a [MapDef],
 }

@@ -15,7 +15,7 @@
 //!
 //! Loops end it too: a jump backwards goes to the next frame.
 
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -370,7 +370,7 @@ fn is_lru(map: &Map) -> bool {
 }
 
 /// The blocks that can be reached, each before those behind it, and the jumps that go backwards.
-fn walk(main: &Func) -> (Vec<usize>, HashSet<(usize, usize)>) {
+fn walk(main: &Func) -> (Vec<usize>, FxHashSet<(usize, usize)>) {
     #[derive(Clone, Copy, PartialEq)]
     enum Seen {
         No,
@@ -378,7 +378,7 @@ fn walk(main: &Func) -> (Vec<usize>, HashSet<(usize, usize)>) {
         Done,
     }
     let mut seen = vec![Seen::No; main.blocks.len()];
-    let (mut order, mut backward) = (vec![], HashSet::new());
+    let (mut order, mut backward) = (vec![], FxHashSet::default());
     let mut stack: Vec<(usize, Vec<usize>)> = vec![];
     if !main.blocks.is_empty() {
         seen[0] = Seen::Open;
