@@ -280,20 +280,21 @@ impl Body<'_, '_> {
         let key = self.key_words(call, table.key_size);
         let hash = self.hash_of(table.seed, &key);
         let top = self.b.ins().ushr_imm_u(hash, 56);
-        let one = self.b.ins().iconst(types::I64, 1);
-        let tag = self.b.ins().umax(top, one);
         let line = self.bucket(table, hash);
 
         // All tags with one load, compared at once.
         self.ordered();
         let shared = MemFlagsData::new().with_notrap();
         let both = self.b.ins().load(types::I8X16, shared, line, native::LINE_TAGS as i32);
-        let byte = self.b.ins().ireduce(types::I8, tag);
+        let byte = self.b.ins().ireduce(types::I8, top);
         let wanted = self.b.ins().splat(types::I8X16, byte);
+        // No tag is zero: all are raised at once, which is one instruction. The number's own would be three.
+        let ones = self.b.func.dfg.constants.insert(ir::ConstantData::from(&[1u8; 16][..]));
+        let ones = self.b.ins().vconst(types::I8X16, ones);
+        let wanted = self.b.ins().umax(wanted, ones);
         let equal = self.b.ins().icmp(IntCC::Equal, both, wanted);
-        let bits = self.b.ins().vhigh_bits(types::I32, equal);
-        let slots = self.b.ins().iconst(types::I32, (1 << native::LINE_SLOT_COUNT) - 1);
-        let candidates = self.b.ins().band(bits, slots);
+        let bits = self.b.ins().vhigh_bits(types::I64, equal);
+        let candidates = self.b.ins().band_imm_u(bits, (1 << native::LINE_SLOT_COUNT) - 1);
         let vector = MemFlagsData::new().with_endianness(ir::Endianness::Little);
         let halves = self.b.ins().bitcast(types::I64X2, vector, both);
         let head = self.b.ins().extractlane(halves, 1);
@@ -306,7 +307,7 @@ impl Body<'_, '_> {
             self.b.create_block(),
         );
         let (none, slow, gone) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
-        let left = self.b.append_block_param(each, types::I32);
+        let left = self.b.append_block_param(each, types::I64);
         self.b.ins().jump(each, &[BlockArg::Value(candidates)]);
 
         self.b.switch_to_block(each);
@@ -314,7 +315,6 @@ impl Body<'_, '_> {
 
         self.b.switch_to_block(look);
         let slot = self.b.ins().ctz(left);
-        let slot = self.b.ins().uextend(types::I64, slot);
         let at = self.times(slot, 4);
         let at = self.b.ins().iadd(line, at);
         let at = self.b.ins().iadd_imm_s(at, native::LINE_SLOTS as i64);
@@ -375,8 +375,9 @@ impl Body<'_, '_> {
 
         // More may stand behind a full bucket.
         self.b.switch_to_block(none);
-        let seven = self.b.ins().iconst(types::I64, 7);
-        let low = self.b.ins().band(tag, seven);
+        let one = self.b.ins().iconst(types::I64, 1);
+        let tag = self.b.ins().umax(top, one);
+        let low = self.b.ins().band_imm_u(tag, 7);
         let filter = self.b.ins().ushr_imm_u(head, i64::from(native::HEAD_FILTER_SHIFT));
         let behind = self.b.ins().ushr(filter, low);
         let behind = self.b.ins().band(behind, one);
@@ -444,8 +445,10 @@ impl Body<'_, '_> {
     }
 
     fn fold(&mut self, a: Value, b: Value) -> Value {
-        let low = self.b.ins().imul(a, b);
-        let high = self.b.ins().umulhi(a, b);
+        // One multiplication gives both halves, where they are halves of one product.
+        let (a, b) = (self.b.ins().uextend(types::I128, a), self.b.ins().uextend(types::I128, b));
+        let product = self.b.ins().imul(a, b);
+        let (low, high) = self.b.ins().isplit(product);
         self.b.ins().bxor(low, high)
     }
 
