@@ -28,6 +28,8 @@ pub struct RunEnv<'e> {
     pub(crate) clock: crate::clock::Scale,
     /// The state of the host's generator of random numbers, of which this thread is the owner; null where it has another.
     pub(crate) random: *mut u64,
+    /// What an entry gave that was called by a way which leaves all registers alone.
+    pub(crate) result: u64,
     // Used by helpers only.
     pub(crate) guard: &'e Guard,
     pub(crate) host: &'e dyn Host,
@@ -59,6 +61,7 @@ pub(crate) mod offsets {
     pub const CLOCK_SCALE: i32 = (CLOCK + offset_of!(crate::clock::Scale, scale)) as i32;
     pub const CLOCK_START: i32 = (CLOCK + offset_of!(crate::clock::Scale, start)) as i32;
     pub const CLOCK_NOW: i32 = (CLOCK + offset_of!(crate::clock::Scale, now)) as i32;
+    pub const RESULT: i32 = offset_of!(RunEnv<'static>, result) as i32;
     pub const RANDOM: i32 = offset_of!(RunEnv<'static>, random) as i32;
     pub const CLOCK_NS: i32 = (CLOCK + offset_of!(crate::clock::Scale, ns)) as i32;
 }
@@ -74,6 +77,7 @@ impl<'e> RunEnv<'e> {
             answered_at: 0,
             clock: crate::clock::Scale::default(),
             random: host.generator().map_or(std::ptr::null_mut(), Random::state),
+            result: 0,
             guard,
             host,
             timers: Timers::shared(),
@@ -112,6 +116,6 @@ mod tests {
     #[test]
     fn what_generated_code_reads_stands_in_front() {
         assert_eq!((FRAME, CPU, TAIL_CALLS), (0, 8, 12));
-        assert_eq!((CLOCK_SCALE, CLOCK_START, CLOCK_NS, CLOCK_NOW, RANDOM), (32, 40, 48, 56, 64));
+        assert_eq!((CLOCK_SCALE, CLOCK_START, CLOCK_NS, CLOCK_NOW, RANDOM, RESULT), (32, 40, 48, 56, 64, 72));
     }
 }

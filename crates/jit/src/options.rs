@@ -30,6 +30,8 @@ pub struct Options {
     pub inline_tail_calls: bool,
     /// `typed-calls`: frequent helpers are called with their own signature instead of through the general marshalling.
     pub typed_calls: bool,
+    /// `keep-registers`: calls beside the way that nearly every packet takes leave all registers alone.
+    pub keep_registers: bool,
     /// `headers`: the first line of a packet is fetched some frames before its turn, when packets are cold.
     pub headers: bool,
     /// Packets are taken for cold or for warm; `None`: it is measured once in a while.
@@ -91,6 +93,7 @@ impl Default for Options {
             thread_nulls: true,
             inline_tail_calls: true,
             typed_calls: true,
+            keep_registers: true,
             headers: true,
             cold: None,
             stage: true,
@@ -130,6 +133,7 @@ impl Options {
             thread_nulls: false,
             inline_tail_calls: false,
             typed_calls: false,
+            keep_registers: false,
             headers: false,
             stage: false,
             wide_numbers: false,
@@ -162,6 +166,7 @@ impl Options {
             "thread-nulls" => &mut self.thread_nulls,
             "inline-tail-calls" => &mut self.inline_tail_calls,
             "typed-calls" => &mut self.typed_calls,
+            "keep-registers" => &mut self.keep_registers,
             "headers" => &mut self.headers,
             "stage" => &mut self.stage,
             "wide-numbers" => &mut self.wide_numbers,
@@ -183,7 +188,7 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 25] = [
+    pub const PASSES: [&'static str; 26] = [
         "decided",
         "frozen",
         "detours",
@@ -198,6 +203,7 @@ impl Options {
         "inline-tail-calls",
         "inline-helpers",
         "typed-calls",
+        "keep-registers",
         "headers",
         "stage",
         "alias",

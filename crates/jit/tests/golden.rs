@@ -131,6 +131,7 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             Some(MapType::Array),
         ),
         ("typed-calls", "call 8\nexit".into(), None),
+        ("keep-registers", "r2 = 4\ncall 44\nexit".into(), None),
         ("alias", packet("*(u8 *)(r2 +0) = 1\nr0 = *(u32 *)(r1 +12)"), None),
         ("known-branches", packet("if r2 == 0 goto out\nr0 = 2"), None),
         (

@@ -5,6 +5,7 @@
 //! without memory arguments nothing has to be marshalled, and memory on the program's own stack needs no copy.
 
 mod entries;
+mod keep;
 
 use std::sync::Arc;
 
@@ -13,6 +14,8 @@ use xway_isa::Reg;
 use xway_maps::Map;
 use xway_verifier::{Place, Region};
 use xway_vm::machine::Kfunc;
+
+pub(crate) use keep::keeping;
 
 use crate::lower::template;
 use crate::plan::Call;

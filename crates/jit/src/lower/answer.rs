@@ -70,11 +70,11 @@ impl Body<'_, '_> {
         self.set(Reg::R0, value);
         self.b.ins().jump(join, &[]);
 
-        self.b.set_cold_block(slow);
-        self.b.switch_to_block(slow);
+        self.seldom(slow);
         // Only reads the key.
         self.lend(call);
         self.enter(entry, args);
+        self.seldom = false;
         self.b.ins().jump(join, &[]);
         self.b.switch_to_block(join);
         true

@@ -2,7 +2,7 @@
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
-use cranelift_codegen::ir::{self, BlockArg, InstBuilder, MemFlagsData, Value};
+use cranelift_codegen::ir::{self, BlockArg, FuncRef, InstBuilder, MemFlagsData, Value};
 use cranelift_codegen::isa::CallConv;
 use xway_isa::{Reg, Width};
 use xway_maps::native::{MapLayout, ProgramSlot, SlotsLayout};
@@ -123,19 +123,50 @@ impl Body<'_, '_> {
     /// Calls an entry with the environment and these registers.
     pub(super) fn enter(&mut self, entry: Entry, regs: &[Reg]) {
         let args = self.arguments(regs);
-        let f = self.entry(entry, args.len());
-        let inst = self.b.ins().call(f, &args);
-        let r0 = self.b.inst_results(inst)[0];
+        let r0 = match self.keeping(entry, args.len()) {
+            Some(f) => {
+                self.b.ins().call(f, &args);
+                let flags = self.flags(Some(Area::Env));
+                self.b.ins().load(I64, flags, self.env, offsets::RESULT)
+            }
+            None => {
+                let f = self.entry(entry, args.len());
+                let inst = self.b.ins().call(f, &args);
+                self.b.inst_results(inst)[0]
+            }
+        };
         self.set(Reg::R0, r0);
     }
 
-    fn entry(&mut self, entry: Entry, params: usize) -> cranelift_codegen::ir::FuncRef {
+    /// The way into an entry that leaves all registers alone, where calls are seldom made.
+    fn keeping(&mut self, entry: Entry, params: usize) -> Option<FuncRef> {
+        if !self.seldom || !self.around.options.keep_registers {
+            return None;
+        }
+        let entry = calls::keeping(entry, params, self.around.isa)?;
+        let n = self.entry_number(entry);
+        Some(self.import_as((space::ENTRY, n), params, CallConv::PreserveAll))
+    }
+
+    /// Begins a block that is seldom gone to, and what is seldom called in it.
+    pub(super) fn seldom(&mut self, block: ir::Block) {
+        self.b.set_cold_block(block);
+        self.b.switch_to_block(block);
+        self.seldom = true;
+    }
+
+    fn entry(&mut self, entry: Entry, params: usize) -> FuncRef {
+        let n = self.entry_number(entry);
+        self.import((space::ENTRY, n), params)
+    }
+
+    fn entry_number(&mut self, entry: Entry) -> u32 {
         let known = self.entries.iter().position(|e| e.address == entry.address);
         let n = known.unwrap_or_else(|| {
             self.entries.push(entry);
             self.entries.len() - 1
         });
-        self.import((space::ENTRY, n as u32), params)
+        n as u32
     }
 
     /// The processor's counter of time: a stub of a few instructions leaves it in the environment, and all registers alone.

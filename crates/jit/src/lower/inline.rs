@@ -147,9 +147,9 @@ impl Body<'_, '_> {
         self.set(Reg::R0, ns);
         self.b.ins().jump(done, &[]);
 
-        self.b.set_cold_block(slow);
-        self.b.switch_to_block(slow);
+        self.seldom(slow);
         self.by_call(call);
+        self.seldom = false;
         self.b.ins().jump(done, &[]);
         self.b.switch_to_block(done);
     }
@@ -180,9 +180,9 @@ impl Body<'_, '_> {
         self.set(Reg::R0, number);
         self.b.ins().jump(done, &[]);
 
-        self.b.set_cold_block(slow);
-        self.b.switch_to_block(slow);
+        self.seldom(slow);
         self.by_call(call);
+        self.seldom = false;
         self.b.ins().jump(done, &[]);
         self.b.switch_to_block(done);
     }

@@ -408,14 +408,15 @@ impl Body<'_, '_> {
     /// The cold block where a look-up is left to the map itself. A scout answers a miss there: it is seldom, and a guess is
     /// enough.
     pub(super) fn left_to_map(&mut self, slow: ir::Block, call: &Call, then: Then, way: (Entry, &'static [Reg])) {
-        self.b.set_cold_block(slow);
-        self.b.switch_to_block(slow);
+        self.seldom(slow);
         if self.shape.is_scout() {
+            self.seldom = false;
             return self.missed(then);
         }
         // Only reads the key.
         self.lend(call);
         self.enter(way.0, way.1);
+        self.seldom = false;
         let value = self.reg(Reg::R0);
         self.either(value, then);
     }

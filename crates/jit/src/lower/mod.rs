@@ -263,6 +263,8 @@ struct Body<'a, 'f> {
     stack: ir::StackSlot,
     /// The blocks of a function stand in the place of its call.
     is_copy: bool,
+    /// What is lowered stands beside the way that nearly every packet takes.
+    seldom: bool,
     /// Cranelift's blocks, by the plan's.
     blocks: Vec<ir::Block>,
     /// Where `exit` goes, with r0.
@@ -318,6 +320,7 @@ impl<'a, 'f> Body<'a, 'f> {
             fp,
             stack: slot,
             is_copy: false,
+            seldom: false,
             blocks: vec![],
             exit,
             entries: vec![],

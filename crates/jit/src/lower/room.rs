@@ -129,10 +129,10 @@ impl<'a> Body<'a, '_> {
         self.set(Reg::R0, zero);
         self.between(asked);
         self.b.ins().jump(zero_to, &[]);
-        self.b.set_cold_block(ways.slow);
-        self.b.switch_to_block(ways.slow);
+        self.seldom(ways.slow);
         self.name_frame();
         self.by_call(call);
+        self.seldom = false;
         let Some(Asked { other, .. }) = asked else {
             self.b.ins().jump(ways.done, &[]);
             return self.b.switch_to_block(ways.done);
