@@ -61,6 +61,7 @@ const FORBIDDEN: &[&str] = &[
     "control",
     "xway",
     "testkit",
+    "trial",
     "fuzz",
 ];
 
@@ -71,7 +72,7 @@ fn arrows_go_down() {
     for manifest in crates().map(|dir| dir.join("Cargo.toml")) {
         let name = manifest.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
         // What only tests are made of may look at everything.
-        if name == "testkit" || name == "fuzz" {
+        if ["testkit", "trial", "fuzz"].contains(&name.as_str()) {
             continue;
         }
         let Some(own) = floor(&name) else {
@@ -80,7 +81,9 @@ fn arrows_go_down() {
         };
         for (line, dependency) in dependencies(&read(&manifest)) {
             let problem = match floor(&dependency) {
-                _ if dependency == "testkit" => "testkit may only be a dev-dependency".to_owned(),
+                _ if ["testkit", "trial"].contains(&dependency.as_str()) => {
+                    format!("{dependency} may only be a dev-dependency")
+                }
                 None => format!("{dependency} has no floor"),
                 Some(f) if f >= own => format!("{dependency} (floor {f}) is not below {name} (floor {own})"),
                 Some(_) => continue,

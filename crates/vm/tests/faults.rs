@@ -2,10 +2,17 @@
 
 mod common;
 
-use common::{fault, link, map, raw_over, run_on};
+use std::sync::Arc;
+
+use common::{checked, fault, map, raw_over, try_link};
 use xway_abi::{MapSpec, MapType, map_flags};
 use xway_maps::Guard;
+use xway_object::ProgramKind;
 use xway_vm::{Access, Env, FaultKind, FixedHost, RegionKind};
+
+fn link(text: &str) -> Arc<xway_vm::Program> {
+    try_link(text, &[], ProgramKind::Xdp { frags: false }).unwrap()
+}
 
 const DATA: &str = "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\n";
 
@@ -62,12 +69,7 @@ fn stacks_are_512_bytes_each() {
     let callers: Vec<usize> = f.callers.iter().map(|c| c.insn).collect();
     assert_eq!(callers, [2, 2, 2, 2, 2, 2, 2, 0], "innermost first");
     // A pointer to the frame of a function that has returned reaches zeroed or reused memory of that frame, nothing else.
-    assert!(
-        run_on(&link("call f\nr0 = *(u64 *)(r0 -8)\nexit\nf:\nr0 = r10\nexit", &[]), &[0; 64], |_| ())
-            .outcome
-            .fault
-            .is_none()
-    );
+    assert!(checked(&link("call f\nr0 = *(u64 *)(r0 -8)\nexit\nf:\nr0 = r10\nexit")).fault.is_none());
 }
 
 #[test]
@@ -115,7 +117,7 @@ fn arguments_are_checked_by_the_prototype() {
 
 #[test]
 fn the_budget_ends_loops() {
-    let program = link("again:\ngoto again\nexit", &[]);
+    let program = link("again:\ngoto again\nexit");
     let (guard, host) = (Guard::pin(), FixedHost::new(1));
     let mut pool = xway_packet::Pool::new(xway_packet::PoolConfig::new(1)).unwrap();
     let mut frame = pool.alloc().unwrap();
@@ -124,7 +126,7 @@ fn the_budget_ends_loops() {
     assert!(matches!(outcome.fault.unwrap().kind, FaultKind::Budget(1000)));
     assert!(outcome.insns <= 1000);
     // Also through callbacks.
-    let program = link("r1 = 8000000\nr2 = subprog[f]\nr3 = 0\nr4 = 0\ncall 181\nexit\nf:\nr0 = 0\nexit", &[]);
+    let program = link("r1 = 8000000\nr2 = subprog[f]\nr3 = 0\nr4 = 0\ncall 181\nexit\nf:\nr0 = 0\nexit");
     let outcome = xway_vm::run(&program, &mut frame, &mut Env::new(&guard, &host, 0).with_budget(1000));
     assert!(matches!(outcome.fault.unwrap().kind, FaultKind::Budget(1000)));
     pool.release(frame);
@@ -155,6 +157,6 @@ fn a_fault_names_the_source_line() {
         text_off: 0,
     }];
     let program = xway_vm::Program::link(&image, &[]).unwrap();
-    let fault = run_on(&program, &[0; 64], |_| ()).outcome.fault.unwrap().to_string();
+    let fault = checked(&program).fault.unwrap().to_string();
     assert!(fault.contains("parse.c:31: return *end;") && fault.contains("instruction 2"), "{fault}");
 }
