@@ -1,4 +1,5 @@
-//! The translation against the kernel's own: the same filter on a socket, the same packets through it.
+//! The translation against the kernel's own: the same filter on a socket, the same packets through it and
+//! through each engine.
 //!
 //! A datagram socket of the local family takes classic filters from anybody and runs them over the bytes that were sent, so
 //! no privilege and no network is needed.
@@ -10,11 +11,11 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 
 use xway_filter::{CheckError, Classic, translate};
-use xway_maps::Guard;
 use xway_object::Program as Image;
 use xway_testkit::packets::mixed_set;
 use xway_testkit::{Rng, hex};
-use xway_vm::{Env, FixedHost, Program, TestRun, test_run};
+use xway_trial::{ENGINES, Trial};
+use xway_vm::{FixedHost, TestRun};
 
 /// Puts a filter on a socket in place of the one that is there.
 fn attach(socket: &UnixDatagram, program: &[Classic]) -> std::io::Result<()> {
@@ -45,9 +46,8 @@ fn kernel(near: &UnixDatagram, far: &UnixDatagram, packet: &[u8]) -> u32 {
     }
 }
 
-fn ours(program: &Program, packet: &[u8]) -> u32 {
-    let (guard, host) = (Guard::pin(), FixedHost::new(1));
-    test_run(program, &TestRun::new(packet), &mut Env::new(&guard, &host, 0)).unwrap().retval
+fn ours(trial: &Trial, packet: &[u8]) -> u32 {
+    trial.test_run(&TestRun::new(packet), &FixedHost::new(1)).unwrap().retval
 }
 
 #[test]
@@ -60,13 +60,16 @@ fn random_programs_decide_as_the_kernel_does() {
         let classic = common::random(&mut rng);
         attach(&far, &classic).unwrap_or_else(|e| panic!("round {round}: the kernel refuses {classic:?}: {e}"));
         let slots = translate(&classic).unwrap();
-        let program = Program::link(&Image { insns: slots, ..Image::default() }, &[]).unwrap();
+        let image = Image { insns: slots, ..Image::default() };
+        let programs = ENGINES.map(|engine| Trial::link(&image, &[], engine).unwrap());
         for _ in 0..8 {
             let packet = &rng.pick(&packets).bytes;
             // The kernel cuts a packet to what the filter returns.
             let want = kernel(&near, &far, packet);
-            let have = ours(&program, packet).min(packet.len() as u32);
-            assert_eq!(have, want, "round {round}: {classic:?} over {}", hex(packet));
+            for (program, engine) in programs.iter().zip(ENGINES) {
+                let have = ours(program, packet).min(packet.len() as u32);
+                assert_eq!(have, want, "round {round}, {engine:?}: {classic:?} over {}", hex(packet));
+            }
             if want == 0 { dropped += 1 } else { let_through += 1 }
         }
     }

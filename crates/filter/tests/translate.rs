@@ -1,38 +1,40 @@
-//! The translation against an interpreter of classic BPF, and through the verifier.
+//! The translation against an interpreter of classic BPF: through the verifier, and in each engine.
 
 mod common;
 
 use xway_filter::{CheckError, Classic, FilterError, compile, translate};
 use xway_isa::Slot;
-use xway_maps::Guard;
 use xway_object::Program as Image;
 use xway_testkit::packets::mixed_set;
 use xway_testkit::{Rng, hex};
-use xway_verifier::{Config, MapsView, verify};
-use xway_vm::{Env, FixedHost, Program, TestRun, test_run};
+use xway_trial::{ENGINES, Trial};
+use xway_vm::{FixedHost, TestRun};
 
 fn image(slots: Vec<Slot>) -> Image {
     Image { name: "filter".into(), section: "xdp".into(), insns: slots, ..Image::default() }
 }
 
 /// What the translated program returns, once the verifier has accepted it.
-struct Translated(std::sync::Arc<Program>);
+struct Translated([Trial; ENGINES.len()]);
 
 impl Translated {
     fn new(classic: &[Classic]) -> Translated {
         let image = image(translate(classic).unwrap());
-        if let Err(refusal) = verify(&image, &MapsView::empty(), &Config::default()) {
-            panic!("{refusal}\n{}\n{classic:?}", xway_isa::listing(&image.insns, &xway_isa::NoNames).unwrap());
-        }
-        Translated(Program::link(&image, &[]).unwrap())
+        Translated(ENGINES.map(|engine| {
+            Trial::link(&image, &[], engine).unwrap_or_else(|refusal| {
+                panic!("{refusal}\n{}\n{classic:?}", xway_isa::listing(&image.insns, &xway_isa::NoNames).unwrap())
+            })
+        }))
     }
 
     fn run(&self, packet: &[u8]) -> u32 {
-        let (guard, host) = (Guard::pin(), FixedHost::new(1));
-        let ran = test_run(&self.0, &TestRun::new(packet), &mut Env::new(&guard, &host, 0)).unwrap();
-        assert!(ran.fault.is_none(), "{:?}", ran.fault);
-        assert_eq!(ran.data_out, packet, "a filter changes nothing");
-        ran.retval
+        let [interpreted, compiled] = self.0.each_ref().map(|trial| {
+            let ran = trial.test_run(&TestRun::new(packet), &FixedHost::new(1)).unwrap();
+            assert_eq!(ran.data_out, packet, "a filter changes nothing");
+            ran.retval
+        });
+        assert_eq!(interpreted, compiled, "over {}", hex(packet));
+        compiled
     }
 }
 

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use xway_abi::{Errno, Verdict};
 use xway_engine::{Checked, Executor, Linked, LoadedProgram, Stop, Worker, WorkerConfig};
 use xway_isa::assemble;
-use xway_jit::{Options, RunEnv, compile};
 use xway_kernel::{KernelObject, TestInput, XdpMd, possible_cpus};
-use xway_maps::Guard;
 use xway_object::{Object, Program, ProgramKind};
 use xway_packet::{Pool, PoolConfig};
 use xway_port_sim::{Seen, SimPort, Traffic};
 use xway_testkit::{Needs, clang};
+use xway_trial::{ENGINES, Trial};
 use xway_verifier::Config;
-use xway_vm::{Env, Instance, Outcome, SystemHost, TestRun, test_run, test_run_with};
+use xway_vm::{Instance, SystemHost, TestRun};
 
 /// What a run gives: return value, data, context.
 type Run = Result<(u32, Vec<u8>, Option<[u8; 24]>), Errno>;
@@ -21,7 +20,7 @@ type Run = Result<(u32, Vec<u8>, Option<[u8; 24]>), Errno>;
 /// One program, three ways to run it.
 struct Three {
     kernel: KernelObject,
-    instance: Instance,
+    ours: [Trial; ENGINES.len()],
 }
 
 impl Three {
@@ -31,49 +30,39 @@ impl Three {
         let program =
             Program { name: "parts".into(), section, kind: ProgramKind::Xdp { frags }, insns, ..Program::default() };
         let object = Arc::new(Object { programs: vec![program], license: Some("GPL".into()), ..Object::default() });
-        let kernel = KernelObject::load(&object).unwrap();
-        if let Err(error) = &kernel.programs[0] {
-            panic!("the kernel refuses\n{text}\n{error}");
-        }
-        let instance = Instance::verified(object, possible_cpus(), Config::default()).unwrap();
-        Three { kernel, instance }
+        Three::load(object)
     }
 
     /// The first program of an object that a compiler made.
     fn of(bytes: &[u8]) -> Three {
-        let object = Arc::new(Object::parse(bytes, &Default::default()).unwrap());
+        Three::load(Arc::new(Object::parse(bytes, &Default::default()).unwrap()))
+    }
+
+    fn load(object: Arc<Object>) -> Three {
         let kernel = KernelObject::load(&object).unwrap();
         if let Err(error) = &kernel.programs[0] {
-            panic!("the kernel refuses: {error}");
+            panic!("the kernel refuses\n{:?}\n{error}", object.programs[0].insns);
         }
-        Three { kernel, instance: Instance::verified(object, possible_cpus(), Config::default()).unwrap() }
+        let instance = Instance::verified(object, possible_cpus(), Config::default()).unwrap();
+        Three { kernel, ours: ENGINES.map(|engine| Trial::of(&instance, 0, engine)) }
     }
 
     fn same(&self, packet: &[u8], ctx: Option<XdpMd>, what: &str) {
         let program = self.kernel.programs[0].as_ref().unwrap();
         let kernel = program.test_run(&TestInput { ctx, ..TestInput::packet(packet) });
         let kernel: Run = kernel.map(|o| (o.ret, o.data, o.ctx.map(XdpMd::to_bytes)));
-        let (guard, host) = (Guard::pin(), SystemHost::new());
+        let host = SystemHost::new();
         let bytes = ctx.map(XdpMd::to_bytes);
         let test = TestRun { ctx_in: bytes.as_ref().map(|b| &b[..]), ..TestRun::new(packet) };
-        let ours = self.instance.program(0).unwrap();
         let shown = |run: &Run| match run {
             Ok((ret, data, ctx)) => format!("{} with {} bytes, {ctx:?}", *ret as i32, data.len()),
             Err(errno) => errno.to_string(),
         };
-        let compare = |engine: &str, run: Run| {
-            assert!(run == kernel, "{what}, {engine}: {}, kernel {}", shown(&run), shown(&kernel));
-        };
-        let interpreted = test_run(&ours, &test, &mut Env::new(&guard, &host, 0)).map_err(|e| e.errno);
-        compare("interpreter", interpreted.map(|o| (o.retval, o.data_out, ctx.map(|_| o.ctx_out))));
-        let code = compile(&ours, ours.proof().unwrap(), &Options::default()).unwrap();
-        let mut env = RunEnv::new(&guard, &host, 0);
-        let mut run = |frame: &mut xway_packet::Frame| {
-            let ret = code.run_one(frame, &mut env).unwrap();
-            Outcome { ret, fault: None, insns: 0 }
-        };
-        let compiled = test_run_with(&test, &host, &mut run).map_err(|e| e.errno);
-        compare("compiled", compiled.map(|o| (o.retval, o.data_out, ctx.map(|_| o.ctx_out))));
+        for (trial, engine) in self.ours.iter().zip(ENGINES) {
+            let run = trial.test_run(&test, &host).map_err(|e| e.errno);
+            let run: Run = run.map(|o| (o.retval, o.data_out, ctx.map(|_| o.ctx_out)));
+            assert!(run == kernel, "{what}, {engine:?}: {}, kernel {}", shown(&run), shown(&kernel));
+        }
     }
 }
 
@@ -295,7 +284,7 @@ fn through_ports(three: &Three, packets: &[Vec<u8>]) -> [u64; 5] {
         seen.bytes += run.data.len() as u64;
         seen.digest = seen.digest.wrapping_add(Seen::digest_of(&run.data));
     }
-    let program = three.instance.program(0).unwrap();
+    let program = three.ours[0].program().clone();
     let engines: [Box<dyn Executor>; 2] =
         [Box::new(Checked::new(program.clone(), 0)), Linked::new(program).executor(0)];
     for engine in engines {

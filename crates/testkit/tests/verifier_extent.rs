@@ -1,5 +1,5 @@
 //! Lengths, distances to the end and sums of pointers, and packet pointers that meet: random programs around them, and what is accepted
-//! never faults. `XWAY_PROGRAMS` sets their number.
+//! never faults, and does the same as machine code. `XWAY_PROGRAMS` sets their number.
 
 // The fuzzer against the kernel has the generators.
 #[path = "../examples/fuzz-kernel/generate/extent.rs"]
@@ -13,6 +13,7 @@ use xway_maps::Guard;
 use xway_object::Program;
 use xway_packet::{Pool, PoolConfig};
 use xway_testkit::Rng;
+use xway_trial::{Engine, Trial};
 use xway_verifier::{Config, MapsView, PACKET_LEN_MAX, verify};
 use xway_vm::{Env, FixedHost};
 
@@ -30,6 +31,9 @@ fn what_is_accepted_never_faults() {
 fn pointers_that_meet_never_leave_the_packet() {
     run(places::text, 20_263, 60);
 }
+
+/// One in so many accepted programs is compiled.
+const COMPILED: u32 = 8;
 
 /// Random programs; one in `share` must be accepted.
 fn run(text: fn(&mut Rng) -> String, seed: u64, share: u32) {
@@ -67,15 +71,24 @@ fn run(text: fn(&mut Rng) -> String, seed: u64, share: u32) {
         }
         accepted += 1;
         let linked: Arc<_> = xway_vm::Program::link(&program, &[]).unwrap();
+        // One in so many is compiled, too, and does the same.
+        let compiled = (accepted % COMPILED == 0).then(|| Trial::link(&program, &[], Engine::MachineCode).unwrap());
         let mut env = Env::new(&guard, &host, 0);
         for packet in &packets {
             let mut frame = pool.alloc().unwrap();
             frame.fill(packet).unwrap();
             let out = xway_vm::run(&linked, &mut frame, &mut env);
-            pool.release(frame);
+            let what = || format!("program {n}, {} bytes, first {}", packet.len(), packet[0]);
             if let Some(fault) = out.fault {
-                panic!("program {n}, {} bytes, first {}: {fault}\n{text}", packet.len(), packet[0]);
+                panic!("{}: {fault}\n{text}", what());
             }
+            if let Some(trial) = &compiled {
+                let (ret, bytes) = (out.ret as u32, frame.packet().to_vec());
+                frame.fill(packet).unwrap();
+                assert_eq!(trial.run(&mut frame, &host, 0).ret as u32, ret, "{}\n{text}", what());
+                assert_eq!(frame.packet(), bytes, "{}\n{text}", what());
+            }
+            pool.release(frame);
         }
     }
     println!("{accepted} of {programs} accepted");

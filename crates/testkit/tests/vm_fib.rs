@@ -1,13 +1,14 @@
-//! `bpf_fib_lookup` and `bpf_check_mtu` against the running kernel, in a network name space of the test's own.
+//! `bpf_fib_lookup` and `bpf_check_mtu`, in each engine, against the running kernel, in a network name space of the test's own.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use xway_kernel::{KernelObject, TestInput, possible_cpus};
-use xway_maps::Guard;
 use xway_object::{Object, Program};
 use xway_testkit::{Lab, Namespace, Needs, hex};
-use xway_vm::{Env, Instance, SystemHost, TestRun};
+use xway_trial::{ENGINES, Trial};
+use xway_verifier::Config;
+use xway_vm::{Instance, SystemHost, TestRun};
 
 const DIRECT: u32 = 1;
 const OUTPUT: u32 = 2;
@@ -199,7 +200,8 @@ fn routes_are_found_as_the_kernel_finds_them() {
     let object = Arc::new(Object { programs: vec![program], license: Some("GPL".into()), ..Object::default() });
     let kernel = KernelObject::load(&object).unwrap();
     let theirs = kernel.programs[0].as_ref().unwrap();
-    let ours = Instance::new(object.clone(), possible_cpus()).unwrap().program(0).unwrap();
+    let instance = Instance::verified(object.clone(), possible_cpus(), Config::default()).unwrap();
+    let ours = ENGINES.map(|engine| Trial::of(&instance, 0, engine));
     // Forwarding off, then on: the copy of the tables must notice.
     forwarding(&ns, "all", false);
     let wrong = ns
@@ -210,23 +212,22 @@ fn routes_are_found_as_the_kernel_finds_them() {
                 for q in questions(input, out) {
                     let packet = q.packet();
                     let kernel = theirs.test_run(&TestInput::packet(&packet)).unwrap();
-                    let guard = Guard::pin();
-                    let mine =
-                        xway_vm::test_run(&ours, &TestRun::new(&packet), &mut Env::new(&guard, &host, 0)).unwrap();
-                    assert!(mine.fault.is_none(), "{}", mine.fault.unwrap());
-                    if (kernel.ret, &kernel.data) != (mine.retval, &mine.data_out) {
-                        wrong.push(format!(
-                            "{what}: {} from {} flags {} len {} mark {}: kernel {:#x} {}, ours {:#x} {}",
-                            q.dst,
-                            q.ifindex,
-                            q.flags,
-                            q.tot_len,
-                            q.mark,
-                            kernel.ret,
-                            hex(&kernel.data[14..78]),
-                            mine.retval,
-                            hex(&mine.data_out[14..78])
-                        ));
+                    for (trial, engine) in ours.iter().zip(ENGINES) {
+                        let mine = trial.test_run(&TestRun::new(&packet), &host).unwrap();
+                        if (kernel.ret, &kernel.data) != (mine.retval, &mine.data_out) {
+                            wrong.push(format!(
+                                "{what}, {engine:?}: {} from {} flags {} len {} mark {}: kernel {:#x} {}, ours {:#x} {}",
+                                q.dst,
+                                q.ifindex,
+                                q.flags,
+                                q.tot_len,
+                                q.mark,
+                                kernel.ret,
+                                hex(&kernel.data[14..78]),
+                                mine.retval,
+                                hex(&mine.data_out[14..78])
+                            ));
+                        }
                     }
                 }
             };

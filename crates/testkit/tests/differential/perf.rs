@@ -1,4 +1,4 @@
-//! Perf event records: the kernel's as bpftool reads them, ours from a reader on the map.
+//! Perf event records: the kernel's as bpftool reads them, ours, of each engine, from a reader on the map.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use xway_kernel::{KernelObject, TestInput, possible_cpus};
-use xway_maps::{Guard, PerfRecord};
+use xway_maps::PerfRecord;
 use xway_object::{LoadOptions, Object};
 use xway_testkit::{Needs, Rng, clang};
-use xway_vm::{Env, Instance, SystemHost, TestRun, test_run};
+use xway_trial::{ENGINES, Trial};
+use xway_verifier::Config;
+use xway_vm::{Instance, SystemHost, TestRun};
 
 /// The first bytes of the packet say how much of a buffer and of the packet is sent, and with which flags.
 const SOURCE: &str = r#"
@@ -86,28 +88,22 @@ fn perf_events() {
         .map(|r| r.split(']').next().unwrap().split(',').map(|n| n.trim().parse().unwrap()).collect())
         .collect();
 
-    let instance = Instance::new(object, possible_cpus()).unwrap();
-    let mut readers = instance.maps()[0].perf().unwrap().open_all(possible_cpus(), 1 << 20).unwrap();
-    let linked = instance.program(0).unwrap();
-    let host = SystemHost::new();
-    let ours: Vec<u32> = packets
-        .iter()
-        .map(|packet| {
-            let guard = Guard::pin();
-            let out = test_run(&linked, &TestRun::new(packet), &mut Env::new(&guard, &host, 0)).unwrap();
-            assert!(out.fault.is_none(), "{}", out.fault.unwrap());
-            out.retval
-        })
-        .collect();
-    assert_eq!(ours, theirs);
     assert!(theirs.iter().filter(|r| **r == 0).count() > 50 && theirs.iter().filter(|r| **r != 0).count() > 20);
-    let mut at = 0;
-    readers[0].read(usize::MAX, &mut |record| {
-        let PerfRecord::Sample(bytes) = record else { panic!("{record:?}") };
-        // The kernel's length is rounded up, so that it ends on 8 bytes with its own four.
-        assert_eq!(records[at].len(), (bytes.len() + 4).next_multiple_of(8) - 4, "record {at}");
-        assert_eq!(records[at][..bytes.len()], *bytes, "record {at}");
-        at += 1;
-    });
-    assert_eq!(at, records.len());
+
+    for engine in ENGINES {
+        let instance = Instance::verified(object.clone(), possible_cpus(), Config::default()).unwrap();
+        let mut readers = instance.maps()[0].perf().unwrap().open_all(possible_cpus(), 1 << 20).unwrap();
+        let (trial, host) = (Trial::of(&instance, 0, engine), SystemHost::new());
+        let run = |packet: &Vec<u8>| trial.test_run(&TestRun::new(packet), &host).unwrap().retval;
+        assert_eq!(packets.iter().map(run).collect::<Vec<_>>(), theirs, "{engine:?}");
+        let mut at = 0;
+        readers[0].read(usize::MAX, &mut |record| {
+            let PerfRecord::Sample(bytes) = record else { panic!("{record:?}") };
+            // The kernel's length is rounded up, so that it ends on 8 bytes with its own four.
+            assert_eq!(records[at].len(), (bytes.len() + 4).next_multiple_of(8) - 4, "{engine:?}, record {at}");
+            assert_eq!(records[at][..bytes.len()], *bytes, "{engine:?}, record {at}");
+            at += 1;
+        });
+        assert_eq!(at, records.len(), "{engine:?}");
+    }
 }

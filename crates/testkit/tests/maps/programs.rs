@@ -8,6 +8,7 @@ use xway_isa::assemble;
 use xway_kernel::{KernelMap, KernelProg, ProgSpec, TestInput};
 use xway_maps::{Guard, Map};
 use xway_testkit::Rng;
+use xway_trial::{ENGINES, Trial};
 
 use crate::create::valid;
 use crate::subject::{Kernels, MapUnderTest, Ours, World, kernel_maps};
@@ -298,7 +299,7 @@ fn redirects_to_sockets() {
         let fd = format!("map[fd:{}]", theirs.as_fd().as_raw_fd());
         let program = KernelProg::load(&ProgSpec::xdp("sockets", &text(&fd, lookup))).unwrap();
         let image = xway_object::Program { insns: text("map[idx:0]", lookup), ..Default::default() };
-        let linked = xway_vm::Program::link(&image, std::slice::from_ref(&map)).unwrap();
+        let trials = ENGINES.map(|engine| Trial::link(&image, std::slice::from_ref(&map), engine).unwrap());
         let host = xway_vm::SystemHost::new();
         for filled in [&[][..], &[0, 2], &[2], &[]] {
             for key in 0..4u32 {
@@ -311,12 +312,12 @@ fn redirects_to_sockets() {
             for key in [0u32, 1, 2, 3, 4, u32::MAX] {
                 for flags in [0u32, 1, 2, 3, 4, 8, 16, 24] {
                     let packet = [&key.to_ne_bytes()[..], &flags.to_ne_bytes(), &[0; 56]].concat();
-                    let guard = Guard::pin();
-                    let mut env = xway_vm::Env::new(&guard, &host, 0);
-                    let a = xway_vm::test_run(&linked, &xway_vm::TestRun::new(&packet), &mut env).unwrap();
-                    assert!(a.fault.is_none(), "{:?}", a.fault.map(|f| f.to_string()));
-                    let b = program.test_run(&TestInput::packet(&packet)).unwrap();
-                    assert_eq!(a.retval, b.ret, "key {key} flags {flags} filled {filled:?} look-up {lookup}");
+                    let theirs = program.test_run(&TestInput::packet(&packet)).unwrap().ret;
+                    for (trial, engine) in trials.iter().zip(ENGINES) {
+                        let ours = trial.test_run(&xway_vm::TestRun::new(&packet), &host).unwrap().retval;
+                        let what = format!("key {key} flags {flags} filled {filled:?} look-up {lookup}");
+                        assert_eq!(ours, theirs, "{engine:?}: {what}");
+                    }
                 }
             }
         }
