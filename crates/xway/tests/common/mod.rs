@@ -31,6 +31,25 @@ impl Ran {
         first
     }
 
+    /// What two runs that do the same have in common: neither which engine it was, nor how long it took.
+    fn settled(&self) -> (i32, String, &str) {
+        if let Ok(mut document) = serde_json::from_str(&self.out) {
+            settle(&mut document);
+            return (self.code, document.to_string(), &self.err);
+        }
+        let mut out = String::new();
+        for line in self.out.lines() {
+            match line.trim_start().strip_prefix("in the interpreter: ") {
+                Some(reason) => known(reason),
+                // Times, and what ran, stand at the end of a line, behind what came of it.
+                None => {
+                    out.extend([line.split("  (").next().and_then(|l| l.split("), ").next()).unwrap_or(line), "\n"])
+                }
+            }
+        }
+        (self.code, out, &self.err)
+    }
+
     /// Checks the exit code and that nothing panicked.
     #[track_caller]
     pub fn exits(self, code: i32) -> Ran {
@@ -48,6 +67,26 @@ impl Ran {
     }
 }
 
+/// Takes away from a JSON document what the engine decides.
+fn settle(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.get("engine_reason").and_then(Value::as_str).into_iter().for_each(known);
+            let of_the_engine =
+                |name: &str| name.starts_with("engine") || ["insns", "duration_ns", "time_us"].contains(&name);
+            fields.retain(|name, _| !of_the_engine(name));
+            fields.values_mut().for_each(settle);
+        }
+        Value::Array(values) => values.iter_mut().for_each(settle),
+        _ => {}
+    }
+}
+
+/// Why the interpreter ran what machine code was asked for: there are two reasons.
+fn known(reason: &str) {
+    assert!(["the program is not verified", "--budget counts"].iter().any(|r| reason.starts_with(r)), "{reason}");
+}
+
 /// The command, with an environment that does not depend on who runs the tests.
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xway"));
@@ -56,7 +95,29 @@ pub fn command(args: &[&str]) -> Command {
 }
 
 pub fn xway(args: &[&str]) -> Ran {
-    ran(command(args).output().expect("xway cannot be started"))
+    in_each_engine(args, |args| ran(command(args).output().expect("xway cannot be started")))
+}
+
+/// Commands that run single packets do it in the checked interpreter unless they are told otherwise. What a test asks of one of them
+/// it asks of machine code, too: a test that names no engine gets the interpreter's answer, once machine code has given the same.
+#[track_caller]
+fn in_each_engine(args: &[&str], run: impl Fn(&[&str]) -> Ran) -> Ran {
+    let runs_packets = match args {
+        ["test", ..] => true,
+        ["prog", "run", object, ..] => object.ends_with(".o"),
+        _ => false,
+    };
+    if !runs_packets || args.contains(&"--engine") || args.contains(&"--hook") {
+        return run(args);
+    }
+    let compiled = run(&[args, &["--engine", "jit"]].concat());
+    let ran = run(args);
+    if ran.code == 2 {
+        // Usage, which says what was asked for.
+        return ran;
+    }
+    assert_eq!(compiled.settled(), ran.settled(), "machine code and interpreter, {args:?}");
+    ran
 }
 
 /// Runs a command that ends as `xway`.
