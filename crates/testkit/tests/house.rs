@@ -140,6 +140,43 @@ fn unsafe_code_is_where_the_architecture_says() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
+/// What runs a program in the checked interpreter, by itself or as one link of something.
+const INTERPRETER: &[&str] = &["run", "run_raw", "run_tail", "run_chain", "test_run"];
+
+/// Tests run programs by `xway_trial`, in each engine. Those that call the interpreter are named with their reasons.
+#[test]
+fn tests_run_programs_in_each_engine() {
+    let page = read(&repository().join("docs/testing.md"));
+    let (_, section) = page.split_once("## In both engines").expect("the section of docs/testing.md");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let named: Vec<&str> = section.lines().filter_map(|l| l.strip_prefix("| `")?.split('`').next()).collect();
+    let calling: Vec<String> = sources("rs")
+        .filter(|(path, _)| ["/tests/", "/examples/", "crates/fuzz/"].iter().any(|part| path.contains(part)))
+        .filter(|(path, text)| !path.ends_with("tests/house.rs") && calls_the_interpreter(text))
+        .map(|(path, _)| path)
+        .collect();
+    let mut wrong: Vec<String> = calling
+        .iter()
+        .filter(|path| !named.contains(&path.as_str()))
+        .map(|path| {
+            format!("{path}: run the program by xway_trial, or add the file to \"In both engines\" in docs/testing.md")
+        })
+        .collect();
+    let stale = named.iter().filter(|path| !calling.iter().any(|c| c == *path));
+    wrong.extend(stale.map(|path| format!("docs/testing.md names {path}, which does not call the interpreter")));
+    assert!(wrong.is_empty() && calling.len() > 5, "\n{}", wrong.join("\n"));
+}
+
+fn calls_the_interpreter(text: &str) -> bool {
+    // By path, by a name that was imported, or as an executor of the engine.
+    let imported = text.split("use xway_vm::").skip(1).filter_map(|behind| behind.split(';').next());
+    let names =
+        |list: &str| list.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| INTERPRETER.contains(&word));
+    imported.into_iter().any(names)
+        || INTERPRETER.iter().any(|name| text.contains(&format!("xway_vm::{name}(")))
+        || ["Checked::new(", "Choice::interpreter()"].iter().any(|made| text.contains(made))
+}
+
 /// The walk of one packet names files and functions. Each function stands in the file named before it; a file without a folder lies where
 /// the one before it lies.
 #[test]
