@@ -27,6 +27,7 @@
 //! | `link`, `code` | relocations; memory that is never writable and executable at once |
 //! | `units` | what is compiled together |
 //! | `compiled` | all of it in order; running |
+//! | `outcome` | one packet, as test runs want it |
 //! | `chain`, `dispatch` | several programs as one burst function; a tree of jumps to programs that change |
 //! | `stage` | memory of large maps, fetched for a whole burst |
 //! | `headers` | first lines of cold packets |
@@ -52,6 +53,7 @@ mod link;
 mod lower;
 mod native;
 mod options;
+mod outcome;
 mod plan;
 pub mod profile;
 mod refusal;

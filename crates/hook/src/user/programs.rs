@@ -11,8 +11,7 @@ use xway_jit::{Compiled, RunEnv};
 use xway_maps::{Guard, Map};
 use xway_object::{Btf, MapDef, Object};
 use xway_vm::{
-    Env, Instance, InstanceError, LinkError, Outcome, Program, Surroundings, SystemHost, TestRun, test_run,
-    test_run_with,
+    Env, Instance, InstanceError, LinkError, Program, Surroundings, SystemHost, TestRun, test_run, test_run_with,
 };
 
 use super::{Pinned, User};
@@ -80,12 +79,7 @@ impl Loaded {
             None => test_run(&self.program, &run, &mut Env::new(&guard, &host, 0)),
             Some(code) => {
                 let mut env = RunEnv::new(&guard, &host, 0);
-                test_run_with(&run, &host, &mut |frame| Outcome {
-                    // What the code can refuse is a CPU number, and there is one CPU.
-                    ret: code.run_one(frame, &mut env).unwrap_or(0),
-                    fault: None,
-                    insns: 0,
-                })
+                test_run_with(&run, &host, &mut |frame| code.outcome(frame, &mut env))
             }
         };
         let ran = ran.map_err(|e| HookError {

@@ -48,7 +48,7 @@ pub fn run(args: &args::ProgRun, as_json: bool) -> Result<(), Failure> {
         None => test_run(&session.program, &test, &mut env),
         Some(code) => {
             let mut env = RunEnv::new(&guard, &host, 0);
-            test_run_with(&test, &host, &mut |frame| native_outcome(code.run_one(frame, &mut env)))
+            test_run_with(&test, &host, &mut |frame| code.outcome(frame, &mut env))
         }
     };
     let result = result.map_err(|e| Failure::input(format!("test run: {e}")))?;
@@ -75,11 +75,6 @@ pub fn run(args: &args::ProgRun, as_json: bool) -> Result<(), Failure> {
         Some(fault) => Err(Failure::no(fault)),
         None => Ok(()),
     }
-}
-
-/// Machine code neither counts instructions nor stops; what it can refuse is a CPU number, and there is one CPU.
-fn native_outcome(ret: Result<u64, xway_jit::Refusal>) -> xway_vm::Outcome {
-    xway_vm::Outcome { ret: ret.unwrap_or(0), fault: None, insns: 0 }
 }
 
 struct Outcome<'a> {
