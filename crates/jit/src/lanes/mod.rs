@@ -129,8 +129,15 @@ fn lanes(func: &mut ir::Function) {
 /// How often each value is used.
 type Uses = SecondaryMap<Value, u32>;
 
+/// A map with room for all values: it would grow by one at a time.
+fn for_values<T: Clone + Default>(func: &ir::Function) -> SecondaryMap<Value, T> {
+    let mut map = SecondaryMap::new();
+    map.resize(func.dfg.num_values());
+    map
+}
+
 fn uses(func: &ir::Function) -> Uses {
-    let mut uses = Uses::new();
+    let mut uses = for_values(func);
     for inst in func.layout.blocks().flat_map(|b| func.layout.block_insts(b)) {
         for v in func.dfg.inst_values(inst) {
             uses[func.dfg.resolve_aliases(v)] += 1;
@@ -142,10 +149,7 @@ fn uses(func: &ir::Function) -> Uses {
 /// Values that something else uses than what puts bytes together; those that something uses which neither puts bytes together nor
 /// stores them; how often each is used.
 fn kinds_of_use(func: &ir::Function) -> (SecondaryMap<Value, bool>, SecondaryMap<Value, bool>, Uses) {
-    let values = func.dfg.num_values();
-    let mut whole = SecondaryMap::with_capacity(values);
-    let mut alone = SecondaryMap::with_capacity(values);
-    let mut uses = Uses::with_capacity(values);
+    let (mut whole, mut alone, mut uses): (_, _, Uses) = (for_values(func), for_values(func), for_values(func));
     // What a value is cut from or extended from.
     let cut_from = |v: Value| match func.dfg.value_def(v) {
         ir::ValueDef::Result(from, _) => match func.dfg.insts[from] {

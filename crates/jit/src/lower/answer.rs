@@ -47,7 +47,7 @@ impl Body<'_, '_> {
         let answers = self.b.ins().load(I64, env, self.env, offsets::ANSWERS);
         self.b.ins().brif(answers, here, &[], slow, &[]);
 
-        self.b.switch_to_block(here);
+        self.open(here);
         let [key] = self.key_words(call, Answer::KEY)[..] else { unreachable!("eight bytes are one word") };
         // Frames are pointers of eight bytes.
         let off = self.b.ins().isub(frame, frames);
@@ -58,14 +58,14 @@ impl Body<'_, '_> {
         let equal = self.b.ins().icmp(IntCC::Equal, asked, key);
         self.b.ins().brif(equal, same, &[], slow, &[]);
 
-        self.b.switch_to_block(same);
+        self.open(same);
         let then = self.b.ins().load(I64, env, self.env, offsets::ANSWERED_AT);
         let changes = self.b.ins().iconst(I64, trie.changes as i64);
         let now = self.b.ins().atomic_load(I64, MemFlagsData::new().with_notrap(), changes);
         let equal = self.b.ins().icmp(IntCC::Equal, then, now);
         self.b.ins().brif(equal, found, &[], slow, &[]);
 
-        self.b.switch_to_block(found);
+        self.open(found);
         let value = self.b.ins().load(I64, plain, answer, std::mem::offset_of!(Answer, value) as i32);
         self.set(Reg::R0, value);
         self.b.ins().jump(join, &[]);
@@ -76,7 +76,7 @@ impl Body<'_, '_> {
         self.enter(entry, args);
         self.seldom = false;
         self.b.ins().jump(join, &[]);
-        self.b.switch_to_block(join);
+        self.open(join);
         true
     }
 }

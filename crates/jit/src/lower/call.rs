@@ -151,7 +151,7 @@ impl Body<'_, '_> {
     /// Begins a block that is seldom gone to, and what is seldom called in it.
     pub(super) fn seldom(&mut self, block: ir::Block) {
         self.b.set_cold_block(block);
-        self.b.switch_to_block(block);
+        self.open(block);
         self.seldom = true;
     }
 
@@ -198,7 +198,7 @@ impl Body<'_, '_> {
                 self.b.ins().jump(slow, &[]);
             }
         }
-        self.b.switch_to_block(slow);
+        self.open(slow);
         self.tell_tail_calls();
         let args = self.arguments(&[Reg::R2, Reg::R3]);
         let f = self.entry(calls::tail_target(), 3);
@@ -206,10 +206,10 @@ impl Body<'_, '_> {
         let code = self.b.inst_results(inst)[0];
         let go = self.b.create_block();
         self.b.ins().brif(code, go, &[], stay, &[]);
-        self.b.switch_to_block(go);
+        self.open(go);
         let conv = self.around.isa.default_call_conv();
         self.run_instead(code, conv);
-        self.b.switch_to_block(stay);
+        self.open(stay);
         self.word(Reg::R0, 0);
     }
 
@@ -252,7 +252,7 @@ impl Body<'_, '_> {
         let step = |body: &mut Self, condition: Value, otherwise: ir::Block| {
             let on = body.b.create_block();
             body.b.ins().brif(condition, on, &[], otherwise, &[]);
-            body.b.switch_to_block(on);
+            body.open(on);
         };
         let at = match known {
             Some(jump) => self.b.ins().iconst(I64, (slots.base + 8 * jump.index as usize) as i64),
@@ -286,7 +286,7 @@ impl Body<'_, '_> {
         } else {
             self.b.ins().jump(other, &[]);
         }
-        self.b.switch_to_block(other);
+        self.open(other);
         step(self, cell, slow);
         let code = self.b.ins().atomic_load(I64, SHARED, cell);
         step(self, code, slow);
@@ -318,11 +318,11 @@ impl Body<'_, '_> {
         let known = self.b.ins().icmp(IntCC::UnsignedLessThan, cpu, cpus);
         self.b.ins().brif(known, good, &[], bad, &[]);
         self.b.set_cold_block(bad);
-        self.b.switch_to_block(bad);
+        self.open(bad);
         let f = self.entry(calls::wrong_cpu(), 1);
         let inst = self.b.ins().call(f, &[self.env]);
         let r0 = self.b.inst_results(inst)[0];
         self.b.ins().return_(&[r0]);
-        self.b.switch_to_block(good);
+        self.open(good);
     }
 }

@@ -28,7 +28,7 @@ impl Body<'_, '_> {
         (self.plan, self.turns, self.exit, self.fp, self.is_copy) = (plan, turns, exit, fp, false);
         (self.slots, self.blocks, self.lookups) = (slots, blocks, lookups);
 
-        self.b.switch_to_block(join);
+        self.open(join);
         let r0 = self.b.block_params(join)[0];
         self.set(Reg::R0, r0);
         for (r, v) in KEPT.into_iter().zip(kept) {

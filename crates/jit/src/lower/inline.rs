@@ -137,7 +137,7 @@ impl Body<'_, '_> {
         let scale = self.b.ins().load(types::I64, flags, self.env, offsets::CLOCK_SCALE);
         self.b.ins().brif(scale, fast, &[], slow, &[]);
 
-        self.b.switch_to_block(fast);
+        self.open(fast);
         let now = self.counter();
         let start = self.b.ins().load(types::I64, flags, self.env, offsets::CLOCK_START);
         let ticks = self.b.ins().isub(now, start);
@@ -151,7 +151,7 @@ impl Body<'_, '_> {
         self.by_call(call);
         self.seldom = false;
         self.b.ins().jump(done, &[]);
-        self.b.switch_to_block(done);
+        self.open(done);
     }
     /// `bpf_get_prandom_u32()` from the state of the worker's generator (`xway_vm::Random`), where it has one that is ours.
     pub(super) fn random(&mut self, call: &Call) {
@@ -161,7 +161,7 @@ impl Body<'_, '_> {
         let at = self.b.ins().load(types::I64, env, self.env, crate::env::offsets::RANDOM);
         self.b.ins().brif(at, fast, &[], slow, &[]);
 
-        self.b.switch_to_block(fast);
+        self.open(fast);
         let flags = self.flags(Some(Area::Random));
         let state = self.b.ins().load(types::I64, flags, at, 0);
         let step = self.b.ins().iconst(types::I64, Random::STEP as i64);
@@ -184,6 +184,6 @@ impl Body<'_, '_> {
         self.by_call(call);
         self.seldom = false;
         self.b.ins().jump(done, &[]);
-        self.b.switch_to_block(done);
+        self.open(done);
     }
 }

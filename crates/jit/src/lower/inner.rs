@@ -62,7 +62,7 @@ impl Body<'_, '_> {
                 let max = self.b.ins().iconst(types::I64, i64::from(slots.max_entries));
                 let within = self.b.ins().icmp(IntCC::UnsignedLessThan, index, max);
                 self.b.ins().brif(within, inside, &[], none, &[]);
-                self.b.switch_to_block(inside);
+                self.open(inside);
                 let off = self.b.ins().ishl_imm_s(index, 3);
                 let base = self.b.ins().iconst(types::I64, slots.base as i64);
                 self.b.ins().iadd(base, off)
@@ -70,7 +70,7 @@ impl Body<'_, '_> {
         };
         let slot = self.b.ins().atomic_load(types::I64, MemFlagsData::new().with_notrap(), at);
         self.map_in(slot, none, then);
-        self.b.switch_to_block(none);
+        self.open(none);
         self.missed(then);
     }
 
@@ -78,7 +78,7 @@ impl Body<'_, '_> {
     pub(super) fn map_in(&mut self, slot: Value, none: Block, then: Then) {
         let found = self.b.create_block();
         self.b.ins().brif(slot, found, &[], none, &[]);
-        self.b.switch_to_block(found);
+        self.open(found);
         // Written before the slot was, and never again.
         let flags = MemFlagsData::new().with_notrap();
         let map = self.b.ins().load(types::I64, flags, slot, offset_of!(InnerSlot, raw) as i32);
@@ -111,7 +111,7 @@ impl Body<'_, '_> {
         let way = calls::map_lookup(call);
         self.left_to_map(other, call, then, way);
 
-        self.b.switch_to_block(as_told);
+        self.open(as_told);
         let seed = [0, 8, 16].map(|n| Num::Loaded(self.of(map, offset_of!(HashLayout, seed) + n)));
         let table = Table {
             lines: Num::Loaded(self.of(map, offset_of!(HashLayout, lines))),

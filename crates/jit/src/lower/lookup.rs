@@ -179,7 +179,7 @@ impl Body<'_, '_> {
             _ => unreachable!("can_inline"),
         }
         if let Then::On(join) = then {
-            self.b.switch_to_block(join);
+            self.open(join);
         }
     }
 
@@ -265,11 +265,11 @@ impl Body<'_, '_> {
         let inside = self.b.ins().icmp(IntCC::UnsignedLessThan, index, limit);
         let (hit, miss) = (self.b.create_block(), self.b.create_block());
         self.b.ins().brif(inside, hit, &[], miss, &[]);
-        self.b.switch_to_block(hit);
+        self.open(hit);
         let off = self.scaled(index, stride);
         let value = self.b.ins().iadd(base, off);
         self.found(value, then);
-        self.b.switch_to_block(miss);
+        self.open(miss);
         self.missed(then);
     }
 
@@ -313,7 +313,7 @@ impl Body<'_, '_> {
         self.b.switch_to_block(each);
         self.b.ins().brif(left, look, &[], none, &[]);
 
-        self.b.switch_to_block(look);
+        self.open(look);
         let slot = self.b.ins().ctz(left);
         let at = self.times(slot, 4);
         let at = self.b.ins().iadd(line, at);
@@ -334,14 +334,15 @@ impl Body<'_, '_> {
         let unequal = unequal.expect("keys have bytes");
         self.b.ins().brif(unequal, next, &[], matched, &[]);
 
-        self.b.switch_to_block(next);
+        self.open(next);
         let less = self.b.ins().iadd_imm_s(left, -1);
         let rest = self.b.ins().band(left, less);
         // A stranger in the slot may be what has become of the key's old element: the call looks again.
         self.b.ins().brif(rest, each, &[BlockArg::Value(rest)], slow, &[]);
+        self.b.seal_block(each);
 
         // The element may have been another's when its key was read: the count of removals tells.
-        self.b.switch_to_block(matched);
+        self.open(matched);
         let slot = table.slots.map(|slots| {
             let off = self.times(number, 8);
             let slots = self.b.ins().iconst(types::I64, slots as i64);
@@ -355,16 +356,16 @@ impl Body<'_, '_> {
         let changed = self.b.ins().ushr_imm_u(changed, i64::from(native::HEAD_REMOVALS_SHIFT));
         self.b.ins().brif(changed, slow, &[], hit, &[]);
 
-        self.b.switch_to_block(hit);
+        self.open(hit);
         if table.mark_used && !self.shape.is_scout() {
             let (mark, marked) = (self.b.create_block(), self.b.create_block());
             let bit = self.b.ins().iconst(types::I32, i64::from(native::SLOT_USED));
             let used = self.b.ins().band(word, bit);
             self.b.ins().brif(used, marked, &[], mark, &[]);
-            self.b.switch_to_block(mark);
+            self.open(mark);
             self.b.ins().atomic_rmw(types::I32, shared, AtomicRmwOp::Or, at, bit);
             self.b.ins().jump(marked, &[]);
-            self.b.switch_to_block(marked);
+            self.open(marked);
         }
         if let Some(slot) = slot {
             self.map_in(slot, gone, then);
@@ -374,7 +375,7 @@ impl Body<'_, '_> {
         }
 
         // More may stand behind a full bucket.
-        self.b.switch_to_block(none);
+        self.open(none);
         let one = self.b.ins().iconst(types::I64, 1);
         let tag = self.b.ins().umax(top, one);
         let low = self.b.ins().band_imm_u(tag, 7);
@@ -383,7 +384,7 @@ impl Body<'_, '_> {
         let behind = self.b.ins().band(behind, one);
         self.b.ins().brif(behind, slow, &[], gone, &[]);
 
-        self.b.switch_to_block(gone);
+        self.open(gone);
         self.missed(then);
         self.left_to_map(slow, call, then, slow_way);
     }

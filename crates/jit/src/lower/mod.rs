@@ -525,10 +525,23 @@ impl<'a, 'f> Body<'a, 'f> {
         self.b.ins().jump(self.blocks[0], &[]);
     }
 
+    /// Turns to a block to which all ways have been made: what a variable is there is found at once, and needs no parameter.
+    fn open(&mut self, block: ir::Block) {
+        self.b.switch_to_block(block);
+        self.b.seal_block(block);
+    }
+
     fn blocks(&mut self) {
         let plan = self.plan;
+        let mut gone_back_to = vec![false; plan.blocks.len()];
+        for (from, block) in plan.blocks.iter().enumerate() {
+            block.end.successors().filter(|to| *to <= from).for_each(|to| gone_back_to[to] = true);
+        }
         for (n, block) in plan.blocks.iter().enumerate() {
-            self.b.switch_to_block(self.blocks[n]);
+            match gone_back_to[n] {
+                true => self.b.switch_to_block(self.blocks[n]),
+                false => self.open(self.blocks[n]),
+            }
             self.words.clear();
             let checked = self.checked_lookup(block);
             let (last, ops) = match (checked, block.ops.split_last()) {

@@ -32,16 +32,16 @@ impl Body<'_, '_> {
         if known != Some(0) {
             let flags = self.reg(Reg::R2);
             self.b.ins().brif(flags, stay, &[], go, &[]);
-            self.b.switch_to_block(stay);
+            self.open(stay);
             let aborted = self.b.ins().iconst(types::I64, 0);
             self.set(Reg::R0, aborted);
             self.b.ins().jump(done, &[]);
-            self.b.switch_to_block(go);
+            self.open(go);
         }
         let ifindex = self.narrow(Reg::R1, Width::W32);
         self.choose(redirect::IFINDEX, &[ifindex]);
         self.b.ins().jump(done, &[]);
-        self.b.switch_to_block(done);
+        self.open(done);
     }
 
     /// `bpf_redirect_map(map, key, flags)` for maps whose entries lie side by side, and flags that are a verdict alone; false for
@@ -62,7 +62,7 @@ impl Body<'_, '_> {
         let within = self.b.ins().icmp(IntCC::UnsignedLessThan, key, max);
         self.b.ins().brif(within, inside, &[], none, &[]);
 
-        self.b.switch_to_block(inside);
+        self.open(inside);
         let index = self.b.ins().uextend(types::I64, key);
         let off = self.b.ins().ishl_imm_s(index, 3);
         let base = self.b.ins().iconst(types::I64, slots.base as i64);
@@ -72,7 +72,7 @@ impl Body<'_, '_> {
         let entry = self.b.ins().atomic_load(types::I64, shared, at);
         self.b.ins().brif(entry, found, &[], none, &[]);
 
-        self.b.switch_to_block(found);
+        self.open(found);
         let id = self.b.ins().iconst(types::I32, i64::from(map.id()));
         if kind == redirect::DEVICE {
             let ifindex = self.b.ins().load(types::I32, shared, entry, ENTRY_WORD as i32);
@@ -82,12 +82,12 @@ impl Body<'_, '_> {
         }
         self.b.ins().jump(done, &[]);
 
-        self.b.switch_to_block(none);
+        self.open(none);
         self.choose(0, &[]);
         let action = self.b.ins().iconst(types::I64, action as i64);
         self.set(Reg::R0, action);
         self.b.ins().jump(done, &[]);
-        self.b.switch_to_block(done);
+        self.open(done);
         true
     }
 

@@ -115,7 +115,7 @@ impl<'a> Body<'a, '_> {
         for good in good {
             let next = self.b.create_block();
             self.b.ins().brif(*good, next, &[], slow, &[]);
-            self.b.switch_to_block(next);
+            self.open(next);
         }
         Ways { slow, done }
     }
@@ -135,7 +135,7 @@ impl<'a> Body<'a, '_> {
         self.seldom = false;
         let Some(Asked { other, .. }) = asked else {
             self.b.ins().jump(ways.done, &[]);
-            return self.b.switch_to_block(ways.done);
+            return self.open(ways.done);
         };
         let r0 = self.reg(Reg::R0);
         let failed = self.b.ins().ireduce(types::I32, r0);

@@ -38,7 +38,7 @@ impl Body<'_, '_> {
         let is_whole = self.b.ins().icmp_imm_s(IntCC::Equal, len, 8 * i64::from(trie.width));
         self.b.ins().brif(is_whole, whole, &[], slow, &[]);
 
-        self.b.switch_to_block(whole);
+        self.open(whole);
         let address = self.trie_address(&key, trie.path_words);
         let root = self.b.ins().iconst(I64, trie.root as i64);
         let first = self.b.ins().atomic_load(I32, shared, root);
@@ -49,10 +49,10 @@ impl Body<'_, '_> {
         self.b.switch_to_block(walk);
         let is_value = self.b.ins().band_imm_s(entry, 1);
         self.b.ins().brif(is_value, value, &[], inner, &[]);
-        self.b.switch_to_block(inner);
+        self.open(inner);
         self.b.ins().brif(entry, node, &[], done, &[BlockArg::Value(best)]);
 
-        self.b.switch_to_block(node);
+        self.open(node);
         let number = self.b.ins().ushr_imm_u(entry, 2);
         let number = self.b.ins().uextend(I64, number);
         let number = self.times(number, 8);
@@ -64,20 +64,20 @@ impl Body<'_, '_> {
         let is_list = self.b.ins().band_imm_s(entry, 2);
         self.b.ins().brif(is_list, list, &[], table, &[]);
 
-        self.b.switch_to_block(list);
+        self.open(list);
         let start = self.b.ins().iadd_imm_s(at, 4);
         let count = self.b.ins().ushr_imm_u(above, i64::from(native::TRIE_COUNT_SHIFT));
         let count = self.b.ins().uextend(I64, count);
         let nothing = BlockArg::Value(best);
         self.in_list(trie, address, (start, count, below), (done, nothing));
 
-        self.b.switch_to_block(table);
+        self.open(table);
         let [size, depth, own, path] = native::TRIE_TABLE.map(|off| off as i32);
         let size = self.b.ins().load(I32, shared, at, size);
         let depth = self.b.ins().load(I32, shared, at, depth);
         let differs = self.differs(address, (at, path), depth);
         self.b.ins().brif(differs, done, &[BlockArg::Value(best)], on, &[]);
-        self.b.switch_to_block(on);
+        self.open(on);
         let own_at = self.b.ins().iadd_imm_s(at, i64::from(own));
         let own = self.b.ins().atomic_load(I32, shared, own_at);
         let best = self.b.ins().select(own, own, best);
@@ -91,22 +91,23 @@ impl Body<'_, '_> {
             next.push(BlockArg::Value(self.b.ins().iadd(depth, size)));
         }
         self.b.ins().jump(walk, &next);
+        self.b.seal_block(walk);
 
         // As the best of a node has it: one more.
-        self.b.switch_to_block(value);
+        self.open(value);
         let number = self.b.ins().ushr_imm_u(entry, 1);
         let number = self.b.ins().iadd_imm_s(number, 1);
         self.b.ins().jump(done, &[BlockArg::Value(number)]);
 
-        self.b.switch_to_block(done);
+        self.open(done);
         self.b.ins().brif(found, hit, &[], none, &[]);
-        self.b.switch_to_block(hit);
+        self.open(hit);
         let number = self.b.ins().uextend(I64, found);
         let off = self.times(number, trie.stride);
         let values = self.b.ins().iconst(I64, (trie.values - trie.stride) as i64);
         let address = self.b.ins().iadd(values, off);
         self.found(address, then);
-        self.b.switch_to_block(none);
+        self.open(none);
         self.missed(then);
 
         self.left_to_map(slow, call, then, slow_way);
@@ -144,7 +145,7 @@ impl Body<'_, '_> {
                 let differs = self.differs_behind(address, below, theirs, length);
                 let near = self.b.create_block();
                 self.b.ins().brif(differs, next, &[], near, &[]);
-                self.b.switch_to_block(near);
+                self.open(near);
                 // The whole of it stands behind the value.
                 let number = self.b.ins().uextend(I64, word);
                 let off = self.times(number, trie.stride);
@@ -154,9 +155,10 @@ impl Body<'_, '_> {
             }
         };
         self.b.ins().brif(differs, next, &[], done, &[BlockArg::Value(number)]);
-        self.b.switch_to_block(next);
+        self.open(next);
         let prefix = self.b.ins().iadd_imm_s(prefix, step as i64);
         let more = self.b.ins().icmp(IntCC::NotEqual, prefix, end);
         self.b.ins().brif(more, each, &[BlockArg::Value(prefix)], done, &[nothing]);
+        self.b.seal_block(each);
     }
 }
