@@ -166,6 +166,15 @@ fn what_costs_more_than_it_gains_stays_in_memory() {
 }
 
 #[test]
+fn a_sum_of_any_length_is_followed_without_the_stack() {
+    // What a register is by now is asked for at a branch, behind as many additions as a function may have.
+    let mut text = String::from("r2 = *(u32 *)(r1 +16)\nr3 = 0\n");
+    text.push_str(&"r3 += 1\n".repeat(19_900));
+    text.push_str("r0 = 5\nif r3 > r2 goto out\nr0 = 6\nout: exit");
+    assert_eq!(ready(&text, &[]).run(), 5);
+}
+
+#[test]
 fn a_key_with_padding_is_looked_up_with_zeros() {
     let spec = MapSpec::new(MapType::Hash, 8, 8, 4);
     let text = "*(u32 *)(r10 -8) = 5\nr2 = r10\nr2 += -8\nr1 = map[idx:0]\ncall 1\nif r0 == 0 goto none\n\

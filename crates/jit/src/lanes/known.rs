@@ -155,30 +155,40 @@ fn compare(cond: IntCC, a: u64, b: u64, bits: u32) -> bool {
 struct Exact(FxHashMap<Value, Option<u64>>);
 
 impl Exact {
+    /// A chain is as long as a program, and several times that where loops were taken apart: it is not walked on the stack.
     fn of(&mut self, func: &ir::Function, v: Value) -> Option<u64> {
         let v = func.dfg.resolve_aliases(v);
-        if let Some(known) = self.0.get(&v) {
-            return *known;
+        let mut work = vec![v];
+        while let Some(v) = work.last().copied() {
+            let before = work.len();
+            if !self.0.contains_key(&v) {
+                // For what refers to itself on the way: unknown.
+                self.0.insert(v, None);
+                work.extend(operands(func, v).into_iter().flatten().filter(|of| !self.0.contains_key(of)));
+            }
+            if work.len() == before {
+                work.pop();
+                let found = self.compute(func, v);
+                self.0.insert(v, found);
+            }
         }
-        // For what refers to itself on the way, and chains beyond the stack: unknown.
-        self.0.insert(v, None);
-        let found = self.compute(func, v);
-        self.0.insert(v, found);
-        found
+        self.0[&v]
     }
 
-    fn compute(&mut self, func: &ir::Function, v: Value) -> Option<u64> {
+    /// What a value is by what is known of its operands.
+    fn compute(&self, func: &ir::Function, v: Value) -> Option<u64> {
         let ty = func.dfg.value_type(v);
         if !ty.is_int() || ty.bits() > 64 {
             return None;
         }
         let all = u64::MAX >> (64 - ty.bits());
         let ValueDef::Result(inst, 0) = func.dfg.value_def(v) else { return None };
+        let of = |v| self.0.get(&func.dfg.resolve_aliases(v)).copied().flatten();
         Some(match func.dfg.insts[inst] {
             InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => imm.bits() as u64 & all,
-            InstructionData::Unary { opcode: Opcode::Uextend | Opcode::Ireduce, arg } => self.of(func, arg)? & all,
+            InstructionData::Unary { opcode: Opcode::Uextend | Opcode::Ireduce, arg } => of(arg)? & all,
             InstructionData::Binary { opcode, args: [a, b] } => {
-                let (a, b) = (self.of(func, a)?, self.of(func, b)?);
+                let (a, b) = (of(a)?, of(b)?);
                 match opcode {
                     Opcode::Iadd => a.wrapping_add(b) & all,
                     Opcode::Isub => a.wrapping_sub(b) & all,
@@ -190,6 +200,20 @@ impl Exact {
             }
             _ => return None,
         })
+    }
+}
+
+/// What a value is made of, where [`Exact::compute`] looks at it.
+fn operands(func: &ir::Function, v: Value) -> [Option<Value>; 2] {
+    let ValueDef::Result(inst, 0) = func.dfg.value_def(v) else { return [None; 2] };
+    let of = |v| Some(func.dfg.resolve_aliases(v));
+    match func.dfg.insts[inst] {
+        InstructionData::Unary { opcode: Opcode::Uextend | Opcode::Ireduce, arg } => [of(arg), None],
+        InstructionData::Binary {
+            opcode: Opcode::Iadd | Opcode::Isub | Opcode::Band | Opcode::Ishl | Opcode::Ushr,
+            args: [a, b],
+        } => [of(a), of(b)],
+        _ => [None; 2],
     }
 }
 
