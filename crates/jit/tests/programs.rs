@@ -175,6 +175,19 @@ fn a_sum_of_any_length_is_followed_without_the_stack() {
 }
 
 #[test]
+fn loops_are_taken_apart_as_long_as_there_is_room() {
+    let mut text = String::from("r0 = 0\n");
+    for n in 0..400 {
+        text.push_str(&format!("r3 = 0\nl{n}: r3 += 1\nr0 += r3\nif r3 < 64 goto l{n}\n"));
+    }
+    text.push_str("exit");
+    let r = ready(&text, &[]);
+    assert_eq!(r.run(), 400 * 64 * 65 / 2);
+    let insns = r.compile().stats().insns;
+    assert!((5_000..12_000).contains(&insns), "{insns}");
+}
+
+#[test]
 fn a_key_with_padding_is_looked_up_with_zeros() {
     let spec = MapSpec::new(MapType::Hash, 8, 8, 4);
     let text = "*(u32 *)(r10 -8) = 5\nr2 = r10\nr2 += -8\nr1 = map[idx:0]\ncall 1\nif r0 == 0 goto none\n\

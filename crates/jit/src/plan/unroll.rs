@@ -19,15 +19,19 @@ const TURNS_MAX: u64 = 64;
 const UNROLLED_MAX: usize = 640;
 /// Operations of a body that is worth it: a longer one hides the branch.
 const OPS_MAX: usize = 12;
+/// Operations that a program may grow by. Programs that people write have a handful of such loops; one that is nothing but short loops
+/// would become forty times as long, which costs the back end seconds.
+const GROWTH_MAX: usize = 10_000;
 
 impl Plan {
     /// Unrolls the loops of all functions.
     pub fn unroll(&mut self) {
-        self.funcs.iter_mut().for_each(unroll);
+        let mut room = GROWTH_MAX;
+        self.funcs.iter_mut().for_each(|func| unroll(func, &mut room));
     }
 }
 
-fn unroll(func: &mut Func) {
+fn unroll(func: &mut Func, room: &mut usize) {
     for n in 0..func.blocks.len() {
         let block = &func.blocks[n];
         let End::Branch { taken, fall, .. } = block.end else { continue };
@@ -37,16 +41,22 @@ fn unroll(func: &mut Func) {
         if (taken == n) == (fall == n) || block.ops.len() > OPS_MAX || block.ops.iter().any(calls) {
             continue;
         }
+        // Copies that there is room for.
+        let (len, most) = (block.ops.len() + 1, *room / (block.ops.len() + 1));
+        if most + 1 < COPIES {
+            continue;
+        }
         let body = block.clone();
         let first = func.blocks.len();
-        if let Some((from, turns)) = turns(func, n).filter(|(_, t)| *t as usize * (body.ops.len() + 1) <= UNROLLED_MAX)
-        {
+        let fits = |turns: u64| turns as usize * len <= UNROLLED_MAX && turns as usize <= most;
+        if let Some((from, turns)) = turns(func, n).filter(|(_, turns)| fits(*turns)) {
             for copy in 0..turns as usize {
                 let next = if copy + 1 < turns as usize { first + copy + 1 } else { n };
                 func.blocks.push(turned(&body, n, next));
             }
             redirect(&mut func.blocks[from].end, n, first);
-            func.insns += turns as usize * (body.ops.len() + 1);
+            func.insns += turns as usize * len;
+            *room -= turns as usize * len;
             continue;
         }
         for copy in 1..COPIES {
@@ -54,7 +64,8 @@ fn unroll(func: &mut Func) {
             func.blocks.push(turned(&body, n, next));
         }
         func.blocks[n] = turned(&body, n, first);
-        func.insns += (COPIES - 1) * (body.ops.len() + 1);
+        func.insns += (COPIES - 1) * len;
+        *room -= (COPIES - 1) * len;
     }
 }
 
