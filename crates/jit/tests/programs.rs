@@ -188,6 +188,20 @@ fn loops_are_taken_apart_as_long_as_there_is_room() {
 }
 
 #[test]
+fn numbers_of_the_context_have_a_sign_where_it_is_asked_for() {
+    for (load, expected) in [("s32", 0xffff_ffff_8000_0001u64), ("u32", 0x8000_0001)] {
+        let r = ready(&format!("r0 = *({load} *)(r1 +12)\nexit"), &[]);
+        let ran = with_frame(|frame, env| {
+            frame.set_ingress(0x8000_0001, 0);
+            let mut ret = [0];
+            r.compile().run_burst(std::slice::from_mut(frame), env, &mut ret).unwrap();
+            ret[0]
+        });
+        assert_eq!(ran, expected, "{load}");
+    }
+}
+
+#[test]
 fn a_key_with_padding_is_looked_up_with_zeros() {
     let spec = MapSpec::new(MapType::Hash, 8, 8, 4);
     let text = "*(u32 *)(r10 -8) = 5\nr2 = r10\nr2 += -8\nr1 = map[idx:0]\ncall 1\nif r0 == 0 goto none\n\

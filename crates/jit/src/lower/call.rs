@@ -35,7 +35,7 @@ impl Body<'_, '_> {
                 self.word(*dst, address + u64::from(*off));
             }
             Kind::Func { dst, func } => self.word(*dst, self.unit.handles[*func]),
-            Kind::Ctx { dst, base, field } => self.context(*dst, *base, *field),
+            Kind::Ctx { dst, base, field, signed } => self.context(*dst, *base, *field, *signed),
             Kind::Load { dst, base, place, part: Some(part), .. } if self.load_part(*dst, *base, place, *part) => {}
             Kind::Load { size, signed, dst, base, off, place, .. } => {
                 self.load(*size, *signed, *dst, *base, *off, place);

@@ -28,8 +28,9 @@ pub(super) fn area(place: &Place) -> Option<Area> {
 }
 
 impl Body<'_, '_> {
-    /// A field of the context is a field of the frame's descriptor; pointers are made from the start of the chunk.
-    pub(super) fn context(&mut self, dst: Reg, base: Reg, field: CtxField) {
+    /// A field of the context is a field of the frame's descriptor; pointers are made from the start of the chunk. Numbers may be asked
+    /// for with their sign, pointers not.
+    pub(super) fn context(&mut self, dst: Reg, base: Reg, field: CtxField, signed: bool) {
         let desc = self.reg(base);
         let flags = self.flags(Some(Area::Descriptor));
         let (off, pointer) = match field {
@@ -40,6 +41,10 @@ impl Body<'_, '_> {
             CtxField::RxQueue => (descriptor::RX_QUEUE, false),
             CtxField::EgressIfindex => (descriptor::EGRESS_IFINDEX, false),
         };
+        if signed && !pointer {
+            let v = self.b.ins().sload32(flags, desc, off);
+            return self.set(dst, v);
+        }
         let mut v = self.b.ins().uload32(flags, desc, off);
         if pointer {
             // Where a chunk starts never changes.

@@ -244,7 +244,7 @@ impl Builder<'_> {
                             20 => CtxField::EgressIfindex,
                             _ => return Err(Refusal::MixedContext { insn: at }),
                         };
-                        Kind::Ctx { dst, base, field }
+                        Kind::Ctx { dst, base, field, signed }
                     }
                     // The verifier lets no instruction reach the context here and other memory there, so what is mixed is
                     // memory on every path.

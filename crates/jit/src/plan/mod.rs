@@ -159,6 +159,8 @@ pub(crate) enum Kind {
         dst: Reg,
         base: Reg,
         field: CtxField,
+        /// The upper half is the number's sign.
+        signed: bool,
     },
     Load {
         size: Size,
