@@ -202,6 +202,25 @@ fn numbers_of_the_context_have_a_sign_where_it_is_asked_for() {
 }
 
 #[test]
+fn look_ups_without_number_are_calls_in_the_end() {
+    let run = |count: usize| {
+        let mut text = String::from("*(u64 *)(r10 -8) = 5\nr6 = 0\n");
+        for n in 0..count {
+            text.push_str(&format!(
+                "r2 = r10\nr2 += -8\nr1 = map[idx:0]\ncall 1\nif r0 == 0 goto l{n}\nr1 = *(u64 *)(r0 +0)\nr6 += r1\nl{n}: r0 = 0\n"
+            ));
+        }
+        text.push_str("r0 = r6\nexit");
+        let r = ready(&text, &[MapSpec::new(MapType::Hash, 8, 8, 4)]);
+        r.maps[0].update(&5u64.to_ne_bytes(), &3u64.to_ne_bytes(), 0).unwrap();
+        assert_eq!(r.run(), 3 * count as u64);
+        r.compile().code().len()
+    };
+    let (few, many) = (run(500), run(1_500));
+    assert!(many < 2 * few, "{few} and {many} bytes");
+}
+
+#[test]
 fn a_key_with_padding_is_looked_up_with_zeros() {
     let spec = MapSpec::new(MapType::Hash, 8, 8, 4);
     let text = "*(u32 *)(r10 -8) = 5\nr2 = r10\nr2 += -8\nr1 = map[idx:0]\ncall 1\nif r0 == 0 goto none\n\

@@ -25,6 +25,10 @@ pub(super) const LOOKUP: u32 = 1;
 /// Keys above this length are compared by the map itself.
 pub(super) const KEY_MAX: usize = 64;
 
+/// Look-ups in tables and tries that stand in one function: more than a program that people write has, and as many as a scout may.
+/// Some thousand of them took the back end seconds. Those behind are calls.
+const TABLES_MAX: usize = 512;
+
 /// Look-ups in an array from which on they share its address.
 const SHARED_MIN: usize = 3;
 
@@ -150,12 +154,22 @@ impl Body<'_, '_> {
 
     /// Whether this use of the helper is emitted inline.
     pub(super) fn can_inline(&self, call: &Call) -> bool {
-        can_inline(call, self.unit.maps, self.around.options) && !self.is_answered(call)
-            || (self.around.options.inline_lookups && !self.shape.is_scout() && inner::can_inline(call, self.unit.maps))
+        (self.tables < TABLES_MAX || !self.is_table(call))
+            && (can_inline(call, self.unit.maps, self.around.options) && !self.is_answered(call)
+                || (self.around.options.inline_lookups
+                    && !self.shape.is_scout()
+                    && inner::can_inline(call, self.unit.maps)))
+    }
+
+    /// Whether there is more to a look-up than an element's place.
+    fn is_table(&self, call: &Call) -> bool {
+        let layout = call.map.and_then(|m| self.unit.maps.get(m as usize)).map(|map| map.layout());
+        !matches!(layout, Some(MapLayout::Array(_) | MapLayout::PercpuArray(_) | MapLayout::Maps(_)))
     }
 
     /// Emits a look-up for which [`Body::can_inline`] holds.
     pub(super) fn inline_lookup(&mut self, call: &Call, then: Option<Then>) {
+        self.tables += usize::from(self.is_table(call));
         let map = call.map.and_then(|m| self.unit.maps.get(m as usize));
         let join = self.b.create_block();
         let then = then.unwrap_or(Then::On(join));

@@ -241,6 +241,8 @@ struct Body<'a, 'f> {
     frame: Option<(Value, Value)>,
     /// Look-ups in each map with a key that is not constant.
     lookups: Vec<usize>,
+    /// Look-ups in tables that stand in the code so far.
+    tables: usize,
     /// A scout's notes of this frame.
     notes: Vec<Variable>,
     /// Words of maps' values that the block at hand has loaded, by their numbers.
@@ -309,6 +311,7 @@ impl<'a, 'f> Body<'a, 'f> {
             slots: vec![],
             frame: None,
             lookups: vec![],
+            tables: 0,
             notes: vec![],
             words: vec![],
             turns: None,
