@@ -7,6 +7,8 @@
 //! Constants that a branch hands to the block it goes to are made on the way there, not in front of the branch: nearly every
 //! check goes to an end with its own verdict.
 
+use std::collections::hash_map::Entry;
+
 use cranelift_codegen::cursor::{Cursor, FuncCursor};
 use cranelift_codegen::entity::EntitySet;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -158,12 +160,15 @@ impl Exact {
     /// A chain is as long as a program, and several times that where loops were taken apart: it is not walked on the stack.
     fn of(&mut self, func: &ir::Function, v: Value) -> Option<u64> {
         let v = func.dfg.resolve_aliases(v);
+        if let Some(known) = self.0.get(&v) {
+            return *known;
+        }
         let mut work = vec![v];
         while let Some(v) = work.last().copied() {
             let before = work.len();
-            if !self.0.contains_key(&v) {
+            if let Entry::Vacant(entry) = self.0.entry(v) {
                 // For what refers to itself on the way: unknown.
-                self.0.insert(v, None);
+                entry.insert(None);
                 work.extend(operands(func, v).into_iter().flatten().filter(|of| !self.0.contains_key(of)));
             }
             if work.len() == before {
