@@ -7,7 +7,7 @@ use xway_abi::MapType;
 use xway_jit::{Decided, Link, Options, RunEnv, chain, compile};
 use xway_maps::{Guard, Map};
 use xway_object::{Object, Program};
-use xway_packet::{Burst, Frame, Pool, PoolConfig, Redirect};
+use xway_packet::{Frame, Pool, PoolConfig, Redirect};
 use xway_verifier::{Config, MapsView, verify};
 use xway_vm::{Env, FaultKind, FixedHost, Instance, Timers};
 
@@ -104,9 +104,20 @@ pub fn compare_with(
 
 /// The same for a program of which nobody knows that: results are compared where its proof says so.
 pub fn compare_random(object: &Arc<Object>, index: usize, packets: &[Vec<u8>], prepare: Prepare<'_>) -> Outcome {
+    compare_random_with(object, index, packets, prepare, variants())
+}
+
+/// The same with engines of the caller's choice, and a chain.
+pub fn compare_random_with(
+    object: &Arc<Object>,
+    index: usize,
+    packets: &[Vec<u8>],
+    prepare: Prepare<'_>,
+    variants: Variants,
+) -> Outcome {
     let image = image(object, index);
     let Ok(proof) = verify(&image, &MapsView::from(&**object), &config()) else { return Outcome::Unverified };
-    compare_if(object, index, packets, prepare, variants(), crate::repeatable::settled(&proof, object))
+    compare_if(object, index, packets, prepare, variants, crate::repeatable::settled(&proof, object))
 }
 
 fn compare_if(
@@ -173,14 +184,14 @@ fn run(
     let program = instance.link(&image).map_err(|_| Outcome::Unverified)?;
     prepare(&instance);
     let (guard, host, timers) = (Guard::pin(), FixedHost::new(1), Timers::default());
-    let mut pool = Pool::new(PoolConfig::new(64)).expect("packet memory");
-    let mut burst = Burst::new();
+    let mut pool = Pool::new(PoolConfig::new(packets.len().max(64) as u32)).expect("packet memory");
+    let mut burst = vec![];
     for packet in packets {
         let mut frame = pool.alloc().expect("a frame");
         frame.chunk_mut().fill(0);
         frame.fill(packet).expect("room for a packet");
         frame.set_ingress(1, 0);
-        burst.push(frame).expect("room in the burst");
+        burst.push(frame);
     }
     let mut long = false;
     let runs = match engine {
@@ -191,7 +202,7 @@ fn run(
                 long |= outcome.fault.as_ref().is_some_and(|f| matches!(f.kind, FaultKind::Budget(_)));
                 ran(frame, outcome.ret, 0, outcome.fault.map(|f| f.to_string()))
             };
-            burst.frames_mut().iter_mut().map(one).collect()
+            burst.iter_mut().map(one).collect()
         }
         Engine::InterpretedChain => {
             let mut env = Env::new(&guard, &host, CPU).with_timers(&timers).with_budget(2 * LONG);
@@ -201,37 +212,37 @@ fn run(
                 long |= outcome.fault.as_ref().is_some_and(|f| matches!(f.kind, FaultKind::Budget(_)));
                 ran(frame, outcome.ret, link, outcome.fault.map(|f| f.to_string()))
             };
-            burst.frames_mut().iter_mut().map(one).collect()
+            burst.iter_mut().map(one).collect()
         }
         Engine::Chain(options) => {
             let links = MASKS.map(|chain_on| Link { program: &program, proof: &proof, chain_on });
             let compiled = chain(&links, options).map_err(|e| Outcome::NotCompiled(e.to_string()))?;
             let mut env = RunEnv::new(&guard, &host, CPU).with_timers(&timers);
             let mut rets = vec![0; packets.len()];
-            compiled.run_burst(burst.frames_mut(), &mut env, &mut rets).expect("two CPUs");
+            compiled.run_burst(&mut burst, &mut env, &mut rets).expect("two CPUs");
             let fault = env.take_faults().first().map(|f| f.1.to_string());
             let one = |(frame, ret): (&Frame, u64)| {
                 let decided = Decided::of(ret);
                 ran(frame, decided.verdict.into(), decided.link, fault.clone())
             };
-            burst.frames().iter().zip(rets).map(one).collect()
+            burst.iter().zip(rets).map(one).collect()
         }
         Engine::Single(options) | Engine::Burst(options) => {
             let compiled = compile(&program, &proof, options).map_err(|e| Outcome::NotCompiled(e.to_string()))?;
             let mut env = RunEnv::new(&guard, &host, CPU).with_timers(&timers);
             let mut rets = vec![0; packets.len()];
             if matches!(engine, Engine::Single(_)) {
-                for (frame, ret) in burst.frames_mut().iter_mut().zip(&mut rets) {
+                for (frame, ret) in burst.iter_mut().zip(&mut rets) {
                     *ret = compiled.run_one(frame, &mut env).expect("two CPUs");
                 }
             } else {
-                compiled.run_burst(burst.frames_mut(), &mut env, &mut rets).expect("two CPUs");
+                compiled.run_burst(&mut burst, &mut env, &mut rets).expect("two CPUs");
             }
             let fault = env.take_faults().first().map(|f| f.1.to_string());
-            burst.frames().iter().zip(rets).map(|(frame, ret)| ran(frame, ret, 0, fault.clone())).collect()
+            burst.iter().zip(rets).map(|(frame, ret)| ran(frame, ret, 0, fault.clone())).collect()
         }
     };
-    pool.release_burst(&mut burst);
+    burst.into_iter().for_each(|frame| pool.release(frame));
     if long {
         return Err(Outcome::Apart);
     }

@@ -111,7 +111,7 @@ pub fn fuzz(options: &Options) -> Tally {
         let visits = match origin {
             Origin::Mutant => 400_000,
             _ if own.one_in(400) => 15_000,
-            _ if own.one_in(20) => 500,
+            _ if own.one_in(6) => 1_500,
             _ => 150,
         };
         // Compiling costs more than all the rest: some programs, and over few packets.

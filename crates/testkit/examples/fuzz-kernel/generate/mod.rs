@@ -7,6 +7,7 @@ mod extent;
 mod joins;
 mod loops;
 mod memory;
+mod mixes;
 mod mutate;
 mod places;
 
@@ -63,6 +64,7 @@ pub fn grammar(rng: &mut Rng, world: &World) -> Program {
             let (text, roles) = arguments::text(rng);
             return world.program(&text, &roles);
         }
+        8..=11 => return mix(rng, world),
         _ => {}
     }
     // Most are small: they cost the kernel a tenth of a millisecond, and most mistakes need few instructions.
@@ -102,6 +104,12 @@ pub fn grammar(rng: &mut Rng, world: &World) -> Program {
         text.push_str(&body);
         roles.push(role);
     }
+    world.program(&text, &roles)
+}
+
+/// A program of which a compiler takes much apart.
+pub fn mix(rng: &mut Rng, world: &World) -> Program {
+    let (text, roles) = mixes::text(rng);
     world.program(&text, &roles)
 }
 

@@ -1,0 +1,297 @@
+//! What a compiler takes apart and puts together, mixed: checks of the packet's length and of fields that lead out the same way, bytes that
+//! are copied, put together and written over, sums and folds, the stack in pieces of every width, loops that are taken apart, look-ups with
+//! arithmetic in the value, moves of the packet's start and end in between, functions that are copied, and a long computation at the end.
+//!
+//! r6 is the context, r7 the packet's start, r8 its end, r9 a sum of what was seen; r0 to r5 are scratch. fp-8 to fp-64 are bytes of all
+//! widths, fp-72 and fp-80 keys.
+
+mod bytes;
+mod calls;
+
+use std::fmt::Write;
+
+use xway_testkit::Rng;
+
+use super::super::world::Role;
+use super::{COND, INTERESTING, SIZES};
+
+/// Where headers end.
+const LENGTHS: [i64; 14] = [1, 2, 4, 8, 14, 15, 16, 18, 20, 24, 34, 38, 42, 54];
+/// Ways out.
+const OUTS: [&str; 4] = ["out0", "out1", "out2", "out3"];
+/// Bytes that packets have often.
+const BYTES: [i64; 6] = [0, 1, 8, 0x45, 0x80, 0xff];
+
+/// A program, and the roles of its functions.
+pub(super) fn text(rng: &mut Rng) -> (String, Vec<Role>) {
+    let mut w = Mix { rng, out: String::new(), labels: 0, proved: 0, functions: vec![] };
+    w.line("r6 = r1\nr9 = 0");
+    for slot in 1..=10 {
+        let number = w.rng.u32() as i32;
+        w.line(&format!("*(u64 *)(r10 -{}) = {number}", 8 * slot));
+    }
+    w.packet();
+    let statements = 3 + w.rng.below(12);
+    for _ in 0..statements {
+        w.statement();
+    }
+    match w.rng.below(5) {
+        0 => w.line("r0 = 2\nexit"),
+        1 => w.line("r0 = r9\nr0 &= 3\nexit"),
+        2 => {
+            w.long();
+            w.line("exit");
+        }
+        _ => w.line("r0 = r9\nexit"),
+    }
+    // What no way leads to is refused.
+    for (out, verdict) in OUTS.into_iter().zip(["1", "2", "r9", "0"]) {
+        if w.out.contains(&format!("goto {out}\n")) {
+            w.line(&format!("{out}: r0 = {verdict}\nexit"));
+        }
+    }
+    let Mix { mut out, functions, .. } = w;
+    let mut roles = vec![];
+    for (text, role) in functions {
+        out.push_str(&text);
+        roles.push(role);
+    }
+    (out, roles)
+}
+
+struct Mix<'a> {
+    rng: &'a mut Rng,
+    out: String,
+    labels: u32,
+    /// Bytes behind r7 that are there.
+    proved: i64,
+    functions: Vec<(String, Role)>,
+}
+
+impl Mix<'_> {
+    fn line(&mut self, text: &str) {
+        let _ = writeln!(self.out, "{text}");
+    }
+
+    fn label(&mut self) -> String {
+        self.labels += 1;
+        format!("m{}", self.labels)
+    }
+
+    fn way_out(&mut self) -> &'static str {
+        // Mostly one, so that checks lead out the same way.
+        if self.rng.one_in(4) { OUTS[self.rng.index(OUTS.len())] } else { OUTS[0] }
+    }
+
+    fn below(&mut self, n: i64) -> i64 {
+        self.rng.below(n as u64) as i64
+    }
+
+    fn size(&mut self) -> (&'static str, i64) {
+        SIZES[self.rng.index(SIZES.len())]
+    }
+
+    fn byte(&mut self) -> i64 {
+        BYTES[self.rng.index(BYTES.len())]
+    }
+
+    /// Start and end once more, of which nothing is proved.
+    fn packet(&mut self) {
+        self.proved = 0;
+        if self.rng.one_in(2) {
+            self.line("r7 = *(u32 *)(r6 +0)\nr8 = *(u32 *)(r6 +4)");
+        } else {
+            self.line("r8 = *(u32 *)(r6 +4)\nr7 = *(u32 *)(r6 +0)");
+        }
+    }
+
+    fn check(&mut self, len: i64) {
+        let out = self.way_out();
+        self.line(&format!("r1 = r7\nr1 += {len}"));
+        match self.rng.below(4) {
+            0 => self.line(&format!("if r8 < r1 goto {out}")),
+            1 => {
+                let on = self.label();
+                self.line(&format!("if r1 <= r8 goto {on}\ngoto {out}\n{on}: r0 = 0"));
+            }
+            _ => self.line(&format!("if r1 > r8 goto {out}")),
+        }
+        self.proved = self.proved.max(len);
+    }
+
+    /// A place in the packet of so many bytes, proved.
+    fn place(&mut self, size: i64) -> i64 {
+        if self.proved < size || self.rng.one_in(6) {
+            let more: Vec<i64> = LENGTHS.into_iter().filter(|len| *len >= size).collect();
+            let len = *self.rng.pick(&more);
+            self.check(len);
+        }
+        self.below(self.proved - size + 1)
+    }
+
+    /// A place on the stack, aligned.
+    fn own(&mut self, size: i64) -> i64 {
+        -64 + size * self.below(64 / size)
+    }
+
+    fn statement(&mut self) {
+        match self.rng.below(29) {
+            0 => {
+                let len = *self.rng.pick(&LENGTHS);
+                self.check(len);
+            }
+            1..=3 => self.field(),
+            4 | 5 => self.seen(),
+            6 => self.together(),
+            7 | 8 => self.store(),
+            9 => self.copy(),
+            10 => self.other_pointer(),
+            11 | 12 => self.stack(),
+            13 => self.between(),
+            14 => self.words(),
+            15 => self.checksum(),
+            16 | 17 => self.turns(),
+            18..=20 => self.value(),
+            21 => self.room(),
+            22 => self.function(),
+            23 | 24 => self.arithmetic(),
+            25 => self.diamond(),
+            26 => self.atomic_stack(),
+            27 => self.leave(),
+            _ => self.walk(),
+        }
+    }
+
+    fn stack(&mut self) {
+        for _ in 0..1 + self.rng.below(5) {
+            let (name, size) = self.size();
+            let at = self.own(size);
+            match self.rng.below(5) {
+                0 => self.line(&format!("*({name} *)(r10 {at}) = {}", self.labels as i32 - 300)),
+                1 | 2 => self.line(&format!("*({name} *)(r10 {at}) = r9")),
+                3 if size < 8 => {
+                    let name = name.replace('u', "s");
+                    self.line(&format!("r1 = *({name} *)(r10 {at})\nr9 += r1"));
+                }
+                _ => self.line(&format!("r1 = *({name} *)(r10 {at})\nr9 ^= r1")),
+            }
+        }
+        if self.rng.one_in(12) {
+            self.line(
+                "r1 = r9\nr1 &= 56\nr2 = r10\nr2 += -64\nr2 += r1\nr3 = *(u64 *)(r2 +0)\nr9 += r3\n*(u8 *)(r2 +1) = 9",
+            );
+        }
+    }
+
+    /// A loop of one short block, in turns of which the number is known or not.
+    fn turns(&mut self) {
+        let head = self.label();
+        let body = match self.rng.below(4) {
+            0 => "r9 += r3",
+            1 => "r9 *= 3\nr9 ^= r3",
+            2 => "w9 += w3\nr9 <<= 1",
+            _ => "r4 = *(u8 *)(r10 -9)\nr9 += r4\n*(u8 *)(r10 -9) = r9",
+        };
+        match self.rng.below(5) {
+            0 => {
+                let turns = 1 + self.below(70);
+                self.line(&format!("r3 = 0\n{head}: {body}\nr3 += 1\nif r3 < {turns} goto {head}"));
+            }
+            1 => {
+                let turns = 1 + self.below(30);
+                self.line(&format!("w3 = {turns}\n{head}: {body}\nw3 += -1\nif w3 != 0 goto {head}"));
+            }
+            2 => {
+                let (step, end) = (1 + self.below(5), 4 + self.below(60));
+                self.line(&format!("r3 = -3\n{head}: {body}\nr3 += {step}\nif r3 s<= {end} goto {head}"));
+            }
+            3 => self
+                .line(&format!("r5 = r9\nr5 &= 15\nr5 += 1\nr3 = 0\n{head}: {body}\nr3 += 1\nif r3 < r5 goto {head}")),
+            _ => {
+                let out = self.label();
+                self.line(&format!(
+                    "r3 = 0\n{head}: {body}\nr3 += 2\nif r3 > 20 goto {out}\ngoto {head}\n{out}: r0 = 0"
+                ));
+            }
+        }
+    }
+
+    fn arithmetic(&mut self) {
+        for _ in 0..1 + self.rng.below(5) {
+            let w = if self.rng.one_in(2) { "w" } else { "r" };
+            let number = INTERESTING[self.rng.index(INTERESTING.len())];
+            match self.rng.below(8) {
+                0 => {
+                    let op = *self.rng.pick(&["/=", "%=", "s/=", "s%="]);
+                    let at = self.own(4);
+                    self.line(&format!("r1 = *(u32 *)(r10 {at})\n{w}9 {op} {w}1"));
+                }
+                1 => {
+                    let op = *self.rng.pick(&["/=", "%=", "s/=", "s%="]);
+                    let number = if number == 0 { -1 } else { number };
+                    self.line(&format!("{w}9 {op} {number}"));
+                }
+                2 => {
+                    let op = *self.rng.pick(&["<<=", ">>=", "s>>="]);
+                    let at = self.own(1);
+                    self.line(&format!("r1 = *(u8 *)(r10 {at})\n{w}9 {op} {w}1"));
+                }
+                3 => {
+                    let bits = *self.rng.pick(&[8, 16]);
+                    self.line(&format!("{w}9 = (s{bits}){w}9"));
+                }
+                4 => {
+                    let (name, bits) = (*self.rng.pick(&["be", "bswap", "le"]), *self.rng.pick(&[16, 32, 64]));
+                    self.line(&format!("r9 = {name}{bits} r9"));
+                }
+                5 => self.line(&format!("{w}9 = -{w}9")),
+                6 => {
+                    let cond = COND[self.rng.index(COND.len())];
+                    let on = self.label();
+                    self.line(&format!("if {w}9 {cond} {number} goto {on}\nr9 += 3\n{on}: r0 = 0"));
+                }
+                _ => {
+                    let op = *self.rng.pick(&["+=", "*=", "^=", "|=", "&=", "-="]);
+                    self.line(&format!("{w}9 {op} {number}"));
+                }
+            }
+        }
+    }
+
+    /// Two ways that meet with other values, or with other bytes on the stack.
+    fn diamond(&mut self) {
+        let (other, meet) = (self.label(), self.label());
+        let (name, size) = self.size();
+        let at = self.own(size);
+        let bit = 1 << self.rng.below(6);
+        self.line(&format!("r1 = 4\nif r9 & {bit} goto {other}\n*({name} *)(r10 {at}) = r9\nr1 = 9\ngoto {meet}"));
+        let at = self.own(size);
+        self.line(&format!("{other}: r2 = *({name} *)(r10 {at})\nr9 += r2\n{meet}: r9 += r1"));
+    }
+
+    fn atomic_stack(&mut self) {
+        let (name, size) = SIZES[2 + self.rng.index(2)];
+        let at = self.own(size);
+        let (word, bits) = (format!("({name} *)(r10 {at})"), if size == 8 { "64" } else { "" });
+        match self.rng.below(4) {
+            0 => self.line(&format!("lock *{word} += r9")),
+            1 => self.line(&format!("r1 = r9\nr1 = atomic{bits}_fetch_or({word}, r1)\nr9 += r1")),
+            2 => self.line(&format!("r1 = r9\nr1 = atomic{bits}_xchg({word}, r1)\nr9 += r1")),
+            _ => self.line(&format!("r0 = 5\nr1 = r9\nr0 = atomic{bits}_cmpxchg({word}, r0, r1)\nr9 += r0")),
+        }
+    }
+
+    /// A long computation in which each step waits for the one before.
+    fn long(&mut self) {
+        self.line("r0 = r9");
+        for n in 0..20 + self.rng.below(20) {
+            let factor = self.rng.u32() as i32 | 1;
+            let by = 1 + self.rng.below(31);
+            match self.rng.below(3) {
+                0 => self.line(&format!("w0 *= {factor}\nr1 = r0\nr1 >>= {by}\nr0 ^= r1")),
+                1 => self.line(&format!("r0 *= {factor}\nr1 = r0\nr1 >>= {by}\nr0 ^= r1\nr0 += {n}")),
+                _ => self.line(&format!("r1 = r0\nr1 <<= {by}\nr0 += r1\nr0 = bswap64 r0")),
+            }
+        }
+    }
+}
