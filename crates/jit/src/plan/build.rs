@@ -1,8 +1,8 @@
 //! From instructions and facts to a [`Plan`].
 
-use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
+use rustc_hash::FxHashMap;
 use xway_isa::{ByteOrder, CallTarget, Imm64, Insn};
 use xway_object::MapDef;
 use xway_verifier::{AccessFact, ArgsFact, CallFact, Place, Region, Verified};

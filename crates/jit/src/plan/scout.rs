@@ -15,10 +15,10 @@
 //!
 //! Loops end it too: a jump backwards goes to the next frame.
 
-use rustc_hash::FxHashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
 use xway_abi::{ArgKind, Effect, HelperProto, MapType, MemAccess, Ret};
 use xway_isa::{AtomicOp, Operand, Reg};
 use xway_maps::Map;
