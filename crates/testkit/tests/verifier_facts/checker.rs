@@ -9,6 +9,11 @@ use xway_isa::{CallTarget, Imm64, Insn, Size};
 use xway_verifier::{AccessFact, CallFact, Facts, KeyPlace, Place, Region, Verified};
 use xway_vm::{Callee, Program, RegionKind, Seen, Step, Tracer};
 
+/// Offsets of pointers stay below, as the verifier sees to.
+const FAR: u64 = 1 << 30;
+/// Functions that call each other, callbacks among them.
+const FRAMES: u64 = 16;
+
 /// Holds the facts of one program against its runs.
 pub struct Checker<'p> {
     facts: &'p Facts,
@@ -204,8 +209,11 @@ impl<'p> Checker<'p> {
                 Some(place) if step.number(i + 1) != 0 => {
                     self.holds(run, step, place, &seen, &format!("argument {} is", i + 1))?;
                 }
-                // What was a packet pointer before the packet moved is a number; addresses may have become numbers.
+                // What was a packet pointer before the packet moved is a number; addresses may have become numbers. A product of the
+                // program's may look like an address far from all that there is.
                 None if matches!(seen.kind, RegionKind::Stack | RegionKind::MapValue | RegionKind::Record)
+                    && seen.off.unsigned_abs() < FAR
+                    && (seen.kind != RegionKind::Stack || seen.which <= FRAMES)
                     && !self.facts.addresses =>
                 {
                     return Err(format!("argument {} is {seen:?}, said to be no pointer", i + 1));
