@@ -445,8 +445,8 @@ pub(super) fn sink_constants(func: &mut ir::Function) {
             if !handed.iter().any(is_number) {
                 return (dest, args);
             }
-            // The way on falls through; who leaves early jumps in any case.
-            let cold = ends == 1;
+            // The way on falls through; who leaves early jumps in any case. What a cold block leads to is not in its way.
+            let cold = ends == 1 || func.layout.is_cold(block);
             // A value that two branches hand on is there in front of both, and so where they meet.
             let whole: Option<Vec<_>> = handed.iter().copied().collect();
             let key = whole.filter(|_| cold).map(|whole| (dest, whole));
