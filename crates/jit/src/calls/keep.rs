@@ -8,6 +8,7 @@
 //! Cranelift's convention for that has no result. It is left in the environment ([`offsets::RESULT`]).
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Place;
 use std::sync::{Mutex, PoisonError};
 
 use cranelift_codegen::Context;
@@ -22,13 +23,17 @@ use crate::code::CodeMemory;
 use crate::env::offsets;
 
 /// The same entry by a way that leaves all registers alone; made once for each and kept as long as the process. `None` where there is no
-/// memory for it. `params` counts the environment, and is the same for all uses of an entry.
+/// memory for it, which the next program asks for again: then the entry is called as it is. `params` counts the environment, and is the
+/// same for all uses of an entry.
 pub(crate) fn keeping(entry: Entry, params: usize, isa: &dyn TargetIsa) -> Option<Entry> {
     // Of what is made for another machine nothing runs: its ways are its own.
-    static WAYS: Mutex<BTreeMap<(&'static str, usize), Option<CodeMemory>>> = Mutex::new(BTreeMap::new());
+    static WAYS: Mutex<BTreeMap<(&'static str, usize), CodeMemory>> = Mutex::new(BTreeMap::new());
     let mut ways = WAYS.lock().unwrap_or_else(PoisonError::into_inner);
-    let way = ways.entry((isa.name(), entry.address)).or_insert_with(|| make(entry.address, params, isa));
-    way.as_ref().map(|code| Entry { address: code.at(0) as usize, ..entry })
+    let code = match ways.entry((isa.name(), entry.address)) {
+        Place::Occupied(known) => known.into_mut(),
+        Place::Vacant(place) => place.insert(make(entry.address, params, isa)?),
+    };
+    Some(Entry { address: code.at(0) as usize, ..entry })
 }
 
 /// `fn(env, …)` that calls `address` with its arguments and stores the result.
