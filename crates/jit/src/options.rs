@@ -62,6 +62,8 @@ pub struct Options {
     pub interleave: bool,
     /// `inline-helpers`: checksums over constant lengths, the clock, and moves of the packet's start are part of the code.
     pub inline_helpers: bool,
+    /// `packet-bounds`: behind moves of the packet's start or end that are part of the code, the new bounds are known.
+    pub packet_bounds: bool,
     /// `inline-tail-targets`: the program that a PROG_ARRAY holds at a constant index stands in the burst function of the one that
     /// calls it, behind a look whether it is still there.
     pub inline_tail_targets: bool,
@@ -108,6 +110,7 @@ impl Default for Options {
             in_place: true,
             interleave: true,
             inline_helpers: true,
+            packet_bounds: true,
             inline_tail_targets: true,
             optimize: true,
             burst: true,
@@ -146,6 +149,7 @@ impl Options {
             in_place: false,
             interleave: false,
             inline_helpers: false,
+            packet_bounds: false,
             inline_tail_targets: false,
             optimize: false,
             ..Options::default()
@@ -179,6 +183,7 @@ impl Options {
             "in-place" => &mut self.in_place,
             "interleave" => &mut self.interleave,
             "inline-helpers" => &mut self.inline_helpers,
+            "packet-bounds" => &mut self.packet_bounds,
             "inline-tail-targets" => &mut self.inline_tail_targets,
             "optimize" => &mut self.optimize,
             _ => return false,
@@ -188,7 +193,7 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 26] = [
+    pub const PASSES: [&'static str; 27] = [
         "decided",
         "frozen",
         "detours",
@@ -202,6 +207,7 @@ impl Options {
         "thread-nulls",
         "inline-tail-calls",
         "inline-helpers",
+        "packet-bounds",
         "typed-calls",
         "keep-registers",
         "headers",

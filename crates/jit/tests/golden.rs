@@ -132,6 +132,14 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
         ),
         ("typed-calls", "call 8\nexit".into(), None),
         ("keep-registers", "r2 = 4\ncall 44\nexit".into(), None),
+        (
+            "packet-bounds",
+            "r6 = r1\nr2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = r2\nr4 += 34\nr0 = 2\nif r4 > r3 goto out\n\
+             r2 = -20\ncall 44\nr1 = r0\nr0 = 1\nif r1 != 0 goto out\nr2 = *(u32 *)(r6 +0)\nr3 = *(u32 *)(r6 +4)\n\
+             r4 = r2\nr4 += 34\nif r4 > r3 goto out\n*(u8 *)(r2 +0) = 1\nr0 = 3\nout: exit"
+                .into(),
+            None,
+        ),
         ("alias", packet("*(u8 *)(r2 +0) = 1\nr0 = *(u32 *)(r1 +12)"), None),
         ("known-branches", packet("if r2 == 0 goto out\nr0 = 2"), None),
         (

@@ -4,6 +4,7 @@
 //! processor passes by two such branches a cycle, so that short programs are bound by their checks. Where one check follows another,
 //! both lead to the same end with the same values, and nothing happens in between that anybody could see:
 //!
+//! - a check of the packet's length behind one that found it longer goes, wherever it leads;
 //! - of several checks of the packet's length the longest stands first, and the others go;
 //! - two checks become one: fields of the packet that lie in one word are compared together (`fields`), other differences as
 //!   `(a ^ 8 | b ^ 4) != 0`.
@@ -70,6 +71,9 @@ pub(super) fn run(func: &mut ir::Function, exit: Option<Block>, incoming: &Incom
     }
     let blocks: Vec<Block> = func.layout.blocks().collect();
     // What comes between two checks and is none, like `r4 = 1` on its own way, hides the second one from the first.
+    for &block in &blocks {
+        pass.not_again(func, block);
+    }
     pass.splice_all(func, &blocks);
     for &block in &blocks {
         if func.layout.is_block_inserted(block) {
@@ -92,6 +96,21 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
+    /// No check of what the packet was found to have, wherever it would lead.
+    fn not_again(&mut self, func: &mut ir::Function, block: Block) {
+        let Some(check) = check(func, block) else { return };
+        let holds = |on| self.length(func, check.condition, on == 0).map(|length| (on, length));
+        let Some((on, asked)) = [0, 1].into_iter().find_map(holds) else { return };
+        let known = self.lengths_above(func, block);
+        if !known.iter().any(|l| (l.at, l.end) == (asked.at, asked.end) && l.len >= asked.len) {
+            return;
+        }
+        let (to, args) = check.edges[on].clone();
+        before(func, check.inst).ins().jump(to, &args);
+        // The other edge is still counted: which is left of those that lead there is not known here.
+        func.layout.remove_inst(check.inst);
+    }
+
     /// One check of the packet's length instead of several that lead out the same way.
     fn longest_first(&mut self, func: &mut ir::Function, block: Block) {
         let Some(check) = check(func, block) else { return };

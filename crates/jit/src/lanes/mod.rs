@@ -35,6 +35,7 @@
 //! | `memory` | accesses, and what memory is known to hold |
 //! | `merge` | stores |
 //! | `known` | branches that go one way |
+//! | `params` | parameters of blocks that are not needed |
 //! | `checks` | several checks as one |
 //! | `fields` | of two fields of the packet by one comparison |
 //! | `dead` | what nobody uses any more, loads included |
@@ -49,6 +50,7 @@ mod interleave;
 mod known;
 mod memory;
 mod merge;
+mod params;
 mod place;
 mod sum;
 mod value;
@@ -84,6 +86,7 @@ pub(crate) fn run(func: &mut ir::Function, exit: Option<Block>, options: &Option
         checks::run(func, exit, &incoming);
     }
     if options.known_branches {
+        params::run(func, exit);
         known::sink_constants(func);
     }
     if options.lanes {

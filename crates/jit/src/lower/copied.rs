@@ -20,13 +20,13 @@ impl Body<'_, '_> {
 
         let (plan, turns, exit, fp) = (self.plan, self.turns, self.exit, self.fp);
         let (slots, blocks) = (std::mem::take(&mut self.slots), std::mem::take(&mut self.blocks));
-        let lookups = std::mem::take(&mut self.lookups);
+        let (lookups, flow) = (std::mem::take(&mut self.lookups), std::mem::take(&mut self.flow));
         self.enter_function(callee);
         (self.exit, self.fp, self.is_copy) = (join, below, true);
         self.begin(&args);
         self.blocks();
         (self.plan, self.turns, self.exit, self.fp, self.is_copy) = (plan, turns, exit, fp, false);
-        (self.slots, self.blocks, self.lookups) = (slots, blocks, lookups);
+        (self.slots, self.blocks, self.lookups, self.flow) = (slots, blocks, lookups, flow);
 
         self.open(join);
         let r0 = self.b.block_params(join)[0];

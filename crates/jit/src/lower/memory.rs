@@ -5,6 +5,7 @@ use xway_isa::{AtomicOp, Operand, Reg, Size, Width};
 use xway_packet::descriptor;
 use xway_verifier::{Place, Region};
 
+use super::bounds::Bound;
 use super::{Area, Body};
 use crate::plan::{CtxField, Part};
 
@@ -31,6 +32,9 @@ impl Body<'_, '_> {
     /// A field of the context is a field of the frame's descriptor; pointers are made from the start of the chunk. Numbers may be asked
     /// for with their sign, pointers not.
     pub(super) fn context(&mut self, dst: Reg, base: Reg, field: CtxField, signed: bool) {
+        if let Some(known) = self.bound(field) {
+            return self.set(dst, known);
+        }
         let desc = self.reg(base);
         let flags = self.flags(Some(Area::Descriptor));
         let (off, pointer) = match field {
@@ -45,14 +49,13 @@ impl Body<'_, '_> {
             let v = self.b.ins().sload32(flags, desc, off);
             return self.set(dst, v);
         }
-        let mut v = self.b.ins().uload32(flags, desc, off);
-        if pointer {
-            // Where a chunk starts never changes.
-            let fixed = flags.with_readonly().with_can_move();
-            let start = self.b.ins().load(types::I64, fixed, desc, descriptor::BASE);
-            v = self.b.ins().iadd(start, v);
+        let number = self.b.ins().uload32(flags, desc, off);
+        if !pointer {
+            return self.set(dst, number);
         }
-        self.set(dst, v);
+        let pointer = self.pointer(desc, number);
+        self.learn_bound(field, Bound { pointer, field: number });
+        self.set(dst, pointer);
     }
 
     pub(super) fn load(&mut self, size: Size, signed: bool, dst: Reg, base: Reg, off: i16, place: &Place) {

@@ -15,6 +15,7 @@
 //! | `answer` | look-ups that were made for the whole burst |
 //! | `scout` | what runs over a burst in front of a program |
 //! | `inline` | other helpers without a call: checksums, the clock, random numbers |
+//! | `bounds` | where the packet begins and ends, behind what moves it |
 //! | `room` | moves of the packet's start and end, and of its metadata |
 //! | `redirect` | where a packet goes |
 //! | `slots` | stack bytes that are values |
@@ -24,6 +25,7 @@
 mod address;
 mod alu;
 mod answer;
+mod bounds;
 mod call;
 mod copied;
 mod inline;
@@ -255,6 +257,9 @@ struct Body<'a, 'f> {
     ctx: Option<Value>,
     /// Behind a call that moves the packet's start or end: what follows when its result is asked for at once.
     after_room: Option<room::Asked<'a>>,
+    /// The packet's bounds at this place.
+    bounds: bounds::Bounds,
+    flow: bounds::Flow,
     /// Where tail calls enter, by unit, in the burst function.
     targets: Vec<Option<ir::Block>>,
     /// The worker's environment.
@@ -318,6 +323,8 @@ impl<'a, 'f> Body<'a, 'f> {
             tails: None,
             ctx: None,
             after_room: None,
+            bounds: bounds::Bounds::default(),
+            flow: bounds::Flow::default(),
             targets: vec![],
             env,
             fp,
@@ -340,6 +347,7 @@ impl<'a, 'f> Body<'a, 'f> {
         self.slots = plan.slots.groups.iter().map(|_| self.b.declare_var(I64)).collect();
         self.turns = plan.may_goto.then(|| self.b.declare_var(I64));
         self.blocks = plan.blocks.iter().map(|_| self.b.create_block()).collect();
+        self.flow = bounds::Flow::of(&plan.blocks);
     }
 
     /// The way in from outside.
@@ -546,22 +554,25 @@ impl<'a, 'f> Body<'a, 'f> {
                 false => self.open(self.blocks[n]),
             }
             self.words.clear();
+            self.enter_bounds(n);
             let checked = self.checked_lookup(block);
             let (last, ops) = match (checked, block.ops.split_last()) {
                 (Some(then), Some((last, ops))) => (Some((then, last)), ops),
                 _ => (None, &block.ops[..]),
             };
-            let room = self.checked_room(block);
+            let room = self.checked_room(n);
             // What stands between the call and the check goes with each of its ways.
             let ops = &ops[..ops.len() - room.map_or(0, |asked| asked.between.len())];
             for (n, op) in ops.iter().enumerate() {
                 self.origin(op.at);
                 self.after_room = room.filter(|_| n + 1 == ops.len());
                 self.op(&op.kind, op.at);
+                self.forget_bounds(&op.kind);
             }
             if self.after_room.take().is_some() {
                 continue;
             }
+            self.leave_bounds(n);
             if let Some((then, op)) = last
                 && let Kind::Helper(call) = &op.kind
             {

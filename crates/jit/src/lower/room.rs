@@ -10,9 +10,10 @@ use xway_isa::{Cond, MovExt, Operand, Reg};
 use xway_packet::descriptor::{DATA, DATA_END, DATA_META, NEXT};
 use xway_packet::{ETH_HLEN, FRAME_RESERVE};
 
+use super::bounds::{Bound, Bounds};
 use super::{Area, Body};
 use crate::env::offsets;
-use crate::plan::{Block, Call, End, Kind, Op, ROOM};
+use crate::plan::{Call, End, Kind, Op, ROOM};
 
 /// What a check of a helper's arguments leads to.
 struct Ways {
@@ -23,8 +24,11 @@ struct Ways {
 /// The result of a call is asked for at once.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
-    /// Where 0 goes.
+    /// Where 0 goes, and which block of the plan it is.
     zero: ir::Block,
+    then: usize,
+    /// What follows stands twice: here, and where the helper was called.
+    copied: bool,
     /// Where everything else goes.
     other: ir::Block,
     /// Operations behind the call, which only move numbers among registers.
@@ -37,29 +41,29 @@ impl<'a> Body<'a, '_> {
     pub(super) fn adjust_head(&mut self, call: &Call) {
         let desc = self.reg(Reg::R1);
         let delta = self.reg(Reg::R2);
-        let delta = self.b.ins().ireduce(types::I32, delta);
-        let data = self.field(desc, DATA);
-        let meta = self.field(desc, DATA_META);
+        let delta = self.int(delta);
+        let data = self.field(desc, DATA, self.bounds.data);
+        let meta = self.field(desc, DATA_META, self.bounds.meta);
         // 0: empty; 1: a port without metadata.
         let behind = self.b.ins().isub(meta, data);
         let none = self.b.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, behind, 1);
         let new = self.b.ins().iadd(data, delta);
-        // reserve <= new <= end - header, with one comparison each; chunks are far below 2 GiB.
+        // reserve <= new <= end - header, with one comparison each.
         let first = self.b.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, new, i64::from(FRAME_RESERVE));
         let mut good = vec![none, first];
         // A packet, however short, that grows by a header has one.
         if number(self.b.func, delta).is_none_or(|delta| delta > -i64::from(ETH_HLEN)) {
-            let end = self.field(desc, DATA_END);
+            let end = self.field(desc, DATA_END, self.bounds.end);
             let last = self.b.ins().iadd_imm_s(end, -i64::from(ETH_HLEN));
             let fits = self.b.ins().icmp(IntCC::SignedLessThanOrEqual, new, last);
             good.push(fits);
         }
         let ways = self.if_good(&good);
-        let flags = self.flags(Some(Area::Descriptor));
-        self.b.ins().store(flags, new, desc, DATA);
+        self.set_field(desc, DATA, new);
         let meta = self.b.ins().iadd(meta, delta);
-        self.b.ins().store(flags, meta, desc, DATA_META);
-        self.done_or(call, ways);
+        self.set_field(desc, DATA_META, meta);
+        let (old, moved) = (self.bounds, self.moved(self.bounds.data, delta, desc, new));
+        self.done_or(call, ways, Bounds { data: moved, end: old.end, meta: None });
     }
 
     /// `bpf_xdp_adjust_meta(ctx, delta)`: metadata of 0 to 252 bytes, a multiple of four, in the headroom.
@@ -67,29 +71,29 @@ impl<'a> Body<'a, '_> {
         /// Lengths that are allowed have no other bits.
         const LENGTHS: i64 = 0xfc;
         let (desc, delta) = (self.reg(Reg::R1), self.reg(Reg::R2));
-        let delta = self.b.ins().ireduce(types::I32, delta);
-        let data = self.field(desc, DATA);
-        let meta = self.field(desc, DATA_META);
+        let delta = self.int(delta);
+        let data = self.field(desc, DATA, self.bounds.data);
+        let meta = self.field(desc, DATA_META, self.bounds.meta);
         // Behind the start of the packet: a port without metadata.
         let there = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, meta, data);
         let new = self.b.ins().iadd(meta, delta);
         let len = self.b.ins().isub(data, new);
-        let odd = self.b.ins().band_imm_u(len, !LENGTHS & 0xffff_ffff);
+        let odd = self.b.ins().band_imm_s(len, !LENGTHS);
         let right = self.b.ins().icmp_imm_s(IntCC::Equal, odd, 0);
-        // A chunk is far below 2 GiB: what lies in front of it is a negative number.
+        // What lies in front of the chunk is a negative number.
         let room = self.b.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, new, i64::from(FRAME_RESERVE));
         let ways = self.if_good(&[there, right, room]);
-        let flags = self.flags(Some(Area::Descriptor));
-        self.b.ins().store(flags, new, desc, DATA_META);
-        self.done_or(call, ways);
+        self.set_field(desc, DATA_META, new);
+        let (old, moved) = (self.bounds, self.moved(self.bounds.meta, delta, desc, new));
+        self.done_or(call, ways, Bounds { meta: moved, ..old });
     }
 
     /// `bpf_xdp_adjust_tail(ctx, delta)` of a packet of one buffer that gets shorter, or stays as long as it is.
     pub(super) fn adjust_tail(&mut self, call: &Call) {
         let (desc, delta) = (self.reg(Reg::R1), self.reg(Reg::R2));
-        let delta = self.b.ins().ireduce(types::I32, delta);
-        let data = self.field(desc, DATA);
-        let end = self.field(desc, DATA_END);
+        let delta = self.int(delta);
+        let data = self.field(desc, DATA, self.bounds.data);
+        let end = self.field(desc, DATA_END, self.bounds.end);
         let flags = self.flags(Some(Area::Descriptor));
         let next = self.b.ins().load(types::I64, flags, desc, NEXT);
         let one = self.b.ins().icmp_imm_s(IntCC::Equal, next, 0);
@@ -98,14 +102,43 @@ impl<'a> Body<'a, '_> {
         let least = self.b.ins().iadd_imm_s(data, i64::from(ETH_HLEN));
         let header = self.b.ins().icmp(IntCC::SignedGreaterThanOrEqual, new, least);
         let ways = self.if_good(&[one, shorter, header]);
-        self.b.ins().store(flags, new, desc, DATA_END);
-        self.done_or(call, ways);
+        self.set_field(desc, DATA_END, new);
+        let (old, moved) = (self.bounds, self.moved(self.bounds.end, delta, desc, new));
+        self.done_or(call, ways, Bounds { end: moved, ..old });
     }
 
-    /// A field of 32 bits of a descriptor.
-    fn field(&mut self, desc: Value, at: i32) -> Value {
+    /// A field of 32 bits of a descriptor. Chunks are far below 2 GiB: neither a sum nor a difference of two leaves 64 bits.
+    fn field(&mut self, desc: Value, at: i32, known: Option<Bound>) -> Value {
+        if let Some(bound) = known {
+            return bound.field;
+        }
         let flags = self.flags(Some(Area::Descriptor));
-        self.b.ins().load(types::I32, flags, desc, at)
+        self.b.ins().uload32(flags, desc, at)
+    }
+
+    fn set_field(&mut self, desc: Value, at: i32, v: Value) {
+        let flags = self.flags(Some(Area::Descriptor));
+        self.b.ins().istore32(flags, v, desc, at);
+    }
+
+    /// An argument that is an `int`.
+    fn int(&mut self, v: Value) -> Value {
+        if let Some(known) = number(self.b.func, v) {
+            return self.b.ins().iconst(types::I64, known);
+        }
+        let v = self.b.ins().ireduce(types::I32, v);
+        self.b.ins().sextend(types::I64, v)
+    }
+
+    /// The pointer to a bound that was moved: from the one that the program had, where that is known, and the distance is a number. That
+    /// is what checks in front of the call were about.
+    fn moved(&mut self, old: Option<Bound>, delta: Value, desc: Value, new: Value) -> Option<Bound> {
+        self.after_room.filter(|asked| asked.copied)?;
+        let pointer = match (old, number(self.b.func, delta)) {
+            (Some(old), Some(delta)) => self.b.ins().iadd_imm_s(old.pointer, delta),
+            _ => self.pointer(desc, new),
+        };
+        Some(Bound { pointer, field: new })
     }
 
     /// Goes on where all conditions hold. A branch for each, all of which nearly always go the same way: to make one number of them
@@ -121,8 +154,8 @@ impl<'a> Body<'a, '_> {
     }
 
     /// It is done, with 0; where the condition did not hold, the helper does it. Where the result is compared with 0 at once, both
-    /// go on where that leads.
-    fn done_or(&mut self, call: &Call, ways: Ways) {
+    /// go on where that leads, this way knowing the packet's bounds.
+    fn done_or(&mut self, call: &Call, ways: Ways, bounds: Bounds) {
         let asked = self.after_room;
         let zero_to = asked.map_or(ways.done, |asked| asked.zero);
         let zero = self.b.ins().iconst(types::I64, 0);
@@ -133,14 +166,19 @@ impl<'a> Body<'a, '_> {
         self.name_frame();
         self.by_call(call);
         self.seldom = false;
-        let Some(Asked { other, .. }) = asked else {
+        let Some(Asked { other, then, copied, .. }) = asked else {
             self.b.ins().jump(ways.done, &[]);
             return self.open(ways.done);
         };
         let r0 = self.reg(Reg::R0);
         let failed = self.b.ins().ireduce(types::I32, r0);
         self.between(asked);
+        let zero_to = if copied { self.b.create_block() } else { zero_to };
         self.b.ins().brif(failed, other, &[], zero_to, &[]);
+        if copied {
+            self.begin_with(then, bounds);
+            self.copy_for_seldom(then, zero_to);
+        }
     }
 
     /// What the program does between the call and the check of its result.
@@ -169,8 +207,8 @@ impl<'a> Body<'a, '_> {
     /// r0 = 1
     /// if r1 != 0 goto out
     /// ```
-    pub(super) fn checked_room(&self, block: &'a Block) -> Option<Asked<'a>> {
-        let options = self.around.options;
+    pub(super) fn checked_room(&self, at: usize) -> Option<Asked<'a>> {
+        let (block, options) = (&self.plan.blocks[at], self.around.options);
         if !(options.thread_nulls && options.inline_helpers) {
             return None;
         }
@@ -195,7 +233,13 @@ impl<'a> Body<'a, '_> {
             Cond::Ne => (fall, taken),
             _ => return None,
         };
-        holds.contains(&dst).then(|| Asked { zero: self.blocks[zero], other: self.blocks[other], between })
+        holds.contains(&dst).then(|| Asked {
+            zero: self.blocks[zero],
+            then: zero,
+            copied: self.may_copy(at, zero),
+            other: self.blocks[other],
+            between,
+        })
     }
 }
 

@@ -78,6 +78,49 @@ fn room_is_made_and_refused_as_the_helpers_do() {
     }
 }
 
+/// Where the packet begins and ends is known behind moves that are part of the code, and asked for behind calls.
+#[test]
+fn bounds_behind_moves_are_those_of_the_helpers() {
+    // A check, what lies at both ends of what it found, and a byte written there; then the metadata.
+    let look = |n: usize| {
+        format!(
+            "r2 = *(u32 *)(r6 +0)\nr3 = *(u32 *)(r6 +4)\nr4 = r2\nr4 += 14\nr0 = 9\nif r4 > r3 goto out\nr5 = *(u8 *)(r2 +0)\n\
+             r8 *= 3\nr8 += r5\nr5 = *(u8 *)(r2 +13)\nr8 ^= r5\n*(u8 *)(r2 +1) = r8\nr4 = r2\nr4 += 34\n\
+             if r4 > r3 goto short{n}\nr5 = *(u8 *)(r2 +33)\nr8 += r5\nshort{n}: r5 = *(u32 *)(r6 +8)\nr4 = r5\nr4 += 4\n\
+             if r4 > r2 goto without{n}\nr4 = *(u32 *)(r5 +0)\nr8 ^= r4\n*(u8 *)(r5 +2) = r8\nwithout{n}: r8 += {n}\n"
+        )
+    };
+    let scaled = |scale: i32, from: i32| format!("r2 = r7\nr2 *= {scale}\nr2 += {from}");
+    let by = [
+        scaled(0, -20),
+        scaled(0, 4),
+        scaled(0, -300),
+        scaled(4, -32),
+        scaled(1, -8),
+        "r2 = -20".into(),
+        "r2 = 4".into(),
+    ];
+    // The result as compilers ask for it, and moved to another register first.
+    let asked = [
+        "if r0 != 0 goto out",
+        "r1 = r0\nr0 = 5\nif r1 != 0 goto out",
+        "if w0 == 0 goto good{n}\nexit\ngood{n}: r8 += 1",
+    ];
+    let (first, last) = (look(0), look(1));
+    let mut turn = 0;
+    for helpers in [44, 54, 65].into_iter().flat_map(|a| [44, 54, 65].map(|b| [a, b])) {
+        for by in &by {
+            turn += 1;
+            let step = |n: usize| {
+                let asked = asked[(turn + n) % 3].replace("{n}", &n.to_string());
+                format!("r1 = r6\n{by}\ncall {}\n{asked}\n", helpers[n])
+            };
+            let body = format!("r8 = r7\n{}{first}{}{last}r0 = r8", step(0), step(1));
+            agree(&format!("{helpers:?} by {by:?}"), &body, vec![], NOTHING);
+        }
+    }
+}
+
 #[test]
 fn folds_of_sums_are_what_the_steps_give() {
     // Numbers around every carry, as the first eight bytes of packets.
