@@ -57,8 +57,10 @@ impl Fields {
         if !same || !unwritten(func, &loads, check, between) {
             return None;
         }
-        let off = bits.iter().map(|(bit, _)| bit / 8).min()?;
-        let end = bits.iter().map(|(bit, _)| bit / 8 + 1).max()?;
+        // Downwards in front of the base, too.
+        let byte = |bit: i64| bit.div_euclid(8);
+        let off = bits.iter().map(|(bit, _)| byte(*bit)).min()?;
+        let end = bits.iter().map(|(bit, _)| byte(*bit) + 1).max()?;
         let len = [1, 2, 4, 8].into_iter().find(|len| off + len >= end)?;
         // What the program reads is there, and what a check has found.
         let read = |byte: i64| loads.iter().any(|(_, a)| (a.off..a.off + a.len as i64).contains(&byte));

@@ -134,6 +134,32 @@ fn fields_compared_together() {
     assert!(together > count / 4, "in {together} of {count} fields are compared together");
 }
 
+/// A field in front of the place that a pointer was moved to: its bits are counted downwards from there.
+#[test]
+fn fields_in_front_of_a_pointer() {
+    // The half of a byte in front of the pointer that its lowest bit is not part of, and the byte behind it.
+    let text = "r2 = *(u32 *)(r1 +0)\nr4 = *(u32 *)(r1 +4)\nr0 = 1\nr3 = r2\nr3 += 1\nif r3 > r4 goto out\n\
+                r5 = *(u8 *)(r2 +0)\nr5 &= 15\nr2 += 4\nr2 += r5\nr3 = r2\nr3 += 8\nif r3 > r4 goto out\n\
+                r5 = *(u8 *)(r2 -1)\nr5 &= 0xf0\nif r5 != 0x40 goto out\n\
+                r5 = *(u8 *)(r2 +0)\nif r5 != 6 goto out\nr0 = 2\nout: exit";
+    let insns = xway_isa::assemble(text).expect("a program");
+    let image = Program { name: "fields".into(), section: "xdp".into(), insns, ..Program::default() };
+    let object = Arc::new(Object { programs: vec![image], license: Some("GPL".into()), ..Object::default() });
+    let packet = |at: usize, front: u8, behind: u8| {
+        let mut packet = vec![0x55; 40];
+        packet[0] = at as u8;
+        (packet[3 + at], packet[4 + at]) = (front, behind);
+        packet
+    };
+    let all = [(0x40, 6), (0x4f, 6), (0x50, 6), (0, 6), (0xc0, 6), (0x40, 7), (6, 0x40)];
+    let burst: Vec<Vec<u8>> = (0..4).flat_map(|at| all.map(|(front, behind)| packet(5 * at, front, behind))).collect();
+    match compare(&object, 0, &burst, &|_| {}) {
+        Outcome::Same => {}
+        Outcome::Unverified | Outcome::Apart => panic!("is refused, or runs for long"),
+        Outcome::NotCompiled(how) | Outcome::Differs(how) => panic!("{how}"),
+    }
+}
+
 /// Whether fewer branches are left with the pass than without it.
 fn is_one_comparison(object: &Arc<Object>) -> bool {
     let instance = Instance::new(object.clone(), 1).expect("an instance");
