@@ -51,6 +51,7 @@ mod headers;
 mod lanes;
 mod link;
 mod lower;
+mod means;
 mod native;
 mod options;
 mod outcome;

@@ -165,6 +165,38 @@ fn what_costs_more_than_it_gains_stays_in_memory() {
     }
 }
 
+/// `asked` fields of the packet that are asked for again and again, each behind a branch, until there are `branches` of them. What is
+/// loaded twice would be loaded once and live in between.
+fn fields_again(branches: usize, asked: usize) -> String {
+    let mut text = String::from("r7 = *(u32 *)(r1 +0)\nr8 = *(u32 *)(r1 +4)\nr2 = r7\nr2 += 64\n");
+    text += "r0 = 0\nif r2 > r8 goto out\nr3 = *(u8 *)(r7 +0)\nr7 += r3\nr2 = r7\nr2 += 1400\nr0 = 9\nif r2 > r8 goto out\nr6 = 0\n";
+    text.extend((0..branches).map(|n| format!("r5 = *(u16 *)(r7 +{})\nif r5 == {n} goto out\nr6 += r5\n", n % asked)));
+    text + "r0 = r6\nout: exit"
+}
+
+#[test]
+fn a_function_whose_values_all_live_through_it_is_made_as_it_stands() {
+    for (branches, asked, plain) in [(4000, 1300, true), (4000, 20, false), (400, 300, false)] {
+        let ready = ready(&fields_again(branches, asked), &[]);
+        let options = Options { keep_text: true, single: false, ..Options::default() };
+        let code = compile(&ready.program, &ready.proof, &options).unwrap();
+        let made = |how: &str| code.texts().iter().any(|text| text.lines().next().is_some_and(|l| l.contains(how)));
+        assert_eq!(made("without Cranelift's own passes"), plain, "{branches} of {asked}");
+        assert_eq!(made("behind Cranelift's own passes"), !plain, "{branches} of {asked}");
+        // A packet of zeros is too short; one that is long enough has no field that is asked for, and is added up.
+        let mut pool = Pool::new(PoolConfig::new(1)).unwrap();
+        let mut frame = pool.alloc().unwrap();
+        let (guard, host) = (Guard::pin(), FixedHost::new(1));
+        for (packet, expected) in [(vec![0; 64], 9), (vec![0xee; 1700], branches as u64 * 0xeeee)] {
+            frame.fill(&packet).unwrap();
+            let mut ret = [0];
+            code.run_burst(std::slice::from_mut(&mut frame), &mut RunEnv::new(&guard, &host, 1), &mut ret).unwrap();
+            assert_eq!(ret[0], expected, "{branches} of {asked}, {} bytes", packet.len());
+        }
+        pool.release(frame);
+    }
+}
+
 #[test]
 fn a_sum_of_any_length_is_followed_without_the_stack() {
     // What a register is by now is asked for at a branch, behind as many additions as a function may have.

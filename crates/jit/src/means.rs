@@ -1,0 +1,73 @@
+//! Whether a function, as Cranelift's mid-end leaves it, is within the register allocator's means.
+//!
+//! What is computed or loaded twice is computed once there, however far apart the two are, and lives in between. That is a gain as long as
+//! few values do. A program that asks for the same thousand fields of a packet again and again has a thousand values that live through
+//! thousands of blocks, which the allocator takes apart one by one: minutes for what takes a tenth of a second without the mid-end.
+//! Only functions of very many blocks can come to that; of them the values that live into each block are counted.
+
+use cranelift_codegen::entity::SecondaryMap;
+use cranelift_codegen::flowgraph::ControlFlowGraph;
+use cranelift_codegen::ir::{self, Block, Opcode, Value, ValueDef};
+use rustc_hash::FxHashMap;
+
+/// Blocks of a function that is looked at.
+const BLOCKS_MIN: usize = 500;
+/// Values that live into a block, on the average: several times as many as there are registers.
+const LIVE_MAX: usize = 64;
+/// As many, in all blocks together, are always had.
+const LIVE_MIN: usize = 1 << 17;
+
+/// Whether a function is so long that it may be beyond all means.
+pub(crate) fn is_long(func: &ir::Function) -> bool {
+    func.layout.blocks().nth(BLOCKS_MIN).is_some()
+}
+
+/// Whether fewer values live through the blocks of a function than would be beyond all means.
+pub(crate) fn is_affordable(func: &ir::Function) -> bool {
+    let blocks = func.layout.blocks().count();
+    let mut left = LIVE_MIN.max(LIVE_MAX * blocks);
+    let cfg = ControlFlowGraph::with_function(func);
+    let mut seen: SecondaryMap<Block, Option<Value>> = SecondaryMap::new();
+    let mut work: Vec<Block> = vec![];
+    for (value, used) in used_elsewhere(func) {
+        // From each use up to where it is made; each block counts once.
+        work.extend(used);
+        while let Some(block) = work.pop() {
+            if seen[block] == Some(value) || made_in(func, value) == Some(block) {
+                continue;
+            }
+            seen[block] = Some(value);
+            let Some(rest) = left.checked_sub(1) else { return false };
+            left = rest;
+            work.extend(cfg.pred_iter(block).map(|from| from.block));
+        }
+    }
+    true
+}
+
+/// The block that a value is made in.
+fn made_in(func: &ir::Function, value: Value) -> Option<Block> {
+    match func.dfg.value_def(value) {
+        ValueDef::Result(inst, _) => func.layout.inst_block(inst),
+        ValueDef::Param(block, _) => Some(block),
+        ValueDef::Union(..) => None,
+    }
+}
+
+/// Values with blocks that use them and do not make them, some of these several times. Constants are made anew wherever they are used.
+fn used_elsewhere(func: &ir::Function) -> FxHashMap<Value, Vec<Block>> {
+    let is_constant = |value: Value| match func.dfg.value_def(value) {
+        ValueDef::Result(inst, _) => func.dfg.insts[inst].opcode() == Opcode::Iconst,
+        _ => false,
+    };
+    let mut used: FxHashMap<Value, Vec<Block>> = FxHashMap::default();
+    for block in func.layout.blocks() {
+        for value in func.layout.block_insts(block).flat_map(|inst| func.dfg.inst_values(inst)) {
+            let value = func.dfg.resolve_aliases(value);
+            if made_in(func, value) != Some(block) && !is_constant(value) {
+                used.entry(value).or_default().push(block);
+            }
+        }
+    }
+    used
+}
