@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use cranelift_codegen::Context;
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::isa::{OwnedTargetIsa, TargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
-use cranelift_codegen::{CodegenResult, Context};
 use cranelift_frontend::FunctionBuilderContext;
 use xway_abi::{MapSpec, MapType, map_flags};
 use xway_maps::{Guard, Map};
@@ -299,43 +299,24 @@ fn emit(around: &Surroundings<'_>) -> Result<Emitted, Refusal> {
         let failed = |why: String| Refusal::BackEnd { name: func.name.clone(), why };
         let names: Vec<_> = context.func.params.user_named_funcs().values().cloned().collect();
         let started = Instant::now();
-        let plain = beyond_means(around, &context, &mut control).map_err(|e| failed(format!("{e:?}")))?;
-        let done = context
-            .compile(plain.as_deref().unwrap_or(around.isa), &mut control)
-            .map_err(|e| failed(format!("{:?}", e.inner)))?;
+        let long = means::optimize_long(around, &mut context, &mut control).map_err(|e| failed(format!("{e:?}")))?;
+        let isa = long.as_ref().map_or(around.isa, |long| &*long.isa);
+        let done = context.compile(isa, &mut control).map_err(|e| failed(format!("{:?}", e.inner)))?;
         back_end += started.elapsed();
         texts.extend(done.vcode.clone());
         linker.add(shape, &func.name, done, &names, &lowered.entries);
         if around.options.keep_text && around.options.optimize {
-            let passes = if plain.is_some() {
-                "without Cranelift's own passes, too much would live too long"
-            } else {
-                "behind Cranelift's own passes"
+            let passes = match long {
+                Some(means::Long { optimized: false, .. }) => {
+                    "without Cranelift's own passes, too much would live too long"
+                }
+                _ => "behind Cranelift's own passes",
             };
             let what = format!("; {} as {shape:?}, {passes}", func.name);
             texts.push(format!("{what}\n{}", context.func.display()));
         }
     }
     Ok(Emitted { linked: linker.finish()?, texts, back_end })
-}
-
-/// The machine without Cranelift's mid-end, for a function that this leaves beyond the back end's means; `None` for all others.
-fn beyond_means(
-    around: &Surroundings<'_>,
-    context: &Context,
-    control: &mut ControlPlane,
-) -> CodegenResult<Option<OwnedTargetIsa>> {
-    if !around.options.optimize || !means::is_long(&context.func) {
-        return Ok(None);
-    }
-    let mut tried = Context::for_function(context.func.clone());
-    tried.optimize(around.isa, control)?;
-    if means::is_affordable(&tried.func) {
-        return Ok(None);
-    }
-    let plain = Options { optimize: false, ..around.options.clone() };
-    let builder = cranelift_codegen::isa::Builder::from_target_isa(around.isa);
-    builder.finish(flags(&plain)).map(Some)
 }
 
 impl Plan {

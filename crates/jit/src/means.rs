@@ -1,14 +1,21 @@
-//! Whether a function, as Cranelift's mid-end leaves it, is within the register allocator's means.
+//! Long functions: whether what Cranelift's mid-end leaves is within the register allocator's means.
 //!
 //! What is computed or loaded twice is computed once there, however far apart the two are, and lives in between. That is a gain as long as
 //! few values do. A program that asks for the same thousand fields of a packet again and again has a thousand values that live through
 //! thousands of blocks, which the allocator takes apart one by one: minutes for what takes a tenth of a second without the mid-end.
 //! Only functions of very many blocks can come to that; of them the values that live into each block are counted.
 
+use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::entity::SecondaryMap;
 use cranelift_codegen::flowgraph::ControlFlowGraph;
 use cranelift_codegen::ir::{self, Block, Opcode, Value, ValueDef};
+use cranelift_codegen::isa::{Builder, OwnedTargetIsa};
+use cranelift_codegen::{CodegenResult, Context};
 use rustc_hash::FxHashMap;
+
+use crate::Options;
+use crate::compiled::flags;
+use crate::lower::Surroundings;
 
 /// Blocks of a function that is looked at.
 const BLOCKS_MIN: usize = 500;
@@ -17,13 +24,36 @@ const LIVE_MAX: usize = 64;
 /// As many, in all blocks together, are always had.
 const LIVE_MIN: usize = 1 << 17;
 
-/// Whether a function is so long that it may be beyond all means.
-pub(crate) fn is_long(func: &ir::Function) -> bool {
-    func.layout.blocks().nth(BLOCKS_MIN).is_some()
+/// A long function that is ready for the back end.
+pub(crate) struct Long {
+    /// The machine whose mid-end does nothing; its back end is the same.
+    pub isa: OwnedTargetIsa,
+    pub optimized: bool,
+}
+
+/// Takes a long function through Cranelift's mid-end, and leaves it as it was where that would be beyond the back end's means; `None`
+/// for all others.
+pub(crate) fn optimize_long(
+    around: &Surroundings<'_>,
+    context: &mut Context,
+    control: &mut ControlPlane,
+) -> CodegenResult<Option<Long>> {
+    if !around.options.optimize || context.func.layout.blocks().nth(BLOCKS_MIN).is_none() {
+        return Ok(None);
+    }
+    let before = context.func.clone();
+    context.optimize(around.isa, control)?;
+    let optimized = is_affordable(&context.func);
+    if !optimized {
+        context.func = before;
+    }
+    let plain = Options { optimize: false, ..around.options.clone() };
+    let isa = Builder::from_target_isa(around.isa).finish(flags(&plain))?;
+    Ok(Some(Long { isa, optimized }))
 }
 
 /// Whether fewer values live through the blocks of a function than would be beyond all means.
-pub(crate) fn is_affordable(func: &ir::Function) -> bool {
+fn is_affordable(func: &ir::Function) -> bool {
     let blocks = func.layout.blocks().count();
     let mut left = LIVE_MIN.max(LIVE_MAX * blocks);
     let cfg = ControlFlowGraph::with_function(func);
