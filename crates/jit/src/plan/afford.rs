@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use xway_maps::Map;
 
-use super::slots::{Group, STACK, Slots, touched};
+use super::slots::{Group, Reach, STACK, Slots, reach, touched};
 use super::stack::{Bytes, effect};
 use super::{Func, Kind};
 
@@ -32,7 +32,8 @@ impl Slots {
         if self.groups.len() * weights.iter().sum::<usize>() <= most {
             return self;
         }
-        let costs = costs(&self.groups, &living(func, maps), &weights);
+        let mut costs = costs(&self.groups, &living(func, maps), &weights);
+        self.add_lent(func, maps, &mut costs);
         let mut parts = parts(&self.groups, func);
         for part in &mut parts {
             part.cost = costs[part.groups.clone()].iter().sum();
@@ -53,6 +54,19 @@ impl Slots {
         let groups: Vec<Group> =
             parts.iter().flat_map(|part| self.groups[part.groups.clone()].iter().copied()).collect();
         Slots { left: self.groups.len() - groups.len(), groups }
+    }
+}
+
+impl Slots {
+    /// Adds the calls that look at each group: in front of every one of them it is written out, wherever it lives.
+    fn add_lent(&self, func: &Func, maps: &[Arc<Map>], costs: &mut [usize]) {
+        for op in func.blocks.iter().flat_map(|b| &b.ops) {
+            let Kind::Helper(call) = &op.kind else { continue };
+            let Reach::Bytes(all) = reach(call, maps) else { continue };
+            for (bytes, _) in all {
+                costs[self.overlapping(bytes)].iter_mut().for_each(|cost| *cost += 1);
+            }
+        }
     }
 }
 
@@ -240,6 +254,25 @@ mod tests {
             assert_eq!(kept.groups.len() + kept.left, 190);
             assert!(kept.left > 0 && !kept.groups.is_empty(), "{branches}: {kept:?}");
             assert_eq!(kept.groups[0].at, 8, "what is used most stays");
+        }
+    }
+
+    #[test]
+    fn what_calls_look_at_again_and_again_stays_in_memory() {
+        let look = || {
+            let args = [Some(Place { region: Region::Stack, off: Some(8 - STACK as i32) }), None, None, None, None];
+            let sizes = [None, Some((190, 190)), None, Some((0, 0)), None];
+            let proto = xway_abi::helper(28).expect("bpf_csum_diff");
+            Op { at: 0, kind: Kind::Helper(super::super::Call { proto, map: None, key_const: None, sizes, args }) }
+        };
+        // All in one block: nothing lives at its start.
+        let stores = || (0..190).map(|n| access(8 + n, Size::B, true));
+        for (calls, all) in [(5, true), (2000, false)] {
+            let func = func(vec![(stores().chain((0..calls).map(|_| look())).collect(), End::Exit)]);
+            let kept = slots::groups(&func, &[]).unwrap();
+            assert_eq!(kept.groups.len() + kept.left, 190);
+            assert_eq!(kept.left == 0, all, "{calls}: {}", kept.left);
+            assert!(kept.groups.len() * calls <= LIVE_MIN.max(LIVE_PER_INSN * func.insns), "{calls}");
         }
     }
 
