@@ -16,7 +16,7 @@ use crate::engines::{Outcome, compare};
 const LEN: usize = 40;
 
 /// Loads a field into r5, and says what it is for the packet that matches.
-fn field(rng: &mut Rng, packet: &[u8], near: usize, text: &mut String) -> u64 {
+fn field(rng: &mut Rng, packet: &[u8], (near, base): (usize, usize), text: &mut String) -> u64 {
     let len = [1, 1, 1, 2, 2, 2, 4, 8][rng.below(8) as usize];
     let at = (near + rng.below(8) as usize).min(LEN - len);
     let bytes = &packet[at..at + len];
@@ -27,11 +27,12 @@ fn field(rng: &mut Rng, packet: &[u8], near: usize, text: &mut String) -> u64 {
         *text += "r5 = 0\n";
         for n in 0..len {
             let shift = 8 * if big { len - 1 - n } else { n };
-            let _ = writeln!(text, "r3 = *(u8 *)(r2 +{})\nr3 <<= {shift}\nr5 |= r3", at + n);
+            let at = (at + n) as i64 - base as i64;
+            let _ = writeln!(text, "r3 = *(u8 *)(r2 {at:+})\nr3 <<= {shift}\nr5 |= r3");
         }
         if big { little.swap_bytes() >> (64 - 8 * len) } else { little }
     } else {
-        let _ = writeln!(text, "r5 = *(u{} *)(r2 +{at})", 8 * len);
+        let _ = writeln!(text, "r5 = *(u{} *)(r2 {:+})", 8 * len, at as i64 - base as i64);
         little
     };
     for _ in 0..rng.below(4).saturating_sub(1) {
@@ -68,9 +69,20 @@ fn program(rng: &mut Rng, packet: &[u8]) -> String {
     let mut text = format!(
         "r2 = *(u32 *)(r1 +0)\nr4 = *(u32 *)(r1 +4)\nr3 = r2\nr3 += {LEN}\nr0 = 1\nr6 = 0\nif r3 > r4 goto out\n"
     );
-    let mut near = rng.below(24) as usize;
+    // Now and then the pointer is moved first, as behind a header of variable length, so that fields lie in front of it, too.
+    let base = if rng.one_in(4) {
+        let (front, more) = (8 + rng.below(12) as usize, usize::from(packet[0] & 7));
+        let _ = writeln!(text, "r5 = *(u8 *)(r2 +0)\nr5 &= 7\nr2 += {front}\nr2 += r5");
+        let rest = LEN - front - more;
+        let _ = writeln!(text, "r3 = r2\nr3 += {rest}\nif r3 > r4 goto out");
+        front + more
+    } else {
+        0
+    };
+    let first = if base == 0 { 0 } else { 7 };
+    let mut near = first + rng.below(24 - first as u64) as usize;
     for _ in 0..2 + rng.below(3) {
-        let mut value = field(rng, packet, near, &mut text);
+        let mut value = field(rng, packet, (near, base), &mut text);
         // Now and then nothing can match.
         value = if rng.one_in(20) { value ^ 1 << rng.below(16) } else { value };
         if rng.one_in(8) {
@@ -78,7 +90,8 @@ fn program(rng: &mut Rng, packet: &[u8]) -> String {
         }
         if rng.one_in(16) {
             let at = near + rng.below(8) as usize;
-            let _ = writeln!(text, "*(u8 *)(r2 +{at}) = {}", if rng.one_in(2) { packet[at] } else { 7 });
+            let off = at as i64 - base as i64;
+            let _ = writeln!(text, "*(u8 *)(r2 {off:+}) = {}", if rng.one_in(2) { packet[at] } else { 7 });
         }
         // Most are compared with a number, as clang does it; what does not fit stands in a register.
         match i32::try_from(value) {
@@ -87,7 +100,7 @@ fn program(rng: &mut Rng, packet: &[u8]) -> String {
         }
         .expect("text");
         if rng.one_in(8) {
-            near = rng.below(24) as usize;
+            near = first + rng.below(24 - first as u64) as usize;
         }
     }
     text + "r0 = r6\nr0 &= 0xffff\nr0 += 2\nout: exit"
@@ -131,7 +144,7 @@ fn fields_compared_together() {
             }
         }
     }
-    assert!(together > count / 4, "in {together} of {count} fields are compared together");
+    assert!(together > count / 5, "in {together} of {count} fields are compared together");
 }
 
 /// A field in front of the place that a pointer was moved to: its bits are counted downwards from there.
