@@ -65,8 +65,9 @@
 //!     not found
 //! ```
 //!
-//! The two words at `line` may be one vector load of 16 bytes: their order does not matter. On machines with weak ordering the
-//! second load of the head needs an acquire fence before it.
+//! The two words at `line` may be one vector load of 16 bytes. Most machines load an aligned one at one moment; on one that loads the tags
+//! first and the head behind a removal, an element that is being put in again under the same key may be found before its value is whole, as
+//! it may in Linux. On machines with weak ordering the second load of the head needs an acquire fence before it.
 //!
 //! The hash: words of eight bytes in the machine's order, the last one filled up with zeros; `fold(a, b)` is the low half of the
 //! 128-bit product of `a` and `b`, exclusive-or the high half.
