@@ -144,7 +144,7 @@ fn fields_compared_together() {
             }
         }
     }
-    assert!(together > count / 5, "in {together} of {count} fields are compared together");
+    assert!(together > count / 8, "in {together} of {count} fields are compared together");
 }
 
 /// A field in front of the place that a pointer was moved to: its bits are counted downwards from there.
