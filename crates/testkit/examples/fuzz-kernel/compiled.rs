@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use xway_abi::MapType;
-use xway_jit::{Options, RunEnv, compile};
+use xway_jit::{Options, Refusal, RunEnv, compile};
 use xway_maps::{Guard, Map};
 use xway_object::Program;
 use xway_packet::{Frame, Pool};
@@ -13,6 +13,9 @@ use xway_vm::{FixedHost, Instance, Outcome, Timers};
 
 use super::oracle::hex;
 use super::repeatable::repeatable;
+
+/// `bpf_probe_read`, `bpf_probe_read_kernel` and `bpf_probe_read_kernel_str`.
+const PROBE_READ: [u32; 3] = [4, 113, 115];
 
 /// A compiled program.
 pub struct Compiled {
@@ -28,15 +31,20 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// Compiles an accepted program; `instance` holds the maps that it will use.
-    pub fn new(instance: Instance, program: &Program, proof: &Verified) -> Result<Compiled, String> {
+    /// Compiles an accepted program; `instance` holds the maps that it will use. `None` for one that reads through any number, of which
+    /// there is no machine code.
+    pub fn new(instance: Instance, program: &Program, proof: &Verified) -> Result<Option<Compiled>, String> {
         let linked = instance.link(program).map_err(|e| format!("accepted, but it cannot be linked: {e}"))?;
         let options = Options { check: true, ..Options::default() };
-        let code =
-            compile(&linked, proof, &options).map_err(|e| format!("accepted, but it cannot be compiled: {e}"))?;
+        let code = match compile(&linked, proof, &options) {
+            Err(Refusal::NotYet { .. }) if PROBE_READ.iter().any(|id| proof.facts().helpers.contains(id)) => {
+                return Ok(None);
+            }
+            code => code.map_err(|e| format!("accepted, but it cannot be compiled: {e}"))?,
+        };
         let exact = repeatable(proof, instance.object());
         let (guard, host, timers) = (Guard::pin(), FixedHost::new(1), Timers::default());
-        Ok(Compiled { instance, code, guard, host, timers, exact, packets: Cell::new(0) })
+        Ok(Some(Compiled { instance, code, guard, host, timers, exact, packets: Cell::new(0) }))
     }
 
     /// Runs over one packet; `expected` and `data` are what the interpreter made of it.

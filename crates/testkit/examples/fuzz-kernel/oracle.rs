@@ -262,7 +262,7 @@ impl Oracle {
             place.reset(&proof.facts().maps);
         }
         let mut compiled = match compile {
-            true => Some(Compiled::new(self::instance(place)?, program, proof)?),
+            true => Compiled::new(self::instance(place)?, program, proof)?,
             false => None,
         };
         let guard = Guard::pin();

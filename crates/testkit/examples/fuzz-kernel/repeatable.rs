@@ -2,7 +2,7 @@
 
 use xway_abi::MapType;
 use xway_object::Object;
-use xway_verifier::Verified;
+use xway_verifier::{Region, Verified};
 
 /// Helpers whose result depends on packet and maps alone.
 const REPEATABLE: [u32; 27] = [
@@ -51,7 +51,21 @@ pub fn repeatable(proof: &Verified, object: &Object) -> bool {
         && facts.helpers.iter().any(|h| matches!(h, 189 | 190 | 201 | 202));
     settled(proof, object)
         && !overlaps
+        && !fetches_from_stack(proof)
         && facts.helpers.iter().all(|h| REPEATABLE.contains(h))
         && facts.kfuncs.iter().all(|k| REPEATABLE_KFUNCS.contains(&k.as_str()))
         && facts.maps.iter().all(map)
+}
+
+/// Whether an atomic operation gives back what was on the stack. Linux 6.18 does not count that as relied on when it compares ways, and
+/// cuts off what it then believes nothing reaches (docs/verifier-differences.md).
+fn fetches_from_stack(proof: &Verified) -> bool {
+    use xway_isa::{AtomicOp, Insn};
+    let fetches = |at: usize| {
+        let Ok(Insn::Atomic { op, .. }) = xway_isa::decode_at(proof.insns(), at) else { return false };
+        let alone = [AtomicOp::Add { fetch: false }, AtomicOp::Or { fetch: false }, AtomicOp::And { fetch: false }];
+        !alone.contains(&op) && op != AtomicOp::Xor { fetch: false }
+    };
+    let stack = |r: Region| matches!(r, Region::Stack | Region::OuterStack | Region::Mixed | Region::Other);
+    proof.facts().accesses.iter().any(|a| stack(a.place.region) && fetches(a.insn))
 }
