@@ -9,6 +9,7 @@
 //! | `mod` | functions, the burst loop, blocks, jumps |
 //! | `alu` | arithmetic |
 //! | `memory` | loads, stores, atomics, the context |
+//! | `area` | kinds of memory that never overlap |
 //! | `lookup` | look-ups in maps without a call |
 //! | `inner` | look-ups in maps of maps without a call |
 //! | `trie`, `address` | look-ups in tries without a call |
@@ -25,6 +26,7 @@
 mod address;
 mod alu;
 mod answer;
+mod area;
 mod bounds;
 mod call;
 mod copied;
@@ -50,6 +52,8 @@ use xway_isa::{Cond, Operand, Reg, Width};
 use xway_maps::Map;
 use xway_packet::descriptor;
 
+use area::Area;
+pub(crate) use area::region;
 pub(crate) use inner::template;
 pub(crate) use lookup::can_inline;
 pub(crate) use scout::can_fetch;
@@ -740,64 +744,5 @@ impl<'a, 'f> Body<'a, 'f> {
         let Some(area) = area.filter(|_| self.around.options.alias) else { return flags };
         let region = self.b.func.dfg.alias_regions.insert(area.region());
         flags.with_alias_region(Some(region))
-    }
-}
-
-/// Numbers of kinds of memory in Cranelift's form that other passes know.
-pub(crate) mod region {
-    /// Descriptors of frames.
-    pub const DESCRIPTOR: u32 = 3;
-    /// Packets and their metadata.
-    pub const PACKET: u32 = 4;
-    /// The stacks of functions.
-    pub const STACK: u32 = 5;
-    /// Addresses of arrays.
-    pub const BASES: u32 = 8;
-    /// The state of the generator of random numbers.
-    pub const RANDOM: u32 = 9;
-    /// What describes the memory of maps.
-    pub const LAYOUTS: u32 = 10;
-}
-
-/// Kinds of memory that never overlap.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Area {
-    /// The burst's array of frames and of verdicts.
-    Frames,
-    Env,
-    /// The worker's number in the environment, which never changes.
-    Cpu,
-    Descriptor,
-    /// Packet and metadata.
-    Packet,
-    /// The stacks of this function and of its callers.
-    Stack,
-    Record,
-    /// Addresses of arrays, which never change.
-    Bases,
-    /// The worker's random numbers.
-    Random,
-    /// What describes the memory of maps that only the run knows. It never changes.
-    Layouts,
-    /// Values of maps.
-    Values,
-}
-
-impl Area {
-    fn region(self) -> ir::AliasRegionData {
-        let (user_id, description) = match self {
-            Area::Frames => (1, "frames".into()),
-            Area::Env => (2, "env".into()),
-            Area::Descriptor => (region::DESCRIPTOR, "descriptor".into()),
-            Area::Packet => (region::PACKET, "packet".into()),
-            Area::Stack => (region::STACK, "stack".into()),
-            Area::Cpu => (7, "cpu".into()),
-            Area::Bases => (region::BASES, "bases".into()),
-            Area::Random => (region::RANDOM, "random".into()),
-            Area::Layouts => (region::LAYOUTS, "layouts".into()),
-            Area::Record => (6, "record".into()),
-            Area::Values => (11, "values of maps".into()),
-        };
-        ir::AliasRegionData { user_id, description }
     }
 }
