@@ -11,6 +11,9 @@ use cranelift_codegen::ir::{self, Block, Inst, InstBuilder, InstructionData, Opc
 use super::value::constant;
 use super::{Pass, Uses, before, replace};
 
+/// Steps that are followed: twice as many as take any number to 16 bits. A program may have thousands in a row, each of which is an end.
+const STEPS_MAX: usize = 16;
+
 /// Up to here one more step leaves 16 bits.
 const NEARLY: u64 = 0x1_fffe;
 
@@ -44,7 +47,8 @@ impl Pass {
             None => half_step(func, end)?,
         };
         let (mut v, mut steps) = (last, vec![]);
-        while let ValueDef::Result(inst, 0) = func.dfg.value_def(v)
+        while steps.len() < STEPS_MAX
+            && let ValueDef::Result(inst, 0) = func.dfg.value_def(v)
             && let Some((from, bits)) = step(func, inst)
         {
             steps.push(bits);

@@ -52,14 +52,15 @@ impl Pass {
         }
     }
 
-    /// What a sum is made of: words that only it uses, and everything else.
+    /// What a sum is made of: words that only it uses, and everything else. What another block has added up is one number here: its words
+    /// are none that this one loads.
     fn leaves(&self, func: &ir::Function, root: Inst, fresh: &FxHashSet<Inst>) -> (Vec<(Inst, Access)>, Vec<Value>) {
-        let (mut words, mut others) = (vec![], vec![]);
+        let (mut words, mut others, block) = (vec![], vec![], func.layout.inst_block(root));
         let mut work: Vec<Value> = func.dfg.inst_args(root).to_vec();
         while let Some(v) = work.pop() {
             let v = func.dfg.resolve_aliases(v);
             let inst = match func.dfg.value_def(v) {
-                ValueDef::Result(inst, 0) if self.uses[v] == 1 => inst,
+                ValueDef::Result(inst, 0) if self.uses[v] == 1 && func.layout.inst_block(inst) == block => inst,
                 _ => {
                     others.push(v);
                     continue;
