@@ -85,6 +85,7 @@ fn mutants_get_the_verdict_that_the_kernel_gives() {
         show: 0,
         objects: objects.collect(),
         only_mutants: true,
+        only_mixes: false,
         read: None,
     };
     let tally = fuzz_kernel::fuzz(&options);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xway_abi::MapType;
-use xway_jit::{Decided, Link, Options, RunEnv, chain, compile};
+use xway_jit::{Compiled, Decided, Link, Options, RunEnv, chain, compile};
 use xway_maps::{Guard, Map};
 use xway_object::{Object, Program};
 use xway_packet::{Frame, Pool, PoolConfig, Redirect};
@@ -16,6 +16,8 @@ use xway_vm::{Env, FaultKind, FixedHost, Instance, Timers};
 pub struct Ran {
     pub ret: u64,
     pub bytes: Vec<u8>,
+    /// Lengths of its buffers.
+    pub parts: Vec<usize>,
     pub meta: usize,
     pub redirect: Redirect,
     pub fault: Option<String>,
@@ -39,7 +41,7 @@ pub enum Engine {
     Interpreter,
     Single(Options),
     Burst(Options),
-    /// The program three times behind itself, interpreted and compiled.
+    /// The program three times behind itself, or in front of the object's others, interpreted and compiled.
     InterpretedChain,
     Chain(Options),
 }
@@ -63,6 +65,49 @@ pub enum Outcome {
 
 /// Things to do with an instance before the first packet.
 pub type Prepare<'a> = &'a dyn Fn(&Instance);
+
+/// What goes through a program.
+#[derive(Clone, Copy)]
+pub struct Traffic<'a> {
+    pub packets: &'a [Vec<u8>],
+    /// For each packet where its further buffers begin, if it has any.
+    pub cuts: &'a [Vec<usize>],
+    /// Packets of one burst; all of them when 0.
+    pub burst: usize,
+    /// What happens to the instance between two bursts, of which this is the number.
+    pub between: &'a dyn Fn(&Instance, usize),
+}
+
+impl<'a> Traffic<'a> {
+    /// One burst, each packet in one buffer.
+    pub fn of(packets: &'a [Vec<u8>]) -> Traffic<'a> {
+        Traffic { packets, cuts: &[], burst: 0, between: &|_, _| {} }
+    }
+
+    /// A frame for the packet with this number.
+    fn frame(&self, pool: &mut Pool, number: usize) -> Frame {
+        let packet = &self.packets[number];
+        let mut cuts = self.cuts.get(number).cloned().unwrap_or_default();
+        cuts.retain(|at| *at < packet.len());
+        cuts.push(packet.len());
+        let mut frame = pool.alloc().expect("a frame");
+        frame.chunk_mut().fill(0);
+        frame.fill(&packet[..cuts[0]]).expect("room for a packet");
+        for ends in cuts.windows(2) {
+            let mut part = pool.alloc().expect("a frame");
+            part.chunk_mut().fill(0);
+            part.fill_part(&packet[ends[0]..ends[1]]).expect("room for a part");
+            frame.push_part(part).expect("few parts");
+        }
+        frame.set_ingress(1, 0);
+        frame
+    }
+
+    /// Buffers that it takes.
+    fn buffers(&self) -> usize {
+        self.packets.len() + self.cuts.iter().map(Vec::len).sum::<usize>()
+    }
+}
 
 /// The worker that all runs are on; maps have values for two.
 const CPU: u32 = 1;
@@ -99,41 +144,46 @@ pub fn compare_with(
     prepare: Prepare<'_>,
     variants: Variants,
 ) -> Outcome {
-    compare_if(object, index, packets, prepare, variants, true)
+    compare_if(object, index, Traffic::of(packets), prepare, variants, true)
 }
 
 /// The same for a program of which nobody knows that: results are compared where its proof says so.
 pub fn compare_random(object: &Arc<Object>, index: usize, packets: &[Vec<u8>], prepare: Prepare<'_>) -> Outcome {
-    compare_random_with(object, index, packets, prepare, variants())
+    compare_random_with(object, index, Traffic::of(packets), prepare, variants())
 }
 
-/// The same with engines of the caller's choice, and a chain.
+/// The same with engines of the caller's choice, and a chain: of all programs from this one on, or of this one thrice.
 pub fn compare_random_with(
     object: &Arc<Object>,
     index: usize,
-    packets: &[Vec<u8>],
+    traffic: Traffic<'_>,
     prepare: Prepare<'_>,
     variants: Variants,
 ) -> Outcome {
-    let image = image(object, index);
-    let Ok(proof) = verify(&image, &MapsView::from(&**object), &config()) else { return Outcome::Unverified };
-    compare_if(object, index, packets, prepare, variants, crate::repeatable::settled(&proof, object))
+    let mut exact = true;
+    for index in index..object.programs.len() {
+        let image = image(object, index);
+        let Ok(proof) = verify(&image, &MapsView::from(&**object), &config()) else { return Outcome::Unverified };
+        exact &= crate::repeatable::settled(&proof, object);
+    }
+    compare_if(object, index, traffic, prepare, variants, exact)
 }
 
 fn compare_if(
     object: &Arc<Object>,
     index: usize,
-    packets: &[Vec<u8>],
+    traffic: Traffic<'_>,
     prepare: Prepare<'_>,
     variants: Variants,
     exact: bool,
 ) -> Outcome {
-    let expected = match run(object, index, packets, prepare, &Engine::Interpreter) {
+    let run = |engine: &Engine| run(object, index, traffic, prepare, engine);
+    let expected = match run(&Engine::Interpreter) {
         Ok(result) => result,
         Err(outcome) => return outcome,
     };
     for (name, engine) in variants {
-        let got = match run(object, index, packets, prepare, &engine) {
+        let got = match run(&engine) {
             Ok(result) => result,
             Err(outcome) => return outcome,
         };
@@ -143,7 +193,7 @@ fn compare_if(
         if !exact {
             continue;
         }
-        if let Some(difference) = difference(&expected, &got, packets, object) {
+        if let Some(difference) = difference(&expected, &got, traffic.packets, object) {
             return Outcome::Differs(format!("{name}: {difference}"));
         }
     }
@@ -151,11 +201,8 @@ fn compare_if(
         return Outcome::Apart;
     }
     let chain = Engine::Chain(Options { check: true, stage_from: Some(0), cold: Some(true), ..Options::default() });
-    match (
-        run(object, index, packets, prepare, &Engine::InterpretedChain),
-        run(object, index, packets, prepare, &chain),
-    ) {
-        (Ok(expected), Ok(got)) => match difference(&expected, &got, packets, object) {
+    match (run(&Engine::InterpretedChain), run(&chain)) {
+        (Ok(expected), Ok(got)) => match difference(&expected, &got, traffic.packets, object) {
             Some(difference) => Outcome::Differs(format!("a chain: {difference}")),
             None => Outcome::Same,
         },
@@ -171,77 +218,67 @@ fn config() -> Config {
     Config { budget: 200_000, errors_max: 1, ..Config::default() }
 }
 
+/// A program of a chain.
+struct Ready {
+    program: Arc<xway_vm::Program>,
+    proof: xway_verifier::Verified,
+}
+
+/// What an engine runs a burst with.
+enum Code {
+    Interpreted,
+    InterpretedChain,
+    Single(Arc<Compiled>),
+    Burst(Arc<Compiled>),
+    Chain(Arc<Compiled>),
+}
+
 fn run(
     object: &Arc<Object>,
     index: usize,
-    packets: &[Vec<u8>],
+    traffic: Traffic<'_>,
     prepare: Prepare<'_>,
     engine: &Engine,
 ) -> std::result::Result<Result, Outcome> {
     let instance = Instance::new(object.clone(), 2).map_err(|_| Outcome::Unverified)?;
-    let image = image(object, index);
-    let proof = verify(&image, &MapsView::from(&**object), &config()).map_err(|_| Outcome::Unverified)?;
-    let program = instance.link(&image).map_err(|_| Outcome::Unverified)?;
-    prepare(&instance);
-    let (guard, host, timers) = (Guard::pin(), FixedHost::new(1), Timers::default());
-    let mut pool = Pool::new(PoolConfig::new(packets.len().max(64) as u32)).expect("packet memory");
-    let mut burst = vec![];
-    for packet in packets {
-        let mut frame = pool.alloc().expect("a frame");
-        frame.chunk_mut().fill(0);
-        frame.fill(packet).expect("room for a packet");
-        frame.set_ingress(1, 0);
-        burst.push(frame);
+    let ready = |index| {
+        let image = image(object, index);
+        let proof = verify(&image, &MapsView::from(&**object), &config()).map_err(|_| Outcome::Unverified)?;
+        let program = instance.link(&image).map_err(|_| Outcome::Unverified)?;
+        Ok(Ready { program, proof })
+    };
+    // A chain of one program has it thrice.
+    let mut programs = (index..object.programs.len()).map(ready).collect::<std::result::Result<Vec<_>, Outcome>>()?;
+    if programs.len() == 1 {
+        programs.extend([ready(index)?, ready(index)?]);
     }
-    let mut long = false;
-    let runs = match engine {
-        Engine::Interpreter => {
-            let mut env = Env::new(&guard, &host, CPU).with_timers(&timers).with_budget(LONG);
-            let one = |frame: &mut Frame| {
-                let outcome = xway_vm::run(&program, frame, &mut env);
-                long |= outcome.fault.as_ref().is_some_and(|f| matches!(f.kind, FaultKind::Budget(_)));
-                ran(frame, outcome.ret, 0, outcome.fault.map(|f| f.to_string()))
-            };
-            burst.iter_mut().map(one).collect()
-        }
-        Engine::InterpretedChain => {
-            let mut env = Env::new(&guard, &host, CPU).with_timers(&timers).with_budget(2 * LONG);
-            let links = MASKS.map(|mask| (&*program, mask));
-            let one = |frame: &mut Frame| {
-                let (outcome, link) = xway_vm::run_chain(&links, frame, &mut env);
-                long |= outcome.fault.as_ref().is_some_and(|f| matches!(f.kind, FaultKind::Budget(_)));
-                ran(frame, outcome.ret, link, outcome.fault.map(|f| f.to_string()))
-            };
-            burst.iter_mut().map(one).collect()
-        }
+    let Ready { program, proof } = &programs[0];
+    prepare(&instance);
+    let made = |made: std::result::Result<_, xway_jit::Refusal>| made.map_err(|e| Outcome::NotCompiled(e.to_string()));
+    let code = match engine {
+        Engine::Interpreter => Code::Interpreted,
+        Engine::InterpretedChain => Code::InterpretedChain,
+        Engine::Single(options) => Code::Single(made(compile(program, proof, options))?),
+        Engine::Burst(options) => Code::Burst(made(compile(program, proof, options))?),
         Engine::Chain(options) => {
-            let links = MASKS.map(|chain_on| Link { program: &program, proof: &proof, chain_on });
-            let compiled = chain(&links, options).map_err(|e| Outcome::NotCompiled(e.to_string()))?;
-            let mut env = RunEnv::new(&guard, &host, CPU).with_timers(&timers);
-            let mut rets = vec![0; packets.len()];
-            compiled.run_burst(&mut burst, &mut env, &mut rets).expect("two CPUs");
-            let fault = env.take_faults().first().map(|f| f.1.to_string());
-            let one = |(frame, ret): (&Frame, u64)| {
-                let decided = Decided::of(ret);
-                ran(frame, decided.verdict.into(), decided.link, fault.clone())
-            };
-            burst.iter().zip(rets).map(one).collect()
-        }
-        Engine::Single(options) | Engine::Burst(options) => {
-            let compiled = compile(&program, &proof, options).map_err(|e| Outcome::NotCompiled(e.to_string()))?;
-            let mut env = RunEnv::new(&guard, &host, CPU).with_timers(&timers);
-            let mut rets = vec![0; packets.len()];
-            if matches!(engine, Engine::Single(_)) {
-                for (frame, ret) in burst.iter_mut().zip(&mut rets) {
-                    *ret = compiled.run_one(frame, &mut env).expect("two CPUs");
-                }
-            } else {
-                compiled.run_burst(&mut burst, &mut env, &mut rets).expect("two CPUs");
-            }
-            let fault = env.take_faults().first().map(|f| f.1.to_string());
-            burst.iter().zip(rets).map(|(frame, ret)| ran(frame, ret, 0, fault.clone())).collect()
+            let links: Vec<Link<'_>> = programs
+                .iter()
+                .zip(MASKS.into_iter().cycle())
+                .map(|(r, chain_on)| Link { program: &r.program, proof: &r.proof, chain_on })
+                .collect();
+            Code::Chain(made(chain(&links, options))?)
         }
     };
+    let mut pool = Pool::new(PoolConfig::new(traffic.buffers().max(64) as u32)).expect("packet memory");
+    let mut burst: Vec<Frame> = (0..traffic.packets.len()).map(|n| traffic.frame(&mut pool, n)).collect();
+    let of = if traffic.burst == 0 { burst.len().max(1) } else { traffic.burst };
+    let (mut runs, mut long) = (vec![], false);
+    for (number, frames) in burst.chunks_mut(of).enumerate() {
+        if number > 0 {
+            (traffic.between)(&instance, number);
+        }
+        runs.extend(run_burst(&code, &programs, frames, &mut long));
+    }
     burst.into_iter().for_each(|frame| pool.release(frame));
     if long {
         return Err(Outcome::Apart);
@@ -251,6 +288,51 @@ fn run(
         map.clear_programs();
     }
     Ok(Result { runs, maps })
+}
+
+/// Runs one burst; `long` when a run was broken off.
+fn run_burst(code: &Code, programs: &[Ready], burst: &mut [Frame], long: &mut bool) -> Vec<Ran> {
+    let (guard, host, timers) = (Guard::pin(), FixedHost::new(1), Timers::default());
+    let mut fault = |outcome: xway_vm::Outcome| {
+        *long |= outcome.fault.as_ref().is_some_and(|f| matches!(f.kind, FaultKind::Budget(_)));
+        outcome.fault.map(|f| f.to_string())
+    };
+    let mut rets = vec![0; burst.len()];
+    let mut env = RunEnv::new(&guard, &host, CPU).with_timers(&timers);
+    match code {
+        Code::Interpreted => {
+            let mut env = Env::new(&guard, &host, CPU).with_timers(&timers).with_budget(LONG);
+            let one = |frame: &mut Frame| {
+                let outcome = xway_vm::run(&programs[0].program, frame, &mut env);
+                ran(frame, outcome.ret, 0, fault(outcome))
+            };
+            return burst.iter_mut().map(one).collect();
+        }
+        Code::InterpretedChain => {
+            let mut env = Env::new(&guard, &host, CPU).with_timers(&timers).with_budget(2 * LONG);
+            let links: Vec<_> = programs.iter().map(|r| &*r.program).zip(MASKS.into_iter().cycle()).collect();
+            let one = |frame: &mut Frame| {
+                let (outcome, link) = xway_vm::run_chain(&links, frame, &mut env);
+                ran(frame, outcome.ret, link, fault(outcome))
+            };
+            return burst.iter_mut().map(one).collect();
+        }
+        Code::Single(code) => {
+            for (frame, ret) in burst.iter_mut().zip(&mut rets) {
+                *ret = code.run_one(frame, &mut env).expect("two CPUs");
+            }
+        }
+        Code::Burst(code) | Code::Chain(code) => code.run_burst(burst, &mut env, &mut rets).expect("two CPUs"),
+    }
+    let fault = env.take_faults().first().map(|f| f.1.to_string());
+    let one = |(frame, ret): (&Frame, u64)| {
+        let (ret, link) = match code {
+            Code::Chain(_) => (Decided::of(ret).verdict.into(), Decided::of(ret).link),
+            _ => (ret, 0),
+        };
+        ran(frame, ret, link, fault.clone())
+    };
+    burst.iter().zip(rets).map(one).collect()
 }
 
 fn ran(frame: &Frame, ret: u64, link: usize, fault: Option<String>) -> Ran {
@@ -266,7 +348,8 @@ fn ran(frame: &Frame, ret: u64, link: usize, fault: Option<String>) -> Ran {
     // A pointer or a number: what a verdict is counted by has 32 bits.
     Ran {
         ret: u64::from(ret as u32),
-        bytes: frame.accessible().to_vec(),
+        bytes: [frame.accessible(), frame.parts().skip(1).collect::<Vec<_>>().concat().as_slice()].concat(),
+        parts: frame.parts().map(<[u8]>::len).collect(),
         meta: frame.meta_len() as usize,
         redirect,
         fault,
@@ -324,8 +407,10 @@ fn difference(expected: &Result, got: &Result, packets: &[Vec<u8>], object: &Obj
         if want != have {
             let len = packets[n].len();
             let what = |r: &Ran| {
-                let Ran { ret, meta, redirect, fault, link, bytes } = r;
-                format!("r0 {ret:#x} of link {link}, meta {meta}, {redirect:?}, fault {fault:?}, {bytes:02x?}")
+                let Ran { ret, meta, redirect, fault, link, bytes, parts } = r;
+                format!(
+                    "r0 {ret:#x} of link {link}, meta {meta}, {redirect:?}, fault {fault:?}, {parts:?}, {bytes:02x?}"
+                )
             };
             return Some(format!(
                 "packet {n} of {len} bytes:\n  interpreter {}\n  compiled    {}",

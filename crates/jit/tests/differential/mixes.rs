@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use xway_jit::Options;
-use xway_object::Object;
+use xway_maps::Map;
+use xway_object::{Object, Program, ProgramKind};
 use xway_testkit::Rng;
 use xway_verifier::{Config, MapsView};
+use xway_vm::Instance;
 
-use crate::engines::{Engine, Outcome, compare_random_with, variants};
+use crate::engines::{Engine, Outcome, Traffic, Variants, compare_random_with, variants};
 use crate::generate;
 use crate::number;
-use crate::world::World;
+use crate::world::{World, first_prefixes};
 
 /// Burst lengths: one, fewer and more than are computed, looked ahead or fetched for together, and whatever is left over.
 const COUNTS: [usize; 12] = [1, 2, 3, 4, 5, 7, 13, 31, 63, 64, 65, 300];
@@ -35,45 +37,148 @@ fn packets(rng: &mut Rng, count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|_| packet()).collect()
 }
 
-/// `XWAY_SEED` and `XWAY_SECONDS` for others and more of them.
-#[test]
-fn mixed_programs_over_bursts_of_every_length() {
-    let (seed, time) = (number("XWAY_SEED", 1), Duration::from_secs(number("XWAY_SECONDS", 15)));
-    let (mut rng, started, world) = (Rng::new(seed), Instant::now(), World::default());
-    let (mut same, mut apart, mut unverified, mut round) = (0, 0, 0, 0u64);
-    while same < 100 || started.elapsed() < time && (same < 400 || std::env::var_os("XWAY_SECONDS").is_some()) {
-        round += 1;
-        let program = generate::mix(&mut rng, &world);
-        let listing = xway_isa::listing(&program.insns, &xway_isa::NoNames).unwrap_or_else(|e| e.to_string());
-        let object = Object { programs: vec![program], ..(*world.object).clone() };
+/// For each packet where its further buffers begin: of some bursts all, of some a few, and of those of many buffers seldom.
+fn cuts(rng: &mut Rng, packets: &[Vec<u8>]) -> Vec<Vec<usize>> {
+    let seldom = 1 + rng.below(4);
+    let mut of = |packet: &Vec<u8>| {
+        if packet.len() < 2 || !rng.one_in(seldom) {
+            return vec![];
+        }
+        let count = *rng.pick(&[1, 1, 1, 2, 3, 16]);
+        let mut cuts: Vec<usize> = (0..count).map(|_| 1 + rng.index(packet.len() - 1)).collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        cuts
+    };
+    packets.iter().map(&mut of).collect()
+}
+
+/// One program, or several that are a chain too, and what it meets.
+struct Case {
+    object: Arc<Object>,
+    /// What stands in the slots of the tail calls' array, now and then.
+    others: Vec<Program>,
+    packets: Vec<Vec<u8>>,
+    cuts: Vec<Vec<usize>>,
+    burst: usize,
+    off: Vec<&'static str>,
+    engines: Variants,
+    listing: String,
+}
+
+impl Case {
+    fn new(rng: &mut Rng, world: &World) -> Case {
+        // Links of a chain are of one kind.
+        let frags = rng.one_in(6);
+        let kind = ProgramKind::Xdp { frags };
+        let like = |rng: &mut Rng| loop {
+            let program = generate::mix(rng, world);
+            if program.kind == kind {
+                return program;
+            }
+        };
+        let links = if rng.one_in(4) { 2 + rng.below(4) } else { 1 };
+        let programs: Vec<Program> = (0..links).map(|_| like(rng)).collect();
+        let listing = |p: &Program| xway_isa::listing(&p.insns, &xway_isa::NoNames).unwrap_or_else(|e| e.to_string());
+        let listing = programs.iter().map(listing).collect::<Vec<_>>().join("\nnext link\n");
         let most = if rng.one_in(4) { COUNTS.len() } else { 8 };
         let count = *rng.pick(&COUNTS[..most]);
-        let packets = packets(&mut rng, count);
+        let packets = packets(rng, count);
+        let cuts = if frags { cuts(rng, &packets) } else { vec![] };
         let mut options = Options { check: true, cold: Some(rng.one_in(2)), ..Options::default() };
         options.stage_from = rng.one_in(2).then_some(0);
         let off: Vec<&str> = Options::PASSES.into_iter().filter(|_| rng.one_in(5)).collect();
         off.iter().for_each(|pass| assert!(options.set(pass, false), "{pass}"));
         let mut engines = variants();
         engines.push(("burst code without some passes", Engine::Burst(options)));
-        let others = [generate::mix(&mut rng, &world), world.program(AGAIN, &[])];
-        let prepare = |instance: &xway_vm::Instance| {
-            for k in 0..4u64 {
-                instance.maps()[1].update(&k.to_ne_bytes(), &[k as u8 * 17; 48], 0).expect("room");
+        let others = if frags { vec![] } else { vec![like(rng), world.program(AGAIN, &[]), like(rng)] };
+        let burst = if rng.one_in(2) { 0 } else { 1 + rng.index(9) };
+        let object = Arc::new(Object { programs, ..(*world.object).clone() });
+        Case { object, others, packets, cuts, burst, off, engines, listing }
+    }
+
+    /// What maps hold before the first packet.
+    fn prepare(&self, world: &World, instance: &Instance) {
+        let maps = instance.maps();
+        for k in 0..4u64 {
+            maps[1].update(&k.to_ne_bytes(), &[k as u8 * 17; 48], 0).expect("room");
+            if k < 2 {
+                maps[14].update(&k.to_ne_bytes(), &[k as u8 * 19; 32], 0).expect("room");
             }
-            for (slot, image) in others.iter().enumerate() {
-                let view = MapsView::from(&*world.object);
-                let other = xway_vm::Program::verify(image, instance.maps(), &view, &Config::default());
-                instance.maps()[7].set_program(slot as u32, Some(other.expect("a proof"))).expect("room");
+        }
+        for trie in &maps[16..19] {
+            for (key, value) in first_prefixes(trie.spec()) {
+                trie.update(&key, &value, 0).expect("room");
             }
-        };
-        match compare_random_with(&Arc::new(object), 0, &packets, &prepare, engines) {
+        }
+        for (slot, _) in self.others.iter().enumerate().take(2) {
+            self.enter(world, instance, slot as u32, slot);
+        }
+    }
+
+    /// Puts one of the others into a slot.
+    fn enter(&self, world: &World, instance: &Instance, slot: u32, other: usize) {
+        let Some(image) = self.others.get(other) else { return };
+        let view = MapsView::from(&*world.object);
+        let program = xway_vm::Program::verify(image, instance.maps(), &view, &Config::default());
+        instance.maps()[7].set_program(slot, Some(program.expect("a proof"))).expect("room");
+    }
+
+    /// What becomes of slots between two bursts: programs and inner maps are exchanged and taken out.
+    fn between(&self, world: &World, instance: &Instance, number: usize) {
+        let maps = instance.maps();
+        match number % 5 {
+            0 => maps[7].set_program(1, None).expect("a slot"),
+            1 => self.enter(world, instance, 0, 2),
+            2 => self.enter(world, instance, 0, 1),
+            3 => self.enter(world, instance, 1, 0),
+            _ => maps[7].set_program(0, None).expect("a slot"),
+        }
+        let slot = (number % 4) as u32;
+        for outer in &maps[19..22] {
+            if number.is_multiple_of(3) {
+                let _ = outer.delete(&slot.to_ne_bytes());
+                continue;
+            }
+            let template = outer.spec().inner.as_deref().expect("a map of maps");
+            let inner = Map::create(template, &xway_maps::Env::with_cpus(2)).expect("memory");
+            for key in 0..2u32 {
+                inner.update(&key.to_ne_bytes(), &[number as u8 + 1; 16], 0).expect("room");
+            }
+            outer.set_inner(&slot.to_ne_bytes(), inner).expect("room");
+        }
+    }
+
+    fn compare(&mut self, world: &World) -> Outcome {
+        let engines = std::mem::take(&mut self.engines);
+        let between = |instance: &Instance, number: usize| self.between(world, instance, number);
+        let traffic = Traffic { packets: &self.packets, cuts: &self.cuts, burst: self.burst, between: &between };
+        compare_random_with(&self.object, 0, traffic, &|instance| self.prepare(world, instance), engines)
+    }
+}
+
+/// `XWAY_SEED` and `XWAY_SECONDS` for others and more of them.
+#[test]
+fn mixed_programs_over_bursts_of_every_length() {
+    let (seed, time) = (number("XWAY_SEED", 1), Duration::from_secs(number("XWAY_SECONDS", 15)));
+    let (mut rng, started, world) = (Rng::new(seed), Instant::now(), World::default());
+    let (mut same, mut apart, mut unverified, mut round) = (0, 0, 0, 0u64);
+    while same < 60 || started.elapsed() < time && (same < 400 || std::env::var_os("XWAY_SECONDS").is_some()) {
+        round += 1;
+        let mut case = Case::new(&mut rng, &world);
+        let outcome = case.compare(&world);
+        let Case { packets, burst, off, listing, .. } = case;
+        match outcome {
             Outcome::Same => same += 1,
             Outcome::Unverified => unverified += 1,
             Outcome::Apart => apart += 1,
             Outcome::NotCompiled(why) => panic!("seed {seed}, {round}: {why}\n{listing}"),
-            Outcome::Differs(how) => panic!("seed {seed}, {round}, {count} packets, without {off:?}: {how}\n{listing}"),
+            Outcome::Differs(how) => {
+                let count = packets.len();
+                panic!("seed {seed}, {round}, {count} packets in bursts of {burst}, without {off:?}: {how}\n{listing}")
+            }
         }
     }
-    println!("{same} programs are the same everywhere, {apart} not compared, {unverified} not verified");
+    println!("seed {seed}: {same} programs are the same everywhere, {apart} not compared, {unverified} not verified");
     assert!(same > unverified + apart, "most are for nothing: {apart} not compared, {unverified} not verified");
 }

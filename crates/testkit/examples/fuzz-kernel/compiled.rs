@@ -92,7 +92,7 @@ impl Compiled {
             return Ok(());
         }
         for (ours, theirs) in self.instance.maps().iter().zip(interpreted.maps()) {
-            if !matches!(ours.map_type(), MapType::Array | MapType::Hash) {
+            if !matches!(ours.map_type(), MapType::Array | MapType::Hash | MapType::PercpuHash | MapType::LpmTrie) {
                 continue;
             }
             let values = |map: &Map| {

@@ -2,12 +2,13 @@
 //!
 //! `make fuzz-kernel MINUTES=n`, or
 //! `cargo run --release -p xway-testkit --example fuzz-kernel -- [--seed N] [--minutes N] [--count N] [--show N]
-//! [--mutants] [--read TEXT] [OBJECT…]`
+//! [--mutants] [--mixes] [--read TEXT] [OBJECT…]`
 //!
 //! `--read ""` shows the programs that differ with both logs, whatever explains them; `--seed N --count 1 --read ""` one of them.
 //!
 //! Three generators take turns: a grammar whose programs often verify, the same with one or two instructions changed, and
-//! mutants of the programs in the objects named behind the options (`--mutants`: nothing but these). A program that we
+//! mutants of the programs in the objects named behind the options (`--mutants`: nothing but these). `--mixes`: nothing but programs of
+//! which a compiler takes much apart, which are long, and half of them compiled. A program that we
 //! accept is run in the checked interpreter over many packets; a fault there, a result that differs from the kernel's
 //! test run (verdict, packet, map contents), one that contradicts the facts of the proof, or machine code (an eighth of the
 //! programs) that does something else than the interpreter is wrong: the run prints it and ends with 1 after the third.
@@ -47,6 +48,7 @@ fn main() {
             "--count" => options.count = number(),
             "--show" => options.show = number(),
             "--mutants" => options.only_mutants = true,
+            "--mixes" => options.only_mixes = true,
             "--read" => options.read = args.next(),
             path => paths.push(path.to_owned()),
         }
@@ -73,12 +75,23 @@ pub struct Options {
     pub objects: Vec<Real>,
     /// Mutants alone.
     pub only_mutants: bool,
+    /// Mixes alone.
+    pub only_mixes: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let time = Duration::from_secs(60);
-        Options { seed: 1, time, count: u64::MAX, show: 1, read: None, objects: Vec::new(), only_mutants: false }
+        Options {
+            seed: 1,
+            time,
+            count: u64::MAX,
+            show: 1,
+            read: None,
+            objects: Vec::new(),
+            only_mutants: false,
+            only_mixes: false,
+        }
     }
 }
 
@@ -105,17 +118,22 @@ pub fn fuzz(options: &Options) -> Tally {
         // Each program has a seed of its own, which repeats it alone: `--seed N --count 1`.
         let seed = if tally.programs() == 0 { options.seed } else { rng.u64() };
         let mut own = Rng::new(seed);
-        let (origin, program, place) = make(&mut own, &world, &place, &real, options.only_mutants);
+        let (origin, program, place) = if options.only_mixes {
+            (Origin::Grammar, generate::mix(&mut own, &world), &place)
+        } else {
+            make(&mut own, &world, &place, &real, options.only_mutants)
+        };
         let alone = if origin == Origin::Mutant { 1000 } else { 40 };
         // What takes us a while takes the kernel seconds: few programs may, real ones what they need.
         let visits = match origin {
             Origin::Mutant => 400_000,
+            _ if options.only_mixes => 15_000,
             _ if own.one_in(400) => 15_000,
             _ if own.one_in(6) => 1_500,
             _ => 150,
         };
         // Compiling costs more than all the rest: some programs, and over few packets.
-        let compiled = own.one_in(8);
+        let compiled = own.one_in(if options.only_mixes { 2 } else { 8 });
         let effort = Effort { compared: 4, alone, visits, compiled, guess: seed % 2 == 0 };
         let answer = oracle.ask(&program, place, effort, &mut || packets.next(&mut own));
         let listing = || {

@@ -108,7 +108,7 @@ impl Place {
                         let _ = map.update(&i.to_ne_bytes(), &zero, 0);
                     }
                 }
-                (MapType::Hash, _) => {
+                (MapType::Hash | MapType::LpmTrie, _) => {
                     for key in map.keys().unwrap_or_default() {
                         let _ = map.delete(&key);
                     }
@@ -116,7 +116,7 @@ impl Place {
                         let _ = map.update(&key, &value, 0);
                     }
                 }
-                (MapType::PercpuHash | MapType::LpmTrie, _) => {
+                (MapType::PercpuHash, _) => {
                     for key in map.keys().unwrap_or_default() {
                         let _ = map.delete(&key);
                     }
@@ -142,8 +142,11 @@ fn instance(place: &Place) -> Result<Instance, String> {
     Ok(instance)
 }
 
-/// What hash maps of eight-byte keys hold before each program.
+/// What hash maps of eight-byte keys and tries hold before each program.
 pub fn first_contents(spec: &xway_abi::MapSpec) -> Vec<(Vec<u8>, Vec<u8>)> {
+    if spec.map_type == MapType::LpmTrie {
+        return super::world::first_prefixes(spec);
+    }
     let keys = if spec.map_type == MapType::Hash && spec.key_size == 8 && spec.max_entries >= 4 { 4 } else { 0 };
     let value = |k: u64| (0..spec.value_size).map(|i| (i as u8).wrapping_mul(7).wrapping_add(k as u8)).collect();
     (0..keys).map(|k: u64| (k.to_ne_bytes().to_vec(), value(k))).collect()
@@ -363,9 +366,13 @@ fn same_contents(name: &str, ours: &Map, theirs: &KernelMap) -> Result<(), Strin
     let spec = theirs.spec();
     let keys: Vec<Vec<u8>> = match spec.map_type {
         MapType::Array if spec.max_entries <= 64 => (0..spec.max_entries).map(|i| i.to_ne_bytes().to_vec()).collect(),
-        MapType::Hash => theirs.keys().unwrap_or_default(),
+        MapType::Hash | MapType::LpmTrie => theirs.keys().unwrap_or_default(),
         _ => return Ok(()),
     };
+    let here = ours.keys().map_or(0, |k| k.len());
+    if here != keys.len() {
+        return Err(format!("map {name}: the kernel has {} keys, we {here}", keys.len()));
+    }
     for key in keys {
         let mut here = vec![0; theirs.user_value_size()];
         let found = ours.lookup(&key, &mut here, 0).is_ok();

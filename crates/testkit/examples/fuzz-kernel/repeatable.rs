@@ -28,7 +28,10 @@ pub fn settled(proof: &Verified, object: &Object) -> bool {
     let facts = proof.facts();
     // The order in which a hash is gone through is each map's own.
     let ordered = !facts.helpers.contains(&164)
-        || facts.maps.iter().all(|i| object.maps[*i as usize].spec.map_type != MapType::Hash);
+        || facts.maps.iter().all(|i| {
+            let kind = object.maps[*i as usize].spec.map_type;
+            !matches!(kind, MapType::Hash | MapType::LruHash | MapType::PercpuHash | MapType::LruPercpuHash)
+        });
     // Where memory lies is each engine's own, and what unwritten memory holds.
     ordered && !facts.addresses && !facts.unwritten_stack && !facts.helpers.iter().any(|h| CHANGING.contains(h))
 }
@@ -41,7 +44,7 @@ pub fn repeatable(proof: &Verified, object: &Object) -> bool {
         match spec.map_type {
             MapType::Array | MapType::PercpuArray => spec.max_entries <= 64,
             MapType::Hash | MapType::PercpuHash | MapType::LpmTrie => true,
-            MapType::ProgArray | MapType::ArrayOfMaps | MapType::Queue | MapType::Stack => true,
+            MapType::ProgArray | MapType::ArrayOfMaps | MapType::HashOfMaps | MapType::Queue | MapType::Stack => true,
             MapType::Devmap | MapType::DevmapHash | MapType::Cpumap | MapType::Xskmap => true,
             _ => false,
         }

@@ -102,6 +102,17 @@ impl Default for World {
         let mut outer = def("outer", MapType::ArrayOfMaps, 4, 4, 2);
         outer.spec.inner = Some(Box::new(inner.clone()));
         outer.initial = Initial::Slots(vec![(0, SlotRef::Map(12))]);
+        let inner_hash = MapSpec::new(MapType::Hash, 4, 16, 4);
+        let of_maps = |name: &str, map_type, template: &MapSpec, held: &[(u32, usize)]| {
+            let mut outer = def(name, map_type, 4, 4, 4);
+            outer.spec.inner = Some(Box::new(template.clone()));
+            outer.initial = Initial::Slots(held.iter().map(|(key, map)| (*key, SlotRef::Map(*map))).collect());
+            outer
+        };
+        let trie = |name: &str, address: u32, value| {
+            let spec = MapSpec::new(MapType::LpmTrie, 4 + address, value, 64);
+            MapDef::new(name, spec.with_flags(map_flags::NO_PREALLOC))
+        };
         let mut rodata =
             MapDef::new("rodata", MapSpec::new(MapType::Array, 4, 32, 1).with_flags(map_flags::RDONLY_PROG));
         rodata.initial = Initial::Data((0..32u8).map(|i| if i < 8 { i / 4 * 5 } else { i.wrapping_mul(41) }).collect());
@@ -119,12 +130,34 @@ impl Default for World {
             def("data", MapType::Array, 4, 64, 1),
             rodata,
             def("queue", MapType::Queue, 0, 8, 4),
-            MapDef::new("inner", inner),
+            MapDef::new("inner", inner.clone()),
             MapDef::new("sink", MapSpec::new(MapType::Array, 4, 16, 2).with_flags(map_flags::WRONLY_PROG)),
+            def("own", MapType::PercpuHash, 8, 16, 8),
+            // Room for whatever keys packets have: which one leaves a full one is chosen by each map for itself.
+            def("own_lru", MapType::LruPercpuHash, 4, 16, 2048),
+            trie("short_prefixes", 4, 16),
+            trie("odd_prefixes", 6, 8),
+            trie("long_prefixes", 16, 8),
+            of_maps("hash_of_arrays", MapType::HashOfMaps, &inner, &[(0, 12), (2, 12)]),
+            of_maps("array_of_hashes", MapType::ArrayOfMaps, &inner_hash, &[(0, 22), (3, 22)]),
+            of_maps("hash_of_hashes", MapType::HashOfMaps, &inner_hash, &[(1, 22), (2, 22)]),
+            MapDef::new("inner_hash", inner_hash.clone()),
         ];
         let object = Object { maps, btf: Some(Arc::new(b.finish())), license: Some("GPL".into()), ..Object::default() };
         World { object: Arc::new(object), main, roles }
     }
+}
+
+/// Prefixes that a trie holds before each program, some within others.
+#[allow(dead_code)] // Not where programs are only verified.
+pub fn first_prefixes(spec: &MapSpec) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let bytes = spec.key_size as usize - 4;
+    let most = 8 * bytes as u32;
+    let prefix = |len: u32| {
+        let key = [&len.to_ne_bytes()[..], &[1, 8, 0, 0x45].repeat(4)[..bytes]].concat();
+        (key, (0..spec.value_size).map(|i| (i * 5 + len) as u8).collect())
+    };
+    [0, 8, 13, most / 2, most - 3, most].into_iter().map(prefix).collect()
 }
 
 impl World {

@@ -13,7 +13,7 @@ mod places;
 
 use std::fmt::Write;
 
-use xway_object::Program;
+use xway_object::{Program, ProgramKind};
 use xway_testkit::Rng;
 
 use super::world::{Role, World};
@@ -109,8 +109,13 @@ pub fn grammar(rng: &mut Rng, world: &World) -> Program {
 
 /// A program of which a compiler takes much apart.
 pub fn mix(rng: &mut Rng, world: &World) -> Program {
-    let (text, roles) = mixes::text(rng);
-    world.program(&text, &roles)
+    let mixes::Made { text, roles, frags } = mixes::text(rng);
+    let mut program = world.program(&text, &roles);
+    if frags {
+        program.kind = ProgramKind::Xdp { frags };
+        program.section = "xdp.frags".into();
+    }
+    program
 }
 
 impl Gen<'_> {

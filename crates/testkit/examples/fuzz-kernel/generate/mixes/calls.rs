@@ -64,8 +64,20 @@ impl Mix<'_> {
     pub(super) fn in_value(&mut self, len: i64) {
         let (name, size) = self.size();
         let at = self.below(len / size) * size;
-        match self.rng.below(7) {
+        match self.rng.below(9) {
             0 => self.line(&format!("r1 = *({name} *)(r0 +{at})\nr9 += r1")),
+            7 => {
+                let name = if size < 8 { name.replace('u', "s") } else { name.to_owned() };
+                self.line(&format!("r1 = *({name} *)(r0 +{at})\nr9 ^= r1"));
+            }
+            8 => {
+                let (name, size) = SIZES[2 + self.rng.index(2)];
+                let (at, bits) = (self.below(len / size) * size, if size == 8 { "64" } else { "" });
+                let expected = self.expected(name, 2, at);
+                self.line(&format!(
+                    "r2 = r0\n{expected}\nr1 = r9\nr0 = atomic{bits}_cmpxchg(({name} *)(r2 +{at}), r0, r1)\nr9 += r0\nr0 = r2"
+                ));
+            }
             1 => self.line(&format!("r1 = *({name} *)(r0 +{at})\nr1 += 1\n*({name} *)(r0 +{at}) = r1")),
             2 => {
                 let op = *self.rng.pick(&["-=", "&=", "|=", "^="]);
@@ -73,7 +85,7 @@ impl Mix<'_> {
                 self.line(&format!("r1 = *({name} *)(r0 +{at})\n{w}1 {op} {w}9\n*({name} *)(r0 +{at}) = r1"));
             }
             3 => self.line(&format!("*({name} *)(r0 +{at}) = r9")),
-            4 => {
+            4 if len > 8 => {
                 let (count, from) = (4 + self.below(5), self.below(len - 8));
                 for n in 0..count {
                     self.line(&format!("r1 = *(u8 *)(r0 +{})\n*(u8 *)(r10 {}) = r1", from + n, -64 + n));
@@ -82,7 +94,7 @@ impl Mix<'_> {
                     }
                 }
             }
-            5 => {
+            5 if len > 8 => {
                 let count = 4 + self.below(3);
                 if self.proved < count {
                     return;
@@ -111,7 +123,7 @@ impl Mix<'_> {
     pub(super) fn room(&mut self) {
         let (helper, by) = match self.rng.below(4) {
             0 | 1 => (44, *self.rng.pick(&[-40, -20, -8, -4, -1, 0, 1, 4, 8, 14, 20])),
-            2 => (65, *self.rng.pick(&[-40, -20, -4, -1, 0, 1, 4, 16])),
+            2 => (65, *self.rng.pick(&[-100, -40, -20, -4, -1, 0, 1, 4, 16, 70])),
             _ => (54, *self.rng.pick(&[-8, -4, 4, -12, 0])),
         };
         if self.rng.one_in(3) {
@@ -176,6 +188,10 @@ impl Mix<'_> {
 
     /// A tail call, to a program that stands there or does not.
     pub(super) fn leave(&mut self) {
+        // An array of programs has one kind of them.
+        if self.frags {
+            return self.reach();
+        }
         let on = self.label();
         let slot = match self.rng.below(3) {
             0 => "r3 = r9\nr3 &= 3".to_owned(),

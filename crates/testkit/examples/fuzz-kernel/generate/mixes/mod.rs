@@ -1,12 +1,17 @@
 //! What a compiler takes apart and puts together, mixed: checks of the packet's length and of fields that lead out the same way, bytes that
 //! are copied, put together and written over, sums and folds, the stack in pieces of every width, loops that are taken apart, look-ups with
-//! arithmetic in the value, moves of the packet's start and end in between, functions that are copied, and a long computation at the end.
+//! arithmetic in the value, moves of the packet's start and end in between, functions that are copied, callbacks, copies from and to
+//! further buffers, and a long computation at the end.
 //!
 //! r6 is the context, r7 the packet's start, r8 its end, r9 a sum of what was seen; r0 to r5 are scratch. fp-8 to fp-64 are bytes of all
-//! widths, fp-72 and fp-80 keys.
+//! widths, fp-72 and fp-80 keys, fp-88 the context for callbacks, fp-112 and up a key with a prefix's length, fp-120 a pointer to a map,
+//! fp-136 a dynptr.
 
 mod bytes;
+mod callbacks;
 mod calls;
+mod reach;
+mod tables;
 
 use std::fmt::Write;
 
@@ -22,11 +27,20 @@ const OUTS: [&str; 4] = ["out0", "out1", "out2", "out3"];
 /// Bytes that packets have often.
 const BYTES: [i64; 6] = [0, 1, 8, 0x45, 0x80, 0xff];
 
-/// A program, and the roles of its functions.
-pub(super) fn text(rng: &mut Rng) -> (String, Vec<Role>) {
-    let mut w = Mix { rng, out: String::new(), labels: 0, proved: 0, functions: vec![] };
+/// A program as text.
+pub(super) struct Made {
+    pub(super) text: String,
+    /// The roles of its functions.
+    pub(super) roles: Vec<Role>,
+    /// It takes packets of several buffers.
+    pub(super) frags: bool,
+}
+
+pub(super) fn text(rng: &mut Rng) -> Made {
+    let frags = rng.one_in(6);
+    let mut w = Mix { rng, out: String::new(), labels: 0, proved: 0, functions: vec![], frags };
     w.line("r6 = r1\nr9 = 0");
-    for slot in 1..=10 {
+    for slot in 1..=14 {
         let number = w.rng.u32() as i32;
         w.line(&format!("*(u64 *)(r10 -{}) = {number}", 8 * slot));
     }
@@ -50,13 +64,24 @@ pub(super) fn text(rng: &mut Rng) -> (String, Vec<Role>) {
             w.line(&format!("{out}: r0 = {verdict}\nexit"));
         }
     }
-    let Mix { mut out, functions, .. } = w;
+    let Mix { mut out, functions, rng, .. } = w;
     let mut roles = vec![];
     for (text, role) in functions {
         out.push_str(&text);
         roles.push(role);
     }
-    (out, roles)
+    Made { text: far(rng, &out), roles, frags }
+}
+
+/// The same with some jumps in the form that reaches far.
+fn far(rng: &mut Rng, text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        let jump = line.starts_with("goto ") || line.contains(": goto ");
+        let line = if jump && rng.one_in(6) { line.replace("goto ", "gotol ") } else { line.to_owned() };
+        let _ = writeln!(out, "{line}");
+    }
+    out
 }
 
 struct Mix<'a> {
@@ -66,6 +91,7 @@ struct Mix<'a> {
     /// Bytes behind r7 that are there.
     proved: i64,
     functions: Vec<(String, Role)>,
+    frags: bool,
 }
 
 impl Mix<'_> {
@@ -135,7 +161,7 @@ impl Mix<'_> {
     }
 
     fn statement(&mut self) {
-        match self.rng.below(29) {
+        match self.rng.below(38) {
             0 => {
                 let len = *self.rng.pick(&LENGTHS);
                 self.check(len);
@@ -158,6 +184,11 @@ impl Mix<'_> {
             25 => self.diamond(),
             26 => self.atomic_stack(),
             27 => self.leave(),
+            28 | 29 => self.per_cpu(),
+            30 | 31 => self.prefixes(),
+            32 => self.inner(),
+            33 | 34 => self.callback(),
+            35 | 36 => self.reach(),
             _ => self.walk(),
         }
     }
@@ -237,8 +268,8 @@ impl Mix<'_> {
                     self.line(&format!("r1 = *(u8 *)(r10 {at})\n{w}9 {op} {w}1"));
                 }
                 3 => {
-                    let bits = *self.rng.pick(&[8, 16]);
-                    self.line(&format!("{w}9 = (s{bits}){w}9"));
+                    let bits = *self.rng.pick(if w == "r" { &[8, 16, 32] } else { &[8, 16] });
+                    self.line(&format!("{w}1 = (s{bits}){w}9\n{w}9 ^= {w}1"));
                 }
                 4 => {
                     let (name, bits) = (*self.rng.pick(&["be", "bswap", "le"]), *self.rng.pick(&[16, 32, 64]));
@@ -273,11 +304,27 @@ impl Mix<'_> {
         let (name, size) = SIZES[2 + self.rng.index(2)];
         let at = self.own(size);
         let (word, bits) = (format!("({name} *)(r10 {at})"), if size == 8 { "64" } else { "" });
-        match self.rng.below(4) {
+        match self.rng.below(6) {
             0 => self.line(&format!("lock *{word} += r9")),
+            4 => self.line(&format!("r1 = load_acquire({word})\nr9 += r1")),
+            5 => self.line(&format!("store_release({word}, r9)")),
             1 => self.line(&format!("r1 = r9\nr1 = atomic{bits}_fetch_or({word}, r1)\nr9 += r1")),
             2 => self.line(&format!("r1 = r9\nr1 = atomic{bits}_xchg({word}, r1)\nr9 += r1")),
-            _ => self.line(&format!("r0 = 5\nr1 = r9\nr0 = atomic{bits}_cmpxchg({word}, r0, r1)\nr9 += r0")),
+            _ => {
+                let expected = self.expected(name, 10, at);
+                self.line(&format!("{expected}\nr1 = r9\nr0 = atomic{bits}_cmpxchg({word}, r0, r1)\nr9 += r0"));
+            }
+        }
+    }
+
+    /// What a compare-and-exchange may expect, in r0: mostly what is there.
+    fn expected(&mut self, name: &str, base: u32, at: i64) -> String {
+        match self.rng.below(4) {
+            0 => "r0 = 5".to_owned(),
+            1 => "w0 = w9".to_owned(),
+            // With other bits above those that are compared, or with what was there.
+            2 => format!("r0 = *({} *)(r{base} {at:+})", if name == "u32" { "s32" } else { name }),
+            _ => format!("r0 = *({name} *)(r{base} {at:+})"),
         }
     }
 
