@@ -181,3 +181,57 @@ fn inner_maps_are_exchanged_under_their_readers() {
         );
     }
 }
+
+/// Slots of a PROG_ARRAY that are exchanged and emptied while bursts call through them: each packet has the verdict of one of the programs,
+/// or goes on behind the call.
+#[test]
+fn programs_are_exchanged_under_their_callers() {
+    let slot = "r2 = map[idx:0]\nr3 = r7\nr3 &= 1\ncall 12\n";
+    let text = format!("{HEAD}{slot}r0 = 2\nout: exit");
+    // The second goes on to another slot.
+    let targets = ["r0 = 3\nexit", "r2 = map[idx:0]\nr3 = 2\ncall 12\nr0 = 4\nexit", "r0 = 5\nexit"];
+    let spec = MapSpec::new(MapType::ProgArray, 4, 4, 4);
+    let defs = [MapDef::new("changed", spec.clone())];
+    let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };
+    for (options, kept) in ways().into_iter().zip([true, false, true]) {
+        let map = create(&spec);
+        let programs = targets.map(|text| {
+            let image = Program {
+                name: "target".into(),
+                section: "xdp".into(),
+                insns: xway_isa::assemble(text).unwrap(),
+                ..Program::default()
+            };
+            let program =
+                xway_vm::Program::verify(&image, std::slice::from_ref(&map), &view, &Config::default()).unwrap();
+            // Targets run as machine code, or are interpreted.
+            if kept {
+                let code = compile(&program, program.proof().unwrap(), &options).unwrap();
+                code.keep_with(&program);
+            }
+            program
+        });
+        // What stands there when the code is made may become part of it.
+        for (slot, program) in [0, 2, 2].into_iter().enumerate() {
+            map.set_program(slot as u32, Some(programs[program].clone())).unwrap();
+        }
+        let code = code(&text, &spec, &map, options);
+        let keys: Vec<[u8; 4]> = (0..KEYS).map(u32::to_ne_bytes).collect();
+        beside(
+            &code,
+            &keys,
+            // The first slot has the first program or the second, the second slot the third or none.
+            |n, verdict| if n.is_multiple_of(2) { [3, 5, 2].contains(&verdict) } else { [5, 2].contains(&verdict) },
+            |round| {
+                let first = match round % 5 {
+                    0 | 3 => Some(programs[0].clone()),
+                    1 | 4 => Some(programs[1].clone()),
+                    _ => None,
+                };
+                map.set_program(0, first.map(|p| p as _)).unwrap();
+                map.set_program(1, (!round.is_multiple_of(3)).then(|| programs[2].clone() as _)).unwrap();
+            },
+        );
+        map.clear_programs();
+    }
+}

@@ -11,7 +11,7 @@ use xway_packet::{Frame, Pool};
 use xway_verifier::Verified;
 use xway_vm::{FixedHost, Instance, Outcome, Timers};
 
-use super::oracle::hex;
+use super::oracle::{bytes_of, frame_of, hex};
 use super::repeatable::repeatable;
 
 /// `bpf_probe_read`, `bpf_probe_read_kernel` and `bpf_probe_read_kernel_str`.
@@ -49,12 +49,9 @@ impl Compiled {
 
     /// Runs over one packet; `expected` and `data` are what the interpreter made of it.
     pub fn run(&mut self, pool: &mut Pool, packet: &[u8], expected: &Outcome, data: &[u8]) -> Result<(), String> {
-        let mut frame = pool.alloc().expect("one packet at a time");
-        frame.chunk_mut().fill(0);
-        frame.fill(packet).expect("packets are short");
-        frame.set_ingress(1, 0);
+        let mut frame = frame_of(pool, packet);
         let outcome = self.over(&mut frame);
-        let bytes = frame.accessible().to_vec();
+        let bytes = bytes_of(&frame);
         pool.release(frame);
         let ret = outcome?;
         if self.exact && (ret as u32 != expected.ret as u32 || bytes != data) {

@@ -71,6 +71,16 @@ impl Default for Packets {
 }
 
 impl Packets {
+    /// One packet that may have several buffers, in the kernel's test run 3520 bytes and pages behind these.
+    pub fn next_of_several(&self, rng: &mut Rng) -> Vec<u8> {
+        let mut packet = self.next(rng);
+        if rng.one_in(2) {
+            let len = *rng.pick(&[3520, 3521, 3540, 3600, 7616, 7617, 7650, 12_000]);
+            packet.extend((packet.len()..len).map(|n| (n * 13 + n / 241) as u8));
+        }
+        packet
+    }
+
     /// One packet, at least 14 bytes long.
     pub fn next(&self, rng: &mut Rng) -> Vec<u8> {
         if rng.one_in(3) {

@@ -33,7 +33,7 @@ use corpus::{Packets, Real, real_programs};
 use oracle::{Effort, Oracle, Place};
 use tally::{Origin, Show, Tally};
 use world::World;
-use xway_object::{Object, Program};
+use xway_object::{Object, Program, ProgramKind};
 use xway_testkit::Rng;
 
 fn main() {
@@ -135,7 +135,11 @@ pub fn fuzz(options: &Options) -> Tally {
         // Compiling costs more than all the rest: some programs, and over few packets.
         let compiled = own.one_in(if options.only_mixes { 2 } else { 8 });
         let effort = Effort { compared: 4, alone, visits, compiled, guess: seed % 2 == 0 };
-        let answer = oracle.ask(&program, place, effort, &mut || packets.next(&mut own));
+        let mut next = || match program.kind {
+            ProgramKind::Xdp { frags: true } => packets.next_of_several(&mut own),
+            _ => packets.next(&mut own),
+        };
+        let answer = oracle.ask(&program, place, effort, &mut next);
         let listing = || {
             let bytes = || oracle::hex(&xway_isa::slots_to_bytes(&program.insns));
             let text =

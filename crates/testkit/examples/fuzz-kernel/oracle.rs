@@ -7,7 +7,7 @@ use xway_abi::MapType;
 use xway_kernel::{KernelError, KernelMap, KernelObject, KernelProg, TestInput};
 use xway_maps::{Guard, Map};
 use xway_object::{Initial, Object, Program};
-use xway_packet::{Pool, PoolConfig};
+use xway_packet::{Frame, Pool, PoolConfig};
 use xway_verifier::{Config, Kind, MapsView, Verified, verify};
 use xway_vm::{Env, FaultKind, FixedHost, Instance, Outcome};
 
@@ -165,9 +165,14 @@ pub struct Oracle {
 }
 
 impl Default for Oracle {
-    /// Memory for one packet, laid out as the kernel's test run lays it out.
+    /// Memory for one packet of as many buffers as there can be, laid out as the kernel's test run lays it out.
     fn default() -> Oracle {
-        let config = PoolConfig { chunk_size: 4096, headroom: 256, tailroom: 320, ..PoolConfig::new(1) };
+        let config = PoolConfig {
+            chunk_size: 4096,
+            headroom: 256,
+            tailroom: 320,
+            ..PoolConfig::new(1 + Frame::FRAGS_MAX as u32)
+        };
         let pool = Pool::new(config).expect("memory for a packet");
         Oracle { pool, host: FixedHost::new(1), ours: Duration::ZERO, theirs: Duration::ZERO, compiled_runs: 0 }
     }
@@ -272,12 +277,9 @@ impl Oracle {
         let timers = xway_vm::Timers::default();
         let mut env = Env::new(&guard, &self.host, 0).with_budget(LONG).with_timers(&timers);
         for packet in packets {
-            let mut frame = self.pool.alloc().expect("one packet at a time");
-            frame.chunk_mut().fill(0);
-            frame.fill(packet).expect("packets are short");
-            frame.set_ingress(1, 0);
+            let mut frame = frame_of(&mut self.pool, packet);
             let out = xway_vm::run(&linked, &mut frame, &mut env);
-            let data = frame.accessible().to_vec();
+            let data = bytes_of(&frame);
             self.pool.release(frame);
             match out.fault.as_ref().map(|f| &f.kind) {
                 // Long loops are no crime, but the kernel is not made to go through them.
@@ -313,6 +315,22 @@ impl Oracle {
             None => Ok(()),
         }
     }
+}
+
+/// A packet as the kernel's test run lays it out, in as many buffers as that takes.
+pub fn frame_of(pool: &mut Pool, packet: &[u8]) -> Frame {
+    let mut frame = pool.alloc().expect("one packet at a time");
+    frame.chunk_mut().fill(0);
+    let (first, rest) = packet.split_at(packet.len().min(frame.capacity()));
+    frame.fill(first).expect("as long as there is room");
+    pool.append(&mut frame, rest).expect("packets have few buffers");
+    frame.set_ingress(1, 0);
+    frame
+}
+
+/// Metadata and packet.
+pub fn bytes_of(frame: &Frame) -> Vec<u8> {
+    frame.parts().skip(1).fold(frame.accessible().to_vec(), |all, part| [all, part.to_vec()].concat())
 }
 
 fn trap(packet: &[u8], out: &Outcome) -> String {
