@@ -243,12 +243,23 @@ impl<'a> Body<'a, '_> {
     }
 }
 
-/// A number that is one constant, as 32 bits of it.
-fn number(func: &ir::Function, v: Value) -> Option<i64> {
-    let ir::ValueDef::Result(inst, 0) = func.dfg.value_def(func.dfg.resolve_aliases(v)) else { return None };
-    match func.dfg.insts[inst] {
-        ir::InstructionData::UnaryImm { opcode: ir::Opcode::Iconst, imm } => Some(i64::from(imm.bits() as i32)),
-        ir::InstructionData::Unary { opcode: ir::Opcode::Ireduce | ir::Opcode::Uextend, arg } => number(func, arg),
-        _ => None,
+/// A number that is one constant, as 32 bits of it. What has fewer on its way is another number.
+fn number(func: &ir::Function, mut v: Value) -> Option<i64> {
+    /// A move of 32 bits is two operations.
+    const STEPS: usize = 8;
+    for _ in 0..STEPS {
+        let ir::ValueDef::Result(inst, 0) = func.dfg.value_def(func.dfg.resolve_aliases(v)) else { return None };
+        v = match func.dfg.insts[inst] {
+            ir::InstructionData::UnaryImm { opcode: ir::Opcode::Iconst, imm } => {
+                return Some(i64::from(imm.bits() as i32));
+            }
+            ir::InstructionData::Unary { opcode: ir::Opcode::Ireduce | ir::Opcode::Uextend, arg }
+                if func.dfg.value_type(arg).bits() >= 32 =>
+            {
+                arg
+            }
+            _ => return None,
+        };
     }
+    None
 }

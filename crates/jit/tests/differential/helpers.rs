@@ -78,6 +78,20 @@ fn room_is_made_and_refused_as_the_helpers_do() {
     }
 }
 
+/// What is left of a constant in fewer bits than an int has is another number.
+#[test]
+fn room_is_moved_by_what_is_left_of_a_constant() {
+    let left = [
+        "r2 = le16 r2",
+        "*(u16 *)(r10 -8) = r2\nr2 = *(u16 *)(r10 -8)",
+        "*(u8 *)(r10 -8) = r2\nr2 = *(u8 *)(r10 -8)",
+        "w2 = w2",
+    ];
+    for (helper, left) in [44, 54, 65].into_iter().flat_map(|helper| left.map(|left| (helper, left))) {
+        agree(&format!("{helper}: {left}"), &format!("r1 = r6\nr2 = -20\n{left}\ncall {helper}"), vec![], NOTHING);
+    }
+}
+
 /// Where the packet begins and ends is known behind moves that are part of the code, and asked for behind calls.
 #[test]
 fn bounds_behind_moves_are_those_of_the_helpers() {
