@@ -21,6 +21,7 @@
 //! | `plan/*` | the intermediate form, and how it is made from instructions and facts |
 //! | `lower/*` | from it to Cranelift's form |
 //! | `lanes/*` | wide accesses from narrow ones, on Cranelift's form |
+//! | `means` | functions too long for all of Cranelift's passes |
 //! | `calls/*` | what generated code calls |
 //! | `clock` | time from the processor's counter |
 //! | `env`, `native` | the worker's environment; helpers on real addresses |

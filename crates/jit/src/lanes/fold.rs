@@ -7,24 +7,31 @@
 //! else. Between 0 and 65,535 that is one number.
 
 use cranelift_codegen::ir::{self, Block, Inst, InstBuilder, InstructionData, Opcode, Value, ValueDef, types};
+use rustc_hash::FxHashMap;
 
 use super::value::constant;
-use super::{Pass, Uses, before, replace};
-
-/// Steps that are followed: twice as many as take any number to 16 bits. A program may have thousands in a row, each of which is an end.
-const STEPS_MAX: usize = 16;
+use super::{Pass, before, replace};
 
 /// Up to here one more step leaves 16 bits.
 const NEARLY: u64 = 0x1_fffe;
+/// Steps that are followed: five take any number there, and what is in front of them is a number like any other.
+const STEPS_MAX: usize = 16;
 
 impl Pass {
     /// Folds that end in a block.
     pub(super) fn folds(&mut self, func: &mut ir::Function, block: Block) {
         let ends: Vec<(Inst, Value)> =
             func.layout.block_insts(block).filter_map(|inst| Some((inst, self.folded(func, inst)?))).collect();
+        if ends.is_empty() {
+            return;
+        }
+        let masks = masks(func, block);
         // The longest first: what it makes superfluous is not looked at again.
         for (inst, sum) in ends.into_iter().rev() {
-            if func.layout.inst_block(inst).is_some() && uses_low_half(func, inst, &self.uses) {
+            // A whole step has no more than 16 bits.
+            let uses = self.uses[func.dfg.first_result(inst)];
+            let of_low_half = || masks.get(&func.dfg.first_result(inst)).copied().unwrap_or(0) == uses;
+            if func.layout.inst_block(inst).is_some() && (step(func, inst).is_some() || of_low_half()) {
                 let mut at = before(func, inst);
                 let turned = at.ins().rotl_imm_u(sum, 32);
                 let both = at.ins().iadd(sum, turned);
@@ -46,19 +53,25 @@ impl Pass {
             Some(_) => return None,
             None => half_step(func, end)?,
         };
-        let (mut v, mut steps) = (last, vec![]);
-        while steps.len() < STEPS_MAX
-            && let ValueDef::Result(inst, 0) = func.dfg.value_def(v)
-            && let Some((from, bits)) = step(func, inst)
-        {
-            steps.push(bits);
-            v = from;
-        }
+        let (v, steps) = steps(func, last);
         // Fewer are as cheap as they are.
         let after = |most: u64, bits: &u32| most.min((1 << bits) - 1) + (most >> bits);
         let bound = steps.iter().rev().fold(u64::MAX, after);
         (steps.len() >= 2 && bound <= NEARLY).then_some(v)
     }
+}
+
+/// The number that so many steps make another of, and the bits of each, the last first.
+fn steps(func: &ir::Function, last: Value) -> (Value, Vec<u32>) {
+    let (mut v, mut steps) = (last, vec![]);
+    while steps.len() < STEPS_MAX
+        && let ValueDef::Result(inst, 0) = func.dfg.value_def(v)
+        && let Some((from, bits)) = step(func, inst)
+    {
+        steps.push(bits);
+        v = from;
+    }
+    (v, steps)
 }
 
 /// The number and its bits, where an instruction adds the lower so many bits of a number to the others.
@@ -126,18 +139,45 @@ fn unary(func: &ir::Function, v: Value, wanted: Opcode) -> Option<Value> {
     }
 }
 
-/// Whether nobody looks at more than 16 bits of what an instruction gives; a whole step has no more.
-fn uses_low_half(func: &ir::Function, inst: Inst, uses: &Uses) -> bool {
-    if step(func, inst).is_some() {
-        return true;
+/// How often each number has all but 16 bits taken away in a block.
+fn masks(func: &ir::Function, block: Block) -> FxHashMap<Value, u32> {
+    let mut masks = FxHashMap::default();
+    for inst in func.layout.block_insts(block) {
+        let Some([a, b]) = operands(func, inst, Opcode::Band) else { continue };
+        let is_mask = |v: Value| constant(func, v).is_some_and(|m| m as u64 <= 0xffff);
+        for (v, mask) in [(a, b), (b, a)] {
+            if v != mask && is_mask(mask) {
+                *masks.entry(v).or_default() += 1;
+            }
+        }
     }
-    let v = func.dfg.first_result(inst);
-    let Some(block) = func.layout.inst_block(inst) else { return false };
-    let masks = func.layout.block_insts(block).filter(|user| {
-        operands(func, *user, Opcode::Band).is_some_and(|[a, b]| {
-            let mask = if a == v { b } else { a };
-            (a == v) != (b == v) && constant(func, mask).is_some_and(|m| m as u64 <= 0xffff)
-        })
-    });
-    masks.count() == uses[v] as usize
+    masks
+}
+
+#[cfg(test)]
+mod tests {
+    use cranelift_codegen::cursor::{Cursor, FuncCursor};
+
+    use super::*;
+
+    /// Each step of a program of nothing but steps is an end.
+    #[test]
+    fn a_chain_is_not_followed_from_each_of_its_ends_to_its_beginning() {
+        let mut func = ir::Function::new();
+        let block = func.dfg.make_block();
+        func.layout.append_block(block);
+        let first = func.dfg.append_block_param(block, types::I64);
+        let mut at = FuncCursor::new(&mut func).at_bottom(block);
+        let (mut v, mut all) = (first, vec![]);
+        for _ in 0..1_000 {
+            let high = at.ins().ushr_imm_u(v, 16);
+            let low = at.ins().band_imm_s(v, 0xffff);
+            v = at.ins().iadd(low, high);
+            all.push(v);
+        }
+        let walked: usize = all.iter().map(|last| steps(&func, *last).1.len()).sum();
+        assert!(walked <= STEPS_MAX * all.len(), "{walked}");
+        assert_eq!(steps(&func, all[4]), (first, vec![16; 5]), "five are all followed");
+        assert_eq!(masks(&func, block).len(), all.len());
+    }
 }

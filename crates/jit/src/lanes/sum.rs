@@ -41,7 +41,7 @@ impl Pass {
                 None => {}
             }
             if fresh.len() >= 2 * PAIRS_MIN && is_sum(func, inst) && !inner.contains(&func.dfg.first_result(inst)) {
-                let (words, others) = self.leaves(func, inst, &fresh);
+                let (words, others) = self.leaves(func, block, inst, &fresh);
                 if words.len() >= 2 * PAIRS_MIN {
                     found.push((inst, words, others));
                 }
@@ -52,15 +52,21 @@ impl Pass {
         }
     }
 
-    /// What a sum is made of: words that only it uses, and everything else. What another block has added up is one number here: its words
-    /// are none that this one loads.
-    fn leaves(&self, func: &ir::Function, root: Inst, fresh: &FxHashSet<Inst>) -> (Vec<(Inst, Access)>, Vec<Value>) {
-        let (mut words, mut others, block) = (vec![], vec![], func.layout.inst_block(root));
+    /// What a sum is made of: words that only it uses, and everything else, to which belongs what other blocks have added up: none of the
+    /// words is among that, and each block behind would go through it again.
+    fn leaves(
+        &self,
+        func: &ir::Function,
+        block: Block,
+        root: Inst,
+        fresh: &FxHashSet<Inst>,
+    ) -> (Vec<(Inst, Access)>, Vec<Value>) {
+        let (mut words, mut others) = (vec![], vec![]);
         let mut work: Vec<Value> = func.dfg.inst_args(root).to_vec();
         while let Some(v) = work.pop() {
             let v = func.dfg.resolve_aliases(v);
             let inst = match func.dfg.value_def(v) {
-                ValueDef::Result(inst, 0) if self.uses[v] == 1 && func.layout.inst_block(inst) == block => inst,
+                ValueDef::Result(inst, 0) if self.uses[v] == 1 && func.layout.inst_block(inst) == Some(block) => inst,
                 _ => {
                     others.push(v);
                     continue;
@@ -210,5 +216,42 @@ impl Sums {
 
     fn all(&self, at: &mut impl Emit) -> Option<Value> {
         self.parts.iter().copied().reduce(|a, b| at.ins().iadd(a, b))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cranelift_codegen::cursor::Cursor;
+
+    use super::*;
+    use crate::lower::region;
+
+    /// One sum through many blocks.
+    #[test]
+    fn a_sum_is_not_followed_into_the_blocks_in_front_of_it() {
+        let mut func = ir::Function::new();
+        let data = ir::AliasRegionData { user_id: region::PACKET, description: "packet".into() };
+        let packet = func.dfg.alias_regions.insert(data);
+        let flags = MemFlagsData::new().with_notrap().with_alias_region(Some(packet));
+        let blocks: Vec<Block> = (0..100).map(|_| func.dfg.make_block()).collect();
+        let base = func.dfg.append_block_param(blocks[0], types::I64);
+        let mut sum = base;
+        let mut at = FuncCursor::new(&mut func);
+        for (n, block) in blocks.iter().enumerate() {
+            at.insert_block(*block);
+            for word in 0..10 {
+                let v = FuncCursor::ins(&mut at).uload32(flags, base, 40 * n as i32 + 4 * word);
+                sum = FuncCursor::ins(&mut at).iadd(sum, v);
+            }
+            if let Some(next) = blocks.get(n + 1) {
+                FuncCursor::ins(&mut at).jump(*next, &[]);
+            }
+        }
+        let (whole, alone, uses) = super::super::kinds_of_use(&func);
+        let pass = Pass { lanes: Default::default(), loads: Default::default(), whole, alone, uses };
+        let ValueDef::Result(root, 0) = func.dfg.value_def(sum) else { unreachable!("an addition") };
+        let fresh: FxHashSet<Inst> = blocks.iter().flat_map(|b| func.layout.block_insts(*b)).collect();
+        let (words, others) = pass.leaves(&func, blocks[99], root, &fresh);
+        assert_eq!((words.len(), others.len()), (10, 1));
     }
 }

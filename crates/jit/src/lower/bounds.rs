@@ -78,7 +78,7 @@ impl Flow {
 impl<'a> Body<'a, '_> {
     /// Before a block is lowered.
     pub(super) fn enter_bounds(&mut self, block: usize) {
-        let above = self.flow.only.get(block).copied().flatten();
+        let above = self.flow.only[block];
         let known = above.map(|above| self.flow.begins[block].unwrap_or(self.flow.ends[above]));
         self.bounds = known.unwrap_or_default();
     }
