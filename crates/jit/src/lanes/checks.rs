@@ -19,6 +19,8 @@
 //! What stood between two checks then runs also where the first one leads out. So it may only be arithmetic, and loads of bytes of the
 //! packet that a check of its length in front of both has found to be there: a verified load is safe where the program makes it, not before.
 
+use std::cell::RefCell;
+
 use cranelift_codegen::cursor::{Cursor, FuncCursor};
 use cranelift_codegen::ir::condcodes::{CondCode, IntCC};
 use cranelift_codegen::ir::{
@@ -41,6 +43,8 @@ const BODY_MAX: usize = 48;
 const CHAIN_MAX: usize = 24;
 /// What a pointer into a packet is moved by stays below.
 const DISTANCE_MAX: u64 = 1 << 32;
+/// Steps of a walk to where a pointer comes from: blocks that some hundred others lead to would make it long.
+const STEPS_MAX: usize = 64;
 
 /// Where an edge leads, and what it hands on.
 type Edge = (Block, Vec<BlockArg>);
@@ -63,7 +67,8 @@ struct Length {
 
 /// The pass over one function. `exit`, where all ways out meet, stays a block of its own: later passes start there.
 pub(super) fn run(func: &mut ir::Function, exit: Option<Block>, incoming: &Incoming) {
-    let mut pass = Pass { incoming, entries: FxHashMap::default(), uses: None, exit };
+    let mut pass =
+        Pass { incoming, entries: FxHashMap::default(), uses: None, exit, packets: RefCell::new(FxHashMap::default()) };
     for block in func.layout.blocks() {
         for (to, _) in edges(func, block) {
             pass.entries.entry(to).or_insert((0, block)).0 += 1;
@@ -93,6 +98,8 @@ struct Pass<'a> {
     /// Of the function as it was before the first two checks were put together; what that adds uses nothing else again.
     uses: Option<Uses>,
     exit: Option<Block>,
+    /// What is known of the numbers that lengths are counted from: each is asked for by many checks.
+    packets: RefCell<FxHashMap<Value, bool>>,
 }
 
 impl Pass<'_> {
@@ -308,28 +315,40 @@ impl Pass<'_> {
         };
         let (at, len) = memory::start(func, from);
         let end = func.dfg.resolve_aliases(end);
-        let sound = len >= 0 && self.is_packet(func, at, 5) && is_end(func, end);
+        let sound = len >= 0 && is_end(func, end) && self.begins_in_packet(func, at);
         sound.then_some(Length { at, len, end })
     }
 
     /// A pointer that does not lie in front of the packet's memory: the start of a chunk, and what is not negative.
-    fn is_packet(&self, func: &ir::Function, v: Value, depth: u32) -> bool {
+    fn begins_in_packet(&self, func: &ir::Function, v: Value) -> bool {
+        let known = self.packets.borrow().get(&v).copied();
+        known.unwrap_or_else(|| {
+            let mut left = STEPS_MAX;
+            let is = self.is_packet(func, v, 5, &mut left);
+            self.packets.borrow_mut().insert(v, is);
+            is
+        })
+    }
+
+    fn is_packet(&self, func: &ir::Function, v: Value, depth: u32, left: &mut usize) -> bool {
         let v = func.dfg.resolve_aliases(v);
-        if depth == 0 {
+        if depth == 0 || *left == 0 {
             return false;
         }
+        *left -= 1;
         let inst = match func.dfg.value_def(v) {
             ValueDef::Result(inst, 0) => inst,
             ValueDef::Param(..) => {
                 let from = self.incoming.values(v);
-                return from.is_some_and(|from| from.iter().all(|v| self.is_packet(func, *v, depth - 1)));
+                return from.is_some_and(|from| from.iter().all(|v| self.is_packet(func, *v, depth - 1, left)));
             }
             _ => return false,
         };
         let small = |v: Value| upper_bound_in(func, v, self.incoming) < DISTANCE_MAX;
         match func.dfg.insts[inst] {
             InstructionData::Binary { opcode: Opcode::Iadd, args: [a, b] } => {
-                (self.is_packet(func, a, depth - 1) && small(b)) || (self.is_packet(func, b, depth - 1) && small(a))
+                (self.is_packet(func, a, depth - 1, left) && small(b))
+                    || (self.is_packet(func, b, depth - 1, left) && small(a))
             }
             _ => is_field(func, inst, Opcode::Load, descriptor::BASE),
         }

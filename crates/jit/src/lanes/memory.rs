@@ -66,8 +66,11 @@ fn own_region(func: &ir::Function, flags: MemFlagsData) -> Option<u32> {
 
 /// An address as another value and a distance.
 pub(super) fn start(func: &ir::Function, address: Value) -> (Value, i64) {
+    /// Chains are shorter (`chains`).
+    const STEPS_MAX: usize = 64;
     let (mut base, mut off) = (func.dfg.resolve_aliases(address), 0i64);
-    while let ValueDef::Result(inst, 0) = func.dfg.value_def(base) {
+    for _ in 0..STEPS_MAX {
+        let ValueDef::Result(inst, 0) = func.dfg.value_def(base) else { break };
         let InstructionData::Binary { opcode: Opcode::Iadd, args: [a, b] } = func.dfg.insts[inst] else { break };
         let (from, by) = match (constant(func, a), constant(func, b)) {
             (_, Some(by)) => (a, by),

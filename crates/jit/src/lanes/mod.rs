@@ -26,6 +26,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `chains` | pointers that are moved on and on |
 //! | `wide` | numbers of 32 bits as numbers of 64 |
 //! | `mod` | the order of blocks; loads |
 //! | `widen` | loads side by side |
@@ -42,6 +43,7 @@
 //! | `place` | arithmetic in memory |
 //! | `interleave` | what waits for itself, for several packets at once |
 
+mod chains;
 mod checks;
 mod dead;
 mod fields;
@@ -74,6 +76,9 @@ use crate::lower::region;
 
 /// The passes over one function, in their order. `exit`, in a burst function: where the verdict is stored.
 pub(crate) fn run(func: &mut ir::Function, exit: Option<Block>, options: &Options) {
+    if options.checks || options.lanes {
+        chains::run(func);
+    }
     let mut incoming = Incoming::of(func);
     if options.wide_numbers {
         wide::run(func, &incoming);
