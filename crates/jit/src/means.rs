@@ -3,7 +3,7 @@
 //! What is computed or loaded twice is computed once there, however far apart the two are, and lives in between. That is a gain as long as
 //! few values do. A program that asks for the same thousand fields of a packet again and again has a thousand values that live through
 //! thousands of blocks, which the allocator takes apart one by one: minutes for what takes a tenth of a second without the mid-end.
-//! Only functions of very many blocks can come to that; of them the values that live into each block are counted.
+//! Only functions of many blocks can come to that; of them the values that live into each block are counted.
 
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::entity::SecondaryMap;
@@ -18,7 +18,7 @@ use crate::compiled::flags;
 use crate::lower::Surroundings;
 
 /// Blocks of a function that is looked at.
-const BLOCKS_MIN: usize = 500;
+const BLOCKS_MIN: usize = 100;
 /// Values that live into a block, on the average: several times as many as there are registers.
 const LIVE_MAX: usize = 64;
 /// As many, in all blocks together, are always had.

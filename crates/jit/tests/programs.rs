@@ -1,5 +1,6 @@
 //! What compiled programs do that single instructions do not show: calls back, tail calls, locks, limits, refusals.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use xway_abi::{MapSpec, MapType};
@@ -165,19 +166,25 @@ fn what_costs_more_than_it_gains_stays_in_memory() {
     }
 }
 
-/// `asked` fields of the packet that are asked for again and again, each behind a branch, until there are `branches` of them. What is
-/// loaded twice would be loaded once and live in between.
-fn fields_again(branches: usize, asked: usize) -> String {
+/// `asked` fields of the packet that are asked for again and again, so many behind each of some branches. What is loaded twice would be
+/// loaded once and live in between.
+fn fields_again(branches: usize, behind_each: usize, asked: usize) -> String {
     let mut text = String::from("r7 = *(u32 *)(r1 +0)\nr8 = *(u32 *)(r1 +4)\nr2 = r7\nr2 += 64\n");
     text += "r0 = 0\nif r2 > r8 goto out\nr3 = *(u8 *)(r7 +0)\nr7 += r3\nr2 = r7\nr2 += 1400\nr0 = 9\nif r2 > r8 goto out\nr6 = 0\n";
-    text.extend((0..branches).map(|n| format!("r5 = *(u16 *)(r7 +{})\nif r5 == {n} goto out\nr6 += r5\n", n % asked)));
+    for n in 0..branches * behind_each {
+        let _ = write!(text, "r5 = *(u16 *)(r7 +{})\nr6 += r5\n", n % asked);
+        if n % behind_each == 0 {
+            let _ = writeln!(text, "if r5 == {n} goto out");
+        }
+    }
     text + "r0 = r6\nout: exit"
 }
 
 #[test]
 fn a_function_whose_values_all_live_through_it_is_made_as_it_stands() {
-    for (branches, asked, plain) in [(4000, 1300, true), (4000, 20, false), (400, 300, false)] {
-        let ready = ready(&fields_again(branches, asked), &[]);
+    let cases = [(4000, 1, 1300, true), (4000, 1, 20, false), (400, 1, 300, false), (240, 25, 1300, true)];
+    for (branches, behind_each, asked, plain) in cases {
+        let ready = ready(&fields_again(branches, behind_each, asked), &[]);
         let options = Options { keep_text: true, single: false, ..Options::default() };
         let code = compile(&ready.program, &ready.proof, &options).unwrap();
         let made = |how: &str| code.texts().iter().any(|text| text.lines().next().is_some_and(|l| l.contains(how)));
@@ -187,7 +194,7 @@ fn a_function_whose_values_all_live_through_it_is_made_as_it_stands() {
         let mut pool = Pool::new(PoolConfig::new(1)).unwrap();
         let mut frame = pool.alloc().unwrap();
         let (guard, host) = (Guard::pin(), FixedHost::new(1));
-        for (packet, expected) in [(vec![0; 64], 9), (vec![0xee; 1700], branches as u64 * 0xeeee)] {
+        for (packet, expected) in [(vec![0; 64], 9), (vec![0xee; 1700], (branches * behind_each) as u64 * 0xeeee)] {
             frame.fill(&packet).unwrap();
             let mut ret = [0];
             code.run_burst(std::slice::from_mut(&mut frame), &mut RunEnv::new(&guard, &host, 1), &mut ret).unwrap();
