@@ -127,7 +127,14 @@ pub fn variants() -> Variants {
         ("burst code", Engine::Burst(Options { cold: Some(true), ..all })),
         ("single-packet code without passes", Engine::Single(none.clone())),
         ("burst code without passes", Engine::Burst(none)),
+        chained(),
     ]
+}
+
+/// A chain of the program.
+pub fn chained() -> (&'static str, Engine) {
+    let options = Options { check: true, stage_from: Some(0), cold: Some(true), ..Options::default() };
+    ("a chain", Engine::Chain(options))
 }
 
 /// Runs the program with this index of an object over the packets in every engine, each with maps of its own.
@@ -136,7 +143,7 @@ pub fn compare(object: &Arc<Object>, index: usize, packets: &[Vec<u8>], prepare:
     compare_with(object, index, packets, prepare, variants())
 }
 
-/// The same with engines of the caller's choice, and a chain.
+/// The same with engines of the caller's choice.
 pub fn compare_with(
     object: &Arc<Object>,
     index: usize,
@@ -152,7 +159,7 @@ pub fn compare_random(object: &Arc<Object>, index: usize, packets: &[Vec<u8>], p
     compare_random_with(object, index, Traffic::of(packets), prepare, variants())
 }
 
-/// The same with engines of the caller's choice, and a chain: of all programs from this one on, or of this one thrice.
+/// The same with engines of the caller's choice. A chain is one of all programs from this one on, or of this one thrice.
 pub fn compare_random_with(
     object: &Arc<Object>,
     index: usize,
@@ -183,6 +190,15 @@ fn compare_if(
         Err(outcome) => return outcome,
     };
     for (name, engine) in variants {
+        let of_chain = match &engine {
+            // Those that are not compared run for their faults elsewhere.
+            Engine::Chain(_) if !exact => continue,
+            Engine::Chain(_) => match run(&Engine::InterpretedChain) {
+                Ok(result) => Some(result),
+                Err(outcome) => return outcome,
+            },
+            _ => None,
+        };
         let got = match run(&engine) {
             Ok(result) => result,
             Err(outcome) => return outcome,
@@ -190,24 +206,12 @@ fn compare_if(
         if let Some((n, fault)) = got.runs.iter().enumerate().find_map(|(n, r)| Some((n, r.fault.as_ref()?))) {
             return Outcome::Differs(format!("{name}: stops over packet {n}: {fault}"));
         }
-        if !exact {
-            continue;
-        }
-        if let Some(difference) = difference(&expected, &got, traffic.packets, object) {
+        let expected = of_chain.as_ref().unwrap_or(&expected);
+        if exact && let Some(difference) = difference(expected, &got, traffic.packets, object) {
             return Outcome::Differs(format!("{name}: {difference}"));
         }
     }
-    if !exact {
-        return Outcome::Apart;
-    }
-    let chain = Engine::Chain(Options { check: true, stage_from: Some(0), cold: Some(true), ..Options::default() });
-    match (run(&Engine::InterpretedChain), run(&chain)) {
-        (Ok(expected), Ok(got)) => match difference(&expected, &got, traffic.packets, object) {
-            Some(difference) => Outcome::Differs(format!("a chain: {difference}")),
-            None => Outcome::Same,
-        },
-        (Err(outcome), _) | (_, Err(outcome)) => outcome,
-    }
+    if exact { Outcome::Same } else { Outcome::Apart }
 }
 
 fn image(object: &Object, index: usize) -> Program {
@@ -247,11 +251,13 @@ fn run(
         let program = instance.link(&image).map_err(|_| Outcome::Unverified)?;
         Ok(Ready { program, proof })
     };
-    // A chain of one program has it thrice.
-    let mut programs = (index..object.programs.len()).map(ready).collect::<std::result::Result<Vec<_>, Outcome>>()?;
-    if programs.len() == 1 {
-        programs.extend([ready(index)?, ready(index)?]);
-    }
+    let chained = matches!(engine, Engine::Chain(_) | Engine::InterpretedChain);
+    let links = match object.programs.len() - index {
+        1 if chained => vec![index; MASKS.len()],
+        _ if chained => (index..object.programs.len()).collect(),
+        _ => vec![index],
+    };
+    let programs = links.into_iter().map(ready).collect::<std::result::Result<Vec<_>, Outcome>>()?;
     let Ready { program, proof } = &programs[0];
     prepare(&instance);
     let made = |made: std::result::Result<_, xway_jit::Refusal>| made.map_err(|e| Outcome::NotCompiled(e.to_string()));

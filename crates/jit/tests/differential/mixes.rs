@@ -89,7 +89,9 @@ impl Case {
         options.stage_from = rng.one_in(2).then_some(0);
         let off: Vec<&str> = Options::PASSES.into_iter().filter(|_| rng.one_in(5)).collect();
         off.iter().for_each(|pass| assert!(options.set(pass, false), "{pass}"));
+        // More programs in fewer engines find more; chains of several programs are there to be run.
         let mut engines = variants();
+        engines.retain(|(_, e)| rng.one_in(3) || links > 1 && matches!(e, Engine::Chain(_)));
         engines.push(("burst code without some passes", Engine::Burst(options)));
         let others = if frags { vec![] } else { vec![like(rng), world.program(AGAIN, &[]), like(rng)] };
         let burst = if rng.one_in(2) { 0 } else { 1 + rng.index(9) };

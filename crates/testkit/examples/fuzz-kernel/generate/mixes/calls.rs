@@ -119,35 +119,6 @@ impl Mix<'_> {
         }
     }
 
-    /// The packet's start, end and metadata move.
-    pub(super) fn room(&mut self) {
-        let (helper, by) = match self.rng.below(4) {
-            0 | 1 => (44, *self.rng.pick(&[-40, -20, -8, -4, -1, 0, 1, 4, 8, 14, 20])),
-            2 => (65, *self.rng.pick(&[-100, -40, -20, -4, -1, 0, 1, 4, 16, 70])),
-            _ => (54, *self.rng.pick(&[-8, -4, 4, -12, 0])),
-        };
-        if self.rng.one_in(3) {
-            self.line(&format!("r2 = r9\nr2 &= 7\nr2 += {by}"));
-        } else {
-            self.line(&format!("r2 = {by}"));
-        }
-        self.line(&format!("r1 = r6\ncall {helper}"));
-        let out = self.way_out();
-        match self.rng.below(4) {
-            0 => self.line("r9 += r0"),
-            1 => self.line(&format!("r1 = r0\nr0 = 3\nif r1 != 0 goto {out}")),
-            2 => self.line(&format!("if w0 != 0 goto {out}")),
-            _ => self.line(&format!("if r0 != 0 goto {out}")),
-        }
-        self.packet();
-        if helper == 54 && self.rng.one_in(2) {
-            let out = self.way_out();
-            self.line(&format!(
-                "r2 = *(u32 *)(r6 +8)\nr3 = r2\nr3 += 4\nif r3 > r7 goto {out}\n*(u32 *)(r2 +0) = r9\nr3 = *(u16 *)(r2 +1)\nr9 += r3"
-            ));
-        }
-    }
-
     /// A small function: arithmetic, its own stack, the caller's, or the packet.
     pub(super) fn function(&mut self) {
         let name = format!("f{}", self.functions.len());

@@ -10,6 +10,7 @@
 mod bytes;
 mod callbacks;
 mod calls;
+mod moves;
 mod reach;
 mod tables;
 
@@ -46,8 +47,10 @@ pub(super) fn text(rng: &mut Rng) -> Made {
     }
     w.packet();
     let statements = 3 + w.rng.below(12);
+    // Some are about nothing but where the packet is.
+    let moves = w.rng.one_in(5);
     for _ in 0..statements {
-        w.statement();
+        if moves { w.about_bounds() } else { w.statement() }
     }
     match w.rng.below(5) {
         0 => w.line("r0 = 2\nexit"),
@@ -190,6 +193,20 @@ impl Mix<'_> {
             33 | 34 => self.callback(),
             35 | 36 => self.reach(),
             _ => self.walk(),
+        }
+    }
+
+    fn about_bounds(&mut self) {
+        match self.rng.below(12) {
+            0..=3 => self.room(),
+            4 => self.callback(),
+            5 => self.function(),
+            6 => self.field(),
+            7 => self.store(),
+            8 => self.other_pointer(),
+            9 => self.reach(),
+            10 => self.diamond(),
+            _ => self.seen(),
         }
     }
 
