@@ -132,7 +132,7 @@ pub fn variants() -> Variants {
 }
 
 /// A chain of the program.
-pub fn chained() -> (&'static str, Engine) {
+fn chained() -> (&'static str, Engine) {
     let options = Options { check: true, stage_from: Some(0), cold: Some(true), ..Options::default() };
     ("a chain", Engine::Chain(options))
 }
