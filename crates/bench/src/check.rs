@@ -1,5 +1,7 @@
 //! Before a figure is worth anything: do both sides compute the same? And do they still, when everything has been timed?
 
+use std::time::{Duration, Instant};
+
 use xway_abi::MapType;
 use xway_object::{MapKind, Object};
 
@@ -7,7 +9,7 @@ use crate::fill::{Content, Maps};
 use crate::flows::{ENTRY, Ring};
 use crate::kernel::KernelSide;
 use crate::packet::{FIELDS_AT, FIELDS_LEN};
-use crate::user::UserSide;
+use crate::user::{BURST, UserSide};
 use crate::{Histogram, MeasureError, Outcome};
 
 /// What was compared, and what differed.
@@ -15,6 +17,8 @@ use crate::{Histogram, MeasureError, Outcome};
 pub struct Checked {
     /// Packets whose verdict and bytes were compared one by one.
     pub packets: u64,
+    /// Packets of the ring that slow programs go through; `None` where it is all of it.
+    pub part: Option<usize>,
     /// Verdicts over the ring, ours.
     pub ours: Histogram,
     /// The kernel's.
@@ -31,6 +35,12 @@ pub struct Checked {
 const INTERPRETED: usize = 1 << 12;
 /// Packets that are compared one by one.
 const SINGLES: usize = 256;
+/// As many of them are compared whatever they take.
+const SINGLES_MIN: usize = 16;
+/// Time after which enough packets were compared one by one, and for which a ring of slow ones is gone through.
+const ENOUGH: Duration = Duration::from_secs(2);
+/// A run of a program that takes longer, call included, is a slow one: of the ring it goes through a part.
+const SLOW: Duration = Duration::from_micros(20);
 /// Maps with more elements are compared by a sample of the keys that they were filled with.
 const WHOLE: u32 = 1 << 13;
 /// Differences that are kept.
@@ -73,10 +83,10 @@ impl Reference {
         }
     }
 
-    /// Verdicts over the ring's first packets; the kernel goes through all of it.
-    fn histogram(&mut self, ring: &Ring, packets: usize) -> Result<Histogram, MeasureError> {
+    /// Verdicts over the ring's first packets.
+    fn histogram(&mut self, packets: usize) -> Result<Histogram, MeasureError> {
         match self {
-            Reference::Kernel(kernel) => Ok(kernel.histogram(ring)?),
+            Reference::Kernel(kernel) => Ok(kernel.histogram(packets as u32)?),
             Reference::Interpreter(side) => {
                 side.rewind(0);
                 Ok(side.histogram(0, packets)?)
@@ -122,13 +132,18 @@ impl Checked {
         let whose = other.name();
         for engine in 0..user.engines.len() {
             let name = user.engines[engine].name.clone();
+            let started = Instant::now();
             for at in 0..SINGLES.min(ring.len()) {
+                if at >= SINGLES_MIN && started.elapsed() > ENOUGH {
+                    break;
+                }
                 // Spread over the ring.
                 let entry = ring.entry(at * (ring.len() / SINGLES).max(1));
                 let packet = with_fields(template, entry);
                 let ours = user.one(engine, &packet)?;
                 let theirs = other.one(&packet)?;
                 self.packets += 1;
+                self.part = part(started.elapsed() / (at as u32 + 1), ring.len()).into_iter().chain(self.part).min();
                 if expected.exact && ours.ret != theirs.ret {
                     self.differs(format!("packet {at}: {name} returns {}, {whose} {}", ours.ret, theirs.ret));
                 } else if (expected.exact || expected.suite) && ours.packet != theirs.packet {
@@ -149,7 +164,7 @@ impl Checked {
     pub fn whole(&mut self, user: &mut UserSide, other: &Reference, ring: &Ring) -> Result<(), MeasureError> {
         if !other.is_kernel() && !user.engines.is_empty() {
             user.rewind(0);
-            self.ours = user.histogram(0, ring.len())?;
+            self.ours = user.histogram(0, self.part.unwrap_or(ring.len()))?;
         }
         Ok(())
     }
@@ -164,13 +179,14 @@ impl Checked {
         expected: Expected,
     ) -> Result<(Histogram, Histogram), MeasureError> {
         let name = user.engines[engine].name.clone();
-        let packets = if other.is_kernel() { ring.len() } else { ring.len().min(INTERPRETED) };
+        let packets = self.part.unwrap_or(ring.len());
+        let packets = if other.is_kernel() { packets } else { packets.min(INTERPRETED) };
         user.rewind(engine);
         let ours = user.histogram(engine, packets)?;
         if expected.suite && ours[0] > 0 {
             self.differs(format!("{name}: {} of {packets} packets ABORTED", ours[0]));
         }
-        let theirs = other.histogram(ring, packets)?;
+        let theirs = other.histogram(packets)?;
         if !agree(&ours, &theirs, expected) {
             self.differs(format!("verdicts: {name} {ours:?}, {} {theirs:?}", other.name()));
         }
@@ -229,6 +245,12 @@ impl Checked {
     }
 }
 
+/// How many packets of a ring a program goes through that takes so long on both sides together; `None`: all.
+fn part(each: Duration, ring: usize) -> Option<usize> {
+    let packets = (ENOUGH.as_nanos() / each.as_nanos().max(1)) as usize / BURST * BURST;
+    (each > SLOW).then_some(packets.max(BURST)).filter(|packets| *packets < ring)
+}
+
 fn comparable(map_type: MapType, exact: bool) -> bool {
     use MapType::{Array, Hash, LpmTrie, LruHash, LruPercpuHash, PercpuArray, PercpuHash};
     let plain = matches!(map_type, Array | Hash | LpmTrie | PercpuArray | PercpuHash);
@@ -253,6 +275,14 @@ fn with_fields(template: &[u8], entry: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_slow_programs_a_part_is_enough() {
+        let part = |micros, ring| part(Duration::from_micros(micros), ring);
+        assert_eq!([part(3, 1 << 22), part(20, 1 << 22)], [None, None], "quick ones, and a large ring");
+        assert_eq!([part(1_000, 1 << 16), part(1_000_000, 1 << 16)], [Some(1984), Some(64)], "whole bursts");
+        assert_eq!(part(30, 1 << 14), None, "all of it takes no longer");
+    }
 
     #[test]
     fn verdicts_agree_exactly_or_nearly() {

@@ -8,7 +8,6 @@ use xway_object::{Object, Program};
 
 use crate::driver::{self, Callee, DriverError, HISTOGRAM_AT, Loop, RING_MAP, STATE_LEN, STATE_MAP};
 use crate::fill::{Content, Maps};
-use crate::flows::Ring;
 use crate::packet::Renew;
 use crate::{Histogram, Outcome, Shape};
 
@@ -82,11 +81,11 @@ impl KernelSide {
         Ok((out.duration.as_nanos() as f64 / f64::from(self.runs), repeat * self.runs))
     }
 
-    /// Once through the whole ring, counting verdicts.
-    pub fn histogram(&self, ring: &Ring) -> Result<Histogram, KernelSideError> {
+    /// Through so many packets of the ring, from its first one on, counting verdicts.
+    pub fn histogram(&self, packets: u32) -> Result<Histogram, KernelSideError> {
         let state = self.map(STATE_MAP);
         state.update(&[0; 4], &[0; STATE_LEN], 0).map_err(|errno| self.map_error(STATE_MAP, errno))?;
-        self.pass(Callee::Counted, ring.len() as u32)?;
+        self.pass(Callee::Counted, packets)?;
         let bytes = state.get(&[0; 4]).map_err(|errno| self.map_error(STATE_MAP, errno))?;
         let counters = bytes[HISTOGRAM_AT..].as_chunks::<8>().0;
         Ok(std::array::from_fn(|n| u64::from_ne_bytes(counters[n])))

@@ -188,6 +188,8 @@ impl Row {
 
 /// Time that a pass aims at, ns.
 const PASS_NS: f64 = 8e6;
+/// Time that looking for a pass's length may take, ns.
+const PROBE_NS: f64 = 1e9;
 
 /// Measures one case. The object's bytes are the suite's or those given.
 pub fn measure(case: &Case, bytes: Option<&[u8]>, options: &Options) -> Result<Row, MeasureError> {
@@ -333,19 +335,26 @@ fn rounds(
     const CALLEES: [Callee; 3] = [Callee::Nothing, Callee::Empty, Callee::Program];
     let engines = user.engines.len();
     let kinds = |engine: usize| [Run::Nothing, Run::Empty(engine), Run::Program(engine)];
-    // How many packets make a pass of the right length, for each thing that is timed.
+    // How many packets make a pass of the right length, for each thing that is timed. Programs of which so many take too long show that in
+    // one burst.
     const PROBE: u32 = 1 << 14;
-    let packets = |ns: f64| (PASS_NS / ns.max(0.05)).clamp(f64::from(PROBE), 4e6) as u32;
+    let packets = |pass: &mut dyn FnMut(u32) -> Result<f64, MeasureError>| {
+        let mut ns = pass(BURST as u32)?;
+        if ns * f64::from(PROBE) < PROBE_NS {
+            ns = pass(PROBE)?;
+        }
+        Ok::<u32, MeasureError>((PASS_NS / ns.max(0.05)).clamp(BURST as f64, 4e6) as u32)
+    };
     let mut theirs_len = [0; 3];
     if let Some(kernel) = kernel {
         for (len, callee) in theirs_len.iter_mut().zip(CALLEES) {
-            *len = packets(kernel.pass(callee, PROBE)?.0);
+            *len = packets(&mut |probe| Ok(kernel.pass(callee, probe)?.0))?;
         }
     }
     let mut ours_len = vec![[0; 3]; engines];
     for (engine, lens) in ours_len.iter_mut().enumerate() {
         for (len, run) in lens.iter_mut().zip(kinds(engine)) {
-            *len = packets(user.pass(run, PROBE)?.0);
+            *len = packets(&mut |probe| Ok(user.pass(run, probe)?.0))?;
         }
     }
     let mut theirs = Samples::default();

@@ -167,6 +167,9 @@ fn what_cannot_be_measured_is_said() {
     let nowhere =
         xway(&["bench", "prog", "--filter", "MAC swap", "--plot", "/none/x.svg"]).exits(3).says("/none/x.svg");
     assert_eq!(nowhere.out, "");
+    let dir = Dir::new();
+    xway(&["bench", "prog", "--filter", "MAC swap", "--plot", &dir.arg("x.gif")]).exits(2).says(".svg or .png");
+    assert!(!dir.path("x.gif").exists(), "nothing is left of it");
     xway(&["bench", "prog", "--filter", "MAC swap", "--table", "5"]).exits(2).says("no chosen case has a table");
     // As many as can be named: the ring has the first four million.
     let many =

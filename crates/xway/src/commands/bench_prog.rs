@@ -34,6 +34,7 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
         pattern: args.pattern.map(pattern),
     };
     // Before minutes are spent on what could not be written.
+    let raster = args.plot.as_deref().map(is_raster).transpose()?;
     let plot = args.plot.as_deref().map(Whole::create).transpose()?;
     let mut rows = Vec::new();
     let mut left_out = Vec::new();
@@ -60,9 +61,8 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
             Err(error) => return Err(failure(&case.name, &error)),
         }
     }
-    if let (Some(path), Some(file)) = (&args.plot, plot) {
+    if let (Some(raster), Some(file)) = (raster, plot) {
         let picture = xway_bench::plot::bars(&rows);
-        let raster = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("png"));
         let bytes = if raster { picture.png().map_err(Failure::no)? } else { picture.svg().into_bytes() };
         file.fill(&bytes)?;
     }
@@ -84,6 +84,17 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
             Err(Failure::no(format!("in {n} cases the two sides do not compute the same: their figures mean nothing"))
                 .said())
         }
+    }
+}
+
+/// Whether a picture of this name is PNG, and not SVG.
+fn is_raster(path: &Path) -> Result<bool, Failure> {
+    let end = path.extension().map(|end| end.to_string_lossy().to_ascii_lowercase());
+    match end.as_deref() {
+        Some("png") => Ok(true),
+        Some("svg") => Ok(false),
+        _ => Err(Failure::usage(format!("--plot: {} is no name of a picture that can be made", path.display()))
+            .hint("a name that ends in .svg or .png")),
     }
 }
 
@@ -306,7 +317,7 @@ const KERNEL_WIDTH: usize = 35;
 fn columns(f: &Figures) -> String {
     let ns = f.program.median;
     format!(
-        "  {:>10}{:>7}{:>6}{:>6}{:>4}",
+        "  {:>10} {:>6} {:>5} {:>5} {:>3}",
         figure(ns),
         figure(1e3 / ns),
         figure(f.run()),
@@ -389,6 +400,7 @@ fn row_json(row: &Row) -> Value {
     doc["ratio_run"] = json!(row.run_ratio());
     doc["checked"] = json!({
         "packets": row.checked.packets,
+        "ring_packets": row.checked.part.unwrap_or(row.ring),
         "map_elements": row.checked.elements,
         "verdicts_ours": row.checked.ours,
         "verdicts_kernel": row.checked.kernel,
