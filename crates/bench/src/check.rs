@@ -88,7 +88,7 @@ impl Reference {
         match self {
             Reference::Kernel(kernel) => Ok(kernel.histogram(packets as u32)?),
             Reference::Interpreter(side) => {
-                side.rewind(0);
+                side.rewind();
                 Ok(side.histogram(0, packets)?)
             }
         }
@@ -163,7 +163,7 @@ impl Checked {
     /// Beside the interpreter, which has seen a part only: all of the ring, through the first engine.
     pub fn whole(&mut self, user: &mut UserSide, other: &Reference, ring: &Ring) -> Result<(), MeasureError> {
         if !other.is_kernel() && !user.engines.is_empty() {
-            user.rewind(0);
+            user.rewind();
             self.ours = user.histogram(0, self.part.unwrap_or(ring.len()))?;
         }
         Ok(())
@@ -181,7 +181,7 @@ impl Checked {
         let name = user.engines[engine].name.clone();
         let packets = self.part.unwrap_or(ring.len());
         let packets = if other.is_kernel() { packets } else { packets.min(INTERPRETED) };
-        user.rewind(engine);
+        user.rewind();
         let ours = user.histogram(engine, packets)?;
         if expected.suite && ours[0] > 0 {
             self.differs(format!("{name}: {} of {packets} packets ABORTED", ours[0]));

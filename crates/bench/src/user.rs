@@ -86,7 +86,9 @@ pub struct UserSide {
     renew: Renew,
     /// Where each frame's packet belongs.
     place: (u32, u32, u32),
-    cursors: Vec<usize>,
+    /// Where in the ring nothing, the empty program and the program go on. All engines share one place: each goes on where the one before
+    /// stopped, so that none meets packets and elements that another has just brought into the cache.
+    cursors: [usize; 3],
     rets: [u64; BURST],
 }
 
@@ -139,7 +141,7 @@ impl UserSide {
         };
         let engines = ways.iter().map(engine).collect::<Result<Vec<_>, UserSideError>>()?;
         Ok(UserSide {
-            cursors: vec![0; 1 + 2 * engines.len()],
+            cursors: [0; 3],
             instance,
             engines,
             frames,
@@ -185,8 +187,8 @@ impl UserSide {
         let count = self.frames.len();
         let cursor = &mut self.cursors[match run {
             Run::Nothing => 0,
-            Run::Empty(n) => 1 + 2 * n,
-            Run::Program(n) => 2 + 2 * n,
+            Run::Empty(_) => 1,
+            Run::Program(_) => 2,
         }];
         let cold = self.frames.len() > BURST;
         let frames = if cold {
@@ -215,9 +217,9 @@ impl UserSide {
         fault
     }
 
-    /// The next packet for this engine's program is the ring's first one.
-    pub fn rewind(&mut self, engine: usize) {
-        self.cursors[2 + 2 * engine] = 0;
+    /// The next packet for the program is the ring's first one.
+    pub fn rewind(&mut self) {
+        self.cursors[2] = 0;
     }
 
     /// So many packets of the ring, a multiple of a burst, counting verdicts.
