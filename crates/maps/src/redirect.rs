@@ -283,13 +283,16 @@ impl Ops for DevHash {
         if flags > f::EXIST || split(value).0 == 0 {
             return Err(Errno::EINVAL);
         }
+        // Made before the bucket is locked: who resolves descriptors and devices may wait for workers, and workers wait for buckets when
+        // they broadcast. Linux says first that the key is there, and then what is wrong with the entry.
+        let entry = device_entry(&self.env, value);
         let hash = self.table.hash(key);
         let mut bucket = self.table.lock(hash);
         let old = bucket.find(hash, key);
         if old.is_some() && flags == f::NOEXIST {
             return Err(Errno::EEXIST);
         }
-        let entry = device_entry(&self.env, value)?;
+        let entry = entry?;
         let set = |index: u32| {
             self.slots.set(index as usize, Some(entry));
         };
