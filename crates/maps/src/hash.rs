@@ -486,9 +486,15 @@ impl Ops for HashMap {
     ) -> Result<u64, Errno> {
         let mut visits = 0;
         for bucket in 0..self.table.buckets() {
+            let seen = self.table.look(bucket);
             // The callback may write to this very map, so the bucket is not locked while it runs.
             for (key, index) in bucket_keys(&self.table, bucket) {
-                let Some(value) = self.value_of(index, cpu, guard) else { continue };
+                // Nor is the element still the key's then: it may have another one, or none any more.
+                let index = match self.table.is_still(bucket, seen) {
+                    true => Some(index),
+                    false => self.table.find(self.table.hash(&key), &key).map(|found| found.index),
+                };
+                let Some(value) = index.and_then(|index| self.value_of(index, cpu, guard)) else { continue };
                 visits += 1;
                 if !visit(&key, value) {
                     return Ok(visits);

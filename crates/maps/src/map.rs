@@ -282,6 +282,19 @@ impl Map {
         }
     }
 
+    /// The key of the element whose value an address lies in: what [`Map::value`] gives for that key begins at or in front of it. Of tables
+    /// and arrays with one value for each key; costs one look-up.
+    pub fn key_at(&self, addr: usize) -> Option<Vec<u8>> {
+        match &self.kind {
+            Kind::Array(map) => {
+                let index = addr.checked_sub(map.values.addr())? / map.layout.stride;
+                u32::try_from(index).ok().filter(|index| *index < map.len).map(|index| index.to_ne_bytes().into())
+            }
+            Kind::Hash(map) if map.percpu.is_none() => map.table.key_at(addr),
+            _ => None,
+        }
+    }
+
     /// `bpf_map_update_elem` from a program that runs on `cpu`: creates or overwrites; on per-CPU types this CPU's value
     /// (a new element's other values are zero). `value` is [`Map::value_size`] long.
     pub fn prog_update(&self, cpu: u32, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {

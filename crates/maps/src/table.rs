@@ -286,6 +286,16 @@ impl Table {
         self.elements.place(index as usize * self.stride + self.value_at, self.value_size)
     }
 
+    /// The key of the element that an address lies in, if it is in the table.
+    pub(crate) fn key_at(&self, addr: usize) -> Option<Vec<u8>> {
+        let index = addr.checked_sub(self.elements.addr())? / self.stride;
+        let index = u32::try_from(index).ok().filter(|index| *index < self.pool.capacity())?;
+        let mut key = vec![0; self.key_size];
+        self.read_key(index, &mut key);
+        // What was read is the element's own key only if that leads back to it.
+        self.find(self.hash(&key), &key).filter(|found| found.index == index).map(|_| key)
+    }
+
     /// Copies an element's key out.
     pub(crate) fn read_key(&self, index: u32, out: &mut [u8]) {
         for (word, out) in self.key(index).iter().zip(out[..self.key_size].chunks_mut(8)) {
@@ -298,6 +308,16 @@ impl Table {
     pub(crate) fn lock(&self, hash: u64) -> Bucket<'_> {
         let number = hash as u32 & self.mask;
         Bucket { table: self, number, locked: self.line(number).lock() }
+    }
+
+    /// What a reader sees of a bucket first.
+    pub(crate) fn look(&self, bucket: u32) -> Seen {
+        self.line(bucket).look()
+    }
+
+    /// Whether nothing was taken out of the bucket since.
+    pub(crate) fn is_still(&self, bucket: u32, seen: Seen) -> bool {
+        self.line(bucket).still(seen)
     }
 
     /// Whether the bucket has no element right now; needs no lock.

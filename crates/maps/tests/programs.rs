@@ -1,7 +1,8 @@
 //! The program side: pointers, per-CPU values, rings, perf buffers, objects.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use xway_abi::{Errno, MapSpec, MapType, SpecialField, SpecialKind, map_flags};
@@ -71,6 +72,77 @@ fn each_cpu_has_its_own_value() {
         };
         map.for_each(1, &guard, visit).unwrap();
         assert!(calls >= 1);
+    }
+}
+
+/// Callbacks may write to the map that is walked. What they take out is not visited any more, what they give another value has it then,
+/// and no key comes with the value of another one.
+#[test]
+fn a_walk_sees_what_its_callback_changes() {
+    use MapType::{Hash, LruHash, LruPercpuHash, PercpuHash};
+    for map_type in [Hash, PercpuHash, LruHash, LruPercpuHash] {
+        let fresh = || {
+            let map = map(map_type, 4, 8, 64);
+            (0..24).for_each(|n| map.prog_update(0, &key(n), &u64::from(n).to_ne_bytes(), 0).unwrap());
+            map
+        };
+        let guard = Guard::pin();
+
+        let map = fresh();
+        let mut left = Vec::new();
+        let visits = map.for_each(0, &guard, &mut |at, _| {
+            left.push(at.to_vec());
+            (0..24).filter(|n| key(*n) != at).for_each(|n| drop(map.prog_delete(0, &key(n))));
+            true
+        });
+        assert_eq!((visits, map.keys().unwrap()), (Ok(1), left), "{map_type:?}");
+
+        let (map, mut first) = (fresh(), true);
+        let visits = map.for_each(0, &guard, &mut |at, value| {
+            let found = value.load(0, 8).unwrap();
+            assert_eq!(found >> 32, u64::from(!std::mem::take(&mut first)), "{map_type:?}: a value from before");
+            assert_eq!(found as u32, u32::from_ne_bytes(at.try_into().unwrap()), "{map_type:?}");
+            for n in 0..24 {
+                let value = (1 << 32 | u64::from(n)).to_ne_bytes();
+                map.prog_update(0, &key(n), &value, map_flags::EXIST).unwrap();
+            }
+            true
+        });
+        assert_eq!(visits, Ok(24), "{map_type:?}");
+
+        // Elements that are taken out are given to other keys at once.
+        let (map, mut next) = (fresh(), 100);
+        map.for_each(0, &guard, &mut |at, value| {
+            let at = u32::from_ne_bytes(at.try_into().unwrap());
+            assert_eq!(value.load(0, 8), Ok(at.into()), "{map_type:?}");
+            for n in (0..24).filter(|n| *n != at) {
+                if map.prog_delete(0, &key(n)).is_ok() {
+                    map.prog_update(0, &key(next), &u64::from(next).to_ne_bytes(), map_flags::NOEXIST).unwrap();
+                    next += 1;
+                }
+            }
+            next < 1000
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn values_lead_back_to_their_keys() {
+    for (map_type, key_size) in [(MapType::Hash, 4), (MapType::LruHash, 11), (MapType::Hash, 70), (MapType::Array, 4)] {
+        let map = map(map_type, key_size, 20, 50);
+        let key = |n: u32| [key(n).to_vec(), vec![n as u8; key_size as usize - 4]].concat();
+        let guard = Guard::pin();
+        (0..50).for_each(|n| map.prog_update(0, &key(n), &[0; 20], 0).unwrap());
+        let addr = |n| map.value(0, &key(n), &guard).unwrap().addr();
+        for n in 0..50 {
+            assert_eq!([0, 16].map(|off| map.key_at(addr(n) + off)), [Some(key(n)), Some(key(n))], "{map_type:?}");
+        }
+        let (first, nineteenth) = ((0..50).map(addr).min().unwrap(), addr(19));
+        assert_eq!([0, first - 4096, usize::MAX].map(|addr| map.key_at(addr)), [None, None, None], "{map_type:?}");
+        if map.prog_delete(0, &key(19)).is_ok() {
+            assert_eq!(map.key_at(nineteenth), None, "it is nobody's any more");
+        }
     }
 }
 
@@ -359,6 +431,43 @@ fn programs_in_entries_are_seen_and_taken_out() {
         assert_eq!(ids(), [0; 0], "{map_type:?}");
         let there = |at| map.lookup(&key(at), &mut [0; 8], 0).is_ok();
         assert_eq!([there(0), there(1), there(3)], [false, true, false], "{map_type:?}");
+    }
+}
+
+/// Descriptors of a test: who is asked for a device has every device of the map visited by another thread first, as a worker does that
+/// the engine waits for before it says which devices there are.
+#[derive(Default)]
+struct AsksWorkers {
+    map: OnceLock<Weak<Map>>,
+    stuck: AtomicBool,
+}
+
+impl Handles for AsksWorkers {
+    fn device(&self, _: u32) -> bool {
+        let Some(map) = self.map.get().and_then(Weak::upgrade) else { return true };
+        let (done, wait) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            map.each_device(&Guard::pin(), &mut |_| ());
+            let _ = done.send(());
+        });
+        if wait.recv_timeout(Duration::from_secs(10)).is_err() {
+            self.stuck.store(true, Ordering::Relaxed);
+        }
+        true
+    }
+}
+
+#[test]
+fn workers_broadcast_while_a_descriptor_is_resolved() {
+    for map_type in [MapType::Devmap, MapType::DevmapHash] {
+        let handles = Arc::new(AsksWorkers::default());
+        let env = Env { handles: handles.clone(), ..env() };
+        let map = Map::create(&MapSpec::new(map_type, 4, 8, 4), &env).unwrap();
+        map.update(&key(1), &[key(7), key(0)].concat(), 0).unwrap();
+        handles.map.set(Arc::downgrade(&map)).unwrap();
+        map.update(&key(1), &[key(9), key(0)].concat(), map_flags::EXIST).unwrap();
+        map.update(&key(2), &[key(9), key(0)].concat(), 0).unwrap();
+        assert!(!handles.stuck.load(Ordering::Relaxed), "{map_type:?}");
     }
 }
 
