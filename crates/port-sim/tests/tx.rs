@@ -9,7 +9,7 @@ use xway_engine::{
     Engine, EngineConfig, Executor, ExecutorInfo, OneQueue, Port, PortConfig, Results, Sent, SocketTarget, Stop,
     TxPolicy, Worker, WorkerConfig,
 };
-use xway_maps::{Env, Guard, Map};
+use xway_maps::{Env, Guard, Handles, Map};
 use xway_packet::{Burst, Frame, Pool, PoolConfig, Redirect};
 use xway_port_sim::{PairConfig, Pattern, SimPort, Traffic, pair};
 
@@ -93,23 +93,41 @@ fn a_busy_queue_is_told_of_many_at_once() {
     assert_eq!(doorbells(0), 0, "not counted where nothing is looked at");
 }
 
+/// Counts how often somebody wants to know of a device.
+#[derive(Default)]
+struct Asked(AtomicU64);
+
+impl Handles for Asked {
+    fn device(&self, _: u32) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+}
+
 /// The level of a queue's pool stands in every map of that name before a packet meets it.
 #[test]
 fn programs_find_the_pressure_in_a_map() {
     let spec = MapSpec::new(MapType::Hash, 8, 4, 16);
     let map = Map::create_named("xway_pressure", &spec, &Env::default()).unwrap();
     let other = Map::create_named("pressure", &spec, &Env::default()).unwrap();
+    // One of that name whose entries the engine has to be asked for: a worker that did so would wait for itself.
+    let asked = Arc::new(Asked::default());
+    let devices = MapSpec::new(MapType::DevmapHash, 4, 4, 16);
+    let devices =
+        Map::create_named("xway_pressure", &devices, &Env { handles: asked.clone(), ..Env::default() }).unwrap();
     let traffic = Traffic::udp(1, 64, Pattern::Scan, 1).unwrap();
     let (input, _) = SimPort::generated("in", 7, traffic, Some(80));
     let (near, mut far) = pair("p", PairConfig { ifindexes: [3, 4], ..PairConfig::default() }).unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let send = Send { map: Some(map.clone()), seen: seen.clone() };
-    let config = WorkerConfig { maps: vec![map.clone(), other.clone()], ..WorkerConfig::new(Stop::new().unwrap()) };
+    let config =
+        WorkerConfig { maps: vec![map.clone(), devices, other.clone()], ..WorkerConfig::new(Stop::new().unwrap()) };
     let pool = Pool::new(PoolConfig::new(100)).unwrap();
     let ports: Vec<Box<dyn Port>> = vec![Box::new(input.in_bursts_of(1)), Box::new(near)];
     Worker::new(ports, Box::new(send), pool, config).run();
     assert_eq!(*seen.lock().unwrap(), [Some(0), Some(1)], "from 75 of 100 frames on");
     assert_eq!(other.lookup(&[7, 0, 0, 0, 0, 0, 0, 0], &mut [0; 4], 0), Err(Errno::ENOENT));
+    assert_eq!(asked.0.load(Ordering::Relaxed), 0, "times that a worker asked for a device");
     let mut pool = Pool::new(PoolConfig::new(1)).unwrap();
     far.rx(0, &mut pool, &mut Burst::new(), 64).unwrap();
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use xway_abi::MapType;
 use xway_maps::{Guard, Map};
 use xway_packet::{Burst, Frame, Pool, Pressure};
 
@@ -250,8 +251,14 @@ impl Core {
         key[..4].copy_from_slice(&lane.port.ifindex().to_ne_bytes());
         key[4..].copy_from_slice(&lane.queue.to_ne_bytes());
         let value = (pressure as u32).to_ne_bytes();
-        for map in self.targets.maps().iter().filter(|map| map.name() == PRESSURE_MAP) {
-            // One of another shape, or a full one, is a program's own business.
+        // One of another shape is a program's own business: some kinds of maps resolve what is written into them, and ask the engine
+        // which ports there are, which may be waiting for this worker.
+        let fits = |map: &&Arc<Map>| {
+            let shape = (map.map_type(), map.key_size(), map.value_size());
+            map.name() == PRESSURE_MAP && shape == (MapType::Hash, key.len(), value.len())
+        };
+        for map in self.targets.maps().iter().filter(fits) {
+            // So is a full one.
             let _ = map.update(&key, &value, 0);
         }
     }
