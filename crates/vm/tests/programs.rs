@@ -25,6 +25,7 @@ in_each_engine![
     metadata_of_the_port,
     programs_see_how_close_the_pool_is_to_its_limit,
     timers_run_their_callbacks_when_due,
+    many_timers_run_in_the_order_in_which_they_are_due,
     a_timer_in_an_element_that_is_gone_belongs_to_nobody,
 ];
 
@@ -300,6 +301,51 @@ fn timers_run_their_callbacks_when_due(engine: Engine) {
     values.update(&[0; 4], &[0; 32], 0).unwrap();
     host.advance(5000);
     assert_eq!((timers.run_due(&host, 0).0, timers.len()), (0, 0));
+    pool.release(frame);
+}
+
+/// One for each flow: what each costs does not grow with their number (this took minutes when it did).
+fn many_timers_run_in_the_order_in_which_they_are_due(engine: Engine) {
+    const FLOWS: u32 = 20_000;
+    let (values, fired) = (with_timer(MapType::Hash, 24, FLOWS), map(MapType::Queue, 0, 4, FLOWS));
+    (0..FLOWS).for_each(|n| values.update(&n.to_ne_bytes(), &[0; 24], 0).unwrap());
+    // The packet's first word is the flow, the second one the time, or nothing for its timer's end.
+    let text = "r6 = *(u32 *)(r1 +0)\nr7 = *(u32 *)(r1 +4)\nr2 = r6\nr2 += 8\nr0 = 1\nif r2 > r7 goto out\n\
+                r8 = *(u32 *)(r6 +0)\nr9 = *(u32 *)(r6 +4)\n*(u32 *)(r10 -4) = r8\nr1 = map[idx:0]\nr2 = r10\nr2 += -4\n\
+                call 1\nif r0 != 0 goto have\nr0 = 1\nexit\n\
+                have: r6 = r0\nif r9 == 0 goto end\nr1 = r6\nr2 = map[idx:0]\nr3 = 1\ncall 169\nr1 = r6\n\
+                r2 = subprog[fire]\ncall 170\nr1 = r6\nr2 = r9\nr3 = 0\ncall 171\nexit\n\
+                end: r1 = r6\ncall 172\nout: exit\n\
+                fire: r1 = map[idx:1]\nr3 = 0\ncall 87\nr0 = 0\nexit";
+    let program = link(engine, text, &[values, fired.clone()]);
+    let (timers, host) = (Timers::default(), FixedHost::new(1).with_clock(1_000_000, 0));
+    let mut pool = xway_packet::Pool::new(xway_packet::PoolConfig::new(1)).unwrap();
+    let mut frame = pool.alloc().unwrap();
+    let mut run = |flow: u32, due: u32| {
+        frame.fill(&[flow.to_ne_bytes(), due.to_ne_bytes()].concat()).unwrap();
+        program.run_with(&mut frame, &host, 0, &timers).ret
+    };
+    let due = |flow: u32| 1000 + 10 * (flow * 7919 % FLOWS);
+    assert!((0..FLOWS).all(|flow| run(flow, due(flow)) == 0));
+    assert_eq!(timers.next_due(&host), Some(1000));
+    // Every fifth is ended, and one that is due next is put off.
+    assert!((0..FLOWS).step_by(5).all(|flow| run(flow, 0) == 1 && run(flow, 0) == 0));
+    let mut expected: Vec<u32> = (0..FLOWS).filter(|flow| !flow.is_multiple_of(5)).collect();
+    expected.sort_by_key(|flow| due(*flow));
+    run(expected[0], due(0) + 10 * FLOWS);
+    expected.rotate_left(1);
+    assert_eq!(timers.next_due(&host), Some(u64::from(due(expected[0]))));
+    let mut ran = 0;
+    while let Some(ns) = timers.next_due(&host) {
+        host.advance(ns);
+        ran += timers.run_due(&host, 0).0;
+    }
+    assert_eq!((ran, timers.len()), (expected.len(), FLOWS as usize));
+    let pop = || {
+        let mut flow = [0; 4];
+        fired.pop(&mut flow).ok().map(|()| u32::from_ne_bytes(flow))
+    };
+    assert_eq!(std::iter::from_fn(pop).collect::<Vec<_>>(), expected);
     pool.release(frame);
 }
 

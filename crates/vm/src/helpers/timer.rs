@@ -5,7 +5,7 @@
 //! given to another key, the number is no longer found in it and the timer dies when it is due. Callbacks run when a worker
 //! asks for what is due, between bursts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -34,19 +34,54 @@ pub struct Timers {
 struct Table {
     next: u64,
     timers: HashMap<u64, Timer>,
+    /// Those that are armed, by clock ([`CLOCKS`]): due time and number. Workers look at the first of each behind every burst.
+    armed: [BTreeSet<(u64, u64)>; CLOCKS.len()],
     /// How many the last sweep left.
     kept: usize,
 }
 
+/// Clocks that timers go by.
+const CLOCKS: [Clock; 3] = [Clock::Monotonic, Clock::Boot, Clock::Real];
+
 impl Table {
-    /// Forgets the timers whose elements are gone, now and then: its cost is shared by the timers that were made since.
-    fn sweep(&mut self, guard: &xway_maps::Guard) {
+    /// Forgets the timers whose elements are gone, now and then: its cost is shared by the timers that were made since. What it gives
+    /// is dropped without the lock: a map that goes may take along what asks for timers.
+    #[must_use]
+    fn sweep(&mut self, guard: &xway_maps::Guard) -> Vec<Timer> {
         const FEW: usize = 1024;
         if self.timers.len() < FEW.max(2 * self.kept) {
-            return;
+            return vec![];
         }
-        self.timers.retain(|id, timer| timer.map.value(0, &timer.key, guard).is_some_and(|v| holds(&v, *id)));
+        let gone = self.take_out(|id, timer| !timer.map.value(0, &timer.key, guard).is_some_and(|v| holds(&v, id)));
         self.kept = self.timers.len();
+        gone
+    }
+
+    /// Takes timers out.
+    fn take_out(&mut self, gone: impl Fn(u64, &Timer) -> bool) -> Vec<Timer> {
+        let ids: Vec<u64> = self.timers.iter().filter(|(id, timer)| gone(**id, timer)).map(|(id, _)| *id).collect();
+        ids.into_iter().filter_map(|id| self.remove(id)).collect()
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Timer> {
+        self.arm(id, None);
+        self.timers.remove(&id)
+    }
+
+    /// Says when a timer is due, or that it is not armed; gives what was said before.
+    fn arm(&mut self, id: u64, due: Option<u64>) -> Option<u64> {
+        let timer = self.timers.get_mut(&id)?;
+        let before = std::mem::replace(&mut timer.due, due);
+        if let Some(armed) = CLOCKS.iter().position(|clock| *clock == timer.clock).map(|n| &mut self.armed[n]) {
+            before.map(|due| armed.remove(&(due, id)));
+            due.map(|due| armed.insert((due, id)));
+        }
+        before
+    }
+
+    /// Of each clock with an armed timer: the clock, and when the first is due.
+    fn firsts(&self) -> impl Iterator<Item = (Clock, u64)> + '_ {
+        CLOCKS.iter().zip(&self.armed).filter_map(|(clock, armed)| Some((*clock, armed.first()?.0)))
     }
 }
 
@@ -80,10 +115,7 @@ impl Timers {
             return None;
         }
         let table = self.lock();
-        if table.timers.is_empty() {
-            return None;
-        }
-        table.timers.values().filter_map(|t| t.due.map(|due| due.saturating_sub(host.clock_ns(t.clock)))).min()
+        table.firsts().map(|(clock, due)| due.saturating_sub(host.clock_ns(clock))).min()
     }
 
     /// Number of timers that exist, armed or not.
@@ -102,7 +134,7 @@ impl Timers {
         if !self.used.load(Ordering::Acquire) {
             return;
         }
-        let ended: Vec<_> = self.lock().timers.extract_if(|_, timer| gone(&timer.map)).collect();
+        let ended = self.lock().take_out(|_, timer| gone(&timer.map));
         // What goes with them goes without the lock.
         drop(ended);
     }
@@ -111,10 +143,16 @@ impl Timers {
     fn take_due(&self, host: &dyn crate::Host) -> Vec<(u64, Timer)> {
         let mut table = self.lock();
         let mut due: Vec<(u64, Timer)> = vec![];
-        for (id, timer) in &mut table.timers {
-            if timer.due.is_some_and(|t| t <= host.clock_ns(timer.clock)) {
-                due.push((*id, timer.clone()));
-                timer.due = None;
+        for (clock, n) in CLOCKS.into_iter().zip(0..) {
+            if table.armed[n].is_empty() {
+                continue;
+            }
+            let now = host.clock_ns(clock);
+            while let Some((at, id)) = table.armed[n].first().copied().filter(|(at, _)| *at <= now) {
+                due.extend(table.timers.get(&id).map(|timer| (id, timer.clone())));
+                if table.arm(id, None).is_none() {
+                    table.armed[n].remove(&(at, id));
+                }
             }
         }
         due.sort_by_key(|(id, t)| (t.due, *id));
@@ -131,7 +169,8 @@ impl Timers {
             let mut env = Env::new(&guard, host, cpu).with_timers(self);
             let value = timer.map.value(cpu, &timer.key, &guard).filter(|v| holds(v, id));
             let Some(value) = value else {
-                self.lock().timers.remove(&id);
+                let gone = self.lock().remove(id);
+                drop(gone);
                 continue;
             };
             ran += 1;
@@ -167,11 +206,17 @@ impl<'e> Vm<'_, 'e> {
     }
 }
 
-/// The timer whose structure is at `addr`, locked in its table.
-fn with_timer<'e, M: Machine<'e>, T>(vm: &M, addr: u64, with: impl FnOnce(Option<&mut Timer>) -> T) -> Result<T, Trap> {
+/// The table with the number of the timer whose structure is at `addr`, if there is such a timer.
+fn with_timer<'e, M: Machine<'e>, T>(
+    vm: &M,
+    addr: u64,
+    with: impl FnOnce(&mut Table, Option<u64>) -> T,
+) -> Result<T, Trap> {
     let place = vm.place(addr, 16)?;
     let id = place.load(0, 8).unwrap_or(0);
-    Ok(with(vm.timers().lock().timers.get_mut(&id)))
+    let mut table = vm.timers().lock();
+    let id = table.timers.contains_key(&id).then_some(id);
+    Ok(with(&mut table, id))
 }
 
 const CLOCK_REALTIME: u64 = 0;
@@ -190,24 +235,17 @@ pub(crate) fn init<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, 
     };
     // As Linux answers where nobody holds the map any more.
     let Some(map) = map.arc() else { return Ok(Errno::EPERM.as_ret()) };
-    // The element's key is needed later, and only the timer's address is known: find it.
-    let wanted = place.addr();
-    let mut key = None;
-    let _ = map.for_each(vm.cpu(), vm.guard(), &mut |k, v| {
-        if (v.addr()..v.addr() + v.len()).contains(&wanted) {
-            key = Some(k.into());
-        }
-        key.is_none()
-    });
-    // The element may have been deleted meanwhile, by this program or by another: then the timer is made, as in Linux, and
-    // belongs to nobody. No element has an empty key.
-    let key = key.unwrap_or_default();
+    // The element's key is needed later. It may have been deleted meanwhile, by this program or by another: then the timer is made, as in
+    // Linux, and belongs to nobody. No element has an empty key.
+    let key = map.key_at(place.addr()).unwrap_or_default().into();
+    // Behind the lock.
+    let _gone;
     let mut table = vm.timers().lock();
     let id = place.load(0, 8).unwrap_or(0);
     if table.timers.contains_key(&id) {
         return Ok(Errno::EBUSY.as_ret());
     }
-    table.sweep(vm.guard());
+    _gone = table.sweep(vm.guard());
     if table.timers.len() >= TIMERS_MAX {
         return Ok(Errno::ENOMEM.as_ret());
     }
@@ -226,13 +264,13 @@ pub(crate) fn set_callback<'e, M: Machine<'e>>(
     r: &[u64; 5],
 ) -> Result<u64, Trap> {
     let callback = vm.owned_callback(proto, 1, r[1])?;
-    with_timer(vm, r[0], |timer| match (timer, callback) {
-        (Some(timer), Some(callback)) => {
-            timer.callback = Some(callback);
-            0
-        }
-        _ => Errno::EINVAL.as_ret(),
-    })
+    // The old one goes behind the lock, with its program perhaps.
+    let (ret, _old) =
+        with_timer(vm, r[0], |table, id| match (id.and_then(|id| table.timers.get_mut(&id)), callback) {
+            (Some(timer), Some(callback)) => (0, timer.callback.replace(callback)),
+            (_, callback) => (Errno::EINVAL.as_ret(), callback),
+        })?;
+    Ok(ret)
 }
 
 /// `bpf_timer_start(timer, nanoseconds, flags)`
@@ -243,23 +281,27 @@ pub(crate) fn start<'e, M: Machine<'e>>(vm: &mut M, _: &'static HelperProto, r: 
     if r[2] & !(ABSOLUTE | CPU_PIN) != 0 {
         return Ok(Errno::EINVAL.as_ret());
     }
-    with_timer(vm, r[0], |timer| match timer {
-        Some(timer) if timer.callback.is_some() => {
-            let from = if r[2] & ABSOLUTE != 0 { 0 } else { host.clock_ns(timer.clock) };
-            timer.due = Some(from.saturating_add(r[1]));
-            0
+    with_timer(vm, r[0], |table, id| {
+        let ready = |id: &u64| table.timers.get(id).filter(|timer| timer.callback.is_some()).map(|timer| timer.clock);
+        match id.and_then(|id| Some((id, ready(&id)?))) {
+            Some((id, clock)) => {
+                let from = if r[2] & ABSOLUTE != 0 { 0 } else { host.clock_ns(clock) };
+                table.arm(id, Some(from.saturating_add(r[1])));
+                0
+            }
+            None => Errno::EINVAL.as_ret(),
         }
-        _ => Errno::EINVAL.as_ret(),
     })
 }
 
 /// `bpf_timer_cancel(timer)`: 1 when it was armed.
 pub(crate) fn cancel<'e, M: Machine<'e>>(vm: &mut M, _: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
-    with_timer(vm, r[0], |timer| match timer {
-        Some(timer) => {
-            timer.callback = None;
-            u64::from(timer.due.take().is_some())
+    let (ret, _old) = with_timer(vm, r[0], |table, id| match id {
+        Some(id) => {
+            let armed = table.arm(id, None).is_some();
+            (u64::from(armed), table.timers.get_mut(&id).and_then(|timer| timer.callback.take()))
         }
-        None => Errno::EINVAL.as_ret(),
-    })
+        None => (Errno::EINVAL.as_ret(), None),
+    })?;
+    Ok(ret)
 }
