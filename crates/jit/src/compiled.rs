@@ -102,7 +102,7 @@ pub fn compile(program: &Arc<Program>, proof: &Verified, options: &Options) -> R
 pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Result<Arc<Compiled>, Refusal> {
     let started = Instant::now();
     let isa = host_isa(options)?;
-    let units = Units::gather(links, options)?;
+    let units = Units::gather(links, options.burst || chained, options)?;
     let lowered: Vec<Unit<'_>> = units.parts.iter().map(Parts::unit).collect();
     let around = surroundings(&units, &lowered, links.len(), chained, isa.as_ref(), options);
     let answers = around.answers;
@@ -199,7 +199,7 @@ pub fn compile_for_aarch64(
     let machine = |why: String| Refusal::Machine(why);
     let builder = cranelift_codegen::isa::lookup_by_name("aarch64").map_err(|e| machine(e.to_string()))?;
     let isa = builder.finish(flags(options)).map_err(|e| machine(e.to_string()))?;
-    let units = Units::gather(&[Link { program, proof, chain_on: 0 }], options)?;
+    let units = Units::gather(&[Link { program, proof, chain_on: 0 }], options.burst, options)?;
     let lowered: Vec<Unit<'_>> = units.parts.iter().map(Parts::unit).collect();
     let Emitted { linked, .. } = emit(&surroundings(&units, &lowered, 1, false, isa.as_ref(), options))?;
     Ok((linked.bytes, linked.functions))

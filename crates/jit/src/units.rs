@@ -97,7 +97,8 @@ pub(crate) struct Units {
 
 impl Units {
     /// Plans the links, and what their tail calls reach as far as there is room in one function.
-    pub fn gather(links: &[Link<'_>], options: &Options) -> Result<Units, Refusal> {
+    /// A burst function is made of them, or (`burst` is off) what tail calls enter, in which nothing but the program itself stands.
+    pub fn gather(links: &[Link<'_>], burst: bool, options: &Options) -> Result<Units, Refusal> {
         let mut room = FUNCTION_MAX;
         let mut parts = vec![];
         for (n, link) in links.iter().enumerate() {
@@ -115,7 +116,7 @@ impl Units {
         let counts = |p: &Parts| p.plan.tail_calls;
         units.count_in_variable =
             units.parts.iter().any(counts) && !units.parts.iter().any(|p| p.plan.tail_calls_below());
-        if options.inline_tail_targets && options.inline_tail_calls && units.count_in_variable {
+        if burst && options.inline_tail_targets && options.inline_tail_calls && units.count_in_variable {
             units.follow(room, options);
         }
         Ok(units)

@@ -450,6 +450,9 @@ fn tail_calls_to_known_programs_are_jumps_that_look_first() {
     assert_eq!(run(&code), 3, "none");
     r.maps[0].set_program(1, Some(seven)).unwrap();
     assert_eq!(run(&code), 7, "the known one again");
+    // What tail calls enter goes through the slots, so that no other program need be planned for it.
+    let entered = Options { burst: false, ..Options::default() };
+    assert!(compile(&r.program, &r.proof, &entered).unwrap().targets().is_empty());
     r.maps[0].clear_programs();
 }
 
