@@ -7,6 +7,11 @@
 //! sees time go back; it differs from `CLOCK_MONOTONIC` by what the kernel's clock is slewed in a millisecond (at most 0.5
 //! microseconds) and by what a read takes. The read is not ordered with memory accesses, as the kernel's is.
 //!
+//! The counter goes on where the clock stands, or begins anew, while the machine sleeps or a virtual one is moved, and what is known of its
+//! rate is not good for long. So no reading is gone on from for more than two milliseconds: later calls of a burst ask the system, and
+//! whoever was away begins with what the clock says. Time is never further ahead than that, and runs at half its speed until the clock has
+//! caught up.
+//!
 //! Only where the counter is one that counts at a constant rate, in every sleep state, the same on all cores, and Linux
 //! itself uses it as its clock source; else the helper asks the system ([`source`] says why).
 
@@ -16,7 +21,8 @@ use std::sync::OnceLock;
 use xway_vm::Host;
 use xway_vm::host::Clock;
 
-/// From the counter to nanoseconds: `ns + ((counter - start) * scale >> 64)`. A scale of 0 says that the helper has to be asked.
+/// From the counter to nanoseconds: `ns + ((counter - start) * scale >> 64)`, for fewer than `limit` ticks. A scale of 0 says that the
+/// helper has to be asked.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Scale {
@@ -25,13 +31,33 @@ pub(crate) struct Scale {
     pub ns: u64,
     /// Where the stub leaves what it read.
     pub now: u64,
+    /// Ticks from the start from which on the helper has to be asked.
+    pub limit: u64,
+    /// The time then. Nobody was told a later one, and what the helper says is not before it.
+    pub last: u64,
 }
 
 impl Scale {
-    fn at(&self, counter: u64) -> u64 {
-        let ticks = counter.wrapping_sub(self.start);
-        self.ns.wrapping_add(((u128::from(ticks) * u128::from(self.scale)) >> 64) as u64)
+    fn after(&self, ticks: u64) -> u64 {
+        self.ns.wrapping_add(times(ticks, self.scale))
     }
+
+    #[cfg(test)]
+    fn at(&self, counter: u64) -> u64 {
+        self.after(counter.wrapping_sub(self.start))
+    }
+
+    /// What generated code gives when the counter and the helper say this.
+    #[cfg(test)]
+    fn told(&self, counter: u64, clock: u64) -> u64 {
+        let within = self.scale != 0 && counter.wrapping_sub(self.start) < self.limit;
+        if within { self.at(counter) } else { clock.max(self.last) }
+    }
+}
+
+/// Ticks in nanoseconds, at a rate.
+fn times(ticks: u64, rate: u64) -> u64 {
+    ((u128::from(ticks) * u128::from(rate)) >> 64) as u64
 }
 
 /// Code of the stub that stores the counter into the environment, whose address is in rdi, and leaves all registers alone.
@@ -88,6 +114,12 @@ fn counter() -> u64 {
 #[derive(Clone, Copy)]
 struct Anchor {
     now: Scale,
+    /// Ticks from its start after which it is old.
+    fresh: u64,
+    /// The counter's rate. `now` goes slower while it is ahead of the clock.
+    rate: u64,
+    /// Counter and clock when it was made.
+    read: (u64, u64),
     /// Counter and clock some time ago, from which the rate is found.
     past: (u64, u64),
 }
@@ -98,8 +130,12 @@ thread_local! {
 
 /// Nanoseconds after which clock and counter are read together again.
 const FRESH_NS: u64 = 1_000_000;
+/// Nanoseconds for which generated code goes on from a reading at most: a burst may begin in the last of the first thousand of them.
+const LIMIT_NS: u64 = 2 * FRESH_NS;
 /// Nanoseconds over which the rate is found.
 const PAST_NS: u64 = 1_000_000_000;
+/// The same in ticks at most, whatever the rate seems to be: a second or two.
+const TICKS_MAX: u64 = 1 << 32;
 
 /// The scale for a burst that starts now; 0 where the host's clock is not the machine's or the counter will not do.
 /// Cost: a read of the counter, and of the clock once a millisecond.
@@ -109,7 +145,7 @@ pub(crate) fn scale(host: &dyn Host) -> Scale {
     }
     let anchor = ANCHOR.get();
     if let Some(anchor) = anchor
-        && anchor.now.at(counter()).wrapping_sub(anchor.now.ns) < FRESH_NS
+        && !anchor.is_old(counter())
     {
         return anchor.now;
     }
@@ -119,6 +155,25 @@ pub(crate) fn scale(host: &dyn Host) -> Scale {
     });
     ANCHOR.set(Some(next));
     next.now
+}
+
+impl Anchor {
+    /// From a reading on. `shown`: what may have been told by now.
+    fn new(read: (u64, u64), rate: u64, past: (u64, u64), shown: u64) -> Anchor {
+        let ticks = |ns: u64| (u128::from(ns) << 64).checked_div(rate.into()).unwrap_or(0).min(TICKS_MAX.into()) as u64;
+        // Ahead of the clock: stay, and go slower until the next reading, so that nobody sees time go back.
+        let ahead = shown.saturating_sub(read.1).min(FRESH_NS / 2);
+        let slower = (u128::from(rate) * u128::from(ahead) / u128::from(FRESH_NS)) as u64;
+        let now = Scale { scale: rate - slower, start: read.0, ns: shown.max(read.1), ..Scale::default() };
+        let limit = ticks(LIMIT_NS);
+        // A rate that is none stays so: the helper is asked for ever.
+        let fresh = if rate == 0 { u64::MAX } else { ticks(FRESH_NS) };
+        Anchor { now: Scale { limit, last: now.after(limit), ..now }, fresh, rate, read, past }
+    }
+
+    fn is_old(&self, counter: u64) -> bool {
+        counter.wrapping_sub(self.now.start) >= self.fresh
+    }
 }
 
 /// Counter and clock at the same moment: the closest of a few reads.
@@ -133,29 +188,26 @@ fn together(host: &dyn Host) -> (u64, u64) {
 }
 
 /// The next anchor, from the last one and a reading. `later` gives a second reading where there is no last one.
-fn next(last: Option<Anchor>, (ticks, ns): (u64, u64), later: impl FnOnce() -> (u64, u64)) -> Anchor {
+fn next(last: Option<Anchor>, read: (u64, u64), later: impl FnOnce() -> (u64, u64)) -> Anchor {
     let rate = |from: (u64, u64), to: (u64, u64)| {
         let ticks = u128::from(to.0.wrapping_sub(from.0)).max(1);
         u64::try_from((u128::from(to.1.saturating_sub(from.1)) << 64) / ticks).unwrap_or(0)
     };
     let Some(last) = last else {
-        let (start, ns2) = later();
-        let now = Scale { scale: rate((ticks, ns), (start, ns2)), start, ns: ns2, now: 0 };
-        return Anchor { now, past: (ticks, ns) };
+        let second = later();
+        return Anchor::new(second, rate(read, second), read, second.1);
     };
-    let mut scale = rate(last.past, (ticks, ns));
-    let shown = last.now.at(ticks);
-    // Ahead of the clock: stay, and go slower until the next reading, so that nobody sees time go back.
-    let ahead = shown.saturating_sub(ns).min(FRESH_NS / 2);
-    scale -= (u128::from(scale) * u128::from(ahead) / u128::from(FRESH_NS)) as u64;
-    let past = if ns.wrapping_sub(last.past.1) > PAST_NS { (ticks, ns) } else { last.past };
-    // From a past that is too near no rate can be told.
-    let scale = if past == (ticks, ns) || ns.wrapping_sub(last.past.1) < FRESH_NS / 8 {
-        scale.max(last.now.scale / 2)
-    } else {
-        scale
-    };
-    Anchor { now: Scale { scale, start: ticks, ns: shown.max(ns), now: 0 }, past }
+    let (ticks, ns) = read;
+    // The counter went on without the clock, or the other way round: what lies before that says nothing about the rate.
+    let (counted, passed) = (times(ticks.wrapping_sub(last.read.0), last.rate), ns.saturating_sub(last.read.1));
+    let jumped = counted.abs_diff(passed) > FRESH_NS + passed / 8;
+    let past = if jumped { read } else { last.past };
+    // Nor can it be told from a past that is too near.
+    let known = ns.saturating_sub(past.1) >= FRESH_NS / 8;
+    let rate = if known { rate(past, read) } else { last.rate };
+    let past = if ns.saturating_sub(past.1) > PAST_NS { read } else { past };
+    let shown = last.now.after(ticks.wrapping_sub(last.now.start).min(last.now.limit));
+    Anchor::new(read, rate, past, shown)
 }
 
 #[cfg(test)]
@@ -184,6 +236,102 @@ mod tests {
             shown = anchor.now.at(ticks);
             assert!(shown >= before, "turn {turn}: {shown} after {before}");
             assert!(shown.abs_diff(ns) <= 2_000, "turn {turn}: {shown} is not {ns}");
+        }
+    }
+
+    /// A machine whose counter and clock need not agree, and what a worker on it sees.
+    struct Sim {
+        ticks: u64,
+        ns: u64,
+        anchor: Option<Anchor>,
+        seen: u64,
+    }
+
+    impl Sim {
+        const TICKS_PER_US: u64 = 4_000;
+
+        /// A worker that knows the rate from two readings, between which the clock seemed to be so many nanoseconds late.
+        fn new(late: u64) -> Sim {
+            let mut sim = Sim { ticks: 1 << 40, ns: 5_000_000_000, anchor: None, seen: 0 };
+            let first = (sim.ticks, sim.ns);
+            sim.pass(200);
+            let second = (sim.ticks, sim.ns + late);
+            sim.anchor = Some(next(None, first, || second));
+            sim
+        }
+
+        /// Both go on.
+        fn pass(&mut self, us: u64) {
+            self.ticks = self.ticks.wrapping_add(us * Self::TICKS_PER_US);
+            self.ns += us * 1_000;
+        }
+
+        /// A burst begins.
+        fn burst(&mut self) {
+            let anchor = self.anchor.unwrap();
+            if anchor.is_old(self.ticks) {
+                self.anchor = Some(next(Some(anchor), (self.ticks, self.ns), || unreachable!("there is a last one")));
+            }
+        }
+
+        /// A program asks: by how much it is told another time than the clock's.
+        fn ask(&mut self) -> u64 {
+            let now = self.anchor.unwrap().now.told(self.ticks, self.ns);
+            assert!(now >= self.seen, "{now} after {}", self.seen);
+            self.seen = now;
+            now.abs_diff(self.ns)
+        }
+
+        /// So many bursts, a tenth of a millisecond apart: the worst that is seen in them, and the last.
+        fn bursts(&mut self, count: u64) -> (u64, u64) {
+            let (mut worst, mut last) = (0, 0);
+            for _ in 0..count {
+                self.burst();
+                last = self.ask();
+                worst = worst.max(last);
+                self.pass(100);
+            }
+            (worst, last)
+        }
+    }
+
+    /// An hour in which the counter goes on and the clock does not, or the counter begins anew: between bursts or within one.
+    #[test]
+    fn a_machine_that_slept_is_followed() {
+        type Wakes = fn(&mut Sim);
+        let wakes: [Wakes; 3] = [
+            |sim| sim.ticks += 3_600_000_000 * Sim::TICKS_PER_US,
+            |sim| sim.ticks = 1_000_000,
+            |sim| sim.ticks = u64::MAX - 1_000_000,
+        ];
+        for (wake, within) in wakes.into_iter().flat_map(|wake| [(wake, false), (wake, true)]) {
+            for before in [1, 5_000, 15_003] {
+                let mut sim = Sim::new(0);
+                sim.bursts(before);
+                sim.burst();
+                wake(&mut sim);
+                if within {
+                    assert!(sim.ask() <= LIMIT_NS);
+                }
+                assert!(sim.bursts(100).0 <= LIMIT_NS);
+                assert!(sim.bursts(20_000).0 <= 2_000);
+            }
+        }
+    }
+
+    /// A rate that is known badly, and a worker that has nothing to do for long.
+    #[test]
+    fn a_worker_that_was_idle_is_not_ahead() {
+        for late in [0, 500, 5_000] {
+            let mut sim = Sim::new(late);
+            sim.ask();
+            sim.pass(600_000_000);
+            let (worst, _) = sim.bursts(10_000);
+            assert!(worst <= late + 2_000, "{worst}");
+            sim.pass(3_000_000);
+            sim.burst();
+            sim.pass(30_000);
+            assert!(sim.ask() <= 2_000, "a burst that lasts");
         }
     }
 

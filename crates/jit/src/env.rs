@@ -64,6 +64,8 @@ pub(crate) mod offsets {
     pub const RESULT: i32 = offset_of!(RunEnv<'static>, result) as i32;
     pub const RANDOM: i32 = offset_of!(RunEnv<'static>, random) as i32;
     pub const CLOCK_NS: i32 = (CLOCK + offset_of!(crate::clock::Scale, ns)) as i32;
+    pub const CLOCK_LIMIT: i32 = (CLOCK + offset_of!(crate::clock::Scale, limit)) as i32;
+    pub const CLOCK_LAST: i32 = (CLOCK + offset_of!(crate::clock::Scale, last)) as i32;
 }
 
 impl<'e> RunEnv<'e> {
@@ -116,6 +118,7 @@ mod tests {
     #[test]
     fn what_generated_code_reads_stands_in_front() {
         assert_eq!((FRAME, CPU, TAIL_CALLS), (0, 8, 12));
-        assert_eq!((CLOCK_SCALE, CLOCK_START, CLOCK_NS, CLOCK_NOW, RANDOM, RESULT), (32, 40, 48, 56, 64, 72));
+        assert_eq!((CLOCK_SCALE, CLOCK_START, CLOCK_NS, CLOCK_NOW, CLOCK_LIMIT, CLOCK_LAST), (32, 40, 48, 56, 64, 72));
+        assert_eq!((RANDOM, RESULT), (80, 88));
     }
 }

@@ -6,6 +6,7 @@
 //! carries, then to 16. Folding a sum that is not zero never gives zero, so it does not matter in which steps the words
 //! were added.
 
+use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, ValueDef, types};
 use cranelift_codegen::ir::{InstructionData, Opcode};
 use xway_isa::Reg;
@@ -132,7 +133,7 @@ impl Body<'_, '_> {
     /// (`clock.rs`); else by the helper.
     pub(super) fn ktime(&mut self, call: &Call) {
         use crate::env::offsets;
-        let (fast, slow, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let [fast, near, slow, done] = std::array::from_fn(|_| self.b.create_block());
         let flags = self.flags(Some(Area::Env));
         let scale = self.b.ins().load(types::I64, flags, self.env, offsets::CLOCK_SCALE);
         self.b.ins().brif(scale, fast, &[], slow, &[]);
@@ -141,6 +142,11 @@ impl Body<'_, '_> {
         let now = self.counter();
         let start = self.b.ins().load(types::I64, flags, self.env, offsets::CLOCK_START);
         let ticks = self.b.ins().isub(now, start);
+        let limit = self.b.ins().load(types::I64, flags, self.env, offsets::CLOCK_LIMIT);
+        let is_near = self.b.ins().icmp(IntCC::UnsignedLessThan, ticks, limit);
+        self.b.ins().brif(is_near, near, &[], slow, &[]);
+
+        self.open(near);
         let ns = self.b.ins().umulhi(ticks, scale);
         let base = self.b.ins().load(types::I64, flags, self.env, offsets::CLOCK_NS);
         let ns = self.b.ins().iadd(base, ns);
@@ -150,9 +156,14 @@ impl Body<'_, '_> {
         self.seldom(slow);
         self.by_call(call);
         self.seldom = false;
+        let told = self.reg(Reg::R0);
+        let last = self.b.ins().load(types::I64, flags, self.env, offsets::CLOCK_LAST);
+        let told = self.b.ins().umax(told, last);
+        self.set(Reg::R0, told);
         self.b.ins().jump(done, &[]);
         self.open(done);
     }
+
     /// `bpf_get_prandom_u32()` from the state of the worker's generator (`xway_vm::Random`), where it has one that is ours.
     pub(super) fn random(&mut self, call: &Call) {
         use xway_vm::Random;
