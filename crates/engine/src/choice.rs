@@ -52,8 +52,9 @@ impl Choice {
 
 /// Compiles what tail calls of this program reach, and the programs of the map entries that it redirects to.
 fn compile_targets(program: &Program, options: &Options) {
-    let guard = Guard::pin();
+    // Not for as long as code is made, which takes milliseconds for each: what maps let go waits for guards.
     let reached = |program: &Program| {
+        let guard = Guard::pin();
         let tails = tail_called(program, &guard).into_iter().map(|program| (program, true));
         tails.chain(behind_entries(program, &guard).into_iter().map(|program| (program, false))).collect::<Vec<_>>()
     };

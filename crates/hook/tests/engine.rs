@@ -7,7 +7,9 @@ use common::{Wire, eventually};
 use xway_abi::{Errno, MapSpec, MapType};
 use xway_engine::PortConfig;
 use xway_hook::user::UserConfig;
-use xway_hook::{AttachRequest, Hook, HookError, Image, LoadRequest, Objects, ProgId, Replace, User, Verdicts};
+use xway_hook::{
+    AttachRequest, Hook, HookError, Image, LoadRequest, Objects, ProgId, Replace, TestRequest, User, Verdicts,
+};
 use xway_object::LoadOptions;
 use xway_testkit::Needs;
 
@@ -199,5 +201,28 @@ fn memory_is_part_of_what_a_port_says_and_a_program_asks() {
         assert!(said.contains(&format!("wire8: packets are read-only there, and program {name} needs")), "{said}");
         assert!(said.contains(how), "{said}");
         attach("wire9", name).unwrap();
+    }
+}
+
+/// What a program takes out of its maps is used again while a test run goes on, and not only behind it.
+#[test]
+fn a_long_test_run_keeps_no_garbage() {
+    if !ready("a_long_test_run_keeps_no_garbage") {
+        return;
+    }
+    let image = image(
+        "struct route { __u32 len, addr; };
+         struct { __uint(type, BPF_MAP_TYPE_LPM_TRIE); __uint(max_entries, 4); __uint(map_flags, BPF_F_NO_PREALLOC);
+                  __type(key, struct route); __type(value, __u64); } routes SEC(\".maps\");
+         SEC(\"xdp\") int again(struct xdp_md *ctx) { struct route r = { 8, 10 }; __u64 v = 1;
+         return bpf_map_update_elem(&routes, &r, &v, BPF_ANY) ? XDP_ABORTED : XDP_PASS; }",
+    );
+    // The most values that a small trie has, and some.
+    let repeat = (1 << 20) + (1 << 16);
+    for compiler in [UserConfig::default().compiler, None] {
+        let mut hook = User::new(UserConfig { compiler, ..UserConfig::default() });
+        let again = hook.load(&image, &LoadRequest::default()).unwrap().program("again").unwrap();
+        let ran = hook.test_run(again, &TestRequest { data: &[0; 64], ctx: None, repeat }).unwrap();
+        assert_eq!(ran.ret, 2, "the last of them still finds room");
     }
 }

@@ -124,13 +124,15 @@ impl Units {
 
     /// Adds what tail calls are known to reach. What cannot be added is reached through the slot, as ever.
     fn follow(&mut self, mut room: usize, options: &Options) {
-        let guard = Guard::pin();
         let links = self.parts.len();
         let mut next = 0;
         while next < self.parts.len() {
             let from = &self.parts[next];
             let (link, inline) = (from.link, from.inline);
-            let known = if inline { targets::known(&from.plan.funcs[0], from.program.maps(), &guard) } else { vec![] };
+            let known = match inline {
+                true => targets::known(&from.plan.funcs[0], from.program.maps(), &Guard::pin()),
+                false => vec![],
+            };
             for call in known {
                 let same = |p: &Parts| p.link == link && Arc::ptr_eq(&p.program, &call.program);
                 let there = self.parts.iter().skip(links).position(same).map(|n| n + links);

@@ -74,5 +74,5 @@ pub use kfuncs::kfunc_support;
 pub use owner::Owner;
 pub use program::{Callee, LinkError, Program, SLOTS_MAX};
 pub use run::{TAIL_CALLS_MAX, run, run_raw, run_tail};
-pub use testrun::{TestRun, TestRunError, TestRunResult, test_run, test_run_with};
+pub use testrun::{TestRun, TestRunError, TestRunResult, several, test_run, test_run_with};
 pub use trace::{Seen, Step, Tracer};

@@ -304,7 +304,7 @@ fn timers_run_their_callbacks_when_due(engine: Engine) {
     pool.release(frame);
 }
 
-/// One for each flow: what each costs does not grow with their number (this took minutes when it did).
+/// One for each flow: what each costs does not grow with their number (this took more than a minute when it did).
 fn many_timers_run_in_the_order_in_which_they_are_due(engine: Engine) {
     const FLOWS: u32 = 20_000;
     let (values, fired) = (with_timer(MapType::Hash, 24, FLOWS), map(MapType::Queue, 0, 4, FLOWS));

@@ -11,7 +11,7 @@ use xway_jit::{Compiled, RunEnv};
 use xway_maps::{Guard, Map};
 use xway_object::{Btf, MapDef, Object};
 use xway_vm::{
-    Env, Instance, InstanceError, LinkError, Program, Surroundings, SystemHost, TestRun, test_run, test_run_with,
+    Env, Instance, InstanceError, LinkError, Program, Surroundings, SystemHost, TestRun, run, several, test_run_with,
 };
 
 use super::{Pinned, User};
@@ -67,21 +67,26 @@ impl Loaded {
 
     pub fn test_run(&self, test: &TestRequest<'_>) -> Result<TestAnswer, HookError> {
         let host = SystemHost::new();
-        let guard = Guard::pin();
-        let run = TestRun {
+        let wanted = TestRun {
             data_in: test.data,
             ctx_in: test.ctx.as_ref().map(<[u8; 24]>::as_slice),
             repeat: test.repeat,
             queues: 1,
             any_device: false,
         };
-        let ran = match &self.code {
-            None => test_run(&self.program, &run, &mut Env::new(&guard, &host, 0)),
-            Some(code) => {
-                let mut env = RunEnv::new(&guard, &host, 0);
-                test_run_with(&run, &host, &mut |frame| code.outcome(frame, &mut env))
+        let ran = test_run_with(&wanted, &host, &mut |frame, times| {
+            let guard = Guard::pin();
+            match &self.code {
+                None => {
+                    let mut env = Env::new(&guard, &host, 0);
+                    several(times, || run(&self.program, frame, &mut env))
+                }
+                Some(code) => {
+                    let mut env = RunEnv::new(&guard, &host, 0);
+                    several(times, || code.outcome(frame, &mut env))
+                }
             }
-        };
+        });
         let ran = ran.map_err(|e| HookError {
             errno: Some(e.errno),
             ..HookError::new(Blame::Request, format!("program {}: the test run: {e}", self.program.name()))

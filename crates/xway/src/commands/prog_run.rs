@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use xway_jit::RunEnv;
 use xway_maps::Guard;
 use xway_packet_text::{hex_rows, summary};
-use xway_vm::{BUDGET_DEFAULT, Env, Fault, SystemHost, TestRun, TestRunResult, test_run, test_run_with};
+use xway_vm::{BUDGET_DEFAULT, Env, Fault, SystemHost, TestRun, TestRunResult, several, test_run_with};
 
 use crate::args;
 use crate::commands::kernel;
@@ -34,9 +34,7 @@ pub fn run(args: &args::ProgRun, as_json: bool) -> Result<(), Failure> {
 
     let events = Reader::open(&session.instance)?;
     let host = SystemHost::new();
-    let guard = Guard::pin();
     let budget = args.environment.budget.unwrap_or(BUDGET_DEFAULT);
-    let mut env = Env::new(&guard, &host, 0).with_budget(budget);
     let test = TestRun {
         ctx_in: job.ctx_in.as_deref(),
         repeat: job.repeat,
@@ -44,13 +42,19 @@ pub fn run(args: &args::ProgRun, as_json: bool) -> Result<(), Failure> {
         any_device: true,
         ..TestRun::new(&job.data_in)
     };
-    let result = match session.code() {
-        None => test_run(&session.program, &test, &mut env),
-        Some(code) => {
-            let mut env = RunEnv::new(&guard, &host, 0);
-            test_run_with(&test, &host, &mut |frame| code.outcome(frame, &mut env))
+    let result = test_run_with(&test, &host, &mut |frame, times| {
+        let guard = Guard::pin();
+        match session.code() {
+            None => {
+                let mut env = Env::new(&guard, &host, 0).with_budget(budget);
+                several(times, || xway_vm::run(&session.program, frame, &mut env))
+            }
+            Some(code) => {
+                let mut env = RunEnv::new(&guard, &host, 0);
+                several(times, || code.outcome(frame, &mut env))
+            }
         }
-    };
+    });
     let result = result.map_err(|e| Failure::input(format!("test run: {e}")))?;
 
     if let Some(path) = &job.data_out {
