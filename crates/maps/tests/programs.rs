@@ -92,7 +92,9 @@ fn a_walk_sees_what_its_callback_changes() {
         let mut left = Vec::new();
         let visits = map.for_each(0, &guard, &mut |at, _| {
             left.push(at.to_vec());
-            (0..24).filter(|n| key(*n) != at).for_each(|n| drop(map.prog_delete(0, &key(n))));
+            for n in (0..24).filter(|n| key(*n) != at) {
+                let _ = map.prog_delete(0, &key(n));
+            }
             true
         });
         assert_eq!((visits, map.keys().unwrap()), (Ok(1), left), "{map_type:?}");

@@ -145,7 +145,9 @@ impl Trial {
     /// When the program is stopped: one with a proof never is.
     #[track_caller]
     pub fn test_run(&self, test: &TestRun<'_>, host: &dyn Host) -> Result<TestRunResult, TestRunError> {
-        let ran = xway_vm::test_run_with(test, host, &mut |frame, times| xway_vm::several(times, || self.run(frame, host, 0)))?;
+        let ran = xway_vm::test_run_with(test, host, &mut |frame, times| {
+            xway_vm::several(times, || self.run(frame, host, 0))
+        })?;
         if let Some(fault) = &ran.fault {
             panic!("accepted, and stopped: {fault}");
         }
