@@ -48,9 +48,10 @@ pub use xway_packet::{Guest as Packet, GuestError as PacketError, Redirect, RxMe
 /// A program that is ready to run, with its maps. One thread uses it at a time; [`Filter::another`] makes one for the next
 /// thread, over the same maps.
 pub struct Filter {
-    linked: Arc<Linked>,
-    instance: Arc<Owner>,
     executor: Box<dyn Executor>,
+    linked: Arc<Linked>,
+    /// Goes behind what runs the program, which holds maps as well: it frees what nobody has any more.
+    instance: Arc<Owner>,
     guests: Guests,
     results: Results,
     verdicts: Vec<Verdict>,

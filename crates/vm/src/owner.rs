@@ -12,12 +12,12 @@ use crate::{Instance, Timers};
 /// once a map holds a program of its own object, neither would ever go. Linux empties an array, and ends timers, when nobody in user
 /// space refers to the map any more; here that is the end of this owner, which stands above both. Programs that somebody still runs
 /// then stay, and their tail calls miss, as in Linux; whoever redirects through a map of the instance keeps its owner for as long.
-pub struct Owner(Instance);
+pub struct Owner(Option<Instance>);
 
 impl Owner {
     /// Takes an instance over. Its maps must be shared with no other instance: those would be emptied too.
     pub fn new(instance: Instance) -> Owner {
-        Owner(instance)
+        Owner(Some(instance))
     }
 }
 
@@ -25,15 +25,18 @@ impl Deref for Owner {
     type Target = Instance;
 
     fn deref(&self) -> &Instance {
-        &self.0
+        self.0.as_ref().expect("taken when the owner goes")
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let ours = |map: &Map| self.0.maps().iter().any(|own| std::ptr::eq(&**own, map));
+        let Some(instance) = self.0.take() else { return };
+        let ours = |map: &Map| instance.maps().iter().any(|own| std::ptr::eq(&**own, map));
         Timers::shared().forget(ours);
-        self.0.maps().iter().for_each(|map| map.clear_programs());
+        instance.maps().iter().for_each(|map| map.clear_programs());
+        // In front of the collection: else the maps' memory goes when a thread that handles packets comes by, and holds it up.
+        drop(instance);
         Guard::collect();
     }
 }
