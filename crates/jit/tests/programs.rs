@@ -527,3 +527,24 @@ fn a_dispatcher_reaches_its_targets_by_direct_jumps_and_others_all_the_same() {
     assert_eq!(run(&all[3]), 3);
     assert_eq!(dispatcher.tree().bursts().1, 1);
 }
+
+/// What is read through a pointer that may be another kind of memory's is read where the program reads it: stores side by side in
+/// front of it are one, and what is stored there afterwards does not make that one superfluous.
+#[test]
+fn stores_are_there_before_memory_of_any_kind_is_read() {
+    let text = "r2 = *(u32 *)(r1 +16)\nr3 = r10\nr3 += -8\nif r2 == 77 goto other\n\
+                read: *(u32 *)(r10 -8) = 1\n*(u32 *)(r10 -4) = 2\nr0 = *(u64 *)(r3 +0)\n\
+                *(u32 *)(r10 -8) = 3\n*(u32 *)(r10 -4) = 4\nr5 = *(u64 *)(r10 -8)\nr5 <<= 4\nr0 += r5\nexit\n\
+                other: r3 = map[idx:0][0]+0\ngoto read";
+    let specs = [MapSpec::new(MapType::Array, 4, 8, 1)];
+    for options in [Options::default(), Options { lanes: false, ..Options::default() }, Options::plain()] {
+        let r = ready(text, &specs);
+        let code = compile(&r.program, &r.proof, &options).unwrap();
+        let ret = with_frame(|frame, env| {
+            let mut ret = [0];
+            code.run_burst(std::slice::from_mut(frame), env, &mut ret).unwrap();
+            ret[0]
+        });
+        assert_eq!(ret, (2 << 32 | 1) + ((4 << 32 | 3) << 4), "{ret:#x}");
+    }
+}

@@ -44,8 +44,14 @@ impl Pass {
             }
             let effect = memory::effect(func, inst);
             if effect != Effect::Nothing || func.dfg.insts[inst].opcode().is_terminator() {
+                let waited = !open.is_empty();
                 for group in open.drain(..) {
                     self.write(func, group, inst, &known);
+                }
+                // What reads memory of no kind has a point in front of it that the stores were made before (`Body::shared`), and are
+                // not any more. Without one Cranelift would leave out those that are overwritten behind it.
+                if waited && effect == Effect::Looks {
+                    before(func, inst).ins().sequence_point();
                 }
             }
             if effect == Effect::Anything {
