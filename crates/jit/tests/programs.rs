@@ -548,3 +548,36 @@ fn stores_are_there_before_memory_of_any_kind_is_read() {
         assert_eq!(ret, (2 << 32 | 1) + ((4 << 32 | 3) << 4), "{ret:#x}");
     }
 }
+
+/// Tests in whose middle stands one that was made for tests in front of them.
+#[test]
+fn tests_of_one_number_are_exchanged_where_others_were_before() {
+    let mut text = String::from("r6 = *(u32 *)(r1 +16)\nr8 = *(u32 *)(r1 +12)\ncall 7\nr9 = r0\nr0 = 0\ngoto x\n");
+    text += "n: if r6 == 1 goto a\nj: if r6 == 2 goto b\nk: if r6 == 3 goto c\nl: if r6 == 4 goto back\ngoto out\n";
+    text += "b: r0 += 1\ngoto k\nc: r0 += 2\ngoto l\n";
+    // A way back that is too long to be followed from everywhere.
+    text += "back: r6 = 0\ngoto p1\n";
+    for n in 1..8 {
+        let _ = write!(text, "p{n}: r0 += 3\ngoto p{}\n", n + 1);
+    }
+    text += "p8: goto y1\na: if r9 == 100 goto l\n";
+    for n in 1..8 {
+        let _ = writeln!(text, "y{n}: if r8 == {n} goto d{n}");
+    }
+    text += "y8: if r8 == 8 goto j\ngoto out\n";
+    for n in 1..8 {
+        let _ = write!(text, "d{n}: r0 += {n}\ngoto y8\n");
+    }
+    text += "x: if r6 != 9 goto n\nr0 += 4\ngoto y1\nout: exit";
+    let r = ready(&text, &[]);
+    let plain = compile(&r.program, &r.proof, &Options::plain()).unwrap();
+    let code = r.compile();
+    let run = |code: &Compiled| {
+        with_frame(|frame, env| {
+            let mut ret = [0];
+            code.run_burst(std::slice::from_mut(frame), env, &mut ret).unwrap();
+            ret[0]
+        })
+    };
+    assert_eq!(run(&code), run(&plain));
+}

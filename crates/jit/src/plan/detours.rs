@@ -53,23 +53,30 @@ impl Test {
 }
 
 fn straighten(func: &mut Func) {
-    // Tests in between, which are behind the last one now.
+    // Tests in between, which are behind the last one now; of blocks that are made here, too.
     let mut passed = vec![false; func.blocks.len()];
-    for n in 0..passed.len() {
+    let mut entries = vec![0usize; func.blocks.len()];
+    func.blocks.iter().flat_map(|b| b.end.successors()).for_each(|to| entries[to] += 1);
+    for n in 0..func.blocks.len() {
         let Some(first) = Test::of(&func.blocks[n].end).filter(|_| !passed[n]) else { continue };
-        let Some((last, at)) = last_test(func, &first, &mut passed) else { continue };
+        let Some((last, at, between)) = last_test(func, &first) else { continue };
+        // One that others come to as well is asked there first, too.
+        between.into_iter().for_each(|n| passed[n] = entries[n] == 1);
         let rest = Block { ops: vec![], end: func.blocks[n].end.clone(), end_at: func.blocks[n].end_at };
         let (width, dst, src) = (last.width, last.reg, Operand::Imm(last.number));
         let fall = func.blocks.len();
         func.blocks.push(rest);
+        passed.push(false);
+        entries.push(1);
+        entries[last.equal] += 1;
         func.blocks[n].end = End::Branch { width, cond: Cond::Eq, dst, src, taken: last.equal, fall };
         func.blocks[n].end_at = at;
         func.insns += 1;
     }
 }
 
-/// The last of the tests behind this one, if whatever the others lead to comes back to it; and its instruction.
-fn last_test(func: &Func, first: &Test, passed: &mut [bool]) -> Option<(Test, usize)> {
+/// The last of the tests behind this one, if whatever the others lead to comes back to it; its instruction; and the blocks in between.
+fn last_test(func: &Func, first: &Test) -> Option<(Test, usize, Vec<usize>)> {
     let (mut seen, mut between) = (vec![*first], vec![]);
     let mut at = first.other;
     while seen.len() < TESTS_MAX {
@@ -80,22 +87,13 @@ fn last_test(func: &Func, first: &Test, passed: &mut [bool]) -> Option<(Test, us
             return None;
         }
         if seen.iter().all(|s| comes_to(func, s.equal, at)) {
-            // One that others come to as well is asked there first, too.
-            for n in between {
-                passed[n] = entries(func, n) == 1;
-            }
-            return Some((test, block.end_at));
+            return Some((test, block.end_at, between));
         }
         seen.push(test);
         between.push(at);
         at = test.other;
     }
     None
-}
-
-/// Edges that lead to a block.
-fn entries(func: &Func, block: usize) -> usize {
-    func.blocks.iter().flat_map(|b| b.end.successors()).filter(|to| *to == block).count()
 }
 
 /// Whether a way leads from one block to another, which is not the same.
