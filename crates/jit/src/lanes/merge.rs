@@ -10,6 +10,9 @@ use super::memory::{self, Access, Effect, Known};
 use super::value::{self, From, Lane, Lanes};
 use super::{Pass, before};
 
+/// Stores of one group: each is held against all that wait.
+const WAITING_MAX: usize = 256;
+
 /// Stores from one start that wait. No two have a byte in common.
 struct Group {
     stores: Vec<(Inst, Access, Lanes)>,
@@ -24,7 +27,8 @@ impl Pass {
             next = func.layout.next_inst(inst);
             if let Some(access) = memory::access(func, inst) {
                 // What meets it has to be there first.
-                let meets = |g: &Group| g.stores.iter().any(|s| s.1.may_meet(&access));
+                let full = |g: &Group| g.stores.len() == WAITING_MAX;
+                let meets = |g: &Group| full(g) || g.stores.iter().any(|s| s.1.may_meet(&access));
                 for group in open.extract_if(.., |g| meets(g)) {
                     self.write(func, group, inst, &known);
                 }
