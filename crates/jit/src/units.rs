@@ -125,6 +125,8 @@ impl Units {
     /// Adds what tail calls are known to reach. What cannot be added is reached through the slot, as ever.
     fn follow(&mut self, mut room: usize, options: &Options) {
         let links = self.parts.len();
+        // What was planned in vain: there is never more room than there was.
+        let mut left: Vec<Arc<Program>> = vec![];
         let mut next = 0;
         while next < self.parts.len() {
             let from = &self.parts[next];
@@ -137,11 +139,18 @@ impl Units {
                 let same = |p: &Parts| p.link == link && Arc::ptr_eq(&p.program, &call.program);
                 let there = self.parts.iter().skip(links).position(same).map(|n| n + links);
                 let unit = there.or_else(|| {
-                    let mut part = Parts::new(&call.program, call.program.proof()?, options).ok()?;
-                    let fits = self.parts.len() < links + TARGETS_MAX
-                        && part.cpus() >= self.cpus
-                        && !part.plan.tail_calls_below();
-                    room = room.checked_sub(part.plan.funcs[0].insns).filter(|_| fits)?;
+                    let many = self.parts.len() == links + TARGETS_MAX || left.len() == TARGETS_MAX;
+                    if many || left.iter().any(|p| Arc::ptr_eq(p, &call.program)) {
+                        return None;
+                    }
+                    let part = call.program.proof().and_then(|proof| Parts::new(&call.program, proof, options).ok());
+                    let part = part.filter(|p| p.cpus() >= self.cpus && !p.plan.tail_calls_below());
+                    let rest = part.as_ref().and_then(|p| room.checked_sub(p.plan.funcs[0].insns));
+                    let (Some(mut part), Some(rest)) = (part, rest) else {
+                        left.push(call.program.clone());
+                        return None;
+                    };
+                    room = rest;
                     part.link = link;
                     // Nothing runs ahead for it: what called it may have changed the packet.
                     part.plan.scout = None;

@@ -581,3 +581,59 @@ fn tests_of_one_number_are_exchanged_where_others_were_before() {
     };
     assert_eq!(run(&code), run(&plain));
 }
+
+/// A program of nothing but calls: what is code in their place is many instructions for one. Those behind are calls, and do the same.
+#[test]
+fn helpers_are_code_as_long_as_there_is_room() {
+    let text = "call 7\n".repeat(3000) + "exit";
+    let len = ready(&text, &[]).compile().stats().code_len;
+    assert!(len < 60_000, "{len}");
+    let mut text = String::from("r6 = r1\n");
+    for n in 0..600 {
+        let _ = write!(text, "r1 = r6\nr2 = {}\ncall 44\nif r0 != 0 goto out\n", [-4, 2][n % 2]);
+    }
+    text += "r2 = *(u32 *)(r6 +0)\nr0 = *(u32 *)(r6 +4)\nr0 -= r2\nexit\nout: r0 = 1\nexit";
+    let r = ready(&text, &[]);
+    let mut lengths = vec![];
+    for options in [Options::default(), Options { thread_nulls: false, ..Options::default() }, Options::plain()] {
+        let code = compile(&r.program, &r.proof, &options).unwrap();
+        let mut config = PoolConfig::new(3);
+        config.headroom = 1024;
+        let mut pool = Pool::new(config).unwrap();
+        let mut frames: Vec<Frame> = std::iter::from_fn(|| pool.alloc().ok()).collect();
+        for (n, frame) in frames.iter_mut().enumerate() {
+            frame.fill(&vec![0; 60 + n]).unwrap();
+        }
+        let (guard, host) = (Guard::pin(), FixedHost::new(1));
+        let mut rets = [9; 3];
+        code.run_burst(&mut frames, &mut RunEnv::new(&guard, &host, 0), &mut rets).unwrap();
+        lengths.push((rets, frames.iter().map(|f| f.packet().len() as u64).collect::<Vec<_>>()));
+        frames.into_iter().for_each(|f| pool.release(f));
+    }
+    assert_eq!(lengths[0], ([660, 661, 662], vec![660, 661, 662]));
+    assert!(lengths.iter().all(|l| *l == lengths[0]), "{lengths:?}");
+}
+
+/// More tail calls than are code, and to a program that has no room beside the one that calls it.
+#[test]
+fn tail_calls_are_made_without_room_for_them() {
+    let call = |slot: u32| format!("r1 = r6\nr2 = map[idx:0]\nr3 = {slot}\ncall 12\n");
+    let text = format!("r6 = r1\n{}{}r0 = 3\nexit", call(2).repeat(600), call(1));
+    let r = ready(&text, &[prog_array()]);
+    assert_eq!(r.run(), 3, "nothing is there");
+    let defs = defs(&[prog_array()]);
+    let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };
+    let link = |text: &str| {
+        let insns = xway_isa::assemble(text).unwrap();
+        let image = Program { name: "verified".into(), section: "xdp".into(), insns, ..Program::default() };
+        xway_vm::Program::verify(&image, &r.maps, &view, &Config::default()).unwrap()
+    };
+    let (short, long) = (link("r0 = 7\nexit"), link(&format!("r0 = 7\n{}exit", "r0 ^= 5\n".repeat(19_000))));
+    for (program, known) in [(short, 1), (long, 0)] {
+        r.maps[0].set_program(1, Some(program.clone())).unwrap();
+        let code = r.compile();
+        assert_eq!(code.targets().len(), known);
+        assert_eq!(r.run(), 7);
+    }
+    r.maps[0].clear_programs();
+}

@@ -13,9 +13,13 @@ use super::redirect::{REDIRECT_MAP, REDIRECT_TO};
 use super::{Area, Body, Callee, Jump, Shape, signature, space};
 use crate::calls::{self, Entry, KTIME};
 use crate::env::offsets;
-use crate::plan::{Call, Kind};
+use crate::plan::{Call, Kind, ROOM};
 
 pub(super) const ARGS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
+
+/// Helpers and tail calls that are code in one function, look-ups apart. Each is a handful of blocks for one instruction of the program: as
+/// many as fit into a program took the back end a quarter of a minute. Those behind are calls.
+const IN_PLACE_MAX: usize = 512;
 
 impl Body<'_, '_> {
     pub(super) fn op(&mut self, kind: &Kind, at: usize) {
@@ -76,14 +80,6 @@ impl Body<'_, '_> {
     fn helper(&mut self, call: &Call) {
         /// `bpf_get_smp_processor_id`
         const CPU_NUMBER: u32 = 8;
-        /// `bpf_get_prandom_u32`
-        const RANDOM: u32 = 7;
-        /// `bpf_xdp_adjust_head`
-        const ADJUST_HEAD: u32 = 44;
-        /// `bpf_xdp_adjust_meta`
-        const ADJUST_META: u32 = 54;
-        /// `bpf_xdp_adjust_tail`
-        const ADJUST_TAIL: u32 = 65;
         if self.around.options.typed_calls && call.proto.id == CPU_NUMBER {
             let cpu = self.cpu_number();
             return self.set(Reg::R0, cpu);
@@ -95,19 +91,45 @@ impl Body<'_, '_> {
             return;
         }
         if self.around.options.inline_helpers {
-            match call.proto.id {
-                CSUM_DIFF if self.csum_diff(call) => return,
-                RANDOM => return self.random(call),
-                ADJUST_HEAD => return self.adjust_head(call),
-                ADJUST_META => return self.adjust_meta(call),
-                ADJUST_TAIL => return self.adjust_tail(call),
-                REDIRECT_TO => return self.redirect(),
-                REDIRECT_MAP if self.redirect_map(call) => return,
-                KTIME if self.around.isa.name().starts_with("x64") => return self.ktime(call),
-                _ => {}
+            // What was asked for in front of the block is code in any case.
+            if (self.has_room_for_code() || self.after_room.is_some()) && self.in_place(call) {
+                self.in_place += 1;
+                return;
+            }
+            if ROOM.contains(&call.proto.id) {
+                self.name_frame();
             }
         }
         self.by_call(call);
+    }
+
+    /// Whether one more helper may be code in the place of its call.
+    pub(super) fn has_room_for_code(&self) -> bool {
+        self.in_place < IN_PLACE_MAX
+    }
+
+    /// A helper's code in the place of its call; false where there is none for this use of it.
+    fn in_place(&mut self, call: &Call) -> bool {
+        /// `bpf_get_prandom_u32`
+        const RANDOM: u32 = 7;
+        /// `bpf_xdp_adjust_head`
+        const ADJUST_HEAD: u32 = 44;
+        /// `bpf_xdp_adjust_meta`
+        const ADJUST_META: u32 = 54;
+        /// `bpf_xdp_adjust_tail`
+        const ADJUST_TAIL: u32 = 65;
+        match call.proto.id {
+            CSUM_DIFF => return self.csum_diff(call),
+            REDIRECT_MAP => return self.redirect_map(call),
+            RANDOM => self.random(call),
+            ADJUST_HEAD => self.adjust_head(call),
+            ADJUST_META => self.adjust_meta(call),
+            ADJUST_TAIL => self.adjust_tail(call),
+            REDIRECT_TO => self.redirect(),
+            KTIME if self.around.isa.name().starts_with("x64") => self.ktime(call),
+            _ => return false,
+        }
+        true
     }
 
     /// Calls a helper, by the shortest way in.
@@ -190,7 +212,8 @@ impl Body<'_, '_> {
         let (stay, slow) = (self.b.create_block(), self.b.create_block());
         let map = call.map.and_then(|m| self.unit.maps.get(m as usize)).map(|m| m.layout());
         match map {
-            Some(MapLayout::Programs(slots)) if self.around.options.inline_tail_calls => {
+            Some(MapLayout::Programs(slots)) if self.around.options.inline_tail_calls && self.has_room_for_code() => {
+                self.in_place += 1;
                 let known = self.unit.jumps.iter().find(|j| j.insn == at).filter(|_| self.shape == Shape::Burst);
                 self.jump_through(&slots, known.copied(), stay, slow);
             }

@@ -249,6 +249,8 @@ struct Body<'a, 'f> {
     lookups: Vec<usize>,
     /// Look-ups in tables that stand in the code so far.
     tables: usize,
+    /// Other helpers, and tail calls, that do.
+    in_place: usize,
     /// A scout's notes of this frame.
     notes: Vec<Variable>,
     /// Words of maps' values that the block at hand has loaded, by their numbers.
@@ -321,6 +323,7 @@ impl<'a, 'f> Body<'a, 'f> {
             frame: None,
             lookups: vec![],
             tables: 0,
+            in_place: 0,
             notes: vec![],
             words: vec![],
             turns: None,

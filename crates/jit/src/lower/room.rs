@@ -191,7 +191,7 @@ impl<'a> Body<'a, '_> {
 
     /// Tells helpers which frame it is, where that was left to those that are called. Beside the way that is taken: most packets
     /// need no helper.
-    fn name_frame(&mut self) {
+    pub(super) fn name_frame(&mut self) {
         if let Some((_, frame)) = self.frame {
             let in_env = self.flags(Some(Area::Env));
             self.b.ins().store(in_env, frame, self.env, offsets::FRAME);
@@ -209,7 +209,7 @@ impl<'a> Body<'a, '_> {
     /// ```
     pub(super) fn checked_room(&self, at: usize) -> Option<Asked<'a>> {
         let (block, options) = (&self.plan.blocks[at], self.around.options);
-        if !(options.thread_nulls && options.inline_helpers) {
+        if !(options.thread_nulls && options.inline_helpers && self.has_room_for_code()) {
             return None;
         }
         let is_room = |op: &Op| matches!(&op.kind, Kind::Helper(call) if ROOM.contains(&call.proto.id));
