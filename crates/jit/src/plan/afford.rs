@@ -13,7 +13,7 @@ use std::sync::Arc;
 use xway_maps::Map;
 
 use super::slots::{Group, Reach, STACK, Slots, reach, touched};
-use super::stack::{Bytes, effect};
+use super::stack::{Bytes, effect_of_block};
 use super::{Func, Kind};
 
 /// Values times the blocks in which they live, for each instruction of a function. Programs that people write have about one of them.
@@ -127,16 +127,7 @@ fn costs(groups: &[Group], living: &[Bytes], weights: &[usize]) -> Vec<usize> {
 
 /// For each block, the bytes that some way from its start reads before it writes them.
 fn living(func: &Func, maps: &[Arc<Map>]) -> Vec<Bytes> {
-    let own = |block: &super::Block| {
-        let (mut read, mut written) = (Bytes::NONE, Bytes::NONE);
-        for op in &block.ops {
-            let (reads, writes) = effect(&op.kind, maps);
-            read = read.or(reads.without(written));
-            written = written.or(writes);
-        }
-        (read, written)
-    };
-    let own: Vec<(Bytes, Bytes)> = func.blocks.iter().map(own).collect();
+    let own: Vec<(Bytes, Bytes)> = func.blocks.iter().map(|block| effect_of_block(block, maps)).collect();
     let mut before = vec![vec![]; func.blocks.len()];
     for (n, block) in func.blocks.iter().enumerate() {
         block.end.successors().for_each(|next| before[next].push(n));
@@ -161,7 +152,7 @@ fn living(func: &Func, maps: &[Arc<Map>]) -> Vec<Bytes> {
 }
 
 /// The blocks that a run may reach, each behind what follows it but for ways back.
-fn backwards(func: &Func) -> Vec<usize> {
+pub(super) fn backwards(func: &Func) -> Vec<usize> {
     let mut seen = vec![false; func.blocks.len()];
     let mut order = Vec::with_capacity(func.blocks.len());
     let mut open: Vec<(usize, Vec<usize>)> = Vec::new();

@@ -219,7 +219,32 @@ fn only_answers(proto: &HelperProto) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::only_answers;
+    use xway_isa::{AluOp, Size, Width};
+    use xway_verifier::{Place, Region};
+
+    use super::*;
+
+    /// Wherever they stand: one look at each block is enough.
+    #[test]
+    fn what_nobody_reads_goes_through_blocks_in_any_order() {
+        let add = |dst, src| Kind::Alu { width: Width::W64, op: AluOp::Add, dst, src: Operand::Reg(src) };
+        let place = Place { region: Region::Stack, off: Some(-8) };
+        let store = Kind::Store { size: Size::DW, base: Reg::FP, off: -8, src: Operand::Reg(Reg::R1), place };
+        let row = [
+            (vec![Kind::Const { dst: Reg::R1, value: 1 }, Kind::Const { dst: Reg::R4, value: 4 }], End::Jump(3)),
+            (vec![store], End::Exit),
+            (vec![add(Reg::R1, Reg::R2), add(Reg::R3, Reg::R1)], End::Jump(1)),
+            (vec![Kind::Const { dst: Reg::R2, value: 2 }, Kind::Const { dst: Reg::R3, value: 3 }], End::Jump(2)),
+        ];
+        let block = |(kinds, end): (Vec<Kind>, End)| {
+            let ops = kinds.into_iter().map(|kind| Op { at: 0, kind }).collect();
+            Block { ops, end, end_at: 0 }
+        };
+        let mut blocks: Vec<Block> = row.into_iter().map(block).collect();
+        sweep(&mut blocks, &[0, 3, 2, 1]);
+        assert_eq!(blocks.iter().map(|b| b.ops.len()).collect::<Vec<_>>(), [1, 1, 1, 1]);
+        assert!(matches!(blocks[2].ops[0].kind, Kind::Alu { dst: Reg::R1, .. }));
+    }
 
     #[test]
     fn what_a_scout_leaves_out_is_read_off_the_prototypes() {
@@ -325,7 +350,7 @@ pub(crate) fn scout(main: &Func, around: &Around<'_>) -> Option<Scout> {
         blocks.push(Block { ops, end, end_at: old.end_at });
     }
     blocks.push(Block { ops: vec![], end: End::Exit, end_at: main.start });
-    sweep(&mut blocks);
+    sweep(&mut blocks, &reached);
     if blocks.iter().map(|b| b.ops.len()).sum::<usize>() > OPS_MAX {
         return None;
     }
@@ -406,30 +431,14 @@ fn walk(main: &Func) -> (Vec<usize>, FxHashSet<(usize, usize)>) {
     (order, backward)
 }
 
-/// Takes out what computes registers that nobody reads. Cranelift does that for arithmetic, but not for loads.
-fn sweep(blocks: &mut [Block]) {
+/// Takes out what computes registers that nobody reads. Cranelift does that for arithmetic, but not for loads. `order`: each block before
+/// those behind it. No way leads back.
+fn sweep(blocks: &mut [Block], order: &[usize]) {
     let mut live_in = vec![0u16; blocks.len()];
-    loop {
-        let mut changed = false;
-        for b in (0..blocks.len()).rev() {
-            let mut live = live_out(&blocks[b], &live_in);
-            for op in blocks[b].ops.iter().rev() {
-                let (reads, writes, needed) = effect(&op.kind);
-                if needed || live & writes != 0 {
-                    live = live & !writes | reads;
-                }
-            }
-            changed |= live_in[b] != live;
-            live_in[b] = live;
-        }
-        if !changed {
-            break;
-        }
-    }
-    for block in blocks.iter_mut() {
-        let mut live = live_out(block, &live_in);
+    for &b in order.iter().rev() {
+        let mut live = live_out(&blocks[b], &live_in);
         let mut kept = vec![];
-        for op in std::mem::take(&mut block.ops).into_iter().rev() {
+        for op in std::mem::take(&mut blocks[b].ops).into_iter().rev() {
             let (reads, writes, needed) = effect(&op.kind);
             if needed || live & writes != 0 {
                 live = live & !writes | reads;
@@ -437,7 +446,8 @@ fn sweep(blocks: &mut [Block]) {
             }
         }
         kept.reverse();
-        block.ops = kept;
+        blocks[b].ops = kept;
+        live_in[b] = live;
     }
 }
 

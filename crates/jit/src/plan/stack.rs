@@ -5,11 +5,14 @@
 //! so what may be read before it is written is cleared at entry. A forward analysis finds the bytes that are written on every
 //! path to each read.
 
+use std::collections::VecDeque;
+
 use xway_abi::{ArgKind, MemAccess, MemSize};
 use xway_maps::Map;
 use xway_verifier::{Place, Region};
 
-use super::{Func, Kind, Plan};
+use super::afford::backwards;
+use super::{Block, Func, Kind, Plan};
 
 /// Bytes of stack, bit n is the byte at `fp - 512 + n`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,33 +126,34 @@ impl Plan {
     }
 }
 
+/// The bytes that a block reads before it writes them, and those that it writes.
+pub(super) fn effect_of_block(block: &Block, maps: &[std::sync::Arc<Map>]) -> (Bytes, Bytes) {
+    block.ops.iter().fold((Bytes::NONE, Bytes::NONE), |(read, written), op| {
+        let (reads, writes) = effect(&op.kind, maps);
+        (read.or(reads.without(written)), written.or(writes))
+    })
+}
+
 /// The bytes that some path may read before it writes them.
 fn unwritten(func: &Func, maps: &[std::sync::Arc<Map>]) -> Bytes {
     let mut at_start = vec![Bytes::ALL; func.blocks.len()];
     let Some(first) = at_start.first_mut() else { return Bytes::NONE };
     *first = Bytes::NONE;
-    let mut work: Vec<usize> = vec![0];
-    let mut seen = vec![false; func.blocks.len()];
-    let mut missing = Bytes::NONE;
-    while let Some(b) = work.pop() {
-        seen[b] = true;
-        let mut written = at_start[b];
-        for op in &func.blocks[b].ops {
-            let (reads, writes) = effect(&op.kind, maps);
-            missing = missing.or(reads.without(written));
-            written = written.or(writes);
-        }
+    let own: Vec<(Bytes, Bytes)> = func.blocks.iter().map(|block| effect_of_block(block, maps)).collect();
+    let reached = backwards(func);
+    let mut work: VecDeque<usize> = reached.iter().rev().copied().collect();
+    let mut waits = vec![true; func.blocks.len()];
+    while let Some(b) = work.pop_front() {
+        waits[b] = false;
+        let written = at_start[b].or(own[b].1);
         for next in func.blocks[b].end.successors() {
             let met = at_start[next].and(written);
-            if met != at_start[next] || !seen[next] {
-                at_start[next] = met;
-                if !work.contains(&next) {
-                    work.push(next);
-                }
+            if met != std::mem::replace(&mut at_start[next], met) && !std::mem::replace(&mut waits[next], true) {
+                work.push_back(next);
             }
         }
     }
-    missing
+    reached.into_iter().fold(Bytes::NONE, |missing, b| missing.or(own[b].0.without(at_start[b])))
 }
 
 #[cfg(test)]
