@@ -67,13 +67,7 @@ struct Length {
 
 /// The pass over one function. `exit`, where all ways out meet, stays a block of its own: later passes start there.
 pub(super) fn run(func: &mut ir::Function, exit: Option<Block>, incoming: &Incoming) {
-    let mut pass =
-        Pass { incoming, entries: FxHashMap::default(), uses: None, exit, packets: RefCell::new(FxHashMap::default()) };
-    for block in func.layout.blocks() {
-        for (to, _) in edges(func, block) {
-            pass.entries.entry(to).or_insert((0, block)).0 += 1;
-        }
-    }
+    let mut pass = Pass::new(func, exit, incoming);
     let blocks: Vec<Block> = func.layout.blocks().collect();
     // What comes between two checks and is none, like `r4 = 1` on its own way, hides the second one from the first.
     for &block in &blocks {
@@ -102,7 +96,17 @@ struct Pass<'a> {
     packets: RefCell<FxHashMap<Value, bool>>,
 }
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
+    fn new(func: &ir::Function, exit: Option<Block>, incoming: &'a Incoming) -> Pass<'a> {
+        let mut entries = FxHashMap::default();
+        for block in func.layout.blocks() {
+            for (to, _) in edges(func, block) {
+                entries.entry(to).or_insert((0, block)).0 += 1;
+            }
+        }
+        Pass { incoming, entries, uses: None, exit, packets: RefCell::new(FxHashMap::default()) }
+    }
+
     /// No check of what the packet was found to have, wherever it would lead.
     fn not_again(&mut self, func: &mut ir::Function, block: Block) {
         let Some(check) = check(func, block) else { return };
@@ -158,35 +162,53 @@ impl Pass<'_> {
         }
     }
 
-    fn splice_all(&mut self, func: &mut ir::Function, blocks: &[Block]) {
+    /// How many instructions it has moved.
+    fn splice_all(&mut self, func: &mut ir::Function, blocks: &[Block]) -> usize {
+        let mut moved = 0;
         for &block in blocks {
-            while func.layout.is_block_inserted(block) && self.splice(func, block) {}
+            // From the first of a row on, wherever the others lie: each instruction moves once.
+            let taken = self.entries.get(&block).is_some_and(|(_, from)| self.takes(func, *from) == Some(block));
+            while !taken
+                && func.layout.is_block_inserted(block)
+                && let Some(count) = self.splice(func, block)
+            {
+                moved += count;
+            }
         }
+        moved
     }
 
-    /// Takes over the block that this one alone leads to, without a condition.
-    fn splice(&mut self, func: &mut ir::Function, block: Block) -> bool {
-        let Some(last) = func.layout.last_inst(block) else { return false };
-        let InstructionData::Jump { destination, .. } = func.dfg.insts[last] else { return false };
+    /// The block that this one alone leads to, without a condition.
+    fn takes(&self, func: &ir::Function, block: Block) -> Option<Block> {
+        let InstructionData::Jump { destination, .. } = func.dfg.insts[func.layout.last_inst(block)?] else {
+            return None;
+        };
         let next = destination.block(&func.dfg.value_lists);
-        if next == block || Some(next) == self.exit || self.entries.get(&next).is_none_or(|e| e.0 != 1) {
-            return false;
-        }
+        let alone = self.entries.get(&next).is_some_and(|e| e.0 == 1);
+        (alone && next != block && Some(next) != self.exit).then_some(next)
+    }
+
+    /// Takes over such a block. How many instructions it has.
+    fn splice(&mut self, func: &mut ir::Function, block: Block) -> Option<usize> {
+        let (next, last) = (self.takes(func, block)?, func.layout.last_inst(block)?);
+        let InstructionData::Jump { destination, .. } = func.dfg.insts[last] else { return None };
         let handed: Option<Vec<Value>> = destination.args(&func.dfg.value_lists).map(|a| a.as_value()).collect();
-        let Some(handed) = handed else { return false };
+        let handed = handed?;
         func.layout.remove_inst(last);
         let params = func.dfg.detach_block_params(next);
         for (n, value) in handed.into_iter().enumerate() {
             let param = params.get(n, &func.dfg.value_lists).expect("as many as its parameters");
             func.dfg.change_to_alias(param, value);
         }
+        let mut moved = 0;
         while let Some(inst) = func.layout.first_inst(next) {
             func.layout.remove_inst(inst);
             func.layout.append_inst(inst, block);
+            moved += 1;
         }
         func.layout.remove_block(next);
         self.leads(func, block);
-        true
+        Some(moved)
     }
 
     /// One edge less to a block that this one leads to as well.
@@ -481,4 +503,35 @@ fn difference(func: &ir::Function, condition: Value, out: bool) -> Option<(Value
 fn number(at: &mut FuncCursor<'_>, (v, n): (Value, i64)) -> Value {
     let wide = if at.func.dfg.value_type(v) == types::I64 { v } else { at.ins().uextend(types::I64, v) };
     if n == 0 { wide } else { at.ins().bxor_imm_s(wide, n) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row of blocks each of which lies in front of the one that leads to it.
+    #[test]
+    fn what_a_row_of_blocks_holds_is_moved_once() {
+        const ROW: usize = 100;
+        let mut func = ir::Function::new();
+        let blocks: Vec<Block> = (0..ROW).map(|_| func.dfg.make_block()).collect();
+        let mut at = FuncCursor::new(&mut func);
+        // The entry is the first of the layout.
+        at.insert_block(blocks[ROW - 1]);
+        blocks[..ROW - 1].iter().for_each(|block| at.insert_block(*block));
+        for (n, block) in blocks.iter().enumerate() {
+            at.goto_bottom(*block);
+            let _: Value = at.ins().iconst(types::I64, n as i64);
+            match n.checked_sub(1) {
+                Some(next) => at.ins().jump(blocks[next], &[]),
+                None => at.ins().return_(&[]),
+            };
+        }
+        let incoming = Incoming::of(&func);
+        let layout: Vec<Block> = func.layout.blocks().collect();
+        let moved = Pass::new(&func, None, &incoming).splice_all(&mut func, &layout[1..]);
+        assert_eq!(moved, 0, "each of them is taken by another");
+        let moved = Pass::new(&func, None, &incoming).splice_all(&mut func, &layout);
+        assert_eq!((func.layout.blocks().count(), moved), (1, 2 * ROW - 2));
+    }
 }

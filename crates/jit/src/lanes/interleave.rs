@@ -27,6 +27,7 @@ use cranelift_codegen::ir::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::Uses;
 use super::value::constant;
 
 /// Cycles of a computation from which on it is worth it: more than the schedulers of a core reach over.
@@ -55,8 +56,8 @@ pub(super) fn run(func: &mut ir::Function, exit: Block) -> bool {
         return false;
     }
     let Some(end) = End::of(func, exit) else { return false };
-    let before = only_before(func);
-    let put = |last: Block| Put::of(func, &end, &before, last, verdict_of(func, exit, last)?);
+    let (before, uses) = (only_before(func), super::uses(func));
+    let put = |last: Block| Put::of(func, &end, (&before, &uses), last, verdict_of(func, exit, last)?);
     let found = func.layout.blocks().filter_map(put).max_by_key(|put| put.cycles);
     let Some(put) = found else { return false };
     put.off(func, &end);
@@ -198,7 +199,7 @@ impl Put {
     fn of(
         func: &ir::Function,
         end: &End,
-        before: &FxHashMap<Block, Option<Block>>,
+        (before, uses): (&FxHashMap<Block, Option<Block>>, &Uses),
         last: Block,
         verdict: Value,
     ) -> Option<Put> {
@@ -242,7 +243,7 @@ impl Put {
         }
         let (cycles, real) = (*ready.get(&verdict)?, counted.len());
         // Many operations for each cycle keep a core busy by themselves.
-        if cycles < CYCLES_MIN || real < OPS_MIN || real > 2 * cycles as usize || uses_outside(func, &own) {
+        if cycles < CYCLES_MIN || real < OPS_MIN || real > 2 * cycles as usize || uses_outside(func, uses, &all) {
             return None;
         }
         let packets = PACKETS.into_iter().find(|n| n * real <= OPS_MAX)?;
@@ -413,12 +414,14 @@ impl Put {
     }
 }
 
-/// Whether anything else uses what these instructions give.
-fn uses_outside(func: &ir::Function, own: &FxHashSet<Inst>) -> bool {
-    let others = func.layout.blocks().flat_map(|b| func.layout.block_insts(b)).filter(|i| !own.contains(i));
-    others.flat_map(|i| func.dfg.inst_values(i)).any(
-        |v| matches!(func.dfg.value_def(func.dfg.resolve_aliases(v)), ValueDef::Result(inst, _) if own.contains(&inst)),
-    )
+/// Whether anything else uses what these instructions give; `uses` are those of all.
+fn uses_outside(func: &ir::Function, uses: &Uses, own: &[Inst]) -> bool {
+    let mut inside: FxHashMap<Value, u32> = FxHashMap::default();
+    for v in own.iter().flat_map(|inst| func.dfg.inst_values(*inst)) {
+        *inside.entry(func.dfg.resolve_aliases(v)).or_default() += 1;
+    }
+    let results = own.iter().flat_map(|inst| func.dfg.inst_results(*inst));
+    results.into_iter().any(|v| uses[*v] > inside.get(v).copied().unwrap_or(0))
 }
 
 /// When an operand is there, in cycles from the beginning; `None` for constants and what is made of them.

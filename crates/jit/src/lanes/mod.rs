@@ -76,6 +76,8 @@ use crate::lower::region;
 
 /// The passes over one function, in their order. `exit`, in a burst function: where the verdict is stored.
 pub(crate) fn run(func: &mut ir::Function, exit: Option<Block>, options: &Options) {
+    // Registers that many blocks leave alone are as long a chain of names: each would be followed to its end wherever one is asked for.
+    func.dfg.resolve_all_aliases();
     if options.checks || options.lanes {
         chains::run(func);
     }
@@ -157,7 +159,8 @@ fn uses(func: &ir::Function) -> Uses {
 /// Values that something else uses than what puts bytes together; those that something uses which neither puts bytes together nor
 /// stores them; how often each is used.
 fn kinds_of_use(func: &ir::Function) -> (SecondaryMap<Value, bool>, SecondaryMap<Value, bool>, Uses) {
-    let (mut whole, mut alone, mut uses): (_, _, Uses) = (for_values(func), for_values(func), for_values(func));
+    let (mut whole, mut alone) = (for_values::<bool>(func), for_values::<bool>(func));
+    let mut uses: Uses = for_values(func);
     // What a value is cut from or extended from.
     let cut_from = |v: Value| match func.dfg.value_def(v) {
         ir::ValueDef::Result(from, _) => match func.dfg.insts[from] {
@@ -184,7 +187,8 @@ fn kinds_of_use(func: &ir::Function) -> (SecondaryMap<Value, bool>, SecondaryMap
                 whole[from] = true;
             }
             let mut part = (n >= stored).then_some(v);
-            while let Some(v) = part {
+            // Behind one that is marked all others are.
+            while let Some(v) = part.filter(|v| !alone[*v]) {
                 alone[v] = true;
                 // What is cut from a value, or extended, is that value.
                 part = cut_from(v);
