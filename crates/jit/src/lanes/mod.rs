@@ -119,19 +119,21 @@ fn lanes(func: &mut ir::Function) {
         return;
     }
     let cfg = ControlFlowGraph::with_function(func);
+    // Ways out have thousands of ways in, and are asked about from each.
+    let has_one_way_in = |block: Block| cfg.pred_iter(block).take(2).count() == 1;
     let (whole, alone, uses) = kinds_of_use(func);
     let mut pass = Pass { lanes: FxHashMap::default(), loads: FxHashMap::default(), whole, alone, uses };
     // From each block that knows nothing of what was before, along those that only one block leads to.
     let blocks: Vec<Block> = func.layout.blocks().collect();
     let mut work: Vec<(Block, Known)> =
-        blocks.iter().filter(|b| cfg.pred_iter(**b).count() != 1).map(|b| (*b, Known::default())).collect();
+        blocks.iter().filter(|b| !has_one_way_in(**b)).map(|b| (*b, Known::default())).collect();
     while let Some((block, known)) = work.pop() {
         pass.sums(func, block);
         pass.folds(func, block);
         pass.widen(func, block);
         let after = pass.loads(func, block, known.clone());
         pass.stores(func, block, known);
-        let next: Vec<Block> = cfg.succ_iter(block).filter(|s| cfg.pred_iter(*s).count() == 1).collect();
+        let next: Vec<Block> = cfg.succ_iter(block).filter(|s| has_one_way_in(*s)).collect();
         work.extend(next.into_iter().map(|s| (s, after.clone())));
     }
 }
