@@ -11,6 +11,7 @@ use xway_packet::{Frame, Pool};
 use xway_verifier::Verified;
 use xway_vm::{FixedHost, Instance, Outcome, Timers};
 
+use super::corpus::Sent;
 use super::oracle::{bytes_of, frame_of, hex};
 use super::repeatable::repeatable;
 
@@ -47,17 +48,24 @@ impl Compiled {
         Ok(Some(Compiled { instance, code, guard, host, timers, exact, packets: Cell::new(0) }))
     }
 
-    /// Runs over one packet; `expected` and `data` are what the interpreter made of it.
-    pub fn run(&mut self, pool: &mut Pool, packet: &[u8], expected: &Outcome, data: &[u8]) -> Result<(), String> {
-        let mut frame = frame_of(pool, packet);
+    /// Runs over one packet; `expected`, the bytes and how many of them are metadata are what the interpreter made of it.
+    pub fn run(
+        &mut self,
+        pool: &mut Pool,
+        sent: &Sent,
+        expected: &Outcome,
+        (data, meta): (&[u8], u32),
+    ) -> Result<(), String> {
+        let mut frame = frame_of(pool, sent);
         let outcome = self.over(&mut frame);
-        let bytes = bytes_of(&frame);
+        let (bytes, got_meta) = (bytes_of(&frame), frame.meta_len());
         pool.release(frame);
         let ret = outcome?;
-        if self.exact && (ret as u32 != expected.ret as u32 || bytes != data) {
+        if self.exact && (ret as u32 != expected.ret as u32 || bytes != data || got_meta != meta) {
             return Err(format!(
-                "over {} compiled code returns {:#x} and {}, the interpreter {:#x} and {}",
-                hex(packet),
+                "over {} with {} bytes of metadata compiled code returns {:#x} and {} with {got_meta}, the interpreter {:#x} and {} with {meta}",
+                hex(&sent.bytes),
+                sent.meta,
                 ret as u32,
                 hex(&bytes),
                 expected.ret as u32,

@@ -57,6 +57,15 @@ pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Real, String> {
     Ok(Real { name: name.to_owned(), place: Place::new(Arc::new(object))?, programs })
 }
 
+/// A packet, and what stands in front of it.
+#[derive(Clone)]
+pub struct Sent {
+    /// Bytes of metadata.
+    pub meta: usize,
+    /// These and the packet.
+    pub bytes: Vec<u8>,
+}
+
 /// Makes packets: real shapes with a few bytes changed, and noise.
 pub struct Packets {
     shapes: Vec<Vec<u8>>,
@@ -71,6 +80,13 @@ impl Default for Packets {
 }
 
 impl Packets {
+    /// One for a program that takes several buffers or does not, now and then with metadata.
+    pub fn sent(&self, rng: &mut Rng, several: bool) -> Sent {
+        let packet = if several { self.next_of_several(rng) } else { self.next(rng) };
+        let meta = if rng.one_in(3) { *rng.pick(&[4, 4, 8, 8, 12, 32, 200]) } else { 0 };
+        Sent { meta, bytes: [rng.bytes(meta), packet].concat() }
+    }
+
     /// One packet that may have several buffers, in the kernel's test run 3520 bytes and pages behind these.
     pub fn next_of_several(&self, rng: &mut Rng) -> Vec<u8> {
         let mut packet = self.next(rng);

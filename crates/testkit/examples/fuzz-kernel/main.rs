@@ -135,10 +135,8 @@ pub fn fuzz(options: &Options) -> Tally {
         // Compiling costs more than all the rest: some programs, and over few packets.
         let compiled = own.one_in(if options.only_mixes { 2 } else { 8 });
         let effort = Effort { compared: 4, alone, visits, compiled, guess: seed % 2 == 0 };
-        let mut next = || match program.kind {
-            ProgramKind::Xdp { frags: true } => packets.next_of_several(&mut own),
-            _ => packets.next(&mut own),
-        };
+        let several = program.kind == ProgramKind::Xdp { frags: true };
+        let mut next = || packets.sent(&mut own, several);
         let answer = oracle.ask(&program, place, effort, &mut next);
         let listing = || {
             let bytes = || oracle::hex(&xway_isa::slots_to_bytes(&program.insns));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use xway_abi::MapType;
-use xway_kernel::{KernelError, KernelMap, KernelObject, KernelProg, TestInput};
+use xway_kernel::{KernelError, KernelMap, KernelObject, KernelProg, TestInput, XdpMd};
 use xway_maps::{Guard, Map};
 use xway_object::{Initial, Object, Program};
 use xway_packet::{Frame, Pool, PoolConfig};
@@ -13,6 +13,7 @@ use xway_vm::{Env, FaultKind, FixedHost, Instance, Outcome};
 
 use super::classes::Case;
 use super::compiled::Compiled;
+use super::corpus::Sent;
 use super::evidence::{Followed, dead_end, near};
 use super::repeatable::repeatable;
 use super::seen::Seen;
@@ -185,7 +186,7 @@ impl Oracle {
         program: &Program,
         place: &Place,
         effort: Effort,
-        packet: &mut dyn FnMut() -> Vec<u8>,
+        packet: &mut dyn FnMut() -> Sent,
     ) -> Answer {
         let apart = if effort.guess { 0 } else { Config::default().apart };
         let config = Config { budget: effort.visits, errors_max: 1, explain: 0, apart, ..Config::default() };
@@ -241,7 +242,7 @@ impl Oracle {
                 // Only words say why: a thousand packets more, of every length around the checks.
                 let packets = (0..1000).map(|n| {
                     let mut p = packet();
-                    p.resize(14 + n % 120, n as u8);
+                    p.bytes.resize(p.meta + 14 + n % 120, n as u8);
                     p
                 });
                 match self.run(program, &proof, place, &packets.collect::<Vec<_>>(), None, false) {
@@ -258,7 +259,7 @@ impl Oracle {
         program: &Program,
         proof: &Verified,
         place: &Place,
-        packets: &[Vec<u8>],
+        packets: &[Sent],
         kernel: Option<&KernelProg>,
         compile: bool,
     ) -> Result<(), String> {
@@ -279,24 +280,26 @@ impl Oracle {
         for packet in packets {
             let mut frame = frame_of(&mut self.pool, packet);
             let out = xway_vm::run(&linked, &mut frame, &mut env);
-            let data = bytes_of(&frame);
+            let (data, meta) = (bytes_of(&frame), frame.meta_len());
             self.pool.release(frame);
             match out.fault.as_ref().map(|f| &f.kind) {
                 // Long loops are no crime, but the kernel is not made to go through them.
                 Some(FaultKind::Budget(_)) => return Ok(()),
-                Some(_) => return Err(trap(packet, &out)),
+                Some(_) => return Err(trap(&packet.bytes, &out)),
                 None => check_facts(proof, &out, packet, &data)?,
             }
             self.compiled_runs += u64::from(compiled.is_some());
             if let Some(compiled) = &mut compiled {
-                compiled.run(&mut self.pool, packet, &out, &data)?;
+                compiled.run(&mut self.pool, packet, &out, (&data, meta))?;
             }
             let Some(kernel) = kernel else { continue };
-            let theirs = kernel.test_run(&TestInput::packet(packet)).map_err(|e| format!("kernel run: {e}"))?;
-            if theirs.ret != out.ret as u32 || theirs.data != data {
+            let theirs = kernel.test_run(&input_of(packet)).map_err(|e| format!("kernel run: {e}"))?;
+            let their_meta = theirs.ctx.map_or(0, |ctx| ctx.data);
+            if theirs.ret != out.ret as u32 || theirs.data != data || their_meta != meta {
                 return Err(format!(
-                    "over {} the kernel returns {:#x} and {}, we {:#x} and {}",
-                    hex(packet),
+                    "over {} with {} bytes of metadata the kernel returns {:#x} and {} with {their_meta}, we {:#x} and {} with {meta}",
+                    hex(&packet.bytes),
+                    packet.meta,
                     theirs.ret,
                     hex(&theirs.data),
                     out.ret as u32,
@@ -317,13 +320,24 @@ impl Oracle {
     }
 }
 
+/// A test run over a packet, that says how much of what comes back is metadata.
+fn input_of(sent: &Sent) -> TestInput<'_> {
+    let ctx = XdpMd { data: sent.meta as u32, data_end: sent.bytes.len() as u32, ..XdpMd::default() };
+    TestInput { ctx: Some(ctx), ..TestInput::packet(&sent.bytes) }
+}
+
 /// A packet as the kernel's test run lays it out, in as many buffers as that takes.
-pub fn frame_of(pool: &mut Pool, packet: &[u8]) -> Frame {
+pub fn frame_of(pool: &mut Pool, sent: &Sent) -> Frame {
     let mut frame = pool.alloc().expect("one packet at a time");
     frame.chunk_mut().fill(0);
+    let (meta, packet) = sent.bytes.split_at(sent.meta);
     let (first, rest) = packet.split_at(packet.len().min(frame.capacity()));
     frame.fill(first).expect("as long as there is room");
     pool.append(&mut frame, rest).expect("packets have few buffers");
+    if !meta.is_empty() {
+        frame.adjust_meta(-(meta.len() as i32)).expect("room for metadata");
+        frame.meta_mut().copy_from_slice(meta);
+    }
     frame.set_ingress(1, 0);
     frame
 }
@@ -359,8 +373,8 @@ fn case(program: &Program, place: &Place, config: &Config, words: String) -> Cas
 }
 
 /// What the proof says of every run must hold for this one.
-fn check_facts(proof: &Verified, out: &Outcome, before: &[u8], after: &[u8]) -> Result<(), String> {
-    let facts = proof.facts();
+fn check_facts(proof: &Verified, out: &Outcome, sent: &Sent, after: &[u8]) -> Result<(), String> {
+    let (facts, before) = (proof.facts(), &sent.bytes);
     if let Some(verdicts) = &facts.verdicts
         && !facts.tail_calls
         && !verdicts.iter().any(|v| *v as u64 == u64::from(out.ret as u32))
@@ -370,7 +384,9 @@ fn check_facts(proof: &Verified, out: &Outcome, before: &[u8], after: &[u8]) -> 
     if !facts.packet_moved && before.len() != after.len() {
         return Err("the packet was moved; the facts say that it is not".to_owned());
     }
-    let changed = before.iter().zip(after).rposition(|(a, b)| a != b).map_or(0, |i| i + 1);
+    // Bytes are counted from the packet's start.
+    let mut behind = before.iter().zip(after).skip(sent.meta);
+    let changed = behind.rposition(|(a, b)| a != b).map_or(0, |i| i + 1);
     // `bpf_xdp_store_bytes` and checksum helpers are calls, not direct access.
     let direct = !facts.helpers.contains(&190) && facts.kfuncs.is_empty();
     if direct && !facts.packet_moved && changed > 0 && (!facts.packet_written || changed > facts.packet_bytes as usize)
