@@ -72,21 +72,29 @@ pub struct Traffic<'a> {
     pub packets: &'a [Vec<u8>],
     /// For each packet where its further buffers begin, if it has any.
     pub cuts: &'a [Vec<usize>],
+    /// For each packet the bytes of metadata that it comes with, if any; [`NO_METADATA`] on a port that cannot have them.
+    pub metas: &'a [usize],
     /// Packets of one burst; all of them when 0.
     pub burst: usize,
     /// What happens to the instance between two bursts, of which this is the number.
     pub between: &'a dyn Fn(&Instance, usize),
 }
 
+/// A packet of a port that has no metadata.
+pub const NO_METADATA: usize = usize::MAX;
+
 impl<'a> Traffic<'a> {
     /// One burst, each packet in one buffer.
     pub fn of(packets: &'a [Vec<u8>]) -> Traffic<'a> {
-        Traffic { packets, cuts: &[], burst: 0, between: &|_, _| {} }
+        Traffic { packets, cuts: &[], metas: &[], burst: 0, between: &|_, _| {} }
     }
 
-    /// A frame for the packet with this number.
-    fn frame(&self, pool: &mut Pool, number: usize) -> Frame {
+    /// A frame for the packet with this number, and the pool that it is from.
+    fn frame(&self, [with, without]: &mut [Pool; 2], number: usize) -> (Frame, usize) {
         let packet = &self.packets[number];
+        let meta = self.metas.get(number).copied().unwrap_or_default();
+        let from = usize::from(meta == NO_METADATA);
+        let pool = if from == 1 { without } else { with };
         let mut cuts = self.cuts.get(number).cloned().unwrap_or_default();
         cuts.retain(|at| *at < packet.len());
         cuts.push(packet.len());
@@ -99,8 +107,12 @@ impl<'a> Traffic<'a> {
             part.fill_part(&packet[ends[0]..ends[1]]).expect("room for a part");
             frame.push_part(part).expect("few parts");
         }
+        if meta != 0 && from == 0 {
+            frame.adjust_meta(-(meta as i32)).expect("room for metadata");
+            frame.meta_mut().iter_mut().enumerate().for_each(|(n, byte)| *byte = (n * 31 + number * 7) as u8);
+        }
         frame.set_ingress(1, 0);
-        frame
+        (frame, from)
     }
 
     /// Buffers that it takes.
@@ -275,8 +287,12 @@ fn run(
             Code::Chain(made(chain(&links, options))?)
         }
     };
-    let mut pool = Pool::new(PoolConfig::new(traffic.buffers().max(64) as u32)).expect("packet memory");
-    let mut burst: Vec<Frame> = (0..traffic.packets.len()).map(|n| traffic.frame(&mut pool, n)).collect();
+    let pool = |metadata| {
+        Pool::new(PoolConfig { metadata, ..PoolConfig::new(traffic.buffers().max(64) as u32) }).expect("packet memory")
+    };
+    let mut pools = [pool(true), pool(false)];
+    let (mut burst, from): (Vec<Frame>, Vec<usize>) =
+        (0..traffic.packets.len()).map(|n| traffic.frame(&mut pools, n)).unzip();
     let of = if traffic.burst == 0 { burst.len().max(1) } else { traffic.burst };
     let (mut runs, mut long) = (vec![], false);
     for (number, frames) in burst.chunks_mut(of).enumerate() {
@@ -285,7 +301,7 @@ fn run(
         }
         runs.extend(run_burst(&code, &programs, frames, &mut long));
     }
-    burst.into_iter().for_each(|frame| pool.release(frame));
+    burst.into_iter().zip(from).for_each(|(frame, from)| pools[from].release(frame));
     if long {
         return Err(Outcome::Apart);
     }

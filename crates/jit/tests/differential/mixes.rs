@@ -10,7 +10,7 @@ use xway_testkit::Rng;
 use xway_verifier::{Config, MapsView};
 use xway_vm::Instance;
 
-use crate::engines::{Engine, Outcome, Traffic, Variants, compare_random_with, variants};
+use crate::engines::{Engine, NO_METADATA, Outcome, Traffic, Variants, compare_random_with, variants};
 use crate::generate;
 use crate::number;
 use crate::world::{World, first_prefixes};
@@ -53,6 +53,17 @@ fn cuts(rng: &mut Rng, packets: &[Vec<u8>]) -> Vec<Vec<usize>> {
     packets.iter().map(&mut of).collect()
 }
 
+/// For each packet the bytes of metadata that it comes with: none in most bursts, in some as many before each, in others one has them and
+/// the next has not.
+fn metas(rng: &mut Rng, count: usize) -> Vec<usize> {
+    const LENGTHS: [usize; 8] = [4, 4, 8, 12, 32, 212, NO_METADATA, NO_METADATA];
+    match rng.below(6) {
+        0 => vec![*rng.pick(&LENGTHS); count],
+        1 | 2 => (0..count).map(|_| if rng.one_in(2) { 0 } else { *rng.pick(&LENGTHS) }).collect(),
+        _ => vec![],
+    }
+}
+
 /// One program, or several that are a chain too, and what it meets.
 struct Case {
     object: Arc<Object>,
@@ -60,6 +71,7 @@ struct Case {
     others: Vec<Program>,
     packets: Vec<Vec<u8>>,
     cuts: Vec<Vec<usize>>,
+    metas: Vec<usize>,
     burst: usize,
     off: Vec<&'static str>,
     engines: Variants,
@@ -85,6 +97,7 @@ impl Case {
         let count = *rng.pick(&COUNTS[..most]);
         let packets = packets(rng, count);
         let cuts = if frags { cuts(rng, &packets) } else { vec![] };
+        let metas = metas(rng, count);
         let mut options = Options { check: true, cold: Some(rng.one_in(2)), ..Options::default() };
         options.stage_from = rng.one_in(2).then_some(0);
         let off: Vec<&str> = Options::PASSES.into_iter().filter(|_| rng.one_in(5)).collect();
@@ -96,7 +109,7 @@ impl Case {
         let others = if frags { vec![] } else { vec![like(rng), world.program(AGAIN, &[]), like(rng)] };
         let burst = if rng.one_in(2) { 0 } else { 1 + rng.index(9) };
         let object = Arc::new(Object { programs, ..(*world.object).clone() });
-        Case { object, others, packets, cuts, burst, off, engines, listing }
+        Case { object, others, packets, cuts, metas, burst, off, engines, listing }
     }
 
     /// What maps hold before the first packet.
@@ -122,8 +135,9 @@ impl Case {
     fn enter(&self, world: &World, instance: &Instance, slot: u32, other: usize) {
         let Some(image) = self.others.get(other) else { return };
         let view = MapsView::from(&*world.object);
-        let program = xway_vm::Program::verify(image, instance.maps(), &view, &Config::default());
-        instance.maps()[7].set_program(slot, Some(program.expect("a proof"))).expect("room");
+        // What is refused stands in no slot.
+        let Ok(program) = xway_vm::Program::verify(image, instance.maps(), &view, &Config::default()) else { return };
+        instance.maps()[7].set_program(slot, Some(program)).expect("room");
     }
 
     /// What becomes of slots between two bursts: programs and inner maps are exchanged and taken out.
@@ -154,7 +168,13 @@ impl Case {
     fn compare(&mut self, world: &World) -> Outcome {
         let engines = std::mem::take(&mut self.engines);
         let between = |instance: &Instance, number: usize| self.between(world, instance, number);
-        let traffic = Traffic { packets: &self.packets, cuts: &self.cuts, burst: self.burst, between: &between };
+        let traffic = Traffic {
+            packets: &self.packets,
+            cuts: &self.cuts,
+            metas: &self.metas,
+            burst: self.burst,
+            between: &between,
+        };
         compare_random_with(&self.object, 0, traffic, &|instance| self.prepare(world, instance), engines)
     }
 }
