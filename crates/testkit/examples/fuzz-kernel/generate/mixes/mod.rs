@@ -1,7 +1,7 @@
 //! What a compiler takes apart and puts together, mixed: checks of the packet's length and of fields that lead out the same way, bytes that
 //! are copied, put together and written over, sums and folds, the stack in pieces of every width, loops that are taken apart, look-ups with
 //! arithmetic in the value, moves of the packet's start and end in between, functions that are copied, callbacks, copies from and to
-//! further buffers, and a long computation at the end.
+//! further buffers, rows of 32 bits, atomic operations whose results decide, metadata, options, and a long computation at the end.
 //!
 //! r6 is the context, r7 the packet's start, r8 its end, r9 a sum of what was seen; r0 to r5 are scratch. fp-8 to fp-64 are bytes of all
 //! widths, fp-72 and fp-80 keys, fp-88 the context for callbacks, fp-112 and up a key with a prefix's length, fp-120 a pointer to a map,
@@ -10,9 +10,15 @@
 mod bytes;
 mod callbacks;
 mod calls;
+mod changes;
+mod counted;
+mod functions;
+mod halves;
 mod moves;
+mod pieces;
 mod reach;
 mod tables;
+mod walks;
 
 use std::fmt::Write;
 
@@ -47,10 +53,14 @@ pub(super) fn text(rng: &mut Rng) -> Made {
     }
     w.packet();
     let statements = 3 + w.rng.below(12);
-    // Some are about nothing but where the packet is.
-    let moves = w.rng.one_in(5);
+    // Some are about nothing but where the packet is, or about one other thing.
+    let (about, about_one) = (w.rng.below(10), w.rng.below(8));
     for _ in 0..statements {
-        if moves { w.about_bounds() } else { w.statement() }
+        match about {
+            0 | 1 => w.about_bounds(),
+            2 | 3 => w.about_one(about_one),
+            _ => w.statement(),
+        }
     }
     match w.rng.below(5) {
         0 => w.line("r0 = 2\nexit"),
@@ -164,7 +174,7 @@ impl Mix<'_> {
     }
 
     fn statement(&mut self) {
-        match self.rng.below(38) {
+        match self.rng.below(52) {
             0 => {
                 let len = *self.rng.pick(&LENGTHS);
                 self.check(len);
@@ -192,12 +202,20 @@ impl Mix<'_> {
             32 => self.inner(),
             33 | 34 => self.callback(),
             35 | 36 => self.reach(),
-            _ => self.walk(),
+            37 => self.walk(),
+            38..=40 => self.halves(),
+            41 | 42 => self.counted(),
+            43 | 44 => self.arguments(),
+            45 => self.pieces(),
+            46 => self.header_moves(),
+            47 | 48 => self.options(),
+            49 => self.metadata(),
+            _ => self.changed(),
         }
     }
 
     fn about_bounds(&mut self) {
-        match self.rng.below(12) {
+        match self.rng.below(15) {
             0..=3 => self.room(),
             4 => self.callback(),
             5 => self.function(),
@@ -206,7 +224,22 @@ impl Mix<'_> {
             8 => self.other_pointer(),
             9 => self.reach(),
             10 => self.diamond(),
+            11 | 12 => self.metadata(),
+            13 => self.header_moves(),
             _ => self.seen(),
+        }
+    }
+
+    fn about_one(&mut self, thing: u64) {
+        match (self.rng.below(4), thing) {
+            (0, _) => self.statement(),
+            (_, 0 | 1) => self.halves(),
+            (_, 2) => self.counted(),
+            (_, 3) => self.arguments(),
+            (_, 4) => self.pieces(),
+            (_, 5) => self.header_moves(),
+            (_, 6) => self.options(),
+            _ => self.changed(),
         }
     }
 

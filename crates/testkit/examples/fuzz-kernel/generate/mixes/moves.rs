@@ -24,7 +24,7 @@ impl Mix<'_> {
                 self.packet();
             }
         }
-        if self.rng.one_in(4) {
+        if self.rng.one_in(3) {
             self.metadata();
         }
     }
@@ -34,8 +34,17 @@ impl Mix<'_> {
         let (helper, by) = match self.rng.below(4) {
             0 | 1 => (44, *self.rng.pick(&[-40, -20, -8, -4, -1, 0, 1, 4, 8, 14, 20])),
             2 => (65, *self.rng.pick(&[-100, -40, -20, -4, -1, 0, 1, 4, 16, 70])),
-            _ => (54, *self.rng.pick(&[-8, -4, 4, -12, 0])),
+            // Odd ones fit nowhere but behind the start of a packet that has no metadata.
+            _ => (54, *self.rng.pick(&[-8, -4, 4, -12, 0, -5, -9, 1, -32])),
         };
+        if self.rng.one_in(3) {
+            // Where metadata begin is known in front of the move, and asked for behind it.
+            self.line("r3 = *(u32 *)(r6 +8)");
+            if self.rng.one_in(3) {
+                let out = self.way_out();
+                self.line(&format!("r4 = r3\nr4 += 4\nif r4 > r7 goto {out}\nr4 = *(u8 *)(r3 +2)\nr9 += r4"));
+            }
+        }
         if self.rng.one_in(3) {
             self.line(&format!("r2 = r9\nr2 &= 7\nr2 += {by}"));
         } else {
@@ -112,13 +121,46 @@ impl Mix<'_> {
         self.line(loads[1]);
     }
 
-    /// What lies in front of the packet, if anything.
-    fn metadata(&mut self) {
+    /// What lies in front of the packet, if anything: read and written through a pointer that was loaded just now, or that has been there
+    /// since before the packet's own bytes changed.
+    pub(super) fn metadata(&mut self) {
         let on = self.label();
-        let len = *self.rng.pick(&[4, 8]);
-        self.line(&format!(
-            "r2 = *(u32 *)(r6 +8)\nr3 = r2\nr3 += {len}\nif r3 > r7 goto {on}\n*(u32 *)(r2 +0) = r9\nr3 = *(u16 *)(r2 +1)\n\
-             r9 += r3\n{on}: r0 = 0"
-        ));
+        let len = *self.rng.pick(&[4, 4, 8, 8, 12, 16, 32]);
+        // As a bound it has to be the packet's start itself.
+        let start = if self.rng.one_in(2) { "r7" } else { "r5" };
+        let loads = ["r2 = *(u32 *)(r6 +8)", "r5 = *(u32 *)(r6 +0)"];
+        let order = self.rng.index(2);
+        self.line(&format!("{}\n{}\nr3 = r2\nr3 += {len}", loads[order], loads[1 - order]));
+        match self.rng.below(4) {
+            0 => self.line(&format!("if {start} < r3 goto {on}")),
+            1 => self.line(&format!("if r3 <= {start} goto +1\ngoto {on}")),
+            _ => self.line(&format!("if r3 > {start} goto {on}")),
+        }
+        for _ in 0..1 + self.rng.below(4) {
+            let (name, size) = self.size();
+            if size > len {
+                continue;
+            }
+            let at = self.below(len - size + 1);
+            match self.rng.below(7) {
+                0 | 1 => self.line(&format!("*({name} *)(r2 +{at}) = r9")),
+                2 => {
+                    let number = self.rng.u32() as i32;
+                    self.line(&format!("*({name} *)(r2 +{at}) = {number}"));
+                }
+                3 if self.proved >= size => {
+                    // What stands behind the bound is another byte.
+                    let off = self.below(self.proved - size + 1);
+                    self.line(&format!("r1 = *({name} *)(r7 +{off})\n*({name} *)(r2 +{at}) = r1"));
+                }
+                4 if self.proved >= size => {
+                    let off = self.below(self.proved - size + 1);
+                    self.line(&format!("r1 = *({name} *)(r2 +{at})\n*({name} *)(r7 +{off}) = r1"));
+                }
+                5 if len >= 4 => self.line("r1 = *(u8 *)(r2 +1)\nr4 = *(u8 *)(r2 +0)\nr1 <<= 8\nr1 |= r4\nr9 ^= r1"),
+                _ => self.line(&format!("r1 = *({name} *)(r2 +{at})\nr9 += r1")),
+            }
+        }
+        self.line(&format!("{on}: r0 = 0"));
     }
 }
