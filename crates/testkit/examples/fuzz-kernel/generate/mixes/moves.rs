@@ -42,7 +42,9 @@ impl Mix<'_> {
             self.line("r3 = *(u32 *)(r6 +8)");
             if self.rng.one_in(3) {
                 let out = self.way_out();
-                self.line(&format!("r4 = r3\nr4 += 4\nif r4 > r7 goto {out}\nr4 = *(u8 *)(r3 +2)\nr9 += r4"));
+                self.line(&format!(
+                    "r5 = *(u32 *)(r6 +0)\nr4 = r3\nr4 += 4\nif r4 > r5 goto {out}\nr4 = *(u8 *)(r3 +2)\nr9 += r4"
+                ));
             }
         }
         if self.rng.one_in(3) {
