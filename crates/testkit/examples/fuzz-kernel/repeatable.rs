@@ -55,9 +55,42 @@ pub fn repeatable(proof: &Verified, object: &Object) -> bool {
     settled(proof, object)
         && !overlaps
         && !fetches_from_stack(proof)
+        && !may_leave_unwritten(proof)
         && facts.helpers.iter().all(|h| REPEATABLE.contains(h))
         && facts.kfuncs.iter().all(|k| REPEATABLE_KFUNCS.contains(&k.as_str()))
         && facts.maps.iter().all(map)
+}
+
+/// Whether a call may fail that was to fill stack memory which nobody has written yet. It counts as written all the same
+/// (`Facts::unwritten_stack`), and in Linux holds what was left there.
+fn may_leave_unwritten(proof: &Verified) -> bool {
+    use xway_isa::Insn;
+    /// `bpf_xdp_load_bytes` and `bpf_dynptr_read`, with the arguments that are buffer and length.
+    const FILL: [(u32, usize, usize); 2] = [(189, 2, 3), (201, 0, 1)];
+    let facts = proof.facts();
+    let writes = |at: usize| match xway_isa::decode_at(proof.insns(), at) {
+        Ok(Insn::Store { size, .. }) => i64::from(size.bytes()),
+        _ => 0,
+    };
+    let stores: Vec<(usize, i64, i64)> = facts
+        .accesses
+        .iter()
+        .filter(|a| a.place.region == Region::Stack)
+        .filter_map(|a| Some((a.insn, i64::from(a.place.off?), writes(a.insn))))
+        .collect();
+    facts.calls.iter().any(|call| {
+        let Some((_, buffer, length)) = FILL.iter().find(|fill| fill.0 == call.helper) else { return false };
+        let args = facts.args.iter().find(|args| args.insn == call.insn);
+        let Some(place) = args.and_then(|args| args.args[*buffer]) else { return true };
+        if matches!(place.region, Region::MapValue(_) | Region::InnerMapValue(_) | Region::Record | Region::Packet) {
+            return false;
+        }
+        let (Region::Stack, Some(off), Some((_, most))) = (place.region, place.off, call.sizes[*length]) else {
+            return true;
+        };
+        let written = |byte: i64| stores.iter().any(|s| s.0 < call.insn && (s.1..s.1 + s.2).contains(&byte));
+        !(i64::from(off)..i64::from(off) + most.min(512) as i64).all(written)
+    })
 }
 
 /// Whether an atomic operation gives back what was on the stack. Linux 6.18 does not count that as relied on when it compares ways, and
