@@ -311,19 +311,24 @@ mod tests {
         assert!(a > c && c > b && b > d, "{widths:?}");
     }
 
-    #[test]
-    fn each_technique_is_shown_where_it_is_worth_most() {
+    /// A case that was measured in these ways.
+    fn timed<const N: usize>(name: &str, ways: [&str; N], ns: [f64; N]) -> Row {
         let stat = |median| Stat { median, low: median, high: median };
-        let side = |name: &str, ns| Figures { side: name.to_owned(), program: stat(ns), ..Figures::default() };
-        let row = |name: &str, ns: [f64; 3]| Row {
+        let side = |(way, ns): (&str, f64)| Figures { side: way.to_owned(), program: stat(ns), ..Figures::default() };
+        Row {
             compiled: None,
             case: Case::new(name, "simple", "empty"),
             insns: 2,
             ring: 64,
             kernel: None,
-            ours: vec![side("jit", ns[0]), side("jit without slots", ns[1]), side("jit, every pass off", ns[2])],
+            ours: ways.into_iter().zip(ns).map(side).collect(),
             checked: Checked::default(),
-        };
+        }
+    }
+
+    #[test]
+    fn each_technique_is_shown_where_it_is_worth_most() {
+        let row = |name, ns| timed(name, ["jit", "jit without slots", "jit, every pass off"], ns);
         let svg = bars(&[row("first", [2.0, 3.0, 4.0]), row("second", [10.0, 11.0, 60.0])]).svg();
         let shown: Vec<&str> = svg.lines().filter(|l| l.contains(": ") && l.contains("end")).collect();
         assert!(shown[0].contains(">slots: first<") && shown[1].contains(">every pass off: second<"), "{shown:?}");
@@ -333,22 +338,9 @@ mod tests {
     /// A run with all passes that went astray, and a pass that is worth something elsewhere.
     #[test]
     fn one_odd_run_is_nobodys_gain() {
-        let stat = |median| Stat { median, low: median, high: median };
-        let side = |name: &str, ns| Figures { side: name.to_owned(), program: stat(ns), ..Figures::default() };
-        let row = |name: &str, ns: [f64; 5]| Row {
-            compiled: None,
-            case: Case::new(name, "simple", "empty"),
-            insns: 2,
-            ring: 64,
-            kernel: None,
-            ours: ["jit", "jit without a", "jit without b", "jit without c", "jit without d"]
-                .into_iter()
-                .zip(ns)
-                .map(|(name, ns)| side(name, ns))
-                .collect(),
-            checked: Checked::default(),
-        };
-        let svg = bars(&[row("odd", [1.0, 5.0, 5.1, 5.0, 5.0]), row("even", [4.0, 8.0, 4.0, 4.0, 4.0])]).svg();
+        let ways = ["jit", "jit without a", "jit without b", "jit without c", "jit without d"];
+        let odd = timed("odd", ways, [1.0, 5.0, 5.1, 5.0, 5.0]);
+        let svg = bars(&[odd, timed("even", ways, [4.0, 8.0, 4.0, 4.0, 4.0])]).svg();
         assert!(svg.contains(">a: even<") && !svg.contains(">a: odd<") && svg.contains(">b: odd<"), "{svg}");
     }
 

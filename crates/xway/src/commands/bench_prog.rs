@@ -303,6 +303,9 @@ fn line(row: &Row, width: usize, vs_kernel: bool) -> String {
     for difference in &row.checked.differences {
         out += &format!("\n    differs: {difference}");
     }
+    if let Some(part) = row.checked.part {
+        out += &format!("\n    compared over {part} of {} packets: the program is slow", row.ring);
+    }
     out.push('\n');
     for more in &row.ours[1..] {
         let blank = if vs_kernel { KERNEL_WIDTH } else { 0 };
