@@ -50,7 +50,7 @@ pub struct Options {
     pub known_branches: bool,
     /// `checks`: checks that lead out the same way become one.
     pub checks: bool,
-    /// `unroll`: short loops of one block stand four times one behind the other, each with its own check.
+    /// `unroll`: short loops of one block stand several times one behind the other, with a check each unless their turns are known.
     pub unroll: bool,
     /// `inline-functions`: small functions of a program stand in the place of their calls.
     pub inline_functions: bool,

@@ -52,6 +52,14 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             None,
         ),
         (
+            "unroll.counted",
+            packet(
+                "r4 = r2\nr4 += 308\nif r4 > r3 goto out\nr0 = 0\nr5 = 0\nagain: r1 = r2\nr1 += r5\nr1 = *(u32 *)(r1 +0)\n\
+                 r0 += r1\nr5 += 4\nif r5 != 308 goto again",
+            ),
+            None,
+        ),
+        (
             "inline-functions",
             "r6 = *(u32 *)(r1 +12)\nr1 = 5\ncall more\nr0 += r6\nexit\nmore: r6 = r1\nr0 = r6\nr0 += 1\nexit".into(),
             None,

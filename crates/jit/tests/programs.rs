@@ -226,6 +226,24 @@ fn loops_are_taken_apart_as_long_as_there_is_room() {
     assert!((5_000..12_000).contains(&insns), "{insns}");
 }
 
+/// The turns are counted as the program counts them: at 32 bits, from numbers with a sign, and where they are no multiple of anything.
+#[test]
+fn loops_turn_as_often_as_they_say() {
+    for (text, sum) in [
+        ("w3 = -1\nagain: r0 += 1\nr3 += 1\nif r3 < 70 goto again", 1),
+        ("r3 = -1\nagain: r0 += 1\nr3 += 1\nif r3 < 71 goto again", 72),
+        ("w3 = -1\nagain: r0 += 1\nw3 += 1\nif w3 < 83 goto again", 84),
+        ("r3 = 0\nagain: r0 += r3\nr3 += 3\nif r3 != 3039 goto again", 1013 * 1012 * 3 / 2),
+        ("r3 = 700\nagain: r0 += r3\nr3 += -1\nif r3 != 0 goto again", 701 * 350),
+        ("r3 = 1\nagain: r0 += 1\nw3 <<= 1\nif w3 != 0 goto again", 32),
+        ("r3 = 0\nagain: r0 += 1\nw3 += 1\nif w3 s< 8192 goto again", 8192),
+        ("r3 = 0\nagain: r0 += 1\nw3 += 1\nif w3 s< 8193 goto again", 8193),
+        ("r3 = 9\nagain: r0 += 1\nr3 += 1\nif r3 > 5000 goto out\ngoto again\nout: r0 += r3", 4992 + 5001),
+    ] {
+        assert_eq!(ready(&format!("r0 = 0\n{text}\nexit"), &[]).run(), sum, "{text}");
+    }
+}
+
 #[test]
 fn numbers_of_the_context_have_a_sign_where_it_is_asked_for() {
     for (load, expected) in [("s32", 0xffff_ffff_8000_0001u64), ("u32", 0x8000_0001)] {

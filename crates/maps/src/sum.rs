@@ -5,10 +5,61 @@
 
 use std::arch::asm;
 
-/// What is added up at once.
+/// What is added up at once; fewer bytes are not worth the beginning and the end.
 pub(crate) const BLOCK: usize = 64;
 /// Bytes from which on vectors are worth their beginning and end.
 const VECTORS_MIN: usize = 256;
+
+/// The sum of `len` bytes as words of 32 bits in the machine's order, the last one filled up with zeros: some number with the same
+/// remainder by 2^32 - 1, of 33 bits at most, and zero only where all bytes are. Each byte is read once, at any address.
+///
+/// # Safety
+/// The bytes are mapped and stay so.
+#[inline]
+pub(crate) unsafe fn of_bytes(at: *const u8, len: usize) -> u64 {
+    let whole = len / BLOCK * BLOCK;
+    // SAFETY: the caller's promise, for the front and what is left behind it.
+    let sum = unsafe { of_rest(at.add(whole), len - whole, of_blocks(at, len / BLOCK)) };
+    (sum & 0xffff_ffff) + (sum >> 32)
+}
+
+/// Adds fewer bytes than a block.
+///
+/// # Safety
+/// As [`of_bytes`].
+#[inline]
+unsafe fn of_rest(mut at: *const u8, mut left: usize, mut sum: u64) -> u64 {
+    let add = |sum: u64, more: u64| {
+        let (low, carry) = sum.overflowing_add(more);
+        low + u64::from(carry)
+    };
+    macro_rules! read {
+        ($load:literal) => {{
+            let v: u64;
+            // SAFETY: reads some of the bytes that are left, and changes nothing but a register.
+            unsafe { asm!($load, v = out(reg) v, at = in(reg) at, options(nostack, readonly, preserves_flags)) };
+            v
+        }};
+    }
+    // SAFETY of each step: `left` bytes are there from `at` on.
+    while left >= 8 {
+        sum = add(sum, read!("mov {v}, [{at}]"));
+        (at, left) = (at.wrapping_add(8), left - 8);
+    }
+    if left >= 4 {
+        sum = add(sum, read!("mov {v:e}, [{at}]"));
+        (at, left) = (at.wrapping_add(4), left - 4);
+    }
+    let mut last = 0;
+    if left >= 2 {
+        last = read!("movzx {v:e}, word ptr [{at}]");
+        at = at.wrapping_add(2);
+    }
+    if left % 2 == 1 {
+        last |= read!("movzx {v:e}, byte ptr [{at}]") << (8 * (left - 1));
+    }
+    add(sum, last)
+}
 
 /// The sum of `blocks` times [`BLOCK`] bytes as words of 32 bits: some number with the same remainder by 2^32 - 1, and zero only where all
 /// bytes are. Each byte is read once, at any address.
@@ -16,7 +67,7 @@ const VECTORS_MIN: usize = 256;
 /// # Safety
 /// The bytes are mapped and stay so.
 #[inline]
-pub(crate) unsafe fn of_blocks(at: *const u8, blocks: usize) -> u64 {
+unsafe fn of_blocks(at: *const u8, blocks: usize) -> u64 {
     // SAFETY: the caller's promise; the processor was asked for what the second one takes.
     unsafe {
         if blocks * BLOCK >= VECTORS_MIN && std::is_x86_feature_detected!("avx2") {
@@ -150,6 +201,14 @@ mod tests {
                 // SAFETY: the slice's bytes; the processor is asked for what the last one takes.
                 unsafe {
                     assert_eq!(canonical(of_blocks(part.as_ptr(), blocks)), canonical(words));
+                    for less in 0..BLOCK.min(part.len()) {
+                        let part = &part[..part.len() - less];
+                        let mut last = [0; 4];
+                        last[..part.len() % 4].copy_from_slice(part.as_chunks::<4>().1);
+                        let words =
+                            part.as_chunks::<4>().0.iter().chain([&last]).map(|w| u64::from(u32::from_ne_bytes(*w)));
+                        assert_eq!(canonical(of_bytes(part.as_ptr(), part.len())), canonical(words.sum()));
+                    }
                     assert_eq!(canonical(by_carries(part.as_ptr(), blocks)), canonical(words));
                     if std::is_x86_feature_detected!("avx2") {
                         assert_eq!(canonical(by_vectors(part.as_ptr(), blocks)), canonical(words));

@@ -245,18 +245,8 @@ impl<'g> ValueRef<'g> {
     pub fn sum_of_words(&self) -> Option<u64> {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if self.len() >= sum::BLOCK {
-            let blocks = self.len() / sum::BLOCK;
-            let done = blocks * sum::BLOCK;
-            // SAFETY: that many bytes lie inside the value, which is live while `self` is.
-            let words = unsafe { sum::of_blocks(self.base.as_ptr(), blocks) };
-            let left = self.len() - done;
-            let rest = self.slice(done, left).ok()?;
-            let more = rest.sum_of_aligned().or_else(|| {
-                let mut copy = [0; sum::BLOCK];
-                rest.read_bytes(0, &mut copy[..left]).ok()?;
-                Some(copy.as_chunks::<4>().0.iter().map(|w| u64::from(u32::from_ne_bytes(*w))).sum())
-            })?;
-            return Some((words & 0xffff_ffff) + (words >> 32) + more);
+            // SAFETY: the value's bytes, which are live while `self` is.
+            return Some(unsafe { sum::of_bytes(self.base.as_ptr(), self.len()) });
         }
         self.sum_of_aligned()
     }

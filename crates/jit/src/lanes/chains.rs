@@ -2,9 +2,13 @@
 //!
 //! What an address is counted from is asked for again and again: of each access, of each check of a length. In a program of a few thousand
 //! such steps every answer would be a walk over thousands of them. Every so many steps the number is made from the chain's beginning.
+//!
+//! And the sums of a pointer and such a counter, as a loop's turns have them one behind the other: they are made from the first of them, so
+//! that all accesses are seen to be side by side.
 
 use cranelift_codegen::entity::SecondaryMap;
-use cranelift_codegen::ir::{self, Inst, InstBuilder, InstructionData, Opcode, Value, types};
+use cranelift_codegen::ir::{self, Block, Inst, InstBuilder, InstructionData, Opcode, Value, types};
+use rustc_hash::FxHashMap;
 
 use super::value::constant;
 use super::{before, memory};
@@ -32,6 +36,52 @@ pub(super) fn run(func: &mut ir::Function) {
         }
         lengths[sum] = length;
     }
+    for block in func.layout.blocks().collect::<Vec<Block>>() {
+        sums(func, block);
+    }
+}
+
+/// Of a block's `v3 = v0 + (v1 + 4)` and `v4 = v0 + (v1 + 8)`: `v2 = v0 + v1` in front of the first, `v3 = v2 + 4`, `v4 = v2 + 8`.
+fn sums(func: &mut ir::Function, block: Block) {
+    let mut all: FxHashMap<[Value; 2], Vec<(Inst, i64)>> = FxHashMap::default();
+    let mut order = vec![];
+    for inst in func.layout.block_insts(block) {
+        let InstructionData::Binary { opcode: Opcode::Iadd, args } = func.dfg.insts[inst] else { continue };
+        if func.dfg.value_type(func.dfg.first_result(inst)) != types::I64 {
+            continue;
+        }
+        let [(a, by), (b, more)] = args.map(|v| memory::start(func, v));
+        if constant(func, a).is_some() || constant(func, b).is_some() {
+            continue;
+        }
+        let same = all.entry([a.min(b), a.max(b)]).or_default();
+        if same.len() == 1 {
+            order.push([a.min(b), a.max(b)]);
+        }
+        same.push((inst, by + more));
+    }
+    for both in order {
+        let [(first, off), ref rest @ ..] = all[&both][..] else { unreachable!("two at least") };
+        if rest.iter().all(|(_, other)| *other == off) {
+            continue;
+        }
+        let from = if off == 0 {
+            func.dfg.first_result(first)
+        } else {
+            let from = before(func, first).ins().iadd(both[0], both[1]);
+            add(func, first, from, off);
+            from
+        };
+        for (inst, off) in rest {
+            add(func, *inst, from, *off);
+        }
+    }
+}
+
+/// Makes an instruction `from + off`.
+fn add(func: &mut ir::Function, inst: Inst, from: Value, off: i64) {
+    let off = before(func, inst).ins().iconst(types::I64, off);
+    func.dfg.insts[inst] = InstructionData::Binary { opcode: Opcode::Iadd, args: [from, off] };
 }
 
 /// What an instruction adds a constant to.

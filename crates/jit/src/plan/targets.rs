@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use xway_isa::{MovExt, Operand, Reg};
+use xway_isa::{MovExt, Operand, Reg, Width};
 use xway_maps::{Guard, Map, ProgramObject};
 use xway_vm::Program;
 
@@ -41,7 +41,8 @@ pub(super) fn constant(block: &Block, n: usize, reg: Reg) -> Option<u64> {
     let last = block.ops[..n].iter().rev().find(|op| op.kind.sets(reg))?;
     match last.kind {
         Kind::Const { value, .. } => Some(value),
-        Kind::Mov { src: Operand::Imm(i), ext: MovExt::None, .. } => Some(i as u64),
+        Kind::Mov { width: Width::W32, src: Operand::Imm(i), ext: MovExt::None, .. } => Some(u64::from(i as u32)),
+        Kind::Mov { width: Width::W64, src: Operand::Imm(i), ext: MovExt::None, .. } => Some(i as u64),
         _ => None,
     }
 }

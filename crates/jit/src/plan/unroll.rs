@@ -6,6 +6,10 @@
 //! A loop that counts from a constant to a constant in few turns stands there as often as it turns, in front of itself: then its
 //! counter is a constant in each copy, the checks fold away, and the loop itself with them (`known-branches`). If the count were
 //! wrong, the last copy would go on in the loop.
+//!
+//! One that counts so but turns more often is many turns long, with one check behind them: the number of turns is a multiple of
+//! theirs, because those that are left over stand in front of the loop. Copies are one block, in which other passes see all their
+//! accesses (`lanes` adds up the words of a checksum in vectors).
 
 use xway_isa::{AluOp, Cond, MovExt, Operand, Reg, Width};
 
@@ -17,6 +21,10 @@ const COPIES: usize = 4;
 /// Turns of a loop that is taken apart altogether, and operations of all its turns.
 const TURNS_MAX: u64 = 64;
 const UNROLLED_MAX: usize = 640;
+/// Turns up to which a loop's turns are counted, by going through them.
+const TURNS_COUNTED_MAX: u64 = 8_192;
+/// Operations of a counted loop's copies together: what a processor keeps decoded holds several of these.
+const COUNTED_MAX: usize = 160;
 /// Operations of a body that is worth it: a longer one hides the branch.
 const OPS_MAX: usize = 12;
 /// Operations that a program may grow by. Programs that people write have a handful of such loops; one that is nothing but short loops
@@ -49,7 +57,8 @@ fn unroll(func: &mut Func, room: &mut usize) {
         let body = block.clone();
         let first = func.blocks.len();
         let fits = |turns: u64| turns as usize * len <= UNROLLED_MAX && turns as usize <= most;
-        if let Some((from, turns)) = turns(func, n).filter(|(_, turns)| fits(*turns)) {
+        let counted = turns(func, n);
+        if let Some((from, turns)) = counted.filter(|(_, turns)| *turns <= TURNS_MAX && fits(*turns)) {
             for copy in 0..turns as usize {
                 let next = if copy + 1 < turns as usize { first + copy + 1 } else { n };
                 func.blocks.push(turned(&body, n, next));
@@ -59,6 +68,21 @@ fn unroll(func: &mut Func, room: &mut usize) {
             *room -= turns as usize * len;
             continue;
         }
+        if let Some((from, turns)) = counted {
+            let copies = copies_of(turns, (COUNTED_MAX.min(most) / len) as u64);
+            if copies >= COPIES as u64 {
+                let over = turns % copies;
+                if over > 0 {
+                    func.blocks.push(Block { end: End::Jump(n), ..repeated(&body, over) });
+                    redirect(&mut func.blocks[from].end, n, first);
+                }
+                func.blocks[n] = repeated(&body, copies);
+                let added = (copies + over - 1) as usize * len;
+                func.insns += added;
+                *room -= added;
+                continue;
+            }
+        }
         for copy in 1..COPIES {
             let next = if copy + 1 < COPIES { first + copy } else { n };
             func.blocks.push(turned(&body, n, next));
@@ -67,6 +91,19 @@ fn unroll(func: &mut Func, room: &mut usize) {
         func.insns += (COPIES - 1) * len;
         *room -= (COPIES - 1) * len;
     }
+}
+
+/// How many turns to put one behind the other, at most `most`: of the larger half of these numbers the one that leaves the fewest over.
+fn copies_of(turns: u64, most: u64) -> u64 {
+    let most = most.min(turns);
+    (most / 2 + 1..=most).rev().min_by_key(|copies| turns % copies).unwrap_or(0)
+}
+
+/// As many turns one behind the other without a check between them.
+fn repeated(body: &Block, turns: u64) -> Block {
+    let mut all = body.clone();
+    all.ops = (0..turns).flat_map(|_| body.ops.iter().cloned()).collect();
+    all
 }
 
 /// The block that leads to a loop, and how often the loop turns, when both are known.
@@ -80,7 +117,7 @@ fn turns(func: &Func, n: usize) -> Option<(usize, u64)> {
     let body = &func.blocks[n];
     let End::Branch { width, cond, dst, src: Operand::Imm(limit), taken, .. } = body.end else { return None };
     let mut regs: Numbers = std::array::from_fn(|r| constant(entry, entry.ops.len(), Reg::new(r as u8)?));
-    for turn in 1..=TURNS_MAX {
+    for turn in 1..=TURNS_COUNTED_MAX {
         body.ops.iter().for_each(|op| step(&mut regs, &op.kind));
         let stays = holds(width, cond, regs[dst.index()]?, limit)? == (taken == n);
         if !stays {
