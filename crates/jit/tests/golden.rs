@@ -60,6 +60,21 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             None,
         ),
         (
+            "unroll.exits",
+            "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr0 = 0\nr5 = 0\nagain: r4 = r2\nr4 += 2\nif r4 > r3 goto out\n\
+             r1 = *(u16 *)(r2 +0)\nr0 += r1\nr2 = r4\nr5 += 1\nif r5 < 700 goto again\nout: exit"
+                .into(),
+            None,
+        ),
+        (
+            "unroll.halves",
+            packet(
+                "r4 = r2\nr4 += 216\nif r4 > r3 goto out\nr0 = 0\nr5 = 0\nagain: r1 = r2\nr1 += r5\nr1 = *(u16 *)(r1 +0)\n\
+                 r0 += r1\nr5 += 2\nif r5 != 216 goto again",
+            ),
+            None,
+        ),
+        (
             "inline-functions",
             "r6 = *(u32 *)(r1 +12)\nr1 = 5\ncall more\nr0 += r6\nexit\nmore: r6 = r1\nr0 = r6\nr0 += 1\nexit".into(),
             None,

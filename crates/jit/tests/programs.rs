@@ -244,6 +244,49 @@ fn loops_turn_as_often_as_they_say() {
     }
 }
 
+/// As clang has them: the branch leads out, and behind it is a jump back.
+#[test]
+fn loops_that_jump_back_are_taken_apart_too() {
+    let length = |back: &str| {
+        let text = format!("r0 = 0\nr3 = 0\nagain: r0 += r3\nr3 += 3\n{back}\nexit");
+        let ready = ready(&text, &[]);
+        assert_eq!(ready.run(), 1013 * 1012 * 3 / 2, "{text}");
+        ready.compile().stats().insns
+    };
+    let wanted = length("if r3 != 3039 goto again");
+    assert!(wanted > 80, "{wanted}");
+    assert_eq!(length("if r3 == 3039 goto +1\ngoto again"), wanted);
+}
+
+/// A loop of several blocks with ways out of its middle, left in each turn at each place.
+#[test]
+fn loops_with_ways_out_of_the_middle_are_taken_apart() {
+    let text = |turn: usize, at: usize| {
+        let out = |n: usize| {
+            if n == at { format!("if r3 == {turn} goto out{n}\n") } else { format!("if r3 > 90 goto out{n}\n") }
+        };
+        format!(
+            "r0 = 0\nr3 = *(u32 *)(r1 +16)\nr3 &= 3\nr3 = 0\nagain: r0 += 1\n{}r0 += 100\n{}r3 += 1\nr4 = *(u32 *)(r1 +16)\n\
+             r4 += 80\nif r3 < r4 goto again\nexit\nout0: r0 += 10000\nexit\nout1: r0 += 20000\nexit",
+            out(0),
+            out(1)
+        )
+    };
+    let sum = |turn: u64, at: u64| 101 * turn + if at == 0 { 10_001 } else { 20_101 };
+    for (turn, at) in (0..11).flat_map(|turn| [(turn, 0), (turn, 1)]) {
+        let text = text(turn, at);
+        assert_eq!(ready(&text, &[]).run(), sum(turn as u64, at as u64), "{text}");
+    }
+    let ready = ready(&text(200, 0), &[]);
+    assert_eq!(ready.run(), 101 * 80);
+    let without = compile(&ready.program, &ready.proof, &{
+        let mut options = Options::default();
+        assert!(options.set("unroll", false));
+        options
+    });
+    assert_eq!(ready.compile().stats().insns, without.unwrap().stats().insns + 3 * 8);
+}
+
 #[test]
 fn numbers_of_the_context_have_a_sign_where_it_is_asked_for() {
     for (load, expected) in [("s32", 0xffff_ffff_8000_0001u64), ("u32", 0x8000_0001)] {

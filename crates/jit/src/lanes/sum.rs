@@ -1,6 +1,6 @@
-//! Sums of many neighbouring words of 32 bits: checksums (RFC 1071) as clang unrolls them.
+//! Sums of many neighbouring words of 32 or 16 bits: checksums (RFC 1071) as clang unrolls them, and `unroll`.
 //!
-//! Additions of 64 bits may be done in any order, so the words are loaded four at a time and added in vectors;
+//! Additions of 64 bits may be done in any order, so the words are loaded 16 bytes at a time and added in vectors;
 //! the rest of the sum is added to what they give.
 
 use cranelift_codegen::cursor::FuncCursor;
@@ -13,16 +13,18 @@ use rustc_hash::FxHashSet;
 use super::memory::{self, Access, Effect};
 use super::{Pass, before, replace};
 
-/// Pairs of words that are worth it.
-const PAIRS_MIN: usize = 4;
+/// Words that are worth it, and words of 16 bits.
+const WORDS_MIN: usize = 8;
+const HALVES_MIN: usize = 16;
 /// Vectors that are added to in turns, so that no addition waits for the one before.
 const VECTORS: usize = 4;
 
 impl Pass {
     /// Sums that end in a block.
     pub(super) fn sums(&mut self, func: &mut ir::Function, block: Block) {
-        let word = |inst: &Inst| matches!(func.dfg.insts[*inst].opcode(), Opcode::Uload32 | Opcode::Load);
-        if func.layout.block_insts(block).filter(word).take(2 * PAIRS_MIN).count() < 2 * PAIRS_MIN {
+        let word =
+            |inst: &Inst| matches!(func.dfg.insts[*inst].opcode(), Opcode::Uload16 | Opcode::Uload32 | Opcode::Load);
+        if func.layout.block_insts(block).filter(word).take(WORDS_MIN).count() < WORDS_MIN {
             return;
         }
         let mut inner: FxHashSet<Value> = FxHashSet::default();
@@ -40,9 +42,9 @@ impl Pass {
                 None if memory::effect(func, inst) == Effect::Anything => fresh.clear(),
                 None => {}
             }
-            if fresh.len() >= 2 * PAIRS_MIN && is_sum(func, inst) && !inner.contains(&func.dfg.first_result(inst)) {
+            if fresh.len() >= WORDS_MIN && is_sum(func, inst) && !inner.contains(&func.dfg.first_result(inst)) {
                 let (words, others) = self.leaves(func, block, inst, &fresh);
-                if words.len() >= 2 * PAIRS_MIN {
+                if words.len() >= WORDS_MIN {
                     found.push((inst, words, others));
                 }
             }
@@ -72,7 +74,7 @@ impl Pass {
                     continue;
                 }
             };
-            let word = || memory::access(func, inst).filter(|a| a.is_load && a.len == 4 && !a.signed);
+            let word = || memory::access(func, inst).filter(|a| a.is_load && matches!(a.len, 2 | 4) && !a.signed);
             if is_sum(func, inst) {
                 work.extend_from_slice(func.dfg.inst_args(inst));
             } else if let Some(access) = word().filter(|_| fresh.contains(&inst)) {
@@ -91,34 +93,51 @@ fn is_sum(func: &ir::Function, inst: Inst) -> bool {
 }
 
 fn sum(func: &mut ir::Function, root: Inst, mut words: Vec<(Inst, Access)>, mut others: Vec<Value>) {
-    words.sort_by_key(|(_, a)| (a.region, a.base.as_u32(), a.off));
-    let mut runs = vec![];
-    let mut rest = &words[..];
-    while let Some((first, access)) = rest.first() {
-        let follows = |(n, (_, a)): &(usize, &(Inst, Access))| {
-            (a.region, a.base, a.off) == (access.region, access.base, access.off + 4 * *n as i64)
-        };
-        let count = rest.iter().enumerate().take_while(follows).count();
-        if count == 1 {
-            others.push(func.dfg.first_result(*first));
-        } else {
-            runs.push(Run { flags: access.flags, base: access.base, off: access.off as i32, words: count & !1 });
-            others.extend(rest[..count].get(count & !1).map(|(odd, _)| func.dfg.first_result(*odd)));
-        }
-        rest = &rest[count..];
+    words.sort_by_key(|(_, a)| (a.len, a.region, a.base.as_u32(), a.off));
+    let (halves, words) = words.split_at(words.partition_point(|(_, a)| a.len == 2));
+    let mut runs = [vec![], vec![]];
+    for ((of, runs), (unit, least)) in [halves, words].into_iter().zip(&mut runs).zip([(8, HALVES_MIN), (2, WORDS_MIN)])
+    {
+        let (found, left) = neighbours(of, unit);
+        let enough = found.iter().map(|r| r.words).sum::<usize>() >= least;
+        let alone = if enough { left } else { of.iter().map(|(inst, _)| *inst).collect() };
+        others.extend(alone.into_iter().map(|inst| func.dfg.first_result(inst)));
+        *runs = if enough { found } else { vec![] };
     }
-    if runs.iter().map(|r| r.words).sum::<usize>() < 2 * PAIRS_MIN {
+    let [halves, words] = runs;
+    if halves.is_empty() && words.is_empty() {
         return;
     }
     let mut at = before(func, root);
-    let mut total = word_sum(&mut at, &runs);
-    for v in others {
-        total = at.ins().iadd(total, v);
+    if !halves.is_empty() {
+        others.push(half_sum(&mut at, &halves));
     }
+    if !words.is_empty() {
+        others.push(word_sum(&mut at, &words));
+    }
+    let total = others.into_iter().reduce(|a, b| at.ins().iadd(a, b)).expect("a sum of some words");
     replace(func, root, total);
 }
 
-/// Words of 32 bits one behind the other, an even number.
+/// Of loads of one width, in the order of their places: how many stand side by side, in multiples of `unit`, and those left over.
+fn neighbours(mut rest: &[(Inst, Access)], unit: usize) -> (Vec<Run>, Vec<Inst>) {
+    let (mut runs, mut left) = (vec![], vec![]);
+    while let Some((_, first)) = rest.first() {
+        let follows = |(n, (_, a)): &(usize, &(Inst, Access))| {
+            (a.region, a.base, a.off) == (first.region, first.base, first.off + (a.len * n) as i64)
+        };
+        let count = rest.iter().enumerate().take_while(follows).count();
+        let words = count / unit * unit;
+        if words > 0 {
+            runs.push(Run { flags: first.flags, base: first.base, off: first.off as i32, words });
+        }
+        left.extend(rest[words..count].iter().map(|(inst, _)| *inst));
+        rest = &rest[count..];
+    }
+    (runs, left)
+}
+
+/// Words one behind the other: an even number of those of 32 bits, a multiple of eight of those of 16.
 pub(crate) struct Run {
     pub flags: MemFlagsData,
     pub base: Value,
@@ -184,7 +203,39 @@ pub(crate) fn word_sum(at: &mut impl Emit, runs: &[Run]) -> Value {
         let both = at.ins().iadd(lower, upper);
         all = Some(all.map_or(both, |all| at.ins().iadd(all, both)));
     }
-    let all = all.expect("runs have words");
+    across(at, all.expect("runs have words"))
+}
+
+/// The sum of all words of 16 bits of some runs, in 64 bits. There is one run at least.
+///
+/// Eight words are one load, of which the upper halves of 32 bits and the lower ones are added apart: a function has fewer loads than would
+/// fill 32 bits.
+fn half_sum(at: &mut FuncCursor<'_>, runs: &[Run]) -> Value {
+    let (mut lower, mut upper) = (Sums::default(), Sums::default());
+    let lows = at.func.dfg.constants.insert([0xff, 0xff, 0, 0].repeat(4).into());
+    let lows = FuncCursor::ins(at).vconst(types::I32X4, lows);
+    for run in runs {
+        for off in (0..run.words).step_by(8).map(|n| run.off + 2 * n as i32) {
+            let eight = FuncCursor::ins(at).load(types::I32X4, run.flags, run.base, off);
+            let low = FuncCursor::ins(at).band(eight, lows);
+            lower.add(at, low);
+            let high = FuncCursor::ins(at).ushr_imm_u(eight, 16);
+            upper.add(at, high);
+        }
+    }
+    let (lower, upper) = lower.all(at).zip(upper.all(at)).expect("runs have words");
+    let little = MemFlagsData::new().with_endianness(ir::Endianness::Little);
+    let four = FuncCursor::ins(at).iadd(lower, upper);
+    let two = FuncCursor::ins(at).bitcast(types::I64X2, little, four);
+    let high = FuncCursor::ins(at).ushr_imm_u(two, 32);
+    let up = FuncCursor::ins(at).ishl_imm_s(two, 32);
+    let low = FuncCursor::ins(at).ushr_imm_u(up, 32);
+    let both = FuncCursor::ins(at).iadd(low, high);
+    across(at, both)
+}
+
+/// The sum of both numbers of a vector.
+fn across(at: &mut impl Emit, all: Value) -> Value {
     // The upper number moves down. A lane of floating point is where it is: no instruction takes it from there.
     let little = MemFlagsData::new().with_endianness(ir::Endianness::Little);
     let bytes = at.ins().bitcast(types::I8X16, little, all);

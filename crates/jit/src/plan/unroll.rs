@@ -1,4 +1,4 @@
-//! `unroll`: short loops of one block, several times one behind the other.
+//! `unroll`: short loops of one block, or of a few with ways out of the middle, several times one behind the other.
 //!
 //! A processor takes one branch a cycle and passes by two that are not taken. A loop whose body is a load and an addition is
 //! bound by that. Each copy keeps its own check, so nothing needs to be known about the number of turns.
@@ -27,6 +27,8 @@ const TURNS_COUNTED_MAX: u64 = 8_192;
 const COUNTED_MAX: usize = 160;
 /// Operations of a body that is worth it: a longer one hides the branch.
 const OPS_MAX: usize = 12;
+/// Blocks of a loop that has ways out of its middle.
+const BLOCKS_MAX: usize = 4;
 /// Operations that a program may grow by. Programs that people write have a handful of such loops; one that is nothing but short loops
 /// would become forty times as long, which costs the back end seconds.
 const GROWTH_MAX: usize = 10_000;
@@ -40,57 +42,124 @@ impl Plan {
 }
 
 fn unroll(func: &mut Func, room: &mut usize) {
-    for n in 0..func.blocks.len() {
-        let block = &func.blocks[n];
-        let End::Branch { taken, fall, .. } = block.end else { continue };
-        let calls = |op: &super::Op| {
-            matches!(op.kind, Kind::Helper(_) | Kind::Fetch { .. } | Kind::Kfunc { .. } | Kind::Local { .. })
-        };
-        if (taken == n) == (fall == n) || block.ops.len() > OPS_MAX || block.ops.iter().any(calls) {
-            continue;
-        }
-        // Copies that there is room for.
-        let (len, most) = (block.ops.len() + 1, *room / (block.ops.len() + 1));
-        if most + 1 < COPIES {
-            continue;
-        }
-        let body = block.clone();
+    // Ways into each of the blocks that are there now.
+    let mut entries = vec![0usize; func.blocks.len()];
+    func.blocks.iter().flat_map(|b| b.end.successors()).for_each(|to| entries[to] += 1);
+    for n in 0..entries.len() {
         let first = func.blocks.len();
-        let fits = |turns: u64| turns as usize * len <= UNROLLED_MAX && turns as usize <= most;
-        let counted = turns(func, n);
-        if let Some((from, turns)) = counted.filter(|(_, turns)| *turns <= TURNS_MAX && fits(*turns)) {
-            for copy in 0..turns as usize {
-                let next = if copy + 1 < turns as usize { first + copy + 1 } else { n };
-                func.blocks.push(turned(&body, n, next));
-            }
-            redirect(&mut func.blocks[from].end, n, first);
-            func.insns += turns as usize * len;
-            *room -= turns as usize * len;
-            continue;
-        }
-        if let Some((from, turns)) = counted {
-            let copies = copies_of(turns, (COUNTED_MAX.min(most) / len) as u64);
-            if copies >= COPIES as u64 {
-                let over = turns % copies;
-                if over > 0 {
-                    func.blocks.push(Block { end: End::Jump(n), ..repeated(&body, over) });
-                    redirect(&mut func.blocks[from].end, n, first);
+        jumps_back(func, &mut entries, n);
+        match func.blocks[n].end {
+            End::Branch { taken, fall, .. } if (taken == n) != (fall == n) => short(func, n, room),
+            _ => {
+                let mut path = vec![n];
+                if entries[n] > 1 && leads_back(func, &entries, &mut path) {
+                    repeat(func, &path, room);
                 }
-                func.blocks[n] = repeated(&body, copies);
-                let added = (copies + over - 1) as usize * len;
-                func.insns += added;
-                *room -= added;
-                continue;
             }
         }
-        for copy in 1..COPIES {
-            let next = if copy + 1 < COPIES { first + copy } else { n };
+        for block in &func.blocks[first..] {
+            for to in block.end.successors() {
+                if let Some(ways) = entries.get_mut(to) {
+                    *ways += 1;
+                }
+            }
+        }
+    }
+}
+
+/// clang often has the way out as the branch, and behind it a jump back: the branch leads back itself.
+fn jumps_back(func: &mut Func, entries: &mut [usize], n: usize) {
+    let blocks = &mut func.blocks;
+    let End::Branch { taken, fall, .. } = blocks[n].end else { return };
+    let back = |to: &usize| blocks[*to].ops.is_empty() && matches!(blocks[*to].end, End::Jump(at) if at == n);
+    let Some(jump) = [taken, fall].into_iter().find(back) else { return };
+    redirect(&mut blocks[n].end, jump, n);
+    entries[jump] -= 1;
+    entries[n] += 1;
+    if entries[jump] == 0 {
+        blocks[jump].end = End::Unreachable;
+        func.insns -= 1;
+        entries[n] -= 1;
+    }
+}
+
+/// Whether a block may stand in a loop that is worth it.
+fn is_plain(block: &Block) -> bool {
+    let calls = |op: &super::Op| {
+        matches!(op.kind, Kind::Helper(_) | Kind::Fetch { .. } | Kind::Kfunc { .. } | Kind::Local { .. })
+    };
+    block.ops.len() <= OPS_MAX && !block.ops.iter().any(calls)
+}
+
+/// Takes a loop of one block apart.
+fn short(func: &mut Func, n: usize, room: &mut usize) {
+    // Copies that there is room for.
+    let (len, most) = (func.blocks[n].ops.len() + 1, *room / (func.blocks[n].ops.len() + 1));
+    if most + 1 < COPIES || !is_plain(&func.blocks[n]) {
+        return;
+    }
+    let Some((from, turns)) = turns(func, n) else { return repeat(func, &[n], room) };
+    let (body, first) = (func.blocks[n].clone(), func.blocks.len());
+    let copies = copies_of(turns, (COUNTED_MAX.min(most) / len) as u64);
+    let added = if turns <= TURNS_MAX && turns as usize * len <= UNROLLED_MAX && turns as usize <= most {
+        for copy in 0..turns as usize {
+            let next = if copy + 1 < turns as usize { first + copy + 1 } else { n };
             func.blocks.push(turned(&body, n, next));
         }
-        func.blocks[n] = turned(&body, n, first);
-        func.insns += (COPIES - 1) * len;
-        *room -= (COPIES - 1) * len;
+        redirect(&mut func.blocks[from].end, n, first);
+        turns
+    } else if copies >= COPIES as u64 {
+        let over = turns % copies;
+        if over > 0 {
+            func.blocks.push(Block { end: End::Jump(n), ..repeated(&body, over) });
+            redirect(&mut func.blocks[from].end, n, first);
+        }
+        func.blocks[n] = repeated(&body, copies);
+        copies + over - 1
+    } else {
+        return repeat(func, &[n], room);
+    };
+    func.insns += added as usize * len;
+    *room -= added as usize * len;
+}
+
+/// Goes on with a path until it is back where it began: along blocks to which nothing else leads, with ways out of any of them.
+fn leads_back(func: &Func, entries: &[usize], path: &mut Vec<usize>) -> bool {
+    let block = &func.blocks[path[path.len() - 1]];
+    let ops: usize = path.iter().map(|n| func.blocks[*n].ops.len()).sum();
+    if !matches!(block.end, End::Jump(_) | End::Branch { .. }) || ops > OPS_MAX || !is_plain(block) {
+        return false;
     }
+    if block.end.successors().any(|to| to == path[0]) {
+        return true;
+    }
+    let follows = |to: &usize| entries.get(*to) == Some(&1) && !path.contains(to);
+    let next: Vec<usize> = block.end.successors().filter(follows).collect();
+    path.len() < BLOCKS_MAX
+        && next.into_iter().any(|to| {
+            path.push(to);
+            leads_back(func, entries, path) || path.pop().is_none()
+        })
+}
+
+/// Puts copies of a loop behind it, each with its own checks.
+fn repeat(func: &mut Func, path: &[usize], room: &mut usize) {
+    let len: usize = path.iter().map(|n| func.blocks[*n].ops.len() + 1).sum();
+    if *room / len + 1 < COPIES {
+        return;
+    }
+    let body: Vec<Block> = path.iter().map(|n| func.blocks[*n].clone()).collect();
+    let (head, last) = (path[0], path[path.len() - 1]);
+    let first = func.blocks.len();
+    redirect(&mut func.blocks[last].end, head, first);
+    for copy in 1..COPIES {
+        for (block, from) in body.iter().zip(path.iter().skip(1).chain([&head])) {
+            let next = if *from == head && copy + 1 == COPIES { head } else { func.blocks.len() + 1 };
+            func.blocks.push(turned(block, *from, next));
+        }
+    }
+    func.insns += (COPIES - 1) * len;
+    *room -= (COPIES - 1) * len;
 }
 
 /// How many turns to put one behind the other, at most `most`: of the larger half of these numbers the one that leaves the fewest over.

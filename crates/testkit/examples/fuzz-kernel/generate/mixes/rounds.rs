@@ -120,13 +120,37 @@ impl Mix<'_> {
                 }
             }
         }
-        let head = self.label();
+        let (head, done) = (self.label(), self.label());
         let r = if count.wide { "r" } else { "w" };
         let Count { start, step: (op, by), cond, limit, .. } = count;
-        self.line(&format!(
-            "{r}3 = {start}\n{head}: {}\n{r}3 {op} {by}\nif {r}3 {cond} {limit} goto {head}",
-            body.join("\n")
-        ));
+        self.line(&format!("{r}3 = {start}\n{head}: r0 = 0"));
+        // Some have ways out of the middle, to behind the loop or out of the program.
+        let mut leaves = false;
+        for part in body {
+            self.line(&part);
+            if self.rng.one_in(4) {
+                let (out, byte) = (self.way_out(), self.byte());
+                let (out, behind) = if self.rng.one_in(2) { (out, false) } else { (done.as_str(), true) };
+                leaves |= behind;
+                match self.rng.below(3) {
+                    0 => self.line(&format!("if r9 == {byte} goto {out}")),
+                    1 => self.line(&format!("r4 = r9\nr4 &= 255\nif r4 == {byte} goto {out}")),
+                    _ => self.line(&format!("if r7 > r8 goto {out}")),
+                }
+            }
+        }
+        if self.rng.one_in(3) {
+            let again = self.label();
+            self.line(&format!(
+                "{r}3 {op} {by}\nif {r}3 {cond} {limit} goto {again}\ngoto {done}\n{again}: goto {head}"
+            ));
+        } else {
+            self.line(&format!("{r}3 {op} {by}\nif {r}3 {cond} {limit} goto {head}"));
+        }
+        self.line(&format!("{done}: r0 = 0"));
+        if leaves {
+            return self.line("r9 += r3");
+        }
         // What the counter is behind the loop.
         if last < 1 << 30 && self.rng.one_in(2) {
             let wrong = self.label();
