@@ -8,10 +8,10 @@ use xway_maps::{Guard, Map};
 
 use super::check::{Pass, value};
 use super::keys::Keys;
-use super::{BATCH, MapError, Op, Side, VALUE, failed, timed};
+use super::{BATCH, MapError, Op, Side, Timer, VALUE, failed};
 
-/// A map as programs use it, on this CPU.
-pub(super) struct Program(pub(super) Arc<Map>, pub(super) u32);
+/// A map as programs use it, on this CPU, timed by this.
+pub(super) struct Program(pub(super) Arc<Map>, pub(super) u32, pub(super) Timer);
 
 impl Side for Program {
     fn name(&self) -> &'static str {
@@ -21,7 +21,7 @@ impl Side for Program {
     fn pass(&mut self, op: Op, keys: &Keys, stamp: u64) -> Result<Pass, MapError> {
         let (map, cpu, all, size) = (&*self.0, self.1, keys.of(op), keys.size);
         let (mut done, mut sum, mut n) = (0, 0u64, 0);
-        let ns = timed(all.len() / size, || {
+        let ns = self.2.of(all.len() / size, || {
             for batch in all.chunks(size * BATCH) {
                 let guard = Guard::pin();
                 for key in batch.chunks_exact(size) {
@@ -66,7 +66,7 @@ impl Side for User {
         let map = &*self.0;
         let (all, size) = (keys.of(op), keys.size);
         let mut hand = Hand::new(op, stamp, map.user_value_size());
-        let ns = timed(all.len() / size, || {
+        let ns = Timer::Thread.of(all.len() / size, || {
             for key in all.chunks_exact(size) {
                 hand.step(key, |op, key, value| match op {
                     Op::Lookup => map.lookup(key, value, 0),
@@ -113,7 +113,7 @@ impl Side for SystemCall {
         let (first, rest) = all.split_at(if op == Op::Evict { all.len() / size / 4 * size } else { 0 });
         each(first);
         let (first, rest) = rest.split_at(rest.len().min(size * SYSTEM_CALLS));
-        let ns = timed(first.len() / size, || each(first));
+        let ns = Timer::Thread.of(first.len() / size, || each(first));
         // Not timed, but the next operation wants every key where it belongs.
         if op == Op::Insert || op == Op::Delete {
             each(rest);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use xway_maps::{Env, Map};
 
 use super::check::{self, Pass};
-use super::{InTestRun, Keys, MapError, Op, Program, Side, Subject, is_lru, kernel_map, next_stamp, ops, spec};
+use super::{InTestRun, Keys, MapError, Op, Program, Side, Subject, Timer, is_lru, kernel_map, next_stamp, ops, spec};
 use crate::measure::{Stat, pin};
 
 /// Figures of one operation on one map by so many threads, ns a core.
@@ -42,7 +42,7 @@ pub fn measure(subject: Subject, kernel: bool, rounds: u32, threads: &[u32]) -> 
         let mut team = Vec::new();
         for nth in 0..*count {
             let keys = keys.share(nth as usize, *count as usize);
-            let ours: Box<dyn Side + Send> = Box::new(Program(map.clone(), nth));
+            let ours: Box<dyn Side + Send> = Box::new(Program(map.clone(), nth, Timer::Clock));
             let theirs = match &their_map {
                 Some(map) => Some(Box::new(InTestRun::new(map.clone(), &keys, nth)?) as Box<dyn Side + Send>),
                 None => None,
