@@ -457,7 +457,7 @@ pub struct BenchMachine {
 /// `xway bench prog`
 #[derive(Args, Debug)]
 pub struct BenchProg {
-    /// Object files; without any, the built-in suite
+    /// Object files, whose maps begin as their objects describe them, tables empty; without any, the built-in suite
     #[arg(value_name = "OBJ")]
     pub objects: Vec<PathBuf>,
     /// Only cases whose name contains this (of objects: programs); may be given more than once

@@ -171,6 +171,17 @@ fn what_cannot_be_measured_is_said() {
     xway(&["bench", "prog", "--filter", "MAC swap", "--plot", &dir.arg("x.gif")]).exits(2).says(".svg or .png");
     assert!(!dir.path("x.gif").exists(), "nothing is left of it");
     xway(&["bench", "prog", "--filter", "MAC swap", "--table", "5"]).exits(2).says("no chosen case has a table");
+    // Where nothing at all was measured there is no table, and the answer is no success.
+    let reads =
+        |name: &str| format!("SEC(\"xdp\") int {name}(struct xdp_md *ctx) {{ return *(char *)(long)ctx->data; }}\n");
+    let text = format!("{}{}char _license[] SEC(\"license\") = \"GPL\";\n", reads("one"), reads("other"));
+    let object = compiled(&dir, "unproved", &text, &[]);
+    let none = xway(&["bench", "prog", &object, "--rounds", "1"]).exits(3).says("one: refused by the verifier");
+    assert!(
+        none.out.contains("unproved.o:other  not measured: ") && !none.out.contains("this machine"),
+        "{}",
+        none.out
+    );
     // As many as can be named: the ring has the first four million.
     let many =
         ["bench", "prog", "--filter", "MAC swap", "--rounds", "1", "--pattern", "scan", "--flows", "4294967295", "-j"];

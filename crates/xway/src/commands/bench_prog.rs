@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use xway_abi::MapType;
+use xway_abi::{Errno, MapType};
 use xway_bench::flows::Pattern;
+use xway_bench::kernel::KernelSideError;
 use xway_bench::{Case, Figures, MeasureError, Options, Row, Stat, Way, measure, suite};
 use xway_object::{MapDef, Object};
 
@@ -37,7 +38,7 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
     let raster = args.plot.as_deref().map(is_raster).transpose()?;
     let plot = args.plot.as_deref().map(Whole::create).transpose()?;
     let mut rows = Vec::new();
-    let mut left_out = Vec::new();
+    let (mut left_out, mut why) = (Vec::new(), None);
     let width = cases.iter().map(|(case, _)| case.name.chars().count()).max().unwrap_or(0).max(4);
     let text = !as_json && !args.markdown;
     if text {
@@ -57,9 +58,13 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
                     print::text(&format!("  {:<width$}  not measured: {error}\n", case.name));
                 }
                 left_out.push((case.name.clone(), error.to_string()));
+                why = why.or(Some((&case.name, error)));
             }
             Err(error) => return Err(failure(&case.name, &error)),
         }
+    }
+    if let (true, Some((case, error))) = (rows.is_empty(), why) {
+        return Err(failure(case, &error));
     }
     if let (Some(raster), Some(file)) = (raster, plot) {
         let picture = xway_bench::plot::bars(&rows);
@@ -274,8 +279,11 @@ fn by_way(options: &Options, rows: &[Row]) -> Vec<Vec<String>> {
         // An empty program that is called for each packet pays the call too, which is what the loop over a burst saves: nets hide it.
         let called = options.ways.get(way) == Some(&Way::Single);
         let name = if called { format!("{side}, calls included") } else { side.clone() };
+        // What a way makes of the empty program is its own affair, and part of what it costs: all are less the same one.
+        let floor = |row: &Row| row.ours[0].empty.median;
+        let net = |row: &Row, f: &Figures| (f.program.median - floor(row)).max(0.0);
         let ns =
-            |row: &Row| row.ours.get(way).map_or(String::new(), |f| figure(if called { f.run() } else { f.net() }));
+            |row: &Row| row.ours.get(way).map_or(String::new(), |f| figure(if called { f.run() } else { net(row, f) }));
         table.push([name].into_iter().chain(rows.iter().map(ns)).collect());
     }
     table
@@ -348,7 +356,12 @@ fn ratio(value: f64) -> String {
 }
 
 fn hopeless(error: &MeasureError) -> bool {
-    matches!(error, MeasureError::Pin { .. } | MeasureError::NotBuilt { .. })
+    match error {
+        MeasureError::Pin { .. } | MeasureError::NotBuilt { .. } => true,
+        // Whoever may not use bpf(2) may not for any program.
+        MeasureError::Kernel(KernelSideError::Kernel(error)) => error.errno() == Some(Errno::EPERM),
+        _ => false,
+    }
 }
 
 fn failure(case: &str, error: &MeasureError) -> Failure {
