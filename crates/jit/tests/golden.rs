@@ -280,6 +280,11 @@ fn every_pass_has_a_file_and_every_file_a_pass() {
     let shown: Vec<String> = files.iter().map(pass).collect();
     let missing: Vec<_> = Options::PASSES.iter().filter(|p| !shown.iter().any(|s| s == *p)).collect();
     assert!(missing.is_empty(), "no file in {} shows {missing:?}", dir.display());
+    // The page has a row for each.
+    let page = dir.join("../../../../docs/design-notes/jit.md");
+    let page = std::fs::read_to_string(&page).unwrap_or_else(|e| panic!("{}: {e}", page.display()));
+    let untold: Vec<_> = Options::PASSES.iter().filter(|pass| !page.contains(&format!("\n| `{pass}` "))).collect();
+    assert!(untold.is_empty(), "docs/design-notes/jit.md has no row for {untold:?}");
     // A file that nobody compares shows nothing.
     let cases = cases();
     let compared =
