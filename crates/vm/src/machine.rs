@@ -18,7 +18,10 @@ use crate::{Host, Program, Timers};
 
 pub use crate::call::{Arg, Call, PlainFn};
 pub use crate::fault::{Access, FaultKind, Trap};
-pub use crate::helpers::{Implementation, csum_diff, csum_diff_by, csum_folded, csum_partial, implementation, special};
+pub use crate::helpers::{
+    Implementation, csum_diff, csum_diff_by, csum_folded, csum_partial, implementation, load_bytes, special,
+    store_bytes,
+};
 pub use crate::kfuncs::{Kfunc, kfunc};
 
 /// A run, as its helpers see it. Addresses are whatever the run's registers hold.

@@ -253,7 +253,8 @@ pub(super) extern "C" fn load_bytes(env: *mut RunEnv<'_>, _: u64, offset: u64, b
     let mut native = unsafe { Native::new(env) };
     // SAFETY: `calls::typed`: the buffer is proved to lie on the stack, which is not the frame.
     let buf = unsafe { native.stack(buf, len as usize) };
-    run_plain(189, &mut native, [Arg::None, Arg::Num(offset), Arg::Bytes(buf), Arg::None, Arg::None])
+    let done = native.frame_mut().ok_or(Errno::EINVAL).and_then(|f| machine::load_bytes(f, offset as u32, buf));
+    done.map_or_else(Errno::as_ret, |()| 0)
 }
 
 /// `bpf_xdp_store_bytes` from the stack.
@@ -262,7 +263,8 @@ pub(super) extern "C" fn store_bytes(env: *mut RunEnv<'_>, _: u64, offset: u64, 
     let mut native = unsafe { Native::new(env) };
     // SAFETY: as in `load_bytes`.
     let buf = unsafe { native.stack(buf, len as usize) };
-    run_plain(190, &mut native, [Arg::None, Arg::Num(offset), Arg::Bytes(buf), Arg::None, Arg::None])
+    let done = native.frame_mut().ok_or(Errno::EINVAL).and_then(|f| machine::store_bytes(f, offset as u32, buf));
+    done.map_or_else(Errno::as_ret, |()| 0)
 }
 
 // ---- tail calls ----

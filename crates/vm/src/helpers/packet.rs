@@ -1,7 +1,7 @@
 //! The packet: room, copies, length, and where it goes.
 
 use xway_abi::Errno;
-use xway_packet::Redirect;
+use xway_packet::{Frame, Redirect};
 
 use crate::call::Call;
 
@@ -40,16 +40,24 @@ pub(crate) fn at(offset: u32, len: usize) -> Result<usize, Errno> {
 pub(crate) fn load_bytes(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
     let offset = call.num(1) as u32;
     let frame = call.frame.take().ok_or(Errno::EINVAL)?;
-    let buf = call.bytes_mut(2);
-    frame.load(at(offset, buf.len())?, buf).map(|()| 0)
+    load(frame, offset, call.bytes_mut(2)).map(|()| 0)
+}
+
+/// The helper over a frame and bytes that are seen as slices.
+pub fn load(frame: &Frame, offset: u32, buf: &mut [u8]) -> Result<(), Errno> {
+    frame.load(at(offset, buf.len())?, buf)
 }
 
 /// `bpf_xdp_store_bytes(ctx, offset, buf, len)`
 pub(crate) fn store_bytes(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
     let offset = call.num(1) as u32;
     let frame = call.frame.take().ok_or(Errno::EINVAL)?;
-    let buf = call.bytes(2);
-    frame.store(at(offset, buf.len())?, buf).map(|()| 0)
+    store(frame, offset, call.bytes(2)).map(|()| 0)
+}
+
+/// The helper over a frame and bytes that are seen as slices.
+pub fn store(frame: &mut Frame, offset: u32, buf: &[u8]) -> Result<(), Errno> {
+    frame.store(at(offset, buf.len())?, buf)
 }
 
 /// What `bpf_redirect` and `bpf_redirect_map` return when the redirect is on: `XDP_REDIRECT`.
