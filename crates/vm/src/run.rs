@@ -50,7 +50,7 @@ fn start<'e>(program: &'e Program, mut vm: Vm<'_, 'e>, args: [u64; 5]) -> Outcom
 
 impl<'e> Vm<'_, 'e> {
     /// Gives back what a program may have left behind: a held lock, reserved records.
-    fn clean_up(&mut self) {
+    pub(crate) fn clean_up(&mut self) {
         let lock = std::mem::take(&mut self.env.state.lock);
         if lock != 0
             && let Ok(place) = self.place(lock, 4)

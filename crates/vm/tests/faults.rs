@@ -5,10 +5,11 @@ mod common;
 use std::sync::Arc;
 
 use common::{checked, fault, map, raw_over, try_link};
-use xway_abi::{MapSpec, MapType, map_flags};
+use xway_abi::{MapSpec, MapType, SpecialField, SpecialKind, map_flags};
 use xway_maps::Guard;
 use xway_object::ProgramKind;
-use xway_vm::{Access, Env, FaultKind, FixedHost, RegionKind};
+use xway_packet::{Pool, PoolConfig};
+use xway_vm::{Access, Env, FaultKind, FixedHost, RegionKind, Timers};
 
 fn link(text: &str) -> Arc<xway_vm::Program> {
     try_link(text, &[], ProgramKind::Xdp { frags: false }).unwrap()
@@ -159,4 +160,33 @@ fn a_fault_names_the_source_line() {
     let program = xway_vm::Program::link(&image, &[]).unwrap();
     let fault = checked(&program).fault.unwrap().to_string();
     assert!(fault.contains("parse.c:31: return *end;") && fault.contains("instruction 2"), "{fault}");
+}
+
+/// A timer's callback, too, gives a lock back when it is stopped or ends: packets would wait for it for ever.
+#[test]
+fn a_callback_that_keeps_a_lock_loses_it() {
+    for end in ["r1 = 0\nr0 = *(u64 *)(r1 +0)\nexit", "r0 = 0\nexit"] {
+        let field = |kind, offset| SpecialField { kind, offset };
+        let special = vec![field(SpecialKind::Timer, 0), field(SpecialKind::SpinLock, 16)];
+        let spec = MapSpec { special, ..MapSpec::new(MapType::Array, 4, 24, 1) };
+        let values = xway_maps::Map::create(&spec, &xway_maps::Env::with_cpus(1)).unwrap();
+        let text = format!(
+            "*(u32 *)(r10 -4) = 0\nr1 = map[idx:0]\nr2 = r10\nr2 += -4\ncall 1\nif r0 != 0 goto have\nexit\nhave: r6 = r0\n\
+             r1 = r6\nr2 = map[idx:0]\nr3 = 1\ncall 169\nr1 = r6\nr2 = subprog[fire]\ncall 170\n\
+             r1 = r6\nr2 = 10\nr3 = 0\ncall 171\nexit\n\
+             fire: r1 = r3\nr1 += 16\ncall 93\n{end}"
+        );
+        let program = try_link(&text, std::slice::from_ref(&values), ProgramKind::Xdp { frags: false }).unwrap();
+        let (timers, host) = (Timers::default(), FixedHost::new(1).with_clock(1_000_000, 0));
+        let mut pool = Pool::new(PoolConfig::new(1)).unwrap();
+        let mut frame = pool.alloc().unwrap();
+        let guard = Guard::pin();
+        let outcome = xway_vm::run(&program, &mut frame, &mut Env::new(&guard, &host, 0).with_timers(&timers));
+        assert_eq!(outcome.ret, 0, "{:?}", outcome.fault);
+        host.advance(10);
+        assert_eq!(timers.run_due(&host, 0).0, 1);
+        let lock = values.value(0, &[0; 4], &guard).unwrap().load(16, 4);
+        assert_eq!(lock, Ok(0), "behind {end}");
+        pool.release(frame);
+    }
 }

@@ -26,6 +26,7 @@ in_each_engine![
     programs_see_how_close_the_pool_is_to_its_limit,
     timers_run_their_callbacks_when_due,
     many_timers_run_in_the_order_in_which_they_are_due,
+    timers_that_are_due_together_end_and_put_off_each_other,
     a_timer_in_an_element_that_is_gone_belongs_to_nobody,
 ];
 
@@ -346,6 +347,47 @@ fn many_timers_run_in_the_order_in_which_they_are_due(engine: Engine) {
         fired.pop(&mut flow).ok().map(|()| u32::from_ne_bytes(flow))
     };
     assert_eq!(std::iter::from_fn(pop).collect::<Vec<_>>(), expected);
+    pool.release(frame);
+}
+
+/// As in Linux, where each leaves the queue when its turn comes: what a callback ends does not run any more, what it puts off runs later.
+fn timers_that_are_due_together_end_and_put_off_each_other(engine: Engine) {
+    let (values, fired) = (with_timer(MapType::Array, 24, 4), map(MapType::Queue, 0, 4, 16));
+    // The packet's first word is the element, the second one the time. The callback of element 0 ends the timer of 1, and says whether it
+    // was armed, and starts that of 2 anew.
+    let look_up =
+        |n: &str| format!("*(u32 *)(r10 -4) = {n}\nr1 = map[idx:0]\nr2 = r10\nr2 += -4\ncall 1\nif r0 == 0 goto out\n");
+    let push = "r1 = map[idx:1]\nr2 = r10\nr2 += -4\nr3 = 0\ncall 87\n";
+    let text = format!(
+        "r6 = *(u32 *)(r1 +0)\nr7 = *(u32 *)(r1 +4)\nr2 = r6\nr2 += 8\nr0 = 1\nif r2 > r7 goto end\n\
+         r8 = *(u32 *)(r6 +0)\nr9 = *(u32 *)(r6 +4)\n*(u32 *)(r10 -4) = r8\nr1 = map[idx:0]\nr2 = r10\nr2 += -4\ncall 1\n\
+         if r0 == 0 goto end\nr6 = r0\nr1 = r6\nr2 = map[idx:0]\nr3 = 1\ncall 169\nr1 = r6\nr2 = subprog[fire]\ncall 170\n\
+         r1 = r6\nr2 = r9\nr3 = 0\ncall 171\nend: exit\n\
+         fire: r6 = *(u32 *)(r2 +0)\n*(u32 *)(r10 -4) = r6\n{push}if r6 != 0 goto out\n\
+         {first}r1 = r0\ncall 172\n*(u32 *)(r10 -4) = r0\n{push}\
+         {second}r1 = r0\nr2 = 5000\nr3 = 0\ncall 171\nout: r0 = 0\nexit",
+        first = look_up("1"),
+        second = look_up("2"),
+    );
+    let program = link(engine, &text, &[values, fired.clone()]);
+    let (timers, host) = (Timers::default(), FixedHost::new(1).with_clock(1_000_000, 0));
+    let mut pool = xway_packet::Pool::new(xway_packet::PoolConfig::new(1)).unwrap();
+    let mut frame = pool.alloc().unwrap();
+    for (element, due) in [(0u32, 100u32), (1, 200), (2, 300), (3, 400)] {
+        frame.fill(&[element.to_ne_bytes(), due.to_ne_bytes()].concat()).unwrap();
+        let outcome = program.run_with(&mut frame, &host, 0, &timers);
+        assert_eq!(outcome.ret, 0, "{:?}", outcome.fault);
+    }
+    let fired = || -> Vec<u32> {
+        let mut word = [0; 4];
+        std::iter::from_fn(|| fired.pop(&mut word).ok().map(|()| u32::from_ne_bytes(word))).collect()
+    };
+    host.advance(1000);
+    let (ran, faults) = timers.run_due(&host, 0);
+    assert_eq!((ran, faults.len(), fired()), (2, 0, vec![0, 1, 3]));
+    assert_eq!(timers.next_due(&host), Some(5000));
+    host.advance(5000);
+    assert_eq!((timers.run_due(&host, 0).0, fired(), timers.next_due(&host)), (1, vec![2], None));
     pool.release(frame);
 }
 

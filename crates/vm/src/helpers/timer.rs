@@ -4,8 +4,11 @@
 //! a [`Timers`] table: map, key, callback, due time. A timer belongs to its element: when the element is gone or has been
 //! given to another key, the number is no longer found in it and the timer dies when it is due. Callbacks run when a worker
 //! asks for what is due, between bursts.
+//!
+//! Workers wait for each other at the table, and there may be a million timers: nobody goes over all of them while he has it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -30,42 +33,90 @@ pub struct Timers {
     used: AtomicBool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
     next: u64,
-    timers: HashMap<u64, Timer>,
+    /// By number: in the order in which they were made.
+    timers: BTreeMap<u64, Timer>,
     /// Those that are armed, by clock ([`CLOCKS`]): due time and number. Workers look at the first of each behind every burst.
     armed: [BTreeSet<(u64, u64)>; CLOCKS.len()],
-    /// How many the last sweep left.
-    kept: usize,
+    /// The maps that have timers, by their numbers, and how many.
+    maps: BTreeMap<u32, (Arc<Map>, usize)>,
+    /// The last one that was looked at whether its element is still there.
+    looked: u64,
+    /// Timers that there may be.
+    max: usize,
+}
+
+impl Default for Table {
+    fn default() -> Table {
+        let (timers, armed, maps) = Default::default();
+        Table { next: 0, timers, armed, maps, looked: 0, max: TIMERS_MAX }
+    }
 }
 
 /// Clocks that timers go by.
 const CLOCKS: [Clock; 3] = [Clock::Monotonic, Clock::Boot, Clock::Real];
 
-impl Table {
-    /// Forgets the timers whose elements are gone, now and then: its cost is shared by the timers that were made since. What it gives
-    /// is dropped without the lock: a map that goes may take along what asks for timers.
-    #[must_use]
-    fn sweep(&mut self, guard: &xway_maps::Guard) -> Vec<Timer> {
-        const FEW: usize = 1024;
-        if self.timers.len() < FEW.max(2 * self.kept) {
-            return vec![];
-        }
-        let gone = self.take_out(|id, timer| !timer.map.value(0, &timer.key, guard).is_some_and(|v| holds(&v, id)));
-        self.kept = self.timers.len();
-        gone
-    }
+/// Timers that are looked at for each new one: more than one, so that those whose elements are gone become no more than the others.
+const LOOKS: usize = 2;
+/// The same where there is no room.
+const LOOKS_FULL: usize = 64;
+/// Timers that are taken out at once.
+const AT_ONCE: usize = 1024;
+/// Callbacks that are run before packets have their turn.
+const RUNS_MAX: usize = 256;
 
-    /// Takes timers out.
-    fn take_out(&mut self, gone: impl Fn(u64, &Timer) -> bool) -> Vec<Timer> {
-        let ids: Vec<u64> = self.timers.iter().filter(|(id, timer)| gone(**id, timer)).map(|(id, _)| *id).collect();
-        ids.into_iter().filter_map(|id| self.remove(id)).collect()
+impl Table {
+    /// Makes a timer, if there is room. Looks at some others, one after the other, and takes out those whose elements are gone: they are
+    /// dropped without the lock, because a map that goes may take along what asks for timers.
+    fn make(
+        &mut self,
+        map: Arc<Map>,
+        key: Box<[u8]>,
+        clock: Clock,
+        guard: &xway_maps::Guard,
+    ) -> (Option<u64>, Vec<Timer>) {
+        // The fewer places are left, the more: all have been looked at before the last one is taken.
+        let room = self.max.saturating_sub(self.timers.len());
+        let looks =
+            (2 * self.timers.len()).checked_div(room).map_or(LOOKS_FULL, |looks| looks.clamp(LOOKS, LOOKS_FULL));
+        let mut gone = vec![];
+        for _ in 0..looks {
+            let next = self.timers.range((Bound::Excluded(self.looked), Bound::Unbounded)).next();
+            let Some((&id, timer)) = next.or_else(|| self.timers.first_key_value()) else { break };
+            self.looked = id;
+            if !timer.map.value(0, &timer.key, guard).is_some_and(|value| holds(&value, id)) {
+                gone.extend(self.remove(id));
+            }
+        }
+        if self.timers.len() >= self.max {
+            return (None, gone);
+        }
+        self.next += 1;
+        self.maps.entry(map.id()).or_insert_with(|| (map.clone(), 0)).1 += 1;
+        self.timers.insert(self.next, Timer { map, key, clock, callback: None, due: None });
+        (Some(self.next), gone)
     }
 
     fn remove(&mut self, id: u64) -> Option<Timer> {
         self.arm(id, None);
-        self.timers.remove(&id)
+        let timer = self.timers.remove(&id)?;
+        if let Some((_, count)) = self.maps.get_mut(&timer.map.id()) {
+            *count -= 1;
+            if *count == 0 {
+                self.maps.remove(&timer.map.id());
+            }
+        }
+        Some(timer)
+    }
+
+    /// Takes those of these maps out among the next timers behind a number, and says up to which it looked; `None`: there are no more.
+    fn end_some(&mut self, behind: u64, gone: &BTreeSet<u32>) -> (Vec<Timer>, Option<u64>) {
+        let next = self.timers.range((Bound::Excluded(behind), Bound::Unbounded)).take(AT_ONCE);
+        let next: Vec<(u64, bool)> = next.map(|(id, timer)| (*id, gone.contains(&timer.map.id()))).collect();
+        let ended = next.iter().filter(|(_, gone)| *gone).filter_map(|(id, _)| self.remove(*id)).collect();
+        (ended, next.last().map(|(id, _)| *id))
     }
 
     /// Says when a timer is due, or that it is not armed; gives what was said before.
@@ -82,6 +133,15 @@ impl Table {
     /// Of each clock with an armed timer: the clock, and when the first is due.
     fn firsts(&self) -> impl Iterator<Item = (Clock, u64)> + '_ {
         CLOCKS.iter().zip(&self.armed).filter_map(|(clock, armed)| Some((*clock, armed.first()?.0)))
+    }
+
+    /// Disarms the first that is due by these times of the clocks, and gives it with its number.
+    fn take_due(&mut self, times: &[u64; CLOCKS.len()]) -> Option<(u64, Timer)> {
+        let due = self.armed.iter().zip(times).filter_map(|(armed, now)| armed.first().filter(|(at, _)| at <= now));
+        let (_, id) = *due.min()?;
+        self.arm(id, None);
+        let timer = self.timers.get(&id)?.clone();
+        Some((id, timer))
     }
 }
 
@@ -130,40 +190,32 @@ impl Timers {
 
     /// Ends the timers in maps that are `gone`: that nobody can reach any more but through them. A timer keeps its map, and its callback
     /// the program with all of its maps. Linux ends timers when the last one in user space lets go of the map.
+    ///
+    /// Each map is asked about once, and workers have their turns in between.
     pub fn forget(&self, gone: impl Fn(&Map) -> bool) {
         if !self.used.load(Ordering::Acquire) {
             return;
         }
-        let ended = self.lock().take_out(|_, timer| gone(&timer.map));
-        // What goes with them goes without the lock.
-        drop(ended);
-    }
-
-    /// Disarms and returns what is due.
-    fn take_due(&self, host: &dyn crate::Host) -> Vec<(u64, Timer)> {
-        let mut table = self.lock();
-        let mut due: Vec<(u64, Timer)> = vec![];
-        for (clock, n) in CLOCKS.into_iter().zip(0..) {
-            if table.armed[n].is_empty() {
-                continue;
-            }
-            let now = host.clock_ns(clock);
-            while let Some((at, id)) = table.armed[n].first().copied().filter(|(at, _)| *at <= now) {
-                due.extend(table.timers.get(&id).map(|timer| (id, timer.clone())));
-                if table.arm(id, None).is_none() {
-                    table.armed[n].remove(&(at, id));
-                }
-            }
+        let maps: Vec<Arc<Map>> = self.lock().maps.values().map(|(map, _)| map.clone()).collect();
+        let gone: BTreeSet<u32> = maps.iter().filter(|map| gone(map)).map(|map| map.id()).collect();
+        let mut from = (!gone.is_empty()).then_some(0);
+        while let Some(last) = from {
+            // What goes with them goes without the lock.
+            let ended;
+            (ended, from) = self.lock().end_some(last, &gone);
+            drop(ended);
+            std::thread::yield_now();
         }
-        due.sort_by_key(|(id, t)| (t.due, *id));
-        due
     }
 
-    /// Runs the callbacks of all timers that are due, and returns how many ran and which of them faulted. To be called with a
-    /// fresh guard, between bursts.
+    /// Runs the callbacks of timers that are due, one after the other, and returns how many ran and which of them faulted. What one of them
+    /// ends or puts off does not run; of very many that are due some are left for the next call. To be called without a guard, between
+    /// bursts.
     pub fn run_due(&self, host: &dyn crate::Host, cpu: u32) -> (usize, Vec<Fault>) {
         let (mut ran, mut faults) = (0, vec![]);
-        for (id, timer) in self.take_due(host) {
+        let times = CLOCKS.map(|clock| host.clock_ns(clock));
+        for _ in 0..RUNS_MAX {
+            let Some((id, timer)) = self.lock().take_due(&times) else { break };
             let Some((program, entry)) = &timer.callback else { continue };
             let guard = xway_maps::Guard::pin();
             let mut env = Env::new(&guard, host, cpu).with_timers(self);
@@ -175,10 +227,11 @@ impl Timers {
             };
             ran += 1;
             let mut vm = Vm::new(&mut env, None, &mut []);
-            if vm.timer_callback(program, *entry, &timer, value).is_err()
-                && let Some(fault) = vm.stopped.take()
-            {
-                faults.push(*fault);
+            let ended = vm.timer_callback(program, *entry, &timer, value);
+            let fault = vm.stopped.take();
+            vm.clean_up();
+            if ended.is_err() {
+                faults.extend(fault.map(|fault| *fault));
             }
         }
         (ran, faults)
@@ -240,19 +293,15 @@ pub(crate) fn init<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, 
     let key = map.key_at(place.addr()).unwrap_or_default().into();
     // Behind the lock.
     let _gone;
+    let made;
     let mut table = vm.timers().lock();
     let id = place.load(0, 8).unwrap_or(0);
     if table.timers.contains_key(&id) {
         return Ok(Errno::EBUSY.as_ret());
     }
-    _gone = table.sweep(vm.guard());
-    if table.timers.len() >= TIMERS_MAX {
-        return Ok(Errno::ENOMEM.as_ret());
-    }
-    table.next += 1;
-    let id = table.next;
+    (made, _gone) = table.make(map, key, clock, vm.guard());
+    let Some(id) = made else { return Ok(Errno::ENOMEM.as_ret()) };
     vm.timers().used.store(true, Ordering::Release);
-    table.timers.insert(id, Timer { map, key, clock, callback: None, due: None });
     let _ = place.store(0, 8, id);
     Ok(0)
 }
@@ -304,4 +353,62 @@ pub(crate) fn cancel<'e, M: Machine<'e>>(vm: &mut M, _: &'static HelperProto, r:
         None => (Errno::EINVAL.as_ret(), None),
     })?;
     Ok(ret)
+}
+
+#[cfg(test)]
+mod tests {
+    use xway_abi::{MapSpec, MapType};
+    use xway_maps::Guard;
+
+    use super::*;
+
+    fn map(entries: u32) -> Arc<Map> {
+        Map::create(&MapSpec::new(MapType::Hash, 4, 16, entries), &xway_maps::Env::with_cpus(1)).unwrap()
+    }
+
+    /// A new element with a timer; `None`: there is no room.
+    fn make(table: &mut Table, map: &Arc<Map>, key: u32) -> Option<u64> {
+        let (key, guard) = (key.to_ne_bytes(), Guard::pin());
+        let id = table.make(map.clone(), key.into(), Clock::Monotonic, &guard).0?;
+        map.update(&key, &[id.to_ne_bytes(), [0; 8]].concat(), 0).unwrap();
+        Some(id)
+    }
+
+    /// However many live, those whose elements have gone make room for others.
+    #[test]
+    fn timers_of_nobody_are_in_nobodys_way() {
+        const MAX: u32 = 1 << 12;
+        for living in [10, MAX / 4, 3 * MAX / 4, 7 * MAX / 8] {
+            let (map, mut table) = (map(MAX), Table { max: MAX as usize, ..Table::default() });
+            assert!((0..living).all(|key| make(&mut table, &map, key).is_some()));
+            for turn in 0..4 * MAX {
+                let key = living + turn % 16;
+                assert!(make(&mut table, &map, key).is_some(), "{living} live, {turn} went");
+                map.delete(&key.to_ne_bytes()).unwrap();
+            }
+            assert!(table.timers.len() <= 2 * living as usize + 16, "{} for {living}", table.timers.len());
+            assert_eq!(table.maps[&map.id()].1, table.timers.len());
+        }
+    }
+
+    /// The timers of maps that go are ended, whatever their number, and no others.
+    #[test]
+    fn maps_that_go_take_their_timers_along() {
+        let (timers, maps) = (Timers::default(), [map(8192), map(8192)]);
+        timers.used.store(true, Ordering::Release);
+        for key in 0..3 * AT_ONCE as u32 {
+            let id = make(&mut timers.lock(), &maps[key as usize % 2], key).unwrap();
+            timers.lock().arm(id, Some(u64::from(key)));
+        }
+        let mut asked = Mutex::new(0);
+        timers.forget(|map| {
+            *asked.lock().unwrap() += 1;
+            map.id() == maps[0].id()
+        });
+        assert_eq!((*asked.get_mut().unwrap(), timers.len()), (2, 3 * AT_ONCE / 2));
+        let table = timers.lock();
+        assert!(table.timers.values().all(|timer| timer.map.id() == maps[1].id()));
+        assert_eq!((table.armed[0].len(), table.maps.len()), (table.timers.len(), 1));
+        assert_eq!((Arc::strong_count(&maps[0]), timers.table.try_lock().is_err()), (1, true));
+    }
 }
