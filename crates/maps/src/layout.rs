@@ -16,6 +16,8 @@ pub(crate) struct ValueLayout {
     special: Vec<(usize, usize)>,
     /// Those of them in which something is kept until it is given up: timers, kernel pointers.
     held: Vec<(usize, usize)>,
+    /// All but the lock.
+    others: Vec<(usize, usize)>,
     /// Offset of the spin lock, if the value has one.
     lock: Option<usize>,
 }
@@ -38,6 +40,7 @@ impl ValueLayout {
             stride: ArrayLayout::stride_of(spec.value_size),
             special: ranges(|_| true),
             held: ranges(kept),
+            others: ranges(|kind| kind != SpecialKind::SpinLock),
             lock: lock.map(|field| field.offset as usize),
         }
     }
@@ -67,15 +70,17 @@ impl ValueLayout {
         self.with_lock(value, || self.write(value, bytes));
     }
 
-    /// Fills the value of a new element; its special fields begin as zero.
+    /// Fills the value of a new element; its special fields begin as zero, but for a lock that somebody holds.
     pub(crate) fn init(&self, value: ValueRef<'_>, bytes: &[u8]) {
         self.write(value, bytes);
         self.clear_special(value);
     }
 
-    /// Zeroes the special fields: what owns them (a running timer) finds out by that.
+    /// Zeroes the special fields of an element that comes or goes: what owns them (a running timer) finds out by that. The lock begins as
+    /// zero and stays: a program may hold it, under which the element has gone to another key, and gives it back. Who locks the element
+    /// of that key waits for it, as in Linux.
     pub(crate) fn clear_special(&self, value: ValueRef<'_>) {
-        clear(value, &self.special);
+        clear(value, &self.others);
     }
 
     /// Zeroes the special fields that hold something, and not the others: a lock may be held.

@@ -206,6 +206,33 @@ fn special_fields_belong_to_the_runtime() {
     assert_eq!(Map::create(&spec, &env()).unwrap_err().errno, Errno::EOPNOTSUPP);
 }
 
+/// An element may go to another key while a program holds its lock. That stays locked until the program gives it back, or two programs
+/// would be behind one lock.
+#[test]
+fn a_lock_is_held_until_it_is_given_back() {
+    let special = vec![SpecialField { kind: SpecialKind::SpinLock, offset: 0 }];
+    let spec = MapSpec { special, ..MapSpec::new(MapType::Hash, 4, 16, 1) };
+    type Goes = fn(&Map);
+    let goes: [Goes; 3] = [
+        |map| map.delete(&key(1)).unwrap(),
+        // Its memory comes back with one of the next changes.
+        |map| (0..4).for_each(|_| map.update(&key(1), &[1; 16], 0).unwrap()),
+        |map| (0..4).for_each(|_| map.prog_update(0, &key(1), &[1; 16], 0).unwrap()),
+    ];
+    for goes in goes {
+        let (map, guard) = (Map::create(&spec, &Env::with_cpus(1)).unwrap(), Guard::pin());
+        map.update(&key(1), &[1; 16], 0).unwrap();
+        let held = map.value(0, &key(1), &guard).unwrap();
+        assert!(held.spin_lock(0));
+        goes(&map);
+        let _ = map.delete(&key(1));
+        map.update(&key(2), &[2; 16], 0).unwrap();
+        assert_eq!(held.load(0, 4), Ok(1));
+        assert!(held.spin_unlock(0));
+        assert_eq!(map.value(0, &key(2), &guard).unwrap().load(0, 4), Ok(0));
+    }
+}
+
 #[test]
 fn lru_keeps_what_is_used() {
     let map = map(MapType::LruHash, 4, 8, 256);
