@@ -16,7 +16,7 @@ use crate::keyhash::Seed;
 use crate::native::{InnerSlot, MapLayout, MapsByKeyLayout, ProgramSlot, SlotsLayout};
 use crate::ops::{Batches, Ops, Walk, check_plain_flags, index_of, next_index};
 use crate::pool::Pool;
-use crate::slots::Slots;
+use crate::slots::{Retired, Slots};
 use crate::storage::Block;
 use crate::table::{Bucket, Place, Shape, Table};
 use crate::{Env, Guard, HugePages, Map, ValueRef, create};
@@ -305,8 +305,10 @@ impl MapHash {
                 bucket.replace(old, key, index, |index| {
                     self.slots.set(index as usize, Some(InnerSlot::new(map)));
                 });
-                self.slots.set(old.index as usize, None);
+                let gone = self.slots.replace(old.index as usize, None);
                 self.table.pool().give_spare(spare, old.index);
+                drop(bucket);
+                drop(gone);
                 Ok(())
             }
             (None, _) => {
@@ -322,14 +324,17 @@ impl MapHash {
         }
     }
 
-    fn drop_element<'t>(&'t self, bucket: &mut Bucket<'t>, place: Place<'t>) {
+    /// What it gives is dropped behind the bucket's lock.
+    #[must_use]
+    fn drop_element<'t>(&'t self, bucket: &mut Bucket<'t>, place: Place<'t>) -> Option<Retired<InnerSlot>> {
         bucket.remove(place);
-        self.slots.set(place.index as usize, None);
+        let gone = self.slots.replace(place.index as usize, None);
         self.table.give(0, place.index);
+        gone
     }
 
-    fn id_of(&self, index: u32) -> u32 {
-        self.slots.get(index as usize, &Guard::pin()).map_or(0, |slot| slot.map.id())
+    fn id_of(&self, index: u32, guard: &Guard) -> u32 {
+        self.slots.get(index as usize, guard).map_or(0, |slot| slot.map.id())
     }
 
     pub(crate) fn layout(&self) -> MapLayout {
@@ -360,7 +365,9 @@ impl Ops for MapHash {
         let hash = self.table.hash(key);
         let mut bucket = self.table.lock(hash);
         let place = bucket.find(hash, key).ok_or(Errno::ENOENT)?;
-        self.drop_element(&mut bucket, place);
+        let gone = self.drop_element(&mut bucket, place);
+        drop(bucket);
+        drop(gone);
         Ok(())
     }
 
@@ -374,13 +381,16 @@ impl Ops for MapHash {
 
     fn walk(&self, walk: &mut Walk<'_>) -> Option<(u32, Result<(), Errno>)> {
         let delete = walk.delete;
+        // In front of the locks, and what is taken out goes behind them.
+        let guard = Guard::pin();
+        let mut gone = Vec::new();
         let copy = |index, out: &mut [u8]| {
-            put_id(out, self.id_of(index));
+            put_id(out, self.id_of(index, &guard));
             Ok(())
         };
         Some(walk_buckets(&self.table, walk, 4, copy, |bucket, place| {
             if delete {
-                self.drop_element(bucket, place);
+                gone.extend(self.drop_element(bucket, place));
             }
         }))
     }

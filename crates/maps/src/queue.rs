@@ -6,9 +6,9 @@ use parking_lot::Mutex;
 use xway_abi::map_flags as f;
 use xway_abi::{Errno, MapSpec, MapType};
 
+use crate::ValueRef;
 use crate::ops::Ops;
 use crate::storage::Block;
-use crate::{Guard, ValueRef};
 
 pub(crate) struct Queue {
     stack: bool,
@@ -36,8 +36,8 @@ impl Queue {
         Ok(Queue { stack: spec.map_type == MapType::Stack, len, size, stride, values, state })
     }
 
-    fn place<'g>(&self, position: usize, guard: &'g Guard) -> ValueRef<'g> {
-        self.values.value(position % self.len * self.stride, self.size, guard)
+    fn place(&self, position: usize) -> ValueRef<'_> {
+        self.values.place(position % self.len * self.stride, self.size)
     }
 
     fn take(&self, out: &mut [u8], remove: bool) -> Result<(), Errno> {
@@ -47,7 +47,7 @@ impl Queue {
             return Err(Errno::ENOENT);
         }
         let position = if self.stack { state.tail + state.count - 1 } else { state.tail };
-        let _ = self.place(position, &Guard::pin()).read_bytes(0, &mut out[..self.size]);
+        let _ = self.place(position).read_bytes(0, &mut out[..self.size]);
         if remove {
             state.count -= 1;
             if !self.stack {
@@ -96,7 +96,7 @@ impl Ops for Queue {
             state.tail = (state.tail + 1) % self.len;
             state.count -= 1;
         }
-        let _ = self.place(state.tail + state.count, &Guard::pin()).write_bytes(0, value);
+        let _ = self.place(state.tail + state.count).write_bytes(0, value);
         state.count += 1;
         Ok(())
     }

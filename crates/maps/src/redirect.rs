@@ -299,8 +299,10 @@ impl Ops for DevHash {
         if let Some(old) = old {
             let (spare, index) = self.table.pool().take_spare(0, old.index);
             bucket.replace(old, key, index, set);
-            self.slots.set(old.index as usize, None);
+            let gone = self.slots.replace(old.index as usize, None);
             self.table.pool().give_spare(spare, old.index);
+            drop(bucket);
+            drop(gone);
             return Ok(());
         }
         let index = self.table.take(0).ok_or(Errno::E2BIG)?;
@@ -316,8 +318,11 @@ impl Ops for DevHash {
         let mut bucket = self.table.lock(hash);
         let place = bucket.find(hash, key).ok_or(Errno::ENOENT)?;
         bucket.remove(place);
-        self.slots.set(place.index as usize, None);
+        // Workers wait for the bucket when they broadcast, and what is removed may take long to go.
+        let gone = self.slots.replace(place.index as usize, None);
         self.table.give(0, place.index);
+        drop(bucket);
+        drop(gone);
         Ok(())
     }
 

@@ -53,13 +53,18 @@ impl<T: Send + Sync + 'static> Slots<T> {
     /// Puts `object` (or nothing) into the slot. Returns whether there was an object before. Panics when the index lies
     /// outside: callers check.
     pub(crate) fn set(&self, index: usize, object: Option<T>) -> bool {
+        self.replace(index, object).is_some()
+    }
+
+    /// The same for who holds a lock: what was there is retired when the result is dropped, which may take as long as it takes to free
+    /// what others have removed.
+    pub(crate) fn replace(&self, index: usize, object: Option<T>) -> Option<Retired<T>> {
         let new = object.map_or(std::ptr::null_mut(), |object| {
             self.used.fetch_max(index + 1, Ordering::Relaxed);
             Box::into_raw(Box::new(object))
         });
         let old = self.pointers.pointers::<T>()[index].swap(new, Ordering::AcqRel);
-        Self::retire(old);
-        !old.is_null()
+        Self::retired(old)
     }
 
     /// Puts `object` into the slot if it is empty; gives it back otherwise.
@@ -74,22 +79,27 @@ impl<T: Send + Sync + 'static> Slots<T> {
         }
     }
 
-    fn retire(ptr: *mut T) {
-        if ptr.is_null() {
-            return;
+    fn retired(ptr: *mut T) -> Option<Retired<T>> {
+        // SAFETY: a pointer that is not null was swapped out of its slot, so this is the only owner of the box made in `replace`.
+        (!ptr.is_null()).then(|| Retired(Some(unsafe { Box::from_raw(ptr) })))
+    }
+}
+
+/// What was in a slot. Goes behind the guards that may still see it.
+pub(crate) struct Retired<T: Send + Sync + 'static>(Option<Box<T>>);
+
+impl<T: Send + Sync + 'static> Drop for Retired<T> {
+    fn drop(&mut self) {
+        if let Some(object) = self.0.take() {
+            crate::guard::retire(object);
         }
-        // SAFETY: the pointer was swapped out of its slot, so this is the only owner of the box made in `set`.
-        let owned = unsafe { Box::from_raw(ptr) };
-        let guard = crossbeam_epoch::pin();
-        guard.defer(move || drop(owned));
-        guard.flush();
     }
 }
 
 impl<T: Send + Sync + 'static> Drop for Slots<T> {
     fn drop(&mut self) {
         for slot in &self.pointers.pointers::<T>()[..self.used.load(Ordering::Relaxed)] {
-            Self::retire(slot.swap(std::ptr::null_mut(), Ordering::AcqRel));
+            drop(Self::retired(slot.swap(std::ptr::null_mut(), Ordering::AcqRel)));
         }
     }
 }

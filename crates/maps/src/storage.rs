@@ -232,12 +232,10 @@ impl Drop for Block {
             Memory::Heap(raw, layout) => Owned(Memory::Heap(raw, layout)),
             Memory::Mapped(raw, len) => Owned(Memory::Mapped(raw, len)),
         };
-        let guard = crossbeam_epoch::pin();
-        let large = self.bytes >= 1 << 16;
-        guard.defer(move || drop(owned));
-        if large {
-            // To the collector now, and not when this thread's bag is full.
-            guard.flush();
+        match owned {
+            // A page table full of pages takes its time.
+            Owned(Memory::Mapped(..)) => crate::guard::retire(Box::new(owned)),
+            Owned(Memory::Heap(..)) => crossbeam_epoch::pin().defer(move || drop(owned)),
         }
     }
 }

@@ -31,7 +31,7 @@ mod order;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use xway_abi::map_flags as f;
 use xway_abi::{Errno, MapSpec};
 
@@ -348,7 +348,7 @@ impl LpmTrie {
             return Err(Errno::ENOSPC);
         }
         let new = self.new_value(&mut writer, len, &bits, value)?;
-        let _change = Change::begin(self.changes());
+        let change = Change::begin(self.changes());
         let done = match stored {
             Some(old) => {
                 self.exchange(len, &bits, new);
@@ -361,7 +361,8 @@ impl LpmTrie {
             Ok(()) => self.count.store(self.count() + usize::from(stored.is_none()), Ordering::Relaxed),
             Err(_) => writer.garbage.values.push(new),
         }
-        self.retire(&mut writer);
+        drop(change);
+        self.retire(writer);
         done
     }
 
@@ -370,17 +371,19 @@ impl LpmTrie {
         let bits = self.words_of(bytes);
         let mut writer = self.writer.lock();
         let old = self.exact(len, &bits).ok_or(Errno::ENOENT)?;
-        let _change = Change::begin(self.changes());
+        let change = Change::begin(self.changes());
         self.take_out(&mut writer.garbage, len, &bits)?;
         writer.garbage.values.push(old);
         self.count.store(self.count() - 1, Ordering::Relaxed);
-        self.retire(&mut writer);
+        drop(change);
+        self.retire(writer);
         Ok(())
     }
 
-    /// Leaves what is out of the trie to the guards.
-    fn retire(&self, writer: &mut Writer) {
+    /// Leaves what is out of the trie to the guards, without the lock: this may be where what others have removed is freed.
+    fn retire(&self, mut writer: MutexGuard<'_, Writer>) {
         let garbage = std::mem::take(&mut writer.garbage);
+        drop(writer);
         let (pieces, back) = (self.arena.returns(), self.back.clone());
         // In a small trie what waits for guards would soon be more than what serves.
         let many = garbage.pieces.len() > 64 || self.count() < LARGE;
