@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Rust, Wire, eventually};
-use xway_abi::Verdict;
+use xway_abi::{Errno, MapSpec, MapType, Verdict};
 use xway_engine::steer::{KEY_PUBLISHED, Rss, Rule, Steering};
 use xway_engine::{
     AttachFlags, Attached, Capture, CaptureAt, CaptureConfig, Captured, Choice, Counters, Engine, EngineConfig,
     EngineError, HookPoint, Linked, LoadedProgram, PassTo, PortConfig, VerdictSet, What,
 };
+use xway_maps::{Env, Map, ProgramObject};
+use xway_object::MapDef;
 use xway_packet::PoolConfig;
 use xway_verifier::{Config, MapsView};
 use xway_vm::Program;
@@ -45,10 +47,16 @@ fn settled(engine: Engine) -> Counters {
 
 /// A verified program of these instructions, as machine code.
 fn linked(name: &str, text: &str) -> Arc<Linked> {
+    linked_with(name, text, &[])
+}
+
+/// The same with maps.
+fn linked_with(name: &str, text: &str, maps: &[Arc<Map>]) -> Arc<Linked> {
     let insns = xway_isa::assemble(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let image = xway_object::Program { name: name.into(), section: "xdp".into(), insns, ..Default::default() };
-    let view = MapsView { maps: &[], btf: None, license: Some("GPL"), kernel: None };
-    let program = Program::verify(&image, &[], &view, &Config::default()).unwrap_or_else(|error| panic!("{error}"));
+    let defs: Vec<MapDef> = maps.iter().map(|map| MapDef::new("of the test", map.spec().clone())).collect();
+    let view = MapsView { maps: &defs, btf: None, license: Some("GPL"), kernel: None };
+    let program = Program::verify(&image, maps, &view, &Config::default()).unwrap_or_else(|error| panic!("{error}"));
     Arc::new(Linked::new(program))
 }
 
@@ -125,6 +133,99 @@ fn the_target_that_one_program_of_a_chain_chose_is_there_for_the_next_one() {
         assert_eq!((sum.redirected, sum.redirect_err.total()), (3, 0), "chain {n}");
         assert_eq!(out.sent().len(), 3, "chain {n}");
     }
+}
+
+/// One that looks for a target and finds none has the last word, whatever the ones before it chose: in whichever engine each runs. One that
+/// asks for nonsense leaves what there is.
+#[test]
+fn a_program_of_a_chain_that_misses_a_target_takes_back_the_one_before() {
+    let devices = [Map::create(&MapSpec::new(MapType::Devmap, 4, 4, 2), &Env::with_cpus(1)).unwrap()];
+    let jumps = [Map::create(&MapSpec::new(MapType::ProgArray, 4, 4, 1), &Env::with_cpus(1)).unwrap()];
+    let chooses = linked("chooses", "r1 = 6\nr2 = 0\ncall 23\nr0 = 2\nexit");
+    let asks = |flags: u32| format!("r1 = map[idx:0]\nr2 = 1\nr3 = {flags}\ncall 51\nr0 = 2\nexit");
+    let (misses, nonsense) =
+        (linked_with("misses", &asks(2), &devices), linked_with("nonsense", &asks(1 << 20), &devices));
+    // By way of a tail call, into a program that has no code for it.
+    let calls = linked_with("calls", "r2 = map[idx:0]\nr3 = 0\ncall 12\nr0 = 1\nexit", &jumps);
+    let redirects = linked("redirects", "r0 = 4\nexit");
+    let interpreted = |program: &Arc<Linked>| -> Arc<dyn LoadedProgram> {
+        Arc::new(Linked::with_choice(program.program().clone(), Choice::interpreter()))
+    };
+    type Runs<'a> = &'a dyn Fn(&Arc<Linked>) -> Arc<dyn LoadedProgram>;
+    let (whole, single): (Runs<'_>, Runs<'_>) = (&|program| program.clone(), &|program| Opaque::new(program));
+    let engines: [[Runs<'_>; 3]; 6] = [
+        [whole, whole, whole],
+        [&interpreted, &interpreted, &interpreted],
+        [single, single, single],
+        [&interpreted, single, single],
+        [single, single, &interpreted],
+        [single, &interpreted, single],
+    ];
+    for (n, engines) in engines.into_iter().enumerate() {
+        let cases: [(&Arc<Linked>, Option<&Arc<Linked>>, u64); 5] = [
+            (&misses, None, 0),
+            (&nonsense, None, 3),
+            (&calls, Some(&misses), 0),
+            (&calls, Some(&nonsense), 3),
+            (&calls, Some(&chooses), 3),
+        ];
+        for (second, target, found) in cases {
+            let program: Option<Arc<dyn ProgramObject>> = match target {
+                Some(target) => Some(target.program().clone()),
+                None => None,
+            };
+            jumps[0].set_program(0, program).unwrap();
+            let engine = engine(1);
+            let (wire, out) = (Wire::new(5, 1), Wire::new(6, 1));
+            engine.open(wire.device(), PortConfig::default()).unwrap();
+            engine.open(out.device(), PortConfig::default()).unwrap();
+            for (priority, (program, runs)) in (0..).zip([&chooses, second, &redirects].into_iter().zip(engines)) {
+                engine
+                    .chain(port(5), Attached { program: runs(program), priority, chain_on: VerdictSet::PASS })
+                    .unwrap();
+            }
+            (0..3).for_each(|_| wire.send_packet(0, &packet([2; 3])));
+            eventually(|| decided(&engine) == 3);
+            let sum = settled(engine);
+            let (name, lost) = (second.name(), sum.redirect_err.get(Errno::EBADRQC));
+            assert_eq!(
+                (sum.redirected, lost),
+                (found, 3 - found),
+                "{name}, {:?}, {n}",
+                target.map(|t| t.name().to_owned())
+            );
+        }
+    }
+    jumps[0].clear_programs();
+}
+
+/// A tail call may lead into a program of another object, put into the array at any time: what it redirects through is found all the same.
+#[test]
+fn a_program_of_another_object_redirects_through_its_own_maps() {
+    let jumps = [Map::create(&MapSpec::new(MapType::ProgArray, 4, 4, 1), &Env::with_cpus(1)).unwrap()];
+    let devices = [Map::create(&MapSpec::new(MapType::Devmap, 4, 4, 2), &Env::with_cpus(1)).unwrap()];
+    devices[0].update(&[0; 4], &6u32.to_ne_bytes(), 0).unwrap();
+    let calls = linked_with("calls", "r2 = map[idx:0]\nr3 = 0\ncall 12\nr0 = 1\nexit", &jumps);
+    let far = linked_with("far", "r1 = map[idx:0]\nr2 = 0\nr3 = 8\ncall 51\nexit", &devices);
+    let engine = engine(1);
+    let (wire, out) = (Wire::new(5, 1), Wire::new(6, 1));
+    engine.open(wire.device(), PortConfig::default()).unwrap();
+    engine.open(out.device(), PortConfig::default()).unwrap();
+    engine.attach(port(5), calls, FORCE).unwrap();
+    jumps[0].set_program(0, Some(far.program().clone())).unwrap();
+    (0..3).for_each(|_| wire.send_packet(0, &packet([2; 3])));
+    eventually(|| decided(&engine) == 3);
+    // Nobody keeps it behind that.
+    jumps[0].clear_programs();
+    engine.detach(port(5), None).unwrap();
+    drop(far);
+    let [devices] = devices.map(|map| Arc::downgrade(&map));
+    eventually(|| {
+        xway_maps::Guard::collect();
+        devices.upgrade().is_none()
+    });
+    let sum = settled(engine);
+    assert_eq!((sum.redirected, sum.redirect_err.total(), out.sent_count()), (3, 0, 3));
 }
 
 /// A program whose engine nobody can look into, so that chains of it are not compiled.

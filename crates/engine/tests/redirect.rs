@@ -143,6 +143,38 @@ fn a_broadcast_runs_each_entrys_program_over_its_own_copy() {
     assert_eq!((sum.redirected, sum.copies), (10, 20));
 }
 
+/// However many programs a broadcast meets, each entry's is the one that runs.
+#[test]
+fn a_broadcast_meets_as_many_programs_as_there_are() {
+    const ENTRIES: u32 = 130;
+    let runs: Arc<Vec<AtomicU32>> = Arc::new((0..ENTRIES).map(|_| AtomicU32::new(0)).collect());
+    let counts = |n: u32| {
+        let runs = runs.clone();
+        let program = Rust::new(move |_, _| {
+            runs[n as usize].fetch_add(1, Ordering::SeqCst);
+            Verdict::Drop as u64
+        });
+        MapProgram::new(program, ProgramUse::XdpDevmap)
+    };
+    let env = Env { handles: Arc::new(Programs((0..ENTRIES).map(counts).collect())), ..Env::with_cpus(1) };
+    let devices = Map::create(&MapSpec::new(MapType::Devmap, 4, 8, ENTRIES), &env).unwrap();
+    (0..ENTRIES).for_each(|key| entry(&devices, key, 2, key + 1));
+    let map_id = devices.id();
+    let engine = engine(1);
+    let (left, right) = (Wire::new(1, 1), Wire::new(2, 1));
+    engine.open(left.device(), PortConfig::default()).unwrap();
+    engine.open(right.device(), PortConfig::default()).unwrap();
+    let to = move |_: &Frame| Redirect::Broadcast { map_id, exclude_ingress: false };
+    engine.attach(port(1), redirecting(vec![devices], to), FORCE).unwrap();
+    for count in 1..=5 {
+        left.send(0, 1);
+        eventually(|| engine.queues()[0].counters.egress_drop == count);
+    }
+    let (sum, _) = settled(engine.stop());
+    assert!(runs.iter().all(|runs| runs.load(Ordering::SeqCst) == 5), "{runs:?}");
+    assert_eq!((sum.egress_drop, right.sent_count()), (5, 0));
+}
+
 /// Ports that only read what they send get the one frame; who changes it on the way, or keeps it, gets a copy.
 #[test]
 fn a_broadcast_goes_by_reference_where_ports_only_read() {
@@ -604,6 +636,66 @@ fn programs_of_maps_may_be_exchanged_while_frames_run_through_them() {
     let (sum, _) = settled(engine.stop());
     assert_eq!((sum.redirected, right.sent_count()), (left.offered(), left.offered()));
     assert!(right.sent().iter().all(|packet| (1..=100).contains(&packet[20])), "never without a program");
+}
+
+/// Between the program that chose an entry and the sending of its burst the entry may go or change: no frame leaves without the program
+/// that looks at what goes there.
+#[test]
+fn an_entry_that_changes_behind_the_program_lets_nothing_past_its_own() {
+    for map_type in [MapType::Devmap, MapType::DevmapHash] {
+        for replaced in [false, true] {
+            let out = MapProgram::new(Rust::new(|_, _| Verdict::Drop as u64), ProgramUse::XdpDevmap);
+            let devices = map(map_type, 8, vec![out]);
+            entry(&devices, 5, 2, 1);
+            let (map_id, same) = (devices.id(), devices.clone());
+            let choose = move |_: &Frame| {
+                match replaced {
+                    true => entry(&same, 5, 3, 0),
+                    false => drop(same.delete(&5u32.to_ne_bytes())),
+                }
+                Redirect::Device { map_id, key: 5, ifindex: 2 }
+            };
+            let engine = engine(1);
+            let wires: Vec<Wire> = (1..=3).map(|ifindex| Wire::new(ifindex, 1)).collect();
+            wires.iter().for_each(|wire| engine.open(wire.device(), PortConfig::default()).unwrap());
+            engine.attach(port(1), redirecting(vec![devices], choose), FORCE).unwrap();
+            wires[0].send(0, 40);
+            eventually(|| engine.queues()[0].counters.rx == 40);
+            let (sum, _) = settled(engine.stop());
+            let sent = [wires[1].sent_count(), wires[2].sent_count()];
+            let expected = if replaced { ([0, 40], 0) } else { ([0, 0], 40) };
+            assert_eq!((sent, sum.redirect_err.get(Errno::ENOENT)), expected, "{map_type:?}");
+        }
+    }
+}
+
+/// The same for what waits in the queue of a CPUMAP's entry: as in Linux it meets the entry's program, whether the entry is there or not.
+#[test]
+fn what_waits_for_another_worker_meets_the_program_of_an_entry_that_is_gone() {
+    for workers in [1, 2] {
+        let second = MapProgram::new(Rust::new(|_, _| Verdict::Drop as u64), ProgramUse::XdpCpumap);
+        let cpus = map(MapType::Cpumap, 8, vec![second]);
+        let cpu = workers - 1;
+        entry(&cpus, cpu, 4096, 1);
+        let (map_id, same) = (cpus.id(), cpus.clone());
+        let engine = engine(workers);
+        let wire = Wire::new(1, 1);
+        engine.open(wire.device(), on(0)).unwrap();
+        let choose = move |frame: &Frame| {
+            // Those of the first burst meet an entry that is there until they have been handed over.
+            if frame_number(frame.packet()) >= 40 {
+                let _ = same.delete(&cpu.to_ne_bytes());
+            }
+            Redirect::Cpu { map_id, cpu }
+        };
+        engine.attach(port(1), redirecting(vec![cpus], choose), FORCE).unwrap();
+        wire.send(0, 40);
+        eventually(|| engine.queues()[0].counters.redirected == 40);
+        wire.send(0, 40);
+        eventually(|| engine.queues()[0].counters.redirected == 80);
+        let (sum, other) = settled(engine.stop());
+        assert_eq!((sum.redirected, other.cpu_in, other.verdict(Verdict::Drop), other.passed), (80, 80, 80, 0));
+    }
 }
 
 /// What a program writes in front of a packet goes along: to the program of a DEVMAP entry, and over a CPUMAP to another worker.

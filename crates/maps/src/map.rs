@@ -1,9 +1,10 @@
 //! The map as everybody sees it.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use xway_abi::{Errno, MapSpec, MapType, map_flags};
 
 use crate::array::{Array, PercpuArray};
@@ -68,6 +69,15 @@ pub(crate) enum Kind {
 /// Ids count up through the life of the process and are never given twice.
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 
+/// Every map that is alive, by its id.
+static ALIVE: Mutex<BTreeMap<u32, Weak<Map>>> = Mutex::new(BTreeMap::new());
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        ALIVE.lock().remove(&self.id);
+    }
+}
+
 impl Map {
     /// Creates a map without a name.
     pub fn create(spec: &MapSpec, env: &Env) -> Result<Arc<Map>, CreateError> {
@@ -90,7 +100,7 @@ impl Map {
         let name = name.chars().filter(allowed).take(15).collect();
         let layout = kind.layout();
         let (frozen, writers) = (AtomicBool::new(false), RwLock::new(()));
-        Ok(Arc::new_cyclic(|me| Map {
+        let map = Arc::new_cyclic(|me| Map {
             id,
             name,
             spec,
@@ -101,7 +111,14 @@ impl Map {
             node,
             layout,
             me: me.clone(),
-        }))
+        });
+        ALIVE.lock().insert(id, Arc::downgrade(&map));
+        Ok(map)
+    }
+
+    /// The map of this process with this id. Costs a lock.
+    pub fn find(id: u32) -> Option<Arc<Map>> {
+        ALIVE.lock().get(&id)?.upgrade()
     }
 
     /// A reference to the map, for what keeps it. `None` while it goes.

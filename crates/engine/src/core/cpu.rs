@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use xway_abi::Errno;
-use xway_maps::{Guard, Target};
+use xway_maps::{Guard, ProgramObject, Target};
 use xway_packet::ring::frames::{FrameReceiver, FrameSender, ring};
 use xway_packet::{Burst, Frame};
 
@@ -57,6 +57,8 @@ pub(crate) struct CpuInlet {
     map_id: u32,
     cpu: u32,
     receiver: FrameReceiver,
+    /// The entry's program when it was last looked at. In Linux a queue outlives its entry until what waits in it has met the program.
+    program: Option<Arc<dyn ProgramObject>>,
 }
 
 impl CpuInlet {
@@ -69,16 +71,19 @@ impl Core {
     /// Puts a frame into the burst for an entry, and says which of `cpu_outs` that is.
     ///
     /// # Errors
-    /// `ENODEV` when the engine has no such worker; `ENOMEM` when the entry can have no ring. The frame is given back.
+    /// `ENODEV` when the engine has no such worker; `ENOMEM` when the entry can have no ring; `ENOENT` when it has gone and never had
+    /// one. The frame is given back.
     pub(super) fn hand_to_cpu(
         &mut self,
         map_id: u32,
         cpu: u32,
-        qsize: u32,
+        qsize: Option<u32>,
         frame: Frame,
     ) -> Result<usize, (Frame, Errno)> {
-        let same = |out: &CpuOut| (out.map_id, out.cpu) == (map_id, cpu) && out.qsize == qsize;
-        let at = match self.cpu_outs.iter().position(same) {
+        // Of an entry that has gone: the youngest.
+        let same =
+            |out: &CpuOut| (out.map_id, out.cpu) == (map_id, cpu) && qsize.is_none_or(|qsize| out.qsize == qsize);
+        let at = match self.cpu_outs.iter().rposition(same) {
             Some(at) => at,
             None => match self.open_ring(map_id, cpu, qsize) {
                 Ok(at) => at,
@@ -91,7 +96,7 @@ impl Core {
 
     /// Finds the ring of an entry or makes it, once for all workers. Off the packets' way: once for each worker and entry.
     #[cold]
-    fn open_ring(&mut self, map_id: u32, cpu: u32, qsize: u32) -> Result<usize, Errno> {
+    fn open_ring(&mut self, map_id: u32, cpu: u32, qsize: Option<u32>) -> Result<usize, Errno> {
         let crew = self.crew.clone();
         let mails = crew.mails.lock();
         let alone = mails.is_empty();
@@ -101,19 +106,27 @@ impl Core {
         let mail = mails.get(cpu as usize).cloned();
         drop(mails);
         let mut rings = crew.rings.lock();
-        let known = rings.iter().find(|ring| (ring.0, ring.1, ring.2) == (map_id, cpu, qsize));
-        let sender = match known {
-            Some((.., sender)) => sender.clone(),
-            None => {
+        let known =
+            rings.iter().rfind(|ring| (ring.0, ring.1) == (map_id, cpu) && qsize.is_none_or(|qsize| ring.2 == qsize));
+        let (qsize, sender) = match (known, qsize) {
+            (Some((.., qsize, sender)), _) => (*qsize, sender.clone()),
+            (None, None) => return Err(Errno::ENOENT),
+            (None, Some(qsize)) => {
                 let (sender, receiver) = ring(qsize.max(2).next_power_of_two()).map_err(|_| Errno::ENOMEM)?;
-                let inlet = CpuInlet { map_id, cpu, receiver };
+                let guard = Guard::pin();
+                let program = match self.targets.map(map_id).map(|map| map.target(cpu, &guard)) {
+                    None => None,
+                    Some(Some(Target::Cpu { program, .. })) => program.cloned(),
+                    Some(_) => return Err(Errno::ENOENT),
+                };
+                let inlet = CpuInlet { map_id, cpu, receiver, program };
                 if alone || cpu == self.number {
                     self.cpu_inlets.push(inlet);
                 } else if let Some(mail) = &mail {
                     mail.post(Box::new(move |core| core.cpu_inlets.push(inlet)));
                 }
                 rings.push((map_id, cpu, qsize, sender.clone()));
-                sender
+                (qsize, sender)
             }
         };
         // An entry with another queue size has another ring from now on.
@@ -160,11 +173,14 @@ impl Core {
             busy = true;
             let (map_id, cpu) = (inlet.map_id, inlet.cpu);
             let guard = Guard::pin();
-            let program = self.targets.map(map_id).and_then(|map| match map.target(cpu, &guard) {
-                Some(Target::Cpu { program, .. }) => program,
-                _ => None,
-            });
-            let program = program.and_then(|program| self.extras.position(program, self.number));
+            if let Some(Target::Cpu { program, .. }) = self.targets.map(map_id).and_then(|map| map.target(cpu, &guard))
+            {
+                let id = |program: &Arc<dyn ProgramObject>| program.id();
+                if program.map(id) != inlet.program.as_ref().map(id) {
+                    inlet.program = program.cloned();
+                }
+            }
+            let program = inlet.program.as_ref().and_then(|program| self.extras.position(program, self.number));
             drop(guard);
             for frame in burst.frames_mut() {
                 // Linux forgets the receive queue here. Written only where it must be: the descriptor's line is the sender's.
@@ -178,12 +194,14 @@ impl Core {
         busy
     }
 
-    /// Between two bursts, when the maps have changed: the rings of maps that are no more go. Nothing is in them: see `retired`
-    /// of the engine.
-    pub(super) fn prune_cpus(&mut self) {
+    /// Between two bursts, when the maps have changed: the rings of maps that are no more go, and are given back. Nothing is in them: see
+    /// `retired` of the engine.
+    pub(super) fn prune_cpus(&mut self) -> (Vec<CpuOut>, Vec<CpuInlet>) {
         let targets = &self.targets;
-        self.cpu_outs.retain(|out| targets.map(out.map_id).is_some());
-        self.cpu_inlets.retain(|inlet| targets.map(inlet.map_id).is_some() || !inlet.is_empty());
+        let unknown = |map_id| targets.map(map_id).is_none();
+        let outs = self.cpu_outs.extract_if(.., |out| unknown(out.map_id)).collect();
+        let inlets = self.cpu_inlets.extract_if(.., |inlet| unknown(inlet.map_id) && inlet.is_empty()).collect();
+        (outs, inlets)
     }
 
     /// Between two bursts: how many frames the worker has put into the rings of these maps so far; `None` while some of theirs wait

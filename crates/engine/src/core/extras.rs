@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use xway_jit::Compiled;
-use xway_maps::ProgramObject;
+use xway_maps::{Guard, ProgramObject};
 use xway_packet::Burst;
 use xway_vm::Program;
 
@@ -30,26 +30,30 @@ pub(crate) struct Group {
     pub(crate) burst: Burst,
 }
 
-/// Programs of maps that a worker keeps ready: more than a burst has frames, so that a place is always free.
+/// Programs of maps that a worker keeps ready from burst to burst. A broadcast may need any number of them.
 const KNOWN_MAX: usize = 80;
 
 impl Extras {
-    /// Position of what runs the program; `None` for a program that this engine did not link.
+    /// Position of what runs the program, until the burst has been sent; `None` for a program that this engine did not link.
     pub(crate) fn position(&mut self, program: &Arc<dyn ProgramObject>, worker: u32) -> Option<usize> {
         let id = program.id();
         if let Some(at) = self.known.iter().position(|(known, ..)| *known == id) {
             return Some(at);
         }
         let hook = Hook::new(executor(&**program, worker)?);
-        if self.known.len() < KNOWN_MAX {
-            self.known.push((id, program.clone(), hook));
-            return Some(self.known.len() - 1);
+        self.known.push((id, program.clone(), hook));
+        Some(self.known.len() - 1)
+    }
+
+    /// Between two bursts: forgets the oldest programs where they have become many. Control frees them.
+    #[inline]
+    pub(crate) fn trim(&mut self) {
+        if self.known.len() > KNOWN_MAX {
+            // Groups know programs by their positions.
+            self.groups.clear();
+            let old: Vec<_> = self.known.drain(..self.known.len() - KNOWN_MAX).collect();
+            Guard::leave(Box::new(old));
         }
-        // Frames of this burst may wait for any program that is known, so the place is that of one that none waits for.
-        let waits = |at: usize| self.groups.iter().any(|group| group.program == at && !group.burst.is_empty());
-        let at = (0..KNOWN_MAX).map(|n| (id as usize + n) % KNOWN_MAX).find(|&at| !waits(at))?;
-        self.known[at] = (id, program.clone(), hook);
-        Some(at)
     }
 
     pub(crate) fn hook(&mut self, at: usize) -> Option<&mut Hook> {

@@ -166,6 +166,14 @@ impl Core {
 
     /// Works until there is a reason to end.
     pub(crate) fn work(&mut self, started: Instant) -> End {
+        // What goes out of maps meanwhile, control frees, or this thread when no packets are there.
+        Guard::handles_packets(true);
+        let end = self.rounds(started);
+        Guard::handles_packets(false);
+        end
+    }
+
+    fn rounds(&mut self, started: Instant) -> End {
         let deadline = self.limits.timeout.and_then(|timeout| started.checked_add(timeout));
         let mut burst = Burst::new();
         let mut now = started;
@@ -197,6 +205,7 @@ impl Core {
     /// Serves every queue once, and says whether there was anything to do.
     fn round(&mut self, burst: &mut Burst) -> Result<bool, End> {
         self.events.round();
+        self.extras.trim();
         let mut busy = false;
         for at in 0..self.lanes.len() {
             busy |= self.relay(at, burst);
@@ -427,8 +436,7 @@ impl Core {
         let old = self.targets.set_maps(maps);
         // A map that is new knows nothing yet.
         self.lanes.iter_mut().for_each(|lane| lane.told = None);
-        self.prune_cpus();
-        (old, self.extras.clear())
+        (old, self.prune_cpus(), self.extras.clear())
     }
 
     /// A queue receives from now on.
@@ -484,6 +492,7 @@ impl Core {
                 None => wait = Some(wait.map_or(NAP, |wait| wait.min(NAP))),
             }
         }
+        Guard::free_left();
         if let Some(mail) = &self.mail {
             fds.push(PollFd::new(&*mail.wake, PollFlags::IN));
             mail.wake.lie_down();

@@ -216,6 +216,10 @@ impl Core {
 
     /// Sends a redirected frame on its way: to a port, many ports, another worker or a socket.
     fn redirect(&mut self, site: Site, index: usize, results: &Results, mut frame: Frame, guard: &Guard) {
+        // One that is alone runs what it was given, with its maps.
+        if self.stays {
+            self.targets.meet(frame.redirect());
+        }
         match self.targets.resolve(&frame, guard) {
             Ok(Goal::Port(exit)) => {
                 let program = exit.program.and_then(|program| self.extras.position(program, self.number));

@@ -12,8 +12,10 @@ use crate::lane::Pass;
 #[derive(Default)]
 pub(crate) struct Targets {
     ports: Vec<Reach>,
-    /// Maps that frames may name.
+    /// Maps that frames may name: those of the attached programs.
     maps: Vec<Arc<Map>>,
+    /// Others, of programs that are reached by tail calls or stand in entries, and come from other objects.
+    strangers: Vec<Arc<Map>>,
     /// Port for interfaces that are none of the ports.
     fallback: Option<Reach>,
 }
@@ -48,15 +50,15 @@ pub(crate) enum Goal<'g> {
     Port(Exit<'g>),
     /// To all ports of a device map.
     Ports { map: &'g Map, except: u32 },
-    /// To the worker with this number, whose queue for this entry holds so many frames.
-    Cpu { map_id: u32, cpu: u32, qsize: u32 },
+    /// To the worker with this number, whose queue for this entry holds so many frames; `None`: the entry has gone since the program ran.
+    Cpu { map_id: u32, cpu: u32, qsize: Option<u32> },
     /// To a socket.
     Socket(&'g Arc<dyn xway_maps::SocketObject>),
 }
 
 impl Targets {
     pub(crate) fn new(ports: Vec<Reach>, maps: Vec<Arc<Map>>, fallback: Option<Reach>) -> Targets {
-        Targets { ports, maps, fallback }
+        Targets { ports, maps, strangers: Vec::new(), fallback }
     }
 
     /// Other ports than before.
@@ -66,7 +68,24 @@ impl Targets {
 
     /// Other maps than before; gives back the old ones.
     pub(crate) fn set_maps(&mut self, maps: Vec<Arc<Map>>) -> Vec<Arc<Map>> {
-        std::mem::replace(&mut self.maps, maps)
+        let mut old = std::mem::replace(&mut self.maps, maps);
+        old.append(&mut self.strangers);
+        old
+    }
+
+    /// Gets to know the map that this target names, if nobody told of it. Off the packets' way: once for each map.
+    #[inline]
+    pub(crate) fn meet(&mut self, target: Redirect) {
+        let (Redirect::Device { map_id, .. }
+        | Redirect::Broadcast { map_id, .. }
+        | Redirect::Cpu { map_id, .. }
+        | Redirect::Socket { map_id, .. }) = target
+        else {
+            return;
+        };
+        if self.map(map_id).is_none() {
+            self.strangers.extend(Map::find(map_id));
+        }
     }
 
     /// All maps.
@@ -76,7 +95,7 @@ impl Targets {
 
     /// The map with this id.
     pub(crate) fn map(&self, id: u32) -> Option<&Arc<Map>> {
-        self.maps.iter().find(|map| map.id() == id)
+        self.maps.iter().chain(&self.strangers).find(|map| map.id() == id)
     }
 
     /// Resolves a target.
@@ -97,23 +116,29 @@ impl Targets {
             }
             Redirect::Device { map_id, key, ifindex } => {
                 let reach = self.reach(ifindex).ok_or(Errno::ENODEV)?;
-                admit(reach, frame)?;
                 // A worker that was told of no maps runs no programs of them.
-                let program = match entry(map_id, key) {
-                    Ok(Target::Device { program, .. }) => program,
-                    _ => None,
-                };
+                if self.map(map_id).is_none() {
+                    admit(reach, frame)?;
+                    return Ok(Goal::Port(Exit { number: reach.number, ifindex, program: None }));
+                }
+                // Linux goes by the entry that the program met. Device and program are one entry's here too: where that has been exchanged
+                // since, or taken out, no frame leaves past a program that looks at what goes there.
+                let Target::Device { ifindex, program } = entry(map_id, key)? else { return Err(Errno::ENOENT) };
+                let reach = self.reach(ifindex).ok_or(Errno::ENODEV)?;
+                admit(reach, frame)?;
                 Ok(Goal::Port(Exit { number: reach.number, ifindex, program }))
             }
             Redirect::Broadcast { map_id, exclude_ingress } => {
                 let map = self.map(map_id).ok_or(Errno::ENOENT)?;
                 Ok(Goal::Ports { map, except: if exclude_ingress { frame.ingress_ifindex() } else { 0 } })
             }
-            Redirect::Cpu { map_id, cpu } => match entry(map_id, cpu) {
-                Ok(Target::Cpu { qsize, .. }) => Ok(Goal::Cpu { map_id, cpu, qsize }),
-                // The entry has gone since the program ran, or nobody told of the map: the frame still goes there.
-                _ => Ok(Goal::Cpu { map_id, cpu, qsize: QSIZE_DEFAULT }),
-            },
+            Redirect::Cpu { map_id, cpu } => {
+                let qsize = match entry(map_id, cpu) {
+                    Ok(Target::Cpu { qsize, .. }) => Some(qsize),
+                    _ => self.map(map_id).is_none().then_some(QSIZE_DEFAULT),
+                };
+                Ok(Goal::Cpu { map_id, cpu, qsize })
+            }
             Redirect::Socket { map_id, key } => match entry(map_id, key)? {
                 Target::Socket(socket) => Ok(Goal::Socket(socket)),
                 _ => Err(Errno::ENOENT),
@@ -156,7 +181,7 @@ impl Targets {
     }
 }
 
-/// Room of a CPUMAP's queue when its entry cannot be asked.
+/// Room of a CPUMAP's queue where nobody told of the map.
 const QSIZE_DEFAULT: u32 = 2048;
 
 fn admit(reach: &Reach, frame: &Frame) -> Result<(), Errno> {

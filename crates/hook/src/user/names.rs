@@ -20,9 +20,10 @@ pub(super) struct Reached {
 impl User {
     /// What can be used: from what the hook holds and what is attached on, and from the pins too where they count.
     pub(super) fn reached(&self, pins: bool) -> Reached {
-        let guard = Guard::pin();
         let mut open: Vec<Arc<Program>> = self.programs.values().map(|p| p.program.clone()).collect();
         open.extend(self.attached().into_iter().map(|p| p.program.clone()));
+        // Not before the engine has answered, which may be in the middle of a change: what maps let go waits for guards.
+        let guard = Guard::pin();
         let mut maps: Vec<Arc<Map>> = self.maps.values().cloned().collect();
         for pin in self.pins.values().filter(|_| pins) {
             match pin {
