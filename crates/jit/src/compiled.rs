@@ -577,11 +577,13 @@ impl Compiled {
     /// As [`Compiled::run_burst`].
     pub fn run_on(&self, frame: &mut Frame, env: &mut RunEnv<'_>) -> Result<u64, Refusal> {
         let Some(single) = self.single else {
-            let (mut verdict, chosen) = ([0], frame.redirect());
-            self.run_burst(std::slice::from_mut(frame), env, &mut verdict)?;
-            if frame.redirect() == Redirect::None {
-                frame.set_redirect(chosen);
-            }
+            // The burst function begins with forgetting the target.
+            let mut verdict = [0];
+            (env.chosen, env.missed) = (frame.redirect(), 0);
+            let ran = self.run_burst(std::slice::from_mut(frame), env, &mut verdict);
+            env.recall_target(frame);
+            env.chosen = Redirect::None;
+            ran?;
             return Ok(verdict[0]);
         };
         self.admit(env.cpu)?;

@@ -4,7 +4,7 @@
 //! or of a burst is a constant in the code, so workers share it.
 
 use xway_maps::{Guard, RingRecord};
-use xway_packet::Frame;
+use xway_packet::{Frame, Redirect};
 use xway_vm::machine::FaultKind;
 use xway_vm::{Host, Program, Random, Timers};
 
@@ -30,10 +30,15 @@ pub struct RunEnv<'e> {
     pub(crate) random: *mut u64,
     /// What an entry gave that was called by a way which leaves all registers alone.
     pub(crate) result: u64,
+    /// A program has looked for a target and found none: not 0.
+    pub(crate) missed: u32,
     // Used by helpers only.
     pub(crate) guard: &'e Guard,
     pub(crate) host: &'e dyn Host,
     pub(crate) timers: &'e Timers,
+    /// The target that a program in front of this one chose, where the code begins with forgetting it; what is to be done with targets
+    /// finds it in its place ([`RunEnv::recall_target`]).
+    pub(crate) chosen: Redirect,
     /// A program that is not compiled, on its way into the interpreter.
     pub(crate) next: Option<&'e Program>,
     /// Ring records that were reserved and not yet given back, by address.
@@ -62,6 +67,7 @@ pub(crate) mod offsets {
     pub const CLOCK_START: i32 = (CLOCK + offset_of!(crate::clock::Scale, start)) as i32;
     pub const CLOCK_NOW: i32 = (CLOCK + offset_of!(crate::clock::Scale, now)) as i32;
     pub const RESULT: i32 = offset_of!(RunEnv<'static>, result) as i32;
+    pub const MISSED: i32 = offset_of!(RunEnv<'static>, missed) as i32;
     pub const RANDOM: i32 = offset_of!(RunEnv<'static>, random) as i32;
     pub const CLOCK_NS: i32 = (CLOCK + offset_of!(crate::clock::Scale, ns)) as i32;
     pub const CLOCK_LIMIT: i32 = (CLOCK + offset_of!(crate::clock::Scale, limit)) as i32;
@@ -80,9 +86,11 @@ impl<'e> RunEnv<'e> {
             clock: crate::clock::Scale::default(),
             random: host.generator().map_or(std::ptr::null_mut(), Random::state),
             result: 0,
+            missed: 0,
             guard,
             host,
             timers: Timers::shared(),
+            chosen: Redirect::None,
             next: None,
             records: Vec::new(),
             copies: Vec::new(),
@@ -90,6 +98,20 @@ impl<'e> RunEnv<'e> {
             lock: 0,
             faults: Vec::new(),
         }
+    }
+
+    /// Puts the target into the frame that a program in front of this one chose, unless this one has found another, or none.
+    #[inline]
+    pub(crate) fn recall_target(&self, frame: &mut Frame) {
+        if self.chosen != Redirect::None && self.missed == 0 && frame.redirect() == Redirect::None {
+            frame.set_redirect(self.chosen);
+        }
+    }
+
+    /// Behind what may have changed the target of a frame: with the chosen one in its place before, none is one that was missed.
+    #[inline]
+    pub(crate) fn note_target(&mut self, frame: &Frame) {
+        self.missed |= u32::from(self.chosen != Redirect::None && frame.redirect() == Redirect::None);
     }
 
     /// The faults of runs since the last call: address of the frame and what happened. No verified program faults, so
@@ -119,6 +141,6 @@ mod tests {
     fn what_generated_code_reads_stands_in_front() {
         assert_eq!((FRAME, CPU, TAIL_CALLS), (0, 8, 12));
         assert_eq!((CLOCK_SCALE, CLOCK_START, CLOCK_NS, CLOCK_NOW, CLOCK_LIMIT, CLOCK_LAST), (32, 40, 48, 56, 64, 72));
-        assert_eq!((RANDOM, RESULT), (80, 88));
+        assert_eq!((RANDOM, RESULT, MISSED), (80, 88, 96));
     }
 }

@@ -18,15 +18,18 @@ use crate::native::Native;
 
 extern "C" fn helper<const ID: u32>(env: *mut RunEnv<'_>, a: u64, b: u64, c: u64, d: u64, e: u64) -> u64 {
     // SAFETY: called by generated code with the run's environment.
-    let native = unsafe { Native::new(env) };
-    call(ID, native, [a, b, c, d, e])
+    let mut native = unsafe { Native::new(env) };
+    match ID {
+        51 => with_target(&mut native, |native| call(ID, native, [a, b, c, d, e])),
+        _ => call(ID, &mut native, [a, b, c, d, e]),
+    }
 }
 
-fn call(id: u32, mut native: Native<'_, '_>, regs: [u64; 5]) -> u64 {
+fn call(id: u32, native: &mut Native<'_, '_>, regs: [u64; 5]) -> u64 {
     let found = xway_abi::helper(id).zip(machine::implementation(id));
     let result = match found {
-        Some((proto, Implementation::Special)) => machine::special(id, &mut native, proto, &regs),
-        Some((proto, Implementation::Plain(run))) => plain(&mut native, proto, run, &regs),
+        Some((proto, Implementation::Special)) => machine::special(id, native, proto, &regs),
+        Some((proto, Implementation::Plain(run))) => plain(native, proto, run, &regs),
         None => Err(Box::new(FaultKind::Call(format!("helper {id} does not exist"))) as Trap),
     };
     result.unwrap_or_else(|trap| native.fault(*trap))
@@ -138,8 +141,13 @@ extern "C" fn numbers_entry<const ID: u32>(env: *mut RunEnv<'_>, a: u64, b: u64,
     // SAFETY: called by generated code with the run's environment.
     let mut native = unsafe { Native::new(env) };
     let args = [Arg::Num(a), Arg::Num(b), Arg::Num(c), Arg::Num(d), Arg::Num(e)];
-    run_plain(ID, &mut native, args)
+    let ret = run_plain(ID, &mut native, args);
+    // The time of the last tick is not behind the one that `bpf_ktime_get_ns` gives next, which may lag a little where it counts by itself.
+    if ID == KTIME_COARSE { native.env().clock.now().map_or(ret, |now| ret.min(now)) } else { ret }
 }
+
+/// `bpf_ktime_get_coarse_ns`
+const KTIME_COARSE: u32 = 160;
 
 #[inline(always)]
 fn run_plain(id: u32, native: &mut Native<'_, '_>, args: [Arg<'_, '_>; 5]) -> u64 {
@@ -216,7 +224,19 @@ pub(super) extern "C" fn redirect_map(env: *mut RunEnv<'_>, map: u64, key: u64, 
     // SAFETY: called by generated code with the run's environment.
     let mut native = unsafe { Native::new(env) };
     let args = [Arg::Map(native.map(map)), Arg::Num(key), Arg::Num(flags), Arg::None, Arg::None];
-    run_plain(51, &mut native, args)
+    with_target(&mut native, |native| run_plain(51, native, args))
+}
+
+/// What may ask for the frame's target and change it, of a program in a chain whose frame has forgotten it.
+fn with_target<'n, 'e>(native: &mut Native<'n, 'e>, run: impl FnOnce(&mut Native<'n, 'e>) -> u64) -> u64 {
+    if let Some(frame) = native.frame_mut() {
+        native.env().recall_target(frame);
+    }
+    let ret = run(native);
+    if let Some(frame) = native.frame_mut() {
+        native.env_mut().note_target(frame);
+    }
+    ret
 }
 
 /// `bpf_csum_diff`, over bytes that others may write: each is read once. A few at odd addresses are copied, and added up there.
@@ -304,13 +324,15 @@ extern "C" fn interpret(env: *mut RunEnv<'_>, _: u64) -> u64 {
     let mut native = unsafe { Native::new(env) };
     let (guard, host, timers, cpu) = (native.guard(), native.host(), native.timers(), native.cpu());
     let (next, tail_calls) = (native.env_mut().next.take(), native.env().tail_calls);
-    let Some((next, frame)) = next.zip(native.frame_mut()) else { return 0 };
-    let mut env = xway_vm::Env::new(guard, host, cpu).with_timers(timers);
-    let outcome = xway_vm::run_tail(next, frame, &mut env, tail_calls);
-    if let Some(fault) = outcome.fault {
-        native.fault(fault.kind);
-    }
-    outcome.ret
+    with_target(&mut native, |native| {
+        let Some((next, frame)) = next.zip(native.frame_mut()) else { return 0 };
+        let mut env = xway_vm::Env::new(guard, host, cpu).with_timers(timers);
+        let outcome = xway_vm::run_tail(next, frame, &mut env, tail_calls);
+        if let Some(fault) = outcome.fault {
+            native.fault(fault.kind);
+        }
+        outcome.ret
+    })
 }
 
 // ---- kernel functions ----
@@ -388,6 +410,24 @@ mod tests {
             assert_eq!(entry != none, machine::implementation(h.id).is_some(), "{} ({})", h.name, h.id);
             assert!(entry == none || seen.insert(entry), "{} shares its entry", h.name);
         }
+    }
+
+    /// As on Linux: who takes the difference of a time and an earlier coarse one gets no number of centuries.
+    #[test]
+    fn the_coarse_clock_is_not_ahead() {
+        let (guard, host) = (xway_maps::Guard::pin(), xway_vm::SystemHost::new());
+        let mut env = RunEnv::new(&guard, &host, 0);
+        env.clock = crate::clock::scale(&host);
+        if env.clock.scale == 0 {
+            return;
+        }
+        // Later than any clock lags, and for as long as this takes.
+        (env.clock.ns, env.clock.limit) = (env.clock.ns - 100_000_000, u64::MAX);
+        let coarse = numbers_entry::<KTIME_COARSE>(&raw mut env, 0, 0, 0, 0, 0);
+        let now = env.clock.now().expect("a scale");
+        assert!(coarse <= now, "{coarse} in front of {now}");
+        env.clock = Default::default();
+        assert!(numbers_entry::<KTIME_COARSE>(&raw mut env, 0, 0, 0, 0, 0) > now);
     }
 
     #[test]

@@ -84,6 +84,9 @@ impl Body<'_, '_> {
 
         self.open(none);
         self.choose(0, &[]);
+        // Whoever asks can tell it from a program that chose nothing.
+        let (in_env, one) = (self.flags(Some(Area::Env)), self.b.ins().iconst(types::I32, 1));
+        self.b.ins().store(in_env, one, self.env, offsets::MISSED);
         let action = self.b.ins().iconst(types::I64, action as i64);
         self.set(Reg::R0, action);
         self.b.ins().jump(done, &[]);
