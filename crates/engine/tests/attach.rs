@@ -162,7 +162,8 @@ fn a_program_of_a_chain_that_misses_a_target_takes_back_the_one_before() {
         [single, &interpreted, single],
     ];
     for (n, engines) in engines.into_iter().enumerate() {
-        let cases: [(&Arc<Linked>, Option<&Arc<Linked>>, u64); 5] = [
+        type Case<'a> = (&'a Arc<Linked>, Option<&'a Arc<Linked>>, u64);
+        let cases: [Case<'_>; 5] = [
             (&misses, None, 0),
             (&nonsense, None, 3),
             (&calls, Some(&misses), 0),
