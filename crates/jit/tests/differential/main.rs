@@ -8,6 +8,7 @@ mod engines;
 mod fields;
 mod helpers;
 mod mixes;
+mod pointers;
 mod waits;
 // The fuzzer against the kernel has the generator; what it needs lies beside it.
 #[path = "../../../testkit/examples/fuzz-kernel/generate/mod.rs"]
