@@ -46,7 +46,7 @@ impl Executor for Checked {
         self.host.burst_begins();
         let mut env = Env::new(guard, &*self.host, self.cpu).with_budget(self.budget);
         for frame in frames {
-            let outcome = xway_vm::run_tail(&self.program, frame, &mut env, 0);
+            let outcome = xway_vm::run_tail(&self.program, frame, &mut env, &mut 0);
             match outcome.fault {
                 None => results.push(outcome.ret, outcome.insns),
                 Some(fault) => results.push_fault(fault, outcome.insns),

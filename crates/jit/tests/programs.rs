@@ -425,6 +425,44 @@ fn at_most_33_tail_calls() {
     r.maps[0].clear_programs();
 }
 
+/// A function that leaves comes back to its caller, which has only what the other program has left of the 33, be that code or not.
+#[test]
+fn tail_calls_out_of_functions_are_counted_for_their_callers() {
+    // The other program calls itself as often as it can: how often is its value, which it leaves in a map.
+    let specs = [prog_array(), array()];
+    let counted = |then: &str| {
+        format!(
+            "r6 = r1\n*(u32 *)(r10 -4) = 0\nr2 = r10\nr2 += -4\nr1 = map[idx:1]\ncall 1\nif r0 == 0 goto out\n\
+             r7 = *(u64 *)(r0 +0)\nr1 = 1\nlock *(u64 *)(r0 +0) += r1\n{then}"
+        )
+    };
+    let again = "r1 = r6\nr2 = map[idx:0]\nr3 = 1\ncall 12\n";
+    let other = counted(&format!("if r7 > 40 goto out\nif r7 == 20 goto out\n{again}out: r0 = 5\nexit"));
+    let text = format!(
+        "r6 = r1\ncall leave\nr1 = r6\ncall leave\nr1 = r6\nr2 = map[idx:0]\nr3 = 2\ncall 12\nr0 = 9\nexit\n\
+         leave: r6 = r1\n{again}r0 = 3\nexit"
+    );
+    let left = |compiled: bool| {
+        let r = ready(&text, &specs);
+        let (to, last) =
+            (ready_with(&other, &specs, r.maps.clone()), ready_with("r0 = 42\nexit", &specs, r.maps.clone()));
+        r.maps[0].set_program(1, Some(to.program.clone())).unwrap();
+        r.maps[0].set_program(2, Some(last.program.clone())).unwrap();
+        if compiled {
+            to.compile().keep_with(&to.program);
+            last.compile().keep_with(&last.program);
+        }
+        let ret = r.run();
+        let mut value = [0; 8];
+        r.maps[1].lookup(&0u32.to_ne_bytes(), &mut value, 0).unwrap();
+        r.maps[0].clear_programs();
+        (ret, u64::from_ne_bytes(value))
+    };
+    // 21 calls for the first function, and 12 for the second.
+    assert_eq!(left(true), (9, 33), "compiled");
+    assert_eq!(left(false), (9, 33), "interpreted");
+}
+
 #[test]
 fn another_program_or_other_maps_are_refused() {
     let r = ready(&format!("{LOOK_UP}r0 = 2\nexit"), &[array()]);

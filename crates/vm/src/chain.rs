@@ -29,7 +29,7 @@ pub fn run_chain<'e>(links: &[(&'e Program, u32)], frame: &mut Frame, env: &mut 
     let mut insns = 0;
     for (n, (program, chain_on)) in links.iter().enumerate() {
         // The target that an earlier program chose stays.
-        let mut outcome = if n == 0 { run(program, frame, env) } else { run_tail(program, frame, env, 0) };
+        let mut outcome = if n == 0 { run(program, frame, env) } else { run_tail(program, frame, env, &mut 0) };
         insns += outcome.insns;
         outcome.insns = insns;
         if outcome.fault.is_some() || !chains_on(*chain_on, outcome.ret) {

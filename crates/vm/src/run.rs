@@ -14,25 +14,29 @@ pub const TAIL_CALLS_MAX: u32 = 33;
 /// Runs a program over a packet: r1 is the context. The packet may come back changed, moved, and with a redirect target.
 pub fn run<'e>(program: &'e Program, frame: &mut Frame, env: &mut Env<'e>) -> Outcome {
     frame.set_redirect(xway_packet::Redirect::None);
-    start(program, Vm::new(env, Some(frame), &mut []), [at(addr::CTX, 0), POISON, POISON, POISON, POISON])
+    start(program, Vm::new(env, Some(frame), &mut []), [at(addr::CTX, 0), POISON, POISON, POISON, POISON]).0
 }
 
 /// Goes on in `program` after `tail_calls` tail calls, over a packet whose redirect target stays: what a tail call from
-/// compiled code into a program that is not compiled does.
-pub fn run_tail<'e>(program: &'e Program, frame: &mut Frame, env: &mut Env<'e>, tail_calls: u32) -> Outcome {
+/// compiled code into a program that is not compiled does. Those that are made from here on are added: where a function left, its
+/// caller goes on, and has only the rest.
+pub fn run_tail<'e>(program: &'e Program, frame: &mut Frame, env: &mut Env<'e>, tail_calls: &mut u32) -> Outcome {
     let mut vm = Vm::new(env, Some(frame), &mut []);
-    vm.tail_calls = tail_calls;
-    start(program, vm, [at(addr::CTX, 0), POISON, POISON, POISON, POISON])
+    vm.tail_calls = *tail_calls;
+    let (outcome, made) = start(program, vm, [at(addr::CTX, 0), POISON, POISON, POISON, POISON]);
+    *tail_calls = made;
+    outcome
 }
 
 /// Runs a raw program over plain memory: r1 is its address, r2 its length; without memory both are 0.
 pub fn run_raw<'e>(program: &'e Program, memory: &mut [u8], env: &mut Env<'e>) -> Outcome {
     let len = memory.len() as u64;
     let start_addr = if len == 0 { 0 } else { at(addr::RAW, 0) };
-    start(program, Vm::new(env, None, memory), [start_addr, len, POISON, POISON, POISON])
+    start(program, Vm::new(env, None, memory), [start_addr, len, POISON, POISON, POISON]).0
 }
 
-fn start<'e>(program: &'e Program, mut vm: Vm<'_, 'e>, args: [u64; 5]) -> Outcome {
+/// How it ended, and after how many tail calls.
+fn start<'e>(program: &'e Program, mut vm: Vm<'_, 'e>, args: [u64; 5]) -> (Outcome, u32) {
     let result = vm.call(program, 0, args);
     let insns = vm.env.budget - vm.fuel;
     let fault = vm.stopped.take();
@@ -42,10 +46,11 @@ fn start<'e>(program: &'e Program, mut vm: Vm<'_, 'e>, args: [u64; 5]) -> Outcom
     }
     vm.clean_up();
     vm.env.state.stack = Some(vm.stack);
-    match result {
+    let outcome = match result {
         Ok(ret) => Outcome { ret, fault: None, insns },
         Err(Stopped) => Outcome { ret: 0, fault, insns },
-    }
+    };
+    (outcome, vm.tail_calls)
 }
 
 impl<'e> Vm<'_, 'e> {

@@ -323,11 +323,12 @@ extern "C" fn interpret(env: *mut RunEnv<'_>, _: u64) -> u64 {
     // SAFETY: called by generated code with the run's environment.
     let mut native = unsafe { Native::new(env) };
     let (guard, host, timers, cpu) = (native.guard(), native.host(), native.timers(), native.cpu());
-    let (next, tail_calls) = (native.env_mut().next.take(), native.env().tail_calls);
+    let (next, mut tail_calls) = (native.env_mut().next.take(), native.env().tail_calls);
     with_target(&mut native, |native| {
         let Some((next, frame)) = next.zip(native.frame_mut()) else { return 0 };
         let mut env = xway_vm::Env::new(guard, host, cpu).with_timers(timers);
-        let outcome = xway_vm::run_tail(next, frame, &mut env, tail_calls);
+        let outcome = xway_vm::run_tail(next, frame, &mut env, &mut tail_calls);
+        native.env_mut().tail_calls = tail_calls;
         if let Some(fault) = outcome.fault {
             native.fault(fault.kind);
         }
