@@ -112,6 +112,10 @@ impl<'a> Traffic<'a> {
             frame.meta_mut().iter_mut().enumerate().for_each(|(n, byte)| *byte = (n * 31 + number * 7) as u8);
         }
         frame.set_ingress(1, 0);
+        // Where another program sent it before: nobody's business.
+        if number.is_multiple_of(3) {
+            frame.set_redirect(Redirect::Ifindex(1000 + number as u32));
+        }
         (frame, from)
     }
 
@@ -366,6 +370,10 @@ fn ran(frame: &Frame, ret: u64, link: usize, fault: Option<String>) -> Ran {
         | Redirect::Cpu { map_id, .. }
         | Redirect::Socket { map_id, .. } => *map_id = 0,
         _ => {}
+    }
+    // A target is for whoever asked for one.
+    if ret as u32 != xway_abi::Verdict::Redirect as u32 {
+        redirect = Redirect::None;
     }
     // A pointer or a number: what a verdict is counted by has 32 bits.
     Ran {

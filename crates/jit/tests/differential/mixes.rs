@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use xway_jit::Options;
-use xway_maps::Map;
+use xway_maps::{Map, SocketObject};
 use xway_object::{Object, Program, ProgramKind};
 use xway_testkit::Rng;
 use xway_verifier::{Config, MapsView};
@@ -24,6 +24,23 @@ const LENGTHS: [usize; 20] = [0, 1, 13, 14, 15, 16, 17, 18, 20, 24, 33, 34, 38, 
 const AGAIN: &str = "r6 = r1\nr7 = *(u32 *)(r1 +0)\nr8 = *(u32 *)(r1 +4)\nr0 = 3\nr2 = r7\nr2 += 14\nif r2 > r8 goto out\n\
                      r9 = *(u8 *)(r7 +3)\nr9 += 1\n*(u8 *)(r7 +3) = r9\nr2 = map[idx:7]\nif r9 & 3 goto second\nr3 = 0\n\
                      call 12\ngoto last\nsecond: r3 = 1\ncall 12\nlast: r0 = 1\nout: exit";
+
+/// What stands in a map of sockets.
+struct Socket;
+
+impl SocketObject for Socket {
+    fn id(&self) -> u64 {
+        1
+    }
+
+    fn queue(&self) -> u32 {
+        3
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}
 
 fn packets(rng: &mut Rng, count: usize) -> Vec<Vec<u8>> {
     // Some bursts are all of one length, and some hold few values, so that checks of them often hold.
@@ -126,6 +143,14 @@ impl Case {
                 trie.update(&key, &value, 0).expect("room");
             }
         }
+        // Some slots hold something, and one of them a device that comes and goes.
+        for key in [0u32, 2, 3] {
+            let device = u64::from(key + 5).to_ne_bytes();
+            maps[23].update(&key.to_ne_bytes(), &device, 0).expect("room");
+            maps[24].update(&key.to_ne_bytes(), &device[..4], 0).expect("room");
+        }
+        maps[25].update(&1u32.to_ne_bytes(), &64u32.to_ne_bytes(), 0).expect("room");
+        maps[26].set_socket(2, Arc::new(Socket)).expect("a slot");
         for (slot, _) in self.others.iter().enumerate().take(2) {
             self.enter(world, instance, slot as u32, slot);
         }
@@ -151,6 +176,13 @@ impl Case {
             _ => maps[7].set_program(0, None).expect("a slot"),
         }
         let slot = (number % 4) as u32;
+        for devices in &maps[23..25] {
+            let device = [(number % 200) as u8 + 1, 0, 0, 0, 0, 0, 0, 0];
+            let _ = match number.is_multiple_of(2) {
+                true => devices.delete(&slot.to_ne_bytes()),
+                false => devices.update(&slot.to_ne_bytes(), &device[..devices.user_value_size()], 0),
+            };
+        }
         for outer in &maps[19..22] {
             if number.is_multiple_of(3) {
                 let _ = outer.delete(&slot.to_ne_bytes());

@@ -142,6 +142,10 @@ impl Default for World {
             of_maps("array_of_hashes", MapType::ArrayOfMaps, &inner_hash, &[(0, 22), (3, 22)]),
             of_maps("hash_of_hashes", MapType::HashOfMaps, &inner_hash, &[(1, 22), (2, 22)]),
             MapDef::new("inner_hash", inner_hash.clone()),
+            def("devices", MapType::Devmap, 4, 8, 4),
+            def("devices_by_key", MapType::DevmapHash, 4, 4, 4),
+            def("cpus", MapType::Cpumap, 4, 4, 2),
+            def("sockets", MapType::Xskmap, 4, 4, 4),
         ];
         let object = Object { maps, btf: Some(Arc::new(b.finish())), license: Some("GPL".into()), ..Object::default() };
         World { object: Arc::new(object), main, roles }

@@ -1,7 +1,8 @@
 //! What a compiler takes apart and puts together, mixed: checks of the packet's length and of fields that lead out the same way, bytes that
 //! are copied, put together and written over, sums and folds, the stack in pieces of every width, loops that are taken apart, look-ups with
 //! arithmetic in the value, moves of the packet's start and end in between, functions that are copied, callbacks, copies from and to
-//! further buffers, rows of 32 bits, atomic operations whose results decide, metadata, options, loops that count, and a long computation at the end.
+//! further buffers, rows of 32 bits, atomic operations whose results decide, metadata, options, loops that count, targets, records, tail
+//! calls in loops, constants, and a long computation at the end.
 //!
 //! r6 is the context, r7 the packet's start, r8 its end, r9 a sum of what was seen; r0 to r5 are scratch. fp-8 to fp-64 are bytes of all
 //! widths, fp-72 and fp-80 keys, fp-88 the context for callbacks, fp-112 and up a key with a prefix's length, fp-120 a pointer to a map,
@@ -14,11 +15,14 @@ mod changes;
 mod counted;
 mod functions;
 mod halves;
+mod leaves;
 mod moves;
 mod pieces;
 mod reach;
+mod records;
 mod rounds;
 mod tables;
+mod targets;
 mod walks;
 
 use std::fmt::Write;
@@ -55,7 +59,7 @@ pub(super) fn text(rng: &mut Rng) -> Made {
     w.packet();
     let statements = 3 + w.rng.below(12);
     // Some are about nothing but where the packet is, or about one other thing.
-    let (about, about_one) = (w.rng.below(10), w.rng.below(9));
+    let (about, about_one) = (w.rng.below(10), w.rng.below(13));
     for _ in 0..statements {
         match about {
             0 | 1 => w.about_bounds(),
@@ -175,7 +179,7 @@ impl Mix<'_> {
     }
 
     fn statement(&mut self) {
-        match self.rng.below(55) {
+        match self.rng.below(62) {
             0 => {
                 let len = *self.rng.pick(&LENGTHS);
                 self.check(len);
@@ -212,6 +216,10 @@ impl Mix<'_> {
             47 | 48 => self.options(),
             49 => self.metadata(),
             50..=52 => self.rounds(),
+            53 | 54 => self.targets(),
+            55 | 56 => self.records(),
+            57 | 58 => self.leaves(),
+            59 => self.constants(),
             _ => self.changed(),
         }
     }
@@ -242,6 +250,10 @@ impl Mix<'_> {
             (_, 5) => self.header_moves(),
             (_, 6) => self.options(),
             (_, 7) => self.rounds(),
+            (_, 8) => self.targets(),
+            (_, 9) => self.records(),
+            (_, 10) => self.leaves(),
+            (_, 11) => self.constants(),
             _ => self.changed(),
         }
     }

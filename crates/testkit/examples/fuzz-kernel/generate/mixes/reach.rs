@@ -57,6 +57,15 @@ impl Mix<'_> {
         if kfunc == 6 && self.rng.one_in(2) {
             self.line(&format!("*({name} *)(r0 +{at}) = r9"));
         }
+        // The same bytes change by another way: in the packet, or where a copy may be.
+        let again = match self.rng.below(3) {
+            0 if self.proved >= offset + at + size => Some(format!("(r7 +{})", offset + at)),
+            1 => Some(format!("(r10 {})", -8 - len + at)),
+            _ => None,
+        };
+        if let Some(place) = again {
+            self.line(&format!("*({name} *){place} = r9\nr1 = *({name} *)(r0 +{at})\nr9 += r1"));
+        }
         self.line(&format!("{miss}: r0 = 0\n{none}: r0 = 0"));
     }
 }
