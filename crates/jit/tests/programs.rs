@@ -686,7 +686,9 @@ fn tests_of_one_number_are_exchanged_where_others_were_before() {
 fn helpers_are_code_as_long_as_there_is_room() {
     let text = "call 7\n".repeat(3000) + "exit";
     let len = ready(&text, &[]).compile().stats().code_len;
-    assert!(len < 120_000, "{len}");
+    // The same takes more bytes there.
+    let most = if cfg!(target_arch = "aarch64") { 240_000 } else { 120_000 };
+    assert!(len < most, "{len}");
     let mut text = String::from("r6 = r1\n");
     for n in 0..600 {
         let _ = write!(text, "r1 = r6\nr2 = {}\ncall 44\nif r0 != 0 goto out\n", [-4, 2][n % 2]);
