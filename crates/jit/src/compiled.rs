@@ -219,6 +219,9 @@ pub(crate) fn plan(program: &Program, proof: &Verified, options: &Options) -> Re
     if options.frozen {
         plan.fold_frozen(proof.maps());
     }
+    if !options.constant_keys {
+        plan.forget_constant_keys();
+    }
     if options.thread_nulls {
         plan.checks_beside_lookups();
     }

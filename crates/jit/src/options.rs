@@ -9,6 +9,8 @@ pub struct Options {
     pub decided: bool,
     /// `frozen`: loads from maps that nobody can change are constants.
     pub frozen: bool,
+    /// `constant-keys`: the element of an array whose key the proof knows is a constant.
+    pub constant_keys: bool,
     /// `detours`: a test that rarer ones come back to stands in front of them.
     pub detours: bool,
     /// `value-words`: bytes that are read one by one from a map's value are read as words.
@@ -86,6 +88,7 @@ impl Default for Options {
         Options {
             decided: true,
             frozen: true,
+            constant_keys: true,
             detours: true,
             value_words: true,
             slots: true,
@@ -127,6 +130,7 @@ impl Options {
         Options {
             decided: false,
             frozen: false,
+            constant_keys: false,
             detours: false,
             value_words: false,
             slots: false,
@@ -161,6 +165,7 @@ impl Options {
         let slot = match pass {
             "decided" => &mut self.decided,
             "frozen" => &mut self.frozen,
+            "constant-keys" => &mut self.constant_keys,
             "detours" => &mut self.detours,
             "value-words" => &mut self.value_words,
             "slots" => &mut self.slots,
@@ -193,9 +198,10 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 27] = [
+    pub const PASSES: [&'static str; 28] = [
         "decided",
         "frozen",
+        "constant-keys",
         "detours",
         "unroll",
         "inline-functions",

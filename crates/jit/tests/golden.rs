@@ -90,6 +90,11 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             "r2 = 1\n*(u64 *)(r10 -16) = 1\nlock *(u64 *)(r10 -16) += r2\nr0 = *(u64 *)(r10 -16)\nexit".into(),
             None,
         ),
+        (
+            "constant-keys",
+            LOOK_UP.replace("r10 -4", "r10 -8").replace("r2 += -4", "r2 += -8"),
+            Some(MapType::Array),
+        ),
         ("inline-lookups", LOOK_UP.into(), Some(MapType::Array)),
         (
             "thread-nulls",

@@ -277,6 +277,15 @@ impl End {
 }
 
 impl Plan {
+    /// The proof's numbers of array elements are not used: what is left is the key on the stack.
+    pub fn forget_constant_keys(&mut self) {
+        for op in self.funcs.iter_mut().flat_map(|f| &mut f.blocks).flat_map(|b| &mut b.ops) {
+            if let Kind::Helper(call) = &mut op.kind {
+                call.key_const = None;
+            }
+        }
+    }
+
     /// An instruction with atomic access to memory that may lie anywhere: the packet under another name, of a slice or an argument.
     /// What is now one kind of memory and now another may be that where a program has such memory at all.
     pub fn atomic_of_any_alignment(&self) -> Option<usize> {
