@@ -258,6 +258,18 @@ fn loops_that_jump_back_are_taken_apart_too() {
     assert_eq!(length("if r3 == 3039 goto +1\ngoto again"), wanted);
 }
 
+/// Where nothing leads to the jump any more but whoever calls the function, it is where the function begins.
+#[test]
+fn loops_that_jump_back_to_the_beginning_of_a_function_are_left_in_it() {
+    for (text, ret) in [
+        ("r1 = 5000\ncall f\nexit\nf: goto again\nagain: r1 += -1\nif r1 != 0 goto f\nr0 = 7\nexit", 7),
+        ("r1 = 50\ncall f\nexit\nf: goto again\nagain: r1 += -1\nif r1 == 0 goto +1\ngoto f\nr0 = 8\nexit", 8),
+        ("f: goto again\nagain: r0 = *(u64 *)(r10 -8)\nr0 += 1\n*(u64 *)(r10 -8) = r0\nif r0 < 70 goto f\nexit", 70),
+    ] {
+        assert_eq!(ready(text, &[]).run(), ret, "{text}");
+    }
+}
+
 /// A loop of several blocks with ways out of its middle, left in each turn at each place.
 #[test]
 fn loops_with_ways_out_of_the_middle_are_taken_apart() {

@@ -42,9 +42,9 @@ impl Plan {
 }
 
 fn unroll(func: &mut Func, room: &mut usize) {
-    // Ways into each of the blocks that are there now.
+    // Ways into each of the blocks that are there now; into the first one from whoever calls the function, too.
     let mut entries = vec![0usize; func.blocks.len()];
-    func.blocks.iter().flat_map(|b| b.end.successors()).for_each(|to| entries[to] += 1);
+    func.blocks.iter().flat_map(|b| b.end.successors()).chain([0]).for_each(|to| entries[to] += 1);
     for n in 0..entries.len() {
         let first = func.blocks.len();
         jumps_back(func, &mut entries, n);
