@@ -71,6 +71,8 @@ pub(crate) struct Verifier<'a> {
     pub casts: BTreeMap<usize, &'static str>,
     /// Decided branches that are walked both ways.
     pub guesses: Guesses,
+    /// Something was guessed before the first error, which may be no answer then.
+    pub guessed_before: bool,
     /// Functions that may move the packet, directly or through others.
     pub moves_packet: Vec<bool>,
     /// Tags of their parameters, once they were read.
@@ -135,6 +137,7 @@ impl<'a> Verifier<'a> {
             access_kinds: vec![0; n],
             casts: BTreeMap::new(),
             guesses: Guesses::new(n, config.apart),
+            guessed_before: false,
             arg_tags: None,
             signatures: HashMap::new(),
             structs: HashMap::new(),
@@ -417,6 +420,7 @@ impl<'a> Verifier<'a> {
             self.log.text.push_str(&format!("{}\n", diag.message));
         }
         if self.errors.is_empty() {
+            self.guessed_before = self.guesses.were_made();
             self.more_until = self.meter.done(self.stats.visited).saturating_add(self.work_max / MORE_SHARE);
         }
         self.errors.push(diag);

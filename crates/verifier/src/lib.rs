@@ -119,7 +119,7 @@ pub fn verify(program: &Program, view: &MapsView<'_>, config: &Config) -> Result
         v.run();
     }
     let exhausted = v.errors.iter().any(|e| e.kind == Kind::Budget);
-    if !v.errors.is_empty() && !exhausted && v.guesses.were_made() {
+    if !v.errors.is_empty() && !exhausted && v.guessed_before {
         // A number on which nothing relied is forgotten in loops: what is refused now may hold with all branches decided.
         let mut careful = Verifier::new(program, *view, config, v.cfg.clone()).after(&v.stats).without_guesses();
         careful.run();
