@@ -36,12 +36,11 @@ unsafe fn of_rest(mut at: *const u8, mut left: usize, mut sum: u64) -> u64 {
     macro_rules! read {
         ($load:literal) => {{
             let v: u64;
-            // SAFETY: reads some of the bytes that are left, and changes nothing but a register.
+            // SAFETY: reads as many bytes as the condition around it says are left from `at` on, and changes nothing but a register.
             unsafe { asm!($load, v = out(reg) v, at = in(reg) at, options(nostack, readonly, preserves_flags)) };
             v
         }};
     }
-    // SAFETY of each step: `left` bytes are there from `at` on.
     while left >= 8 {
         sum = add(sum, read!("mov {v}, [{at}]"));
         (at, left) = (at.wrapping_add(8), left - 8);

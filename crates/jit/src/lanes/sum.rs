@@ -210,27 +210,27 @@ pub(crate) fn word_sum(at: &mut impl Emit, runs: &[Run]) -> Value {
 ///
 /// Eight words are one load, of which the upper halves of 32 bits and the lower ones are added apart: a function has fewer loads than would
 /// fill 32 bits.
-fn half_sum(at: &mut FuncCursor<'_>, runs: &[Run]) -> Value {
+fn half_sum(at: &mut impl Emit, runs: &[Run]) -> Value {
     let (mut lower, mut upper) = (Sums::default(), Sums::default());
-    let lows = at.func.dfg.constants.insert([0xff, 0xff, 0, 0].repeat(4).into());
-    let lows = FuncCursor::ins(at).vconst(types::I32X4, lows);
+    let lows = at.func().dfg.constants.insert([0xff, 0xff, 0, 0].repeat(4).into());
+    let lows = at.ins().vconst(types::I32X4, lows);
     for run in runs {
         for off in (0..run.words).step_by(8).map(|n| run.off + 2 * n as i32) {
-            let eight = FuncCursor::ins(at).load(types::I32X4, run.flags, run.base, off);
-            let low = FuncCursor::ins(at).band(eight, lows);
+            let eight = at.ins().load(types::I32X4, run.flags, run.base, off);
+            let low = at.ins().band(eight, lows);
             lower.add(at, low);
-            let high = FuncCursor::ins(at).ushr_imm_u(eight, 16);
+            let high = at.ins().ushr_imm_u(eight, 16);
             upper.add(at, high);
         }
     }
     let (lower, upper) = lower.all(at).zip(upper.all(at)).expect("runs have words");
     let little = MemFlagsData::new().with_endianness(ir::Endianness::Little);
-    let four = FuncCursor::ins(at).iadd(lower, upper);
-    let two = FuncCursor::ins(at).bitcast(types::I64X2, little, four);
-    let high = FuncCursor::ins(at).ushr_imm_u(two, 32);
-    let up = FuncCursor::ins(at).ishl_imm_s(two, 32);
-    let low = FuncCursor::ins(at).ushr_imm_u(up, 32);
-    let both = FuncCursor::ins(at).iadd(low, high);
+    let four = at.ins().iadd(lower, upper);
+    let two = at.ins().bitcast(types::I64X2, little, four);
+    let high = at.ins().ushr_imm_u(two, 32);
+    let up = at.ins().ishl_imm_s(two, 32);
+    let low = at.ins().ushr_imm_u(up, 32);
+    let both = at.ins().iadd(low, high);
     across(at, both)
 }
 

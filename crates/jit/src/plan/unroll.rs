@@ -1,7 +1,7 @@
 //! `unroll`: short loops of one block, or of a few with ways out of the middle, several times one behind the other.
 //!
 //! A processor takes one branch a cycle and passes by two that are not taken. A loop whose body is a load and an addition is
-//! bound by that. Each copy keeps its own check, so nothing needs to be known about the number of turns.
+//! bound by that. Each copy keeps its own checks, so nothing needs to be known about the number of turns.
 //!
 //! A loop that counts from a constant to a constant in few turns stands there as often as it turns, in front of itself: then its
 //! counter is a constant in each copy, the checks fold away, and the loop itself with them (`known-branches`). If the count were
@@ -188,7 +188,7 @@ fn turns(func: &Func, n: usize) -> Option<(usize, u64)> {
     let mut regs: Numbers = std::array::from_fn(|r| constant(entry, entry.ops.len(), Reg::new(r as u8)?));
     for turn in 1..=TURNS_COUNTED_MAX {
         body.ops.iter().for_each(|op| step(&mut regs, &op.kind));
-        let stays = holds(width, cond, regs[dst.index()]?, limit)? == (taken == n);
+        let stays = holds(width, cond, regs.get(dst.index()).copied().flatten()?, limit)? == (taken == n);
         if !stays {
             return Some((from, turn));
         }
