@@ -222,9 +222,6 @@ pub(crate) fn plan(program: &Program, proof: &Verified, options: &Options) -> Re
     if !options.constant_keys {
         plan.forget_constant_keys();
     }
-    if options.thread_nulls {
-        plan.checks_beside_lookups();
-    }
     if options.detours {
         plan.straighten();
     }

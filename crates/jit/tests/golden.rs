@@ -102,6 +102,13 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             Some(MapType::Array),
         ),
         (
+            "thread-nulls.between",
+            "r3 = *(u32 *)(r1 +12)\n*(u32 *)(r10 -4) = r3\nr2 = r10\nr2 += -4\nr1 = map[idx:0]\ncall 1\nr1 = r0\nr0 = 1\n\
+             if r1 == 0 goto none\nr0 = *(u32 *)(r1 +0)\nnone: exit"
+                .into(),
+            Some(MapType::Array),
+        ),
+        (
             "thread-nulls.room",
             "r2 = -20\ncall 44\nif r0 != 0 goto full\nr0 = 3\nexit\nfull: r0 = 1\nexit".into(),
             None,

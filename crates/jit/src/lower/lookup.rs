@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, AtomicRmwOp, BlockArg, InstBuilder, MemFlagsData, Value, types};
-use xway_isa::{Cond, Operand, Reg, Width};
+use xway_isa::Reg;
 use xway_maps::Map;
 use xway_maps::native::{self, ArrayLayout, HashLayout, MapLayout, PercpuArrayLayout};
 use xway_verifier::{Place, Region};
@@ -18,7 +18,8 @@ use super::{Area, Body, inner, trie};
 use crate::Options;
 use crate::calls::{self, Entry};
 use crate::env::offsets;
-use crate::plan::{Block, Call, End, Func, Kind};
+use crate::plan::asked::{self, Answer, Check};
+use crate::plan::{Block, Call, Func, Kind, Op};
 
 /// `bpf_map_lookup_elem`
 pub(super) const LOOKUP: u32 = 1;
@@ -134,22 +135,28 @@ pub(super) fn is_own_key(call: &Call) -> bool {
         matches!(region, Region::Stack | Region::OuterStack | Region::Packet | Region::Meta))
 }
 
-impl Body<'_, '_> {
-    /// When a block ends with a look-up and the check of its result: the plan's blocks for a hit and a miss.
-    pub(super) fn checked_lookup(&self, block: &Block) -> Option<Then> {
-        let Kind::Helper(call) = &block.ops.last()?.kind else { return None };
-        if call.proto.id != LOOKUP || !self.around.options.thread_nulls || !self.can_inline(call) {
-            return None;
+impl<'a> Body<'a, '_> {
+    /// When a block ends with a look-up that is emitted inline and the check of its result.
+    pub(super) fn checked_lookup(&self, block: &'a Block) -> Option<(&'a Call, Check<'a>)> {
+        let is_lookup = |op: &Op| matches!(&op.kind, Kind::Helper(call) if call.proto.id == LOOKUP);
+        let check = asked::check(block, is_lookup, Answer::Pointer)?;
+        let Kind::Helper(call) = &block.ops[check.at].kind else { return None };
+        (self.around.options.thread_nulls && self.can_inline(call)).then_some((call, check))
+    }
+
+    /// Emits it, with what stands between it and the check.
+    pub(super) fn inline_checked_lookup(&mut self, call: &Call, check: &Check<'a>) {
+        let (hit, miss) = (self.blocks[check.other], self.blocks[check.zero]);
+        if check.between.is_empty() {
+            return self.inline_lookup(call, Some(Then::Check { hit, miss }));
         }
-        let End::Branch { width: Width::W64, cond, dst: Reg::R0, src: Operand::Imm(0), taken, fall } = block.end else {
-            return None;
-        };
-        let (hit, miss) = match cond {
-            Cond::Eq => (fall, taken),
-            Cond::Ne => (taken, fall),
-            _ => return None,
-        };
-        Some(Then::Check { hit: self.blocks[hit], miss: self.blocks[miss] })
+        let ways = [(self.b.create_block(), hit), (self.b.create_block(), miss)];
+        self.inline_lookup(call, Some(Then::Check { hit: ways[0].0, miss: ways[1].0 }));
+        for (way, to) in ways {
+            self.open(way);
+            self.ops(check.between);
+            self.b.ins().jump(to, &[]);
+        }
     }
 
     /// Whether this use of the helper is emitted inline.

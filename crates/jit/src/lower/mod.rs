@@ -62,7 +62,7 @@ use crate::Options;
 use crate::calls::Entry;
 use crate::env::offsets;
 use crate::link;
-use crate::plan::{End, Func, Kind, Plan};
+use crate::plan::{End, Func, Op, Plan};
 
 /// Name spaces of symbols in generated code.
 pub(crate) mod space {
@@ -563,13 +563,13 @@ impl<'a, 'f> Body<'a, 'f> {
             self.words.clear();
             self.enter_bounds(n);
             let checked = self.checked_lookup(block);
-            let (last, ops) = match (checked, block.ops.split_last()) {
-                (Some(then), Some((last, ops))) => (Some((then, last)), ops),
-                _ => (None, &block.ops[..]),
-            };
             let room = self.checked_room(n);
-            // What stands between the call and the check goes with each of its ways.
-            let ops = &ops[..ops.len() - room.map_or(0, |asked| asked.between.len())];
+            // What stands between a call and the check goes with each of its ways.
+            let ops = match (&checked, room) {
+                (Some((_, check)), _) => &block.ops[..check.at],
+                (None, Some(asked)) => &block.ops[..block.ops.len() - asked.between.len()],
+                (None, None) => &block.ops[..],
+            };
             for (n, op) in ops.iter().enumerate() {
                 self.origin(op.at);
                 self.after_room = room.filter(|_| n + 1 == ops.len());
@@ -580,15 +580,21 @@ impl<'a, 'f> Body<'a, 'f> {
                 continue;
             }
             self.leave_bounds(n);
-            if let Some((then, op)) = last
-                && let Kind::Helper(call) = &op.kind
-            {
-                self.origin(op.at);
-                self.inline_lookup(call, Some(then));
+            if let Some((call, check)) = checked {
+                self.origin(block.ops[check.at].at);
+                self.inline_checked_lookup(call, &check);
                 continue;
             }
             self.origin(block.end_at);
             self.end(&block.end);
+        }
+    }
+
+    /// Operations that stand where they are and end no block.
+    fn ops(&mut self, ops: &'a [Op]) {
+        for op in ops {
+            self.origin(op.at);
+            self.op(&op.kind, op.at);
         }
     }
 

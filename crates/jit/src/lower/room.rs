@@ -6,14 +6,15 @@
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, InstBuilder, Value, types};
-use xway_isa::{Cond, MovExt, Operand, Reg};
+use xway_isa::Reg;
 use xway_packet::descriptor::{DATA, DATA_END, DATA_META, NEXT};
 use xway_packet::{ETH_HLEN, FRAME_RESERVE};
 
 use super::bounds::{Bound, Bounds};
 use super::{Area, Body};
 use crate::env::offsets;
-use crate::plan::{Call, End, Kind, Op, ROOM};
+use crate::plan::asked::{self, Answer};
+use crate::plan::{Call, Kind, Op, ROOM};
 
 /// What a check of a helper's arguments leads to.
 struct Ways {
@@ -183,10 +184,7 @@ impl<'a> Body<'a, '_> {
 
     /// What the program does between the call and the check of its result.
     fn between(&mut self, asked: Option<Asked<'a>>) {
-        for op in asked.map_or(&[][..], |asked| asked.between) {
-            self.origin(op.at);
-            self.op(&op.kind, op.at);
-        }
+        asked.into_iter().for_each(|asked| self.ops(asked.between));
     }
 
     /// Tells helpers which frame it is, where that was left to those that are called. Beside the way that is taken: most packets
@@ -198,47 +196,20 @@ impl<'a> Body<'a, '_> {
         }
     }
 
-    /// When a block ends with a call that is part of the code here and the check of its result, which compilers like to move to
-    /// another register first, to make room for the answer:
-    ///
-    /// ```text
-    /// call bpf_xdp_adjust_head
-    /// r1 = r0
-    /// r0 = 1
-    /// if r1 != 0 goto out
-    /// ```
+    /// When a block ends with a call that is part of the code here and the check of its result.
     pub(super) fn checked_room(&self, at: usize) -> Option<Asked<'a>> {
         let (block, options) = (&self.plan.blocks[at], self.around.options);
         if !(options.thread_nulls && options.inline_helpers && self.has_room_for_code()) {
             return None;
         }
         let is_room = |op: &Op| matches!(&op.kind, Kind::Helper(call) if ROOM.contains(&call.proto.id));
-        let between = &block.ops[block.ops.iter().rposition(is_room)? + 1..];
-        // Registers that hold the result.
-        let mut holds = vec![Reg::R0];
-        for op in between {
-            let (dst, same) = match op.kind {
-                Kind::Const { dst, .. } => (dst, false),
-                // Half of it too: a helper's answer is an int.
-                Kind::Mov { ext: MovExt::None, dst, src: Operand::Reg(from), .. } => (dst, holds.contains(&from)),
-                Kind::Mov { dst, .. } => (dst, false),
-                _ => return None,
-            };
-            holds.retain(|held| *held != dst);
-            holds.extend(same.then_some(dst));
-        }
-        let End::Branch { cond, dst, src: Operand::Imm(0), taken, fall, .. } = block.end else { return None };
-        let (zero, other) = match cond {
-            Cond::Eq => (taken, fall),
-            Cond::Ne => (fall, taken),
-            _ => return None,
-        };
-        holds.contains(&dst).then(|| Asked {
-            zero: self.blocks[zero],
-            then: zero,
-            copied: self.may_copy(at, zero),
-            other: self.blocks[other],
-            between,
+        let check = asked::check(block, is_room, Answer::Int)?;
+        Some(Asked {
+            zero: self.blocks[check.zero],
+            then: check.zero,
+            copied: self.may_copy(at, check.zero),
+            other: self.blocks[check.other],
+            between: check.between,
         })
     }
 }

@@ -6,7 +6,7 @@
 //! reaches are not there. A pass is a function that changes a [`Plan`]; `compiled.rs` runs them in order.
 
 mod afford;
-mod beside;
+pub(crate) mod asked;
 mod build;
 mod detours;
 mod frozen;

@@ -25,6 +25,7 @@ use xway_maps::Map;
 use xway_maps::native::MapLayout;
 use xway_verifier::Region;
 
+use super::asked::{self, Answer, Check};
 use super::{Block, Call, End, Func, Kind, Op};
 
 /// Places in the program that maps fetch for, at most: a program with more of them is not staged.
@@ -368,14 +369,8 @@ fn then(call: &Call, block: &Block, leads: &dyn Fn(usize) -> bool, around: &Arou
     let pretend = !map.is_frozen() && map.value_size() <= VALUE_MAX;
     // Where the key is a constant on some way to the call, the proof knows there that an array has a value.
     let array = matches!(map.layout(), MapLayout::Array(_) | MapLayout::PercpuArray(_));
-    let last = matches!(&block.ops.last().map(|op| &op.kind), Some(Kind::Helper(c)) if std::ptr::eq(c, call));
-    if let (true, End::Branch { cond, dst: Reg::R0, src: Operand::Imm(0), taken, fall, .. }) = (last, &block.end) {
-        let (hit, miss) = match cond {
-            xway_isa::Cond::Eq => (*fall, *taken),
-            xway_isa::Cond::Ne => (*taken, *fall),
-            _ if array => return Then::Stop,
-            _ => return Then::Zero,
-        };
+    let this = |op: &Op| matches!(&op.kind, Kind::Helper(c) if std::ptr::eq(c, call));
+    if let Some(Check { zero: miss, other: hit, .. }) = asked::check(block, this, Answer::Pointer) {
         // Behind a miss in a table that evicts there is a new key: seldom enough.
         return match (leads(hit) && pretend, leads(miss) && !array && !is_lru(map)) {
             (true, _) => Then::Value,
