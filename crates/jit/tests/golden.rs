@@ -42,6 +42,15 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             None,
         ),
         (
+            "detours.two",
+            packet(
+                "r5 = *(u16 *)(r2 +12)\nif r5 == 0xa888 goto tag\nif r5 != 0x81 goto again\ntag: r5 = *(u16 *)(r2 +13)\n\
+                 again: r4 = r5\nr4 &= 65535\nif r4 == 0xa888 goto second\nif r4 != 0x81 goto last\nsecond: r5 = *(u16 *)(r2 +14)\n\
+                 last: r0 = 2\nr5 &= 65535\nif r5 != 8 goto out\nr0 = 3",
+            ),
+            None,
+        ),
+        (
             "unroll",
             packet("r0 = 0\nr5 = 0\nagain: r1 = *(u8 *)(r2 +0)\nr0 += r1\nr2 += 1\nr5 += 1\nif r5 < 16 goto again"),
             None,

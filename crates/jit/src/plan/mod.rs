@@ -276,6 +276,24 @@ impl End {
     }
 }
 
+impl Func {
+    /// Puts its blocks in this order, of their numbers as they are.
+    fn put_in_order(&mut self, order: &[usize]) {
+        let mut place = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(at, n)| place[*n] = at);
+        let mut blocks: Vec<Option<Block>> = self.blocks.drain(..).map(Some).collect();
+        self.blocks = order.iter().filter_map(|n| blocks[*n].take()).collect();
+        for end in self.blocks.iter_mut().map(|b| &mut b.end) {
+            match end {
+                End::Jump(to) => *to = place[*to],
+                End::Branch { taken, fall, .. } => (*taken, *fall) = (place[*taken], place[*fall]),
+                End::MayGoto { out, fall } => (*out, *fall) = (place[*out], place[*fall]),
+                End::Exit | End::Unreachable => {}
+            }
+        }
+    }
+}
+
 impl Plan {
     /// The proof's numbers of array elements are not used: what is left is the key on the stack.
     pub fn forget_constant_keys(&mut self) {

@@ -2,7 +2,7 @@
 //! are copied, put together and written over, sums and folds, the stack in pieces of every width, loops that are taken apart, look-ups with
 //! arithmetic in the value, moves of the packet's start and end in between, functions that are copied, callbacks, copies from and to
 //! further buffers, rows of 32 bits, atomic operations whose results decide, metadata, options, loops that count, targets, records, tail
-//! calls in loops, constants, and a long computation at the end.
+//! calls in loops, constants, tags, and a long computation at the end.
 //!
 //! r6 is the context, r7 the packet's start, r8 its end, r9 a sum of what was seen; r0 to r5 are scratch. fp-8 to fp-64 are bytes of all
 //! widths, fp-72 and fp-80 keys, fp-88 the context for callbacks, fp-112 and up a key with a prefix's length, fp-120 a pointer to a map,
@@ -22,6 +22,7 @@ mod reach;
 mod records;
 mod rounds;
 mod tables;
+mod tags;
 mod targets;
 mod walks;
 
@@ -59,7 +60,7 @@ pub(super) fn text(rng: &mut Rng) -> Made {
     w.packet();
     let statements = 3 + w.rng.below(12);
     // Some are about nothing but where the packet is, or about one other thing.
-    let (about, about_one) = (w.rng.below(10), w.rng.below(13));
+    let (about, about_one) = (w.rng.below(10), w.rng.below(14));
     for _ in 0..statements {
         match about {
             0 | 1 => w.about_bounds(),
@@ -179,7 +180,7 @@ impl Mix<'_> {
     }
 
     fn statement(&mut self) {
-        match self.rng.below(62) {
+        match self.rng.below(64) {
             0 => {
                 let len = *self.rng.pick(&LENGTHS);
                 self.check(len);
@@ -220,6 +221,7 @@ impl Mix<'_> {
             55 | 56 => self.records(),
             57 | 58 => self.leaves(),
             59 => self.constants(),
+            60 | 61 => self.tags(),
             _ => self.changed(),
         }
     }
@@ -254,6 +256,7 @@ impl Mix<'_> {
             (_, 9) => self.records(),
             (_, 10) => self.leaves(),
             (_, 11) => self.constants(),
+            (_, 12) => self.tags(),
             _ => self.changed(),
         }
     }
