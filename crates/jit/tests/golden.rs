@@ -88,6 +88,13 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             "r6 = *(u32 *)(r1 +12)\nr1 = 5\ncall more\nr0 += r6\nexit\nmore: r6 = r1\nr0 = r6\nr0 += 1\nexit".into(),
             None,
         ),
+        (
+            "inline-functions.turns",
+            "*(u64 *)(r10 -8) = 0\nr6 = *(u32 *)(r1 +12)\nr1 = r6\nr1 &= 15\nr2 = subprog[more]\nr3 = r10\nr3 += -8\nr4 = 0\ncall 181\n\
+             r0 = *(u64 *)(r10 -8)\nr0 += r6\nexit\nmore: r3 = *(u64 *)(r2 +0)\nr3 += r1\n*(u64 *)(r2 +0) = r3\nr0 = 0\nexit"
+                .into(),
+            None,
+        ),
         ("inline-tail-targets", TAIL.into(), Some(MapType::ProgArray)),
         (
             "slots",

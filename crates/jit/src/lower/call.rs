@@ -10,7 +10,7 @@ use xway_vm::TAIL_CALLS_MAX;
 
 use super::inline::CSUM_DIFF;
 use super::redirect::{REDIRECT_MAP, REDIRECT_TO};
-use super::{Area, Body, Callee, Jump, Shape, signature, space};
+use super::{Area, Body, Jump, Shape, signature, space};
 use crate::calls::{self, Entry, KTIME};
 use crate::env::offsets;
 use crate::plan::{Call, Kind, ROOM};
@@ -53,14 +53,7 @@ impl Body<'_, '_> {
             Kind::Fetch { call, slot, then } => self.fetch(call, *slot, *then),
             Kind::Kfunc { which, .. } => self.enter(calls::kfunc(*which), &ARGS),
             Kind::Local { func, inline: true, .. } => self.copied(*func),
-            Kind::Local { func, .. } => {
-                let callee = Callee { unit: self.number, func: *func };
-                let f = self.import((space::LOCAL, callee.symbol()), 6);
-                let args = self.arguments(&ARGS);
-                let inst = self.b.ins().call(f, &args);
-                let r0 = self.b.inst_results(inst)[0];
-                self.set(Reg::R0, r0);
-            }
+            Kind::Local { func, .. } => self.function_of_program(*func),
         }
     }
 
@@ -69,7 +62,7 @@ impl Body<'_, '_> {
         self.set(dst, v);
     }
 
-    fn arguments(&mut self, regs: &[Reg]) -> Vec<Value> {
+    pub(super) fn arguments(&mut self, regs: &[Reg]) -> Vec<Value> {
         let mut args = vec![self.env];
         for r in regs {
             args.push(self.reg(*r));
@@ -83,6 +76,9 @@ impl Body<'_, '_> {
         if self.around.options.typed_calls && call.proto.id == CPU_NUMBER {
             let cpu = self.cpu_number();
             return self.set(Reg::R0, cpu);
+        }
+        if let Some(turns) = call.turns {
+            return self.loop_over(call, turns);
         }
         if self.can_inline(call) {
             return self.inline_lookup(call, None);

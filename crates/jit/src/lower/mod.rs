@@ -21,6 +21,7 @@
 //! | `redirect` | where a packet goes |
 //! | `slots` | stack bytes that are values |
 //! | `copied` | small functions of the program in the place of their calls |
+//! | `turns` | `bpf_loop` as a loop |
 //! | `call` | helpers, kernel functions, functions of the program, tail calls |
 
 mod address;
@@ -39,6 +40,7 @@ mod room;
 mod scout;
 mod slots;
 mod trie;
+mod turns;
 
 use std::sync::Arc;
 

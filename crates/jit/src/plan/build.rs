@@ -276,6 +276,7 @@ impl Builder<'_> {
                         key_const: fact.key_const,
                         sizes: fact.sizes,
                         args: self.args(at),
+                        turns: None,
                     })
                 }
                 Some(Callee::Kfunc(which)) => Kind::Kfunc { which, args: self.args(at) },

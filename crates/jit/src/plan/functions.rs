@@ -2,9 +2,11 @@
 //!
 //! A call costs a handful of instructions and, what is more, everything that is known about values on both sides of it: constants,
 //! loads that were made already, stack bytes that are values. Functions that call nothing of the program themselves are small enough
-//! to be copied. What the proof says about their accesses holds for all calls, so it holds for each.
+//! to be copied, also into the loops of `bpf_loop` that call them back. What the proof says about their accesses holds for all calls, so it holds for each.
 
-use super::{Func, Kind, Plan};
+use xway_isa::{MovExt, Operand, Reg, Width};
+
+use super::{Block, Call, Func, Kind, Op, Plan, Turns};
 
 /// Instructions of a function that is copied.
 const INSNS_MAX: usize = 48;
@@ -15,10 +17,17 @@ impl Plan {
     /// Marks the calls that become copies.
     pub fn inline_functions(&mut self) {
         let small: Vec<Option<usize>> = self.funcs.iter().map(|f| is_small(f).then_some(f.insns)).collect();
+        // A loop of no turns has a callback that no run comes to: there is no code of it.
+        let live: Vec<bool> = self.funcs.iter().map(|f| f.insns > 0).collect();
         for (caller, func) in self.funcs.iter_mut().enumerate() {
             let mut room = GROWTH_MAX;
+            func.blocks.iter_mut().for_each(|block| find_turns(block, &live));
             for op in func.blocks.iter_mut().flat_map(|b| &mut b.ops) {
-                let Kind::Local { func: callee, inline, .. } = &mut op.kind else { continue };
+                let (callee, inline) = match &mut op.kind {
+                    Kind::Local { func, inline, .. } => (func, inline),
+                    Kind::Helper(Call { turns: Some(Turns { func, inline }), .. }) => (func, inline),
+                    _ => continue,
+                };
                 let Some(insns) = small.get(*callee).copied().flatten().filter(|_| *callee != caller) else { continue };
                 if let Some(rest) = room.checked_sub(insns) {
                     (room, *inline) = (rest, true);
@@ -44,10 +53,36 @@ impl Plan {
     }
 }
 
+/// Finds calls of `bpf_loop` over functions that their blocks name.
+fn find_turns(block: &mut Block, live: &[bool]) {
+    /// `bpf_loop`
+    const LOOP: u32 = 181;
+    for n in 0..block.ops.len() {
+        let func = function(&block.ops[..n], Reg::R2);
+        if let Kind::Helper(call) = &mut block.ops[n].kind
+            && call.proto.id == LOOP
+        {
+            call.turns = func.filter(|func| live[*func]).map(|func| Turns { func, inline: false });
+        }
+    }
+}
+
+/// The function whose address a register holds behind these operations, when they say so.
+fn function(ops: &[Op], reg: Reg) -> Option<usize> {
+    let set = ops.iter().rposition(|op| op.kind.sets(reg))?;
+    match ops[set].kind {
+        Kind::Func { func, .. } => Some(func),
+        Kind::Mov { width: Width::W64, src: Operand::Reg(from), ext: MovExt::None, .. } => function(&ops[..set], from),
+        _ => None,
+    }
+}
+
 /// Calls of functions of the program, and whether each is a copy.
 fn calls(func: &Func) -> impl Iterator<Item = (usize, bool)> + '_ {
     func.blocks.iter().flat_map(|b| &b.ops).filter_map(|op| match op.kind {
-        Kind::Local { func, inline, .. } => Some((func, inline)),
+        Kind::Local { func, inline, .. } | Kind::Helper(Call { turns: Some(Turns { func, inline }), .. }) => {
+            Some((func, inline))
+        }
         _ => None,
     })
 }

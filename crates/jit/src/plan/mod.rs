@@ -232,6 +232,17 @@ pub(crate) struct Call {
     /// Bounds of each argument that is a length.
     pub sizes: [Option<(u64, u64)>; 5],
     pub args: [Option<Place>; 5],
+    /// It is a loop of this code, over a function that is known.
+    pub turns: Option<Turns>,
+}
+
+/// A callback that a loop runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turns {
+    /// A function of the program, by its index.
+    pub func: usize,
+    /// Its blocks stand in the loop.
+    pub inline: bool,
 }
 
 impl Call {

@@ -1,0 +1,96 @@
+//! `inline-functions`: `bpf_loop` as a loop, with the callback in it.
+//!
+//! ```text
+//! i = 0
+//! head: if i == count goto out
+//!       r0 = callback(i, ctx)             its blocks, where it is small
+//!       i += 1;  if r0 == 0 goto head
+//! out:  r0 = i
+//! ```
+//!
+//! What the helper refuses is refused here: flags, and more turns than `BPF_MAX_LOOPS`.
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types};
+use xway_abi::Errno;
+use xway_isa::{Reg, Width};
+
+use super::{Body, Callee, bounds, space};
+use crate::plan::{Call, Turns};
+
+/// `BPF_MAX_LOOPS`
+const TURNS_MAX: i64 = 8 * 1024 * 1024;
+
+impl Body<'_, '_> {
+    /// Runs the callback where the helper would, in a loop of its own.
+    pub(super) fn loop_over(&mut self, call: &Call, turns: Turns) {
+        let borrowed = self.lend(call);
+        // The count is 32 bits wide, whatever stands above.
+        let count = self.narrow(Reg::R1, Width::W32);
+        let count = self.b.ins().uextend(types::I64, count);
+        let (ctx, flags) = (self.reg(Reg::R3), self.reg(Reg::R4));
+        let out = self.b.create_block();
+        self.b.append_block_param(out, types::I64);
+        let wrong = self.b.ins().icmp_imm_u(IntCC::NotEqual, flags, 0);
+        self.refuse(wrong, Errno::EINVAL, out);
+        let too_many = self.b.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, count, TURNS_MAX);
+        self.refuse(too_many, Errno::E2BIG, out);
+
+        let (head, turn) = (self.b.create_block(), self.b.create_block());
+        let i = self.b.append_block_param(head, types::I64);
+        let zero = self.b.ins().iconst(types::I64, 0);
+        self.b.ins().jump(head, &[BlockArg::Value(zero)]);
+        self.b.switch_to_block(head);
+        let more = self.b.ins().icmp(IntCC::UnsignedLessThan, i, count);
+        self.b.ins().brif(more, turn, &[], out, &[BlockArg::Value(i)]);
+
+        self.open(turn);
+        // A turn begins with what the one before has left.
+        self.forget();
+        for (r, value) in super::call::ARGS.into_iter().zip([i, ctx, zero, zero, zero]) {
+            self.set(r, value);
+        }
+        match turns.inline {
+            true => self.copied(turns.func),
+            false => self.function_of_program(turns.func),
+        }
+        let r0 = self.reg(Reg::R0);
+        let next = self.b.ins().iadd_imm_s(i, 1);
+        let next = BlockArg::Value(next);
+        self.b.ins().brif(r0, out, &[next], head, &[next]);
+        self.b.seal_block(head);
+
+        self.open(out);
+        self.forget();
+        let r0 = self.b.block_params(out)[0];
+        self.set(Reg::R0, r0);
+        self.give_back(borrowed);
+    }
+
+    /// A function of the program, called with r1 to r5.
+    pub(super) fn function_of_program(&mut self, func: usize) {
+        let callee = Callee { unit: self.number, func };
+        let f = self.import((space::LOCAL, callee.symbol()), 6);
+        let args = self.arguments(&super::call::ARGS);
+        let inst = self.b.ins().call(f, &args);
+        let r0 = self.b.inst_results(inst)[0];
+        self.set(Reg::R0, r0);
+    }
+
+    /// What the program knows of memory of others, and of where the packet is.
+    fn forget(&mut self) {
+        self.words.clear();
+        self.bounds = bounds::Bounds::default();
+    }
+
+    /// Leads out with an error where a condition holds.
+    fn refuse(&mut self, condition: Value, errno: Errno, out: cranelift_codegen::ir::Block) {
+        let (refused, on) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(condition, refused, &[], on, &[]);
+        self.b.set_cold_block(refused);
+        self.open(refused);
+        let errno = self.b.ins().iconst(types::I64, errno.as_ret() as i64);
+        self.b.ins().jump(out, &[BlockArg::Value(errno)]);
+        self.open(on);
+    }
+}
