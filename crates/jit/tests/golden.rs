@@ -140,6 +140,16 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
         ("inline-helpers.adjust-head", "r2 = 4\ncall 44\nexit".into(), None),
         ("inline-helpers.adjust-meta", "r2 = -8\ncall 54\nexit".into(), None),
         ("inline-helpers.adjust-tail", "r2 = -8\ncall 65\nexit".into(), None),
+        (
+            "inline-helpers.load-bytes",
+            "r2 = *(u32 *)(r1 +12)\nr3 = r10\nr3 += -8\nr4 = 6\ncall 189\nr0 = *(u16 *)(r10 -4)\nexit".into(),
+            None,
+        ),
+        (
+            "inline-helpers.store-bytes",
+            "r2 = *(u32 *)(r1 +12)\n*(u64 *)(r10 -8) = 7\nr2 &= 255\nr3 = r10\nr3 += -8\nr4 = 8\ncall 190\nexit".into(),
+            None,
+        ),
         ("inline-helpers.redirect", "r1 = 3\nr2 = 0\ncall 23\nexit".into(), None),
         (
             "inline-helpers.redirect-map",

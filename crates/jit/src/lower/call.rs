@@ -8,6 +8,7 @@ use xway_isa::{Reg, Width};
 use xway_maps::native::{MapLayout, ProgramSlot, SlotsLayout};
 use xway_vm::TAIL_CALLS_MAX;
 
+use super::bytes::{LOAD_BYTES, STORE_BYTES};
 use super::inline::CSUM_DIFF;
 use super::redirect::{REDIRECT_MAP, REDIRECT_TO};
 use super::{Area, Body, Jump, Shape, signature, space};
@@ -117,6 +118,7 @@ impl Body<'_, '_> {
         match call.proto.id {
             CSUM_DIFF => return self.csum_diff(call),
             REDIRECT_MAP => return self.redirect_map(call),
+            LOAD_BYTES | STORE_BYTES => return self.packet_bytes(call),
             RANDOM => self.random(call),
             ADJUST_HEAD => self.adjust_head(call),
             ADJUST_META => self.adjust_meta(call),
@@ -131,11 +133,16 @@ impl Body<'_, '_> {
     /// Calls a helper, by the shortest way in.
     pub(super) fn by_call(&mut self, call: &Call) {
         let borrowed = self.lend(call);
+        self.enter_helper(call);
+        self.give_back(borrowed);
+    }
+
+    /// The same, where what it looks at on the stack stands there.
+    pub(super) fn enter_helper(&mut self, call: &Call) {
         match calls::typed(call, self.unit.maps).filter(|_| self.around.options.typed_calls) {
             Some((entry, args)) => self.enter(entry, args),
             None => self.enter(calls::general(call.proto), &ARGS),
         }
-        self.give_back(borrowed);
     }
 
     /// Calls an entry with the environment and these registers.

@@ -18,6 +18,7 @@
 //! | `inline` | other helpers without a call: checksums, the clock, random numbers |
 //! | `bounds` | where the packet begins and ends, behind what moves it |
 //! | `room` | moves of the packet's start and end, and of its metadata |
+//! | `bytes` | short copies between packet and stack |
 //! | `redirect` | where a packet goes |
 //! | `slots` | stack bytes that are values |
 //! | `copied` | small functions of the program in the place of their calls |
@@ -29,6 +30,7 @@ mod alu;
 mod answer;
 mod area;
 mod bounds;
+mod bytes;
 mod call;
 mod copied;
 mod inline;

@@ -17,9 +17,9 @@ use crate::plan::asked::{self, Answer};
 use crate::plan::{Call, Kind, Op, ROOM};
 
 /// What a check of a helper's arguments leads to.
-struct Ways {
-    slow: ir::Block,
-    done: ir::Block,
+pub(super) struct Ways {
+    pub(super) slow: ir::Block,
+    pub(super) done: ir::Block,
 }
 
 /// The result of a call is asked for at once.
@@ -109,7 +109,7 @@ impl<'a> Body<'a, '_> {
     }
 
     /// A field of 32 bits of a descriptor. Chunks are far below 2 GiB: neither a sum nor a difference of two leaves 64 bits.
-    fn field(&mut self, desc: Value, at: i32, known: Option<Bound>) -> Value {
+    pub(super) fn field(&mut self, desc: Value, at: i32, known: Option<Bound>) -> Value {
         if let Some(bound) = known {
             return bound.field;
         }
@@ -144,7 +144,7 @@ impl<'a> Body<'a, '_> {
 
     /// Goes on where all conditions hold. A branch for each, all of which nearly always go the same way: to make one number of them
     /// takes more instructions.
-    fn if_good(&mut self, good: &[Value]) -> Ways {
+    pub(super) fn if_good(&mut self, good: &[Value]) -> Ways {
         let (slow, done) = (self.b.create_block(), self.b.create_block());
         for good in good {
             let next = self.b.create_block();
