@@ -66,6 +66,8 @@ struct Writer {
     /// Values that were ever used.
     fresh: u32,
     garbage: Garbage,
+    /// Changes since what waits for guards was last looked through.
+    unasked: usize,
 }
 
 // Words of a node's head.
@@ -135,6 +137,10 @@ fn most_values(words: usize) -> usize {
 /// Values that may wait for guards besides four times the map's size.
 const WAITING: usize = if cfg!(miri) { 1 << 12 } else { 1 << 20 };
 
+/// After so many changes what waits for guards is looked through. It is done by itself when guards are taken, but not for each of them,
+/// and only so much at a time: a worker that takes one guard for a burst of changes would be ever further ahead of it.
+const ASK: usize = 32;
+
 /// Tries for so many prefixes lie on huge pages.
 const LARGE: usize = 1 << 14;
 
@@ -169,7 +175,7 @@ impl LpmTrie {
             key_at,
             capacity,
             count: AtomicUsize::new(0),
-            writer: Mutex::new(Writer { fresh: 0, garbage: Garbage::default() }),
+            writer: Mutex::new(Writer { fresh: 0, garbage: Garbage::default(), unasked: 0 }),
             back: Arc::default(),
         })
     }
@@ -383,16 +389,17 @@ impl LpmTrie {
     /// Leaves what is out of the trie to the guards, without the lock: this may be where what others have removed is freed.
     fn retire(&self, mut writer: MutexGuard<'_, Writer>) {
         let garbage = std::mem::take(&mut writer.garbage);
+        // In a small trie what waits for guards would soon be more than what serves.
+        let ask = garbage.pieces.len() > 64 || self.count() < LARGE || writer.unasked + 1 >= ASK;
+        writer.unasked = if ask { 0 } else { writer.unasked + 1 };
         drop(writer);
         let (pieces, back) = (self.arena.returns(), self.back.clone());
-        // In a small trie what waits for guards would soon be more than what serves.
-        let many = garbage.pieces.len() > 64 || self.count() < LARGE;
         let guard = crossbeam_epoch::pin();
         guard.defer(move || {
             pieces(&garbage.pieces);
             back.lock().extend(&garbage.values);
         });
-        if many {
+        if ask {
             guard.flush();
         }
     }
