@@ -34,6 +34,7 @@ use crate::means;
 use crate::native::Handle;
 use crate::plan::scout::TARGETS_MAX;
 use crate::plan::{self, Plan};
+use crate::same::Own;
 use crate::stage::{self, Stage};
 use crate::units::{Parts, Units};
 use crate::{Options, Refusal};
@@ -68,6 +69,8 @@ pub struct Compiled {
     /// Programs that tail calls reach and that stand in the burst function. Weak: what a PROG_ARRAY lets go must go; but its
     /// memory is not another program's as long as this lives, which the code relies on.
     targets: Vec<Weak<Program>>,
+    /// Addresses in the code that another compilation has others for.
+    own: Own,
     /// What the code refers to by address.
     _maps: Vec<Arc<Map>>,
     _handles: Vec<Box<[Handle]>>,
@@ -108,6 +111,7 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
     let answers = around.answers;
     let Emitted { linked, texts, back_end } = emit(&around)?;
     let (functions, len) = (linked.functions.clone(), linked.bytes.len());
+    let mut own = Own::new(linked.outward());
     let code = CodeMemory::placed(len, |place| Some(linked.at(place)))?;
     let code = code.ok_or_else(|| Refusal::Memory("code without a place".into()))?;
     for (unit, parts) in units.parts.iter().enumerate() {
@@ -133,6 +137,10 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
     let maps = units.parts.iter().flat_map(|p| p.program.maps()).cloned().collect();
     let targets = units.parts[links.len()..].iter().map(|p| Arc::downgrade(&p.program)).collect();
     let cpus = units.cpus;
+    for parts in &units.parts {
+        own.add(&parts.handles);
+        own.add(&parts.bases);
+    }
     let (handles, bases) = units.parts.into_iter().map(|p| (p.handles, p.bases)).unzip();
     let compiled = Compiled {
         _gdb: crate::gdb::Known::new(&name, code.at(0) as u64, code.bytes().len(), &functions),
@@ -149,6 +157,7 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
         cold: options.cold,
         stages,
         clock: uses_clock,
+        own,
         _maps: maps,
         targets,
         _handles: handles,
@@ -646,6 +655,17 @@ impl Compiled {
     /// What compiling cost and gave.
     pub fn stats(&self) -> Stats {
         self.stats
+    }
+
+    /// Whether the other one, compiled with the same maps, does the same with a burst: its code is the same but for addresses that each
+    /// has of its own, and the same is fetched in front of it under the same conditions. Where this says so there is nothing to measure.
+    pub fn same_as(&self, other: &Compiled) -> bool {
+        let laid_out = |c: &Compiled| c.functions.iter().map(|f| (f.shape, f.offset, f.len)).collect::<Vec<_>>();
+        let ahead = |c: &Compiled| (c.headers, c.cold, c.clock, c.cpus, c.stages.len());
+        laid_out(self) == laid_out(other)
+            && ahead(self) == ahead(other)
+            && self.stages.iter().zip(&other.stages).all(|(a, b)| a.same_as(b))
+            && self.own.same(self.code(), &other.own, other.code())
     }
 
     /// Texts of the intermediate form and of the back end's assembly, when [`Options::keep_text`] asked for them.

@@ -35,6 +35,7 @@
 //! | `asm`, `dump` | assembly beside source lines |
 //! | `profile`, `gdb` | symbols and lines for `perf`; symbols for `gdb` |
 //! | `refusal` | why a program is not compiled |
+//! | `same` | whether two compilations gave the same code |
 //!
 //! `docs/design-notes/jit.md` says how they fit together and where a new pass goes.
 
@@ -59,6 +60,7 @@ mod outcome;
 mod plan;
 pub mod profile;
 mod refusal;
+mod same;
 mod stage;
 mod units;
 

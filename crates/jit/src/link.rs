@@ -66,6 +66,11 @@ struct Outward {
 }
 
 impl Linked {
+    /// Where calls out of the code have their distances, and what they call.
+    pub fn outward(&self) -> Vec<(usize, usize)> {
+        self.outward.iter().map(|call| (call.at, call.address)).collect()
+    }
+
     /// The code for this place: what is called from there and is no further than 2 GiB is called directly.
     pub fn at(mut self, place: u64) -> Vec<u8> {
         for call in &self.outward {

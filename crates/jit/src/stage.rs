@@ -72,6 +72,13 @@ impl Stage {
         Stage { offset, indices: indices.to_vec(), maps: indices.iter().map(of).collect(), answered, from }
     }
 
+    /// Whether the other one does the same, in code that is the same.
+    pub fn same_as(&self, other: &Stage) -> bool {
+        let of_same_maps = self.maps.iter().map(Arc::as_ptr).eq(other.maps.iter().map(Arc::as_ptr));
+        let rest = |s: &Stage| (s.offset, s.answered, s.from);
+        of_same_maps && self.indices == other.indices && rest(self) == rest(other)
+    }
+
     /// Whether a burst of so many frames is worth it, as full as the maps are by now.
     #[inline]
     pub fn pays(&self, frames: usize) -> bool {

@@ -750,3 +750,33 @@ fn tail_calls_are_made_without_room_for_them() {
     }
     r.maps[0].clear_programs();
 }
+
+/// A program whose code has addresses of its own memory (where a CPU's values lie, a function that a helper calls) and calls out of it:
+/// compiled anew with the same maps it is the same, without a pass only where that pass does nothing for it.
+#[test]
+fn the_same_code_is_known_to_be_the_same() {
+    let text = "r1 = 3\nr2 = subprog[turn]\nr3 = 0\nr4 = 0\ncall 181\n*(u32 *)(r10 -4) = 1\nr2 = r10\nr2 += -4\nr1 = map[idx:0]\ncall 1\n\
+                if r0 == 0 goto none\nr1 = *(u64 *)(r0 +0)\nr1 += 1\n*(u64 *)(r0 +0) = r1\nnone: call 5\nr0 = 2\nexit\n\
+                turn: r0 = 0\nexit";
+    let r = ready(text, &[MapSpec::new(MapType::PercpuArray, 4, 8, 4)]);
+    let without = |passes: &[&str]| {
+        let mut options = Options::default();
+        passes.iter().for_each(|pass| assert!(options.set(pass, false)));
+        compile(&r.program, &r.proof, &options).unwrap()
+    };
+    // Kept, so that each compilation's memory is another one's.
+    let code = [without(&[]), without(&[]), without(&["unroll"]), without(&["interleave"])];
+    assert!(code.iter().any(|c| c.code() != code[0].code()), "addresses differ");
+    assert!(code.iter().all(|c| c.same_as(&code[0]) && code[0].same_as(c)));
+    for pass in ["inline-lookups", "in-place", "inline-helpers", "optimize"] {
+        assert!(!without(&[pass]).same_as(&code[0]), "{pass}");
+    }
+    // Nothing is fetched ahead of a program that looks at no packet.
+    assert!(without(&["headers"]).same_as(&code[0]));
+    let looks = ready(
+        "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr0 = 1\nr2 += 14\nif r2 > r3 goto out\nr0 = *(u8 *)(r2 -1)\nout: exit",
+        &[],
+    );
+    let ahead = |headers| compile(&looks.program, &looks.proof, &Options { headers, ..Options::default() }).unwrap();
+    assert!(ahead(true).same_as(&ahead(true)) && !ahead(true).same_as(&ahead(false)));
+}
