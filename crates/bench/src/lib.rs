@@ -61,7 +61,7 @@ pub mod wire;
 
 use std::sync::Arc;
 
-pub use measure::{Counted, Figures, MeasureError, Options, Row, Stat, measure};
+pub use measure::{Counted, Figures, MeasureError, Options, Row, Stat, measure, unchanged};
 pub use runner::Way;
 pub use suite::Case;
 

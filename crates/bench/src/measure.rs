@@ -127,6 +127,9 @@ pub struct Figures {
     pub program: Stat,
     /// What was counted for each packet in one more pass of each, where that was asked for.
     pub counted: Option<Counted>,
+    /// Another way than the first one, but the same machine code that runs in the same way: what their figures differ by is the
+    /// machine's doing.
+    pub same_code: bool,
 }
 
 /// What was counted for each packet.
@@ -138,7 +141,15 @@ pub struct Counted {
     pub program: Reading,
 }
 
+/// How ways are called that leave one pass out.
+const WITHOUT: &str = "jit without ";
+
 impl Figures {
+    /// What the way is about: the pass that is left out, or what else is not as it is.
+    pub fn technique(&self) -> &str {
+        self.side.trim_start_matches(WITHOUT).trim_start_matches("jit, ")
+    }
+
     /// What the program costs beyond an empty one.
     pub fn net(&self) -> f64 {
         (self.program.median - self.empty.median).max(0.0)
@@ -173,6 +184,14 @@ pub struct Row {
 const LEAST: f64 = 0.3;
 
 impl Row {
+    /// A figure of the first way's code: the median over all ways that have the same code, because one of them may have met something.
+    pub fn as_it_is(&self, figure: impl Fn(&Figures) -> f64) -> f64 {
+        let same = self.ours.iter().enumerate().filter(|(n, f)| *n == 0 || f.same_code);
+        let mut all: Vec<f64> = same.map(|(_, f)| figure(f)).collect();
+        all.sort_unstable_by(f64::total_cmp);
+        all.get(all.len().saturating_sub(1) / 2).copied().unwrap_or(0.0)
+    }
+
     /// Kernel over ours, both less their empty program; `None` where ours is too small to be told from nothing.
     pub fn ratio(&self) -> Option<f64> {
         let (kernel, ours) = (self.kernel.as_ref()?, self.ours.first()?);
@@ -184,6 +203,13 @@ impl Row {
         let (kernel, ours) = (self.kernel.as_ref()?, self.ours.first()?);
         (ours.run() >= LEAST / 3.0).then(|| kernel.run() / ours.run())
     }
+}
+
+/// Ways in which no row has other code than in the first.
+pub fn unchanged(rows: &[Row]) -> Vec<&str> {
+    let Some(first) = rows.first() else { return vec![] };
+    let everywhere = |way: &usize| rows.iter().all(|row| row.ours.get(*way).is_some_and(|f| f.same_code));
+    (1..first.ours.len()).filter(everywhere).map(|way| first.ours[way].technique()).collect()
 }
 
 /// Time that a pass aims at, ns.
@@ -371,10 +397,14 @@ fn rounds(
     }
     let figures = |side: &str, samples: Samples| {
         let [nothing, empty, program] = samples.map(Stat::of);
-        Figures { side: side.to_owned(), nothing, empty, program, counted: None }
+        Figures { side: side.to_owned(), nothing, empty, program, counted: None, same_code: false }
     };
     let kernel = kernel.map(|_| figures("kernel", theirs));
-    let ours = ours.into_iter().zip(&user.engines).map(|(samples, engine)| figures(&engine.name, samples)).collect();
+    let ours = ours.into_iter().zip(&user.engines).enumerate().map(|(n, (samples, engine))| {
+        let same_code = n > 0 && engine.same_as(&user.engines[0]);
+        Figures { same_code, ..figures(&engine.name, samples) }
+    });
+    let ours = ours.collect();
     Ok((kernel, ours))
 }
 
@@ -432,6 +462,43 @@ mod tests {
     }
 
     #[test]
+    /// A run of the first way that met something else, and two ways of which each has other code in one row.
+    #[test]
+    fn what_has_the_same_code_is_one_figure() {
+        let stat = |median| Stat { median, low: median, high: median };
+        let row = |ways: [(&str, f64, bool); 4]| Row {
+            case: Case::new("x", "simple", "empty"),
+            insns: 2,
+            compiled: None,
+            ring: 64,
+            kernel: None,
+            ours: ways
+                .map(|(side, ns, same_code)| Figures {
+                    side: side.into(),
+                    program: stat(ns),
+                    same_code,
+                    ..Figures::default()
+                })
+                .to_vec(),
+            checked: Checked::default(),
+        };
+        let one = [
+            ("jit", 9.0, false),
+            ("jit without a", 3.0, true),
+            ("jit without b", 8.0, false),
+            ("jit without c", 4.0, true),
+        ];
+        let two = [
+            ("jit", 2.0, false),
+            ("jit without a", 3.0, true),
+            ("jit without b", 1.0, true),
+            ("jit without c", 4.0, false),
+        ];
+        let rows = [row(one), row(two)];
+        assert_eq!(rows.each_ref().map(|row| row.as_it_is(|f| f.program.median)), [4.0, 2.0]);
+        assert_eq!((unchanged(&rows), unchanged(&rows[1..]), unchanged(&[])), (vec!["a"], vec!["a", "b"], vec![]));
+    }
+
     fn ratios_are_net_of_the_empty_program() {
         let stat = |median| Stat { median, low: median, high: median };
         let side = |nothing, empty, program| Figures {
@@ -441,6 +508,7 @@ mod tests {
             program: stat(program),
             counted: None,
         };
+            same_code: false,
         let mut row = Row {
             case: Case::new("x", "simple", "empty"),
             insns: 2,

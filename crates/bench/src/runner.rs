@@ -113,6 +113,11 @@ impl Runner {
     /// Runs over all frames and stores what the program returned for each; says why when a run was stopped.
     #[inline]
     pub(crate) fn run(&self, frames: &mut [Frame], guard: &Guard, rets: &mut [u64]) -> Option<String> {
+    /// Whether both run the same machine code in the same way: what their times differ by is the machine's doing.
+    pub(crate) fn same_as(&self, other: &Runner) -> bool {
+        matches!((&self.code, &other.code), (Some(code), Some(other)) if code.same_as(other))
+    }
+
         let Some(code) = &self.code else { return self.interpret(frames, guard, rets) };
         let mut env = RunEnv::new(guard, &self.host, 0);
         if let Err(refusal) = code.run_burst(frames, &mut env, rets) {

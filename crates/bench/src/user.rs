@@ -71,6 +71,11 @@ impl Engine {
     }
 }
 
+    /// Whether the program is the same machine code in both and runs in the same way.
+    pub fn same_as(&self, other: &Engine) -> bool {
+        self.program.same_as(&other.program)
+    }
+
 /// A program with its maps and its engines. All engines share the maps.
 pub struct UserSide {
     instance: Instance,

@@ -155,6 +155,38 @@ fn an_object_of_ones_own_can_be_measured() {
     xway(&["bench", "prog", &object, "--table", "5"]).exits(2).says("several: seen, others");
 }
 
+/// Noise is not shown as what a technique is worth: where a pass leaves the program's code as it is, there is no figure.
+#[test]
+fn a_technique_without_other_code_has_no_figure() {
+    if !clang("bench::a_technique_without_other_code_has_no_figure") {
+        return;
+    }
+    let dir = Dir::new();
+    let (plot, path) = (dir.arg("x.svg"), dir.path("x.svg"));
+    let args = ["bench", "prog", "--techniques", "--filter", "random number", "--rounds", "1"];
+    let doc = xway(&[&args[..], &["-j", "--plot", &plot]].concat()).exits(0).json();
+    let ours = doc["rows"][0]["ours"].as_array().unwrap();
+    let same = |side: &str| ours.iter().find(|f| f["side"] == side).unwrap()["same_code"].as_bool().unwrap();
+    assert!(same("jit without frozen") && same("jit without unroll") && !same("jit"), "{doc}");
+    let other = ["jit without inline-helpers", "jit, packet by packet", "jit, every pass off", "interp"];
+    assert!(!other.into_iter().any(same), "{doc}");
+    let unchanged: Vec<_> = doc["unchanged"].as_array().unwrap().iter().map(|way| way.as_str().unwrap()).collect();
+    assert!(unchanged.contains(&"frozen") && !unchanged.contains(&"inline-helpers"), "{doc}");
+    let picture = std::fs::read_to_string(path).unwrap();
+    assert!(picture.contains(">inline-helpers: random number<") && !picture.contains(">frozen: "), "{picture}");
+    let out = xway(&[&args[..], &["--markdown"]].concat()).exits(0).out;
+    assert!(
+        out.contains("\n| jit without frozen | = |\n") && out.contains("\n`=`: the same machine code as `jit`"),
+        "{out}"
+    );
+    let none = out.lines().find(|line| line.contains("The code of no case here is changed by")).unwrap();
+    assert!(none.contains("`frozen`") && !none.contains("`inline-helpers`"), "{out}");
+    assert!(!out.contains("\n| jit without inline-helpers | = |") && !out.contains("\n| jit | = |"), "{out}");
+    // Where each program is measured in one way there is nothing to say of it.
+    let one = xway(&["bench", "prog", "--filter", "random number", "--rounds", "1"]).exits(0).out;
+    assert!(!one.contains("same machine code"), "{one}");
+}
+
 #[test]
 fn what_cannot_be_measured_is_said() {
     if !clang("bench::what_cannot_be_measured_is_said") {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use xway_abi::{Errno, MapType};
 use xway_bench::flows::Pattern;
 use xway_bench::kernel::KernelSideError;
-use xway_bench::{Case, Figures, MeasureError, Options, Row, Stat, Way, measure, suite};
+use xway_bench::{Case, Figures, MeasureError, Options, Row, Stat, Way, measure, suite, unchanged};
 use xway_object::{MapDef, Object};
 
 use crate::args::Engine;
@@ -80,6 +80,7 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
     } else {
         print::text(&compile_time(&rows));
         print::text(LEGEND);
+        print::text(&same(&rows));
         print::text(&bench_counters::text(&rows));
     }
     let differ = rows.iter().filter(|r| !r.checked.differences.is_empty()).count();
@@ -122,6 +123,22 @@ const LEGEND: &str = "
 ns and Mpps: the whole loop, making the packet included. run: without the making of packets. net: less an empty program too.
 x: the kernel's net over ours; - where ours cannot be told from nothing. ±: half the distance of the quartiles, per cent.
 ";
+
+/// What figures mean whose code is that of the first way, and which ways have no others; nothing where there is one way.
+fn same(rows: &[Row]) -> String {
+    if rows.iter().all(|row| row.ours.len() < 2) {
+        return String::new();
+    }
+    let first = &rows[0].ours[0].side;
+    let mut text = format!(
+        "\n`=`: the same machine code as `{first}`, so that what was measured differs by what the machine did."
+    );
+    let unchanged: Vec<String> = unchanged(rows).into_iter().map(|way| format!("`{way}`")).collect();
+    if !unchanged.is_empty() {
+        text += &format!(" The code of no case here is changed by {}.", unchanged.join(", "));
+    }
+    text + "\n"
+}
 
 /// A case, and the object's bytes where a file was named.
 type Chosen = (Case, Option<Vec<u8>>);
@@ -218,7 +235,7 @@ fn machine(options: &Options) -> String {
 fn markdown(options: &Options, rows: &[Row]) -> String {
     let table = if options.ways.len() > 1 { by_way(options, rows) } else { by_case(options, rows) };
     let what = if options.ways.len() > 1 { "; net ns a packet" } else { "" };
-    format!("{}{what}.\n\n{}{}", machine(options), print::markdown(&table), compile_time(rows))
+    format!("{}{what}.\n\n{}{}{}", machine(options), print::markdown(&table), same(rows), compile_time(rows))
 }
 
 fn by_case(options: &Options, rows: &[Row]) -> Vec<Vec<String>> {
@@ -282,8 +299,13 @@ fn by_way(options: &Options, rows: &[Row]) -> Vec<Vec<String>> {
         // What a way makes of the empty program is its own affair, and part of what it costs: all are less the same one.
         let floor = |row: &Row| row.ours[0].empty.median;
         let net = |row: &Row, f: &Figures| (f.program.median - floor(row)).max(0.0);
-        let ns =
-            |row: &Row| row.ours.get(way).map_or(String::new(), |f| figure(if called { f.run() } else { net(row, f) }));
+        let ns = |row: &Row| match row.ours.get(way) {
+            Some(f) if f.same_code => "=".to_owned(),
+            Some(f) if called => figure(f.run()),
+            _ if way == 0 => figure(row.as_it_is(|f| net(row, f))),
+            Some(f) => figure(net(row, f)),
+            None => String::new(),
+        };
         table.push([name].into_iter().chain(rows.iter().map(ns)).collect());
     }
     table
@@ -317,7 +339,8 @@ fn line(row: &Row, width: usize, vs_kernel: bool) -> String {
     out.push('\n');
     for more in &row.ours[1..] {
         let blank = if vs_kernel { KERNEL_WIDTH } else { 0 };
-        out += &format!("    {:<w$}{:blank$}{}\n", more.side, "", columns(more), w = width - 2);
+        let same = if more.same_code { "  =" } else { "" };
+        out += &format!("    {:<w$}{:blank$}{}{same}\n", more.side, "", columns(more), w = width - 2);
     }
     out
 }
@@ -382,6 +405,7 @@ fn document(options: &Options, rows: &[Row], left_out: &[(String, String)]) -> V
         "rounds": options.rounds,
         "unit": "ns per packet",
         "rows": rows.iter().map(row_json).collect::<Vec<_>>(),
+        "unchanged": (options.ways.len() > 1).then(|| unchanged(rows)),
         "not_measured": left_out,
         "not_counted": options.counters.then(bench_counters::missing),
     })
@@ -430,6 +454,7 @@ fn figures_json(f: &Figures) -> Value {
     let stat = |s: &Stat| json!({ "median": s.median, "low": s.low, "high": s.high });
     json!({
         "side": f.side,
+        "same_code": f.same_code,
         "loop": stat(&f.nothing),
         "empty": stat(&f.empty),
         "program": stat(&f.program),
