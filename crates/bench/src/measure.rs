@@ -288,7 +288,7 @@ fn measure_loaded(
     spoil: &dyn Fn(&Object, &UserSide),
 ) -> Result<Row, MeasureError> {
     let Loaded { object, program, proof, suite } = *loaded;
-    let mut user = UserSide::new(object, program, proof, shape, &options.ways)?;
+    let mut user = UserSide::new(object, program, proof, shape, &options.ways, options.cpu)?;
     let kernel = (options.kernel && case.frames as usize <= BURST)
         .then(|| KernelSide::load(object, program, shape, options.cpu))
         .transpose()?;
@@ -298,7 +298,8 @@ fn measure_loaded(
         None => {
             // In a few warm frames, also where the others have many cold ones.
             let shape = Shape { frames: 0, ..shape.clone() };
-            Reference::Interpreter(Box::new(UserSide::new(object, program, proof, &shape, &[Way::Interpreter])?))
+            let side = UserSide::new(object, program, proof, &shape, &[Way::Interpreter], options.cpu)?;
+            Reference::Interpreter(Box::new(side))
         }
     };
     let contents = case.fill.contents(object);
@@ -461,7 +462,6 @@ mod tests {
         assert_eq!(Stat::of(vec![7.0]).median, 7.0);
     }
 
-    #[test]
     /// A run of the first way that met something else, and two ways of which each has other code in one row.
     #[test]
     fn what_has_the_same_code_is_one_figure() {
@@ -499,6 +499,7 @@ mod tests {
         assert_eq!((unchanged(&rows), unchanged(&rows[1..]), unchanged(&[])), (vec!["a"], vec!["a", "b"], vec![]));
     }
 
+    #[test]
     fn ratios_are_net_of_the_empty_program() {
         let stat = |median| Stat { median, low: median, high: median };
         let side = |nothing, empty, program| Figures {
@@ -507,8 +508,8 @@ mod tests {
             empty: stat(empty),
             program: stat(program),
             counted: None,
-        };
             same_code: false,
+        };
         let mut row = Row {
             case: Case::new("x", "simple", "empty"),
             insns: 2,

@@ -81,6 +81,8 @@ pub(crate) struct Runner {
     program: Arc<xway_vm::Program>,
     code: Option<Arc<Compiled>>,
     host: SystemHost,
+    /// The number that the program has for its CPU.
+    cpu: u32,
 }
 
 impl Runner {
@@ -91,6 +93,7 @@ impl Runner {
         image: &Program,
         proof: &Verified,
         way: &Way,
+        cpu: u32,
     ) -> Result<Runner, UserSideError> {
         let program = instance.link(image)?;
         let code = match way.options() {
@@ -102,7 +105,7 @@ impl Runner {
                 Some(compile(&program, proof, &options).map_err(UserSideError::Compile)?)
             }
         };
-        Ok(Runner { program, code, host: SystemHost::new() })
+        Ok(Runner { program, code, host: SystemHost::new(), cpu })
     }
 
     /// What compiling cost; `None` for the interpreter.
@@ -110,16 +113,16 @@ impl Runner {
         self.code.as_ref().map(|code| code.stats())
     }
 
-    /// Runs over all frames and stores what the program returned for each; says why when a run was stopped.
-    #[inline]
-    pub(crate) fn run(&self, frames: &mut [Frame], guard: &Guard, rets: &mut [u64]) -> Option<String> {
     /// Whether both run the same machine code in the same way: what their times differ by is the machine's doing.
     pub(crate) fn same_as(&self, other: &Runner) -> bool {
         matches!((&self.code, &other.code), (Some(code), Some(other)) if code.same_as(other))
     }
 
+    /// Runs over all frames and stores what the program returned for each; says why when a run was stopped.
+    #[inline]
+    pub(crate) fn run(&self, frames: &mut [Frame], guard: &Guard, rets: &mut [u64]) -> Option<String> {
         let Some(code) = &self.code else { return self.interpret(frames, guard, rets) };
-        let mut env = RunEnv::new(guard, &self.host, 0);
+        let mut env = RunEnv::new(guard, &self.host, self.cpu);
         if let Err(refusal) = code.run_burst(frames, &mut env, rets) {
             return Some(refusal.to_string());
         }
@@ -128,7 +131,7 @@ impl Runner {
     }
 
     fn interpret(&self, frames: &mut [Frame], guard: &Guard, rets: &mut [u64]) -> Option<String> {
-        let mut env = Env::new(guard, &self.host, 0);
+        let mut env = Env::new(guard, &self.host, self.cpu);
         for (frame, ret) in frames.iter_mut().zip(rets) {
             let outcome = xway_vm::run(&self.program, frame, &mut env);
             if let Some(fault) = outcome.fault {

@@ -5,9 +5,10 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use xway_abi::Errno;
+use xway_abi::{Errno, MapType};
 use xway_jit::Refusal;
-use xway_maps::Guard;
+use xway_kernel::possible_cpus;
+use xway_maps::{Guard, Map};
 use xway_object::{Object, Program};
 use xway_packet::{Frame, Pool, PoolConfig};
 use xway_verifier::{Config, MapsView, Verified};
@@ -69,12 +70,12 @@ impl Engine {
     pub fn compiled(&self) -> Option<xway_jit::Stats> {
         self.program.compiled()
     }
-}
 
     /// Whether the program is the same machine code in both and runs in the same way.
     pub fn same_as(&self, other: &Engine) -> bool {
         self.program.same_as(&other.program)
     }
+}
 
 /// A program with its maps and its engines. All engines share the maps.
 pub struct UserSide {
@@ -95,19 +96,22 @@ pub struct UserSide {
     /// stopped, so that none meets packets and elements that another has just brought into the cache.
     cursors: [usize; 3],
     rets: [u64; BURST],
+    cpu: u32,
 }
 
 impl UserSide {
-    /// Brings the object to life and links the program for each engine.
+    /// Brings the object to life and links the program for each engine. Programs run as on this CPU, and values for each CPU are its.
     pub fn new(
         object: &Object,
         program: &Program,
         proof: &Verified,
         shape: &Shape<'_>,
         ways: &[Way],
+        cpu: u32,
     ) -> Result<UserSide, UserSideError> {
         // Programs that tail calls reach have their proofs, as they have in a worker.
-        let instance = Instance::verified(Arc::new(object.clone()), 1, Config::default())?;
+        let cpus = possible_cpus().max(cpu.saturating_add(1));
+        let instance = Instance::verified(Arc::new(object.clone()), cpus, Config::default())?;
         let no_frames = |_| UserSideError::Frames(shape.template.len());
         let count = (shape.frames as usize).max(BURST).next_power_of_two();
         let config = PoolConfig::new(count as u32 + 1);
@@ -140,8 +144,8 @@ impl UserSide {
         let engine = |way: &Way| {
             Ok(Engine {
                 name: way.name(),
-                empty: Runner::new(&instance, &empty, &empty_proof, way)?,
-                program: Runner::new(&instance, program, proof, way)?,
+                empty: Runner::new(&instance, &empty, &empty_proof, way, cpu)?,
+                program: Runner::new(&instance, program, proof, way, cpu)?,
             })
         };
         let engines = ways.iter().map(engine).collect::<Result<Vec<_>, UserSideError>>()?;
@@ -157,6 +161,7 @@ impl UserSide {
             renew: shape.renew,
             place,
             rets: [0; BURST],
+            cpu,
         })
     }
 
@@ -290,19 +295,31 @@ impl Drop for UserSide {
     }
 }
 
+fn is_per_cpu(map: &Map) -> bool {
+    matches!(map.map_type(), MapType::PercpuArray | MapType::PercpuHash | MapType::LruPercpuHash)
+}
+
 impl Maps for UserSide {
     fn put(&self, map: usize, content: &Content) -> Result<(), Errno> {
         let map = &self.instance.maps()[map];
         let (keys, values) = (content.keys.chunks(map.key_size()), content.values.chunks(map.value_size()));
-        keys.zip(values).try_for_each(|(key, value)| map.update(key, value, 0))
+        keys.zip(values).try_for_each(|(key, value)| match is_per_cpu(map) {
+            false => map.update(key, value, 0),
+            true => {
+                let mut one = value.to_vec();
+                one.resize(value.len().next_multiple_of(8), 0);
+                map.update(key, &one.repeat(map.cpus() as usize), 0)
+            }
+        })
     }
 
     fn get(&self, map: usize, key: &[u8]) -> Option<Vec<u8>> {
         let map = &self.instance.maps()[map];
         let mut value = vec![0; map.user_value_size()];
         map.lookup(key, &mut value, 0).ok()?;
-        value.truncate(map.value_size());
-        Some(value)
+        // Of a value for each CPU the one of this side's.
+        let from = if is_per_cpu(map) { map.value_size().next_multiple_of(8) * self.cpu as usize } else { 0 };
+        Some(value[from..][..map.value_size()].to_vec())
     }
 
     fn all(&self, map: usize) -> BTreeMap<Vec<u8>, Vec<u8>> {

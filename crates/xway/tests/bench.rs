@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Dir, clang, compiled, xway};
+use xway_testkit::Needs;
 use xway_testkit::clang::repository;
 
 #[test]
@@ -185,6 +186,40 @@ fn a_technique_without_other_code_has_no_figure() {
     // Where each program is measured in one way there is nothing to say of it.
     let one = xway(&["bench", "prog", "--filter", "random number", "--rounds", "1"]).exits(0).out;
     assert!(!one.contains("same machine code"), "{one}");
+}
+
+/// Which CPU it is, and which of a map's values is its own, is the same on both sides.
+#[test]
+fn both_sides_run_on_the_same_cpu() {
+    if !Needs::of("bench::both_sides_run_on_the_same_cpu").root().kernel(6, 0).clang().met() {
+        return;
+    }
+    let dir = Dir::new();
+    let map = |map_type: &str, name: &str| {
+        format!(
+            "struct {{ __uint(type, BPF_MAP_TYPE_{map_type}); __uint(max_entries, 8); __type(key, __u32); __type(value, __u32); }} \
+             {name} SEC(\".maps\");\n"
+        )
+    };
+    let text = "SEC(\"xdp\") int where(struct xdp_md *ctx) { __u32 cpu = bpf_get_smp_processor_id(), key = 1, one = 1;\n\
+                __u32 *n = bpf_map_lookup_elem(&seen, &key); if (!n) return XDP_ABORTED; *n += 1;\n\
+                __u32 *same = bpf_map_lookup_percpu_elem(&seen, &key, cpu); if (!same || *same != *n) return XDP_ABORTED;\n\
+                n = bpf_map_lookup_elem(&kept, &cpu); if (n) *n += 2; else bpf_map_update_elem(&kept, &cpu, &one, 0);\n\
+                return cpu ? XDP_PASS : XDP_DROP; }\n\
+                char _license[] SEC(\"license\") = \"GPL\";\n";
+    let text = format!("{}{}{text}", map("PERCPU_ARRAY", "seen"), map("PERCPU_HASH", "kept"));
+    let object = compiled(&dir, "where", &text, &[]);
+    let last = std::thread::available_parallelism().map_or(1, |n| n.get()) - 1;
+    for (cpu, args) in [(last, vec![]), (0, vec!["--cpu", "0"])] {
+        let all = [&["bench", "prog", &object, "--vs", "kernel", "--rounds", "1", "-j"][..], &args].concat();
+        let row = &xway(&all).exits(0).json()["rows"][0];
+        let verdict = if cpu == 0 { 1 } else { 2 };
+        assert_eq!(row["checked"]["verdicts_ours"][verdict], row["ring_packets"], "{row}");
+        assert_eq!(row["checked"]["verdicts_kernel"], row["checked"]["verdicts_ours"], "{row}");
+        assert!(row["checked"]["map_elements"].as_u64() >= Some(9), "{row}");
+    }
+    // Without the kernel the interpreter is on that CPU too.
+    xway(&["bench", "prog", &object, "--rounds", "1"]).exits(0);
 }
 
 #[test]
