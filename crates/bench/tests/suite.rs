@@ -1,9 +1,16 @@
 //! The built-in suite against the kernel: every case is accepted by both verifiers, and both sides compute the same. The
 //! figures that come along are thrown away.
 
+use std::sync::Arc;
+
 use xway_bench::fill::Fill;
-use xway_bench::{Case, Options, Way, measure, suite};
+use xway_bench::flows::{Pattern, Ring, Space};
+use xway_bench::packet::{Renew, template};
+use xway_bench::user::UserSide;
+use xway_bench::{Case, Options, Shape, Way, measure, suite};
+use xway_object::{LoadOptions, Object};
 use xway_testkit::Needs;
+use xway_verifier::{Config, MapsView, verify};
 
 /// The last CPU: what else runs usually starts on the first.
 fn options() -> Options {
@@ -81,4 +88,28 @@ fn tables_hit_and_miss() {
     // A known connection passes; in a table that is a quarter of what comes, hardly any is known.
     assert!(passed("LRU hit, 1 k flows") > 0.98);
     assert!(passed("LRU churn, 1 k entries") < 0.05);
+}
+
+/// Compiled twice a program is the same code, whatever addresses are in it, and with every pass off another one.
+#[test]
+fn the_same_code_is_told_from_other_code() {
+    let needs = Needs::of("bench::suite::the_same_code_is_told_from_other_code");
+    if !needs.that(suite::missing().is_none(), "clang when it was built").met() {
+        return;
+    }
+    let ways = [Way::Compiled, Way::Compiled, Way::Plain, Way::Single, Way::Interpreter];
+    let (ring, template) = (Arc::new(Ring::new(64, Space::Sources, Pattern::Uniform, 1)), template(64));
+    let shape = Shape { ring, template: &template, renew: Renew::Fields, frames: 64, runs: 1 };
+    for (name, bytes) in suite::objects() {
+        let object = Object::parse(bytes, &LoadOptions::default()).expect("the suite loads");
+        for program in object.programs.iter().filter_map(|program| program.as_xdp().ok()) {
+            let proof = verify(&program, &MapsView::from(&object), &Config::default()).expect("a proof");
+            let side = UserSide::new(&object, &program, &proof, &shape, &ways, 1).expect("engines");
+            let same = |way: usize| side.engines[way].same_as(&side.engines[0]);
+            assert!(same(1), "{name}: {}", program.name);
+            // Of a program that does nothing every pass leaves the same.
+            assert!(!same(2) || program.insns.len() == 2, "{name}: {}", program.name);
+            assert!(!same(3) && !same(4), "{name}: {}", program.name);
+        }
+    }
 }
