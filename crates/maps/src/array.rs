@@ -160,6 +160,13 @@ impl PercpuArray {
         (index < self.len).then(|| self.values.values.value(offset, len, guard))
     }
 
+    /// The value for the map itself.
+    #[inline]
+    fn place(&self, cpu: u32, index: u32) -> Option<ValueRef<'_>> {
+        let offset = self.values.offset(cpu, index, self.layout.stride)?;
+        (index < self.len).then(|| self.values.values.place(offset, self.layout.size))
+    }
+
     fn cpus(&self) -> usize {
         self.values.cpus as usize
     }
@@ -212,8 +219,7 @@ impl Ops for PercpuArray {
 
     fn prog_update(&self, cpu: u32, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
         check_update_flags(flags)?;
-        let guard = Guard::pin();
-        let place = self.at(cpu, index_of(key), &guard).ok_or(Errno::E2BIG)?;
+        let place = self.place(cpu, index_of(key)).ok_or(Errno::E2BIG)?;
         if flags & NOEXIST != 0 {
             return Err(Errno::EEXIST);
         }

@@ -10,14 +10,14 @@ use xway_abi::map_flags as f;
 use xway_abi::{Errno, MapSpec, MapType};
 
 use crate::ahead;
-use crate::keyhash::Seed;
+use crate::keyhash::{Seed, in_words};
 use crate::layout::ValueLayout;
 use crate::line::Line;
 use crate::native::{HashLayout, MapLayout};
 use crate::ops::{Batches, Ops, Walk, check_plain_flags, check_update_flags};
 use crate::pool::Pool;
 use crate::storage::Block;
-use crate::table::{Bucket, Place, Shape, Table};
+use crate::table::{Bucket, Near, Place, Shape, Table};
 use crate::{Env, Guard, HugePages, ValueRef};
 
 pub(crate) struct HashMap {
@@ -26,6 +26,8 @@ pub(crate) struct HashMap {
     pub(crate) percpu: Option<PerCpu>,
     /// Preallocated: all memory counts from the start.
     whole: bool,
+    /// Values without special fields, in a table in which an update of what is there takes nothing out.
+    plain: bool,
 }
 
 /// The values of all CPUs, where they do not lie in the elements: CPU by CPU, each by element number.
@@ -91,7 +93,8 @@ impl HashMap {
         };
         let table = Table::new(shape)?;
         let percpu = percpu.then(|| PerCpu::new(layout.stride, capacity, env.cpus, pages)).transpose()?;
-        Ok(HashMap { table, layout, percpu, whole })
+        let plain = !layout.has_special() && !has_one_place(&table);
+        Ok(HashMap { table, layout, percpu, whole, plain })
     }
 
     pub(crate) fn layout(&self) -> MapLayout {
@@ -291,20 +294,89 @@ impl HashMap {
         }
     }
 
-    fn store(&self, key: &[u8], source: Source<'_>, flags: u64) -> Result<(), Errno> {
-        check_update_flags(flags)?;
-        if flags & f::LOCK != 0 && !self.layout.has_lock() {
-            return Err(Errno::EINVAL);
+    /// Flags that an update of this map may have.
+    #[inline]
+    fn check_flags(&self, flags: u64) -> Result<(), Errno> {
+        if self.percpu.is_some() {
+            return check_plain_flags(flags);
         }
-        let hash = self.table.hash(key);
+        check_update_flags(flags)?;
+        if flags & f::LOCK != 0 && !self.layout.has_lock() { Err(Errno::EINVAL) } else { Ok(()) }
+    }
+
+    /// What a program puts in. Plain values, of keys that are there or of new ones in a table that has room, are what is done here; the
+    /// rest is [`HashMap::store`]'s.
+    fn put<const N: usize>(
+        &self,
+        cpu: u32,
+        (key, words): (&[u8], [u64; N]),
+        value: &[u8],
+        flags: u64,
+    ) -> Result<(), Errno> {
+        let hash = self.table.seed.of_words(&words);
+        let mut bucket = self.table.lock(hash);
+        if self.plain {
+            match bucket.find_near(hash, &words) {
+                Near::Here(place) if matches!(flags, f::ANY | f::EXIST) => {
+                    if self.percpu.is_some() {
+                        if let Some(own) = self.own_value(place.index, cpu) {
+                            let _ = own.write_bytes(0, value);
+                        }
+                        bucket.touch(place);
+                    } else {
+                        let (spare, index) = self.table.pool().take_spare(cpu, place.index);
+                        bucket.replace_plain(place, &words, index, value);
+                        self.table.pool().give_spare(spare, place.index);
+                    }
+                    return Ok(());
+                }
+                Near::No(Some(slot)) if matches!(flags, f::ANY | f::NOEXIST) && self.percpu.is_none() => {
+                    if !self.table.pool().evicts()
+                        && let Some(index) = self.table.take(cpu)
+                    {
+                        bucket.insert_near((hash, slot), &words, index, value);
+                        return Ok(());
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.store(bucket, hash, key, Source::Program(cpu, value), flags)
+    }
+
+    /// What a program takes out.
+    fn take_out<const N: usize>(&self, cpu: u32, (key, words): (&[u8], [u64; N])) -> Result<(), Errno> {
+        let hash = self.table.seed.of_words(&words);
+        let mut bucket = self.table.lock(hash);
+        match bucket.find_near(hash, &words) {
+            Near::Here(place) => self.drop_element(&mut bucket, place, cpu),
+            Near::No(_) => return Err(Errno::ENOENT),
+            Near::Unknown => {
+                let place = bucket.find(hash, key).ok_or(Errno::ENOENT)?;
+                self.drop_element(&mut bucket, place, cpu);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a value in, under flags that are allowed. `bucket` is the one of the hash.
+    #[inline(never)]
+    fn store<'t>(
+        &'t self,
+        bucket: Bucket<'t>,
+        hash: u64,
+        key: &[u8],
+        source: Source<'_>,
+        flags: u64,
+    ) -> Result<(), Errno> {
         let cpu = source.cpu(self.cpus());
+        let mut locked = Some(bucket);
         for tries in 0..TRIES {
-            let mut bucket = self.table.lock(hash);
+            let mut bucket = locked.take().unwrap_or_else(|| self.table.lock(hash));
             let mut old = bucket.find(hash, key);
             // Linux makes room before it looks for the key. That shows where the only room is the key's own.
             if let Some(only) = old
-                && self.table.pool().evicts()
-                && self.table.pool().max() == 1
+                && has_one_place(&self.table)
                 && (self.percpu.is_none() || flags != f::EXIST)
             {
                 self.drop_element(&mut bucket, only, cpu);
@@ -390,11 +462,39 @@ impl HashMap {
     }
 }
 
+/// Whether an element that comes always takes the place of the only one there is.
+fn has_one_place(table: &Table) -> bool {
+    table.pool().evicts() && table.pool().max() == 1
+}
+
 /// Keys that are looked up at once: enough to hide the memory's latency, few enough to stay in the first cache.
 pub(crate) const MANY: usize = 32;
 
 /// How often a full LRU table is asked for room while other threads hold all its elements.
 const TRIES: u32 = 1024;
+
+/// A call with the key and its words, for the lengths that programs use, each of which is compiled for itself; else the other one.
+macro_rules! by_length {
+    ($key:expr, |$words:ident| $call:expr, $else:expr) => {{
+        macro_rules! of {
+            ($len:literal) => {{
+                let $words = ($key, in_words::<{ usize::div_ceil($len, 8) }>(&$key[..$len]));
+                $call
+            }};
+        }
+        match $key.len() {
+            4 => of!(4),
+            6 => of!(6),
+            8 => of!(8),
+            12 => of!(12),
+            16 => of!(16),
+            20 => of!(20),
+            36 => of!(36),
+            40 => of!(40),
+            _ => $else,
+        }
+    }};
+}
 
 impl Ops for HashMap {
     fn blocks(&self) -> Vec<&Block> {
@@ -425,10 +525,9 @@ impl Ops for HashMap {
     }
 
     fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
-        if self.percpu.is_some() {
-            check_plain_flags(flags)?;
-        }
-        self.store(key, Source::User(value), flags)
+        self.check_flags(flags)?;
+        let hash = self.table.hash(key);
+        self.store(self.table.lock(hash), hash, key, Source::User(value), flags)
     }
 
     fn delete(&self, key: &[u8]) -> Result<(), Errno> {
@@ -468,14 +567,15 @@ impl Ops for HashMap {
     }
 
     fn prog_update(&self, cpu: u32, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
-        if self.percpu.is_some() {
-            check_plain_flags(flags)?;
-        }
-        self.store(key, Source::Program(cpu, value), flags)
+        self.check_flags(flags)?;
+        by_length!(key, |key| self.put(cpu, key, value, flags), {
+            let hash = self.table.hash(key);
+            self.store(self.table.lock(hash), hash, key, Source::Program(cpu, value), flags)
+        })
     }
 
     fn prog_delete(&self, cpu: u32, key: &[u8]) -> Result<(), Errno> {
-        self.remove(cpu, key, |_| ())
+        by_length!(key, |key| self.take_out(cpu, key), self.remove(cpu, key, |_| ()))
     }
 
     fn for_each<'g>(

@@ -70,6 +70,33 @@ impl Seed {
     }
 }
 
+impl Seed {
+    /// The same of a key in words, the last one filled up with zeros.
+    #[inline(always)]
+    pub(crate) fn of_words<const N: usize>(&self, words: &[u64; N]) -> u64 {
+        let Seed([first, factor, last]) = *self;
+        let mut state = first;
+        let (pairs, rest) = words.as_chunks::<2>();
+        for [a, b] in pairs {
+            state = fold(state ^ a, factor ^ b);
+        }
+        if let [a] = rest {
+            state = fold(state ^ a, factor);
+        }
+        fold(state, last)
+    }
+}
+
+/// A key of 8 N bytes or up to seven fewer in words, the last one filled up with zeros.
+#[inline(always)]
+pub(crate) fn in_words<const N: usize>(key: &[u8]) -> [u64; N] {
+    let mut words = [0; N];
+    for (n, word) in words.iter_mut().enumerate() {
+        *word = tail(&key[8 * n..key.len().min(8 * n + 8)]);
+    }
+    words
+}
+
 /// Both halves of the product of two words.
 #[inline(always)]
 pub(crate) fn fold(a: u64, b: u64) -> u64 {

@@ -56,6 +56,7 @@ impl ValueLayout {
     }
 
     /// Overwrites a live value; its special fields stay.
+    #[inline]
     pub(crate) fn write(&self, value: ValueRef<'_>, bytes: &[u8]) {
         let mut at = 0;
         for &(start, end) in &self.special {
@@ -84,6 +85,7 @@ impl ValueLayout {
     }
 
     /// Zeroes the special fields that hold something, and not the others: a lock may be held.
+    #[inline]
     pub(crate) fn give_up(&self, value: ValueRef<'_>) {
         clear(value, &self.held);
     }
@@ -132,6 +134,7 @@ impl ValueLayout {
         }
     }
 
+    #[inline]
     fn copy_in(&self, value: ValueRef<'_>, bytes: &[u8], from: usize, to: usize) {
         if from < to {
             let _ = value.write_bytes(from, &bytes[from..to]);
@@ -139,6 +142,7 @@ impl ValueLayout {
     }
 }
 
+#[inline]
 fn clear(value: ValueRef<'_>, ranges: &[(usize, usize)]) {
     for &(start, end) in ranges {
         let zeros = [0u8; 64];

@@ -193,23 +193,32 @@ impl Line {
     }
 
     /// The marks of a slot, for the element that takes it over with its key.
+    #[inline]
     pub fn marks(&self, slot: usize) -> u32 {
         self.slots[slot].load(Ordering::Relaxed) & (RANK | USED)
     }
 
     /// Waits for the lock bit.
+    #[inline]
     pub fn lock(&self) -> Locked<'_> {
+        self.try_lock().unwrap_or_else(|| self.wait())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) -> Locked<'_> {
         let mut tries = 0u32;
         loop {
+            tries += 1;
+            pause(tries);
             if let Some(locked) = self.try_lock() {
                 return locked;
             }
-            tries += 1;
-            pause(tries);
         }
     }
 
     /// Takes the lock bit if it is free.
+    #[inline]
     pub fn try_lock(&self) -> Option<Locked<'_>> {
         let head = self.head.load(Ordering::Relaxed) & !LOCK;
         let locked = self.head.compare_exchange(head, head | LOCK, Ordering::Acquire, Ordering::Relaxed);
@@ -237,11 +246,13 @@ pub struct Locked<'l> {
 
 impl<'l> Locked<'l> {
     /// The first line.
+    #[inline]
     pub fn line(&self) -> &'l Line {
         self.line
     }
 
     /// What the lines hold; `line` is the first line or one behind it.
+    #[inline]
     pub fn look(&self, line: &Line) -> Seen {
         if std::ptr::eq(line, self.line) {
             Seen { tags: line.tags.load(Ordering::Relaxed), head: self.head }
@@ -257,6 +268,7 @@ impl<'l> Locked<'l> {
     }
 
     /// Puts another element, of the same key, into a slot; then nobody finds the old one.
+    #[inline]
     pub fn replace(&mut self, line: &Line, slot: usize, word: u32) {
         line.slots[slot].store(word, Ordering::Release);
         self.removed();
@@ -323,6 +335,7 @@ impl<'l> Locked<'l> {
     }
 
     /// Counts a removal: after the slot was changed, before its old element is.
+    #[inline]
     fn removed(&mut self) {
         self.head = self.head.wrapping_add(REMOVAL);
         self.line.head.store(self.head, Ordering::Release);
@@ -330,6 +343,7 @@ impl<'l> Locked<'l> {
 }
 
 impl Drop for Locked<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.line.head.store(self.head & !LOCK, Ordering::Release);
     }

@@ -314,19 +314,29 @@ impl Map {
 
     /// `bpf_map_update_elem` from a program that runs on `cpu`: creates or overwrites; on per-CPU types this CPU's value
     /// (a new element's other values are zero). `value` is [`Map::value_size`] long.
+    #[inline]
     pub fn prog_update(&self, cpu: u32, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
         if key.len() != self.key_size() || value.len() != self.value_size() {
             return Err(Errno::EINVAL);
         }
-        self.ops().prog_update(cpu, key, value, flags)
+        match &self.kind {
+            Kind::Array(map) => map.prog_update(cpu, key, value, flags),
+            Kind::PercpuArray(map) => map.prog_update(cpu, key, value, flags),
+            Kind::Hash(map) => map.prog_update(cpu, key, value, flags),
+            _ => self.ops().prog_update(cpu, key, value, flags),
+        }
     }
 
     /// `bpf_map_delete_elem` from a program that runs on `cpu`.
+    #[inline]
     pub fn prog_delete(&self, cpu: u32, key: &[u8]) -> Result<(), Errno> {
         if key.len() != self.key_size() {
             return Err(Errno::EINVAL);
         }
-        self.ops().prog_delete(cpu, key)
+        match &self.kind {
+            Kind::Hash(map) => map.prog_delete(cpu, key),
+            _ => self.ops().prog_delete(cpu, key),
+        }
     }
 
     /// `bpf_map_push_elem`: queue, stack, bloom filter.

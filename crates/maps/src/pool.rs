@@ -48,6 +48,17 @@ struct Spare(AtomicU32);
 /// No spare here: another thread is replacing something with it.
 const GONE: u32 = u32::MAX;
 
+impl Spare {
+    /// What is here, if no other thread has it.
+    #[inline]
+    fn take(&self) -> Option<u32> {
+        if self.0.load(Ordering::Relaxed) == GONE {
+            return None;
+        }
+        Some(self.0.swap(GONE, Ordering::AcqRel)).filter(|index| *index != GONE)
+    }
+}
+
 impl Pool {
     /// Spares for each CPU.
     const SPARES: u32 = 2;
@@ -150,7 +161,21 @@ impl Pool {
     }
 
     /// An element to replace `old` with, and the place in the spares where `old` goes with [`Pool::give_spare`].
+    #[inline(always)]
     pub(crate) fn take_spare(&self, cpu: u32, old: u32) -> (usize, u32) {
+        // Nearly always the first of one's own is there.
+        let first = cpu as usize * Pool::SPARES as usize;
+        if self.lists.len() == 1
+            && let Some(index) = self.spares.get(first).and_then(Spare::take)
+        {
+            return (first, index);
+        }
+        self.search_spare(cpu, old)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn search_spare(&self, cpu: u32, old: u32) -> (usize, u32) {
         let (first, len) = if self.lists.len() > 1 {
             (self.owner(old) * Pool::SPARES, Pool::SPARES as usize)
         } else {
@@ -158,12 +183,8 @@ impl Pool {
         };
         for n in 0.. {
             let place = if self.lists.len() > 1 { first as usize + n % len } else { (first as usize + n) % len };
-            let spare = &self.spares[place].0;
-            if spare.load(Ordering::Relaxed) != GONE {
-                let index = spare.swap(GONE, Ordering::AcqRel);
-                if index != GONE {
-                    return (place, index);
-                }
+            if let Some(index) = self.spares[place].take() {
+                return (place, index);
             }
             if n % len == len - 1 {
                 // All spares are in the hands of threads that need no lock of ours to finish.
@@ -173,6 +194,7 @@ impl Pool {
         unreachable!("the loop has no end")
     }
 
+    #[inline]
     pub(crate) fn give_spare(&self, place: usize, old: u32) {
         self.spares[place].0.store(old, Ordering::Release);
     }

@@ -305,6 +305,7 @@ impl Table {
     }
 
     /// Locks the bucket of this hash, or of this number.
+    #[inline]
     pub(crate) fn lock(&self, hash: u64) -> Bucket<'_> {
         let number = hash as u32 & self.mask;
         Bucket { table: self, number, locked: self.line(number).lock() }
@@ -326,6 +327,7 @@ impl Table {
     }
 
     /// Gives an element back that is not in the table.
+    #[inline]
     pub(crate) fn give(&self, cpu: u32, index: u32) {
         // A reader may still compare the key, in which the link lies; the head tells it that the element is gone.
         fence(Ordering::Release);
@@ -345,6 +347,7 @@ impl Table {
     }
 
     /// A free element.
+    #[inline]
     pub(crate) fn take(&self, cpu: u32) -> Option<u32> {
         self.pool.take(cpu, |index| self.key(index)[0].load(Ordering::Relaxed) as u32)
     }
@@ -352,6 +355,16 @@ impl Table {
     #[inline(always)]
     fn key(&self, index: u32) -> &[AtomicU64] {
         &self.elements.words()[index as usize * (self.stride / 8)..]
+    }
+
+    /// As [`Table::fill`], with a key in words and a plain value.
+    #[inline(always)]
+    fn fill_plain<const N: usize>(&self, key: &[u64; N], index: u32, value: &[u8]) {
+        fence(Ordering::Release);
+        for (there, word) in self.key(index)[..N].iter().zip(key) {
+            there.store(*word, Ordering::Relaxed);
+        }
+        let _ = self.own_value(index).write_bytes(0, value);
     }
 
     /// Fills an element that nobody else can find.
@@ -390,6 +403,15 @@ pub(crate) struct Place<'t> {
     tag: u8,
 }
 
+/// What the bucket's own line says of a key.
+pub(crate) enum Near<'t> {
+    Here(Place<'t>),
+    /// It is not in the bucket, whose own line has this slot free.
+    No(Option<usize>),
+    /// It may stand behind.
+    Unknown,
+}
+
 impl<'t> Bucket<'t> {
     /// The bucket's lines, the first first.
     fn lines(&self) -> impl Iterator<Item = &'t Line> + use<'t> {
@@ -413,6 +435,49 @@ impl<'t> Bucket<'t> {
         let mut places = self.places();
         places.retain(|place| u32::from(place.tag) & mask == part & mask);
         places
+    }
+
+    /// Looks a key up in the bucket's own line, where nearly all are.
+    #[inline(always)]
+    pub(crate) fn find_near<const N: usize>(&self, hash: u64, key: &[u64; N]) -> Near<'t> {
+        let (line, tag) = (self.locked.line(), tag_of(hash));
+        let seen = self.locked.look(line);
+        for slot in seen.matching(tag) {
+            let index = line.slot(slot) & NUMBER;
+            if self.table.key(index).first_chunk::<N>().is_some_and(|there| {
+                there.iter().zip(key).fold(0, |all, (word, key)| all | word.load(Ordering::Relaxed) ^ key) == 0
+            }) {
+                return Near::Here(Place { index, line, slot, tag });
+            }
+        }
+        if seen.overflows(tag) { Near::Unknown } else { Near::No(seen.matching(0).next()) }
+    }
+
+    /// Puts a free element into a free slot of the bucket's own line; `fill` has its value.
+    #[inline(always)]
+    pub(crate) fn insert_near<const N: usize>(
+        &mut self,
+        (hash, slot): (u64, usize),
+        key: &[u64; N],
+        index: u32,
+        value: &[u8],
+    ) {
+        self.table.fill_plain(key, index, value);
+        let line = self.locked.line();
+        self.locked.fill(line, slot, index, tag_of(hash));
+    }
+
+    /// As [`Bucket::replace`], of a plain value in the element.
+    #[inline(always)]
+    pub(crate) fn replace_plain<const N: usize>(&mut self, place: Place<'t>, key: &[u64; N], index: u32, value: &[u8]) {
+        self.table.fill_plain(key, index, value);
+        self.put(place, index);
+    }
+
+    #[inline(always)]
+    fn put(&mut self, place: Place<'t>, index: u32) {
+        let marks = if self.table.evicts { place.line.marks(place.slot) | USED } else { 0 };
+        self.locked.replace(place.line, place.slot, index | marks);
     }
 
     /// Looks a key up.
@@ -456,11 +521,11 @@ impl<'t> Bucket<'t> {
     /// Puts another element in the place of one of the same key; then the old one is out.
     pub(crate) fn replace(&mut self, place: Place<'t>, key: &[u8], index: u32, fill: impl FnOnce(u32)) {
         self.table.fill(key, index, fill);
-        let marks = if self.table.evicts { place.line.marks(place.slot) | USED } else { 0 };
-        self.locked.replace(place.line, place.slot, index | marks);
+        self.put(place, index);
     }
 
     /// Marks an element as used lately, where that matters.
+    #[inline]
     pub(crate) fn touch(&self, place: Place<'_>) {
         if self.table.evicts {
             place.line.touch(place.slot, 0);
@@ -468,12 +533,17 @@ impl<'t> Bucket<'t> {
     }
 
     /// Takes an element out.
+    #[inline]
     pub(crate) fn remove(&mut self, place: Place<'t>) {
         self.locked.clear(place.line, place.slot);
         let first = self.locked.line();
-        if std::ptr::eq(place.line, first) {
-            return;
+        if !std::ptr::eq(place.line, first) {
+            self.gone_behind(place);
         }
+    }
+
+    #[cold]
+    fn gone_behind(&mut self, place: Place<'t>) {
         if self.locked.look(place.line).used().is_empty() {
             self.unhook(place.line);
         }

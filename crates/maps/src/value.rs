@@ -310,6 +310,7 @@ impl<'g> ValueRef<'g> {
     }
 
     /// Copies bytes in, in the widest aligned pieces.
+    #[inline]
     pub fn write_bytes(&self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
         let base = self.check(offset, bytes.len())?.as_ptr();
         let mut at = 0;

@@ -1,6 +1,7 @@
 //! The program side: pointers, per-CPU values, rings, perf buffers, objects.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -39,6 +40,57 @@ fn values_keep_their_address() {
         let mut out = [0; 16];
         map.lookup(&key(1), &mut out, 0).unwrap();
         assert_eq!(out[8..], 77u64.to_ne_bytes());
+    }
+}
+
+/// Every length of key that has a way of its own, and others. Who holds a pointer to what is replaced goes on in the old memory; of per-CPU
+/// types the value is written where it lies.
+#[test]
+fn what_is_put_in_again_is_what_is_found() {
+    use MapType::{Hash, LruHash, LruPercpuHash, PercpuHash};
+    let kinds = [(Hash, 0), (LruHash, 0), (LruHash, map_flags::NO_COMMON_LRU), (PercpuHash, 0), (LruPercpuHash, 0)];
+    let mut random = 1u32;
+    for (n, (map_type, flags)) in kinds.into_iter().enumerate() {
+        let percpu = matches!(map_type, PercpuHash | LruPercpuHash);
+        for (key_size, value_size) in
+            [3, 4, 8, 12, 16, 20, 36, 40, 44].into_iter().flat_map(|k| [1, 7, 8, 12, 72].map(|v| (k, v)))
+        {
+            let spec = MapSpec::new(map_type, key_size, value_size, 64).with_flags(flags);
+            let (map, guard) = (Map::create(&spec, &env()).unwrap(), Guard::pin());
+            let key = |n: u8| vec![n; key_size as usize];
+            let mut model = BTreeMap::new();
+            for step in 0..if cfg!(miri) { 40 } else { 400u32 } {
+                random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let (name, flags) = ((random >> 24) as u8 % 12, u64::from(random >> 16 & 3));
+                let value = vec![step as u8; value_size as usize];
+                let before = map.value(1, &key(name), &guard);
+                assert_eq!(before.map(|v| v.to_vec()), model.get(&name).cloned(), "{n} {key_size} {value_size}");
+                let expected = match (flags, before) {
+                    (3, _) => Err(Errno::EINVAL),
+                    (map_flags::NOEXIST, Some(_)) => Err(Errno::EEXIST),
+                    (map_flags::EXIST, None) => Err(Errno::ENOENT),
+                    _ => Ok(()),
+                };
+                assert_eq!(map.prog_update(1, &key(name), &value, flags), expected);
+                if expected.is_ok() {
+                    let after = map.value(1, &key(name), &guard).unwrap();
+                    assert_eq!(after.to_vec(), value);
+                    let old = model.insert(name, value);
+                    if let Some(before) = before {
+                        assert_eq!(before.addr() == after.addr(), percpu);
+                        assert!(percpu || Some(before.to_vec()) == old);
+                    }
+                } else {
+                    assert_eq!(map.prog_update(1, &key(name), &value, map_flags::LOCK), Err(Errno::EINVAL));
+                }
+                if step % 7 == 0 {
+                    let gone = model.remove(&name).map(|_| ()).ok_or(Errno::ENOENT);
+                    assert_eq!(map.prog_delete(1, &key(name)), gone);
+                }
+            }
+            let mut others = model.keys().filter_map(|name| map.value(0, &key(*name), &guard));
+            assert!(!percpu || others.all(|value| value.to_vec().iter().all(|byte| *byte == 0)), "another CPU's");
+        }
     }
 }
 
