@@ -7,7 +7,7 @@
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, InstBuilder, Value, types};
 use xway_isa::Reg;
-use xway_packet::descriptor::{DATA, DATA_END, DATA_META, NEXT};
+use xway_packet::descriptor::{DATA, DATA_END, DATA_META, HARD_END, NEXT};
 use xway_packet::{ETH_HLEN, FRAME_RESERVE};
 
 use super::bounds::{Bound, Bounds};
@@ -15,6 +15,9 @@ use super::{Area, Body};
 use crate::env::offsets;
 use crate::plan::asked::{self, Answer};
 use crate::plan::{Call, Kind, Op, ROOM};
+
+/// Bytes at the end of a packet that are cleared without a call.
+const GAINED_MAX: i64 = 64;
 
 /// What a check of a helper's arguments leads to.
 pub(super) struct Ways {
@@ -89,7 +92,8 @@ impl<'a> Body<'a, '_> {
         self.done_or(call, ways, Bounds { meta: moved, ..old });
     }
 
-    /// `bpf_xdp_adjust_tail(ctx, delta)` of a packet of one buffer that gets shorter, or stays as long as it is.
+    /// `bpf_xdp_adjust_tail(ctx, delta)` of a packet of one buffer that gets shorter, stays as long as it is, or gets longer by a few bytes
+    /// of which the code knows how many.
     pub(super) fn adjust_tail(&mut self, call: &Call) {
         let (desc, delta) = (self.reg(Reg::R1), self.reg(Reg::R2));
         let delta = self.int(delta);
@@ -98,14 +102,43 @@ impl<'a> Body<'a, '_> {
         let flags = self.flags(Some(Area::Descriptor));
         let next = self.b.ins().load(types::I64, flags, desc, NEXT);
         let one = self.b.ins().icmp_imm_s(IntCC::Equal, next, 0);
-        let shorter = self.b.ins().icmp_imm_s(IntCC::SignedLessThanOrEqual, delta, 0);
+        let gained = number(self.b.func, delta).filter(|delta| (1..=GAINED_MAX).contains(delta));
         let new = self.b.ins().iadd(end, delta);
-        let least = self.b.ins().iadd_imm_s(data, i64::from(ETH_HLEN));
-        let header = self.b.ins().icmp(IntCC::SignedGreaterThanOrEqual, new, least);
-        let ways = self.if_good(&[one, shorter, header]);
+        let right = if gained.is_some() {
+            let hard_end = self.field(desc, HARD_END, None);
+            self.b.ins().icmp(IntCC::SignedLessThanOrEqual, new, hard_end)
+        } else {
+            self.b.ins().icmp_imm_s(IntCC::SignedLessThanOrEqual, delta, 0)
+        };
+        let mut good = vec![one, right];
+        if gained.is_none_or(|gained| gained < i64::from(ETH_HLEN)) {
+            let least = self.b.ins().iadd_imm_s(data, i64::from(ETH_HLEN));
+            good.push(self.b.ins().icmp(IntCC::SignedGreaterThanOrEqual, new, least));
+        }
+        let ways = self.if_good(&good);
+        if let Some(gained) = gained {
+            self.clear_behind(desc, end, gained as i32);
+        }
         self.set_field(desc, DATA_END, new);
         let (old, moved) = (self.bounds, self.moved(self.bounds.end, delta, desc, new));
         self.done_or(call, ways, Bounds { end: moved, ..old });
+    }
+
+    /// So many bytes of zero from where the packet ends.
+    fn clear_behind(&mut self, desc: Value, end: Value, len: i32) {
+        let at = self.pointer(desc, end);
+        let zero = self.b.ins().iconst(types::I64, 0);
+        let mut done = 0;
+        while done < len {
+            let flags = self.flags(Some(Area::Packet));
+            let ins = self.b.ins();
+            done += match len - done {
+                8.. => (ins.store(flags, zero, at, done), 8).1,
+                4.. => (ins.istore32(flags, zero, at, done), 4).1,
+                2.. => (ins.istore16(flags, zero, at, done), 2).1,
+                _ => (ins.istore8(flags, zero, at, done), 1).1,
+            };
+        }
     }
 
     /// A field of 32 bits of a descriptor. Chunks are far below 2 GiB: neither a sum nor a difference of two leaves 64 bits.
