@@ -7,7 +7,7 @@
 //! sees time go back; it differs from `CLOCK_MONOTONIC` by what the kernel's clock is slewed in a millisecond (at most 0.5
 //! microseconds) and by what a read takes. The read is not ordered with memory accesses, as the kernel's is.
 //!
-//! The coarse clock (`bpf_ktime_get_coarse_ns`) is never ahead of what is told here.
+//! What is told is never behind the coarse clock (`bpf_ktime_get_coarse_ns`), which is the system's: where it would be, it is that one.
 //!
 //! The counter goes on where the clock stands, or begins anew, while the machine sleeps or a virtual one is moved, and what is known of its
 //! rate is not good for long. So no reading is gone on from for more than two milliseconds: later calls of a burst ask the system, and
@@ -47,12 +47,6 @@ impl Scale {
     #[cfg(test)]
     fn at(&self, counter: u64) -> u64 {
         self.after(counter.wrapping_sub(self.start))
-    }
-
-    /// The time that a program is told now; `None`: what the helper says.
-    pub(crate) fn now(&self) -> Option<u64> {
-        let ticks = counter().wrapping_sub(self.start);
-        (self.scale != 0 && ticks < self.limit).then(|| self.after(ticks))
     }
 
     /// What generated code gives when the counter and the helper say this.

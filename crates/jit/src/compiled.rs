@@ -627,6 +627,7 @@ impl Compiled {
     }
 
     fn set_clock(&self, env: &mut RunEnv<'_>) {
+        env.ticks_left = 0;
         if self.clock {
             env.clock = crate::clock::scale(env.host);
         }

@@ -5,6 +5,7 @@
 
 use xway_maps::{Guard, RingRecord};
 use xway_packet::{Frame, Redirect};
+use xway_vm::host::Ticks;
 use xway_vm::machine::FaultKind;
 use xway_vm::{Host, Program, Random, Timers};
 
@@ -32,6 +33,10 @@ pub struct RunEnv<'e> {
     pub(crate) result: u64,
     /// A program has looked for a target and found none: not 0.
     pub(crate) missed: u32,
+    /// How often the clocks of ticks may still be read before the system is asked whether there was a tick.
+    pub(crate) ticks_left: u32,
+    /// Their words; without any, those of a time that stands still.
+    pub(crate) ticks: &'static Ticks,
     // Used by helpers only.
     pub(crate) guard: &'e Guard,
     pub(crate) host: &'e dyn Host,
@@ -69,10 +74,14 @@ pub(crate) mod offsets {
     pub const RESULT: i32 = offset_of!(RunEnv<'static>, result) as i32;
     pub const MISSED: i32 = offset_of!(RunEnv<'static>, missed) as i32;
     pub const RANDOM: i32 = offset_of!(RunEnv<'static>, random) as i32;
+    pub const TICKS_LEFT: i32 = offset_of!(RunEnv<'static>, ticks_left) as i32;
+    pub const TICKS: i32 = offset_of!(RunEnv<'static>, ticks) as i32;
     pub const CLOCK_NS: i32 = (CLOCK + offset_of!(crate::clock::Scale, ns)) as i32;
     pub const CLOCK_LIMIT: i32 = (CLOCK + offset_of!(crate::clock::Scale, limit)) as i32;
     pub const CLOCK_LAST: i32 = (CLOCK + offset_of!(crate::clock::Scale, last)) as i32;
 }
+
+static NO_TICKS: Ticks = Ticks::new();
 
 impl<'e> RunEnv<'e> {
     /// Surroundings for the worker with this number.
@@ -87,6 +96,8 @@ impl<'e> RunEnv<'e> {
             random: host.generator().map_or(std::ptr::null_mut(), Random::state),
             result: 0,
             missed: 0,
+            ticks_left: 0,
+            ticks: host.ticks().unwrap_or(&NO_TICKS),
             guard,
             host,
             timers: Timers::shared(),
@@ -141,6 +152,6 @@ mod tests {
     fn what_generated_code_reads_stands_in_front() {
         assert_eq!((FRAME, CPU, TAIL_CALLS), (0, 8, 12));
         assert_eq!((CLOCK_SCALE, CLOCK_START, CLOCK_NS, CLOCK_NOW, CLOCK_LIMIT, CLOCK_LAST), (32, 40, 48, 56, 64, 72));
-        assert_eq!((RANDOM, RESULT, MISSED), (80, 88, 96));
+        assert_eq!((RANDOM, RESULT, MISSED, TICKS_LEFT, TICKS), (80, 88, 96, 100, 104));
     }
 }

@@ -140,6 +140,8 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
         ("inline-helpers.adjust-head", "r2 = 4\ncall 44\nexit".into(), None),
         ("inline-helpers.adjust-meta", "r2 = -8\ncall 54\nexit".into(), None),
         ("inline-helpers.adjust-tail", "r2 = -8\ncall 65\nexit".into(), None),
+        ("inline-helpers.adjust-tail-longer", "r2 = 7\ncall 65\nexit".into(), None),
+        ("inline-helpers.ticks", "call 118\nexit".into(), None),
         (
             "inline-helpers.load-bytes",
             "r2 = *(u32 *)(r1 +12)\nr3 = r10\nr3 += -8\nr4 = 6\ncall 189\nr0 = *(u16 *)(r10 -4)\nexit".into(),
@@ -155,6 +157,13 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             "inline-helpers.redirect-map",
             "r2 = *(u32 *)(r1 +16)\nr1 = map[idx:0]\nr3 = 2\ncall 51\nexit".into(),
             Some(MapType::Devmap),
+        ),
+        (
+            "inline-helpers.update",
+            "r2 = *(u32 *)(r1 +12)\n*(u32 *)(r10 -4) = r2\n*(u64 *)(r10 -16) = r2\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -16\n\
+             r1 = map[idx:0]\nr4 = 0\ncall 2\nexit"
+                .into(),
+            Some(MapType::Array),
         ),
         (
             "inline-lookups.inner",

@@ -22,6 +22,10 @@ use crate::plan::Call;
 
 /// `bpf_ktime_get_ns`
 pub(crate) const KTIME: u32 = 5;
+/// `bpf_jiffies64`
+pub(crate) const JIFFIES: u32 = 118;
+/// `bpf_ktime_get_coarse_ns`
+pub(crate) const COARSE: u32 = 160;
 
 /// A function that generated code calls.
 #[derive(Clone, Copy, Debug)]

@@ -7,12 +7,14 @@ use cranelift_codegen::isa::CallConv;
 use xway_isa::{Reg, Width};
 use xway_maps::native::{MapLayout, ProgramSlot, SlotsLayout};
 use xway_vm::TAIL_CALLS_MAX;
+use xway_vm::host::Ticks;
 
 use super::bytes::{LOAD_BYTES, STORE_BYTES};
 use super::inline::CSUM_DIFF;
 use super::redirect::{REDIRECT_MAP, REDIRECT_TO};
+use super::update::UPDATE;
 use super::{Area, Body, Jump, Shape, signature, space};
-use crate::calls::{self, Entry, KTIME};
+use crate::calls::{self, COARSE, Entry, JIFFIES, KTIME};
 use crate::env::offsets;
 use crate::plan::{Call, Kind, ROOM};
 
@@ -117,6 +119,7 @@ impl Body<'_, '_> {
         const ADJUST_TAIL: u32 = 65;
         match call.proto.id {
             CSUM_DIFF => return self.csum_diff(call),
+            UPDATE => return self.array_update(call),
             REDIRECT_MAP => return self.redirect_map(call),
             LOAD_BYTES | STORE_BYTES => return self.packet_bytes(call),
             RANDOM => self.random(call),
@@ -124,6 +127,8 @@ impl Body<'_, '_> {
             ADJUST_META => self.adjust_meta(call),
             ADJUST_TAIL => self.adjust_tail(call),
             REDIRECT_TO => self.redirect(),
+            JIFFIES => self.ticks(call, Ticks::JIFFIES),
+            COARSE => self.ticks(call, Ticks::COARSE),
             KTIME if self.around.isa.name().starts_with("x64") => self.ktime(call),
             _ => return false,
         }

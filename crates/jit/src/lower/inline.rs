@@ -7,10 +7,11 @@
 //! were added.
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, Value, ValueDef, types};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, ValueDef, types};
 use cranelift_codegen::ir::{InstructionData, Opcode};
 use xway_isa::Reg;
 use xway_verifier::{Place, Region};
+use xway_vm::host::Ticks;
 
 use super::{Area, Body};
 use crate::lanes::{Run, word_sum};
@@ -150,6 +151,9 @@ impl Body<'_, '_> {
         let ns = self.b.ins().umulhi(ticks, scale);
         let base = self.b.ins().load(types::I64, flags, self.env, offsets::CLOCK_NS);
         let ns = self.b.ins().iadd(base, ns);
+        // What counts by itself may lag a little behind the system's clock, from which the coarse one is: it is not told an earlier time.
+        let coarse = self.tick(Ticks::COARSE);
+        let ns = self.b.ins().umax(ns, coarse);
         self.set(Reg::R0, ns);
         self.b.ins().jump(done, &[]);
 
@@ -162,6 +166,37 @@ impl Body<'_, '_> {
         self.set(Reg::R0, told);
         self.b.ins().jump(done, &[]);
         self.open(done);
+    }
+
+    /// `bpf_jiffies64()` and `bpf_ktime_get_coarse_ns()` from the words of the process, where the host has its ticks there. The first reading
+    /// of a burst, and one in so many behind it, is the helper's, which looks whether there was another tick.
+    pub(super) fn ticks(&mut self, call: &Call, word: usize) {
+        use crate::env::offsets;
+        let (fast, slow, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let flags = self.flags(Some(Area::Env));
+        let left = self.b.ins().load(types::I32, flags, self.env, offsets::TICKS_LEFT);
+        self.b.ins().brif(left, fast, &[], slow, &[]);
+
+        self.open(fast);
+        let fewer = self.b.ins().iadd_imm_s(left, -1);
+        self.b.ins().store(flags, fewer, self.env, offsets::TICKS_LEFT);
+        let told = self.tick(word);
+        self.set(Reg::R0, told);
+        self.b.ins().jump(done, &[]);
+
+        self.seldom(slow);
+        self.by_call(call);
+        self.seldom = false;
+        self.b.ins().jump(done, &[]);
+        self.open(done);
+    }
+
+    /// A word of [`Ticks`], which other threads make larger.
+    fn tick(&mut self, word: usize) -> Value {
+        let flags = self.flags(Some(Area::Env));
+        let words = self.b.ins().load(types::I64, flags, self.env, crate::env::offsets::TICKS);
+        let at = if word == 0 { words } else { self.b.ins().iadd_imm_s(words, word as i64) };
+        self.b.ins().atomic_load(types::I64, MemFlagsData::new().with_notrap(), at)
     }
 
     /// `bpf_get_prandom_u32()` from the state of the worker's generator (`xway_vm::Random`), where it has one that is ours.

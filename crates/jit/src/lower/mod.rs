@@ -43,6 +43,7 @@ mod scout;
 mod slots;
 mod trie;
 mod turns;
+mod update;
 
 use std::sync::Arc;
 

@@ -78,6 +78,68 @@ fn room_is_made_and_refused_as_the_helpers_do() {
     }
 }
 
+/// Bytes that a packet gains are zero, whatever lay there, up to where the chunk ends.
+#[test]
+fn packets_gain_bytes_as_the_helper_gives_them() {
+    for delta in [1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 14, 15, 16, 31, 63, 64, 65, 200] {
+        let cut = format!("r1 = r6\nr2 = -{delta}\ncall 65\nr8 = r0\n");
+        let gained = format!("r1 = r6\nr2 = {delta}\ncall 65\n");
+        agree(&format!("{delta} bytes again"), &format!("{cut}{gained}r8 <<= 8\nr0 ^= r8"), vec![], NOTHING);
+        let until_full = format!("{gained}r8 += r0\n").repeat(4000 / delta.max(20));
+        agree(&format!("{delta} bytes and more"), &format!("r8 = 0\n{until_full}r0 = r8"), vec![], NOTHING);
+        let looked_at = format!(
+            "{gained}if r0 != 0 goto out\nr2 = *(u32 *)(r6 +0)\nr3 = *(u32 *)(r6 +4)\nr4 = r2\nr4 += {}\n\
+             r0 = 3\nif r4 > r3 goto out\nr0 = *(u8 *)(r4 -1)\n*(u8 *)(r4 -1) = 7",
+            60 + delta
+        );
+        agree(&format!("{delta} bytes looked at"), &looked_at, vec![], NOTHING);
+    }
+}
+
+/// In arrays, where it is part of the code, and in tables: all flags, indexes inside and outside, values of every shape, the old value
+/// behind a pointer, and the value found anew.
+#[test]
+fn elements_are_overwritten_as_the_helper_does_it() {
+    use MapType::{Array, Hash, LruHash, LruPercpuHash, PercpuArray, PercpuHash};
+    let mut turn = 0;
+    for map_type in [Array, PercpuArray, Hash, LruHash, PercpuHash, LruPercpuHash] {
+        for size in [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 24, 31, 63, 64, 65, 72] {
+            for flags in ["0", "1", "2", "3", "4", "r7"] {
+                turn += 1;
+                let index = ["r7", "2", "7", "8", "9"][turn % 5];
+                let filled: String = (0..9)
+                    .map(|n| format!("r5 *= 0x1234567\nr5 += {n}\n*(u64 *)(r10 -{}) = r5\n", 80 - 8 * n))
+                    .collect();
+                let look = |to: &str| {
+                    format!(
+                        "r1 = map[idx:0]\nr2 = r10\nr2 += -4\ncall 1\nr9 = r0\nr0 = 0\nif r9 == 0 goto none{to}\n\
+                         r0 = *(u8 *)(r9 +{})\nnone{to}: r8 *= 31\nr8 += r0\n",
+                        size - 1
+                    )
+                };
+                let put = format!(
+                    "r1 = map[idx:0]\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -80\nr4 = {flags}\ncall 2\nr8 *= 31\nr8 += r0\n"
+                );
+                let (first, second, last) = (look("a"), look("b"), look("c"));
+                let body = format!(
+                    "r8 = 0\nr5 = {index}\n*(u32 *)(r10 -4) = r5\nr5 = r7\nr5 += 1\n{filled}{first}{put}\
+                     r5 = 77\n*(u8 *)(r10 -80) = r5\n{second}{put}{last}r0 = r8"
+                );
+                // Which element goes where one has to is another one in each map.
+                let entries = if matches!(map_type, LruHash | LruPercpuHash) { 64 } else { 8 };
+                let maps = vec![MapSpec::new(map_type, 4, size, entries)];
+                agree(&format!("{map_type:?}, {size} bytes, {flags}, {index}"), &body, maps, NOTHING);
+            }
+        }
+    }
+}
+
+/// Of a host of its own: what it says each time.
+#[test]
+fn ticks_are_the_hosts() {
+    agree("ticks", "call 118\nr8 = r0\ncall 160\nr8 *= 31\nr8 += r0\ncall 118\nr8 *= 31\nr0 += r8", vec![], NOTHING);
+}
+
 /// What is left of a constant in fewer bits than an int has is another number.
 #[test]
 fn room_is_moved_by_what_is_left_of_a_constant() {

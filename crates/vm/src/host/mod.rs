@@ -10,11 +10,13 @@ mod procfs;
 mod random;
 pub mod route;
 mod system;
+mod ticks;
 
 pub use fixed::FixedHost;
 pub use printed::{Listener, Printer, told_of_lost_lines};
 pub use random::Random;
 pub use system::SystemHost;
+pub use ticks::Ticks;
 
 use route::{FibAnswer, FibQuery, Link};
 use xway_abi::Errno;
@@ -69,6 +71,12 @@ pub trait Host {
 
     /// The kernel's tick counter (`bpf_jiffies64`).
     fn jiffies(&self) -> u64;
+
+    /// The words that `jiffies` and the coarse clock are in, where they are this machine's: generated code then reads these, and asks
+    /// only now and then whether there was another tick.
+    fn ticks(&self) -> Option<&'static Ticks> {
+        None
+    }
 
     /// A pseudo-random number.
     fn random_u32(&self) -> u32;

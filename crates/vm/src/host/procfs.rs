@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
 
 use super::Task;
 
@@ -9,11 +10,17 @@ use super::Task;
 /// choice.
 pub(super) fn kernel_hz() -> u64 {
     const DEFAULT: u64 = 250;
+    // One answer for all threads, which count the same ticks.
+    static HZ: OnceLock<u64> = OnceLock::new();
+    *HZ.get_or_init(|| hz_from_config().or_else(hz_from_timer_list).unwrap_or(DEFAULT))
+}
+
+fn hz_from_config() -> Option<u64> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let text = fs::read_to_string(format!("/boot/config-{}", release.trim())).ok();
     let from_config =
         |text: String| text.lines().find_map(|l| l.strip_prefix("CONFIG_HZ=")).and_then(|v| v.trim().parse().ok());
-    text.and_then(from_config).or_else(hz_from_timer_list).unwrap_or(DEFAULT)
+    text.and_then(from_config)
 }
 
 /// `/proc/timer_list` gives a tick's length to root.

@@ -7,7 +7,7 @@ use xway_abi::Errno;
 
 use super::netlink::Netlink;
 use super::route::{FibAnswer, FibQuery, Link};
-use super::{Clock, Host, Random, Task, procfs};
+use super::{Clock, Host, Random, Task, Ticks, procfs};
 
 /// The machine: its clocks, its random numbers, its routes. Holds one netlink socket, opened when first needed.
 ///
@@ -84,6 +84,17 @@ impl SystemHost {
     }
 }
 
+/// This machine's.
+static TICKS: Ticks = Ticks::new();
+
+impl SystemHost {
+    /// The last tick, as of now.
+    fn tick(&self) -> &'static Ticks {
+        TICKS.advance(clock(ClockId::MonotonicCoarse), self.hz);
+        &TICKS
+    }
+}
+
 impl Default for SystemHost {
     fn default() -> Self {
         SystemHost::new()
@@ -110,7 +121,7 @@ impl Host for SystemHost {
         clock(match which {
             Clock::Monotonic => ClockId::Monotonic,
             Clock::Boot => ClockId::Boottime,
-            Clock::Coarse => ClockId::MonotonicCoarse,
+            Clock::Coarse => return self.tick().coarse(),
             Clock::Real => ClockId::Realtime,
             Clock::Tai => return tai(),
         })
@@ -125,10 +136,11 @@ impl Host for SystemHost {
     }
 
     fn jiffies(&self) -> u64 {
-        // The kernel lets its counter start five minutes before 32 bits overflow, so that overflows are met early.
-        let start = (1u64 << 32) - 300 * self.hz;
-        let now = u128::from(clock(ClockId::MonotonicCoarse));
-        start + (now * u128::from(self.hz) / 1_000_000_000) as u64
+        self.tick().jiffies()
+    }
+
+    fn ticks(&self) -> Option<&'static Ticks> {
+        Some(&TICKS)
     }
 
     fn random_u32(&self) -> u32 {
