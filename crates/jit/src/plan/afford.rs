@@ -254,7 +254,10 @@ mod tests {
             let args = [Some(Place { region: Region::Stack, off: Some(8 - STACK as i32) }), None, None, None, None];
             let sizes = [None, Some((190, 190)), None, Some((0, 0)), None];
             let proto = xway_abi::helper(28).expect("bpf_csum_diff");
-            Op { at: 0, kind: Kind::Helper(super::super::Call { proto, map: None, key_const: None, sizes, args }) }
+            Op {
+                at: 0,
+                kind: Kind::Helper(super::super::Call { proto, map: None, key_const: None, sizes, args, turns: None }),
+            }
         };
         // All in one block: nothing lives at its start.
         let stores = || (0..190).map(|n| access(8 + n, Size::B, true));

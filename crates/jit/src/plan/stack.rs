@@ -182,6 +182,7 @@ mod tests {
             key_const: None,
             sizes: [None, Some((64, 64)), None, Some((0, 4)), None],
             args: [at(-64), None, at(-72), None, None],
+            turns: None,
         };
         let (reads, writes) = effect(&Kind::Helper(call), &[]);
         assert_eq!((reads.slots(), writes.slots()), (0b1_1111_1111, 0));
@@ -194,7 +195,12 @@ mod tests {
             let maps = [Map::create(&spec, &xway_maps::Env::with_cpus(1)).expect("a map")];
             let args = [None, Some(Place { region: Region::Stack, off: Some(-8) }), None, None, None];
             let proto = xway_abi::helper(89).expect("bpf_map_peek_elem");
-            effect(&Kind::Helper(Call { proto, map: index, key_const: None, sizes: [None; 5], args }), &maps).0.slots()
+            effect(
+                &Kind::Helper(Call { proto, map: index, key_const: None, sizes: [None; 5], args, turns: None }),
+                &maps,
+            )
+            .0
+            .slots()
         };
         assert_eq!((peek(MapType::BloomFilter, Some(0)), peek(MapType::Queue, Some(0))), (1, 0));
         assert_eq!(peek(MapType::Queue, None), u64::MAX, "it may be a filter");
