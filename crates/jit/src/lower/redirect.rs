@@ -55,8 +55,7 @@ impl Body<'_, '_> {
             _ => return false,
         };
         let Some(action) = self.constant_of(Reg::R3).filter(|flags| *flags <= ACTION as u64) else { return false };
-        let (inside, found, none, done) =
-            (self.b.create_block(), self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let (inside, none, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         let key = self.narrow(Reg::R2, Width::W32);
         let max = self.b.ins().iconst(types::I32, i64::from(slots.max_entries));
         let within = self.b.ins().icmp(IntCC::UnsignedLessThan, key, max);
@@ -70,16 +69,29 @@ impl Body<'_, '_> {
         // Slots are written by others; what one points to is as it is as long as it is there.
         let shared = MemFlagsData::new().with_notrap();
         let entry = self.b.ins().atomic_load(types::I64, shared, at);
-        self.b.ins().brif(entry, found, &[], none, &[]);
-
-        self.open(found);
+        // Which slots hold something is not for the processor to guess: tables of flows are full of holes. So there is no branch, and
+        // without an entry all but the kind means nothing.
         let id = self.b.ins().iconst(types::I32, i64::from(map.id()));
+        let (named, none_named) =
+            (self.b.ins().iconst(types::I32, i64::from(kind)), self.b.ins().iconst(types::I32, 0));
+        let chosen = self.b.ins().select(entry, named, none_named);
+        let mut words = vec![chosen, id, key];
         if kind == redirect::DEVICE {
-            let ifindex = self.b.ins().load(types::I32, shared, entry, ENTRY_WORD as i32);
-            self.choose(kind, &[id, key, ifindex]);
-        } else {
-            self.choose(kind, &[id, key]);
+            let zeros = self.b.ins().iconst(types::I64, self.around.zeros as i64);
+            let some = self.b.ins().select(entry, entry, zeros);
+            words.push(self.b.ins().load(types::I32, shared, some, ENTRY_WORD as i32));
         }
+        self.write_target(&words);
+        let in_env = self.flags(Some(Area::Env));
+        let before = self.b.ins().load(types::I32, in_env, self.env, offsets::MISSED);
+        let nothing = self.b.ins().icmp_imm_s(IntCC::Equal, entry, 0);
+        let nothing = self.b.ins().uextend(types::I32, nothing);
+        let missed = self.b.ins().bor(before, nothing);
+        self.b.ins().store(in_env, missed, self.env, offsets::MISSED);
+        let (verdict, otherwise) =
+            (self.b.ins().iconst(types::I64, VERDICT), self.b.ins().iconst(types::I64, action as i64));
+        let verdict = self.b.ins().select(entry, verdict, otherwise);
+        self.set(Reg::R0, verdict);
         self.b.ins().jump(done, &[]);
 
         self.open(none);
@@ -94,14 +106,20 @@ impl Body<'_, '_> {
         true
     }
 
-    /// Writes the frame's target, and the verdict that goes with it into r0.
-    fn choose(&mut self, kind: u32, words: &[Value]) {
+    /// Writes the frame's target, its kind first.
+    fn write_target(&mut self, words: &[Value]) {
         let desc = self.descriptor();
         let flags = self.flags(Some(Area::Descriptor));
-        let kind = self.b.ins().iconst(types::I32, i64::from(kind));
-        for (n, word) in [kind].iter().chain(words).enumerate() {
+        for (n, word) in words.iter().enumerate() {
             self.b.ins().store(flags, *word, desc, REDIRECT + redirect::WORD * n as i32);
         }
+    }
+
+    /// Writes the frame's target, and the verdict that goes with it into r0.
+    fn choose(&mut self, kind: u32, words: &[Value]) {
+        let kind = self.b.ins().iconst(types::I32, i64::from(kind));
+        let all: Vec<Value> = [kind].iter().chain(words).copied().collect();
+        self.write_target(&all);
         let verdict = self.b.ins().iconst(types::I64, VERDICT);
         self.set(Reg::R0, verdict);
     }
