@@ -231,8 +231,11 @@ impl Bits<'_> {
         self.left -= 1;
         let ops = &self.func.blocks[block].ops;
         let Some(set) = ops[..n].iter().rposition(|op| op.kind.sets(reg)) else {
-            // A function is called with any number.
+            // A function is called with any number, and ends that hundreds of ways lead to are not asked for each of them.
             let ways: &[usize] = if block == 0 { &[] } else { &self.before[block] };
+            if ways.len() > STEPS_MAX as usize {
+                return 64;
+            }
             return ways.iter().map(|from| self.of(*from, self.func.blocks[*from].ops.len(), reg)).max().unwrap_or(64);
         };
         let mut own = |src: Operand| match src {
