@@ -276,6 +276,22 @@ pub struct Dump {
     pub jited: Vec<u8>,
     /// Source lines of `xlated`, by rising number of the slot; empty without types, and on Linux, whose own are asked for there.
     pub lines: Vec<SourceLine>,
+    /// Functions of `jited`, by rising offset; empty on Linux, whose own are asked for there. What is in none of them is no code.
+    pub functions: Vec<CodeFunction>,
+}
+
+/// A function of machine code.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct CodeFunction {
+    /// Its name, with a suffix that says what it is compiled to.
+    pub name: String,
+    /// Its first byte.
+    pub offset: usize,
+    /// Length, bytes.
+    pub len: usize,
+    /// Offsets in it, rising, from which on machine code belongs to the instruction in this slot of `xlated`, or to none of this
+    /// program.
+    pub insns: Vec<(u32, Option<usize>)>,
 }
 
 /// The source line of the instructions from one slot up to the next one.

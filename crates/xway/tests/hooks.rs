@@ -190,6 +190,18 @@ fn a_loaded_program_is_run_shown_and_dumped_on_each_hook() {
         sources.push(lines);
         let text = bench.xway(&[&["prog", "dump", "xlated", "id", &id, "linum"], &to[..]].concat()).exits(0).out;
         assert!(text.contains(" line_num:") && text.contains("[file:"), "{hook}: {text}");
+        // Machine code, too, between the lines that it came from; behind functions stand constants, which are no code.
+        if hook == "user" {
+            let code = bench.json(&[&["prog", "dump", "jited", "id", &id, "linum"], &to[..]].concat());
+            let functions = code["functions"].as_array().unwrap();
+            let rows = functions.iter().flat_map(|f| f["disassembly"].as_array().unwrap());
+            let named: Vec<_> = rows.filter_map(of).collect();
+            let known = sources.last().unwrap();
+            assert!(!named.is_empty() && named.iter().all(|line| known.contains(line)), "{code}");
+            assert!(functions.iter().all(|f| f["name"].as_str().unwrap().contains("marker")), "{code}");
+            let text = bench.xway(&[&["prog", "dump", "jited", "id", &id, "linum"], &to[..]].concat()).exits(0).out;
+            assert!(text.contains(" line_num:") && !text.contains("(bad)"), "{text}");
+        }
         let raw = dir.arg(&format!("{hook}.bin"));
         bench.xway(&[&["prog", "dump", "jited", "id", &id, "file", &raw], &to[..]].concat()).exits(0);
         assert!(std::fs::metadata(&raw).unwrap().len() > 16);

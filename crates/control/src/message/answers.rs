@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use xway_hook::{Dump, LoadRequest, SourceLine, Statistics, TestAnswer};
+use xway_hook::{CodeFunction, Dump, LoadRequest, SourceLine, Statistics, TestAnswer};
 
 use super::Bytes;
 
@@ -38,18 +38,21 @@ pub struct Code {
     pub jited: Bytes,
     #[serde(default)]
     pub lines: Vec<SourceLine>,
+    #[serde(default)]
+    pub functions: Vec<CodeFunction>,
 }
 
 impl From<Dump> for Code {
     fn from(d: Dump) -> Code {
-        Code { xlated: Bytes(xway_isa::slots_to_bytes(&d.xlated)), jited: Bytes(d.jited), lines: d.lines }
+        let xlated = Bytes(xway_isa::slots_to_bytes(&d.xlated));
+        Code { xlated, jited: Bytes(d.jited), lines: d.lines, functions: d.functions }
     }
 }
 
 impl From<Code> for Dump {
     fn from(c: Code) -> Dump {
         let xlated = xway_isa::slots_from_bytes(&c.xlated.0).unwrap_or_default();
-        Dump { xlated, jited: c.jited.0, lines: c.lines }
+        Dump { xlated, jited: c.jited.0, lines: c.lines, functions: c.functions }
     }
 }
 

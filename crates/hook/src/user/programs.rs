@@ -114,7 +114,17 @@ impl Loaded {
             text: l.text.trim().to_owned(),
         };
         let lines = self.program.lines().iter().map(line).collect();
-        Dump { xlated: self.insns.clone(), jited, lines }
+        // Programs that its tail calls go to stand in the same code.
+        let own = |from: Option<xway_jit::Origin>| from.filter(|from| from.unit == 0).map(|from| from.insn);
+        let function = |f: &xway_jit::Placed| crate::CodeFunction {
+            name: f.name.clone(),
+            offset: f.offset,
+            len: f.len,
+            insns: f.lines.iter().map(|(at, from)| (*at, own(*from))).collect(),
+        };
+        let mut functions: Vec<_> = self.code.iter().flat_map(|c| c.functions()).map(function).collect();
+        functions.sort_by_key(|f| f.offset);
+        Dump { xlated: self.insns.clone(), jited, lines, functions }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use xway_hook::SourceLine;
+use xway_hook::{CodeFunction, Dump, SourceLine};
 use xway_isa::{Slot, slots_to_bytes};
 use xway_object::HelperNames;
 
@@ -13,12 +13,12 @@ use super::graph;
 use super::listing::{self, Row, Source, Wish};
 use super::which::Which;
 use super::{failure, prog, programs};
-use crate::args::{Dump, DumpForm};
+use crate::args::{self, DumpForm};
 use crate::failure::Failure;
 use crate::{output, print};
 
 /// Runs the command; `rest` is bpftool's `file PATH`, `visual`, `opcodes`, `linum`.
-pub fn run(args: &Dump, which: &Which, rest: &[String], as_json: bool) -> Result<(), Failure> {
+pub fn run(args: &args::Dump, which: &Which, rest: &[String], as_json: bool) -> Result<(), Failure> {
     let wish = Wish::parse(rest)?;
     if !args.without.is_empty() {
         return Err(Failure::usage("--without: a loaded program is compiled already").hint("name its object file"));
@@ -31,17 +31,13 @@ pub fn run(args: &Dump, which: &Which, rest: &[String], as_json: bool) -> Result
     if matches!(place, Place::Kernel(_)) && wish.file.is_none() {
         return super::dump::run(which, args.form, &wish, as_json);
     }
-    if wish.linum && args.form != DumpForm::Xlated {
-        let message = format!("linum: {} code of the service has no source lines beside it", args.form.name());
-        return Err(Failure::usage(message).hint("xway prog dump xlated WHICH linum; xway prog dump FORM OBJ"));
-    }
     let hook = place.hook();
     let id = programs::open(hook, which)?;
     let info = hook.program_info(id).map_err(failure)?;
     let code = hook.dump(id).map_err(failure)?;
     let bytes = match args.form {
         DumpForm::Xlated => slots_to_bytes(&code.xlated),
-        DumpForm::Jited => code.jited,
+        DumpForm::Jited => code.jited.clone(),
         DumpForm::Ir => {
             let message = "ir: the intermediate form is not kept once a program is compiled";
             return Err(Failure::usage(message).hint("xway prog dump ir OBJ"));
@@ -60,7 +56,7 @@ pub fn run(args: &Dump, which: &Which, rest: &[String], as_json: bool) -> Result
             ("graph", graph::draw(&code.xlated, &begins, &HelperNames))
         }
         DumpForm::Xlated => ("text", listing::text(&instructions(&code.xlated, &code.lines), &wish, false)),
-        _ => ("text", listing::text(&machine_code(&bytes), &wish, true)),
+        _ => ("text", machine_code(&code).iter().map(|(_, rows)| listing::text(rows, &wish, true)).collect()),
     };
     if !as_json {
         // A graph is for programs that read nothing else.
@@ -80,8 +76,18 @@ pub fn run(args: &Dump, which: &Which, rest: &[String], as_json: bool) -> Result
         "bytes": bytes.len(),
         field: text,
     });
-    if args.form == DumpForm::Xlated && !wish.visual {
-        doc["disassembly"] = json!(listing::json(&instructions(&code.xlated, &code.lines), &wish, "insn"));
+    match args.form {
+        DumpForm::Xlated if wish.visual => {}
+        DumpForm::Xlated => {
+            doc["disassembly"] = json!(listing::json(&instructions(&code.xlated, &code.lines), &wish, "insn"));
+        }
+        _ => {
+            let one = |(f, rows): &(CodeFunction, Vec<Row>)| {
+                let rows = listing::json(rows, &wish, "at");
+                json!({ "name": f.name, "offset": f.offset, "bytes": f.len, "disassembly": rows })
+            };
+            doc["functions"] = machine_code(&code).iter().map(one).collect();
+        }
     }
     print::json(&print::document("prog dump", doc));
     Ok(())
@@ -107,10 +113,47 @@ fn source(l: &SourceLine) -> Source {
     Source { text: l.text.clone(), file: l.file.clone(), line: l.line, col: l.col }
 }
 
-fn machine_code(code: &[u8]) -> Vec<Row> {
-    let insns = xway_jit::dump::instructions(code, 0);
-    let ends: Vec<usize> = insns.iter().skip(1).map(|(at, _)| *at).chain([code.len()]).collect();
-    let bytes = |at: usize, end: usize| code.get(at..end).unwrap_or_default().to_vec();
-    let row = |((at, text), end)| Row { at, text, bytes: bytes(at, end), ..Row::default() };
+/// The functions of machine code, each with its rows: places are offsets in the function, and what stands behind it and is no code comes
+/// last. A service that is older than this says nothing of functions.
+fn machine_code(code: &Dump) -> Vec<(CodeFunction, Vec<Row>)> {
+    let whole = [CodeFunction { len: code.jited.len(), ..CodeFunction::default() }];
+    let functions = if code.functions.is_empty() { &whole[..] } else { &code.functions };
+    let ends = functions.iter().skip(1).map(|f| f.offset).chain([code.jited.len()]);
+    let one = |(f, end): (&CodeFunction, usize)| {
+        let mut rows = function(code, f);
+        rows.extend(constants(code.jited.get(f.offset..end).unwrap_or_default(), f.len));
+        (f.clone(), rows)
+    };
+    functions.iter().zip(ends).map(one).collect()
+}
+
+fn function(code: &Dump, f: &CodeFunction) -> Vec<Row> {
+    let Some(bytes) = f.offset.checked_add(f.len).and_then(|end| code.jited.get(f.offset..end)) else { return vec![] };
+    let insns = xway_jit::dump::instructions(bytes, 0);
+    let ends: Vec<usize> = insns.iter().skip(1).map(|(at, _)| *at).chain([bytes.len()]).collect();
+    let mut shown = None;
+    let row = |((at, text), end): ((usize, String), usize)| {
+        let slot = f.insns.partition_point(|l| l.0 as usize <= at).checked_sub(1).and_then(|n| f.insns[n].1);
+        let line = slot.and_then(|slot| code.lines.partition_point(|l| l.insn <= slot).checked_sub(1));
+        let new = line.filter(|line| shown.replace(*line) != Some(*line));
+        Row {
+            at,
+            text,
+            bytes: bytes.get(at..end).unwrap_or_default().to_vec(),
+            proto: (at == 0 && !f.name.is_empty()).then(|| f.name.clone()),
+            source: new.map(|n| &code.lines[n]).filter(|l| l.line > 0).map(source),
+        }
+    };
     insns.into_iter().zip(ends).map(row).collect()
+}
+
+/// What stands behind so many bytes of code, sixteen bytes a line.
+fn constants(code: &[u8], from: usize) -> Vec<Row> {
+    let row = |(n, bytes): (usize, &[u8])| Row {
+        at: from + 16 * n,
+        text: format!(".byte {}", listing::bytes(bytes)),
+        bytes: bytes.to_vec(),
+        ..Row::default()
+    };
+    code.get(from..).unwrap_or_default().chunks(16).enumerate().map(row).collect()
 }
