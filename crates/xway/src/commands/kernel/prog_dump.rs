@@ -135,13 +135,13 @@ fn function(code: &Dump, f: &CodeFunction) -> Vec<Row> {
     let row = |((at, text), end): ((usize, String), usize)| {
         let slot = f.insns.partition_point(|l| l.0 as usize <= at).checked_sub(1).and_then(|n| f.insns[n].1);
         let line = slot.and_then(|slot| code.lines.partition_point(|l| l.insn <= slot).checked_sub(1));
-        let new = line.filter(|line| shown.replace(*line) != Some(*line));
+        let new = line.map(|n| &code.lines[n]).filter(|l| shown.replace((l.line, &l.file)) != Some((l.line, &l.file)));
         Row {
             at,
             text,
             bytes: bytes.get(at..end).unwrap_or_default().to_vec(),
             proto: (at == 0 && !f.name.is_empty()).then(|| f.name.clone()),
-            source: new.map(|n| &code.lines[n]).filter(|l| l.line > 0).map(source),
+            source: new.filter(|l| l.line > 0).map(source),
         }
     };
     insns.into_iter().zip(ends).map(row).collect()
