@@ -243,7 +243,7 @@ impl Bits<'_> {
             Operand::Imm(i) => u64::BITS - (i as u64).leading_zeros(),
         };
         let (width, bits) = match ops[set].kind {
-            Kind::Load { size, signed: false, part: None, .. } => (Width::W64, 8 * size.bytes() as u32),
+            Kind::Load { size, signed: false, part: None, .. } => (Width::W64, 8 * size.bytes()),
             Kind::Truncate { bits, .. } | Kind::Swap { bits, .. } => (Width::W64, bits.into()),
             Kind::Mov { width, src, ext: MovExt::None, .. } => (width, own(src)),
             Kind::Alu { width, op, dst, src } => {
