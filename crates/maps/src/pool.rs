@@ -65,6 +65,8 @@ impl Pool {
 
     /// `max` elements in the table at most; a multiple of `cpus` when `separate`, which gives each CPU its share.
     pub(crate) fn new(max: u32, cpus: u32, evicts: bool, separate: bool) -> Pool {
+        // The share of an only CPU is all there is: one list, as of a common pool.
+        let separate = separate && cpus > 1;
         let lists = if separate { cpus } else { 1 };
         let len = max / lists;
         let stacks = if separate { 0 } else { cpus };
@@ -207,7 +209,7 @@ mod tests {
 
     #[test]
     fn each_element_once() {
-        for (cpus, separate) in [(1, false), (4, false), (4, true)] {
+        for (cpus, separate) in [(1, false), (1, true), (4, false), (4, true)] {
             let pool = Pool::new(100, cpus, separate, separate);
             let links: Vec<AtomicU32> = (0..pool.capacity()).map(|_| AtomicU32::new(0)).collect();
             let take = |cpu| pool.take(cpu, |i| links[i as usize].load(Ordering::Relaxed));
@@ -215,7 +217,8 @@ mod tests {
             for _ in 0..2 {
                 let all: HashSet<u32> = (0..100).map(|n| take(n % cpus).unwrap()).collect();
                 assert_eq!((all.len(), take(0), take(3)), (100, None, None));
-                assert!(!separate || all.iter().all(|i| pool.is_own(i / 25, *i) && !pool.is_own(i / 25 + 1, *i)));
+                let apart = separate && cpus > 1;
+                assert!(!apart || all.iter().all(|i| pool.is_own(i / 25, *i) && !pool.is_own(i / 25 + 1, *i)));
                 all.iter().for_each(|&i| give(i % 3, i));
             }
             // Elements change places with spares and stay those of their CPU.
