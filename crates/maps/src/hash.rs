@@ -384,7 +384,17 @@ impl HashMap {
             }
             match old {
                 Some(_) if flags & !f::LOCK == f::NOEXIST => return Err(Errno::EEXIST),
-                None if flags & !f::LOCK == f::EXIST => return Err(Errno::ENOENT),
+                None if flags & !f::LOCK == f::EXIST => {
+                    // Of another key, too: the room is made, and then there is nothing to put in.
+                    if has_one_place(&self.table)
+                        && self.percpu.is_none()
+                        && let Some(other) = bucket.make_room(cpu)
+                    {
+                        self.retire(other);
+                        self.table.give(cpu, other);
+                    }
+                    return Err(Errno::ENOENT);
+                }
                 Some(place) => {
                     self.overwrite(&mut bucket, place, key, source, flags, cpu);
                     return Ok(());

@@ -94,6 +94,34 @@ fn what_is_put_in_again_is_what_is_found() {
     }
 }
 
+/// In a table with room for one element Linux has taken it out by the time it finds that there is nothing to overwrite.
+#[test]
+fn an_update_that_fails_takes_the_only_element_out() {
+    let (map, guard) = (map(MapType::LruHash, 4, 8, 1), Guard::pin());
+    map.prog_update(0, &[1; 4], &[1; 8], map_flags::ANY).unwrap();
+    assert_eq!(map.prog_update(0, &[2; 4], &[2; 8], map_flags::EXIST), Err(Errno::ENOENT));
+    assert!(map.value(0, &[1; 4], &guard).is_none() && map.value(0, &[2; 4], &guard).is_none());
+    map.prog_update(0, &[2; 4], &[2; 8], map_flags::NOEXIST).unwrap();
+    assert!(map.value(0, &[2; 4], &guard).is_some());
+}
+
+/// As many insertions as there is no room for, updates and deletions, where the share of each CPU is that of the only one.
+#[test]
+fn the_share_of_an_only_cpu_is_all_there_is() {
+    for map_type in [MapType::LruHash, MapType::LruPercpuHash] {
+        let spec = MapSpec::new(map_type, 4, 8, 16).with_flags(map_flags::NO_COMMON_LRU);
+        let (map, guard) = (Map::create(&spec, &Env::with_cpus(1)).unwrap(), Guard::pin());
+        for n in 0..100 {
+            map.prog_update(0, &key(n), &[n as u8; 8], map_flags::NOEXIST).unwrap();
+            map.prog_update(0, &key(n), &[n as u8 + 1; 8], map_flags::EXIST).unwrap();
+            assert_eq!(map.value(0, &key(n), &guard).unwrap().to_vec(), [n as u8 + 1; 8]);
+            if n % 3 == 0 {
+                map.prog_delete(0, &key(n)).unwrap();
+            }
+        }
+    }
+}
+
 #[test]
 fn each_cpu_has_its_own_value() {
     for map_type in [MapType::PercpuHash, MapType::LruPercpuHash, MapType::PercpuArray] {
