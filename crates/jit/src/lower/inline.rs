@@ -7,7 +7,7 @@
 //! were added.
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, ValueDef, types};
+use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Value, ValueDef, types};
 use cranelift_codegen::ir::{InstructionData, Opcode};
 use xway_isa::Reg;
 use xway_verifier::{Place, Region};
@@ -184,6 +184,11 @@ impl Body<'_, '_> {
         self.set(Reg::R0, told);
         self.b.ins().jump(done, &[]);
 
+        self.else_by_call(call, slow, done);
+    }
+
+    /// Where there is no code for it, the helper does it; both ways go on from here.
+    fn else_by_call(&mut self, call: &Call, slow: Block, done: Block) {
         self.seldom(slow);
         self.by_call(call);
         self.seldom = false;
@@ -226,10 +231,6 @@ impl Body<'_, '_> {
         self.set(Reg::R0, number);
         self.b.ins().jump(done, &[]);
 
-        self.seldom(slow);
-        self.by_call(call);
-        self.seldom = false;
-        self.b.ins().jump(done, &[]);
-        self.open(done);
+        self.else_by_call(call, slow, done);
     }
 }

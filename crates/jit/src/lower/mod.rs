@@ -292,8 +292,8 @@ struct Body<'a, 'f> {
     imports: Vec<((u32, u32), FuncRef)>,
 }
 
-/// Turns that `may_goto` grants to each call of a function (Linux: `BPF_MAX_LOOPS`).
-const MAY_GOTO_MAX: i64 = 8 * 1024 * 1024;
+/// Turns that `may_goto` grants to each call of a function.
+const MAY_GOTO_MAX: i64 = xway_abi::prog::MAX_LOOPS as i64;
 
 impl<'a, 'f> Body<'a, 'f> {
     fn new(around: &'a Surroundings<'a>, which: Callee, shape: Shape, mut b: FunctionBuilder<'f>) -> Self {

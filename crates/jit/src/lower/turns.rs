@@ -13,13 +13,11 @@
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types};
 use xway_abi::Errno;
+use xway_abi::prog::MAX_LOOPS;
 use xway_isa::{Reg, Width};
 
 use super::{Body, Callee, bounds, space};
 use crate::plan::{Call, Turns};
-
-/// `BPF_MAX_LOOPS`
-const TURNS_MAX: i64 = 8 * 1024 * 1024;
 
 impl Body<'_, '_> {
     /// Runs the callback where the helper would, in a loop of its own.
@@ -33,7 +31,7 @@ impl Body<'_, '_> {
         self.b.append_block_param(out, types::I64);
         let wrong = self.b.ins().icmp_imm_u(IntCC::NotEqual, flags, 0);
         self.refuse(wrong, Errno::EINVAL, out);
-        let too_many = self.b.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, count, TURNS_MAX);
+        let too_many = self.b.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, count, i64::from(MAX_LOOPS));
         self.refuse(too_many, Errno::E2BIG, out);
 
         let (head, turn) = (self.b.create_block(), self.b.create_block());
