@@ -27,8 +27,8 @@ enum Left<'e> {
     Tail(&'e Program),
 }
 
-/// Iterations that `may_goto` grants to each call of a function (Linux: `BPF_MAX_LOOPS`).
-const MAY_GOTO_MAX: u32 = 8 * 1024 * 1024;
+/// Iterations that `may_goto` grants to each call of a function.
+const MAY_GOTO_MAX: u32 = xway_abi::prog::MAX_LOOPS;
 
 impl<'e> Vm<'_, 'e> {
     /// Calls the function at `entry` with these arguments and runs it to its exit, through whatever tail calls it makes.

@@ -85,8 +85,8 @@ pub fn kfunc_support(name: &str) -> Result<(), &'static str> {
 
 /// Linux: no data of this kind for this packet.
 const ENODATA: Errno = Errno(61);
-/// Longest run of a numbers iterator (`BPF_MAX_LOOPS`).
-const LOOPS_MAX: i64 = 8 * 1024 * 1024;
+/// Longest run of a numbers iterator.
+const LOOPS_MAX: i64 = xway_abi::prog::MAX_LOOPS as i64;
 
 /// An error as a function of the kernel returns it that has the type `int`: helpers return 64 bits, these 32, and the upper half of the
 /// register is zero.

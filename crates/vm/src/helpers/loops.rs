@@ -1,5 +1,6 @@
 //! Helpers that call the program back.
 
+use xway_abi::prog::MAX_LOOPS;
 use xway_abi::{Errno, HelperProto, MapType};
 
 use super::dynptr::{Dynptr, Kind as DynptrKind};
@@ -8,16 +9,13 @@ use crate::call::bad;
 use crate::fault::Trap;
 use crate::machine::Machine;
 
-/// Iterations that one call may make (`BPF_MAX_LOOPS`).
-const LOOPS_MAX: u32 = 8 * 1024 * 1024;
-
 /// `bpf_loop(count, callback, ctx, flags)`: callback(index, ctx); returns the number of calls.
 pub(crate) fn bpf_loop<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
     let count = r[0] as u32;
     if r[3] != 0 {
         return Ok(Errno::EINVAL.as_ret());
     }
-    if count > LOOPS_MAX {
+    if count > MAX_LOOPS {
         return Ok(Errno::E2BIG.as_ret());
     }
     let entry = vm.func_arg(proto, 1, r[1])?;
