@@ -58,11 +58,12 @@ fn find_turns(block: &mut Block, live: &[bool]) {
     /// `bpf_loop`
     const LOOP: u32 = 181;
     for n in 0..block.ops.len() {
-        let func = function(&block.ops[..n], Reg::R2);
-        if let Kind::Helper(call) = &mut block.ops[n].kind
-            && call.proto.id == LOOP
-        {
-            call.turns = func.filter(|func| live[*func]).map(|func| Turns { func, inline: false });
+        if !matches!(&block.ops[n].kind, Kind::Helper(call) if call.proto.id == LOOP) {
+            continue;
+        }
+        let func = function(&block.ops[..n], Reg::R2).filter(|func| live[*func]);
+        if let Kind::Helper(call) = &mut block.ops[n].kind {
+            call.turns = func.map(|func| Turns { func, inline: false });
         }
     }
 }
