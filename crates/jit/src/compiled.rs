@@ -264,7 +264,7 @@ fn emit(around: &Surroundings<'_>) -> Result<Emitted, Refusal> {
     let mut builder = FunctionBuilderContext::new();
     let mut context = Context::new();
     let mut control = ControlPlane::default();
-    let mut linker = link::Linker::default();
+    let mut linker = link::Linker::new(aligns_branches(around));
     let mut texts = vec![];
     let mut back_end = Duration::ZERO;
     // A chain is run over bursts only, which may be of one frame.
@@ -326,6 +326,15 @@ fn emit(around: &Surroundings<'_>) -> Result<Emitted, Refusal> {
         }
     }
     Ok(Emitted { linked: linker.finish()?, texts, back_end })
+}
+
+/// Whether code for this machine has its jumps put in places of their own.
+fn aligns_branches(around: &Surroundings<'_>) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let minded = around.isa.name() == "x64" && around.options.jcc_erratum.unwrap_or_else(crate::branches::minded);
+    #[cfg(not(target_arch = "x86_64"))]
+    let minded = false;
+    around.options.align_branches && minded
 }
 
 impl Plan {

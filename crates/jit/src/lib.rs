@@ -25,6 +25,7 @@
 //! | `calls/*` | what generated code calls |
 //! | `clock` | time from the processor's counter |
 //! | `env`, `native` | the worker's environment; helpers on real addresses |
+//! | `branches` | where jumps lie, on processors that mind |
 //! | `link`, `code` | relocations; memory that is never writable and executable at once |
 //! | `units` | what is compiled together |
 //! | `compiled` | all of it in order; running |
@@ -40,6 +41,8 @@
 //! `docs/design-notes/jit.md` says how they fit together and where a new pass goes.
 
 mod asm;
+#[cfg(target_arch = "x86_64")]
+mod branches;
 mod calls;
 mod chain;
 pub mod clock;

@@ -48,6 +48,23 @@ impl Origin {
     }
 }
 
+/// A function's machine code with its instructions in new places.
+#[derive(Debug)]
+pub(crate) struct Laid {
+    pub bytes: Vec<u8>,
+    /// Instructions in order: where each was and where it is.
+    pub moved: Vec<(u32, u32)>,
+}
+
+impl Laid {
+    /// Where a byte of the code is now.
+    pub fn place(&self, old: usize) -> usize {
+        let next = self.moved.partition_point(|(was, _)| *was as usize <= old);
+        let Some((was, is)) = next.checked_sub(1).map(|n| self.moved[n]) else { return old };
+        is as usize + (old - was as usize)
+    }
+}
+
 /// Machine code that is ready to be copied to any place, and can be made better for one.
 #[derive(Debug)]
 pub(crate) struct Linked {
@@ -113,9 +130,15 @@ pub(crate) struct Linker {
     functions: Vec<Placed>,
     fixups: Vec<Fixup>,
     outward: Vec<Outward>,
+    /// Jumps are put where this processor keeps their lines decoded (`branches.rs`).
+    aligns_branches: bool,
 }
 
 impl Linker {
+    pub fn new(aligns_branches: bool) -> Linker {
+        Linker { aligns_branches, ..Linker::default() }
+    }
+
     /// Adds a function.
     pub fn add(
         &mut self,
@@ -128,7 +151,9 @@ impl Linker {
         let align = (code.buffer.alignment as usize).max(32);
         self.bytes.resize(self.bytes.len().next_multiple_of(align), 0xcc);
         let offset = self.bytes.len();
-        self.bytes.extend_from_slice(code.code_buffer());
+        let laid = self.laid(code, align);
+        let place = |old: usize| laid.as_ref().map_or(old, |laid| laid.place(old));
+        self.bytes.extend_from_slice(laid.as_ref().map_or(code.code_buffer(), |laid| &laid.bytes));
         for reloc in code.buffer.relocs() {
             let target = match &reloc.target {
                 FinalizedRelocTarget::ExternalName(ExternalName::User(name)) => match names.get(name.index()) {
@@ -144,10 +169,11 @@ impl Linker {
                 FinalizedRelocTarget::Func(off) => Target::Address(offset + *off as usize),
                 _ => Target::Unknown,
             };
-            let at = offset + reloc.offset as usize;
+            let at = offset + place(reloc.offset as usize);
             self.fixups.push(Fixup { at, kind: reloc.kind, addend: reloc.addend, target });
         }
-        let lines = (code.buffer.get_srclocs_sorted().iter()).map(|l| (l.start, Origin::from_loc(l.loc))).collect();
+        let locs = code.buffer.get_srclocs_sorted().iter();
+        let lines = locs.map(|l| (place(l.start as usize) as u32, Origin::from_loc(l.loc))).collect();
         let suffix = match shape {
             Shape::Burst => "burst",
             Shape::Scout(_) => "scout",
@@ -157,6 +183,24 @@ impl Linker {
         };
         let len = self.bytes.len() - offset;
         self.functions.push(Placed { shape, name: format!("{name}.{suffix}"), offset, len, lines });
+    }
+
+    /// A function with its jumps where they should be, if that matters.
+    #[cfg(target_arch = "x86_64")]
+    fn laid(&self, code: &CompiledCode, align: usize) -> Option<Laid> {
+        if !self.aligns_branches {
+            return None;
+        }
+        let relocs: Vec<usize> = code.buffer.relocs().iter().map(|r| r.offset as usize).collect();
+        let laid = crate::branches::align(code.code_buffer(), &relocs, align);
+        // It is right as it is, but slower; who changes what code is made of is told by every test.
+        debug_assert!(laid.is_some(), "code that the pass does not understand: {:02x?}", code.code_buffer());
+        laid
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn laid(&self, _: &CompiledCode, _: usize) -> Option<Laid> {
+        None
     }
 
     /// Applies the relocations.

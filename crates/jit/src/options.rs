@@ -71,6 +71,10 @@ pub struct Options {
     pub inline_tail_targets: bool,
     /// `optimize`: Cranelift's own mid-end (value numbering, constant folding, redundant loads).
     pub optimize: bool,
+    /// `align-branches`: on processors that keep nothing decoded of 32 bytes at whose end a jump lies, none lies there.
+    pub align_branches: bool,
+    /// The processor is taken for one of those, which have Intel's JCC erratum, or not; `None`: as its signature says.
+    pub jcc_erratum: Option<bool>,
     /// Make the burst function. Without it a burst runs packet by packet.
     pub burst: bool,
     /// Make the function for one packet, which is also where tail calls enter. Without it a packet runs as a burst of one, and
@@ -116,6 +120,8 @@ impl Default for Options {
             packet_bounds: true,
             inline_tail_targets: true,
             optimize: true,
+            align_branches: true,
+            jcc_erratum: None,
             burst: true,
             single: true,
             check: cfg!(debug_assertions),
@@ -156,6 +162,7 @@ impl Options {
             packet_bounds: false,
             inline_tail_targets: false,
             optimize: false,
+            align_branches: false,
             ..Options::default()
         }
     }
@@ -191,6 +198,7 @@ impl Options {
             "packet-bounds" => &mut self.packet_bounds,
             "inline-tail-targets" => &mut self.inline_tail_targets,
             "optimize" => &mut self.optimize,
+            "align-branches" => &mut self.align_branches,
             _ => return false,
         };
         *slot = on;
@@ -198,7 +206,7 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 28] = [
+    pub const PASSES: [&'static str; 29] = [
         "decided",
         "frozen",
         "constant-keys",
@@ -227,6 +235,7 @@ impl Options {
         "in-place",
         "interleave",
         "optimize",
+        "align-branches",
     ];
 }
 

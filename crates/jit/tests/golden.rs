@@ -334,8 +334,10 @@ fn every_pass_has_a_file_and_every_file_a_pass() {
     assert!(untold.is_empty(), "docs/design-notes/jit.md has no row for {untold:?}");
     // A file that nobody compares shows nothing.
     let cases = cases();
+    // Those that are not about a form are compared where the pass is.
+    let elsewhere = ["headers.txt", "align-branches.txt"];
     let compared =
-        |file: &&String| file.as_str() == "headers.txt" || cases.iter().any(|c| **file == format!("{}.clif", c.0));
+        |file: &&String| elsewhere.contains(&file.as_str()) || cases.iter().any(|c| **file == format!("{}.clif", c.0));
     let left: Vec<_> = files.iter().filter(|f| !compared(f)).collect();
     assert!(left.is_empty(), "no case makes {left:?}");
 }

@@ -117,6 +117,7 @@ impl Case {
         let metas = metas(rng, count);
         let mut options = Options { check: true, cold: Some(rng.one_in(2)), ..Options::default() };
         options.stage_from = rng.one_in(2).then_some(0);
+        options.jcc_erratum = Some(rng.one_in(2));
         let off: Vec<&str> = Options::PASSES.into_iter().filter(|_| rng.one_in(5)).collect();
         off.iter().for_each(|pass| assert!(options.set(pass, false), "{pass}"));
         // More programs in fewer engines find more; chains of several programs are there to be run.

@@ -348,7 +348,7 @@ fn the_same_bytes_through_pointers_of_every_kind() {
         ];
         let object = Arc::new(Object { programs: vec![image], maps, license: Some("GPL".into()), ..Object::default() });
         let packets = packets(&mut rng);
-        let all = Options { check: true, ..Options::default() };
+        let all = Options { check: true, jcc_erratum: Some(rng.one_in(2)), ..Options::default() };
         let mut some = all.clone();
         Options::PASSES.into_iter().filter(|_| rng.one_in(4)).for_each(|pass| assert!(some.set(pass, false), "{pass}"));
         let variants = vec![
