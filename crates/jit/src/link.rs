@@ -200,6 +200,7 @@ impl Linker {
 
     #[cfg(not(target_arch = "x86_64"))]
     fn laid(&self, _: &CompiledCode, _: usize) -> Option<Laid> {
+        debug_assert!(!self.aligns_branches, "no such processor");
         None
     }
 
