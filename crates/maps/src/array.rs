@@ -56,6 +56,10 @@ impl Ops for Array {
         vec![&self.values]
     }
 
+    fn memory(&self) -> usize {
+        self.values.memory() + self.layout.memory()
+    }
+
     fn lookup(&self, key: &[u8], out: &mut [u8], locked: bool) -> Result<(), Errno> {
         let guard = Guard::pin();
         let value = self.at(index_of(key), &guard).ok_or(Errno::ENOENT)?;
@@ -130,7 +134,7 @@ pub(crate) struct PercpuArray {
 impl PercpuArray {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<PercpuArray, Errno> {
         let layout = ValueLayout::new(spec);
-        let values = PerCpu::new(layout.stride, spec.max_entries as usize, env.cpus, env.huge_pages)?;
+        let values = PerCpu::new(layout.stride, spec.max_entries as usize, env.cpus, Some(env.huge_pages))?;
         Ok(PercpuArray { len: spec.max_entries, layout, values })
     }
 

@@ -44,6 +44,10 @@ impl Ops for Bloom {
         vec![&self.bits]
     }
 
+    fn memory(&self) -> usize {
+        self.bits.memory() + self.seeds.capacity() * size_of::<Seed>()
+    }
+
     /// Asks for the value in `out`.
     fn lookup(&self, _: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
         self.peek(out)

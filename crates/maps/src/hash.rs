@@ -33,20 +33,24 @@ pub(crate) struct HashMap {
 /// The values of all CPUs, where they do not lie in the elements: CPU by CPU, each by element number.
 pub(crate) struct PerCpu {
     pub(crate) values: Block,
-    /// Bytes from one CPU's values to the next CPU's: whole pages, so that CPUs share neither a line nor a page.
+    /// Bytes from one CPU's values to the next CPU's: whole lines, and of larger maps whole pages, so that CPUs share none.
     pub(crate) cpu_stride: usize,
     pub(crate) cpus: u32,
 }
 
+/// From so many bytes for each CPU on, each has pages of its own.
+const OWN_PAGES: usize = 32 << 10;
+
 impl PerCpu {
-    /// Values of `stride` bytes for `count` elements on each CPU.
-    pub(crate) fn new(stride: usize, count: usize, cpus: u32, pages: HugePages) -> Result<PerCpu, Errno> {
+    /// Values of `stride` bytes for `count` elements on each CPU; without `pages` they take memory as they are used.
+    pub(crate) fn new(stride: usize, count: usize, cpus: u32, pages: Option<HugePages>) -> Result<PerCpu, Errno> {
         let bytes = stride.checked_mul(count).ok_or(Errno::ENOMEM)?;
-        // Small maps need not waste a page for each CPU; lines are kept apart always.
-        let unit = if bytes < 4096 { 64 } else { 4096 };
+        // Half a page wasted for each CPU would be much for values of a few pages; lines are kept apart always.
+        let unit = if bytes < OWN_PAGES { 64 } else { 4096 };
         let cpu_stride = bytes.checked_next_multiple_of(unit).ok_or(Errno::ENOMEM)?;
         let whole = cpu_stride.checked_mul(cpus as usize).ok_or(Errno::ENOMEM)?;
-        Ok(PerCpu { values: Block::with_pages(whole, pages)?, cpu_stride, cpus })
+        let values = pages.map_or_else(|| Block::growing(whole), |pages| Block::with_pages(whole, pages))?;
+        Ok(PerCpu { values, cpu_stride, cpus })
     }
 
     /// Where a CPU's value begins; `None`: no such CPU.
@@ -90,9 +94,11 @@ impl HashMap {
             seed: if spec.flags & f::ZERO_SEED != 0 { Seed::zero() } else { Seed::random() },
             pool,
             pages,
+            whole,
         };
         let table = Table::new(shape)?;
-        let percpu = percpu.then(|| PerCpu::new(layout.stride, capacity, env.cpus, pages)).transpose()?;
+        let values = || PerCpu::new(layout.stride, capacity, env.cpus, if whole { Some(pages) } else { None });
+        let percpu = percpu.then(values).transpose()?;
         let plain = !layout.has_special() && !has_one_place(&table);
         Ok(HashMap { table, layout, percpu, whole, plain })
     }
@@ -513,14 +519,11 @@ impl Ops for HashMap {
     }
 
     fn memory(&self) -> usize {
-        let values = self.percpu.as_ref().map_or(0, |values| {
-            if self.whole {
-                values.values.bytes()
-            } else {
-                self.table.touched() * self.layout.stride * values.cpus as usize
-            }
+        let values = self.percpu.as_ref().map_or(0, |PerCpu { values, cpu_stride, cpus }| {
+            let of = |cpu| self.table.memory_in(values, cpu * cpu_stride, self.layout.stride, self.whole);
+            (0..*cpus as usize).map(of).sum::<usize>().min(values.memory())
         });
-        self.table.memory(self.whole) + values
+        size_of::<HashMap>() + self.layout.memory() + self.table.memory(self.whole) + values
     }
 
     fn lookup(&self, key: &[u8], out: &mut [u8], locked: bool) -> Result<(), Errno> {

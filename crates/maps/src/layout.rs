@@ -12,8 +12,14 @@ pub(crate) struct ValueLayout {
     pub(crate) size: usize,
     /// Bytes from one value to the next: the size, rounded up to 8.
     pub(crate) stride: usize,
-    /// Ranges (start, end) of the special fields, ascending, inside the value.
-    special: Vec<(usize, usize)>,
+    /// The special fields; few values have any.
+    fields: Option<Box<Fields>>,
+}
+
+/// Special fields, as ranges (start, end), ascending, inside the value.
+#[derive(Clone, Debug)]
+struct Fields {
+    all: Vec<(usize, usize)>,
     /// Those of them in which something is kept until it is given up: timers, kernel pointers.
     held: Vec<(usize, usize)>,
     /// All but the lock.
@@ -35,31 +41,45 @@ impl ValueLayout {
         };
         let kept = |kind| matches!(kind, SpecialKind::Timer | SpecialKind::Workqueue | SpecialKind::Kptr);
         let lock = spec.special.iter().find(|field| field.kind == SpecialKind::SpinLock);
-        ValueLayout {
-            size,
-            stride: ArrayLayout::stride_of(spec.value_size),
-            special: ranges(|_| true),
+        let fields = (!spec.special.is_empty()).then(|| Fields {
+            all: ranges(|_| true),
             held: ranges(kept),
             others: ranges(|kind| kind != SpecialKind::SpinLock),
             lock: lock.map(|field| field.offset as usize),
-        }
+        });
+        ValueLayout { size, stride: ArrayLayout::stride_of(spec.value_size), fields: fields.map(Box::new) }
+    }
+
+    /// Bytes of memory beside itself.
+    pub(crate) fn memory(&self) -> usize {
+        let ranges =
+            |fields: &Fields| (fields.all.len() + fields.held.len() + fields.others.len()) * 2 * size_of::<usize>();
+        self.fields.as_deref().map_or(0, |fields| size_of::<Fields>() + ranges(fields))
+    }
+
+    fn special(&self) -> &[(usize, usize)] {
+        self.fields.as_ref().map_or(&[], |fields| &fields.all)
+    }
+
+    fn lock(&self) -> Option<usize> {
+        self.fields.as_ref()?.lock
     }
 
     /// Whether values hold a spin lock.
     pub(crate) fn has_lock(&self) -> bool {
-        self.lock.is_some()
+        self.lock().is_some()
     }
 
     /// Whether values hold any special field.
     pub(crate) fn has_special(&self) -> bool {
-        !self.special.is_empty()
+        !self.special().is_empty()
     }
 
     /// Overwrites a live value; its special fields stay.
     #[inline]
     pub(crate) fn write(&self, value: ValueRef<'_>, bytes: &[u8]) {
         let mut at = 0;
-        for &(start, end) in &self.special {
+        for &(start, end) in self.special() {
             self.copy_in(value, bytes, at, start);
             at = at.max(end);
         }
@@ -81,20 +101,20 @@ impl ValueLayout {
     /// zero and stays: a program may hold it, under which the element has gone to another key, and gives it back. Who locks the element
     /// of that key waits for it, as in Linux.
     pub(crate) fn clear_special(&self, value: ValueRef<'_>) {
-        clear(value, &self.others);
+        clear(value, self.fields.as_ref().map_or(&[], |fields| &fields.others));
     }
 
     /// Zeroes the special fields that hold something, and not the others: a lock may be held.
     #[inline]
     pub(crate) fn give_up(&self, value: ValueRef<'_>) {
-        clear(value, &self.held);
+        clear(value, self.fields.as_ref().map_or(&[], |fields| &fields.held));
     }
 
     /// Copies a value out; special fields read as zero.
     pub(crate) fn read(&self, value: ValueRef<'_>, out: &mut [u8]) {
         // Special fields are not even looked at: their owner uses other widths on them at the same time.
         let mut at = 0;
-        for &(start, end) in &self.special {
+        for &(start, end) in self.special() {
             let _ = value.read_bytes(at, &mut out[at..start.max(at)]);
             out[start..end].fill(0);
             at = at.max(end);
@@ -110,7 +130,7 @@ impl ValueLayout {
     /// A per-CPU value as user space writes it: with the bytes up to the next multiple of 8, which are kept. `value` is
     /// [`ValueLayout::stride`] long.
     pub(crate) fn write_padded(&self, value: ValueRef<'_>, bytes: &[u8]) {
-        if self.special.is_empty() {
+        if self.special().is_empty() {
             let _ = value.write_bytes(0, &bytes[..self.stride]);
         } else {
             self.write(value, bytes);
@@ -119,7 +139,7 @@ impl ValueLayout {
 
     /// A per-CPU value as user space reads it.
     pub(crate) fn read_padded(&self, value: ValueRef<'_>, out: &mut [u8]) {
-        if self.special.is_empty() {
+        if self.special().is_empty() {
             let _ = value.read_bytes(0, &mut out[..self.stride]);
         } else {
             self.read(value, out);
@@ -127,9 +147,9 @@ impl ValueLayout {
     }
 
     fn with_lock(&self, value: ValueRef<'_>, action: impl FnOnce()) {
-        let locked = self.lock.is_some_and(|offset| value.spin_lock(offset));
+        let locked = self.lock().is_some_and(|offset| value.spin_lock(offset));
         action();
-        if let (true, Some(offset)) = (locked, self.lock) {
+        if let (true, Some(offset)) = (locked, self.lock()) {
             value.spin_unlock(offset);
         }
     }

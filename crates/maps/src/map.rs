@@ -33,9 +33,9 @@ pub struct Map {
     /// Where its memory lies; in front, because generated code reads it there of maps that it meets at run time.
     pub(crate) layout: MapLayout,
     id: u32,
-    name: String,
+    cpus: u32,
+    name: Name,
     spec: MapSpec,
-    env: Env,
     frozen: AtomicBool,
     /// Held for reading by who writes into an array whose contents may become constants, and for writing while it is frozen.
     pub(crate) writers: RwLock<()>,
@@ -45,22 +45,40 @@ pub struct Map {
     me: Weak<Map>,
 }
 
-/// The implementation behind the map's type.
+/// A name as Linux keeps it, with its length behind it.
+struct Name([u8; 16]);
+
+impl Name {
+    fn of(name: &str) -> Name {
+        let allowed = |c: &u8| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'.');
+        let mut kept = [0; 16];
+        for (at, byte) in name.bytes().filter(allowed).take(15).enumerate() {
+            (kept[at], kept[15]) = (byte, at as u8 + 1);
+        }
+        Name(kept)
+    }
+
+    fn as_str(&self) -> &str {
+        str::from_utf8(&self.0[..self.0[15] as usize]).unwrap_or_default()
+    }
+}
+
+/// The implementation behind the map's type. Large ones lie apart: every map is as long as the longest of these.
 pub(crate) enum Kind {
     Array(Array),
     PercpuArray(PercpuArray),
-    Hash(HashMap),
+    Hash(Box<HashMap>),
     ProgArray(ProgArray),
     MapArray(MapArray),
-    MapHash(MapHash),
+    MapHash(Box<MapHash>),
     XskMap(XskMap),
     CgroupArray(CgroupArray),
     DevMap(DevMap),
-    DevHash(DevHash),
+    DevHash(Box<DevHash>),
     CpuMap(CpuMap),
     Queue(Queue),
     Bloom(Bloom),
-    LpmTrie(LpmTrie),
+    LpmTrie(Box<LpmTrie>),
     RingBuf(RingBuf),
     PerfArray(PerfArray),
     StackTrace(StackTrace),
@@ -96,15 +114,14 @@ impl Map {
             Kind::new(&spec, env).map_err(|(errno, reason)| CreateError { errno, map_type: spec.map_type, reason })?;
         let node = place(&spec, &kind);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
-        let name = name.chars().filter(allowed).take(15).collect();
+        let name = Name::of(name);
         let layout = kind.layout();
         let (frozen, writers) = (AtomicBool::new(false), RwLock::new(()));
         let map = Arc::new_cyclic(|me| Map {
             id,
             name,
             spec,
-            env: env.clone(),
+            cpus: env.cpus,
             frozen,
             writers,
             kind,
@@ -133,7 +150,7 @@ impl Map {
 
     /// The name, at most 15 characters, may be empty.
     pub fn name(&self) -> &str {
-        &self.name
+        self.name.as_str()
     }
 
     /// What the map was created from, after the adjustments that Linux makes (an LRU map's `max_entries` may be rounded, a
@@ -162,7 +179,7 @@ impl Map {
     pub fn user_value_size(&self) -> usize {
         use MapType::*;
         match self.spec.map_type {
-            PercpuHash | PercpuArray | LruPercpuHash => self.value_size().next_multiple_of(8) * self.env.cpus as usize,
+            PercpuHash | PercpuArray | LruPercpuHash => self.value_size().next_multiple_of(8) * self.cpus as usize,
             PerfEventArray | ProgArray | CgroupArray | ArrayOfMaps | HashOfMaps => 4,
             _ => self.value_size(),
         }
@@ -170,7 +187,7 @@ impl Map {
 
     /// CPUs that the map has values for.
     pub fn cpus(&self) -> u32 {
-        self.env.cpus
+        self.cpus
     }
 
     /// Whether programs may read values (no `BPF_F_WRONLY_PROG`).
@@ -223,18 +240,18 @@ impl Kind {
         match self {
             Kind::Array(map) => map,
             Kind::PercpuArray(map) => map,
-            Kind::Hash(map) => map,
+            Kind::Hash(map) => &**map,
             Kind::ProgArray(map) => map,
             Kind::MapArray(map) => map,
-            Kind::MapHash(map) => map,
+            Kind::MapHash(map) => &**map,
             Kind::XskMap(map) => map,
             Kind::CgroupArray(map) => map,
             Kind::DevMap(map) => map,
-            Kind::DevHash(map) => map,
+            Kind::DevHash(map) => &**map,
             Kind::CpuMap(map) => map,
             Kind::Queue(map) => map,
             Kind::Bloom(map) => map,
-            Kind::LpmTrie(map) => map,
+            Kind::LpmTrie(map) => &**map,
             Kind::RingBuf(map) => map,
             Kind::PerfArray(map) => map,
             Kind::StackTrace(map) => map,
@@ -518,7 +535,7 @@ impl std::fmt::Debug for Map {
             f,
             "Map {{ id {}, {:?}, {}, key {key_size}, value {value_size}, max_entries {max_entries}, flags {flags:#x} }}",
             self.id,
-            self.name,
+            self.name(),
             map_type.name()
         )
     }
@@ -541,16 +558,16 @@ impl Kind {
             MapType::Array => Array::new(spec, env).map(Kind::Array).map_err(memory),
             MapType::PercpuArray => PercpuArray::new(spec, env).map(Kind::PercpuArray).map_err(memory),
             MapType::Hash | MapType::PercpuHash | MapType::LruHash | MapType::LruPercpuHash => {
-                HashMap::new(spec, env).map(Kind::Hash).map_err(memory)
+                HashMap::new(spec, env).map(|map| Kind::Hash(Box::new(map))).map_err(memory)
             }
-            MapType::LpmTrie => LpmTrie::new(spec, env).map(Kind::LpmTrie).map_err(memory),
+            MapType::LpmTrie => LpmTrie::new(spec, env).map(|map| Kind::LpmTrie(Box::new(map))).map_err(memory),
             MapType::ProgArray => ProgArray::new(spec, env).map(Kind::ProgArray).map_err(memory),
             MapType::ArrayOfMaps => MapArray::new(spec, env).map(Kind::MapArray),
-            MapType::HashOfMaps => MapHash::new(spec, env).map(Kind::MapHash),
+            MapType::HashOfMaps => MapHash::new(spec, env).map(|map| Kind::MapHash(Box::new(map))),
             MapType::Xskmap => XskMap::new(spec, env).map(Kind::XskMap).map_err(memory),
             MapType::CgroupArray => CgroupArray::new(spec, env).map(Kind::CgroupArray).map_err(memory),
             MapType::Devmap => DevMap::new(spec, env).map(Kind::DevMap).map_err(memory),
-            MapType::DevmapHash => DevHash::new(spec, env).map(Kind::DevHash).map_err(memory),
+            MapType::DevmapHash => DevHash::new(spec, env).map(|map| Kind::DevHash(Box::new(map))).map_err(memory),
             MapType::Cpumap => CpuMap::new(spec, env).map(Kind::CpuMap).map_err(memory),
             MapType::Queue | MapType::Stack => Queue::new(spec).map(Kind::Queue).map_err(memory),
             MapType::BloomFilter => Bloom::new(spec).map(Kind::Bloom).map_err(memory),

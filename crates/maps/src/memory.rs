@@ -1,5 +1,6 @@
 //! What a map costs in memory, and where it lies.
 
+use xway_abi::{MapSpec, SpecialField};
 use xway_numa::{Nodes, Placement};
 
 use crate::{HugePages, Map};
@@ -7,8 +8,8 @@ use crate::{HugePages, Map};
 /// A map's memory, as [`Map::memory`] reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Memory {
-    /// Bytes that the map has taken: all of a preallocated map, what has been used so far of one that grows. Comparable with
-    /// `memlock` of the kernel's maps.
+    /// Bytes that the map has taken, everything that was allocated for it: all of a preallocated map, what has been used so far of one
+    /// that grows, in whole pages where it has pages of its own. Comparable with `memlock` of the kernel's maps.
     pub bytes: u64,
     /// The kind of huge pages that its largest part lies on. Transparent ones are advice: the kernel gives them where it has
     /// some.
@@ -16,6 +17,15 @@ pub struct Memory {
     /// The NUMA node that the system agreed to prefer for its pages; `None`: wherever they are touched first. Parts below
     /// 64 KiB are not placed.
     pub numa_node: Option<u32>,
+}
+
+/// Of a map that is shared: the counts of its owners, and its entry among those that are alive.
+const SHARED: usize = 2 * size_of::<usize>() + 24;
+
+/// What a description has beside itself.
+fn of_spec(spec: &MapSpec) -> usize {
+    let special = spec.special.capacity() * size_of::<SpecialField>();
+    special + spec.inner.as_deref().map_or(0, |inner| size_of::<MapSpec>() + of_spec(inner))
 }
 
 impl Map {
@@ -29,7 +39,7 @@ impl Map {
         let blocks = self.ops().blocks();
         let largest = blocks.iter().max_by_key(|block| block.bytes());
         Memory {
-            bytes: (size_of::<Map>() + self.ops().memory()) as u64,
+            bytes: (SHARED + size_of::<Map>() + of_spec(self.spec()) + self.ops().memory()) as u64,
             huge_pages: largest.map_or(HugePages::Never, |block| block.huge()),
             numa_node: self.node(),
         }
@@ -39,7 +49,7 @@ impl Map {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xway_abi::{MapSpec, MapType, map_flags};
+    use xway_abi::{MapType, map_flags};
 
     /// What the system agreed to, it says itself.
     #[test]

@@ -1,6 +1,6 @@
 //! Maps whose values are objects: PROG_ARRAY, ARRAY_OF_MAPS, HASH_OF_MAPS, XSKMAP, CGROUP_ARRAY.
 //!
-//! User space writes descriptors, which [`Handles`](crate::Handles) resolves at once, and reads ids. Programs get the object
+//! User space writes descriptors, which [`Handles`] resolves at once, and reads ids. Programs get the object
 //! itself, without a lock; what is replaced lives on behind the guards. Replacing an object is atomic.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::pool::Pool;
 use crate::slots::{Retired, Slots};
 use crate::storage::Block;
 use crate::table::{Bucket, Place, Shape, Table};
-use crate::{Env, Guard, HugePages, Map, ValueRef, create};
+use crate::{Env, Guard, Handles, HugePages, Map, ValueRef, create};
 
 /// The descriptor that a value is.
 fn descriptor(value: &[u8]) -> i32 {
@@ -33,7 +33,7 @@ fn put_id(out: &mut [u8], id: u32) {
 /// PROG_ARRAY: what `bpf_tail_call` jumps to.
 pub(crate) struct ProgArray {
     len: u32,
-    env: Env,
+    handles: Arc<dyn Handles>,
     slots: Slots<ProgramSlot>,
     /// What kind of program the array is for; the first one decides.
     owner: Mutex<Option<(ProgramUse, bool)>>,
@@ -42,7 +42,7 @@ pub(crate) struct ProgArray {
 impl ProgArray {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<ProgArray, Errno> {
         let slots = Slots::new(spec.max_entries as usize)?;
-        Ok(ProgArray { len: spec.max_entries, env: env.clone(), slots, owner: Mutex::new(None) })
+        Ok(ProgArray { len: spec.max_entries, handles: env.handles.clone(), slots, owner: Mutex::new(None) })
     }
 
     #[inline]
@@ -108,7 +108,7 @@ impl Ops for ProgArray {
         if index >= self.len {
             return Err(Errno::E2BIG);
         }
-        self.set(index, Some(self.env.handles.program(descriptor(value))?))
+        self.set(index, Some(self.handles.program(descriptor(value))?))
     }
 
     fn delete(&self, key: &[u8]) -> Result<(), Errno> {
@@ -172,16 +172,16 @@ fn each_in<'g>(slots: &'g Slots<InnerSlot>, guard: &'g Guard, visit: &mut dyn Fn
 /// ARRAY_OF_MAPS.
 pub(crate) struct MapArray {
     len: u32,
-    env: Env,
-    template: Template,
+    handles: Arc<dyn Handles>,
+    template: Box<Template>,
     slots: Slots<InnerSlot>,
 }
 
 impl MapArray {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<MapArray, (Errno, &'static str)> {
-        let template = Template::new(spec, env)?;
+        let template = Box::new(Template::new(spec, env)?);
         let slots = Slots::new(spec.max_entries as usize).map_err(|errno| (errno, "no memory for it"))?;
-        Ok(MapArray { len: spec.max_entries, env: env.clone(), template, slots })
+        Ok(MapArray { len: spec.max_entries, handles: env.handles.clone(), template, slots })
     }
 
     #[inline]
@@ -217,7 +217,7 @@ impl Ops for MapArray {
     }
 
     fn memory(&self) -> usize {
-        self.slots.memory()
+        size_of::<Template>() + self.slots.memory()
     }
 
     fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
@@ -233,7 +233,7 @@ impl Ops for MapArray {
         if index_of(key) >= self.len {
             return Err(Errno::E2BIG);
         }
-        self.set(key, self.env.handles.map(descriptor(value))?)
+        self.set(key, self.handles.map(descriptor(value))?)
     }
 
     fn delete(&self, key: &[u8]) -> Result<(), Errno> {
@@ -255,7 +255,7 @@ impl Ops for MapArray {
 
 /// HASH_OF_MAPS: a hash table whose elements' values are the inner maps.
 pub(crate) struct MapHash {
-    env: Env,
+    handles: Arc<dyn Handles>,
     template: Template,
     table: Table,
     /// By element number.
@@ -273,8 +273,8 @@ impl MapHash {
         let capacity = pool.capacity() as usize;
         let seed = if spec.flags & f::ZERO_SEED != 0 { Seed::zero() } else { Seed::random() };
         let key_size = spec.key_size as usize;
-        let table = Table::new(Shape { key_size, value_size: 0, seed, pool, pages: HugePages::Never })?;
-        Ok(MapHash { env: env.clone(), template, table, slots: Slots::new(capacity)? })
+        let table = Table::new(Shape { key_size, value_size: 0, seed, pool, pages: HugePages::Never, whole: true })?;
+        Ok(MapHash { handles: env.handles.clone(), template, table, slots: Slots::new(capacity)? })
     }
 
     pub(crate) fn at<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<&'g Arc<Map>> {
@@ -348,7 +348,7 @@ impl Ops for MapHash {
     }
 
     fn memory(&self) -> usize {
-        self.table.memory(false) + self.slots.memory()
+        size_of::<MapHash>() + self.table.memory(true) + self.slots.memory()
     }
 
     fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
@@ -358,7 +358,7 @@ impl Ops for MapHash {
     }
 
     fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
-        self.set(key, self.env.handles.map(descriptor(value))?, flags)
+        self.set(key, self.handles.map(descriptor(value))?, flags)
     }
 
     fn delete(&self, key: &[u8]) -> Result<(), Errno> {
@@ -399,7 +399,7 @@ impl Ops for MapHash {
 /// XSKMAP: the AF_XDP-style sockets that frames are redirected to.
 pub(crate) struct XskMap {
     len: u32,
-    env: Env,
+    handles: Arc<dyn Handles>,
     slots: Slots<Arc<dyn SocketObject>>,
     /// What programs see of each socket: its queue, as the first field of `struct bpf_xdp_sock`.
     queues: Block,
@@ -409,7 +409,7 @@ impl XskMap {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<XskMap, Errno> {
         let len = spec.max_entries as usize;
         let queues = Block::new(len.checked_mul(4).ok_or(Errno::ENOMEM)?)?;
-        Ok(XskMap { len: spec.max_entries, env: env.clone(), slots: Slots::new(len)?, queues })
+        Ok(XskMap { len: spec.max_entries, handles: env.handles.clone(), slots: Slots::new(len)?, queues })
     }
 
     pub(crate) fn at<'g>(&self, index: u32, guard: &'g Guard) -> Option<&'g Arc<dyn SocketObject>> {
@@ -450,7 +450,7 @@ impl Ops for XskMap {
     }
 
     fn memory(&self) -> usize {
-        self.slots.memory() + 4 * self.len as usize
+        self.slots.memory() + self.queues.memory()
     }
 
     fn lookup(&self, _: &[u8], _: &mut [u8], _: bool) -> Result<(), Errno> {
@@ -469,7 +469,7 @@ impl Ops for XskMap {
         if index >= self.len {
             return Err(Errno::E2BIG);
         }
-        self.set(index, self.env.handles.socket(descriptor(value))?, flags)
+        self.set(index, self.handles.socket(descriptor(value))?, flags)
     }
 
     fn delete(&self, key: &[u8]) -> Result<(), Errno> {
@@ -489,13 +489,17 @@ impl Ops for XskMap {
 /// CGROUP_ARRAY: user space may fill it; XDP programs have no helper that reads it.
 pub(crate) struct CgroupArray {
     len: u32,
-    env: Env,
+    handles: Arc<dyn Handles>,
     slots: Slots<()>,
 }
 
 impl CgroupArray {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<CgroupArray, Errno> {
-        Ok(CgroupArray { len: spec.max_entries, env: env.clone(), slots: Slots::new(spec.max_entries as usize)? })
+        Ok(CgroupArray {
+            len: spec.max_entries,
+            handles: env.handles.clone(),
+            slots: Slots::new(spec.max_entries as usize)?,
+        })
     }
 }
 
@@ -520,7 +524,7 @@ impl Ops for CgroupArray {
         if index >= self.len {
             return Err(Errno::E2BIG);
         }
-        self.env.handles.cgroup(descriptor(value))?;
+        self.handles.cgroup(descriptor(value))?;
         self.slots.set(index as usize, Some(()));
         Ok(())
     }

@@ -67,7 +67,7 @@ pub(crate) trait Ops: Send + Sync {
 
     /// Bytes of memory taken.
     fn memory(&self) -> usize {
-        self.blocks().iter().map(|block| block.bytes()).sum()
+        self.blocks().iter().map(|block| block.memory()).sum()
     }
 
     /// Program side: a pointer to the value.

@@ -17,6 +17,7 @@ use crate::Guard;
 use crate::ops::{Ops, index_of, next_index};
 use crate::signal::Signal;
 use crate::slots::Slots;
+use crate::storage::Block;
 
 /// The program side of a perf event array, and where readers are opened; [`Map::perf`](crate::Map::perf) gives it.
 pub struct PerfArray {
@@ -239,6 +240,15 @@ impl Drop for PerfReader {
 }
 
 impl Ops for PerfArray {
+    fn blocks(&self) -> Vec<&Block> {
+        vec![self.slots.block()]
+    }
+
+    /// Readers bring their buffers.
+    fn memory(&self) -> usize {
+        self.slots.memory() + size_of::<Signal>() + 2 * size_of::<usize>()
+    }
+
     fn lookup(&self, _: &[u8], _: &mut [u8], _: bool) -> Result<(), Errno> {
         Err(Errno::ENOTSUPP)
     }

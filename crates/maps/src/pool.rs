@@ -23,6 +23,11 @@ pub(crate) struct Pool {
     /// Of a large pool that evicts, one for each CPU; else empty.
     stocks: Box<[Stock]>,
     cpus: u32,
+    /// CPUs with the same bits here share stacks and spares. In tables of few buckets, where no more CPUs than there are buckets can
+    /// change something at a time, these are few; else every CPU has its own.
+    group: u32,
+    /// Spares of each group.
+    own: u32,
 }
 
 /// Elements that were evicted a few evictions ago.
@@ -69,28 +74,44 @@ impl Pool {
         let separate = separate && cpus > 1;
         let lists = if separate { cpus } else { 1 };
         let len = max / lists;
-        let stacks = if separate { 0 } else { cpus };
-        let stocks = if evicts && max / cpus >= STOCK * STOCK_SHARE { cpus } else { 0 };
-        let own = Pool::SPARES + if stocks > 0 { STOCK } else { 0 };
+        // Whoever holds a spare holds its bucket's lock.
+        let buckets = 1 << crate::table::buckets_log2(max, evicts);
+        let (groups, group) = if separate || cpus <= buckets { (cpus, u32::MAX) } else { (buckets, buckets - 1) };
+        let spares = if groups == 1 && buckets == 1 { 1 } else { Pool::SPARES };
+        let stacks = if separate { 0 } else { groups };
+        let stocks = if evicts && max / cpus >= STOCK * STOCK_SHARE { groups } else { 0 };
+        let own = spares + if stocks > 0 { STOCK } else { 0 };
         let stock = |cpu| Stock {
-            places: std::array::from_fn(|n| AtomicU32::new(max + cpu * own + Pool::SPARES + n as u32)),
+            places: std::array::from_fn(|n| AtomicU32::new(max + cpu * own + spares + n as u32)),
             next: AtomicU32::new(0),
         };
-        let spare = |n| Spare(AtomicU32::new(max + n / Pool::SPARES * own + n % Pool::SPARES));
+        let spare = |n| Spare(AtomicU32::new(max + n / spares * own + n % spares));
         Pool {
             max,
             evicts,
             lists: (0..lists).map(|n| FreeList::new(n * len, (n + 1) * len)).collect(),
             stacks: (0..stacks).map(|_| FreeList::new(0, 0)).collect(),
-            spares: (0..cpus * Pool::SPARES).map(spare).collect(),
+            spares: (0..groups * spares).map(spare).collect(),
             stocks: (0..stocks).map(stock).collect(),
             cpus,
+            group,
+            own: spares,
         }
+    }
+
+    /// Bytes of memory beside the elements.
+    pub(crate) fn memory(&self) -> usize {
+        size_of_val(&*self.lists) + size_of_val(&*self.stacks) + size_of_val(&*self.spares) + size_of_val(&*self.stocks)
     }
 
     /// How many elements need memory.
     pub(crate) fn capacity(&self) -> u32 {
-        self.max + self.cpus * self.above()
+        self.max + self.spare()
+    }
+
+    /// Elements above `max`.
+    fn spare(&self) -> u32 {
+        self.spares.len() as u32 / self.own * self.above()
     }
 
     /// Elements in the table at most.
@@ -98,18 +119,18 @@ impl Pool {
         self.max
     }
 
-    /// Elements that were ever handed out, and the spares.
+    /// Elements that were ever handed out.
     pub(crate) fn touched(&self) -> u32 {
-        self.lists.iter().map(FreeList::touched).sum::<u32>() + self.cpus * self.above()
+        self.lists.iter().map(FreeList::touched).sum()
     }
 
     pub(crate) fn cpus(&self) -> u32 {
         self.cpus
     }
 
-    /// Elements of each CPU above `max`.
+    /// Elements of each group above `max`.
     fn above(&self) -> u32 {
-        Pool::SPARES + if self.stocks.is_empty() { 0 } else { STOCK }
+        self.own + if self.stocks.is_empty() { 0 } else { STOCK }
     }
 
     /// Puts an evicted element into the CPU's stock and takes another out: `None` when small tables keep none.
@@ -166,7 +187,7 @@ impl Pool {
     #[inline(always)]
     pub(crate) fn take_spare(&self, cpu: u32, old: u32) -> (usize, u32) {
         // Nearly always the first of one's own is there.
-        let first = cpu as usize * Pool::SPARES as usize;
+        let first = (cpu & self.group) as usize * self.own as usize;
         if self.lists.len() == 1
             && let Some(index) = self.spares.get(first).and_then(Spare::take)
         {
@@ -179,9 +200,9 @@ impl Pool {
     #[inline(never)]
     fn search_spare(&self, cpu: u32, old: u32) -> (usize, u32) {
         let (first, len) = if self.lists.len() > 1 {
-            (self.owner(old) * Pool::SPARES, Pool::SPARES as usize)
+            (self.owner(old) * self.own, self.own as usize)
         } else {
-            (cpu * Pool::SPARES, self.spares.len())
+            ((cpu & self.group) * self.own, self.spares.len())
         };
         for n in 0.. {
             let place = if self.lists.len() > 1 { first as usize + n % len } else { (first as usize + n) % len };

@@ -3,6 +3,7 @@
 //! An entry is replaced whole and atomically; who follows an old one under a guard may finish with it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use xway_abi::map_flags as f;
 use xway_abi::{Errno, MapSpec};
@@ -16,7 +17,7 @@ use crate::pool::Pool;
 use crate::slots::Slots;
 use crate::storage::Block;
 use crate::table::{Shape, Table};
-use crate::{Env, Guard, HugePages, SocketObject, ValueRef};
+use crate::{Env, Guard, Handles, HugePages, SocketObject, ValueRef};
 
 /// Where `bpf_redirect_map` sends a frame.
 #[derive(Clone, Copy)]
@@ -41,35 +42,40 @@ pub enum Target<'g> {
     Socket(&'g Arc<dyn SocketObject>),
 }
 
-/// An entry of the maps in this file: first word (ifindex or queue size) and program.
+/// An entry of the maps in this file.
 #[repr(C)]
 struct Entry {
-    word: u32,
+    /// The value as programs and user space read it: the first word (ifindex or queue size) and the program's id.
+    value: AtomicU64,
     program: Option<Arc<dyn ProgramObject>>,
-    /// The value as programs and user space read it: the word and the program's id.
-    value: Block,
 }
 
 /// Where generated code finds the first word.
-pub(crate) const ENTRY_WORD: usize = std::mem::offset_of!(Entry, word);
+pub(crate) const ENTRY_WORD: usize = std::mem::offset_of!(Entry, value);
 
 impl Entry {
-    fn new(word: u32, program: Option<Arc<dyn ProgramObject>>) -> Result<Entry, Errno> {
-        let value = Block::new(8)?;
+    fn new(word: u32, program: Option<Arc<dyn ProgramObject>>) -> Entry {
         let id = program.as_ref().map_or(0, |program| program.id());
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&word.to_ne_bytes());
         bytes[4..].copy_from_slice(&id.to_ne_bytes());
-        let _ = value.value(0, 8, &Guard::pin()).write_bytes(0, &bytes);
-        Ok(Entry { word, program, value })
+        Entry { value: AtomicU64::new(u64::from_ne_bytes(bytes)), program }
+    }
+
+    fn word(&self) -> u32 {
+        index_of(&self.value.load(Ordering::Relaxed).to_ne_bytes())
+    }
+
+    fn value(&self, len: usize) -> ValueRef<'_> {
+        ValueRef::of_word(&self.value, len)
     }
 
     fn read(&self, out: &mut [u8]) {
-        let _ = self.value.value(0, out.len().min(8), &Guard::pin()).read_bytes(0, out);
+        let _ = self.value(out.len().min(8)).read_bytes(0, out);
     }
 
     fn device(&self) -> Target<'_> {
-        Target::Device { ifindex: self.word, program: self.program.as_ref() }
+        Target::Device { ifindex: self.word(), program: self.program.as_ref() }
     }
 }
 
@@ -78,20 +84,24 @@ fn split(value: &[u8]) -> (u32, i32) {
     (index_of(value), value.get(4..8).map_or(-1, |fd| index_of(fd) as i32))
 }
 
-fn program_for(env: &Env, fd: i32, program_use: ProgramUse) -> Result<Option<Arc<dyn ProgramObject>>, Errno> {
+fn program_for(
+    handles: &dyn Handles,
+    fd: i32,
+    program_use: ProgramUse,
+) -> Result<Option<Arc<dyn ProgramObject>>, Errno> {
     if fd <= 0 {
         return Ok(None);
     }
-    let program = env.handles.program(fd).map_err(|_| Errno::EINVAL)?;
+    let program = handles.program(fd).map_err(|_| Errno::EINVAL)?;
     if program.program_use() == program_use { Ok(Some(program)) } else { Err(Errno::EINVAL) }
 }
 
-fn device_entry(env: &Env, value: &[u8]) -> Result<Entry, Errno> {
+fn device_entry(handles: &dyn Handles, value: &[u8]) -> Result<Entry, Errno> {
     let (ifindex, fd) = split(value);
-    if !env.handles.device(ifindex) {
+    if !handles.device(ifindex) {
         return Err(Errno::EINVAL);
     }
-    Entry::new(ifindex, program_for(env, fd, ProgramUse::XdpDevmap)?)
+    Ok(Entry::new(ifindex, program_for(handles, fd, ProgramUse::XdpDevmap)?))
 }
 
 /// Programs of entries that lie by index.
@@ -112,14 +122,14 @@ fn clear_programs_in(slots: &Slots<Entry>) {
 pub(crate) struct DevMap {
     len: u32,
     value_size: usize,
-    env: Env,
+    handles: Arc<dyn Handles>,
     slots: Slots<Entry>,
 }
 
 impl DevMap {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<DevMap, Errno> {
         let slots = Slots::new(spec.max_entries as usize)?;
-        Ok(DevMap { len: spec.max_entries, value_size: spec.value_size as usize, env: env.clone(), slots })
+        Ok(DevMap { len: spec.max_entries, value_size: spec.value_size as usize, handles: env.handles.clone(), slots })
     }
 
     fn entry<'g>(&self, index: u32, guard: &'g Guard) -> Option<&'g Entry> {
@@ -178,7 +188,7 @@ impl Ops for DevMap {
         let entry = match split(value) {
             (0, fd) if fd > 0 => return Err(Errno::EINVAL),
             (0, _) => None,
-            _ => Some(device_entry(&self.env, value)?),
+            _ => Some(device_entry(&*self.handles, value)?),
         };
         self.slots.set(index as usize, entry);
         Ok(())
@@ -198,14 +208,14 @@ impl Ops for DevMap {
     }
 
     fn value<'g>(&self, _: u32, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {
-        self.entry(index_of(key), guard).map(|entry| entry.value.value(0, self.value_size, guard))
+        self.entry(index_of(key), guard).map(|entry| entry.value(self.value_size))
     }
 }
 
 /// DEVMAP_HASH: devices by any 32-bit number.
 pub(crate) struct DevHash {
     value_size: usize,
-    env: Env,
+    handles: Arc<dyn Handles>,
     table: Table,
     /// By element number.
     slots: Slots<Entry>,
@@ -218,8 +228,14 @@ impl DevHash {
         }
         let pool = Pool::new(spec.max_entries, env.cpus, false, false);
         let slots = Slots::new(pool.capacity() as usize)?;
-        let shape = Shape { key_size: 4, value_size: 0, seed: Seed::random(), pool, pages: HugePages::Never };
-        Ok(DevHash { value_size: spec.value_size as usize, env: env.clone(), table: Table::new(shape)?, slots })
+        let shape =
+            Shape { key_size: 4, value_size: 0, seed: Seed::random(), pool, pages: HugePages::Never, whole: true };
+        Ok(DevHash {
+            value_size: spec.value_size as usize,
+            handles: env.handles.clone(),
+            table: Table::new(shape)?,
+            slots,
+        })
     }
 
     fn entry<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<&'g Entry> {
@@ -271,7 +287,7 @@ impl Ops for DevHash {
     }
 
     fn memory(&self) -> usize {
-        self.table.memory(false) + self.slots.memory()
+        size_of::<DevHash>() + self.table.memory(true) + self.slots.memory()
     }
 
     fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
@@ -285,7 +301,7 @@ impl Ops for DevHash {
         }
         // Made before the bucket is locked: who resolves descriptors and devices may wait for workers, and workers wait for buckets when
         // they broadcast. Linux says first that the key is there, and then what is wrong with the entry.
-        let entry = device_entry(&self.env, value);
+        let entry = device_entry(&*self.handles, value);
         let hash = self.table.hash(key);
         let mut bucket = self.table.lock(hash);
         let old = bucket.find(hash, key);
@@ -331,14 +347,15 @@ impl Ops for DevHash {
     }
 
     fn value<'g>(&self, _: u32, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {
-        self.entry(key, guard).map(|entry| entry.value.value(0, self.value_size, guard))
+        self.entry(key, guard).map(|entry| entry.value(self.value_size))
     }
 }
 
 /// CPUMAP: the CPUs that frames are handed to, by number.
 pub(crate) struct CpuMap {
     len: u32,
-    env: Env,
+    cpus: u32,
+    handles: Arc<dyn Handles>,
     slots: Slots<Entry>,
 }
 
@@ -347,7 +364,12 @@ const QUEUE_MAX: u32 = 16384;
 
 impl CpuMap {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<CpuMap, Errno> {
-        Ok(CpuMap { len: spec.max_entries, env: env.clone(), slots: Slots::new(spec.max_entries as usize)? })
+        Ok(CpuMap {
+            len: spec.max_entries,
+            cpus: env.cpus,
+            handles: env.handles.clone(),
+            slots: Slots::new(spec.max_entries as usize)?,
+        })
     }
 
     fn entry<'g>(&self, cpu: u32, guard: &'g Guard) -> Option<&'g Entry> {
@@ -360,7 +382,7 @@ impl CpuMap {
 
     pub(crate) fn at<'g>(&self, cpu: u32, guard: &'g Guard) -> Option<Target<'g>> {
         let entry = self.entry(cpu, guard)?;
-        Some(Target::Cpu { cpu, qsize: entry.word, program: entry.program.as_ref() })
+        Some(Target::Cpu { cpu, qsize: entry.word(), program: entry.program.as_ref() })
     }
 
     pub(crate) fn programs<'g>(&self, guard: &'g Guard, visit: &mut dyn FnMut(&'g Arc<dyn ProgramObject>)) {
@@ -399,15 +421,14 @@ impl Ops for CpuMap {
         if qsize > QUEUE_MAX {
             return Err(Errno::EOVERFLOW);
         }
-        if cpu >= self.env.cpus {
+        if cpu >= self.cpus {
             return Err(Errno::ENODEV);
         }
         let entry = match qsize {
             0 => None,
             // Linux has one errno for everything that goes wrong with a new entry.
-            _ => program_for(&self.env, fd, ProgramUse::XdpCpumap)
-                .and_then(|program| Entry::new(qsize, program))
-                .map(Some)
+            _ => program_for(&*self.handles, fd, ProgramUse::XdpCpumap)
+                .map(|program| Some(Entry::new(qsize, program)))
                 .map_err(|_| Errno::ENOMEM)?,
         };
         self.slots.set(cpu as usize, entry);

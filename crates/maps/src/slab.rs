@@ -9,14 +9,14 @@ use crate::line::Line;
 use crate::storage::Block;
 
 /// Segments at most: each is twice as long as the one before.
-const SEGMENTS: usize = 24;
+const SEGMENTS: usize = 26;
 /// Lines of the first segment.
-const FIRST_LOG2: u32 = 4;
+const FIRST_LOG2: u32 = 2;
 
 /// Numbered lines. What is given back is used again first; memory is given back with the whole.
 #[derive(Default)]
 pub(crate) struct Lines {
-    segments: [OnceLock<Block>; SEGMENTS],
+    segments: [OnceLock<Box<Block>>; SEGMENTS],
     free: Mutex<Free>,
 }
 
@@ -38,7 +38,7 @@ impl Lines {
         let (segment, _) = locate(number);
         let place = self.segments.get(segment).ok_or(Errno::ENOMEM)?;
         if place.get().is_none() {
-            let _ = place.set(Block::new(size_of::<Line>() << (segment as u32 + FIRST_LOG2))?);
+            let _ = place.set(Box::new(Block::new(size_of::<Line>() << (segment as u32 + FIRST_LOG2))?));
         }
         free.fresh += 1;
         Ok(number)
@@ -69,7 +69,9 @@ impl Lines {
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.segments.iter().filter_map(OnceLock::get).map(Block::bytes).sum()
+        let segments = self.segments.iter().filter_map(OnceLock::get);
+        let given_back = self.free.lock().back.capacity() * size_of::<u32>();
+        size_of::<Lines>() + given_back + segments.map(|block| size_of::<Block>() + block.memory()).sum::<usize>()
     }
 }
 
@@ -91,7 +93,7 @@ mod tests {
         let taken: Vec<u32> = (0..100).map(|_| lines.take().unwrap()).collect();
         let places: HashSet<*const Line> = taken.iter().map(|n| std::ptr::from_ref(lines.get(*n))).collect();
         assert_eq!((taken.len(), places.len()), (100, 100));
-        assert!(lines.bytes() >= 100 * 64 && lines.bytes() < 300 * 64);
+        assert!(lines.bytes() >= 100 * 64 && lines.bytes() < 200 * 64);
         lines.give(17);
         assert_eq!((lines.take(), lines.take()), (Ok(17), Ok(100)));
     }

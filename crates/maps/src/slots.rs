@@ -42,7 +42,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
 
     /// Bytes of pointers, and of an object for each slot up to the highest ever set.
     pub(crate) fn memory(&self) -> usize {
-        self.pointers.bytes() + self.used() as usize * size_of::<T>()
+        self.pointers.memory() + self.used() as usize * size_of::<T>()
     }
 
     /// One more than the highest slot ever set.

@@ -18,23 +18,43 @@ use crate::{Guard, HugePages, ValueRef};
 const LINE: usize = 64;
 /// Blocks from this size are mappings of their own.
 const MAPPED_MIN: usize = 64 << 10;
+/// Blocks that grow are from this size.
+const GROWING_MIN: usize = 16 << 10;
+/// A page.
+const PAGE: usize = 4096;
 /// What huge pages are aligned to; blocks below it do not ask for them.
 const HUGE: usize = 2 << 20;
 
+/// Heap blocks up to this size leave the alignment to the allocator.
+const SMALL: usize = 4096;
+
 /// Zeroed memory, only ever accessed atomically, freed when no guard can still see it.
+///
+/// Maps of one element are made of these, so what stands here is kept small.
 pub(crate) struct Block {
-    memory: Memory,
-    /// First aligned byte in it.
+    /// First byte, aligned.
     base: NonNull<u8>,
     /// Usable bytes from `base`, a multiple of 8.
     bytes: usize,
+    /// Bytes that are given back at the end, from `skipped` bytes before `base` on.
+    whole: usize,
+    skipped: u32,
+    kind: Kind,
     huge: HugePages,
 }
 
+/// Where a block's memory comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Heap,
+    Mapped,
+}
+
 /// What is given back at the end.
-enum Memory {
-    Heap(NonNull<u8>, Layout),
-    Mapped(NonNull<u8>, usize),
+struct Memory {
+    raw: NonNull<u8>,
+    whole: usize,
+    kind: Kind,
 }
 
 // SAFETY: plain memory without a thread-bound part; freeing it on another thread is allowed.
@@ -57,16 +77,23 @@ impl Block {
         if bytes >= MAPPED_MIN && !cfg!(miri) { Block::mapped(bytes, wanted) } else { Block::on_heap(bytes) }
     }
 
+    /// As [`Block::new`], for memory that is used little by little and from the front: what has pages of its own takes only those that were
+    /// touched.
+    pub(crate) fn growing(bytes: usize) -> Result<Block, Errno> {
+        let bytes = bytes.max(8).checked_next_multiple_of(8).ok_or(Errno::ENOMEM)?;
+        if bytes >= GROWING_MIN && !cfg!(miri) { Block::mapped(bytes, HugePages::Never) } else { Block::on_heap(bytes) }
+    }
+
     fn on_heap(bytes: usize) -> Result<Block, Errno> {
-        // The alignment is made here and not by the allocator, which would touch every page to zero aligned memory.
-        let padded = bytes.checked_add(LINE).ok_or(Errno::ENOMEM)?;
-        let layout = Layout::from_size_align(padded, 16).map_err(|_| Errno::ENOMEM)?;
+        // The alignment of what has pages is made here and not by the allocator, which would touch every page to zero aligned memory.
+        let whole = if bytes <= SMALL { bytes } else { bytes.checked_add(LINE).ok_or(Errno::ENOMEM)? };
+        let layout = heap_layout(whole).ok_or(Errno::ENOMEM)?;
         // SAFETY: the layout's size is not zero.
         let raw = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::ENOMEM)?;
-        let skip = raw.as_ptr().align_offset(LINE);
-        // SAFETY: `skip < LINE`, and LINE bytes more than needed were allocated.
-        let base = unsafe { raw.add(skip.min(LINE)) };
-        Ok(Block { memory: Memory::Heap(raw, layout), base, bytes, huge: HugePages::Never })
+        let skip = raw.as_ptr().align_offset(LINE).min(LINE);
+        // SAFETY: `skip` is 0 where the allocator aligns; else it is at most LINE, and LINE bytes more than needed were allocated.
+        let base = unsafe { raw.add(skip) };
+        Ok(Block { base, bytes, whole, skipped: skip as u32, kind: Kind::Heap, huge: HugePages::Never })
     }
 
     fn mapped(bytes: usize, wanted: HugePages) -> Result<Block, Errno> {
@@ -75,14 +102,22 @@ impl Block {
             && let Some(len) = bytes.checked_next_multiple_of(HUGE)
             && let Ok(raw) = map(len, MapFlags::HUGETLB)
         {
-            return Ok(Block { memory: Memory::Mapped(raw, len), base: raw, bytes, huge: HugePages::Explicit });
+            return Ok(Block {
+                base: raw,
+                bytes,
+                whole: len,
+                skipped: 0,
+                kind: Kind::Mapped,
+                huge: HugePages::Explicit,
+            });
         }
-        let align = if wanted == HugePages::Never { LINE } else { HUGE };
-        let len = bytes.checked_add(align).and_then(|len| len.checked_next_multiple_of(4096)).ok_or(Errno::ENOMEM)?;
+        // Mappings begin on a page.
+        let align = if wanted == HugePages::Never { 0 } else { HUGE };
+        let len = bytes.checked_add(align).and_then(|len| len.checked_next_multiple_of(PAGE)).ok_or(Errno::ENOMEM)?;
         let raw = map(len, MapFlags::NORESERVE)?;
-        let skip = raw.as_ptr().align_offset(align);
-        // SAFETY: `skip < align`, and `align` bytes more than needed were mapped.
-        let base = unsafe { raw.add(skip.min(align)) };
+        let skip = raw.as_ptr().align_offset(align.max(LINE)).min(align);
+        // SAFETY: `skip <= align`, and `align` bytes more than needed were mapped.
+        let base = unsafe { raw.add(skip) };
         let mut huge = HugePages::Never;
         if wanted != HugePages::Never {
             // SAFETY: the range lies in the mapping that was just made; the advice changes no contents.
@@ -91,13 +126,13 @@ impl Block {
                 huge = HugePages::Transparent;
             }
         }
-        Ok(Block { memory: Memory::Mapped(raw, len), base, bytes, huge })
+        Ok(Block { base, bytes, whole: len, skipped: skip as u32, kind: Kind::Mapped, huge })
     }
 
     /// A file's first `len` bytes, which it never loses.
     pub(crate) fn of_file(fd: BorrowedFd<'_>, len: usize) -> Option<Block> {
         let raw = crate::mapped::map(fd, len, true).ok()?;
-        Some(Block { memory: Memory::Mapped(raw, len), base: raw, bytes: len, huge: HugePages::Never })
+        Some(Block { base: raw, bytes: len, whole: len, skipped: 0, kind: Kind::Mapped, huge: HugePages::Never })
     }
 
     /// Usable length in bytes.
@@ -107,7 +142,25 @@ impl Block {
 
     /// Whether the block has pages of its own.
     pub(crate) fn is_mapped(&self) -> bool {
-        matches!(self.memory, Memory::Mapped(..))
+        self.kind == Kind::Mapped
+    }
+
+    /// Bytes of memory that the block takes when all of it is used: what was asked of the allocator, or whole pages. Addresses that
+    /// were skipped to begin on a huge page are no memory.
+    pub(crate) fn memory(&self) -> usize {
+        match (self.kind, self.huge) {
+            (Kind::Heap, _) | (_, HugePages::Explicit) => self.whole,
+            (Kind::Mapped, _) => self.bytes.next_multiple_of(PAGE),
+        }
+    }
+
+    /// Bytes that it takes when `used` bytes from `at` on were touched, and others apart from them.
+    pub(crate) fn memory_of(&self, at: usize, used: usize) -> usize {
+        match self.kind {
+            Kind::Heap => used,
+            Kind::Mapped if used == 0 => 0,
+            Kind::Mapped => (at + used).next_multiple_of(PAGE) - at / PAGE * PAGE,
+        }
     }
 
     /// Which kind of huge pages the block has.
@@ -122,8 +175,12 @@ impl Block {
 
     /// Asks for the block's pages on this NUMA node; whether the system agreed.
     pub(crate) fn prefer_node(&self, node: u32) -> bool {
-        let Memory::Mapped(raw, len) = self.memory else { return false };
-        xway_numa::prefer(raw, len, node).is_ok()
+        self.is_mapped() && xway_numa::prefer(self.raw(), self.whole, node).is_ok()
+    }
+
+    fn raw(&self) -> NonNull<u8> {
+        // SAFETY: `base` lies so far behind the first byte of what was allocated or mapped.
+        unsafe { self.base.sub(self.skipped as usize) }
     }
 
     /// The memory as 64-bit words.
@@ -206,6 +263,11 @@ impl Block {
     }
 }
 
+/// How heap blocks are asked for.
+fn heap_layout(whole: usize) -> Option<Layout> {
+    Layout::from_size_align(whole, if whole <= SMALL { LINE } else { 16 }).ok()
+}
+
 fn map(len: usize, extra: MapFlags) -> Result<NonNull<u8>, Errno> {
     let flags = MapFlags::PRIVATE | extra;
     // SAFETY: a fresh anonymous mapping at an address of the system's choice touches nobody's memory.
@@ -218,24 +280,23 @@ impl Drop for Block {
         struct Owned(Memory);
         impl Drop for Owned {
             fn drop(&mut self) {
-                match self.0 {
+                let Memory { raw, whole, kind } = self.0;
+                match (kind, heap_layout(whole)) {
                     // SAFETY: allocated in `Block::on_heap` with this layout; the block that owned it is gone.
-                    Memory::Heap(raw, layout) => unsafe { dealloc(raw.as_ptr(), layout) },
-                    Memory::Mapped(raw, len) => {
+                    (Kind::Heap, Some(layout)) => unsafe { dealloc(raw.as_ptr(), layout) },
+                    (Kind::Heap, None) => {}
+                    (Kind::Mapped, _) => {
                         // SAFETY: mapped in `Block::mapped` with this length; the block that owned it is gone.
-                        let _ = unsafe { munmap(raw.as_ptr().cast(), len) };
+                        let _ = unsafe { munmap(raw.as_ptr().cast(), whole) };
                     }
                 }
             }
         }
-        let owned = match self.memory {
-            Memory::Heap(raw, layout) => Owned(Memory::Heap(raw, layout)),
-            Memory::Mapped(raw, len) => Owned(Memory::Mapped(raw, len)),
-        };
-        match owned {
+        let owned = Owned(Memory { raw: self.raw(), whole: self.whole, kind: self.kind });
+        match self.kind {
             // A page table full of pages takes its time.
-            Owned(Memory::Mapped(..)) => crate::guard::retire(Box::new(owned)),
-            Owned(Memory::Heap(..)) => crossbeam_epoch::pin().defer(move || drop(owned)),
+            Kind::Mapped => crate::guard::retire(Box::new(owned)),
+            Kind::Heap => crossbeam_epoch::pin().defer(move || drop(owned)),
         }
     }
 }

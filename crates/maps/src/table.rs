@@ -12,6 +12,7 @@
 //! The low bits of the hash choose the bucket, its top byte is the tag. What Linux calls a bucket (the unit of the batch
 //! commands, one element each on average) are the elements of a line whose tags agree in some low bits.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use xway_abi::Errno;
@@ -41,7 +42,8 @@ pub(crate) struct Table {
     evicts: bool,
     /// Low bits of a tag that tell Linux's buckets in a line apart.
     parts_log2: u32,
-    behind: Lines,
+    /// Most small tables have none.
+    behind: OnceLock<Box<Lines>>,
     pool: Pool,
 }
 
@@ -53,6 +55,8 @@ pub(crate) struct Shape {
     pub(crate) seed: Seed,
     pub(crate) pool: Pool,
     pub(crate) pages: HugePages,
+    /// All memory is taken from the start.
+    pub(crate) whole: bool,
 }
 
 /// An element found by a reader.
@@ -75,17 +79,26 @@ pub(crate) fn stride_of(bytes: usize) -> usize {
     if bytes <= 64 { bytes.next_power_of_two().max(8) } else { bytes.next_multiple_of(64) }
 }
 
+/// So many elements at most are cheaper in twice the buckets, none of which is then full, than with lines behind one.
+const FEW: u32 = 64;
+
+/// How many buckets a table has.
+pub(crate) fn buckets_log2(max: u32, evicts: bool) -> u32 {
+    // Elements that evict each other do so in their bucket, the better the more there are.
+    let few = !evicts && max <= FEW && max > 1 << PER_BUCKET_LOG2;
+    max.next_power_of_two().ilog2().saturating_sub(PER_BUCKET_LOG2 - u32::from(few))
+}
+
 impl Table {
     pub(crate) fn new(shape: Shape) -> Result<Table, Errno> {
-        let Shape { key_size, value_size, seed, pool, pages } = shape;
+        let Shape { key_size, value_size, seed, pool, pages, whole } = shape;
         let value_at = key_size.next_multiple_of(8);
         let stride = stride_of(value_at + value_size.next_multiple_of(8));
         if pool.capacity() > NUMBER {
             return Err(Errno::ENOMEM);
         }
-        let parts = pool.max().next_power_of_two();
-        let parts_log2 = parts.ilog2().min(PER_BUCKET_LOG2);
-        let buckets = parts >> parts_log2;
+        let buckets_log2 = buckets_log2(pool.max(), pool.evicts());
+        let buckets = 1u32 << buckets_log2;
         let bytes = stride.checked_mul(pool.capacity() as usize).ok_or(Errno::ENOMEM)?;
         Ok(Table {
             seed,
@@ -95,10 +108,10 @@ impl Table {
             value_size,
             stride,
             lines: Block::with_pages(buckets as usize * size_of::<Line>(), pages)?,
-            elements: Block::with_pages(bytes, pages)?,
+            elements: if whole { Block::with_pages(bytes, pages)? } else { Block::growing(bytes)? },
             evicts: pool.evicts(),
-            parts_log2,
-            behind: Lines::default(),
+            parts_log2: pool.max().next_power_of_two().ilog2() - buckets_log2,
+            behind: OnceLock::new(),
             pool,
         })
     }
@@ -145,13 +158,31 @@ impl Table {
 
     /// Bytes of memory taken; `whole`: all elements count, else those that were used once.
     pub(crate) fn memory(&self, whole: bool) -> usize {
-        let elements = if whole { self.elements.bytes() } else { self.touched() * self.stride };
-        self.lines.bytes() + elements + self.behind.bytes()
+        let elements = self.memory_in(&self.elements, 0, self.stride, whole);
+        let behind = self.behind.get().map_or(0, |lines| lines.bytes());
+        self.lines.memory() + elements + behind + self.pool.memory()
     }
 
-    /// Elements that were ever used, spares included.
+    /// Bytes taken of a block that has something for each element from `at` on, `stride` bytes apart.
+    pub(crate) fn memory_in(&self, block: &Block, at: usize, stride: usize, whole: bool) -> usize {
+        let all = block.memory_of(at, stride * self.pool.capacity() as usize);
+        if whole || !block.is_mapped() {
+            return all;
+        }
+        let (max, spare) = (self.pool.max() as usize, (self.pool.capacity() - self.pool.max()) as usize);
+        let touched = block.memory_of(at, self.touched() * stride);
+        (touched + block.memory_of(at + max * stride, spare * stride)).min(all)
+    }
+
+    /// Elements that were ever in the table.
     pub(crate) fn touched(&self) -> usize {
         self.pool.touched() as usize
+    }
+
+    /// The lines behind full buckets, where there are any.
+    #[inline]
+    fn behind(&self) -> &Lines {
+        self.behind.get_or_init(Box::default)
     }
 
     #[inline(always)]
@@ -173,7 +204,7 @@ impl Table {
         let seen = line.look();
         let slots = seen.matching(tag_of(hash));
         if slots.is_empty() {
-            return seen.overflows(tag_of(hash)) && line.link().is_some_and(|next| self.behind.prefetch(next));
+            return seen.overflows(tag_of(hash)) && line.link().is_some_and(|next| self.behind().prefetch(next));
         }
         self.prefetch_slots(line, slots, each);
         false
@@ -182,7 +213,7 @@ impl Table {
     /// The same for the line behind the bucket.
     pub(crate) fn prefetch_behind(&self, hash: u64, each: impl Fn(u32)) {
         if let Some(next) = self.line(hash as u32).link() {
-            let line = self.behind.get(next);
+            let line = self.behind().get(next);
             self.prefetch_slots(line, line.look().matching(tag_of(hash)), each);
         }
     }
@@ -242,7 +273,7 @@ impl Table {
             if !first.still(seen) {
                 return Err(());
             }
-            let line = self.behind.get(number);
+            let line = self.behind().get(number);
             for slot in line.look().matching(tag) {
                 let word = line.slot(slot);
                 let index = word & NUMBER;
@@ -416,7 +447,7 @@ impl<'t> Bucket<'t> {
     /// The bucket's lines, the first first.
     fn lines(&self) -> impl Iterator<Item = &'t Line> + use<'t> {
         let table = self.table;
-        std::iter::successors(Some(self.locked.line()), move |line| line.link().map(|next| table.behind.get(next)))
+        std::iter::successors(Some(self.locked.line()), move |line| line.link().map(|next| table.behind().get(next)))
     }
 
     fn places_of(&self, line: &'t Line) -> impl Iterator<Item = Place<'t>> + use<'t> {
@@ -503,8 +534,8 @@ impl<'t> Bucket<'t> {
         let (line, slot) = match free {
             Some(place) => place,
             None => {
-                let number = self.table.behind.take()?;
-                let line = self.table.behind.get(number);
+                let number = self.table.behind().take()?;
+                let line = self.table.behind().get(number);
                 self.locked.set_link(line, first.link());
                 self.locked.set_link(first, Some(number));
                 (line, 0)
@@ -556,12 +587,12 @@ impl<'t> Bucket<'t> {
     fn unhook(&mut self, line: &'t Line) {
         let before = self
             .lines()
-            .find(|before| before.link().is_some_and(|next| std::ptr::eq(self.table.behind.get(next), line)));
+            .find(|before| before.link().is_some_and(|next| std::ptr::eq(self.table.behind().get(next), line)));
         if let Some(before) = before
             && let Some(number) = before.link()
         {
             self.locked.set_link(before, line.link());
-            self.table.behind.give(number);
+            self.table.behind().give(number);
         }
     }
 

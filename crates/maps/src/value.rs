@@ -81,6 +81,13 @@ impl<'g> ValueRef<'g> {
         ValueRef { base, len, guard: PhantomData }
     }
 
+    /// The first `len` bytes of a word.
+    pub(crate) fn of_word(word: &'g AtomicU64, len: usize) -> ValueRef<'g> {
+        assert!(len <= size_of::<AtomicU64>());
+        // SAFETY: an initialised word, borrowed for `'g`, and only ever accessed atomically.
+        unsafe { ValueRef::borrowed(NonNull::from(word).cast(), len as u32) }
+    }
+
     /// Length in bytes.
     #[allow(clippy::len_without_is_empty)] // A value is never empty.
     pub fn len(&self) -> usize {
