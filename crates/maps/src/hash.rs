@@ -336,8 +336,16 @@ impl HashMap {
                     }
                     return Ok(());
                 }
-                Near::No(Some(slot)) if matches!(flags, f::ANY | f::NOEXIST) && self.percpu.is_none() => {
-                    if !self.table.pool().evicts()
+                Near::No(near) if matches!(flags, f::ANY | f::NOEXIST) && self.percpu.is_none() => {
+                    if self.table.pool().evicts() {
+                        // Plain elements take nothing with them.
+                        let evicted = || bucket.make_room(cpu).map(|index| self.table.exchange(cpu, index));
+                        if let Some(index) = self.table.take(cpu).or_else(evicted) {
+                            let inserted = bucket.insert_plain(hash, &words, index, value);
+                            inserted.inspect_err(|_| self.table.give(cpu, index))?;
+                            return Ok(());
+                        }
+                    } else if let Some(slot) = near
                         && let Some(index) = self.table.take(cpu)
                     {
                         bucket.insert_near((hash, slot), &words, index, value);

@@ -525,28 +525,55 @@ impl<'t> Bucket<'t> {
 
     /// Puts a free element in, filled by `fill`. `ENOMEM`: no memory for a line more; the element is not in.
     pub(crate) fn insert(&mut self, hash: u64, key: &[u8], index: u32, fill: impl FnOnce(u32)) -> Result<(), Errno> {
-        let tag = tag_of(hash);
+        let place = self.free_place()?;
+        self.table.fill(key, index, fill);
+        self.put_in(place, hash, index);
+        Ok(())
+    }
+
+    /// As [`Bucket::insert`], of a plain value.
+    #[inline(always)]
+    pub(crate) fn insert_plain<const N: usize>(
+        &mut self,
+        hash: u64,
+        key: &[u64; N],
+        index: u32,
+        value: &[u8],
+    ) -> Result<(), Errno> {
+        let place = self.free_place()?;
+        self.table.fill_plain(key, index, value);
+        self.put_in(place, hash, index);
+        Ok(())
+    }
+
+    /// A free slot, where the clock comes last if it comes at all; in a new line where all are full.
+    #[inline(always)]
+    fn free_place(&mut self) -> Result<(&'t Line, usize), Errno> {
         let first = self.locked.line();
         let youngest = if self.table.evicts { self.locked.youngest_place() } else { None };
-        let free = youngest
-            .map(|slot| (first, slot))
-            .or_else(|| self.lines().find_map(|line| Some((line, self.locked.look(line).matching(0).next()?))));
-        let (line, slot) = match free {
-            Some(place) => place,
-            None => {
-                let number = self.table.behind().take()?;
-                let line = self.table.behind().get(number);
-                self.locked.set_link(line, first.link());
-                self.locked.set_link(first, Some(number));
-                (line, 0)
-            }
-        };
-        self.table.fill(key, index, fill);
+        youngest.map_or_else(|| self.free_place_behind(), |slot| Ok((first, slot)))
+    }
+
+    #[inline(never)]
+    fn free_place_behind(&mut self) -> Result<(&'t Line, usize), Errno> {
+        let free = self.lines().find_map(|line| Some((line, self.locked.look(line).matching(0).next()?)));
+        if let Some(place) = free {
+            return Ok(place);
+        }
+        let number = self.table.behind().take()?;
+        let (line, first) = (self.table.behind().get(number), self.locked.line());
+        self.locked.set_link(line, first.link());
+        self.locked.set_link(first, Some(number));
+        Ok((line, 0))
+    }
+
+    #[inline(always)]
+    fn put_in(&mut self, (line, slot): (&'t Line, usize), hash: u64, index: u32) {
+        let tag = tag_of(hash);
         self.locked.fill(line, slot, index, tag);
-        if !std::ptr::eq(line, first) {
+        if !std::ptr::eq(line, self.locked.line()) {
             self.locked.add_to_filter(tag);
         }
-        Ok(())
     }
 
     /// Puts another element in the place of one of the same key; then the old one is out.
