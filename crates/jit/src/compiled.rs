@@ -479,7 +479,9 @@ impl Compiled {
         self.headers && frames.len() > 1 && self.cold.unwrap_or_else(|| headers::are_cold(frames))
     }
 
-    /// Looks ahead for these frames, at most [`stage::FRAMES`], and runs over them.
+    /// Looks ahead for these frames, at most [`stage::FRAMES`], and runs over them. The answers take much of the stack, which a burst
+    /// without them does without.
+    #[inline(never)]
     fn run_staged(&self, burst: usize, frames: &mut [Frame], env: &mut RunEnv<'_>, verdicts: &mut [u64]) {
         let mut answers: stage::Answers = [const { MaybeUninit::uninit() }; stage::FRAMES];
         let count = frames.len();
