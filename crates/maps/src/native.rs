@@ -41,7 +41,7 @@
 //!
 //! For longer addresses it is three, from `node + 4 + 12 * n` on: its value + 1 (*acquire*), its length, and up to 32 of its bits behind those
 //! that led to the list, which are `depth + size` of the last table, or none. Where these match, what it is lies whole behind the value:
-//! value `v`'s words from `values + v * stride + key_at + 4` on.
+//! value `v`'s words from `values + v * stride + key_at` on.
 //!
 //! # Hash tables, step by step ([`HashLayout`])
 //!
@@ -221,7 +221,7 @@ pub struct LpmLayout {
     pub path_words: u32,
     /// Address of a 64-bit word (*acquire*) that is another one whenever something was changed since.
     pub changes: usize,
-    /// Where a value has the length of its prefix, four bytes, and behind it the prefix's words.
+    /// Where a value has its prefix's words.
     pub key_at: usize,
 }
 

@@ -151,7 +151,7 @@ impl Body<'_, '_> {
                 let off = self.times(number, trie.stride);
                 let values = self.b.ins().iconst(I64, (trie.values - trie.stride) as i64);
                 let whole = self.b.ins().iadd(values, off);
-                (word, self.differs(address, (whole, trie.key_at as i32 + 4), length))
+                (word, self.differs(address, (whole, trie.key_at as i32), length))
             }
         };
         self.b.ins().brif(differs, next, &[], done, &[BlockArg::Value(number)]);

@@ -39,7 +39,7 @@ impl LpmTrie {
             self.walk(notes, &mut found);
             for (n, (note, best)) in notes.iter().zip(found).enumerate() {
                 let whole = prefix_len(*note) == 32;
-                let value = |value: u32| self.values.addr() + value as usize * self.stride;
+                let value = |value: u32| self.arena.values().addr() + value as usize * self.stride;
                 each(part * MANY + n, whole.then(|| best.checked_sub(1).map_or(0, value)));
             }
         }
@@ -114,7 +114,7 @@ impl LpmTrie {
             }
         }
         for best in found[..notes.len()].iter().filter(|best| **best != 0) {
-            self.values.prefetch((*best - 1) as usize * self.stride);
+            self.arena.values().prefetch((*best - 1) as usize * self.stride);
         }
     }
 
@@ -140,7 +140,7 @@ impl LpmTrie {
                 *next = Entry::of(words.halves()[step.at].load(Ordering::Acquire));
                 match *next {
                     Entry::Nothing => {}
-                    Entry::Value(value) => self.values.prefetch(value as usize * self.stride),
+                    Entry::Value(value) => self.arena.values().prefetch(value as usize * self.stride),
                     Entry::List(number) | Entry::Table(number) => words.prefetch(number as usize * 8),
                 }
             }
@@ -193,7 +193,7 @@ impl LpmTrie {
             }
         }
         if best != 0 {
-            self.values.prefetch((best - 1) as usize * self.stride);
+            self.arena.values().prefetch((best - 1) as usize * self.stride);
         }
     }
 }

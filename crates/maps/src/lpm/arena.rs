@@ -1,9 +1,13 @@
-//! The memory of a trie's nodes: pieces of one reserved block, named by numbers that fit into an entry.
+//! The memory of tries: pieces for their nodes, named by numbers that fit into an entry, and places for their values.
 //!
-//! A piece that is given back is used again only when every guard that could have seen it has gone.
+//! A trie for many prefixes has regions of its own. Smaller ones share theirs, or each would take pages for what fits into a few lines:
+//! of a shared region a trie counts what it has.
+//!
+//! What is given back is used again only when every guard that could have seen it has gone.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use xway_abi::Errno;
@@ -17,18 +21,21 @@ pub(super) const UNIT: usize = 2;
 const LARGE: usize = 64;
 /// Units added to the used part at a time.
 const STEP: usize = 256;
+/// Reserved for the nodes of tries that share a region, and for their values; only what is used becomes memory.
+const SHARED: usize = if cfg!(miri) { 4 << 20 } else { 256 << 20 };
 
-pub(super) struct Arena {
+/// Nodes of one trie or of several.
+pub(super) struct Region {
     words: Block,
-    free: Arc<Mutex<Free>>,
+    free: Mutex<Free>,
 }
 
 /// What is not in use. Locked for a moment only, and never while anything is deferred, which may run what others deferred.
 struct Free {
     /// Numbers of free pieces of `n` units, below [`LARGE`].
     small: Vec<Vec<u32>>,
-    /// Large free pieces: number and units.
-    large: Vec<(u32, usize)>,
+    /// Large free pieces: units and number.
+    large: BTreeSet<(usize, u32)>,
     /// The first unit that was never used, and the first that does not exist.
     fresh: usize,
     end: usize,
@@ -48,46 +55,206 @@ pub(super) struct Garbage {
     pub(super) values: Vec<u32>,
 }
 
+/// Values, each with the address of its prefix, of one trie or of several with values of one length.
+pub(super) struct Values {
+    block: Block,
+    places: Mutex<Places>,
+    capacity: u32,
+}
+
+#[derive(Default)]
+struct Places {
+    /// Places that were ever used.
+    fresh: u32,
+    back: Vec<u32>,
+}
+
+/// What a trie has of its regions, what waits for guards included.
+#[derive(Default)]
+pub(super) struct Held {
+    units: AtomicUsize,
+    values: AtomicUsize,
+}
+
+/// A trie's memory.
+pub(super) struct Arena {
+    region: Arc<Region>,
+    values: Arc<Values>,
+    held: Arc<Held>,
+    /// Bytes from one value to the next.
+    stride: usize,
+    /// Values that the trie may have at a time.
+    most: u32,
+    shared: bool,
+}
+
+/// Regions that tries share, as long as there are any: one for nodes, and one for each distance of values.
+static NODES: Mutex<Weak<Region>> = Mutex::new(Weak::new());
+static VALUES: Mutex<BTreeMap<usize, Weak<Values>>> = Mutex::new(BTreeMap::new());
+
 impl Arena {
-    /// Reserves room for `bytes`; memory is taken as it is used.
-    pub(super) fn new(pages: HugePages, bytes: usize) -> Result<Arena, Errno> {
-        let end = (bytes / (4 * UNIT)).min(1 << 30);
-        let words = Block::with_pages(end * 4 * UNIT, pages)?;
-        // Number 0 is none.
-        let free = Free { small: vec![Vec::new(); LARGE], large: Vec::new(), fresh: 1, end };
-        Ok(Arena { words, free: Arc::new(Mutex::new(free)) })
+    /// Regions of its own, with room for `bytes` of nodes and `most` values `stride` bytes apart; memory is taken as it is used.
+    pub(super) fn own(pages: HugePages, bytes: usize, stride: usize, most: u32) -> Result<Arena, Errno> {
+        let region = Arc::new(Region::new(pages, bytes)?);
+        let values = Arc::new(Values::new(pages, stride, most)?);
+        Ok(Arena { region, values, held: Arc::default(), stride, most, shared: false })
+    }
+
+    /// Regions that others use too, each of which may have up to `most` values.
+    pub(super) fn shared(stride: usize, most: u32) -> Result<Arena, Errno> {
+        let region = {
+            let mut current = NODES.lock();
+            match current.upgrade().filter(|region| region.has_room()) {
+                Some(region) => region,
+                None => {
+                    let region = Arc::new(Region::new(HugePages::Never, SHARED)?);
+                    *current = Arc::downgrade(&region);
+                    region
+                }
+            }
+        };
+        let mut all = VALUES.lock();
+        let values = match all.get(&stride).and_then(Weak::upgrade).filter(|values| values.has_room()) {
+            Some(values) => values,
+            None => {
+                let capacity = (SHARED / stride).min(super::most_values(1)) as u32;
+                let values = Arc::new(Values::new(HugePages::Never, stride, capacity)?);
+                all.retain(|_, values| values.strong_count() > 0);
+                all.insert(stride, Arc::downgrade(&values));
+                values
+            }
+        };
+        Ok(Arena { region, values, held: Arc::default(), stride, most, shared: true })
+    }
+
+    /// Whether values so far apart are for regions that are shared.
+    pub(super) fn may_share(stride: usize) -> bool {
+        stride <= 1 << 10
     }
 
     /// Memory for `words` words. `ENOMEM`: the reserve is used up.
     pub(super) fn take(&self, words: usize) -> Result<Piece, Errno> {
         let units = words.div_ceil(UNIT);
-        let mut free = self.free.lock();
-        let number = free.take(units).ok_or(Errno::ENOMEM)?;
+        let number = self.region.free.lock().take(units).ok_or(Errno::ENOMEM)?;
+        self.held.units.fetch_add(units, Relaxed);
         Ok(Piece { number, units })
+    }
+
+    /// A place for a value.
+    pub(super) fn take_value(&self) -> Result<u32, Errno> {
+        if self.held.values.load(Relaxed) >= self.most as usize {
+            return Err(Errno::ENOMEM);
+        }
+        let value = {
+            let mut places = self.values.places.lock();
+            match places.back.pop() {
+                Some(value) => value,
+                None if places.fresh < self.values.capacity => {
+                    places.fresh += 1;
+                    places.fresh - 1
+                }
+                None => return Err(Errno::ENOMEM),
+            }
+        };
+        self.held.values.fetch_add(1, Relaxed);
+        Ok(value)
     }
 
     /// The words of a piece and all after it.
     #[inline(always)]
     pub(super) fn at(&self, number: u32) -> &[AtomicU32] {
-        &self.words.halves()[number as usize * UNIT..]
+        &self.region.words.halves()[number as usize * UNIT..]
     }
 
+    #[inline(always)]
     pub(super) fn block(&self) -> &Block {
-        &self.words
+        &self.region.words
     }
 
-    /// Bytes used so far.
-    pub(super) fn bytes(&self) -> usize {
-        self.free.lock().fresh * UNIT * 4
+    #[inline(always)]
+    pub(super) fn values(&self) -> &Block {
+        &self.values.block
     }
 
-    /// How a deferred function gives pieces back.
-    pub(super) fn returns(&self) -> impl Fn(&[Piece]) + Send + use<> {
-        let free = self.free.clone();
-        move |pieces| {
-            let mut free = free.lock();
-            pieces.iter().for_each(|piece| free.give(*piece));
+    /// The blocks that are this trie's alone.
+    pub(super) fn blocks(&self) -> Vec<&Block> {
+        if self.shared { Vec::new() } else { vec![self.block(), self.values()] }
+    }
+
+    /// Bytes of memory: what it has of shared regions, what was used so far of its own.
+    pub(super) fn memory(&self) -> usize {
+        let counts = size_of::<Held>() + 2 * size_of::<usize>();
+        if self.shared {
+            return counts + self.held.units.load(Relaxed) * UNIT * 4 + self.held.values.load(Relaxed) * self.stride;
         }
+        let (nodes, lists) = {
+            let free = self.region.free.lock();
+            let small = free.small.iter().map(Vec::capacity).sum::<usize>() * size_of::<u32>();
+            let large = free.large.len() * size_of::<(usize, u32)>();
+            (free.fresh * UNIT * 4, size_of::<Region>() + LARGE * size_of::<Vec<u32>>() + small + large)
+        };
+        let (values, back) = {
+            let places = self.values.places.lock();
+            (places.fresh as usize * self.stride, size_of::<Values>() + places.back.capacity() * size_of::<u32>())
+        };
+        counts + lists + back + self.block().memory_of(0, nodes) + self.values().memory_of(0, values)
+    }
+
+    /// How a deferred function gives back what is out of the trie.
+    pub(super) fn returns(&self) -> impl Fn(&Garbage) + Send + use<> {
+        let (region, values, held) = (self.region.clone(), self.values.clone(), self.held.clone());
+        move |garbage| {
+            {
+                let mut free = region.free.lock();
+                garbage.pieces.iter().for_each(|piece| free.give(*piece));
+            }
+            values.places.lock().back.extend(&garbage.values);
+            held.units.fetch_sub(garbage.pieces.iter().map(|piece| piece.units).sum(), Relaxed);
+            held.values.fetch_sub(garbage.values.len(), Relaxed);
+        }
+    }
+
+    /// Whether what is in it has to be given back at the end.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// Gives everything back that a trie had, which is gone.
+    pub(super) fn give_all(&self, garbage: Garbage) {
+        struct Gone<F: Fn(&Garbage)>(F, Garbage);
+        impl<F: Fn(&Garbage)> Drop for Gone<F> {
+            fn drop(&mut self) {
+                (self.0)(&self.1);
+            }
+        }
+        crate::guard::retire(Box::new(Gone(self.returns(), garbage)));
+    }
+}
+
+impl Region {
+    fn new(pages: HugePages, bytes: usize) -> Result<Region, Errno> {
+        let end = (bytes / (4 * UNIT)).min(1 << 30);
+        let words = Block::with_pages(end * 4 * UNIT, pages)?;
+        // Number 0 is none; the first piece begins on a line.
+        let free = Free { small: vec![Vec::new(); LARGE], large: BTreeSet::new(), fresh: 8.min(end), end };
+        Ok(Region { words, free: Mutex::new(free) })
+    }
+
+    /// Whether tries that come are to share it: half of it is for those that are there to grow.
+    fn has_room(&self) -> bool {
+        let free = self.free.lock();
+        free.fresh < free.end / 2
+    }
+}
+
+impl Values {
+    fn new(pages: HugePages, stride: usize, capacity: u32) -> Result<Values, Errno> {
+        let block = Block::with_pages(capacity as usize * stride, pages)?;
+        Ok(Values { block, places: Mutex::default(), capacity })
+    }
+
+    fn has_room(&self) -> bool {
+        self.places.lock().fresh < self.capacity / 2
     }
 }
 
@@ -105,9 +272,9 @@ impl Free {
             return Some(number);
         }
         // The smallest large piece that suffices, else what was never used.
-        let fitting = (0..self.large.len()).filter(|n| self.large[*n].1 >= units).min_by_key(|n| self.large[*n].1);
-        if let Some(n) = fitting {
-            let (number, have) = self.large.swap_remove(n);
+        let fitting = self.large.range((units, 0)..).next().copied();
+        if let Some((have, number)) = fitting {
+            self.large.remove(&(have, number));
             self.give(Piece { number: number + units as u32, units: have - units });
             return Some(number);
         }
@@ -125,7 +292,9 @@ impl Free {
         match piece.units {
             0 => {}
             units if units < LARGE => self.small[units].push(piece.number),
-            units => self.large.push((piece.number, units)),
+            units => {
+                self.large.insert((units, piece.number));
+            }
         }
     }
 }
@@ -136,20 +305,35 @@ mod tests {
 
     #[test]
     fn pieces_do_not_overlap_and_come_back() {
-        let arena = Arena::new(HugePages::Never, 1 << 16).unwrap();
+        let arena = Arena::own(HugePages::Never, 1 << 16, 16, 100).unwrap();
         let sizes = [1, 4, 5, 17, 300, 4, 1, 2000];
         let pieces: Vec<Piece> = sizes.iter().map(|words| arena.take(*words).unwrap()).collect();
         let mut units: Vec<u32> = pieces.iter().flat_map(|p| p.number..p.number + p.units as u32).collect();
         units.sort_unstable();
         assert!(units.windows(2).all(|pair| pair[0] < pair[1]) && units[0] > 0);
-        let used = arena.bytes();
-        arena.returns()(&pieces);
+        let used = || arena.region.free.lock().fresh;
+        let before = used();
+        arena.returns()(&Garbage { pieces, values: Vec::new() });
         for words in sizes.iter().rev() {
             arena.take(*words).unwrap();
         }
-        assert_eq!(arena.bytes(), used, "large pieces are found again, small ones cut from what is left");
+        assert_eq!(used(), before, "large pieces are found again, small ones cut from what is left");
         assert_eq!(arena.take(1 << 20).err(), Some(Errno::ENOMEM));
         while arena.take(400).is_ok() {}
         assert!(arena.take(3).is_ok(), "small ones still find room");
+    }
+
+    #[test]
+    fn what_is_shared_is_counted_for_who_has_it() {
+        // A distance that no other test has.
+        let [one, other] = [(); 2].map(|()| Arena::shared(1000, 3).unwrap());
+        assert!(Arc::ptr_eq(&one.region, &other.region) && Arc::ptr_eq(&one.values, &other.values));
+        let (empty, piece) = (other.memory(), one.take(10).unwrap());
+        let values: Vec<u32> = (0..3).map(|_| one.take_value().unwrap()).collect();
+        assert_eq!((one.memory() - empty, other.memory()), (40 + 3000, empty));
+        assert_eq!(one.take_value(), Err(Errno::ENOMEM), "each has its share");
+        assert!(!values.contains(&other.take_value().unwrap()));
+        one.returns()(&Garbage { pieces: vec![piece], values });
+        assert_eq!(one.memory(), empty);
     }
 }

@@ -18,10 +18,10 @@ const LIST_MAX: usize = 8;
 const SIZE_MAX: u32 = 20;
 
 /// A prefix that is to be put into a node.
-struct Item {
+pub(super) struct Item {
     len: u32,
     bits: Vec<u32>,
-    value: u32,
+    pub(super) value: u32,
 }
 
 /// Where a stored prefix has its value (+ 1).
@@ -52,7 +52,7 @@ impl LpmTrie {
                     let mut prefixes = node[LIST_HEAD..][..self.list_len(number) * step].chunks_exact(step);
                     let found = prefixes.find(|prefix| {
                         let (value, own, _) = in_list(prefix, self.words);
-                        own == len && same(&self.prefix_of(value - 1)[1..], bits, len)
+                        own == len && same(self.address_of(value - 1), bits, len)
                     })?;
                     return Some(Spot::Word(&found[0], if self.words == 1 { len << LEN_SHIFT } else { 0 }));
                 }
@@ -285,27 +285,29 @@ impl LpmTrie {
     }
 
     /// All prefixes of a node and below it.
-    fn items(&self, entry: Entry) -> Vec<Item> {
+    pub(super) fn items(&self, entry: Entry) -> Vec<Item> {
         let mut items = Vec::new();
         self.collect_items(entry, &mut items);
         items
     }
 
     fn collect_items(&self, entry: Entry, items: &mut Vec<Item>) {
-        let mut push = |value: u32| {
+        let mut push = |len: u32, value: u32| {
             if let Some(value) = value.checked_sub(1) {
-                let (len, bits) = self.prefix(value);
-                items.push(Item { len, bits, value });
+                items.push(Item { len, bits: self.bits_of(value), value });
             }
         };
         match entry {
             Entry::Nothing | Entry::Value(_) => {}
-            Entry::List(number) => self.list_values(number).into_iter().for_each(|value| push(value + 1)),
+            Entry::List(number) => {
+                self.list_prefixes(number).into_iter().for_each(|(len, value)| push(len, value + 1));
+            }
             Entry::Table(number) => {
                 let node = self.arena.at(number);
-                let size = node[SIZE].load(Relaxed);
-                push(node[OWN].load(Relaxed));
-                self.inside(number)[2..2 << size].iter().for_each(|word| push(word.load(Relaxed)));
+                let (size, depth) = (node[SIZE].load(Relaxed), node[DEPTH].load(Relaxed));
+                push(depth, node[OWN].load(Relaxed));
+                let inside = self.inside(number)[..2 << size].iter().enumerate().skip(2);
+                inside.for_each(|(at, word)| push(depth + at.ilog2(), word.load(Relaxed)));
                 (0..1 << size)
                     .for_each(|slot| self.collect_items(Entry::of(self.entry(number, slot).load(Relaxed)), items));
             }
@@ -338,11 +340,15 @@ impl LpmTrie {
         (self.arena.at(number)[BEST].load(Relaxed) >> COUNT_SHIFT) as usize
     }
 
-    /// The values of a list.
-    pub(super) fn list_values(&self, number: u32) -> Vec<u32> {
+    /// Length and value of each prefix of a list.
+    pub(super) fn list_prefixes(&self, number: u32) -> Vec<(u32, u32)> {
         let step = list_step(self.words);
         let prefixes = self.arena.at(number)[LIST_HEAD..][..self.list_len(number) * step].chunks_exact(step);
-        prefixes.map(|prefix| in_list(prefix, self.words).0 - 1).collect()
+        let prefix = |prefix| {
+            let (value, len, _) = in_list(prefix, self.words);
+            (len, value - 1)
+        };
+        prefixes.map(prefix).collect()
     }
 
     fn entry(&self, number: u32, slot: u32) -> &AtomicU32 {
@@ -350,7 +356,7 @@ impl LpmTrie {
     }
 
     /// The values of a table's prefixes that end inside its bits, by number.
-    fn inside(&self, number: u32) -> &[AtomicU32] {
+    pub(super) fn inside(&self, number: u32) -> &[AtomicU32] {
         let node = self.arena.at(number);
         &node[PATH + self.words + (1 << node[SIZE].load(Relaxed))..]
     }

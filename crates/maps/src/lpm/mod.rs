@@ -28,14 +28,13 @@ mod arena;
 mod build;
 mod order;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use xway_abi::map_flags as f;
 use xway_abi::{Errno, MapSpec};
 
-use self::arena::{Arena, Garbage};
+use self::arena::{Arena, Garbage, Piece};
 use crate::native::{LpmLayout, MapLayout};
 use crate::ops::{Batches, Ops, check_plain_flags};
 use crate::storage::Block;
@@ -47,25 +46,20 @@ pub(crate) struct LpmTrie {
     words: usize,
     value_size: usize,
     max: usize,
-    /// The entry of the first node, in memory of its own so that its address stays.
-    root: Block,
+    /// The piece with the entry of the first node, and the count of changes.
+    root: Piece,
+    /// Nodes, and value and address of each prefix, by number.
     arena: Arena,
-    /// Value, prefix length and address of each prefix, by number.
-    values: Block,
     stride: usize,
-    /// Where the prefix lies in it.
+    /// Where the address lies behind the value.
     key_at: usize,
-    capacity: u32,
     /// Stored prefixes. Written by the writer.
     count: AtomicUsize,
     writer: Mutex<Writer>,
-    back: Arc<Mutex<Vec<u32>>>,
 }
 
+#[derive(Default)]
 struct Writer {
-    /// Values that were ever used.
-    fresh: u32,
-    garbage: Garbage,
     /// Changes since what waits for guards was last looked through.
     unasked: usize,
 }
@@ -144,6 +138,10 @@ const ASK: usize = 32;
 /// Tries for so many prefixes lie on huge pages.
 const LARGE: usize = 1 << 14;
 
+/// Words of the first entry and the count of changes: two of 64 bits; and of a cache line.
+const ROOT: usize = 4;
+const LINE: usize = 16;
+
 /// Reserved for each prefix and each word of an address; only what is used becomes memory.
 const RESERVE: usize = 96;
 
@@ -156,28 +154,24 @@ impl LpmTrie {
         // As values of other maps, but those in which nothing can be wider than four bytes: a next hop's number is the usual thing.
         let align = if value_size <= 4 { 4 } else { 8 };
         let key_at = value_size.next_multiple_of(align);
-        let stride = (key_at + 4 + 4 * words).next_multiple_of(align);
+        let stride = (key_at + 4 * words).next_multiple_of(align);
         // What leaves waits for the guards, so there is room for many times the map, as far as there are addresses. Only what
         // is used becomes memory.
         let most = (1usize << 44) / stride;
-        // A huge page for a few prefixes would be a waste.
-        let pages = if max < LARGE { HugePages::Never } else { env.huge_pages };
         let capacity = (4 * max + WAITING).min(most).min(most_values(words)) as u32;
-        Ok(LpmTrie {
-            width,
-            words,
-            value_size,
-            max,
-            root: Block::new(64)?,
-            arena: Arena::new(pages, max.saturating_mul(RESERVE * (words + 2)).min(1 << 33) + 64 * WAITING)?,
-            values: Block::with_pages(capacity as usize * stride, pages)?,
-            stride,
-            key_at,
-            capacity,
-            count: AtomicUsize::new(0),
-            writer: Mutex::new(Writer { fresh: 0, garbage: Garbage::default(), unasked: 0 }),
-            back: Arc::default(),
-        })
+        // A huge page for a few prefixes would be a waste, and so would any page for a handful. What shall lie on a node has its own.
+        let shared = max < LARGE && Arena::may_share(stride) && crate::create::wanted_node(spec).is_none();
+        let (arena, root) = if shared {
+            (Arena::shared(stride, capacity)?, ROOT)
+        } else {
+            let pages = if max < LARGE { HugePages::Never } else { env.huge_pages };
+            let nodes = max.saturating_mul(RESERVE * (words + 2)).min(1 << 33) + 64 * WAITING;
+            (Arena::own(pages, nodes, stride, capacity)?, LINE)
+        };
+        let root = arena.take(root)?;
+        arena.at(root.number)[..ROOT].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        let (count, writer) = (AtomicUsize::new(0), Mutex::default());
+        Ok(LpmTrie { width, words, value_size, max, root, arena, stride, key_at, count, writer })
     }
 
     /// Prefixes that are stored.
@@ -192,13 +186,13 @@ impl LpmTrie {
 
     pub(crate) fn layout(&self) -> MapLayout {
         MapLayout::Lpm(LpmLayout {
-            root: self.root.addr(),
+            root: self.root().as_ptr() as usize,
             nodes: self.arena.block().addr(),
-            values: self.values.addr(),
+            values: self.arena.values().addr(),
             stride: self.stride,
             width: self.width as u32,
             path_words: self.words as u32,
-            changes: self.root.addr() + 8,
+            changes: self.changes().as_ptr() as usize,
             key_at: self.key_at,
         })
     }
@@ -216,7 +210,7 @@ impl LpmTrie {
                 self.find(len, &bits[..words])
             }
         };
-        Some(self.values.value(found? as usize * self.stride, self.value_size, guard))
+        Some(self.arena.values().value(found? as usize * self.stride, self.value_size, guard))
     }
 
     /// The number of the value of the longest stored prefix of the first `len` bits.
@@ -283,7 +277,7 @@ impl LpmTrie {
         prefixes.find_map(|prefix| {
             let (value, own, prefix) = in_list(prefix, bits.len());
             let near = own <= len && (prefix ^ window) & mask(own - below) == 0;
-            (near && same(&self.prefix_of(value - 1)[1..], bits, own)).then_some(value)
+            (near && same(self.address_of(value - 1), bits, own)).then_some(value)
         })
     }
 
@@ -296,12 +290,12 @@ impl LpmTrie {
     #[inline(always)]
     fn changes(&self) -> &AtomicU64 {
         // Beside the root's entry, which is the first half of the first word.
-        &self.root.words()[1]
+        &self.arena.block().words()[self.root.number as usize + 1]
     }
 
     #[inline(always)]
     fn root(&self) -> &AtomicU32 {
-        &self.root.halves()[0]
+        &self.arena.at(self.root.number)[0]
     }
 
     /// Prefix length and address; `None` when the length is more than the address has.
@@ -316,34 +310,26 @@ impl LpmTrie {
         (0..self.words).map(|at| word_of(bytes, at)).collect()
     }
 
-    /// A new value's number, its prefix written with it.
-    fn new_value(&self, writer: &mut Writer, len: u32, bits: &[u32], bytes: &[u8]) -> Result<u32, Errno> {
-        let back = self.back.lock().pop();
-        let value = match back {
-            Some(value) => value,
-            None if writer.fresh < self.capacity => {
-                writer.fresh += 1;
-                writer.fresh - 1
-            }
-            None => return Err(Errno::ENOMEM),
-        };
-        let _ = self.values.place(value as usize * self.stride, self.value_size).write_bytes(0, bytes);
-        let prefix = self.prefix_of(value);
-        prefix[0].store(len, Ordering::Relaxed);
-        prefix[1..].iter().zip(bits).for_each(|(word, bits)| word.store(*bits, Ordering::Relaxed));
+    /// A new value's number, the address of its prefix written with it.
+    fn new_value(&self, bits: &[u32], bytes: &[u8]) -> Result<u32, Errno> {
+        let value = self.arena.take_value()?;
+        let _ = self.arena.values().place(value as usize * self.stride, self.value_size).write_bytes(0, bytes);
+        let address = self.address_of(value);
+        address.iter().zip(bits).for_each(|(word, bits)| word.store(*bits, Ordering::Relaxed));
         Ok(value)
     }
 
-    /// Length and address of the prefix that a value belongs to.
-    fn prefix_of(&self, value: u32) -> &[AtomicU32] {
-        &self.values.halves()[(value as usize * self.stride + self.key_at) / 4..][..1 + self.words]
+    /// The address of the prefix that a value belongs to. How many of its bits count is known to whoever knows where it stands in the trie.
+    fn address_of(&self, value: u32) -> &[AtomicU32] {
+        &self.arena.values().halves()[(value as usize * self.stride + self.key_at) / 4..][..self.words]
     }
 
     fn store(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
         check_plain_flags(flags)?;
         let (len, bytes) = self.split(key).ok_or(Errno::EINVAL)?;
         let bits = self.words_of(bytes);
-        let mut writer = self.writer.lock();
+        let writer = self.writer.lock();
+        let mut garbage = Garbage::default();
         let stored = self.exact(len, &bits);
         match flags {
             f::NOEXIST if stored.is_some() => return Err(Errno::EEXIST),
@@ -353,55 +339,67 @@ impl LpmTrie {
         if stored.is_none() && self.count() >= self.max {
             return Err(Errno::ENOSPC);
         }
-        let new = self.new_value(&mut writer, len, &bits, value)?;
+        let new = self.new_value(&bits, value)?;
         let change = Change::begin(self.changes());
         let done = match stored {
             Some(old) => {
                 self.exchange(len, &bits, new);
-                writer.garbage.values.push(old);
+                garbage.values.push(old);
                 Ok(())
             }
-            None => self.insert(&mut writer.garbage, len, &bits, new),
+            None => self.insert(&mut garbage, len, &bits, new),
         };
         match done {
             Ok(()) => self.count.store(self.count() + usize::from(stored.is_none()), Ordering::Relaxed),
-            Err(_) => writer.garbage.values.push(new),
+            Err(_) => garbage.values.push(new),
         }
         drop(change);
-        self.retire(writer);
+        self.retire(writer, garbage);
         done
     }
 
     fn remove(&self, key: &[u8]) -> Result<(), Errno> {
         let (len, bytes) = self.split(key).ok_or(Errno::EINVAL)?;
         let bits = self.words_of(bytes);
-        let mut writer = self.writer.lock();
+        let writer = self.writer.lock();
+        let mut garbage = Garbage::default();
         let old = self.exact(len, &bits).ok_or(Errno::ENOENT)?;
         let change = Change::begin(self.changes());
-        self.take_out(&mut writer.garbage, len, &bits)?;
-        writer.garbage.values.push(old);
+        self.take_out(&mut garbage, len, &bits)?;
+        garbage.values.push(old);
         self.count.store(self.count() - 1, Ordering::Relaxed);
         drop(change);
-        self.retire(writer);
+        self.retire(writer, garbage);
         Ok(())
     }
 
     /// Leaves what is out of the trie to the guards, without the lock: this may be where what others have removed is freed.
-    fn retire(&self, mut writer: MutexGuard<'_, Writer>) {
-        let garbage = std::mem::take(&mut writer.garbage);
+    fn retire(&self, mut writer: MutexGuard<'_, Writer>, garbage: Garbage) {
         // In a small trie what waits for guards would soon be more than what serves.
         let ask = garbage.pieces.len() > 64 || self.count() < LARGE || writer.unasked + 1 >= ASK;
         writer.unasked = if ask { 0 } else { writer.unasked + 1 };
         drop(writer);
-        let (pieces, back) = (self.arena.returns(), self.back.clone());
+        let returns = self.arena.returns();
         let guard = crossbeam_epoch::pin();
-        guard.defer(move || {
-            pieces(&garbage.pieces);
-            back.lock().extend(&garbage.values);
-        });
+        guard.defer(move || returns(&garbage));
         if ask {
             guard.flush();
         }
+    }
+}
+
+impl Drop for LpmTrie {
+    /// What others have parts of does not go with the trie.
+    fn drop(&mut self) {
+        if !self.arena.is_shared() {
+            return;
+        }
+        let mut garbage = Garbage::default();
+        let first = Entry::of(self.root().load(Ordering::Relaxed));
+        self.collect_pieces(first, &mut garbage.pieces);
+        garbage.pieces.push(self.root);
+        garbage.values = self.items(first).into_iter().map(|item| item.value).collect();
+        self.arena.give_all(garbage);
     }
 }
 
@@ -478,12 +476,11 @@ fn bits_at(bits: &[u32], at: u32, count: u32) -> u32 {
 
 impl Ops for LpmTrie {
     fn blocks(&self) -> Vec<&Block> {
-        vec![self.arena.block(), &self.values]
+        self.arena.blocks()
     }
 
     fn memory(&self) -> usize {
-        let used = self.writer.lock().fresh as usize * self.stride;
-        size_of::<LpmTrie>() + self.root.bytes() + self.arena.bytes() + used
+        size_of::<LpmTrie>() + self.arena.memory()
     }
 
     fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
@@ -509,9 +506,9 @@ impl Ops for LpmTrie {
             Some((len, bits)) => self.after(len, &bits),
             None => self.first(),
         };
-        let prefix = self.prefix_of(next.ok_or(Errno::ENOENT)?);
-        out[..4].copy_from_slice(&prefix[0].load(Ordering::Relaxed).to_ne_bytes());
-        for (out, word) in out[4..4 + self.width].chunks_mut(4).zip(&prefix[1..]) {
+        let (len, value) = next.ok_or(Errno::ENOENT)?;
+        out[..4].copy_from_slice(&len.to_ne_bytes());
+        for (out, word) in out[4..4 + self.width].chunks_mut(4).zip(self.address_of(value)) {
             out.copy_from_slice(&word.load(Ordering::Relaxed).to_be_bytes()[..out.len()]);
         }
         Ok(())

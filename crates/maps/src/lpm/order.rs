@@ -31,65 +31,72 @@ pub(super) fn common_bits(a: &[u32], b: &[u32], limit: u32) -> u32 {
 }
 
 impl LpmTrie {
-    /// The first stored prefix.
-    pub(super) fn first(&self) -> Option<u32> {
+    /// The first stored prefix: its length and the number of its value.
+    pub(super) fn first(&self) -> Option<(u32, u32)> {
         self.first_below(Entry::of(self.root().load(Relaxed)))
     }
 
     /// The stored prefix after this one.
-    pub(super) fn after(&self, len: u32, bits: &[u32]) -> Option<u32> {
+    pub(super) fn after(&self, len: u32, bits: &[u32]) -> Option<(u32, u32)> {
         self.after_in(Entry::of(self.root().load(Relaxed)), len, bits)
     }
 
-    /// The prefix of a value.
-    pub(super) fn prefix(&self, value: u32) -> (u32, Vec<u32>) {
-        let words = self.prefix_of(value);
-        (words[0].load(Relaxed), words[1..].iter().map(|word| word.load(Relaxed)).collect())
+    /// The address of a value's prefix.
+    pub(super) fn bits_of(&self, value: u32) -> Vec<u32> {
+        self.address_of(value).iter().map(|word| word.load(Relaxed)).collect()
     }
 
     /// The first of a list that comes after `from`.
-    fn first_in_list(&self, number: u32, from: Option<(u32, &[u32])>) -> Option<u32> {
-        let values = self.list_values(number).into_iter();
-        let mut first: Option<(u32, (u32, Vec<u32>))> = None;
-        for value in values {
-            let prefix = self.prefix(value);
-            let here = (prefix.0, &prefix.1[..]);
+    fn first_in_list(&self, number: u32, from: Option<(u32, &[u32])>) -> Option<(u32, u32)> {
+        let mut first: Option<((u32, u32), Vec<u32>)> = None;
+        for (len, value) in self.list_prefixes(number) {
+            let bits = self.bits_of(value);
+            let here = (len, &bits[..]);
             if from.is_none_or(|from| compare(from, here) == Order::Less)
-                && first.as_ref().is_none_or(|(_, first)| compare(here, (first.0, &first.1)) == Order::Less)
+                && first.as_ref().is_none_or(|(first, bits)| compare(here, (first.0, bits)) == Order::Less)
             {
-                first = Some((value, prefix));
+                first = Some(((len, value), bits));
             }
         }
-        first.map(|(value, _)| value)
+        first.map(|(first, _)| first)
     }
 
     /// The first prefix of a node. What an entry holds as a value belongs to the table above it.
-    fn first_below(&self, entry: Entry) -> Option<u32> {
+    fn first_below(&self, entry: Entry) -> Option<(u32, u32)> {
         match entry {
             Entry::Nothing | Entry::Value(_) => None,
             Entry::List(number) => self.first_in_list(number, None),
-            Entry::Table(number) => {
-                let own = self.arena.at(number)[OWN].load(Relaxed);
-                self.first_inside(number, 1).or(own.checked_sub(1))
-            }
+            Entry::Table(number) => self.first_inside(number, 1).or_else(|| self.own(number)),
         }
     }
 
+    /// The prefix that ends where a table's bits begin.
+    fn own(&self, number: u32) -> Option<(u32, u32)> {
+        let node = self.arena.at(number);
+        Some((node[DEPTH].load(Relaxed), node[OWN].load(Relaxed).checked_sub(1)?))
+    }
+
+    /// A table's prefix with the number `at`.
+    fn inside_at(&self, number: u32, at: usize) -> Option<(u32, u32)> {
+        let node = self.arena.at(number);
+        let value = self.inside(number)[at].load(Relaxed).checked_sub(1)?;
+        Some((node[DEPTH].load(Relaxed) + at.ilog2(), value))
+    }
+
     /// The first prefix of a table below the one with the number `at`, that one last.
-    fn first_inside(&self, number: u32, at: usize) -> Option<u32> {
+    fn first_inside(&self, number: u32, at: usize) -> Option<(u32, u32)> {
         let node = self.arena.at(number);
         let size = node[SIZE].load(Relaxed);
         let entries = &node[PATH + self.words..];
-        let inside = &entries[1 << size..];
         let below = if at >= 1 << size {
             self.first_below(Entry::of(entries[at - (1 << size)].load(Relaxed)))
         } else {
             self.first_inside(number, 2 * at).or_else(|| self.first_inside(number, 2 * at + 1))
         };
-        below.or_else(|| if at > 1 { inside[at].load(Relaxed).checked_sub(1) } else { None })
+        below.or_else(|| if at > 1 { self.inside_at(number, at) } else { None })
     }
 
-    fn after_in(&self, entry: Entry, len: u32, bits: &[u32]) -> Option<u32> {
+    fn after_in(&self, entry: Entry, len: u32, bits: &[u32]) -> Option<(u32, u32)> {
         let number = match entry {
             Entry::Nothing | Entry::Value(_) => return None,
             Entry::List(number) => return self.first_in_list(number, Some((len, bits))),
@@ -102,7 +109,6 @@ impl LpmTrie {
             return None;
         }
         let entries = &node[PATH + self.words..];
-        let inside = &entries[1 << size..];
         let mut at;
         if len > depth + size {
             let slot = bits_at(bits, depth, size) as usize;
@@ -110,7 +116,7 @@ impl LpmTrie {
                 return Some(next);
             }
             at = (1 << size) + slot;
-            if let Some(next) = inside[at].load(Relaxed).checked_sub(1) {
+            if let Some(next) = self.inside_at(number, at) {
                 return Some(next);
             }
         } else {
@@ -124,11 +130,11 @@ impl LpmTrie {
             }
             at /= 2;
             if at > 1
-                && let Some(next) = inside[at].load(Relaxed).checked_sub(1)
+                && let Some(next) = self.inside_at(number, at)
             {
                 return Some(next);
             }
         }
-        node[OWN].load(Relaxed).checked_sub(1)
+        self.own(number)
     }
 }
