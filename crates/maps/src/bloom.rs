@@ -15,7 +15,9 @@ use crate::storage::Block;
 pub(crate) struct Bloom {
     bits: Block,
     mask: u64,
-    seeds: Vec<Seed>,
+    /// What no two filters have in common.
+    secret: Seed,
+    hashes: u64,
 }
 
 /// Hash functions if the creator does not say.
@@ -29,12 +31,13 @@ impl Bloom {
         // 7/5 = 1.4 stands for 1 / ln 2 = 1.44.
         let wanted = (u64::from(spec.max_entries) * hashes * 7 / 5).clamp(64, 1 << 32);
         let bits = wanted.next_power_of_two();
-        let seed = |n| if spec.flags & f::ZERO_SEED != 0 { Seed::fixed(n) } else { Seed::random() };
-        Ok(Bloom { bits: Block::new((bits / 8) as usize)?, mask: bits - 1, seeds: (0..hashes).map(seed).collect() })
+        let secret = if spec.flags & f::ZERO_SEED != 0 { Seed([0; 3]) } else { Seed::random() };
+        Ok(Bloom { bits: Block::new((bits / 8) as usize)?, mask: bits - 1, secret, hashes })
     }
 
-    fn bit(&self, seed: &Seed, value: &[u8]) -> (usize, u64) {
-        let bit = seed.hash(value) & self.mask;
+    /// The bit of the n-th hash function.
+    fn bit(&self, n: u64, value: &[u8]) -> (usize, u64) {
+        let bit = Seed::fixed(n).mixed(&self.secret).hash(value) & self.mask;
         ((bit / 64) as usize, 1 << (bit % 64))
     }
 }
@@ -42,10 +45,6 @@ impl Bloom {
 impl Ops for Bloom {
     fn blocks(&self) -> Vec<&Block> {
         vec![&self.bits]
-    }
-
-    fn memory(&self) -> usize {
-        self.bits.memory() + self.seeds.capacity() * size_of::<Seed>()
     }
 
     /// Asks for the value in `out`.
@@ -69,8 +68,8 @@ impl Ops for Bloom {
         if flags != f::ANY {
             return Err(Errno::EINVAL);
         }
-        for seed in &self.seeds {
-            let (word, mask) = self.bit(seed, value);
+        for n in 0..self.hashes {
+            let (word, mask) = self.bit(n, value);
             self.bits.words()[word].fetch_or(mask, Ordering::Release);
         }
         Ok(())
@@ -81,8 +80,8 @@ impl Ops for Bloom {
     }
 
     fn peek(&self, value: &mut [u8]) -> Result<(), Errno> {
-        let all = self.seeds.iter().all(|seed| {
-            let (word, mask) = self.bit(seed, value);
+        let all = (0..self.hashes).all(|n| {
+            let (word, mask) = self.bit(n, value);
             self.bits.words()[word].load(Ordering::Acquire) & mask != 0
         });
         if all { Ok(()) } else { Err(Errno::ENOENT) }

@@ -528,7 +528,10 @@ impl Ops for HashMap {
 
     fn memory(&self) -> usize {
         let values = self.percpu.as_ref().map_or(0, |PerCpu { values, cpu_stride, cpus }| {
-            let of = |cpu| self.table.memory_in(values, cpu * cpu_stride, self.layout.stride, self.whole);
+            if self.whole || !values.is_mapped() {
+                return values.memory();
+            }
+            let of = |cpu| self.table.touched_memory(values, cpu * cpu_stride, self.layout.stride);
             (0..*cpus as usize).map(of).sum::<usize>().min(values.memory())
         });
         size_of::<HashMap>() + self.layout.memory() + self.table.memory(self.whole) + values

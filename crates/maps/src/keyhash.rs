@@ -31,6 +31,12 @@ impl Seed {
         Seed::from([1, 2, 0].map(|at: usize| n.wrapping_add(1).wrapping_mul(DIGITS[at])))
     }
 
+    /// This one with the secrets of another.
+    pub(crate) fn mixed(&self, other: &Seed) -> Seed {
+        let words: [u64; 3] = std::array::from_fn(|at| self.0[at] ^ other.0[at]);
+        Seed([words[0], words[1] | 1, words[2] | 1])
+    }
+
     /// The two factors that stand alone are odd: an even one would lose bits, zero all of them.
     fn from(words: [u64; 3]) -> Seed {
         Seed([words[0] ^ DIGITS[0], (words[1] ^ DIGITS[1]) | 1, (words[2] ^ DIGITS[2]) | 1])

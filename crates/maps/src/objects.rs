@@ -4,7 +4,7 @@
 //! itself, without a lock; what is replaced lives on behind the guards. Replacing an object is atomic.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 use xway_abi::map_flags as f;
@@ -400,19 +400,34 @@ impl Ops for MapHash {
 pub(crate) struct XskMap {
     len: u32,
     handles: Arc<dyn Handles>,
-    slots: Slots<Arc<dyn SocketObject>>,
-    /// What programs see of each socket: its queue, as the first field of `struct bpf_xdp_sock`.
-    queues: Block,
+    slots: Slots<Socket>,
+}
+
+struct Socket {
+    object: Arc<dyn SocketObject>,
+    /// What programs see of it: its queue, as the first field of `struct bpf_xdp_sock`.
+    queue: AtomicU64,
+}
+
+impl Socket {
+    fn new(object: Arc<dyn SocketObject>) -> Socket {
+        let mut bytes = [0; 8];
+        put_id(&mut bytes, object.queue());
+        Socket { object, queue: AtomicU64::new(u64::from_ne_bytes(bytes)) }
+    }
 }
 
 impl XskMap {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<XskMap, Errno> {
-        let len = spec.max_entries as usize;
-        let queues = Block::new(len.checked_mul(4).ok_or(Errno::ENOMEM)?)?;
-        Ok(XskMap { len: spec.max_entries, handles: env.handles.clone(), slots: Slots::new(len)?, queues })
+        let slots = Slots::new(spec.max_entries as usize)?;
+        Ok(XskMap { len: spec.max_entries, handles: env.handles.clone(), slots })
     }
 
     pub(crate) fn at<'g>(&self, index: u32, guard: &'g Guard) -> Option<&'g Arc<dyn SocketObject>> {
+        self.socket(index, guard).map(|socket| &socket.object)
+    }
+
+    fn socket<'g>(&self, index: u32, guard: &'g Guard) -> Option<&'g Socket> {
         if index < self.len { self.slots.get(index as usize, guard) } else { None }
     }
 
@@ -426,31 +441,29 @@ impl XskMap {
             return Err(Errno::E2BIG);
         }
         let guard = Guard::pin();
-        let queue = socket.queue();
         match (self.at(index, &guard), flags) {
             // Linux asks for this before it looks at the flags.
             (Some(old), _) if old.id() == socket.id() => return Ok(()),
             (Some(_), f::NOEXIST) => return Err(Errno::EEXIST),
             (None, f::EXIST) => return Err(Errno::ENOENT),
             (None, f::NOEXIST) => {
-                self.slots.set_if_empty(index as usize, socket).map_err(|_| Errno::EEXIST)?;
+                self.slots.set_if_empty(index as usize, Socket::new(socket)).map_err(|_| Errno::EEXIST)?;
             }
             _ => {
-                self.slots.set(index as usize, Some(socket));
+                self.slots.set(index as usize, Some(Socket::new(socket)));
             }
         }
-        self.queues.halves()[index as usize].store(queue, Ordering::Relaxed);
         Ok(())
     }
 }
 
 impl Ops for XskMap {
     fn blocks(&self) -> Vec<&Block> {
-        vec![self.slots.block(), &self.queues]
+        vec![self.slots.block()]
     }
 
     fn memory(&self) -> usize {
-        self.slots.memory() + self.queues.memory()
+        self.slots.memory()
     }
 
     fn lookup(&self, _: &[u8], _: &mut [u8], _: bool) -> Result<(), Errno> {
@@ -459,8 +472,7 @@ impl Ops for XskMap {
 
     /// Programs ask whether a socket is there before they redirect to it.
     fn value<'g>(&self, _: u32, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {
-        let index = index_of(key);
-        self.at(index, guard).map(|_| self.queues.value(index as usize * 4, 4, guard))
+        self.socket(index_of(key), guard).map(|socket| ValueRef::of_word(&socket.queue, 4))
     }
 
     fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {

@@ -10,7 +10,7 @@
 //! first busy one. Lengths are rounded up to 8 and stand behind an 8-byte header, as in Linux; so a ring of N bytes
 //! holds exactly as many records as the kernel's. A record that reaches over the end of the ring lies in one piece all the
 //! same: the memory is twice as long as the ring, and where the ring folds, records run on into the second half instead of
-//! wrapping.
+//! wrapping. Of all but small rings the second half is the first once more, as in Linux.
 //!
 //! Any number of producers; one consumer at a time. Reserving takes the ring's lock for a few instructions, submitting
 //! takes none.
@@ -73,10 +73,10 @@ const DRAIN_MAX: u64 = 128 << 10;
 impl RingBuf {
     pub(crate) fn new(spec: &MapSpec) -> Result<RingBuf, Errno> {
         let size = u64::from(spec.max_entries);
-        let bytes = usize::try_from(size * 2).map_err(|_| Errno::ENOMEM)?;
+        let bytes = usize::try_from(size).map_err(|_| Errno::ENOMEM)?;
         Ok(RingBuf {
             size,
-            data: Block::new(bytes)?,
+            data: Block::mirrored(bytes)?,
             consumer: AtomicU64::new(0),
             producer: AtomicU64::new(0),
             reserve: Mutex::new(0),

@@ -8,7 +8,8 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use xway_abi::Errno;
 
 use crate::line::Line;
@@ -48,6 +49,8 @@ pub(crate) struct Block {
 enum Kind {
     Heap,
     Mapped,
+    /// The second half is the first once more.
+    Mirrored,
 }
 
 /// What is given back at the end.
@@ -129,6 +132,19 @@ impl Block {
         Ok(Block { base, bytes, whole: len, skipped: skip as u32, kind: Kind::Mapped, huge })
     }
 
+    /// `bytes` zeroed bytes and behind them the same once more, so that what runs over the end goes on at the beginning. Where the system
+    /// has none (no descriptor is left for a moment), or for few bytes, the second half is memory of its own.
+    pub(crate) fn mirrored(bytes: usize) -> Result<Block, Errno> {
+        let whole = bytes.checked_mul(2).ok_or(Errno::ENOMEM)?;
+        let pages = whole >= MAPPED_MIN && bytes.is_multiple_of(rustix::param::page_size()) && !cfg!(miri);
+        match if pages { twice(bytes) } else { None } {
+            Some(base) => {
+                Ok(Block { base, bytes: whole, whole, skipped: 0, kind: Kind::Mirrored, huge: HugePages::Never })
+            }
+            None => Block::new(whole),
+        }
+    }
+
     /// A file's first `len` bytes, which it never loses.
     pub(crate) fn of_file(fd: BorrowedFd<'_>, len: usize) -> Option<Block> {
         let raw = crate::mapped::map(fd, len, true).ok()?;
@@ -142,7 +158,7 @@ impl Block {
 
     /// Whether the block has pages of its own.
     pub(crate) fn is_mapped(&self) -> bool {
-        self.kind == Kind::Mapped
+        self.kind != Kind::Heap
     }
 
     /// Bytes of memory that the block takes when all of it is used: what was asked of the allocator, or whole pages. Addresses that
@@ -151,6 +167,7 @@ impl Block {
         match (self.kind, self.huge) {
             (Kind::Heap, _) | (_, HugePages::Explicit) => self.whole,
             (Kind::Mapped, _) => self.bytes.next_multiple_of(PAGE),
+            (Kind::Mirrored, _) => self.bytes / 2,
         }
     }
 
@@ -158,8 +175,8 @@ impl Block {
     pub(crate) fn memory_of(&self, at: usize, used: usize) -> usize {
         match self.kind {
             Kind::Heap => used,
-            Kind::Mapped if used == 0 => 0,
-            Kind::Mapped => (at + used).next_multiple_of(PAGE) - at / PAGE * PAGE,
+            _ if used == 0 => 0,
+            Kind::Mapped | Kind::Mirrored => (at + used).next_multiple_of(PAGE) - at / PAGE * PAGE,
         }
     }
 
@@ -275,6 +292,25 @@ fn map(len: usize, extra: MapFlags) -> Result<NonNull<u8>, Errno> {
     raw.ok().and_then(|raw| NonNull::new(raw.cast())).ok_or(Errno::ENOMEM)
 }
 
+/// A range with the same `len` bytes twice.
+fn twice(len: usize) -> Option<NonNull<u8>> {
+    let fd = memfd_create(c"xway-ring", MemfdFlags::CLOEXEC).ok()?;
+    ftruncate(&fd, len as u64).ok()?;
+    let base = map(2 * len, MapFlags::NORESERVE).ok()?;
+    let flags = MapFlags::SHARED | MapFlags::FIXED;
+    for at in [0, len] {
+        // SAFETY: the pages lie in the range that was just mapped, which nobody else knows yet.
+        let done =
+            unsafe { mmap(base.as_ptr().add(at).cast(), len, ProtFlags::READ | ProtFlags::WRITE, flags, &fd, 0) };
+        if done.is_err() {
+            // SAFETY: as above.
+            let _ = unsafe { munmap(base.as_ptr().cast(), 2 * len) };
+            return None;
+        }
+    }
+    Some(base)
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
         struct Owned(Memory);
@@ -285,8 +321,8 @@ impl Drop for Block {
                     // SAFETY: allocated in `Block::on_heap` with this layout; the block that owned it is gone.
                     (Kind::Heap, Some(layout)) => unsafe { dealloc(raw.as_ptr(), layout) },
                     (Kind::Heap, None) => {}
-                    (Kind::Mapped, _) => {
-                        // SAFETY: mapped in `Block::mapped` with this length; the block that owned it is gone.
+                    (Kind::Mapped | Kind::Mirrored, _) => {
+                        // SAFETY: mapped with this length when the block was made, which is gone.
                         let _ = unsafe { munmap(raw.as_ptr().cast(), whole) };
                     }
                 }
@@ -295,7 +331,7 @@ impl Drop for Block {
         let owned = Owned(Memory { raw: self.raw(), whole: self.whole, kind: self.kind });
         match self.kind {
             // A page table full of pages takes its time.
-            Kind::Mapped => crate::guard::retire(Box::new(owned)),
+            Kind::Mapped | Kind::Mirrored => crate::guard::retire(Box::new(owned)),
             Kind::Heap => crossbeam_epoch::pin().defer(move || drop(owned)),
         }
     }
@@ -331,6 +367,21 @@ mod tests {
             assert_eq!(block.words()[1 << 18].load(Ordering::Relaxed), 0);
         }
         assert_eq!(Block::with_pages(4096, HugePages::Explicit).unwrap().huge(), HugePages::Never);
+    }
+
+    #[test]
+    fn what_runs_over_the_end_of_a_mirrored_block_goes_on_at_its_beginning() {
+        let len = 64 << 10;
+        let block = Block::mirrored(len).unwrap();
+        assert_eq!((block.bytes(), block.words().len()), (2 * len, len / 4));
+        block.words()[len / 8 + 3].store(7, Ordering::Relaxed);
+        if block.memory() == len {
+            assert_eq!(block.words()[3].load(Ordering::Relaxed), 7);
+        } else {
+            assert_eq!(block.memory(), 2 * len);
+        }
+        assert_eq!(Block::mirrored(4096).unwrap().memory(), 2 * 4096 + LINE, "small ones have both halves");
+        assert_eq!(Block::mirrored(usize::MAX / 2 + 1).err(), Some(Errno::ENOMEM));
     }
 
     #[test]

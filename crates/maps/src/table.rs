@@ -158,20 +158,20 @@ impl Table {
 
     /// Bytes of memory taken; `whole`: all elements count, else those that were used once.
     pub(crate) fn memory(&self, whole: bool) -> usize {
-        let elements = self.memory_in(&self.elements, 0, self.stride, whole);
+        let elements = if whole || !self.elements.is_mapped() {
+            self.elements.memory()
+        } else {
+            self.touched_memory(&self.elements, 0, self.stride).min(self.elements.memory())
+        };
         let behind = self.behind.get().map_or(0, |lines| lines.bytes());
         self.lines.memory() + elements + behind + self.pool.memory()
     }
 
-    /// Bytes taken of a block that has something for each element from `at` on, `stride` bytes apart.
-    pub(crate) fn memory_in(&self, block: &Block, at: usize, stride: usize, whole: bool) -> usize {
-        let all = block.memory_of(at, stride * self.pool.capacity() as usize);
-        if whole || !block.is_mapped() {
-            return all;
-        }
+    /// Bytes taken of a block that has something for each element from `at` on, `stride` bytes apart, by elements that were used once, the
+    /// spare ones among them.
+    pub(crate) fn touched_memory(&self, block: &Block, at: usize, stride: usize) -> usize {
         let (max, spare) = (self.pool.max() as usize, (self.pool.capacity() - self.pool.max()) as usize);
-        let touched = block.memory_of(at, self.touched() * stride);
-        (touched + block.memory_of(at + max * stride, spare * stride)).min(all)
+        block.memory_of(at, self.touched() * stride) + block.memory_of(at + max * stride, spare * stride)
     }
 
     /// Elements that were ever in the table.
