@@ -1,5 +1,6 @@
 //! Before a figure is worth anything: do both sides compute the same? And do they still, when everything has been timed?
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use xway_abi::MapType;
@@ -214,7 +215,7 @@ impl Checked {
     }
 
     /// What maps hold, after both sides have done the same. Where runs need not agree exactly, only what was put in.
-    pub fn maps(&mut self, object: &Object, user: &UserSide, other: &Reference, contents: &[Content]) {
+    pub fn maps(&mut self, object: &Object, user: &UserSide, other: &Reference, contents: &[Arc<Content>]) {
         let (whose, other) = (other.name(), other.maps());
         for (index, map) in object.maps.iter().enumerate() {
             // What holds objects has no contents to compare; what evicts keeps what it likes.
@@ -229,9 +230,10 @@ impl Checked {
                 ours.into_keys().chain(theirs.into_keys()).collect()
             } else {
                 let size = map.spec.key_size as usize;
-                let content = contents.iter().find(|c| c.map == map.name);
-                let keys = content.map_or(&[][..], |c| &c.keys);
-                keys.chunks(size).step_by(keys.len() / size / 1000 + 1).map(<[u8]>::to_vec).collect()
+                let of_map = || contents.iter().filter(|c| c.map == map.name);
+                let count: usize = of_map().map(|c| c.count as usize).sum();
+                let keys = of_map().flat_map(|c| c.keys.chunks(size));
+                keys.step_by(count / 1000 + 1).map(<[u8]>::to_vec).collect()
             };
             for key in keys {
                 self.elements += 1;

@@ -47,6 +47,20 @@ const SERVERS: u32 = 256;
 /// Places of a service on the ring (`RING` in `bpf/bench/balancer.bpf.c`).
 const PLACES: u32 = 4096;
 
+/// What the values of a [`Content`] are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Form {
+    /// One value, which every CPU has of a per-CPU map.
+    #[default]
+    Value,
+    /// A value for each CPU, each as long as eight bytes make it.
+    EachCpu,
+    /// The object's map of this index, four bytes.
+    Maps,
+    /// The object's program of this index, four bytes.
+    Programs,
+}
+
 /// Keys and values of one map, one after the other.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Content {
@@ -58,6 +72,8 @@ pub struct Content {
     pub values: Vec<u8>,
     /// How many.
     pub count: u32,
+    /// What values are.
+    pub form: Form,
 }
 
 impl Content {
@@ -65,17 +81,35 @@ impl Content {
         Content { map: map.to_owned(), ..Content::default() }
     }
 
-    fn push(&mut self, key: &[u8], value: &[u8]) {
+    pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) {
         self.keys.extend_from_slice(key);
         self.values.extend_from_slice(value);
         self.count += 1;
     }
+
+    /// Each key with its value; maps without keys have values only.
+    pub fn elements(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let count = self.count.max(1) as usize;
+        let (key, value) = (self.keys.len() / count, self.values.len() / count);
+        (0..self.count as usize).map(move |n| (&self.keys[n * key..][..key], &self.values[n * value..][..value]))
+    }
+}
+
+/// An element that a map did not take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Untaken {
+    /// Its place among those that were to go in.
+    pub at: usize,
+    /// Why.
+    pub errno: Errno,
 }
 
 /// A side whose maps can be filled and read.
 pub trait Maps {
+    /// In errors: `ours`, `the kernel's`.
+    fn whose(&self) -> &'static str;
     /// Puts in elements, all of them or an error.
-    fn put(&self, map: usize, content: &Content) -> Result<(), Errno>;
+    fn put(&self, map: usize, content: &Content) -> Result<(), Untaken>;
     /// The value of a key; of a per-CPU map the one of the CPU that is measured.
     fn get(&self, map: usize, key: &[u8]) -> Option<Vec<u8>>;
     /// Every element of a small map; see [`Maps::get`] for values.

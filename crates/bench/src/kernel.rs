@@ -1,13 +1,14 @@
 //! The kernel's side: maps, the four drivers, and passes over the ring inside test-runs.
 
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 
 use xway_abi::{Errno, MapType};
 use xway_kernel::{Batch, KernelError, KernelMap, KernelObject, TestInput, possible_cpus};
 use xway_object::{Object, Program};
 
 use crate::driver::{self, Callee, DriverError, HISTOGRAM_AT, Loop, RING_MAP, STATE_LEN, STATE_MAP};
-use crate::fill::{Content, Maps};
+use crate::fill::{Content, Form, Maps, Untaken};
 use crate::packet::Renew;
 use crate::{Histogram, Outcome, Shape};
 
@@ -127,8 +128,25 @@ impl KernelSide {
 const BATCH: usize = 1 << 14;
 
 impl Maps for KernelSide {
-    fn put(&self, map: usize, content: &Content) -> Result<(), Errno> {
-        put(&self.loaded.maps[map], content)
+    fn whose(&self) -> &'static str {
+        "the kernel's"
+    }
+
+    fn put(&self, map: usize, content: &Content) -> Result<(), Untaken> {
+        let map = &self.loaded.maps[map];
+        let index = |value: &[u8]| value.first_chunk().map_or(usize::MAX, |n| u32::from_ne_bytes(*n) as usize);
+        match content.form {
+            // A queue's null key is no key of a batch; what holds objects holds few.
+            Form::Value | Form::EachCpu if !content.keys.is_empty() => put(map, content),
+            Form::Value | Form::EachCpu => one_by_one(content, |key, value| map.update(key, value, 0)),
+            Form::Maps => one_by_one(content, |key, value| {
+                map.update_fd(key, self.loaded.maps.get(index(value)).ok_or(Errno::EBADF)?.as_fd(), 0)
+            }),
+            Form::Programs => one_by_one(content, |key, value| {
+                let program = self.loaded.programs.get(index(value)).and_then(|p| p.as_ref().ok());
+                map.update_fd(key, program.ok_or(Errno::EBADF)?.as_fd(), 0)
+            }),
+        }
     }
 
     fn get(&self, map: usize, key: &[u8]) -> Option<Vec<u8>> {
@@ -142,15 +160,30 @@ impl Maps for KernelSide {
     }
 }
 
-/// Fills a map of the kernel, in batches where it takes some (maps of devices do not).
-pub fn put(map: &KernelMap, content: &Content) -> Result<(), Errno> {
-    let per_cpu = if map.user_value_size() == map.spec().value_size as usize { 1 } else { possible_cpus() as usize };
-    let (key, value) = (map.spec().key_size as usize, map.spec().value_size as usize);
-    for (keys, values) in content.keys.chunks(key * BATCH).zip(content.values.chunks(value * BATCH)) {
+fn one_by_one(content: &Content, put: impl Fn(&[u8], &[u8]) -> Result<(), Errno>) -> Result<(), Untaken> {
+    let mut all = content.elements().enumerate();
+    all.try_for_each(|(at, (key, value))| put(key, value).map_err(|errno| Untaken { at, errno }))
+}
+
+/// Fills a map of the kernel that has keys, in batches where it takes some (maps of devices do not).
+fn put(map: &KernelMap, content: &Content) -> Result<(), Untaken> {
+    let (key, size) = (map.spec().key_size as usize, map.user_value_size());
+    let given = content.values.len() / content.count.max(1) as usize;
+    let per_cpu = if content.form == Form::EachCpu || size == given { 1 } else { possible_cpus() as usize };
+    // What is copied in for a CPU is as long as eight bytes make it.
+    let each = size / per_cpu;
+    let value = |value: &[u8]| {
+        let mut padded = value.to_vec();
+        padded.resize(each, 0);
+        padded.repeat(per_cpu)
+    };
+    let batches = content.keys.chunks(key * BATCH).zip(content.values.chunks(given * BATCH));
+    for (batch, (keys, values)) in batches.enumerate() {
         let mut keys = keys.to_vec();
-        let mut values: Vec<u8> = values.chunks(value).flat_map(|v| v.repeat(per_cpu)).collect();
+        let mut values: Vec<u8> = values.chunks(given).flat_map(value).collect();
         let count = (keys.len() / key) as u32;
-        let batch = Batch {
+        let untaken = |at: usize, errno| Untaken { at: batch * BATCH + at, errno };
+        let (done, result) = map.update_batch(Batch {
             in_batch: None,
             out_batch: &mut [],
             keys: &mut keys,
@@ -158,13 +191,13 @@ pub fn put(map: &KernelMap, content: &Content) -> Result<(), Errno> {
             count,
             elem_flags: 0,
             flags: 0,
-        };
-        match map.update_batch(batch).1 {
+        });
+        match result {
             Err(Errno::ENOTSUPP) => {
-                let values = values.chunks(value * per_cpu);
-                keys.chunks(key).zip(values).try_for_each(|(key, value)| map.update(key, value, 0))?;
+                let mut all = keys.chunks(key).zip(values.chunks(size)).enumerate();
+                all.try_for_each(|(at, (key, value))| map.update(key, value, 0).map_err(|e| untaken(at, e)))?;
             }
-            done => drop(done?),
+            result => result.map_err(|errno| untaken(done.min(count) as usize, errno))?,
         }
     }
     Ok(())

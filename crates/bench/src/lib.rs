@@ -18,6 +18,7 @@
 //! |---|---|
 //! | [`suite`] | the built-in cases, from `bpf/bench` |
 //! | [`flows`], [`packet`], [`fill`] | packets and map contents |
+//! | [`given`] | what a user's maps are to hold |
 //! | [`driver`], [`kernel`] | the kernel's side |
 //! | [`user`], `runner` | our side |
 //! | [`check`], [`measure`](mod@measure) | comparing, timing |
@@ -43,6 +44,7 @@ pub mod driver;
 pub mod fill;
 pub mod flows;
 pub mod forward;
+pub mod given;
 pub mod hard;
 pub mod kernel;
 pub mod machine;

@@ -8,7 +8,7 @@ use xway_verifier::{Config, MapsView, Verified};
 use crate::check::{Checked, Expected, Reference};
 use crate::counters::{Counters, Reading, each};
 use crate::driver::Callee;
-use crate::fill::Maps;
+use crate::fill::{Content, Maps};
 use crate::flows::{Pattern, Ring};
 use crate::kernel::{KernelSide, KernelSideError, renewal};
 use crate::packet::template;
@@ -74,12 +74,26 @@ pub enum MeasureError {
     #[error("kernel: {0}")]
     Kernel(#[from] KernelSideError),
     /// A map could not be filled.
-    #[error("filling map {map}: {errno} ({})", errno.text())]
+    #[error("filling map {map}, {whose}, stops at element {at} of {count}: {errno} ({})", errno.text())]
     Fill {
         /// Its name.
         map: String,
+        /// On which side.
+        whose: &'static str,
+        /// The element, from 1 on.
+        at: usize,
+        /// How many were to go in.
+        count: u32,
         /// Why.
         errno: xway_abi::Errno,
+    },
+    /// No keys of a map can be made from flows.
+    #[error("filling map {map} with flows: {why}")]
+    Flows {
+        /// Its name.
+        map: String,
+        /// In words.
+        why: String,
     },
     /// What was timed did not do what it should.
     #[error("{0}")]
@@ -178,6 +192,8 @@ pub struct Row {
     pub ours: Vec<Figures>,
     /// The comparison.
     pub checked: Checked,
+    /// What was put into maps because a user wanted it: names, and how many elements.
+    pub filled: Vec<(String, u32)>,
 }
 
 /// Nets below this are noise, and ratios of noise are none; ns.
@@ -217,34 +233,29 @@ const PASS_NS: f64 = 8e6;
 /// Time that looking for a pass's length may take, ns.
 const PROBE_NS: f64 = 1e9;
 
-/// Measures one case. The object's bytes are the suite's or those given.
-pub fn measure(case: &Case, bytes: Option<&[u8]>, options: &Options) -> Result<Row, MeasureError> {
-    measure_spoilt(case, bytes, options, &|_, _| ())
+/// Measures one case, of the suite or of a user's object.
+pub fn measure(case: &Case, object: Option<&Object>, options: &Options) -> Result<Row, MeasureError> {
+    measure_spoilt(case, object, options, &|_, _| ())
 }
 
 /// As [`measure`], after something was done to our side's maps: for a test that looks whether anybody notices.
 fn measure_spoilt(
     case: &Case,
-    bytes: Option<&[u8]>,
+    object: Option<&Object>,
     options: &Options,
     spoil: &dyn Fn(&Object, &UserSide),
 ) -> Result<Row, MeasureError> {
     pin(options.cpu)?;
     let case = adapted(case, options);
-    let suite = bytes.is_none();
-    let bytes = match bytes {
-        Some(bytes) => bytes,
-        None => crate::suite::object(&case.object).ok_or_else(|| MeasureError::NotBuilt {
-            object: case.object.clone(),
-            why: crate::suite::missing().unwrap_or("there is none of this name").to_owned(),
-        })?,
+    let suite = object.is_none();
+    let mut object = match object {
+        Some(object) => object.clone(),
+        None => built_in(&case.object)?,
     };
-    let load = LoadOptions { target_btf: xway_kernel::vmlinux(), ..LoadOptions::default() };
-    let mut object = Object::parse(bytes, &load)?;
-    if let Some((map, entries)) = &case.table
-        && let Some(map) = object.maps.iter_mut().find(|m| m.name == *map)
-    {
-        map.spec.max_entries = *entries;
+    for (map, entries) in case.table.iter().chain(&case.sizes) {
+        if let Some(map) = object.maps.iter_mut().find(|m| m.name == *map) {
+            map.spec.max_entries = *entries;
+        }
     }
     let program = object.program(&case.program)?.as_xdp()?;
     let proof = xway_verifier::verify(&program, &MapsView::from(&object), &Config::default())
@@ -257,6 +268,16 @@ fn measure_spoilt(
     measure_loaded(case, &Loaded { object: &object, program: &program, proof: &proof, suite }, &shape, options, spoil)
 }
 
+/// An object of the suite.
+fn built_in(name: &str) -> Result<Object, MeasureError> {
+    let bytes = crate::suite::object(name).ok_or_else(|| MeasureError::NotBuilt {
+        object: name.to_owned(),
+        why: crate::suite::missing().unwrap_or("there is none of this name").to_owned(),
+    })?;
+    let load = LoadOptions { target_btf: xway_kernel::vmlinux(), ..LoadOptions::default() };
+    Ok(Object::parse(bytes, &load)?)
+}
+
 fn adapted(case: &Case, options: &Options) -> Case {
     let mut case = case.clone();
     case.flows = options.flows.unwrap_or(case.flows);
@@ -264,7 +285,7 @@ fn adapted(case: &Case, options: &Options) -> Case {
     if let (Some((_, entries)), Some(table)) = (&mut case.table, options.table) {
         *entries = table;
     }
-    if options.flows.is_some() || options.pattern.is_some() || options.table.is_some() {
+    if options.flows.is_some() || options.pattern.is_some() || options.table.is_some() || !case.sizes.is_empty() {
         // Another case than the one that was meant.
         case.wanted = None;
     }
@@ -302,12 +323,25 @@ fn measure_loaded(
             Reference::Interpreter(Box::new(side))
         }
     };
-    let contents = case.fill.contents(object);
+    let mut contents: Vec<Arc<Content>> = case.fill.contents(object).into_iter().map(Arc::new).collect();
+    let mut filled = Vec::new();
+    for given in &case.given {
+        let failed = |why| MeasureError::Flows { map: given.map().to_owned(), why };
+        let content = given.content(object, case.flows, case.space).map_err(failed)?;
+        filled.push((content.map.clone(), content.count));
+        contents.push(content);
+    }
     for content in &contents {
-        let index = object.map_index(&content.map).expect("a map of the suite");
-        let failed = |errno| MeasureError::Fill { map: content.map.clone(), errno };
-        user.put(index, content).map_err(failed)?;
-        other.maps().put(index, content).map_err(failed)?;
+        let index = object.map_index(&content.map).expect("a map of the object");
+        for side in [&user as &dyn Maps, other.maps()] {
+            side.put(index, content).map_err(|untaken| MeasureError::Fill {
+                map: content.map.clone(),
+                whose: side.whose(),
+                at: untaken.at + 1,
+                count: content.count,
+                errno: untaken.errno,
+            })?;
+        }
     }
     let mut checked = Checked::default();
     let expected = Expected { exact: !case.evicts(object), suite };
@@ -321,7 +355,7 @@ fn measure_loaded(
     }
     checked.again(&mut user, &mut other, &shape.ring, expected)?;
     let compiled = user.engines.first().and_then(crate::user::Engine::compiled);
-    Ok(Row { insns: program.insns.len(), compiled, ring: shape.ring.len(), case, kernel, ours, checked })
+    Ok(Row { insns: program.insns.len(), compiled, ring: shape.ring.len(), case, kernel, ours, checked, filled })
 }
 
 /// Packets of a pass that is counted.
@@ -481,6 +515,7 @@ mod tests {
                 })
                 .to_vec(),
             checked: Checked::default(),
+            filled: Vec::new(),
         };
         let one = [
             ("jit", 9.0, false),
@@ -518,6 +553,7 @@ mod tests {
             kernel: Some(side(5.0, 12.0, 32.0)),
             ours: vec![side(2.0, 3.0, 8.0)],
             checked: Checked::default(),
+            filled: Vec::new(),
         };
         assert_eq!((row.ratio(), row.run_ratio()), (Some(4.0), Some(4.5)));
         // What cannot be told from nothing has no ratio.

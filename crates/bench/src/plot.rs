@@ -288,6 +288,7 @@ mod tests {
             kernel: Some(side(kernel)),
             ours: vec![side(ours)],
             checked: Checked::default(),
+            filled: Vec::new(),
         };
         bars(&[row("a <b>", 100.0, 1.0), row("c", 10.0, 0.1)])
     }
@@ -320,6 +321,7 @@ mod tests {
             kernel: None,
             ours: ways.into_iter().zip(ns).map(side).collect(),
             checked: Checked::default(),
+            filled: Vec::new(),
         }
     }
 

@@ -5,6 +5,7 @@ use xway_object::{MapDef, Object};
 
 use crate::fill::Fill;
 use crate::flows::{Pattern, Space};
+use crate::given::Given;
 use crate::user::BURST;
 
 mod embedded {
@@ -43,8 +44,12 @@ pub struct Case {
     pub space: Space,
     /// A map whose size is the case's business, and that size.
     pub table: Option<(String, u32)>,
+    /// Sizes of further maps.
+    pub sizes: Vec<(String, u32)>,
     /// What maps hold before the first packet.
     pub fill: Fill,
+    /// What a user wants them to hold besides.
+    pub given: Vec<Given>,
     /// Bytes of a packet, at least 64.
     pub packet_len: u16,
     /// Frames on our side. With more than a burst has, packets are made once and stay where they lie, a frame for each, in no order:
@@ -84,7 +89,9 @@ impl Case {
             pattern: Pattern::Uniform,
             space: Space::Sources,
             table: None,
+            sizes: Vec::new(),
             fill: Fill::None,
+            given: Vec::new(),
             packet_len: 64,
             frames: BURST as u32,
             runs: 64,
@@ -96,7 +103,13 @@ impl Case {
     /// sides agree nearly and not exactly then. Linux evicts before a map is full, and not while half of it is empty.
     pub fn evicts(&self, object: &Object) -> bool {
         let lru = |map: &&MapDef| matches!(map.spec.map_type, MapType::LruHash | MapType::LruPercpuHash);
-        let tight = |map: &MapDef| map.spec.max_entries < self.flows.saturating_mul(2);
+        let tight = |map: &MapDef| {
+            let given = self.given.iter().filter(|given| given.map() == map.name);
+            // Flows that it is filled with are those that come.
+            let more = given.filter(|given| matches!(given, Given::Elements(_))).map(|given| given.at_most(self.flows));
+            let all = more.fold(self.flows, u32::saturating_add);
+            map.spec.max_entries < all.saturating_mul(2)
+        };
         // A balancer without connections never touches its table.
         self.fill != Fill::Services { stateless: true } && object.maps.iter().filter(lru).any(tight)
     }

@@ -14,7 +14,7 @@ use xway_packet::{Frame, Pool, PoolConfig};
 use xway_verifier::{Config, MapsView, Verified};
 use xway_vm::{Instance, InstanceError, LinkError};
 
-use crate::fill::{Content, Maps};
+use crate::fill::{Content, Form, Maps, Untaken};
 use crate::flows::Ring;
 use crate::packet::{FIELDS_AT, FIELDS_LEN, HEADERS, Renew};
 use crate::runner::{Runner, Way};
@@ -300,17 +300,41 @@ fn is_per_cpu(map: &Map) -> bool {
 }
 
 impl Maps for UserSide {
-    fn put(&self, map: usize, content: &Content) -> Result<(), Errno> {
+    fn whose(&self) -> &'static str {
+        "ours"
+    }
+
+    fn put(&self, map: usize, content: &Content) -> Result<(), Untaken> {
         let map = &self.instance.maps()[map];
-        let (keys, values) = (content.keys.chunks(map.key_size()), content.values.chunks(map.value_size()));
-        keys.zip(values).try_for_each(|(key, value)| match is_per_cpu(map) {
-            false => map.update(key, value, 0),
-            true => {
-                let mut one = value.to_vec();
-                one.resize(value.len().next_multiple_of(8), 0);
-                map.update(key, &one.repeat(map.cpus() as usize), 0)
-            }
-        })
+        for (at, (key, value)) in content.elements().enumerate() {
+            let one = |value: &[u8]| match key.is_empty() {
+                // Queues, stacks and filters.
+                true => map.push(value, 0),
+                false => map.update(key, value, 0),
+            };
+            let index = || value.first_chunk().map_or(usize::MAX, |n| u32::from_ne_bytes(*n) as usize);
+            let done = match content.form {
+                Form::Value if is_per_cpu(map) => {
+                    let mut padded = value.to_vec();
+                    padded.resize(value.len().next_multiple_of(8), 0);
+                    one(&padded.repeat(map.cpus() as usize))
+                }
+                Form::EachCpu => {
+                    // A core behind the possible ones cannot be had, so this is no more than the kernel's.
+                    let mut all = value.to_vec();
+                    all.resize(map.user_value_size(), 0);
+                    one(&all)
+                }
+                Form::Value => one(value),
+                Form::Maps => self.instance.map_fd(index()).ok_or(Errno::EBADF).and_then(|fd| one(&fd.to_ne_bytes())),
+                Form::Programs => {
+                    let fd = self.instance.program_fd(index());
+                    fd.map_err(|_| Errno::EBADF).and_then(|fd| one(&fd.to_ne_bytes()))
+                }
+            };
+            done.map_err(|errno| Untaken { at, errno })?;
+        }
+        Ok(())
     }
 
     fn get(&self, map: usize, key: &[u8]) -> Option<Vec<u8>> {

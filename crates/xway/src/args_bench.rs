@@ -457,7 +457,7 @@ pub struct BenchMachine {
 /// `xway bench prog`
 #[derive(Args, Debug)]
 pub struct BenchProg {
-    /// Object files, whose maps begin as their objects describe them, tables empty; without any, the built-in suite
+    /// Object files, whose maps begin as their objects describe them, and with what --fill puts into them; without any, the built-in suite
     #[arg(value_name = "OBJ")]
     pub objects: Vec<PathBuf>,
     /// Only cases whose name contains this (of objects: programs); may be given more than once
@@ -472,9 +472,13 @@ pub struct BenchProg {
     /// Flows that the packets belong to
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub flows: Option<u32>,
-    /// Entries of the case's table; of an object, of its only hash table or trie
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub table: Option<u32>,
+    /// Entries of the case's table; of an object, of its only hash table or trie, or of the map NAME; may be given more than once
+    #[arg(long, value_name = "[NAME=]N", value_parser = table_size)]
+    pub table: Vec<TableSize>,
+    /// Fill a map of the objects, on both sides, before they are measured: from a JSON file as `map dump -j` prints it, or with a key for
+    /// each flow of the packets (`flows`, `flows:VALUE`); may be given more than once
+    #[arg(long, visible_alias = "map", value_name = "NAME=FILE.json|flows")]
+    pub fill: Vec<String>,
     /// Order of the flows
     #[arg(long, value_enum)]
     pub pattern: Option<FlowPattern>,
@@ -499,6 +503,26 @@ pub struct BenchProg {
     /// Print the table as Markdown, when all is measured
     #[arg(long)]
     pub markdown: bool,
+}
+
+/// An argument of `--table`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableSize {
+    /// Map; none: the only one that it can be about.
+    pub map: Option<String>,
+    /// Entries.
+    pub entries: u32,
+}
+
+fn table_size(text: &str) -> Result<TableSize, String> {
+    let (map, number) = match text.rsplit_once('=') {
+        Some(("", _)) => return Err("expected N or NAME=N".into()),
+        Some((map, number)) => (Some(map.to_owned()), number),
+        None => (None, text),
+    };
+    let entries = number.parse().ok().filter(|n| *n > 0);
+    let entries = entries.ok_or_else(|| format!("{number}: expected a number of entries from 1 to {}", u32::MAX))?;
+    Ok(TableSize { map, entries })
 }
 
 /// Whom we are compared with.
@@ -691,5 +715,7 @@ Examples:
   xway bench prog --vs kernel
   xway bench prog --vs kernel --filter hash --plot hash.svg
   xway bench prog filter.o --vs kernel --flows 100000 --pattern zipf -j
+  xway bench prog filter.o --vs kernel --fill blocked=blocked.json  # a table of one's own, the same on both sides
+  xway bench prog filter.o --vs kernel --flows 100000 --table blocked=200000 --fill blocked=flows  # every sender is listed
 
 How it is measured, and what the columns mean: docs/performance.md.";

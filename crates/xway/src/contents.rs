@@ -39,8 +39,13 @@ impl Filling {
         let Some((map, file)) = text.split_once('=') else {
             return Err(Failure::usage(format!("--map {text}: expected NAME=FILE.json")));
         };
-        let bytes = payload::file(file.as_ref(), FILE_MAX).map_err(|f| f.at(format!("--map {map}")))?;
-        let wrong = |what: String| Failure::input(format!("--map {map}: {file}: {what}"));
+        Filling::read("--map", map, file)
+    }
+
+    /// Reads a file that an option names.
+    pub fn read(option: &str, map: &str, file: &str) -> Result<Filling, Failure> {
+        let bytes = payload::file(file.as_ref(), FILE_MAX).map_err(|f| f.at(format!("{option} {map}")))?;
+        let wrong = |what: String| Failure::input(format!("{option} {map}: {file}: {what}"));
         let json: Value = serde_json::from_slice(&bytes).map_err(|e| wrong(format!("not JSON: {e}")))?;
         let entries = match json {
             Value::Array(list) => list,
@@ -124,6 +129,120 @@ fn parts(entry: &Value) -> Result<(Option<&Value>, &Table<String, Value>), Strin
     Ok((table.get("key"), table))
 }
 
+/// A map that need not live yet, as its object describes it: from JSON to bytes.
+#[derive(Clone, Copy)]
+pub struct Described<'a> {
+    /// Where maps and programs have their names.
+    pub object: &'a Object,
+    /// Its description.
+    pub def: &'a MapDef,
+    /// How many values a per-CPU map has for each key.
+    pub cpus: u32,
+}
+
+/// The value of an entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Given {
+    /// What the system call side takes.
+    Bytes(Vec<u8>),
+    /// The object's map of this index.
+    Map(usize),
+    /// The object's program of this index.
+    Program(usize),
+}
+
+impl<'a> Described<'a> {
+    fn shape(&self, type_id: u32, size: u32) -> Shape<'a> {
+        Shape::new(self.object.btf.as_deref(), type_id, size as usize)
+    }
+
+    fn value_shape(&self) -> Shape<'a> {
+        self.shape(self.def.value_type, self.def.spec.value_size)
+    }
+
+    /// Length of one CPU's value in what the system call side copies.
+    fn step(&self) -> usize {
+        self.def.spec.value_size.next_multiple_of(8) as usize
+    }
+
+    /// Whether it has a value for each CPU.
+    pub fn per_cpu(&self) -> bool {
+        matches!(self.def.spec.map_type, MapType::PercpuHash | MapType::PercpuArray | MapType::LruPercpuHash)
+    }
+
+    /// Whether its elements have no keys.
+    pub fn keyless(&self) -> bool {
+        matches!(self.def.spec.map_type, MapType::Queue | MapType::Stack | MapType::BloomFilter)
+    }
+
+    /// The bytes of a key.
+    pub fn key(&self, key: &Value) -> Result<Vec<u8>, String> {
+        let shape = self.shape(self.def.key_type, self.def.spec.key_size);
+        values::encode(shape, key, &[]).map_err(|e| format!("key {key}: {e}"))
+    }
+
+    /// The bytes of one value.
+    pub fn one(&self, value: &Value) -> Result<Vec<u8>, String> {
+        values::encode(self.value_shape(), value, &[]).map_err(|e| format!("value {value}: {e}"))
+    }
+
+    /// Key (none where there are none) and value of an entry.
+    pub fn entry(&self, entry: &Value) -> Result<(Vec<u8>, Given), String> {
+        let (key, table) = parts(entry)?;
+        let value = self.value(table)?;
+        if self.keyless() {
+            return Ok((Vec::new(), value));
+        }
+        Ok((self.key(key.ok_or_else(|| format!("{entry} has no key"))?)?, value))
+    }
+
+    /// What the system call side takes for an entry's value.
+    fn value(&self, table: &Table<String, Value>) -> Result<Given, String> {
+        let padded = |value: &Value| -> Result<Vec<u8>, String> {
+            let mut bytes = self.one(value)?;
+            bytes.resize(self.step(), 0);
+            Ok(bytes)
+        };
+        match (table.get("value"), table.get("values")) {
+            (Some(_), Some(_)) => Err("an entry has value or values, not both".into()),
+            (None, None) => Err("an entry without \"value\"".into()),
+            (Some(value), None) if self.per_cpu() => Ok(Given::Bytes(padded(value)?.repeat(self.cpus as usize))),
+            (Some(value), None) => self.reference(value).unwrap_or_else(|| self.one(value).map(Given::Bytes)),
+            (None, Some(_)) if !self.per_cpu() => Err("\"values\" is for per-CPU maps; give \"value\"".into()),
+            (None, Some(list)) => {
+                let list = list.as_array().ok_or("\"values\" is no list")?;
+                let cpus = self.cpus as usize;
+                if list.len() > cpus {
+                    return Err(format!("{} values for {cpus} CPUs", list.len()));
+                }
+                let mut out = Vec::new();
+                for value in list {
+                    // bpftool prints {"cpu": N, "value": …}.
+                    out.extend(padded(value.get("value").unwrap_or(value))?);
+                }
+                out.resize(self.step() * cpus, 0);
+                Ok(Given::Bytes(out))
+            }
+        }
+    }
+
+    /// Values of maps that hold maps or programs are their names.
+    fn reference(&self, value: &Value) -> Option<Result<Given, String>> {
+        let name = || value.as_str().ok_or_else(|| format!("value {value}: expected a name"));
+        let found = |index: Option<usize>, what| index.ok_or_else(|| format!("value {value}: no {what} has this name"));
+        match self.def.spec.map_type {
+            MapType::ArrayOfMaps | MapType::HashOfMaps => {
+                Some(name().and_then(|name| found(self.object.map_index(name), "map")).map(Given::Map))
+            }
+            MapType::ProgArray => {
+                let index = |name: &str| self.object.programs.iter().position(|p| p.name == name);
+                Some(name().and_then(|name| found(index(name), "program")).map(Given::Program))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// A live map with what the object says about it.
 #[derive(Clone, Copy)]
 pub struct Typed<'a> {
@@ -142,88 +261,42 @@ impl<'a> Typed<'a> {
         Some(Typed { instance, def: &instance.object().maps[index], map: &instance.maps()[index] })
     }
 
+    fn described(&self) -> Described<'a> {
+        Described { object: self.instance.object(), def: self.def, cpus: self.map.cpus() }
+    }
+
     fn shape(&self, type_id: u32, size: usize) -> Shape<'a> {
         Shape::new(self.instance.object().btf.as_deref(), type_id, size)
     }
 
-    /// Length of one CPU's value in what the system call side copies.
-    fn step(&self) -> usize {
-        self.map.value_size().next_multiple_of(8)
-    }
-
     fn per_cpu(&self) -> bool {
-        matches!(self.map.map_type(), MapType::PercpuHash | MapType::PercpuArray | MapType::LruPercpuHash)
+        self.described().per_cpu()
     }
 
     /// The bytes of a key.
     pub fn key(&self, key: &Value) -> Result<Vec<u8>, String> {
-        values::encode(self.shape(self.def.key_type, self.map.key_size()), key, &[])
-            .map_err(|e| format!("key {key}: {e}"))
+        self.described().key(key)
     }
 
     /// Writes one entry.
     fn put(&self, entry: &Value) -> Result<(), String> {
-        let (key, table) = parts(entry)?;
-        let value = self.value(table)?;
+        let (key, value) = self.described().entry(entry)?;
+        let value = self.bytes_of(value)?;
         let refused = |errno: Errno| format!("entry {entry}: {errno} ({})", errno.text());
-        if matches!(self.map.map_type(), MapType::Queue | MapType::Stack | MapType::BloomFilter) {
+        if self.described().keyless() {
             return self.map.push(&value, map_flags::ANY).map_err(refused);
         }
-        let key = self.key(key.ok_or_else(|| format!("{entry} has no key"))?)?;
         self.map.update(&key, &value, map_flags::ANY).map_err(refused)
     }
 
-    /// The bytes that the system call side takes for an entry's value.
-    fn value(&self, table: &Table<String, Value>) -> Result<Vec<u8>, String> {
-        let one = |value: &Value| -> Result<Vec<u8>, String> {
-            let shape = self.shape(self.def.value_type, self.map.value_size());
-            values::encode(shape, value, &[]).map_err(|e| format!("value {value}: {e}"))
+    /// What the map takes: descriptors of what it holds.
+    fn bytes_of(&self, value: Given) -> Result<Vec<u8>, String> {
+        let fd = match value {
+            Given::Bytes(bytes) => return Ok(bytes),
+            Given::Map(index) => self.instance.map_fd(index).ok_or("there is no such map")?,
+            Given::Program(index) => self.instance.program_fd(index).map_err(|e| e.to_string())?,
         };
-        let padded = |value: &Value| -> Result<Vec<u8>, String> {
-            let mut bytes = one(value)?;
-            bytes.resize(self.step(), 0);
-            Ok(bytes)
-        };
-        match (table.get("value"), table.get("values")) {
-            (Some(_), Some(_)) => Err("an entry has value or values, not both".into()),
-            (None, None) => Err("an entry without \"value\"".into()),
-            (Some(value), None) if self.per_cpu() => Ok(padded(value)?.repeat(self.map.cpus() as usize)),
-            (Some(value), None) => self.reference(value).unwrap_or_else(|| one(value)),
-            (None, Some(_)) if !self.per_cpu() => Err("\"values\" is for per-CPU maps; give \"value\"".into()),
-            (None, Some(list)) => {
-                let list = list.as_array().ok_or("\"values\" is no list")?;
-                let cpus = self.map.cpus() as usize;
-                if list.len() > cpus {
-                    return Err(format!("{} values for {cpus} CPUs", list.len()));
-                }
-                let mut out = Vec::new();
-                for value in list {
-                    // bpftool prints {"cpu": N, "value": …}.
-                    out.extend(padded(value.get("value").unwrap_or(value))?);
-                }
-                out.resize(self.step() * cpus, 0);
-                Ok(out)
-            }
-        }
-    }
-
-    /// Values of maps that hold maps or programs are their names.
-    fn reference(&self, value: &Value) -> Option<Result<Vec<u8>, String>> {
-        let object = self.instance.object();
-        let name = || value.as_str().ok_or_else(|| format!("value {value}: expected a name"));
-        let fd = match self.map.map_type() {
-            MapType::ArrayOfMaps | MapType::HashOfMaps => name().and_then(|name| {
-                let index = object.map_index(name).ok_or_else(|| format!("value {value}: no map has this name"))?;
-                self.instance.map_fd(index).ok_or_else(|| format!("value {value}: no map has this name"))
-            }),
-            MapType::ProgArray => name().and_then(|name| {
-                let index = object.programs.iter().position(|p| p.name == name);
-                let index = index.ok_or_else(|| format!("value {value}: no program has this name"))?;
-                self.instance.program_fd(index).map_err(|e| e.to_string())
-            }),
-            _ => return None,
-        };
-        Some(fd.map(|fd| fd.to_ne_bytes().to_vec()))
+        Ok(fd.to_ne_bytes().to_vec())
     }
 
     /// A key as JSON. Indices are numbers, also where the object says nothing about them.
@@ -241,8 +314,8 @@ impl<'a> Typed<'a> {
 
     /// What the value at a key is compared with: JSON, brought into the form in which it would be read back.
     pub fn normal(&self, expected: &Value, present: &[u8]) -> Result<Value, String> {
-        if let Some(reference) = self.reference(expected) {
-            return reference.map(|_| expected.clone());
+        if let Some(reference) = self.described().reference(expected) {
+            return reference.and_then(|given| self.bytes_of(given)).map(|_| expected.clone());
         }
         let shape = self.shape(self.def.value_type, self.map.value_size());
         let bytes = values::encode(shape, expected, present).map_err(|e| format!("value {expected}: {e}"))?;
@@ -281,7 +354,7 @@ impl<'a> Typed<'a> {
                 self.instance.program_name(id()).map_or_else(|| json!(format!("program id {}", id())), |n| json!(n))
             }
             _ if self.per_cpu() => {
-                let step = self.step();
+                let step = self.described().step();
                 bytes.chunks(step).map(|v| values::decode(shape, v.get(..self.map.value_size()).unwrap_or(v))).collect()
             }
             _ => values::decode(shape, bytes),

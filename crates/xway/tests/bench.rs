@@ -2,8 +2,7 @@
 
 mod common;
 
-use common::{Dir, clang, compiled, xway};
-use xway_testkit::Needs;
+use common::{Dir, clang, compiled, rooted, xway};
 use xway_testkit::clang::repository;
 
 #[test]
@@ -191,7 +190,7 @@ fn a_technique_without_other_code_has_no_figure() {
 /// Which CPU it is, and which of a map's values is its own, is the same on both sides.
 #[test]
 fn both_sides_run_on_the_same_cpu() {
-    if !Needs::of("bench::both_sides_run_on_the_same_cpu").root().kernel(6, 0).clang().met() {
+    if !rooted("bench::both_sides_run_on_the_same_cpu") {
         return;
     }
     let dir = Dir::new();

@@ -1,21 +1,22 @@
 //! `xway bench prog`: programs measured, ours and the kernel's in turns.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
-use xway_abi::{Errno, MapType};
+use xway_abi::Errno;
 use xway_bench::flows::Pattern;
 use xway_bench::kernel::KernelSideError;
 use xway_bench::{Case, Figures, MeasureError, Options, Row, Stat, Way, measure, suite, unchanged};
-use xway_object::{MapDef, Object};
+use xway_object::Object;
 
 use crate::args::Engine;
 use crate::args_bench::{BenchProg, FlowPattern, Versus};
-use crate::commands::bench_counters;
+use crate::commands::{bench_counters, bench_fill};
 use crate::failure::Failure;
+use crate::load;
 use crate::output::Whole;
 use crate::print::{self, grouped};
-use crate::{load, payload};
 
 /// Runs the command.
 pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
@@ -31,7 +32,7 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
         cpu: args.cpu.unwrap_or(cpus - 1),
         counters: args.counters,
         flows: args.flows,
-        table: args.table,
+        table: whole_table(args),
         pattern: args.pattern.map(pattern),
     };
     // Before minutes are spent on what could not be written.
@@ -44,11 +45,12 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
     if text {
         print::text(&heading(&options, width));
     }
-    for (case, bytes) in &cases {
-        match measure(case, bytes.as_deref(), &options) {
+    for (case, object) in &cases {
+        match measure(case, object.as_deref(), &options) {
             Ok(row) => {
                 if text {
                     print::text(&line(&row, width, options.kernel));
+                    print::text(&object.as_deref().map_or_else(String::new, |object| bench_fill::about(&row, object)));
                 }
                 rows.push(row);
             }
@@ -71,15 +73,19 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
         let bytes = if raster { picture.png().map_err(Failure::no)? } else { picture.svg().into_bytes() };
         file.fill(&bytes)?;
     }
+    let empty = bench_fill::empty(cases.iter().filter_map(|(case, object)| Some((case, object.as_deref()?))));
     if as_json {
         print::json(&print::document("bench prog", document(&options, &rows, &left_out)));
     } else if args.markdown {
         print::text(&markdown(&options, &rows));
+        print::text(&bench_fill::filled(&rows));
+        print::text(&empty);
         print::text(&missing(&left_out));
         print::text(&bench_counters::markdown(&rows));
     } else {
         print::text(&compile_time(&rows));
         print::text(LEGEND);
+        print::text(&empty);
         print::text(&same(&rows));
         print::text(&bench_counters::text(&rows));
     }
@@ -140,53 +146,66 @@ fn same(rows: &[Row]) -> String {
     text + "\n"
 }
 
-/// A case, and the object's bytes where a file was named.
-type Chosen = (Case, Option<Vec<u8>>);
+/// A case, and its object where a file was named.
+type Chosen = (Case, Option<Arc<Object>>);
 
 /// The cases that the arguments name.
 fn chosen(args: &BenchProg) -> Result<Vec<Chosen>, Failure> {
-    let mut cases: Vec<Chosen> = Vec::new();
-    for path in &args.objects {
-        let bytes = payload::file(path, load::OBJECT_MAX)?;
-        let object = load::parse(&bytes, None).map_err(|f| f.at(path.display()))?;
-        let table = args.table.map(|_| only_table(path, &object)).transpose()?;
-        for program in object.programs.iter().filter(|p| p.kind.is_xdp()) {
-            let case = Case { table: table.clone(), ..case_of(path, &program.name) };
-            cases.push((case, Some(bytes.clone())));
-        }
-    }
-    if args.objects.is_empty() {
-        if let Some(why) = suite::missing() {
-            return Err(Failure::needs(format!("there are no built-in programs: {why}"))
-                .hint("install clang and libbpf-dev and build again, or name object files"));
-        }
-        cases.extend(suite::cases().into_iter().map(|case| (case, None)));
-    }
+    let mut cases = if args.objects.is_empty() { built_in(args)? } else { of_objects(args)? };
     if !args.filter.is_empty() {
         cases.retain(|(case, _)| args.filter.iter().any(|wanted| case.name.contains(wanted.as_str())));
     }
     if cases.is_empty() {
         return Err(Failure::usage("no case of this name").hint("xway bench prog --list"));
     }
-    if args.table.is_some() && cases.iter().all(|(case, _)| case.table.is_none()) {
+    if whole_table(args).is_some() && cases.iter().all(|(case, _)| case.table.is_none()) {
         return Err(Failure::usage("--table: no chosen case has a table").hint("xway bench prog --list names tables"));
     }
     Ok(cases)
 }
 
-/// The map of an object that `--table` is about, and its size.
-fn only_table(path: &Path, object: &Object) -> Result<(String, u32), Failure> {
-    use MapType::{Hash, LpmTrie, LruHash, LruPercpuHash, PercpuHash};
-    let is_table = |map: &&MapDef| matches!(map.spec.map_type, Hash | PercpuHash | LruHash | LruPercpuHash | LpmTrie);
-    let tables: Vec<&MapDef> = object.maps.iter().filter(is_table).collect();
-    match tables[..] {
-        [map] => Ok((map.name.clone(), map.spec.max_entries)),
-        [] => Err(Failure::usage(format!("--table: {} has no hash table and no trie", path.display()))),
-        _ => {
-            let names: Vec<&str> = tables.iter().map(|map| map.name.as_str()).collect();
-            Err(Failure::usage(format!("--table: {} has several: {}", path.display(), names.join(", "))))
+/// The programs of a user's objects, whose maps are as large and as full as the user says.
+fn of_objects(args: &BenchProg) -> Result<Vec<Chosen>, Failure> {
+    let fills = bench_fill::read(&args.fill)?;
+    let read = |path: &PathBuf| Ok((path.clone(), load::read(path, None)?));
+    let mut objects = args.objects.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
+    let have: Vec<(&Path, &Object)> = objects.iter().map(|(path, object)| (path.as_path(), object)).collect();
+    bench_fill::known(&fills, &args.table, &have)?;
+    let mut cases: Vec<Chosen> = Vec::new();
+    for (path, object) in &mut objects {
+        let given = bench_fill::given(path, object, &fills)?;
+        let sizes = bench_fill::sizes(path, object, &args.table)?;
+        let table = whole_table(args).map(|_| bench_fill::only_table(path, object)).transpose()?;
+        let object = Arc::new(object.clone());
+        for program in object.programs.iter().filter(|p| p.kind.is_xdp()) {
+            let (table, sizes, given) = (table.clone(), sizes.clone(), given.clone());
+            let case = Case { table, sizes, given, ..case_of(path, &program.name) };
+            cases.push((case, Some(object.clone())));
         }
     }
+    Ok(cases)
+}
+
+/// The suite.
+fn built_in(args: &BenchProg) -> Result<Vec<Chosen>, Failure> {
+    if let Some(why) = suite::missing() {
+        return Err(Failure::needs(format!("there are no built-in programs: {why}"))
+            .hint("install clang and libbpf-dev and build again, or name object files"));
+    }
+    if let Some(fill) = args.fill.first() {
+        let why = format!("--fill {fill}: the built-in cases fill their maps by themselves");
+        return Err(Failure::usage(why).hint("xway bench prog OBJ --fill NAME=FILE.json"));
+    }
+    if let Some(name) = args.table.iter().find_map(|table| table.map.as_ref()) {
+        let why = format!("--table {name}=N: names are for objects of one's own");
+        return Err(Failure::usage(why).hint("--table N is the size of the table that the chosen cases have"));
+    }
+    Ok(suite::cases().into_iter().map(|case| (case, None)).collect())
+}
+
+/// `--table N`: the size of the table, where it is clear which that is.
+fn whole_table(args: &BenchProg) -> Option<u32> {
+    args.table.iter().rev().find(|table| table.map.is_none()).map(|table| table.entries)
 }
 
 fn case_of(path: &Path, program: &str) -> Case {
@@ -218,7 +237,8 @@ fn list(cases: &[Chosen], as_json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     let row = |case: &Case| {
-        let table = case.table.as_ref().map_or(String::new(), |(map, n)| format!("{map} {}", grouped((*n).into())));
+        let sizes = case.table.iter().chain(&case.sizes).map(|(map, n)| format!("{map} {}", grouped((*n).into())));
+        let table = sizes.collect::<Vec<_>>().join(", ");
         vec![case.name.clone(), format!("{}:{}", case.object, case.program), grouped(case.flows.into()), table]
     };
     let mut rows = vec![["case", "program", "flows", "table"].map(String::from).to_vec()];
@@ -392,6 +412,9 @@ fn failure(case: &str, error: &MeasureError) -> Failure {
         MeasureError::Kernel(_) => Failure::needs(error).hint("run as root, or leave out --vs kernel"),
         MeasureError::Pin { .. } => Failure::usage(error).hint("--cpu with the number of a core that there is"),
         MeasureError::NotBuilt { .. } => Failure::needs(error).hint("install clang and build again"),
+        MeasureError::Fill { map, at, count, errno, .. } => {
+            Failure::input(error).hint(bench_fill::hint(map, *at, *count, *errno))
+        }
         _ => Failure::input(error),
     };
     failure.at(case)
@@ -419,6 +442,8 @@ fn case_json(case: &Case) -> Value {
         "flows": case.flows,
         "pattern": case.pattern.name(),
         "table": case.table.as_ref().map(|(map, entries)| json!({ "map": map, "entries": entries })),
+        "sizes": case.sizes.iter().map(|(map, entries)| json!({ "map": map, "entries": entries })).collect::<Vec<_>>(),
+        "fill": case.given.iter().map(bench_fill::json).collect::<Vec<_>>(),
         "packet_bytes": case.packet_len,
         "frames": case.frames,
         "kernel_runs_per_test_run": case.runs,
@@ -429,6 +454,8 @@ fn case_json(case: &Case) -> Value {
 fn row_json(row: &Row) -> Value {
     let mut doc = case_json(&row.case);
     doc["insns"] = json!(row.insns);
+    let filled = row.filled.iter().map(|(map, elements)| json!({ "map": map, "elements": elements }));
+    doc["filled"] = filled.collect();
     doc["ring_packets"] = json!(row.ring);
     doc["compile"] = json!(row.compiled.map(|c| json!({
         "ms": c.time.as_secs_f64() * 1e3,

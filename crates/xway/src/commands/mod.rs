@@ -6,6 +6,7 @@ pub mod bench_compile;
 pub mod bench_cores;
 pub mod bench_counters;
 pub mod bench_dispatch;
+pub mod bench_fill;
 pub mod bench_forward;
 pub mod bench_levels;
 pub mod bench_machine;

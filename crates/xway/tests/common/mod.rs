@@ -195,6 +195,11 @@ impl Drop for Dir {
     }
 }
 
+/// Whether a test that measures beside the kernel can run.
+pub fn rooted(name: &'static str) -> bool {
+    xway_testkit::Needs::of(name).root().kernel(6, 0).clang().met()
+}
+
 /// Compiles one of the samples; the object's path.
 pub fn sample(dir: &Dir, name: &str) -> String {
     let source = xway_testkit::clang::repository().join(format!("bpf/samples/{name}.bpf.c"));
