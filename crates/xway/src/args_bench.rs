@@ -715,7 +715,7 @@ Examples:
   xway bench prog --vs kernel
   xway bench prog --vs kernel --filter hash --plot hash.svg
   xway bench prog filter.o --vs kernel --flows 100000 --pattern zipf -j
-  xway bench prog filter.o --vs kernel --fill blocked=blocked.json  # a table of one's own, the same on both sides
-  xway bench prog filter.o --vs kernel --flows 100000 --table blocked=200000 --fill blocked=flows  # every sender is listed
+  xway bench prog filter.o --vs kernel --fill blocked=blocked.json  # on both sides
+  xway bench prog filter.o --vs kernel --flows 100000 --table blocked=200000 --fill blocked=flows
 
 How it is measured, and what the columns mean: docs/performance.md.";

@@ -67,6 +67,10 @@ fn main() -> ExitCode {
         cli.json = true;
         print::pretty();
     }
+    if let Some(mistake) = cli.json.then(|| two_forms(&arguments)).flatten() {
+        print::failure(&verb(&arguments), &mistake, true);
+        return ExitCode::from(mistake.exit as u8);
+    }
     let (name, result) = match &cli.command {
         Command::Run(args) => ("run", commands::run::run(args, cli.json)),
         Command::Prog(Prog::Run(args)) => ("prog run", commands::prog_run::run(args, cli.json)),
@@ -163,13 +167,33 @@ fn main() -> ExitCode {
 
 /// The words of the verb that was asked for, as documents have them: `map show`.
 fn verb(arguments: &[std::ffi::OsString]) -> String {
+    let mut words = Vec::new();
+    asked(arguments, |word, _| words.push(word.to_owned()));
+    words.join(" ")
+}
+
+/// Shows each word of the verb that was asked for, and the options behind it.
+fn asked(arguments: &[std::ffi::OsString], mut show: impl FnMut(&str, &clap::ArgMatches)) {
     let parsed = Cli::command().try_get_matches_from(arguments).unwrap_or_default();
-    let (mut words, mut at) = (Vec::new(), &parsed);
+    let mut at = &parsed;
     while let Some((word, below)) = at.subcommand() {
-        words.push(word);
+        show(word, below);
         at = below;
     }
-    words.join(" ")
+}
+
+/// With `-j`: another form that standard output was to have. One of them would be dropped without a word.
+fn two_forms(arguments: &[std::ffi::OsString]) -> Option<Failure> {
+    let mut found = None;
+    asked(arguments, |_, options| {
+        let given = |form: &&str| matches!(options.try_get_one::<bool>(form), Ok(Some(true)));
+        found = ["markdown", "tap"].into_iter().find(given).or(found);
+    });
+    let form = found?;
+    Some(
+        Failure::usage(format!("--{form} and JSON: standard output has one form"))
+            .hint(format!("--{form}, or -j (-p)")),
+    )
 }
 
 /// `-p` behind the words for objects is in front of them, where bpftool's users may put it too. Other verbs have their own `-p`.

@@ -126,3 +126,32 @@ fn output_that_nobody_reads_is_no_disaster() {
     let done = std::process::Command::new("bash").arg(path).output().unwrap();
     assert!(!String::from_utf8_lossy(&done.stderr).contains("panicked"));
 }
+
+/// A form of output that somebody asks for beside JSON was dropped without a word.
+#[test]
+fn standard_output_has_one_form() {
+    let help = xway(&["bench", "--help"]).exits(0).out;
+    let (_, below) = help.split_once("\nCommands:\n").unwrap();
+    let names = below.lines().take_while(|l| !l.is_empty()).filter_map(|l| l.strip_prefix("  ")?.split(' ').next());
+    let tables = names.filter(|name| !["", "help"].contains(name)).filter(|name| {
+        let help = xway(&["bench", name, "--help"]).exits(0).out;
+        help.contains("--markdown")
+    });
+    let mut verbs: Vec<Vec<&str>> = tables.map(|name| vec!["bench", name, "--markdown"]).collect();
+    assert!(verbs.len() > 10, "{verbs:?}");
+    verbs.iter_mut().filter(|verb| help_of(verb).contains("table of --sweep")).for_each(|verb| verb.push("--sweep"));
+    verbs.push(vec!["test", "x.toml", "--tap"]);
+    for verb in verbs {
+        for args in [[&verb[..], &["-j"]].concat(), [&["-j"], &verb[..]].concat(), [&["-p"], &verb[..]].concat()] {
+            let ran = xway(&args).exits(2).says("and JSON: standard output has one form");
+            assert_eq!(ran.json()["error"]["kind"], "usage", "{args:?}");
+        }
+    }
+    // A list of cases is a table as well.
+    let list = xway(&["bench", "prog", "--list", "--markdown"]);
+    assert!(list.code != 0 || list.out.contains("\n|---|"), "{}", list.out);
+}
+
+fn help_of(verb: &[&str]) -> String {
+    xway(&[&verb[..2], &["--help"]].concat()).exits(0).out
+}

@@ -22,7 +22,7 @@ use crate::print::{self, grouped};
 pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
     let cases = chosen(args)?;
     if args.list {
-        return list(&cases, as_json);
+        return list(&cases, args.markdown, as_json);
     }
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let options = Options {
@@ -230,7 +230,7 @@ fn pattern(of: FlowPattern) -> Pattern {
     }
 }
 
-fn list(cases: &[Chosen], as_json: bool) -> Result<(), Failure> {
+fn list(cases: &[Chosen], markdown: bool, as_json: bool) -> Result<(), Failure> {
     if as_json {
         let all: Vec<Value> = cases.iter().map(|(case, _)| case_json(case)).collect();
         print::json(&print::document("bench prog", json!({ "cases": all })));
@@ -243,7 +243,7 @@ fn list(cases: &[Chosen], as_json: bool) -> Result<(), Failure> {
     };
     let mut rows = vec![["case", "program", "flows", "table"].map(String::from).to_vec()];
     rows.extend(cases.iter().map(|(case, _)| row(case)));
-    print::text(&print::table(&rows));
+    print::text(&if markdown { print::markdown(&rows) } else { print::table(&rows) });
     Ok(())
 }
 
