@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
  * One look-up of the source address; the value is the verdict. What is not listed passes.
+ * One update of it: the value becomes DROP for even addresses and TX for odd ones, and so does the verdict.
  *
  * Longer keys, of as many bytes as an IPv6 address with a port, or a connection over IPv6, have it in each word, with a number added.
  */
@@ -27,6 +28,22 @@ int hash_source(struct xdp_md *ctx)
 	if (!verdict)
 		return XDP_PASS;
 	return *verdict;
+}
+
+SEC("xdp")
+int hash_update(struct xdp_md *ctx)
+{
+	struct iphdr *ip = ipv4_of(ctx);
+	__be32 source;
+	__u64 verdict;
+
+	if (!ip)
+		return XDP_ABORTED;
+	source = ip->saddr;
+	verdict = bpf_ntohl(source) & 1 ? XDP_TX : XDP_DROP;
+	if (bpf_map_update_elem(&sources, &source, &verdict, BPF_ANY))
+		return XDP_PASS;
+	return verdict;
 }
 
 #define LONG_KEYS(name, words)							\

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Programs without maps: what a run, a packet access, a loop, a call and a clock cost.
+ * Programs without maps: what a run, a packet access, a loop, a call and clocks cost.
  *
  * Those that compute something give its lowest bit as the difference between PASS and TX: the verdicts prove the result,
  * and no branch depends on it.
@@ -54,6 +54,46 @@ SEC("xdp")
 int clock_read(struct xdp_md *ctx)
 {
 	return bpf_ktime_get_ns() ? XDP_PASS : XDP_DROP;
+}
+
+/* The clocks that go in steps: of a tick, and of the tick that the clock was last set at. */
+SEC("xdp")
+int clock_jiffies(struct xdp_md *ctx)
+{
+	return bpf_jiffies64() ? XDP_PASS : XDP_DROP;
+}
+
+SEC("xdp")
+int clock_coarse(struct xdp_md *ctx)
+{
+	return bpf_ktime_get_coarse_ns() ? XDP_PASS : XDP_DROP;
+}
+
+/* The clock that goes on while the machine sleeps. */
+SEC("xdp")
+int clock_boot(struct xdp_md *ctx)
+{
+	return bpf_ktime_get_boot_ns() ? XDP_PASS : XDP_DROP;
+}
+
+/* The IPv4 header through the helper: the source address's last bit is the verdict's. */
+SEC("xdp")
+int load_20(struct xdp_md *ctx)
+{
+	struct iphdr ip;
+
+	if (bpf_xdp_load_bytes(ctx, sizeof(struct ethhdr), &ip, sizeof(ip)))
+		return XDP_DROP;
+	return XDP_PASS + ((bpf_ntohl(ip.saddr)) & 1);
+}
+
+/* The Ethernet addresses through the helper. */
+SEC("xdp")
+int store_12(struct xdp_md *ctx)
+{
+	__u8 addresses[2 * ETH_ALEN] = { 2, 0, 0, 0, 0, 0x0b, 2, 0, 0, 0, 0, 0x0a };
+
+	return bpf_xdp_store_bytes(ctx, 0, addresses, sizeof(addresses)) ? XDP_DROP : XDP_TX;
 }
 
 /* One's complement sum (RFC 1071) over the first `bytes`, a multiple of four, in 32-bit words. */
@@ -131,6 +171,26 @@ int loop_64(struct xdp_md *ctx)
 #pragma clang loop unroll(disable)
 	for (i = 0; i < 64; i++)
 		x = (x ^ i) * 0x9e3779b1;
+	return XDP_PASS + (x >> 31);
+}
+
+/* A step of the loop above, as a function that bpf_loop calls. */
+static int step_of_64(__u32 i, __u32 *x)
+{
+	*x = (*x ^ i) * 0x9e3779b1;
+	return 0;
+}
+
+SEC("xdp")
+int bpf_loop_64(struct xdp_md *ctx)
+{
+	struct iphdr *ip = ipv4_of(ctx);
+	__u32 x;
+
+	if (!ip)
+		return XDP_DROP;
+	x = ip->saddr;
+	bpf_loop(64, step_of_64, &x, 0);
 	return XDP_PASS + (x >> 31);
 }
 

@@ -203,6 +203,9 @@ fn put(map: &KernelMap, content: &Content) -> Result<(), Untaken> {
     Ok(())
 }
 
+/// `bpf_xdp_store_bytes`: what it writes is no direct access.
+const STORE_BYTES: u32 = 190;
+
 /// Programs that the driver can put the packet back for.
 pub fn renewal(facts: &xway_verifier::Facts) -> Result<Renew, &'static str> {
     // bpf_xdp_adjust_head, bpf_xdp_adjust_meta, bpf_xdp_adjust_tail.
@@ -214,7 +217,32 @@ pub fn renewal(facts: &xway_verifier::Facts) -> Result<Renew, &'static str> {
         }
         (Some(one), None) => Ok(one),
         (None, _) if facts.packet_moved => Ok(Renew::Place),
-        (None, _) if facts.packet_written => Ok(Renew::Headers),
+        (None, _) if facts.packet_written || facts.helpers.contains(&STORE_BYTES) => Ok(Renew::Headers),
         (None, _) => Ok(Renew::Fields),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xway_verifier::{Config, MapsView, verify};
+
+    /// Headers are written by hand or by the helper: they are made anew in either case.
+    #[test]
+    fn what_is_written_is_put_back() {
+        let of = |text: &str| {
+            let insns = xway_isa::assemble(text).expect("assembler");
+            let program = Program { insns, section: "xdp".into(), ..Program::default() };
+            let proof = verify(&program, &MapsView::from(&Object::default()), &Config::default()).expect("a proof");
+            renewal(proof.facts())
+        };
+        let bytes = |helper: u32| {
+            format!("*(u64 *)(r10 - 8) = 0\nr2 = 0\nr3 = r10\nr3 += -8\nr4 = 8\ncall {helper}\nr0 = 1\nexit\n")
+        };
+        let by_hand = "r2 = *(u32 *)(r1 + 4)\nr1 = *(u32 *)(r1 + 0)\nr3 = r1\nr3 += 14\nif r3 > r2 goto +1\n\
+                       *(u8 *)(r1 + 0) = 1\nr0 = 1\nexit\n";
+        assert_eq!(of("r0 = 1\nexit\n"), Ok(Renew::Fields));
+        assert_eq!([of(by_hand), of(&bytes(190))], [Ok(Renew::Headers); 2]);
+        assert_eq!(of(&bytes(189)), Ok(Renew::Fields));
     }
 }

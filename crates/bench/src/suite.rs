@@ -153,12 +153,19 @@ fn plain() -> Vec<Case> {
         Case::new("parse + counter", "parse", "parse_count"),
         Case::new("10 array look-ups, constant keys", "array", "array_constant").fill(Fill::Numbers),
         Case::new("10 array look-ups, packet's keys", "array", "array_packet").fill(Fill::Numbers),
+        Case::new("array update, packet's key", "array", "array_update").fill(Fill::Numbers),
         simple("clock read", "clock_read"),
+        simple("clock read, coarse", "clock_coarse"),
+        simple("clock read, ticks", "clock_jiffies"),
+        simple("clock read, since boot", "clock_boot"),
+        simple("load by helper, 20 bytes", "load_20"),
+        simple("store by helper, 12 bytes", "store_12"),
         simple("checksum, 64 bytes", "checksum_64"),
         simple("checksum by helper, 64 bytes", "csum_diff_64"),
         Case { packet_len: 1400, ..simple("checksum, 1,400 bytes", "checksum_1400") },
         Case { packet_len: 1400, ..simple("checksum by helper, 1,400 bytes", "csum_diff_1400") },
         simple("loop of 64 steps", "loop_64"),
+        simple("loop of 64 steps by helper", "bpf_loop_64"),
         simple("8 BPF-to-BPF calls", "calls_8"),
         // The limit of 33 tail calls holds for a whole test-run: four runs of eight.
         Case { runs: 4, ..Case::new("8 tail calls", "tail", "tail_8") },
@@ -187,6 +194,10 @@ fn hashes() -> Vec<Case> {
         let case = |name: String| Case::new(&name, "hash", "hash_source").flows(size).table("sources", size);
         all.push(case(format!("hash hit, {words}")).fill(Fill::Sources { first: 0 }));
         all.push(case(format!("hash miss, {words}")).fill(Fill::Sources { first: size }));
+        if size < 4_000_000 {
+            let update = Case { program: "hash_update".into(), ..case(format!("hash update, {words}")) };
+            all.push(update.fill(Fill::Sources { first: 0 }));
+        }
     }
     for words in [5, 10] {
         let bytes = 4 * words;
