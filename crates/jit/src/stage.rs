@@ -121,10 +121,10 @@ pub(crate) fn scout(plan: &Plan, maps: &[Arc<Map>], options: &Options) -> Option
     if !(options.stage && options.burst && options.inline_lookups && large.contains(&true)) {
         return None;
     }
-    let main = plan.funcs.first()?;
+    plan.funcs.first()?;
     let inline = |call: &_| can_inline(call, maps, options);
     let fetch = |call: &_| can_fetch(call, maps);
-    scout::scout(main, &Around::new(main, maps, &large, &inline, &fetch))
+    scout::scout(plan, &mut Around::new(maps, &large, &inline, &fetch))
 }
 
 /// Address of what a scout takes for a value: zeros.

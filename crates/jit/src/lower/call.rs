@@ -54,6 +54,8 @@ impl Body<'_, '_> {
             Kind::Helper(call) if call.proto.is_tail_call() => self.tail_call(call, at),
             Kind::Helper(call) => self.helper(call),
             Kind::Fetch { call, slot, then } => self.fetch(call, *slot, *then),
+            Kind::Enter { frame } => self.enter_frame(*frame),
+            Kind::Leave { frame } => self.leave_frame(*frame),
             Kind::Kfunc { which, .. } => self.enter(calls::kfunc(*which), &ARGS),
             Kind::Local { func, inline: true, .. } => self.copied(*func),
             Kind::Local { func, .. } => self.function_of_program(*func),

@@ -67,6 +67,7 @@ use crate::Options;
 use crate::calls::Entry;
 use crate::env::offsets;
 use crate::link;
+use crate::plan::slots::Slots;
 use crate::plan::{End, Func, Op, Plan};
 
 /// Name spaces of symbols in generated code.
@@ -246,7 +247,8 @@ struct Body<'a, 'f> {
     b: FunctionBuilder<'f>,
     /// r0 to r9.
     regs: [Variable; 10],
-    /// Stack bytes that are values, by group.
+    /// Stack bytes that are values, and the value of each group.
+    groups: &'a Slots,
     slots: Vec<Variable>,
     /// In a burst function: where the frames begin, and the one whose turn it is.
     frame: Option<(Value, Value)>,
@@ -258,6 +260,8 @@ struct Body<'a, 'f> {
     in_place: usize,
     /// A scout's notes of this frame.
     notes: Vec<Variable>,
+    /// The functions that stand in a scout, as far as they have been entered.
+    inside: Vec<Option<scout::Inside>>,
     /// Words of maps' values that the block at hand has loaded, by their numbers.
     words: Vec<(u32, Value)>,
     /// Turns of `may_goto` that are left.
@@ -324,12 +328,14 @@ impl<'a, 'f> Body<'a, 'f> {
             shape,
             b,
             regs,
+            groups: &plan.slots,
             slots: vec![],
             frame: None,
             lookups: vec![],
             tables: 0,
             in_place: 0,
             notes: vec![],
+            inside: vec![],
             words: vec![],
             turns: None,
             tails: None,
@@ -356,6 +362,7 @@ impl<'a, 'f> Body<'a, 'f> {
     fn enter_function(&mut self, plan: &'a Func) {
         self.plan = plan;
         self.lookups = lookup::count(plan, self.unit.maps.len());
+        self.groups = &plan.slots;
         self.slots = plan.slots.groups.iter().map(|_| self.b.declare_var(I64)).collect();
         self.turns = plan.may_goto.then(|| self.b.declare_var(I64));
         self.blocks = plan.blocks.iter().map(|_| self.b.create_block()).collect();
@@ -536,16 +543,21 @@ impl<'a, 'f> Body<'a, 'f> {
             let value = if (1..=5).contains(&n) { args.get(n - 1).copied().unwrap_or(zero) } else { zero };
             self.b.def_var(*var, value);
         }
-        self.begin_slots(zero);
         if let Some(turns) = self.turns {
             let all = self.b.ins().iconst(I64, MAY_GOTO_MAX);
             self.b.def_var(turns, all);
         }
+        self.begin_stack(zero, self.plan.zeroed);
+        self.b.ins().jump(self.blocks[0], &[]);
+    }
+
+    /// The stack as it is when a function starts.
+    fn begin_stack(&mut self, zero: Value, zeroed: u64) {
+        self.begin_slots(zero);
         let stack = self.flags(Some(Area::Stack));
-        for n in (0..64).filter(|n| self.plan.zeroed >> n & 1 != 0) {
+        for n in (0..64).filter(|n| zeroed >> n & 1 != 0) {
             self.b.ins().store(stack, zero, self.fp, -8 * (n + 1));
         }
-        self.b.ins().jump(self.blocks[0], &[]);
     }
 
     /// Turns to a block to which all ways have been made: what a variable is there is found at once, and needs no parameter.
@@ -566,6 +578,7 @@ impl<'a, 'f> Body<'a, 'f> {
                 false => self.open(self.blocks[n]),
             }
             self.words.clear();
+            self.turn_to_function_of(n);
             self.enter_bounds(n);
             let checked = self.checked_lookup(block);
             let room = self.checked_room(n);

@@ -17,10 +17,12 @@ use cranelift_codegen::ir::{
     AbiParam, BlockArg, ExtFuncData, ExternalName, InstBuilder, Signature, UserExternalName, Value, types::I64,
 };
 use cranelift_codegen::isa::CallConv;
+use cranelift_frontend::Variable;
 use xway_isa::Reg;
 use xway_maps::native::MapLayout;
 use xway_maps::{Map, ahead};
 
+use super::copied::KEPT;
 use super::lookup::{KEY_MAX, Table, is_own_key};
 use super::{Area, Body, space};
 use crate::plan::Call;
@@ -36,6 +38,14 @@ pub(crate) fn can_fetch(call: &Call, maps: &[Arc<Map>]) -> bool {
             Some(MapLayout::Lpm(_)) => true,
             _ => false,
         }
+}
+
+/// A function that stands in a scout.
+pub(super) struct Inside {
+    fp: Value,
+    slots: Vec<Variable>,
+    /// r6 to r9 of the function that calls it.
+    kept: [Value; 4],
 }
 
 impl Body<'_, '_> {
@@ -63,6 +73,7 @@ impl Body<'_, '_> {
         for note in self.notes.clone() {
             self.b.def_var(note, zero);
         }
+        self.inside = vec![Some(Inside { fp: self.fp, slots: self.slots.clone(), kept: [zero; 4] })];
         self.begin(&[ctx]);
         self.blocks();
 
@@ -78,6 +89,47 @@ impl Body<'_, '_> {
         self.b.switch_to_block(done);
         self.b.ins().return_(&[]);
         self.b.seal_all_blocks();
+    }
+
+    /// Before a block of a scout is lowered: its function's stack and stack bytes.
+    pub(super) fn turn_to_function_of(&mut self, block: usize) {
+        let scout = self.unit.plan.scout.as_ref().filter(|scout| self.shape.is_scout() && scout.frames.len() > 1);
+        if let Some(scout) = scout {
+            self.turn_to(scout.of[block]);
+        }
+    }
+
+    /// What no way leads into has nothing in it.
+    fn turn_to(&mut self, frame: usize) {
+        let plan = self.unit.plan;
+        if let (Some(Some(inside)), Some(scout)) = (self.inside.get(frame), &plan.scout) {
+            (self.fp, self.slots) = (inside.fp, inside.slots.clone());
+            self.groups = &plan.funcs[scout.frames[frame].func].slots;
+        }
+    }
+
+    /// In place of a call: what the function has when it starts.
+    pub(super) fn enter_frame(&mut self, frame: usize) {
+        let unit = self.unit;
+        let at = &unit.plan.scout.as_ref().expect("this is one").frames[frame];
+        let func = &unit.plan.funcs[at.func];
+        let kept = KEPT.map(|r| self.reg(r));
+        let main = self.inside[0].as_ref().expect("the main function").fp;
+        let fp = self.b.ins().iadd_imm_s(main, -i64::from(at.above));
+        let slots = func.slots.groups.iter().map(|_| self.b.declare_var(I64)).collect();
+        self.inside.resize_with(self.inside.len().max(frame + 1), || None);
+        self.inside[frame] = Some(Inside { fp, slots, kept });
+        self.turn_to(frame);
+        let zero = self.b.ins().iconst(I64, 0);
+        self.begin_stack(zero, func.zeroed);
+    }
+
+    /// Behind a call: registers that the caller has kept. The block at hand is the caller's.
+    pub(super) fn leave_frame(&mut self, frame: usize) {
+        let inside = self.inside[frame].as_ref().expect("it was entered before it is left");
+        for (r, value) in KEPT.into_iter().zip(inside.kept) {
+            self.set(r, value);
+        }
     }
 
     /// Takes the note of a target and gives the call's result as it is pretended.

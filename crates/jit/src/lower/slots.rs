@@ -36,7 +36,7 @@ impl Body<'_, '_> {
     /// Up to eight bytes of the stack as a number, when they are values.
     pub(super) fn slot_bytes(&mut self, place: &Place, len: usize) -> Option<Value> {
         let bytes = slots::range(place, len)?;
-        let groups = self.plan.slots.exact(bytes.clone())?;
+        let groups = self.groups.exact(bytes.clone())?;
         Some(self.combine(groups, bytes.start))
     }
 
@@ -44,7 +44,7 @@ impl Body<'_, '_> {
     fn combine(&mut self, groups: Range<usize>, start: usize) -> Value {
         let mut all = None;
         for n in groups {
-            let shift = 8 * (self.plan.slots.groups[n].at - start);
+            let shift = 8 * (self.groups.groups[n].at - start);
             let mut v = self.b.use_var(self.slots[n]);
             if shift > 0 {
                 v = self.b.ins().ishl_imm_s(v, shift as i64);
@@ -58,10 +58,10 @@ impl Body<'_, '_> {
     pub(super) fn slot_store(&mut self, place: &Place, size: Size, src: Operand) -> bool {
         let len = size.bytes() as usize;
         let Some(bytes) = slots::range(place, len) else { return false };
-        let Some(groups) = self.plan.slots.exact(bytes.clone()) else { return false };
+        let Some(groups) = self.groups.exact(bytes.clone()) else { return false };
         if let Operand::Imm(imm) = src {
             for n in groups {
-                let group = self.plan.slots.groups[n];
+                let group = self.groups.groups[n];
                 let part = i64::from(imm) >> (8 * (group.at - bytes.start)).min(63);
                 let mask = if group.len == 8 { -1 } else { (1 << (8 * group.len)) - 1 };
                 let v = self.b.ins().iconst(types::I64, part & mask);
@@ -71,7 +71,7 @@ impl Body<'_, '_> {
         }
         let v = self.operand(src, Width::W64);
         for n in groups {
-            let group = self.plan.slots.groups[n];
+            let group = self.groups.groups[n];
             let shift = 8 * (group.at - bytes.start);
             let mut part = v;
             if shift > 0 {
@@ -113,8 +113,8 @@ impl Body<'_, '_> {
     /// Behind the call: what the helper may have written becomes values again.
     pub(super) fn give_back(&mut self, borrowed: Borrowed) {
         let flags = self.flags(Some(Area::Stack));
-        for n in borrowed.0.into_iter().flat_map(|bytes| self.plan.slots.overlapping(bytes)) {
-            let group = self.plan.slots.groups[n];
+        for n in borrowed.0.into_iter().flat_map(|bytes| self.groups.overlapping(bytes)) {
+            let group = self.groups.groups[n];
             let off = group.at as i32 - STACK as i32;
             let ins = self.b.ins();
             let v = match group.len {
@@ -131,13 +131,13 @@ impl Body<'_, '_> {
     /// pieces and read as a word waits for the store.
     pub(super) fn write_out(&mut self, bytes: Range<usize>) {
         let flags = self.flags(Some(Area::Stack));
-        let mut found = self.plan.slots.overlapping(bytes);
+        let mut found = self.groups.overlapping(bytes);
         while let Some(n) = found.next() {
-            let group = self.plan.slots.groups[n];
+            let group = self.groups.groups[n];
             let word = group.at & !7;
             if group.at == word
                 && group.len < 8
-                && let Some(all) = self.plan.slots.exact(word..word + 8)
+                && let Some(all) = self.groups.exact(word..word + 8)
             {
                 let v = self.combine(all.clone(), word);
                 self.b.ins().store(flags, v, self.fp, word as i32 - STACK as i32);

@@ -15,6 +15,7 @@ pub(crate) mod scout;
 pub(crate) mod slots;
 pub(crate) mod stack;
 pub(crate) mod targets;
+pub(crate) mod through;
 mod unroll;
 mod words;
 
@@ -207,6 +208,14 @@ pub(crate) enum Kind {
         call: Call,
         slot: usize,
         then: scout::Then,
+    },
+    /// In a scout, in place of a call: the function of this frame begins. What follows is its first block.
+    Enter {
+        frame: usize,
+    },
+    /// In a scout: that function has returned.
+    Leave {
+        frame: usize,
     },
     Kfunc {
         which: Kfunc,

@@ -13,7 +13,8 @@
 //! allows for all memory but the stack; a call that is left out returns a value that it might have returned (0 where it gives a
 //! number, null or a value of zeros where it looks up). Where no such value exists, the scout ends.
 //!
-//! Loops end it too: a jump backwards goes to the next frame.
+//! Functions of the program stand in it where they are called ([`super::through`]): a run goes through them. Loops end it: a jump
+//! backwards goes to the next frame.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ use xway_maps::native::MapLayout;
 use xway_verifier::Region;
 
 use super::asked::{self, Answer, Check};
-use super::{Block, Call, End, Func, Kind, Op};
+use super::through::{Flat, Frame};
+use super::{Block, Call, End, Func, Kind, Op, Plan};
 
 /// Places in the program that maps fetch for, at most: a program with more of them is not staged.
 pub(crate) const TARGETS_MAX: usize = 8;
@@ -39,6 +41,10 @@ pub(crate) const VALUE_MAX: usize = 4096;
 #[derive(Clone, Debug)]
 pub(crate) struct Scout {
     pub func: Func,
+    /// The functions that stand in it, the main one first.
+    pub frames: Vec<Frame>,
+    /// The frame of each block.
+    pub of: Vec<usize>,
     /// The map of each target, by the number that [`Kind::Fetch`] has.
     pub maps: Vec<u32>,
     /// [`Scout::listing`], where it was asked for.
@@ -64,6 +70,8 @@ impl Scout {
                         let map = name(self.maps[*slot]);
                         writeln!(text, "  {:4}  fetch for {} in {map}, {}", op.at, call.proto.name, then.words())
                     }
+                    Kind::Enter { frame } => writeln!(text, "  {:4}  {} begins", op.at, self.frames[*frame].name),
+                    Kind::Leave { frame } => writeln!(text, "  {:4}  {} has returned", op.at, self.frames[*frame].name),
                     Kind::Const { dst, value: 0 } if insn.starts_with("call") || insn.contains("= atomic") => {
                         writeln!(text, "  {:4}  r{} = 0 in place of {insn}", op.at, dst.index())
                     }
@@ -116,19 +124,22 @@ pub(crate) struct Around<'a> {
 
 impl<'a> Around<'a> {
     pub fn new(
-        main: &Func,
         maps: &'a [Arc<Map>],
         large: &'a [bool],
         inline: &'a dyn Fn(&Call) -> bool,
         fetch: &'a dyn Fn(&Call) -> bool,
     ) -> Around<'a> {
-        let mut around = Around { maps, large, inline, fetch, looked_up: vec![] };
-        let calls = main.blocks.iter().flat_map(|b| &b.ops).filter_map(|op| match &op.kind {
-            Kind::Helper(call) if call.proto.id == LOOKUP && around.is_target(call) => call.map,
+        Around { maps, large, inline, fetch, looked_up: vec![] }
+    }
+
+    /// Finds the maps in which a program looks up.
+    fn look_through(&mut self, func: &Func) {
+        self.looked_up.clear();
+        let calls = func.blocks.iter().flat_map(|b| &b.ops).filter_map(|op| match &op.kind {
+            Kind::Helper(call) if call.proto.id == LOOKUP && self.is_target(call) => call.map,
             _ => None,
         });
-        around.looked_up = calls.collect();
-        around
+        self.looked_up = calls.collect();
     }
 
     fn is_target(&self, call: &Call) -> bool {
@@ -148,7 +159,7 @@ impl Around<'_> {
     fn does(&self, kind: &Kind) -> Does {
         match kind {
             Kind::Store { place, .. } | Kind::StoreRelease { place, .. } => match place.region {
-                Region::Stack => Does::Same,
+                Region::Stack | Region::OuterStack => Does::Same,
                 Region::Packet | Region::Meta | Region::MapValue(_) | Region::InnerMapValue(_) | Region::Record => {
                     Does::Nothing
                 }
@@ -180,7 +191,9 @@ impl Around<'_> {
             | Kind::Func { .. }
             | Kind::Ctx { .. }
             | Kind::Load { .. }
-            | Kind::LoadAcquire { .. } => Does::Same,
+            | Kind::LoadAcquire { .. }
+            | Kind::Enter { .. }
+            | Kind::Leave { .. } => Does::Same,
         }
     }
 
@@ -242,7 +255,7 @@ mod tests {
             Block { ops, end, end_at: 0 }
         };
         let mut blocks: Vec<Block> = row.into_iter().map(block).collect();
-        sweep(&mut blocks, &[0, 3, 2, 1]);
+        sweep(&mut blocks, &[0, 3, 2, 1], 1);
         assert_eq!(blocks.iter().map(|b| b.ops.len()).collect::<Vec<_>>(), [1, 1, 1, 1]);
         assert!(matches!(blocks[2].ops[0].kind, Kind::Alu { dst: Reg::R1, .. }));
     }
@@ -287,8 +300,19 @@ impl Then {
     }
 }
 
-/// Makes the scout of a main function; `None` when there is nothing to fetch.
-pub(crate) fn scout(main: &Func, around: &Around<'_>) -> Option<Scout> {
+/// Makes the scout of a program; `None` when there is nothing to fetch. Where it would be too long with the functions that are called,
+/// it ends at them.
+pub(crate) fn scout(plan: &Plan, around: &mut Around<'_>) -> Option<Scout> {
+    let whole = Flat::whole(plan);
+    let alone = (whole.frames.len() > 1).then(|| Flat::main(plan));
+    cut_down(whole, around).or_else(|| cut_down(alone?, around))
+}
+
+fn cut_down(flat: Flat, around: &mut Around<'_>) -> Option<Scout> {
+    let Flat { func: main, frames, mut of } = flat;
+    around.look_through(&main);
+    let around = &*around;
+    let main = &main;
     let (reached, backward) = walk(main);
     let forward = |from: usize, to: usize| !backward.contains(&(from, to));
     // From the last block to the first: which lead to a target, and how to go on behind each target.
@@ -310,7 +334,12 @@ pub(crate) fn scout(main: &Func, around: &Around<'_>) -> Option<Scout> {
                 Does::Stop => open = false,
                 Does::Fetch => {
                     let Kind::Helper(call) = &op.kind else { unreachable!("only calls are targets") };
-                    let more = behind || block.ops[n + 1..].iter().any(|o| matches!(around.does(&o.kind), Does::Fetch));
+                    let rest = || block.ops[n + 1..].iter().map(|op| around.does(&op.kind));
+                    let ends = rest().any(|does| matches!(does, Does::Stop));
+                    let more = behind && !ends
+                        || rest()
+                            .take_while(|does| !matches!(does, Does::Stop))
+                            .any(|does| matches!(does, Does::Fetch));
                     let then = if more { then(call, block, &leads, around) } else { Then::Stop };
                     let slot = maps.len();
                     maps.push(call.map.expect("a target is in one map"));
@@ -331,7 +360,7 @@ pub(crate) fn scout(main: &Func, around: &Around<'_>) -> Option<Scout> {
         useful[b] = goes_on[b] || !ops.is_empty();
         cut[b] = ops;
     }
-    if maps.is_empty() || maps.len() > TARGETS_MAX || !useful[0] {
+    if !useful[0] {
         return None;
     }
     let end = main.blocks.len();
@@ -351,12 +380,46 @@ pub(crate) fn scout(main: &Func, around: &Around<'_>) -> Option<Scout> {
         blocks.push(Block { ops, end, end_at: old.end_at });
     }
     blocks.push(Block { ops: vec![], end: End::Exit, end_at: main.start });
-    sweep(&mut blocks, &reached);
+    of.push(0);
+    clear_unreached(&mut blocks);
+    let maps = number(&mut blocks, &maps);
+    if maps.is_empty() || maps.len() > TARGETS_MAX {
+        return None;
+    }
+    sweep(&mut blocks, &reached, frames.len());
     if blocks.iter().map(|b| b.ops.len()).sum::<usize>() > OPS_MAX {
         return None;
     }
     let func = Func { blocks, may_goto: false, ..main.clone() };
-    Some(Scout { func, maps, text: String::new() })
+    Some(Scout { func, frames, of, maps, text: String::new() })
+}
+
+/// Empties the blocks that only led on from where the scout has ended.
+fn clear_unreached(blocks: &mut [Block]) {
+    let mut reached = vec![false; blocks.len()];
+    let mut open = vec![0];
+    while let Some(block) = open.pop() {
+        if !std::mem::replace(&mut reached[block], true) {
+            open.extend(blocks[block].end.successors());
+        }
+    }
+    for (block, _) in blocks.iter_mut().zip(reached).filter(|(_, reached)| !reached) {
+        (block.ops, block.end) = (vec![], End::Exit);
+    }
+}
+
+/// Numbers the targets that are left, in the order in which they were found, and gives their maps.
+fn number(blocks: &mut [Block], found: &[u32]) -> Vec<u32> {
+    let mut left = vec![];
+    let mut slots: Vec<&mut usize> = (blocks.iter_mut().flat_map(|b| &mut b.ops))
+        .filter_map(|op| if let Kind::Fetch { slot, .. } = &mut op.kind { Some(slot) } else { None })
+        .collect();
+    slots.sort_by_key(|slot| **slot);
+    for slot in slots {
+        left.push(found[*slot]);
+        *slot = left.len() - 1;
+    }
+    left
 }
 
 /// How to go on behind a target that is not the last one.
@@ -390,7 +453,7 @@ fn is_lru(map: &Map) -> bool {
 }
 
 /// The blocks that can be reached, each before those behind it, and the jumps that go backwards.
-fn walk(main: &Func) -> (Vec<usize>, FxHashSet<(usize, usize)>) {
+pub(super) fn walk(main: &Func) -> (Vec<usize>, FxHashSet<(usize, usize)>) {
     #[derive(Clone, Copy, PartialEq)]
     enum Seen {
         No,
@@ -428,12 +491,30 @@ fn walk(main: &Func) -> (Vec<usize>, FxHashSet<(usize, usize)>) {
 
 /// Takes out what computes registers that nobody reads. Cranelift does that for arithmetic, but not for loads. `order`: each block before
 /// those behind it. No way leads back.
-fn sweep(blocks: &mut [Block], order: &[usize]) {
+fn sweep(blocks: &mut [Block], order: &[usize], frames: usize) {
+    const ARGS: u16 = 0b11_1110;
+    const KEPT: u16 = 0b11_1100_0000;
     let mut live_in = vec![0u16; blocks.len()];
+    // What callers of each function read behind the call of what they had in front of it.
+    let mut kept_for = vec![0u16; frames];
     for &b in order.iter().rev() {
         let mut live = live_out(&blocks[b], &live_in);
         let mut kept = vec![];
         for op in std::mem::take(&mut blocks[b].ops).into_iter().rev() {
+            match op.kind {
+                Kind::Leave { frame } => {
+                    kept_for[frame] = live & KEPT;
+                    live &= bit(Reg::R0);
+                    kept.push(op);
+                    continue;
+                }
+                Kind::Enter { frame } => {
+                    live = live & ARGS | kept_for[frame];
+                    kept.push(op);
+                    continue;
+                }
+                _ => {}
+            }
             let (reads, writes, needed) = effect(&op.kind);
             if needed || live & writes != 0 {
                 live = live & !writes | reads;
@@ -487,5 +568,6 @@ fn effect(kind: &Kind) -> (u16, u16, bool) {
         Kind::Helper(_) => (ARGS, bit(Reg::R0), false),
         Kind::Atomic { base, src, .. } => (bit(base) | bit(src) | bit(Reg::R0), 0, true),
         Kind::Kfunc { .. } | Kind::Local { .. } => (ARGS, bit(Reg::R0), true),
+        Kind::Enter { .. } | Kind::Leave { .. } => unreachable!("they are looked at by themselves"),
     }
 }

@@ -66,6 +66,7 @@ impl Kind {
             Kind::Store { .. } | Kind::StoreRelease { .. } => false,
             Kind::Atomic { src, .. } => *src == reg || reg == Reg::R0,
             Kind::Helper(_) | Kind::Fetch { .. } | Kind::Kfunc { .. } | Kind::Local { .. } => reg.index() <= 5,
+            Kind::Enter { .. } | Kind::Leave { .. } => true,
         }
     }
 }

@@ -7,6 +7,7 @@
 
 #[path = "../differential/engines.rs"]
 mod engines;
+mod functions;
 #[allow(dead_code, unused_imports)] // Nothing is changed here.
 #[path = "../../../testkit/examples/fuzz-kernel/generate/mod.rs"]
 mod generate;
@@ -268,24 +269,6 @@ fn scouts_are_as_written() {
         let golden = std::fs::read_to_string(&path).unwrap_or_default();
         assert_eq!(*scout, golden, "{}: XWAY_BLESS=1 writes it anew", path.display());
     }
-}
-
-/// What a function returns the proof knows, and a scout that passed over the call would not have it: there it ends.
-#[test]
-fn scouts_end_at_functions() {
-    let text = format!(
-        "{HEAD}r1 = 3\ncall few\n*(u64 *)(r10 -8) = r0\n{}r0 = 2\nout: exit\nfew: r0 = r1\nr0 &= 7\nexit",
-        look_up(0)
-    );
-    let object = object(&text, maps(MapType::Hash, 64));
-    let instance = Instance::new(object.clone(), 1).expect("an instance");
-    let proof = verify(&object.programs[0], &MapsView::from(&*object), &Config::default()).expect("a proof");
-    let program = instance.link(&object.programs[0]).expect("links");
-    let staged = |inline_functions| {
-        let options = Options { stage_from: Some(0), inline_functions, ..Options::default() };
-        compile(&program, &proof, &options).expect("compiles").staged().count()
-    };
-    assert_eq!(staged(false), 0, "the look-up behind a call of a function is no scout's");
 }
 
 /// On one of the ways to a look-up in an array the program knows that there is a value, and does not ask. A scout that passed over

@@ -95,11 +95,13 @@ const HEAD: &str = "r9 = r1\nr6 = *(u32 *)(r1 +0)\nr7 = *(u32 *)(r1 +4)\nr2 = r6
 /// A random case of two to seven phases.
 pub fn case(rng: &mut Rng) -> Case {
     let maps = maps(rng);
-    let mut program = Text { rng, text: HEAD.to_owned(), label: 0, calls: false };
+    let mut program = Text { rng, text: HEAD.to_owned(), functions: vec![], depth: 0, label: 0, calls: false };
     for _ in 0..2 + program.rng.below(6) {
-        program.phase();
+        if program.rng.one_in(4) { program.phase_by_itself() } else { program.phase() }
     }
     program.text += "r0 = r8\nr0 &= 0xff\nout: exit\n";
+    let functions = program.functions.concat();
+    program.text += &functions;
     if program.calls {
         // Takes what it is told out of the first table, or puts it in.
         program.text += "change: *(u64 *)(r10 -8) = r1\n*(u64 *)(r10 -16) = r2\nif r2 & 1 goto put\n\
@@ -112,6 +114,10 @@ pub fn case(rng: &mut Rng) -> Case {
 struct Text<'a> {
     rng: &'a mut Rng,
     text: String,
+    /// Its functions, `change` apart.
+    functions: Vec<String>,
+    /// How deep in them it is.
+    depth: u32,
     label: u32,
     /// It calls its function.
     calls: bool,
@@ -131,6 +137,39 @@ impl Text<'_> {
     fn label(&mut self) -> u32 {
         self.label += 1;
         self.label
+    }
+
+    /// A function of which the text is what is added meanwhile. It goes out for itself.
+    fn function(&mut self, name: &str, begins: &str, ends: &str, body: impl FnOnce(&mut Self)) {
+        let outer = std::mem::replace(&mut self.text, format!("{name}: {begins}\n"));
+        body(self);
+        let text = std::mem::replace(&mut self.text, outer).replace("goto out\n", &format!("goto {name}out\n"));
+        self.functions.push(format!("{text}{ends}\n{name}out: exit\n"));
+    }
+
+    /// A phase in a function that is given the packet and r8, and gives what becomes of r8. Below its callers' stacks it has one of
+    /// its own, where it begins with a key.
+    fn phase_by_itself(&mut self) {
+        let n = self.label();
+        let deeper = self.depth < 3 && self.rng.one_in(3);
+        self.depth += 1;
+        let begins = "r6 = r1\nr8 = r2\n*(u64 *)(r10 -8) = r2";
+        self.function(&format!("phase{n}"), begins, "r0 = r8", |program| {
+            // What functions below it do with their registers is not its business.
+            program.add("r9 = r8");
+            program.phase();
+            if deeper {
+                program.phase_by_itself();
+                program.phase();
+            }
+            program.add("r8 ^= r9");
+        });
+        self.depth -= 1;
+        self.add(&format!("r1 = r6\nr2 = r8\ncall phase{n}\nr8 = r0"));
+        if self.rng.one_in(3) {
+            // What it gives decides.
+            self.add("if r0 & 8 goto out");
+        }
     }
 
     /// A look-up, and what comes of it. Not every packet comes to it.
@@ -173,8 +212,23 @@ impl Text<'_> {
         }
     }
 
-    /// A key at fp-8, from the packet, from what was found before, or always the same.
+    /// A key at fp-8, now and then by a function that is told where it lies.
     fn key(&mut self, kind: Keys) {
+        if !self.rng.one_in(4) {
+            return self.key_here(kind);
+        }
+        let n = self.label();
+        self.function(&format!("key{n}"), "r6 = r1\nr8 = r2\n*(u64 *)(r10 -8) = r6", "r0 = r8", |program| {
+            let mut outer = std::mem::take(&mut program.text);
+            program.key_here(kind);
+            outer += &program.text.replace("(r10 -8)", "(r3 +0)").replace("(r10 -4)", "(r3 +4)");
+            program.text = outer;
+        });
+        self.add(&format!("r1 = r6\nr2 = r8\nr3 = r10\nr3 += -8\ncall key{n}"));
+    }
+
+    /// From the packet, from what was found before, or always the same.
+    fn key_here(&mut self, kind: Keys) {
         match kind {
             Keys::Wide | Keys::Index => {
                 self.one(&[
