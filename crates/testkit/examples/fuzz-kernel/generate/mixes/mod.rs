@@ -8,6 +8,7 @@
 //! widths, fp-72 and fp-80 keys, fp-88 the context for callbacks, fp-112 and up a key with a prefix's length, fp-120 a pointer to a map,
 //! fp-136 a dynptr.
 
+mod ahead;
 mod bytes;
 mod callbacks;
 mod calls;
@@ -60,7 +61,7 @@ pub(super) fn text(rng: &mut Rng) -> Made {
     w.packet();
     let statements = 3 + w.rng.below(12);
     // Some are about nothing but where the packet is, or about one other thing.
-    let (about, about_one) = (w.rng.below(10), w.rng.below(14));
+    let (about, about_one) = (w.rng.below(10), w.rng.below(16));
     for _ in 0..statements {
         match about {
             0 | 1 => w.about_bounds(),
@@ -180,7 +181,7 @@ impl Mix<'_> {
     }
 
     fn statement(&mut self) {
-        match self.rng.below(64) {
+        match self.rng.below(67) {
             0 => {
                 let len = *self.rng.pick(&LENGTHS);
                 self.check(len);
@@ -222,6 +223,7 @@ impl Mix<'_> {
             57 | 58 => self.leaves(),
             59 => self.constants(),
             60 | 61 => self.tags(),
+            62..=64 => self.ahead(),
             _ => self.changed(),
         }
     }
@@ -257,6 +259,7 @@ impl Mix<'_> {
             (_, 10) => self.leaves(),
             (_, 11) => self.constants(),
             (_, 12) => self.tags(),
+            (_, 13 | 14) => self.ahead(),
             _ => self.changed(),
         }
     }
