@@ -83,8 +83,8 @@ pub(super) struct Arena {
     held: Arc<Held>,
     /// Bytes from one value to the next.
     stride: usize,
-    /// Values that the trie may have at a time.
-    most: u32,
+    /// Values and units that the trie may have at a time.
+    most: (usize, usize),
     shared: bool,
 }
 
@@ -97,11 +97,11 @@ impl Arena {
     pub(super) fn own(pages: HugePages, bytes: usize, stride: usize, most: u32) -> Result<Arena, Errno> {
         let region = Arc::new(Region::new(pages, bytes)?);
         let values = Arc::new(Values::new(pages, stride, most)?);
-        Ok(Arena { region, values, held: Arc::default(), stride, most, shared: false })
+        Ok(Arena { region, values, held: Arc::default(), stride, most: (most as usize, usize::MAX), shared: false })
     }
 
-    /// Regions that others use too, each of which may have up to `most` values.
-    pub(super) fn shared(stride: usize, most: u32) -> Result<Arena, Errno> {
+    /// Regions that others use too, each of which may have as much as it would have alone.
+    pub(super) fn shared(bytes: usize, stride: usize, most: u32) -> Result<Arena, Errno> {
         let region = {
             let mut current = NODES.lock();
             match current.upgrade().filter(|region| region.has_room()) {
@@ -124,6 +124,7 @@ impl Arena {
                 values
             }
         };
+        let most = (most as usize, bytes / (4 * UNIT));
         Ok(Arena { region, values, held: Arc::default(), stride, most, shared: true })
     }
 
@@ -132,9 +133,12 @@ impl Arena {
         stride <= 1 << 10
     }
 
-    /// Memory for `words` words. `ENOMEM`: the reserve is used up.
+    /// Memory for `words` words. `ENOMEM`: the reserve is used up, or what a trie may have of it.
     pub(super) fn take(&self, words: usize) -> Result<Piece, Errno> {
         let units = words.div_ceil(UNIT);
+        if self.held.units.load(Relaxed) + units > self.most.1 {
+            return Err(Errno::ENOMEM);
+        }
         let number = self.region.free.lock().take(units).ok_or(Errno::ENOMEM)?;
         self.held.units.fetch_add(units, Relaxed);
         Ok(Piece { number, units })
@@ -142,7 +146,7 @@ impl Arena {
 
     /// A place for a value.
     pub(super) fn take_value(&self) -> Result<u32, Errno> {
-        if self.held.values.load(Relaxed) >= self.most as usize {
+        if self.held.values.load(Relaxed) >= self.most.0 {
             return Err(Errno::ENOMEM);
         }
         let value = {
@@ -326,12 +330,13 @@ mod tests {
     #[test]
     fn what_is_shared_is_counted_for_who_has_it() {
         // A distance that no other test has.
-        let [one, other] = [(); 2].map(|()| Arena::shared(1000, 3).unwrap());
+        let [one, other] = [(); 2].map(|()| Arena::shared(96, 1000, 3).unwrap());
         assert!(Arc::ptr_eq(&one.region, &other.region) && Arc::ptr_eq(&one.values, &other.values));
         let (empty, piece) = (other.memory(), one.take(10).unwrap());
         let values: Vec<u32> = (0..3).map(|_| one.take_value().unwrap()).collect();
         assert_eq!((one.memory() - empty, other.memory()), (40 + 3000, empty));
         assert_eq!(one.take_value(), Err(Errno::ENOMEM), "each has its share");
+        assert_eq!(one.take(20).err(), Some(Errno::ENOMEM), "of nodes too");
         assert!(!values.contains(&other.take_value().unwrap()));
         one.returns()(&Garbage { pieces: vec![piece], values });
         assert_eq!(one.memory(), empty);

@@ -161,11 +161,11 @@ impl LpmTrie {
         let capacity = (4 * max + WAITING).min(most).min(most_values(words)) as u32;
         // A huge page for a few prefixes would be a waste, and so would any page for a handful. What shall lie on a node has its own.
         let shared = max < LARGE && Arena::may_share(stride) && crate::create::wanted_node(spec).is_none();
+        let nodes = max.saturating_mul(RESERVE * (words + 2)).min(1 << 33) + 64 * WAITING;
         let (arena, root) = if shared {
-            (Arena::shared(stride, capacity)?, ROOT)
+            (Arena::shared(nodes, stride, capacity)?, ROOT)
         } else {
             let pages = if max < LARGE { HugePages::Never } else { env.huge_pages };
-            let nodes = max.saturating_mul(RESERVE * (words + 2)).min(1 << 33) + 64 * WAITING;
             (Arena::own(pages, nodes, stride, capacity)?, LINE)
         };
         let root = arena.take(root)?;
