@@ -68,6 +68,9 @@ impl PortName {
             Some((kind, _)) if ELSEWHERE.contains(&kind) => Err(NameError::new(format!("there are no ports of the kind {kind}"))
                 .hint("a virtual machine's own TAP is an interface of this host: afxdp:IFACE or packet:IFACE, which copy; another process \
                        gets frames without copies through sockets: xway run --xsk PATH, xway sock (docs/af-xdp.md)")),
+            _ if text.split_once('?').is_some_and(|(file, _)| ENDINGS.iter().any(|e| file.ends_with(e))) => {
+                Err(NameError::new(format!("{text:?} is no port: options are for names with a kind")).hint(format!("pcap:{text}")))
+            }
             _ => Err(NameError::new(format!("{text:?} is no port"))
                 .hint("pcap:FILE for a capture, afxdp:IFACE or packet:IFACE for an interface, tap:NAME for a TAP device, sim:NAME for \
                        packets from memory, pcap:- for standard input")),
@@ -186,6 +189,9 @@ mod tests {
         assert_eq!(PortName::parse("pcap:x y"), Ok(capture("x y")));
         assert_eq!(PortName::parse("dir/x.pcapng.zst"), Ok(capture("dir/x.pcapng.zst")));
         assert_eq!(PortName::parse("-"), Ok(capture("-")));
+        let bare = PortName::parse("dir/f.pcap?frags=yes").unwrap_err();
+        assert!(bare.message.starts_with("\"dir/f.pcap?frags=yes\" is no port"), "{bare:?}");
+        assert_eq!(bare.hint.as_deref(), Some("pcap:dir/f.pcap?frags=yes"));
         let elsewhere = PortName::parse("vhost-user:/tmp/vm.sock").unwrap_err();
         assert_eq!(elsewhere.message, "there are no ports of the kind vhost-user");
         assert!(elsewhere.hint.is_some_and(|hint| hint.contains("without copies") && hint.contains("--xsk")));
