@@ -6,8 +6,10 @@ use xway_bench::Stat;
 use xway_bench::maps::memory::{self, MemoryRow};
 use xway_bench::maps::threads::{self, ThreadsRow};
 use xway_bench::maps::{MapError, MapRow, Subject, measure};
+use xway_kernel::KernelError;
 
 use crate::args_bench::{BenchMap, BenchedMap, Versus};
+use crate::commands::bench_kernel;
 use crate::failure::Failure;
 use crate::print::{self, grouped};
 
@@ -247,13 +249,17 @@ fn row(row: &MapRow) -> Value {
     })
 }
 
+/// What is smaller than what was asked for.
+const LESS: &str = "fewer --entries";
+
 fn failure(subject: &Subject, error: &MapError) -> Failure {
     let failure = match error {
         MapError::Pin(_) => Failure::usage(error).hint("--cpu or --threads for cores that there are"),
         MapError::Create(_) => Failure::usage(error).hint("other --entries or --key"),
-        MapError::Kernel { .. } | MapError::Program(_) => {
-            Failure::needs(error).hint("run as root, or leave out --vs kernel")
+        MapError::Kernel { what, errno } => {
+            bench_kernel::refused(error, &KernelError::Call { step: what, errno: *errno }, LESS)
         }
+        MapError::Program(kernel) => bench_kernel::refused(error, kernel, LESS),
         MapError::Ours { .. } | MapError::Wrong { .. } | MapError::Failed { .. } | MapError::Thread => {
             Failure::no(error)
         }

@@ -8,11 +8,12 @@ use xway_abi::Errno;
 use xway_bench::flows::Pattern;
 use xway_bench::kernel::KernelSideError;
 use xway_bench::{Case, Figures, MeasureError, Options, Row, Stat, Way, measure, suite, unchanged};
+use xway_kernel::KernelError;
 use xway_object::Object;
 
 use crate::args::Engine;
 use crate::args_bench::{BenchProg, FlowPattern, Versus};
-use crate::commands::{bench_counters, bench_fill};
+use crate::commands::{bench_counters, bench_fill, bench_kernel};
 use crate::failure::Failure;
 use crate::load;
 use crate::output::Whole;
@@ -398,6 +399,9 @@ fn ratio(value: f64) -> String {
     figure(value)
 }
 
+/// What is smaller than what was asked for.
+const LESS: &str = "a smaller --table, fewer --flows";
+
 fn hopeless(error: &MeasureError) -> bool {
     match error {
         MeasureError::Pin { .. } | MeasureError::NotBuilt { .. } => true,
@@ -409,7 +413,13 @@ fn hopeless(error: &MeasureError) -> bool {
 
 fn failure(case: &str, error: &MeasureError) -> Failure {
     let failure = match error {
-        MeasureError::Kernel(_) => Failure::needs(error).hint("run as root, or leave out --vs kernel"),
+        MeasureError::Kernel(KernelSideError::Driver(_)) => {
+            Failure::input(error).hint("a program that is not static, compiled with -g; or leave out --vs kernel")
+        }
+        MeasureError::Kernel(KernelSideError::Kernel(kernel)) => bench_kernel::refused(error, kernel, LESS),
+        MeasureError::Kernel(KernelSideError::Map { errno, .. } | KernelSideError::TestRun { errno }) => {
+            bench_kernel::refused(error, &KernelError::Call { step: "measuring", errno: *errno }, LESS)
+        }
         MeasureError::Pin { .. } => Failure::usage(error).hint("--cpu with the number of a core that there is"),
         MeasureError::NotBuilt { .. } => Failure::needs(error).hint("install clang and build again"),
         MeasureError::Fill { map, at, count, errno, .. } => {

@@ -8,6 +8,7 @@ pub mod bench_counters;
 pub mod bench_dispatch;
 pub mod bench_fill;
 pub mod bench_forward;
+pub mod bench_kernel;
 pub mod bench_levels;
 pub mod bench_machine;
 pub mod bench_map;
