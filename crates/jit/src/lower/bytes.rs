@@ -8,6 +8,7 @@ use xway_isa::{Reg, Width};
 use xway_packet::descriptor::{DATA, DATA_END, NEXT};
 use xway_verifier::Region;
 
+use super::pieces::pieces;
 use super::{Area, Body};
 use crate::plan::{Call, slots};
 
@@ -69,16 +70,12 @@ impl Body<'_, '_> {
     /// Copies between the packet and the stack, in the words that programs look at later.
     fn copy_bytes(&mut self, packet: cranelift_codegen::ir::Value, own: i32, len: i32, load: bool) {
         let (theirs, ours) = (self.flags(Some(Area::Packet)), self.flags(Some(Area::Stack)));
-        let mut at = 0;
-        while at < len {
-            let size = [8, 4, 2, 1].into_iter().find(|size| *size <= len - at).expect("one byte is left");
-            let ty = types::Type::int(8 * size as u16).expect("a whole number of bytes");
+        for (at, size) in pieces(len) {
             let (from, to) = ((packet, at), (self.fp, own + at));
             let ((from, to), (read, write)) =
                 if load { ((from, to), (theirs, ours)) } else { ((to, from), (ours, theirs)) };
-            let v = self.b.ins().load(ty, read, from.0, from.1);
-            self.b.ins().store(write, v, to.0, to.1);
-            at += size;
+            let v = self.load_piece(read, from.0, from.1, size);
+            self.store_piece(write, v, to.0, to.1, size);
         }
     }
 }

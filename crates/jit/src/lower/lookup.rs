@@ -14,6 +14,7 @@ use xway_maps::Map;
 use xway_maps::native::{self, ArrayLayout, HashLayout, MapLayout, PercpuArrayLayout};
 use xway_verifier::{Place, Region};
 
+use super::pieces::pieces;
 use super::{Area, Body, inner, trie};
 use crate::Options;
 use crate::calls::{self, Entry};
@@ -496,19 +497,11 @@ impl<'a> Body<'a, '_> {
         self.shared(place);
         let p = self.reg(pointer);
         let flags = self.flags(super::memory::area(place));
-        let (mut done, mut all) = (0, None);
-        while done < len {
-            let off = (at + done) as i32;
-            let ins = self.b.ins();
-            let (part, taken) = match len - done {
-                8.. => (ins.load(types::I64, flags, p, off), 8),
-                4.. => (ins.uload32(flags, p, off), 4),
-                2.. => (ins.uload16(types::I64, flags, p, off), 2),
-                _ => (ins.uload8(types::I64, flags, p, off), 1),
-            };
-            let part = if done == 0 { part } else { self.b.ins().ishl_imm_s(part, 8 * done as i64) };
+        let mut all = None;
+        for (done, size) in pieces(len as i32) {
+            let part = self.load_piece(flags, p, at as i32 + done, size);
+            let part = if done == 0 { part } else { self.b.ins().ishl_imm_s(part, 8 * i64::from(done)) };
             all = Some(all.map_or(part, |all| self.b.ins().bor(all, part)));
-            done += taken;
         }
         all.expect("arguments have bytes")
     }

@@ -66,15 +66,11 @@ impl Body<'_, '_> {
         let p = self.reg(base);
         let flags = self.flags(area(place));
         let off = i32::from(off);
-        let ins = self.b.ins();
         let v = match (size, signed) {
-            (Size::B, false) => ins.uload8(types::I64, flags, p, off),
-            (Size::B, true) => ins.sload8(types::I64, flags, p, off),
-            (Size::H, false) => ins.uload16(types::I64, flags, p, off),
-            (Size::H, true) => ins.sload16(types::I64, flags, p, off),
-            (Size::W, false) => ins.uload32(flags, p, off),
-            (Size::W, true) => ins.sload32(flags, p, off),
-            (Size::DW, _) => ins.load(types::I64, flags, p, off),
+            (Size::B, true) => self.b.ins().sload8(types::I64, flags, p, off),
+            (Size::H, true) => self.b.ins().sload16(types::I64, flags, p, off),
+            (Size::W, true) => self.b.ins().sload32(flags, p, off),
+            _ => self.load_piece(flags, p, off, size.bytes() as i32),
         };
         self.set(dst, v);
     }
@@ -85,14 +81,8 @@ impl Body<'_, '_> {
         if part.first {
             self.shared(place);
             let p = self.reg(base);
-            let (flags, off) = (self.flags(area(place)), i32::from(part.off));
-            let ins = self.b.ins();
-            let word = match part.size {
-                Size::B => ins.uload8(types::I64, flags, p, off),
-                Size::H => ins.uload16(types::I64, flags, p, off),
-                Size::W => ins.uload32(flags, p, off),
-                Size::DW => ins.load(types::I64, flags, p, off),
-            };
+            let flags = self.flags(area(place));
+            let word = self.load_piece(flags, p, part.off.into(), part.size.bytes() as i32);
             self.words.push((part.word, word));
         }
         let Some((_, mut v)) = self.words.iter().rfind(|(number, _)| *number == part.word).copied() else {
@@ -115,14 +105,7 @@ impl Body<'_, '_> {
         let p = self.reg(base);
         self.shared(place);
         let flags = self.flags(area(place));
-        let off = i32::from(off);
-        let ins = self.b.ins();
-        match size {
-            Size::B => ins.istore8(flags, v, p, off),
-            Size::H => ins.istore16(flags, v, p, off),
-            Size::W => ins.istore32(flags, v, p, off),
-            Size::DW => ins.store(flags, v, p, off),
-        };
+        self.store_piece(flags, v, p, off.into(), size.bytes() as i32);
     }
 
     pub(super) fn atomic(&mut self, size: Size, op: AtomicOp, base: Reg, off: i16, src: Reg, place: &Place) {

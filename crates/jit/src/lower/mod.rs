@@ -9,6 +9,7 @@
 //! | `mod` | functions, the burst loop, blocks, jumps |
 //! | `alu` | arithmetic |
 //! | `memory` | loads, stores, atomics, the context |
+//! | `pieces` | bytes in pieces of 8, 4, 2 and 1 |
 //! | `area` | kinds of memory that never overlap |
 //! | `lookup` | look-ups in maps without a call |
 //! | `inner` | look-ups in maps of maps without a call |
@@ -37,6 +38,7 @@ mod inline;
 mod inner;
 mod lookup;
 mod memory;
+mod pieces;
 mod redirect;
 mod room;
 mod scout;

@@ -11,6 +11,7 @@ use xway_packet::descriptor::{DATA, DATA_END, DATA_META, HARD_END, NEXT};
 use xway_packet::{ETH_HLEN, FRAME_RESERVE};
 
 use super::bounds::{Bound, Bounds};
+use super::pieces::pieces;
 use super::{Area, Body};
 use crate::env::offsets;
 use crate::plan::asked::{self, Answer};
@@ -128,16 +129,9 @@ impl<'a> Body<'a, '_> {
     fn clear_behind(&mut self, desc: Value, end: Value, len: i32) {
         let at = self.pointer(desc, end);
         let zero = self.b.ins().iconst(types::I64, 0);
-        let mut done = 0;
-        while done < len {
+        for (done, size) in pieces(len) {
             let flags = self.flags(Some(Area::Packet));
-            let ins = self.b.ins();
-            done += match len - done {
-                8.. => (ins.store(flags, zero, at, done), 8).1,
-                4.. => (ins.istore32(flags, zero, at, done), 4).1,
-                2.. => (ins.istore16(flags, zero, at, done), 2).1,
-                _ => (ins.istore8(flags, zero, at, done), 1).1,
-            };
+            self.store_piece(flags, zero, at, done, size);
         }
     }
 

@@ -116,13 +116,7 @@ impl Body<'_, '_> {
         for n in borrowed.0.into_iter().flat_map(|bytes| self.groups.overlapping(bytes)) {
             let group = self.groups.groups[n];
             let off = group.at as i32 - STACK as i32;
-            let ins = self.b.ins();
-            let v = match group.len {
-                1 => ins.uload8(types::I64, flags, self.fp, off),
-                2 => ins.uload16(types::I64, flags, self.fp, off),
-                4 => ins.uload32(flags, self.fp, off),
-                _ => ins.load(types::I64, flags, self.fp, off),
-            };
+            let v = self.load_piece(flags, self.fp, off, group.len as i32);
             self.b.def_var(self.slots[n], v);
         }
     }
@@ -146,13 +140,7 @@ impl Body<'_, '_> {
             }
             let v = self.b.use_var(self.slots[n]);
             let off = group.at as i32 - STACK as i32;
-            let ins = self.b.ins();
-            match group.len {
-                1 => ins.istore8(flags, v, self.fp, off),
-                2 => ins.istore16(flags, v, self.fp, off),
-                4 => ins.istore32(flags, v, self.fp, off),
-                _ => ins.store(flags, v, self.fp, off),
-            };
+            self.store_piece(flags, v, self.fp, off, group.len as i32);
         }
     }
 }

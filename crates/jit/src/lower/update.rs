@@ -11,6 +11,7 @@ use xway_maps::native::{ArrayLayout, MapLayout, PercpuArrayLayout};
 use xway_verifier::{Place, Region};
 
 use super::lookup::is_own_key;
+use super::pieces::pieces;
 use super::{Area, Body};
 use crate::plan::Call;
 
@@ -61,18 +62,11 @@ impl Body<'_, '_> {
         let value = self.b.ins().iadd(value, off);
         let there = Place { region: Region::MapValue(call.map.unwrap_or(0)), off: None };
         for (at, word) in words {
-            let (mut done, len) = (0, 8.min(size - at));
-            while done < len {
+            for (done, len) in pieces(8.min(size - at) as i32) {
                 self.shared(&there);
                 let flags = self.flags(Some(Area::Values));
-                let part = if done == 0 { word } else { self.b.ins().ushr_imm_u(word, 8 * done as i64) };
-                let (ins, off) = (self.b.ins(), (at + done) as i32);
-                done += match len - done {
-                    8.. => (ins.store(flags, part, value, off), 8).1,
-                    4.. => (ins.istore32(flags, part, value, off), 4).1,
-                    2.. => (ins.istore16(flags, part, value, off), 2).1,
-                    _ => (ins.istore8(flags, part, value, off), 1).1,
-                };
+                let part = if done == 0 { word } else { self.b.ins().ushr_imm_u(word, 8 * i64::from(done)) };
+                self.store_piece(flags, part, value, at as i32 + done, len);
             }
         }
         let zero = self.b.ins().iconst(types::I64, 0);
