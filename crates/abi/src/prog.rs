@@ -1,5 +1,7 @@
 //! Program types and attach types of XDP (`enum bpf_prog_type`, `enum bpf_attach_type`), and limits of program load.
 
+use crate::Errno;
+
 /// `BPF_PROG_TYPE_XDP`.
 pub const PROG_TYPE_XDP: u32 = 6;
 /// `BPF_F_STRICT_ALIGNMENT` of program load.
@@ -27,6 +29,8 @@ pub const LINUX_VERIFIER_BUDGET: u32 = 1_000_000;
 pub const MAX_USED_MAPS: usize = 64;
 /// Turns that `bpf_loop` and other bounded loops of the kernel make at most (`BPF_MAX_LOOPS`).
 pub const MAX_LOOPS: u32 = 8 * 1024 * 1024;
+/// What `bpf_loop` gives for more: -E2BIG in 32 bits, as in the loop that Linux makes of the call.
+pub const TOO_MANY_TURNS: u64 = Errno::E2BIG.as_ret() & 0xffff_ffff;
 
 /// Where an XDP program may be attached.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

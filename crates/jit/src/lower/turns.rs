@@ -8,13 +8,13 @@
 //! out:  r0 = i
 //! ```
 //!
-//! What the helper refuses is refused here: flags, and more turns than `BPF_MAX_LOOPS`.
+//! What the helper refuses is refused here: flags, and more turns than `BPF_MAX_LOOPS`, of all bits of the count.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types};
 use xway_abi::Errno;
-use xway_abi::prog::MAX_LOOPS;
-use xway_isa::{Reg, Width};
+use xway_abi::prog::{MAX_LOOPS, TOO_MANY_TURNS};
+use xway_isa::Reg;
 
 use super::{Body, Callee, bounds, space};
 use crate::plan::{Call, Turns};
@@ -23,16 +23,14 @@ impl Body<'_, '_> {
     /// Runs the callback where the helper would, in a loop of its own.
     pub(super) fn loop_over(&mut self, call: &Call, turns: Turns) {
         let borrowed = self.lend(call);
-        // The count is 32 bits wide, whatever stands above.
-        let count = self.narrow(Reg::R1, Width::W32);
-        let count = self.b.ins().uextend(types::I64, count);
+        let count = self.reg(Reg::R1);
         let (ctx, flags) = (self.reg(Reg::R3), self.reg(Reg::R4));
         let out = self.b.create_block();
         self.b.append_block_param(out, types::I64);
         let wrong = self.b.ins().icmp_imm_u(IntCC::NotEqual, flags, 0);
-        self.refuse(wrong, Errno::EINVAL, out);
+        self.refuse(wrong, Errno::EINVAL.as_ret(), out);
         let too_many = self.b.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, count, i64::from(MAX_LOOPS));
-        self.refuse(too_many, Errno::E2BIG, out);
+        self.refuse(too_many, TOO_MANY_TURNS, out);
 
         let (head, turn) = (self.b.create_block(), self.b.create_block());
         let i = self.b.append_block_param(head, types::I64);
@@ -82,12 +80,12 @@ impl Body<'_, '_> {
     }
 
     /// Leads out with an error where a condition holds.
-    fn refuse(&mut self, condition: Value, errno: Errno, out: cranelift_codegen::ir::Block) {
+    fn refuse(&mut self, condition: Value, errno: u64, out: cranelift_codegen::ir::Block) {
         let (refused, on) = (self.b.create_block(), self.b.create_block());
         self.b.ins().brif(condition, refused, &[], on, &[]);
         self.b.set_cold_block(refused);
         self.open(refused);
-        let errno = self.b.ins().iconst(types::I64, errno.as_ret() as i64);
+        let errno = self.b.ins().iconst(types::I64, errno as i64);
         self.b.ins().jump(out, &[BlockArg::Value(errno)]);
         self.open(on);
     }

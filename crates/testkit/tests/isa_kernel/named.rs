@@ -211,6 +211,11 @@ fn callbacks_in_machine_code_too() {
         ("loops in loops", 120, "bpf_loop(10, inner, &sum, 0); return sum;"),
         ("flags are refused", -22i32 as u32, "return bpf_loop(5, add, &sum, 1);"),
         ("too many turns are refused", -7i32 as u32, "return bpf_loop((1 << 23) + 1, add, &sum, 0);"),
+        ("in a number of 32 bits", 0, "long n = bpf_loop((1 << 23) + 1, add, &sum, 0); return n >> 32;"),
+        ("all of the count is the count", -7i32 as u32, "return wide_loop(1ULL << 32 | 5, add, &sum, 0);"),
+        ("and one that is too large has no turn", 0, "wide_loop(1ULL << 32 | 5, add, &sum, 0); return sum;"),
+        ("flags are refused first", -22i32 as u32, "return wide_loop(1ULL << 32 | 5, add, &sum, 1);"),
+        ("in a number of 64 bits", u32::MAX, "long n = wide_loop(5, add, &sum, 1); return n >> 32;"),
         (
             "every element of an array",
             4006,
@@ -245,6 +250,9 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } values SEC(".maps");
+
+/* As assembly can call it, with a count of 64 bits. */
+static long (*wide_loop)(__u64 count, void *callback, void *ctx, __u64 flags) = (void *)181;
 
 static long add(__u32 index, __u64 *sum)
 {

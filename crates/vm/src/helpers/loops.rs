@@ -1,6 +1,6 @@
 //! Helpers that call the program back.
 
-use xway_abi::prog::MAX_LOOPS;
+use xway_abi::prog::{MAX_LOOPS, TOO_MANY_TURNS};
 use xway_abi::{Errno, HelperProto, MapType};
 
 use super::dynptr::{Dynptr, Kind as DynptrKind};
@@ -10,21 +10,24 @@ use crate::fault::Trap;
 use crate::machine::Machine;
 
 /// `bpf_loop(count, callback, ctx, flags)`: callback(index, ctx); returns the number of calls.
+///
+/// As Linux does where it takes the call apart, which it does nearly always: the count is the whole register, and a number of 32 bits says
+/// that it is too large.
 pub(crate) fn bpf_loop<'e, M: Machine<'e>>(vm: &mut M, proto: &'static HelperProto, r: &[u64; 5]) -> Result<u64, Trap> {
-    let count = r[0] as u32;
+    let count = r[0];
     if r[3] != 0 {
         return Ok(Errno::EINVAL.as_ret());
     }
-    if count > MAX_LOOPS {
-        return Ok(Errno::E2BIG.as_ret());
+    if count > MAX_LOOPS.into() {
+        return Ok(TOO_MANY_TURNS);
     }
     let entry = vm.func_arg(proto, 1, r[1])?;
     for i in 0..count {
-        if vm.call_back(entry, &[i.into(), r[2]])? != 0 {
-            return Ok(u64::from(i) + 1);
+        if vm.call_back(entry, &[i, r[2]])? != 0 {
+            return Ok(i + 1);
         }
     }
-    Ok(count.into())
+    Ok(count)
 }
 
 /// `bpf_for_each_map_elem(map, callback, ctx, flags)`: callback(map, key, value, ctx); returns the number of calls.

@@ -51,6 +51,11 @@ pub fn support(helper_id: u32) -> Support {
         156 | 157 | 210 | 211 => Differs("there are no task and control group storage maps outside the kernel"),
         169..=172 => Differs("callbacks run on the worker between bursts"),
         180 => Differs("the worker's address space is not shown: ENOENT"),
+        181 => Differs(
+            "always as in the loop that Linux makes of a call with flags of 0 and one callback: the count is all of the register, and one that \
+             is too large gives -E2BIG in 32 bits. Where these are no constants Linux calls its helper, which looks at the lower half of the \
+             count and gives -E2BIG in 64 bits",
+        ),
         204..=207 => {
             Differs("cookies of the engine's own secret: the kernel's TCP does not accept them, and vice versa")
         }
