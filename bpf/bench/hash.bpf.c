@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * One look-up of the source address; the value is the verdict. What is not listed passes.
- * One update of it: the value becomes DROP for even addresses and TX for odd ones, and so does the verdict.
+ * One look-up of the source address; the value is the verdict. What is not listed passes. `hash_called` does it in functions.
+ * `hash_update`: one update of it. The value becomes DROP for even addresses and TX for odd ones, and so does the verdict.
  *
  * Longer keys, of as many bytes as an IPv6 address with a port, or a connection over IPv6, have it in each word, with a number added.
  */
@@ -44,6 +44,36 @@ int hash_update(struct xdp_md *ctx)
 	if (bpf_map_update_elem(&sources, &source, &verdict, BPF_ANY))
 		return XDP_PASS;
 	return verdict;
+}
+
+/* The look-up in functions that stay functions: one is told where the key lies, the other looks up. */
+static __noinline int source_of(struct xdp_md *ctx, __be32 *source)
+{
+	struct iphdr *ip = ipv4_of(ctx);
+
+	if (!ip)
+		return 0;
+	*source = ip->saddr;
+	return 1;
+}
+
+static __noinline __u64 *verdict_on(const __be32 *source)
+{
+	return bpf_map_lookup_elem(&sources, source);
+}
+
+SEC("xdp")
+int hash_called(struct xdp_md *ctx)
+{
+	__u64 *verdict;
+	__be32 source;
+
+	if (!source_of(ctx, &source))
+		return XDP_ABORTED;
+	verdict = verdict_on(&source);
+	if (!verdict)
+		return XDP_PASS;
+	return *verdict;
 }
 
 #define LONG_KEYS(name, words)							\
