@@ -33,6 +33,8 @@ pub type Contents = Vec<Option<BTreeMap<Vec<u8>, Vec<u8>>>>;
 pub struct Result {
     pub runs: Vec<Ran>,
     pub maps: Contents,
+    /// Callbacks of timers that ran, and those that are left.
+    pub timers: (usize, usize),
 }
 
 /// How a program is run.
@@ -301,11 +303,19 @@ fn run(
         (0..traffic.packets.len()).map(|n| traffic.frame(&mut pools, n)).unzip();
     let of = if traffic.burst == 0 { burst.len().max(1) } else { traffic.burst };
     let (mut runs, mut long) = (vec![], false);
+    let (timers, mut ran, last) = (Timers::default(), 0, burst.len().div_ceil(of));
     for (number, frames) in burst.chunks_mut(of).enumerate() {
         if number > 0 {
             (traffic.between)(&instance, number);
         }
-        runs.extend(run_burst(&code, &programs, frames, &mut long));
+        runs.extend(run_burst(&code, &programs, frames, &timers, &mut long));
+        // Some that have been started are due, or all.
+        let now = if number + 1 == last { 1 << 62 } else { [0, 3 << 39, 5 << 39, 1 << 61][number % 4] };
+        let (now_ran, faults) = timers.run_due(&FixedHost::new(1).with_clock(now, 1000), CPU);
+        if let Some(fault) = faults.first() {
+            return Err(Outcome::Differs(format!("a timer's callback stops: {fault}")));
+        }
+        ran += now_ran;
     }
     burst.into_iter().zip(from).for_each(|(frame, from)| pools[from].release(frame));
     if long {
@@ -315,21 +325,21 @@ fn run(
     for map in instance.maps() {
         map.clear_programs();
     }
-    Ok(Result { runs, maps })
+    Ok(Result { runs, maps, timers: (ran, timers.len()) })
 }
 
 /// Runs one burst; `long` when a run was broken off.
-fn run_burst(code: &Code, programs: &[Ready], burst: &mut [Frame], long: &mut bool) -> Vec<Ran> {
-    let (guard, host, timers) = (Guard::pin(), FixedHost::new(1), Timers::default());
+fn run_burst(code: &Code, programs: &[Ready], burst: &mut [Frame], timers: &Timers, long: &mut bool) -> Vec<Ran> {
+    let (guard, host) = (Guard::pin(), FixedHost::new(1));
     let mut fault = |outcome: xway_vm::Outcome| {
         *long |= outcome.fault.as_ref().is_some_and(|f| matches!(f.kind, FaultKind::Budget(_)));
         outcome.fault.map(|f| f.to_string())
     };
     let mut rets = vec![0; burst.len()];
-    let mut env = RunEnv::new(&guard, &host, CPU).with_timers(&timers);
+    let mut env = RunEnv::new(&guard, &host, CPU).with_timers(timers);
     match code {
         Code::Interpreted => {
-            let mut env = Env::new(&guard, &host, CPU).with_timers(&timers).with_budget(LONG);
+            let mut env = Env::new(&guard, &host, CPU).with_timers(timers).with_budget(LONG);
             let one = |frame: &mut Frame| {
                 let outcome = xway_vm::run(&programs[0].program, frame, &mut env);
                 ran(frame, outcome.ret, 0, fault(outcome))
@@ -337,7 +347,7 @@ fn run_burst(code: &Code, programs: &[Ready], burst: &mut [Frame], long: &mut bo
             return burst.iter_mut().map(one).collect();
         }
         Code::InterpretedChain => {
-            let mut env = Env::new(&guard, &host, CPU).with_timers(&timers).with_budget(2 * LONG);
+            let mut env = Env::new(&guard, &host, CPU).with_timers(timers).with_budget(2 * LONG);
             let links: Vec<_> = programs.iter().map(|r| &*r.program).zip(MASKS.into_iter().cycle()).collect();
             let one = |frame: &mut Frame| {
                 let (outcome, link) = xway_vm::run_chain(&links, frame, &mut env);
@@ -391,8 +401,8 @@ fn ran(frame: &Frame, ret: u64, link: usize, fault: Option<String>) -> Ran {
 
 fn contents(map: &Map) -> Option<BTreeMap<Vec<u8>, Vec<u8>>> {
     use MapType::{
-        Array, ArrayOfMaps, Hash, HashOfMaps, LpmTrie, LruHash, LruPercpuHash, PercpuArray, PercpuHash, Queue, Ringbuf,
-        Stack,
+        Array, ArrayOfMaps, BloomFilter, Hash, HashOfMaps, LpmTrie, LruHash, LruPercpuHash, PercpuArray, PercpuHash,
+        Queue, Ringbuf, Stack,
     };
     let number = |values: Vec<Vec<u8>>| {
         values.into_iter().enumerate().map(|(n, v)| (n.to_be_bytes().to_vec(), v)).collect::<BTreeMap<_, _>>()
@@ -420,6 +430,11 @@ fn contents(map: &Map) -> Option<BTreeMap<Vec<u8>, Vec<u8>>> {
             let mut records = vec![];
             map.ringbuf()?.consume(usize::MAX, &mut |r| records.push(r.to_vec())).ok()?;
             Some(number(records))
+        }
+        BloomFilter => {
+            // What it says that it holds, of numbers that are pushed often.
+            let held = |n: &u64| map.lookup(&[], &mut n.to_ne_bytes()[..map.user_value_size()], 0).is_ok();
+            Some((0..64).filter(held).map(|n| (n.to_ne_bytes().to_vec(), vec![])).collect())
         }
         ArrayOfMaps | HashOfMaps => {
             let guard = Guard::pin();
@@ -456,5 +471,6 @@ fn difference(expected: &Result, got: &Result, packets: &[Vec<u8>], object: &Obj
             return Some(format!("map {}:\n  interpreter {want:02x?}\n  compiled    {have:02x?}", object.maps[n].name));
         }
     }
-    None
+    let (want, have) = (expected.timers, got.timers);
+    (want != have).then(|| format!("callbacks of timers that ran, and timers: {want:?} interpreted, {have:?} compiled"))
 }

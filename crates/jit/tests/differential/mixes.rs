@@ -7,7 +7,7 @@ use xway_jit::Options;
 use xway_maps::{Map, SocketObject};
 use xway_object::{Object, Program, ProgramKind};
 use xway_testkit::Rng;
-use xway_verifier::{Config, MapsView};
+use xway_verifier::{Config, Kind, MapsView, verify};
 use xway_vm::Instance;
 
 use crate::engines::{Engine, NO_METADATA, Outcome, Traffic, Variants, compare_random_with, variants};
@@ -20,13 +20,25 @@ const COUNTS: [usize; 12] = [1, 2, 3, 4, 5, 7, 13, 31, 63, 64, 65, 300];
 /// Packet lengths around the ends of headers, none at all, and more than a page's rest.
 const LENGTHS: [usize; 20] = [0, 1, 13, 14, 15, 16, 17, 18, 20, 24, 33, 34, 38, 42, 53, 54, 60, 64, 100, 1500];
 
-/// What stands in the second slot of the tail calls' array: changes a byte, and goes on there or in the first, as the byte says.
-const AGAIN: &str = "r6 = r1\nr7 = *(u32 *)(r1 +0)\nr8 = *(u32 *)(r1 +4)\nr0 = 3\nr2 = r7\nr2 += 14\nif r2 > r8 goto out\n\
-                     r9 = *(u8 *)(r7 +3)\nr9 += 1\n*(u8 *)(r7 +3) = r9\nr2 = map[idx:7]\nif r9 & 3 goto second\nr3 = 0\n\
-                     call 12\ngoto last\nsecond: r3 = 1\ncall 12\nlast: r0 = 1\nout: exit";
+/// What stands in the second slot of the tail calls' array, of which this is the number: changes a byte, and goes on there or in the first,
+/// as the byte says.
+fn again(programs: usize) -> String {
+    format!(
+        "r6 = r1\nr7 = *(u32 *)(r1 +0)\nr8 = *(u32 *)(r1 +4)\nr0 = 3\nr2 = r7\nr2 += 14\nif r2 > r8 goto out\n\
+         r9 = *(u8 *)(r7 +3)\nr9 += 1\n*(u8 *)(r7 +3) = r9\nr2 = map[idx:{programs}]\nif r9 & 3 goto second\nr3 = 0\n\
+         call 12\ngoto last\nsecond: r3 = 1\ncall 12\nlast: r0 = 1\nout: exit"
+    )
+}
+
+/// Instructions that a verifier goes through in a program that is run.
+const SHORT: u64 = 10_000;
+
+fn config(budget: u64) -> Config {
+    Config { budget, errors_max: 1, ..Config::default() }
+}
 
 /// What stands in a map of sockets.
-struct Socket;
+struct Socket(u32);
 
 impl SocketObject for Socket {
     fn id(&self) -> u64 {
@@ -34,7 +46,7 @@ impl SocketObject for Socket {
     }
 
     fn queue(&self) -> u32 {
-        3
+        self.0
     }
 
     fn as_any(&self) -> &dyn std::any::Any {
@@ -86,6 +98,8 @@ struct Case {
     object: Arc<Object>,
     /// What stands in the slots of the tail calls' array, now and then.
     others: Vec<Program>,
+    /// The number of that array.
+    programs_of: usize,
     packets: Vec<Vec<u8>>,
     cuts: Vec<Vec<usize>>,
     metas: Vec<usize>,
@@ -100,9 +114,15 @@ impl Case {
         // Links of a chain are of one kind.
         let frags = rng.one_in(6);
         let kind = ProgramKind::Xdp { frags };
+        // What takes a verifier long is verified again for each engine, and in slots between bursts.
+        let view = MapsView::from(&*world.object);
+        let short = |program: &Program| match verify(program, &view, &config(SHORT)) {
+            Err(refused) => refused.errors[0].kind != Kind::Budget,
+            Ok(_) => true,
+        };
         let like = |rng: &mut Rng| loop {
             let program = generate::mix(rng, world);
-            if program.kind == kind {
+            if program.kind == kind && short(&program) {
                 return program;
             }
         };
@@ -124,10 +144,12 @@ impl Case {
         let mut engines = variants();
         engines.retain(|(_, e)| rng.one_in(3) || links > 1 && matches!(e, Engine::Chain(_)));
         engines.push(("burst code without some passes", Engine::Burst(options)));
-        let others = if frags { vec![] } else { vec![like(rng), world.program(AGAIN, &[]), like(rng)] };
+        let programs_of = if frags { 29 } else { 7 };
+        let again = Program { kind, section: programs[0].section.clone(), ..world.program(&again(programs_of), &[]) };
+        let others = vec![like(rng), again, like(rng)];
         let burst = if rng.one_in(2) { 0 } else { 1 + rng.index(9) };
         let object = Arc::new(Object { programs, ..(*world.object).clone() });
-        Case { object, others, packets, cuts, metas, burst, off, engines, listing }
+        Case { object, others, programs_of, packets, cuts, metas, burst, off, engines, listing }
     }
 
     /// What maps hold before the first packet.
@@ -148,10 +170,14 @@ impl Case {
         for key in [0u32, 2, 3] {
             let device = u64::from(key + 5).to_ne_bytes();
             maps[23].update(&key.to_ne_bytes(), &device, 0).expect("room");
-            maps[24].update(&key.to_ne_bytes(), &device[..4], 0).expect("room");
+            for plain in [24, 30] {
+                maps[plain].update(&key.to_ne_bytes(), &device[..4], 0).expect("room");
+            }
         }
-        maps[25].update(&1u32.to_ne_bytes(), &64u32.to_ne_bytes(), 0).expect("room");
-        maps[26].set_socket(2, Arc::new(Socket)).expect("a slot");
+        for cpus in [25, 32] {
+            maps[cpus].update(&1u32.to_ne_bytes(), &64u32.to_ne_bytes(), 0).expect("room");
+        }
+        maps[26].set_socket(2, Arc::new(Socket(3))).expect("a slot");
         for (slot, _) in self.others.iter().enumerate().take(2) {
             self.enter(world, instance, slot as u32, slot);
         }
@@ -162,28 +188,40 @@ impl Case {
         let Some(image) = self.others.get(other) else { return };
         let view = MapsView::from(&*world.object);
         // What is refused stands in no slot.
-        let Ok(program) = xway_vm::Program::verify(image, instance.maps(), &view, &Config::default()) else { return };
-        instance.maps()[7].set_program(slot, Some(program)).expect("room");
+        let Ok(program) = xway_vm::Program::verify(image, instance.maps(), &view, &config(SHORT)) else { return };
+        instance.maps()[self.programs_of].set_program(slot, Some(program)).expect("room");
     }
 
     /// What becomes of slots between two bursts: programs and inner maps are exchanged and taken out.
     fn between(&self, world: &World, instance: &Instance, number: usize) {
         let maps = instance.maps();
         match number % 5 {
-            0 => maps[7].set_program(1, None).expect("a slot"),
+            0 => maps[self.programs_of].set_program(1, None).expect("a slot"),
             1 => self.enter(world, instance, 0, 2),
             2 => self.enter(world, instance, 0, 1),
             3 => self.enter(world, instance, 1, 0),
-            _ => maps[7].set_program(0, None).expect("a slot"),
+            _ => maps[self.programs_of].set_program(0, None).expect("a slot"),
         }
         let slot = (number % 4) as u32;
-        for devices in &maps[23..25] {
+        for devices in [&maps[23], &maps[24], &maps[30]] {
             let device = [(number % 200) as u8 + 1, 0, 0, 0, 0, 0, 0, 0];
             let _ = match number.is_multiple_of(2) {
                 true => devices.delete(&slot.to_ne_bytes()),
                 false => devices.update(&slot.to_ne_bytes(), &device[..devices.user_value_size()], 0),
             };
         }
+        // A slot of the others holds something, nothing, or another thing than before.
+        let (slot_bytes, queue) = (slot.to_ne_bytes(), number as u32 % 7);
+        for cpus in [&maps[25], &maps[32]] {
+            let _ = match number % 3 {
+                0 => cpus.delete(&slot_bytes),
+                _ => cpus.update(&slot_bytes, &(64 + queue).to_ne_bytes(), 0),
+            };
+        }
+        let _ = match number % 4 {
+            0 => maps[26].delete(&slot_bytes),
+            _ => maps[26].delete(&slot_bytes).and(maps[26].set_socket(slot, Arc::new(Socket(queue)))),
+        };
         for outer in &maps[19..22] {
             if number.is_multiple_of(3) {
                 let _ = outer.delete(&slot.to_ne_bytes());
@@ -212,7 +250,8 @@ impl Case {
     }
 }
 
-/// `XWAY_SEED` and `XWAY_SECONDS` for others and more of them.
+/// `XWAY_SEED` and `XWAY_SECONDS` for others and more of them; `XWAY_ABOUT` for those that are about one thing, by its number in the
+/// generator.
 #[test]
 fn mixed_programs_over_bursts_of_every_length() {
     let (seed, time) = (number("XWAY_SEED", 1), Duration::from_secs(number("XWAY_SECONDS", 15)));

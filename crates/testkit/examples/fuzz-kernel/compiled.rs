@@ -21,6 +21,8 @@ const PROBE_READ: [u32; 3] = [4, 113, 115];
 /// A compiled program.
 pub struct Compiled {
     instance: Instance,
+    /// Timers run their callbacks in it.
+    _linked: Arc<xway_vm::Program>,
     code: Arc<xway_jit::Compiled>,
     guard: Guard,
     host: FixedHost,
@@ -45,7 +47,7 @@ impl Compiled {
         };
         let exact = repeatable(proof, instance.object());
         let (guard, host, timers) = (Guard::pin(), FixedHost::new(1), Timers::default());
-        Ok(Some(Compiled { instance, code, guard, host, timers, exact, packets: Cell::new(0) }))
+        Ok(Some(Compiled { instance, _linked: linked, code, guard, host, timers, exact, packets: Cell::new(0) }))
     }
 
     /// Runs over one packet; `expected`, the bytes and how many of them are metadata are what the interpreter made of it.

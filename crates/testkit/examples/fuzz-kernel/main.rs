@@ -8,7 +8,8 @@
 //!
 //! Three generators take turns: a grammar whose programs often verify, the same with one or two instructions changed, and
 //! mutants of the programs in the objects named behind the options (`--mutants`: nothing but these). `--mixes`: nothing but programs of
-//! which a compiler takes much apart, which are long, and half of them compiled. A program that we
+//! which a compiler takes much apart, which are long, and half of them compiled; with `XWAY_ABOUT=n` in the environment they are about one
+//! thing, by its number in `generate/mixes`. A program that we
 //! accept is run in the checked interpreter over many packets; a fault there, a result that differs from the kernel's
 //! test run (verdict, packet, map contents), one that contradicts the facts of the proof, or machine code (an eighth of the
 //! programs) that does something else than the interpreter is wrong: the run prints it and ends with 1 after the third.

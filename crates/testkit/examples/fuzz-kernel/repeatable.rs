@@ -5,8 +5,9 @@ use xway_object::Object;
 use xway_verifier::{Region, Verified};
 
 /// Helpers whose result depends on packet and maps alone.
-const REPEATABLE: [u32; 27] = [
-    1, 2, 3, 10, 12, 23, 28, 44, 51, 54, 65, 87, 88, 89, 93, 94, 164, 165, 181, 182, 188, 189, 190, 197, 201, 202, 203,
+const REPEATABLE: [u32; 31] = [
+    1, 2, 3, 10, 12, 23, 28, 44, 51, 54, 65, 87, 88, 89, 93, 94, 164, 165, 169, 170, 171, 172, 181, 182, 188, 189, 190,
+    197, 201, 202, 203,
 ];
 /// The same of kernel functions.
 const REPEATABLE_KFUNCS: [&str; 8] = [

@@ -117,6 +117,9 @@ impl Default for World {
             MapDef::new("rodata", MapSpec::new(MapType::Array, 4, 32, 1).with_flags(map_flags::RDONLY_PROG));
         rodata.initial = Initial::Data((0..32u8).map(|i| if i < 8 { i / 4 * 5 } else { i.wrapping_mul(41) }).collect());
         rodata.frozen = true;
+        // Small, so that it is often wrong, and wrong in the same way wherever it is.
+        let spec = MapSpec { map_extra: 3, ..MapSpec::new(MapType::BloomFilter, 0, 8, 8) };
+        let filter = MapDef::new("filter", spec.with_flags(map_flags::ZERO_SEED));
         let maps = vec![
             def("array", MapType::Array, 4, 64, 4),
             def("hash", MapType::Hash, 8, 48, 8),
@@ -146,6 +149,12 @@ impl Default for World {
             def("devices_by_key", MapType::DevmapHash, 4, 4, 4),
             def("cpus", MapType::Cpumap, 4, 4, 2),
             def("sockets", MapType::Xskmap, 4, 4, 4),
+            filter,
+            def("stack", MapType::Stack, 0, 8, 4),
+            def("programs_of_frags", MapType::ProgArray, 4, 4, 2),
+            def("devices_of_frags", MapType::Devmap, 4, 4, 4),
+            typed(with(def("timed", MapType::Hash, 4, 24, 4), SpecialKind::Timer), timed),
+            def("cpus_of_frags", MapType::Cpumap, 4, 4, 2),
         ];
         let object = Object { maps, btf: Some(Arc::new(b.finish())), license: Some("GPL".into()), ..Object::default() };
         World { object: Arc::new(object), main, roles }

@@ -159,16 +159,14 @@ impl Mix<'_> {
 
     /// A tail call, to a program that stands there or does not.
     pub(super) fn leave(&mut self) {
-        // An array of programs has one kind of them.
-        if self.frags {
-            return self.reach();
-        }
-        let on = self.label();
+        let (on, programs) = (self.label(), self.programs());
         let slot = match self.rng.below(3) {
             0 => "r3 = r9\nr3 &= 3".to_owned(),
             _ => format!("r3 = {}", self.below(3)),
         };
         let bit = 1 << self.rng.below(8);
-        self.line(&format!("if r9 & {bit} goto {on}\nr1 = r6\nr2 = map[idx:7]\n{slot}\ncall 12\n{on}: r0 = 0"));
+        self.line(&format!(
+            "if r9 & {bit} goto {on}\nr1 = r6\nr2 = map[idx:{programs}]\n{slot}\ncall 12\n{on}: r0 = 0"
+        ));
     }
 }

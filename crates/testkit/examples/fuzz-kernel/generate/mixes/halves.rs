@@ -42,7 +42,7 @@ impl Mix<'_> {
             2 | 3 => {
                 let out = self.way_out();
                 self.line("r9 += r1");
-                self.decide(d, out);
+                self.decide(d, &out);
             }
             4 => {
                 // A number of 32 bits moves a pointer.

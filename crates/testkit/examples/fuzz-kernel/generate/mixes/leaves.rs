@@ -8,10 +8,6 @@ use super::{COND, Mix, Role};
 
 impl Mix<'_> {
     pub(super) fn leaves(&mut self) {
-        // An array of programs has one kind of them.
-        if self.frags {
-            return self.constants();
-        }
         match self.rng.below(4) {
             0 => self.leaves_in_turns(),
             1 | 2 => self.leaves_from_a_function(),
@@ -42,7 +38,7 @@ impl Mix<'_> {
             2 => format!("r3 = {}", *self.rng.pick(&[2, -1])),
             _ => format!("r3 = {}", self.below(2)),
         };
-        format!("r1 = {ctx}\nr2 = map[idx:7]\n{slot}\ncall 12\nr0 = 0")
+        format!("r1 = {ctx}\nr2 = map[idx:{}]\n{slot}\ncall 12\nr0 = 0", self.programs())
     }
 
     fn leaves_in_turns(&mut self) {

@@ -2,22 +2,26 @@
 //! are copied, put together and written over, sums and folds, the stack in pieces of every width, loops that are taken apart, look-ups with
 //! arithmetic in the value, moves of the packet's start and end in between, functions that are copied, callbacks, copies from and to
 //! further buffers, rows of 32 bits, atomic operations whose results decide, metadata, options, loops that count, targets, records, tail
-//! calls in loops, constants, tags, and a long computation at the end.
+//! calls in loops, constants, tags, functions that are verified on their own, iterators, timers, filters, and a long computation at the end.
 //!
 //! r6 is the context, r7 the packet's start, r8 its end, r9 a sum of what was seen; r0 to r5 are scratch. fp-8 to fp-64 are bytes of all
 //! widths, fp-72 and fp-80 keys, fp-88 the context for callbacks, fp-112 and up a key with a prefix's length, fp-120 a pointer to a map,
-//! fp-136 a dynptr.
+//! fp-136 a dynptr, fp-144 and fp-152 iterators, fp-160 and fp-168 counters of loops that `may_goto` ends.
 
 mod ahead;
+mod apart;
+mod buffers;
 mod bytes;
 mod callbacks;
 mod calls;
 mod changes;
 mod counted;
+mod filters;
 mod functions;
 mod halves;
 mod leaves;
 mod moves;
+mod numbers;
 mod pieces;
 mod reach;
 mod records;
@@ -25,6 +29,7 @@ mod rounds;
 mod tables;
 mod tags;
 mod targets;
+mod timers;
 mod walks;
 
 use std::fmt::Write;
@@ -52,7 +57,7 @@ pub(super) struct Made {
 
 pub(super) fn text(rng: &mut Rng) -> Made {
     let frags = rng.one_in(6);
-    let mut w = Mix { rng, out: String::new(), labels: 0, proved: 0, functions: vec![], frags };
+    let mut w = Mix { rng, out: String::new(), labels: 0, proved: 0, functions: vec![], frags, depth: 0, leads: None };
     w.line("r6 = r1\nr9 = 0");
     for slot in 1..=14 {
         let number = w.rng.u32() as i32;
@@ -60,8 +65,11 @@ pub(super) fn text(rng: &mut Rng) -> Made {
     }
     w.packet();
     let statements = 3 + w.rng.below(12);
-    // Some are about nothing but where the packet is, or about one other thing.
-    let (about, about_one) = (w.rng.below(10), w.rng.below(16));
+    // Some are about nothing but where the packet is, or about one other thing: all of them where one is named.
+    let (mut about, mut about_one) = (w.rng.below(10), w.rng.below(21));
+    if let Some(one) = std::env::var("XWAY_ABOUT").ok().and_then(|one| one.parse().ok()) {
+        (about, about_one) = (2, one);
+    }
     for _ in 0..statements {
         match about {
             0 | 1 => w.about_bounds(),
@@ -112,6 +120,10 @@ struct Mix<'a> {
     proved: i64,
     functions: Vec<(String, Role)>,
     frags: bool,
+    /// Loops around what is made, of those that may hold any statement.
+    depth: u32,
+    /// Where every way out leads while something has to be given back.
+    leads: Option<String>,
 }
 
 impl Mix<'_> {
@@ -124,9 +136,18 @@ impl Mix<'_> {
         format!("m{}", self.labels)
     }
 
-    fn way_out(&mut self) -> &'static str {
+    fn way_out(&mut self) -> String {
+        if let Some(out) = &self.leads {
+            return out.clone();
+        }
         // Mostly one, so that checks lead out the same way.
-        if self.rng.one_in(4) { OUTS[self.rng.index(OUTS.len())] } else { OUTS[0] }
+        let out = if self.rng.one_in(4) { OUTS[self.rng.index(OUTS.len())] } else { OUTS[0] };
+        out.to_owned()
+    }
+
+    /// The array of programs of this kind.
+    fn programs(&self) -> u32 {
+        if self.frags { 29 } else { 7 }
     }
 
     fn below(&mut self, n: i64) -> i64 {
@@ -181,7 +202,7 @@ impl Mix<'_> {
     }
 
     fn statement(&mut self) {
-        match self.rng.below(67) {
+        match self.rng.below(79) {
             0 => {
                 let len = *self.rng.pick(&LENGTHS);
                 self.check(len);
@@ -223,7 +244,13 @@ impl Mix<'_> {
             57 | 58 => self.leaves(),
             59 => self.constants(),
             60 | 61 => self.tags(),
-            62..=64 => self.ahead(),
+            62 | 63 => self.apart(),
+            64 | 65 => self.may_go(),
+            66 | 67 => self.numbers(),
+            68 => self.timers(),
+            69 | 70 => self.filters(),
+            71 | 72 => self.buffers(),
+            73..=75 => self.ahead(),
             _ => self.changed(),
         }
     }
@@ -259,7 +286,13 @@ impl Mix<'_> {
             (_, 10) => self.leaves(),
             (_, 11) => self.constants(),
             (_, 12) => self.tags(),
-            (_, 13 | 14) => self.ahead(),
+            (_, 13) => self.apart(),
+            (_, 14) => self.may_go(),
+            (_, 15) => self.numbers(),
+            (_, 16) => self.timers(),
+            (_, 17) => self.filters(),
+            (_, 18) => self.buffers(),
+            (_, 19) => self.ahead(),
             _ => self.changed(),
         }
     }

@@ -108,10 +108,10 @@ impl Mix<'_> {
         self.proved = 0;
         self.line(loads[0]);
         match self.rng.below(4) {
-            0 if !self.frags => {
+            0 => {
                 // A tail call that mostly fails.
-                let slot = 1 + self.below(3);
-                self.line(&format!("r1 = r6\nr2 = map[idx:7]\nr3 = {slot}\ncall 12"));
+                let (slot, programs) = (1 + self.below(3), self.programs());
+                self.line(&format!("r1 = r6\nr2 = map[idx:{programs}]\nr3 = {slot}\ncall 12"));
             }
             1 => self.line("r1 = r6\ncall 188\nr9 += r0"),
             2 => self.line("r1 = *(u32 *)(r6 +8)\nr2 = *(u32 *)(r6 +0)\nr3 = *(u32 *)(r6 +0)"),

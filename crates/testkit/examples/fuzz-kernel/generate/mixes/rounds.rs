@@ -130,7 +130,7 @@ impl Mix<'_> {
             self.line(&part);
             if self.rng.one_in(4) {
                 let (out, byte) = (self.way_out(), self.byte());
-                let (out, behind) = if self.rng.one_in(2) { (out, false) } else { (done.as_str(), true) };
+                let (out, behind) = if self.rng.one_in(2) { (out, false) } else { (done.clone(), true) };
                 leaves |= behind;
                 match self.rng.below(3) {
                     0 => self.line(&format!("if r9 == {byte} goto {out}")),

@@ -5,6 +5,8 @@ use super::{Mix, Role};
 
 /// Maps of devices, by slot and by key, of CPUs and of sockets.
 const MAPS: [i64; 4] = [23, 24, 25, 26];
+/// The same for programs that take packets of several buffers: maps whose entries may have programs are for one kind of them.
+const OF_FRAGS: [i64; 4] = [30, 24, 32, 26];
 
 impl Mix<'_> {
     pub(super) fn targets(&mut self) {
@@ -64,8 +66,7 @@ impl Mix<'_> {
             2 => format!("r3 = {}", *self.rng.pick(&[4, 8, 9, 10, 16, 24, 27, 32, -1])),
             _ => format!("r3 = {}", self.below(4)),
         };
-        // Whose entries may have programs, and in Linux are for one kind of them.
-        let map = if self.frags { *self.rng.pick(&[24, 26]) } else { *self.rng.pick(&MAPS) };
+        let map = if self.frags { *self.rng.pick(&OF_FRAGS) } else { *self.rng.pick(&MAPS) };
         format!("{key}\n{flags}\nr1 = map[idx:{map}]\ncall 51")
     }
 
@@ -88,7 +89,7 @@ impl Mix<'_> {
 
     /// An entry is looked at.
     fn entry(&mut self) {
-        let (map, miss) = (*self.rng.pick(if self.frags { &[24, 26][..] } else { &[23, 24, 26] }), self.label());
+        let (map, miss) = (*self.rng.pick(if self.frags { &[24, 26, 30][..] } else { &[23, 24, 26] }), self.label());
         if self.rng.one_in(2) {
             let n = self.below(6);
             self.line(&format!("*(u32 *)(r10 -72) = {n}"));
