@@ -108,7 +108,8 @@ impl Mix<'_> {
         self.proved = 0;
         self.line(loads[0]);
         match self.rng.below(4) {
-            0 => {
+            // Not where something has to be given back.
+            0 if self.leads.is_none() => {
                 // A tail call that mostly fails.
                 let (slot, programs) = (1 + self.below(3), self.programs());
                 self.line(&format!("r1 = r6\nr2 = map[idx:{programs}]\nr3 = {slot}\ncall 12"));
