@@ -1,4 +1,4 @@
-//! `bpf_ktime_get_ns` from the processor's counter.
+//! `bpf_ktime_get_ns` and `bpf_ktime_get_boot_ns` from the processor's counter.
 #![allow(unsafe_code)] // the instruction that reads the counter is an intrinsic that the standard library calls unsafe
 //!
 //! `clock_gettime` reads the same counter, and scales it by numbers that the kernel publishes to it alone. Here a worker reads
@@ -13,6 +13,9 @@
 //! rate is not good for long. So no reading is gone on from for more than two milliseconds: later calls of a burst ask the system, and
 //! whoever was away begins with what the clock says. Time is never further ahead than that, and runs at half its speed until the clock has
 //! caught up.
+//!
+//! The clock that goes on while the machine sleeps is ahead of the other by how long it has slept: a number that changes when it wakes up, and is read
+//! with the clock. A sleep is longer than any reading is gone on from, so no time behind it is made of a number from before it.
 //!
 //! Only where the counter is one that counts at a constant rate, in every sleep state, the same on all cores, and Linux
 //! itself uses it as its clock source; else the helper asks the system ([`source`] says why).
@@ -37,6 +40,8 @@ pub(crate) struct Scale {
     pub limit: u64,
     /// The time then. Nobody was told a later one, and what the helper says is not before it.
     pub last: u64,
+    /// Nanoseconds that the machine has slept.
+    pub slept: u64,
 }
 
 impl Scale {
@@ -151,12 +156,41 @@ pub(crate) fn scale(host: &dyn Host) -> Scale {
     {
         return anchor.now;
     }
-    let next = next(anchor, together(host), || {
+    let mut next = next(anchor, together(host), || {
         std::thread::sleep(std::time::Duration::from_micros(200));
         together(host)
     });
+    next.now.slept = slept(anchor.map(|anchor| anchor.now.slept), || clocks(host));
     ANCHOR.set(Some(next));
     next.now
+}
+
+/// Nanoseconds of sleep that are not taken for an error of reading the two clocks one behind the other.
+const SLEPT_MIN: u64 = 10_000;
+
+/// How long the machine has slept, from what was known last and readings: how long one took, and how far the clocks were apart.
+fn slept(last: Option<u64>, read: impl Fn() -> (u64, u64)) -> u64 {
+    let (_, apart) = read();
+    // Nearly always nothing has happened, and then it is the very same number, so that no time goes back for an error.
+    if let Some(last) = last
+        && last.abs_diff(apart) < SLEPT_MIN
+    {
+        return last;
+    }
+    let (took, apart) = (0..8).map(|_| read()).min().unwrap_or_default();
+    match last {
+        // It never gets less, and what takes so long shows nothing.
+        Some(last) if took >= SLEPT_MIN || apart < last + SLEPT_MIN => last,
+        _ => apart,
+    }
+}
+
+/// How long it took to read both clocks, and how far the one that counts sleep was ahead of the other.
+fn clocks(host: &dyn Host) -> (u64, u64) {
+    let before = host.clock_ns(Clock::Monotonic);
+    let boot = host.clock_ns(Clock::Boot);
+    let took = host.clock_ns(Clock::Monotonic).saturating_sub(before);
+    (took, boot.saturating_sub(before + took / 2))
 }
 
 impl Anchor {
@@ -216,6 +250,29 @@ fn next(last: Option<Anchor>, read: (u64, u64), later: impl FnOnce() -> (u64, u6
 mod tests {
     use super::*;
     use xway_vm::SystemHost;
+
+    /// Errors of reading change nothing, a sleep is seen, and a reading that was interrupted is no sleep.
+    #[test]
+    fn sleep_is_told_from_errors() {
+        use std::cell::Cell;
+        let row = |all: &'static [(u64, u64)]| {
+            let at = Cell::new(0);
+            move || {
+                let n = at.get();
+                at.set(n + 1);
+                all[n.min(all.len() - 1)]
+            }
+        };
+        assert_eq!(slept(None, row(&[(900, 70_000), (50, 5_000), (40, 4_990), (800, 4_000)])), 4_990);
+        assert_eq!(slept(Some(5_000), row(&[(50, 5_040)])), 5_000);
+        assert_eq!(slept(Some(5_000), row(&[(50, 4_000)])), 5_000);
+        // Interrupted once; again and again; a second of sleep, seen between interruptions.
+        assert_eq!(slept(Some(5_000), row(&[(900_000, 450_000), (50, 5_010)])), 5_000);
+        assert_eq!(slept(Some(5_000), row(&[(900_000, 450_000)])), 5_000);
+        assert_eq!(slept(Some(5_000), row(&[(50, 1_000_005_000), (900_000, 0), (60, 1_000_005_010)])), 1_000_005_010);
+        // Never less.
+        assert_eq!(slept(Some(1_000_005_000), row(&[(50, 5_000)])), 1_000_005_000);
+    }
 
     #[test]
     fn scaled_time_follows_a_clock_that_is_slewed_and_never_goes_back() {

@@ -22,7 +22,7 @@ use xway_packet::{Frame, Redirect};
 use xway_verifier::Verified;
 use xway_vm::Program;
 
-use crate::calls::KTIME;
+use crate::calls::{BOOT, KTIME};
 use crate::chain::Link;
 use crate::code::CodeMemory;
 use crate::env::RunEnv;
@@ -132,7 +132,7 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
     let names: Vec<&str> = links.iter().map(|l| l.program.name()).collect();
     let name = names.join("+");
     let insns = units.insns();
-    let uses_clock = units.parts.iter().any(|p| p.plan.uses_helper(KTIME));
+    let uses_clock = units.parts.iter().any(|p| [KTIME, BOOT].iter().any(|id| p.plan.uses_helper(*id)));
     let headers = options.headers && units.parts.iter().any(|p| p.plan.looks_at_packets());
     let maps = units.parts.iter().flat_map(|p| p.program.maps()).cloned().collect();
     let targets = units.parts[links.len()..].iter().map(|p| Arc::downgrade(&p.program)).collect();

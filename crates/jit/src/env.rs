@@ -78,6 +78,7 @@ pub(crate) mod offsets {
     pub const TICKS: i32 = offset_of!(RunEnv<'static>, ticks) as i32;
     pub const CLOCK_NS: i32 = (CLOCK + offset_of!(crate::clock::Scale, ns)) as i32;
     pub const CLOCK_LIMIT: i32 = (CLOCK + offset_of!(crate::clock::Scale, limit)) as i32;
+    pub const CLOCK_SLEPT: i32 = (CLOCK + offset_of!(crate::clock::Scale, slept)) as i32;
     pub const CLOCK_LAST: i32 = (CLOCK + offset_of!(crate::clock::Scale, last)) as i32;
 }
 

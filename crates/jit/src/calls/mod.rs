@@ -22,6 +22,8 @@ use crate::plan::Call;
 
 /// `bpf_ktime_get_ns`
 pub(crate) const KTIME: u32 = 5;
+/// `bpf_ktime_get_boot_ns`
+pub(crate) const BOOT: u32 = 125;
 /// `bpf_jiffies64`
 pub(crate) const JIFFIES: u32 = 118;
 /// `bpf_ktime_get_coarse_ns`

@@ -130,9 +130,10 @@ impl Body<'_, '_> {
         self.folded(once, 32)
     }
 
-    /// `bpf_ktime_get_ns()` from the processor's counter, where the host's clock is this machine's and follows it
+    /// `bpf_ktime_get_ns()` and `bpf_ktime_get_boot_ns()` from the processor's counter, where the host's clock is this machine's and follows it
     /// (`clock.rs`); else by the helper.
     pub(super) fn ktime(&mut self, call: &Call) {
+        use crate::calls::BOOT;
         use crate::env::offsets;
         let [fast, near, slow, done] = std::array::from_fn(|_| self.b.create_block());
         let flags = self.flags(Some(Area::Env));
@@ -153,7 +154,12 @@ impl Body<'_, '_> {
         let ns = self.b.ins().iadd(base, ns);
         // What counts by itself may lag a little behind the system's clock, from which the coarse one is: it is not told an earlier time.
         let coarse = self.tick(Ticks::COARSE);
-        let ns = self.b.ins().umax(ns, coarse);
+        let mut ns = self.b.ins().umax(ns, coarse);
+        let slept = call.proto.id == BOOT;
+        if slept {
+            let slept = self.b.ins().load(types::I64, flags, self.env, offsets::CLOCK_SLEPT);
+            ns = self.b.ins().iadd(ns, slept);
+        }
         self.set(Reg::R0, ns);
         self.b.ins().jump(done, &[]);
 
@@ -161,7 +167,11 @@ impl Body<'_, '_> {
         self.by_call(call);
         self.seldom = false;
         let told = self.reg(Reg::R0);
-        let last = self.b.ins().load(types::I64, flags, self.env, offsets::CLOCK_LAST);
+        let mut last = self.b.ins().load(types::I64, flags, self.env, offsets::CLOCK_LAST);
+        if slept {
+            let slept = self.b.ins().load(types::I64, flags, self.env, offsets::CLOCK_SLEPT);
+            last = self.b.ins().iadd(last, slept);
+        }
         let told = self.b.ins().umax(told, last);
         self.set(Reg::R0, told);
         self.b.ins().jump(done, &[]);
