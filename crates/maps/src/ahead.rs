@@ -48,7 +48,7 @@ impl Map {
     }
 
     /// Fetches what look-ups of these keys on this CPU will need behind the first line, which should be under way. At most 64
-    /// notes; what is no note of this map is harmless.
+    /// notes; what is no note of this map is harmless. The caller holds a guard: a trie's nodes serve other tries when they are out.
     pub fn fetch_ahead(&self, cpu: u32, notes: &[u64]) {
         match &self.kind {
             Kind::Hash(map) => map.fetch_ahead(cpu, notes),
@@ -57,7 +57,7 @@ impl Map {
         }
     }
 
-    /// Looks many keys up at once in a trie whose keys have eight bytes; `notes` are the keys, read as words. `each` gets the place
+    /// Looks many keys up at once in a trie whose keys have eight bytes, under a guard; `notes` are the keys, read as words. `each` gets the place
     /// of every note with the value's address, 0 where there is none; `None` where the note is no whole address. The result is the count of changes (see
     /// [`LpmLayout::changes`](crate::native::LpmLayout)): as long as it is the same, a look-up would find the same. `None`, and
     /// possibly some calls of `each`: something is being changed right now, or the map is another one.

@@ -28,6 +28,8 @@ const SHARED: usize = if cfg!(miri) { 4 << 20 } else { 256 << 20 };
 pub(super) struct Region {
     words: Block,
     free: Mutex<Free>,
+    /// Units that the tries which share it may come to, apart from what waits for guards.
+    promised: AtomicUsize,
 }
 
 /// What is not in use. Locked for a moment only, and never while anything is deferred, which may run what others deferred.
@@ -60,6 +62,8 @@ pub(super) struct Values {
     block: Block,
     places: Mutex<Places>,
     capacity: u32,
+    /// Values of the tries that share it when they are full.
+    promised: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -76,6 +80,17 @@ pub(super) struct Held {
     values: AtomicUsize,
 }
 
+/// What a trie may come to.
+#[derive(Clone, Copy)]
+pub(super) struct Most {
+    /// Bytes of nodes, and values, in all.
+    pub(super) bytes: usize,
+    pub(super) values: u32,
+    /// The same of a full trie, apart from what waits for guards.
+    pub(super) full_bytes: usize,
+    pub(super) full_values: usize,
+}
+
 /// A trie's memory.
 pub(super) struct Arena {
     region: Arc<Region>,
@@ -85,6 +100,8 @@ pub(super) struct Arena {
     stride: usize,
     /// Values and units that the trie may have at a time.
     most: (usize, usize),
+    /// Values and units of the shared regions that are kept for it.
+    promised: (usize, usize),
     shared: bool,
 }
 
@@ -97,24 +114,38 @@ impl Arena {
     pub(super) fn own(pages: HugePages, bytes: usize, stride: usize, most: u32) -> Result<Arena, Errno> {
         let region = Arc::new(Region::new(pages, bytes)?);
         let values = Arc::new(Values::new(pages, stride, most)?);
-        Ok(Arena { region, values, held: Arc::default(), stride, most: (most as usize, usize::MAX), shared: false })
+        let most = (most as usize, usize::MAX);
+        Ok(Arena { region, values, held: Arc::default(), stride, most, promised: (0, 0), shared: false })
     }
 
-    /// Regions that others use too, each of which may have as much as it would have alone.
-    pub(super) fn shared(bytes: usize, stride: usize, most: u32) -> Result<Arena, Errno> {
+    /// Regions that others use too, each of which may have as much as it would have alone. Whoever is there finds room until it is full,
+    /// whatever the others come to: those for whom that cannot be said get another region.
+    pub(super) fn shared(most: Most, stride: usize) -> Result<Arena, Errno> {
+        let units = most.full_bytes / (4 * UNIT);
         let region = {
             let mut current = NODES.lock();
-            match current.upgrade().filter(|region| region.has_room()) {
+            let region = match current.upgrade().filter(|region| region.has_room(units)) {
                 Some(region) => region,
                 None => {
                     let region = Arc::new(Region::new(HugePages::Never, SHARED)?);
                     *current = Arc::downgrade(&region);
                     region
                 }
-            }
+            };
+            region.promised.fetch_add(units, Relaxed);
+            region
         };
+        let values = Arena::shared_values(stride, most.full_values).inspect_err(|_| {
+            region.promised.fetch_sub(units, Relaxed);
+        })?;
+        let promised = (most.full_values, units);
+        let most = (most.values as usize, most.bytes / (4 * UNIT));
+        Ok(Arena { region, values, held: Arc::default(), stride, most, promised, shared: true })
+    }
+
+    fn shared_values(stride: usize, full: usize) -> Result<Arc<Values>, Errno> {
         let mut all = VALUES.lock();
-        let values = match all.get(&stride).and_then(Weak::upgrade).filter(|values| values.has_room()) {
+        let values = match all.get(&stride).and_then(Weak::upgrade).filter(|values| values.has_room(full)) {
             Some(values) => values,
             None => {
                 let capacity = (SHARED / stride).min(super::most_values(1)) as u32;
@@ -124,8 +155,8 @@ impl Arena {
                 values
             }
         };
-        let most = (most as usize, bytes / (4 * UNIT));
-        Ok(Arena { region, values, held: Arc::default(), stride, most, shared: true })
+        values.promised.fetch_add(full, Relaxed);
+        Ok(values)
     }
 
     /// Whether values so far apart are for regions that are shared.
@@ -235,30 +266,39 @@ impl Arena {
     }
 }
 
+impl Drop for Arena {
+    fn drop(&mut self) {
+        self.values.promised.fetch_sub(self.promised.0, Relaxed);
+        self.region.promised.fetch_sub(self.promised.1, Relaxed);
+    }
+}
+
 impl Region {
     fn new(pages: HugePages, bytes: usize) -> Result<Region, Errno> {
         let end = (bytes / (4 * UNIT)).min(1 << 30);
         let words = Block::with_pages(end * 4 * UNIT, pages)?;
         // Number 0 is none; the first piece begins on a line.
         let free = Free { small: vec![Vec::new(); LARGE], large: BTreeSet::new(), fresh: 8.min(end), end };
-        Ok(Region { words, free: Mutex::new(free) })
+        Ok(Region { words, free: Mutex::new(free), promised: AtomicUsize::new(0) })
     }
 
-    /// Whether tries that come are to share it: half of it is for those that are there to grow.
-    fn has_room(&self) -> bool {
+    /// Whether a trie that comes to so many units is to share it. Half of it is for what waits for guards, and for what pieces that were
+    /// split cannot serve for any more.
+    fn has_room(&self, units: usize) -> bool {
         let free = self.free.lock();
-        free.fresh < free.end / 2
+        free.fresh < free.end / 2 && self.promised.load(Relaxed) + units <= free.end / 2
     }
 }
 
 impl Values {
     fn new(pages: HugePages, stride: usize, capacity: u32) -> Result<Values, Errno> {
         let block = Block::with_pages(capacity as usize * stride, pages)?;
-        Ok(Values { block, places: Mutex::default(), capacity })
+        Ok(Values { block, places: Mutex::default(), capacity, promised: AtomicUsize::new(0) })
     }
 
-    fn has_room(&self) -> bool {
-        self.places.lock().fresh < self.capacity / 2
+    /// Half of it is for what waits for guards.
+    fn has_room(&self, values: usize) -> bool {
+        self.promised.load(Relaxed) + values <= self.capacity as usize / 2
     }
 }
 
@@ -327,10 +367,68 @@ mod tests {
         assert!(arena.take(3).is_ok(), "small ones still find room");
     }
 
+    /// Each may come to what it was made for, however many there are.
+    #[test]
+    #[cfg_attr(miri, ignore = "counts what is reserved, of which Miri has little")]
+    fn those_that_share_do_not_take_each_others_room() {
+        // A distance that no other test has.
+        let (stride, max) = (1008, 16_000);
+        let full = max as usize * 288;
+        let most = Most { bytes: full + (64 << 20), values: 4 * max, full_bytes: full, full_values: max as usize };
+        let arenas: Vec<Arena> = (0..70).map(|_| Arena::shared(most, stride).unwrap()).collect();
+        for (n, arena) in arenas.iter().enumerate() {
+            for at in 0..max {
+                assert!(arena.take_value().is_ok(), "value {at} of {n}");
+            }
+            for at in 0..full / 4096 {
+                assert!(arena.take(1024).is_ok(), "node {at} of {n}");
+            }
+        }
+        let (nodes, values) = (arenas[0].region.clone(), arenas[0].values.clone());
+        drop(arenas);
+        assert_eq!(values.promised.load(Relaxed), 0, "what is kept for them goes with them");
+        assert!(nodes.promised.load(Relaxed) < 70 * full / 8, "other tests have some");
+    }
+
+    /// Whatever it went through, all that it had serves others when it is gone.
+    #[test]
+    fn a_trie_that_goes_leaves_nothing_behind() {
+        use super::super::{LpmTrie, f};
+        for (width, value) in [(4, 8), (16, 24), (5, 3)] {
+            let spec = xway_abi::MapSpec::new(xway_abi::MapType::LpmTrie, 4 + width, value, 300);
+            let trie = LpmTrie::new(&spec.with_flags(f::NO_PREALLOC), &crate::Env::with_cpus(1)).unwrap();
+            let held = trie.arena.held.clone();
+            let mut random = 1u64;
+            for step in 0..if cfg!(miri) { 60 } else { 6000 } {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let mut key = vec![0; 4 + width as usize];
+                key[..4].copy_from_slice(&((random >> 59) as u32).to_ne_bytes());
+                key[4..9.min(4 + width as usize)].fill((random >> 40) as u8);
+                key[5] = (random >> 48) as u8;
+                // Times of growth and times of decay.
+                if random >> 33 & 7 < if step / 700 % 2 == 0 { 7 } else { 1 } {
+                    let _ = trie.store(&key, &vec![1; value as usize], 0);
+                } else {
+                    let _ = trie.remove(&key);
+                }
+            }
+            assert!(trie.count() > 0 && held.units.load(Relaxed) > 0);
+            drop(trie);
+            let mut rounds = 0;
+            while (held.units.load(Relaxed), held.values.load(Relaxed)) != (0, 0) {
+                rounds += 1;
+                let left = (held.units.load(Relaxed), held.values.load(Relaxed));
+                assert!(rounds < 1000, "{left:?} units and values are left");
+                crate::Guard::collect();
+            }
+        }
+    }
+
     #[test]
     fn what_is_shared_is_counted_for_who_has_it() {
         // A distance that no other test has.
-        let [one, other] = [(); 2].map(|()| Arena::shared(96, 1000, 3).unwrap());
+        let most = Most { bytes: 96, values: 3, full_bytes: 96, full_values: 3 };
+        let [one, other] = [(); 2].map(|()| Arena::shared(most, 1000).unwrap());
         assert!(Arc::ptr_eq(&one.region, &other.region) && Arc::ptr_eq(&one.values, &other.values));
         let (empty, piece) = (other.memory(), one.take(10).unwrap());
         let values: Vec<u32> = (0..3).map(|_| one.take_value().unwrap()).collect();

@@ -34,7 +34,7 @@ use parking_lot::{Mutex, MutexGuard};
 use xway_abi::map_flags as f;
 use xway_abi::{Errno, MapSpec};
 
-use self::arena::{Arena, Garbage, Piece};
+use self::arena::{Arena, Garbage, Most, Piece};
 use crate::native::{LpmLayout, MapLayout};
 use crate::ops::{Batches, Ops, check_plain_flags};
 use crate::storage::Block;
@@ -161,9 +161,11 @@ impl LpmTrie {
         let capacity = (4 * max + WAITING).min(most).min(most_values(words)) as u32;
         // A huge page for a few prefixes would be a waste, and so would any page for a handful. What shall lie on a node has its own.
         let shared = max < LARGE && Arena::may_share(stride) && crate::create::wanted_node(spec).is_none();
-        let nodes = max.saturating_mul(RESERVE * (words + 2)).min(1 << 33) + 64 * WAITING;
+        let full = max.saturating_mul(RESERVE * (words + 2)).min(1 << 33);
+        let nodes = full + 64 * WAITING;
         let (arena, root) = if shared {
-            (Arena::shared(nodes, stride, capacity)?, ROOT)
+            let most = Most { bytes: nodes, values: capacity, full_bytes: full, full_values: max };
+            (Arena::shared(most, stride)?, ROOT)
         } else {
             let pages = if max < LARGE { HugePages::Never } else { env.huge_pages };
             (Arena::own(pages, nodes, stride, capacity)?, LINE)
