@@ -68,6 +68,9 @@ impl Guard {
 /// Rounds in which [`Guard::collect`] waits for guards of others, and how long in each.
 const ROUNDS: u32 = 32;
 const ROUND: Duration = Duration::from_micros(100);
+/// What has waited is freed a few pieces at a time, the oldest first: so often in each round, or a guard that was held for long would leave
+/// more than all rounds can free.
+const TIMES: u32 = 256;
 
 /// For those who change things, not for those who handle packets.
 impl Guard {
@@ -81,7 +84,12 @@ impl Guard {
             epoch::pin().defer(move || mark.store(true, Ordering::Release));
             // Garbage is free two epochs after it was made, and each round moves on by one at most.
             for round in 0..4 + ROUNDS {
-                epoch::pin().flush();
+                for _ in 0..TIMES {
+                    epoch::pin().flush();
+                    if gone.load(Ordering::Acquire) {
+                        break;
+                    }
+                }
                 if gone.load(Ordering::Acquire) || (round >= 4 && epoch::is_pinned()) {
                     break;
                 }

@@ -71,6 +71,34 @@ fn threads_that_handle_packets_free_nothing() {
     assert_eq!((by.lock().unwrap().len(), freed.load(Ordering::Relaxed)), (0, ROUNDS));
 }
 
+/// However much has been waiting for somebody's guard: when that is gone, all of it goes.
+#[test]
+fn what_one_guard_held_back_is_freed_when_it_is_gone() {
+    const HELD: u32 = if cfg!(miri) { 100 } else { 5_000 };
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    let (sockets, freed) = (map(MapType::Xskmap, 4, 4, 0), Arc::new(AtomicU32::new(0)));
+    let ((pinned, is_pinned), (go, may_go)) = (mpsc::channel(), mpsc::channel());
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _guard = Guard::pin();
+            pinned.send(()).unwrap();
+            may_go.recv().unwrap();
+        });
+        is_pinned.recv().unwrap();
+        for n in 0..HELD {
+            let freed = freed.clone();
+            let goes = move || {
+                freed.fetch_add(1, Ordering::Relaxed);
+            };
+            sockets.set_socket(0, Arc::new(Goes(u64::from(n), goes))).unwrap();
+        }
+        sockets.delete(&[0; 4]).unwrap();
+        go.send(()).unwrap();
+    });
+    Guard::collect();
+    assert_eq!(freed.load(Ordering::Relaxed), HELD);
+}
+
 /// Whoever changes a map may be the one who frees what others have removed, and that may take long: meanwhile programs use the map.
 #[test]
 #[cfg_attr(miri, ignore = "waits for threads")]
