@@ -112,6 +112,7 @@ pub fn machine(of: &Machine) -> Vec<Finding> {
         types(of),
         jit(of),
         bpffs(of),
+        tracefs(of),
         locked_memory(of),
         huge_pages(of),
         clock(of),
@@ -230,6 +231,21 @@ fn bpffs(of: &Machine) -> Finding {
     }
 }
 
+fn tracefs(of: &Machine) -> Finding {
+    const TOPIC: &str = "tracefs";
+    // Where debugfs is mounted Linux mounts the other one into it when somebody looks.
+    let places = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing", "/sys/kernel/debug"];
+    let place = |line: &str| line.split_whitespace().nth(1).is_some_and(|at| places.contains(&at));
+    match of.mounts.lines().any(place) {
+        true => Finding::good(TOPIC, "Linux's tracepoints can be read"),
+        false => Finding::note(
+            TOPIC,
+            "not mounted: xway monitor and prog tracelog see nothing of Linux's hook",
+            "mount -t tracefs nodev /sys/kernel/tracing",
+        ),
+    }
+}
+
 fn locked_memory(of: &Machine) -> Finding {
     const TOPIC: &str = "locked-memory";
     /// Packet memory of one queue with room to spare, bytes.
@@ -315,7 +331,7 @@ mod tests {
         Machine {
             release: "6.18.1-amd64".into(),
             capabilities: u64::MAX,
-            mounts: "bpf /sys/fs/bpf bpf rw 0 0\n".into(),
+            mounts: "bpf /sys/fs/bpf bpf rw 0 0\ntracefs /sys/kernel/tracing tracefs rw 0 0\n".into(),
             lockdown: Some("[none] integrity confidentiality".into()),
             jit: Jit::Is(1),
             types: true,
@@ -341,7 +357,7 @@ mod tests {
     #[test]
     fn each_lack_is_named_alone_and_ends_with_a_command() {
         type Change = fn(&mut Machine);
-        let lacks: [(&str, Grade, Change); 17] = [
+        let lacks: [(&str, Grade, Change); 18] = [
             ("kernel", Grade::Note, |m| m.release = "5.15.0".into()),
             ("kernel", Grade::Note, |m| m.release = "6.1.0-13-amd64".into()),
             ("kernel", Grade::Bad, |m| m.release = "4.18.0".into()),
@@ -351,8 +367,9 @@ mod tests {
             ("kernel-jit", Grade::Bad, |m| m.jit = Jit::Is(0)),
             ("kernel-jit", Grade::Note, |m| m.jit = Jit::Hidden),
             ("kernel-jit", Grade::Note, |m| m.jit = Jit::Elsewhere),
-            ("bpffs", Grade::Note, |m| m.mounts = "proc /proc proc rw 0 0\n".into()),
+            ("bpffs", Grade::Note, |m| m.mounts = m.mounts.replace("/sys/fs/bpf", "/mnt")),
             ("bpffs", Grade::Note, |m| m.mounts.push_str("tmpfs /sys/fs/bpf tmpfs rw 0 0\n")),
+            ("tracefs", Grade::Note, |m| m.mounts = m.mounts.replace("/sys/kernel/tracing", "/mnt")),
             ("locked-memory", Grade::Note, |m| m.locked_memory = Some(64 << 10)),
             ("huge-pages", Grade::Note, |m| m.huge_pages = Some(0)),
             ("clock", Grade::Note, |m| m.clock = Some("acpi_pm".into())),

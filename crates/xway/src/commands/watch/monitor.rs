@@ -109,8 +109,8 @@ impl Rates {
         if hook.kind() == HookKind::Kernel {
             for name in TALLIES {
                 let tally = KernelTally::open("xdp", name);
-                let tally =
-                    tally.map_err(|e| Failure::needs(e).hint("as root, with tracefs at /sys/kernel/tracing"))?;
+                let hint = "as root: mount -t tracefs nodev /sys/kernel/tracing";
+                let tally = tally.map_err(|e| Failure::needs(e).hint(hint))?;
                 tallies.push((name, tally));
             }
         }
