@@ -267,7 +267,7 @@ fn first_bytes(data: &[u8]) -> String {
     match data {
         [] => "nothing, it is empty".to_owned(),
         [b'B', b'C', 0xc0, 0xde, ..] => "LLVM bitcode (run it through `llc -march=bpf -filetype=obj`)".to_owned(),
-        [b'#' | b'/', ..] => "text; is this the source?".to_owned(),
+        [b'#' | b'/', ..] => "text (is this the source?)".to_owned(),
         _ => data.iter().take(4).map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" "),
     }
 }

@@ -242,4 +242,7 @@ fn files_that_cannot_be_used() {
         assert!(ran.err.contains("t.toml"), "{}", ran.err);
     }
     xway(&["test", "/no/such.toml"]).exits(3).says("no such file");
+    // The object itself instead of the file that names it.
+    let ran = xway(&["test", dir.path("pass.o").to_str().unwrap()]).exits(3).says("pass.o: it is no text");
+    assert!(ran.err.contains("\n  try: a test file, which names its object"), "{}", ran.err);
 }

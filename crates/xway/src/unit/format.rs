@@ -224,12 +224,15 @@ fn one() -> u32 {
     1
 }
 
+/// What whoever names the object itself may try.
+const TOML: &str = "a test file, which names its object and is written in TOML (docs/testing.md)";
+
 impl File {
     /// Reads and checks a test file.
     pub fn read(path: &Path) -> Result<File, Failure> {
         let place = path.display();
         let text = String::from_utf8(payload::file(path, FILE_MAX)?)
-            .map_err(|_| Failure::input(format!("{place}: it is no text")))?;
+            .map_err(|_| Failure::input(format!("{place}: it is no text")).hint(TOML))?;
         File::parse(&text).map_err(|f| f.at(place))
     }
 

@@ -91,7 +91,7 @@ fn typed(btf: &Btf, ty: u32, value: &Value, out: &mut [u8], depth: usize) -> Res
             Ok(())
         }
         Kind::Array(a) => {
-            let list = value.as_array().ok_or_else(|| Wrong::new(format!("{} wants a list, not {value}", name())))?;
+            let list = value.as_array().ok_or_else(|| wants(&name, "a list", value, out.len()))?;
             if list.len() > a.len as usize {
                 return Err(Wrong::new(format!("{} elements for {}", list.len(), name())));
             }
@@ -106,7 +106,7 @@ fn typed(btf: &Btf, ty: u32, value: &Value, out: &mut [u8], depth: usize) -> Res
         Kind::Struct(c) | Kind::Union(c) => composite(btf, ty, c, value, out, depth),
         Kind::Var(inner, _) => typed(btf, inner, value, out, depth),
         Kind::Datasec { vars, .. } => {
-            let fields = object(value, &name)?;
+            let fields = object(value, &name, out.len())?;
             for (key, field) in fields {
                 let found = vars.iter().find(|v| btf.ty(v.ty).is_ok_and(|t| t.name == key));
                 let Some(var) = found else {
@@ -127,7 +127,7 @@ fn typed(btf: &Btf, ty: u32, value: &Value, out: &mut [u8], depth: usize) -> Res
 
 fn composite(btf: &Btf, ty: u32, c: Composite<'_>, value: &Value, out: &mut [u8], depth: usize) -> Result<(), Wrong> {
     let name = || btf.type_name(ty);
-    for (key, field) in object(value, &name)? {
+    for (key, field) in object(value, &name, out.len())? {
         // `member_at` takes paths; a key is one name.
         let found = if key.contains(['.', '[']) { Err(key.as_str()) } else { btf.member_at(ty, key) };
         let Ok(m) = found else {
@@ -152,8 +152,24 @@ fn slot(out: &mut [u8], at: usize, len: usize) -> Option<&mut [u8]> {
     out.get_mut(at..at.checked_add(len)?)
 }
 
-fn object<'v>(value: &'v Value, name: &dyn Fn() -> String) -> Result<&'v serde_json::Map<String, Value>, Wrong> {
-    value.as_object().ok_or_else(|| Wrong::new(format!("{} wants a table of its members, not {value}", name())))
+fn object<'v>(
+    value: &'v Value,
+    name: &dyn Fn() -> String,
+    len: usize,
+) -> Result<&'v serde_json::Map<String, Value>, Wrong> {
+    value.as_object().ok_or_else(|| wants(name, "a table of its members", value, len))
+}
+
+/// The value is of another kind. Of an address, as packets of test files have it, it is said how map contents have it.
+fn wants(name: &dyn Fn() -> String, what: &str, value: &Value, len: usize) -> Wrong {
+    let literal = |text: &str| {
+        let literals = ["ip", "mac"].map(|prefix| format!("{prefix}:{text}"));
+        literals.into_iter().find(|l| matches!(literal::parse(l), Some(Ok(bytes)) if bytes.len() == len))
+    };
+    match value.as_str().and_then(literal) {
+        Some(literal) => Wrong::new(format!("{} wants {what} or {literal:?}, not {value}", name())),
+        None => Wrong::new(format!("{} wants {what}, not {value}", name())),
+    }
 }
 
 fn bit_field(value: &Value, out: &mut [u8], at: usize, len: usize) -> Result<(), Wrong> {
@@ -168,7 +184,7 @@ fn bit_field(value: &Value, out: &mut [u8], at: usize, len: usize) -> Result<(),
 }
 
 fn number(value: &Value, out: &mut [u8], signed: bool, name: &dyn Fn() -> String) -> Result<(), Wrong> {
-    let number = as_number(value).ok_or_else(|| Wrong::new(format!("{} wants a number, not {value}", name())))?;
+    let number = as_number(value).ok_or_else(|| wants(name, "a number", value, out.len()))?;
     put(number, out, signed)
         .ok_or_else(|| Wrong::new(format!("{number} does not fit {} ({} bytes)", name(), out.len())))
 }

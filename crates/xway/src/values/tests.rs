@@ -53,6 +53,8 @@ fn scalars_enums_and_text() {
     let flag = b.int("_Bool", 1, IntEncoding::Bool);
     let ch = b.int("char", 1, IntEncoding::Char);
     let name = b.array(ch, u32_id, 4);
+    let byte = b.int("__u8", 1, IntEncoding::Unsigned);
+    let mac = b.array(byte, u32_id, 6);
     let color = b.enumeration("color", 4, true, &[("RED", -1), ("BLUE", 7)]);
     let alias = b.typedef("be32", u32_id);
     let pointer = b.ptr(u32_id);
@@ -73,7 +75,11 @@ fn scalars_enums_and_text() {
         (s16, json!(40000), "does not fit"),
         (color, json!("GREEN"), "there are RED, BLUE"),
         (name, json!("too long"), "8 bytes of text"),
-        (u32_id, json!([1]), "wants a number"),
+        (u32_id, json!([1]), "wants a number, not [1]"),
+        // An address as packets of test files have it.
+        (u32_id, json!("192.0.2.1"), "__u32 wants a number or \"ip:192.0.2.1\", not \"192.0.2.1\""),
+        (u32_id, json!("2001:db8::1"), "wants a number, not"),
+        (mac, json!("02:00:00:00:00:01"), "wants a list or \"mac:02:00:00:00:00:01\", not"),
     ] {
         let shape = Shape::new(Some(&btf), ty, btf.size_of(ty).unwrap() as usize);
         let error = encode(shape, &value, &[]).unwrap_err();
