@@ -186,6 +186,11 @@ impl<'a> Described<'a> {
         values::encode(self.value_shape(), value, &[]).map_err(|e| format!("value {value}: {e}"))
     }
 
+    /// One value as it is written in files.
+    pub fn shown(&self, value: &[u8]) -> Value {
+        values::decode(self.value_shape(), value)
+    }
+
     /// Key (none where there are none) and value of an entry.
     pub fn entry(&self, entry: &Value) -> Result<(Vec<u8>, Given), String> {
         let (key, table) = parts(entry)?;

@@ -95,7 +95,9 @@ fn what_is_filled_is_said() {
     assert!(out.contains("    verdicts: TX 100.0 %\n") && !out.contains("empty at the start"), "{out}");
     // As many as fit: the others are misses.
     let some = bench(&object, &fills).exits(0).out;
-    assert!(some.contains("connections 16\n") && some.contains("verdicts: DROP 98."), "{some}");
+    let filled =
+        "    filled: servers 1, counted 1, services 1, connections 16 of 1,000 flows (--table connections=1000)\n";
+    assert!(some.contains(filled) && some.contains("verdicts: DROP 98."), "{some}");
     let list = xway(&["bench", "prog", &object, "--list", "--table", "connections=2000", "--table", "servers=8"]);
     assert!(list.exits(0).out.contains("connections 2,000, servers 8"));
     let table = bench(&object, &[&fills[..], &["--markdown"]].concat()).exits(0).out;
@@ -185,7 +187,16 @@ fn what_cannot_be_filled_is_said() {
     refused(&object, &["--table", "services=0"], 2, &["a number of entries"]);
     refused(&object, &["--table", ".rodata=2"], 2, &["data section"]);
     refused(&object, &["--fill", "servers=flows"], 2, &["array has no keys that could be flows", "servers=FILE.json"]);
-    refused(&object, &["--fill", "connections=flows:many"], 2, &["--fill connections=flows: ", "many"]);
+    let many = &["--fill connections=flows: ", "many", "try: a value as in --fill 'connections=flows:0'"];
+    refused(&object, &["--fill", "connections=flows:many"], 2, many);
+    let tables = BALANCER.replace(
+        "__type(key, struct flow); __type(value, __u32)",
+        "__type(key, struct flow); __type(value, struct service)",
+    );
+    let tables = compiled(&dir, "tables", &tables.replace("*server =", "*server = (void *)"), &[]);
+    let members = r#"try: a value as in --fill 'connections=flows:{"address":0,"port":0,"proto":0}'"#;
+    refused(&tables, &["--fill", "connections=flows:1"], 2, &["struct service wants a table of its members", members]);
+    refused(&object, &["--fill", "connections=flow"], 3, &["flow: no such file", "try: a file as ", "flows for a key"]);
     refused(&zoned, &["--fill", "connections=flows"], 2, &["a member \"zone\"", "saddr, daddr", "FILE.json"]);
     refused(&object, &["--fill", "servers=/none/x.json"], 3, &["--fill servers", "/none/x.json"]);
     let wrong = dir.file("wrong.json", r#"[{"key": 1, "value": {"a": 1}}]"#);
@@ -195,6 +206,13 @@ fn what_cannot_be_filled_is_said() {
         3,
         &["wrong.json: map servers: value", "wants a number"],
     );
+    // A size that an array has from the command line is its size.
+    let far = format!("servers={}", dir.file("far.json", r#"[{"key": 77, "value": 1}, {"key": 5, "value": 1}]"#));
+    let above =
+        &["far.json: map servers: the index 77 is not below 4, the size of this array", "try: --table servers=78"];
+    refused(&object, &["--fill", &far], 3, above);
+    refused(&object, &["--fill", &far, "--table", "servers=77"], 3, &["not below 77"]);
+    bench(&object, &["--fill", &far, "--table", "servers=78"]).exits(0);
     // What a map does not take is found when it is filled: on which side, at which element, and what to try.
     let many = json!((0..20).map(|n| json!({ "key": n, "value": n })).collect::<Vec<_>>());
     let many = format!("counted={}", dir.file("many.json", many.to_string()));
@@ -203,6 +221,9 @@ fn what_cannot_be_filled_is_said() {
     assert!(ran.err.contains("--table counted=20"), "{}", ran.err);
     let room = bench(&object, &["--fill", &many, "--table", "counted=20", "-j"]).exits(0).json();
     assert_eq!(room["rows"][0]["filled"], json!([{ "map": "counted", "elements": 20 }]));
+    // Larger than any map is.
+    let ran = bench(&object, &["--table", "connections=4294967295"]).exits(3).says("map connections: ");
+    assert!(ran.err.contains("try: a smaller --table"), "{}", ran.err);
     // The suite fills its maps by itself.
     xway(&["bench", "prog", "--filter", "MAC swap", "--fill", "x=flows"]).exits(2).says("by themselves");
     xway(&["bench", "prog", "--filter", "MAC swap", "--table", "x=5"]).exits(2).says("objects of one's own");

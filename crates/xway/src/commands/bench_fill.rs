@@ -28,6 +28,10 @@ enum What {
     Flows(Option<Value>),
 }
 
+/// What may stand behind `NAME=`.
+const FORMS: &str =
+    "a file as xway map dump -j prints it, flows for a key of each flow, flows:VALUE to give each a value";
+
 /// Reads the arguments `NAME=FILE.json`, `NAME=flows` and `NAME=flows:VALUE`.
 pub fn read(arguments: &[String]) -> Result<Vec<Fill>, Failure> {
     arguments.iter().map(|text| one(text)).collect()
@@ -35,14 +39,15 @@ pub fn read(arguments: &[String]) -> Result<Vec<Fill>, Failure> {
 
 fn one(text: &str) -> Result<Fill, Failure> {
     let Some((map, what)) = text.split_once('=').filter(|(map, what)| !map.is_empty() && !what.is_empty()) else {
-        return Err(Failure::usage(format!("--fill {text}: expected NAME=FILE.json or NAME=flows"))
-            .hint("flows:VALUE gives each of them a value; a file has the form of xway map dump -j"));
+        return Err(Failure::usage(format!("--fill {text}: expected NAME=FILE.json or NAME=flows")).hint(FORMS));
     };
     let json = |value: &str| serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
     let what = match what.strip_prefix("flows") {
         Some("") => What::Flows(None),
         Some(value) if value.starts_with(':') => What::Flows(Some(json(&value[1..]))),
-        _ => What::Entries(Filling::read("--fill", map, what)?),
+        _ if Path::new(what).exists() => What::Entries(Filling::read("--fill", map, what)?),
+        // Whoever wrote another word for `flows` is told of it.
+        _ => What::Entries(Filling::read("--fill", map, what).map_err(|failure| failure.hint(FORMS))?),
     };
     Ok(Fill { map: map.to_owned(), what })
 }
@@ -85,8 +90,8 @@ pub fn sizes(path: &Path, object: &Object, tables: &[TableSize]) -> Result<Vec<(
 }
 
 /// Changes the object's data sections (constants stay constants: the verifier sees what is in them), and gives what goes into its
-/// other maps on both sides.
-pub fn given(path: &Path, object: &mut Object, fills: &[Fill]) -> Result<Vec<Given>, Failure> {
+/// other maps on both sides, whose sizes are these where they are not the object's.
+pub fn given(path: &Path, object: &mut Object, fills: &[Fill], sizes: &[(String, u32)]) -> Result<Vec<Given>, Failure> {
     let here = |fill: &&Fill| object.map_index(&fill.map).is_some();
     let here: Vec<&Fill> = fills.iter().filter(here).collect();
     let entries = here.iter().filter_map(|fill| match &fill.what {
@@ -100,6 +105,8 @@ pub fn given(path: &Path, object: &mut Object, fills: &[Fill]) -> Result<Vec<Giv
         let described = Described { object, def, cpus: xway_kernel::possible_cpus() };
         let content = elements(&described, filling)
             .map_err(|what| Failure::input(format!("{}: map {}: {what}", filling.origin, filling.map)))?;
+        let size = sizes.iter().find(|(map, _)| *map == filling.map).map_or(def.spec.max_entries, |(_, size)| *size);
+        indices(filling, def, size, &content)?;
         all.push(Given::Elements(Arc::new(content)));
     }
     for fill in here {
@@ -112,12 +119,42 @@ pub fn given(path: &Path, object: &mut Object, fills: &[Fill]) -> Result<Vec<Giv
         })?;
         let described = Described { object, def, cpus: 1 };
         let value = match value {
-            Some(value) => described.one(value).map_err(wrong)?,
+            Some(value) => described
+                .one(value)
+                .map_err(|why| wrong(why).hint(format!("a value as in --fill {}", example(&described))))?,
             None => vec![0; def.spec.value_size as usize],
         };
         all.push(Given::Flows { map: fill.map.clone(), value });
     }
     Ok(all)
+}
+
+/// An argument that gives each flow a value of the map's type, every part of which is zero.
+fn example(described: &Described<'_>) -> String {
+    let value = described.shown(&vec![0; described.def.spec.value_size as usize]).to_string();
+    let map = &described.def.name;
+    match value.len() {
+        0..=100 => format!("'{map}=flows:{value}'"),
+        _ => format!("'{map}=flows:{{\"MEMBER\": 1}}' (docs/testing.md has the form)"),
+    }
+}
+
+/// Refuses keys that are no places of an array; which size would do is the largest of them and one.
+fn indices(filling: &Filling, def: &MapDef, size: u32, content: &Content) -> Result<(), Failure> {
+    use MapType::{Array, ArrayOfMaps, Cpumap, Devmap, PercpuArray, ProgArray, Xskmap};
+    let kind = def.spec.map_type;
+    if !matches!(kind, Array | ArrayOfMaps | Cpumap | Devmap | PercpuArray | ProgArray | Xskmap) {
+        return Ok(());
+    }
+    let index = |key: &[u8]| key.try_into().map_or(0, u32::from_ne_bytes);
+    match content.elements().map(|(key, _)| index(key)).max() {
+        Some(last) if last >= size => {
+            let why = format!("the index {last} is not below {size}, the size of this {}", kind.name());
+            let failure = Failure::input(format!("{}: map {}: {why}", filling.origin, filling.map));
+            Err(failure.hint(format!("--table {}={}", filling.map, u64::from(last) + 1)))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn def<'a>(object: &'a Object, map: &str) -> &'a MapDef {
@@ -165,9 +202,7 @@ pub fn only_table(path: &Path, object: &Object) -> Result<(String, u32), Failure
 /// What to try where a map did not take an element.
 pub fn hint(map: &str, at: usize, count: u32, errno: Errno) -> String {
     match errno {
-        Errno::E2BIG => {
-            format!("--table {map}={count} makes room for all; in arrays keys are below the number of entries")
-        }
+        Errno::E2BIG => format!("--table {map}={count} makes room for all"),
         Errno::ENOMEM | Errno::ENOSPC => format!("fewer elements, or --table {map}=N with a smaller N"),
         Errno::EPERM => "the program's constants, and maps that are frozen or read-only, cannot be filled".into(),
         Errno::ENODEV | Errno::ENOENT => format!("element {at} names an interface or an object that is not there"),
@@ -196,7 +231,16 @@ pub fn about(row: &Row, object: &Object) -> String {
 }
 
 fn elements_of(row: &Row) -> String {
-    let one = |(map, count): &(String, u32)| format!("{map} {}", grouped((*count).into()));
+    let by_flows = |name: &str| row.case.given.iter().any(|g| g.map() == name && matches!(g, Given::Flows { .. }));
+    let one = |(map, count): &(String, u32)| {
+        let flows = row.case.flows;
+        // One key may be that of all flows; of several each is a flow's own, and the others' had no room.
+        let rest = match *count > 1 && *count < flows && by_flows(map) {
+            true => format!(" of {} flows (--table {map}={flows})", grouped(flows.into())),
+            false => String::new(),
+        };
+        format!("{map} {}{rest}", grouped((*count).into()))
+    };
     row.filled.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 

@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 use xway_abi::Errno;
 use xway_bench::flows::Pattern;
 use xway_bench::kernel::KernelSideError;
+use xway_bench::user::UserSideError;
 use xway_bench::{Case, Figures, MeasureError, Options, Row, Stat, Way, measure, suite, unchanged};
 use xway_kernel::KernelError;
 use xway_object::Object;
+use xway_vm::InstanceError;
 
 use crate::args::Engine;
 use crate::args_bench::{BenchProg, FlowPattern, Versus};
@@ -174,8 +176,8 @@ fn of_objects(args: &BenchProg) -> Result<Vec<Chosen>, Failure> {
     bench_fill::known(&fills, &args.table, &have)?;
     let mut cases: Vec<Chosen> = Vec::new();
     for (path, object) in &mut objects {
-        let given = bench_fill::given(path, object, &fills)?;
         let sizes = bench_fill::sizes(path, object, &args.table)?;
+        let given = bench_fill::given(path, object, &fills, &sizes)?;
         let table = whole_table(args).map(|_| bench_fill::only_table(path, object)).transpose()?;
         let object = Arc::new(object.clone());
         for program in object.programs.iter().filter(|p| p.kind.is_xdp()) {
@@ -422,6 +424,9 @@ fn failure(case: &str, error: &MeasureError) -> Failure {
         }
         MeasureError::Pin { .. } => Failure::usage(error).hint("--cpu with the number of a core that there is"),
         MeasureError::NotBuilt { .. } => Failure::needs(error).hint("install clang and build again"),
+        MeasureError::User(UserSideError::Instance(InstanceError::Create { .. }) | UserSideError::Frames(_)) => {
+            Failure::input(error).hint(LESS)
+        }
         MeasureError::Fill { map, at, count, errno, .. } => {
             Failure::input(error).hint(bench_fill::hint(map, *at, *count, *errno))
         }
