@@ -74,6 +74,8 @@ pub struct Content {
     pub count: u32,
     /// What values are.
     pub form: Form,
+    /// Whether there are flows whose keys had no room.
+    pub cut: bool,
 }
 
 impl Content {

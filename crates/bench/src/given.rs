@@ -57,13 +57,16 @@ impl Given {
         // Of the service's own address there is one key, however many flows.
         let mut seen = HashSet::new();
         for flow in 0..flows {
+            let key = key.bytes(&Fields::of(flow, space));
+            if seen.contains(&key) {
+                continue;
+            }
             if content.count == def.spec.max_entries {
+                content.cut = true;
                 break;
             }
-            let key = key.bytes(&Fields::of(flow, space));
-            if seen.insert(key.clone()) {
-                content.push(&key, value);
-            }
+            content.push(&key, value);
+            seen.insert(key);
         }
         Ok(Arc::new(content))
     }
@@ -337,6 +340,31 @@ mod tests {
         assert_eq!(untyped(MapType::LpmTrie, 8).unwrap(), [&32u32.to_ne_bytes()[..], &FLOW.source].concat());
         assert!(untyped(MapType::Hash, 20).unwrap_err().contains("key of 20 bytes"));
         assert!(untyped(MapType::Array, 4).unwrap_err().starts_with("array has no keys"));
+    }
+
+    /// A key that all flows share leaves none out, nor do ports, of which several flows have the same.
+    #[test]
+    fn flows_without_room_are_noticed() {
+        let filled = |members: &[(&str, usize)], room: u32| {
+            let (mut btf, mut at, mut all) = (BtfBuilder::new(), 0, Vec::new());
+            for (name, len) in members {
+                all.push((*name, btf.int("int", *len as u32, IntEncoding::Unsigned), at * 8));
+                at += *len as u32;
+            }
+            let mut def = MapDef::new("m", MapSpec::new(MapType::Hash, at, 1, room));
+            def.key_type = btf.structure("key", at, &all);
+            let object = Object { btf: Some(Arc::new(btf.finish())), maps: vec![def], ..Object::default() };
+            let given = Given::Flows { map: "m".into(), value: vec![0] };
+            let content = given.content(&object, 70_000, Space::Sources).expect("keys");
+            (content.count, content.cut)
+        };
+        assert_eq!(filled(&[("vip", 4), ("port", 2)], 1), (1, false));
+        assert_eq!(filled(&[("saddr", 4)], 70_000), (70_000, false));
+        assert_eq!(filled(&[("saddr", 4)], 69_999), (69_999, true));
+        let (ports, cut) = filled(&[("sport", 2)], 70_000);
+        assert!(ports < 60_000 && !cut, "{ports}");
+        assert_eq!(filled(&[("sport", 2)], ports), (ports, false));
+        assert_eq!(filled(&[("sport", 2)], 16), (16, true));
     }
 
     #[test]

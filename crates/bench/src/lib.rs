@@ -63,7 +63,7 @@ pub mod wire;
 
 use std::sync::Arc;
 
-pub use measure::{Counted, Figures, MeasureError, Options, Row, Stat, measure, unchanged};
+pub use measure::{Counted, Figures, Filled, MeasureError, Options, Row, Stat, measure, unchanged};
 pub use runner::Way;
 pub use suite::Case;
 

@@ -175,6 +175,17 @@ impl Figures {
     }
 }
 
+/// What was put into one map.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Filled {
+    /// Its name.
+    pub map: String,
+    /// How many elements.
+    pub elements: u32,
+    /// Whether there are flows whose keys had no room.
+    pub cut: bool,
+}
+
 /// A measured case.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -192,8 +203,8 @@ pub struct Row {
     pub ours: Vec<Figures>,
     /// The comparison.
     pub checked: Checked,
-    /// What was put into maps because a user wanted it: names, and how many elements.
-    pub filled: Vec<(String, u32)>,
+    /// What was put into maps because a user wanted it.
+    pub filled: Vec<Filled>,
 }
 
 /// Nets below this are noise, and ratios of noise are none; ns.
@@ -328,7 +339,7 @@ fn measure_loaded(
     for given in &case.given {
         let failed = |why| MeasureError::Flows { map: given.map().to_owned(), why };
         let content = given.content(object, case.flows, case.space).map_err(failed)?;
-        filled.push((content.map.clone(), content.count));
+        filled.push(Filled { map: content.map.clone(), elements: content.count, cut: content.cut });
         contents.push(content);
     }
     for content in &contents {

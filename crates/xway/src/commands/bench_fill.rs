@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use xway_abi::{Errno, MapType, Verdict};
 use xway_bench::fill::{Content, Form};
 use xway_bench::given::{FlowKey, Given};
-use xway_bench::{Case, Row};
+use xway_bench::{Case, Filled, Row};
 use xway_object::{MapDef, MapKind, Object};
 
 use crate::args_bench::TableSize;
@@ -231,15 +231,13 @@ pub fn about(row: &Row, object: &Object) -> String {
 }
 
 fn elements_of(row: &Row) -> String {
-    let by_flows = |name: &str| row.case.given.iter().any(|g| g.map() == name && matches!(g, Given::Flows { .. }));
-    let one = |(map, count): &(String, u32)| {
+    let one = |Filled { map, elements, cut }: &Filled| {
         let flows = row.case.flows;
-        // One key may be that of all flows; of several each is a flow's own, and the others' had no room.
-        let rest = match *count > 1 && *count < flows && by_flows(map) {
+        let rest = match cut {
             true => format!(" of {} flows (--table {map}={flows})", grouped(flows.into())),
             false => String::new(),
         };
-        format!("{map} {}{rest}", grouped((*count).into()))
+        format!("{map} {}{rest}", grouped((*elements).into()))
     };
     row.filled.iter().map(one).collect::<Vec<_>>().join(", ")
 }

@@ -469,7 +469,7 @@ fn case_json(case: &Case) -> Value {
 fn row_json(row: &Row) -> Value {
     let mut doc = case_json(&row.case);
     doc["insns"] = json!(row.insns);
-    let filled = row.filled.iter().map(|(map, elements)| json!({ "map": map, "elements": elements }));
+    let filled = row.filled.iter().map(|filled| json!({ "map": filled.map, "elements": filled.elements }));
     doc["filled"] = filled.collect();
     doc["ring_packets"] = json!(row.ring);
     doc["compile"] = json!(row.compiled.map(|c| json!({
