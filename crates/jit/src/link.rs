@@ -166,7 +166,7 @@ impl Linker {
                     Some(n) => entries.get(n.index as usize).map_or(Target::Unknown, |e| Target::Address(e.address)),
                     None => Target::Unknown,
                 },
-                FinalizedRelocTarget::Func(off) => Target::Address(offset + *off as usize),
+                // Places within the function itself: nothing that is compiled here has any.
                 _ => Target::Unknown,
             };
             let at = offset + place(reloc.offset as usize);
