@@ -9,9 +9,9 @@ use xway_testkit::Rng;
 use xway_verifier::{Config, MapsView, verify};
 use xway_vm::Instance;
 
-use crate::engines::{Outcome, compare};
+use crate::engines::compare;
 use crate::world::{Role, World};
-use crate::{HEAD, fill, look_up, maps, object, packets};
+use crate::{HEAD, assert_same, fill, look_up, maps, object, packets};
 
 /// Fills the flow's key, by a pointer that it is given, and says whether there is one.
 const PARSE: &str = "parse: r6 = *(u32 *)(r1 +0)\nr7 = *(u32 *)(r1 +4)\nr1 = r6\nr1 += 34\nr0 = 1\nif r1 > r7 goto none\n\
@@ -91,12 +91,8 @@ fn look_ups_behind_and_in_functions_are_looked_ahead_for() {
                 assert!(text.contains(" begins"), "{text}");
             }
             for count in [1, 4, 7, 31, 63, 64] {
-                match compare(&object, 0, &packets(&mut rng, count), &fill) {
-                    Outcome::Same => {}
-                    Outcome::Unverified | Outcome::Apart => panic!("{text}\nis refused, or runs for long"),
-                    Outcome::NotCompiled(why) => panic!("{why}\n{text}"),
-                    Outcome::Differs(how) => panic!("{name} {kind:?} {room}, {count} packets: {how}\n{text}"),
-                }
+                let outcome = compare(&object, 0, &packets(&mut rng, count), &fill);
+                assert_same(outcome, &format!("{name} {kind:?} {room}, {count} packets"), &text);
             }
         }
     }
@@ -146,11 +142,7 @@ fn functions_that_are_verified_by_themselves_are_gone_through() {
             assert_eq!(text.contains(store), own, "{text}");
         }
         for count in [3, 32, 64] {
-            match compare(&object, 0, &packets(&mut rng, count), &put) {
-                Outcome::Same => {}
-                Outcome::Unverified | Outcome::Apart => panic!("{text}\nis refused, or runs for long"),
-                Outcome::NotCompiled(why) | Outcome::Differs(why) => panic!("{why}\n{text}"),
-            }
+            assert_same(compare(&object, 0, &packets(&mut rng, count), &put), "a function verified by itself", &text);
         }
     }
 }

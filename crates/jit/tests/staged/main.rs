@@ -163,14 +163,20 @@ fn bursts_of_every_length_with_flows_that_come_again() {
         for (kind, room) in kinds {
             let object = object(&text, maps(*kind, *room));
             for count in (1..=64).filter(|n| n % 3 == 1 || *n > 60) {
-                match compare(&object, 0, &packets(&mut rng, count), &fill) {
-                    Outcome::Same => {}
-                    Outcome::Unverified | Outcome::Apart => panic!("{text}\nis refused, or runs for long"),
-                    Outcome::NotCompiled(why) => panic!("{why}\n{text}"),
-                    Outcome::Differs(how) => panic!("{kind:?} {room}, {count} packets: {how}\n{text}"),
-                }
+                let outcome = compare(&object, 0, &packets(&mut rng, count), &fill);
+                assert_same(outcome, &format!("{kind:?} {room}, {count} packets"), &text);
             }
         }
+    }
+}
+
+/// All engines came to the same over the packets that `what` names.
+fn assert_same(outcome: Outcome, what: &str, text: &str) {
+    match outcome {
+        Outcome::Same => {}
+        Outcome::Unverified | Outcome::Apart => panic!("{text}\nis refused, or runs for long"),
+        Outcome::NotCompiled(why) => panic!("{why}\n{text}"),
+        Outcome::Differs(how) => panic!("{what}: {how}\n{text}"),
     }
 }
 

@@ -67,8 +67,8 @@ pub(super) fn text(rng: &mut Rng) -> Made {
     let statements = 3 + w.rng.below(12);
     // Some are about nothing but where the packet is, or about one other thing: all of them where one is named.
     let (mut about, mut about_one) = (w.rng.below(10), w.rng.below(21));
-    if let Some(one) = std::env::var("XWAY_ABOUT").ok().and_then(|one| one.parse().ok()) {
-        (about, about_one) = (2, one);
+    if let Ok(one) = std::env::var("XWAY_ABOUT") {
+        (about, about_one) = (2, one.parse().unwrap_or_else(|e| panic!("XWAY_ABOUT={one}: {e}")));
     }
     for _ in 0..statements {
         match about {
