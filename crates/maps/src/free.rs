@@ -6,7 +6,6 @@ use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Element numbers that were never used, and a lock-free stack of those that came back.
-#[repr(align(64))]
 pub(crate) struct FreeList {
     /// The range's first number, and the first beyond it.
     start: u32,

@@ -1,4 +1,4 @@
-//! Where a table's elements come from: lists of free ones, and a few spares for replacements.
+//! Where a table's elements come from: free ones, and a few spares for replacements.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -6,29 +6,40 @@ use crate::free::FreeList;
 
 /// The elements of a table that are not in it.
 ///
-/// Numbers below `max` are the table's capacity: one list for all CPUs, or a range and a list for each
-/// (`BPF_F_NO_COMMON_LRU`). Each list has spares above `max`: an element that replaces another of the same key
-/// comes from the spares, and the one it replaces goes there, so that updates of what is there need no free element. All
-/// spares together always are as many as at first.
+/// Numbers below `max` are the table's capacity: one range for all CPUs, or one for each (`BPF_F_NO_COMMON_LRU`). Each CPU has
+/// spares above `max`: an element that replaces another of the same key comes from the spares, and the one it replaces goes there,
+/// so that updates of what is there need no free element. All spares together always are as many as at first.
 pub(crate) struct Pool {
     max: u32,
     /// Whether old elements make room for new ones.
     evicts: bool,
-    /// One, or one for each CPU.
-    lists: Box<[FreeList]>,
-    /// Free stacks of a common pool, one for each CPU; its only list keeps the fresh numbers.
-    stacks: Box<[FreeList]>,
-    /// [`Pool::SPARES`] for each CPU, in lines of their own.
-    spares: Box<[Spare]>,
+    /// Each CPU has elements of its own.
+    separate: bool,
+    cpus: u32,
+    /// One for each group of CPUs.
+    owns: Box<[Own]>,
+    /// The numbers of a common pool that were never used, where there is more than one group.
+    fresh: Option<Box<Fresh>>,
     /// Of a large pool that evicts, one for each CPU; else empty.
     stocks: Box<[Stock]>,
-    cpus: u32,
-    /// CPUs with the same bits here share stacks and spares. In tables of few buckets, where no more CPUs than there are buckets can
-    /// change something at a time, these are few; else every CPU has its own.
+    /// CPUs with the same bits here are a group. In tables of few buckets, where no more CPUs than there are buckets can change
+    /// something at a time, groups are few; else every CPU is one.
     group: u32,
     /// Spares of each group.
-    own: u32,
+    spares: u32,
 }
+
+/// What a group of CPUs has, in a line of its own.
+#[repr(align(64))]
+struct Own {
+    /// Elements that its CPUs gave back, and the numbers never used that are only its own.
+    list: FreeList,
+    spares: [Spare; Pool::SPARES as usize],
+}
+
+/// In a line of its own: every CPU asks it, and most CPUs only until all numbers have been used.
+#[repr(align(64))]
+struct Fresh(FreeList);
 
 /// Elements that were evicted a few evictions ago.
 ///
@@ -47,7 +58,6 @@ const STOCK: u32 = 8;
 /// For each element in stock, elements in the table at least: the price in memory is below one percent.
 const STOCK_SHARE: u32 = 128;
 
-#[repr(align(64))]
 struct Spare(AtomicU32);
 
 /// No spare here: another thread is replacing something with it.
@@ -70,38 +80,47 @@ impl Pool {
 
     /// `max` elements in the table at most; a multiple of `cpus` when `separate`, which gives each CPU its share.
     pub(crate) fn new(max: u32, cpus: u32, evicts: bool, separate: bool) -> Pool {
-        // The share of an only CPU is all there is: one list, as of a common pool.
+        // The share of an only CPU is all there is: a common pool.
         let separate = separate && cpus > 1;
-        let lists = if separate { cpus } else { 1 };
-        let len = max / lists;
         // Whoever holds a spare holds its bucket's lock.
         let buckets = 1 << crate::table::buckets_log2(max, evicts);
         let (groups, group) = if separate || cpus <= buckets { (cpus, u32::MAX) } else { (buckets, buckets - 1) };
         let spares = if groups == 1 && buckets == 1 { 1 } else { Pool::SPARES };
-        let stacks = if separate { 0 } else { groups };
         let stocks = if evicts && max / cpus >= STOCK * STOCK_SHARE { groups } else { 0 };
-        let own = spares + if stocks > 0 { STOCK } else { 0 };
-        let stock = |cpu| Stock {
-            places: std::array::from_fn(|n| AtomicU32::new(max + cpu * own + spares + n as u32)),
+        let above = spares + if stocks > 0 { STOCK } else { 0 };
+        let own = |n: u32| {
+            let range = match (separate, groups) {
+                (true, _) => n * (max / groups)..(n + 1) * (max / groups),
+                (false, 1) => 0..max,
+                (false, _) => 0..0,
+            };
+            let spare = |at| if at < spares { max + n * above + at } else { GONE };
+            Own {
+                list: FreeList::new(range.start, range.end),
+                spares: std::array::from_fn(|at| Spare(AtomicU32::new(spare(at as u32)))),
+            }
+        };
+        let stock = |n: u32| Stock {
+            places: std::array::from_fn(|at| AtomicU32::new(max + n * above + spares + at as u32)),
             next: AtomicU32::new(0),
         };
-        let spare = |n| Spare(AtomicU32::new(max + n / spares * own + n % spares));
         Pool {
             max,
             evicts,
-            lists: (0..lists).map(|n| FreeList::new(n * len, (n + 1) * len)).collect(),
-            stacks: (0..stacks).map(|_| FreeList::new(0, 0)).collect(),
-            spares: (0..groups * spares).map(spare).collect(),
-            stocks: (0..stocks).map(stock).collect(),
+            separate,
             cpus,
+            owns: (0..groups).map(own).collect(),
+            fresh: (!separate && groups > 1).then(|| Box::new(Fresh(FreeList::new(0, max)))),
+            stocks: (0..stocks).map(stock).collect(),
             group,
-            own: spares,
+            spares,
         }
     }
 
     /// Bytes of memory beside the elements.
     pub(crate) fn memory(&self) -> usize {
-        size_of_val(&*self.lists) + size_of_val(&*self.stacks) + size_of_val(&*self.spares) + size_of_val(&*self.stocks)
+        let fresh = self.fresh.as_ref().map_or(0, |_| size_of::<Fresh>());
+        size_of_val(&*self.owns) + fresh + size_of_val(&*self.stocks)
     }
 
     /// How many elements need memory.
@@ -111,7 +130,7 @@ impl Pool {
 
     /// Elements above `max`.
     fn spare(&self) -> u32 {
-        self.spares.len() as u32 / self.own * self.above()
+        self.owns.len() as u32 * self.above()
     }
 
     /// Elements in the table at most.
@@ -121,7 +140,8 @@ impl Pool {
 
     /// Elements that were ever handed out.
     pub(crate) fn touched(&self) -> u32 {
-        self.lists.iter().map(FreeList::touched).sum()
+        let fresh = self.fresh.as_ref().map_or(0, |fresh| fresh.0.touched());
+        self.owns.iter().map(|own| own.list.touched()).sum::<u32>() + fresh
     }
 
     pub(crate) fn cpus(&self) -> u32 {
@@ -130,7 +150,7 @@ impl Pool {
 
     /// Elements of each group above `max`.
     fn above(&self) -> u32 {
-        self.own + if self.stocks.is_empty() { 0 } else { STOCK }
+        self.spares + if self.stocks.is_empty() { 0 } else { STOCK }
     }
 
     /// Puts an evicted element into the CPU's stock and takes another out: `None` when small tables keep none.
@@ -148,50 +168,45 @@ impl Pool {
     /// Whether an element may be evicted for this CPU.
     #[inline]
     pub(crate) fn is_own(&self, cpu: u32, index: u32) -> bool {
-        self.lists.len() == 1 || self.owner(index) == cpu % self.lists.len() as u32
+        !self.separate || self.owner(index) == cpu as usize % self.owns.len()
     }
 
-    /// The CPU whose element this is.
-    fn owner(&self, index: u32) -> u32 {
-        if index < self.max {
-            index / (self.max / self.lists.len() as u32)
-        } else {
-            (index - self.max) / self.above() % self.lists.len() as u32
-        }
+    /// Whose element this is, where they have owners.
+    fn owner(&self, index: u32) -> usize {
+        let groups = self.owns.len() as u32;
+        let owner = if index < self.max { index / (self.max / groups) } else { (index - self.max) / self.above() };
+        (owner % groups) as usize
     }
 
     /// A free element for this CPU. A common pool fills the table to its last element, whoever gave it back.
     pub(crate) fn take(&self, cpu: u32, link: impl Fn(u32) -> u32) -> Option<u32> {
-        if self.lists.len() > 1 {
-            let list = &self.lists[cpu as usize % self.lists.len()];
-            return list.take_back(link).or_else(|| list.take_fresh());
+        let own = cpu as usize % self.owns.len();
+        let list = &self.owns[own].list;
+        let taken = list.take_back(&link).or_else(|| list.take_fresh());
+        if taken.is_some() || self.separate {
+            return taken;
         }
-        let own = cpu as usize % self.stacks.len();
-        self.stacks[own].take_back(&link).or_else(|| self.lists[0].take_fresh()).or_else(|| {
-            let others = (1..self.stacks.len()).map(|n| &self.stacks[(own + n) % self.stacks.len()]);
-            others.into_iter().find_map(|stack| stack.take_back(&link))
+        self.fresh.as_ref().and_then(|fresh| fresh.0.take_fresh()).or_else(|| {
+            let mut others = (1..self.owns.len()).map(|n| &self.owns[(own + n) % self.owns.len()].list);
+            others.find_map(|list| list.take_back(&link))
         })
     }
 
     /// Gives an element back that is not in the table.
     pub(crate) fn give(&self, cpu: u32, index: u32, set_link: impl Fn(u32)) {
-        let list = if self.lists.len() > 1 {
-            &self.lists[self.owner(index) as usize]
-        } else {
-            &self.stacks[cpu as usize % self.stacks.len()]
-        };
-        list.give(index, set_link);
+        let own = if self.separate { self.owner(index) } else { cpu as usize % self.owns.len() };
+        self.owns[own].list.give(index, set_link);
     }
 
     /// An element to replace `old` with, and the place in the spares where `old` goes with [`Pool::give_spare`].
     #[inline(always)]
     pub(crate) fn take_spare(&self, cpu: u32, old: u32) -> (usize, u32) {
         // Nearly always the first of one's own is there.
-        let first = (cpu & self.group) as usize * self.own as usize;
-        if self.lists.len() == 1
-            && let Some(index) = self.spares.get(first).and_then(Spare::take)
+        let own = (cpu & self.group) as usize;
+        if !self.separate
+            && let Some(index) = self.owns.get(own).and_then(|own| own.spares[0].take())
         {
-            return (first, index);
+            return (own * Pool::SPARES as usize, index);
         }
         self.search_spare(cpu, old)
     }
@@ -199,27 +214,25 @@ impl Pool {
     #[cold]
     #[inline(never)]
     fn search_spare(&self, cpu: u32, old: u32) -> (usize, u32) {
-        let (first, len) = if self.lists.len() > 1 {
-            (self.owner(old) * self.own, self.own as usize)
-        } else {
-            ((cpu & self.group) * self.own, self.spares.len())
-        };
-        for n in 0.. {
-            let place = if self.lists.len() > 1 { first as usize + n % len } else { (first as usize + n) % len };
-            if let Some(index) = self.spares[place].take() {
-                return (place, index);
+        let (first, groups) =
+            if self.separate { (self.owner(old), 1) } else { ((cpu & self.group) as usize, self.owns.len()) };
+        loop {
+            for own in (first..first + groups).map(|own| own % self.owns.len()) {
+                for (at, spare) in self.owns[own].spares.iter().enumerate() {
+                    if let Some(index) = spare.take() {
+                        return (own * Pool::SPARES as usize + at, index);
+                    }
+                }
             }
-            if n % len == len - 1 {
-                // All spares are in the hands of threads that need no lock of ours to finish.
-                std::thread::yield_now();
-            }
+            // All spares are in the hands of threads that need no lock of ours to finish.
+            std::thread::yield_now();
         }
-        unreachable!("the loop has no end")
     }
 
     #[inline]
     pub(crate) fn give_spare(&self, place: usize, old: u32) {
-        self.spares[place].0.store(old, Ordering::Release);
+        let own = &self.owns[place / Pool::SPARES as usize];
+        own.spares[place % Pool::SPARES as usize].0.store(old, Ordering::Release);
     }
 }
 
@@ -245,7 +258,7 @@ mod tests {
             // Elements change places with spares and stay those of their CPU.
             for old in [0, 99] {
                 let (place, new) = pool.take_spare(2, old);
-                assert!(new != old && pool.owner(new) == pool.owner(old));
+                assert!(new != old && (!pool.separate || pool.owner(new) == pool.owner(old)));
                 pool.give_spare(place, old);
             }
         }

@@ -227,9 +227,10 @@ impl DevHash {
             return Err(Errno::ENOMEM);
         }
         let pool = Pool::new(spec.max_entries, env.cpus, false, false);
-        let slots = Slots::new(pool.capacity() as usize)?;
+        // As in Linux its elements take memory when they come.
+        let slots = Slots::growing(pool.capacity() as usize)?;
         let shape =
-            Shape { key_size: 4, value_size: 0, seed: Seed::random(), pool, pages: HugePages::Never, whole: true };
+            Shape { key_size: 4, value_size: 0, seed: Seed::random(), pool, pages: HugePages::Never, whole: false };
         Ok(DevHash {
             value_size: spec.value_size as usize,
             handles: env.handles.clone(),
@@ -287,7 +288,13 @@ impl Ops for DevHash {
     }
 
     fn memory(&self) -> usize {
-        size_of::<DevHash>() + self.table.memory(true) + self.slots.memory()
+        let (pointers, each) = (self.slots.block(), size_of::<*mut Entry>());
+        let pointers = if pointers.is_mapped() {
+            self.table.touched_memory(pointers, 0, each).min(pointers.memory())
+        } else {
+            pointers.memory()
+        };
+        size_of::<DevHash>() + self.table.memory(false) + pointers + self.table.touched() * size_of::<Entry>()
     }
 
     fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {

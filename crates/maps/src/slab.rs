@@ -8,15 +8,11 @@ use xway_abi::Errno;
 use crate::line::Line;
 use crate::storage::Block;
 
-/// Segments at most: each is twice as long as the one before.
-const SEGMENTS: usize = 26;
-/// Lines of the first segment.
-const FIRST_LOG2: u32 = 2;
-
 /// Numbered lines. What is given back is used again first; memory is given back with the whole.
-#[derive(Default)]
+///
+/// The first segment is one line, and each is twice as long as the one before: most small tables need no more than one.
 pub(crate) struct Lines {
-    segments: [OnceLock<Box<Block>>; SEGMENTS],
+    segments: Box<[OnceLock<Box<Block>>]>,
     free: Mutex<Free>,
 }
 
@@ -28,6 +24,12 @@ struct Free {
 }
 
 impl Lines {
+    /// Room for so many lines and a few more.
+    pub(crate) fn new(most: u32) -> Lines {
+        let segments = locate(most).0 + 1;
+        Lines { segments: (0..segments).map(|_| OnceLock::new()).collect(), free: Mutex::default() }
+    }
+
     /// A line that is empty. `ENOMEM` if there is no memory for one.
     pub(crate) fn take(&self) -> Result<u32, Errno> {
         let mut free = self.free.lock();
@@ -38,7 +40,7 @@ impl Lines {
         let (segment, _) = locate(number);
         let place = self.segments.get(segment).ok_or(Errno::ENOMEM)?;
         if place.get().is_none() {
-            let _ = place.set(Box::new(Block::new(size_of::<Line>() << (segment as u32 + FIRST_LOG2))?));
+            let _ = place.set(Box::new(Block::new(size_of::<Line>() << segment)?));
         }
         free.fresh += 1;
         Ok(number)
@@ -71,15 +73,17 @@ impl Lines {
     pub(crate) fn bytes(&self) -> usize {
         let segments = self.segments.iter().filter_map(OnceLock::get);
         let given_back = self.free.lock().back.capacity() * size_of::<u32>();
-        size_of::<Lines>() + given_back + segments.map(|block| size_of::<Block>() + block.memory()).sum::<usize>()
+        size_of::<Lines>()
+            + size_of_val(&*self.segments)
+            + given_back
+            + segments.map(|block| size_of::<Block>() + block.memory()).sum::<usize>()
     }
 }
 
 #[inline]
 fn locate(number: u32) -> (usize, u32) {
-    let quotient = (number >> FIRST_LOG2) + 1;
-    let segment = quotient.ilog2();
-    (segment as usize, number - (((1u32 << segment) - 1) << FIRST_LOG2))
+    let segment = (number + 1).ilog2();
+    (segment as usize, number + 1 - (1 << segment))
 }
 
 #[cfg(test)]
@@ -89,12 +93,14 @@ mod tests {
 
     #[test]
     fn lines_are_distinct_and_come_back() {
-        let lines = Lines::default();
+        let lines = Lines::new(100);
         let taken: Vec<u32> = (0..100).map(|_| lines.take().unwrap()).collect();
         let places: HashSet<*const Line> = taken.iter().map(|n| std::ptr::from_ref(lines.get(*n))).collect();
         assert_eq!((taken.len(), places.len()), (100, 100));
         assert!(lines.bytes() >= 100 * 64 && lines.bytes() < 200 * 64);
         lines.give(17);
         assert_eq!((lines.take(), lines.take()), (Ok(17), Ok(100)));
+        assert_eq!((101..127).map(|_| lines.take()).find(Result::is_err), None);
+        assert_eq!(lines.take(), Err(Errno::ENOMEM));
     }
 }

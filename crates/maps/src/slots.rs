@@ -26,6 +26,12 @@ impl<T: Send + Sync + 'static> Slots<T> {
         Ok(Slots { pointers: Block::new(bytes)?, used: AtomicUsize::new(0), owns: PhantomData })
     }
 
+    /// The same for slots that are used from the front on: what nobody came to takes no memory.
+    pub(crate) fn growing(len: usize) -> Result<Slots<T>, Errno> {
+        let bytes = len.checked_mul(size_of::<*mut T>()).ok_or(Errno::ENOMEM)?;
+        Ok(Slots { pointers: Block::growing(bytes)?, used: AtomicUsize::new(0), owns: PhantomData })
+    }
+
     /// What is in the slot; valid as long as the guard, even when it is replaced meanwhile.
     #[inline]
     pub(crate) fn get<'g>(&self, index: usize, _: &'g Guard) -> Option<&'g T> {

@@ -74,9 +74,13 @@ pub(crate) struct Found<'t> {
 const PER_BUCKET_LOG2: u32 = 3;
 
 /// Bytes from one element to the next: up to a cache line a power of two, so that no element lies across two lines, and
-/// whole lines above.
-pub(crate) fn stride_of(bytes: usize) -> usize {
-    if bytes <= 64 { bytes.next_power_of_two().max(8) } else { bytes.next_multiple_of(64) }
+/// whole lines above. A small table's lines are near in any case: there a long element takes no more than it has.
+pub(crate) fn stride_of(bytes: usize, elements: u32) -> usize {
+    match bytes {
+        0..=64 => bytes.next_power_of_two().max(8),
+        _ if elements <= FEW => bytes.next_multiple_of(8),
+        _ => bytes.next_multiple_of(64),
+    }
 }
 
 /// So many elements at most are cheaper in twice the buckets, none of which is then full, than with lines behind one.
@@ -93,7 +97,7 @@ impl Table {
     pub(crate) fn new(shape: Shape) -> Result<Table, Errno> {
         let Shape { key_size, value_size, seed, pool, pages, whole } = shape;
         let value_at = key_size.next_multiple_of(8);
-        let stride = stride_of(value_at + value_size.next_multiple_of(8));
+        let stride = stride_of(value_at + value_size.next_multiple_of(8), pool.max());
         if pool.capacity() > NUMBER {
             return Err(Errno::ENOMEM);
         }
@@ -182,7 +186,8 @@ impl Table {
     /// The lines behind full buckets, where there are any.
     #[inline]
     fn behind(&self) -> &Lines {
-        self.behind.get_or_init(Box::default)
+        // Each has at least one element.
+        self.behind.get_or_init(|| Box::new(Lines::new(self.pool.capacity())))
     }
 
     #[inline(always)]
