@@ -135,6 +135,13 @@ fn ticks_are_asked_for_now_and_then() {
     TICKS.advance(77_000_000, 250);
     assert_eq!(burst::<1>(&code, &host), [77_000_000]);
     assert_eq!(burst::<3>(&compiled("call 118\nexit"), &host), [TICKS.jiffies(); 3]);
+    // Without a loop once in a burst, however long it is.
+    let asked = host.asked.get();
+    let code = compiled("call 160\nr6 = r0\ncall 160\nif r6 != r0 goto +1\nr6 = 0\nr0 = r6\nexit");
+    assert_eq!(burst::<200>(&code, &host), [0; 200]);
+    assert_eq!(host.asked.get(), asked + 1);
+    burst::<1>(&code, &host);
+    assert_eq!(host.asked.get(), asked + 2);
 }
 
 /// As on Linux: who takes the difference of a time and an earlier coarse one gets no number of centuries.

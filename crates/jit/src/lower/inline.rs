@@ -179,7 +179,7 @@ impl Body<'_, '_> {
     }
 
     /// `bpf_jiffies64()` and `bpf_ktime_get_coarse_ns()` from the words of the process, where the host has its ticks there. The first reading
-    /// of a burst, and one in so many behind it, is the helper's, which looks whether there was another tick.
+    /// of a burst, and where readings may be many one in so many behind it, is the helper's, which looks whether there was another tick.
     pub(super) fn ticks(&mut self, call: &Call, word: usize) {
         use crate::env::offsets;
         let (fast, slow, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
@@ -188,8 +188,12 @@ impl Body<'_, '_> {
         self.b.ins().brif(left, fast, &[], slow, &[]);
 
         self.open(fast);
-        let fewer = self.b.ins().iadd_imm_s(left, -1);
-        self.b.ins().store(flags, fewer, self.env, offsets::TICKS_LEFT);
+        // Where nothing goes round, a burst is over before many ticks can have passed.
+        let main = std::ptr::eq(self.plan, &raw const self.unit.plan.funcs[0]);
+        if !main || crate::plan::goes_round(self.plan) {
+            let fewer = self.b.ins().iadd_imm_s(left, -1);
+            self.b.ins().store(flags, fewer, self.env, offsets::TICKS_LEFT);
+        }
         let told = self.tick(word);
         self.set(Reg::R0, told);
         self.b.ins().jump(done, &[]);

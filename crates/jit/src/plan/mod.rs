@@ -21,6 +21,11 @@ mod words;
 
 pub(crate) use build::{FUNCTION_MAX, build};
 
+/// Whether a function has a jump that goes backwards.
+pub(crate) fn goes_round(func: &Func) -> bool {
+    !scout::walk(func).1.is_empty()
+}
+
 use xway_abi::{HelperProto, Ret};
 use xway_isa::{AluOp, AtomicOp, Cond, MovExt, Operand, Reg, Size, Width};
 use xway_verifier::{Place, Region};
