@@ -16,6 +16,7 @@ use crate::line::Line;
 use crate::native::{HashLayout, MapLayout};
 use crate::ops::{Batches, Ops, Walk, check_plain_flags, check_update_flags};
 use crate::pool::Pool;
+use crate::shared;
 use crate::storage::Block;
 use crate::table::{Bucket, Near, Place, Shape, Table};
 use crate::{Env, Guard, HugePages, ValueRef};
@@ -38,13 +39,16 @@ pub(crate) struct PerCpu {
     pub(crate) cpus: u32,
 }
 
-/// From so many bytes for each CPU on, each has pages of its own.
+/// From so many bytes for each CPU on, each has pages of its own; less than a line lies beside other maps'.
 const OWN_PAGES: usize = 32 << 10;
 
 impl PerCpu {
     /// Values of `stride` bytes for `count` elements on each CPU; without `pages` they take memory as they are used.
     pub(crate) fn new(stride: usize, count: usize, cpus: u32, pages: Option<HugePages>) -> Result<PerCpu, Errno> {
         let bytes = stride.checked_mul(count).ok_or(Errno::ENOMEM)?;
+        if (1..64).contains(&bytes) {
+            return Ok(PerCpu { values: shared::take(cpus, bytes)?, cpu_stride: shared::STRIDE, cpus });
+        }
         // Half a page wasted for each CPU would be much for values of a few pages; lines are kept apart always.
         let unit = if bytes < OWN_PAGES { 64 } else { 4096 };
         let cpu_stride = bytes.checked_next_multiple_of(unit).ok_or(Errno::ENOMEM)?;

@@ -39,6 +39,7 @@ mod pool;
 mod queue;
 mod redirect;
 mod ringbuf;
+mod shared;
 mod signal;
 mod slab;
 mod slots;

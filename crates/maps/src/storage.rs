@@ -13,6 +13,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 use xway_abi::Errno;
 
 use crate::line::Line;
+use crate::shared;
 use crate::{Guard, HugePages, ValueRef};
 
 /// A cache line: blocks begin on one.
@@ -51,6 +52,8 @@ enum Kind {
     Mapped,
     /// The second half is the first once more.
     Mirrored,
+    /// Another block's (`shared.rs`).
+    Part,
 }
 
 /// What is given back at the end.
@@ -145,6 +148,16 @@ impl Block {
         }
     }
 
+    /// So many bytes of this block for each of `cpus` from `at` on, [`shared::STRIDE`] apart. Who takes them out sees to it that nobody else
+    /// has them, and that this block lives until they have come back.
+    pub(crate) fn part(&self, at: usize, cpus: usize, bytes: usize) -> Block {
+        let end = (cpus - 1) * shared::STRIDE + bytes;
+        assert!(at <= self.bytes && end <= self.bytes - at && at.is_multiple_of(8));
+        // SAFETY: the bytes lie in the block, as was just checked.
+        let base = unsafe { self.base.add(at) };
+        Block { base, bytes: end, whole: bytes * cpus, skipped: 0, kind: Kind::Part, huge: HugePages::Never }
+    }
+
     /// A file's first `len` bytes, which it never loses.
     pub(crate) fn of_file(fd: BorrowedFd<'_>, len: usize) -> Option<Block> {
         let raw = crate::mapped::map(fd, len, true).ok()?;
@@ -158,14 +171,14 @@ impl Block {
 
     /// Whether the block has pages of its own.
     pub(crate) fn is_mapped(&self) -> bool {
-        self.kind != Kind::Heap
+        !matches!(self.kind, Kind::Heap | Kind::Part)
     }
 
     /// Bytes of memory that the block takes when all of it is used: what was asked of the allocator, or whole pages. Addresses that
     /// were skipped to begin on a huge page are no memory.
     pub(crate) fn memory(&self) -> usize {
         match (self.kind, self.huge) {
-            (Kind::Heap, _) | (_, HugePages::Explicit) => self.whole,
+            (Kind::Heap | Kind::Part, _) | (_, HugePages::Explicit) => self.whole,
             (Kind::Mapped, _) => self.bytes.next_multiple_of(PAGE),
             (Kind::Mirrored, _) => self.bytes / 2,
         }
@@ -174,7 +187,7 @@ impl Block {
     /// Bytes that it takes when `used` bytes from `at` on were touched, and others apart from them.
     pub(crate) fn memory_of(&self, at: usize, used: usize) -> usize {
         match self.kind {
-            Kind::Heap => used,
+            Kind::Heap | Kind::Part => used,
             _ if used == 0 => 0,
             Kind::Mapped | Kind::Mirrored => (at + used).next_multiple_of(PAGE) - at / PAGE * PAGE,
         }
@@ -321,6 +334,7 @@ impl Drop for Block {
                     // SAFETY: allocated in `Block::on_heap` with this layout; the block that owned it is gone.
                     (Kind::Heap, Some(layout)) => unsafe { dealloc(raw.as_ptr(), layout) },
                     (Kind::Heap, None) => {}
+                    (Kind::Part, _) => shared::give(raw.as_ptr() as usize, whole),
                     (Kind::Mapped | Kind::Mirrored, _) => {
                         // SAFETY: mapped with this length when the block was made, which is gone.
                         let _ = unsafe { munmap(raw.as_ptr().cast(), whole) };
@@ -330,8 +344,8 @@ impl Drop for Block {
         }
         let owned = Owned(Memory { raw: self.raw(), whole: self.whole, kind: self.kind });
         match self.kind {
-            // A page table full of pages takes its time.
-            Kind::Mapped | Kind::Mirrored => crate::guard::retire(Box::new(owned)),
+            // A page table full of pages takes its time, and who gives back a part waits for who takes one.
+            Kind::Mapped | Kind::Mirrored | Kind::Part => crate::guard::retire(Box::new(owned)),
             Kind::Heap => crossbeam_epoch::pin().defer(move || drop(owned)),
         }
     }

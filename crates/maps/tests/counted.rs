@@ -45,6 +45,8 @@ fn a_map_says_what_was_allocated_for_it() {
     let env = Env::with_cpus(3);
     // What threads and guards take once.
     drop(Map::create(&MapSpec::new(Hash, 4, 4, 100), &env).unwrap());
+    // What small values of each CPU have in common is nobody's.
+    let _there = Map::create(&MapSpec::new(PercpuArray, 4, 8, 1), &env).unwrap();
     Guard::collect();
     for map_type in types {
         let (key_size, value_size) = sizes(map_type);
@@ -54,6 +56,9 @@ fn a_map_says_what_was_allocated_for_it() {
             // Epochs take and give back memory of their own now and then, and the table of all maps grows.
             let off = (0..8).map(|_| off(&spec, &env)).min_by_key(|off| off.1.abs());
             let (says, off) = off.unwrap();
+            // Two elements' values on three CPUs lie in what small values have in common.
+            let common = if matches!(map_type, PercpuHash | LruPercpuHash) && entries == 1 { 3 * 2 * 24 } else { 0 };
+            let off = off + common;
             assert!((-60..=60).contains(&off), "{map_type:?} {entries}: says {says}, {off} more was allocated");
         }
     }

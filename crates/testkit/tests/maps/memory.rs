@@ -240,16 +240,9 @@ fn shapes() -> Vec<(MapType, &'static [(u32, u32)])> {
     .concat()
 }
 
-/// From how many entries on the promise holds.
-fn from(map_type: MapType, value: u32) -> u32 {
-    use MapType::*;
-    match map_type {
-        // A cache line for each CPU at least.
-        PercpuArray => 64u32.div_ceil(value.next_multiple_of(8)),
-        // What the table is made of: Linux has no lists of free elements here.
-        DevmapHash => 8,
-        _ => 1,
-    }
+/// From how many entries on the promise holds: a DEVMAP_HASH has lists of free elements, which Linux has not here.
+fn from(map_type: MapType) -> u32 {
+    if map_type == MapType::DevmapHash { 8 } else { 1 }
 }
 
 /// From how many prefixes on a trie is held against what Linux reports: it reports neither the trie itself nor the nodes between the
@@ -328,7 +321,7 @@ fn memory_is_at_most_1_3_times_the_kernels() {
                         ours / taken.unwrap_or(theirs),
                     );
                     let what = format!("{name}{grows} {key}/{value}/{entries}");
-                    if entries >= from(map_type, value) && ours > 1.3 * taken.unwrap_or(theirs) {
+                    if entries >= from(map_type) && ours > 1.3 * taken.unwrap_or(theirs) {
                         wrong.push(format!("{what}: {ours} to {taken:?} that it takes, {theirs} that it reports"));
                     }
                     if map_type == LpmTrie && entries >= REPORTED_FROM && ours > most_of_reported(entries) * theirs {
