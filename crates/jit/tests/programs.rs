@@ -76,6 +76,18 @@ fn prog_array() -> MapSpec {
 
 const LOOK_UP: &str = "*(u32 *)(r10 -4) = 1\nr2 = r10\nr2 += -4\nr1 = map[idx:0]\ncall 1\n";
 
+/// All loops of a function share its turns: behind one that used them up the next makes none, and does not begin with as many as a
+/// number can count.
+#[test]
+fn turns_of_may_goto_that_are_used_up_stay_so() {
+    let text = "r0 = 0\nfirst: may_goto next\ngoto first\nnext: may_goto out\nr0 += 1\nif r0 > 5 goto out\ngoto next\nout: exit";
+    assert_eq!(ready(text, &[]).run(), 0);
+    // Enough for both.
+    let few =
+        text.replace("r0 = 0\nfirst:", "r0 = 0\nr1 = 0\nfirst:").replace("goto first", "r1 += 1\nif r1 < 9 goto first");
+    assert_eq!(ready(&few, &[]).run(), 6);
+}
+
 #[test]
 fn stack_that_was_never_written_reads_as_zero() {
     // Every run leaves something else behind, and none may see it.

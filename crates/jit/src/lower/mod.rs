@@ -635,9 +635,13 @@ impl<'a, 'f> Body<'a, 'f> {
             End::MayGoto { out, fall } => {
                 let turns = self.turns.expect("declared for functions with may_goto");
                 let left = self.b.use_var(turns);
+                let on = self.b.create_block();
+                self.b.ins().brif(left, on, &[], self.blocks[out], &[]);
+                // Where none are left none are taken: the next loop has none either.
+                self.open(on);
                 let less = self.b.ins().iadd_imm_s(left, -1);
                 self.b.def_var(turns, less);
-                self.b.ins().brif(left, self.blocks[fall], &[], self.blocks[out], &[]);
+                self.b.ins().jump(self.blocks[fall], &[]);
             }
             End::Exit => {
                 let r0 = self.reg(Reg::R0);
