@@ -157,6 +157,8 @@ mod tests {
     use xway_verifier::{Config, MapsView};
     use xway_vm::FixedHost;
 
+    use crate::plan::scout::TURNS_MAX;
+
     fn trie() -> MapSpec {
         MapSpec { flags: map_flags::NO_PREALLOC, ..MapSpec::new(MapType::LpmTrie, 8, 8, 64) }
     }
@@ -196,6 +198,48 @@ mod tests {
         assert_eq!(verdicts, [2; 8]);
         assert!(env.answers.is_null());
         drop(env);
+        frames.into_iter().for_each(|frame| pool.release(frame));
+    }
+
+    /// Each frame has so many turns in loops, whatever the one before it had; behind them stands the note of the key that the loop came
+    /// to, and of a frame that would turn more often there is none. The program itself has as many turns as it wants.
+    #[test]
+    fn each_frame_has_its_own_turns() {
+        // Looks for a byte of seven; the key is made of the one behind it and of all that were passed by.
+        let text = "r6 = *(u32 *)(r1 +0)\nr7 = *(u32 *)(r1 +4)\nr8 = 0\nr9 = 0\nr0 = 1\nnext: r2 = r6\nr2 += 2\nif r2 > r7 goto out\n\
+                    r3 = *(u8 *)(r6 +0)\nif r3 == 7 goto here\nr8 += r3\nr6 += 1\nr9 += 1\nif r9 < 100 goto next\ngoto out\n\
+                    here: r3 = *(u8 *)(r6 +1)\nr8 <<= 8\nr8 |= r3\n*(u64 *)(r10 -8) = r8\nr2 = r10\nr2 += -8\nr1 = map[idx:0]\n\
+                    call 1\nr0 = r9\nout: exit";
+        let flows = map(MapSpec::new(MapType::Hash, 8, 8, 64));
+        let MapLayout::Hash(table) = flows.1.layout() else { panic!("a hash table") };
+        let maps = [flows];
+        // So many bytes in front of the seven: many and few by turns.
+        let front = |n: usize| n * 37 % FRAMES;
+        let packet = |n: usize| [vec![n as u8 ^ 64; front(n)], vec![7, n as u8 + 1]].concat();
+        let mut pool = Pool::new(PoolConfig::new(FRAMES as u32)).unwrap();
+        let mut frames: Vec<Frame> = (0..FRAMES).map(|_| pool.alloc().unwrap()).collect();
+        frames.iter_mut().enumerate().for_each(|(n, frame)| frame.fill(&packet(n)).unwrap());
+        let (guard, host) = (Guard::pin(), FixedHost::new(1));
+        for unroll in [false, true] {
+            // A turn of a loop that is taken apart is several of the program's.
+            let most = if unroll { FRAMES } else { TURNS_MAX as usize };
+            let code = staged(text, &maps, Options { unroll, ..Options::default() });
+            let [stage] = code.stages() else { panic!("one program") };
+            let (mut env, mut noted) = (RunEnv::new(&guard, &host, 0), 0);
+            code.each_notes(stage, &mut frames, &mut env, |_, _, notes| {
+                for (n, note) in notes.iter().enumerate() {
+                    let key = (front(n) * (n ^ 64)) << 8 | (n + 1);
+                    let hash = native::hash(table.seed, &(key as u64).to_ne_bytes());
+                    let want = if front(n) <= most { hash } else { 0 };
+                    assert_eq!(*note, want, "frame {n}, {} turns, unroll: {unroll}", front(n));
+                    noted += usize::from(*note != 0);
+                }
+            });
+            assert_eq!(noted, FRAMES.min(most + 1));
+            let mut verdicts = [0; FRAMES];
+            code.run_burst(&mut frames, &mut env, &mut verdicts).unwrap();
+            assert_eq!(verdicts, std::array::from_fn(|n| front(n) as u64));
+        }
         frames.into_iter().for_each(|frame| pool.release(frame));
     }
 

@@ -69,6 +69,7 @@ use crate::Options;
 use crate::calls::Entry;
 use crate::env::offsets;
 use crate::link;
+use crate::plan::scout::TURNS_MAX;
 use crate::plan::slots::Slots;
 use crate::plan::{End, Func, Op, Plan};
 
@@ -546,7 +547,8 @@ impl<'a, 'f> Body<'a, 'f> {
             self.b.def_var(*var, value);
         }
         if let Some(turns) = self.turns {
-            let all = self.b.ins().iconst(I64, MAY_GOTO_MAX);
+            let all = if self.shape.is_scout() { TURNS_MAX } else { MAY_GOTO_MAX };
+            let all = self.b.ins().iconst(I64, all);
             self.b.def_var(turns, all);
         }
         self.begin_stack(zero, self.plan.zeroed);

@@ -13,8 +13,8 @@
 //! allows for all memory but the stack; a call that is left out returns a value that it might have returned (0 where it gives a
 //! number, null or a value of zeros where it looks up). Where no such value exists, the scout ends.
 //!
-//! Functions of the program stand in it where they are called ([`super::through`]): a run goes through them. Loops end it: a jump
-//! backwards goes to the next frame.
+//! Functions of the program stand in it where they are called ([`super::through`]): a run goes through them. It goes round
+//! loops in which nothing is fetched, [`TURNS_MAX`] times in all; one turn more, and any other jump backwards, goes to the next frame.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -28,14 +28,22 @@ use xway_verifier::Region;
 
 use super::asked::{self, Answer, Check};
 use super::through::{Flat, Frame};
-use super::{Block, Call, End, Func, Kind, Op, Plan};
+use super::{Block, Call, End, Func, Kind, Op, Plan, unroll};
 
 /// Places in the program that maps fetch for, at most: a program with more of them is not staged.
 pub(crate) const TARGETS_MAX: usize = 8;
 /// A scout of more operations costs more than it saves.
 const OPS_MAX: usize = 400;
+/// Ways back that a scout may go; of a program with more of them it goes none.
+const LOOPS_MAX: usize = 16;
+/// How often it goes back for a frame, in all loops together. What is walked in front of look-ups (options, extension headers, tags) has few
+/// elements; behind a loop that turns more often nothing is fetched.
+pub(crate) const TURNS_MAX: i64 = 32;
 /// The longest value that a scout pretends to have found.
 pub(crate) const VALUE_MAX: usize = 4096;
+
+/// From one block to another.
+type Edges = FxHashSet<(usize, usize)>;
 
 /// The scout of a program.
 #[derive(Clone, Debug)]
@@ -45,6 +53,8 @@ pub(crate) struct Scout {
     pub frames: Vec<Frame>,
     /// The frame of each block.
     pub of: Vec<usize>,
+    /// The block that goes to the next frame.
+    pub end: usize,
     /// The map of each target, by the number that [`Kind::Fetch`] has.
     pub maps: Vec<u32>,
     /// [`Scout::listing`], where it was asked for.
@@ -55,7 +65,6 @@ impl Scout {
     /// What is left of the program, in its own instructions: the slot of each, and what stands in place of calls.
     pub fn listing(&self, program: &xway_vm::Program) -> String {
         let mut text = String::new();
-        let end = self.func.blocks.len() - 1;
         let name = |map: u32| program.maps().get(map as usize).map_or("?", |m| m.name());
         for (n, block) in self.func.blocks.iter().enumerate() {
             if block.ops.is_empty() && matches!(block.end, End::Exit) {
@@ -79,7 +88,7 @@ impl Scout {
                 };
             }
             let next: Vec<String> = (block.end.successors())
-                .map(|b| if b == end { "the next frame".to_owned() } else { b.to_string() })
+                .map(|b| if b == self.end { "the next frame".to_owned() } else { b.to_string() })
                 .collect();
             let next = if next.is_empty() { "the next frame".to_owned() } else { next.join(" or ") };
             let how = match block.end {
@@ -87,6 +96,7 @@ impl Scout {
                     let insn = program.insns().get(block.end_at).and_then(Option::as_ref).map(ToString::to_string);
                     format!("{}: ", insn.unwrap_or_default())
                 }
+                End::MayGoto { .. } => "once it has gone back often enough: ".to_owned(),
                 _ => String::new(),
             };
             let _ = writeln!(text, "        {how}to {next}");
@@ -238,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    /// Wherever they stand: one look at each block is enough.
+    /// Wherever they stand.
     #[test]
     fn what_nobody_reads_goes_through_blocks_in_any_order() {
         let add = |dst, src| Kind::Alu { width: Width::W64, op: AluOp::Add, dst, src: Operand::Reg(src) };
@@ -301,73 +311,175 @@ impl Then {
 }
 
 /// Makes the scout of a program; `None` when there is nothing to fetch. Where it would be too long with the functions that are called,
-/// it ends at them.
+/// it ends at them; and at loops first.
 pub(crate) fn scout(plan: &Plan, around: &mut Around<'_>) -> Option<Scout> {
     let whole = Flat::whole(plan);
     let alone = (whole.frames.len() > 1).then(|| Flat::main(plan));
     cut_down(whole, around).or_else(|| cut_down(alone?, around))
 }
 
-fn cut_down(flat: Flat, around: &mut Around<'_>) -> Option<Scout> {
-    let Flat { func: main, frames, mut of } = flat;
-    around.look_through(&main);
-    let around = &*around;
-    let main = &main;
-    let (reached, backward) = walk(main);
-    let forward = |from: usize, to: usize| !backward.contains(&(from, to));
-    // From the last block to the first: which lead to a target, and how to go on behind each target.
-    let mut useful = vec![false; main.blocks.len()];
-    let mut cut: Vec<Vec<Op>> = vec![vec![]; main.blocks.len()];
-    let mut goes_on = vec![false; main.blocks.len()];
-    let mut maps = Vec::new();
-    for &b in reached.iter().rev() {
-        let block = &main.blocks[b];
-        let leads = |to: usize| forward(b, to) && useful[to];
-        let behind = block.end.successors().any(leads);
-        let mut ops: Vec<Op> = vec![];
-        let mut open = true;
-        for (n, op) in block.ops.iter().enumerate() {
-            match around.does(&op.kind) {
-                Does::Same => ops.push(op.clone()),
-                Does::Nothing => {}
-                Does::Zero(dst) => ops.push(Op { at: op.at, kind: Kind::Const { dst, value: 0 } }),
-                Does::Stop => open = false,
-                Does::Fetch => {
-                    let Kind::Helper(call) = &op.kind else { unreachable!("only calls are targets") };
-                    let rest = || block.ops[n + 1..].iter().map(|op| around.does(&op.kind));
-                    let ends = rest().any(|does| matches!(does, Does::Stop));
-                    let more = behind && !ends
-                        || rest()
-                            .take_while(|does| !matches!(does, Does::Stop))
-                            .any(|does| matches!(does, Does::Fetch));
-                    let then = if more { then(call, block, &leads, around) } else { Then::Stop };
-                    let slot = maps.len();
-                    maps.push(call.map.expect("a target is in one map"));
-                    ops.push(Op { at: op.at, kind: Kind::Fetch { call: call.clone(), slot, then } });
-                    open = then != Then::Stop;
-                }
+fn cut_down(mut flat: Flat, around: &mut Around<'_>) -> Option<Scout> {
+    // No scout turns so often that the program's own count of turns would end a loop.
+    for block in &mut flat.func.blocks {
+        if let End::MayGoto { fall, .. } = block.end {
+            block.end = End::Jump(fall);
+        }
+    }
+    around.look_through(&flat.func);
+    let ways = Ways::of(&flat.func, around);
+    let onwards = Ways { rounds: Edges::default(), ..ways.clone() };
+    let round = (!ways.rounds.is_empty()).then(|| cut_at(&flat, &ways, around)).flatten();
+    round.or_else(|| cut_at(&flat, &onwards, around))
+}
+
+/// The ways through a program.
+#[derive(Clone)]
+struct Ways {
+    /// The blocks that can be reached, each before those behind it, ways back apart.
+    reached: Vec<usize>,
+    /// Those that lead back.
+    backward: Edges,
+    /// Those of them that a scout goes.
+    rounds: Edges,
+}
+
+impl Ways {
+    fn of(main: &Func, around: &Around<'_>) -> Ways {
+        let (reached, backward) = walk(main);
+        let rounds = rounds(main, &backward, around);
+        Ways { reached, backward, rounds }
+    }
+
+    fn is_gone(&self, way: (usize, usize)) -> bool {
+        !self.backward.contains(&way) || self.rounds.contains(&way)
+    }
+}
+
+/// The ways back that a scout goes: those of loops in which nothing is fetched, because there is one note for each place and frame.
+fn rounds(main: &Func, backward: &Edges, around: &Around<'_>) -> Edges {
+    if backward.is_empty() || backward.len() > LOOPS_MAX {
+        return Edges::default();
+    }
+    let mut before = vec![vec![]; main.blocks.len()];
+    for (from, block) in main.blocks.iter().enumerate() {
+        block.end.successors().for_each(|to| before[to].push(from));
+    }
+    let fetches = |b: usize| main.blocks[b].ops.iter().any(|op| matches!(around.does(&op.kind), Does::Fetch));
+    let goes = |&(from, head): &(usize, usize)| {
+        // All blocks from which the way back is come to without passing the loop's head: that is the loop, or more.
+        let (mut seen, mut open) = (vec![false; main.blocks.len()], vec![from]);
+        seen[head] = true;
+        while let Some(b) = open.pop() {
+            if !std::mem::replace(&mut seen[b], true) {
+                open.extend(&before[b]);
             }
-            if !open {
+        }
+        // What lies behind a loop that is known to turn more often is never come to.
+        let ends = || from != head || unroll::turns(main, head).is_none_or(|(_, turns)| turns <= TURNS_MAX as u64 + 1);
+        !(0..seen.len()).any(|b| seen[b] && fetches(b)) && ends()
+    };
+    backward.iter().copied().filter(goes).collect()
+}
+
+/// What is left of each block of a program.
+struct Cut {
+    ops: Vec<Vec<Op>>,
+    /// It leads to a target.
+    useful: Vec<bool>,
+    /// So does what follows it.
+    goes_on: Vec<bool>,
+    /// The map of each target.
+    maps: Vec<u32>,
+}
+
+impl Cut {
+    fn of(main: &Func, ways: &Ways, around: &Around<'_>) -> Cut {
+        let mut cut = Cut::make(main, ways, around, &vec![false; main.blocks.len()]);
+        // What a way back leads to is known when its loop has been looked at: once for each loop that stands in another one.
+        while !ways.rounds.is_empty() {
+            let again = Cut::make(main, ways, around, &cut.useful);
+            if std::mem::replace(&mut cut, again).useful == cut.useful {
                 break;
             }
         }
-        goes_on[b] = open && behind;
-        if !goes_on[b] {
-            // What comes behind the last target is for nothing.
-            let last = ops.iter().rposition(|op| matches!(op.kind, Kind::Fetch { .. }));
-            ops.truncate(last.map_or(0, |last| last + 1));
-        }
-        useful[b] = goes_on[b] || !ops.is_empty();
-        cut[b] = ops;
+        cut
     }
+
+    /// From the last block to the first: which lead to a target, and how to go on behind each target. `known`: those that are found
+    /// to lead to one already.
+    fn make(main: &Func, ways: &Ways, around: &Around<'_>, known: &[bool]) -> Cut {
+        let mut useful = known.to_vec();
+        let mut cut: Vec<Vec<Op>> = vec![vec![]; main.blocks.len()];
+        let mut goes_on = vec![false; main.blocks.len()];
+        let mut maps = Vec::new();
+        for &b in ways.reached.iter().rev() {
+            let block = &main.blocks[b];
+            let leads = |to: usize| ways.is_gone((b, to)) && useful[to];
+            let behind = block.end.successors().any(leads);
+            let mut ops: Vec<Op> = vec![];
+            let mut open = true;
+            for (n, op) in block.ops.iter().enumerate() {
+                match around.does(&op.kind) {
+                    Does::Same => ops.push(op.clone()),
+                    Does::Nothing => {}
+                    Does::Zero(dst) => ops.push(Op { at: op.at, kind: Kind::Const { dst, value: 0 } }),
+                    Does::Stop => open = false,
+                    Does::Fetch => {
+                        let Kind::Helper(call) = &op.kind else { unreachable!("only calls are targets") };
+                        let rest = || block.ops[n + 1..].iter().map(|op| around.does(&op.kind));
+                        let ends = rest().any(|does| matches!(does, Does::Stop));
+                        let more = behind && !ends
+                            || rest()
+                                .take_while(|does| !matches!(does, Does::Stop))
+                                .any(|does| matches!(does, Does::Fetch));
+                        let then = if more { then(call, block, &leads, around) } else { Then::Stop };
+                        let slot = maps.len();
+                        maps.push(call.map.expect("a target is in one map"));
+                        ops.push(Op { at: op.at, kind: Kind::Fetch { call: call.clone(), slot, then } });
+                        open = then != Then::Stop;
+                    }
+                }
+                if !open {
+                    break;
+                }
+            }
+            goes_on[b] = open && behind;
+            if !goes_on[b] {
+                // What comes behind the last target is for nothing.
+                let last = ops.iter().rposition(|op| matches!(op.kind, Kind::Fetch { .. }));
+                ops.truncate(last.map_or(0, |last| last + 1));
+            }
+            useful[b] = goes_on[b] || !ops.is_empty();
+            cut[b] = ops;
+        }
+        Cut { ops: cut, useful, goes_on, maps }
+    }
+}
+
+fn cut_at(flat: &Flat, ways: &Ways, around: &Around<'_>) -> Option<Scout> {
+    let (main, mut of) = (&flat.func, flat.of.clone());
+    let Cut { ops, useful, goes_on, maps } = Cut::of(main, ways, around);
     if !useful[0] {
         return None;
     }
     let end = main.blocks.len();
     let mut blocks: Vec<Block> = Vec::with_capacity(end + 1);
-    for (b, ops) in cut.into_iter().enumerate() {
+    // Behind the end: what counts the turns on a way back.
+    let mut counts: Vec<Block> = vec![];
+    of.push(0);
+    for (b, ops) in ops.into_iter().enumerate() {
         let old = &main.blocks[b];
-        let to = |to: usize| if forward(b, to) && useful[to] { to } else { end };
+        let mut to = |to: usize| {
+            if !useful[to] || !ways.is_gone((b, to)) {
+                return end;
+            }
+            if !ways.rounds.contains(&(b, to)) {
+                return to;
+            }
+            counts.push(Block { ops: vec![], end: End::MayGoto { out: end, fall: to }, end_at: old.end_at });
+            of.push(of[b]);
+            end + counts.len()
+        };
         let end = match old.end {
             _ if !goes_on[b] => End::Exit,
             End::Jump(next) => End::Jump(to(next)),
@@ -380,18 +492,20 @@ fn cut_down(flat: Flat, around: &mut Around<'_>) -> Option<Scout> {
         blocks.push(Block { ops, end, end_at: old.end_at });
     }
     blocks.push(Block { ops: vec![], end: End::Exit, end_at: main.start });
-    of.push(0);
+    let may_goto = !counts.is_empty();
+    blocks.extend(counts);
     clear_unreached(&mut blocks);
     let maps = number(&mut blocks, &maps);
     if maps.is_empty() || maps.len() > TARGETS_MAX {
         return None;
     }
-    sweep(&mut blocks, &reached, frames.len());
+    let order: Vec<usize> = ways.reached.iter().copied().chain(end..blocks.len()).collect();
+    sweep(&mut blocks, &order, flat.frames.len());
     if blocks.iter().map(|b| b.ops.len()).sum::<usize>() > OPS_MAX {
         return None;
     }
-    let func = Func { blocks, may_goto: false, ..main.clone() };
-    Some(Scout { func, frames, of, maps, text: String::new() })
+    let func = Func { blocks, may_goto, ..main.clone() };
+    Some(Scout { func, frames: flat.frames.clone(), of, end, maps, text: String::new() })
 }
 
 /// Empties the blocks that only led on from where the scout has ended.
@@ -453,7 +567,7 @@ fn is_lru(map: &Map) -> bool {
 }
 
 /// The blocks that can be reached, each before those behind it, and the jumps that go backwards.
-pub(super) fn walk(main: &Func) -> (Vec<usize>, FxHashSet<(usize, usize)>) {
+pub(super) fn walk(main: &Func) -> (Vec<usize>, Edges) {
     #[derive(Clone, Copy, PartialEq)]
     enum Seen {
         No,
@@ -461,7 +575,7 @@ pub(super) fn walk(main: &Func) -> (Vec<usize>, FxHashSet<(usize, usize)>) {
         Done,
     }
     let mut seen = vec![Seen::No; main.blocks.len()];
-    let (mut order, mut backward) = (vec![], FxHashSet::default());
+    let (mut order, mut backward) = (vec![], Edges::default());
     let mut stack: Vec<(usize, Vec<usize>)> = vec![];
     if !main.blocks.is_empty() {
         seen[0] = Seen::Open;
@@ -490,40 +604,62 @@ pub(super) fn walk(main: &Func) -> (Vec<usize>, FxHashSet<(usize, usize)>) {
 }
 
 /// Takes out what computes registers that nobody reads. Cranelift does that for arithmetic, but not for loads. `order`: each block before
-/// those behind it. No way leads back.
+/// those behind it, ways back apart.
 fn sweep(blocks: &mut [Block], order: &[usize], frames: usize) {
-    const ARGS: u16 = 0b11_1110;
-    const KEPT: u16 = 0b11_1100_0000;
-    let mut live_in = vec![0u16; blocks.len()];
-    // What callers of each function read behind the call of what they had in front of it.
-    let mut kept_for = vec![0u16; frames];
-    for &b in order.iter().rev() {
-        let mut live = live_out(&blocks[b], &live_in);
-        let mut kept = vec![];
-        for op in std::mem::take(&mut blocks[b].ops).into_iter().rev() {
+    let mut live = Live { at: vec![0; blocks.len()], kept: vec![0; frames] };
+    // What the next turn of a loop reads is found by another look.
+    loop {
+        let before = live.clone();
+        order.iter().rev().for_each(|&b| live.look(blocks, b, |_| {}));
+        if live == before {
+            break;
+        }
+    }
+    for &b in order {
+        let mut needed = vec![];
+        live.look(blocks, b, |op| needed.push(op));
+        let mut needed = needed.into_iter().rev();
+        blocks[b].ops.retain(|_| needed.next().expect("each was looked at"));
+    }
+}
+
+/// Registers that are read before they are written.
+#[derive(Clone, PartialEq, Eq)]
+struct Live {
+    /// Where each block begins.
+    at: Vec<u16>,
+    /// By frame: of those that callers of the function have in front of the call and read behind it.
+    kept: Vec<u16>,
+}
+
+impl Live {
+    /// Looks at a block and tells of each operation, the last one first, whether it is needed.
+    fn look(&mut self, blocks: &[Block], block: usize, mut tell: impl FnMut(bool)) {
+        const ARGS: u16 = 0b11_1110;
+        const KEPT: u16 = 0b11_1100_0000;
+        let mut live = live_out(&blocks[block], &self.at);
+        for op in blocks[block].ops.iter().rev() {
             match op.kind {
                 Kind::Leave { frame } => {
-                    kept_for[frame] = live & KEPT;
+                    self.kept[frame] = live & KEPT;
                     live &= bit(Reg::R0);
-                    kept.push(op);
-                    continue;
+                    tell(true);
                 }
                 Kind::Enter { frame } => {
-                    live = live & ARGS | kept_for[frame];
-                    kept.push(op);
-                    continue;
+                    live = live & ARGS | self.kept[frame];
+                    tell(true);
                 }
-                _ => {}
-            }
-            let (reads, writes, needed) = effect(&op.kind);
-            if needed || live & writes != 0 {
-                live = live & !writes | reads;
-                kept.push(op);
+                _ => {
+                    let (reads, writes, needed) = effect(&op.kind);
+                    let needed = needed || live & writes != 0;
+                    if needed {
+                        live = live & !writes | reads;
+                    }
+                    tell(needed);
+                }
             }
         }
-        kept.reverse();
-        blocks[b].ops = kept;
-        live_in[b] = live;
+        self.at[block] = live;
     }
 }
 

@@ -176,7 +176,7 @@ fn repeated(body: &Block, turns: u64) -> Block {
 }
 
 /// The block that leads to a loop, and how often the loop turns, when both are known.
-fn turns(func: &Func, n: usize) -> Option<(usize, u64)> {
+pub(super) fn turns(func: &Func, n: usize) -> Option<(usize, u64)> {
     let leads = |(_, b): &(usize, &Block)| b.end.successors().any(|s| s == n);
     let mut outside = func.blocks.iter().enumerate().filter(|(b, _)| *b != n).filter(leads);
     let (from, entry) = outside.next()?;

@@ -69,7 +69,7 @@ fn decides() -> String {
 }
 
 /// The text of the scout, or nothing where there is none.
-fn scout(object: &Arc<Object>, options: Options) -> Option<String> {
+pub(crate) fn scout(object: &Arc<Object>, options: Options) -> Option<String> {
     let instance = Instance::new(object.clone(), 2).expect("an instance");
     let proof = verify(&object.programs[0], &MapsView::from(&**object), &Config::default());
     let proof = proof.unwrap_or_else(|refusal| panic!("{refusal}"));

@@ -15,6 +15,7 @@ mod phases;
 #[allow(dead_code)]
 #[path = "../../../testkit/examples/fuzz-kernel/repeatable.rs"]
 mod repeatable;
+mod rounds;
 #[path = "../../../testkit/examples/fuzz-kernel/world.rs"]
 mod world;
 
@@ -259,6 +260,7 @@ fn scouts_are_as_written() {
         ("routes", routes(), maps(MapType::Hash, 8)),
         ("ticket", ticket(), maps(MapType::Hash, 8)),
         ("apart", apart(), maps(MapType::Hash, 8)),
+        ("options", rounds::options(), maps(MapType::Hash, 64)),
     ];
     for (name, text, maps) in cases {
         let object = object(&text, maps);
@@ -292,9 +294,10 @@ fn scouts_end_where_a_value_is_sure() {
     assert!(is_staged(&self::object(&text, maps(MapType::Hash, 64)), &text), "{text}");
 }
 
-/// A loop that ends by what a call gives would not end where the call is left out: scouts only go forward.
+/// A loop that ends by what a call gives would not end where the call is left out, and there is one note for each place: where something is
+/// fetched in a loop, scouts only go forward.
 #[test]
-fn scouts_do_not_go_round() {
+fn scouts_do_not_go_round_where_they_fetch() {
     let text = format!(
         "{HEAD}r8 = 0\nagain: {KEY}{}if r0 == 0 goto next\nr1 = *(u64 *)(r0 +0)\n*(u32 *)(r10 -16) = r1\n\
          next: r8 += 1\nif r8 < 5 goto again\n{}r0 = 2\nout: exit",

@@ -179,6 +179,9 @@ impl Text<'_> {
             let mask = 1 << self.rng.below(4);
             self.add(&format!("if r8 & {mask} goto end{n}"));
         }
+        if self.rng.one_in(4) {
+            self.turns(n);
+        }
         let map = self.rng.below(KINDS.len() as u64) as usize;
         self.key(KINDS[map]);
         self.add(&format!("r2 = r10\nr2 += -8\nr1 = map[idx:{map}]\ncall 1\nif r0 == 0 goto miss{n}"));
@@ -210,6 +213,33 @@ impl Text<'_> {
         if self.rng.one_in(8) {
             self.add("*(u8 *)(r6 +31) = r8");
         }
+    }
+
+    /// A loop that makes something else of r8: for some packets of few turns and for some of many, with one way back or two, and now and
+    /// then out of the phase. Or what a map holds is put into r8 in each turn: of a small one, or of one that is looked ahead for.
+    fn turns(&mut self, n: u32) {
+        let most = *self.rng.pick(&[2, 3, 9, 9, 40]);
+        self.add(&format!("*(u64 *)(r10 -32) = 0\nturn{n}: r1 = *(u64 *)(r10 -32)"));
+        self.one(&["r2 = *(u8 *)(r6 +27)\nr2 += 2", "r2 = *(u8 *)(r6 +30)", "r2 = r8\nr2 &= 63"]);
+        self.add(&format!("if r1 > r2 goto turned{n}"));
+        self.one(&["r8 *= 5\nr8 += r1", "r3 = *(u8 *)(r6 +28)\nr8 ^= r3\nr8 += r1", "r8 += 3\n*(u8 *)(r6 +31) = r8"]);
+        if self.rng.one_in(4) {
+            self.key(Keys::Index);
+            let map = *self.rng.pick(&[3, 3, INNER + 1]);
+            self.add(&format!("r2 = r10\nr2 += -8\nr1 = map[idx:{map}]\ncall 1\nif r0 == 0 goto none{n}"));
+            if map < INNER {
+                self.value();
+            }
+            self.add(&format!("none{n}: r8 += 1"));
+        }
+        self.add("r1 = *(u64 *)(r10 -32)\nr1 += 1\n*(u64 *)(r10 -32) = r1");
+        match self.rng.below(4) {
+            0 => self.add(&format!("if r8 & 256 goto end{n}")),
+            1 => self.add(&format!("if r1 > {most} goto turned{n}\nif r8 & 1 goto turn{n}\nr8 += 1")),
+            2 => self.add(&format!("may_goto turned{n}")),
+            _ => {}
+        }
+        self.add(&format!("if r1 < {most} goto turn{n}\nturned{n}:"));
     }
 
     /// A key at fp-8, now and then by a function that is told where it lies.
