@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::{COND, Mix, Role};
+use super::{BYTES, COND, Mix, Role};
 
 /// What fills the key.
 #[derive(Clone, Copy, PartialEq)]
@@ -45,7 +45,8 @@ impl Mix<'_> {
                 }
                 (_, None) => {
                     let key = key_text(map, "r9", "r10 -72", "r10 -68");
-                    self.line(&format!("*(u64 *)(r10 -72) = 0\nr5 = r9\n{key}"));
+                    let turns = self.goes_round("r1");
+                    self.line(&format!("*(u64 *)(r10 -72) = 0\nr5 = r9\n{turns}{key}"));
                 }
             }
             match &finder {
@@ -79,9 +80,10 @@ impl Mix<'_> {
         let own = self.own_bytes();
         let key = key_text(map, "r4", "r3 +0", "r3 +4");
         let clear = if len == 8 { "*(u64 *)(r3 +0) = 0" } else { "*(u32 *)(r3 +0) = 0" };
+        let walk = if self.rng.one_in(2) { self.goes_round("r1") } else { self.goes_along(&end) };
         let text = format!(
-            "{name}: r6 = r1\nr7 = r2\n{own}r0 = 1\nr5 = r6\nr5 += {need}\nif r5 > r7 goto {end}\nr5 = *(u8 *)(r6 +{at})\n{clear}\n{key}\nr0 = 0\n\
-             {end}: exit\n"
+            "{name}: r6 = r1\nr7 = r2\n{own}r0 = 1\nr5 = r6\nr5 += {need}\nif r5 > r7 goto {end}\nr5 = *(u8 *)(r6 +{at})\n{walk}{clear}\n{key}\n\
+             r0 = 0\n{end}: exit\n"
         );
         self.functions.push((text, Role::Static));
         name
@@ -91,12 +93,40 @@ impl Mix<'_> {
     fn global_filler(&mut self, map: u32) -> String {
         let name = format!("f{}", self.functions.len());
         let none = self.label();
-        let key = key_text(map, "r4", "r1 +8", "r1 +12");
+        let (key, turns) = (key_text(map, "r4", "r1 +8", "r1 +12"), self.goes_round("r3"));
         let text = format!(
-            "{name}: r0 = 1\nif r1 == 0 goto {none}\nr4 = r2\nr4 >>= 3\nr5 = r2\n*(u64 *)(r1 +8) = 0\n{key}\nr0 = 0\n{none}: exit\n"
+            "{name}: r0 = 1\nif r1 == 0 goto {none}\nr4 = r2\nr4 >>= 3\nr5 = r2\n{turns}*(u64 *)(r1 +8) = 0\n{key}\nr0 = 0\n{none}: exit\n"
         );
         self.functions.push((text, Role::Memory));
         name
+    }
+
+    /// Now and then a loop that makes another number of r5: few turns or more than are looked ahead over. It has a register for itself.
+    fn goes_round(&mut self, counter: &str) -> String {
+        if !self.rng.one_in(3) {
+            return String::new();
+        }
+        let (head, done, most) = (self.label(), self.label(), 1 + self.below(48));
+        let way_out = match self.rng.below(3) {
+            0 => String::new(),
+            1 => format!("if r5 & {} goto {done}\n", 1 << self.below(8)),
+            _ => format!("if r5 & 1 goto {head}\n"),
+        };
+        // What leads back by the number alone would not be known to end.
+        let counted = format!("{counter} += 1\nif {counter} > {most} goto {done}\n");
+        format!(
+            "{counter} = 0\n{head}: r5 *= 3\nr5 ^= {counter}\n{counted}{way_out}r5 += 1\ngoto {head}\n{done}: r5 &= 255\n"
+        )
+    }
+
+    /// Goes on from r6 to r7 by what stands there, a few bytes at a time, and puts what it has seen into r5. Where the packet ends it goes out.
+    fn goes_along(&mut self, end: &str) -> String {
+        let (head, done) = (self.label(), self.label());
+        let (most, step, stop) = (1 + self.below(40), *self.rng.pick(&[1, 3, 7]), *self.rng.pick(&BYTES));
+        format!(
+            "r1 = r6\nr8 = 0\n{head}: r2 = r1\nr2 += 2\nif r2 > r7 goto {end}\nr2 = *(u8 *)(r1 +0)\nif r2 == {stop} goto {done}\nr5 += r2\n\
+             r2 &= {step}\nr2 += 1\nr1 += r2\nr8 += 1\nif r8 < {most} goto {head}\n{done}: r5 &= 255\n"
+        )
     }
 
     /// Looks up by the key at r1, or has another function do so; gives the value's address, or a number. Whether it is the first.
