@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * One look-up of the source address; the value is the verdict. What is not listed passes. `hash_called` does it in functions.
+ * One look-up of the source address; the value is the verdict. What is not listed passes. `hash_called` does it in functions,
+ * `hash_summed` behind a loop.
  * `hash_update`: one update of it. The value becomes DROP for even addresses and TX for odd ones, and so does the verdict.
  *
  * Longer keys, of as many bytes as an IPv6 address with a port, or a connection over IPv6, have it in each word, with a number added.
@@ -71,6 +72,36 @@ int hash_called(struct xdp_md *ctx)
 	if (!source_of(ctx, &source))
 		return XDP_ABORTED;
 	verdict = verdict_on(&source);
+	if (!verdict)
+		return XDP_PASS;
+	return *verdict;
+}
+
+/* The look-up behind a loop over the words of the header, of which the header itself says how many there are: their sum is not nothing. */
+SEC("xdp")
+int hash_summed(struct xdp_md *ctx)
+{
+	void *end = (void *)(long)ctx->data_end;
+	struct iphdr *ip = ipv4_of(ctx);
+	__u64 *verdict, sum = 0;
+	__u32 *word, i;
+	__be32 source;
+
+	if (!ip)
+		return XDP_ABORTED;
+	word = (__u32 *)ip;
+#pragma clang loop unroll(disable)
+	for (i = 0; i < 15; i++) {
+		if (i >= ip->ihl)
+			break;
+		if ((void *)(word + 1) > end)
+			return XDP_ABORTED;
+		sum += *word++;
+	}
+	if (!sum)
+		return XDP_ABORTED;
+	source = ip->saddr;
+	verdict = bpf_map_lookup_elem(&sources, &source);
 	if (!verdict)
 		return XDP_PASS;
 	return *verdict;
