@@ -10,11 +10,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use cranelift_codegen::Context;
-use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::isa::{OwnedTargetIsa, TargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
-use cranelift_frontend::FunctionBuilderContext;
 use xway_abi::{MapSpec, MapType, map_flags};
 use xway_maps::{Guard, Map};
 use xway_object::MapDef;
@@ -35,6 +32,7 @@ use crate::native::Handle;
 use crate::plan::scout::TARGETS_MAX;
 use crate::plan::{self, Plan};
 use crate::same::Own;
+use crate::scratch::{self, Scratch};
 use crate::stage::{self, Stage};
 use crate::units::{Parts, Units};
 use crate::{Options, Refusal};
@@ -109,7 +107,7 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
     let lowered: Vec<Unit<'_>> = units.parts.iter().map(Parts::unit).collect();
     let around = surroundings(&units, &lowered, links.len(), chained, isa.as_ref(), options);
     let answers = around.answers;
-    let Emitted { linked, texts, back_end } = emit(&around)?;
+    let Emitted { linked, texts, back_end } = scratch::with(units.insns(), |scratch| emit(&around, scratch))?;
     let (functions, len) = (linked.functions.clone(), linked.bytes.len());
     let mut own = Own::new(linked.outward());
     let code = CodeMemory::placed(len, |place| Some(linked.at(place)))?;
@@ -210,7 +208,8 @@ pub fn compile_for_aarch64(
     let isa = builder.finish(flags(options)).map_err(|e| machine(e.to_string()))?;
     let units = Units::gather(&[Link { program, proof, chain_on: 0 }], options.burst, options)?;
     let lowered: Vec<Unit<'_>> = units.parts.iter().map(Parts::unit).collect();
-    let Emitted { linked, .. } = emit(&surroundings(&units, &lowered, 1, false, isa.as_ref(), options))?;
+    let around = surroundings(&units, &lowered, 1, false, isa.as_ref(), options);
+    let Emitted { linked, .. } = scratch::with(units.insns(), |scratch| emit(&around, scratch))?;
     Ok((linked.bytes, linked.functions))
 }
 
@@ -255,15 +254,13 @@ struct Emitted {
 }
 
 /// Lowers and compiles every function that is needed, and lays them out.
-fn emit(around: &Surroundings<'_>) -> Result<Emitted, Refusal> {
+fn emit(around: &Surroundings<'_>, scratch: &mut Scratch) -> Result<Emitted, Refusal> {
     // x86-64 does not ask for alignment; Linux's verifier, like ours, asks for that of the offset alone.
     let asks = around.isa.name().starts_with("aarch64");
     if let Some(insn) = around.units.iter().filter(|_| asks).find_map(|unit| unit.plan.atomic_of_any_alignment()) {
         return Err(Refusal::Alignment { insn });
     }
-    let mut builder = FunctionBuilderContext::new();
-    let mut context = Context::new();
-    let mut control = ControlPlane::default();
+    let Scratch { builder, context, control } = scratch;
     let mut linker = link::Linker::new(aligns_branches(around));
     let mut texts = vec![];
     let mut back_end = Duration::ZERO;
@@ -289,10 +286,9 @@ fn emit(around: &Surroundings<'_>) -> Result<Emitted, Refusal> {
         if func.insns == 0 {
             continue; // No run comes here.
         }
-        let mut lowered = lower::lower(around, shape, &mut builder);
-        lanes::run(&mut lowered.func, lowered.exit, around.options);
         context.clear();
-        context.func = lowered.func;
+        let lowered = lower::lower(around, shape, &mut context.func, builder);
+        lanes::run(&mut context.func, lowered.exit, around.options);
         if around.options.keep_text {
             if let (Shape::Scout(unit), Some(scout)) = (shape, &around.units[which.unit].plan.scout) {
                 texts.push(format!("; {} as a scout, program {unit}\n{}", func.name, scout.text));
@@ -308,9 +304,9 @@ fn emit(around: &Surroundings<'_>) -> Result<Emitted, Refusal> {
         let failed = |why: String| Refusal::BackEnd { name: func.name.clone(), why };
         let names: Vec<_> = context.func.params.user_named_funcs().values().cloned().collect();
         let started = Instant::now();
-        let long = means::optimize_long(around, &mut context, &mut control).map_err(|e| failed(format!("{e:?}")))?;
+        let long = means::optimize_long(around, context, control).map_err(|e| failed(format!("{e:?}")))?;
         let isa = long.as_ref().map_or(around.isa, |long| &*long.isa);
-        let done = context.compile(isa, &mut control).map_err(|e| failed(format!("{:?}", e.inner)))?;
+        let done = context.compile(isa, control).map_err(|e| failed(format!("{:?}", e.inner)))?;
         back_end += started.elapsed();
         texts.extend(done.vcode.clone());
         linker.add(shape, &func.name, done, &names, &lowered.entries);

@@ -64,6 +64,7 @@ mod plan;
 pub mod profile;
 mod refusal;
 mod same;
+mod scratch;
 mod stage;
 mod units;
 

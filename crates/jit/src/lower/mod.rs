@@ -190,33 +190,31 @@ pub(crate) struct Surroundings<'a> {
     pub isa: &'a dyn TargetIsa,
 }
 
-/// A function in Cranelift's form, with the entries that it calls.
+/// What there is to know of a function in Cranelift's form.
 pub(crate) struct Lowered {
-    pub func: ir::Function,
+    /// What it calls.
     pub entries: Vec<Entry>,
     /// In a burst function: the block that stores the verdict and goes on with the next frame.
     pub exit: Option<ir::Block>,
 }
 
-/// Lowers one function.
-pub(crate) fn lower(around: &Surroundings<'_>, shape: Shape, scratch: &mut FunctionBuilderContext) -> Lowered {
+/// Lowers one function, into one that is empty.
+pub(crate) fn lower(
+    around: &Surroundings<'_>,
+    shape: Shape,
+    func: &mut ir::Function,
+    scratch: &mut FunctionBuilderContext,
+) -> Lowered {
     let conv = if shape == Shape::Tail { CallConv::Tail } else { around.isa.default_call_conv() };
     let which = shape.callee();
-    let mut func = ir::Function::with_name_signature(
-        UserFuncName::user(space::LOCAL, which.symbol()),
-        signature(
-            conv,
-            if shape == Shape::Burst || shape.is_scout() {
-                4
-            } else if matches!(shape, Shape::Single | Shape::Tail) {
-                2
-            } else {
-                6
-            },
-            shape != Shape::Burst && !shape.is_scout(),
-        ),
-    );
-    let mut body = Body::new(around, which, shape, FunctionBuilder::new(&mut func, scratch));
+    let params = match shape {
+        Shape::Burst | Shape::Scout(_) => 4,
+        Shape::Single | Shape::Tail => 2,
+        Shape::Function(_) => 6,
+    };
+    func.name = UserFuncName::user(space::LOCAL, which.symbol());
+    func.signature = signature(conv, params, shape != Shape::Burst && !shape.is_scout());
+    let mut body = Body::new(around, which, shape, FunctionBuilder::new(func, scratch));
     match shape {
         Shape::Burst => body.burst(),
         Shape::Scout(_) => body.scout(),
@@ -225,7 +223,7 @@ pub(crate) fn lower(around: &Surroundings<'_>, shape: Shape, scratch: &mut Funct
     }
     let Body { b, entries, exit, .. } = body;
     b.finalize(around.isa.frontend_config());
-    Lowered { func, entries, exit: (shape == Shape::Burst).then_some(exit) }
+    Lowered { entries, exit: (shape == Shape::Burst).then_some(exit) }
 }
 
 /// A signature of `params` words and, with `ret`, one word back.
