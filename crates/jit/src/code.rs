@@ -3,6 +3,7 @@
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 
@@ -26,8 +27,8 @@ impl CodeMemory {
     /// and gives at most `len` bytes. `None` when it gives nothing.
     pub fn placed(len: usize, make: impl FnOnce(u64) -> Option<Vec<u8>>) -> Result<Option<CodeMemory>, Refusal> {
         let failed = |e: rustix::io::Errno| Refusal::Memory(e.to_string());
-        let mapped = len.max(1).next_multiple_of(4096);
-        let mut memory = CodeMemory::near(mapped).map_err(failed)?;
+        let mapped = len.max(1).next_multiple_of(rustix::param::page_size());
+        let mut memory = CodeMemory::writable(mapped).map_err(failed)?;
         let start = memory.start;
         let Some(code) = make(start.as_ptr() as u64).filter(|code| code.len() <= mapped) else { return Ok(None) };
         memory.len = code.len();
@@ -38,6 +39,31 @@ impl CodeMemory {
         unsafe { mprotect(start.as_ptr().cast(), mapped, MprotectFlags::READ | MprotectFlags::EXEC) }
             .map_err(failed)?;
         Ok(Some(memory))
+    }
+
+    /// Writable memory. Short pieces are pages of one mapping that was made for several: to map each by itself, and to touch it for the first
+    /// time, takes more than twice as long.
+    fn writable(mapped: usize) -> Result<CodeMemory, rustix::io::Errno> {
+        /// What is left of the last such mapping. Pages that went to somebody are in it no more.
+        static REST: Mutex<Option<CodeMemory>> = Mutex::new(None);
+        if mapped > SHARED / 4 {
+            return CodeMemory::near(mapped);
+        }
+        let mut rest = REST.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut from = match rest.take().filter(|rest| rest.mapped >= mapped) {
+            Some(rest) => rest,
+            None => CodeMemory::near(SHARED)?,
+        };
+        let piece = CodeMemory { start: from.start, len: 0, mapped };
+        from.mapped -= mapped;
+        // SAFETY: still inside of the mapping, or its end.
+        from.start = unsafe { from.start.add(mapped) };
+        if from.mapped > 0 {
+            *rest = Some(from);
+        } else {
+            std::mem::forget(from); // All of it has gone.
+        }
+        Ok(piece)
     }
 
     /// Writable memory, near enough to this process's own functions for calls by distance if the kernel has some there.
@@ -55,8 +81,9 @@ impl CodeMemory {
     /// Writable memory, at this address if nothing is there.
     fn map(wish: usize, mapped: usize) -> Result<CodeMemory, rustix::io::Errno> {
         let wish = std::ptr::without_provenance_mut(wish);
+        let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
         // SAFETY: a new private mapping; the kernel takes the address for a wish and never puts it over something that exists.
-        let start = unsafe { mmap_anonymous(wish, mapped, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
+        let start = unsafe { mmap_anonymous(wish, mapped, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
         // The kernel maps nothing at address zero on its own.
         let start = NonNull::new(start.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
         Ok(CodeMemory { start, len: 0, mapped })
@@ -74,6 +101,9 @@ impl CodeMemory {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
+
+/// Bytes of a mapping that several short pieces of code share.
+const SHARED: usize = 64 << 10;
 
 /// Addresses that are tried before any will do.
 const TRIES: usize = 4;
@@ -93,7 +123,7 @@ fn wish(mapped: usize) -> usize {
 
 impl Drop for CodeMemory {
     fn drop(&mut self) {
-        // SAFETY: exactly the mapping made in `new`. Whoever runs the code holds the `Compiled` that owns this.
+        // SAFETY: exactly the pages that are this one's. Whoever runs the code holds the `Compiled` that owns this.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.mapped) };
     }
 }
@@ -149,9 +179,36 @@ mod tests {
     fn code_is_executable_and_not_writable() {
         let code = code(5);
         assert_eq!(code.bytes(), [0xc3; 5]);
-        let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
-        let address = format!("{:x}-", code.at(0) as usize);
-        let line = maps.lines().find(|l| l.starts_with(&address)).expect("the mapping");
+        let line = mapping(&code).expect("the mapping");
         assert!(line.contains(" r-xp "), "{line}");
+    }
+
+    /// The line of the system about the memory of some code; what lies side by side and may be used alike is one.
+    fn mapping(code: &CodeMemory) -> Option<String> {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+        let number = |digits| usize::from_str_radix(digits, 16).expect("an address");
+        let has = |line: &&str| {
+            let (start, end) = line.split_whitespace().next().and_then(|range| range.split_once('-')).expect("a range");
+            (number(start)..number(end)).contains(&(code.at(0) as usize))
+        };
+        maps.lines().find(has).map(str::to_owned)
+    }
+
+    /// Pieces that share a mapping have pages of their own, and go one by one.
+    #[test]
+    fn a_piece_goes_and_its_neighbours_stay() {
+        let all: Vec<CodeMemory> = (1..=40).map(|n| code(n * 400)).collect();
+        let mut places: Vec<_> = all.iter().map(|c| c.at(0) as usize..c.at(0) as usize + c.mapped).collect();
+        places.sort_by_key(|place| place.start);
+        assert!(places.windows(2).all(|pair| pair[0].end <= pair[1].start), "{places:x?}");
+        // What others map meanwhile may lie where a piece was: it is not code.
+        for (n, code) in all.into_iter().enumerate() {
+            if n % 2 == 0 {
+                drop(code);
+            } else {
+                assert!(code.bytes().iter().all(|b| *b == 0xc3));
+                assert!(mapping(&code).is_some_and(|line| line.contains(" r-xp ")));
+            }
+        }
     }
 }
