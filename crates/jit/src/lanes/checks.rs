@@ -22,9 +22,11 @@
 use std::cell::RefCell;
 
 use cranelift_codegen::cursor::{Cursor, FuncCursor};
+use cranelift_codegen::entity::SecondaryMap;
+use cranelift_codegen::entity::packed_option::PackedOption;
 use cranelift_codegen::ir::condcodes::{CondCode, IntCC};
 use cranelift_codegen::ir::{
-    self, Block, BlockArg, Inst, InstBuilder, InstructionData, Opcode, Value, ValueDef, types,
+    self, Block, BlockArg, BlockCall, Inst, InstBuilder, InstructionData, Opcode, Value, ValueDef, types,
 };
 use rustc_hash::FxHashMap;
 use xway_packet::descriptor;
@@ -47,7 +49,17 @@ const DISTANCE_MAX: u64 = 1 << 32;
 const STEPS_MAX: usize = 64;
 
 /// Where an edge leads, and what it hands on.
-type Edge = (Block, Vec<BlockArg>);
+#[derive(Clone, Copy)]
+struct Edge {
+    to: Block,
+    call: BlockCall,
+}
+
+impl Edge {
+    fn args(&self, func: &ir::Function) -> Vec<BlockArg> {
+        self.call.args(&func.dfg.value_lists).collect()
+    }
+}
 
 /// A branch that leads on or out.
 struct Check {
@@ -88,7 +100,7 @@ pub(super) fn run(func: &mut ir::Function, exit: Option<Block>, incoming: &Incom
 struct Pass<'a> {
     incoming: &'a Incoming,
     /// Edges that lead to each block, and where the only one comes from.
-    entries: FxHashMap<Block, (usize, Block)>,
+    entries: SecondaryMap<Block, (usize, PackedOption<Block>)>,
     /// Of the function as it was before the first two checks were put together; what that adds uses nothing else again.
     uses: Option<Uses>,
     exit: Option<Block>,
@@ -98,10 +110,15 @@ struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     fn new(func: &ir::Function, exit: Option<Block>, incoming: &'a Incoming) -> Pass<'a> {
-        let mut entries = FxHashMap::default();
+        let mut entries: SecondaryMap<_, (usize, PackedOption<Block>)> =
+            SecondaryMap::with_capacity(func.dfg.num_blocks());
         for block in func.layout.blocks() {
-            for (to, _) in edges(func, block) {
-                entries.entry(to).or_insert((0, block)).0 += 1;
+            for to in edges(func, block) {
+                let (many, from) = &mut entries[to];
+                *many += 1;
+                if *many == 1 {
+                    *from = block.into();
+                }
             }
         }
         Pass { incoming, entries, uses: None, exit, packets: RefCell::new(FxHashMap::default()) }
@@ -116,7 +133,7 @@ impl<'a> Pass<'a> {
         if !known.iter().any(|l| (l.at, l.end) == (asked.at, asked.end) && l.len >= asked.len) {
             return;
         }
-        let (to, args) = check.edges[on].clone();
+        let (to, args) = (check.edges[on].to, check.edges[on].args(func));
         before(func, check.inst).ins().jump(to, &args);
         // The other edge is still counted: which is left of those that lead there is not known here.
         func.layout.remove_inst(check.inst);
@@ -127,36 +144,38 @@ impl<'a> Pass<'a> {
         let Some(check) = check(func, block) else { return };
         for on in [0, 1] {
             let Some(first) = self.length(func, check.condition, on == 0) else { continue };
-            let out = &check.edges[1 - on];
+            let out = check.edges[1 - on];
             let (mut longest, mut found) = (first.len, vec![]);
-            let mut next = check.edges[on].0;
+            let mut next = check.edges[on].to;
             for _ in 0..CHAIN_MAX {
                 if !self.only_way(func, next) || !func.layout.block_insts(next).all(|i| is_silent(func, i)) {
                     break;
                 }
                 let Some(check) = self::check(func, next) else { break };
-                let Some(leads_on) = [0, 1].into_iter().find(|on| same(func, &check.edges[1 - on], out)) else { break };
+                let Some(leads_on) = [0, 1].into_iter().find(|on| same(func, check.edges[1 - on], out)) else { break };
                 if let Some(l) = self.length(func, check.condition, leads_on == 0)
                     && (l.at, l.end) == (first.at, first.end)
                 {
                     longest = longest.max(l.len);
-                    found.push((check.inst, check.edges[leads_on].clone()));
+                    found.push((check.inst, check.edges[leads_on]));
                 }
-                next = check.edges[leads_on].0;
+                next = check.edges[leads_on].to;
             }
             if found.is_empty() {
                 continue;
             }
-            let (on, out) = (check.edges[on].clone(), out.clone());
+            let on = check.edges[on];
+            let (on_args, out_args) = (on.args(func), out.args(func));
             let mut at = before(func, check.inst);
             let last = at.ins().iadd_imm_s(first.at, longest);
             let long = at.ins().icmp(IntCC::UnsignedLessThanOrEqual, last, first.end);
-            at.ins().brif(long, on.0, &on.1, out.0, &out.1);
+            at.ins().brif(long, on.to, &on_args, out.to, &out_args);
             func.layout.remove_inst(check.inst);
-            for (inst, to) in found {
-                before(func, inst).ins().jump(to.0, &to.1);
+            for (inst, edge) in found {
+                let args = edge.args(func);
+                before(func, inst).ins().jump(edge.to, &args);
                 func.layout.remove_inst(inst);
-                self.fewer(out.0, block);
+                self.fewer(out.to, block);
             }
             return;
         }
@@ -167,7 +186,7 @@ impl<'a> Pass<'a> {
         let mut moved = 0;
         for &block in blocks {
             // From the first of a row on, wherever the others lie: each instruction moves once.
-            let taken = self.entries.get(&block).is_some_and(|(_, from)| self.takes(func, *from) == Some(block));
+            let taken = self.entries[block].1.expand().is_some_and(|from| self.takes(func, from) == Some(block));
             while !taken
                 && func.layout.is_block_inserted(block)
                 && let Some(count) = self.splice(func, block)
@@ -184,7 +203,7 @@ impl<'a> Pass<'a> {
             return None;
         };
         let next = destination.block(&func.dfg.value_lists);
-        let alone = self.entries.get(&next).is_some_and(|e| e.0 == 1);
+        let alone = self.entries[next].0 == 1;
         (alone && next != block && Some(next) != self.exit).then_some(next)
     }
 
@@ -213,17 +232,14 @@ impl<'a> Pass<'a> {
 
     /// One edge less to a block that this one leads to as well.
     fn fewer(&mut self, to: Block, from: Block) {
-        if let Some(entry) = self.entries.get_mut(&to) {
-            *entry = (entry.0 - 1, from);
-        }
+        let entry = &mut self.entries[to];
+        *entry = (entry.0 - 1, from.into());
     }
 
     /// A block has another's end now.
     fn leads(&mut self, func: &ir::Function, block: Block) {
-        for (to, _) in edges(func, block) {
-            if let Some(entry) = self.entries.get_mut(&to) {
-                entry.1 = block;
-            }
+        for to in edges(func, block) {
+            self.entries[to].1 = block.into();
         }
     }
 
@@ -231,12 +247,12 @@ impl<'a> Pass<'a> {
     fn merge(&mut self, func: &mut ir::Function, block: Block) -> bool {
         let Some(first) = check(func, block) else { return false };
         for on in [0, 1] {
-            let (next, out) = (first.edges[on].0, &first.edges[1 - on]);
+            let (next, out) = (first.edges[on].to, first.edges[1 - on]);
             if next == block || !self.only_way(func, next) {
                 continue;
             }
             let Some(second) = check(func, next) else { continue };
-            let Some(leads_on) = [0, 1].into_iter().find(|on| same(func, &second.edges[1 - on], out)) else { continue };
+            let Some(leads_on) = [0, 1].into_iter().find(|on| same(func, second.edges[1 - on], out)) else { continue };
             let body: Vec<Inst> = func.layout.block_insts(next).filter(|i| *i != second.inst).collect();
             if body.len() > BODY_MAX || !self.may_run_early(func, block, &body) {
                 continue;
@@ -254,7 +270,8 @@ impl<'a> Pass<'a> {
                 func.layout.remove_inst(inst);
                 func.layout.insert_inst(inst, first.inst);
             }
-            let (on_edge, out) = (second.edges[leads_on].clone(), out.clone());
+            let on = second.edges[leads_on];
+            let (on_args, out_args) = (on.args(func), out.args(func));
             let mut at = before(func, first.inst);
             let any = match fields {
                 Some(fields) => fields.differ(&mut at),
@@ -263,11 +280,11 @@ impl<'a> Pass<'a> {
                     at.ins().bor(a, b)
                 }
             };
-            at.ins().brif(any, out.0, &out.1, on_edge.0, &on_edge.1);
+            at.ins().brif(any, out.to, &out_args, on.to, &on_args);
             func.layout.remove_inst(first.inst);
             func.layout.remove_inst(second.inst);
             func.layout.remove_block(next);
-            self.fewer(out.0, block);
+            self.fewer(out.to, block);
             self.leads(func, block);
             return true;
         }
@@ -295,7 +312,7 @@ impl<'a> Pass<'a> {
 
     /// A block without parameters that one edge leads to.
     fn only_way(&self, func: &ir::Function, block: Block) -> bool {
-        self.entries.get(&block).is_some_and(|e| e.0 == 1) && func.dfg.block_params(block).is_empty()
+        self.entries[block].0 == 1 && func.dfg.block_params(block).is_empty()
     }
 
     /// Whether instructions may run in front of a block's check: arithmetic, and loads that earlier checks have made safe.
@@ -317,9 +334,9 @@ impl<'a> Pass<'a> {
     fn lengths_above(&self, func: &ir::Function, mut block: Block) -> Vec<Length> {
         let mut found = vec![];
         for _ in 0..CHAIN_MAX {
-            let Some((1, above)) = self.entries.get(&block).copied() else { break };
+            let (1, Some(above)) = (self.entries[block].0, self.entries[block].1.expand()) else { break };
             if let Some(check) = check(func, above) {
-                let taken = check.edges[0].0 == block;
+                let taken = check.edges[0].to == block;
                 found.extend(self.length(func, check.condition, taken));
             }
             block = above;
@@ -382,22 +399,23 @@ fn check(func: &ir::Function, block: Block) -> Option<Check> {
     let inst = func.layout.last_inst(block)?;
     let InstructionData::Brif { arg, blocks, .. } = func.dfg.insts[inst] else { return None };
     let lists = &func.dfg.value_lists;
-    let edges = blocks.map(|b| (b.block(lists), b.args(lists).collect()));
+    let edges = blocks.map(|call| Edge { to: call.block(lists), call });
     Some(Check { inst, condition: func.dfg.resolve_aliases(arg), edges })
 }
 
-fn edges(func: &ir::Function, block: Block) -> Vec<Edge> {
-    let Some(last) = func.layout.last_inst(block) else { return vec![] };
-    let (lists, dfg) = (&func.dfg.value_lists, &func.dfg);
-    let calls = dfg.insts[last].branch_destination(&dfg.jump_tables, &dfg.exception_tables);
-    calls.iter().map(|c| (c.block(lists), c.args(lists).collect())).collect()
+/// The blocks that a block's edges lead to.
+fn edges(func: &ir::Function, block: Block) -> impl Iterator<Item = Block> {
+    let dfg = &func.dfg;
+    let last = func.layout.last_inst(block).map(|last| &dfg.insts[last]);
+    let calls = last.map_or(&[][..], |last| last.branch_destination(&dfg.jump_tables, &dfg.exception_tables));
+    calls.iter().map(|call| call.block(&dfg.value_lists))
 }
 
 /// Whether two edges lead to the same place with the same values.
-fn same(func: &ir::Function, a: &Edge, b: &Edge) -> bool {
-    let equal = |(x, y): (&BlockArg, &BlockArg)| match (x, y) {
+fn same(func: &ir::Function, a: Edge, b: Edge) -> bool {
+    let equal = |(x, y): (BlockArg, BlockArg)| match (x, y) {
         (BlockArg::Value(x), BlockArg::Value(y)) => {
-            let (x, y) = (func.dfg.resolve_aliases(*x), func.dfg.resolve_aliases(*y));
+            let (x, y) = (func.dfg.resolve_aliases(x), func.dfg.resolve_aliases(y));
             x == y
                 || (func.dfg.value_type(x) == func.dfg.value_type(y)
                     && constant(func, x).is_some()
@@ -405,7 +423,8 @@ fn same(func: &ir::Function, a: &Edge, b: &Edge) -> bool {
         }
         _ => false,
     };
-    a.0 == b.0 && a.1.len() == b.1.len() && a.1.iter().zip(&b.1).all(equal)
+    let lists = &func.dfg.value_lists;
+    a.to == b.to && a.call.len(lists) == b.call.len(lists) && a.call.args(lists).zip(b.call.args(lists)).all(equal)
 }
 
 fn before(func: &mut ir::Function, inst: Inst) -> FuncCursor<'_> {

@@ -10,7 +10,7 @@
 use std::collections::hash_map::Entry;
 
 use cranelift_codegen::cursor::{Cursor, FuncCursor};
-use cranelift_codegen::entity::EntitySet;
+use cranelift_codegen::entity::{EntitySet, SecondaryMap};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
     self, Block, BlockArg, Inst, InstBuilder, InstructionData, Opcode, Value, ValueDef, types,
@@ -93,30 +93,59 @@ fn drop_masks(func: &mut ir::Function, block: Block, incoming: &Incoming) {
 }
 
 /// What edges hand on to the parameters of blocks.
-pub(super) struct Incoming(FxHashMap<Value, Vec<Value>>);
+pub(super) struct Incoming {
+    /// Where a parameter's begin and end among all.
+    places: SecondaryMap<Value, (u32, u32)>,
+    all: Vec<Value>,
+}
 
 impl Incoming {
     /// As the function is now.
     pub fn of(func: &ir::Function) -> Incoming {
-        let mut all: FxHashMap<Value, Vec<Value>> = FxHashMap::default();
-        for block in func.layout.blocks() {
-            let Some(last) = func.layout.last_inst(block) else { continue };
-            let dfg = &func.dfg;
-            for call in dfg.insts[last].branch_destination(&dfg.jump_tables, &dfg.exception_tables) {
-                let params = dfg.block_params(call.block(&dfg.value_lists));
-                for (param, arg) in params.iter().zip(call.args(&dfg.value_lists)) {
-                    // What is no value may be anything, as a parameter of the function is.
-                    let from = if let BlockArg::Value(v) = arg { v } else { *param };
-                    all.entry(*param).or_default().push(from);
-                }
+        let mut places: SecondaryMap<Value, (u32, u32)> = super::for_values(func);
+        let mut params = vec![];
+        let mut count = 0;
+        handed_on(func, |param, _| {
+            if places[param].1 == 0 {
+                params.push(param);
             }
+            places[param].1 += 1;
+            count += 1;
+        });
+        let mut next = 0;
+        for param in params {
+            let many = places[param].1;
+            places[param] = (next, next);
+            next += many;
         }
-        Incoming(all)
+        let mut all = vec![Value::from_u32(0); count];
+        handed_on(func, |param, from| {
+            let end = &mut places[param].1;
+            all[*end as usize] = from;
+            *end += 1;
+        });
+        Incoming { places, all }
     }
 
     /// The values that a parameter may be; `None` for those of the function.
     pub fn values(&self, param: Value) -> Option<&[Value]> {
-        self.0.get(&param).map(Vec::as_slice)
+        let (start, end) = self.places[param];
+        (start < end).then(|| &self.all[start as usize..end as usize])
+    }
+}
+
+/// Each parameter of a block with each value that an edge hands it.
+fn handed_on(func: &ir::Function, mut each: impl FnMut(Value, Value)) {
+    let dfg = &func.dfg;
+    for block in func.layout.blocks() {
+        let Some(last) = func.layout.last_inst(block) else { continue };
+        for call in dfg.insts[last].branch_destination(&dfg.jump_tables, &dfg.exception_tables) {
+            let params = dfg.block_params(call.block(&dfg.value_lists));
+            for (param, arg) in params.iter().zip(call.args(&dfg.value_lists)) {
+                // What is no value may be anything, as a parameter of the function is.
+                each(*param, if let BlockArg::Value(v) = arg { v } else { *param });
+            }
+        }
     }
 }
 
@@ -338,7 +367,7 @@ pub(super) fn upper_bound_in(func: &ir::Function, v: Value, incoming: &Incoming)
 
 fn remove_unreachable(func: &mut ir::Function) {
     let Some(entry) = func.layout.entry_block() else { return };
-    let mut seen = EntitySet::new();
+    let mut seen = EntitySet::with_capacity(func.dfg.num_blocks());
     seen.insert(entry);
     let mut work = vec![entry];
     while let Some(block) = work.pop() {
@@ -356,9 +385,9 @@ fn remove_unreachable(func: &mut ir::Function) {
     }
 }
 
-fn targets(func: &ir::Function, last: Inst) -> Vec<Block> {
+fn targets(func: &ir::Function, last: Inst) -> impl Iterator<Item = Block> {
     let calls = func.dfg.insts[last].branch_destination(&func.dfg.jump_tables, &func.dfg.exception_tables);
-    calls.iter().map(|c| c.block(&func.dfg.value_lists)).collect()
+    calls.iter().map(|c| c.block(&func.dfg.value_lists))
 }
 
 /// Where both ways of a branch meet at once, with nothing but constants that differ: a choice of numbers, which no processor
