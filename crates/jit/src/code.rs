@@ -186,7 +186,7 @@ mod tests {
     /// The line of the system about the memory of some code; what lies side by side and may be used alike is one.
     fn mapping(code: &CodeMemory) -> Option<String> {
         let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
-        let number = |digits| usize::from_str_radix(digits, 16).expect("an address");
+        let number = |digits: &str| usize::from_str_radix(digits, 16).expect("an address");
         let has = |line: &&str| {
             let (start, end) = line.split_whitespace().next().and_then(|range| range.split_once('-')).expect("a range");
             (number(start)..number(end)).contains(&(code.at(0) as usize))
