@@ -36,29 +36,37 @@ pub(super) fn run(func: &mut ir::Function) {
         }
         lengths[sum] = length;
     }
+    let mut found = vec![];
     for block in func.layout.blocks().collect::<Vec<Block>>() {
-        sums(func, block);
+        sums(func, block, &mut found);
     }
 }
 
 /// Of a block's `v3 = v0 + (v1 + 4)` and `v4 = v0 + (v1 + 8)`: `v2 = v0 + v1` in front of the first, `v3 = v2 + 4`, `v4 = v2 + 8`.
-fn sums(func: &mut ir::Function, block: Block) {
-    let mut all: FxHashMap<[Value; 2], Vec<(Inst, i64)>> = FxHashMap::default();
-    let mut order = vec![];
+fn sums(func: &mut ir::Function, block: Block, found: &mut Vec<([Value; 2], Inst, i64)>) {
+    found.clear();
     for inst in func.layout.block_insts(block) {
         let InstructionData::Binary { opcode: Opcode::Iadd, args } = func.dfg.insts[inst] else { continue };
         if func.dfg.value_type(func.dfg.first_result(inst)) != types::I64 {
             continue;
         }
         let [(a, by), (b, more)] = args.map(|v| memory::start(func, v));
-        if constant(func, a).is_some() || constant(func, b).is_some() {
-            continue;
+        if constant(func, a).is_none() && constant(func, b).is_none() {
+            found.push(([a.min(b), a.max(b)], inst, by + more));
         }
-        let same = all.entry([a.min(b), a.max(b)]).or_default();
+    }
+    // One has nothing to share, and most blocks have none.
+    if found.len() < 2 {
+        return;
+    }
+    let mut all: FxHashMap<[Value; 2], Vec<(Inst, i64)>> = FxHashMap::default();
+    let mut order = vec![];
+    for (both, inst, off) in found.iter() {
+        let same = all.entry(*both).or_default();
         if same.len() == 1 {
-            order.push([a.min(b), a.max(b)]);
+            order.push(*both);
         }
-        same.push((inst, by + more));
+        same.push((*inst, *off));
     }
     for both in order {
         let [(first, off), ref rest @ ..] = all[&both][..] else { unreachable!("two at least") };

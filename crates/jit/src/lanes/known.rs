@@ -13,7 +13,7 @@ use cranelift_codegen::cursor::{Cursor, FuncCursor};
 use cranelift_codegen::entity::{EntitySet, SecondaryMap};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
-    self, Block, BlockArg, Inst, InstBuilder, InstructionData, Opcode, Value, ValueDef, types,
+    self, Block, BlockArg, BlockCall, Inst, InstBuilder, InstructionData, Opcode, Value, ValueDef, types,
 };
 use rustc_hash::FxHashMap;
 use xway_packet::descriptor;
@@ -392,38 +392,39 @@ fn targets(func: &ir::Function, last: Inst) -> impl Iterator<Item = Block> {
 
 /// Where both ways of a branch meet at once, with nothing but constants that differ: a choice of numbers, which no processor
 /// guesses wrong.
-fn meet(func: &ir::Function, edges: &[(Block, Vec<BlockArg>); 2]) -> Option<(Block, Vec<(Value, Value)>)> {
-    let [a, b] = [through(func, &edges[0]), through(func, &edges[1])];
-    if a.0 != b.0 || a.1.is_empty() {
+fn meet(func: &ir::Function, edges: [BlockCall; 2]) -> Option<(Block, Vec<(Value, Value)>)> {
+    let lists = &func.dfg.value_lists;
+    let [a, b] = edges.map(|edge| through(func, edge));
+    if a.block(lists) != b.block(lists) || a.len(lists) == 0 {
         return None;
     }
-    let pairs = a.1.iter().zip(&b.1).map(|pair| match pair {
+    let pairs = a.args(lists).zip(b.args(lists)).map(|pair| match pair {
         (BlockArg::Value(x), BlockArg::Value(y)) => {
-            let (x, y) = (func.dfg.resolve_aliases(*x), func.dfg.resolve_aliases(*y));
+            let (x, y) = (func.dfg.resolve_aliases(x), func.dfg.resolve_aliases(y));
             (x == y || (constant(func, x).is_some() && constant(func, y).is_some())).then_some((x, y))
         }
         _ => None,
     });
-    Some((a.0, pairs.collect::<Option<Vec<_>>>()?))
+    Some((a.block(lists), pairs.collect::<Option<Vec<_>>>()?))
 }
 
 /// Where an edge leads through blocks that hold constants and a jump only.
-fn through(func: &ir::Function, edge: &(Block, Vec<BlockArg>)) -> (Block, Vec<BlockArg>) {
-    let (block, args) = edge;
+fn through(func: &ir::Function, edge: BlockCall) -> BlockCall {
+    let lists = &func.dfg.value_lists;
+    let block = edge.block(lists);
     let only = |inst: &Inst| {
         matches!(func.dfg.insts[*inst], InstructionData::UnaryImm { opcode: Opcode::Iconst, .. })
             || matches!(func.dfg.insts[*inst], InstructionData::Jump { .. })
     };
-    let last = func.layout.last_inst(*block);
-    if args.is_empty()
-        && func.dfg.block_params(*block).is_empty()
-        && func.layout.block_insts(*block).all(|i| only(&i))
-        && let Some(InstructionData::Jump { destination, .. }) = last.map(|l| func.dfg.insts[l])
+    if edge.len(lists) == 0
+        && func.dfg.block_params(block).is_empty()
+        && func.layout.block_insts(block).all(|i| only(&i))
+        && let Some(last) = func.layout.last_inst(block)
+        && let InstructionData::Jump { destination, .. } = func.dfg.insts[last]
     {
-        let lists = &func.dfg.value_lists;
-        return (destination.block(lists), destination.args(lists).collect());
+        return destination;
     }
-    edge.clone()
+    edge
 }
 
 /// Makes constants that branches hand on in blocks of their own, or chooses between them where nothing else differs. Ways out with the same
@@ -434,10 +435,8 @@ pub(super) fn sink_constants(func: &mut ir::Function) {
     for block in func.layout.blocks().collect::<Vec<_>>() {
         let Some(last) = func.layout.last_inst(block) else { continue };
         let InstructionData::Brif { arg, blocks, .. } = func.dfg.insts[last] else { continue };
-        let lists = &func.dfg.value_lists;
-        let edges = blocks.map(|b| (b.block(lists), b.args(lists).collect::<Vec<BlockArg>>()));
         let loc = func.srcloc(last);
-        if let Some((dest, pairs)) = meet(func, &edges) {
+        if let Some((dest, pairs)) = meet(func, blocks) {
             let mut at = FuncCursor::new(func).at_inst(last).with_srcloc(loc);
             let mut made = vec![];
             for (a, b) in pairs {
@@ -459,6 +458,13 @@ pub(super) fn sink_constants(func: &mut ir::Function) {
             chosen = true;
             continue;
         }
+        let lists = &func.dfg.value_lists;
+        let hands_number = |a: BlockArg| matches!(a, BlockArg::Value(v) if constant(func, v).is_some());
+        let ends = blocks.iter().filter(|edge| edge.args(lists).any(hands_number)).count();
+        if ends == 0 {
+            continue;
+        }
+        let edges = blocks.map(|b| (b.block(lists), b.args(lists).collect::<Vec<BlockArg>>()));
         // Constants, and values that are none.
         let known = |a: &BlockArg| match *a {
             BlockArg::Value(v) => Some(constant(func, v).ok_or_else(|| func.dfg.resolve_aliases(v))),
@@ -466,10 +472,6 @@ pub(super) fn sink_constants(func: &mut ir::Function) {
         };
         let handed = edges.each_ref().map(|(_, args)| args.iter().map(known).collect::<Vec<_>>());
         let is_number = |a: &Option<Result<i64, Value>>| matches!(a, Some(Ok(_)));
-        let ends = handed.iter().filter(|handed| handed.iter().any(is_number)).count();
-        if ends == 0 {
-            continue;
-        }
         let to = edges.into_iter().zip(handed).map(|((dest, args), handed)| {
             if !handed.iter().any(is_number) {
                 return (dest, args);

@@ -60,8 +60,7 @@ mod wide;
 mod widen;
 
 use cranelift_codegen::cursor::{Cursor, FuncCursor};
-use cranelift_codegen::entity::SecondaryMap;
-use cranelift_codegen::flowgraph::ControlFlowGraph;
+use cranelift_codegen::entity::{EntitySet, SecondaryMap};
 use cranelift_codegen::ir::{self, Block, Inst, InstBuilder, InstructionData, Opcode, Value, types};
 use rustc_hash::FxHashMap;
 
@@ -112,30 +111,59 @@ pub(crate) fn run(func: &mut ir::Function, exit: Option<Block>, options: &Option
 
 /// `lanes` over one function.
 fn lanes(func: &mut ir::Function) {
-    let own = |func: &ir::Function| {
-        func.layout.blocks().any(|b| func.layout.block_insts(b).any(|i| memory::access(func, i).is_some()))
-    };
-    if !own(func) {
+    let mut own = EntitySet::with_capacity(func.dfg.num_blocks());
+    for block in func.layout.blocks() {
+        if func.layout.block_insts(block).any(|inst| memory::access(func, inst).is_some()) {
+            own.insert(block);
+        }
+    }
+    if own.is_empty() {
         return;
     }
-    let cfg = ControlFlowGraph::with_function(func);
-    // Ways out have thousands of ways in, and are asked about from each.
-    let has_one_way_in = |block: Block| cfg.pred_iter(block).take(2).count() == 1;
+    // Ways out have thousands of ways in.
+    let mut ways_in: SecondaryMap<Block, u32> = SecondaryMap::with_capacity(func.dfg.num_blocks());
+    let mut next = vec![];
+    for block in func.layout.blocks() {
+        successors(func, block, &mut next);
+        next.iter().for_each(|to| ways_in[*to] += 1);
+    }
     let (whole, alone, uses) = kinds_of_use(func);
     let mut pass = Pass { lanes: FxHashMap::default(), loads: FxHashMap::default(), whole, alone, uses };
     // From each block that knows nothing of what was before, along those that only one block leads to.
-    let blocks: Vec<Block> = func.layout.blocks().collect();
     let mut work: Vec<(Block, Known)> =
-        blocks.iter().filter(|b| !has_one_way_in(**b)).map(|b| (*b, Known::default())).collect();
+        func.layout.blocks().filter(|b| ways_in[*b] != 1).map(|b| (b, Known::default())).collect();
     while let Some((block, known)) = work.pop() {
         pass.sums(func, block);
         pass.folds(func, block);
-        pass.widen(func, block);
-        let after = pass.loads(func, block, known.clone());
-        pass.stores(func, block, known);
-        let next: Vec<Block> = cfg.succ_iter(block).filter(|s| has_one_way_in(*s)).collect();
-        work.extend(next.into_iter().map(|s| (s, after.clone())));
+        let after = match own.contains(block) {
+            true => {
+                pass.widen(func, block);
+                let after = pass.loads(func, block, known.clone());
+                pass.stores(func, block, known);
+                after
+            }
+            // It may put bytes together that others have loaded.
+            false => pass.loads(func, block, known),
+        };
+        successors(func, block, &mut next);
+        next.retain(|to| ways_in[*to] == 1);
+        if let Some(last) = next.pop() {
+            work.extend(next.iter().map(|to| (*to, after.clone())));
+            work.push((last, after));
+        }
     }
+}
+
+/// The blocks that one leads to, each once and in the order of their numbers.
+fn successors(func: &ir::Function, block: Block, out: &mut Vec<Block>) {
+    let dfg = &func.dfg;
+    out.clear();
+    if let Some(last) = func.layout.last_inst(block) {
+        let calls = dfg.insts[last].branch_destination(&dfg.jump_tables, &dfg.exception_tables);
+        out.extend(calls.iter().map(|call| call.block(&dfg.value_lists)));
+    }
+    out.sort_unstable();
+    out.dedup();
 }
 
 /// How often each value is used.

@@ -50,12 +50,13 @@ fn unroll(func: &mut Func, room: &mut usize) {
         jumps_back(func, &mut entries, n);
         match func.blocks[n].end {
             End::Branch { taken, fall, .. } if (taken == n) != (fall == n) => short(func, n, room),
-            _ => {
+            _ if entries[n] > 1 => {
                 let mut path = vec![n];
-                if entries[n] > 1 && leads_back(func, &entries, &mut path) {
+                if leads_back(func, &entries, &mut path) {
                     repeat(func, &path, room);
                 }
             }
+            _ => {}
         }
         for block in &func.blocks[first..] {
             for to in block.end.successors() {
