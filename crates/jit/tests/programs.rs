@@ -793,10 +793,13 @@ fn the_same_code_is_known_to_be_the_same() {
     };
     // Kept, so that each compilation's memory is another one's.
     let code = [without(&[]), without(&[]), without(&["unroll"]), without(&["interleave"])];
-    assert!(code.iter().any(|c| c.code() != code[0].code()), "addresses differ");
+    // There calls are counted from where the code lies, numbers change in memory, and the code reads the clock; on aarch64 calls and numbers
+    // take registers, and the clock is the system's.
+    let x86 = cfg!(target_arch = "x86_64");
+    assert!(!x86 || code.iter().any(|c| c.code() != code[0].code()), "addresses differ");
     assert!(code.iter().all(|c| c.same_as(&code[0]) && code[0].same_as(c)));
-    for pass in ["inline-lookups", "in-place", "inline-helpers", "optimize"] {
-        assert!(!without(&[pass]).same_as(&code[0]), "{pass}");
+    for (pass, matters) in [("inline-lookups", true), ("in-place", x86), ("inline-helpers", x86), ("optimize", true)] {
+        assert_eq!(without(&[pass]).same_as(&code[0]), !matters, "{pass}");
     }
     // Nothing is fetched ahead of a program that looks at no packet.
     assert!(without(&["headers"]).same_as(&code[0]));
