@@ -19,7 +19,7 @@ demo:  ## build, compile a sample, run it over a capture, show verdicts and coun
 
 test:  ## everything that must pass; says what could not run on this machine, and why
 	@scripts/setup test || echo "Going on: what needs them will be reported as not run."
-	@scripts/test $(TARGET)
+	@scripts/mounted scripts/test $(TARGET)
 
 lint:  ## format, clippy, documentation, house rules
 	cargo fmt --all --check
@@ -72,8 +72,8 @@ miri:  ## packet memory and rings in the interpreter that finds undefined behavi
 	MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -q -p xway-packet --lib --test pool --test rings --test adjust
 
 cycles:  ## a thousand loads, replacements and detachments under traffic on each hook; ROUNDS=n (needs root)
-	XWAY_ROUNDS=$(or $(ROUNDS),1000) cargo test -q -p xway-hook --test cycles --test engine_cycles
-	XWAY_ROUNDS=$(or $(ROUNDS),1000) cargo test -q -p xway-control --test cycles
+	XWAY_ROUNDS=$(or $(ROUNDS),1000) XWAY_SKIP_LOG=/dev/stderr scripts/mounted \
+		cargo test -q -p xway-hook -p xway-control --test cycles --test engine_cycles
 
 fuzz-kernel: $(OBJECTS)  ## our verifier and interpreter against the running kernel; MINUTES=n, SEED=n (needs root)
 	cargo build --release -p xway-testkit --example fuzz-kernel
