@@ -351,13 +351,12 @@ fn lru_maps_take_more_than_they_hold() {
                     }
                     let keys = map.keys().unwrap();
                     assert!(!keys.is_empty() && keys.len() <= kept as usize, "{} of {kept}", keys.len());
-                    // The newest tenth is there, whatever else was evicted: eviction goes for the old.
+                    // Eviction goes for the old: nearly all of the newest tenth is there, whatever else was evicted. Which keys share a
+                    // bucket hangs on the table's seed: with one in a few hundred some of the newest push each other out.
                     let newest = (5 * entries - (entries / 10).max(1))..5 * entries;
                     if flags == 0 {
-                        assert!(
-                            newest.clone().all(|n| keys.contains(&n.to_ne_bytes().to_vec())),
-                            "{map_type:?} {entries}"
-                        );
+                        let gone = newest.clone().filter(|n| !keys.contains(&n.to_ne_bytes().to_vec())).count();
+                        assert!(gone <= newest.len() / 10, "{map_type:?} {entries}: {gone} of {}", newest.len());
                     }
                 }
             }
