@@ -10,7 +10,6 @@ use xway_object::{MapDef, Program};
 use xway_packet::{Frame, Pool, PoolConfig};
 use xway_verifier::{Config, MapsView, Verified, verify};
 use xway_vm::FixedHost;
-use xway_vm::host::{Clock, Host};
 
 /// A verified and linked program with its maps.
 struct Ready {
@@ -522,38 +521,6 @@ fn dumps_say_where_code_came_from() {
     let code = r.compile();
     let text = dump::jited(&code, &[&r.program]);
     assert!(text.contains("test.burst") && text.contains("call") && text.contains("r0 &= 1"), "{text}");
-}
-
-#[test]
-fn the_clock_of_the_machine_moves_and_never_goes_back() {
-    let host = xway_vm::SystemHost::new();
-    let mut pool = Pool::new(PoolConfig::new(8)).unwrap();
-    let mut frames: Vec<Frame> = std::iter::from_fn(|| pool.alloc().ok()).collect();
-    let guard = Guard::pin();
-    for (helper, clock) in [(5, Clock::Monotonic), (125, Clock::Boot)] {
-        // The difference of two readings, in nanoseconds.
-        let apart = ready(&format!("call {helper}\nr6 = r0\ncall {helper}\nr0 -= r6\nexit"), &[]).compile();
-        let once = ready(&format!("call {helper}\nexit"), &[]).compile();
-        let mut run = |code: &Compiled| {
-            let mut rets = [u64::MAX; 8];
-            code.run_burst(&mut frames, &mut RunEnv::new(&guard, &host, 0), &mut rets).unwrap();
-            rets
-        };
-        let mut last = 0;
-        for _ in 0..50 {
-            let rets = run(&apart);
-            // A thread may be away for long, but not for minutes.
-            assert!(rets.iter().all(|r| *r < 100_000_000_000), "{rets:?}");
-            // It is the clock of that name, but for what the counter may be off in the two milliseconds that it is gone on from.
-            let before = host.clock_ns(clock);
-            let told = run(&once);
-            let after = host.clock_ns(clock);
-            assert!(told.is_sorted() && told[0] >= last, "{told:?} behind {last}");
-            assert!(told[0] + 2_000_000 > before && told[7] < after + 2_000_000, "{before} {told:?} {after}");
-            last = told[7];
-        }
-    }
-    frames.into_iter().for_each(|f| pool.release(f));
 }
 
 #[test]

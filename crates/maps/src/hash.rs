@@ -532,11 +532,11 @@ impl Ops for HashMap {
 
     fn memory(&self) -> usize {
         let values = self.percpu.as_ref().map_or(0, |PerCpu { values, cpu_stride, cpus }| {
-            if self.whole || !values.is_mapped() {
+            if self.whole {
                 return values.memory();
             }
-            let of = |cpu| self.table.touched_memory(values, cpu * cpu_stride, self.layout.stride);
-            (0..*cpus as usize).map(of).sum::<usize>().min(values.memory())
+            let places = (0..*cpus as usize).map(|cpu| cpu * cpu_stride);
+            self.table.touched_memory(values, places, self.layout.stride)
         });
         size_of::<HashMap>() + self.layout.memory() + self.table.memory(self.whole) + values
     }

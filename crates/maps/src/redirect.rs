@@ -288,12 +288,7 @@ impl Ops for DevHash {
     }
 
     fn memory(&self) -> usize {
-        let (pointers, each) = (self.slots.block(), size_of::<*mut Entry>());
-        let pointers = if pointers.is_mapped() {
-            self.table.touched_memory(pointers, 0, each).min(pointers.memory())
-        } else {
-            pointers.memory()
-        };
+        let pointers = self.table.touched_memory(self.slots.block(), [0], size_of::<*mut Entry>());
         size_of::<DevHash>() + self.table.memory(false) + pointers + self.table.touched() * size_of::<Entry>()
     }
 

@@ -65,7 +65,7 @@ pub(crate) fn take(cpus: u32, bytes: usize) -> Result<Block, Errno> {
 pub(crate) fn give(addr: usize, bytes: usize) {
     let mut regions = REGIONS.lock();
     let inside = |region: &Region| (region.memory.addr()..region.memory.addr() + STRIDE).contains(&addr);
-    let Some(number) = regions.iter().position(inside) else { return };
+    let number = regions.iter().position(inside).expect("a region lives as long as something of it is out");
     let region = &mut regions[number];
     let (at, words) = ((addr - region.memory.addr()) / WORD, bytes / region.cpus as usize / WORD);
     for cpu in 0..region.cpus as usize {

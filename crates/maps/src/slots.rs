@@ -22,14 +22,17 @@ pub(crate) struct Slots<T: Send + Sync + 'static> {
 
 impl<T: Send + Sync + 'static> Slots<T> {
     pub(crate) fn new(len: usize) -> Result<Slots<T>, Errno> {
-        let bytes = len.checked_mul(size_of::<*mut T>()).ok_or(Errno::ENOMEM)?;
-        Ok(Slots { pointers: Block::new(bytes)?, used: AtomicUsize::new(0), owns: PhantomData })
+        Slots::on(len, Block::new)
     }
 
     /// The same for slots that are used from the front on: what nobody came to takes no memory.
     pub(crate) fn growing(len: usize) -> Result<Slots<T>, Errno> {
+        Slots::on(len, Block::growing)
+    }
+
+    fn on(len: usize, block: impl FnOnce(usize) -> Result<Block, Errno>) -> Result<Slots<T>, Errno> {
         let bytes = len.checked_mul(size_of::<*mut T>()).ok_or(Errno::ENOMEM)?;
-        Ok(Slots { pointers: Block::growing(bytes)?, used: AtomicUsize::new(0), owns: PhantomData })
+        Ok(Slots { pointers: block(bytes)?, used: AtomicUsize::new(0), owns: PhantomData })
     }
 
     /// What is in the slot; valid as long as the guard, even when it is replaced meanwhile.

@@ -162,20 +162,27 @@ impl Table {
 
     /// Bytes of memory taken; `whole`: all elements count, else those that were used once.
     pub(crate) fn memory(&self, whole: bool) -> usize {
-        let elements = if whole || !self.elements.is_mapped() {
-            self.elements.memory()
-        } else {
-            self.touched_memory(&self.elements, 0, self.stride).min(self.elements.memory())
-        };
+        let elements =
+            if whole { self.elements.memory() } else { self.touched_memory(&self.elements, [0], self.stride) };
         let behind = self.behind.get().map_or(0, |lines| lines.bytes());
         self.lines.memory() + elements + behind + self.pool.memory()
     }
 
-    /// Bytes taken of a block that has something for each element from `at` on, `stride` bytes apart, by elements that were used once, the
-    /// spare ones among them.
-    pub(crate) fn touched_memory(&self, block: &Block, at: usize, stride: usize) -> usize {
+    /// Bytes taken of a block that has something for each element from each of these places on, `stride` bytes apart, by elements that were
+    /// used once, the spare ones among them. A block without pages of its own is taken whole.
+    pub(crate) fn touched_memory(
+        &self,
+        block: &Block,
+        places: impl IntoIterator<Item = usize>,
+        stride: usize,
+    ) -> usize {
+        if !block.is_mapped() {
+            return block.memory();
+        }
         let (max, spare) = (self.pool.max() as usize, (self.pool.capacity() - self.pool.max()) as usize);
-        block.memory_of(at, self.touched() * stride) + block.memory_of(at + max * stride, spare * stride)
+        let from =
+            |at| block.memory_of(at, self.touched() * stride) + block.memory_of(at + max * stride, spare * stride);
+        places.into_iter().map(from).sum::<usize>().min(block.memory())
     }
 
     /// Elements that were ever in the table.

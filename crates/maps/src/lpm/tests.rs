@@ -202,27 +202,3 @@ fn there_are_no_answers_beside_a_writer() {
     assert!(still.is_some() && meanwhile.is_none() && behind.is_some());
     assert_ne!(still, behind);
 }
-
-/// A worker changes the trie under a guard for each burst. What leaves is used again a few bursts later, however many prefixes there are:
-/// otherwise the map's memory grows until there is none, and updates and deletions fail.
-#[test]
-#[cfg_attr(miri, ignore = "a long walk, the same code as the short ones")]
-fn what_bursts_take_out_serves_again() {
-    let count = LARGE + 1000;
-    let key = |n: usize| key(32, &(n as u32).wrapping_mul(0x9e37_79b9).to_be_bytes());
-    let bytes = || {
-        let trie = trie(4, 2 * count as u32);
-        (0..count).for_each(|n| trie.store(&key(n), &[1; 8], 0).unwrap());
-        for burst in 0..1000 {
-            let _guard = Guard::pin();
-            for n in burst * 64..(burst + 1) * 64 {
-                trie.remove(&key(n)).unwrap();
-                trie.store(&key(count + n), &[2; 8], 0).unwrap();
-            }
-        }
-        trie.memory()
-    };
-    // A guard of another test that is held meanwhile, by a thread that does not come to run, holds back what would serve again.
-    let all: Vec<usize> = (0..5).map(|_| bytes()).collect();
-    assert!(all.iter().any(|bytes| *bytes < 80 * count), "{all:?} bytes for {count} prefixes");
-}

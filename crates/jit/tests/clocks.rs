@@ -1,4 +1,4 @@
-//! The clocks that go by ticks, read from words that all threads share.
+//! The clocks: the processor's counter, and those that go by ticks, read from words that all threads share.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -158,4 +158,27 @@ fn the_coarse_clock_is_not_ahead() {
     assert_eq!(burst::<4>(&behind, &host), [0; 4]);
     let behind = compiled("call 5\nexit");
     assert_eq!(burst::<4>(&behind, &host), [TICKS.coarse(); 4]);
+}
+
+#[test]
+fn the_clock_of_the_machine_moves_and_never_goes_back() {
+    let host = SystemHost::new();
+    for (helper, clock) in [(5, Clock::Monotonic), (125, Clock::Boot)] {
+        // The difference of two readings, in nanoseconds.
+        let apart = compiled(&format!("call {helper}\nr6 = r0\ncall {helper}\nr0 -= r6\nexit"));
+        let once = compiled(&format!("call {helper}\nexit"));
+        let mut last = 0;
+        for _ in 0..50 {
+            let rets = burst::<8>(&apart, &host);
+            // A thread may be away for long, but not for minutes.
+            assert!(rets.iter().all(|r| *r < 100_000_000_000), "{rets:?}");
+            // It is the clock of that name, but for what the counter may be off in the two milliseconds that it is gone on from.
+            let before = host.clock_ns(clock);
+            let told = burst::<8>(&once, &host);
+            let after = host.clock_ns(clock);
+            assert!(told.is_sorted() && told[0] >= last, "{told:?} behind {last}");
+            assert!(told[0] + 2_000_000 > before && told[7] < after + 2_000_000, "{before} {told:?} {after}");
+            last = told[7];
+        }
+    }
 }
