@@ -388,7 +388,7 @@ impl Plan {
             func.blocks.iter().flat_map(|b| &b.ops).any(|op| match &op.kind {
                 Kind::Helper(call) if named && n == 0 && ROOM.contains(&call.proto.id) => false,
                 // Clocks, randomness, CPU number, maps: nothing of the packet.
-                Kind::Helper(call) => !matches!(call.proto.id, 1..=3 | 5 | 7 | 8 | 28 | 125 | 160 | 195 | 208),
+                Kind::Helper(call) => !matches!(call.proto.id, 1..=3 | 5 | 7 | 8 | 28 | 118 | 125 | 160 | 195 | 208),
                 Kind::Kfunc { .. } => true,
                 _ => false,
             })
