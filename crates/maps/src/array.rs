@@ -27,7 +27,7 @@ pub(crate) struct Array {
 impl Array {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<Array, Errno> {
         let layout = ValueLayout::new(spec);
-        let bytes = layout.stride.checked_mul(spec.max_entries as usize).ok_or(Errno::ENOMEM)?;
+        let bytes = layout.stride().checked_mul(spec.max_entries as usize).ok_or(Errno::ENOMEM)?;
         let mapped = env.map_memory && !cfg!(miri) && spec.flags & MMAPABLE != 0 && spec.special.is_empty();
         let (file, values) = match if mapped { File::create(spec) } else { None } {
             Some((file, values)) => (Some(file), values),
@@ -39,7 +39,7 @@ impl Array {
     pub(crate) fn layout(&self) -> MapLayout {
         MapLayout::Array(ArrayLayout {
             base: self.values.addr(),
-            stride: self.layout.stride,
+            stride: self.layout.stride(),
             max_entries: self.len,
             index_mask: u32::MAX.checked_shr((self.len - 1).leading_zeros()).unwrap_or(0),
         })
@@ -47,7 +47,7 @@ impl Array {
 
     #[inline]
     pub(crate) fn at<'g>(&self, index: u32, guard: &'g Guard) -> Option<ValueRef<'g>> {
-        (index < self.len).then(|| self.values.value(index as usize * self.layout.stride, self.layout.size, guard))
+        (index < self.len).then(|| self.values.value(index as usize * self.layout.stride(), self.layout.size(), guard))
     }
 }
 
@@ -77,7 +77,7 @@ impl Ops for Array {
         if index >= self.len {
             return Err(Errno::E2BIG);
         }
-        let place = self.values.place(index as usize * self.layout.stride, self.layout.size);
+        let place = self.values.place(index as usize * self.layout.stride(), self.layout.size());
         if flags & NOEXIST != 0 {
             return Err(Errno::EEXIST);
         }
@@ -134,7 +134,7 @@ pub(crate) struct PercpuArray {
 impl PercpuArray {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<PercpuArray, Errno> {
         let layout = ValueLayout::new(spec);
-        let values = PerCpu::new(layout.stride, spec.max_entries as usize, env.cpus, Some(env.huge_pages))?;
+        let values = PerCpu::new(layout.stride(), spec.max_entries as usize, env.cpus, Some(env.huge_pages))?;
         Ok(PercpuArray { len: spec.max_entries, layout, values })
     }
 
@@ -142,7 +142,7 @@ impl PercpuArray {
         MapLayout::PercpuArray(PercpuArrayLayout {
             base: self.values.values.addr(),
             cpu_stride: self.values.cpu_stride,
-            stride: self.layout.stride,
+            stride: self.layout.stride(),
             max_entries: self.len,
             cpus: self.values.cpus,
         })
@@ -150,25 +150,25 @@ impl PercpuArray {
 
     #[inline]
     pub(crate) fn at<'g>(&self, cpu: u32, index: u32, guard: &'g Guard) -> Option<ValueRef<'g>> {
-        self.part(cpu, index, self.layout.size, guard)
+        self.part(cpu, index, self.layout.size(), guard)
     }
 
     /// The value with the bytes up to the next multiple of 8.
     fn padded<'g>(&self, cpu: u32, index: u32, guard: &'g Guard) -> Option<ValueRef<'g>> {
-        self.part(cpu, index, self.layout.stride, guard)
+        self.part(cpu, index, self.layout.stride(), guard)
     }
 
     #[inline]
     fn part<'g>(&self, cpu: u32, index: u32, len: usize, guard: &'g Guard) -> Option<ValueRef<'g>> {
-        let offset = self.values.offset(cpu, index, self.layout.stride)?;
+        let offset = self.values.offset(cpu, index, self.layout.stride())?;
         (index < self.len).then(|| self.values.values.value(offset, len, guard))
     }
 
     /// The value for the map itself.
     #[inline]
     fn place(&self, cpu: u32, index: u32) -> Option<ValueRef<'_>> {
-        let offset = self.values.offset(cpu, index, self.layout.stride)?;
-        (index < self.len).then(|| self.values.values.place(offset, self.layout.size))
+        let offset = self.values.offset(cpu, index, self.layout.stride())?;
+        (index < self.len).then(|| self.values.values.place(offset, self.layout.size()))
     }
 
     fn cpus(&self) -> usize {
@@ -183,7 +183,7 @@ impl Ops for PercpuArray {
 
     fn lookup(&self, key: &[u8], out: &mut [u8], _: bool) -> Result<(), Errno> {
         let guard = Guard::pin();
-        for (cpu, out) in out.chunks_exact_mut(self.layout.stride).enumerate().take(self.cpus()) {
+        for (cpu, out) in out.chunks_exact_mut(self.layout.stride()).enumerate().take(self.cpus()) {
             let value = self.padded(cpu as u32, index_of(key), &guard).ok_or(Errno::ENOENT)?;
             self.layout.read_padded(value, out);
         }
@@ -197,7 +197,7 @@ impl Ops for PercpuArray {
         if flags == NOEXIST {
             return Err(Errno::EEXIST);
         }
-        for (cpu, value) in value.chunks_exact(self.layout.stride).enumerate().take(self.cpus()) {
+        for (cpu, value) in value.chunks_exact(self.layout.stride()).enumerate().take(self.cpus()) {
             let place = self.padded(cpu as u32, index_of(key), &guard).ok_or(Errno::E2BIG)?;
             self.layout.write_padded(place, value);
             self.layout.give_up(place);

@@ -94,14 +94,14 @@ impl HashMap {
         let capacity = pool.capacity() as usize;
         let shape = Shape {
             key_size: spec.key_size as usize,
-            value_size: if percpu { 0 } else { layout.size },
+            value_size: if percpu { 0 } else { layout.size() },
             seed: if spec.flags & f::ZERO_SEED != 0 { Seed::zero() } else { Seed::random() },
             pool,
             pages,
             whole,
         };
         let table = Table::new(shape)?;
-        let values = || PerCpu::new(layout.stride, capacity, env.cpus, if whole { Some(pages) } else { None });
+        let values = || PerCpu::new(layout.stride(), capacity, env.cpus, if whole { Some(pages) } else { None });
         let percpu = percpu.then(values).transpose()?;
         let plain = !layout.has_special() && !has_one_place(&table);
         Ok(HashMap { table, layout, percpu, whole, plain })
@@ -112,7 +112,7 @@ impl HashMap {
         MapLayout::Hash(self.percpu.as_ref().map_or(table, |percpu| HashLayout {
             percpu_values: percpu.values.addr(),
             cpu_stride: percpu.cpu_stride,
-            value_stride: self.layout.stride,
+            value_stride: self.layout.stride(),
             ..table
         }))
     }
@@ -150,15 +150,15 @@ impl HashMap {
     /// Bytes that look-ups are spread over when so many elements are in use: buckets, elements, and one CPU's values.
     pub(crate) fn spread(&self, elements: usize) -> usize {
         let buckets = (elements * size_of::<Line>()).min(self.table.lines.bytes());
-        let values = if self.percpu.is_some() { self.layout.stride } else { 0 };
-        buckets + elements * (self.table.stride + values)
+        let values = if self.percpu.is_some() { self.layout.stride() } else { 0 };
+        buckets + elements * (self.table.stride() + values)
     }
 
     /// Fetches the elements that the buckets of these hashes name, and what stands behind full buckets.
     pub(crate) fn fetch_ahead(&self, cpu: u32, notes: &[u64]) {
         let value = |index: u32| {
             if let Some(values) = &self.percpu
-                && let Some(at) = values.offset(cpu, index, self.layout.stride)
+                && let Some(at) = values.offset(cpu, index, self.layout.stride())
             {
                 values.values.prefetch(at);
             }
@@ -207,8 +207,8 @@ impl HashMap {
         match &self.percpu {
             None => Some(self.table.value(index, guard)),
             Some(values) => {
-                let offset = values.offset(cpu, index, self.layout.stride)?;
-                Some(values.values.value(offset, self.layout.size, guard))
+                let offset = values.offset(cpu, index, self.layout.stride())?;
+                Some(values.values.value(offset, self.layout.size(), guard))
             }
         }
     }
@@ -219,8 +219,8 @@ impl HashMap {
         match &self.percpu {
             None => Some(self.table.own_value(index)),
             Some(values) => {
-                let offset = values.offset(cpu, index, self.layout.stride)?;
-                Some(values.values.place(offset, self.layout.size))
+                let offset = values.offset(cpu, index, self.layout.stride())?;
+                Some(values.values.place(offset, self.layout.size()))
             }
         }
     }
@@ -228,8 +228,8 @@ impl HashMap {
     /// One CPU's value with the bytes up to the next multiple of 8, for the map itself.
     fn padded(&self, index: u32, cpu: usize) -> Option<ValueRef<'_>> {
         let values = self.percpu.as_ref()?;
-        let offset = values.offset(cpu as u32, index, self.layout.stride)?;
-        Some(values.values.place(offset, self.layout.stride))
+        let offset = values.offset(cpu as u32, index, self.layout.stride())?;
+        Some(values.values.place(offset, self.layout.stride()))
     }
 
     /// How many values an element has.
@@ -248,7 +248,7 @@ impl HashMap {
             }
             return;
         }
-        for (cpu, out) in out.chunks_exact_mut(self.layout.stride).enumerate() {
+        for (cpu, out) in out.chunks_exact_mut(self.layout.stride()).enumerate() {
             let Some(value) = self.padded(index, cpu) else { return };
             self.layout.read_padded(value, out);
         }
@@ -265,8 +265,8 @@ impl HashMap {
             let Some(value) = self.padded(index, cpu) else { return };
             if let Source::Program(..) = source {
                 const ZEROS: [u8; 256] = [0; 256];
-                for at in (0..self.layout.stride).step_by(ZEROS.len()) {
-                    let part = &ZEROS[..ZEROS.len().min(self.layout.stride - at)];
+                for at in (0..self.layout.stride()).step_by(ZEROS.len()) {
+                    let part = &ZEROS[..ZEROS.len().min(self.layout.stride() - at)];
                     let _ = value.write_bytes(at, part);
                 }
             }
@@ -284,7 +284,7 @@ impl HashMap {
                 }
             }
             Source::User(bytes) => {
-                for (cpu, bytes) in bytes.chunks_exact(self.layout.stride).enumerate() {
+                for (cpu, bytes) in bytes.chunks_exact(self.layout.stride()).enumerate() {
                     if let Some(value) = self.padded(index, cpu) {
                         self.layout.write_padded(value, bytes);
                     }
@@ -536,7 +536,7 @@ impl Ops for HashMap {
                 return values.memory();
             }
             let places = (0..*cpus as usize).map(|cpu| cpu * cpu_stride);
-            self.table.touched_memory(values, places, self.layout.stride)
+            self.table.touched_memory(values, places, self.layout.stride())
         });
         size_of::<HashMap>() + self.layout.memory() + self.table.memory(self.whole) + values
     }

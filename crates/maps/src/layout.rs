@@ -8,10 +8,7 @@ use crate::native::ArrayLayout;
 /// Size of a value, and the fields in it that copies leave alone.
 #[derive(Clone, Debug)]
 pub(crate) struct ValueLayout {
-    /// Bytes of a value as its map declares it.
-    pub(crate) size: usize,
-    /// Bytes from one value to the next: the size, rounded up to 8.
-    pub(crate) stride: usize,
+    size: u32,
     /// The special fields; few values have any.
     fields: Option<Box<Fields>>,
 }
@@ -47,7 +44,19 @@ impl ValueLayout {
             others: ranges(|kind| kind != SpecialKind::SpinLock),
             lock: lock.map(|field| field.offset as usize),
         });
-        ValueLayout { size, stride: ArrayLayout::stride_of(spec.value_size), fields: fields.map(Box::new) }
+        ValueLayout { size: spec.value_size, fields: fields.map(Box::new) }
+    }
+
+    /// Bytes of a value as its map declares it.
+    #[inline]
+    pub(crate) fn size(&self) -> usize {
+        self.size as usize
+    }
+
+    /// Bytes from one value to the next: the size, rounded up to 8.
+    #[inline]
+    pub(crate) fn stride(&self) -> usize {
+        ArrayLayout::stride_of(self.size)
     }
 
     /// Bytes of memory beside itself.
@@ -83,7 +92,7 @@ impl ValueLayout {
             self.copy_in(value, bytes, at, start);
             at = at.max(end);
         }
-        self.copy_in(value, bytes, at, self.size);
+        self.copy_in(value, bytes, at, self.size());
     }
 
     /// As [`ValueLayout::write`], holding the value's spin lock.
@@ -119,7 +128,7 @@ impl ValueLayout {
             out[start..end].fill(0);
             at = at.max(end);
         }
-        let _ = value.read_bytes(at, &mut out[at..self.size]);
+        let _ = value.read_bytes(at, &mut out[at..self.size()]);
     }
 
     /// As [`ValueLayout::read`], holding the value's spin lock.
@@ -131,7 +140,7 @@ impl ValueLayout {
     /// [`ValueLayout::stride`] long.
     pub(crate) fn write_padded(&self, value: ValueRef<'_>, bytes: &[u8]) {
         if self.special().is_empty() {
-            let _ = value.write_bytes(0, &bytes[..self.stride]);
+            let _ = value.write_bytes(0, &bytes[..self.stride()]);
         } else {
             self.write(value, bytes);
         }
@@ -140,7 +149,7 @@ impl ValueLayout {
     /// A per-CPU value as user space reads it.
     pub(crate) fn read_padded(&self, value: ValueRef<'_>, out: &mut [u8]) {
         if self.special().is_empty() {
-            let _ = value.read_bytes(0, &mut out[..self.stride]);
+            let _ = value.read_bytes(0, &mut out[..self.stride()]);
         } else {
             self.read(value, out);
         }

@@ -79,7 +79,7 @@ pub(crate) enum Kind {
     Queue(Queue),
     Bloom(Bloom),
     LpmTrie(Box<LpmTrie>),
-    RingBuf(RingBuf),
+    RingBuf(Box<RingBuf>),
     PerfArray(PerfArray),
     StackTrace(StackTrace),
 }
@@ -252,7 +252,7 @@ impl Kind {
             Kind::Queue(map) => map,
             Kind::Bloom(map) => map,
             Kind::LpmTrie(map) => &**map,
-            Kind::RingBuf(map) => map,
+            Kind::RingBuf(map) => &**map,
             Kind::PerfArray(map) => map,
             Kind::StackTrace(map) => map,
         }
@@ -321,7 +321,7 @@ impl Map {
     pub fn key_at(&self, addr: usize) -> Option<Vec<u8>> {
         match &self.kind {
             Kind::Array(map) => {
-                let index = addr.checked_sub(map.values.addr())? / map.layout.stride;
+                let index = addr.checked_sub(map.values.addr())? / map.layout.stride();
                 u32::try_from(index).ok().filter(|index| *index < map.len).map(|index| index.to_ne_bytes().into())
             }
             Kind::Hash(map) if map.percpu.is_none() => map.table.key_at(addr),
@@ -571,7 +571,9 @@ impl Kind {
             MapType::Cpumap => CpuMap::new(spec, env).map(Kind::CpuMap).map_err(memory),
             MapType::Queue | MapType::Stack => Queue::new(spec).map(Kind::Queue).map_err(memory),
             MapType::BloomFilter => Bloom::new(spec).map(Kind::Bloom).map_err(memory),
-            MapType::Ringbuf | MapType::UserRingbuf => RingBuf::new(spec).map(Kind::RingBuf).map_err(memory),
+            MapType::Ringbuf | MapType::UserRingbuf => {
+                RingBuf::new(spec).map(|map| Kind::RingBuf(Box::new(map))).map_err(memory)
+            }
             MapType::PerfEventArray => PerfArray::new(spec).map(Kind::PerfArray).map_err(memory),
             MapType::StackTrace => Ok(Kind::StackTrace(StackTrace::new(spec))),
             _ => Err((Errno::EINVAL, "this type has no meaning outside the kernel")),

@@ -32,7 +32,6 @@ fn put_id(out: &mut [u8], id: u32) {
 
 /// PROG_ARRAY: what `bpf_tail_call` jumps to.
 pub(crate) struct ProgArray {
-    len: u32,
     handles: Arc<dyn Handles>,
     slots: Slots<ProgramSlot>,
     /// What kind of program the array is for; the first one decides.
@@ -41,17 +40,17 @@ pub(crate) struct ProgArray {
 
 impl ProgArray {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<ProgArray, Errno> {
-        let slots = Slots::new(spec.max_entries as usize)?;
-        Ok(ProgArray { len: spec.max_entries, handles: env.handles.clone(), slots, owner: Mutex::new(None) })
+        let slots = Slots::new(spec.max_entries)?;
+        Ok(ProgArray { handles: env.handles.clone(), slots, owner: Mutex::new(None) })
     }
 
     #[inline]
     pub(crate) fn at<'g>(&self, index: u32, guard: &'g Guard) -> Option<&'g Arc<dyn ProgramObject>> {
-        if index < self.len { Some(&self.slots.get(index as usize, guard)?.object) } else { None }
+        Some(&self.slots.get(index as usize, guard)?.object)
     }
 
     pub(crate) fn set(&self, index: u32, program: Option<Arc<dyn ProgramObject>>) -> Result<(), Errno> {
-        if index >= self.len {
+        if index >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
         if let Some(program) = &program {
@@ -63,7 +62,7 @@ impl ProgArray {
     }
 
     pub(crate) fn layout(&self) -> MapLayout {
-        MapLayout::Programs(SlotsLayout { base: self.slots.block().addr(), max_entries: self.len })
+        MapLayout::Programs(SlotsLayout { base: self.slots.block().addr(), max_entries: self.slots.len() })
     }
 
     /// Every program, in the order of the indexes.
@@ -105,7 +104,7 @@ impl Ops for ProgArray {
             return Err(Errno::EINVAL);
         }
         let index = index_of(key);
-        if index >= self.len {
+        if index >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
         self.set(index, Some(self.handles.program(descriptor(value))?))
@@ -113,14 +112,14 @@ impl Ops for ProgArray {
 
     fn delete(&self, key: &[u8]) -> Result<(), Errno> {
         let index = index_of(key);
-        if index >= self.len {
+        if index >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
         if self.slots.set(index as usize, None) { Ok(()) } else { Err(Errno::ENOENT) }
     }
 
     fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
-        next_index(key, self.len, out)
+        next_index(key, self.slots.len(), out)
     }
 }
 
@@ -171,7 +170,6 @@ fn each_in<'g>(slots: &'g Slots<InnerSlot>, guard: &'g Guard, visit: &mut dyn Fn
 
 /// ARRAY_OF_MAPS.
 pub(crate) struct MapArray {
-    len: u32,
     handles: Arc<dyn Handles>,
     template: Box<Template>,
     slots: Slots<InnerSlot>,
@@ -180,14 +178,14 @@ pub(crate) struct MapArray {
 impl MapArray {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<MapArray, (Errno, &'static str)> {
         let template = Box::new(Template::new(spec, env)?);
-        let slots = Slots::new(spec.max_entries as usize).map_err(|errno| (errno, "no memory for it"))?;
-        Ok(MapArray { len: spec.max_entries, handles: env.handles.clone(), template, slots })
+        let slots = Slots::new(spec.max_entries).map_err(|errno| (errno, "no memory for it"))?;
+        Ok(MapArray { handles: env.handles.clone(), template, slots })
     }
 
     #[inline]
     pub(crate) fn at<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<&'g Arc<Map>> {
         let index = index_of(key);
-        if index < self.len { Some(&self.slots.get(index as usize, guard)?.map) } else { None }
+        Some(&self.slots.get(index as usize, guard)?.map)
     }
 
     pub(crate) fn each<'g>(&'g self, guard: &'g Guard, visit: &mut dyn FnMut(&'g Arc<Map>)) {
@@ -196,7 +194,7 @@ impl MapArray {
 
     pub(crate) fn set(&self, key: &[u8], map: Arc<Map>) -> Result<(), Errno> {
         let index = index_of(key);
-        if index >= self.len {
+        if index >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
         self.template.check(&map)?;
@@ -207,7 +205,7 @@ impl MapArray {
 
 impl MapArray {
     pub(crate) fn layout(&self) -> MapLayout {
-        MapLayout::Maps(SlotsLayout { base: self.slots.block().addr(), max_entries: self.len })
+        MapLayout::Maps(SlotsLayout { base: self.slots.block().addr(), max_entries: self.slots.len() })
     }
 }
 
@@ -230,7 +228,7 @@ impl Ops for MapArray {
         if flags != f::ANY {
             return Err(Errno::EINVAL);
         }
-        if index_of(key) >= self.len {
+        if index_of(key) >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
         self.set(key, self.handles.map(descriptor(value))?)
@@ -238,14 +236,14 @@ impl Ops for MapArray {
 
     fn delete(&self, key: &[u8]) -> Result<(), Errno> {
         let index = index_of(key);
-        if index >= self.len {
+        if index >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
         if self.slots.set(index as usize, None) { Ok(()) } else { Err(Errno::ENOENT) }
     }
 
     fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
-        next_index(key, self.len, out)
+        next_index(key, self.slots.len(), out)
     }
 
     fn batches(&self) -> Batches {
@@ -270,7 +268,7 @@ impl MapHash {
 
     fn with_template(spec: &MapSpec, env: &Env, template: Template) -> Result<MapHash, Errno> {
         let pool = Pool::new(spec.max_entries, env.cpus, false, false);
-        let capacity = pool.capacity() as usize;
+        let capacity = pool.capacity();
         let seed = if spec.flags & f::ZERO_SEED != 0 { Seed::zero() } else { Seed::random() };
         let key_size = spec.key_size as usize;
         let table = Table::new(Shape { key_size, value_size: 0, seed, pool, pages: HugePages::Never, whole: true })?;
@@ -398,7 +396,6 @@ impl Ops for MapHash {
 
 /// XSKMAP: the AF_XDP-style sockets that frames are redirected to.
 pub(crate) struct XskMap {
-    len: u32,
     handles: Arc<dyn Handles>,
     slots: Slots<Socket>,
 }
@@ -419,8 +416,8 @@ impl Socket {
 
 impl XskMap {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<XskMap, Errno> {
-        let slots = Slots::new(spec.max_entries as usize)?;
-        Ok(XskMap { len: spec.max_entries, handles: env.handles.clone(), slots })
+        let slots = Slots::new(spec.max_entries)?;
+        Ok(XskMap { handles: env.handles.clone(), slots })
     }
 
     pub(crate) fn at<'g>(&self, index: u32, guard: &'g Guard) -> Option<&'g Arc<dyn SocketObject>> {
@@ -428,16 +425,16 @@ impl XskMap {
     }
 
     fn socket<'g>(&self, index: u32, guard: &'g Guard) -> Option<&'g Socket> {
-        if index < self.len { self.slots.get(index as usize, guard) } else { None }
+        self.slots.get(index as usize, guard)
     }
 
     pub(crate) fn layout(&self) -> MapLayout {
-        MapLayout::Sockets(SlotsLayout { base: self.slots.block().addr(), max_entries: self.len })
+        MapLayout::Sockets(SlotsLayout { base: self.slots.block().addr(), max_entries: self.slots.len() })
     }
 
     pub(crate) fn set(&self, index: u32, socket: Arc<dyn SocketObject>, flags: u64) -> Result<(), Errno> {
         check_plain_flags(flags)?;
-        if index >= self.len {
+        if index >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
         let guard = Guard::pin();
@@ -478,7 +475,7 @@ impl Ops for XskMap {
     fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
         check_plain_flags(flags)?;
         let index = index_of(key);
-        if index >= self.len {
+        if index >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
         self.set(index, self.handles.socket(descriptor(value))?, flags)
@@ -486,7 +483,7 @@ impl Ops for XskMap {
 
     fn delete(&self, key: &[u8]) -> Result<(), Errno> {
         let index = index_of(key);
-        if index >= self.len {
+        if index >= self.slots.len() {
             return Err(Errno::EINVAL);
         }
         self.slots.set(index as usize, None);
@@ -494,24 +491,19 @@ impl Ops for XskMap {
     }
 
     fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
-        next_index(key, self.len, out)
+        next_index(key, self.slots.len(), out)
     }
 }
 
 /// CGROUP_ARRAY: user space may fill it; XDP programs have no helper that reads it.
 pub(crate) struct CgroupArray {
-    len: u32,
     handles: Arc<dyn Handles>,
     slots: Slots<()>,
 }
 
 impl CgroupArray {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<CgroupArray, Errno> {
-        Ok(CgroupArray {
-            len: spec.max_entries,
-            handles: env.handles.clone(),
-            slots: Slots::new(spec.max_entries as usize)?,
-        })
+        Ok(CgroupArray { handles: env.handles.clone(), slots: Slots::new(spec.max_entries)? })
     }
 }
 
@@ -533,7 +525,7 @@ impl Ops for CgroupArray {
             return Err(Errno::EINVAL);
         }
         let index = index_of(key);
-        if index >= self.len {
+        if index >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
         self.handles.cgroup(descriptor(value))?;
@@ -543,13 +535,13 @@ impl Ops for CgroupArray {
 
     fn delete(&self, key: &[u8]) -> Result<(), Errno> {
         let index = index_of(key);
-        if index >= self.len {
+        if index >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
         if self.slots.set(index as usize, None) { Ok(()) } else { Err(Errno::ENOENT) }
     }
 
     fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
-        next_index(key, self.len, out)
+        next_index(key, self.slots.len(), out)
     }
 }

@@ -21,7 +21,6 @@ use crate::storage::Block;
 
 /// The program side of a perf event array, and where readers are opened; [`Map::perf`](crate::Map::perf) gives it.
 pub struct PerfArray {
-    len: u32,
     slots: Slots<Arc<Buffer>>,
     signal: Arc<Signal>,
 }
@@ -62,14 +61,14 @@ pub enum PerfRecord<'a> {
 
 impl PerfArray {
     pub(crate) fn new(spec: &MapSpec) -> Result<PerfArray, Errno> {
-        let slots = Slots::new(spec.max_entries as usize)?;
-        Ok(PerfArray { len: spec.max_entries, slots, signal: Arc::default() })
+        let slots = Slots::new(spec.max_entries)?;
+        Ok(PerfArray { slots, signal: Arc::default() })
     }
 
     /// Opens a reader at `index` with a buffer of `bytes`, for events of `cpu` or of all. It stays in the map until it is
     /// dropped, deleted or replaced. `E2BIG`: index too high; `EINVAL`: no room for even one record; `ENOMEM`.
     pub fn open(&self, index: u32, cpu: Option<u32>, bytes: usize) -> Result<PerfReader, Errno> {
-        if index >= self.len {
+        if index >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
         if bytes < RECORD {
@@ -86,7 +85,7 @@ impl PerfArray {
 
     /// Opens one reader for each CPU, at the index of its number: what a loader does that wants all events.
     pub fn open_all(&self, cpus: u32, bytes: usize) -> Result<Vec<PerfReader>, Errno> {
-        (0..cpus.min(self.len)).map(|cpu| self.open(cpu, Some(cpu), bytes)).collect()
+        (0..cpus.min(self.slots.len())).map(|cpu| self.open(cpu, Some(cpu), bytes)).collect()
     }
 
     /// `bpf_perf_event_output` from a program on `cpu`: one event made of the parts one after the other. `flags` holds the
@@ -96,7 +95,7 @@ impl PerfArray {
             return Err(Errno::EINVAL);
         }
         let index = if flags == PERF_CURRENT_CPU { cpu } else { flags as u32 };
-        if index >= self.len {
+        if index >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
         let guard = Guard::pin();
@@ -258,7 +257,7 @@ impl Ops for PerfArray {
         if flags != f::ANY {
             return Err(Errno::EINVAL);
         }
-        if index_of(key) >= self.len {
+        if index_of(key) >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
         Err(Errno::EBADF)
@@ -266,13 +265,13 @@ impl Ops for PerfArray {
 
     fn delete(&self, key: &[u8]) -> Result<(), Errno> {
         let index = index_of(key);
-        if index >= self.len {
+        if index >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
         if self.slots.set(index as usize, None) { Ok(()) } else { Err(Errno::ENOENT) }
     }
 
     fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
-        next_index(key, self.len, out)
+        next_index(key, self.slots.len(), out)
     }
 }

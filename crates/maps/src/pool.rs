@@ -16,7 +16,7 @@ pub(crate) struct Pool {
     /// Each CPU has elements of its own.
     separate: bool,
     cpus: u32,
-    /// One for each group of CPUs.
+    /// One for each group of CPUs, and an empty one between two of them, so that no two are in one line.
     owns: Box<[Own]>,
     /// The numbers of a common pool that were never used, where there is more than one group.
     fresh: Option<Box<Fresh>>,
@@ -26,11 +26,11 @@ pub(crate) struct Pool {
     /// something at a time, groups are few; else every CPU is one.
     group: u32,
     /// Spares of each group.
-    spares: u32,
+    spares: u8,
 }
 
-/// What a group of CPUs has, in a line of its own.
-#[repr(align(64))]
+/// What a group of CPUs has: half a line.
+#[repr(align(32))]
 struct Own {
     /// Elements that its CPUs gave back, and the numbers never used that are only its own.
     list: FreeList,
@@ -74,6 +74,13 @@ impl Spare {
     }
 }
 
+impl Own {
+    /// Nobody's.
+    fn none() -> Own {
+        Own { list: FreeList::new(0, 0), spares: std::array::from_fn(|_| Spare(AtomicU32::new(GONE))) }
+    }
+}
+
 impl Pool {
     /// Spares for each CPU.
     const SPARES: u32 = 2;
@@ -109,11 +116,11 @@ impl Pool {
             evicts,
             separate,
             cpus,
-            owns: (0..groups).map(own).collect(),
+            owns: (0..2 * groups - 1).map(|at| if at % 2 == 0 { own(at / 2) } else { Own::none() }).collect(),
             fresh: (!separate && groups > 1).then(|| Box::new(Fresh(FreeList::new(0, max)))),
             stocks: (0..stocks).map(stock).collect(),
             group,
-            spares,
+            spares: spares as u8,
         }
     }
 
@@ -130,7 +137,16 @@ impl Pool {
 
     /// Elements above `max`.
     fn spare(&self) -> u32 {
-        self.owns.len() as u32 * self.above()
+        self.groups() as u32 * self.above()
+    }
+
+    fn groups(&self) -> usize {
+        self.owns.len().div_ceil(2)
+    }
+
+    #[inline]
+    fn own(&self, group: usize) -> &Own {
+        &self.owns[2 * group]
     }
 
     /// Elements in the table at most.
@@ -150,7 +166,7 @@ impl Pool {
 
     /// Elements of each group above `max`.
     fn above(&self) -> u32 {
-        self.spares + if self.stocks.is_empty() { 0 } else { STOCK }
+        u32::from(self.spares) + if self.stocks.is_empty() { 0 } else { STOCK }
     }
 
     /// Puts an evicted element into the CPU's stock and takes another out: `None` when small tables keep none.
@@ -168,34 +184,34 @@ impl Pool {
     /// Whether an element may be evicted for this CPU.
     #[inline]
     pub(crate) fn is_own(&self, cpu: u32, index: u32) -> bool {
-        !self.separate || self.owner(index) == cpu as usize % self.owns.len()
+        !self.separate || self.owner(index) == cpu as usize % self.groups()
     }
 
     /// Whose element this is, where they have owners.
     fn owner(&self, index: u32) -> usize {
-        let groups = self.owns.len() as u32;
+        let groups = self.groups() as u32;
         let owner = if index < self.max { index / (self.max / groups) } else { (index - self.max) / self.above() };
         (owner % groups) as usize
     }
 
     /// A free element for this CPU. A common pool fills the table to its last element, whoever gave it back.
     pub(crate) fn take(&self, cpu: u32, link: impl Fn(u32) -> u32) -> Option<u32> {
-        let own = cpu as usize % self.owns.len();
-        let list = &self.owns[own].list;
+        let own = cpu as usize % self.groups();
+        let list = &self.own(own).list;
         let taken = list.take_back(&link).or_else(|| list.take_fresh());
         if taken.is_some() || self.separate {
             return taken;
         }
         self.fresh.as_ref().and_then(|fresh| fresh.0.take_fresh()).or_else(|| {
-            let mut others = (1..self.owns.len()).map(|n| &self.owns[(own + n) % self.owns.len()].list);
+            let mut others = (1..self.groups()).map(|n| &self.own((own + n) % self.groups()).list);
             others.find_map(|list| list.take_back(&link))
         })
     }
 
     /// Gives an element back that is not in the table.
     pub(crate) fn give(&self, cpu: u32, index: u32, set_link: impl Fn(u32)) {
-        let own = if self.separate { self.owner(index) } else { cpu as usize % self.owns.len() };
-        self.owns[own].list.give(index, set_link);
+        let own = if self.separate { self.owner(index) } else { cpu as usize % self.groups() };
+        self.own(own).list.give(index, set_link);
     }
 
     /// An element to replace `old` with, and the place in the spares where `old` goes with [`Pool::give_spare`].
@@ -204,7 +220,7 @@ impl Pool {
         // Nearly always the first of one's own is there.
         let own = (cpu & self.group) as usize;
         if !self.separate
-            && let Some(index) = self.owns.get(own).and_then(|own| own.spares[0].take())
+            && let Some(index) = self.owns.get(2 * own).and_then(|own| own.spares[0].take())
         {
             return (own * Pool::SPARES as usize, index);
         }
@@ -215,10 +231,10 @@ impl Pool {
     #[inline(never)]
     fn search_spare(&self, cpu: u32, old: u32) -> (usize, u32) {
         let (first, groups) =
-            if self.separate { (self.owner(old), 1) } else { ((cpu & self.group) as usize, self.owns.len()) };
+            if self.separate { (self.owner(old), 1) } else { ((cpu & self.group) as usize, self.groups()) };
         loop {
-            for own in (first..first + groups).map(|own| own % self.owns.len()) {
-                for (at, spare) in self.owns[own].spares.iter().enumerate() {
+            for own in (first..first + groups).map(|own| own % self.groups()) {
+                for (at, spare) in self.own(own).spares.iter().enumerate() {
                     if let Some(index) = spare.take() {
                         return (own * Pool::SPARES as usize + at, index);
                     }
@@ -231,7 +247,7 @@ impl Pool {
 
     #[inline]
     pub(crate) fn give_spare(&self, place: usize, old: u32) {
-        let own = &self.owns[place / Pool::SPARES as usize];
+        let own = self.own(place / Pool::SPARES as usize);
         own.spares[place % Pool::SPARES as usize].0.store(old, Ordering::Release);
     }
 }

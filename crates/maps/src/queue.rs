@@ -12,9 +12,9 @@ use crate::storage::Block;
 
 pub(crate) struct Queue {
     stack: bool,
+    /// Bytes of a value.
+    size: u32,
     len: usize,
-    size: usize,
-    stride: usize,
     values: Block,
     state: Mutex<State>,
 }
@@ -26,18 +26,21 @@ struct State {
     count: usize,
 }
 
+/// Bytes from one value to the next.
+fn stride_of(size: u32) -> usize {
+    (size as usize).next_multiple_of(8)
+}
+
 impl Queue {
     pub(crate) fn new(spec: &MapSpec) -> Result<Queue, Errno> {
-        let size = spec.value_size as usize;
-        let stride = size.next_multiple_of(8);
-        let len = spec.max_entries as usize;
-        let values = Block::new(stride.checked_mul(len).ok_or(Errno::ENOMEM)?)?;
+        let (size, len) = (spec.value_size, spec.max_entries as usize);
+        let values = Block::new(stride_of(size).checked_mul(len).ok_or(Errno::ENOMEM)?)?;
         let state = Mutex::new(State { tail: 0, count: 0 });
-        Ok(Queue { stack: spec.map_type == MapType::Stack, len, size, stride, values, state })
+        Ok(Queue { stack: spec.map_type == MapType::Stack, size, len, values, state })
     }
 
     fn place(&self, position: usize) -> ValueRef<'_> {
-        self.values.place(position % self.len * self.stride, self.size)
+        self.values.place(position % self.len * stride_of(self.size), self.size as usize)
     }
 
     fn take(&self, out: &mut [u8], remove: bool) -> Result<(), Errno> {
@@ -47,7 +50,7 @@ impl Queue {
             return Err(Errno::ENOENT);
         }
         let position = if self.stack { state.tail + state.count - 1 } else { state.tail };
-        let _ = self.place(position).read_bytes(0, &mut out[..self.size]);
+        let _ = self.place(position).read_bytes(0, &mut out[..self.size as usize]);
         if remove {
             state.count -= 1;
             if !self.stack {

@@ -120,7 +120,6 @@ fn clear_programs_in(slots: &Slots<Entry>) {
 
 /// DEVMAP: devices by index.
 pub(crate) struct DevMap {
-    len: u32,
     value_size: usize,
     handles: Arc<dyn Handles>,
     slots: Slots<Entry>,
@@ -128,16 +127,16 @@ pub(crate) struct DevMap {
 
 impl DevMap {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<DevMap, Errno> {
-        let slots = Slots::new(spec.max_entries as usize)?;
-        Ok(DevMap { len: spec.max_entries, value_size: spec.value_size as usize, handles: env.handles.clone(), slots })
+        let slots = Slots::new(spec.max_entries)?;
+        Ok(DevMap { value_size: spec.value_size as usize, handles: env.handles.clone(), slots })
     }
 
     fn entry<'g>(&self, index: u32, guard: &'g Guard) -> Option<&'g Entry> {
-        if index < self.len { self.slots.get(index as usize, guard) } else { None }
+        self.slots.get(index as usize, guard)
     }
 
     pub(crate) fn layout(&self) -> MapLayout {
-        MapLayout::Devices(SlotsLayout { base: self.slots.block().addr(), max_entries: self.len })
+        MapLayout::Devices(SlotsLayout { base: self.slots.block().addr(), max_entries: self.slots.len() })
     }
 
     pub(crate) fn at<'g>(&self, index: u32, guard: &'g Guard) -> Option<Target<'g>> {
@@ -146,7 +145,7 @@ impl DevMap {
 
     /// Every device, in the order of the indexes.
     pub(crate) fn each<'g>(&self, guard: &'g Guard, visit: &mut dyn FnMut(Target<'g>)) {
-        for index in 0..self.len.min(self.slots.used()) {
+        for index in 0..self.slots.len().min(self.slots.used()) {
             if let Some(target) = self.at(index, guard) {
                 visit(target);
             }
@@ -179,7 +178,7 @@ impl Ops for DevMap {
     fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
         check_plain_flags(flags)?;
         let index = index_of(key);
-        if index >= self.len {
+        if index >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
         if flags == f::NOEXIST {
@@ -196,7 +195,7 @@ impl Ops for DevMap {
 
     fn delete(&self, key: &[u8]) -> Result<(), Errno> {
         let index = index_of(key);
-        if index >= self.len {
+        if index >= self.slots.len() {
             return Err(Errno::EINVAL);
         }
         self.slots.set(index as usize, None);
@@ -204,7 +203,7 @@ impl Ops for DevMap {
     }
 
     fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
-        next_index(key, self.len, out)
+        next_index(key, self.slots.len(), out)
     }
 
     fn value<'g>(&self, _: u32, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {
@@ -214,7 +213,7 @@ impl Ops for DevMap {
 
 /// DEVMAP_HASH: devices by any 32-bit number.
 pub(crate) struct DevHash {
-    value_size: usize,
+    value_size: u32,
     handles: Arc<dyn Handles>,
     table: Table,
     /// By element number.
@@ -228,15 +227,10 @@ impl DevHash {
         }
         let pool = Pool::new(spec.max_entries, env.cpus, false, false);
         // As in Linux its elements take memory when they come.
-        let slots = Slots::growing(pool.capacity() as usize)?;
+        let slots = Slots::growing(pool.capacity())?;
         let shape =
             Shape { key_size: 4, value_size: 0, seed: Seed::random(), pool, pages: HugePages::Never, whole: false };
-        Ok(DevHash {
-            value_size: spec.value_size as usize,
-            handles: env.handles.clone(),
-            table: Table::new(shape)?,
-            slots,
-        })
+        Ok(DevHash { value_size: spec.value_size, handles: env.handles.clone(), table: Table::new(shape)?, slots })
     }
 
     fn entry<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<&'g Entry> {
@@ -349,13 +343,12 @@ impl Ops for DevHash {
     }
 
     fn value<'g>(&self, _: u32, key: &[u8], guard: &'g Guard) -> Option<ValueRef<'g>> {
-        self.entry(key, guard).map(|entry| entry.value(self.value_size))
+        self.entry(key, guard).map(|entry| entry.value(self.value_size as usize))
     }
 }
 
 /// CPUMAP: the CPUs that frames are handed to, by number.
 pub(crate) struct CpuMap {
-    len: u32,
     cpus: u32,
     handles: Arc<dyn Handles>,
     slots: Slots<Entry>,
@@ -366,20 +359,15 @@ const QUEUE_MAX: u32 = 16384;
 
 impl CpuMap {
     pub(crate) fn new(spec: &MapSpec, env: &Env) -> Result<CpuMap, Errno> {
-        Ok(CpuMap {
-            len: spec.max_entries,
-            cpus: env.cpus,
-            handles: env.handles.clone(),
-            slots: Slots::new(spec.max_entries as usize)?,
-        })
+        Ok(CpuMap { cpus: env.cpus, handles: env.handles.clone(), slots: Slots::new(spec.max_entries)? })
     }
 
     fn entry<'g>(&self, cpu: u32, guard: &'g Guard) -> Option<&'g Entry> {
-        if cpu < self.len { self.slots.get(cpu as usize, guard) } else { None }
+        self.slots.get(cpu as usize, guard)
     }
 
     pub(crate) fn layout(&self) -> MapLayout {
-        MapLayout::Cpus(SlotsLayout { base: self.slots.block().addr(), max_entries: self.len })
+        MapLayout::Cpus(SlotsLayout { base: self.slots.block().addr(), max_entries: self.slots.len() })
     }
 
     pub(crate) fn at<'g>(&self, cpu: u32, guard: &'g Guard) -> Option<Target<'g>> {
@@ -413,7 +401,7 @@ impl Ops for CpuMap {
     fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
         check_plain_flags(flags)?;
         let cpu = index_of(key);
-        if cpu >= self.len {
+        if cpu >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
         if flags == f::NOEXIST {
@@ -439,7 +427,7 @@ impl Ops for CpuMap {
 
     fn delete(&self, key: &[u8]) -> Result<(), Errno> {
         let cpu = index_of(key);
-        if cpu >= self.len {
+        if cpu >= self.slots.len() {
             return Err(Errno::EINVAL);
         }
         self.slots.set(cpu as usize, None);
@@ -447,6 +435,6 @@ impl Ops for CpuMap {
     }
 
     fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
-        next_index(key, self.len, out)
+        next_index(key, self.slots.len(), out)
     }
 }

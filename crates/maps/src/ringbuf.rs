@@ -279,6 +279,10 @@ impl Ops for RingBuf {
         vec![&self.data]
     }
 
+    fn memory(&self) -> usize {
+        size_of::<RingBuf>() + self.data.memory()
+    }
+
     fn lookup(&self, _: &[u8], _: &mut [u8], _: bool) -> Result<(), Errno> {
         Err(Errno::ENOTSUPP)
     }

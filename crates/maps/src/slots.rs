@@ -4,7 +4,7 @@
 // freed when no guard can see it any more.
 
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use xway_abi::Errno;
 
@@ -15,24 +15,25 @@ use crate::storage::Block;
 pub(crate) struct Slots<T: Send + Sync + 'static> {
     /// One pointer for each slot: null, or a `Box<T>` that the slot owns.
     pointers: Block,
+    len: u32,
     /// One more than the highest slot ever set.
-    used: AtomicUsize,
+    used: AtomicU32,
     owns: PhantomData<T>,
 }
 
 impl<T: Send + Sync + 'static> Slots<T> {
-    pub(crate) fn new(len: usize) -> Result<Slots<T>, Errno> {
+    pub(crate) fn new(len: u32) -> Result<Slots<T>, Errno> {
         Slots::on(len, Block::new)
     }
 
     /// The same for slots that are used from the front on: what nobody came to takes no memory.
-    pub(crate) fn growing(len: usize) -> Result<Slots<T>, Errno> {
+    pub(crate) fn growing(len: u32) -> Result<Slots<T>, Errno> {
         Slots::on(len, Block::growing)
     }
 
-    fn on(len: usize, block: impl FnOnce(usize) -> Result<Block, Errno>) -> Result<Slots<T>, Errno> {
-        let bytes = len.checked_mul(size_of::<*mut T>()).ok_or(Errno::ENOMEM)?;
-        Ok(Slots { pointers: block(bytes)?, used: AtomicUsize::new(0), owns: PhantomData })
+    fn on(len: u32, block: impl FnOnce(usize) -> Result<Block, Errno>) -> Result<Slots<T>, Errno> {
+        let bytes = (len as usize).checked_mul(size_of::<*mut T>()).ok_or(Errno::ENOMEM)?;
+        Ok(Slots { pointers: block(bytes)?, len, used: AtomicU32::new(0), owns: PhantomData })
     }
 
     /// What is in the slot; valid as long as the guard, even when it is replaced meanwhile.
@@ -56,7 +57,11 @@ impl<T: Send + Sync + 'static> Slots<T> {
 
     /// One more than the highest slot ever set.
     pub(crate) fn used(&self) -> u32 {
-        self.used.load(Ordering::Acquire).min(u32::MAX as usize) as u32
+        self.used.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.len
     }
 
     /// Puts `object` (or nothing) into the slot. Returns whether there was an object before. Panics when the index lies
@@ -69,7 +74,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
     /// what others have removed.
     pub(crate) fn replace(&self, index: usize, object: Option<T>) -> Option<Retired<T>> {
         let new = object.map_or(std::ptr::null_mut(), |object| {
-            self.used.fetch_max(index + 1, Ordering::Relaxed);
+            self.used.fetch_max(index as u32 + 1, Ordering::Relaxed);
             Box::into_raw(Box::new(object))
         });
         let old = self.pointers.pointers::<T>()[index].swap(new, Ordering::AcqRel);
@@ -78,7 +83,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
 
     /// Puts `object` into the slot if it is empty; gives it back otherwise.
     pub(crate) fn set_if_empty(&self, index: usize, object: T) -> Result<(), T> {
-        self.used.fetch_max(index + 1, Ordering::Relaxed);
+        self.used.fetch_max(index as u32 + 1, Ordering::Relaxed);
         let raw = Box::into_raw(Box::new(object));
         let slot = &self.pointers.pointers::<T>()[index];
         match slot.compare_exchange(std::ptr::null_mut(), raw, Ordering::AcqRel, Ordering::Acquire) {
@@ -107,7 +112,7 @@ impl<T: Send + Sync + 'static> Drop for Retired<T> {
 
 impl<T: Send + Sync + 'static> Drop for Slots<T> {
     fn drop(&mut self) {
-        for slot in &self.pointers.pointers::<T>()[..self.used.load(Ordering::Relaxed)] {
+        for slot in &self.pointers.pointers::<T>()[..self.used.load(Ordering::Relaxed) as usize] {
             drop(Self::retired(slot.swap(std::ptr::null_mut(), Ordering::AcqRel)));
         }
     }

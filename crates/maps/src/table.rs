@@ -30,18 +30,18 @@ pub(crate) struct Table {
     pub(crate) seed: Seed,
     /// Buckets less one.
     pub(crate) mask: u32,
-    key_size: usize,
+    key_size: u32,
     /// Offset of the value in an element, and its length as programs see it (0: values are kept elsewhere).
-    pub(crate) value_at: usize,
-    value_size: usize,
+    value_at: u32,
+    value_size: u32,
     /// Bytes from one element to the next.
-    pub(crate) stride: usize,
+    stride: u32,
     pub(crate) lines: Block,
     pub(crate) elements: Block,
     /// Elements evict each other, and look-ups leave their mark.
     evicts: bool,
     /// Low bits of a tag that tell Linux's buckets in a line apart.
-    parts_log2: u32,
+    parts_log2: u8,
     /// Most small tables have none.
     behind: OnceLock<Box<Lines>>,
     pool: Pool,
@@ -104,17 +104,18 @@ impl Table {
         let buckets_log2 = buckets_log2(pool.max(), pool.evicts());
         let buckets = 1u32 << buckets_log2;
         let bytes = stride.checked_mul(pool.capacity() as usize).ok_or(Errno::ENOMEM)?;
+        let short = |bytes: usize| u32::try_from(bytes).map_err(|_| Errno::ENOMEM);
         Ok(Table {
             seed,
             mask: buckets - 1,
-            key_size,
-            value_at,
-            value_size,
-            stride,
+            key_size: short(key_size)?,
+            value_at: short(value_at)?,
+            value_size: short(value_size)?,
+            stride: short(stride)?,
             lines: Block::with_pages(buckets as usize * size_of::<Line>(), pages)?,
             elements: if whole { Block::with_pages(bytes, pages)? } else { Block::growing(bytes)? },
             evicts: pool.evicts(),
-            parts_log2: pool.max().next_power_of_two().ilog2() - buckets_log2,
+            parts_log2: (pool.max().next_power_of_two().ilog2() - buckets_log2) as u8,
             behind: OnceLock::new(),
             pool,
         })
@@ -135,7 +136,17 @@ impl Table {
     }
 
     pub(crate) fn key_size(&self) -> usize {
-        self.key_size
+        self.key_size as usize
+    }
+
+    pub(crate) fn stride(&self) -> usize {
+        self.stride as usize
+    }
+
+    /// Where an element's value lies among the elements.
+    #[inline]
+    fn value_of(&self, index: u32) -> usize {
+        index as usize * self.stride as usize + self.value_at as usize
     }
 
     /// As generated code sees it; of per-CPU values it says nothing.
@@ -144,13 +155,13 @@ impl Table {
             lines: self.lines.addr(),
             elements: self.elements.addr(),
             seed: self.seed.0,
-            stride: self.stride,
-            value_at: self.value_at,
+            stride: self.stride(),
+            value_at: self.value_at as usize,
             percpu_values: 0,
             cpu_stride: 0,
             value_stride: 0,
             mask: self.mask,
-            key_size: self.key_size as u32,
+            key_size: self.key_size,
             max_entries: self.pool.max(),
             mark_used: u32::from(self.pool.evicts()),
         }
@@ -163,7 +174,7 @@ impl Table {
     /// Bytes of memory taken; `whole`: all elements count, else those that were used once.
     pub(crate) fn memory(&self, whole: bool) -> usize {
         let elements =
-            if whole { self.elements.memory() } else { self.touched_memory(&self.elements, [0], self.stride) };
+            if whole { self.elements.memory() } else { self.touched_memory(&self.elements, [0], self.stride()) };
         let behind = self.behind.get().map_or(0, |lines| lines.bytes());
         self.lines.memory() + elements + behind + self.pool.memory()
     }
@@ -235,10 +246,10 @@ impl Table {
     fn prefetch_slots(&self, line: &Line, slots: SlotSet, each: impl Fn(u32)) {
         for slot in slots {
             let index = line.slot(slot) & NUMBER;
-            let at = index as usize * self.stride;
+            let at = index as usize * self.stride();
             self.elements.prefetch(at);
             if self.value_at >= 64 {
-                self.elements.prefetch(at + self.value_at);
+                self.elements.prefetch(at + self.value_at as usize);
             }
             each(index);
         }
@@ -320,20 +331,20 @@ impl Table {
     /// The value of an element.
     #[inline]
     pub(crate) fn value<'g>(&self, index: u32, guard: &'g Guard) -> ValueRef<'g> {
-        self.elements.value(index as usize * self.stride + self.value_at, self.value_size, guard)
+        self.elements.value(self.value_of(index), self.value_size as usize, guard)
     }
 
     /// The same for the table's owner.
     #[inline]
     pub(crate) fn own_value(&self, index: u32) -> ValueRef<'_> {
-        self.elements.place(index as usize * self.stride + self.value_at, self.value_size)
+        self.elements.place(self.value_of(index), self.value_size as usize)
     }
 
     /// The key of the element that an address lies in, if it is in the table.
     pub(crate) fn key_at(&self, addr: usize) -> Option<Vec<u8>> {
-        let index = addr.checked_sub(self.elements.addr())? / self.stride;
+        let index = addr.checked_sub(self.elements.addr())? / self.stride();
         let index = u32::try_from(index).ok().filter(|index| *index < self.pool.capacity())?;
-        let mut key = vec![0; self.key_size];
+        let mut key = vec![0; self.key_size()];
         self.read_key(index, &mut key);
         // What was read is the element's own key only if that leads back to it.
         self.find(self.hash(&key), &key).filter(|found| found.index == index).map(|_| key)
@@ -341,7 +352,7 @@ impl Table {
 
     /// Copies an element's key out.
     pub(crate) fn read_key(&self, index: u32, out: &mut [u8]) {
-        for (word, out) in self.key(index).iter().zip(out[..self.key_size].chunks_mut(8)) {
+        for (word, out) in self.key(index).iter().zip(out[..self.key_size()].chunks_mut(8)) {
             let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
             out.copy_from_slice(&bytes[..out.len()]);
         }
@@ -382,8 +393,8 @@ impl Table {
         match self.pool.exchange(cpu, evicted) {
             None => evicted,
             Some(other) => {
-                let at = evicted as usize * self.stride;
-                (at..at + self.stride).step_by(64).take(4).for_each(|line| self.elements.prefetch_to_write(line));
+                let at = evicted as usize * self.stride();
+                (at..at + self.stride()).step_by(64).take(4).for_each(|line| self.elements.prefetch_to_write(line));
                 other
             }
         }
@@ -397,7 +408,7 @@ impl Table {
 
     #[inline(always)]
     fn key(&self, index: u32) -> &[AtomicU64] {
-        &self.elements.words()[index as usize * (self.stride / 8)..]
+        &self.elements.words()[index as usize * (self.stride() / 8)..]
     }
 
     /// As [`Table::fill`], with a key in words and a plain value.
