@@ -107,7 +107,7 @@ pub struct BenchSockets {
     #[arg(long, value_name = "N", default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     pub count: u64,
     /// Rounds; medians over them are shown
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=9_999))]
     pub rounds: u32,
     /// Measure the kernel dropping live frames too, in turns
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -130,7 +130,7 @@ pub struct BenchLatency {
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1000..=100_000_000))]
     pub count: u64,
     /// Rounds; all packets count
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=9_999))]
     pub rounds: u32,
     /// Cores of the engine, and of who sends and receives; the first and the last by default
     #[arg(long, value_name = "CPU,CPU", value_parser = two_cores)]
@@ -147,7 +147,7 @@ pub struct BenchWorkers {
     #[arg(long, value_name = "MS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub time: u64,
     /// Rounds; medians over them are shown
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=9_999))]
     pub rounds: u32,
     /// Cores, one for each worker; all by default
     #[arg(long, value_name = "CPU,…", value_delimiter = ',')]
@@ -173,7 +173,7 @@ pub struct BenchMap {
     #[arg(long, value_enum, value_name = "WHAT")]
     pub vs: Option<Versus>,
     /// Rounds; medians over them are shown
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=9_999))]
     pub rounds: u32,
     /// Core to run on; the last one by default
     #[arg(long, value_name = "CPU")]
@@ -263,7 +263,7 @@ pub struct BenchForward {
     #[arg(long, value_name = "N", default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     pub count: u64,
     /// Rounds; medians over them are shown
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=9_999))]
     pub rounds: u32,
     /// Measure the kernel too, in turns
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -283,7 +283,7 @@ pub struct BenchPath {
     #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     pub count: u64,
     /// Rounds; medians over them are shown
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=9_999))]
     pub rounds: u32,
     /// Measure the kernel too, in turns
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -325,7 +325,7 @@ pub struct BenchMemory {
     #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     pub count: u64,
     /// Rounds; medians over them are shown
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=9_999))]
     pub rounds: u32,
     /// Core of the owner; the last one by default
     #[arg(long, value_name = "CPU")]
@@ -355,7 +355,7 @@ pub struct BenchWire {
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub time: u32,
     /// Rounds; medians over them are shown
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=9_999))]
     pub rounds: u32,
     /// Cores of the sender and of the worker; the first and the last by default
     #[arg(long, value_name = "CPU,CPU", value_parser = two_cores)]
@@ -384,7 +384,7 @@ pub struct BenchLevels {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     pub count: u64,
     /// Rounds; medians over them are shown
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=9_999))]
     pub rounds: u32,
     /// Core to run on; the last one by default
     #[arg(long, value_name = "CPU")]
@@ -416,7 +416,7 @@ pub struct BenchVerify {
     #[arg(long, value_enum, value_name = "WHAT")]
     pub vs: Option<Versus>,
     /// Rounds at most; medians over them are shown
-    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=9_999))]
     pub rounds: u32,
     /// Lines that are printed, those that took longest
     #[arg(long, value_name = "N", default_value_t = 30)]
@@ -433,7 +433,7 @@ pub struct BenchCompile {
     #[arg(value_name = "OBJ")]
     pub objects: Vec<PathBuf>,
     /// Rounds at most; medians over them are shown
-    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=9_999))]
     pub rounds: u32,
     /// Core to run on; the last one by default
     #[arg(long, value_name = "CPU")]
@@ -483,7 +483,7 @@ pub struct BenchProg {
     #[arg(long, value_enum)]
     pub pattern: Option<FlowPattern>,
     /// Rounds; medians over them are shown
-    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=9_999))]
     pub rounds: u32,
     /// Core to run on; the last one by default
     #[arg(long, value_name = "CPU")]

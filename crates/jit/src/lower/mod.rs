@@ -312,7 +312,7 @@ impl<'a, 'f> Body<'a, 'f> {
         let whole = |u: &Unit<'_>, func: &Func| func.stack + u.plan.inlined_stack(func);
         let inlined = around.units.iter().filter(|u| shape == Shape::Burst && u.inline);
         let inlined = inlined.map(|u| whole(u, &u.plan.funcs[0]));
-        let size = inlined.chain([whole(unit, plan), 8]).max().unwrap_or(8);
+        let size = inlined.chain([whole(unit, plan)]).max().unwrap_or(0);
         let slot = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size, 4));
         let entry = b.create_block();
         b.append_block_params_for_function_params(entry);
