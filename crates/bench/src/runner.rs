@@ -7,7 +7,7 @@ use xway_maps::Guard;
 use xway_object::{Object, Program};
 use xway_packet::Frame;
 use xway_verifier::{Config, MapsView, Verified};
-use xway_vm::{Env, Instance, SystemHost};
+use xway_vm::{Env, Host, Instance, SystemHost};
 
 use crate::user::UserSideError;
 
@@ -121,6 +121,7 @@ impl Runner {
     /// Runs over all frames and stores what the program returned for each; says why when a run was stopped.
     #[inline]
     pub(crate) fn run(&self, frames: &mut [Frame], guard: &Guard, rets: &mut [u64]) -> Option<String> {
+        self.host.burst_begins();
         let Some(code) = &self.code else { return self.interpret(frames, guard, rets) };
         let mut env = RunEnv::new(guard, &self.host, self.cpu);
         if let Err(refusal) = code.run_burst(frames, &mut env, rets) {

@@ -8,7 +8,7 @@
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use xway_abi::{Errno, HelperProto};
@@ -32,6 +32,9 @@ pub(crate) struct Handle {
 
 /// Keys up to this length are copied without an allocation.
 const SHORT: usize = 64;
+
+/// Longer than any constant text.
+const TEXT_MAX: usize = 1 << 16;
 
 type Function<'e> = extern "C" fn(*mut RunEnv<'e>, u64, u64, u64, u64, u64) -> u64;
 
@@ -125,6 +128,16 @@ impl<'e> Native<'_, 'e> {
         unsafe { std::slice::from_raw_parts_mut(addr as *mut u8, len) }
     }
 
+    /// Bytes of a constant text, up to the zero that the proof has seen in front of its value's end.
+    pub fn text_len(&self, addr: u64) -> Option<usize> {
+        let base = NonNull::new(addr as *mut u8)?;
+        let byte = |n: usize| {
+            // SAFETY: the invariant of this file: the bytes up to the zero lie in a map's value, which lives as long as the guard.
+            unsafe { AtomicU8::from_ptr(base.as_ptr().add(n)).load(Ordering::Relaxed) }
+        };
+        (0..TEXT_MAX).find(|n| byte(*n) == 0)
+    }
+
     /// Notes a fault and gives the value that the program goes on with.
     #[cold]
     pub fn fault(&mut self, kind: FaultKind) -> u64 {
@@ -210,18 +223,10 @@ impl<'e> Machine<'e> for Native<'_, 'e> {
     }
 
     fn const_str(&self, proto: &'static HelperProto, n: usize, reg: u64) -> Result<Vec<u8>, Trap> {
-        const LONGEST: usize = 1 << 16;
-        let mut text = vec![];
-        while text.len() < LONGEST {
-            let mut b = [0];
-            // The proof says that there is a zero in front of the value's end.
-            self.read(reg + text.len() as u64, &mut b)?;
-            if b[0] == 0 {
-                return Ok(text);
-            }
-            text.push(b[0]);
-        }
-        Err(wrong(proto, n, "is a string without an end"))
+        let len = self.text_len(reg).ok_or_else(|| wrong(proto, n, "is a string without an end"))?;
+        let mut text = vec![0; len];
+        self.copy(reg, &mut text);
+        Ok(text)
     }
 
     fn grant_value(&mut self, value: ValueRef<'e>, _: bool, _: bool) -> Result<u64, Trap> {

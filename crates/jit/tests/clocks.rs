@@ -80,7 +80,7 @@ impl Host for Counting {
         self.machine.numa_node()
     }
 
-    fn task(&self) -> Task {
+    fn task(&self) -> Arc<Task> {
         self.machine.task()
     }
 

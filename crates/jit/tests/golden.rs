@@ -152,6 +152,7 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             "r2 = *(u32 *)(r1 +12)\n*(u64 *)(r10 -8) = 7\nr2 &= 255\nr3 = r10\nr3 += -8\nr4 = 8\ncall 190\nexit".into(),
             None,
         ),
+        ("inline-helpers.buff-len", "call 188\nexit".into(), None),
         ("inline-helpers.redirect", "r1 = 3\nr2 = 0\ncall 23\nexit".into(), None),
         (
             "inline-helpers.redirect-map",

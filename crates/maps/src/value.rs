@@ -374,7 +374,10 @@ impl<'g> ValueRef<'g> {
 
     /// Releases the spin lock at `offset`.
     pub fn spin_unlock(&self, offset: usize) -> bool {
-        self.rmw(offset, 4, Rmw::Xchg, 0).is_ok()
+        let Ok(base) = self.check_aligned(offset, 4, &[4]) else { return false };
+        // SAFETY: `check_aligned` found an aligned word inside the value, which is live and only accessed atomically.
+        unsafe { AtomicU32::from_ptr(base.as_ptr().cast()) }.store(0, Ordering::Release);
+        true
     }
 
     #[inline]

@@ -1,4 +1,5 @@
-//! Programs that ask for more than their packet: they put elements into maps and take them out again, and look up the host's routes.
+//! Programs that ask for more than their packet: they put elements into maps and take them out again, look up the host's routes, and ask
+//! who runs them.
 //!
 //! What each of them may cost is said beside it.
 
@@ -15,8 +16,10 @@ use xway_vm::Program;
 #[derive(Clone, Copy)]
 pub struct Asking {
     pub name: &'static str,
-    /// The type of its map, and its flags; none of one that asks for routes.
+    /// The type of its map, and its flags.
     map: Option<(MapType, u32)>,
+    /// Behind [`SOURCE`].
+    text: &'static str,
     /// Calls of the allocator for a packet, at most.
     pub allocations: u64,
     /// System calls for a burst, at most, and what they may be.
@@ -24,11 +27,11 @@ pub struct Asking {
 }
 
 const fn writes(name: &'static str, map_type: MapType, flags: u32) -> Asking {
-    Asking { name, map: Some((map_type, flags)), allocations: 0, system_calls: (0, &[]) }
+    Asking { name, map: Some((map_type, flags)), text: TOGGLES, allocations: 0, system_calls: (0, &[]) }
 }
 
 /// All of them.
-pub const ASKING: [Asking; 8] = [
+pub const ASKING: [Asking; 9] = [
     writes("hash", MapType::Hash, 0),
     writes("hash that grows", MapType::Hash, map_flags::NO_PREALLOC),
     writes("per-CPU hash", MapType::PercpuHash, 0),
@@ -36,7 +39,9 @@ pub const ASKING: [Asking; 8] = [
     writes("LRU hash", MapType::LruHash, 0),
     writes("per-CPU LRU hash", MapType::LruPercpuHash, 0),
     // Whether routes have changed is asked for once.
-    Asking { name: "routes", map: None, allocations: 0, system_calls: (1, &["recvfrom"]) },
+    Asking { name: "routes", map: None, text: ROUTES, allocations: 0, system_calls: (1, &["recvfrom"]) },
+    // What may change of a thread is asked for once a second, some twenty calls and thirty pieces of memory.
+    Asking { name: "who runs", map: None, text: WHO, allocations: 1, system_calls: (1, OF_FILES) },
     // The list or the table that the prefix comes into is made anew: some eleven pieces of memory are taken for it and given back, and
     // the allocator may ask for pages. The last one: what is out of the trie is freed when no guard sees it any more, by whoever is next.
     Asking {
@@ -44,6 +49,23 @@ pub const ASKING: [Asking; 8] = [
         system_calls: (1, &["mprotect", "brk", "mmap", "munmap", "madvise", "mremap"]),
         ..writes("trie", MapType::LpmTrie, map_flags::NO_PREALLOC)
     },
+];
+
+/// What reading the files takes in which a thread's name and its group are.
+const OF_FILES: &[&str] = &[
+    "openat",
+    "read",
+    "close",
+    "statx",
+    "fstat",
+    "newfstatat",
+    "lseek",
+    "getdents64",
+    "gettid",
+    "getpid",
+    "getuid",
+    "getgid",
+    "sched_getcpu",
 ];
 
 /// Where the packet's source address is, behind Ethernet; in r8.
@@ -117,6 +139,27 @@ failed:
 out:
     exit";
 
+/// Numbers of the thread, its name, its control group, its node. Aborts where the thread has no number or no name.
+const WHO: &str = "
+    call 14
+    r7 = r0
+    call 15
+    call 42
+    call 80
+    r1 = r10
+    r1 += -16
+    r2 = 16
+    call 16
+    r1 = *(u8 *)(r10 -16)
+    if r1 == 0 goto failed
+    if r7 == 0 goto failed
+    r0 = 1
+    exit
+failed:
+    r0 = 0
+out:
+    exit";
+
 impl Asking {
     /// Proved and compiled, over a map of its own.
     pub fn linked(&self) -> Linked {
@@ -125,7 +168,7 @@ impl Asking {
         let specs: Vec<MapSpec> = self.map.map(spec).into_iter().collect();
         let maps: Vec<Arc<Map>> = specs.iter().map(|spec| Map::create(spec, &Env::default()).unwrap()).collect();
         let defs: Vec<MapDef> = specs.iter().map(|spec| MapDef::new("asked", spec.clone())).collect();
-        let text = format!("{SOURCE}{}", if self.map.is_some() { TOGGLES } else { ROUTES });
+        let text = format!("{SOURCE}{}", self.text);
         let insns = xway_isa::assemble(&text).unwrap();
         let image = xway_object::Program { name: "asking".into(), section: "xdp".into(), insns, ..Default::default() };
         let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };

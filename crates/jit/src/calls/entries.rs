@@ -26,6 +26,8 @@ extern "C" fn helper<const ID: u32>(env: *mut RunEnv<'_>, a: u64, b: u64, c: u64
     }
 }
 
+/// Into its caller, where the number is a constant: what is left is the way of that one helper.
+#[inline(always)]
 fn call(id: u32, native: &mut Native<'_, '_>, regs: [u64; 5]) -> u64 {
     let found = xway_abi::helper(id).zip(machine::implementation(id));
     let result = match found {
@@ -45,6 +47,21 @@ struct Span {
     write: bool,
 }
 
+/// How many bytes a memory argument has, behind the map that it belongs to, if to one.
+#[inline]
+fn len_of(native: &Native<'_, '_>, kind: ArgKind, map: Option<&Map>, addr: u64, next: Option<&u64>) -> Option<usize> {
+    Some(match kind {
+        ArgKind::MapKey => map.map_or(0, Map::key_size),
+        ArgKind::MapValue(_) => map.map_or(0, Map::value_size),
+        ArgKind::Mem(_, MemSize::Fixed(len) | MemSize::FixedAligned(len)) => len as usize,
+        // Linux takes lengths as 32 bits and its verifier, as ours, proves that they are below 2^29.
+        ArgKind::Mem(_, MemSize::NextArg) => next.map_or(0, |len| *len as usize & 0x1fff_ffff),
+        // The bytes up to the zero, which the proof has seen.
+        ArgKind::ConstStr => return native.text_len(addr),
+        _ => return None,
+    })
+}
+
 /// Marshals by the prototype. Memory is copied in before and, where the prototype says so, out after the call, because map
 /// values are shared with other threads and must not be seen as slices.
 fn plain(native: &mut Native<'_, '_>, proto: &'static HelperProto, run: PlainFn, regs: &[u64; 5]) -> Result<u64, Trap> {
@@ -58,38 +75,28 @@ fn plain(native: &mut Native<'_, '_>, proto: &'static HelperProto, run: PlainFn,
             args[n] = Arg::Null;
             continue;
         }
-        let (len, access) = match arg.kind {
-            ArgKind::MapKey => (map.map_or(0, Map::key_size), MemAccess::Read),
-            ArgKind::MapValue(access) => {
-                (map.map_or(0, Map::value_size), proto.value_access(access, map.map(Map::map_type)))
-            }
-            ArgKind::Mem(access, MemSize::Fixed(len) | MemSize::FixedAligned(len)) => (len as usize, access),
-            // Linux takes lengths as 32 bits and its verifier, as ours, proves that they are below 2^29.
-            ArgKind::Mem(access, MemSize::NextArg) => {
-                (regs.get(n + 1).map_or(0, |l| *l as usize & 0x1fff_ffff), access)
-            }
-            ArgKind::ConstMap => {
+        let len = match (len_of(native, arg.kind, map, reg, regs.get(n + 1)), arg.kind) {
+            (Some(len), _) => len,
+            (_, ArgKind::ConstMap) => {
                 let m = native.map_arg(proto, n, reg)?;
                 map = Some(m);
                 args[n] = Arg::Map(m);
                 continue;
             }
-            ArgKind::SpinLock => {
+            (_, ArgKind::SpinLock) => {
                 args[n] = Arg::Place(native.place(reg, 4)?);
                 continue;
             }
-            ArgKind::Timer => {
+            (_, ArgKind::Timer) => {
                 args[n] = Arg::Place(native.place(reg, 16)?);
                 continue;
             }
-            ArgKind::KptrDest => {
+            (_, ArgKind::KptrDest) => {
                 args[n] = Arg::Place(native.place(reg, 8)?);
                 continue;
             }
-            // The bytes up to the zero, which the proof has seen.
-            ArgKind::ConstStr => (native.const_str(proto, n, reg)?.len(), MemAccess::Read),
-            ArgKind::Size { .. } | ArgKind::Ctx => continue,
-            ArgKind::Anything | ArgKind::AllocSize | ArgKind::CallbackCtx | ArgKind::BtfPtr(_) => {
+            (_, ArgKind::Size { .. } | ArgKind::Ctx) => continue,
+            (_, ArgKind::Anything | ArgKind::AllocSize | ArgKind::CallbackCtx | ArgKind::BtfPtr(_)) => {
                 args[n] = Arg::Num(reg);
                 continue;
             }
@@ -97,6 +104,11 @@ fn plain(native: &mut Native<'_, '_>, proto: &'static HelperProto, run: PlainFn,
                 let why = format!("call of {}: argument {} has no native form", proto.name, n + 1);
                 return Err(Box::new(FaultKind::Call(why)));
             }
+        };
+        let access = match arg.kind {
+            ArgKind::MapValue(access) => proto.value_access(access, map.map(Map::map_type)),
+            ArgKind::Mem(access, _) => access,
+            _ => MemAccess::Read,
         };
         spans[count] = Span { arg: n, addr: reg, len, write: access != MemAccess::Read };
         count += 1;
@@ -136,6 +148,29 @@ fn plain(native: &mut Native<'_, '_>, proto: &'static HelperProto, run: PlainFn,
 }
 
 // ---- shorter ways ----
+
+/// A helper whose memory is one argument, which lies on the stack: it works there, without a copy.
+extern "C" fn borrowed<const ID: u32>(env: *mut RunEnv<'_>, a: u64, b: u64, c: u64, d: u64, e: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let mut native = unsafe { Native::new(env) };
+    let Some(proto) = xway_abi::helper(ID) else { return Errno::EINVAL.as_ret() };
+    let (regs, mut map) = ([a, b, c, d, e], None);
+    let mut args = [const { Arg::None }; 5];
+    for (n, arg) in proto.args.iter().enumerate() {
+        let reg = regs[n];
+        args[n] = match arg.kind {
+            _ if arg.nullable && reg == 0 => Arg::Null,
+            ArgKind::ConstMap => Arg::Map(*map.insert(native.map(reg))),
+            ArgKind::Size { .. } | ArgKind::Ctx => continue,
+            kind => match len_of(&native, kind, map, reg, regs.get(n + 1)) {
+                // SAFETY: `calls::borrows`: the one memory argument is proved to lie on the stack, which is not the frame; there is no other.
+                Some(len) => Arg::Bytes(unsafe { native.stack(reg, len) }),
+                None => Arg::Num(reg),
+            },
+        };
+    }
+    run_plain(ID, &mut native, args)
+}
 
 /// A helper whose arguments are numbers and the context.
 extern "C" fn numbers_entry<const ID: u32>(env: *mut RunEnv<'_>, a: u64, b: u64, c: u64, d: u64, e: u64) -> u64 {
@@ -401,6 +436,11 @@ pub(super) fn numbers(id: u32) -> Option<usize> {
     entries!(id, numbers_entry, 5 7 8 14 15 17 23 42 44 54 65 80 118 123 125 160 188 208)
 }
 
+/// The entry of a helper that works on the stack; only plain ones have some.
+pub(super) fn on_stack(id: u32) -> Option<usize> {
+    entries!(id, borrowed, 16 25 69 87 88 89 120 130 163)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -413,6 +453,17 @@ mod tests {
             let entry = general(h.id);
             assert_eq!(entry != none, machine::implementation(h.id).is_some(), "{} ({})", h.name, h.id);
             assert!(entry == none || seen.insert(entry), "{} shares its entry", h.name);
+        }
+    }
+
+    #[test]
+    fn who_works_on_the_stack_has_one_argument_there() {
+        let with_entry: Vec<_> = xway_abi::helpers().iter().filter(|h| on_stack(h.id).is_some()).collect();
+        assert_eq!(with_entry.len(), 9);
+        for h in with_entry {
+            let memory = |arg: &&xway_abi::Arg| super::super::is_memory(arg.kind);
+            assert_eq!(h.args.iter().filter(memory).count(), 1, "{}", h.name);
+            assert!(matches!(machine::implementation(h.id), Some(Implementation::Plain(_))), "{}", h.name);
         }
     }
 

@@ -96,6 +96,16 @@ fn is_stack(place: &Option<Place>) -> bool {
     matches!(place, Some(p) if matches!(p.region, Region::Stack | Region::OuterStack))
 }
 
+fn is_memory(kind: ArgKind) -> bool {
+    matches!(kind, ArgKind::MapKey | ArgKind::MapValue(_) | ArgKind::Mem(..) | ArgKind::ConstStr)
+}
+
+/// Whether all memory that it is given lies on the stack, and there is an entry that works there.
+fn borrows(call: &Call) -> bool {
+    let mut memory = call.proto.args.iter().zip(&call.args).filter(|(arg, _)| is_memory(arg.kind));
+    entries::on_stack(call.proto.id).is_some() && memory.all(|(_, place)| is_stack(place))
+}
+
 /// A shorter way in for this use of a helper, with the registers that it takes.
 pub(crate) fn typed(call: &Call, maps: &[Arc<Map>]) -> Option<(Entry, &'static [Reg])> {
     let (id, args) = (call.proto.id, &call.args);
@@ -120,6 +130,10 @@ pub(crate) fn typed(call: &Call, maps: &[Arc<Map>]) -> Option<(Entry, &'static [
             let address = if id == 189 { entries::load_bytes as *const () } else { entries::store_bytes as *const () };
             Some((entry(call.proto.name, address), &ARGS[..4]))
         }
+        _ if borrows(call) => Some((
+            Entry { name: call.proto.name, address: entries::on_stack(id)? },
+            &ARGS[..call.proto.args.len().min(5)],
+        )),
         _ => {
             // Nothing to look behind: no marshalling.
             let plain = (call.proto.args.iter()).all(|a| matches!(a.kind, ArgKind::Anything | ArgKind::Ctx));

@@ -1,9 +1,9 @@
-//! `inline-helpers`: `bpf_xdp_load_bytes` and `bpf_xdp_store_bytes` of a short, constant length, between the stack and a packet of one
+//! `inline-helpers`: `bpf_xdp_get_buff_len`; `bpf_xdp_load_bytes` and `bpf_xdp_store_bytes` of a short, constant length, between the stack and a packet of one
 //! buffer. Offsets that are no number of the program are compared with the packet's length; packets of several buffers, and what is
 //! refused, are left to the helper.
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, types};
+use cranelift_codegen::ir::{InstBuilder, Value, types};
 use xway_isa::{Reg, Width};
 use xway_packet::descriptor::{DATA, DATA_END, NEXT};
 use xway_verifier::Region;
@@ -12,6 +12,8 @@ use super::pieces::pieces;
 use super::{Area, Body};
 use crate::plan::{Call, slots};
 
+/// `bpf_xdp_get_buff_len`
+pub(super) const BUFF_LEN: u32 = 188;
 /// `bpf_xdp_load_bytes`
 pub(super) const LOAD_BYTES: u32 = 189;
 /// `bpf_xdp_store_bytes`
@@ -23,6 +25,31 @@ const LEN_MAX: u64 = 64;
 const OFFSET_MAX: u64 = 0xffff;
 
 impl Body<'_, '_> {
+    /// `bpf_xdp_get_buff_len()`: from the packet's start to its end, of a packet of one buffer.
+    pub(super) fn buff_len(&mut self, call: &Call) {
+        let desc = self.reg(Reg::R1);
+        let data = self.field(desc, DATA, self.bounds.data);
+        let end = self.field(desc, DATA_END, self.bounds.end);
+        let one = self.one_buffer(desc);
+        let ways = self.if_good(&[one]);
+        let len = self.b.ins().isub(end, data);
+        self.set(Reg::R0, len);
+        self.b.ins().jump(ways.done, &[]);
+        self.seldom(ways.slow);
+        self.name_frame();
+        self.by_call(call);
+        self.seldom = false;
+        self.b.ins().jump(ways.done, &[]);
+        self.open(ways.done);
+    }
+
+    /// Whether the packet has no other buffers.
+    fn one_buffer(&mut self, desc: Value) -> Value {
+        let flags = self.flags(Some(Area::Descriptor));
+        let next = self.b.ins().load(types::I64, flags, desc, NEXT);
+        self.b.ins().icmp_imm_s(IntCC::Equal, next, 0)
+    }
+
     /// False where there is no code for this use of it.
     pub(super) fn packet_bytes(&mut self, call: &Call) -> bool {
         let Some(len) = call.sizes[3].filter(|(least, most)| least == most).map(|(len, _)| len) else { return false };
@@ -38,9 +65,7 @@ impl Body<'_, '_> {
         let offset = self.b.ins().uextend(types::I64, offset);
         let data = self.field(desc, DATA, self.bounds.data);
         let end = self.field(desc, DATA_END, self.bounds.end);
-        let flags = self.flags(Some(Area::Descriptor));
-        let next = self.b.ins().load(types::I64, flags, desc, NEXT);
-        let one = self.b.ins().icmp_imm_s(IntCC::Equal, next, 0);
+        let one = self.one_buffer(desc);
         let last = self.b.ins().isub(end, data);
         let last = self.b.ins().iadd_imm_s(last, -(len as i64));
         let mut good = vec![one, self.b.ins().icmp(IntCC::SignedLessThanOrEqual, offset, last)];
@@ -59,6 +84,7 @@ impl Body<'_, '_> {
         self.b.ins().jump(ways.done, &[]);
 
         self.seldom(ways.slow);
+        self.name_frame();
         self.enter_helper(call);
         self.seldom = false;
         self.b.ins().jump(ways.done, &[]);
@@ -68,7 +94,7 @@ impl Body<'_, '_> {
     }
 
     /// Copies between the packet and the stack, in the words that programs look at later.
-    fn copy_bytes(&mut self, packet: cranelift_codegen::ir::Value, own: i32, len: i32, load: bool) {
+    fn copy_bytes(&mut self, packet: Value, own: i32, len: i32, load: bool) {
         let (theirs, ours) = (self.flags(Some(Area::Packet)), self.flags(Some(Area::Stack)));
         for (at, size) in pieces(len) {
             let (from, to) = ((packet, at), (self.fp, own + at));

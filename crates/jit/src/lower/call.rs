@@ -9,14 +9,14 @@ use xway_maps::native::{MapLayout, ProgramSlot, SlotsLayout};
 use xway_vm::TAIL_CALLS_MAX;
 use xway_vm::host::Ticks;
 
-use super::bytes::{LOAD_BYTES, STORE_BYTES};
+use super::bytes::{BUFF_LEN, LOAD_BYTES, STORE_BYTES};
 use super::inline::CSUM_DIFF;
 use super::redirect::{REDIRECT_MAP, REDIRECT_TO};
 use super::update::UPDATE;
 use super::{Area, Body, Jump, Shape, signature, space};
 use crate::calls::{self, BOOT, COARSE, Entry, JIFFIES, KTIME};
 use crate::env::offsets;
-use crate::plan::{Call, Kind, ROOM};
+use crate::plan::{Call, Kind, NAMING};
 
 pub(super) const ARGS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
 
@@ -97,7 +97,7 @@ impl Body<'_, '_> {
                 self.in_place += 1;
                 return;
             }
-            if ROOM.contains(&call.proto.id) {
+            if NAMING.contains(&call.proto.id) {
                 self.name_frame();
             }
         }
@@ -124,6 +124,7 @@ impl Body<'_, '_> {
             UPDATE => return self.array_update(call),
             REDIRECT_MAP => return self.redirect_map(call),
             LOAD_BYTES | STORE_BYTES => return self.packet_bytes(call),
+            BUFF_LEN => self.buff_len(call),
             RANDOM => self.random(call),
             ADJUST_HEAD => self.adjust_head(call),
             ADJUST_META => self.adjust_meta(call),

@@ -34,6 +34,10 @@ use xway_vm::machine::Kfunc;
 /// `bpf_xdp_adjust_head`, `bpf_xdp_adjust_meta`, `bpf_xdp_adjust_tail`.
 pub(crate) const ROOM: [u32; 3] = [44, 54, 65];
 
+/// Helpers that name the frame themselves where they are called after all: those, and what is code of packets of one buffer
+/// (`bpf_xdp_get_buff_len`, `bpf_xdp_load_bytes`, `bpf_xdp_store_bytes`).
+pub(crate) const NAMING: [u32; 6] = [44, 54, 65, 188, 189, 190];
+
 /// A program: its functions, the main one first.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -386,7 +390,7 @@ impl Plan {
     pub fn needs_frame(&self, named: bool) -> bool {
         self.funcs.iter().enumerate().any(|(n, func)| {
             func.blocks.iter().flat_map(|b| &b.ops).any(|op| match &op.kind {
-                Kind::Helper(call) if named && n == 0 && ROOM.contains(&call.proto.id) => false,
+                Kind::Helper(call) if named && n == 0 && NAMING.contains(&call.proto.id) => false,
                 // Clocks, randomness, CPU number, maps: nothing of the packet.
                 Kind::Helper(call) => !matches!(call.proto.id, 1..=3 | 5 | 7 | 8 | 28 | 118 | 125 | 160 | 195 | 208),
                 Kind::Kfunc { .. } => true,

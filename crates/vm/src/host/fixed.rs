@@ -1,6 +1,7 @@
 //! A host that answers the same in every run.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 use xway_abi::Errno;
 
@@ -17,7 +18,7 @@ pub struct FixedHost {
     /// Routes, neighbours and interfaces.
     pub tables: Tables,
     /// Who runs.
-    pub task: Task,
+    pub task: Arc<Task>,
     trace: RefCell<Vec<String>>,
 }
 
@@ -29,13 +30,13 @@ impl FixedHost {
             step: 1000,
             random: Random::new(seed),
             tables: Tables::default(),
-            task: Task {
+            task: Arc::new(Task {
                 pid: 2,
                 tgid: 1,
                 comm: *b"xway\0\0\0\0\0\0\0\0\0\0\0\0",
                 cgroup_ids: vec![1],
                 ..Task::default()
-            },
+            }),
             trace: RefCell::default(),
         }
     }
@@ -81,7 +82,7 @@ impl Host for FixedHost {
         0
     }
 
-    fn task(&self) -> Task {
+    fn task(&self) -> Arc<Task> {
         self.task.clone()
     }
 

@@ -18,6 +18,8 @@ pub use random::Random;
 pub use system::SystemHost;
 pub use ticks::Ticks;
 
+use std::sync::Arc;
+
 use route::{FibAnswer, FibQuery, Link};
 use xway_abi::Errno;
 
@@ -89,8 +91,8 @@ pub trait Host {
     /// NUMA node of the worker.
     fn numa_node(&self) -> i32;
 
-    /// The worker's thread.
-    fn task(&self) -> Task;
+    /// The worker's thread. What may change of it (its name, its control group) may be as old as a second.
+    fn task(&self) -> Arc<Task>;
 
     /// A line from `bpf_trace_printk` or `bpf_trace_vprintk`.
     fn trace(&self, text: &str);

@@ -1,8 +1,11 @@
 //! Facts that the kernel publishes as files.
 
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
+
+use rustix::time::ClockId;
 
 use super::Task;
 
@@ -39,13 +42,39 @@ fn hz_from_timer_list() -> Option<u64> {
         .min_by_key(|hz| ((1u64 << 32) - 300 * hz).wrapping_add(seconds * hz).abs_diff(jiffies))
 }
 
-/// The NUMA node of the CPU that the thread runs on; 0 where that cannot be said.
+/// The NUMA node of the CPU that the thread runs on; 0 where that cannot be said. Cost: no system call where the CPU is the one that was
+/// asked about last.
 pub(super) fn numa_node() -> i32 {
-    xway_numa::of_cpu(rustix::thread::sched_getcpu()).map_or(0, |node| node as i32)
+    thread_local! {
+        static LAST: Cell<Option<(usize, i32)>> = const { Cell::new(None) };
+    }
+    let cpu = rustix::thread::sched_getcpu();
+    match LAST.get() {
+        Some((last, node)) if last == cpu => node,
+        _ => {
+            let node = xway_numa::of_cpu(cpu).map_or(0, |node| node as i32);
+            LAST.set(Some((cpu, node)));
+            node
+        }
+    }
 }
 
-/// The calling thread.
-pub(super) fn task() -> Task {
+/// Nanoseconds for which a thread's name and its control group are taken to be what they were.
+const FRESH_NS: u64 = 1_000_000_000;
+
+/// The calling thread; its name and its control group as of the last second. Cost: system calls once a second.
+pub(super) fn task() -> Arc<Task> {
+    thread_local! {
+        static KNOWN: RefCell<Option<(u64, Arc<Task>)>> = const { RefCell::new(None) };
+    }
+    let now = super::system::clock(ClockId::MonotonicCoarse);
+    KNOWN.with_borrow_mut(|known| match known {
+        Some((since, task)) if now.wrapping_sub(*since) < FRESH_NS => task.clone(),
+        _ => known.insert((now, Arc::new(asked()))).1.clone(),
+    })
+}
+
+fn asked() -> Task {
     let mut comm = [0; 16];
     if let Ok(name) = fs::read("/proc/thread-self/comm") {
         let name = name.strip_suffix(b"\n").unwrap_or(&name);

@@ -1,6 +1,7 @@
 //! The machine itself as a host.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
 use xway_abi::Errno;
@@ -107,7 +108,7 @@ impl std::fmt::Debug for SystemHost {
     }
 }
 
-fn clock(id: ClockId) -> u64 {
+pub(super) fn clock(id: ClockId) -> u64 {
     let t = clock_gettime(id);
     nanoseconds(t.tv_sec, t.tv_nsec)
 }
@@ -155,7 +156,7 @@ impl Host for SystemHost {
         procfs::numa_node()
     }
 
-    fn task(&self) -> Task {
+    fn task(&self) -> Arc<Task> {
         procfs::task()
     }
 
