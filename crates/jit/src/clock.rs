@@ -109,7 +109,8 @@ pub fn source() -> Result<(), &'static str> {
     })
 }
 
-fn counter() -> u64 {
+/// The processor's counter; always 0 where there is none that programs may read.
+pub(crate) fn counter() -> u64 {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the instruction reads a register and touches no memory; every x86-64 processor has it.
     return unsafe { core::arch::x86_64::_rdtsc() };

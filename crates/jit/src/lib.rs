@@ -32,6 +32,7 @@
 //! | `outcome` | one packet, as test runs want it |
 //! | `chain`, `dispatch` | several programs as one burst function; a tree of jumps to programs that change |
 //! | `stage` | memory of large maps, fetched for a whole burst |
+//! | `trial` | whether that pays for the packets that come |
 //! | `headers` | first lines of cold packets |
 //! | `asm`, `dump` | assembly beside source lines |
 //! | `profile`, `gdb` | symbols and lines for `perf`; symbols for `gdb` |
@@ -66,6 +67,7 @@ mod refusal;
 mod same;
 mod scratch;
 mod stage;
+mod trial;
 mod units;
 
 pub use chain::{Decided, LINKS_MAX, Link, chain};
