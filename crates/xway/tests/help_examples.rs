@@ -114,7 +114,8 @@ fn rows() -> Vec<Row> {
             ..row("load", On::Service, "drop_udp")
         },
         Row {
-            before: "xway load eth0 filter.o -n drop_udp -p /sys/fs/bpf/filter && xway load eth0 filter.o --hook user",
+            before: "xway unload eth0 -a --hook user; xway load eth0 filter.o -n drop_udp -p /sys/fs/bpf/filter && \
+                     xway load eth0 filter.o --hook user",
             after: "xway unload eth0 -a --hook user; xway unload eth0 -a; rm -rf /sys/fs/bpf/*",
             instead: &[("-i 42", "-i {prog}")],
             ..row("unload", On::Service, "")
@@ -165,7 +166,8 @@ fn rows() -> Vec<Row> {
         map("link detach", link, ""),
         map("link pin", link, ""),
         Row {
-            before: "xway load eth0 filter.o -n drop_udp && xway link pin id $(xway link show -j | grep -o '\"id\":[0-9]*' | tail -n 1 | cut -d: -f2) /sys/fs/bpf/link",
+            before: "xway load eth0 filter.o -n drop_udp && \
+                     xway link pin id $(xway status eth0 -j | grep -o '\"link_id\":[0-9]*' | head -n 1 | cut -d: -f2) /sys/fs/bpf/link",
             ..program("link unpin", "")
         },
         Row { codes: &[0], ..program("btf show", "") },
@@ -246,19 +248,22 @@ const BENCHES: &[(&str, &str)] = &[
     ("bench ring", "--rounds 1 --count 2000"),
 ];
 
-/// A line of `bench` with small numbers in the place of its own.
+/// A line of `bench` with small numbers in the place of its own, before what is explained behind it.
 fn short(line: &str, small: &str) -> String {
     let mut words: Vec<&str> = Vec::new();
     let mut of_option = false;
-    for word in line.split(' ') {
+    for word in command(line).split(' ') {
         let dropped = ["--rounds", "--count", "--time", "--entries"].contains(&word);
         if !dropped && !of_option {
             words.push(word);
         }
         of_option = dropped;
     }
-    let case =
-        if line.contains("bench prog --vs kernel") && !line.contains("--filter") { "--filter empty" } else { "" };
+    let case = match line {
+        line if line.contains("bench prog --vs kernel --filter hash") => "--flows 1000 --table 1000",
+        line if line.contains("bench prog --vs kernel") && !line.contains("--filter") => "--filter empty",
+        _ => "",
+    };
     format!("{} {small} {case}", words.join(" "))
 }
 
@@ -339,13 +344,24 @@ fn filled(dir: &Dir, world: Option<&World>, line: &str, row: &Row, own: &str) ->
 /// Names that other tests on this machine may use as well: each run has its own.
 const NAMES: &[&str] = &["blocked", "drop_udp", "samples"];
 
-/// Runs all lines of these rows; what failed, at the end.
-fn run(on: On, label: Option<&str>) {
-    let own = &if label.is_some() { format!("_{}", std::process::id() % 10_000) } else { String::new() };
+/// Runs all lines of these rows, each part of them in a world of its own: most of them wait.
+fn in_parts(on: On, labels: [&str; 2]) {
+    let parts = labels.len();
+    std::thread::scope(|scope| {
+        for (part, label) in labels.into_iter().enumerate() {
+            scope.spawn(move || run(on, (part, parts), Some(label)));
+        }
+    });
+}
+
+/// Runs all lines of one part of so many of these rows; what failed, at the end.
+fn run(on: On, (part, parts): (usize, usize), label: Option<&str>) {
+    // A name in the kernel is short: 15 bytes.
+    let own = &if label.is_some() { format!("_{}{part}", std::process::id() % 10_000) } else { String::new() };
     let dir = files(NAMES, own);
     let mut world = label.map(|label| World::new(label, &dir));
     let (mut failed, mut ran_lines, fields) = (Vec::new(), 0, Fields::read());
-    for row in rows().iter().filter(|r| r.on == on) {
+    for row in rows().iter().filter(|r| r.on == on).skip(part).step_by(parts) {
         let mut printed = false;
         // Each as it stands there, and once more for its document where it is not asked for one already.
         let documented = on != On::Bench && !NO_JSON.contains(&row.verb);
@@ -494,14 +510,14 @@ fn cannot(line: &str) -> Option<&'static str> {
 #[test]
 fn on_files() {
     if Needs::of("help_examples::on_files").clang().command("gzip").met() {
-        run(On::Files, None);
+        run(On::Files, (0, 1), None);
     }
 }
 
 #[test]
 fn of_measurements() {
     if Needs::of("help_examples::of_measurements").root().kernel(6, 12).clang().command("gzip").met() {
-        run(On::Bench, None);
+        run(On::Bench, (0, 1), None);
     }
 }
 
@@ -509,7 +525,7 @@ fn of_measurements() {
 fn on_interfaces() {
     let needs = Needs::of("help_examples::on_interfaces").root().kernel(6, 12).clang().command("gzip").command("ip");
     if needs.command("unshare").command("nsenter").command("timeout").met() {
-        run(On::World, Some("helpworld"));
+        in_parts(On::World, ["helpworld0", "helpworld1"]);
     }
 }
 
@@ -517,6 +533,6 @@ fn on_interfaces() {
 fn in_a_service() {
     let needs = Needs::of("help_examples::in_a_service").root().kernel(6, 12).clang().command("gzip").command("ip");
     if needs.command("unshare").command("nsenter").command("timeout").met() {
-        run(On::Service, Some("helpservice"));
+        in_parts(On::Service, ["helpservice0", "helpservice1"]);
     }
 }
