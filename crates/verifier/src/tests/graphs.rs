@@ -309,16 +309,14 @@ fn reaches(edges: &HashMap<Run, Vec<Run>>, from: Run) -> HashSet<Run> {
     seen
 }
 
-#[test]
-fn what_can_go_wrong_is_refused() {
+/// How many graphs were accepted, use too large a number, go round, and are refused for nothing.
+fn outcomes(seeds: impl Iterator<Item = u64>) -> [u64; 4] {
     let maps = [MapDef::new("values", MapSpec::new(MapType::Array, 4, 64, 4))];
     let view = MapsView { maps: &maps, btf: None, kernel: None, license: Some("GPL") };
     let kfunc = |name: &str| KfuncRef { name: name.to_owned(), func_id: 0, weak: false };
     let kfuncs: Vec<KfuncRef> = ["new", "next", "destroy"].map(|n| kfunc(&format!("bpf_iter_num_{n}"))).into();
     let (mut accepted, mut wild, mut round, mut refused) = (0, 0, 0, 0);
-    // Others than always: `XWAY_FUZZ_SEED=N`.
-    let first = std::env::var("XWAY_FUZZ_SEED").map_or(0, |n| n.parse().expect("a number"));
-    for seed in (0..GRAPHS).map(|n| first + n) {
+    for seed in seeds {
         let rng = &mut Rng(seed.wrapping_mul(7919).wrapping_add(1));
         let blocks = reached(if seed % 4 < 2 { graph(rng) } else { Nest::of(rng) });
         let (uses, turns) = truth(&blocks);
@@ -335,6 +333,20 @@ fn what_can_go_wrong_is_refused() {
         let renews = blocks.iter().any(|b| b.anew.is_some());
         refused += u64::from(!is_accepted && !uses && !turns && !renews);
     }
+    [accepted, wild, round, refused]
+}
+
+#[test]
+fn what_can_go_wrong_is_refused() {
+    // Others than always: `XWAY_FUZZ_SEED=N`.
+    let first = std::env::var("XWAY_FUZZ_SEED").map_or(0, |n| n.parse().expect("a number"));
+    let half = |from: u64| move || outcomes(first + from..first + from + GRAPHS / 2);
+    // This is most of what the crate's tests take.
+    let halves = std::thread::scope(|scope| {
+        let halves = [0, GRAPHS / 2].map(|from| scope.spawn(half(from)));
+        halves.map(|half| half.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    let [accepted, wild, round, refused] = [0, 1, 2, 3].map(|n| halves[0][n] + halves[1][n]);
     println!(
         "{GRAPHS} graphs: {accepted} accepted, {wild} use too large a number, {round} go round; {refused} refused for nothing"
     );
