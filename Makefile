@@ -25,7 +25,7 @@ lint:  ## format, clippy, documentation, house rules
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
-	cargo test -q -p xway-testkit --test house
+	cargo test -q --workspace --test house
 
 samples: $(OBJECTS)  ## compile bpf/samples and bpf/bench into object files
 
