@@ -62,8 +62,8 @@ pub use crew::can_bind;
 pub use device::{Device, OneQueue, Outcome};
 pub use discard::Discard;
 pub use engine::{
-    Engine, EngineConfig, EngineError, HookPoint, PortConfig, PortReport, PortState, QueueReport, QueueState, Stopped,
-    Waker, is_called,
+    ChainState, Engine, EngineConfig, EngineError, HookPoint, PortConfig, PortReport, PortState, QueueReport,
+    QueueState, Stopped, Waker, is_called,
 };
 pub use event::{Event, EventKind, Subscriber};
 pub use exec::{Executor, ExecutorInfo, FaultError, Results};

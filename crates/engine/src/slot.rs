@@ -78,6 +78,11 @@ impl Slot {
         }
     }
 
+    /// The one function that all of them run as, where there is one.
+    pub(crate) fn code(&self) -> Option<&Arc<Compiled>> {
+        self.code.as_ref()
+    }
+
     pub(crate) fn entries(&self) -> &[Attached] {
         &self.entries
     }

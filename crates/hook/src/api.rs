@@ -278,6 +278,34 @@ pub struct Dump {
     pub lines: Vec<SourceLine>,
     /// Functions of `jited`, by rising offset; empty on Linux, whose own are asked for there. What is in none of them is no code.
     pub functions: Vec<CodeFunction>,
+    /// Chains of the engine that the program is a part of and that are one function each: on these ports that runs, and `jited` does not.
+    pub chains: Vec<ChainCode>,
+}
+
+/// Several programs on one port as one function.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ChainCode {
+    /// Ports on which it runs, and the queue of queues that have programs of their own. On each it is compiled anew; this is the first one's.
+    pub points: Vec<(String, Option<u32>)>,
+    /// Its programs, in the order in which they run.
+    pub programs: Vec<ChainPart>,
+    /// Machine code.
+    pub jited: Vec<u8>,
+    /// Source lines of all its programs, by rising number of the slot; slots are counted on from program to program.
+    pub lines: Vec<SourceLine>,
+    /// Functions of `jited`, as those of [`Dump::functions`], with slots as those of `lines`.
+    pub functions: Vec<CodeFunction>,
+}
+
+/// A program of a chain.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ChainPart {
+    /// Its number.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Its first slot.
+    pub first: usize,
 }
 
 /// A function of machine code.

@@ -34,9 +34,9 @@ mod watching;
 mod words;
 
 pub use api::{
-    AttachRequest, Attached, AttachmentInfo, Choice, CodeFunction, Dump, Elements, HookKind, Image, LoadRequest, MapId,
-    MapInfo, MapTypes, ObjectId, Objects, PRIORITY, PinInfo, PortFeatures, PortMemory, ProgId, ProgramInfo,
-    QueueMemory, Replace, SourceLine, TestAnswer, TestRequest, Verdicts, Via,
+    AttachRequest, Attached, AttachmentInfo, ChainCode, ChainPart, Choice, CodeFunction, Dump, Elements, HookKind,
+    Image, LoadRequest, MapId, MapInfo, MapTypes, ObjectId, Objects, PRIORITY, PinInfo, PortFeatures, PortMemory,
+    ProgId, ProgramInfo, QueueMemory, Replace, SourceLine, TestAnswer, TestRequest, Verdicts, Via,
 };
 pub use error::{Blame, HookError};
 pub use hook::Hook;

@@ -73,6 +73,24 @@ fn chains_and_queues() {
     hook.attach(&chain("second", 60, "pass")).unwrap();
     hook.attach(&chain("first", 10, "pass")).unwrap();
     assert_eq!(order(&mut hook, "wire7"), [(None, "first".into()), (None, "second".into())]);
+    // What runs is one function, and it is shown as that of either program.
+    for name in ["first", "second"] {
+        let dump = hook.dump(id(name)).unwrap();
+        let [chain] = &dump.chains[..] else { panic!("{name}: {:?}", dump.chains) };
+        assert_eq!(chain.points, [("wire7".to_owned(), None)]);
+        let names: Vec<(u32, &str)> = chain.programs.iter().map(|p| (p.id, &p.name[..])).collect();
+        assert_eq!(names, [(id("first").0, "first"), (id("second").0, "second")]);
+        let burst = &chain.functions[0];
+        assert_eq!(burst.name, "first+second.burst");
+        // Code of both, each with its lines.
+        let slots: Vec<usize> = burst.insns.iter().filter_map(|(_, slot)| *slot).collect();
+        let second = chain.programs[1].first;
+        assert!(second > 0 && slots.iter().any(|s| *s < second) && slots.iter().any(|s| *s >= second), "{slots:?}");
+        let of = |name: &str| chain.lines.iter().filter(|l| l.function == name).map(|l| l.insn).collect::<Vec<_>>();
+        assert!(of("first").iter().all(|s| *s < second) && of("second").iter().all(|s| *s >= second));
+        assert!(burst.offset + burst.len <= chain.jited.len() && chain.jited != dump.jited);
+    }
+    assert_eq!(hook.dump(id("drops")).unwrap().chains, []);
     wire.send(0, 100);
     wire.send(1, 50);
     eventually(|| wire.passed().len() == 150);
@@ -100,6 +118,7 @@ fn chains_and_queues() {
     assert_eq!(order(&mut hook, "wire7"), [(None, "first".into()), (None, "drops".into())], "in its place");
     hook.attach(&AttachRequest { replace: Replace::Any, ..alone }).unwrap();
     assert_eq!(order(&mut hook, "wire7"), [(None, "drops".into())]);
+    assert_eq!(hook.dump(id("drops")).unwrap().chains, [], "alone its own code runs");
     assert_eq!(
         errno(hook.attach(&AttachRequest { queue: Some(9), ..AttachRequest::new("wire7", id("first")) })),
         Some(Errno::EINVAL)

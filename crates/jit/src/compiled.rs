@@ -309,7 +309,10 @@ fn emit(around: &Surroundings<'_>, scratch: &mut Scratch) -> Result<Emitted, Ref
         let done = context.compile(isa, control).map_err(|e| failed(format!("{:?}", e.inner)))?;
         back_end += started.elapsed();
         texts.extend(done.vcode.clone());
-        linker.add(shape, &func.name, done, &names, &lowered.entries);
+        // What all links of a chain stand in has the names of all.
+        let mains = || around.units[..around.links].iter().map(|u| u.plan.funcs[0].name.as_str()).collect::<Vec<_>>();
+        let name = if shape == Shape::Burst { mains().join("+") } else { func.name.clone() };
+        linker.add(shape, &name, done, &names, &lowered.entries);
         if around.options.keep_text && around.options.optimize {
             let passes = match long {
                 Some(means::Long { optimized: false, .. }) => {

@@ -422,7 +422,7 @@ pub enum DumpForm {
     Xlated,
     /// Cranelift's intermediate form, before it is optimised, and the assembly made from it
     Ir,
-    /// Machine code as assembly
+    /// Machine code as assembly; of a program in a chain of the engine first the function that the whole chain is
     Jited,
 }
 

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::service::Up;
 use common::{Dir, clang, compiled, sample, xway};
 
 #[test]
@@ -174,4 +175,56 @@ char _license[] SEC("license") = "Dual BSD/GPL";
     }
     let wrong = xway(&["prog", "dump", "jited", &object, "--without", "nonsense"]).exits(2);
     assert!(wrong.err.contains("passes: decided"), "{}", wrong.err);
+}
+
+/// Two programs on one port are one function, and that is what is shown of either.
+#[test]
+fn a_program_in_a_chain_is_shown_as_it_runs() {
+    if !clang("inspect::a_program_in_a_chain_is_shown_as_it_runs") || !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let dir = Dir::new();
+    let of = |name: &str, mark: &str| {
+        let text = format!(
+            "SEC(\"xdp\") int {name}(struct xdp_md *ctx)\n{{\n\
+             char *p = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;\n\
+             if (p + 14 > end)\nreturn XDP_ABORTED;\nreturn p[6] == {mark} ? XDP_DROP : XDP_PASS;\n}}\n\
+             char _license[] SEC(\"license\") = \"GPL\";\n"
+        );
+        compiled(&dir, name, &text, &[])
+    };
+    let (front, back) = (of("front", "7"), of("behind", "9"));
+    let up = Up::new(&dir, None, None);
+    up.connect().open_port("sim:dumped?count=1").unwrap();
+    let run = |args: &[&str]| xway(&[args, &["--hook", "user", "--socket", &up.socket]].concat());
+    run(&["load", "sim:dumped", &back, "-P", "50"]).exits(0);
+    let alone = run(&["prog", "dump", "jited", "name", "behind"]).exits(0).out;
+    assert!(alone.starts_with("; program behind (id ") && !alone.contains("by itself"), "{alone}");
+    run(&["load", "sim:dumped", &front, "-P", "10"]).exits(0);
+    for name in ["front", "behind"] {
+        let text = run(&["prog", "dump", "jited", "name", name]).exits(0).out;
+        let (first, rest) = text.split_once('\n').unwrap();
+        assert!(
+            first.starts_with("; runs on sim:dumped: one function of 2 programs, in this order: front (id "),
+            "{first}"
+        );
+        assert!(first.contains("), behind (id "), "{first}");
+        assert!(rest.starts_with("front+behind.burst:\n"), "{rest}");
+        let (chain, own) = rest.split_once(&format!("; program {name} (id ")).unwrap();
+        // Code of both stands in it, and is said to be whose.
+        for words in ["p[6] == 7", "p[6] == 9", "; of front (id ", "; of behind (id "] {
+            assert!(chain.contains(words), "{words}: {chain}");
+        }
+        assert!(own.lines().next().unwrap().contains("by itself: code for test runs"), "{own}");
+        let doc = run(&["prog", "dump", "jited", "name", name, "opcodes", "-j"]).exits(0).json();
+        let chain = &doc["chains"][0];
+        assert_eq!(chain["points"], serde_json::json!([{ "port": "sim:dumped", "queue": null }]), "{chain}");
+        assert_eq!(chain["programs"][0]["name"], "front", "{chain}");
+        assert_eq!(chain["functions"][0]["name"], "front+behind.burst", "{chain}");
+        assert_eq!(doc["functions"][0]["name"], format!("{name}.burst"), "{doc}");
+        let raw = dir.arg("chain.bin");
+        run(&["prog", "dump", "jited", "name", name, "file", &raw]).exits(0);
+        assert_eq!(Some(std::fs::metadata(&raw).unwrap().len()), chain["bytes"].as_u64());
+    }
+    run(&["prog", "dump", "xlated", "name", "front"]).exits(0);
 }

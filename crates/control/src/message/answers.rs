@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use xway_hook::{CodeFunction, Dump, LoadRequest, SourceLine, Statistics, TestAnswer};
+use xway_hook::{ChainCode, ChainPart, CodeFunction, Dump, LoadRequest, SourceLine, Statistics, TestAnswer};
 
 use super::Bytes;
 
@@ -40,19 +40,48 @@ pub struct Code {
     pub lines: Vec<SourceLine>,
     #[serde(default)]
     pub functions: Vec<CodeFunction>,
+    #[serde(default)]
+    pub chains: Vec<Chain>,
+}
+
+/// [`ChainCode`] on the wire.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs)] // The fields are the chain's.
+pub struct Chain {
+    pub points: Vec<(String, Option<u32>)>,
+    pub programs: Vec<ChainPart>,
+    pub jited: Bytes,
+    pub lines: Vec<SourceLine>,
+    pub functions: Vec<CodeFunction>,
+}
+
+impl From<ChainCode> for Chain {
+    fn from(c: ChainCode) -> Chain {
+        let ChainCode { points, programs, jited, lines, functions } = c;
+        Chain { points, programs, jited: Bytes(jited), lines, functions }
+    }
+}
+
+impl From<Chain> for ChainCode {
+    fn from(c: Chain) -> ChainCode {
+        let Chain { points, programs, jited, lines, functions } = c;
+        ChainCode { points, programs, jited: jited.0, lines, functions }
+    }
 }
 
 impl From<Dump> for Code {
     fn from(d: Dump) -> Code {
         let xlated = Bytes(xway_isa::slots_to_bytes(&d.xlated));
-        Code { xlated, jited: Bytes(d.jited), lines: d.lines, functions: d.functions }
+        let chains = d.chains.into_iter().map(Chain::from).collect();
+        Code { xlated, jited: Bytes(d.jited), lines: d.lines, functions: d.functions, chains }
     }
 }
 
 impl From<Code> for Dump {
     fn from(c: Code) -> Dump {
         let xlated = xway_isa::slots_from_bytes(&c.xlated.0).unwrap_or_default();
-        Dump { xlated, jited: c.jited.0, lines: c.lines, functions: c.functions }
+        let chains = c.chains.into_iter().map(ChainCode::from).collect();
+        Dump { xlated, jited: c.jited.0, lines: c.lines, functions: c.functions, chains }
     }
 }
 

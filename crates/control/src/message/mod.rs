@@ -16,7 +16,9 @@ use xway_hook::{Blame, HookError, ObjectId};
 
 pub use crate::data_path::{ServedPath, ServedSocket, Steered};
 pub use crate::watching::{Capture, Packets};
-pub use answers::{About, Code, Handover, Lies, Loss, PortFate, Records, Tested, TraceLines, Upgraded, load_request};
+pub use answers::{
+    About, Chain, Code, Handover, Lies, Loss, PortFate, Records, Tested, TraceLines, Upgraded, load_request,
+};
 pub use maps::{Attach, Map, Part, Spec, Types, map_types};
 
 /// Bytes, written as base64.

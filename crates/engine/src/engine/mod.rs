@@ -36,8 +36,8 @@ mod types;
 
 use control::{Control, OWN_FRAMES, PortEntry, QueueEntry, RING_MAX};
 pub use types::{
-    EngineConfig, EngineError, HookPoint, PortConfig, PortReport, PortState, QueueReport, QueueState, Stopped, Waker,
-    is_called,
+    ChainState, EngineConfig, EngineError, HookPoint, PortConfig, PortReport, PortState, QueueReport, QueueState,
+    Stopped, Waker, is_called,
 };
 
 /// Workers, ports and programs. Any thread may call it; calls wait for each other, packets wait for none of them.
@@ -354,6 +354,25 @@ impl Engine {
             queue_programs: own(port),
         };
         control.ports.iter().map(state).collect()
+    }
+
+    /// The chains that run as one function: of ports, and of queues that have programs of their own. Chains of which a program has no
+    /// machine code are none of them.
+    pub fn chains(&self) -> Vec<ChainState> {
+        let control = self.control.lock();
+        let mut found = Vec::new();
+        for port in &control.ports {
+            let own = port.queue_slots.iter().map(|(queue, slot)| (Some(*queue), slot));
+            for (queue, slot) in std::iter::once((None, &port.slot)).chain(own) {
+                found.extend(slot.code().map(|code| ChainState {
+                    port: port.name.clone(),
+                    queue,
+                    programs: slot.entries().to_vec(),
+                    code: code.clone(),
+                }));
+            }
+        }
+        found
     }
 
     /// The open queues with their counters, which grow while they are read. No worker notices.

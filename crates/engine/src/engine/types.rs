@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use xway_jit::Compiled;
 use xway_packet::{Leak, MemoryReport, PoolConfig, PoolError};
 
 use crate::chain::ProgramCounters;
@@ -245,6 +246,19 @@ pub struct QueueState {
     pub memory: MemoryReport,
     /// What runs them: `jit` (one function), `interp`, `chain` (one after the other), `none`.
     pub engine: &'static str,
+}
+
+/// A chain that runs as one function.
+#[derive(Clone)]
+pub struct ChainState {
+    /// Name of the port.
+    pub port: String,
+    /// The queue whose own chain it is; `None` for the port's.
+    pub queue: Option<u32>,
+    /// Its programs, in the order in which they run.
+    pub programs: Vec<Attached>,
+    /// What runs.
+    pub code: Arc<Compiled>,
 }
 
 /// Whether a port may be called by this name: its own, options apart (`tap:a?queues=2` is `tap:a`); without its kind (`packet:eth0` is

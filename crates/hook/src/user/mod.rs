@@ -13,6 +13,7 @@
 //! | `statistics`, `watch` | what they counted; events and captures |
 //! | `programs` | an object file to verified, compiled programs; test runs |
 
+pub mod dump;
 mod handles;
 mod links;
 mod maps;
@@ -359,7 +360,8 @@ impl Hook for User {
     }
 
     fn dump(&mut self, id: ProgId) -> Result<Dump, HookError> {
-        Ok(self.program(id)?.dump())
+        let program = self.program(id)?;
+        Ok(dump::of(&program, self.engine.as_deref()))
     }
 
     fn pin(&mut self, object: ObjectId, path: &Path) -> Result<(), HookError> {

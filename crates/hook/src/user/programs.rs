@@ -16,8 +16,7 @@ use xway_vm::{
 
 use super::{Pinned, User};
 use crate::{
-    Blame, Dump, HookError, Image, LoadRequest, MapId, Mode, Objects, ProgId, ProgramInfo, TestAnswer, TestRequest,
-    pins,
+    Blame, HookError, Image, LoadRequest, MapId, Mode, Objects, ProgId, ProgramInfo, TestAnswer, TestRequest, pins,
 };
 
 /// A program that was loaded, with what belongs to it.
@@ -28,7 +27,7 @@ pub(super) struct Loaded {
     pub code: Option<Arc<Compiled>>,
     reason: Option<String>,
     btf: Option<Arc<Btf>>,
-    insns: Vec<Slot>,
+    pub insns: Vec<Slot>,
     gpl: bool,
 }
 
@@ -101,30 +100,6 @@ impl Loaded {
             ctx: test.ctx.map(|_| ran.ctx_out),
             duration: ran.duration,
         })
-    }
-
-    pub fn dump(&self) -> Dump {
-        let jited = self.code.as_ref().map(|c| c.code().to_vec()).unwrap_or_default();
-        let line = |l: &xway_object::LineInfo| crate::SourceLine {
-            insn: l.insn,
-            function: self.program.function(l.insn).to_owned(),
-            file: l.file.to_string(),
-            line: l.line,
-            col: l.col,
-            text: l.text.trim().to_owned(),
-        };
-        let lines = self.program.lines().iter().map(line).collect();
-        // Programs that its tail calls go to stand in the same code.
-        let own = |from: Option<xway_jit::Origin>| from.filter(|from| from.unit == 0).map(|from| from.insn);
-        let function = |f: &xway_jit::Placed| crate::CodeFunction {
-            name: f.name.clone(),
-            offset: f.offset,
-            len: f.len,
-            insns: f.lines.iter().map(|(at, from)| (*at, own(*from))).collect(),
-        };
-        let mut functions: Vec<_> = self.code.iter().flat_map(|c| c.functions()).map(function).collect();
-        functions.sort_by_key(|f| f.offset);
-        Dump { xlated: self.insns.clone(), jited, lines, functions }
     }
 }
 

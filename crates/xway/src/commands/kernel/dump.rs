@@ -131,6 +131,7 @@ fn instructions(slots: &[Slot], known: &Known, wish: &Wish) -> (String, Value) {
             text: words,
             bytes: slots_to_bytes(&slots[at..(at + len).min(slots.len())]),
             proto: begins.and_then(|i| known.function(i)).map(|(_, proto)| proto),
+            program: None,
             source: line.and_then(|line| known.source(line)),
         });
         at += len;
@@ -218,6 +219,7 @@ fn machine_rows(code: &[u8], known: &Known, address: Option<u64>) -> Vec<Row> {
         text: text.clone(),
         bytes: code.get(*at..end).unwrap_or_default().to_vec(),
         proto: None,
+        program: None,
         source: source(*at),
     };
     insns.iter().zip(ends).map(row).collect()

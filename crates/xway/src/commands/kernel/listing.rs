@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::args::DumpForm;
 use crate::failure::Failure;
 
 /// What is shown beside instructions, and where to.
@@ -34,7 +35,7 @@ impl Wish {
                 other => return Err(Failure::usage(format!("{other}: not expected here")).hint(HINT)),
             }
         }
-        let beside = wish.opcodes || wish.linum;
+        let beside = wish.beside();
         match &wish.file {
             Some(_) if beside || wish.visual => Err(Failure::usage("file: it gets the bytes and nothing beside them")
                 .hint("leave visual, opcodes and linum out")),
@@ -42,6 +43,25 @@ impl Wish {
                 .hint("leave opcodes and linum out")),
             _ => Ok(wish),
         }
+    }
+
+    /// Whether this form has what is wished for.
+    pub fn fits(&self, form: DumpForm) -> Result<(), Failure> {
+        if form == DumpForm::Ir && *self != Wish::default() {
+            let message =
+                "ir: the intermediate form is a text; it has neither bytes nor a graph, and source lines anyway";
+            return Err(Failure::usage(message).hint("leave file, visual, opcodes and linum out"));
+        }
+        if self.visual && form != DumpForm::Xlated {
+            let message = format!("visual: the ways through {} code are not drawn", form.name());
+            return Err(Failure::usage(message).hint("xway prog dump xlated OBJ|WHICH visual"));
+        }
+        Ok(())
+    }
+
+    /// Whether something is wished for beside the instructions.
+    pub fn beside(&self) -> bool {
+        self.opcodes || self.linum
     }
 }
 
@@ -63,6 +83,8 @@ pub struct Row {
     pub bytes: Vec<u8>,
     /// The function that begins with it, as C writes it.
     pub proto: Option<String>,
+    /// The program of a chain that it came from, where the one before came from another.
+    pub program: Option<String>,
     /// The line that begins with it.
     pub source: Option<Source>,
 }
@@ -72,6 +94,7 @@ pub fn text(rows: &[Row], wish: &Wish, hex: bool) -> String {
     let mut out = String::new();
     for row in rows {
         row.proto.iter().for_each(|proto| out.push_str(&format!("{proto}:\n")));
+        row.program.iter().for_each(|program| out.push_str(&format!("; of {program}:\n")));
         if let Some(Source { text, file, line, col }) = &row.source {
             let place =
                 if wish.linum { format!(" [file:{file} line_num:{line} line_col:{col}]") } else { String::new() };
@@ -92,6 +115,9 @@ pub fn json(rows: &[Row], wish: &Wish, place: &str) -> Vec<Value> {
         let mut out = json!({ place: row.at, "text": row.text });
         if let Some(proto) = &row.proto {
             out["proto"] = json!(proto);
+        }
+        if let Some(program) = &row.program {
+            out["of"] = json!(program);
         }
         if let Some(source) = &row.source {
             out["src"] = json!(source.text);
