@@ -228,3 +228,40 @@ fn a_program_in_a_chain_is_shown_as_it_runs() {
     }
     run(&["prog", "dump", "xlated", "name", "front"]).exits(0);
 }
+
+/// Constants stand behind a function's code, and are shown as what they are.
+#[test]
+fn constants_are_shown_as_bytes() {
+    if !clang("inspect::constants_are_shown_as_bytes") || !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let dir = Dir::new();
+    let up = Up::new(&dir, None, None);
+    for (name, program) in [("shed", "shed_load"), ("vlan", "vlan_push"), ("ttl", "ttl"), ("chain", "stage_udp")] {
+        let object = sample(&dir, name);
+        let check = |text: &str| {
+            assert!(!text.contains("(bad)") && text.contains(" .byte "), "{program}:\n{text}");
+            // Behind the first of them no instruction comes before the next function does.
+            for function in text.split("\n\n") {
+                let mut rows = function.lines().skip_while(|line| !line.contains(" .byte "));
+                assert!(rows.all(|line| line.contains(" .byte ")), "{program}:\n{function}");
+            }
+        };
+        check(&xway(&["prog", "dump", "jited", &object, "-n", program]).exits(0).out);
+        let doc = xway(&["prog", "dump", "jited", &object, "-n", program, "-j"]).exits(0).json();
+        check(doc["text"].as_str().unwrap());
+        let on = ["--hook", "user", "--socket", &up.socket];
+        xway(&[&["load", "sim:constants", &object, "-n", program, "-P", "50"], &on[..]].concat()).exits(0);
+        let doc = xway(&[&["prog", "dump", "jited", "name", program, "-j"], &on[..]].concat()).exits(0).json();
+        let functions = doc["functions"].as_array().unwrap();
+        let texts = |f: &serde_json::Value| -> Vec<String> {
+            let rows = f["disassembly"].as_array().unwrap().iter();
+            rows.map(|row| row["text"].as_str().unwrap().to_owned()).collect()
+        };
+        for rows in functions.iter().map(texts) {
+            let code = rows.iter().take_while(|text| !text.starts_with(".byte ")).count();
+            assert!(code > 0 && rows[code..].iter().all(|text| text.starts_with(".byte ")), "{rows:?}");
+        }
+        xway(&[&["unload", "sim:constants", "-a", "--close"], &on[..]].concat()).exits(0);
+    }
+}
