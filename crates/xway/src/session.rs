@@ -159,6 +159,11 @@ impl Session {
         doc["engine_reason"] = json!(self.choice.reason);
     }
 
+    /// Why there is no machine code, when it was asked for.
+    pub fn reason(&self) -> Option<&str> {
+        self.choice.reason.as_deref()
+    }
+
     /// How it is run, in words: the engine, and what is missing.
     pub fn how(&self) -> String {
         let proof = if self.program.proof().is_some() { "" } else { ", not verified" };

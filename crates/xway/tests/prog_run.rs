@@ -185,5 +185,14 @@ fn packets_and_contexts_that_do_not_fit() {
         assert_eq!((&doc["engine"], &doc["engine_requested"]), (&engine.into(), &args[1].into()), "{doc}");
         let said = doc["engine_reason"].as_str();
         assert!(said.is_some() == reason.is_some() && said.unwrap_or("").contains(reason.unwrap_or("")), "{doc}");
+        // The same in words, at the end of the summary.
+        let text =
+            xway(&all[..all.len() - args.len() - 1].iter().chain(args).copied().collect::<Vec<_>>()).exits(0).out;
+        let summary = text.lines().find(|l| l.starts_with("verdict ")).unwrap();
+        match (engine, said) {
+            (_, Some(why)) => assert!(summary.contains(" instructions (interp") && summary.contains(why), "{text}"),
+            ("jit", None) => assert!(summary.ends_with(", jit"), "{text}"),
+            _ => assert!(summary.ends_with(" instructions"), "{text}"),
+        }
     }
 }

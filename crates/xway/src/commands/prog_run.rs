@@ -130,6 +130,16 @@ impl Outcome<'_> {
         finding::render(&Finding::of_fault(fault), code, &mut Files::default(), Paint::stdout()) + "\n"
     }
 
+    /// By what, where that is not the interpreter that counts instructions and was meant to run it.
+    fn ran(&self) -> String {
+        let counted = format!("{} instructions", grouped(self.result.insns));
+        match (self.session.code(), self.session.reason()) {
+            (Some(_), _) => self.session.how(),
+            (None, Some(_)) => format!("{counted} ({})", self.session.how()),
+            (None, None) => counted,
+        }
+    }
+
     fn text(&self) -> String {
         let r = &self.result;
         let mut out = format!("{}\n\n", self.session.title());
@@ -138,11 +148,7 @@ impl Outcome<'_> {
             self.verdict(),
             r.retval,
             time(r.duration, self.job.repeat),
-            if self.session.code().is_some() {
-                self.session.how()
-            } else {
-                format!("{} instructions", grouped(r.insns))
-            }
+            self.ran()
         ));
         out.push_str(&packet_text(&self.job.data_in, &r.data_out, ctx::word(&r.ctx_out, 0) as usize));
         if let Some(fault) = &r.fault {
