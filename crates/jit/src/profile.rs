@@ -42,14 +42,34 @@ pub struct Profilers {
     pub jitdump: Option<PathBuf>,
 }
 
+/// What could not be written, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {why}", file.display())]
+pub struct Trouble {
+    /// The file.
+    pub file: PathBuf,
+    /// Of which the directory was named ([`Profilers::jitdump`]); else it is the list of names.
+    pub is_dump: bool,
+    /// What kind of error it was.
+    pub kind: io::ErrorKind,
+    /// What the system said.
+    pub why: String,
+}
+
+impl Trouble {
+    fn new(file: &Path, is_dump: bool, error: &io::Error) -> Trouble {
+        Trouble { file: file.to_owned(), is_dump, kind: error.kind(), why: error.to_string() }
+    }
+}
+
 /// The files, once they are wanted.
 struct Told {
-    map: Option<File>,
+    map: Option<(PathBuf, File)>,
     dump: Option<(PathBuf, File)>,
     /// Functions in the dump: each has a number of its own.
     functions: u64,
     /// The first thing that went wrong since; nothing is written from then on.
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
 }
 
 static ACTIVE: AtomicBool = AtomicBool::new(false);
@@ -65,13 +85,14 @@ fn told() -> MutexGuard<'static, Told> {
 /// # Errors
 /// Those of the file system, of a dump that already goes into another directory, and of a symbolic link in the place of a
 /// file: names in `/tmp` can be guessed.
-pub fn tell(wanted: &Profilers) -> io::Result<Vec<PathBuf>> {
+pub fn tell(wanted: &Profilers) -> Result<Vec<PathBuf>, Trouble> {
     let pid = std::process::id();
     let (mut told, mut files) = (told(), vec![]);
     if wanted.perf_map {
         let path = PathBuf::from(format!("/tmp/perf-{pid}.map"));
         if told.map.is_none() {
-            told.map = Some(create(&path)?);
+            let file = create(&path).map_err(|e| Trouble::new(&path, false, &e))?;
+            told.map = Some((path.clone(), file));
         }
         files.push(path);
     }
@@ -79,14 +100,17 @@ pub fn tell(wanted: &Profilers) -> io::Result<Vec<PathBuf>> {
         let path = dir.join(format!("jit-{pid}.dump"));
         match &told.dump {
             Some((there, _)) if *there != path => {
-                return Err(io::Error::other(format!("{} is being written already", there.display())));
+                let error = io::Error::other(format!("{} is being written already", there.display()));
+                return Err(Trouble::new(&path, true, &error));
             }
             Some(_) => {}
             None => {
-                let mut file = create(&path)?;
-                file.write_all(&header(pid, now()))?;
-                crate::code::mark(&file)?;
-                told.dump = Some((path.clone(), file));
+                let begun = create(&path).and_then(|mut file| {
+                    file.write_all(&header(pid, now()))?;
+                    crate::code::mark(&file)?;
+                    Ok(file)
+                });
+                told.dump = Some((path.clone(), begun.map_err(|e| Trouble::new(&path, true, &e))?));
             }
         }
         files.push(path);
@@ -96,7 +120,7 @@ pub fn tell(wanted: &Profilers) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Why profilers are told nothing any more, when a file could not be written.
-pub fn trouble() -> Option<String> {
+pub fn trouble() -> Option<Trouble> {
     told().trouble.clone()
 }
 
@@ -112,20 +136,23 @@ pub(crate) fn made(code: &Compiled, programs: &[&Program]) {
     }
     // One write for each, so that who reads meanwhile sees whole lines and records.
     let title = title(programs);
-    let map = told.map.as_mut().map_or(Ok(()), |file| file.write_all(names(code, &title).as_bytes()));
-    let dump = told.dump.as_mut().map_or(Ok(()), |(_, file)| {
-        let pid = std::process::id();
-        file.write_all(&contents(code, &title, programs, pid, now(), &mut told.functions))
+    let map = told.map.as_mut().map_or(Ok(()), |(path, file)| {
+        let written = file.write_all(names(code, &title).as_bytes());
+        written.map_err(|e| Trouble::new(path, false, &e))
     });
-    told.trouble = map.and(dump).err().map(|e| e.to_string());
+    let dump = told.dump.as_mut().map_or(Ok(()), |(path, file)| {
+        let pid = std::process::id();
+        let written = file.write_all(&contents(code, &title, programs, pid, now(), &mut told.functions));
+        written.map_err(|e| Trouble::new(path, true, &e))
+    });
+    told.trouble = map.and(dump).err();
 }
 
 /// A new file, or an empty one in place of what an earlier process of this number has left.
 fn create(path: &Path) -> io::Result<File> {
     let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = File::options();
-    let file = options.read(true).write(true).create(true).truncate(true).custom_flags(no_link).open(path);
-    file.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+    options.read(true).write(true).create(true).truncate(true).custom_flags(no_link).open(path)
 }
 
 fn now() -> u64 {

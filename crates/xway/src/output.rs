@@ -20,12 +20,7 @@ pub struct Whole {
 impl Whole {
     /// Starts a file.
     pub fn create(path: &Path) -> Result<Whole, Failure> {
-        let failure = |e: &io::Error| match e.kind() {
-            io::ErrorKind::NotFound => {
-                Failure::input(format!("{}: cannot be created: no such directory", path.display()))
-            }
-            _ => Failure::file(path.display(), e).at("cannot write"),
-        };
+        let failure = |e: &io::Error| not_written(path, e.kind(), &e.to_string());
         let special = std::fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir());
         if special {
             let file = File::options().write(true).open(path).map_err(|e| failure(&e))?;
@@ -78,6 +73,21 @@ impl Drop for Whole {
         if let Some(temporary) = &self.temporary {
             let _ = std::fs::remove_file(temporary);
         }
+    }
+}
+
+/// Why a file cannot be created, and what to try: a directory that is missing or closed is the usual reason.
+pub fn not_written(path: &Path, kind: io::ErrorKind, why: &str) -> Failure {
+    let (place, dir) = (path.display(), path.parent().filter(|dir| !dir.as_os_str().is_empty()));
+    let dir = dir.map_or_else(|| ".".to_owned(), |dir| dir.display().to_string());
+    match kind {
+        io::ErrorKind::NotFound => Failure::input(format!("{place}: cannot be created: no such directory"))
+            .hint(format!("mkdir -p {dir}, or name a directory that is there")),
+        io::ErrorKind::PermissionDenied => Failure::needs(format!("{place}: cannot be created: permission denied"))
+            .hint(format!("a directory in which you may write, or another user's permissions for {dir}")),
+        io::ErrorKind::NotADirectory => Failure::input(format!("{place}: cannot be created: {dir} is no directory"))
+            .hint("name a directory that is there"),
+        _ => Failure::input(format!("{place}: cannot be written: {why}")),
     }
 }
 

@@ -233,3 +233,31 @@ fn map_files_that_do_not_fit() {
         xway(&["run", &object, "-i", &input, "--map", &argument]).exits(code).says(words);
     }
 }
+
+/// Whatever is to be written, and whoever writes it.
+#[test]
+fn directories_that_are_not_there() {
+    if !clang("bad_input::directories_that_are_not_there") {
+        return;
+    }
+    let dir = Dir::new();
+    let (object, input) = good(&dir);
+    let (none, file) = (dir.arg("none"), dir.file("file", b""));
+    let (picture, packet) = (dir.arg("none/a.svg"), dir.file("packet", [0; 64]));
+    for (option, args) in [
+        ("--jitdump", &["run", &object, "-i", &input, "--jitdump", &none][..]),
+        ("--jitdump", &["run", &object, "-i", &input, "--perf-map", "--jitdump", &none]),
+        ("--jitdump", &["prog", "run", &object, "--engine", "jit", "--data-in", &packet, "--jitdump", &none]),
+        ("--jitdump", &["up", "--state", &file, "--jitdump", &none]),
+        ("--plot", &["bench", "prog", "--filter", "empty", "--plot", &picture]),
+    ] {
+        let ran = xway(args).exits(3);
+        let lines: Vec<&str> = ran.err.lines().collect();
+        let [said, hint] = lines[..] else { panic!("{args:?}: {}", ran.err) };
+        assert!(said.starts_with(&format!("xway: {option}: {none}/")), "{said}");
+        assert!(said.ends_with(": cannot be created: no such directory"), "{said}");
+        assert_eq!(hint, format!("  try: mkdir -p {none}, or name a directory that is there"));
+    }
+    let ran = xway(&["run", &object, "-i", &input, "--jitdump", &file]).exits(3);
+    assert!(ran.err.contains(&format!("{file} is no directory")) && ran.err.contains("try: "), "{}", ran.err);
+}

@@ -40,7 +40,7 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
     };
     // Before minutes are spent on what could not be written.
     let raster = args.plot.as_deref().map(is_raster).transpose()?;
-    let plot = args.plot.as_deref().map(Whole::create).transpose()?;
+    let plot = args.plot.as_deref().map(Whole::create).transpose().map_err(|e| e.at("--plot"))?;
     let mut rows = Vec::new();
     let (mut left_out, mut why) = (Vec::new(), None);
     let width = cases.iter().map(|(case, _)| case.name.chars().count()).max().unwrap_or(0).max(4);
