@@ -51,22 +51,13 @@ pub enum MeasureError {
     /// The object does not load.
     #[error(transparent)]
     Object(#[from] ObjectError),
-    /// Our verifier refuses the program: nothing unproved is measured.
-    #[error("{program}: refused by the verifier: {why}")]
-    Refused {
-        /// Function.
-        program: String,
-        /// First reason.
-        why: String,
-    },
+    /// Our verifier refuses the program: nothing unproved is measured. The first reason; who shows it names the program, as with all of
+    /// these.
+    #[error("refused by the verifier: {0}")]
+    Refused(String),
     /// The packet cannot be made anew for it.
-    #[error("{program}: {why}")]
-    Renewal {
-        /// Function.
-        program: String,
-        /// Reason.
-        why: &'static str,
-    },
+    #[error("{0}")]
+    Renewal(&'static str),
     /// Our side.
     #[error(transparent)]
     User(#[from] UserSideError),
@@ -270,8 +261,8 @@ fn measure_spoilt(
     }
     let program = object.program(&case.program)?.as_xdp()?;
     let proof = xway_verifier::verify(&program, &MapsView::from(&object), &Config::default())
-        .map_err(|r| MeasureError::Refused { program: case.program.clone(), why: r.to_string() })?;
-    let renew = renewal(proof.facts()).map_err(|why| MeasureError::Renewal { program: case.program.clone(), why })?;
+        .map_err(|r| MeasureError::Refused(r.to_string()))?;
+    let renew = renewal(proof.facts()).map_err(MeasureError::Renewal)?;
     let ring = Arc::new(Ring::new(case.flows, case.space, case.pattern, 1));
     let template = template(case.packet_len);
     let runs = if proof.facts().tail_calls && case.runs == 64 { 1 } else { case.runs };

@@ -244,10 +244,12 @@ fn what_cannot_be_measured_is_said() {
     let object = compiled(&dir, "unproved", &text, &[]);
     let none = xway(&["bench", "prog", &object, "--rounds", "1"]).exits(3).says("one: refused by the verifier");
     assert!(
-        none.out.contains("unproved.o:other  not measured: ") && !none.out.contains("this machine"),
+        none.out.contains("unproved.o:other  not measured: refused by the verifier")
+            && !none.out.contains("this machine"),
         "{}",
         none.out
     );
+    assert!(none.err.starts_with("xway: unproved.o:one: refused by the verifier: "), "once: {}", none.err);
     // As many as can be named: the ring has the first four million.
     let many =
         ["bench", "prog", "--filter", "MAC swap", "--rounds", "1", "--pattern", "scan", "--flows", "4294967295", "-j"];
