@@ -410,7 +410,8 @@ pub struct Dump {
     /// Whose hook.
     #[command(flatten)]
     pub place: kernel::Hook,
-    /// Compile without this pass (may be given more than once); docs/design-notes/jit.md has the names
+    /// ir and jited of an object file: compile without this pass (may be given more than once); docs/design-notes/jit.md has the
+    /// names
     #[arg(long, value_name = "PASS")]
     pub without: Vec<String>,
 }

@@ -265,3 +265,40 @@ fn constants_are_shown_as_bytes() {
         xway(&[&["unload", "sim:constants", "-a", "--close"], &on[..]].concat()).exits(0);
     }
 }
+
+/// bpftool's words behind an object file mean what they mean behind a loaded program.
+#[test]
+fn words_behind_an_object_file() {
+    if !clang("inspect::words_behind_an_object_file") || !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let dir = Dir::new();
+    let object = sample(&dir, "ttl");
+    let dump = |form: &str, words: &[&str]| xway(&[&["prog", "dump", form, &object], words].concat());
+    let text = dump("xlated", &["opcodes", "linum"]).exits(0).out;
+    assert!(text.contains("[file:") && text.contains(" line_num:") && text.contains("\n       95 00 00 00"), "{text}");
+    let doc = dump("xlated", &["opcodes", "linum", "-j"]).exits(0).json();
+    let rows = doc["disassembly"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["opcodes"].is_string()), "{doc}");
+    assert!(rows.iter().any(|row| row["line_num"].as_u64() > Some(0)), "{doc}");
+    assert!(dump("xlated", &["visual"]).exits(0).out.starts_with("digraph "));
+    let text = dump("jited", &["opcodes", "linum"]).exits(0).out;
+    assert!(text.contains("ttl.burst:\n") && text.contains(" line_num:") && text.contains(" .byte "), "{text}");
+    let doc = dump("jited", &["opcodes", "-j"]).exits(0).json();
+    assert!(doc["functions"][0]["disassembly"][0]["opcodes"].is_string(), "{doc}");
+    let raw = dir.arg("raw");
+    for form in ["xlated", "jited"] {
+        assert_eq!(dump(form, &["file", &raw]).exits(0).out, "");
+        let (len, doc) = (std::fs::metadata(&raw).unwrap().len(), dump(form, &["-j"]).exits(0).json());
+        assert!(len > 100 && (form == "xlated" || doc["bytes"].as_u64() == Some(len)), "{form}: {len}, {doc}");
+    }
+    for (form, words, said) in [
+        ("xlated", &["nonsense"][..], "file PATH, visual, opcodes, linum"),
+        ("jited", &["visual"], "xway prog dump xlated"),
+        ("ir", &["opcodes"], "leave file, visual, opcodes and linum out"),
+        ("xlated", &["--without", "decided"], "xway prog dump ir OBJ --without PASS, or jited"),
+    ] {
+        let refused = dump(form, words).exits(2);
+        assert!(refused.err.contains("\n  try: ") && refused.err.contains(said), "{}", refused.err);
+    }
+}
