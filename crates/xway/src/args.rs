@@ -560,6 +560,7 @@ Examples:
   xway prog dump xlated id 42 visual  # a graph, for dot -Tsvg
   xway prog dump jited name drop_udp
   xway prog dump xlated name drop_udp --hook user
+  xway prog dump jited name drop_udp --hook user  # in a chain first what the chain runs as
   xway prog dump jited id 42 file code.bin";
 
 const VERIFY_HELP: &str = r#"Examples:
