@@ -161,7 +161,8 @@ fn what_does_not_fit_into_one_function_is_called() {
     assert_eq!(run(&of, 3), [(0, 0), (1, 0), (3, 4)]);
     let code = chain(&links(&of), &Options::default()).unwrap();
     let names: Vec<&str> = code.functions().iter().map(|f| f.name.as_str()).collect();
-    assert_eq!(names, ["link.burst", "link.function"]);
+    // The loop is that of all programs, whether they stand in it or are called there.
+    assert_eq!(names, ["link+link+link+link+link.burst", "link.function"]);
 }
 
 #[test]
