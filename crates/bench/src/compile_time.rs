@@ -173,7 +173,7 @@ mod tests {
                 back_end: stat(us / 2.0),
                 code_len: 100,
                 staged: false,
-                ran: Ran { packets: 1, compared: true, differs: None },
+                ran: Ran { packets: 1, not_compared: None, differs: None },
             }),
         };
         let refused = Row { made: Err("no".into()), ..row(5000, 1.0) };

@@ -21,7 +21,7 @@
 //! | [`given`] | what a user's maps are to hold |
 //! | [`driver`], [`kernel`] | the kernel's side |
 //! | [`user`], `runner` | our side |
-//! | [`check`], [`measure`](mod@measure) | comparing, timing |
+//! | [`check`], [`settled`], [`measure`](mod@measure) | comparing, and what cannot be; timing |
 //! | [`counters`] | what processor and kernel count meanwhile |
 //! | [`maps`] | single operations on maps |
 //! | [`dispatch`] | from a burst to its program |
@@ -55,6 +55,7 @@ pub mod packet;
 pub mod plot;
 pub mod ran;
 mod runner;
+pub mod settled;
 pub mod sockets;
 pub mod suite;
 pub mod user;

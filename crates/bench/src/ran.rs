@@ -11,21 +11,20 @@ use xway_verifier::Verified;
 use xway_vm::{Env, FixedHost, Instance};
 
 use crate::packet::template;
+use crate::settled::unsettled;
 
 /// What machine code was held against.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ran {
     /// Packets that went through it.
     pub packets: usize,
-    /// Verdicts, bytes and maps had to be the interpreter's. Not of programs that go by clocks, chance, addresses or what lies in
-    /// unwritten stack, nor of those that the interpreter stops because they take so long.
-    pub compared: bool,
+    /// Why verdicts, bytes and maps need not be the interpreter's: see [`unsettled`](crate::settled::unsettled), or the interpreter stops
+    /// the program because it takes so long.
+    pub not_compared: Option<String>,
     /// What differed.
     pub differs: Option<String>,
 }
 
-/// Helpers that tell time or chance.
-const CHANGING: [u32; 5] = [5, 7, 125, 160, 208];
 /// Instructions that a packet may take in the interpreter.
 const BUDGET: u64 = 2_000_000;
 /// Maps with more room are not compared.
@@ -54,11 +53,9 @@ fn packets() -> Vec<Vec<u8>> {
 /// Runs the code, as one burst, and the interpreter over the same packets, each with maps of its own.
 pub fn run(object: &Arc<Object>, image: &Program, proof: &Verified, code: &Compiled, own: &Instance) -> Ran {
     let packets = packets();
-    let facts = proof.facts();
-    let settled = !facts.addresses && !facts.unwritten_stack && !facts.helpers.iter().any(|h| CHANGING.contains(h));
-    let mut ran = Ran { packets: packets.len(), compared: settled, differs: None };
-    match both(object, image, code, own, &packets, settled) {
-        Ok(None) => ran.compared = false,
+    let mut ran = Ran { packets: packets.len(), not_compared: unsettled(object, proof), differs: None };
+    match both(object, image, code, own, &packets, ran.not_compared.is_none()) {
+        Ok(None) => ran.not_compared = ran.not_compared.or_else(|| Some("too long for the interpreter".into())),
         Ok(Some(differs)) => ran.differs = Some(differs).filter(|d| !d.is_empty()),
         Err(why) => ran.differs = Some(why),
     }
@@ -173,7 +170,7 @@ mod tests {
     fn code_of_another_program_is_noticed() {
         let length = "r2 = *(u32 *)(r1 + 4)\nr1 = *(u32 *)(r1 + 0)\nr2 -= r1\nr0 = r2\nexit\n";
         let same = ran(length, length);
-        assert_eq!(same, Ran { packets: packets().len(), compared: true, differs: None });
+        assert_eq!(same, Ran { packets: packets().len(), not_compared: None, differs: None });
         let other = ran(length, "r0 = 64\nexit\n");
         assert_eq!(other.differs.as_deref(), Some("packet 1: 64 instead of 1400"));
         let writes = "r2 = *(u32 *)(r1 + 4)\nr1 = *(u32 *)(r1 + 0)\nr3 = r1\nr3 += 14\nif r3 > r2 goto +1\n\
@@ -186,6 +183,7 @@ mod tests {
     #[test]
     fn chance_is_not_compared() {
         let chance = "call 7\nexit\n";
-        assert_eq!(ran(chance, chance), Ran { packets: packets().len(), compared: false, differs: None });
+        let not_compared = Some("random numbers".to_owned());
+        assert_eq!(ran(chance, chance), Ran { packets: packets().len(), not_compared, differs: None });
     }
 }

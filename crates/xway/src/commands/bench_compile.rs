@@ -86,7 +86,9 @@ fn row(row: &Row) -> Value {
         "back_end": made.map(|m| stat(m.back_end)),
         "code_bytes": made.map(|m| m.code_len),
         "staged": made.map(|m| m.staged),
-        "checked": made.map(|m| json!({ "packets": m.ran.packets, "compared": m.ran.compared, "differs": m.ran.differs })),
+        "checked": made.map(|m| json!({
+            "packets": m.ran.packets, "compared": m.ran.not_compared.is_none(), "not_compared": m.ran.not_compared, "differs": m.ran.differs,
+        })),
     })
 }
 
@@ -149,8 +151,12 @@ fn text(rows: &[Row], left_out: &[(String, Failure)], cpu: u32) -> String {
             made(&|m| format!("{:.3}", m.cold / 1e3)),
             made(&|m| grouped(m.code_len as u64)),
             row.made.as_ref().map_or_else(refused, |m| {
-                let notes = [m.staged.then_some("with look-ahead"), (!m.ran.compared).then_some("not compared")];
-                notes.into_iter().flatten().collect::<Vec<_>>().join(", ")
+                let why = m.ran.not_compared.as_ref().map(|why| format!("not compared: {why}"));
+                [m.staged.then(|| "with look-ahead".to_owned()), why]
+                    .into_iter()
+                    .flatten()
+                    .collect::<Vec<_>>()
+                    .join(", ")
             }),
         ]);
     }

@@ -83,6 +83,7 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
         print::text(&markdown(&options, &rows));
         print::text(&bench_fill::filled(&rows));
         print::text(&empty);
+        print::text(&not_compared(&rows));
         print::text(&missing(&left_out));
         print::text(&bench_counters::markdown(&rows));
     } else {
@@ -306,6 +307,11 @@ fn missing(left_out: &[(String, String)]) -> String {
     left_out.iter().map(|(name, why)| format!("\nnot measured: {name}: {why}\n")).collect()
 }
 
+/// Rows whose results need not be the other side's, and why.
+fn not_compared(rows: &[Row]) -> String {
+    let rows = rows.iter().filter_map(|row| Some((&row.case.name, row.checked.not_compared.as_ref()?)));
+    rows.map(|(name, why)| format!("\nnot compared: {name}: {why}\n")).collect()
+}
 fn by_way(options: &Options, rows: &[Row]) -> Vec<Vec<String>> {
     let mut table = vec![vec![String::new()]];
     table[0].extend(rows.iter().map(|row| row.case.name.clone()));
@@ -355,6 +361,9 @@ fn line(row: &Row, width: usize, vs_kernel: bool) -> String {
     }
     for difference in &row.checked.differences {
         out += &format!("\n    differs: {difference}");
+    }
+    if let Some(why) = &row.checked.not_compared {
+        out += &format!("\n    not compared: {why}");
     }
     if let Some(part) = row.checked.part {
         out += &format!("\n    compared over {part} of {} packets: the program is slow", row.ring);
@@ -487,6 +496,7 @@ fn row_json(row: &Row) -> Value {
         "verdicts_ours": row.checked.ours,
         "verdicts_kernel": row.checked.kernel,
         "exact": row.checked.exact,
+        "not_compared": row.checked.not_compared,
         "differences": row.checked.differences,
     });
     doc
