@@ -187,6 +187,8 @@ pub struct Row {
     pub insns: usize,
     /// What the first of our engines took to compile it, for bursts and for one packet; `None` for the interpreter.
     pub compiled: Option<xway_jit::Stats>,
+    /// Why the interpreter took over, where machine code was asked for and nothing else.
+    pub not_compiled: Option<String>,
     /// Packets in the ring.
     pub ring: usize,
     /// The kernel.
@@ -312,7 +314,14 @@ fn measure_loaded(
     spoil: &dyn Fn(&Object, &UserSide),
 ) -> Result<Row, MeasureError> {
     let Loaded { object, program, proof, suite } = *loaded;
-    let mut user = UserSide::new(object, program, proof, shape, &options.ways, options.cpu)?;
+    let side = |ways: &[Way]| UserSide::new(object, program, proof, shape, ways, options.cpu);
+    // As everywhere: the interpreter takes over what is not compiled, unless that is beside other ways to compile it.
+    let (mut user, not_compiled) = match side(&options.ways) {
+        Err(UserSideError::Compile(refusal)) if options.ways == [Way::Compiled] => {
+            (side(&[Way::Interpreter])?, Some(refusal.to_string()))
+        }
+        user => (user?, None),
+    };
     let kernel = (options.kernel && case.frames as usize <= BURST)
         .then(|| KernelSide::load(object, program, shape, options.cpu))
         .transpose()?;
@@ -360,7 +369,8 @@ fn measure_loaded(
     }
     checked.again(&mut user, &mut other, &shape.ring, expected)?;
     let compiled = user.engines.first().and_then(crate::user::Engine::compiled);
-    Ok(Row { insns: program.insns.len(), compiled, ring: shape.ring.len(), case, kernel, ours, checked, filled })
+    let (insns, ring) = (program.insns.len(), shape.ring.len());
+    Ok(Row { insns, compiled, not_compiled, ring, case, kernel, ours, checked, filled })
 }
 
 /// Packets of a pass that is counted.
@@ -509,6 +519,7 @@ mod tests {
             case: Case::new("x", "simple", "empty"),
             insns: 2,
             compiled: None,
+            not_compiled: None,
             ring: 64,
             kernel: None,
             ours: ways
@@ -554,6 +565,7 @@ mod tests {
             case: Case::new("x", "simple", "empty"),
             insns: 2,
             compiled: None,
+            not_compiled: None,
             ring: 64,
             kernel: Some(side(5.0, 12.0, 32.0)),
             ours: vec![side(2.0, 3.0, 8.0)],

@@ -282,6 +282,7 @@ mod tests {
         let side = |ns| Figures { program: stat(ns), ..Figures::default() };
         let row = |name: &str, kernel, ours| Row {
             compiled: None,
+            not_compiled: None,
             case: Case::new(name, "simple", "empty"),
             insns: 2,
             ring: 64,
@@ -315,6 +316,7 @@ mod tests {
         };
         Row {
             compiled: None,
+            not_compiled: None,
             case: Case::new(name, "simple", "empty"),
             insns: 2,
             ring: 64,

@@ -44,3 +44,42 @@ fn chance_and_clocks_are_not_compared() {
     let out = xway(&args).exits(0).out;
     assert!(out.contains("not compared: clocks") && out.contains("not compared: random numbers"), "{out}");
 }
+
+/// A function that is too long for the compiler, though no packet goes all its way, and one that is not.
+const LONG: &str = "SEC(\"xdp\") int too_long(struct xdp_md *ctx) { if (ctx->rx_queue_index == 7) asm volatile(\".rept 20001\\n r1 = 1\\n .endr\" ::: \"r1\"); return XDP_PASS; }\n\
+                    SEC(\"xdp\") int shorter(struct xdp_md *ctx) { return XDP_DROP; }";
+
+#[test]
+fn what_is_not_compiled_is_interpreted_and_says_so() {
+    if !clang("bench_told::what_is_not_compiled_is_interpreted_and_says_so") {
+        return;
+    }
+    let dir = Dir::new();
+    let object = object(&dir, "long", LONG);
+    let args = ["bench", "prog", &object, "--rounds", "1"];
+    for engine in ["auto", "jit"] {
+        let args = [&args[..], &["--engine", engine]].concat();
+        let doc = xway(&[&args[..], &["-j"]].concat()).exits(0).json();
+        let row = |program: &str| {
+            doc["rows"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|row| row["program"] == program)
+                .unwrap_or_else(|| panic!("{doc}"))
+        };
+        let (long, short) = (row("too_long"), row("shorter"));
+        assert_eq!([&long["engine_requested"], &short["engine_requested"]], [engine; 2]);
+        assert_eq!((&long["engine"], &long["ours"][0]["side"]), (&"interp".into(), &"interp".into()), "{long}");
+        assert!(long["engine_reason"].as_str().unwrap().starts_with("not compiled: function "), "{long}");
+        assert!(long["compile"].is_null() && short["compile"].is_object(), "{doc}");
+        assert_eq!((&short["engine"], &short["engine_reason"]), (&"jit".into(), &serde_json::Value::Null), "{short}");
+        let out = xway(&args).exits(0).out;
+        assert_eq!(out.matches("\n    interp: not compiled: function ").count(), 1, "{out}");
+    }
+    let out = xway(&[&args[..], &["--markdown"]].concat()).exits(0).out;
+    assert_eq!(out.matches("\ninterpreted: long.o:too_long: not compiled: function ").count(), 1, "{out}");
+    // Where the ways to compile are what is measured, nothing takes their place.
+    let ran = xway(&[&args[..], &["--techniques"]].concat()).exits(3).says("long.o:too_long: not compiled");
+    assert!(ran.err.contains("without --techniques") && ran.out.contains("long.o:shorter"), "{ran:?}");
+}

@@ -78,10 +78,11 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
     }
     let empty = bench_fill::empty(cases.iter().filter_map(|(case, object)| Some((case, object.as_deref()?))));
     if as_json {
-        print::json(&print::document("bench prog", document(&options, &rows, &left_out)));
+        print::json(&print::document("bench prog", document(args, &options, &rows, &left_out)));
     } else if args.markdown {
         print::text(&markdown(&options, &rows));
         print::text(&bench_fill::filled(&rows));
+        print::text(&interpreted(&rows));
         print::text(&empty);
         print::text(&not_compared(&rows));
         print::text(&missing(&left_out));
@@ -307,6 +308,15 @@ fn missing(left_out: &[(String, String)]) -> String {
     left_out.iter().map(|(name, why)| format!("\nnot measured: {name}: {why}\n")).collect()
 }
 
+/// In front of the compiler's reason.
+const NOT_COMPILED: &str = "not compiled: ";
+
+/// Rows that the interpreter took over, and why.
+fn interpreted(rows: &[Row]) -> String {
+    let rows = rows.iter().filter_map(|row| Some((&row.case.name, row.not_compiled.as_ref()?)));
+    rows.map(|(name, why)| format!("\ninterpreted: {name}: {NOT_COMPILED}{why}\n")).collect()
+}
+
 /// Rows whose results need not be the other side's, and why.
 fn not_compared(rows: &[Row]) -> String {
     let rows = rows.iter().filter_map(|row| Some((&row.case.name, row.checked.not_compared.as_ref()?)));
@@ -361,6 +371,9 @@ fn line(row: &Row, width: usize, vs_kernel: bool) -> String {
     }
     for difference in &row.checked.differences {
         out += &format!("\n    differs: {difference}");
+    }
+    if let Some(why) = &row.not_compiled {
+        out += &format!("\n    interp: {NOT_COMPILED}{why}");
     }
     if let Some(why) = &row.checked.not_compared {
         out += &format!("\n    not compared: {why}");
@@ -433,6 +446,9 @@ fn failure(case: &str, error: &MeasureError) -> Failure {
         }
         MeasureError::Pin { .. } => Failure::usage(error).hint("--cpu with the number of a core that there is"),
         MeasureError::NotBuilt { .. } => Failure::needs(error).hint("install clang and build again"),
+        MeasureError::User(UserSideError::Compile(_)) => {
+            Failure::input(error).hint("without --techniques the interpreter takes over")
+        }
         MeasureError::User(UserSideError::Instance(InstanceError::Create { .. }) | UserSideError::Frames(_)) => {
             Failure::input(error).hint(LESS)
         }
@@ -444,14 +460,14 @@ fn failure(case: &str, error: &MeasureError) -> Failure {
     failure.at(case)
 }
 
-fn document(options: &Options, rows: &[Row], left_out: &[(String, String)]) -> Value {
+fn document(args: &BenchProg, options: &Options, rows: &[Row], left_out: &[(String, String)]) -> Value {
     let left_out: Vec<Value> = left_out.iter().map(|(name, why)| json!({ "name": name, "reason": why })).collect();
     json!({
         "machine": xway_bench::machine_name(),
         "cpu": options.cpu,
         "rounds": options.rounds,
         "unit": "ns per packet",
-        "rows": rows.iter().map(row_json).collect::<Vec<_>>(),
+        "rows": rows.iter().map(|row| row_json(row, args.engine)).collect::<Vec<_>>(),
         "unchanged": (options.ways.len() > 1).then(|| unchanged(rows)),
         "not_measured": left_out,
         "not_counted": options.counters.then(bench_counters::missing),
@@ -475,12 +491,16 @@ fn case_json(case: &Case) -> Value {
     })
 }
 
-fn row_json(row: &Row) -> Value {
+fn row_json(row: &Row, requested: Engine) -> Value {
     let mut doc = case_json(&row.case);
     doc["insns"] = json!(row.insns);
     let filled = row.filled.iter().map(|filled| json!({ "map": filled.map, "elements": filled.elements }));
     doc["filled"] = filled.collect();
     doc["ring_packets"] = json!(row.ring);
+    let interpreted = requested == Engine::Interp || row.not_compiled.is_some();
+    doc["engine_requested"] = json!(requested.name());
+    doc["engine"] = json!(if interpreted { Engine::Interp } else { Engine::Jit }.name());
+    doc["engine_reason"] = json!(row.not_compiled.as_ref().map(|why| format!("{NOT_COMPILED}{why}")));
     doc["compile"] = json!(row.compiled.map(|c| json!({
         "ms": c.time.as_secs_f64() * 1e3,
         "code_bytes": c.code_len,
