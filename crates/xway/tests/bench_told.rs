@@ -11,6 +11,20 @@ fn object(dir: &Dir, name: &str, body: &str) -> String {
     compiled(dir, name, &text, &[])
 }
 
+#[test]
+fn what_a_program_prints_is_no_part_of_the_output() {
+    if !clang("bench_told::what_a_program_prints_is_no_part_of_the_output") {
+        return;
+    }
+    let dir = Dir::new();
+    let prints = "SEC(\"xdp\") int prints(struct xdp_md *ctx) { bpf_printk(\"I am read by %d\", 3); return XDP_PASS; }";
+    let object = object(&dir, "prints", prints);
+    for engine in ["jit", "interp"] {
+        let ran = xway(&["bench", "prog", &object, "--rounds", "1", "--engine", engine]).exits(0);
+        assert_eq!(ran.err, "", "{engine}");
+    }
+}
+
 /// What two runs need not have in common is not compared, by the same rule wherever something is measured.
 #[test]
 fn chance_and_clocks_are_not_compared() {
