@@ -5,7 +5,7 @@ use std::path::Path;
 use xway_abi::Errno;
 use xway_kernel::{Device, DriverFeatures, KernelError, XDP_FEATURES, bit_names, driver_features};
 
-use crate::doctor::machine::{CAP_BPF, CAP_SYS_ADMIN, capabilities, version};
+use crate::doctor::machine::{CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN, capabilities, version};
 use crate::{Blame, HookError, Mode, OtherEnd, at_other_end, pins};
 
 /// An error that has nothing to do with an interface.
@@ -267,6 +267,22 @@ fn locked_memory(release: &str, capabilities: u64, limit: Option<u64>) -> Option
     ))
 }
 
+/// What this process lacks of what Linux wants of whoever loads XDP programs, whichever they are, and what to do about it; `None` where
+/// nothing is missing. Without CAP_PERFMON alone Linux takes some programs: its verifier then looks at what they might tell a
+/// speculating processor, gives up on long ones, and makes other code of the rest.
+pub fn lacking() -> Option<(String, String)> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let missing = missing(capabilities(&status));
+    (!missing.is_empty()).then(|| (missing.join(", "), privilege()))
+}
+
+fn missing(capabilities: u64) -> Vec<&'static str> {
+    let has = |bit: u64| capabilities >> bit & 1 != 0;
+    let wanted = [("CAP_BPF", CAP_BPF), ("CAP_PERFMON", CAP_PERFMON), ("CAP_NET_ADMIN", CAP_NET_ADMIN)];
+    let missing = wanted.into_iter().filter(|(_, bit)| !has(*bit) && !has(CAP_SYS_ADMIN));
+    missing.map(|(name, _)| name).collect()
+}
+
 fn privilege() -> String {
     // The kernel's switch: 1 or 2 forbids it to everyone without the privilege, which is the default.
     let locked = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
@@ -281,6 +297,14 @@ fn privilege() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let some = 1 << CAP_BPF | 1 << CAP_NET_ADMIN;
+        assert_eq!(missing(some), ["CAP_PERFMON"]);
+        assert_eq!(missing(0), ["CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"]);
+        assert_eq!([missing(some | 1 << CAP_PERFMON), missing(1 << CAP_SYS_ADMIN)], [const { Vec::<&str>::new() }; 2]);
+    }
 
     /// What drivers and the kernel say, and the command that a person is told.
     #[test]

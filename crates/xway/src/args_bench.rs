@@ -528,7 +528,7 @@ fn table_size(text: &str) -> Result<TableSize, String> {
 /// Whom we are compared with.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Versus {
-    /// The running kernel (needs CAP_BPF and CAP_NET_ADMIN)
+    /// The running kernel (needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, or root)
     Kernel,
 }
 

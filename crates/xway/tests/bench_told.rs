@@ -97,3 +97,27 @@ fn what_is_not_compiled_is_interpreted_and_says_so() {
     let ran = xway(&[&args[..], &["--techniques"]].concat()).exits(3).says("long.o:too_long: not compiled");
     assert!(ran.err.contains("without --techniques") && ran.out.contains("long.o:shorter"), "{ran:?}");
 }
+
+/// Which privilege is missing is said before the kernel says something else of a program.
+#[test]
+fn a_missing_privilege_is_named() {
+    if !rooted("bench_told::a_missing_privilege_is_named") {
+        return;
+    }
+    let without = |bounds: &str, args: &[&str]| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--bounding-set", bounds, env!("CARGO_BIN_EXE_xway")]).args(args);
+        output(command.env("RUST_BACKTRACE", "0"))
+    };
+    let verbs: [&[&str]; 3] =
+        [&["prog", "--filter", "MAC swap"], &["map", "--type", "array", "--entries", "100"], &["verify"]];
+    for verb in verbs {
+        let args = [&["bench"], verb, &["--vs", "kernel", "--rounds", "1"]].concat();
+        let ran = without("-perfmon,-sys_admin", &args).exits(4).says("--vs kernel: CAP_PERFMON missing");
+        assert!(ran.out.is_empty() && ran.err.contains("CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN"), "{ran:?}");
+        let ran = without("-all", &args).exits(4).says("CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN missing");
+        assert!(ran.err.contains("or leave out --vs kernel"), "{ran:?}");
+        let help = xway(&["bench", verb[0], "--help"]).exits(0).out;
+        assert!(help.contains("CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN"), "{help}");
+    }
+}

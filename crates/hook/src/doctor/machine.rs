@@ -57,10 +57,10 @@ impl Jit {
     }
 }
 
-const CAP_NET_ADMIN: u64 = 12;
+pub(crate) const CAP_NET_ADMIN: u64 = 12;
 const CAP_NET_RAW: u64 = 13;
 pub(crate) const CAP_SYS_ADMIN: u64 = 21;
-const CAP_PERFMON: u64 = 38;
+pub(crate) const CAP_PERFMON: u64 = 38;
 pub(crate) const CAP_BPF: u64 = 39;
 
 impl Machine {

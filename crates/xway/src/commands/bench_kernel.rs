@@ -5,13 +5,27 @@ use std::fmt;
 use xway_abi::Errno;
 use xway_kernel::KernelError;
 
+use crate::args_bench::Versus;
 use crate::failure::{Exit, Failure};
+
+const WITHOUT: &str = "or leave out --vs kernel";
+
+/// Whether the kernel is to be measured; refused before a program is tried where that cannot come to anything, because what the kernel
+/// then says of the program would be beside the point.
+pub fn wanted(vs: Option<Versus>) -> Result<bool, Failure> {
+    let Some(Versus::Kernel) = vs else { return Ok(false) };
+    match xway_hook::explain::lacking() {
+        None => Ok(true),
+        Some((missing, hint)) => {
+            Err(Failure::needs(format!("--vs kernel: {missing} missing")).hint(format!("{hint}, {WITHOUT}")))
+        }
+    }
+}
 
 /// A failure for something that the kernel did not do.
 ///
 /// `less` is what makes what was asked for smaller: `fewer --entries`.
 pub fn refused(said: impl fmt::Display, error: &KernelError, less: &str) -> Failure {
-    const WITHOUT: &str = "or leave out --vs kernel";
     let plain = || xway_hook::explain::plain(error).hint.unwrap_or_else(|| "another kernel".into());
     let Some(errno) = error.errno() else { return Failure::needs(said).hint(format!("a newer kernel, {WITHOUT}")) };
     if !error.log().is_empty() {

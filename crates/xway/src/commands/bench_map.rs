@@ -8,14 +8,14 @@ use xway_bench::maps::threads::{self, ThreadsRow};
 use xway_bench::maps::{MapError, MapRow, Subject, measure};
 use xway_kernel::KernelError;
 
-use crate::args_bench::{BenchMap, BenchedMap, Versus};
+use crate::args_bench::{BenchMap, BenchedMap};
 use crate::commands::bench_kernel;
 use crate::failure::Failure;
 use crate::print::{self, grouped};
 
 /// Runs the command.
 pub fn run(args: &BenchMap, as_json: bool) -> Result<(), Failure> {
-    let kernel = args.vs == Some(Versus::Kernel);
+    let kernel = bench_kernel::wanted(args.vs)?;
     if !args.threads.is_empty() {
         return by_threads(args, kernel, as_json);
     }

@@ -38,6 +38,7 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
         table: whole_table(args),
         pattern: args.pattern.map(pattern),
     };
+    bench_kernel::wanted(args.vs)?;
     // Before minutes are spent on what could not be written.
     let raster = args.plot.as_deref().map(is_raster).transpose()?;
     let plot = args.plot.as_deref().map(Whole::create).transpose().map_err(|e| e.at("--plot"))?;

@@ -5,7 +5,8 @@ use xway_bench::verify::{Answer, Effort, Row, measure, summary};
 use xway_bench::{MeasureError, hard};
 use xway_object::Object;
 
-use crate::args_bench::{BenchVerify, Versus};
+use crate::args_bench::BenchVerify;
+use crate::commands::bench_kernel;
 use crate::failure::Failure;
 use crate::load;
 use crate::print::{self, grouped};
@@ -14,7 +15,7 @@ use crate::print::{self, grouped};
 pub fn run(args: &BenchVerify, as_json: bool) -> Result<(), Failure> {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let cpu = args.cpu.unwrap_or(cpus - 1);
-    let effort = Effort { kernel: args.vs == Some(Versus::Kernel), rounds: args.rounds, cpu };
+    let effort = Effort { kernel: bench_kernel::wanted(args.vs)?, rounds: args.rounds, cpu };
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
     let mut add = |name: &str, object: &Object| {
         let measured = measure(name, object, effort).map_err(failure)?;
