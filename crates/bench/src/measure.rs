@@ -38,6 +38,28 @@ pub struct Options {
     pub pattern: Option<Pattern>,
 }
 
+impl Options {
+    /// Whether they make another case of what they are given.
+    pub fn change(&self) -> bool {
+        self.flows.is_some() || self.pattern.is_some() || self.table.is_some()
+    }
+
+    /// The case as it is measured with these options.
+    pub fn adapted(&self, case: &Case) -> Case {
+        let mut case = case.clone();
+        case.flows = self.flows.unwrap_or(case.flows);
+        case.pattern = self.pattern.unwrap_or(case.pattern);
+        if let (Some((_, entries)), Some(table)) = (&mut case.table, self.table) {
+            *entries = table;
+        }
+        if self.change() || !case.sizes.is_empty() {
+            // Another case than the one that was meant.
+            case.wanted = None;
+        }
+        case
+    }
+}
+
 /// Why there is no figure.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
@@ -251,7 +273,7 @@ fn measure_spoilt(
     spoil: &dyn Fn(&Object, &UserSide),
 ) -> Result<Row, MeasureError> {
     pin(options.cpu)?;
-    let case = adapted(case, options);
+    let case = options.adapted(case);
     let suite = object.is_none();
     let mut object = match object {
         Some(object) => object.clone(),
@@ -281,20 +303,6 @@ fn built_in(name: &str) -> Result<Object, MeasureError> {
     })?;
     let load = LoadOptions { target_btf: xway_kernel::vmlinux(), ..LoadOptions::default() };
     Ok(Object::parse(bytes, &load)?)
-}
-
-fn adapted(case: &Case, options: &Options) -> Case {
-    let mut case = case.clone();
-    case.flows = options.flows.unwrap_or(case.flows);
-    case.pattern = options.pattern.unwrap_or(case.pattern);
-    if let (Some((_, entries)), Some(table)) = (&mut case.table, options.table) {
-        *entries = table;
-    }
-    if options.flows.is_some() || options.pattern.is_some() || options.table.is_some() || !case.sizes.is_empty() {
-        // Another case than the one that was meant.
-        case.wanted = None;
-    }
-    case
 }
 
 /// What is measured, ready to run.

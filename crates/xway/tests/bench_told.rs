@@ -98,6 +98,47 @@ fn what_is_not_compiled_is_interpreted_and_says_so() {
     assert!(ran.err.contains("without --techniques") && ran.out.contains("long.o:shorter"), "{ran:?}");
 }
 
+/// A file that was named and cannot be read is an error, when the rest has been measured; once in each message.
+#[test]
+fn a_file_that_cannot_be_read_is_no_success() {
+    if !clang("bench_told::a_file_that_cannot_be_read_is_no_success") {
+        return;
+    }
+    let dir = Dir::new();
+    let good = object(&dir, "good", "SEC(\"xdp\") int good(struct xdp_md *ctx) { return XDP_DROP; }");
+    let missing = dir.arg("nosuch.o");
+    for verb in ["prog", "compile", "verify"] {
+        for objects in [[&good, &missing], [&missing, &good]] {
+            let args = ["bench", verb, objects[0], objects[1], "--rounds", "1"];
+            let ran = xway(&args).exits(3).says("nosuch.o: no such file");
+            assert!(ran.out.contains("good.o:good"), "{ran:?}");
+            let line = ran.out.lines().find(|line| line.contains("nosuch.o")).unwrap_or_else(|| panic!("{ran:?}"));
+            assert!(!line.contains("xway: ") && line.matches("nosuch.o").count() == 1, "{line}");
+            let doc = xway(&[&args[..], &["-j"]].concat()).exits(3).json();
+            let left = if verb == "prog" { &doc["not_measured"] } else { &doc["left_out"] };
+            assert_eq!((doc["rows"].as_array().unwrap().len(), left.as_array().unwrap().len()), (1, 1), "{doc}");
+        }
+    }
+}
+
+/// A program that has no figure beside others that have is not done, and the code says which kind of failure it was.
+#[test]
+fn what_was_not_measured_is_in_the_exit_code() {
+    if !clang("bench_told::what_was_not_measured_is_in_the_exit_code") {
+        return;
+    }
+    let dir = Dir::new();
+    let both = "SEC(\"xdp\") int good(struct xdp_md *ctx) { return XDP_DROP; }\n\
+                SEC(\"xdp\") int unproved(struct xdp_md *ctx) { return *(char *)(long)ctx->data; }";
+    let object = object(&dir, "both", both);
+    let ran = xway(&["bench", "prog", &object, "--rounds", "1"]).exits(1).says("both.o:unproved: unproved: refused");
+    assert!(ran.out.contains("both.o:good") && ran.out.contains("both.o:unproved  not measured: "), "{}", ran.out);
+    let ran = xway(&["bench", "compile", &object, "--rounds", "1"]).exits(1).says("1 of 2 programs not compiled");
+    assert!(ran.out.contains("both.o:good"), "{}", ran.out);
+    // How long it takes until a program is refused is what was asked.
+    xway(&["bench", "verify", &object, "--rounds", "1"]).exits(0);
+}
+
 /// Which privilege is missing is said before the kernel says something else of a program.
 #[test]
 fn a_missing_privilege_is_named() {

@@ -7,6 +7,7 @@ use xway_bench::compile_time::{Class, Made, Row, measure, summary};
 use xway_object::Object;
 
 use crate::args_bench::BenchCompile;
+use crate::commands::bench_verify;
 use crate::failure::Failure;
 use crate::load;
 use crate::print::{self, grouped};
@@ -26,6 +27,7 @@ pub fn run(args: &BenchCompile, as_json: bool) -> Result<(), Failure> {
             Err(failure) => left_out.push((path.display().to_string(), failure)),
         }
     }
+    let unread = left_out.first().map(|(_, failure)| failure.clone());
     if args.objects.is_empty() {
         for (name, bytes) in xway_bench::suite::objects() {
             rows.extend(measured(name, load::parse(bytes, None)?)?);
@@ -37,7 +39,7 @@ pub fn run(args: &BenchCompile, as_json: bool) -> Result<(), Failure> {
         }
     }
     if rows.is_empty() {
-        if let Some((_, failure)) = left_out.pop() {
+        if let Some(failure) = unread {
             return Err(failure);
         }
         let why = xway_bench::suite::missing().unwrap_or("no object holds an XDP program");
@@ -52,11 +54,18 @@ pub fn run(args: &BenchCompile, as_json: bool) -> Result<(), Failure> {
         print::text(&text(&rows, &left_out, cpu));
     }
     let wrong = rows.iter().find_map(|row| Some((row, row.made.as_ref().ok()?.ran.differs.as_ref()?)));
-    wrong.map_or(Ok(()), |(row, what)| {
-        let failure =
-            Failure::no(format!("{}:{}: machine code differs from the interpreter: {what}", row.object, row.program));
-        Err(if as_json { failure.said() } else { failure })
-    })
+    if let Some((row, what)) = wrong {
+        let what = format!("{}:{}: machine code differs from the interpreter: {what}", row.object, row.program);
+        return Err(Failure::no(what).said());
+    }
+    // What was named and could not be read is not done, nor is what was not compiled.
+    if let Some(failure) = unread {
+        return Err(failure.said());
+    }
+    match rows.iter().filter(|row| row.made.is_err()).count() {
+        0 => Ok(()),
+        n => Err(Failure::no(format!("{n} of {} programs not compiled", rows.len())).said()),
+    }
 }
 
 fn document(rows: &[Row], left_out: &[(String, Failure)], cpu: u32) -> Value {
@@ -162,7 +171,7 @@ fn text(rows: &[Row], left_out: &[(String, Failure)], cpu: u32) -> String {
     }
     let mut out = format!("{}, CPU {cpu}\n\n{}", xway_bench::machine_name(), print::table(&lines));
     for (name, failure) in left_out {
-        out += &format!("left out: {name}: {failure}\n");
+        out += &bench_verify::left(name, failure);
     }
     out + "\n" + &print::table(&sizes(rows))
 }

@@ -57,10 +57,9 @@ pub fn run(action: Action, args: &BenchForward, as_json: bool) -> Result<(), Fai
         (_, false, []) => {}
     }
     match reports.iter().find_map(|(_, report)| report.kernel.as_ref().err()) {
-        Some(why) if options.kernel => {
-            Err(Failure::needs(format!("the kernel was not measured: {why}"))
-                .hint("run as root, or leave out --vs kernel"))
-        }
+        Some(why) if options.kernel => Err(Failure::needs(format!("the kernel was not measured: {why}"))
+            .hint("run as root, or leave out --vs kernel")
+            .said()),
         _ => Ok(()),
     }
 }

@@ -60,10 +60,9 @@ pub fn run(args: &BenchPath, as_json: bool) -> Result<(), Failure> {
         });
     }
     match reports.iter().find_map(|report| report.kernel.as_ref().err()) {
-        Some(why) if kernel => {
-            Err(Failure::needs(format!("the kernel was not measured: {why}"))
-                .hint("run as root, or leave out --vs kernel"))
-        }
+        Some(why) if kernel => Err(Failure::needs(format!("the kernel was not measured: {why}"))
+            .hint("run as root, or leave out --vs kernel")
+            .said()),
         _ => Ok(()),
     }
 }

@@ -15,7 +15,7 @@ use xway_vm::InstanceError;
 
 use crate::args::Engine;
 use crate::args_bench::{BenchProg, FlowPattern, Versus};
-use crate::commands::{bench_counters, bench_fill, bench_kernel};
+use crate::commands::{bench_counters, bench_fill, bench_kernel, bench_verify};
 use crate::failure::Failure;
 use crate::load;
 use crate::output::Whole;
@@ -23,10 +23,7 @@ use crate::print::{self, grouped};
 
 /// Runs the command.
 pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
-    let cases = chosen(args)?;
-    if args.list {
-        return list(&cases, args.markdown, as_json);
-    }
+    let (cases, unread) = chosen(args)?;
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let options = Options {
         kernel: args.vs == Some(Versus::Kernel),
@@ -38,16 +35,24 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
         table: whole_table(args),
         pattern: args.pattern.map(pattern),
     };
+    if args.list {
+        let cases: Vec<Case> = cases.iter().map(|(case, _)| options.adapted(case)).collect();
+        list(&cases, args.markdown, as_json);
+        return unread.into_iter().next().map_or(Ok(()), |(_, failure)| Err(failure));
+    }
     bench_kernel::wanted(args.vs)?;
     // Before minutes are spent on what could not be written.
     let raster = args.plot.as_deref().map(is_raster).transpose()?;
     let plot = args.plot.as_deref().map(Whole::create).transpose().map_err(|e| e.at("--plot"))?;
     let mut rows = Vec::new();
-    let (mut left_out, mut why) = (Vec::new(), None);
-    let width = cases.iter().map(|(case, _)| case.name.chars().count()).max().unwrap_or(0).max(4);
+    let mut left_out: Vec<(String, String)> =
+        unread.iter().map(|(name, f)| (name.clone(), bench_verify::reason(name, f).to_owned())).collect();
+    let mut why = unread.into_iter().next().map(|(_, failure)| failure);
+    let width = width(&cases, &options.ways);
     let text = !as_json && !args.markdown;
     if text {
         print::text(&heading(&options, width));
+        left_out.iter().for_each(|(name, why)| print::text(&format!("  not read: {name}: {why}\n")));
     }
     for (case, object) in &cases {
         match measure(case, object.as_deref(), &options) {
@@ -64,13 +69,13 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
                     print::text(&format!("  {:<width$}  not measured: {error}\n", case.name));
                 }
                 left_out.push((case.name.clone(), error.to_string()));
-                why = why.or(Some((&case.name, error)));
+                why.get_or_insert_with(|| failure(&case.name, &error));
             }
             Err(error) => return Err(failure(&case.name, &error)),
         }
     }
-    if let (true, Some((case, error))) = (rows.is_empty(), why) {
-        return Err(failure(case, &error));
+    if let (true, Some(why)) = (rows.is_empty(), &why) {
+        return Err(why.clone());
     }
     if let (Some(raster), Some(file)) = (raster, plot) {
         let picture = xway_bench::plot::bars(&rows);
@@ -96,12 +101,38 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
         print::text(&bench_counters::text(&rows));
     }
     let differ = rows.iter().filter(|r| !r.checked.differences.is_empty()).count();
-    match differ {
-        0 => Ok(()),
-        n => {
-            Err(Failure::no(format!("in {n} cases the two sides do not compute the same: their figures mean nothing"))
-                .said())
-        }
+    if differ > 0 {
+        let what = format!("in {differ} cases the two sides do not compute the same: their figures mean nothing");
+        return Err(Failure::no(what).said());
+    }
+    // What was named and has no figure is not done, and the code is that of the first of them.
+    why.map_or(Ok(()), |why| Err(why.said()))
+}
+
+/// Of the first column.
+fn width(cases: &[Chosen], ways: &[Way]) -> usize {
+    let cases = cases.iter().map(|(case, _)| case.name.chars().count());
+    // Two places further in.
+    let ways = ways.iter().skip(1).map(|way| label(way).chars().count() + 2);
+    cases.chain(ways).max().unwrap_or(0).max(4)
+}
+
+/// A way in tables.
+fn label(way: &Way) -> String {
+    // An empty program that is called for each packet pays the call too, which is what the loop over a burst saves: nets would hide it.
+    let called = if *way == Way::Single { ", calls included" } else { "" };
+    way.name() + called
+}
+
+/// What the program costs in one of several ways. What a way makes of the empty program is its own affair, and part of what it costs:
+/// all are less the empty program of the first one.
+fn net(row: &Row, ways: &[Way], way: usize) -> f64 {
+    let floor = row.ours[0].empty.median;
+    let net = |f: &Figures| (f.program.median - floor).max(0.0);
+    match ways.get(way) {
+        Some(Way::Single) => row.ours[way].run(),
+        _ if way == 0 => row.as_it_is(net),
+        _ => net(&row.ours[way]),
     }
 }
 
@@ -155,11 +186,17 @@ fn same(rows: &[Row]) -> String {
 /// A case, and its object where a file was named.
 type Chosen = (Case, Option<Arc<Object>>);
 
+/// Objects that could not be read beside others that could, and why.
+type Unread = Vec<(String, Failure)>;
+
 /// The cases that the arguments name.
-fn chosen(args: &BenchProg) -> Result<Vec<Chosen>, Failure> {
-    let mut cases = if args.objects.is_empty() { built_in(args)? } else { of_objects(args)? };
+fn chosen(args: &BenchProg) -> Result<(Vec<Chosen>, Unread), Failure> {
+    let (mut cases, unread) = if args.objects.is_empty() { (built_in(args)?, Vec::new()) } else { of_objects(args)? };
     if !args.filter.is_empty() {
         cases.retain(|(case, _)| args.filter.iter().any(|wanted| case.name.contains(wanted.as_str())));
+    }
+    if let (true, Some((_, failure))) = (cases.is_empty(), unread.first()) {
+        return Err(failure.clone());
     }
     if cases.is_empty() {
         return Err(Failure::usage("no case of this name").hint("xway bench prog --list"));
@@ -167,14 +204,22 @@ fn chosen(args: &BenchProg) -> Result<Vec<Chosen>, Failure> {
     if whole_table(args).is_some() && cases.iter().all(|(case, _)| case.table.is_none()) {
         return Err(Failure::usage("--table: no chosen case has a table").hint("xway bench prog --list names tables"));
     }
-    Ok(cases)
+    Ok((cases, unread))
 }
 
 /// The programs of a user's objects, whose maps are as large and as full as the user says.
-fn of_objects(args: &BenchProg) -> Result<Vec<Chosen>, Failure> {
+fn of_objects(args: &BenchProg) -> Result<(Vec<Chosen>, Unread), Failure> {
     let fills = bench_fill::read(&args.fill)?;
-    let read = |path: &PathBuf| Ok((path.clone(), load::read(path, None)?));
-    let mut objects = args.objects.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
+    let (mut objects, mut unread): (Vec<(PathBuf, Object)>, Unread) = (Vec::new(), Vec::new());
+    for path in &args.objects {
+        match load::read(path, None) {
+            Ok(object) => objects.push((path.clone(), object)),
+            Err(failure) => unread.push((path.display().to_string(), failure)),
+        }
+    }
+    if objects.is_empty() {
+        return unread.into_iter().next().map_or(Ok(Default::default()), |(_, failure)| Err(failure));
+    }
     let have: Vec<(&Path, &Object)> = objects.iter().map(|(path, object)| (path.as_path(), object)).collect();
     bench_fill::known(&fills, &args.table, &have)?;
     let mut cases: Vec<Chosen> = Vec::new();
@@ -189,7 +234,7 @@ fn of_objects(args: &BenchProg) -> Result<Vec<Chosen>, Failure> {
             cases.push((case, Some(object.clone())));
         }
     }
-    Ok(cases)
+    Ok((cases, unread))
 }
 
 /// The suite.
@@ -236,11 +281,10 @@ fn pattern(of: FlowPattern) -> Pattern {
     }
 }
 
-fn list(cases: &[Chosen], markdown: bool, as_json: bool) -> Result<(), Failure> {
+fn list(cases: &[Case], markdown: bool, as_json: bool) {
     if as_json {
-        let all: Vec<Value> = cases.iter().map(|(case, _)| case_json(case)).collect();
-        print::json(&print::document("bench prog", json!({ "cases": all })));
-        return Ok(());
+        let all: Vec<Value> = cases.iter().map(case_json).collect();
+        return print::json(&print::document("bench prog", json!({ "cases": all })));
     }
     let row = |case: &Case| {
         let sizes = case.table.iter().chain(&case.sizes).map(|(map, n)| format!("{map} {}", grouped((*n).into())));
@@ -248,9 +292,8 @@ fn list(cases: &[Chosen], markdown: bool, as_json: bool) -> Result<(), Failure> 
         vec![case.name.clone(), format!("{}:{}", case.object, case.program), grouped(case.flows.into()), table]
     };
     let mut rows = vec![["case", "program", "flows", "table"].map(String::from).to_vec()];
-    rows.extend(cases.iter().map(|(case, _)| row(case)));
+    rows.extend(cases.iter().map(row));
     print::text(&if markdown { print::markdown(&rows) } else { print::table(&rows) });
-    Ok(())
 }
 
 fn machine(options: &Options) -> String {
@@ -450,6 +493,7 @@ fn failure(case: &str, error: &MeasureError) -> Failure {
         MeasureError::User(UserSideError::Compile(_)) => {
             Failure::input(error).hint("without --techniques the interpreter takes over")
         }
+        MeasureError::Refused { .. } | MeasureError::User(UserSideError::Fault(_)) => Failure::no(error),
         MeasureError::User(UserSideError::Instance(InstanceError::Create { .. }) | UserSideError::Frames(_)) => {
             Failure::input(error).hint(LESS)
         }

@@ -30,10 +30,9 @@ pub fn run(work: Work, args: &BenchSockets, as_json: bool) -> Result<(), Failure
         print::text(&text(&options, &report));
     }
     match &report.kernel {
-        Err(why) if kernel => {
-            Err(Failure::needs(format!("the kernel was not measured: {why}"))
-                .hint("run as root, or leave out --vs kernel"))
-        }
+        Err(why) if kernel => Err(Failure::needs(format!("the kernel was not measured: {why}"))
+            .hint("run as root, or leave out --vs kernel")
+            .said()),
         _ => Ok(()),
     }
 }

@@ -29,6 +29,7 @@ pub fn run(args: &BenchVerify, as_json: bool) -> Result<(), Failure> {
             Err(failure) => left_out.push((name, failure)),
         }
     }
+    let unread = left_out.first().map(|(_, failure)| failure.clone());
     if args.hard {
         for input in hard::inputs() {
             add(input.name, &input.object)?;
@@ -40,7 +41,7 @@ pub fn run(args: &BenchVerify, as_json: bool) -> Result<(), Failure> {
         }
     }
     if rows.is_empty() {
-        if let Some((_, failure)) = left_out.pop() {
+        if let Some(failure) = unread {
             return Err(failure);
         }
         let why = xway_bench::suite::missing().unwrap_or("no object holds an XDP program");
@@ -52,7 +53,8 @@ pub fn run(args: &BenchVerify, as_json: bool) -> Result<(), Failure> {
     } else {
         print::text(&text(&rows, &left_out, cpu, args.top));
     }
-    Ok(())
+    // What was named and could not be read is not done.
+    unread.map_or(Ok(()), |failure| Err(failure.said()))
 }
 
 fn failure(error: MeasureError) -> Failure {
@@ -133,7 +135,7 @@ fn text(rows: &[Row], left_out: &[(String, Failure)], cpu: u32, top: usize) -> S
         out += &format!("… and {} more\n", rows.len() - top);
     }
     for (name, failure) in left_out {
-        out += &format!("left out: {name}: {failure}\n");
+        out += &left(name, failure);
     }
     out += &format!(
         "\n{} programs, at most {:.1} ms and {} MiB\n",
@@ -150,6 +152,16 @@ fn text(rows: &[Row], left_out: &[(String, Failure)], cpu: u32, top: usize) -> S
         );
     }
     out
+}
+
+/// A line about an object that could not be read.
+pub(super) fn left(name: &str, failure: &Failure) -> String {
+    format!("left out: {name}: {}\n", reason(name, failure))
+}
+
+/// What is wrong with an object, without its name.
+pub(super) fn reason<'a>(name: &str, failure: &'a Failure) -> &'a str {
+    failure.message.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&failure.message)
 }
 
 /// The start of a reason.
