@@ -206,7 +206,7 @@ fn hashes() -> Vec<Case> {
     for words in [5, 10] {
         let bytes = 4 * words;
         let case = Case::new(&format!("hash hit, 10 k, key of {bytes} bytes"), "hash", &format!("hash_{bytes}"));
-        all.push(case.flows(10_000).fill(Fill::LongSources { words }));
+        all.push(case.flows(10_000).table(&format!("sources_{bytes}"), 10_000).fill(Fill::LongSources { words }));
     }
     all.push(
         Case::new("5-tuple table, 4 M", "tuple", "tuple_lookup")

@@ -469,8 +469,8 @@ pub struct BenchProg {
     /// Measure the kernel too, in turns, on the same bytecode and the same packets
     #[arg(long, value_enum, value_name = "WHAT")]
     pub vs: Option<Versus>,
-    /// Flows that the packets belong to
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Flows that the packets belong to; each comes in a ring of at most 4,194,304 packets
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
     pub flows: Option<u32>,
     /// Entries of the case's table; of an object, of its only hash table or trie, or of the map NAME; may be given more than once
     #[arg(long, value_name = "[NAME=]N", value_parser = table_size)]

@@ -250,10 +250,6 @@ fn what_cannot_be_measured_is_said() {
         none.out
     );
     assert!(none.err.starts_with("xway: unproved.o:one: refused by the verifier: "), "once: {}", none.err);
-    // As many as can be named: the ring has the first four million.
-    let many =
-        ["bench", "prog", "--filter", "MAC swap", "--rounds", "1", "--pattern", "scan", "--flows", "4294967295", "-j"];
-    assert_eq!(xway(&many).exits(0).json()["rows"][0]["ring_packets"], 1 << 22);
     let list = xway(&["bench", "prog", "--list", "-j"]).exits(0).json();
     assert!(list["cases"].as_array().unwrap().len() > 30, "{list}");
 }

@@ -98,6 +98,55 @@ fn what_is_not_compiled_is_interpreted_and_says_so() {
     assert!(ran.err.contains("without --techniques") && ran.out.contains("long.o:shorter"), "{ran:?}");
 }
 
+/// Labels are for the suite's own packets and tables. With others the row says what it was, and what came of it.
+#[test]
+fn rows_say_what_options_made_of_them() {
+    if !clang("bench_told::rows_say_what_options_made_of_them") {
+        return;
+    }
+    let args = ["bench", "prog", "--rounds", "1", "--filter", "hash hit, 10 k", "--filter", "1 drop, 1 pass"];
+    let plain = xway(&args).exits(0).out;
+    assert!(!plain.contains("verdicts:"), "{plain}");
+    let changed = [&args[..], &["--flows", "20000", "--pattern", "uniform"]].concat();
+    let out = xway(&changed).exits(0).out;
+    let packets = out.lines().filter(|line| *line == "    with 20,000 flows, uniform, sources of 10,000").count();
+    assert_eq!(packets, 1, "{out}");
+    assert_eq!(out.matches("\n    with 20,000 flows, uniform").count(), 4, "{out}");
+    // Half of the flows are in no table of 10,000, and ports are all the same.
+    assert!(out.matches("PASS 5").count() + out.matches("PASS 4").count() >= 3, "{out}");
+    assert!(out.contains("\n    verdicts: DROP 100.0 %\n"), "{out}");
+    let markdown = xway(&[&changed[..], &["--markdown"]].concat()).exits(0).out;
+    assert!(markdown.contains("\n1 drop, 1 pass: with 20,000 flows, uniform; DROP 100.0 %\n"), "{markdown}");
+    // Longer keys have tables of their own, whose size is as much the user's to say.
+    let table = [&args[..], &["--table", "5000", "-j"]].concat();
+    let doc = xway(&table).exits(0).json();
+    let rows = doc["rows"].as_array().unwrap();
+    for (bytes, map) in [(20, "sources_20"), (40, "sources_40")] {
+        let name = format!("hash hit, 10 k, key of {bytes} bytes");
+        let row = rows.iter().find(|row| row["name"] == *name).unwrap();
+        assert_eq!(row["table"], serde_json::json!({ "map": map, "entries": 5000 }), "{row}");
+        assert!(row["checked"]["verdicts_ours"][2].as_u64() > Some(0), "what has no room is not found: {row}");
+    }
+    let out = xway(&[&args[..], &["--table", "5000"]].concat()).exits(0).out;
+    assert_eq!(out.matches(", no table whose size --table could say\n").count(), 1, "{out}");
+    let list = xway(&["bench", "prog", "--list", "--filter", "hash hit, 10 k", "--flows", "7", "--table", "9", "-j"]);
+    for case in list.exits(0).json()["cases"].as_array().unwrap() {
+        assert_eq!((&case["flows"], &case["table"]["entries"]), (&7.into(), &9.into()), "{case}");
+    }
+}
+
+/// A ring has no more packets, so more flows would not come.
+#[test]
+fn more_flows_than_a_ring_has_packets_are_refused() {
+    let most = ["bench", "prog", "--filter", "MAC swap", "--flows"];
+    let more = xway(&[&most[..], &["4194305"]].concat()).exits(2);
+    assert!(more.err.contains("4194305 is not in 1..=4194304"), "{}", more.err);
+    if clang("bench_told::more_flows_than_a_ring_has_packets_are_refused") {
+        let doc = xway(&[&most[..], &["4194304", "--rounds", "1", "--pattern", "scan", "-j"]].concat()).exits(0).json();
+        assert_eq!((&doc["rows"][0]["ring_packets"], &doc["rows"][0]["flows"]), (&(1 << 22).into(), &(1 << 22).into()));
+    }
+}
+
 /// A file that was named and cannot be read is an error, when the rest has been measured; once in each message.
 #[test]
 fn a_file_that_cannot_be_read_is_no_success() {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use xway_abi::{Errno, MapType, Verdict};
 use xway_bench::fill::{Content, Form};
 use xway_bench::given::{FlowKey, Given};
-use xway_bench::{Case, Filled, Row};
+use xway_bench::{Case, Filled, Options, Row};
 use xway_object::{MapDef, MapKind, Object};
 
 use crate::args_bench::TableSize;
@@ -212,22 +212,50 @@ pub fn hint(map: &str, at: usize, count: u32, errno: Errno) -> String {
     }
 }
 
-/// Under a row: what maps were filled with, and the verdicts, by which one sees whether what was put in is found.
-pub fn about(row: &Row, object: &Object) -> String {
+/// Under a row: what maps were filled with, what options made of its case, and the verdicts, by which one sees whether what was put in is
+/// found, and whether the row still is what its name says. `object` is the user's.
+pub fn about(row: &Row, object: Option<&Object>, options: &Options) -> String {
     let mut out = String::new();
     if !row.filled.is_empty() {
         out += &format!("    filled: {}\n", elements_of(row));
     }
-    if !tables(object).is_empty() {
-        let packets: u64 = row.checked.ours.iter().sum();
-        let share = |(code, count): (usize, &u64)| {
-            let name = Verdict::from_ret(code as u64).map_or("others", Verdict::name);
-            format!("{name} {:.1} %", *count as f64 / packets.max(1) as f64 * 100.0)
-        };
-        let all = row.checked.ours.iter().enumerate().filter(|(_, count)| **count > 0).map(share);
-        out += &format!("    verdicts: {}\n", all.collect::<Vec<_>>().join(", "));
+    if options.change() {
+        out += &format!("    with {}\n", adapted(row, options));
+    }
+    if options.change() || object.is_some_and(|object| !tables(object).is_empty()) {
+        out += &format!("    verdicts: {}\n", verdicts(row));
     }
     out
+}
+
+/// Shares of the ring.
+fn verdicts(row: &Row) -> String {
+    let packets: u64 = row.checked.ours.iter().sum();
+    let share = |(code, count): (usize, &u64)| {
+        let name = Verdict::from_ret(code as u64).map_or("others", Verdict::name);
+        format!("{name} {:.1} %", *count as f64 / packets.max(1) as f64 * 100.0)
+    };
+    let all = row.checked.ours.iter().enumerate().filter(|(_, count)| **count > 0).map(share);
+    all.collect::<Vec<_>>().join(", ")
+}
+
+/// The packets and the table that a row had, where options say which.
+fn adapted(row: &Row, options: &Options) -> String {
+    let flows = row.case.flows;
+    let flows = format!("{} flow{}", grouped(flows.into()), if flows == 1 { "" } else { "s" });
+    let table = match &row.case.table {
+        Some((map, entries)) => format!(", {map} of {}", grouped((*entries).into())),
+        None if options.table.is_some() => ", no table whose size --table could say".to_owned(),
+        None => String::new(),
+    };
+    format!("{flows}, {}{table}", row.case.pattern.name())
+}
+
+/// What options made of cases, behind a table in Markdown.
+pub fn changed(rows: &[Row], options: &Options) -> String {
+    let rows = rows.iter().filter(|_| options.change());
+    let line = |row: &Row| format!("\n{}: with {}; {}\n", row.case.name, adapted(row, options), verdicts(row));
+    rows.map(line).collect()
 }
 
 fn elements_of(row: &Row) -> String {

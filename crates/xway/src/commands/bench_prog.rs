@@ -58,8 +58,8 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
         match measure(case, object.as_deref(), &options) {
             Ok(row) => {
                 if text {
-                    print::text(&line(&row, width, options.kernel));
-                    print::text(&object.as_deref().map_or_else(String::new, |object| bench_fill::about(&row, object)));
+                    print::text(&line(&row, width, &options));
+                    print::text(&bench_fill::about(&row, object.as_deref(), &options));
                 }
                 rows.push(row);
             }
@@ -88,6 +88,7 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
     } else if args.markdown {
         print::text(&markdown(&options, &rows));
         print::text(&bench_fill::filled(&rows));
+        print::text(&bench_fill::changed(&rows, &options));
         print::text(&interpreted(&rows));
         print::text(&empty);
         print::text(&not_compared(&rows));
@@ -401,7 +402,8 @@ fn heading(options: &Options, width: usize) -> String {
     format!("{machine}  {:<width$}{kernel}     ours ns   Mpps   run   net  ±%{ratio}\n", "case")
 }
 
-fn line(row: &Row, width: usize, vs_kernel: bool) -> String {
+fn line(row: &Row, width: usize, options: &Options) -> String {
+    let vs_kernel = options.kernel;
     let mut out = format!("  {:<width$}", row.case.name);
     match &row.kernel {
         Some(kernel) => out += &columns(kernel),
