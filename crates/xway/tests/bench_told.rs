@@ -147,6 +147,31 @@ fn more_flows_than_a_ring_has_packets_are_refused() {
     }
 }
 
+/// As text and as Markdown the same ways have the same names and the same figures, in columns.
+#[test]
+fn techniques_stand_in_columns() {
+    if !clang("bench_told::techniques_stand_in_columns") {
+        return;
+    }
+    let args = ["bench", "prog", "--techniques", "--filter", "random number", "--rounds", "1"];
+    let out = xway(&args).exits(0).out;
+    let lines: Vec<&str> = out.lines().collect();
+    let head = lines.iter().position(|line| line.starts_with("  case ")).unwrap();
+    let ends = lines[head].find(" ours ns").unwrap() + " ours ns".len();
+    let rows: Vec<&str> = lines[head + 1..].iter().take_while(|line| line.starts_with("  ")).copied().collect();
+    assert!(rows.len() > 10, "{out}");
+    for row in &rows {
+        let (before, behind) = row.split_at(ends);
+        assert!(before.ends_with(|c: char| c.is_ascii_digit()) && behind.starts_with(' '), "{row}\n{out}");
+    }
+    let single = rows.iter().find(|row| row.contains("packet by packet")).unwrap();
+    assert!(single.starts_with("    jit, packet by packet, calls included "), "{single}");
+    // The calls are in its net as they are in its run.
+    let figures: Vec<&str> = single.split("included").nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(figures[2], figures[3], "{single}");
+    assert!(out.contains("packet by packet with what its calls cost"), "{out}");
+}
+
 /// A file that was named and cannot be read is an error, when the rest has been measured; once in each message.
 #[test]
 fn a_file_that_cannot_be_read_is_no_success() {

@@ -97,6 +97,7 @@ pub fn run(args: &BenchProg, as_json: bool) -> Result<(), Failure> {
     } else {
         print::text(&compile_time(&rows));
         print::text(LEGEND);
+        print::text(if options.ways.len() > 1 { WAYS_LEGEND } else { "" });
         print::text(&empty);
         print::text(&same(&rows));
         print::text(&bench_counters::text(&rows));
@@ -167,6 +168,8 @@ const LEGEND: &str = "
 ns and Mpps: the whole loop, making the packet included. run: without the making of packets. net: less an empty program too.
 x: the kernel's net over ours; - where ours cannot be told from nothing. ±: half the distance of the quartiles, per cent.
 ";
+
+const WAYS_LEGEND: &str = "net of several ways: less the empty program of the first; packet by packet with what its calls cost, which an empty program has too.\n";
 
 /// What figures mean whose code is that of the first way, and which ways have no others; nothing where there is one way.
 fn same(rows: &[Row]) -> String {
@@ -367,6 +370,7 @@ fn not_compared(rows: &[Row]) -> String {
     let rows = rows.iter().filter_map(|row| Some((&row.case.name, row.checked.not_compared.as_ref()?)));
     rows.map(|(name, why)| format!("\nnot compared: {name}: {why}\n")).collect()
 }
+
 fn by_way(options: &Options, rows: &[Row]) -> Vec<Vec<String>> {
     let mut table = vec![vec![String::new()]];
     table[0].extend(rows.iter().map(|row| row.case.name.clone()));
@@ -376,18 +380,10 @@ fn by_way(options: &Options, rows: &[Row]) -> Vec<Vec<String>> {
     }
     let ways = rows.first().map_or(0, |row| row.ours.len());
     for way in 0..ways {
-        let side = &rows[0].ours[way].side;
-        // An empty program that is called for each packet pays the call too, which is what the loop over a burst saves: nets hide it.
-        let called = options.ways.get(way) == Some(&Way::Single);
-        let name = if called { format!("{side}, calls included") } else { side.clone() };
-        // What a way makes of the empty program is its own affair, and part of what it costs: all are less the same one.
-        let floor = |row: &Row| row.ours[0].empty.median;
-        let net = |row: &Row, f: &Figures| (f.program.median - floor(row)).max(0.0);
+        let name = label(&options.ways[way]);
         let ns = |row: &Row| match row.ours.get(way) {
             Some(f) if f.same_code => "=".to_owned(),
-            Some(f) if called => figure(f.run()),
-            _ if way == 0 => figure(row.as_it_is(|f| net(row, f))),
-            Some(f) => figure(net(row, f)),
+            Some(_) => figure(net(row, &options.ways, way)),
             None => String::new(),
         };
         table.push([name].into_iter().chain(rows.iter().map(ns)).collect());
@@ -406,12 +402,12 @@ fn line(row: &Row, width: usize, options: &Options) -> String {
     let vs_kernel = options.kernel;
     let mut out = format!("  {:<width$}", row.case.name);
     match &row.kernel {
-        Some(kernel) => out += &columns(kernel),
+        Some(kernel) => out += &columns(kernel, kernel.net()),
         None if vs_kernel => out += &" ".repeat(KERNEL_WIDTH),
         None => {}
     }
     let Some(ours) = row.ours.first() else { return out + "\n" };
-    out += &columns(ours);
+    out += &columns(ours, net(row, &options.ways, 0));
     if row.kernel.is_some() {
         out += &row.ratio().map_or("        -".to_owned(), |r| format!("  {:>7}", ratio(r)));
     }
@@ -428,10 +424,11 @@ fn line(row: &Row, width: usize, options: &Options) -> String {
         out += &format!("\n    compared over {part} of {} packets: the program is slow", row.ring);
     }
     out.push('\n');
-    for more in &row.ours[1..] {
+    for (way, more) in row.ours.iter().enumerate().skip(1) {
         let blank = if vs_kernel { KERNEL_WIDTH } else { 0 };
         let same = if more.same_code { "  =" } else { "" };
-        out += &format!("    {:<w$}{:blank$}{}{same}\n", more.side, "", columns(more), w = width - 2);
+        let columns = columns(more, net(row, &options.ways, way));
+        out += &format!("    {:<w$}{:blank$}{columns}{same}\n", label(&options.ways[way]), "", w = width - 2);
     }
     out
 }
@@ -439,14 +436,14 @@ fn line(row: &Row, width: usize, options: &Options) -> String {
 /// Columns of the kernel's side.
 const KERNEL_WIDTH: usize = 35;
 
-fn columns(f: &Figures) -> String {
+fn columns(f: &Figures, net: f64) -> String {
     let ns = f.program.median;
     format!(
         "  {:>10} {:>6} {:>5} {:>5} {:>3}",
         figure(ns),
         figure(1e3 / ns),
         figure(f.run()),
-        figure(f.net()),
+        figure(net),
         format!("{:.0}", spread(&f.program))
     )
 }
