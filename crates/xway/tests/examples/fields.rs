@@ -11,6 +11,8 @@
 //! | `name…` | what |                anything
 //! | `name` | … [shape](#shape) |    an object of that shape, or a list of them
 //! ```
+//!
+//! A title may name several verbs: `` ### `xway bench pool`, `ring` ``.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,15 +45,17 @@ impl Fields {
 
     fn parse(text: &str) -> Fields {
         let mut sections: BTreeMap<String, Node> = BTreeMap::new();
-        let mut at = None;
+        let mut at = Vec::new();
         for line in text.lines() {
             if let Some(title) = line.strip_prefix("### ") {
-                at = Some(anchor(title));
-                assert!(sections.insert(at.clone().unwrap(), Node::default()).is_none(), "{title} stands there twice");
+                at = anchors(title);
+                for name in &at {
+                    assert!(sections.insert(name.clone(), Node::default()).is_none(), "{title} stands there twice");
+                }
             } else if line.starts_with('#') {
-                at = None;
+                at.clear();
             }
-            let (Some(section), Some(row)) = (&at, line.strip_prefix("| `")) else { continue };
+            let (Some(section), Some(row)) = (at.first(), line.strip_prefix("| `")) else { continue };
             let (names, what) = row.split_once(" | ").unwrap_or_else(|| panic!("{line}"));
             let what = what.trim_end_matches(" |");
             assert!(!what.is_empty(), "{section}: {line}");
@@ -60,7 +64,7 @@ impl Fields {
                 let optional = name.ends_with('?');
                 let name = name.trim_end_matches('?').trim_matches('`');
                 let nullable = what.split(|c: char| !c.is_alphanumeric()).any(|word| word == "null");
-                sections.get_mut(section).unwrap().put(name, optional, nullable, shape);
+                at.iter().for_each(|at| sections.get_mut(at).unwrap().put(name, optional, nullable, shape));
             }
         }
         Fields(sections, RefCell::default())
@@ -164,6 +168,15 @@ impl Fields {
     }
 }
 
+/// Names of a section that is about several verbs, which differ in their last words: `` `xway bench pool`, `ring` ``.
+fn anchors(title: &str) -> Vec<String> {
+    let mut names = title.split(", ");
+    let first = names.next().unwrap_or_default().trim_matches('`');
+    let above = first.rsplit_once(' ').map_or("", |(above, _)| above);
+    let others = names.map(|name| anchor(&format!("{above} {}", name.trim_matches('`'))));
+    [anchor(first)].into_iter().chain(others).collect()
+}
+
 /// A section's name in a link.
 fn anchor(title: &str) -> String {
     title.trim_matches('`').replace(' ', "-")
@@ -195,7 +208,7 @@ impl Node {
 fn a_document_is_compared_with_the_page() {
     let page = "## Shapes\n### program\n| `id` | its number |\n| `name`? | its name, or null |\n## Verbs\n### `xway show`\n\
                 | `programs[]` | each a [program](#program) |\n| `mode.asked`, `mode.got` | how |\n| `by_map{}` | numbers |\n\
-                | `raw…` | what came |\n| `rare`? | seldom |\n### failed\n| `error.kind` | what |\n";
+                | `raw…` | what came |\n| `rare`? | seldom |\n### `xway a b-c`, `d-e`\n| `id` | a number |\n### failed\n| `error.kind` | what |\n";
     let fields = Fields::parse(page);
     let said = |mut document: Value| {
         document["schema_version"] = 1.into();
@@ -228,6 +241,10 @@ fn a_document_is_compared_with_the_page() {
         assert!(told.iter().any(|line| line.contains(complaint)), "{complaint}: {told:?}");
     }
     assert!(fields.complaints("other", &good)[0].contains("no section"));
+    for verb in ["a b-c", "a d-e"] {
+        let document = serde_json::json!({ "schema_version": 1, "command": verb, "id": null });
+        assert_eq!(fields.complaints(verb, &document), [format!("xway {verb}.id: null, which the page does not say")]);
+    }
     let named = serde_json::json!({ "schema_version": 1, "command": "map", "error": { "kind": "no" } });
     assert_eq!(fields.complaints("show", &named), ["xway show: its command is \"map\""]);
 }
