@@ -160,7 +160,7 @@ extern "C" fn borrowed<const ID: u32>(env: *mut RunEnv<'_>, a: u64, b: u64, c: u
         let reg = regs[n];
         args[n] = match arg.kind {
             _ if arg.nullable && reg == 0 => Arg::Null,
-            ArgKind::ConstMap => Arg::Map(*map.insert(native.map(reg))),
+            ArgKind::ConstMap => Arg::Map(map.insert(native.map(reg))),
             ArgKind::Size { .. } | ArgKind::Ctx => continue,
             kind => match len_of(&native, kind, map, reg, regs.get(n + 1)) {
                 // SAFETY: `calls::borrows`: the one memory argument is proved to lie on the stack, which is not the frame; there is no other.
