@@ -479,14 +479,7 @@ impl Compiled {
     }
 
     #[inline]
-    fn run_parts(
-        &self,
-        burst: usize,
-        staged: bool,
-        frames: &mut [Frame],
-        env: &mut RunEnv<'_>,
-        verdicts: &mut [u64],
-    ) {
+    fn run_parts(&self, burst: usize, staged: bool, frames: &mut [Frame], env: &mut RunEnv<'_>, verdicts: &mut [u64]) {
         if staged {
             let parts = frames.chunks_mut(stage::FRAMES).zip(verdicts.chunks_mut(stage::FRAMES));
             for (frames, verdicts) in parts {

@@ -205,7 +205,8 @@ fn what_was_not_measured_is_in_the_exit_code() {
     let both = "SEC(\"xdp\") int good(struct xdp_md *ctx) { return XDP_DROP; }\n\
                 SEC(\"xdp\") int unproved(struct xdp_md *ctx) { return *(char *)(long)ctx->data; }";
     let object = object(&dir, "both", both);
-    let ran = xway(&["bench", "prog", &object, "--rounds", "1"]).exits(1).says("both.o:unproved: unproved: refused");
+    let ran =
+        xway(&["bench", "prog", &object, "--rounds", "1"]).exits(1).says("both.o:unproved: refused by the verifier");
     assert!(ran.out.contains("both.o:good") && ran.out.contains("both.o:unproved  not measured: "), "{}", ran.out);
     let ran = xway(&["bench", "compile", &object, "--rounds", "1"]).exits(1).says("1 of 2 programs not compiled");
     assert!(ran.out.contains("both.o:good"), "{}", ran.out);
