@@ -169,7 +169,10 @@ ns and Mpps: the whole loop, making the packet included. run: without the making
 x: the kernel's net over ours; - where ours cannot be told from nothing. ±: half the distance of the quartiles, per cent.
 ";
 
-const WAYS_LEGEND: &str = "net of several ways: less the empty program of the first; packet by packet with what its calls cost, which an empty program has too.\n";
+const WAYS_LEGEND: &str = "\
+net of several ways: less the empty program of the first; packet by packet with what its calls cost, which an empty
+program has too.
+";
 
 /// What figures mean whose code is that of the first way, and which ways have no others; nothing where there is one way.
 fn same(rows: &[Row]) -> String {
