@@ -18,7 +18,7 @@ use crate::settled::unsettled;
 pub struct Ran {
     /// Packets that went through it.
     pub packets: usize,
-    /// Why verdicts, bytes and maps need not be the interpreter's: see [`unsettled`](crate::settled::unsettled), or the interpreter stops
+    /// Why verdicts, bytes and maps need not be the interpreter's: see [`unsettled`], or the interpreter stops
     /// the program because it takes so long.
     pub not_compared: Option<String>,
     /// What differed.
