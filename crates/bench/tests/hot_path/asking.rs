@@ -65,7 +65,7 @@ const OF_FILES: &[&str] = &[
     "getpid",
     "getuid",
     "getgid",
-    "sched_getcpu",
+    "getcpu",
 ];
 
 /// Where the packet's source address is, behind Ethernet; in r8.
