@@ -35,12 +35,7 @@ impl Body<'_, '_> {
         let len = self.b.ins().isub(end, data);
         self.set(Reg::R0, len);
         self.b.ins().jump(ways.done, &[]);
-        self.seldom(ways.slow);
-        self.name_frame();
-        self.by_call(call);
-        self.seldom = false;
-        self.b.ins().jump(ways.done, &[]);
-        self.open(ways.done);
+        self.else_by_call(call, ways.slow, ways.done);
     }
 
     /// Whether the packet has no other buffers.

@@ -15,7 +15,7 @@ use xway_vm::host::Ticks;
 
 use super::{Area, Body};
 use crate::lanes::{Run, word_sum};
-use crate::plan::{Call, slots};
+use crate::plan::{Call, NAMING, slots};
 
 /// `bpf_csum_diff`
 pub(super) const CSUM_DIFF: u32 = 28;
@@ -202,8 +202,11 @@ impl Body<'_, '_> {
     }
 
     /// Where there is no code for it, the helper does it; both ways go on from here.
-    fn else_by_call(&mut self, call: &Call, slow: Block, done: Block) {
+    pub(super) fn else_by_call(&mut self, call: &Call, slow: Block, done: Block) {
         self.seldom(slow);
+        if NAMING.contains(&call.proto.id) {
+            self.name_frame();
+        }
         self.by_call(call);
         self.seldom = false;
         self.b.ins().jump(done, &[]);
