@@ -18,7 +18,7 @@ pub struct Asking {
     pub name: &'static str,
     /// The type of its map, and its flags.
     map: Option<(MapType, u32)>,
-    /// Behind [`SOURCE`].
+    /// Between [`SOURCE`] and [`END`].
     text: &'static str,
     /// Calls of the allocator for a packet, at most.
     pub allocations: u64,
@@ -103,13 +103,7 @@ there:
     r1 = map[idx:0]
     call 3
 done:
-    if r0 != 0 goto failed
-    r0 = 1
-    exit
-failed:
-    r0 = 0
-out:
-    exit";
+    if r0 != 0 goto failed";
 
 /// A look-up of a route to the source, from the loopback interface. Aborts where it is refused.
 const ROUTES: &str = "
@@ -131,13 +125,7 @@ const ROUTES: &str = "
     r3 = 64
     r4 = 0
     call 69
-    if r0 s< 0 goto failed
-    r0 = 1
-    exit
-failed:
-    r0 = 0
-out:
-    exit";
+    if r0 s< 0 goto failed";
 
 /// Numbers of the thread, its name, its control group, its node. Aborts where the thread has no number or no name.
 const WHO: &str = "
@@ -152,7 +140,10 @@ const WHO: &str = "
     call 16
     r1 = *(u8 *)(r10 -16)
     if r1 == 0 goto failed
-    if r7 == 0 goto failed
+    if r7 == 0 goto failed";
+
+/// Behind all of them.
+const END: &str = "
     r0 = 1
     exit
 failed:
@@ -168,7 +159,7 @@ impl Asking {
         let specs: Vec<MapSpec> = self.map.map(spec).into_iter().collect();
         let maps: Vec<Arc<Map>> = specs.iter().map(|spec| Map::create(spec, &Env::default()).unwrap()).collect();
         let defs: Vec<MapDef> = specs.iter().map(|spec| MapDef::new("asked", spec.clone())).collect();
-        let text = format!("{SOURCE}{}", self.text);
+        let text = format!("{SOURCE}{}{END}", self.text);
         let insns = xway_isa::assemble(&text).unwrap();
         let image = xway_object::Program { name: "asking".into(), section: "xdp".into(), insns, ..Default::default() };
         let view = MapsView { maps: &defs, btf: None, kernel: None, license: Some("GPL") };
