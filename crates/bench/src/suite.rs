@@ -203,6 +203,8 @@ fn hashes() -> Vec<Case> {
     all.push(called.table("sources", 1_000_000).fill(Fill::Sources { first: 0 }));
     let summed = Case::new("hash hit, 1 M, behind a loop", "hash", "hash_summed").flows(1_000_000);
     all.push(summed.table("sources", 1_000_000).fill(Fill::Sources { first: 0 }));
+    let by_cpu = Case::new("hash hit, 1 M, table by CPU", "nested", "nested_by_cpu").flows(1_000_000);
+    all.push(by_cpu.table("sources", 1_000_000).fill(Fill::Sources { first: 0 }));
     for words in [5, 10] {
         let bytes = 4 * words;
         let case = Case::new(&format!("hash hit, 10 k, key of {bytes} bytes"), "hash", &format!("hash_{bytes}"));

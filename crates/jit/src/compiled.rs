@@ -29,7 +29,7 @@ use crate::link::{self, Placed};
 use crate::lower::{self, Callee, Shape, Surroundings, Unit};
 use crate::means;
 use crate::native::Handle;
-use crate::plan::scout::TARGETS_MAX;
+use crate::plan::scout::{In, NOTES_MAX};
 use crate::plan::{self, Plan};
 use crate::same::Own;
 use crate::scratch::{self, Scratch};
@@ -124,7 +124,7 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
     let stage = |(n, unit): (usize, &Unit<'_>)| {
         let scout = unit.plan.scout.as_ref()?;
         let answered = answers.filter(|(of, _)| *of == n).map(|(_, map)| map);
-        Some(Stage::new(at(Shape::Scout(n))?, &scout.maps, unit.maps, answered, options))
+        Some(Stage::new(at(Shape::Scout(n))?, &scout.targets, unit.maps, answered, options))
     };
     let stages = lowered.iter().enumerate().filter_map(stage).collect();
     let names: Vec<&str> = links.iter().map(|l| l.program.name()).collect();
@@ -441,6 +441,24 @@ fn check_maps(proved: &[MapDef], live: &[Arc<Map>]) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Fetches for notes of inner maps, whose addresses stand beside them. Frames that follow one another mostly look in the same one.
+///
+/// # Safety
+/// `maps` are 0 or addresses of maps that were found in a map of maps under a guard that is still held.
+unsafe fn fetch_inner(cpu: u32, notes: &[u64], maps: &[u64]) {
+    let mut at = 0;
+    while let Some(&map) = maps.get(at) {
+        // A frame without a note is in nobody's way.
+        let run = maps[at..].iter().take_while(|other| **other == map || **other == 0).count();
+        if map != 0 {
+            // SAFETY: what programs have for an inner map is its address, and what was taken out lives on under the guard.
+            let map = unsafe { &*std::ptr::with_exposed_provenance::<Map>(map as usize) };
+            map.fetch_ahead(cpu, &notes[at..][..run]);
+        }
+        at += run;
+    }
+}
+
 impl Compiled {
     /// Runs the program over all frames, in order, and stores r0 of each. `verdicts` is as long as `frames`, else the shorter of
     /// the two counts.
@@ -534,25 +552,25 @@ impl Compiled {
         answers: &mut stage::Answers,
     ) -> Option<u64> {
         let mut answered = None;
-        self.each_notes(stage, frames, env, |cpu, target, notes| {
-            if stage.answered == Some(target) {
-                answered = stage.answer(target, notes, answers);
-            } else {
-                stage.fetch(cpu, target, notes);
-            }
+        self.each_notes(stage, frames, env, |cpu, target, notes, inner| match inner {
+            // SAFETY: the scout noted them in this burst, under the guard of its environment.
+            Some(maps) => unsafe { fetch_inner(cpu, notes, maps) },
+            None if stage.answered == Some(target) => answered = stage.answer(target, notes, answers),
+            None => stage.fetch(cpu, target, notes),
         });
         answered
     }
 
-    /// Runs a scout over these frames and hands on the worker's number, each target and what was noted of it for each frame.
+    /// Runs a scout over these frames and hands on the worker's number, each target and what was noted of it for each frame; of a target
+    /// in inner maps also their addresses.
     pub(crate) fn each_notes(
         &self,
         stage: &Stage,
         frames: &mut [Frame],
         env: &mut RunEnv<'_>,
-        mut each: impl FnMut(u32, usize, &[u64]),
+        mut each: impl FnMut(u32, usize, &[u64], Option<&[u64]>),
     ) {
-        let mut notes: stage::Notes = [const { MaybeUninit::uninit() }; stage::FRAMES * TARGETS_MAX];
+        let mut notes: stage::Notes = [const { MaybeUninit::uninit() }; stage::FRAMES * NOTES_MAX];
         let cold = self.are_cold(frames);
         headers::in_parts(frames, cold, |at, part| {
             // SAFETY: code that was compiled with exactly this signature (`Shape::Scout`) from a verified program, and mapped as
@@ -563,9 +581,11 @@ impl Compiled {
                 code(env, part.as_mut_ptr(), part.len() as u64, notes[at..].as_mut_ptr().cast());
             }
         });
-        for (target, notes) in notes.chunks(stage::FRAMES).take(stage.indices.len()).enumerate() {
-            // SAFETY: a scout writes a note of each target for each of the frames.
-            each(env.cpu, target, unsafe { notes[..frames.len()].assume_init_ref() });
+        // SAFETY: a scout writes all notes of each target for each of the frames.
+        let noted = |n: usize| unsafe { notes[n * stage::FRAMES..][..frames.len()].assume_init_ref() };
+        for (n, target) in stage.targets.iter().enumerate() {
+            let inner = matches!(target.at, In::InnerOf(_)).then(|| noted(target.note + 1));
+            each(env.cpu, n, noted(target.note), inner);
         }
     }
 
@@ -703,10 +723,10 @@ impl Compiled {
         &self.texts
     }
 
-    /// The maps whose memory is fetched for a whole burst once they outgrow the cache, one for each place in the programs; by
-    /// index among the maps of their program.
+    /// The maps whose memory is fetched for a whole burst once they outgrow the cache, or whose inner maps' is, one for each place in the
+    /// programs; by index among the maps of their program.
     pub fn staged(&self) -> impl Iterator<Item = u32> + '_ {
-        self.stages.iter().flat_map(|stage| &stage.indices).copied()
+        self.stages.iter().flat_map(|stage| &stage.targets).map(|target| target.at.map())
     }
 
     /// The machine code.

@@ -22,7 +22,7 @@ use xway_maps::Map;
 use crate::Options;
 use crate::lower::{can_fetch, can_inline};
 use crate::plan::Plan;
-use crate::plan::scout::{self, Around, Scout, TARGETS_MAX, VALUE_MAX};
+use crate::plan::scout::{self, Around, In, NOTES_MAX, Scout, VALUE_MAX};
 
 /// Frames that are looked at ahead: the memory that they need fits the first-level cache, and there are enough of them for the
 /// waits to pass side by side.
@@ -45,8 +45,8 @@ impl Answer {
     pub const KEY: usize = 8;
 }
 
-/// Notes of a burst: those of target `t` begin at `t * FRAMES`.
-pub(crate) type Notes = [MaybeUninit<u64>; FRAMES * TARGETS_MAX];
+/// Notes of a burst: the frames' notes number `n` begin at `n * FRAMES`.
+pub(crate) type Notes = [MaybeUninit<u64>; FRAMES * NOTES_MAX];
 /// Answers of a burst.
 pub(crate) type Answers = [MaybeUninit<Answer>; FRAMES];
 
@@ -55,39 +55,52 @@ pub(crate) type Answers = [MaybeUninit<Answer>; FRAMES];
 pub(crate) struct Stage {
     /// Offset of the scout in the code.
     pub offset: usize,
-    /// The maps of the targets, by index.
-    pub indices: Vec<u32>,
-    maps: Vec<Arc<Map>>,
+    pub targets: Vec<Target>,
     /// The target whose look-ups are made at once.
     pub answered: Option<usize>,
     from: usize,
 }
 
+/// A place in the program that memory is fetched for.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub at: In,
+    /// The map that the program names.
+    map: Arc<Map>,
+    /// The number of its first note.
+    pub note: usize,
+}
+
 impl Stage {
     /// `answered`: the map, by index, whose look-ups are answered.
-    pub fn new(offset: usize, indices: &[u32], maps: &[Arc<Map>], answered: Option<u32>, options: &Options) -> Stage {
-        let of = |index: &u32| maps[*index as usize].clone();
+    pub fn new(offset: usize, looks: &[In], maps: &[Arc<Map>], answered: Option<u32>, options: &Options) -> Stage {
+        let target = |(n, at): (usize, &In)| Target {
+            at: *at,
+            map: maps[at.map() as usize].clone(),
+            note: scout::notes(&looks[..n]),
+        };
+        let targets = looks.iter().enumerate().map(target).collect();
         let from = options.stage_from.unwrap_or_else(second_level);
-        let answered = answered.and_then(|map| indices.iter().position(|index| *index == map));
-        Stage { offset, indices: indices.to_vec(), maps: indices.iter().map(of).collect(), answered, from }
+        let answered = answered.and_then(|map| looks.iter().position(|at| *at == In::Map(map)));
+        Stage { offset, targets, answered, from }
     }
 
     /// Whether the other one does the same, in code that is the same.
     pub fn same_as(&self, other: &Stage) -> bool {
-        let of_same_maps = self.maps.iter().map(Arc::as_ptr).eq(other.maps.iter().map(Arc::as_ptr));
+        let looks = |t: &Target| (t.at, Arc::as_ptr(&t.map));
         let rest = |s: &Stage| (s.offset, s.answered, s.from);
-        of_same_maps && self.indices == other.indices && rest(self) == rest(other)
+        self.targets.iter().map(looks).eq(other.targets.iter().map(looks)) && rest(self) == rest(other)
     }
 
     /// Whether a burst of so many frames is worth it, as full as the maps are by now.
     #[inline]
     pub fn pays(&self, frames: usize) -> bool {
-        (frames >= FRAMES_MIN || self.from == 0) && self.maps.iter().any(|map| map.spread() >= self.from)
+        (frames >= FRAMES_MIN || self.from == 0) && self.targets.iter().any(|target| target.map.spread() >= self.from)
     }
 
-    /// Fetches what comes behind the lines that the scout has fetched.
+    /// Fetches what comes behind the lines that the scout has fetched, for a target in the map that the program names.
     pub fn fetch(&self, cpu: u32, target: usize, notes: &[u64]) {
-        self.maps[target].fetch_ahead(cpu, notes);
+        self.targets[target].map.fetch_ahead(cpu, notes);
     }
 
     /// Looks up what the notes ask for and gives the map's count of changes; `None`: these answers cannot be used.
@@ -104,14 +117,14 @@ impl Stage {
             const NOTHING: Answer = Answer { key: u64::MAX, value: 0 };
             take(n, value.map_or(NOTHING, |value| Answer { key: notes[n], value: value as u64 }));
         };
-        self.maps[target].answer_many(notes, each)
+        self.targets[target].map.answer_many(notes, each)
     }
 }
 
 /// The map of a program whose look-ups are made for a whole burst: the first trie with short keys among the targets.
 pub(crate) fn answered(scout: &Scout, maps: &[Arc<Map>]) -> Option<u32> {
     let trie = |map: &Map| map.map_type() == MapType::LpmTrie && map.key_size() == Answer::KEY;
-    scout.maps.iter().copied().rev().find(|index| trie(&maps[*index as usize]))
+    scout.targets.iter().rev().find(|at| **at == In::Map(at.map()) && trie(&maps[at.map() as usize])).map(|at| at.map())
 }
 
 /// The scout of a program, if some map may outgrow the cache.
@@ -226,7 +239,7 @@ mod tests {
             let code = staged(text, &maps, Options { unroll, ..Options::default() });
             let [stage] = code.stages() else { panic!("one program") };
             let (mut env, mut noted) = (RunEnv::new(&guard, &host, 0), 0);
-            code.each_notes(stage, &mut frames, &mut env, |_, _, notes| {
+            code.each_notes(stage, &mut frames, &mut env, |_, _, notes, _| {
                 for (n, note) in notes.iter().enumerate() {
                     let key = (front(n) * (n ^ 64)) << 8 | (n + 1);
                     let hash = native::hash(table.seed, &(key as u64).to_ne_bytes());
@@ -241,6 +254,56 @@ mod tests {
             assert_eq!(verdicts, std::array::from_fn(|n| front(n) as u64));
         }
         frames.into_iter().for_each(|frame| pool.release(frame));
+    }
+
+    /// Where inner maps are looked in, the notes say in which, and are made with its secrets.
+    #[test]
+    fn notes_of_inner_maps_say_which() {
+        // The slot is a byte of the packet, the key stands behind it.
+        let text = "r6 = *(u32 *)(r1 +0)\nr7 = *(u32 *)(r1 +4)\nr2 = r6\nr2 += 16\nr0 = 1\nif r2 > r7 goto out\n\
+                    r1 = *(u64 *)(r6 +8)\n*(u64 *)(r10 -8) = r1\nr1 = *(u8 *)(r6 +0)\n*(u32 *)(r10 -12) = r1\nr2 = r10\nr2 += -12\n\
+                    r1 = map[idx:0]\ncall 1\nif r0 == 0 goto out\nr2 = r10\nr2 += -8\nr1 = r0\ncall 1\nr0 = 2\nout: exit";
+        for (outer, inner) in [
+            (MapType::ArrayOfMaps, MapType::Hash),
+            (MapType::HashOfMaps, MapType::LruHash),
+            (MapType::ArrayOfMaps, MapType::PercpuHash),
+            (MapType::HashOfMaps, MapType::LruPercpuHash),
+        ] {
+            let template = MapSpec::new(inner, 8, 8, 64);
+            let tables = map(MapSpec { inner: Some(Box::new(template.clone())), ..MapSpec::new(outer, 4, 4, 8) });
+            let inner: Vec<Arc<Map>> = (0..3).map(|_| map(template.clone()).1).collect();
+            // The second slot has none.
+            for (slot, map) in [0u32, 2, 3].iter().zip(&inner) {
+                tables.1.set_inner(&slot.to_ne_bytes(), map.clone()).unwrap();
+            }
+            let in_slot = |slot: usize| [Some(&inner[0]), None, Some(&inner[1]), Some(&inner[2])][slot];
+            let code = staged(text, std::slice::from_ref(&tables), Options::default());
+            let [stage] = code.stages() else { panic!("one program") };
+            assert_eq!(stage.targets.iter().map(|target| target.at).collect::<Vec<_>>(), [In::InnerOf(0)]);
+            let mut pool = Pool::new(PoolConfig::new(FRAMES as u32)).unwrap();
+            let mut frames: Vec<Frame> = (0..FRAMES).map(|_| pool.alloc().unwrap()).collect();
+            let slot = |n: usize| n * 5 / 3 % 4;
+            let key = |n: usize| [slot(n) as u8, 7, n as u8, 0, 0, 0, 9, 1];
+            let packet = |n: usize| [[slot(n) as u8; 8], key(n)].concat();
+            frames.iter_mut().enumerate().for_each(|(n, frame)| frame.fill(&packet(n)).unwrap());
+            let (guard, host) = (Guard::pin(), FixedHost::new(1));
+            let (mut env, mut noted) = (RunEnv::new(&guard, &host, 0), 0);
+            code.each_notes(stage, &mut frames, &mut env, |_, _, notes, maps| {
+                for (n, (note, at)) in notes.iter().zip(maps.expect("inner maps")).enumerate() {
+                    let want = in_slot(slot(n)).map_or((0, 0), |map| {
+                        let MapLayout::Hash(table) = map.layout() else { panic!("a hash table") };
+                        (native::hash(table.seed, &key(n)), Arc::as_ptr(map) as u64)
+                    });
+                    assert_eq!((*note, *at), want, "frame {n}");
+                    noted += usize::from(*at != 0);
+                }
+            });
+            assert_eq!(noted, (0..FRAMES).filter(|n| slot(*n) != 1).count());
+            let mut verdicts = [0; FRAMES];
+            code.run_burst(&mut frames, &mut env, &mut verdicts).unwrap();
+            assert_eq!(verdicts, std::array::from_fn(|n| if slot(n) == 1 { 0 } else { 2 }));
+            frames.into_iter().for_each(|frame| pool.release(frame));
+        }
     }
 
     /// Notes are hints, so that mixing them up would change no result and only cost what staging gains: each stands at the place of
@@ -266,15 +329,15 @@ mod tests {
         for cold in [false, true] {
             let code = staged(text, &maps, Options { cold: Some(cold), ..Options::default() });
             let [stage] = code.stages() else { panic!("one program") };
-            let mut targets = stage.indices.clone();
+            let mut targets: Vec<u32> = stage.targets.iter().map(|target| target.at.map()).collect();
             targets.sort_unstable();
             assert_eq!(targets, [0, 1]);
             let mut env = RunEnv::new(&guard, &host, 0);
             let mut asked = vec![];
-            code.each_notes(stage, &mut frames, &mut env, |_, target, notes| {
+            code.each_notes(stage, &mut frames, &mut env, |_, target, notes, _| {
                 assert_eq!(notes.len(), FRAMES);
                 for (n, note) in notes.iter().enumerate() {
-                    let want = match stage.indices[target] {
+                    let want = match stage.targets[target].at.map() {
                         0 => native::hash(table.seed, &packet(n)[26..]),
                         _ => u64::from_ne_bytes([&[32, 0, 0, 0], &packet(n)[30..]].concat().try_into().unwrap()),
                     };

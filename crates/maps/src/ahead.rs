@@ -19,13 +19,14 @@ use crate::map::Kind;
 pub const LPM_FRONT: usize = 8;
 
 /// Of so many values of an array, one is taken to be in use.
-const ARRAY_SHARE: usize = 8;
+pub(crate) const ARRAY_SHARE: usize = 8;
 
 /// Notes that are worth being fetched for at once.
 pub(crate) const MANY: usize = 64;
 
 impl Map {
-    /// Bytes that look-ups of programs are spread over when the map is full; 0 where nothing can be fetched ahead.
+    /// Bytes that look-ups of programs are spread over when the map is full; 0 where nothing can be fetched ahead. Of maps of maps: in
+    /// the largest that may be put in, [`usize::MAX`] where that is a map of any length.
     pub fn spread_max(&self) -> usize {
         match &self.kind {
             // How much of an array is in use nobody knows; mostly it is little.
@@ -33,16 +34,20 @@ impl Map {
             Kind::PercpuArray(map) => map.values.cpu_stride / ARRAY_SHARE,
             Kind::Hash(map) => map.spread(map.table.pool().capacity() as usize),
             Kind::LpmTrie(map) => map.spread(map.max_entries()),
+            Kind::MapArray(map) => map.template().spread_max(),
+            Kind::MapHash(map) => map.template().spread_max(),
             _ => 0,
         }
     }
 
     /// Bytes that look-ups of programs are spread over by now: what the elements take that were in use at once, with their
-    /// buckets. Costs a few loads.
+    /// buckets; of maps of maps, in the largest that was ever put in, should it be full. Costs a few loads.
     pub fn spread(&self) -> usize {
         match &self.kind {
             Kind::Hash(map) => map.spread(map.table.touched()),
             Kind::LpmTrie(map) => map.spread(map.count()),
+            Kind::MapArray(map) => map.template().spread(),
+            Kind::MapHash(map) => map.template().spread(),
             _ => self.spread_max(),
         }
     }
@@ -115,6 +120,33 @@ mod tests {
         let (some, all) = (map.spread(), map.spread_max());
         assert!(empty < 1000 && some >= 1000 * 16 && all >= 100_000 * 16 && some < all, "{empty} {some} {all}");
         assert_eq!(Map::create(&MapSpec::new(MapType::Queue, 0, 8, 4), &Env::with_cpus(1)).unwrap().spread_max(), 0);
+    }
+
+    /// Of maps of maps the largest that was put in counts, and before that what may be.
+    #[test]
+    fn spread_is_that_of_the_largest_inner_map() {
+        let of = |outer, inner: &MapSpec| {
+            let spec = MapSpec { inner: Some(Box::new(inner.clone())), ..MapSpec::new(outer, 4, 4, 4) };
+            Map::create(&spec, &Env::with_cpus(1)).unwrap()
+        };
+        let hash = |room| MapSpec::new(MapType::Hash, 8, 8, room);
+        for outer in [MapType::ArrayOfMaps, MapType::HashOfMaps] {
+            let tables = of(outer, &hash(1));
+            assert_eq!((tables.spread(), tables.spread_max()), (0, usize::MAX));
+            for (slot, room) in [(0u32, 100), (1, 100_000), (1, 100)] {
+                let inner = Map::create(&hash(room), &Env::with_cpus(1)).unwrap();
+                tables.set_inner(&slot.to_ne_bytes(), inner.clone()).unwrap();
+                assert!(tables.spread() >= inner.spread_max() && tables.spread() < usize::MAX);
+            }
+            assert!(tables.spread() > 100_000 * 16, "what is out may come back");
+            let other = Map::create(&MapSpec::new(MapType::Hash, 4, 8, 1 << 20), &Env::with_cpus(1)).unwrap();
+            let before = tables.spread();
+            tables.set_inner(&[0; 4], other).unwrap_err();
+            assert_eq!(tables.spread(), before, "it is not in");
+        }
+        let array = |flags| MapSpec { flags, ..MapSpec::new(MapType::Array, 4, 20, 800) };
+        assert_eq!(of(MapType::ArrayOfMaps, &array(0)).spread_max(), 800 / 8 * 24, "all have that length");
+        assert_eq!(of(MapType::ArrayOfMaps, &array(map_flags::INNER_MAP)).spread_max(), usize::MAX);
     }
 
     /// Every address gets what a look-up gives, and the count tells of every change.

@@ -4,7 +4,7 @@
 //! itself, without a lock; what is replaced lives on behind the guards. Replacing an object is atomic.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use xway_abi::map_flags as f;
@@ -13,13 +13,13 @@ use xway_abi::{Errno, MapSpec, MapType};
 use crate::env::{ProgramObject, ProgramUse, SocketObject};
 use crate::hash::{next_key, walk_buckets};
 use crate::keyhash::Seed;
-use crate::native::{InnerSlot, MapLayout, MapsByKeyLayout, ProgramSlot, SlotsLayout};
+use crate::native::{ArrayLayout, InnerSlot, MapLayout, MapsByKeyLayout, ProgramSlot, SlotsLayout};
 use crate::ops::{Batches, Ops, Walk, check_plain_flags, index_of, next_index};
 use crate::pool::Pool;
 use crate::slots::{Retired, Slots};
 use crate::storage::Block;
 use crate::table::{Bucket, Place, Shape, Table};
-use crate::{Env, Guard, Handles, HugePages, Map, ValueRef, create};
+use crate::{Env, Guard, Handles, HugePages, Map, ValueRef, ahead, create};
 
 /// The descriptor that a value is.
 fn descriptor(value: &[u8]) -> i32 {
@@ -126,6 +126,8 @@ impl Ops for ProgArray {
 /// What the inner maps of a map of maps must look like.
 pub(crate) struct Template {
     spec: MapSpec,
+    /// [`Map::spread_max`] of the largest map that was ever put in.
+    largest: AtomicUsize,
 }
 
 impl Template {
@@ -139,12 +141,30 @@ impl Template {
             ProgArray | CgroupStorage | PercpuCgroupStorage | StructOps => {
                 Err((Errno::ENOTSUPP, "maps of this type cannot be inner maps"))
             }
-            _ => Ok(Template { spec: create::adjusted(inner, env) }),
+            _ => Ok(Template { spec: create::adjusted(inner, env), largest: AtomicUsize::new(0) }),
         }
     }
 
-    fn check(&self, map: &Map) -> Result<(), Errno> {
-        if stands_for(&self.spec, map.spec()) { Ok(()) } else { Err(Errno::EINVAL) }
+    /// Checks a map that is about to be put in.
+    fn admit(&self, map: &Map) -> Result<(), Errno> {
+        if !stands_for(&self.spec, map.spec()) {
+            return Err(Errno::EINVAL);
+        }
+        self.largest.fetch_max(map.spread_max(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Bytes that look-ups in the largest of the maps are spread over, should it be full: how full they are each of them would have to say.
+    pub(crate) fn spread(&self) -> usize {
+        self.largest.load(Ordering::Relaxed)
+    }
+
+    /// The same of what may be put in.
+    pub(crate) fn spread_max(&self) -> usize {
+        if !fixed_length(&self.spec) {
+            return usize::MAX;
+        }
+        ArrayLayout::stride_of(self.spec.value_size) * self.spec.max_entries as usize / ahead::ARRAY_SHARE
     }
 }
 
@@ -156,12 +176,16 @@ pub fn stands_for(want: &MapSpec, have: &MapSpec) -> bool {
         && want.value_size == have.value_size
         && (want.flags ^ have.flags) & !(f::RDONLY | f::WRONLY) == 0
         && want.special == have.special;
-    let fixed = match want.map_type {
-        MapType::Array => want.flags & f::INNER_MAP == 0,
+    same && (!fixed_length(want) || want.max_entries == have.max_entries)
+}
+
+/// Whether inner maps have as many entries as their template.
+fn fixed_length(template: &MapSpec) -> bool {
+    match template.map_type {
+        MapType::Array => template.flags & f::INNER_MAP == 0,
         MapType::Xskmap => true,
         _ => false,
-    };
-    same && (!fixed || want.max_entries == have.max_entries)
+    }
 }
 
 fn each_in<'g>(slots: &'g Slots<InnerSlot>, guard: &'g Guard, visit: &mut dyn FnMut(&'g Arc<Map>)) {
@@ -197,13 +221,17 @@ impl MapArray {
         if index >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
-        self.template.check(&map)?;
+        self.template.admit(&map)?;
         self.slots.set(index as usize, Some(InnerSlot::new(map)));
         Ok(())
     }
 }
 
 impl MapArray {
+    pub(crate) fn template(&self) -> &Template {
+        &self.template
+    }
+
     pub(crate) fn layout(&self) -> MapLayout {
         MapLayout::Maps(SlotsLayout { base: self.slots.block().addr(), max_entries: self.slots.len() })
     }
@@ -286,12 +314,16 @@ impl MapHash {
         }
     }
 
+    pub(crate) fn template(&self) -> &Template {
+        &self.template
+    }
+
     pub(crate) fn each<'g>(&'g self, guard: &'g Guard, visit: &mut dyn FnMut(&'g Arc<Map>)) {
         each_in(&self.slots, guard, visit);
     }
 
     pub(crate) fn set(&self, key: &[u8], map: Arc<Map>, flags: u64) -> Result<(), Errno> {
-        self.template.check(&map)?;
+        self.template.admit(&map)?;
         check_plain_flags(flags)?;
         let hash = self.table.hash(key);
         let mut bucket = self.table.lock(hash);

@@ -24,7 +24,7 @@ use crate::calls;
 use crate::plan::Call;
 
 /// Whether a call is a look-up in a map of maps or in an inner map that is emitted inline.
-pub(super) fn can_inline(call: &Call, maps: &[Arc<Map>]) -> bool {
+pub(crate) fn can_inline(call: &Call, maps: &[Arc<Map>]) -> bool {
     let outer = |m: u32| match maps.get(m as usize).map(|m| m.layout()) {
         Some(MapLayout::Maps(_)) => true,
         Some(MapLayout::MapsByKey(by_key)) => (1..=KEY_MAX).contains(&(by_key.table.key_size as usize)),
@@ -88,13 +88,12 @@ impl Body<'_, '_> {
     /// The look-up in the map that r1 stands for.
     pub(super) fn in_inner(&mut self, call: &Call, then: Then) {
         let spec = template(call, self.unit.maps).expect("can_inline");
-        let (kind, key_size) = (kind(spec).expect("can_inline"), spec.key_size as usize);
-        let mark_used = spec.map_type == MapType::LruHash;
+        let kind = kind(spec).expect("can_inline");
         let map = self.reg(Reg::R1);
         if kind == KIND_ARRAY {
             // Inner maps have their template's type and value size, and as many entries where it does not say otherwise: who puts
             // one in is held to that (`maps::objects::Template`). So no kind has to be asked for, and two numbers are known.
-            let base = self.of(map, offset_of!(ArrayLayout, base));
+            let base = self.inner_array(map);
             let stride = Num::Const(ArrayLayout::stride_of(spec.value_size) as u64);
             let max = match spec.flags & map_flags::INNER_MAP {
                 0 => Num::Const(u64::from(spec.max_entries)),
@@ -112,20 +111,30 @@ impl Body<'_, '_> {
         self.left_to_map(other, call, then, way);
 
         self.open(as_told);
+        let table = self.inner_table(map, spec);
+        self.hash(call, &table, then, way);
+    }
+
+    /// The table of an inner map with values of its own, which is one.
+    pub(super) fn inner_table(&mut self, map: Value, spec: &MapSpec) -> Table {
         let seed = [0, 8, 16].map(|n| Num::Loaded(self.of(map, offset_of!(HashLayout, seed) + n)));
-        let table = Table {
+        Table {
             lines: Num::Loaded(self.of(map, offset_of!(HashLayout, lines))),
             elements: Num::Loaded(self.of(map, offset_of!(HashLayout, elements))),
             seed,
             stride: Num::Loaded(self.of(map, offset_of!(HashLayout, stride))),
             value_at: Num::Loaded(self.of(map, offset_of!(HashLayout, value_at))),
             mask: Num::Loaded(self.narrow_of(map, offset_of!(HashLayout, mask))),
-            key_size,
-            mark_used,
+            key_size: spec.key_size as usize,
+            mark_used: spec.map_type == MapType::LruHash,
             percpu: None,
             slots: None,
-        };
-        self.hash(call, &table, then, way);
+        }
+    }
+
+    /// The values of an inner array.
+    pub(super) fn inner_array(&mut self, map: Value) -> Value {
+        self.of(map, offset_of!(ArrayLayout, base))
     }
 
     /// A word of an inner map's layout.

@@ -119,15 +119,13 @@ pub(super) enum Then {
 /// Whether a call is a look-up that is emitted inline.
 pub(crate) fn can_inline(call: &Call, maps: &[Arc<Map>], options: &Options) -> bool {
     let layout = call.map.and_then(|m| maps.get(m as usize)).map(|m| m.layout());
-    call.proto.id == LOOKUP
-        && options.inline_lookups
-        && is_own_key(call)
-        && match layout {
-            Some(MapLayout::Array(_) | MapLayout::PercpuArray(_)) => true,
-            Some(MapLayout::Hash(h)) => (1..=KEY_MAX).contains(&(h.key_size as usize)),
-            Some(MapLayout::Lpm(trie)) => trie::can_inline(&trie),
-            _ => false,
-        }
+    let plain = || match layout {
+        Some(MapLayout::Array(_) | MapLayout::PercpuArray(_)) => true,
+        Some(MapLayout::Hash(h)) => (1..=KEY_MAX).contains(&(h.key_size as usize)),
+        Some(MapLayout::Lpm(trie)) => trie::can_inline(&trie),
+        _ => false,
+    };
+    call.proto.id == LOOKUP && options.inline_lookups && is_own_key(call) && (plain() || inner::can_inline(call, maps))
 }
 
 /// Whether the key lies on the stack or in the packet.
@@ -163,10 +161,8 @@ impl<'a> Body<'a, '_> {
     /// Whether this use of the helper is emitted inline.
     pub(super) fn can_inline(&self, call: &Call) -> bool {
         (self.tables < TABLES_MAX || !self.is_table(call))
-            && (can_inline(call, self.unit.maps, self.around.options) && !self.is_answered(call)
-                || (self.around.options.inline_lookups
-                    && !self.shape.is_scout()
-                    && inner::can_inline(call, self.unit.maps)))
+            && can_inline(call, self.unit.maps, self.around.options)
+            && !self.is_answered(call)
     }
 
     /// Whether there is more to a look-up than an element's place.

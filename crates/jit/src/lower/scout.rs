@@ -9,6 +9,8 @@
 //! | arrays | none: there is nothing behind the value |
 //! | tries with keys of eight bytes | the key |
 //! | other tries | the front of the address, as [`xway_maps::ahead`] has it |
+//!
+//! Where the map is one that the program has found in another one, its address is a second note, behind the first.
 
 use std::sync::Arc;
 
@@ -18,26 +20,31 @@ use cranelift_codegen::ir::{
 };
 use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::Variable;
+use xway_abi::MapType;
 use xway_isa::Reg;
-use xway_maps::native::MapLayout;
+use xway_maps::native::{ArrayLayout, MapLayout};
 use xway_maps::{Map, ahead};
 
 use super::copied::KEPT;
 use super::lookup::{KEY_MAX, Table, is_own_key};
-use super::{Area, Body, space};
+use super::{Area, Body, inner, space};
 use crate::plan::Call;
-use crate::plan::scout::Then;
+use crate::plan::scout::{self, In, Then};
 use crate::stage::{Answer, FRAMES};
 
 /// Whether a note can be made of a call's key.
 pub(crate) fn can_fetch(call: &Call, maps: &[Arc<Map>]) -> bool {
+    use MapType::{Array, Hash, LpmTrie, LruHash, LruPercpuHash, PercpuArray, PercpuHash};
+    let Some(at) = In::of(call) else { return false };
     is_own_key(call)
-        && match call.map.and_then(|m| maps.get(m as usize)).map(|m| m.layout()) {
-            Some(MapLayout::Hash(h)) => (1..=KEY_MAX).contains(&(h.key_size as usize)),
-            Some(MapLayout::Array(_) | MapLayout::PercpuArray(_)) => call.key_const.is_none(),
-            Some(MapLayout::Lpm(_)) => true,
+        && at.spec(maps).is_some_and(|spec| match spec.map_type {
+            Hash | LruHash | PercpuHash | LruPercpuHash => (1..=KEY_MAX).contains(&(spec.key_size as usize)),
+            Array => call.key_const.is_none(),
+            // How far a CPU's values lie apart in an inner map is not known.
+            PercpuArray => call.key_const.is_none() && call.map.is_some(),
+            LpmTrie => true,
             _ => false,
-        }
+        })
 }
 
 /// A function that stands in a scout.
@@ -56,8 +63,8 @@ impl Body<'_, '_> {
     pub(super) fn scout(&mut self) {
         let entry = self.b.current_block().expect("the entry");
         let [_, frames, count, notes] = *self.b.block_params(entry) else { unreachable!("four parameters") };
-        let targets = self.unit.plan.scout.as_ref().map_or(0, |scout| scout.maps.len());
-        self.notes = (0..targets).map(|_| self.b.declare_var(I64)).collect();
+        let count_of = self.unit.plan.scout.as_ref().map_or(0, |scout| scout::notes(&scout.targets));
+        self.notes = (0..count_of).map(|_| self.b.declare_var(I64)).collect();
         let (head, done) = (self.b.create_block(), self.b.create_block());
         let frame = self.b.append_block_param(head, I64);
         let note = self.b.append_block_param(head, I64);
@@ -132,23 +139,28 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Takes the note of a target and gives the call's result as it is pretended.
+    /// Takes the notes of a target and gives the call's result as it is pretended.
     pub(super) fn fetch(&mut self, call: &Call, slot: usize, then: Then) {
-        let map = call.map.and_then(|m| self.unit.maps.get(m as usize)).expect("can_fetch");
-        let note = match map.layout() {
-            MapLayout::Hash(table) => {
-                let table = Table::from(&table);
-                let key = self.key_words(call, table.key_size);
-                let hash = self.hash_of(table.seed, &key);
-                let bucket = self.bucket(&table, hash);
-                self.fetch_line(bucket);
-                hash
+        let note = match call.map.and_then(|m| self.unit.maps.get(m as usize)) {
+            Some(map) => self.note(call, map),
+            None => {
+                let map = self.reg(Reg::R1);
+                self.b.def_var(self.notes[slot + 1], map);
+                self.note_of_inner(call, map)
             }
-            MapLayout::Lpm(_) if map.key_size() == Answer::KEY => {
-                let [key] = self.key_words(call, Answer::KEY)[..] else { unreachable!("eight bytes are one word") };
-                key
-            }
-            MapLayout::Lpm(_) => self.front(call, map.key_size()),
+        };
+        self.b.def_var(self.notes[slot], note);
+        let result = match then {
+            Then::Value => self.b.ins().iconst(I64, self.around.zeros as i64),
+            Then::Zero | Then::Stop => self.b.ins().iconst(I64, 0),
+        };
+        self.set(Reg::R0, result);
+    }
+
+    fn note(&mut self, call: &Call, map: &Map) -> Value {
+        match map.layout() {
+            MapLayout::Hash(table) => self.fetch_bucket(call, &Table::from(&table)),
+            MapLayout::Lpm(_) => self.note_of_trie(call, map.key_size()),
             MapLayout::Array(array) => {
                 let base = self.b.ins().iconst(I64, array.base as i64);
                 self.fetch_value(call, base, array.stride)
@@ -160,13 +172,39 @@ impl Body<'_, '_> {
                 self.fetch_value(call, base, array.stride)
             }
             _ => unreachable!("can_fetch"),
-        };
-        self.b.def_var(self.notes[slot], note);
-        let result = match then {
-            Then::Value => self.b.ins().iconst(I64, self.around.zeros as i64),
-            Then::Zero | Then::Stop => self.b.ins().iconst(I64, 0),
-        };
-        self.set(Reg::R0, result);
+        }
+    }
+
+    /// `map` is the address of one that is like its template; were it not, a line is fetched that nobody needs.
+    fn note_of_inner(&mut self, call: &Call, map: Value) -> Value {
+        let spec = inner::template(call, self.unit.maps).expect("can_fetch");
+        match spec.map_type {
+            MapType::Array => {
+                let base = self.inner_array(map);
+                self.fetch_value(call, base, ArrayLayout::stride_of(spec.value_size))
+            }
+            MapType::LpmTrie => self.note_of_trie(call, spec.key_size as usize),
+            _ => {
+                let table = self.inner_table(map, spec);
+                self.fetch_bucket(call, &table)
+            }
+        }
+    }
+
+    fn fetch_bucket(&mut self, call: &Call, table: &Table) -> Value {
+        let key = self.key_words(call, table.key_size);
+        let hash = self.hash_of(table.seed, &key);
+        let bucket = self.bucket(table, hash);
+        self.fetch_line(bucket);
+        hash
+    }
+
+    fn note_of_trie(&mut self, call: &Call, key_size: usize) -> Value {
+        if key_size == Answer::KEY {
+            let [key] = self.key_words(call, Answer::KEY)[..] else { unreachable!("eight bytes are one word") };
+            return key;
+        }
+        self.front(call, key_size)
     }
 
     /// Fetches the value of an array that the key names, if there is one. There is nothing more to find out about it.

@@ -20,18 +20,17 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
-use xway_abi::{ArgKind, Effect, HelperProto, MapType, MemAccess, Ret};
+use xway_abi::{ArgKind, Effect, HelperProto, MapSpec, MapType, MemAccess, Ret};
 use xway_isa::{AtomicOp, Operand, Reg};
 use xway_maps::Map;
-use xway_maps::native::MapLayout;
-use xway_verifier::Region;
+use xway_verifier::{Place, Region};
 
 use super::asked::{self, Answer, Check};
 use super::through::{Flat, Frame};
 use super::{Block, Call, End, Func, Kind, Op, Plan, unroll};
 
-/// Places in the program that maps fetch for, at most: a program with more of them is not staged.
-pub(crate) const TARGETS_MAX: usize = 8;
+/// Notes of a frame, at most: a program with more of them is not staged.
+pub(crate) const NOTES_MAX: usize = 8;
 /// A scout of more operations costs more than it saves.
 const OPS_MAX: usize = 400;
 /// Ways back that a scout may go; of a program with more of them it goes none.
@@ -41,6 +40,49 @@ const LOOPS_MAX: usize = 16;
 pub(crate) const TURNS_MAX: i64 = 32;
 /// The longest value that a scout pretends to have found.
 pub(crate) const VALUE_MAX: usize = 4096;
+
+/// Where a call looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum In {
+    /// In the map of this index.
+    Map(u32),
+    /// In one that the map of this index holds; in which, the run finds out.
+    InnerOf(u32),
+}
+
+impl In {
+    /// Where a call of one of the three looks; `None`: here in one map and there in another.
+    pub fn of(call: &Call) -> Option<In> {
+        match (call.map, call.args[0]) {
+            (Some(map), _) => Some(In::Map(map)),
+            (None, Some(Place { region: Region::InnerMap(outer), .. })) => Some(In::InnerOf(outer)),
+            _ => None,
+        }
+    }
+
+    /// The map that the program names.
+    pub fn map(self) -> u32 {
+        let (In::Map(map) | In::InnerOf(map)) = self;
+        map
+    }
+
+    /// Notes that a target there takes: what it asks for, and in which map where that is not known before.
+    pub fn notes(self) -> usize {
+        match self {
+            In::Map(_) => 1,
+            In::InnerOf(_) => 2,
+        }
+    }
+
+    /// What is known of the map, of an inner one by its template.
+    pub fn spec(self, maps: &[Arc<Map>]) -> Option<&MapSpec> {
+        let map = maps.get(self.map() as usize)?;
+        match self {
+            In::Map(_) => Some(map.spec()),
+            In::InnerOf(_) => map.spec().inner.as_deref(),
+        }
+    }
+}
 
 /// From one block to another.
 type Edges = FxHashSet<(usize, usize)>;
@@ -55,8 +97,8 @@ pub(crate) struct Scout {
     pub of: Vec<usize>,
     /// The block that goes to the next frame.
     pub end: usize,
-    /// The map of each target, by the number that [`Kind::Fetch`] has.
-    pub maps: Vec<u32>,
+    /// Where each target looks, in the order of their notes.
+    pub targets: Vec<In>,
     /// [`Scout::listing`], where it was asked for.
     pub text: String,
 }
@@ -65,7 +107,13 @@ impl Scout {
     /// What is left of the program, in its own instructions: the slot of each, and what stands in place of calls.
     pub fn listing(&self, program: &xway_vm::Program) -> String {
         let mut text = String::new();
-        let name = |map: u32| program.maps().get(map as usize).map_or("?", |m| m.name());
+        let name = |call: &Call| match In::of(call) {
+            Some(at) => {
+                let name = program.maps().get(at.map() as usize).map_or("?", |m| m.name());
+                if at == In::Map(at.map()) { name.to_owned() } else { format!("a map in {name}") }
+            }
+            None => "?".to_owned(),
+        };
         for (n, block) in self.func.blocks.iter().enumerate() {
             if block.ops.is_empty() && matches!(block.end, End::Exit) {
                 continue;
@@ -75,9 +123,9 @@ impl Scout {
                 let insn = program.insns().get(op.at).and_then(Option::as_ref).map(ToString::to_string);
                 let insn = insn.unwrap_or_default();
                 let _ = match &op.kind {
-                    Kind::Fetch { call, slot, then } => {
-                        let map = name(self.maps[*slot]);
-                        writeln!(text, "  {:4}  fetch for {} in {map}, {}", op.at, call.proto.name, then.words())
+                    Kind::Fetch { call, then, .. } => {
+                        let (what, map) = (call.proto.name, name(call));
+                        writeln!(text, "  {:4}  fetch for {what} in {map}, {}", op.at, then.words())
                     }
                     Kind::Enter { frame } => writeln!(text, "  {:4}  {} begins", op.at, self.frames[*frame].name),
                     Kind::Leave { frame } => writeln!(text, "  {:4}  {} has returned", op.at, self.frames[*frame].name),
@@ -122,14 +170,14 @@ enum Does {
 /// What a scout knows of the surroundings.
 pub(crate) struct Around<'a> {
     pub maps: &'a [Arc<Map>],
-    /// Maps that may outgrow the cache.
+    /// Maps that may outgrow the cache, or that may hold such maps.
     pub large: &'a [bool],
-    /// Look-ups in arrays and hash tables are emitted inline.
+    /// Look-ups in arrays, hash tables, maps of these and maps in them are emitted inline.
     pub inline: &'a dyn Fn(&Call) -> bool,
     /// A fetch of this call can be emitted.
     pub fetch: &'a dyn Fn(&Call) -> bool,
-    /// Maps in which the program looks up: what it updates or deletes there was looked up before.
-    pub looked_up: Vec<u32>,
+    /// Where the program looks up: what it updates or deletes there was looked up before.
+    pub looked_up: Vec<In>,
 }
 
 impl<'a> Around<'a> {
@@ -146,16 +194,16 @@ impl<'a> Around<'a> {
     fn look_through(&mut self, func: &Func) {
         self.looked_up.clear();
         let calls = func.blocks.iter().flat_map(|b| &b.ops).filter_map(|op| match &op.kind {
-            Kind::Helper(call) if call.proto.id == LOOKUP && self.is_target(call) => call.map,
+            Kind::Helper(call) if call.proto.id == LOOKUP && self.is_target(call) => In::of(call),
             _ => None,
         });
         self.looked_up = calls.collect();
     }
 
     fn is_target(&self, call: &Call) -> bool {
-        call.map.is_some_and(|m| {
-            self.large.get(m as usize) == Some(&true)
-                && (call.proto.id == LOOKUP || !self.looked_up.contains(&m))
+        In::of(call).is_some_and(|at| {
+            self.large.get(at.map() as usize) == Some(&true)
+                && (call.proto.id == LOOKUP || !self.looked_up.contains(&at))
                 && (self.fetch)(call)
         })
     }
@@ -175,16 +223,18 @@ impl Around<'_> {
                 }
                 _ => Does::Stop,
             },
-            Kind::Atomic { op, src, place, .. } => match (place.region, op) {
-                (Region::Packet | Region::Meta | Region::MapValue(_) | Region::Record, op) => match op {
-                    AtomicOp::Add { fetch: false }
-                    | AtomicOp::Or { fetch: false }
-                    | AtomicOp::And { fetch: false }
-                    | AtomicOp::Xor { fetch: false } => Does::Nothing,
-                    AtomicOp::CmpXchg => Does::Zero(Reg::R0),
-                    // The proof knows that the old value of four bytes has no upper half; what the register held before may have.
-                    _ => Does::Zero(*src),
-                },
+            Kind::Atomic { op, src, place, .. } => match place.region {
+                Region::Packet | Region::Meta | Region::MapValue(_) | Region::InnerMapValue(_) | Region::Record => {
+                    match op {
+                        AtomicOp::Add { fetch: false }
+                        | AtomicOp::Or { fetch: false }
+                        | AtomicOp::And { fetch: false }
+                        | AtomicOp::Xor { fetch: false } => Does::Nothing,
+                        AtomicOp::CmpXchg => Does::Zero(Reg::R0),
+                        // The proof knows that the old value of four bytes has no upper half; what the register held before may have.
+                        _ => Does::Zero(*src),
+                    }
+                }
                 _ => Does::Stop,
             },
             Kind::Helper(call) => self.helper(call),
@@ -388,8 +438,8 @@ struct Cut {
     useful: Vec<bool>,
     /// So does what follows it.
     goes_on: Vec<bool>,
-    /// The map of each target.
-    maps: Vec<u32>,
+    /// Where each target looks.
+    targets: Vec<In>,
 }
 
 impl Cut {
@@ -411,7 +461,7 @@ impl Cut {
         let mut useful = known.to_vec();
         let mut cut: Vec<Vec<Op>> = vec![vec![]; main.blocks.len()];
         let mut goes_on = vec![false; main.blocks.len()];
-        let mut maps = Vec::new();
+        let mut targets = Vec::new();
         for &b in ways.reached.iter().rev() {
             let block = &main.blocks[b];
             let leads = |to: usize| ways.is_gone((b, to)) && useful[to];
@@ -433,8 +483,8 @@ impl Cut {
                                 .take_while(|does| !matches!(does, Does::Stop))
                                 .any(|does| matches!(does, Does::Fetch));
                         let then = if more { then(call, block, &leads, around) } else { Then::Stop };
-                        let slot = maps.len();
-                        maps.push(call.map.expect("a target is in one map"));
+                        let slot = targets.len();
+                        targets.push(In::of(call).expect("a target"));
                         ops.push(Op { at: op.at, kind: Kind::Fetch { call: call.clone(), slot, then } });
                         open = then != Then::Stop;
                     }
@@ -452,13 +502,13 @@ impl Cut {
             useful[b] = goes_on[b] || !ops.is_empty();
             cut[b] = ops;
         }
-        Cut { ops: cut, useful, goes_on, maps }
+        Cut { ops: cut, useful, goes_on, targets }
     }
 }
 
 fn cut_at(flat: &Flat, ways: &Ways, around: &Around<'_>) -> Option<Scout> {
     let (main, mut of) = (&flat.func, flat.of.clone());
-    let Cut { ops, useful, goes_on, maps } = Cut::of(main, ways, around);
+    let Cut { ops, useful, goes_on, targets } = Cut::of(main, ways, around);
     if !useful[0] {
         return None;
     }
@@ -495,8 +545,8 @@ fn cut_at(flat: &Flat, ways: &Ways, around: &Around<'_>) -> Option<Scout> {
     let may_goto = !counts.is_empty();
     blocks.extend(counts);
     clear_unreached(&mut blocks);
-    let maps = number(&mut blocks, &maps);
-    if maps.is_empty() || maps.len() > TARGETS_MAX {
+    let targets = number(&mut blocks, &targets);
+    if targets.is_empty() || notes(&targets) > NOTES_MAX {
         return None;
     }
     let order: Vec<usize> = ways.reached.iter().copied().chain(end..blocks.len()).collect();
@@ -505,7 +555,7 @@ fn cut_at(flat: &Flat, ways: &Ways, around: &Around<'_>) -> Option<Scout> {
         return None;
     }
     let func = Func { blocks, may_goto, ..main.clone() };
-    Some(Scout { func, frames: flat.frames.clone(), of, end, maps, text: String::new() })
+    Some(Scout { func, frames: flat.frames.clone(), of, end, targets, text: String::new() })
 }
 
 /// Empties the blocks that only led on from where the scout has ended.
@@ -522,16 +572,22 @@ fn clear_unreached(blocks: &mut [Block]) {
     }
 }
 
-/// Numbers the targets that are left, in the order in which they were found, and gives their maps.
-fn number(blocks: &mut [Block], found: &[u32]) -> Vec<u32> {
+/// Notes of each frame.
+pub(crate) fn notes(targets: &[In]) -> usize {
+    targets.iter().map(|at| at.notes()).sum()
+}
+
+/// Numbers the notes of the targets that are left, in the order in which they were found, and gives these.
+fn number(blocks: &mut [Block], found: &[In]) -> Vec<In> {
     let mut left = vec![];
     let mut slots: Vec<&mut usize> = (blocks.iter_mut().flat_map(|b| &mut b.ops))
         .filter_map(|op| if let Kind::Fetch { slot, .. } = &mut op.kind { Some(slot) } else { None })
         .collect();
     slots.sort_by_key(|slot| **slot);
     for slot in slots {
+        let first = notes(&left);
         left.push(found[*slot]);
-        *slot = left.len() - 1;
+        *slot = first;
     }
     left
 }
@@ -541,15 +597,17 @@ fn then(call: &Call, block: &Block, leads: &dyn Fn(usize) -> bool, around: &Arou
     if call.proto.id != LOOKUP {
         return Then::Zero;
     }
-    let map = call.map.and_then(|m| around.maps.get(m as usize)).expect("a target is in one map");
+    let at = In::of(call).expect("a target");
+    let spec = at.spec(around.maps).expect("a target is in a map");
     // A value that nobody can change is not taken for any other.
-    let pretend = !map.is_frozen() && map.value_size() <= VALUE_MAX;
+    let frozen = at == In::Map(at.map()) && around.maps[at.map() as usize].is_frozen();
+    let pretend = !frozen && spec.value_size as usize <= VALUE_MAX;
     // Where the key is a constant on some way to the call, the proof knows there that an array has a value.
-    let array = matches!(map.layout(), MapLayout::Array(_) | MapLayout::PercpuArray(_));
+    let array = matches!(spec.map_type, MapType::Array | MapType::PercpuArray);
     let this = |op: &Op| matches!(&op.kind, Kind::Helper(c) if std::ptr::eq(c, call));
     if let Some(Check { zero: miss, other: hit, .. }) = asked::check(block, this, Answer::Pointer) {
         // Behind a miss in a table that evicts there is a new key: seldom enough.
-        return match (leads(hit) && pretend, leads(miss) && !array && !is_lru(map)) {
+        return match (leads(hit) && pretend, leads(miss) && !array && !is_lru(spec)) {
             (true, _) => Then::Value,
             (false, true) => Then::Zero,
             (false, false) => Then::Stop,
@@ -562,8 +620,8 @@ fn then(call: &Call, block: &Block, leads: &dyn Fn(usize) -> bool, around: &Arou
     }
 }
 
-fn is_lru(map: &Map) -> bool {
-    matches!(map.map_type(), MapType::LruHash | MapType::LruPercpuHash)
+fn is_lru(spec: &MapSpec) -> bool {
+    matches!(spec.map_type, MapType::LruHash | MapType::LruPercpuHash)
 }
 
 /// The blocks that can be reached, each before those behind it, and the jumps that go backwards.
@@ -699,7 +757,8 @@ fn effect(kind: &Kind) -> (u16, u16, bool) {
         Kind::Store { base, src, .. } => (bit(base) | operand(src), 0, true),
         Kind::StoreRelease { base, src, .. } => (bit(base) | bit(src), 0, true),
         Kind::Helper(ref call) if call.proto.id == LOOKUP => (0b110, bit(Reg::R0), false),
-        // The key in r2 is all that is looked at.
+        // The key in r2 is all that is looked at, and an inner map in r1.
+        Kind::Fetch { ref call, .. } if call.map.is_none() => (0b110, bit(Reg::R0), true),
         Kind::Fetch { .. } => (0b100, bit(Reg::R0), true),
         Kind::Helper(_) => (ARGS, bit(Reg::R0), false),
         Kind::Atomic { base, src, .. } => (bit(base) | bit(src) | bit(Reg::R0), 0, true),

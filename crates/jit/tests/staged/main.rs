@@ -258,6 +258,7 @@ fn scouts_are_as_written() {
         ("table", table(), maps(MapType::Hash, 8)),
         ("row", row(), maps(MapType::LruHash, 64)),
         ("routes", routes(), maps(MapType::Hash, 8)),
+        ("by-cpu", by_cpu(), maps_of(MapSpec::new(MapType::LruHash, 8, 8, 1))),
         ("ticket", ticket(), maps(MapType::Hash, 8)),
         ("apart", apart(), maps(MapType::Hash, 8)),
         ("options", rounds::options(), maps(MapType::Hash, 64)),
@@ -376,4 +377,35 @@ fn only_maps_that_outgrow_the_cache_are_staged() {
     assert_eq!(staged(100_000, &from(1 << 20)), 1);
     assert_eq!(staged(100_000, &Options { stage: false, ..from(0) }), 0);
     assert_eq!(staged(100_000, &Options { inline_lookups: false, ..from(0) }), 0);
+}
+
+/// A table for each CPU, as a map of maps: which of them it is the run finds out, and how large they are nobody knows before.
+fn by_cpu() -> String {
+    format!(
+        "{HEAD}{KEY}call 8\n*(u32 *)(r10 -12) = r0\nr2 = r10\nr2 += -12\nr1 = map[idx:0]\ncall 1\nif r0 == 0 goto out\n\
+         r8 = r0\nr1 = r0\nr2 = r10\nr2 += -8\ncall 1\nif r0 == 0 goto miss\nlock *(u64 *)(r0 +0) += r6\nr0 = 2\ngoto out\n\
+         miss: *(u64 *)(r10 -24) = 1\nr1 = r8\nr2 = r10\nr2 += -8\nr3 = r10\nr3 += -24\nr4 = 0\ncall 2\nr0 = 3\nout: exit"
+    )
+}
+
+fn maps_of(inner: MapSpec) -> Vec<MapDef> {
+    let of = MapSpec { inner: Some(Box::new(inner)), ..MapSpec::new(MapType::ArrayOfMaps, 4, 4, 4) };
+    vec![MapDef::new("tables", of)]
+}
+
+/// Of inner tables any length may be put in; of arrays only the template's.
+#[test]
+fn inner_maps_that_may_outgrow_the_cache_are_staged() {
+    let staged = |text: &str, inner: MapSpec| {
+        let object = object(text, maps_of(inner));
+        let instance = Instance::new(object.clone(), 1).expect("an instance");
+        let proof = verify(&object.programs[0], &MapsView::from(&*object), &Config::default()).expect("a proof");
+        let program = instance.link(&object.programs[0]).expect("links");
+        let options = Options { stage_from: Some(1 << 20), ..Options::default() };
+        compile(&program, &proof, &options).expect("compiles").staged().count()
+    };
+    assert_eq!(staged(&by_cpu(), MapSpec::new(MapType::LruHash, 8, 8, 1)), 1);
+    let in_array = by_cpu().replace("r10 -8", "r10 -32").replace("r2 += -8", "r2 += -32");
+    assert_eq!(staged(&in_array, MapSpec::new(MapType::Array, 4, 8, 100)), 0);
+    assert_eq!(staged(&in_array, MapSpec::new(MapType::Array, 4, 8, 2 << 20)), 1);
 }
