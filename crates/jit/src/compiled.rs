@@ -124,7 +124,7 @@ pub(crate) fn build(links: &[Link<'_>], chained: bool, options: &Options) -> Res
     let stage = |(n, unit): (usize, &Unit<'_>)| {
         let scout = unit.plan.scout.as_ref()?;
         let answered = answers.filter(|(of, _)| *of == n).map(|(_, map)| map);
-        Some(Stage::new(at(Shape::Scout(n))?, &scout.targets, unit.maps, answered, options))
+        Some(Stage::new(at(Shape::Scout(n))?, scout, unit.maps, answered, options))
     };
     let stages = lowered.iter().enumerate().filter_map(stage).collect();
     let names: Vec<&str> = links.iter().map(|l| l.program.name()).collect();

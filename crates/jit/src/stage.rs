@@ -73,7 +73,8 @@ pub(crate) struct Target {
 
 impl Stage {
     /// `answered`: the map, by index, whose look-ups are answered.
-    pub fn new(offset: usize, looks: &[In], maps: &[Arc<Map>], answered: Option<u32>, options: &Options) -> Stage {
+    pub fn new(offset: usize, scout: &Scout, maps: &[Arc<Map>], answered: Option<u32>, options: &Options) -> Stage {
+        let looks = &scout.targets;
         let target = |(n, at): (usize, &In)| Target {
             at: *at,
             map: maps[at.map() as usize].clone(),
@@ -81,8 +82,7 @@ impl Stage {
         };
         let targets = looks.iter().enumerate().map(target).collect();
         let from = options.stage_from.unwrap_or_else(second_level);
-        let answered = answered.and_then(|map| looks.iter().position(|at| *at == In::Map(map)));
-        Stage { offset, targets, answered, from }
+        Stage { offset, targets, answered: answered.and_then(|map| scout.first_in(map)), from }
     }
 
     /// Whether the other one does the same, in code that is the same.
@@ -304,6 +304,45 @@ mod tests {
             assert_eq!(verdicts, std::array::from_fn(|n| if slot(n) == 1 { 0 } else { 2 }));
             frames.into_iter().for_each(|frame| pool.release(frame));
         }
+    }
+
+    /// Of two look-ups in one trie the first is answered; what is fetched for the other takes notes of the other kind.
+    #[test]
+    fn each_look_up_in_a_trie_has_the_notes_that_it_takes() {
+        let ask = |offset: u32| {
+            format!(
+                "*(u32 *)(r10 -8) = 32\nr1 = *(u32 *)(r6 +{offset})\n*(u32 *)(r10 -4) = r1\nr2 = r10\nr2 += -8\n\
+                 r1 = map[idx:0]\ncall 1\n"
+            )
+        };
+        let (from, to) = (ask(0), ask(4));
+        let text = format!(
+            "r6 = *(u32 *)(r1 +0)\nr7 = *(u32 *)(r1 +4)\nr2 = r6\nr2 += 8\nr0 = 1\nif r2 > r7 goto out\n{from}{to}r0 = 2\nout: exit"
+        );
+        let code = staged(&text, &[map(trie())], Options::default());
+        let [stage] = code.stages() else { panic!("one program") };
+        let mut pool = Pool::new(PoolConfig::new(4)).unwrap();
+        let mut frames: Vec<Frame> = (0..4).map(|_| pool.alloc().unwrap()).collect();
+        let packet = |n: usize| [10, n as u8, 1, 1, 10, 200, n as u8, 9];
+        frames.iter_mut().enumerate().for_each(|(n, frame)| frame.fill(&packet(n)).unwrap());
+        let (guard, host) = (Guard::pin(), FixedHost::new(1));
+        let mut env = RunEnv::new(&guard, &host, 0);
+        let mut targets = vec![];
+        code.each_notes(stage, &mut frames, &mut env, |_, target, notes, _| {
+            let answered = stage.answered == Some(target);
+            targets.push(answered);
+            for (n, note) in notes.iter().enumerate() {
+                let packet = packet(n);
+                let asked = |at: usize| {
+                    let address: [u8; 4] = packet[at..at + 4].try_into().unwrap();
+                    let word = u64::from_ne_bytes([[32, 0, 0, 0], address].concat().try_into().unwrap());
+                    if answered { word } else { u64::from(u32::from_be_bytes(address)) << 32 | 1 }
+                };
+                assert_eq!(*note, asked(4 * target), "target {target}, frame {n}");
+            }
+        });
+        assert_eq!(targets, [true, false]);
+        frames.into_iter().for_each(|frame| pool.release(frame));
     }
 
     /// Notes are hints, so that mixing them up would change no result and only cost what staging gains: each stands at the place of

@@ -7,8 +7,8 @@
 //! |---|---|
 //! | hash tables | the hash of the key |
 //! | arrays | none: there is nothing behind the value |
-//! | tries with keys of eight bytes | the key |
-//! | other tries | the front of the address, as [`xway_maps::ahead`] has it |
+//! | a trie with keys of eight bytes, the look-up that is answered | the key |
+//! | other look-ups in tries | the front of the address, as [`xway_maps::ahead`] has it |
 //!
 //! Where the map is one that the program has found in another one, its address is a second note, behind the first.
 
@@ -142,7 +142,7 @@ impl Body<'_, '_> {
     /// Takes the notes of a target and gives the call's result as it is pretended.
     pub(super) fn fetch(&mut self, call: &Call, slot: usize, then: Then) {
         let note = match call.map.and_then(|m| self.unit.maps.get(m as usize)) {
-            Some(map) => self.note(call, map),
+            Some(map) => self.note(call, map, slot),
             None => {
                 let map = self.reg(Reg::R1);
                 self.b.def_var(self.notes[slot + 1], map);
@@ -157,10 +157,11 @@ impl Body<'_, '_> {
         self.set(Reg::R0, result);
     }
 
-    fn note(&mut self, call: &Call, map: &Map) -> Value {
+    fn note(&mut self, call: &Call, map: &Map, slot: usize) -> Value {
         match map.layout() {
             MapLayout::Hash(table) => self.fetch_bucket(call, &Table::from(&table)),
-            MapLayout::Lpm(_) => self.note_of_trie(call, map.key_size()),
+            MapLayout::Lpm(_) if self.is_answered_by(call, slot) => self.key_words(call, Answer::KEY)[0],
+            MapLayout::Lpm(_) => self.front(call, map.key_size()),
             MapLayout::Array(array) => {
                 let base = self.b.ins().iconst(I64, array.base as i64);
                 self.fetch_value(call, base, array.stride)
@@ -183,7 +184,7 @@ impl Body<'_, '_> {
                 let base = self.inner_array(map);
                 self.fetch_value(call, base, ArrayLayout::stride_of(spec.value_size))
             }
-            MapType::LpmTrie => self.note_of_trie(call, spec.key_size as usize),
+            MapType::LpmTrie => self.front(call, spec.key_size as usize),
             _ => {
                 let table = self.inner_table(map, spec);
                 self.fetch_bucket(call, &table)
@@ -199,12 +200,14 @@ impl Body<'_, '_> {
         hash
     }
 
-    fn note_of_trie(&mut self, call: &Call, key_size: usize) -> Value {
-        if key_size == Answer::KEY {
-            let [key] = self.key_words(call, Answer::KEY)[..] else { unreachable!("eight bytes are one word") };
-            return key;
-        }
-        self.front(call, key_size)
+    /// Whether it is this note that a look-up is answered by.
+    fn is_answered_by(&self, call: &Call, slot: usize) -> bool {
+        let asked = call.map.map(|map| (self.number, map));
+        let scout = self.unit.plan.scout.as_ref().expect("this is one");
+        let first = call.map.and_then(|map| scout.first_in(map));
+        asked.is_some()
+            && self.around.answers == asked
+            && first.is_some_and(|n| scout::notes(&scout.targets[..n]) == slot)
     }
 
     /// Fetches the value of an array that the key names, if there is one. There is nothing more to find out about it.

@@ -104,6 +104,11 @@ pub(crate) struct Scout {
 }
 
 impl Scout {
+    /// The first target in this map.
+    pub fn first_in(&self, map: u32) -> Option<usize> {
+        self.targets.iter().position(|at| *at == In::Map(map))
+    }
+
     /// What is left of the program, in its own instructions: the slot of each, and what stands in place of calls.
     pub fn listing(&self, program: &xway_vm::Program) -> String {
         let mut text = String::new();
