@@ -170,6 +170,7 @@ fn plain() -> Vec<Case> {
         // The limit of 33 tail calls holds for a whole test-run: four runs of eight.
         Case { runs: 4, ..Case::new("8 tail calls", "tail", "tail_8") },
         Case::new("encapsulation", "encap", "encap").fill(Fill::Tunnels),
+        Case::new("filter, settings in .rodata", "settings", "filter"),
         Case::new("metadata", "room", "mark"),
         Case::new("trailer taken off", "room", "trim"),
         Case::new("random number", "steer", "by_chance"),
