@@ -35,10 +35,13 @@ enum Keys {
 }
 
 /// The maps by number. Elements of those from [`INNER`] on are maps.
-const KINDS: [Keys; 7] = [Keys::Wide, Keys::Wide, Keys::Prefix, Keys::Index, Keys::Wide, Keys::Index, Keys::Index];
+const KINDS: [Keys; 10] = {
+    use Keys::{Index, Prefix, Wide};
+    [Wide, Wide, Prefix, Index, Wide, Index, Index, Index, Index, Index]
+};
 const INNER: usize = 5;
 /// What the inner maps' keys are.
-const INNER_KINDS: [Keys; 2] = [Keys::Wide, Keys::Index];
+const INNER_KINDS: [Keys; 5] = [Keys::Wide, Keys::Index, Keys::Wide, Keys::Prefix, Keys::Wide];
 
 fn maps(rng: &mut Rng) -> Vec<MapDef> {
     let room = if rng.one_in(2) { TIGHT } else { 64 };
@@ -53,13 +56,19 @@ fn maps(rng: &mut Rng) -> Vec<MapDef> {
         MapDef::new("own", MapSpec::new(MapType::PercpuHash, 8, 8, room)),
         MapDef::new("tables", of(MapType::ArrayOfMaps, inner_spec(0))),
         MapDef::new("arrays", of(MapType::HashOfMaps, inner_spec(1))),
+        MapDef::new("own_tables", of(MapType::ArrayOfMaps, inner_spec(2))),
+        MapDef::new("tries", of(MapType::HashOfMaps, inner_spec(3))),
+        MapDef::new("recent_ones", of(MapType::ArrayOfMaps, inner_spec(4))),
     ]
 }
 
 fn inner_spec(which: usize) -> MapSpec {
     match which {
         0 => MapSpec::new(MapType::Hash, 8, 8, TIGHT),
-        _ => MapSpec::new(MapType::Array, 4, 8, KEYS as u32),
+        1 => MapSpec::new(MapType::Array, 4, 8, KEYS as u32),
+        2 => MapSpec::new(MapType::PercpuHash, 8, 8, TIGHT),
+        3 => MapSpec { flags: map_flags::NO_PREALLOC, ..MapSpec::new(MapType::LpmTrie, 8, 8, 64) },
+        _ => MapSpec::new(MapType::LruHash, 8, 8, 512),
     }
 }
 
@@ -81,7 +90,7 @@ pub fn fill(instance: &Instance) {
             let map = Map::create(&inner_spec(which), &Env::with_cpus(2)).expect("a map");
             for key in (0..6u64).filter(|key| key % 3 != u64::from(slot) % 3) {
                 let key = &key.to_ne_bytes()[..map.key_size()];
-                map.update(key, &[7 + slot as u8; 8], 0).expect("room");
+                map.update(key, &vec![7 + slot as u8; map.user_value_size()], 0).expect("room");
             }
             maps[INNER + which].set_inner(&slot.to_ne_bytes(), map).expect("it is like the template");
         }
