@@ -241,7 +241,7 @@ fn random_programs_in_phases() {
     assert!(2 * staged > same, "of {same} programs only {staged} are staged");
 }
 
-/// Whether the analysis of an object's program is given up: one in some hundred has loops that are walked turn by turn.
+/// Whether the analysis of an object's program is given up: one in some twenty has loops that are walked turn by turn.
 fn too_long(object: &Object) -> bool {
     let proof = verify(&object.programs[0], &MapsView::from(object), &Config::default());
     proof.is_err_and(|refused| refused.errors[0].kind == Kind::Budget)
