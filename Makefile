@@ -21,11 +21,12 @@ test:  ## everything that must pass; says what could not run on this machine, an
 	@scripts/setup test || echo "Going on: what needs them will be reported as not run."
 	@scripts/mounted scripts/test $(TARGET)
 
-lint:  ## format, clippy, documentation, house rules
+lint:  ## format, clippy (of the compiler also for aarch64), documentation, house rules
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	cargo test -q --workspace --test house
+	@scripts/aarch64 --look
 
 samples: $(OBJECTS)  ## compile bpf/samples and bpf/bench into object files
 

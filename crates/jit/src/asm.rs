@@ -59,7 +59,7 @@ pub(crate) fn each(code: &[u8], _address: u64, mut each: impl FnMut(u32, &str)) 
     use yaxpeax_arm::armv8::a64::InstDecoder;
 
     let (decoder, mut text, mut at) = (InstDecoder::default(), String::new(), 0);
-    let mut constants = std::collections::BTreeMap::new();
+    let mut constants = std::collections::BTreeMap::<usize, usize>::new();
     while let Some(word) = code.get(at..at + 4) {
         while constants.first_key_value().is_some_and(|(_, end)| *end <= at) {
             constants.pop_first();

@@ -1,5 +1,5 @@
 //! `headers`: the first line of each packet is fetched some frames before its turn, when packets are cold.
-#![allow(unsafe_code)] // instructions that fetch memory ahead, and the time-stamp counter
+#![allow(unsafe_code)] // the time-stamp counter, and the first word of frames
 //!
 //! Where a device or another core has written packets, the first look at each waits for memory, and the next packet's wait
 //! begins only when the program is done with this one. So a burst is run in parts, and while one part runs the first lines
@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use xway_packet::Frame;
+use xway_packet::{Frame, prefetch};
 
 /// Frames that are fetched for while as many others run.
 pub(crate) const PART: usize = 16;
@@ -77,7 +77,7 @@ fn steps(count: usize) -> impl Iterator<Item = Step> {
 /// Fetches the first line of each packet.
 fn fetch(frames: &[Frame]) {
     for frame in frames {
-        line(frame.packet().as_ptr());
+        prefetch::to_read(frame.packet().as_ptr());
     }
 }
 
@@ -85,19 +85,8 @@ fn fetch(frames: &[Frame]) {
 fn fetch_descriptors(frames: &[Frame]) {
     for frame in frames {
         // SAFETY: a frame is a pointer to its descriptor (`xway_packet::descriptor`), read as one word.
-        line(unsafe { std::ptr::from_ref(frame).cast::<*const u8>().read() });
+        prefetch::to_read(unsafe { std::ptr::from_ref(frame).cast::<*const u8>().read() });
     }
-}
-
-#[inline(always)]
-fn line(address: *const u8) {
-    // SAFETY: fetching ahead neither faults nor reads as far as the program can tell, whatever the address.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = address;
 }
 
 /// What a load of the first byte takes, with some ticks for the clock; 0 where there is no such clock.

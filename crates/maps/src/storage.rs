@@ -244,33 +244,43 @@ impl Block {
     /// Brings the cache line at `offset` near, if it lies in the block. Reads nothing.
     #[inline(always)]
     pub(crate) fn prefetch(&self, offset: usize) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if offset < self.bytes {
-            // SAFETY: the address lies in the block; a prefetch neither faults nor reads as far as the program can tell.
-            unsafe {
-                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
-                    self.base.as_ptr().add(offset).cast_const().cast(),
-                );
-            }
+        if offset >= self.bytes {
+            return;
         }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = offset;
+        let at = self.base.as_ptr().cast_const().wrapping_add(offset);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a prefetch neither faults nor reads as far as the program can tell.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+        }
+        #[cfg(all(target_arch = "aarch64", not(miri)))]
+        // SAFETY: the same.
+        unsafe {
+            std::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+        let _ = at;
     }
 
     /// Brings the cache line at `offset` near to be written to.
     #[inline(always)]
     pub(crate) fn prefetch_to_write(&self, offset: usize) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if offset < self.bytes {
-            // SAFETY: as in `prefetch`.
-            unsafe {
-                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(
-                    self.base.as_ptr().add(offset).cast_const().cast(),
-                );
-            }
+        if offset >= self.bytes {
+            return;
         }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = offset;
+        let at = self.base.as_ptr().cast_const().wrapping_add(offset);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: as in `prefetch`.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(at.cast());
+        }
+        #[cfg(all(target_arch = "aarch64", not(miri)))]
+        // SAFETY: the same.
+        unsafe {
+            std::arch::asm!("prfm pstl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+        let _ = at;
     }
 
     /// The `len` bytes at `offset` for the owner's own use. Panics as [`Block::value`] does.

@@ -12,7 +12,12 @@ pub fn to_read(at: *const u8) {
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
+    #[cfg(all(target_arch = "aarch64", not(miri), not(loom)))]
+    // SAFETY: a hint, see the top.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri), not(loom))))]
     let _ = at;
 }
 
@@ -24,6 +29,11 @@ pub fn to_write(at: *const u8) {
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
+    #[cfg(all(target_arch = "aarch64", not(miri), not(loom)))]
+    // SAFETY: a hint, see the top.
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri), not(loom))))]
     let _ = at;
 }
