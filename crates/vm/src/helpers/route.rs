@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use xway_abi::Errno;
 
 use crate::call::Call;
+use crate::host::Host;
 use crate::host::route::{FibAnswer, FibQuery};
 
 /// `struct bpf_fib_lookup` (`linux/bpf.h`): offsets of its fields.
@@ -39,6 +40,7 @@ const SRC: u32 = 16;
 const MARK: u32 = 32;
 
 /// `bpf_fib_lookup(ctx, params, plen, flags)`
+#[inline]
 pub(crate) fn fib_lookup(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
     let flags = call.num(3) as u32;
     let host = call.host;
@@ -46,28 +48,38 @@ pub(crate) fn fib_lookup(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
     if flags & !(DIRECT | OUTPUT | SKIP_NEIGH | TBID | SRC | MARK) != 0 {
         return Err(Errno::EINVAL);
     }
-    let query = query(params, flags)?;
-    let answer = host.fib_lookup(&query)?;
-    store(params, &answer);
-    Ok(answer.code as u64)
+    let four = |p: &[u8; at::SIZE], o: usize| IpAddr::V4(Ipv4Addr::new(p[o], p[o + 1], p[o + 2], p[o + 3]));
+    let six = |p: &[u8; at::SIZE], o: usize| {
+        IpAddr::V6(Ipv6Addr::from(p[o..].first_chunk::<16>().copied().unwrap_or_default()))
+    };
+    // Each family by itself, and what is asked and answered where it is: moved it would be read by wider loads than it was stored by, for
+    // which processors wait.
+    match params[at::FAMILY] {
+        AF_INET => ask(host, &query(params, flags, four), params),
+        AF_INET6 => ask(host, &query(params, flags, six), params),
+        _ => Err(Errno::EAFNOSUPPORT),
+    }
 }
 
-fn query(p: &[u8; at::SIZE], flags: u32) -> Result<FibQuery, Errno> {
+#[inline(always)]
+fn ask(host: &dyn Host, query: &FibQuery, params: &mut [u8; at::SIZE]) -> Result<u64, Errno> {
+    match &host.fib_lookup(query) {
+        Ok(answer) => {
+            store(params, answer);
+            Ok(answer.code as u64)
+        }
+        Err(errno) => Err(*errno),
+    }
+}
+
+#[inline(always)]
+fn query(p: &[u8; at::SIZE], flags: u32, addr: impl Fn(&[u8; at::SIZE], usize) -> IpAddr) -> FibQuery {
     let u16_at = |o: usize| u16::from_ne_bytes([p[o], p[o + 1]]);
     let u32_at = |o: usize| u32::from_ne_bytes([p[o], p[o + 1], p[o + 2], p[o + 3]]);
-    let addr = |o: usize| match p[at::FAMILY] {
-        AF_INET => Ok(IpAddr::V4(Ipv4Addr::new(p[o], p[o + 1], p[o + 2], p[o + 3]))),
-        AF_INET6 => {
-            let mut a = [0; 16];
-            a.copy_from_slice(&p[o..o + 16]);
-            Ok(IpAddr::V6(Ipv6Addr::from(a)))
-        }
-        _ => Err(Errno::EAFNOSUPPORT),
-    };
-    Ok(FibQuery {
+    FibQuery {
         ifindex: u32_at(at::IFINDEX),
-        src: addr(at::SRC)?,
-        dst: addr(at::DST)?,
+        src: addr(p, at::SRC),
+        dst: addr(p, at::DST),
         tos: p[at::TOS],
         l4_proto: p[at::L4_PROTO],
         sport: u16::from_be(u16_at(at::SPORT)),
@@ -79,7 +91,7 @@ fn query(p: &[u8; at::SIZE], flags: u32) -> Result<FibQuery, Errno> {
         skip_neigh: flags & SKIP_NEIGH != 0,
         want_src: flags & SRC != 0,
         mark: if flags & MARK != 0 { u32_at(at::SMAC) } else { 0 },
-    })
+    }
 }
 
 fn store(p: &mut [u8; at::SIZE], answer: &FibAnswer) {

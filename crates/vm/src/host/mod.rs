@@ -5,6 +5,7 @@
 
 mod fixed;
 mod netlink;
+mod prefixes;
 mod printed;
 mod procfs;
 mod random;

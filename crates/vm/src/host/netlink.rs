@@ -56,7 +56,7 @@ const GROUPS: u32 = {
 };
 
 /// What must be asked for again.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Stale {
     links: bool,
     addresses: bool,
@@ -67,6 +67,7 @@ struct Stale {
 
 impl Stale {
     const ALL: Stale = Stale { links: true, addresses: true, routes: true, neighbours: true, rules: true };
+    const NONE: Stale = Stale { links: false, addresses: false, routes: false, neighbours: false, rules: false };
 }
 
 /// Both sockets and the copy.
@@ -82,6 +83,7 @@ pub(super) struct Netlink {
 
 impl Netlink {
     /// Opens the sockets, in the network name space of the calling thread.
+    #[inline(never)]
     pub(super) fn open() -> Result<Netlink, Errno> {
         // Subscribed before anything is asked for: no change can fall between.
         let news = Socket::open(Protocol::Route, GROUPS).map_err(|e| e.errno)?;
@@ -96,8 +98,15 @@ impl Netlink {
         })
     }
 
-    /// The copy, up to date when it is to `look`.
-    pub(super) fn tables(&mut self, look: bool) -> Result<&Tables, Errno> {
+    /// The copy.
+    #[inline]
+    pub(super) fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Makes the copy the kernel's, as of now if changes are to be asked for.
+    #[inline]
+    pub(super) fn renew(&mut self, look: bool) -> Result<(), Errno> {
         if look {
             #[cfg(test)]
             {
@@ -105,15 +114,10 @@ impl Netlink {
             }
             self.read_news();
         }
-        let stale = std::mem::take(&mut self.stale);
-        let result = self.refresh(stale);
-        if let Err(e) = result {
-            self.stale = Stale::ALL;
-            return Err(e);
-        }
-        Ok(&self.tables)
+        if self.stale == Stale::NONE { Ok(()) } else { self.refresh() }
     }
 
+    #[inline(never)]
     fn read_news(&mut self) {
         let mut stale = self.stale;
         let read = self.news.announcements(|kind| match kind & !3 {
@@ -129,7 +133,16 @@ impl Netlink {
         self.stale = if read.is_ok() { stale } else { Stale::ALL };
     }
 
-    fn refresh(&mut self, stale: Stale) -> Result<(), Errno> {
+    /// Asks again for what is stale; for everything, the next time, where that fails.
+    #[cold]
+    fn refresh(&mut self) -> Result<(), Errno> {
+        let stale = std::mem::replace(&mut self.stale, Stale::ALL);
+        self.refresh_what(stale)?;
+        self.stale = Stale::NONE;
+        Ok(())
+    }
+
+    fn refresh_what(&mut self, stale: Stale) -> Result<(), Errno> {
         if stale.links {
             let mut links = vec![];
             self.dump(GETLINK, 0, |body| links.extend(link(body)))?;
@@ -475,7 +488,8 @@ mod tests {
             println!("not run: vm::netlink needs a netlink socket");
             return;
         };
-        let tables = netlink.tables(true).unwrap();
+        netlink.renew(true).unwrap();
+        let tables = netlink.tables();
         let lo = tables.link(1).unwrap();
         assert!(lo.mtu >= 1500 && lo.header_len == 14, "{lo:?}");
     }

@@ -9,6 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use xway_abi::Errno;
 
+use super::prefixes::{Keyed, Prefixes, number};
+
 /// What a program asks (`struct bpf_fib_lookup`, input side). Numbers in host order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FibQuery {
@@ -224,13 +226,21 @@ pub struct Rule {
 /// Interfaces, rules, routes and neighbours.
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
-    links: HashMap<u32, Link>,
-    rules: Vec<Rule>,
-    routes: HashMap<(u32, IpAddr, u8), Vec<Route>>,
-    /// Prefix lengths in use by table and family, longest first.
-    lengths: HashMap<(u32, bool), Vec<u8>>,
-    neighbours: HashMap<(u32, IpAddr), [u8; 6]>,
+    /// By rising index.
+    links: Vec<Link>,
+    /// Of IPv4 and of IPv6, each with whether it matches everything.
+    rules: [Vec<(bool, Rule)>; 2],
+    /// By rising key.
+    routes: Vec<Prefixes>,
+    neighbours: HashMap<Neighbour, [u8; 6], Keyed>,
     addresses: Vec<(u32, IpAddr)>,
+}
+
+/// Interface, whether it is IPv6, address.
+type Neighbour = (u32, u32, u128);
+
+fn neighbour(ifindex: u32, addr: IpAddr) -> Neighbour {
+    (ifindex, addr.is_ipv6().into(), number(addr))
 }
 
 /// The loopback interface's index in every name space.
@@ -242,12 +252,18 @@ const TABLE_DEFAULT: u32 = 253;
 impl Tables {
     /// Adds or replaces an interface.
     pub fn set_link(&mut self, link: Link) {
-        self.links.insert(link.ifindex, link);
+        match self.links.binary_search_by_key(&link.ifindex, |l| l.ifindex) {
+            Ok(at) => self.links[at] = link,
+            Err(at) => self.links.insert(at, link),
+        }
     }
 
     /// The interface with this index.
+    #[inline]
     pub fn link(&self, ifindex: u32) -> Option<&Link> {
-        self.links.get(&ifindex)
+        // Where none has gone the indexes are 1, 2, 3 and so on.
+        let likely = self.links.get((ifindex as usize).wrapping_sub(1)).filter(|l| l.ifindex == ifindex);
+        likely.or_else(|| self.links.binary_search_by_key(&ifindex, |l| l.ifindex).ok().map(|at| &self.links[at]))
     }
 
     /// Removes all interfaces.
@@ -258,7 +274,6 @@ impl Tables {
     /// Removes all routes.
     pub fn clear_routes(&mut self) {
         self.routes.clear();
-        self.lengths.clear();
     }
 
     /// Removes all neighbours.
@@ -274,7 +289,10 @@ impl Tables {
     /// Replaces the rules. Without any, the tables `local`, `main` and `default` are asked in this order.
     pub fn set_rules(&mut self, mut rules: Vec<Rule>) {
         rules.sort_by_key(|r| r.priority);
-        self.rules = rules;
+        self.rules = Default::default();
+        for rule in rules {
+            self.rules[usize::from(rule.v6)].push((rule.matches_all(), rule));
+        }
     }
 
     /// Adds a route.
@@ -282,11 +300,12 @@ impl Tables {
         let v6 = route.prefix.is_ipv6();
         route.prefix_len = route.prefix_len.min(if v6 { 128 } else { 32 });
         route.prefix = mask(route.prefix, route.prefix_len);
-        let lengths = self.lengths.entry((route.table, v6)).or_default();
-        if let Err(i) = lengths.binary_search_by(|l| route.prefix_len.cmp(l)) {
-            lengths.insert(i, route.prefix_len);
-        }
-        let same = self.routes.entry((route.table, route.prefix, route.prefix_len)).or_default();
+        let key = (route.table, v6);
+        let table = self.routes.binary_search_by_key(&key, |p| p.key).unwrap_or_else(|at| {
+            self.routes.insert(at, Prefixes::new(key));
+            at
+        });
+        let same = self.routes[table].routes_mut(route.prefix, route.prefix_len);
         // A specific type of service before the general, then the smaller metric.
         let at = same
             .partition_point(|r| (std::cmp::Reverse(r.tos), r.metric) <= (std::cmp::Reverse(route.tos), route.metric));
@@ -303,7 +322,7 @@ impl Tables {
 
     /// Adds a neighbour whose address is valid.
     pub fn set_neighbour(&mut self, ifindex: u32, addr: IpAddr, mac: [u8; 6]) {
-        self.neighbours.insert((ifindex, addr), mac);
+        self.neighbours.insert(neighbour(ifindex, addr), mac);
     }
 
     /// Adds an address of an interface.
@@ -318,7 +337,7 @@ impl Tables {
         if local_to_link(q.dst) || local_to_link(q.src) {
             return code(FibCode::NotForwarded);
         }
-        let link = self.links.get(&q.ifindex).ok_or(Errno::ENODEV)?;
+        let link = self.link(q.ifindex).ok_or(Errno::ENODEV)?;
         let v6 = q.dst.is_ipv6();
         if !(if v6 { link.forward_v6 } else { link.forward_v4 }) {
             return code(FibCode::ForwardingDisabled);
@@ -340,21 +359,19 @@ impl Tables {
             return code(end_code(route.kind));
         }
         let Some(hop) = choose(route, q) else { return code(FibCode::NotForwarded) };
-        let mut answer = code(FibCode::Success)?;
-        let out = self.links.get(&hop.ifindex);
+        let out = self.link(hop.ifindex);
         let mtu = match route.mtu {
             0 => out.map_or(1500, |l| l.mtu),
             set => set,
         };
         // The field for the length in carries the MTU out, cut to 16 bits.
         if u32::from(q.tot_len) > mtu {
-            (answer.code, answer.mtu) = (FibCode::FragNeeded, Some(mtu as u16));
-            return Ok(answer);
+            return code(FibCode::FragNeeded).map(|answer| FibAnswer { mtu: Some(mtu as u16), ..answer });
         }
         if hop.lwt {
-            answer.code = FibCode::UnsupportedLwt;
-            return Ok(answer);
+            return code(FibCode::UnsupportedLwt);
         }
+        let mut answer = code(FibCode::Success)?;
         (answer.ifindex, answer.metric, answer.gateway) = (Some(hop.ifindex), Some(route.metric), hop.gateway);
         if q.want_src {
             answer.src = route.prefsrc.or_else(|| self.source_for(hop.ifindex, hop.gateway.unwrap_or(q.dst), v6));
@@ -365,7 +382,7 @@ impl Tables {
         }
         if !q.skip_neigh {
             let next = hop.gateway.unwrap_or(q.dst);
-            match self.neighbours.get(&(hop.ifindex, next)) {
+            match self.neighbours.get(&neighbour(hop.ifindex, next)) {
                 Some(mac) => answer.macs = Some((*mac, out.map_or([0; 6], |l| l.mac))),
                 None => {
                     answer.code = FibCode::NoNeighbour;
@@ -378,15 +395,14 @@ impl Tables {
     }
 
     fn by_rules(&self, q: &FibQuery, link: &Link) -> Option<Found<'_>> {
-        if self.rules.is_empty() {
+        if self.rules.iter().all(Vec::is_empty) {
             let vrf = Some(link.vrf_table).filter(|t| *t != 0);
             let tables = vrf.into_iter().chain([TABLE_LOCAL, TABLE_MAIN, TABLE_DEFAULT]);
             return tables.into_iter().find_map(|t| self.in_table(t, q, -1)).filter(|f| !f.is_throw());
         }
-        let v6 = q.dst.is_ipv6();
         let mut from = 0;
-        for rule in self.rules.iter().filter(|r| r.v6 == v6) {
-            if rule.priority < from || !rule.matches(q, link) {
+        for (all, rule) in &self.rules[usize::from(q.dst.is_ipv6())] {
+            if rule.priority < from || !(*all || rule.matches(q, link)) {
                 continue;
             }
             match rule.action {
@@ -407,13 +423,21 @@ impl Tables {
 
     /// The longest prefix in one table that has a usable way on.
     fn in_table(&self, table: u32, q: &FibQuery, suppress: i32) -> Option<Found<'_>> {
-        for len in self.lengths.get(&(table, q.dst.is_ipv6()))? {
-            let Some(routes) = self.routes.get(&(table, mask(q.dst, *len), *len)) else { continue };
+        /// Tables that are gone through sooner than they are searched.
+        const FEW: usize = 12;
+        let key = (table, q.dst.is_ipv6());
+        let table = match self.routes.len() {
+            ..=FEW => self.routes.iter().find(|p| p.key == key)?,
+            _ => &self.routes[self.routes.binary_search_by_key(&key, |p| p.key).ok()?],
+        };
+        let dst = number(q.dst);
+        for n in 0..table.count() {
+            let Some((len, routes)) = table.nth(n, dst) else { continue };
             for route in routes {
                 let tos_fits = route.tos == 0 || route.tos == q.tos & 0xfc;
                 let alive = route.kind != RouteType::Unicast || route.hops.iter().any(|h| usable(h, q));
                 if tos_fits && alive {
-                    if i32::from(*len) <= suppress {
+                    if i32::from(len) <= suppress {
                         return None;
                     }
                     return Some(Found::Route(route));
@@ -466,6 +490,9 @@ fn usable(hop: &NextHop, q: &FibQuery) -> bool {
 fn choose<'r>(route: &'r Route, q: &FibQuery) -> Option<&'r NextHop> {
     let wished = q.output && route.hops.iter().any(|h| usable(h, q) && h.ifindex == q.ifindex);
     let hops = || route.hops.iter().filter(|h| usable(h, q) && (!wished || h.ifindex == q.ifindex));
+    if let [only] = &route.hops[..] {
+        return Some(only).filter(|h| usable(h, q));
+    }
     let total: u64 = hops().map(|h| u64::from(h.weight.max(1))).sum();
     if total == 0 {
         return None;
@@ -488,6 +515,12 @@ fn choose<'r>(route: &'r Route, q: &FibQuery) -> Option<&'r NextHop> {
 }
 
 impl Rule {
+    fn matches_all(&self) -> bool {
+        let (any, ports) = (self.src.is_none() && self.dst.is_none(), self.sport.is_none() && self.dport.is_none());
+        let zero = self.tos == 0 && self.mark.1 == 0 && self.iif == 0 && self.oif == 0 && self.l4_proto == 0;
+        any && ports && zero && !self.l3mdev && !self.invert
+    }
+
     fn matches(&self, q: &FibQuery, link: &Link) -> bool {
         let within = |net: &Option<(IpAddr, u8)>, addr| net.is_none_or(|(p, len)| mask(addr, len) == mask(p, len));
         let (iif, oif) = if q.output { (LOOPBACK, q.ifindex) } else { (q.ifindex, 0) };

@@ -1,6 +1,6 @@
 //! The machine itself as a host.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -69,20 +69,26 @@ impl SystemHost {
         self
     }
 
-    /// Runs `with` over routing tables that are up to date: as of now, or as of a moment of this burst. A system call, the first time
-    /// in a burst.
-    fn tables<T>(&self, with: impl FnOnce(&super::route::Tables) -> T) -> Result<T, Errno> {
+    /// Routing tables that are up to date: as of now, or as of a moment of this burst. A system call, the first time in a burst.
+    #[inline]
+    fn tables(&self) -> Result<RefMut<'_, Netlink>, Errno> {
         let mut slot = self.netlink.borrow_mut();
-        let netlink = match &mut *slot {
-            Some(n) => n,
-            empty => empty.insert(Netlink::open()?),
-        };
-        let look = self.looked.get() != Looked::Already;
-        if self.looked.get() == Looked::NotYet {
+        if slot.is_none() {
+            *slot = Some(opened()?);
+        }
+        let mut netlink = RefMut::map(slot, |slot| slot.as_mut().expect("opened above"));
+        let looked = self.looked.get();
+        if looked == Looked::NotYet {
             self.looked.set(Looked::Already);
         }
-        Ok(with(netlink.tables(look)?))
+        netlink.renew(looked != Looked::Already)?;
+        Ok(netlink)
     }
+}
+
+#[cold]
+fn opened() -> Result<Netlink, Errno> {
+    Netlink::open()
 }
 
 /// This machine's.
@@ -171,11 +177,11 @@ impl Host for SystemHost {
     }
 
     fn fib_lookup(&self, query: &FibQuery) -> Result<FibAnswer, Errno> {
-        self.tables(|t| t.lookup(query))?
+        self.tables()?.tables().lookup(query)
     }
 
     fn device(&self, ifindex: u32) -> Result<Link, Errno> {
-        self.tables(|t| t.link(ifindex).copied())?.ok_or(Errno::ENODEV)
+        self.tables()?.tables().link(ifindex).copied().ok_or(Errno::ENODEV)
     }
 }
 
@@ -194,13 +200,14 @@ mod tests {
     fn changes_of_the_tables_are_asked_for_once_in_a_burst() {
         let host = SystemHost::new();
         let looks = || host.netlink.borrow().as_ref().map_or(0, |netlink| netlink.looks);
+        let asks = || host.tables().is_ok();
         // Nobody says when bursts begin.
-        assert!(host.tables(|_| ()).is_ok() && host.tables(|_| ()).is_ok());
+        assert!(asks() && asks());
         assert_eq!(looks(), 2);
         for burst in 3..6 {
             host.burst_begins();
             for _ in 0..64 {
-                assert!(host.tables(|_| ()).is_ok());
+                assert!(asks());
             }
             assert_eq!(looks(), burst);
         }
