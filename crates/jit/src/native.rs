@@ -6,6 +6,7 @@
 //! where the prototype says so, for its length, and lives until the call returns; a map argument is the address of a map that
 //! the program or the guard keeps alive; a callback is a [`Handle`] of the running program.
 
+use std::ffi::{CStr, c_char};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -32,9 +33,6 @@ pub(crate) struct Handle {
 
 /// Keys up to this length are copied without an allocation.
 const SHORT: usize = 64;
-
-/// Longer than any constant text.
-const TEXT_MAX: usize = 1 << 16;
 
 type Function<'e> = extern "C" fn(*mut RunEnv<'e>, u64, u64, u64, u64, u64) -> u64;
 
@@ -128,14 +126,21 @@ impl<'e> Native<'_, 'e> {
         unsafe { std::slice::from_raw_parts_mut(addr as *mut u8, len) }
     }
 
-    /// Bytes of a constant text, up to the zero that the proof has seen in front of its value's end.
-    pub fn text_len(&self, addr: u64) -> Option<usize> {
-        let base = NonNull::new(addr as *mut u8)?;
-        let byte = |n: usize| {
-            // SAFETY: the invariant of this file: the bytes up to the zero lie in a map's value, which lives as long as the guard.
-            unsafe { AtomicU8::from_ptr(base.as_ptr().add(n)).load(Ordering::Relaxed) }
-        };
-        (0..TEXT_MAX).find(|n| byte(*n) == 0)
+    /// The bytes of a constant text, up to the zero that the proof has seen in front of its value's end.
+    pub fn text<'s>(&self, addr: u64) -> &'s [u8] {
+        // SAFETY: the invariant of this file: the bytes up to the zero lie in the value of a map that is frozen and read-only to programs,
+        // which nobody writes and which lives as long as the guard.
+        unsafe { CStr::from_ptr(addr as *const c_char) }.to_bytes()
+    }
+
+    /// A byte of an argument's memory, which others may write at the same time.
+    ///
+    /// # Safety
+    /// It is one of the argument's, by its prototype and the lengths that it is given with.
+    #[inline(always)]
+    pub unsafe fn byte(&self, addr: u64, n: usize) -> u8 {
+        // SAFETY: the caller's promise; as in `memory`, atomic access is right for all.
+        unsafe { AtomicU8::from_ptr((addr as *mut u8).add(n)) }.load(Ordering::Relaxed)
     }
 
     /// Notes a fault and gives the value that the program goes on with.
@@ -222,11 +227,14 @@ impl<'e> Machine<'e> for Native<'_, 'e> {
         if reg == 0 { Err(wrong(proto, n, "is null, not a map")) } else { Ok(self.map(reg)) }
     }
 
-    fn const_str(&self, proto: &'static HelperProto, n: usize, reg: u64) -> Result<Vec<u8>, Trap> {
-        let len = self.text_len(reg).ok_or_else(|| wrong(proto, n, "is a string without an end"))?;
-        let mut text = vec![0; len];
-        self.copy(reg, &mut text);
-        Ok(text)
+    fn const_str<T>(
+        &self,
+        proto: &'static HelperProto,
+        n: usize,
+        reg: u64,
+        with: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, Trap> {
+        if reg == 0 { Err(wrong(proto, n, "is null, not a string")) } else { Ok(with(self.text(reg))) }
     }
 
     fn grant_value(&mut self, value: ValueRef<'e>, _: bool, _: bool) -> Result<u64, Trap> {

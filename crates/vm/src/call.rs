@@ -283,6 +283,7 @@ pub(crate) fn bad(proto: &'static HelperProto, n: usize, why: String) -> Trap {
 }
 
 /// The length that stands in argument `n`.
+#[inline]
 pub(crate) fn size_arg(proto: &'static HelperProto, n: usize, regs: &[u64; 5]) -> Result<u64, Trap> {
     // Linux takes lengths as 32 bits and its verifier proves that they are below 2^29.
     let len = regs[n];

@@ -19,7 +19,7 @@ use crate::{Host, Program, Timers};
 pub use crate::call::{Arg, Call, PlainFn};
 pub use crate::fault::{Access, FaultKind, Trap};
 pub use crate::helpers::{
-    Implementation, csum_diff, csum_diff_by, csum_folded, csum_partial, implementation, load_bytes, special,
+    Implementation, compare, csum_diff, csum_diff_by, csum_folded, csum_partial, implementation, load_bytes, special,
     store_bytes,
 };
 pub use crate::kfuncs::{Kfunc, kfunc};
@@ -63,8 +63,14 @@ pub trait Machine<'e> {
     fn place(&self, addr: u64, len: usize) -> Result<ValueRef<'e>, Trap>;
     /// A map argument.
     fn map_arg(&self, proto: &'static HelperProto, n: usize, reg: u64) -> Result<&'e Map, Trap>;
-    /// A constant string: the bytes up to the zero.
-    fn const_str(&self, proto: &'static HelperProto, n: usize, reg: u64) -> Result<Vec<u8>, Trap>;
+    /// What `with` makes of a constant string: of the bytes up to the zero.
+    fn const_str<T>(
+        &self,
+        proto: &'static HelperProto,
+        n: usize,
+        reg: u64,
+        with: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, Trap>;
 
     /// The address of a value that the program is granted.
     fn grant_value(&mut self, value: ValueRef<'e>, readable: bool, writable: bool) -> Result<u64, Trap>;
@@ -186,8 +192,14 @@ impl<'e> Machine<'e> for Checked<'_, '_, 'e> {
         self.vm.map_arg(self.program, proto, n, reg)
     }
 
-    fn const_str(&self, proto: &'static HelperProto, n: usize, reg: u64) -> Result<Vec<u8>, Trap> {
-        self.vm.const_str(proto, n, reg)
+    fn const_str<T>(
+        &self,
+        proto: &'static HelperProto,
+        n: usize,
+        reg: u64,
+        with: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, Trap> {
+        self.vm.const_str(proto, n, reg).map(|text| with(&text))
     }
 
     #[inline(always)]

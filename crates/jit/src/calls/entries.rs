@@ -21,19 +21,17 @@ extern "C" fn helper<const ID: u32>(env: *mut RunEnv<'_>, a: u64, b: u64, c: u64
     // SAFETY: called by generated code with the run's environment.
     let mut native = unsafe { Native::new(env) };
     match ID {
-        51 => with_target(&mut native, |native| call(ID, native, [a, b, c, d, e])),
-        _ => call(ID, &mut native, [a, b, c, d, e]),
+        51 => with_target(&mut native, |native| call::<ID>(native, [a, b, c, d, e])),
+        _ => call::<ID>(&mut native, [a, b, c, d, e]),
     }
 }
 
-/// Into its caller, where the number is a constant: what is left is the way of that one helper.
 #[inline(always)]
-fn call(id: u32, native: &mut Native<'_, '_>, regs: [u64; 5]) -> u64 {
-    let found = xway_abi::helper(id).zip(machine::implementation(id));
-    let result = match found {
-        Some((proto, Implementation::Special)) => machine::special(id, native, proto, &regs),
-        Some((proto, Implementation::Plain(run))) => plain(native, proto, run, &regs),
-        None => Err(Box::new(FaultKind::Call(format!("helper {id} does not exist"))) as Trap),
+fn call<const ID: u32>(native: &mut Native<'_, '_>, regs: [u64; 5]) -> u64 {
+    let result = match const { (xway_abi::helper(ID), machine::implementation(ID)) } {
+        (Some(proto), Some(Implementation::Special)) => machine::special(ID, native, proto, &regs),
+        (Some(proto), Some(Implementation::Plain(run))) => plain(native, proto, run, &regs),
+        _ => Err(Box::new(FaultKind::Call(format!("helper {ID} does not exist"))) as Trap),
     };
     result.unwrap_or_else(|trap| native.fault(*trap))
 }
@@ -48,7 +46,7 @@ struct Span {
 }
 
 /// How many bytes a memory argument has, behind the map that it belongs to, if to one.
-#[inline]
+#[inline(always)]
 fn len_of(native: &Native<'_, '_>, kind: ArgKind, map: Option<&Map>, addr: u64, next: Option<&u64>) -> Option<usize> {
     Some(match kind {
         ArgKind::MapKey => map.map_or(0, Map::key_size),
@@ -57,7 +55,7 @@ fn len_of(native: &Native<'_, '_>, kind: ArgKind, map: Option<&Map>, addr: u64, 
         // Linux takes lengths as 32 bits and its verifier, as ours, proves that they are below 2^29.
         ArgKind::Mem(_, MemSize::NextArg) => next.map_or(0, |len| *len as usize & 0x1fff_ffff),
         // The bytes up to the zero, which the proof has seen.
-        ArgKind::ConstStr => return native.text_len(addr),
+        ArgKind::ConstStr => native.text(addr).len(),
         _ => return None,
     })
 }
@@ -65,7 +63,8 @@ fn len_of(native: &Native<'_, '_>, kind: ArgKind, map: Option<&Map>, addr: u64, 
 /// Marshals by the prototype. Memory is copied in before and, where the prototype says so, out after the call, because map
 /// values are shared with other threads and must not be seen as slices.
 fn plain(native: &mut Native<'_, '_>, proto: &'static HelperProto, run: PlainFn, regs: &[u64; 5]) -> Result<u64, Trap> {
-    let mut args = [const { Arg::None }; 5];
+    let mut made = made(native);
+    let args = &mut made.args;
     let mut spans = [Span { arg: 0, addr: 0, len: 0, write: false }; 5];
     let (mut count, mut total) = (0, 0);
     let mut map: Option<&Map> = None;
@@ -134,9 +133,7 @@ fn plain(native: &mut Native<'_, '_>, proto: &'static HelperProto, run: PlainFn,
         args[span.arg] = Arg::Bytes(bytes);
         rest = after;
     }
-    let frame = native.frame_mut();
-    let (host, guard, cpu) = (native.host(), native.guard(), native.cpu());
-    let ret = run(&mut Call { host, guard, cpu, frame, args }).unwrap_or_else(Errno::as_ret);
+    let ret = run(&mut made).unwrap_or_else(Errno::as_ret);
     let mut start = 0;
     for span in &spans[..count] {
         if span.write && span.len > 0 {
@@ -149,51 +146,111 @@ fn plain(native: &mut Native<'_, '_>, proto: &'static HelperProto, run: PlainFn,
 
 // ---- shorter ways ----
 
-/// A helper whose memory is one argument, which lies on the stack: it works there, without a copy.
+/// What a helper takes and what it does, as constants where its entry is compiled: no table is read on the way in.
+struct Known<const ID: u32>;
+
+impl<const ID: u32> Known<ID> {
+    const ARGS: [Option<xway_abi::Arg>; 5] = {
+        let (mut args, mut n) = ([None; 5], 0);
+        if let Some(proto) = xway_abi::helper(ID) {
+            while n < proto.args.len() {
+                args[n] = Some(proto.args[n]);
+                n += 1;
+            }
+        }
+        args
+    };
+    const RUN: Option<PlainFn> = match machine::implementation(ID) {
+        Some(Implementation::Plain(run)) => Some(run),
+        _ => None,
+    };
+}
+
+/// A helper whose memory lies on the stack, all of it: it works there, without a copy.
 extern "C" fn borrowed<const ID: u32>(env: *mut RunEnv<'_>, a: u64, b: u64, c: u64, d: u64, e: u64) -> u64 {
     // SAFETY: called by generated code with the run's environment.
     let mut native = unsafe { Native::new(env) };
-    let Some(proto) = xway_abi::helper(ID) else { return Errno::EINVAL.as_ret() };
-    let (regs, mut map) = ([a, b, c, d, e], None);
-    let mut args = [const { Arg::None }; 5];
-    for (n, arg) in proto.args.iter().enumerate() {
-        let reg = regs[n];
-        args[n] = match arg.kind {
+    let regs = [a, b, c, d, e];
+    let mut made = made(&mut native);
+    let mut lent = Lent { map: None, last: 0..0 };
+    // One by one, so that each knows what it is.
+    let apart = lent.lend::<ID, 0>(&native, &regs, &mut made)
+        && lent.lend::<ID, 1>(&native, &regs, &mut made)
+        && lent.lend::<ID, 2>(&native, &regs, &mut made)
+        && lent.lend::<ID, 3>(&native, &regs, &mut made)
+        && lent.lend::<ID, 4>(&native, &regs, &mut made);
+    if apart { run_plain::<ID>(&mut made) } else { call::<ID>(&mut native, regs) }
+}
+
+/// What arguments in front of one have been.
+struct Lent<'e> {
+    map: Option<&'e Map>,
+    /// The memory that was lent last.
+    last: std::ops::Range<u64>,
+}
+
+impl<'e> Lent<'e> {
+    /// Puts one argument into its place; false where its memory overlaps with that of another: what a helper writes of one it must not
+    /// see in the other.
+    #[inline(always)]
+    fn lend<const ID: u32, const N: usize>(
+        &mut self,
+        native: &Native<'_, 'e>,
+        regs: &[u64; 5],
+        made: &mut Call<'_, 'e>,
+    ) -> bool {
+        let (Some(arg), reg) = (const { Known::<ID>::ARGS[N] }, regs[N]) else { return true };
+        made.args[N] = match arg.kind {
             _ if arg.nullable && reg == 0 => Arg::Null,
-            ArgKind::ConstMap => Arg::Map(map.insert(native.map(reg))),
-            ArgKind::Size { .. } | ArgKind::Ctx => continue,
-            kind => match len_of(&native, kind, map, reg, regs.get(n + 1)) {
-                // SAFETY: `calls::borrows`: the one memory argument is proved to lie on the stack, which is not the frame; there is no other.
-                Some(len) => Arg::Bytes(unsafe { native.stack(reg, len) }),
+            ArgKind::ConstMap => Arg::Map(self.map.insert(native.map(reg))),
+            ArgKind::Size { .. } | ArgKind::Ctx => return true,
+            kind => match len_of(native, kind, self.map, reg, regs.get(N + 1)) {
+                Some(len) if reg < self.last.end && self.last.start < reg + len as u64 => return false,
+                Some(len) => {
+                    self.last = reg..reg + len as u64;
+                    // SAFETY: `calls::borrows`: memory arguments are proved to lie on the stack, which is not the frame; there are two at
+                    // most, which do not overlap.
+                    Arg::Bytes(unsafe { native.stack(reg, len) })
+                }
                 None => Arg::Num(reg),
             },
         };
+        true
     }
-    run_plain(ID, &mut native, args)
 }
 
 /// A helper whose arguments are numbers and the context.
 extern "C" fn numbers_entry<const ID: u32>(env: *mut RunEnv<'_>, a: u64, b: u64, c: u64, d: u64, e: u64) -> u64 {
     // SAFETY: called by generated code with the run's environment.
     let mut native = unsafe { Native::new(env) };
-    let args = [Arg::Num(a), Arg::Num(b), Arg::Num(c), Arg::Num(d), Arg::Num(e)];
-    let ret = run_plain(ID, &mut native, args);
+    let mut made = made(&mut native);
+    for (n, reg) in [a, b, c, d, e].into_iter().enumerate() {
+        made.args[n] = Arg::Num(reg);
+    }
+    let ret = run_plain::<ID>(&mut made);
     if matches!(ID, JIFFIES | COARSE) && native.host().ticks().is_some() {
         native.env_mut().ticks_left = TICK_READINGS;
     }
     ret
 }
 
-/// Readings of the clocks of ticks, in one burst, from one that asks the system to the next one.
-const TICK_READINGS: u32 = 63;
-
+/// A call whose arguments are put into their places: moved there they would be read by wider loads than they were stored by, for which
+/// processors wait.
 #[inline(always)]
-fn run_plain(id: u32, native: &mut Native<'_, '_>, args: [Arg<'_, '_>; 5]) -> u64 {
-    let Some(Implementation::Plain(run)) = machine::implementation(id) else { return Errno::EINVAL.as_ret() };
+fn made<'c, 'e: 'c>(native: &mut Native<'_, 'e>) -> Call<'c, 'e> {
     let frame = native.frame_mut();
     let (host, guard, cpu) = (native.host(), native.guard(), native.cpu());
-    run(&mut Call { host, guard, cpu, frame, args }).unwrap_or_else(Errno::as_ret)
+    Call { host, guard, cpu, frame, args: [const { Arg::None }; 5] }
 }
+
+#[inline(always)]
+fn run_plain<const ID: u32>(call: &mut Call<'_, '_>) -> u64 {
+    let Some(run) = Known::<ID>::RUN else { return Errno::EINVAL.as_ret() };
+    run(call).unwrap_or_else(Errno::as_ret)
+}
+
+/// Readings of the clocks of ticks, in one burst, from one that asks the system to the next one.
+const TICK_READINGS: u32 = 63;
 
 /// `bpf_map_lookup_elem` with a key on the stack.
 pub(super) extern "C" fn map_lookup(env: *mut RunEnv<'_>, map: u64, key: u64) -> u64 {
@@ -261,8 +318,12 @@ pub(super) extern "C" fn map_delete(env: *mut RunEnv<'_>, map: u64, key: u64) ->
 pub(super) extern "C" fn redirect_map(env: *mut RunEnv<'_>, map: u64, key: u64, flags: u64) -> u64 {
     // SAFETY: called by generated code with the run's environment.
     let mut native = unsafe { Native::new(env) };
-    let args = [Arg::Map(native.map(map)), Arg::Num(key), Arg::Num(flags), Arg::None, Arg::None];
-    with_target(&mut native, |native| run_plain(51, native, args))
+    let found = native.map(map);
+    with_target(&mut native, |native| {
+        let mut made = made(native);
+        (made.args[0], made.args[1], made.args[2]) = (Arg::Map(found), Arg::Num(key), Arg::Num(flags));
+        run_plain::<51>(&mut made)
+    })
 }
 
 /// What may ask for the frame's target and change it, of a program in a chain whose frame has forgotten it.
@@ -303,6 +364,14 @@ pub(super) extern "C" fn csum_diff(
         }
         sum
     })
+}
+
+/// `bpf_strncmp`, over bytes that others may write.
+pub(super) extern "C" fn strncmp(env: *mut RunEnv<'_>, text: u64, len: u64, other: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let native = unsafe { Native::new(env) };
+    // SAFETY: so many bytes are proved to lie there; of the constant text none behind its zero is asked for.
+    unsafe { machine::compare(len as u32 as usize, |n| native.byte(text, n), |n| native.byte(other, n)) }
 }
 
 /// `bpf_xdp_load_bytes` to the stack.
@@ -438,7 +507,7 @@ pub(super) fn numbers(id: u32) -> Option<usize> {
 
 /// The entry of a helper that works on the stack; only plain ones have some.
 pub(super) fn on_stack(id: u32) -> Option<usize> {
-    entries!(id, borrowed, 16 25 69 87 88 89 120 130 163)
+    entries!(id, borrowed, 16 25 69 87 88 89 105 106 120 130 163)
 }
 
 #[cfg(test)]
@@ -457,12 +526,13 @@ mod tests {
     }
 
     #[test]
-    fn who_works_on_the_stack_has_one_argument_there() {
+    fn who_works_on_the_stack_has_two_arguments_there_at_most() {
         let with_entry: Vec<_> = xway_abi::helpers().iter().filter(|h| on_stack(h.id).is_some()).collect();
-        assert_eq!(with_entry.len(), 9);
+        assert_eq!(with_entry.len(), 11);
         for h in with_entry {
             let memory = |arg: &&xway_abi::Arg| super::super::is_memory(arg.kind);
-            assert_eq!(h.args.iter().filter(memory).count(), 1, "{}", h.name);
+            assert!((1..=2).contains(&h.args.iter().filter(memory).count()), "{}", h.name);
+            assert!(h.args.iter().all(|arg| arg.kind != ArgKind::ConstStr), "{}", h.name);
             assert!(matches!(machine::implementation(h.id), Some(Implementation::Plain(_))), "{}", h.name);
         }
     }

@@ -126,6 +126,7 @@ pub(crate) fn typed(call: &Call, maps: &[Arc<Map>]) -> Option<(Entry, &'static [
         (51, Some(_)) => Some((entry("redirect_map", entries::redirect_map as *const ()), &ARGS[..3])),
         // Lengths are proved. Whose memory it is does not matter: each byte is read once, as others may write it.
         (28, _) => Some((entry(call.proto.name, entries::csum_diff as *const ()), &ARGS)),
+        (182, _) => Some((entry(call.proto.name, entries::strncmp as *const ()), &ARGS[..3])),
         (189 | 190, _) if is_stack(&args[2]) => {
             let address = if id == 189 { entries::load_bytes as *const () } else { entries::store_bytes as *const () };
             Some((entry(call.proto.name, address), &ARGS[..4]))

@@ -9,6 +9,7 @@ mod fields;
 mod helpers;
 mod mixes;
 mod pointers;
+mod text;
 mod waits;
 // The fuzzer against the kernel has the generator; what it needs lies beside it.
 #[path = "../../../testkit/examples/fuzz-kernel/generate/mod.rs"]

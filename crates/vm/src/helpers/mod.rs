@@ -22,6 +22,7 @@ mod timer;
 pub use checksum::{diff as csum_diff, diff_by as csum_diff_by, folded as csum_folded, partial as csum_partial};
 pub use packet::{load as load_bytes, store as store_bytes};
 pub use support::{Support, support};
+pub use text::compare;
 pub use timer::Timers;
 
 pub(crate) use dynptr::{Dynptr, Kind as DynptrKind};
@@ -47,7 +48,7 @@ pub enum Implementation {
 pub(crate) const LOOKUP: u32 = 1;
 
 /// The implementation of a helper, `None` when there is none.
-pub fn implementation(id: u32) -> Option<Implementation> {
+pub const fn implementation(id: u32) -> Option<Implementation> {
     Some(match id {
         LOOKUP => Special,
         2 => Special,

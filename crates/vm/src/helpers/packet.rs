@@ -76,6 +76,7 @@ pub(crate) fn redirect(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
 }
 
 /// `bpf_check_mtu(ctx, ifindex, mtu_len, len_diff, flags)`
+#[inline]
 pub(crate) fn check_mtu(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
     /// `BPF_MTU_CHK_RET_FRAG_NEEDED`
     const FRAG_NEEDED: u64 = 1;

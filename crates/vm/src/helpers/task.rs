@@ -19,6 +19,7 @@ pub(crate) fn get_current_uid_gid(call: &mut Call<'_, '_>) -> Result<u64, Errno>
 }
 
 /// `bpf_get_current_comm(buf, size)`
+#[inline]
 pub(crate) fn get_current_comm(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
     let comm = call.host.task().comm;
     let buf = call.bytes_mut(0);

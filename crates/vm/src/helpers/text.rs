@@ -63,6 +63,7 @@ fn set(call: &mut Call<'_, '_>, value: u64) {
 }
 
 /// `bpf_strtol(buf, len, flags, res)`
+#[inline]
 pub(crate) fn strtol(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
     set(call, 0);
     let p = parse(call.bytes(0), call.num(2))?;
@@ -76,6 +77,7 @@ pub(crate) fn strtol(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
 }
 
 /// `bpf_strtoul(buf, len, flags, res)`
+#[inline]
 pub(crate) fn strtoul(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
     set(call, 0);
     let p = parse(call.bytes(0), call.num(2))?;
@@ -88,17 +90,23 @@ pub(crate) fn strtoul(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
 
 /// `bpf_strncmp(s1, len, s2)`: -1, 0 or 1.
 pub(crate) fn strncmp(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
-    let (a, b) = (call.bytes(0), call.bytes(2));
-    for (i, x) in a.iter().enumerate() {
-        let y = b.get(i).copied().unwrap_or(0);
-        if *x != y {
-            return Ok(if *x < y { -1i64 as u64 } else { 1 });
+    let (one, other) = (call.bytes(0), call.bytes(2));
+    Ok(compare(one.len(), |n| one[n], |n| other.get(n).copied().unwrap_or(0)))
+}
+
+/// The helper over bytes that are asked for one by one, each once: of the first text `len` at most, of the second none behind its zero.
+#[inline]
+pub fn compare(len: usize, one: impl Fn(usize) -> u8, other: impl Fn(usize) -> u8) -> u64 {
+    for n in 0..len {
+        let (x, y) = (one(n), other(n));
+        if x != y {
+            return if x < y { -1i64 as u64 } else { 1 };
         }
-        if *x == 0 {
+        if x == 0 {
             break;
         }
     }
-    Ok(0)
+    0
 }
 
 #[cfg(test)]
