@@ -37,6 +37,8 @@ pub struct RunEnv<'e> {
     pub(crate) ticks_left: u32,
     /// Their words; without any, those of a time that stands still.
     pub(crate) ticks: &'static Ticks,
+    /// What helpers of [`calls::ONCE`](crate::calls::ONCE) gave in this burst, and 1; 0 before that.
+    pub(crate) told: [u64; crate::calls::ONCE.len()],
     // Used by helpers only.
     pub(crate) guard: &'e Guard,
     pub(crate) host: &'e dyn Host,
@@ -76,6 +78,7 @@ pub(crate) mod offsets {
     pub const RANDOM: i32 = offset_of!(RunEnv<'static>, random) as i32;
     pub const TICKS_LEFT: i32 = offset_of!(RunEnv<'static>, ticks_left) as i32;
     pub const TICKS: i32 = offset_of!(RunEnv<'static>, ticks) as i32;
+    pub const TOLD: i32 = offset_of!(RunEnv<'static>, told) as i32;
     pub const CLOCK_NS: i32 = (CLOCK + offset_of!(crate::clock::Scale, ns)) as i32;
     pub const CLOCK_LIMIT: i32 = (CLOCK + offset_of!(crate::clock::Scale, limit)) as i32;
     pub const CLOCK_SLEPT: i32 = (CLOCK + offset_of!(crate::clock::Scale, slept)) as i32;
@@ -99,6 +102,7 @@ impl<'e> RunEnv<'e> {
             missed: 0,
             ticks_left: 0,
             ticks: host.ticks().unwrap_or(&NO_TICKS),
+            told: [0; crate::calls::ONCE.len()],
             guard,
             host,
             timers: Timers::shared(),
@@ -154,6 +158,6 @@ mod tests {
         assert_eq!((FRAME, CPU, TAIL_CALLS), (0, 8, 12));
         assert_eq!((CLOCK_SCALE, CLOCK_START, CLOCK_NS, CLOCK_NOW, CLOCK_LIMIT, CLOCK_LAST), (32, 40, 48, 56, 64, 72));
         assert_eq!(CLOCK_SLEPT, 80);
-        assert_eq!((RANDOM, RESULT, MISSED, TICKS_LEFT, TICKS), (88, 96, 104, 108, 112));
+        assert_eq!((RANDOM, RESULT, MISSED, TICKS_LEFT, TICKS, TOLD), (88, 96, 104, 108, 112, 120));
     }
 }

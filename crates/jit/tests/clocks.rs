@@ -37,11 +37,13 @@ struct Counting {
     machine: SystemHost,
     ticks: &'static Ticks,
     asked: Cell<u64>,
+    /// How often it was asked who runs, or where.
+    who: Cell<u64>,
 }
 
 impl Counting {
     fn new(ticks: &'static Ticks) -> Counting {
-        Counting { machine: SystemHost::new(), ticks, asked: Cell::new(0) }
+        Counting { machine: SystemHost::new(), ticks, asked: Cell::new(0), who: Cell::new(0) }
     }
 }
 
@@ -77,10 +79,12 @@ impl Host for Counting {
     }
 
     fn numa_node(&self) -> i32 {
+        self.who.set(self.who.get() + 1);
         self.machine.numa_node()
     }
 
     fn task(&self) -> Arc<Task> {
+        self.who.set(self.who.get() + 1);
         self.machine.task()
     }
 
@@ -142,6 +146,22 @@ fn ticks_are_asked_for_now_and_then() {
     assert_eq!(host.asked.get(), asked + 1);
     burst::<1>(&code, &host);
     assert_eq!(host.asked.get(), asked + 2);
+}
+
+/// The thread and its node: once in a burst, however many packets and readings, and anew in the next one.
+#[test]
+fn who_runs_is_asked_for_once_in_a_burst() {
+    static TICKS: Ticks = Ticks::new();
+    let host = Counting::new(&TICKS);
+    let task = host.machine.task();
+    let pid = u64::from(task.tgid) << 32 | u64::from(task.pid);
+    for (burst_number, helper) in [14, 15, 42, 80].into_iter().flat_map(|h| [h; 3]).enumerate() {
+        let code = compiled(&format!("call {helper}\nr6 = r0\ncall {helper}\nif r6 != r0 goto +1\nexit\nr0 = 5\nexit"));
+        let told = burst::<70>(&code, &host);
+        assert!(helper != 14 || told == [pid; 70], "{told:?}");
+        assert!(told.iter().all(|ret| *ret == told[0]));
+        assert_eq!(host.who.get(), burst_number as u64 + 1);
+    }
 }
 
 /// As on Linux: who takes the difference of a time and an earlier coarse one gets no number of centuries.

@@ -28,6 +28,14 @@ pub(crate) const BOOT: u32 = 125;
 pub(crate) const JIFFIES: u32 = 118;
 /// `bpf_ktime_get_coarse_ns`
 pub(crate) const COARSE: u32 = 160;
+/// Helpers that say of the worker what is the same for all packets of a burst: `bpf_get_current_pid_tgid`, `bpf_get_current_uid_gid`,
+/// `bpf_get_numa_node_id`, `bpf_get_current_cgroup_id`.
+pub(crate) const ONCE: [u32; 4] = [14, 15, 42, 80];
+
+/// Where what a helper of [`ONCE`] says is kept.
+pub(crate) fn once(id: u32) -> Option<usize> {
+    ONCE.iter().position(|known| *known == id)
+}
 
 /// A function that generated code calls.
 #[derive(Clone, Copy, Debug)]

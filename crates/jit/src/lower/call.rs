@@ -14,7 +14,7 @@ use super::inline::CSUM_DIFF;
 use super::redirect::{REDIRECT_MAP, REDIRECT_TO};
 use super::update::UPDATE;
 use super::{Area, Body, Jump, Shape, signature, space};
-use crate::calls::{self, BOOT, COARSE, Entry, JIFFIES, KTIME};
+use crate::calls::{self, BOOT, COARSE, Entry, JIFFIES, KTIME, ONCE};
 use crate::env::offsets;
 use crate::plan::{Call, Kind, NAMING};
 
@@ -132,6 +132,7 @@ impl Body<'_, '_> {
             REDIRECT_TO => self.redirect(),
             JIFFIES => self.ticks(call, Ticks::JIFFIES),
             COARSE => self.ticks(call, Ticks::COARSE),
+            id if ONCE.contains(&id) => self.once(call),
             KTIME | BOOT if self.around.isa.name().starts_with("x64") => self.ktime(call),
             _ => return false,
         }

@@ -1,4 +1,4 @@
-//! `inline-helpers`: `bpf_csum_diff` over constant lengths, the clock and random numbers without a call.
+//! `inline-helpers`: `bpf_csum_diff` over constant lengths, the clock, random numbers and who runs without a call.
 //!
 //! The packet's room is in `room.rs`, where it goes in `redirect.rs`.
 //!
@@ -219,6 +219,22 @@ impl Body<'_, '_> {
         let words = self.b.ins().load(types::I64, flags, self.env, crate::env::offsets::TICKS);
         let at = if word == 0 { words } else { self.b.ins().iadd_imm_s(words, word as i64) };
         self.b.ins().atomic_load(types::I64, MemFlagsData::new().with_notrap(), at)
+    }
+
+    /// What the helper said of the worker in this burst; the first packet that asks asks it.
+    pub(super) fn once(&mut self, call: &Call) {
+        let kept = crate::calls::once(call.proto.id).expect("one of these helpers");
+        let (fast, slow, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let flags = self.flags(Some(Area::Env));
+        let told = self.b.ins().load(types::I64, flags, self.env, crate::env::offsets::TOLD + 8 * kept as i32);
+        self.b.ins().brif(told, fast, &[], slow, &[]);
+
+        self.open(fast);
+        let told = self.b.ins().iadd_imm_s(told, -1);
+        self.set(Reg::R0, told);
+        self.b.ins().jump(done, &[]);
+
+        self.else_by_call(call, slow, done);
     }
 
     /// `bpf_get_prandom_u32()` from the state of the worker's generator (`xway_vm::Random`), where it has one that is ours.

@@ -391,8 +391,11 @@ impl Plan {
         self.funcs.iter().enumerate().any(|(n, func)| {
             func.blocks.iter().flat_map(|b| &b.ops).any(|op| match &op.kind {
                 Kind::Helper(call) if named && n == 0 && NAMING.contains(&call.proto.id) => false,
-                // Clocks, randomness, CPU number, maps: nothing of the packet.
-                Kind::Helper(call) => !matches!(call.proto.id, 1..=3 | 5 | 7 | 8 | 28 | 118 | 125 | 160 | 195 | 208),
+                // Clocks, randomness, the worker, maps, text: nothing of the packet.
+                Kind::Helper(call) => !matches!(
+                    call.proto.id,
+                    1..=3 | 5 | 7 | 8 | 14..=17 | 28 | 42 | 80 | 105 | 106 | 118 | 123 | 125 | 160 | 182 | 195 | 208
+                ),
                 Kind::Kfunc { .. } => true,
                 _ => false,
             })

@@ -89,10 +89,10 @@ pub trait Host {
         None
     }
 
-    /// NUMA node of the worker.
+    /// NUMA node of the worker; may be as old as the burst.
     fn numa_node(&self) -> i32;
 
-    /// The worker's thread. What may change of it (its name, its control group) may be as old as a second.
+    /// The worker's thread. What may change of it (its name, its control group) may be as old as a second, and as the burst.
     fn task(&self) -> Arc<Task>;
 
     /// A line from `bpf_trace_printk` or `bpf_trace_vprintk`.
