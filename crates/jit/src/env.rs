@@ -6,6 +6,7 @@
 use xway_maps::{Guard, RingRecord};
 use xway_packet::{Frame, Redirect};
 use xway_vm::host::Ticks;
+use xway_vm::host::route::Link;
 use xway_vm::machine::FaultKind;
 use xway_vm::{Host, Program, Random, Timers};
 
@@ -40,6 +41,8 @@ pub struct RunEnv<'e> {
     /// What helpers of [`calls::ONCE`](crate::calls::ONCE) gave in this burst, and 1; 0 before that.
     pub(crate) told: [u64; crate::calls::ONCE.len()],
     // Used by helpers only.
+    /// The interface that was asked for last, by its index.
+    pub(crate) link: Option<(u32, Link)>,
     pub(crate) guard: &'e Guard,
     pub(crate) host: &'e dyn Host,
     pub(crate) timers: &'e Timers,
@@ -103,6 +106,7 @@ impl<'e> RunEnv<'e> {
             ticks_left: 0,
             ticks: host.ticks().unwrap_or(&NO_TICKS),
             told: [0; crate::calls::ONCE.len()],
+            link: None,
             guard,
             host,
             timers: Timers::shared(),

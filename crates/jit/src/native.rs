@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 use xway_abi::{Errno, HelperProto};
 use xway_maps::{Guard, Map, RingRecord, ValueRef};
 use xway_packet::Frame;
+use xway_vm::host::route::Link;
 use xway_vm::machine::{Access, FaultKind, Machine, Trap};
 use xway_vm::{Host, Program, Timers};
 
@@ -73,6 +74,16 @@ impl<'e> Native<'_, 'e> {
     pub fn map(&self, reg: u64) -> &'e Map {
         // SAFETY: the invariant of this file: the address of a map that lives as long as the guard.
         unsafe { &*(reg as *const Map) }
+    }
+
+    /// An interface, as of a moment of this burst: the one that was asked for last is kept.
+    #[inline]
+    pub fn device(&mut self, ifindex: u32) -> Result<Link, Errno> {
+        let env = self.env_mut();
+        match env.link {
+            Some((known, link)) if known == ifindex => Ok(link),
+            _ => env.host.device(ifindex).inspect(|link| env.link = Some((ifindex, *link))),
+        }
     }
 
     /// Memory that others may write at the same time, as its argument's prototype describes it.

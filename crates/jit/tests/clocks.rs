@@ -37,7 +37,7 @@ struct Counting {
     machine: SystemHost,
     ticks: &'static Ticks,
     asked: Cell<u64>,
-    /// How often it was asked who runs, or where.
+    /// How often it was asked who runs, or where, or what an interface is.
     who: Cell<u64>,
 }
 
@@ -101,6 +101,7 @@ impl Host for Counting {
     }
 
     fn device(&self, ifindex: u32) -> Result<Link, Errno> {
+        self.who.set(self.who.get() + 1);
         self.machine.device(ifindex)
     }
 }
@@ -162,6 +163,27 @@ fn who_runs_is_asked_for_once_in_a_burst() {
         assert!(told.iter().all(|ret| *ret == told[0]));
         assert_eq!(host.who.get(), burst_number as u64 + 1);
     }
+}
+
+/// An interface, of those that are asked for in turn: once in a burst, and anew in the next one. One that is not there is asked for each time.
+#[test]
+fn an_interface_is_asked_for_once_in_a_burst() {
+    static TICKS: Ticks = Ticks::new();
+    let host = Counting::new(&TICKS);
+    let mtu = |ifindex: u32| {
+        compiled(&format!(
+            "*(u64 *)(r10 -8) = 0\nr2 = {ifindex}\nr3 = r10\nr3 += -8\nr4 = 0\nr5 = 0\ncall 163\nif r0 s< 0 goto +1\n\
+             r0 = *(u32 *)(r10 -8)\nexit"
+        ))
+    };
+    let (loopback, none) = (mtu(1), mtu(0x7fff_0000));
+    for asked in [1, 2] {
+        let expected = host.machine.device(1).map_or_else(Errno::as_ret, |link| link.mtu.into());
+        assert_eq!(burst::<9>(&loopback, &host), [expected; 9]);
+        assert_eq!(host.who.get(), asked);
+    }
+    assert_eq!(burst::<3>(&none, &host), [Errno::ENODEV.as_ret(); 3]);
+    assert_eq!(host.who.get(), 5);
 }
 
 /// As on Linux: who takes the difference of a time and an earlier coarse one gets no number of centuries.

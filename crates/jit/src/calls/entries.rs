@@ -397,6 +397,18 @@ pub(super) extern "C" fn store_bytes(env: *mut RunEnv<'_>, _: u64, offset: u64, 
     done.map_or_else(Errno::as_ret, |()| 0)
 }
 
+/// `bpf_check_mtu` with the length on the stack.
+pub(super) extern "C" fn check_mtu(env: *mut RunEnv<'_>, _: u64, ifindex: u64, len: u64, diff: u64, flags: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let mut native = unsafe { Native::new(env) };
+    // SAFETY: as in `load_bytes`.
+    let len = unsafe { native.stack(len, 4) };
+    let done = native.frame_mut().ok_or(Errno::EINVAL).and_then(|frame| {
+        machine::check_mtu(frame, ifindex as u32, len, diff as i32, flags, |ifindex| native.device(ifindex))
+    });
+    done.unwrap_or_else(Errno::as_ret)
+}
+
 // ---- tail calls ----
 
 /// Where `bpf_tail_call` goes, with the call counted: code of [`crate::lower::Shape::Single`], or 0 when the program goes on.
@@ -510,7 +522,7 @@ pub(super) fn numbers(id: u32) -> Option<usize> {
 
 /// The entry of a helper that works on the stack; only plain ones have some.
 pub(super) fn on_stack(id: u32) -> Option<usize> {
-    entries!(id, borrowed, 16 25 69 87 88 89 105 106 120 130 163)
+    entries!(id, borrowed, 16 25 69 87 88 89 105 106 120 130)
 }
 
 #[cfg(test)]
@@ -531,7 +543,7 @@ mod tests {
     #[test]
     fn who_works_on_the_stack_has_two_arguments_there_at_most() {
         let with_entry: Vec<_> = xway_abi::helpers().iter().filter(|h| on_stack(h.id).is_some()).collect();
-        assert_eq!(with_entry.len(), 11);
+        assert_eq!(with_entry.len(), 10);
         for h in with_entry {
             let memory = |arg: &&xway_abi::Arg| super::super::is_memory(arg.kind);
             assert!((1..=2).contains(&h.args.iter().filter(memory).count()), "{}", h.name);

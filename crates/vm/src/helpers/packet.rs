@@ -4,6 +4,7 @@ use xway_abi::Errno;
 use xway_packet::{Frame, Redirect};
 
 use crate::call::Call;
+use crate::host::route::Link;
 
 /// `bpf_xdp_adjust_head(ctx, delta)`
 pub(crate) fn adjust_head(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
@@ -76,21 +77,32 @@ pub(crate) fn redirect(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
 }
 
 /// `bpf_check_mtu(ctx, ifindex, mtu_len, len_diff, flags)`
-#[inline]
 pub(crate) fn check_mtu(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
+    let (ifindex, diff, flags, host) = (call.num(1) as u32, call.num(3) as i32, call.num(4), call.host);
+    let frame = call.frame.take().ok_or(Errno::EINVAL)?;
+    mtu(frame, ifindex, call.bytes_mut(2), diff, flags, |ifindex| host.device(ifindex))
+}
+
+/// The helper over a frame and bytes that are seen as a slice.
+#[inline]
+pub fn mtu(
+    frame: &Frame,
+    ifindex: u32,
+    given: &mut [u8],
+    diff: i32,
+    flags: u64,
+    device: impl FnOnce(u32) -> Result<Link, Errno>,
+) -> Result<u64, Errno> {
     /// `BPF_MTU_CHK_RET_FRAG_NEEDED`
     const FRAG_NEEDED: u64 = 1;
-    let (ifindex, diff, flags) = (call.num(1) as u32, call.num(3) as i32, call.num(4));
     if flags != 0 {
         return Err(Errno::EINVAL);
     }
-    let host = call.host;
-    let frame = call.frame()?;
     let ifindex = if ifindex == 0 { frame.ingress_ifindex() } else { ifindex };
     // The first buffer of several is what Linux measures.
     let len = frame.len() as i32;
-    let device = host.device(ifindex)?;
-    let given = call.bytes_mut(2).first_chunk_mut::<4>().ok_or(Errno::EINVAL)?;
+    let device = device(ifindex)?;
+    let given = given.first_chunk_mut::<4>().ok_or(Errno::EINVAL)?;
     let l3 = u32::from_ne_bytes(*given);
     // In 32 bits: lengths that no packet has wrap there as they do here.
     let header = device.header_len;

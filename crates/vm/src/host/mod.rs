@@ -104,6 +104,6 @@ pub trait Host {
     /// Looks up a route and a neighbour.
     fn fib_lookup(&self, query: &FibQuery) -> Result<FibAnswer, Errno>;
 
-    /// An interface; `ENODEV` when there is none with this index.
+    /// An interface, with this index; `ENODEV` when there is none. May be as old as the burst.
     fn device(&self, ifindex: u32) -> Result<Link, Errno>;
 }
