@@ -92,7 +92,14 @@ pub(super) struct Prefixes {
     /// The table's number, and whether it is IPv6.
     pub key: (u32, bool),
     /// By their lengths, the longest first.
-    lengths: Vec<(u8, HashMap<u128, Vec<Route>, Keyed>)>,
+    lengths: Vec<Length>,
+}
+
+/// The routes whose prefixes are of one length, by these.
+#[derive(Clone, Debug)]
+struct Length {
+    len: u8,
+    routes: HashMap<u128, Vec<Route>, Keyed>,
 }
 
 impl Prefixes {
@@ -102,15 +109,15 @@ impl Prefixes {
 
     /// The routes with a prefix, whose length is not longer than an address.
     pub fn routes_mut(&mut self, prefix: IpAddr, len: u8) -> &mut Vec<Route> {
-        let at = match self.lengths.binary_search_by(|(l, _)| len.cmp(l)) {
+        let at = match self.lengths.binary_search_by(|l| len.cmp(&l.len)) {
             Ok(at) => at,
             Err(at) => {
-                self.lengths.insert(at, (len, HashMap::default()));
+                self.lengths.insert(at, Length { len, routes: HashMap::default() });
                 at
             }
         };
         let prefix = number(prefix) & self.mask(len);
-        self.lengths[at].1.entry(prefix).or_default()
+        self.lengths[at].routes.entry(prefix).or_default()
     }
 
     /// How many lengths there are.
@@ -121,7 +128,7 @@ impl Prefixes {
     /// The routes with the address's prefix of the n-th length, and that length; the longest is the first.
     #[inline]
     pub fn nth(&self, n: usize, addr: u128) -> Option<(u8, &[Route])> {
-        let (len, routes) = self.lengths.get(n)?;
+        let Length { len, routes } = self.lengths.get(n)?;
         Some((*len, routes.get(&(addr & self.mask(*len)))?))
     }
 
