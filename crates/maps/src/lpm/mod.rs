@@ -60,8 +60,10 @@ pub(crate) struct LpmTrie {
 
 #[derive(Default)]
 struct Writer {
-    /// Changes since what waits for guards was last looked through.
-    unasked: usize,
+    /// What is out of the trie and not yet left to the guards.
+    garbage: Garbage,
+    /// Changes that it is of.
+    changes: usize,
 }
 
 // Words of a node's head.
@@ -131,9 +133,11 @@ fn most_values(words: usize) -> usize {
 /// Values that may wait for guards besides four times the map's size.
 const WAITING: usize = if cfg!(miri) { 1 << 12 } else { 1 << 20 };
 
-/// After so many changes what waits for guards is looked through. It is done by itself when guards are taken, but not for each of them,
+/// After so many changes, or for so many pieces, what is out of the trie is left to the guards, which costs more than a change itself; and
+/// what waits for them is looked through. That is done by itself when guards are taken, but not for each of them,
 /// and only so much at a time: a worker that takes one guard for a burst of changes would be ever further ahead of it.
 const ASK: usize = 32;
+const ASK_PIECES: usize = 64;
 
 /// Tries for so many prefixes lie on huge pages.
 const LARGE: usize = 1 << 14;
@@ -330,8 +334,8 @@ impl LpmTrie {
         check_plain_flags(flags)?;
         let (len, bytes) = self.split(key).ok_or(Errno::EINVAL)?;
         let bits = self.words_of(bytes);
-        let writer = self.writer.lock();
-        let mut garbage = Garbage::default();
+        let mut writer = self.writer.lock();
+        let garbage = &mut writer.garbage;
         let stored = self.exact(len, &bits);
         match flags {
             f::NOEXIST if stored.is_some() => return Err(Errno::EEXIST),
@@ -349,44 +353,44 @@ impl LpmTrie {
                 garbage.values.push(old);
                 Ok(())
             }
-            None => self.insert(&mut garbage, len, &bits, new),
+            None => self.insert(garbage, len, &bits, new),
         };
         match done {
             Ok(()) => self.count.store(self.count() + usize::from(stored.is_none()), Ordering::Relaxed),
             Err(_) => garbage.values.push(new),
         }
         drop(change);
-        self.retire(writer, garbage);
+        self.retire(writer);
         done
     }
 
     fn remove(&self, key: &[u8]) -> Result<(), Errno> {
         let (len, bytes) = self.split(key).ok_or(Errno::EINVAL)?;
         let bits = self.words_of(bytes);
-        let writer = self.writer.lock();
-        let mut garbage = Garbage::default();
+        let mut writer = self.writer.lock();
+        let garbage = &mut writer.garbage;
         let old = self.exact(len, &bits).ok_or(Errno::ENOENT)?;
         let change = Change::begin(self.changes());
-        self.take_out(&mut garbage, len, &bits)?;
+        self.take_out(garbage, len, &bits)?;
         garbage.values.push(old);
         self.count.store(self.count() - 1, Ordering::Relaxed);
         drop(change);
-        self.retire(writer, garbage);
+        self.retire(writer);
         Ok(())
     }
 
-    /// Leaves what is out of the trie to the guards, without the lock: this may be where what others have removed is freed.
-    fn retire(&self, mut writer: MutexGuard<'_, Writer>, garbage: Garbage) {
-        // In a small trie what waits for guards would soon be more than what serves.
-        let ask = garbage.pieces.len() > 64 || self.count() < LARGE || writer.unasked + 1 >= ASK;
-        writer.unasked = if ask { 0 } else { writer.unasked + 1 };
+    /// Now and then leaves what is out of the trie to the guards, without the lock: this may be where what others have removed is freed.
+    fn retire(&self, mut writer: MutexGuard<'_, Writer>) {
+        writer.changes += 1;
+        if writer.changes < ASK && writer.garbage.pieces.len() <= ASK_PIECES {
+            return;
+        }
+        let Writer { garbage, .. } = std::mem::take(&mut *writer);
         drop(writer);
         let returns = self.arena.returns();
         let guard = crossbeam_epoch::pin();
         guard.defer(move || returns(&garbage));
-        if ask {
-            guard.flush();
-        }
+        guard.flush();
     }
 }
 
@@ -396,11 +400,11 @@ impl Drop for LpmTrie {
         if !self.arena.is_shared() {
             return;
         }
-        let mut garbage = Garbage::default();
+        let mut garbage = std::mem::take(&mut self.writer.get_mut().garbage);
         let first = Entry::of(self.root().load(Ordering::Relaxed));
         self.collect_pieces(first, &mut garbage.pieces);
         garbage.pieces.push(self.root);
-        garbage.values = self.items(first).into_iter().map(|item| item.value).collect();
+        garbage.values.extend(self.items(first).into_iter().map(|item| item.value));
         self.arena.give_all(garbage);
     }
 }
