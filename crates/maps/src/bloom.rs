@@ -36,6 +36,7 @@ impl Bloom {
     }
 
     /// The bit of the n-th hash function.
+    #[inline]
     fn bit(&self, n: u64, value: &[u8]) -> (usize, u64) {
         let bit = Seed::fixed(n).mixed(&self.secret).hash(value) & self.mask;
         ((bit / 64) as usize, 1 << (bit % 64))
@@ -70,7 +71,11 @@ impl Ops for Bloom {
         }
         for n in 0..self.hashes {
             let (word, mask) = self.bit(n, value);
-            self.bits.words()[word].fetch_or(mask, Ordering::Release);
+            let word = &self.bits.words()[word];
+            // Bits are never taken back. Of one that is there already nobody can tell who set it, and a look costs less than a change.
+            if word.load(Ordering::Acquire) & mask == 0 {
+                word.fetch_or(mask, Ordering::Release);
+            }
         }
         Ok(())
     }

@@ -27,17 +27,21 @@ impl Seed {
     }
 
     /// The n-th of a row of seeds that are the same in every map.
+    #[inline]
     pub(crate) fn fixed(n: u64) -> Seed {
-        Seed::from([1, 2, 0].map(|at: usize| n.wrapping_add(1).wrapping_mul(DIGITS[at])))
+        let word = |at: usize| n.wrapping_add(1).wrapping_mul(DIGITS[at]);
+        Seed::from([word(1), word(2), word(0)])
     }
 
     /// This one with the secrets of another.
+    #[inline]
     pub(crate) fn mixed(&self, other: &Seed) -> Seed {
-        let words: [u64; 3] = std::array::from_fn(|at| self.0[at] ^ other.0[at]);
-        Seed([words[0], words[1] | 1, words[2] | 1])
+        let (Seed([a, b, c]), Seed([x, y, z])) = (self, other);
+        Seed([a ^ x, (b ^ y) | 1, (c ^ z) | 1])
     }
 
     /// The two factors that stand alone are odd: an even one would lose bits, zero all of them.
+    #[inline]
     fn from(words: [u64; 3]) -> Seed {
         Seed([words[0] ^ DIGITS[0], (words[1] ^ DIGITS[1]) | 1, (words[2] ^ DIGITS[2]) | 1])
     }
