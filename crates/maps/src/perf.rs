@@ -90,7 +90,7 @@ impl PerfArray {
 
     /// `bpf_perf_event_output` from a program on `cpu`: one event made of the parts one after the other. `flags` holds the
     /// index in its lower half ([`PERF_CURRENT_CPU`] for the own); other bits are `EINVAL`.
-    pub fn output(&self, cpu: u32, flags: u64, parts: &[&[u8]]) -> Result<(), Errno> {
+    pub fn output(&self, cpu: u32, flags: u64, parts: &[&[u8]], guard: &Guard) -> Result<(), Errno> {
         if flags & !PERF_INDEX_MASK != 0 {
             return Err(Errno::EINVAL);
         }
@@ -98,8 +98,7 @@ impl PerfArray {
         if index >= self.slots.len() {
             return Err(Errno::E2BIG);
         }
-        let guard = Guard::pin();
-        let buffer = self.slots.get(index as usize, &guard).ok_or(Errno::ENOENT)?;
+        let buffer = self.slots.get(index as usize, guard).ok_or(Errno::ENOENT)?;
         if buffer.closed.load(Ordering::Acquire) {
             return Err(Errno::ENOENT);
         }

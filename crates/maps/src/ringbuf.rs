@@ -87,10 +87,19 @@ impl RingBuf {
 
     /// `bpf_ringbuf_reserve`: room for a record of `size` bytes. Errors: `EINVAL` flags that are not 0; `E2BIG` longer than
     /// the ring or 1 GiB; `EAGAIN` no room now. (The helper gives null for all of them.)
+    #[inline]
     pub fn reserve<'a>(&'a self, size: u64, flags: u64, guard: &'a Guard) -> Result<RingRecord<'a>, Errno> {
         if flags != 0 {
             return Err(Errno::EINVAL);
         }
+        let position = self.take(size)?;
+        let value = self.data.value(self.start(position), size as usize, guard);
+        Ok(RingRecord { ring: self, position, value, open: true })
+    }
+
+    /// The position of a new record.
+    #[inline]
+    fn take(&self, size: u64) -> Result<u64, Errno> {
         if size > RECORD_MAX {
             return Err(Errno::E2BIG);
         }
@@ -108,9 +117,13 @@ impl RingBuf {
         }
         self.header(position).store(size as u32 | BUSY, Ordering::Relaxed);
         self.producer.store(end, Ordering::Release);
-        drop(pending);
-        let value = self.data.value((position & (self.size - 1)) as usize + HEADER as usize, size as usize, guard);
-        Ok(RingRecord { ring: self, position, value, open: true })
+        Ok(position)
+    }
+
+    /// Where the bytes of the record at a position lie.
+    #[inline]
+    fn start(&self, position: u64) -> usize {
+        (position & (self.size - 1)) as usize + HEADER as usize
     }
 
     /// `bpf_ringbuf_output`: copies a record in and submits it. `EINVAL` unknown flags, `EAGAIN` no room or too long.
@@ -118,10 +131,10 @@ impl RingBuf {
         if flags & !(ringbuf_flags::NO_WAKEUP | ringbuf_flags::FORCE_WAKEUP) != 0 {
             return Err(Errno::EINVAL);
         }
-        let guard = Guard::pin();
-        let record = self.reserve(data.len() as u64, 0, &guard).map_err(|_| Errno::EAGAIN)?;
-        let _ = record.value().write_bytes(0, data);
-        record.submit(flags);
+        let position = self.take(data.len() as u64).map_err(|_| Errno::EAGAIN)?;
+        // Nobody else is given it, so no guard is needed.
+        let _ = self.data.place(self.start(position), data.len()).write_bytes(0, data);
+        self.finish(position, false, flags);
         Ok(())
     }
 
@@ -184,8 +197,7 @@ impl RingBuf {
             let len = u64::from(header & !DISCARD);
             let mut go_on = true;
             if header & DISCARD == 0 {
-                let start = (position & (self.size - 1)) as usize + HEADER as usize;
-                go_on = visit(self.data.value(start, len as usize, &guard));
+                go_on = visit(self.data.value(self.start(position), len as usize, &guard));
                 count += 1;
             }
             position += (len + HEADER).next_multiple_of(8);

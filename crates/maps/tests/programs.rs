@@ -450,16 +450,17 @@ fn user_rings_are_drained_by_programs() {
 fn perf_buffers_count_what_they_lose() {
     let map = map(MapType::PerfEventArray, 4, 4, 4);
     let perf = map.perf().unwrap();
-    assert_eq!(perf.output(1, PERF_CURRENT_CPU, &[b"x"]), Err(Errno::ENOENT));
+    let guard = Guard::pin();
+    assert_eq!(perf.output(1, PERF_CURRENT_CPU, &[b"x"], &guard), Err(Errno::ENOENT));
     let mut readers = perf.open_all(4, 64).unwrap();
-    assert_eq!(perf.output(1, 9, &[b"x"]), Err(Errno::E2BIG));
-    assert_eq!(perf.output(1, 1 << 32, &[b"x"]), Err(Errno::EINVAL));
-    assert_eq!(perf.output(1, 2, &[b"x"]), Err(Errno::EOPNOTSUPP));
+    assert_eq!(perf.output(1, 9, &[b"x"], &guard), Err(Errno::E2BIG));
+    assert_eq!(perf.output(1, 1 << 32, &[b"x"], &guard), Err(Errno::EINVAL));
+    assert_eq!(perf.output(1, 2, &[b"x"], &guard), Err(Errno::EOPNOTSUPP));
     let mut seen = Vec::new();
     for round in 0..5u8 {
-        assert_eq!(perf.output(1, PERF_CURRENT_CPU, &[&[round; 9], b"tail"]), Ok(()));
-        assert_eq!(perf.output(1, 1, &[&[round; 5]]), Ok(()));
-        assert_eq!(perf.output(1, 1, &[&[round; 20]]), Err(Errno::ENOSPC));
+        assert_eq!(perf.output(1, PERF_CURRENT_CPU, &[&[round; 9], b"tail"], &guard), Ok(()));
+        assert_eq!(perf.output(1, 1, &[&[round; 5]], &guard), Ok(()));
+        assert_eq!(perf.output(1, 1, &[&[round; 20]], &guard), Err(Errno::ENOSPC));
         assert!(perf.wait(&readers, Duration::ZERO));
         readers[1].read(10, &mut |record| {
             seen.push(match record {
@@ -472,7 +473,7 @@ fn perf_buffers_count_what_they_lose() {
     }
     assert!(readers.iter().all(|reader| reader.is_empty()));
     readers.remove(1);
-    assert_eq!(perf.output(1, PERF_CURRENT_CPU, &[b"x"]), Err(Errno::ENOENT));
+    assert_eq!(perf.output(1, PERF_CURRENT_CPU, &[b"x"], &guard), Err(Errno::ENOENT));
     assert_eq!(map.delete(&key(0)), Ok(()));
     assert_eq!(map.delete(&key(0)), Err(Errno::ENOENT));
 }

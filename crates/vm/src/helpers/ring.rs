@@ -9,7 +9,7 @@ use crate::fault::Trap;
 use crate::machine::Machine;
 
 /// The ring of a RINGBUF map.
-fn ring(map: &Map) -> Option<&RingBuf> {
+pub fn ring(map: &Map) -> Option<&RingBuf> {
     map.ringbuf().filter(|_| map.map_type() == MapType::Ringbuf)
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn perf_event_output(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
     let packet = call.frame.as_deref().map_or(&[][..], |f| f.packet());
     let packet = packet.get(..wanted).ok_or(Errno::EFAULT)?;
     let perf = call.map(1)?.perf().ok_or(Errno::EINVAL)?;
-    perf.output(call.cpu, flags & PERF_INDEX_MASK, &[call.bytes(3), packet]).map(|()| 0)
+    perf.output(call.cpu, flags & PERF_INDEX_MASK, &[call.bytes(3), packet], call.guard).map(|()| 0)
 }
 
 /// Where a counter would be: `E2BIG` past the array, `ENOENT` because rings are no counters.
