@@ -163,6 +163,26 @@ impl<'e> Native<'_, 'e> {
         0
     }
 
+    /// Gives the program a ring record; its address.
+    #[inline]
+    pub fn hand_out(&mut self, record: RingRecord<'e>) -> u64 {
+        let addr = record.value().addr() as u64;
+        self.env_mut().records.push((addr, record));
+        addr
+    }
+
+    /// Takes a ring record back that the program was given.
+    #[inline]
+    pub fn take_back(&mut self, addr: u64) -> Option<RingRecord<'e>> {
+        let records = &mut self.env_mut().records;
+        // The usual case: the only one.
+        if records.last().is_some_and(|last| last.0 == addr) {
+            return records.pop().map(|last| last.1);
+        }
+        let at = records.iter().rposition(|record| record.0 == addr)?;
+        Some(records.swap_remove(at).1)
+    }
+
     fn handle(&self, reg: u64) -> &'e Handle {
         // SAFETY: the invariant of this file: a handle of the running program, whose code is being run and kept alive.
         unsafe { &*(reg as *const Handle) }
@@ -172,6 +192,12 @@ impl<'e> Native<'_, 'e> {
 #[cold]
 fn wrong(proto: &'static HelperProto, n: usize, why: &str) -> Trap {
     Box::new(FaultKind::Argument { helper: proto.name, arg: n as u8 + 1, why: why.to_owned() })
+}
+
+/// An address that no ring record has, given to a helper that takes one back.
+#[cold]
+pub(crate) fn no_record(helper: &'static str) -> Trap {
+    Box::new(FaultKind::Argument { helper, arg: 1, why: "is not a reserved record".to_owned() })
 }
 
 impl<'e> Machine<'e> for Native<'_, 'e> {
@@ -257,17 +283,11 @@ impl<'e> Machine<'e> for Native<'_, 'e> {
     }
 
     fn grant_record(&mut self, record: RingRecord<'e>) -> Result<u64, Trap> {
-        let addr = record.value().addr() as u64;
-        self.env_mut().records.push((addr, record));
-        Ok(addr)
+        Ok(self.hand_out(record))
     }
 
     fn take_record(&mut self, proto: &'static HelperProto, addr: u64) -> Result<RingRecord<'e>, Trap> {
-        let records = &mut self.env_mut().records;
-        match records.iter().rposition(|r| r.0 == addr) {
-            Some(i) => Ok(records.swap_remove(i).1),
-            None => Err(wrong(proto, 0, "is not a reserved record")),
-        }
+        self.take_back(addr).ok_or_else(|| no_record(proto.name))
     }
 
     /// Nobody looks behind it: the verifier lets programs pass it on and nothing else.

@@ -361,7 +361,11 @@ impl Map {
         if value.len() != self.value_size() {
             return Err(Errno::EINVAL);
         }
-        self.ops().push(value, flags)
+        match &self.kind {
+            Kind::Queue(map) => map.push(value, flags),
+            Kind::Bloom(map) => map.push(value, flags),
+            _ => self.ops().push(value, flags),
+        }
     }
 
     /// `bpf_map_pop_elem`: queue, stack. When empty: `ENOENT`, and `out` is zeroed.
@@ -369,7 +373,10 @@ impl Map {
         if out.len() != self.value_size() {
             return Err(Errno::EINVAL);
         }
-        self.ops().pop(out)
+        match &self.kind {
+            Kind::Queue(map) => map.pop(out),
+            _ => self.ops().pop(out),
+        }
     }
 
     /// `bpf_map_peek_elem`: queue, stack; on a bloom filter, asks whether `value` may have been pushed (`ENOENT`: surely
@@ -378,7 +385,11 @@ impl Map {
         if value.len() != self.value_size() {
             return Err(Errno::EINVAL);
         }
-        self.ops().peek(value)
+        match &self.kind {
+            Kind::Queue(map) => map.peek(value),
+            Kind::Bloom(map) => map.peek(value),
+            _ => self.ops().peek(value),
+        }
     }
 
     /// `bpf_for_each_map_elem`: calls `visit` with key and value of each element until it returns `false`; returns the

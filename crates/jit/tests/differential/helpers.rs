@@ -296,3 +296,131 @@ fn inner_maps_are_those_that_the_slot_holds() {
         }
     }
 }
+
+/// Of arrays it is a loop in the code, of tables a call: callbacks of every kind, stopped at each element or never, and refused flags.
+#[test]
+fn elements_are_walked_as_the_helper_does_it() {
+    use MapType::{Array, Hash, LruHash, PercpuArray, PercpuHash};
+    // The key, the value, which is counted up, and where to stop.
+    let small = "each: r5 = *(u32 *)(r2 +0)\nr6 = *(u64 *)(r3 +0)\nr7 = *(u64 *)(r4 +0)\nr7 *= 31\nr7 += r5\nr7 += r6\n\
+                 *(u64 *)(r4 +0) = r7\nr6 += 1\n*(u64 *)(r3 +0) = r6\nr0 = 0\nr1 = *(u64 *)(r4 +8)\nif r5 != r1 goto on\nr0 = 1\non: exit";
+    // The same element by its key, and the other map.
+    let asks = "each: r6 = r4\nr7 = r3\ncall 1\nif r0 == 0 goto none\nr1 = *(u64 *)(r0 +0)\nr1 += 3\n*(u64 *)(r7 +0) = r1\n\
+                r2 = *(u64 *)(r6 +0)\nr2 ^= r1\n*(u64 *)(r6 +0) = r2\nnone: r0 = 0\nexit";
+    // A function of its own, because it calls another.
+    let calls = "each: r6 = r4\nr1 = *(u32 *)(r2 +0)\ncall more\nr1 = *(u64 *)(r6 +0)\nr1 += r0\n*(u64 *)(r6 +0) = r1\nr0 = 0\nexit\n\
+                 more: r0 = r1\nr0 *= 5\nexit";
+    // A walk in a walk, whose key is another one.
+    let nested = "each: r6 = r2\nr7 = r4\nr1 = map[idx:0]\nr2 = subprog[inner]\nr3 = r7\nr4 = 0\ncall 164\nr1 = *(u32 *)(r6 +0)\n\
+                  r0 += r1\nr1 = *(u64 *)(r7 +0)\nr1 *= 7\nr1 += r0\n*(u64 *)(r7 +0) = r1\nr0 = 0\nexit\n\
+                  inner: r5 = *(u32 *)(r2 +0)\nr1 = *(u64 *)(r4 +0)\nr1 += r5\n*(u64 *)(r4 +0) = r1\nr0 = 0\nexit";
+    for map_type in [Array, PercpuArray, Hash, LruHash, PercpuHash] {
+        for (name, callback) in [("small", small), ("asks", asks), ("calls", calls), ("nested", nested)] {
+            for flags in ["0", "1", "r7"] {
+                let body = format!(
+                    "*(u64 *)(r10 -16) = 0\n*(u64 *)(r10 -8) = r7\n*(u32 *)(r10 -20) = 2\n*(u64 *)(r10 -32) = 5\nr1 = map[idx:0]\nr2 = r10\n\
+                     r2 += -20\nr3 = r10\nr3 += -32\nr4 = 0\ncall 2\nr1 = map[idx:0]\nr2 = subprog[each]\nr3 = r10\nr3 += -16\nr4 = {flags}\n\
+                     call 164\nr8 = *(u64 *)(r10 -16)\nr8 *= 31\nr0 += r8\nout: exit\n{callback}"
+                );
+                // One element, because tables have an order of their own each.
+                let spec = MapSpec::new(map_type, 4, 8, if matches!(map_type, LruHash) { 64 } else { 8 });
+                agree(&format!("{map_type:?}, {name}, {flags}"), &body, vec![spec], NOTHING);
+            }
+        }
+    }
+}
+
+/// Values of every length go in and come out, or find no room and nothing.
+#[test]
+fn queues_are_used_as_the_helpers_do_it() {
+    for (map_type, size) in [MapType::Queue, MapType::Stack].into_iter().flat_map(|t| [1, 4, 8, 12, 72].map(|s| (t, s)))
+    {
+        for flags in [0, 1, 2, 3] {
+            let put = format!("r1 = map[idx:0]\nr2 = r10\nr2 += -80\nr3 = {flags}\ncall 87\nr8 *= 31\nr8 += r0\n");
+            let take = |helper: u32| {
+                format!(
+                    "r1 = map[idx:0]\nr2 = r10\nr2 += -160\ncall {helper}\nr8 *= 31\nr8 += r0\nr5 = *(u8 *)(r10 -{})\nr8 ^= r5\n",
+                    161 - size
+                )
+            };
+            let filled: String =
+                (0..20).map(|n| format!("r5 *= 0x1234567\nr5 += {n}\n*(u64 *)(r10 -{}) = r5\n", 160 - 8 * n)).collect();
+            let body = format!(
+                "r8 = 0\nr5 = r7\n{filled}{put}{}if r7 > 8 goto more\n{}more: {put}{put}{}r0 = r8",
+                take(89),
+                take(88),
+                take(88)
+            );
+            agree(
+                &format!("{map_type:?} of {size} bytes, {flags}"),
+                &body,
+                vec![MapSpec::new(map_type, 0, size, 3)],
+                NOTHING,
+            );
+        }
+    }
+}
+
+#[test]
+fn filters_are_asked_as_the_helpers_do_it() {
+    for size in [4, 8] {
+        let with =
+            |helper: u32| format!("r1 = map[idx:0]\nr2 = r10\nr2 += -8\nr3 = 0\ncall {helper}\nr8 *= 31\nr8 += r0\n");
+        let (ask, put) = (with(89), with(87));
+        let zeros = "*(u64 *)(r10 -8) = 0\n";
+        let body = format!(
+            "{zeros}r8 = 0\n*(u32 *)(r10 -8) = r7\n{ask}{put}{ask}r7 += 100\n*(u32 *)(r10 -8) = r7\n{ask}r0 = r8"
+        );
+        let spec = MapSpec::new(MapType::BloomFilter, 0, size, 100).with_flags(xway_abi::map_flags::ZERO_SEED);
+        agree(&format!("{size} bytes"), &body, vec![spec], NOTHING);
+    }
+}
+
+/// The element of each CPU, and of none; by keys in memory and constant ones.
+#[test]
+fn elements_of_other_cpus_are_those_of_the_helper() {
+    for map_type in [MapType::PercpuArray, MapType::PercpuHash, MapType::LruPercpuHash] {
+        for (cpu, key) in ["r7", "0", "1", "2", "-1"].into_iter().flat_map(|cpu| ["r7", "3", "9"].map(|key| (cpu, key)))
+        {
+            let body = format!(
+                "r5 = {key}\n*(u32 *)(r10 -4) = r5\n*(u64 *)(r10 -16) = 0\nr1 = map[idx:0]\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -16\n\
+                 r4 = 1\ncall 2\nr1 = map[idx:0]\nr2 = r10\nr2 += -4\nr3 = {cpu}\ncall 195\nif r0 == 0 goto none\n\
+                 r1 = *(u64 *)(r0 +0)\nr1 *= 3\nr1 += r7\n*(u64 *)(r0 +0) = r1\nr0 = r1\nexit\nnone: r0 = 7\nout: exit"
+            );
+            let entries = if map_type == MapType::LruPercpuHash { 64 } else { 8 };
+            agree(
+                &format!("{map_type:?}, CPU {cpu}, {key}"),
+                &body,
+                vec![MapSpec::new(map_type, 4, 8, entries)],
+                NOTHING,
+            );
+        }
+    }
+}
+
+/// Records of every length, until there is no room; and what the ring says of itself.
+#[test]
+fn records_go_into_rings_as_the_helpers_do_it() {
+    let query = "r1 = map[idx:0]\nr2 = r7\nr2 &= 7\ncall 134\nr8 *= 31\nr8 += r0\n";
+    for (size, finish) in [8, 100, 4000, 4089].into_iter().flat_map(|size| [132, 133].map(|f| (size, f))) {
+        let body = format!(
+            "r8 = 0\nr1 = map[idx:0]\nr2 = {size}\nr3 = 0\ncall 131\nif r0 == 0 goto full\n*(u8 *)(r0 +0) = 9\nr9 = r0\n\
+             r1 = map[idx:0]\nr2 = 16\nr3 = 0\ncall 131\nif r0 == 0 goto one\n*(u64 *)(r0 +8) = r7\nr1 = r9\nr2 = 0\nr9 = r0\n\
+             call {finish}\none: r1 = r9\nr2 = r7\nr2 &= 3\ncall 132\nfull: {query}r0 = r8"
+        );
+        agree(&format!("{size} bytes, {finish}"), &body, vec![MapSpec::new(MapType::Ringbuf, 0, 0, 4096)], NOTHING);
+    }
+    for (size, flags) in [1, 8, 13, 40].into_iter().flat_map(|size| [0, 1, 2, 4].map(|flags| (size, flags))) {
+        let filled: String =
+            (0..5).map(|n| format!("r5 *= 0x1234567\nr5 += {n}\n*(u64 *)(r10 -{}) = r5\n", 40 - 8 * n)).collect();
+        let body = format!(
+            "r8 = 0\nr5 = r7\n{filled}r1 = map[idx:0]\nr2 = r10\nr2 += -40\nr3 = {size}\nr4 = {flags}\ncall 130\nr8 = r0\n{query}r0 = r8"
+        );
+        agree(
+            &format!("{size} bytes at once, {flags}"),
+            &body,
+            vec![MapSpec::new(MapType::Ringbuf, 0, 0, 4096)],
+            NOTHING,
+        );
+    }
+}
