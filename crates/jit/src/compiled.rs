@@ -237,7 +237,7 @@ pub(crate) fn plan(program: &Program, proof: &Verified, options: &Options) -> Re
         plan.unroll();
     }
     if options.inline_functions {
-        plan.inline_functions();
+        plan.inline_functions(program.maps());
     }
     if options.value_words {
         plan.value_words();

@@ -95,6 +95,13 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
                 .into(),
             None,
         ),
+        (
+            "inline-functions.each",
+            "*(u64 *)(r10 -8) = 0\nr1 = map[idx:0]\nr2 = subprog[more]\nr3 = r10\nr3 += -8\nr4 = 0\ncall 164\nr0 = *(u64 *)(r10 -8)\nexit\n\
+             more: r1 = *(u32 *)(r2 +0)\nr3 = *(u32 *)(r3 +0)\nr1 += r3\n*(u64 *)(r4 +0) = r1\nr0 = 0\nexit"
+                .into(),
+            Some(MapType::Array),
+        ),
         ("inline-tail-targets", TAIL.into(), Some(MapType::ProgArray)),
         (
             "slots",

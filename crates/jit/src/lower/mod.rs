@@ -23,7 +23,7 @@
 //! | `redirect` | where a packet goes |
 //! | `slots` | stack bytes that are values |
 //! | `copied` | small functions of the program in the place of their calls |
-//! | `turns` | `bpf_loop` as a loop |
+//! | `turns` | `bpf_loop` as a loop, and walks over arrays |
 //! | `call` | helpers, kernel functions, functions of the program, tail calls |
 
 mod address;

@@ -2,11 +2,20 @@
 //!
 //! A call costs a handful of instructions and, what is more, everything that is known about values on both sides of it: constants,
 //! loads that were made already, stack bytes that are values. Functions that call nothing of the program themselves are small enough
-//! to be copied, also into the loops of `bpf_loop` that call them back. What the proof says about their accesses holds for all calls, so it holds for each.
+//! to be copied, also into the loops of `bpf_loop` and `bpf_for_each_map_elem` that call them back. What the proof says about their accesses holds for all calls, so it holds for each.
+
+use std::sync::Arc;
 
 use xway_isa::{MovExt, Operand, Reg, Width};
+use xway_maps::Map;
+use xway_maps::native::MapLayout;
 
 use super::{Block, Call, Func, Kind, Op, Plan, Turns};
+
+/// `bpf_loop`
+const LOOP: u32 = 181;
+/// `bpf_for_each_map_elem`
+pub(crate) const EACH: u32 = 164;
 
 /// Instructions of a function that is copied.
 const INSNS_MAX: usize = 48;
@@ -15,13 +24,13 @@ const GROWTH_MAX: usize = 1_000;
 
 impl Plan {
     /// Marks the calls that become copies.
-    pub fn inline_functions(&mut self) {
+    pub fn inline_functions(&mut self, maps: &[Arc<Map>]) {
         let small: Vec<Option<usize>> = self.funcs.iter().map(|f| is_small(f).then_some(f.insns)).collect();
         // A loop of no turns has a callback that no run comes to: there is no code of it.
         let live: Vec<bool> = self.funcs.iter().map(|f| f.insns > 0).collect();
         for (caller, func) in self.funcs.iter_mut().enumerate() {
             let mut room = GROWTH_MAX;
-            func.blocks.iter_mut().for_each(|block| find_turns(block, &live));
+            func.blocks.iter_mut().for_each(|block| find_turns(block, &live, maps));
             for op in func.blocks.iter_mut().flat_map(|b| &mut b.ops) {
                 let (callee, inline) = match &mut op.kind {
                     Kind::Local { func, inline, .. } => (func, inline),
@@ -53,12 +62,18 @@ impl Plan {
     }
 }
 
-/// Finds calls of `bpf_loop` over functions that their blocks name.
-fn find_turns(block: &mut Block, live: &[bool]) {
-    /// `bpf_loop`
-    const LOOP: u32 = 181;
+/// Finds calls of `bpf_loop`, and of `bpf_for_each_map_elem` in arrays, over functions that their blocks name.
+fn find_turns(block: &mut Block, live: &[bool], maps: &[Arc<Map>]) {
+    let is_loop = |call: &Call| match call.proto.id {
+        LOOP => true,
+        EACH => {
+            let map = call.map.and_then(|map| maps.get(map as usize));
+            matches!(map.map(|map| map.layout()), Some(MapLayout::Array(_) | MapLayout::PercpuArray(_)))
+        }
+        _ => false,
+    };
     for n in 0..block.ops.len() {
-        if !matches!(&block.ops[n].kind, Kind::Helper(call) if call.proto.id == LOOP) {
+        if !matches!(&block.ops[n].kind, Kind::Helper(call) if is_loop(call)) {
             continue;
         }
         let func = function(&block.ops[..n], Reg::R2).filter(|func| live[*func]);

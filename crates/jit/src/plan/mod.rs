@@ -20,6 +20,7 @@ mod unroll;
 mod words;
 
 pub(crate) use build::{FUNCTION_MAX, build};
+pub(crate) use functions::EACH;
 
 /// Whether a function has a jump that goes backwards.
 pub(crate) fn goes_round(func: &Func) -> bool {
