@@ -393,7 +393,7 @@ mod tests {
     /// Whatever it went through, all that it had serves others when it is gone.
     #[test]
     fn a_trie_that_goes_leaves_nothing_behind() {
-        use super::super::{LpmTrie, f};
+        use super::super::{By, LpmTrie, f};
         for (width, value) in [(4, 8), (16, 24), (5, 3)] {
             let spec = xway_abi::MapSpec::new(xway_abi::MapType::LpmTrie, 4 + width, value, 300);
             let trie = LpmTrie::new(&spec.with_flags(f::NO_PREALLOC), &crate::Env::with_cpus(1)).unwrap();
@@ -407,9 +407,9 @@ mod tests {
                 key[5] = (random >> 48) as u8;
                 // Times of growth and times of decay.
                 if random >> 33 & 7 < if step / 700 % 2 == 0 { 7 } else { 1 } {
-                    let _ = trie.store(&key, &vec![1; value as usize], 0);
+                    let _ = trie.store(By::Program, &key, &vec![1; value as usize], 0);
                 } else {
-                    let _ = trie.remove(&key);
+                    let _ = trie.remove(if step % 2 == 0 { By::User } else { By::Program }, &key);
                 }
             }
             assert!(trie.count() > 0 && held.units.load(Relaxed) > 0);

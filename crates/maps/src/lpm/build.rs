@@ -48,13 +48,9 @@ impl LpmTrie {
             let number = match Entry::of(word) {
                 Entry::Nothing | Entry::Value(_) => return None,
                 Entry::List(number) => {
-                    let (node, step) = (self.arena.at(number), list_step(self.words));
-                    let mut prefixes = node[LIST_HEAD..][..self.list_len(number) * step].chunks_exact(step);
-                    let found = prefixes.find(|prefix| {
-                        let (value, own, _) = in_list(prefix, self.words);
-                        own == len && same(self.address_of(value - 1), bits, len)
-                    })?;
-                    return Some(Spot::Word(&found[0], if self.words == 1 { len << LEN_SHIFT } else { 0 }));
+                    let at = LIST_HEAD + self.place_in_list(number, len, bits)? * list_step(self.words);
+                    let besides = if self.words == 1 { len << LEN_SHIFT } else { 0 };
+                    return Some(Spot::Word(&self.arena.at(number)[at], besides));
                 }
                 Entry::Table(number) => number,
             };
@@ -93,6 +89,10 @@ impl LpmTrie {
         let mut above = 0;
         loop {
             let old = Entry::of(cell.load(Relaxed));
+            if self.in_list_of(old).is_some_and(|count| count < LIST_MAX) {
+                self.exchange_list(garbage, cell, None, Some((len, bits, value)), above)?;
+                break;
+            }
             let (best, mut items) = match old {
                 Entry::Nothing => (0, Vec::new()),
                 Entry::Value(best) => (best + 1, Vec::new()),
@@ -158,9 +158,8 @@ impl LpmTrie {
             let number = match old {
                 Entry::Nothing | Entry::Value(_) => return Err(Errno::ENOENT),
                 Entry::List(number) => {
-                    let mut items = self.items(old);
-                    items.retain(|item| item.len != len || common_bits(&item.bits, bits, len) != len);
-                    self.exchange_node(garbage, cell, items, self.best_of(number), above)?;
+                    let out = self.place_in_list(number, len, bits).ok_or(Errno::ENOENT)?;
+                    self.exchange_list(garbage, cell, Some(out), None, above)?;
                     break;
                 }
                 Entry::Table(number) => number,
@@ -197,6 +196,90 @@ impl LpmTrie {
             let _ = self.exchange_node(garbage, cell, self.items(Entry::Table(number)), best, above);
         }
         Ok(())
+    }
+
+    /// How many prefixes the list has that an entry leads to, or would have.
+    fn in_list_of(&self, entry: Entry) -> Option<usize> {
+        match entry {
+            Entry::Nothing | Entry::Value(_) => Some(0),
+            Entry::List(number) => Some(self.list_len(number)),
+            Entry::Table(_) => None,
+        }
+    }
+
+    /// Which one of a list's prefixes this one is.
+    fn place_in_list(&self, number: u32, len: u32, bits: &[u32]) -> Option<usize> {
+        self.prefixes(number).position(|prefix| {
+            let (value, own, _) = in_list(prefix, self.words);
+            own == len && same(self.address_of(value - 1), bits, len)
+        })
+    }
+
+    /// The words of each prefix of a list.
+    fn prefixes(&self, number: u32) -> std::slice::ChunksExact<'_, AtomicU32> {
+        let step = list_step(self.words);
+        self.arena.at(number)[LIST_HEAD..][..self.list_len(number) * step].chunks_exact(step)
+    }
+
+    /// Puts a list in the place of what is there and is one, or nothing: without one of its prefixes, or with one more.
+    fn exchange_list(
+        &self,
+        garbage: &mut Garbage,
+        cell: &AtomicU32,
+        without: Option<usize>,
+        more: Option<(u32, &[u32], u32)>,
+        above: u32,
+    ) -> Result<(), Errno> {
+        let old = Entry::of(cell.load(Relaxed));
+        let (best, number) = match old {
+            Entry::List(number) => (self.best_of(number), Some(number)),
+            Entry::Value(best) => (best + 1, None),
+            _ => (0, None),
+        };
+        let count = number.map_or(0, |number| self.list_len(number)) + usize::from(more.is_some())
+            - usize::from(without.is_some());
+        let new = match count {
+            0 => Entry::best(best),
+            _ => {
+                let piece = self.arena.take(LIST_HEAD + count * list_step(self.words))?;
+                let words = &self.arena.at(piece.number)[..];
+                words[BEST].store(best | (count as u32) << COUNT_SHIFT, Relaxed);
+                let mut to = words[LIST_HEAD..].chunks_exact(list_step(self.words));
+                // Longest first, and of one length the newest last.
+                let mut more = more;
+                let old = number.into_iter().flat_map(|number| self.prefixes(number)).enumerate();
+                for (_, prefix) in old.filter(|(n, _)| Some(*n) != without) {
+                    if let Some((len, bits, value)) = more.take_if(|(len, ..)| *len > in_list(prefix, self.words).1) {
+                        self.write_prefix(to.next(), len, bits, value, above);
+                    }
+                    let to = to.next().into_iter().flatten();
+                    to.zip(prefix).for_each(|(to, word)| to.store(word.load(Relaxed), Relaxed));
+                }
+                if let Some((len, bits, value)) = more {
+                    self.write_prefix(to.next(), len, bits, value, above);
+                }
+                Entry::List(piece.number)
+            }
+        };
+        self.collect_pieces(old, &mut garbage.pieces);
+        cell.store(new.word(), Release);
+        Ok(())
+    }
+
+    /// A prefix as it stands in a list to which `above` bits lead.
+    fn write_prefix(&self, to: Option<&[AtomicU32]>, len: u32, bits: &[u32], value: u32, above: u32) {
+        match to {
+            Some([first, second]) => {
+                first.store((value + 1) | len << LEN_SHIFT, Relaxed);
+                second.store(bits[0], Relaxed);
+            }
+            Some([first, second, third]) => {
+                first.store(value + 1, Relaxed);
+                second.store(len, Relaxed);
+                third.store(bits_at(bits, above, 32), Relaxed);
+            }
+            _ => {}
+        }
     }
 
     /// Puts a node for these prefixes in the place of what is there.
@@ -270,17 +353,14 @@ impl LpmTrie {
 
     fn build_list(&self, made: &mut Vec<Piece>, mut items: Vec<Item>, best: u32, above: u32) -> Result<Entry, Errno> {
         items.sort_by_key(|item| std::cmp::Reverse(item.len));
-        let piece = self.arena.take(LIST_HEAD + items.len() * list_step(self.words))?;
+        let step = list_step(self.words);
+        let piece = self.arena.take(LIST_HEAD + items.len() * step)?;
         made.push(piece);
-        let short = self.words == 1;
-        let prefixes = items.iter().flat_map(|item| {
-            let first = (item.value + 1) | if short { item.len << LEN_SHIFT } else { 0 };
-            let len = (!short).then_some(item.len);
-            let bits = if short { item.bits[0] } else { bits_at(&item.bits, above, 32) };
-            std::iter::once(first).chain(len).chain([bits])
-        });
-        let words = std::iter::once(best | (items.len() as u32) << COUNT_SHIFT).chain(prefixes);
-        self.arena.at(piece.number).iter().zip(words).for_each(|(word, value)| word.store(value, Relaxed));
+        let words = self.arena.at(piece.number);
+        words[BEST].store(best | (items.len() as u32) << COUNT_SHIFT, Relaxed);
+        for (to, item) in words[LIST_HEAD..].chunks_exact(step).zip(&items) {
+            self.write_prefix(Some(to), item.len, &item.bits, item.value, above);
+        }
         Ok(Entry::List(piece.number))
     }
 
@@ -342,13 +422,11 @@ impl LpmTrie {
 
     /// Length and value of each prefix of a list.
     pub(super) fn list_prefixes(&self, number: u32) -> Vec<(u32, u32)> {
-        let step = list_step(self.words);
-        let prefixes = self.arena.at(number)[LIST_HEAD..][..self.list_len(number) * step].chunks_exact(step);
         let prefix = |prefix| {
             let (value, len, _) = in_list(prefix, self.words);
             (len, value - 1)
         };
-        prefixes.map(prefix).collect()
+        self.prefixes(number).map(prefix).collect()
     }
 
     fn entry(&self, number: u32, slot: u32) -> &AtomicU32 {

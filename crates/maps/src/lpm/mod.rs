@@ -66,6 +66,14 @@ struct Writer {
     changes: usize,
 }
 
+/// Who changes a trie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// The system call side.
+    User,
+    Program,
+}
+
 // Words of a node's head.
 const BEST: usize = 0;
 /// Of the first word of a list: the bits that are `best`; the others are the number of prefixes.
@@ -210,11 +218,7 @@ impl LpmTrie {
         let found = match self.words {
             1 => self.find(len, &[word_of(bytes, 0)]),
             4 if bytes.len() == 16 => self.find(len, &std::array::from_fn::<u32, 4, _>(|at| word_of(bytes, at))),
-            words => {
-                let mut bits = [0; WORDS_MAX];
-                (0..words).for_each(|at| bits[at] = word_of(bytes, at));
-                self.find(len, &bits[..words])
-            }
+            _ => self.find(len, self.words_of(bytes, &mut [0; WORDS_MAX])),
         };
         Some(self.arena.values().value(found? as usize * self.stride, self.value_size, guard))
     }
@@ -311,9 +315,12 @@ impl LpmTrie {
         (len as usize <= self.width * 8).then_some((len, bytes))
     }
 
-    /// The words of an address.
-    fn words_of(&self, bytes: &[u8]) -> Vec<u32> {
-        (0..self.words).map(|at| word_of(bytes, at)).collect()
+    /// The words of an address, in room for the longest.
+    #[inline]
+    fn words_of<'w>(&self, bytes: &[u8], room: &'w mut [u32; WORDS_MAX]) -> &'w [u32] {
+        let words = &mut room[..self.words];
+        words.iter_mut().enumerate().for_each(|(at, word)| *word = word_of(bytes, at));
+        words
     }
 
     /// A new value's number, the address of its prefix written with it.
@@ -330,13 +337,14 @@ impl LpmTrie {
         &self.arena.values().halves()[(value as usize * self.stride + self.key_at) / 4..][..self.words]
     }
 
-    fn store(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+    fn store(&self, by: By, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
         check_plain_flags(flags)?;
         let (len, bytes) = self.split(key).ok_or(Errno::EINVAL)?;
-        let bits = self.words_of(bytes);
+        let mut room = [0; WORDS_MAX];
+        let bits = self.words_of(bytes, &mut room);
         let mut writer = self.writer.lock();
         let garbage = &mut writer.garbage;
-        let stored = self.exact(len, &bits);
+        let stored = self.exact(len, bits);
         match flags {
             f::NOEXIST if stored.is_some() => return Err(Errno::EEXIST),
             f::EXIST if stored.is_none() => return Err(Errno::ENOENT),
@@ -345,44 +353,47 @@ impl LpmTrie {
         if stored.is_none() && self.count() >= self.max {
             return Err(Errno::ENOSPC);
         }
-        let new = self.new_value(&bits, value)?;
+        let new = self.new_value(bits, value)?;
         let change = Change::begin(self.changes());
         let done = match stored {
             Some(old) => {
-                self.exchange(len, &bits, new);
+                self.exchange(len, bits, new);
                 garbage.values.push(old);
                 Ok(())
             }
-            None => self.insert(garbage, len, &bits, new),
+            None => self.insert(garbage, len, bits, new),
         };
         match done {
             Ok(()) => self.count.store(self.count() + usize::from(stored.is_none()), Ordering::Relaxed),
             Err(_) => garbage.values.push(new),
         }
         drop(change);
-        self.retire(writer);
+        self.retire(writer, by);
         done
     }
 
-    fn remove(&self, key: &[u8]) -> Result<(), Errno> {
+    fn remove(&self, by: By, key: &[u8]) -> Result<(), Errno> {
         let (len, bytes) = self.split(key).ok_or(Errno::EINVAL)?;
-        let bits = self.words_of(bytes);
+        let mut room = [0; WORDS_MAX];
+        let bits = self.words_of(bytes, &mut room);
         let mut writer = self.writer.lock();
         let garbage = &mut writer.garbage;
-        let old = self.exact(len, &bits).ok_or(Errno::ENOENT)?;
+        let old = self.exact(len, bits).ok_or(Errno::ENOENT)?;
         let change = Change::begin(self.changes());
-        self.take_out(garbage, len, &bits)?;
+        self.take_out(garbage, len, bits)?;
         garbage.values.push(old);
         self.count.store(self.count() - 1, Ordering::Relaxed);
         drop(change);
-        self.retire(writer);
+        self.retire(writer, by);
         Ok(())
     }
 
-    /// Now and then leaves what is out of the trie to the guards, without the lock: this may be where what others have removed is freed.
-    fn retire(&self, mut writer: MutexGuard<'_, Writer>) {
+    /// Leaves what is out of the trie to the guards, without the lock: this may be where what others have removed is freed. Programs do so
+    /// now and then; and others, who have the time, in a small trie each time: what waits would soon be more than what serves.
+    fn retire(&self, mut writer: MutexGuard<'_, Writer>, by: By) {
         writer.changes += 1;
-        if writer.changes < ASK && writer.garbage.pieces.len() <= ASK_PIECES {
+        let few = writer.changes < ASK && writer.garbage.pieces.len() <= ASK_PIECES;
+        if few && (by == By::Program || self.count() >= LARGE) {
             return;
         }
         let Writer { garbage, .. } = std::mem::take(&mut *writer);
@@ -497,19 +508,20 @@ impl Ops for LpmTrie {
     }
 
     fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
-        self.store(key, value, flags)
+        self.store(By::User, key, value, flags)
     }
 
     fn delete(&self, key: &[u8]) -> Result<(), Errno> {
-        self.remove(key)
+        self.remove(By::User, key)
     }
 
     /// Order: what lies below a prefix comes before it, bit 0 before bit 1. After a key that is not stored: from the first.
     fn next_key(&self, key: Option<&[u8]>, out: &mut [u8]) -> Result<(), Errno> {
         let _writer = self.writer.lock();
-        let from = key.and_then(|key| self.split(key)).map(|(len, bytes)| (len, self.words_of(bytes)));
+        let mut room = [0; WORDS_MAX];
+        let from = key.and_then(|key| self.split(key)).map(|(len, bytes)| (len, self.words_of(bytes, &mut room)));
         let next = match from.filter(|(len, bits)| self.exact(*len, bits).is_some()) {
-            Some((len, bits)) => self.after(len, &bits),
+            Some((len, bits)) => self.after(len, bits),
             None => self.first(),
         };
         let (len, value) = next.ok_or(Errno::ENOENT)?;
@@ -529,11 +541,11 @@ impl Ops for LpmTrie {
     }
 
     fn prog_update(&self, _: u32, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
-        self.store(key, value, flags)
+        self.store(By::Program, key, value, flags)
     }
 
     fn prog_delete(&self, _: u32, key: &[u8]) -> Result<(), Errno> {
-        self.remove(key)
+        self.remove(By::Program, key)
     }
 }
 

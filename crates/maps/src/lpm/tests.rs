@@ -44,13 +44,14 @@ fn walk(width: usize, max: u32, steps: u32, alphabet: &[u8], long: bool, seed: u
         let bytes: Vec<u8> = (0..width).map(|_| alphabet[rng.below(alphabet.len() as u32) as usize]).collect();
         let len = if long { bits_max - rng.below(bits_max.min(9)) } else { rng.below(bits_max + 1) };
         let bits = bits_of(len, &bytes);
+        let by = if step % 3 == 0 { By::User } else { By::Program };
         // Times of growth and times of decay.
         let grow = step / (max / 2).max(40) % 3 != 2;
         if rng.below(10) < if grow { 8 } else { 2 } {
             let value = u64::from(step) + 1;
             let expected =
                 if all.len() < max as usize || all.contains_key(&bits) { Ok(()) } else { Err(Errno::ENOSPC) };
-            assert_eq!(trie.store(&key(len, &bytes), &value.to_ne_bytes(), 0), expected, "step {step}");
+            assert_eq!(trie.store(by, &key(len, &bytes), &value.to_ne_bytes(), 0), expected, "step {step}");
             if expected.is_ok() {
                 all.insert(bits, value);
             }
@@ -60,7 +61,7 @@ fn walk(width: usize, max: u32, steps: u32, alphabet: &[u8], long: bool, seed: u
             let mut bytes = vec![0u8; width];
             some.iter().enumerate().for_each(|(at, bit)| bytes[at / 8] |= u8::from(*bit) << (7 - at % 8));
             let expected = all.remove(&some).map(drop).ok_or(Errno::ENOENT);
-            assert_eq!(trie.remove(&key(some.len() as u32, &bytes)), expected, "step {step}");
+            assert_eq!(trie.remove(by, &key(some.len() as u32, &bytes)), expected, "step {step}");
         }
         for _ in 0..3 {
             let bytes: Vec<u8> = (0..width).map(|_| alphabet[rng.below(alphabet.len() as u32) as usize]).collect();
@@ -107,7 +108,7 @@ fn updates_leave_the_rest_of_the_trie_where_it_is() {
             key(8 + rng.below(width as u32 * 8 - 7), &bytes)
         };
         let mut held: Vec<Vec<u8>> = (0..count).map(|_| prefix()).collect();
-        held.iter().for_each(|key| trie.store(key, &[1; 8], 0).unwrap());
+        held.iter().for_each(|key| trie.store(By::User, key, &[1; 8], 0).unwrap());
         let nodes = || {
             let mut pieces = Vec::new();
             trie.collect_pieces(Entry::of(trie.root().load(Ordering::Relaxed)), &mut pieces);
@@ -119,10 +120,10 @@ fn updates_leave_the_rest_of_the_trie_where_it_is() {
         for n in 0..updates {
             if n % 2 == 0 {
                 held.push(prefix());
-                trie.store(held.last().unwrap(), &[2; 8], 0).unwrap();
+                trie.store(By::Program, held.last().unwrap(), &[2; 8], 0).unwrap();
             } else {
                 // Given twice, it is gone already.
-                let _ = trie.remove(&held.swap_remove(n * 31 % held.len()));
+                let _ = trie.remove(By::Program, &held.swap_remove(n * 31 % held.len()));
             }
             let after = nodes();
             let new: usize = after.iter().filter(|(number, _)| !before.contains_key(number)).map(|node| node.1).sum();
@@ -176,7 +177,7 @@ fn what_a_trie_had_serves_the_next() {
     for round in 0..300 {
         let trie = new();
         let keys: Vec<_> = (0..20u32).map(|n| key(8 + n, &(n * 77_777_777).to_be_bytes())).collect();
-        keys.iter().for_each(|key| trie.store(key, &[1; 99], 0).unwrap());
+        keys.iter().for_each(|key| trie.store(By::User, key, &[1; 99], 0).unwrap());
         let guard = Guard::pin();
         let value = trie.at(&key(32, &(19 * 77_777_777u32).to_be_bytes()), &guard).unwrap();
         let at = (value.addr() - stays.arena.values().addr()) / stays.stride;
