@@ -305,11 +305,17 @@ pub(crate) fn with_bytes<'e, M: Machine<'e>, T>(
     with: impl FnOnce(&mut M, &[u8]) -> Result<T, Trap>,
 ) -> Result<T, Trap> {
     const SMALL: usize = 64;
+    const MIDDLE: usize = 512;
     if len <= SMALL {
         let mut small = [0; SMALL];
         vm.read(addr, &mut small[..len])?;
         with(vm, &small[..len])
+    } else if len <= MIDDLE {
+        let mut middle = [0; MIDDLE];
+        vm.read(addr, &mut middle[..len])?;
+        with(vm, &middle[..len])
     } else {
+        // Before there is memory for what a wrong program says is its length.
         vm.check(addr, len as u64, Access::Read)?;
         let mut large = vec![0; len];
         vm.read(addr, &mut large)?;

@@ -321,11 +321,9 @@ pub(super) extern "C" fn map_delete(env: *mut RunEnv<'_>, map: u64, key: u64) ->
 pub(super) extern "C" fn redirect_map(env: *mut RunEnv<'_>, map: u64, key: u64, flags: u64) -> u64 {
     // SAFETY: called by generated code with the run's environment.
     let mut native = unsafe { Native::new(env) };
-    let found = native.map(map);
     with_target(&mut native, |native| {
-        let mut made = made(native);
-        (made.args[0], made.args[1], made.args[2]) = (Arg::Map(found), Arg::Num(key), Arg::Num(flags));
-        run_plain::<51>(&mut made)
+        let (map, frame, guard) = (native.map(map), native.frame_mut(), native.guard());
+        machine::redirect_through(map, key as u32, flags, frame, guard)
     })
 }
 

@@ -4,7 +4,7 @@
 //! As those of `entries.rs`, which says who calls them and with what.
 
 use xway_abi::Errno;
-use xway_vm::machine;
+use xway_vm::machine::{self, Machine};
 
 use crate::env::RunEnv;
 use crate::native::{Native, no_record};
@@ -53,7 +53,7 @@ pub(super) extern "C" fn lookup_percpu(env: *mut RunEnv<'_>, map: u64, key: u64,
     }
     // SAFETY: as in `push`.
     let key = unsafe { native.bytes(key, map.key_size()) };
-    map.value(cpu, key, native.env().guard).map_or(0, |v| v.as_ptr() as u64)
+    map.value(cpu, key, native.guard()).map_or(0, |v| v.as_ptr() as u64)
 }
 
 /// `bpf_ringbuf_output` of a record on the stack.
@@ -77,7 +77,7 @@ pub(super) extern "C" fn ring_query(env: *mut RunEnv<'_>, map: u64, what: u64) -
 pub(super) extern "C" fn ring_reserve(env: *mut RunEnv<'_>, map: u64, size: u64, flags: u64) -> u64 {
     // SAFETY: called by generated code with the run's environment.
     let mut native = unsafe { Native::new(env) };
-    let (ring, guard) = (machine::ring(native.map(map)), native.env().guard);
+    let (ring, guard) = (machine::ring(native.map(map)), native.guard());
     match ring.map(|ring| ring.reserve(size, flags, guard)) {
         Some(Ok(record)) => native.hand_out(record),
         _ => 0,
@@ -104,4 +104,14 @@ pub(super) extern "C" fn ring_discard(env: *mut RunEnv<'_>, record: u64, flags: 
         None => return native.fault(*no_record("bpf_ringbuf_discard")),
     }
     0
+}
+
+/// `bpf_perf_event_output` of data on the stack.
+pub(super) extern "C" fn perf_output(env: *mut RunEnv<'_>, _: u64, map: u64, flags: u64, data: u64, size: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let native = unsafe { Native::new(env) };
+    // SAFETY: as in `ring_output`.
+    let data = unsafe { native.bytes(data, size as usize & 0x1fff_ffff) };
+    let on = (native.cpu(), native.guard());
+    errno(machine::perf_event(native.map(map), flags, data, native.frame(), on))
 }

@@ -118,6 +118,7 @@ fn borrows(call: &Call) -> bool {
 /// The ways of helpers about maps that hold no values by key, and of look-ups for other CPUs.
 fn of_map(call: &Call) -> Option<(Entry, &'static [Reg])> {
     let (address, params) = match call.proto.id {
+        25 if is_stack(&call.args[3]) => (maps::perf_output as *const (), 5),
         87 if is_stack(&call.args[1]) => (maps::push as *const (), 3),
         88 if is_stack(&call.args[1]) => (maps::pop as *const (), 2),
         89 if is_stack(&call.args[1]) => (maps::peek as *const (), 2),
@@ -149,7 +150,7 @@ pub(crate) fn typed(call: &Call, maps: &[Arc<Map>]) -> Option<(Entry, &'static [
         },
         (2, Some(map)) if is_stack(&args[1]) && is_stack(&args[2]) && map.prog_writable() => Some(map_update()),
         (3, Some(map)) if is_stack(&args[1]) && map.prog_writable() => Some(map_delete()),
-        (87..=89 | 130 | 131 | 134 | 195, Some(_)) | (132 | 133, None) if of_map(call).is_some() => of_map(call),
+        (25 | 87..=89 | 130 | 131 | 134 | 195, Some(_)) | (132 | 133, None) if of_map(call).is_some() => of_map(call),
         (51, Some(_)) => Some((entry("redirect_map", entries::redirect_map as *const ()), &ARGS[..3])),
         // Lengths are proved. Whose memory it is does not matter: each byte is read once, as others may write it.
         (28, _) => Some((entry(call.proto.name, entries::csum_diff as *const ()), &ARGS)),

@@ -1,8 +1,8 @@
 //! Maps: look-up, change, redirect targets.
 
 use xway_abi::{Errno, HelperProto, MapType};
-use xway_maps::{Map, Target, ValueRef};
-use xway_packet::Redirect;
+use xway_maps::{Guard, Map, Target, ValueRef};
+use xway_packet::{Frame, Redirect};
 
 use super::packet::XDP_REDIRECT;
 use crate::call::{Call, bad, with_bytes};
@@ -96,27 +96,33 @@ pub(crate) fn peek(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
 
 /// `bpf_redirect_map(map, key, flags)`: the low bits of `flags` are what it returns when nothing is found.
 pub(crate) fn redirect_map(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
+    let (map, key, flags) = (call.map(0)?, call.num(1) as u32, call.num(2));
+    Ok(redirect_through(map, key, flags, call.frame.as_deref_mut(), call.guard))
+}
+
+/// The same with arguments that are at hand.
+#[inline]
+pub fn redirect_through(map: &Map, key: u32, flags: u64, frame: Option<&mut Frame>, guard: &Guard) -> u64 {
     const ACTION_MASK: u64 = 3;
     const BROADCAST: u64 = 1 << 3;
     const EXCLUDE_INGRESS: u64 = 1 << 4;
-    let (map, key, flags) = (call.map(0)?, call.num(1) as u32, call.num(2));
     let devmap = matches!(map.map_type(), MapType::Devmap | MapType::DevmapHash);
     let allowed = ACTION_MASK | if devmap { BROADCAST | EXCLUDE_INGRESS } else { 0 };
     if flags & !allowed != 0 {
-        return Ok(0);
+        return 0;
     }
     let map_id = map.id();
     let target = if flags & BROADCAST != 0 {
         Some(Redirect::Broadcast { map_id, exclude_ingress: flags & EXCLUDE_INGRESS != 0 })
     } else {
-        map.target(key, call.guard).map(|t| match t {
+        map.target(key, guard).map(|t| match t {
             Target::Device { ifindex, .. } => Redirect::Device { map_id, key, ifindex },
             Target::Cpu { cpu, .. } => Redirect::Cpu { map_id, cpu },
             Target::Socket(_) => Redirect::Socket { map_id, key },
         })
     };
-    if let Some(frame) = call.frame.as_deref_mut() {
+    if let Some(frame) = frame {
         frame.set_redirect(target.unwrap_or(Redirect::None));
     }
-    Ok(if target.is_some() { XDP_REDIRECT } else { flags & ACTION_MASK })
+    if target.is_some() { XDP_REDIRECT } else { flags & ACTION_MASK }
 }

@@ -20,8 +20,9 @@ mod time;
 mod timer;
 
 pub use checksum::{diff as csum_diff, diff_by as csum_diff_by, folded as csum_folded, partial as csum_partial};
+pub use maps::redirect_through;
 pub use packet::{load as load_bytes, mtu as check_mtu, store as store_bytes};
-pub use ring::ring;
+pub use ring::{perf_event, ring};
 pub use support::{Support, support};
 pub use text::compare;
 pub use timer::Timers;

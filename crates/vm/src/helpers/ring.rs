@@ -1,7 +1,8 @@
 //! Events to user space: ring buffers and perf event arrays.
 
 use xway_abi::{Errno, HelperProto, MapType};
-use xway_maps::{Map, PERF_CURRENT_CPU, PERF_INDEX_MASK, RingBuf};
+use xway_maps::{Guard, Map, PERF_CURRENT_CPU, PERF_INDEX_MASK, RingBuf};
+use xway_packet::Frame;
 
 use super::dynptr::{Dynptr, Kind, SIZE_MAX};
 use crate::call::{Call, bad};
@@ -125,17 +126,28 @@ pub(crate) fn discard_dynptr<'e, M: Machine<'e>>(
 /// `bpf_perf_event_output(ctx, map, flags, data, size)`: the event is `data` and as much of the packet as the upper half of
 /// `flags` says.
 pub(crate) fn perf_event_output(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
+    perf_event(call.map(1)?, call.num(2), call.bytes(3), call.frame.as_deref(), (call.cpu, call.guard)).map(|()| 0)
+}
+
+/// The same with arguments that are at hand, on a CPU under a guard.
+#[inline]
+pub fn perf_event(
+    map: &Map,
+    flags: u64,
+    data: &[u8],
+    frame: Option<&Frame>,
+    (cpu, guard): (u32, &Guard),
+) -> Result<(), Errno> {
     const PACKET_SHIFT: u32 = 32;
     const PACKET_MASK: u64 = 0xf_ffff << PACKET_SHIFT;
-    let flags = call.num(2);
     if flags & !(PACKET_MASK | PERF_INDEX_MASK) != 0 {
         return Err(Errno::EINVAL);
     }
     let wanted = ((flags & PACKET_MASK) >> PACKET_SHIFT) as usize;
-    let packet = call.frame.as_deref().map_or(&[][..], |f| f.packet());
+    let packet = if wanted > 0 { frame.map_or(&[][..], |f| f.packet()) } else { &[] };
     let packet = packet.get(..wanted).ok_or(Errno::EFAULT)?;
-    let perf = call.map(1)?.perf().ok_or(Errno::EINVAL)?;
-    perf.output(call.cpu, flags & PERF_INDEX_MASK, &[call.bytes(3), packet], call.guard).map(|()| 0)
+    let perf = map.perf().ok_or(Errno::EINVAL)?;
+    perf.output(cpu, flags & PERF_INDEX_MASK, &[data, packet], guard)
 }
 
 /// Where a counter would be: `E2BIG` past the array, `ENOENT` because rings are no counters.
