@@ -11,6 +11,7 @@ use xway_vm::host::Ticks;
 
 use super::bytes::{BUFF_LEN, LOAD_BYTES, STORE_BYTES};
 use super::inline::CSUM_DIFF;
+use super::lookup::LOOKUP_PERCPU;
 use super::redirect::{REDIRECT_MAP, REDIRECT_TO};
 use super::update::UPDATE;
 use super::{Area, Body, Jump, Shape, signature, space};
@@ -122,6 +123,7 @@ impl Body<'_, '_> {
         match call.proto.id {
             CSUM_DIFF => return self.csum_diff(call),
             UPDATE => return self.array_update(call),
+            LOOKUP_PERCPU => return self.element_of_cpu(call),
             REDIRECT_MAP => return self.redirect_map(call),
             LOAD_BYTES | STORE_BYTES => return self.packet_bytes(call),
             BUFF_LEN => self.buff_len(call),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, AtomicRmwOp, BlockArg, InstBuilder, MemFlagsData, Value, types};
-use xway_isa::Reg;
+use xway_isa::{Reg, Width};
 use xway_maps::Map;
 use xway_maps::native::{self, ArrayLayout, HashLayout, MapLayout, PercpuArrayLayout};
 use xway_verifier::{Place, Region};
@@ -24,6 +24,8 @@ use crate::plan::{Block, Call, Func, Kind, Op};
 
 /// `bpf_map_lookup_elem`
 pub(super) const LOOKUP: u32 = 1;
+/// `bpf_map_lookup_percpu_elem`
+pub(super) const LOOKUP_PERCPU: u32 = 195;
 /// Keys above this length are compared by the map itself.
 pub(super) const KEY_MAX: usize = 64;
 
@@ -243,6 +245,37 @@ impl<'a> Body<'a, '_> {
         let own = self.scaled_cpu(array.cpu_stride);
         let base = self.b.ins().iadd(base, own);
         self.element(call, base, Num::from(array.stride), Num::from(array.max_entries as usize), then);
+    }
+
+    /// `bpf_map_lookup_percpu_elem` in an array, by a key on the stack or in the packet; false for others.
+    pub(super) fn element_of_cpu(&mut self, call: &Call) -> bool {
+        let layout = call.map.and_then(|m| self.unit.maps.get(m as usize)).map(|m| m.layout());
+        let Some(MapLayout::PercpuArray(array)) = layout.filter(|_| is_own_key(call)) else { return false };
+        let index = match call.key_const {
+            Some(key) => self.b.ins().iconst(types::I64, i64::from(key)),
+            None => self.key_words(call, 4)[0],
+        };
+        // The number is 32 bits wide, whatever stands above.
+        let cpu = self.narrow(Reg::R3, Width::W32);
+        let (there, join) = (self.b.create_block(), self.b.create_block());
+        self.b.append_block_param(join, types::I64);
+        let (max, cpus) = (i64::from(array.max_entries), i64::from(array.cpus));
+        let is_element = self.b.ins().icmp_imm_u(IntCC::UnsignedLessThan, index, max);
+        let is_cpu = self.b.ins().icmp_imm_u(IntCC::UnsignedLessThan, cpu, cpus);
+        let both = self.b.ins().band(is_element, is_cpu);
+        let zero = self.b.ins().iconst(types::I64, 0);
+        self.b.ins().brif(both, there, &[], join, &[BlockArg::Value(zero)]);
+        self.open(there);
+        let base = self.b.ins().iconst(types::I64, array.base as i64);
+        let cpu = self.b.ins().uextend(types::I64, cpu);
+        let (row, column) = (self.times(cpu, array.cpu_stride), self.times(index, array.stride));
+        let value = self.b.ins().iadd(base, row);
+        let value = self.b.ins().iadd(value, column);
+        self.b.ins().jump(join, &[BlockArg::Value(value)]);
+        self.open(join);
+        let value = self.b.block_params(join)[0];
+        self.set(Reg::R0, value);
+        true
     }
 
     /// The worker's number, times a stride. It never changes during a burst, so it stands in front of the loop.
