@@ -242,7 +242,7 @@ impl LpmTrie {
             0 => Entry::best(best),
             _ => {
                 let piece = self.arena.take(LIST_HEAD + count * list_step(self.words))?;
-                let words = &self.arena.at(piece.number)[..];
+                let words = self.arena.at(piece.number);
                 words[BEST].store(best | (count as u32) << COUNT_SHIFT, Relaxed);
                 let mut to = words[LIST_HEAD..].chunks_exact(list_step(self.words));
                 // Longest first, and of one length the newest last.
