@@ -2,7 +2,8 @@
 //!
 //! A call costs a handful of instructions and, what is more, everything that is known about values on both sides of it: constants,
 //! loads that were made already, stack bytes that are values. Functions that call nothing of the program themselves are small enough
-//! to be copied, also into the loops of `bpf_loop` and `bpf_for_each_map_elem` that call them back. What the proof says about their accesses holds for all calls, so it holds for each.
+//! to be copied, also into the loops of `bpf_loop` and `bpf_for_each_map_elem` that call them back. What the proof says about their accesses
+//! holds for all calls, so it holds for each.
 
 use std::sync::Arc;
 
