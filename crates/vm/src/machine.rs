@@ -19,8 +19,8 @@ use crate::{Host, Program, Timers};
 pub use crate::call::{Arg, Call, PlainFn};
 pub use crate::fault::{Access, FaultKind, Trap};
 pub use crate::helpers::{
-    Implementation, check_mtu, compare, csum_diff, csum_diff_by, csum_folded, csum_partial, implementation, load_bytes,
-    perf_event, redirect_through, ring, special, store_bytes,
+    Implementation, check_mtu, compare, csum_diff, csum_diff_by, csum_folded, csum_partial, fib_lookup, implementation,
+    load_bytes, perf_event, redirect_through, ring, special, store_bytes,
 };
 pub use crate::kfuncs::{Kfunc, kfunc};
 

@@ -407,6 +407,15 @@ pub(super) extern "C" fn check_mtu(env: *mut RunEnv<'_>, _: u64, ifindex: u64, l
     done.unwrap_or_else(Errno::as_ret)
 }
 
+/// `bpf_fib_lookup` with the parameters on the stack.
+pub(super) extern "C" fn fib_lookup(env: *mut RunEnv<'_>, _: u64, params: u64, len: u64, flags: u64) -> u64 {
+    // SAFETY: called by generated code with the run's environment.
+    let native = unsafe { Native::new(env) };
+    // SAFETY: as in `load_bytes`.
+    let params = unsafe { native.stack(params, len as u32 as usize) };
+    machine::fib_lookup(native.host(), params, flags as u32).unwrap_or_else(Errno::as_ret)
+}
+
 // ---- tail calls ----
 
 /// Where `bpf_tail_call` goes, with the call counted: code of [`crate::lower::Shape::Single`], or 0 when the program goes on.
@@ -520,7 +529,7 @@ pub(super) fn numbers(id: u32) -> Option<usize> {
 
 /// The entry of a helper that works on the stack; only plain ones have some.
 pub(super) fn on_stack(id: u32) -> Option<usize> {
-    entries!(id, borrowed, 16 25 69 87 88 89 105 106 120 130)
+    entries!(id, borrowed, 16 25 87 88 89 105 106 120 130)
 }
 
 #[cfg(test)]
@@ -541,7 +550,7 @@ mod tests {
     #[test]
     fn who_works_on_the_stack_has_two_arguments_there_at_most() {
         let with_entry: Vec<_> = xway_abi::helpers().iter().filter(|h| on_stack(h.id).is_some()).collect();
-        assert_eq!(with_entry.len(), 10);
+        assert_eq!(with_entry.len(), 9);
         for h in with_entry {
             let memory = |arg: &&xway_abi::Arg| super::super::is_memory(arg.kind);
             assert!((1..=2).contains(&h.args.iter().filter(memory).count()), "{}", h.name);

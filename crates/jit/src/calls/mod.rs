@@ -159,6 +159,7 @@ pub(crate) fn typed(call: &Call, maps: &[Arc<Map>]) -> Option<(Entry, &'static [
             let address = if id == 189 { entries::load_bytes as *const () } else { entries::store_bytes as *const () };
             Some((entry(call.proto.name, address), &ARGS[..4]))
         }
+        (69, _) if is_stack(&args[1]) => Some((entry(call.proto.name, entries::fib_lookup as *const ()), &ARGS[..4])),
         (163, _) if is_stack(&args[2]) => Some((entry(call.proto.name, entries::check_mtu as *const ()), &ARGS)),
         _ if borrows(call) => Some((
             Entry { name: call.proto.name, address: entries::on_stack(id)? },

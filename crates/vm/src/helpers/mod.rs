@@ -23,6 +23,7 @@ pub use checksum::{diff as csum_diff, diff_by as csum_diff_by, folded as csum_fo
 pub use maps::redirect_through;
 pub use packet::{load as load_bytes, mtu as check_mtu, store as store_bytes};
 pub use ring::{perf_event, ring};
+pub use route::lookup as fib_lookup;
 pub use support::{Support, support};
 pub use text::compare;
 pub use timer::Timers;

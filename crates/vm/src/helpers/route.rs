@@ -40,11 +40,15 @@ const SRC: u32 = 16;
 const MARK: u32 = 32;
 
 /// `bpf_fib_lookup(ctx, params, plen, flags)`
-#[inline]
 pub(crate) fn fib_lookup(call: &mut Call<'_, '_>) -> Result<u64, Errno> {
-    let flags = call.num(3) as u32;
-    let host = call.host;
-    let params: &mut [u8; at::SIZE] = call.bytes_mut(1).first_chunk_mut().ok_or(Errno::EINVAL)?;
+    let (flags, host) = (call.num(3) as u32, call.host);
+    lookup(host, call.bytes_mut(1), flags)
+}
+
+/// The helper over parameters that are seen as a slice.
+#[inline]
+pub fn lookup(host: &dyn Host, params: &mut [u8], flags: u32) -> Result<u64, Errno> {
+    let params: &mut [u8; at::SIZE] = params.first_chunk_mut().ok_or(Errno::EINVAL)?;
     if flags & !(DIRECT | OUTPUT | SKIP_NEIGH | TBID | SRC | MARK) != 0 {
         return Err(Errno::EINVAL);
     }
