@@ -9,6 +9,10 @@ use std::arch::asm;
 pub(crate) const BLOCK: usize = 64;
 /// Bytes from which on vectors are worth their beginning and end.
 const VECTORS_MIN: usize = 256;
+/// Bytes of a word.
+const WORD: usize = 4;
+/// From place `8 - n` on: of eight words `n` that are loaded, and those that are not.
+static MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// The sum of `len` bytes as words of 32 bits in the machine's order, the last one filled up with zeros: some number with the same
 /// remainder by 2^32 - 1, of 33 bits at most, and zero only where all bytes are. Each byte is read once, at any address.
@@ -17,9 +21,17 @@ const VECTORS_MIN: usize = 256;
 /// The bytes are mapped and stay so.
 #[inline]
 pub(crate) unsafe fn of_bytes(at: *const u8, len: usize) -> u64 {
-    let whole = len / BLOCK * BLOCK;
-    // SAFETY: the caller's promise, for the front and what is left behind it.
-    let sum = unsafe { of_rest(at.add(whole), len - whole, of_blocks(at, len / BLOCK)) };
+    // SAFETY: the caller's promise, for the front and what is left behind it; the processor was asked for what vectors take.
+    let sum = unsafe {
+        if len >= VECTORS_MIN && std::is_x86_feature_detected!("avx2") {
+            let whole = len / WORD * WORD;
+            let sum = by_vectors(at, len / WORD);
+            if whole == len { sum } else { of_rest(at.add(whole), len - whole, sum) }
+        } else {
+            let whole = len / BLOCK * BLOCK;
+            of_rest(at.add(whole), len - whole, by_carries(at, len / BLOCK))
+        }
+    };
     (sum & 0xffff_ffff) + (sum >> 32)
 }
 
@@ -65,27 +77,11 @@ unsafe fn of_rest(mut at: *const u8, mut left: usize, mut sum: u64) -> u64 {
     add(sum, last)
 }
 
-/// The sum of `blocks` times [`BLOCK`] bytes as words of 32 bits: some number with the same remainder by 2^32 - 1, and zero only where all
-/// bytes are. Each byte is read once, at any address.
+/// The sum of `blocks` times [`BLOCK`] bytes as [`of_bytes`] has it, but of 64 bits. Two chains of additions, each with the carry of the one
+/// before: as numbers of 64 bits words have the same remainder.
 ///
 /// # Safety
-/// The bytes are mapped and stay so.
-#[inline]
-unsafe fn of_blocks(at: *const u8, blocks: usize) -> u64 {
-    // SAFETY: the caller's promise; the processor was asked for what the second one takes.
-    unsafe {
-        if blocks * BLOCK >= VECTORS_MIN && std::is_x86_feature_detected!("avx2") {
-            by_vectors(at, blocks)
-        } else {
-            by_carries(at, blocks)
-        }
-    }
-}
-
-/// Two chains of additions, each with the carry of the one before: as numbers of 64 bits words have the same remainder.
-///
-/// # Safety
-/// As [`of_blocks`].
+/// As [`of_bytes`].
 unsafe fn by_carries(at: *const u8, blocks: usize) -> u64 {
     let (mut one, mut two) = (0u64, 0u64);
     if blocks == 0 {
@@ -123,18 +119,22 @@ unsafe fn by_carries(at: *const u8, blocks: usize) -> u64 {
     sum + u64::from(carry)
 }
 
-/// Sums of four words of 64 bits in each of two vectors, which may overflow, and those of their upper halves, which do not: what is left of
-/// the first without the second are the lower halves.
+/// The same of so many words of 32 bits. Sums of four words of 64 bits in each of two vectors, which may overflow, and those of their upper
+/// halves, which do not: what is left of the first without the second are the lower halves.
 ///
 /// # Safety
-/// As [`of_blocks`], and the processor has AVX2.
+/// As [`of_bytes`], and the processor has AVX2.
 #[target_feature(enable = "avx2")]
-unsafe fn by_vectors(at: *const u8, blocks: usize) -> u64 {
+unsafe fn by_vectors(at: *const u8, words: usize) -> u64 {
     let (mut all, mut upper) = (0u64, 0u64);
+    let (blocks, rest) = (words / (BLOCK / WORD), words % (BLOCK / WORD));
     if blocks == 0 {
         return 0;
     }
-    // SAFETY: reads the caller's bytes and writes nothing but registers, with instructions that the processor has.
+    // Of the last block only the words that there are, in its first half and in its second.
+    let mask = |words: usize| MASKS[8 - words..][..8].as_ptr();
+    let (first, second) = (mask(rest.min(8)), mask(rest.saturating_sub(8)));
+    // SAFETY: reads the caller's bytes and the masks, and writes nothing but registers, with instructions that the processor has.
     unsafe {
         asm!(
             "vpxor {a:x}, {a:x}, {a:x}",
@@ -155,6 +155,16 @@ unsafe fn by_vectors(at: *const u8, blocks: usize) -> u64 {
             "add {at}, 64",
             "dec {blocks}",
             "jnz 2b",
+            "vmovdqu {x:y}, [{first}]",
+            "vmovdqu {y:y}, [{second}]",
+            "vpmaskmovd {x:y}, {x:y}, [{at}]",
+            "vpmaskmovd {y:y}, {y:y}, [{at} + 32]",
+            "vpaddq {a:y}, {a:y}, {x:y}",
+            "vpaddq {b:y}, {b:y}, {y:y}",
+            "vpsrlq {x:y}, {x:y}, 32",
+            "vpsrlq {y:y}, {y:y}, 32",
+            "vpaddq {c:y}, {c:y}, {x:y}",
+            "vpaddq {d:y}, {d:y}, {y:y}",
             "vpaddq {a:y}, {a:y}, {b:y}",
             "vpaddq {c:y}, {c:y}, {d:y}",
             "vextracti128 {x:x}, {a:y}, 1",
@@ -172,6 +182,8 @@ unsafe fn by_vectors(at: *const u8, blocks: usize) -> u64 {
             "vzeroupper",
             at = inout(reg) at => _,
             blocks = inout(reg) blocks => _,
+            first = in(reg) first,
+            second = in(reg) second,
             all = inlateout(reg) all,
             upper = inlateout(reg) upper,
             a = out(ymm_reg) _,
@@ -209,7 +221,6 @@ mod tests {
                 let words: u64 = part.as_chunks::<4>().0.iter().map(|w| u64::from(u32::from_ne_bytes(*w))).sum();
                 // SAFETY: the slice's bytes; the processor is asked for what the last one takes.
                 unsafe {
-                    assert_eq!(canonical(of_blocks(part.as_ptr(), blocks)), canonical(words));
                     for less in 0..BLOCK.min(part.len()) {
                         let part = &part[..part.len() - less];
                         let mut last = [0; 4];
@@ -219,8 +230,13 @@ mod tests {
                         assert_eq!(canonical(of_bytes(part.as_ptr(), part.len())), canonical(words.sum()));
                     }
                     assert_eq!(canonical(by_carries(part.as_ptr(), blocks)), canonical(words));
-                    if std::is_x86_feature_detected!("avx2") {
-                        assert_eq!(canonical(by_vectors(part.as_ptr(), blocks)), canonical(words));
+                    for less in (0..BLOCK.min(part.len()) / WORD)
+                        .filter(|_| std::is_x86_feature_detected!("avx2") && blocks > 1)
+                    {
+                        let part = &part[..part.len() - less * WORD];
+                        let words: u64 =
+                            part.as_chunks::<4>().0.iter().map(|w| u64::from(u32::from_ne_bytes(*w))).sum();
+                        assert_eq!(canonical(by_vectors(part.as_ptr(), part.len() / WORD)), canonical(words));
                     }
                 }
             }
