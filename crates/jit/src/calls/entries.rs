@@ -172,7 +172,7 @@ extern "C" fn borrowed<const ID: u32>(env: *mut RunEnv<'_>, a: u64, b: u64, c: u
     let mut native = unsafe { Native::new(env) };
     let regs = [a, b, c, d, e];
     let mut made = made(&mut native);
-    let mut lent = Lent { map: None, last: 0..0 };
+    let mut lent = Lent { last: 0..0 };
     // One by one, so that each knows what it is.
     let apart = lent.lend::<ID, 0>(&native, &regs, &mut made)
         && lent.lend::<ID, 1>(&native, &regs, &mut made)
@@ -183,28 +183,26 @@ extern "C" fn borrowed<const ID: u32>(env: *mut RunEnv<'_>, a: u64, b: u64, c: u
 }
 
 /// What arguments in front of one have been.
-struct Lent<'e> {
-    map: Option<&'e Map>,
+struct Lent {
     /// The memory that was lent last.
     last: std::ops::Range<u64>,
 }
 
-impl<'e> Lent<'e> {
+impl Lent {
     /// Puts one argument into its place; false where its memory overlaps with that of another: what a helper writes of one it must not
     /// see in the other.
     #[inline(always)]
     fn lend<const ID: u32, const N: usize>(
         &mut self,
-        native: &Native<'_, 'e>,
+        native: &Native<'_, '_>,
         regs: &[u64; 5],
-        made: &mut Call<'_, 'e>,
+        made: &mut Call<'_, '_>,
     ) -> bool {
         let (Some(arg), reg) = (const { Known::<ID>::ARGS[N] }, regs[N]) else { return true };
         made.args[N] = match arg.kind {
             _ if arg.nullable && reg == 0 => Arg::Null,
-            ArgKind::ConstMap => Arg::Map(self.map.insert(native.map(reg))),
             ArgKind::Size { .. } | ArgKind::Ctx => return true,
-            kind => match len_of(native, kind, self.map, reg, regs.get(N + 1)) {
+            kind => match len_of(native, kind, None, reg, regs.get(N + 1)) {
                 Some(len) if reg < self.last.end && self.last.start < reg + len as u64 => return false,
                 Some(len) => {
                     self.last = reg..reg + len as u64;
@@ -529,7 +527,7 @@ pub(super) fn numbers(id: u32) -> Option<usize> {
 
 /// The entry of a helper that works on the stack; only plain ones have some.
 pub(super) fn on_stack(id: u32) -> Option<usize> {
-    entries!(id, borrowed, 16 25 87 88 89 105 106 120 130)
+    entries!(id, borrowed, 16 105 106 120)
 }
 
 #[cfg(test)]
@@ -550,11 +548,12 @@ mod tests {
     #[test]
     fn who_works_on_the_stack_has_two_arguments_there_at_most() {
         let with_entry: Vec<_> = xway_abi::helpers().iter().filter(|h| on_stack(h.id).is_some()).collect();
-        assert_eq!(with_entry.len(), 9);
+        assert_eq!(with_entry.len(), 4);
         for h in with_entry {
             let memory = |arg: &&xway_abi::Arg| super::super::is_memory(arg.kind);
             assert!((1..=2).contains(&h.args.iter().filter(memory).count()), "{}", h.name);
             assert!(h.args.iter().all(|arg| arg.kind != ArgKind::ConstStr), "{}", h.name);
+            assert!(h.args.iter().all(|arg| arg.kind != ArgKind::ConstMap), "{}", h.name);
             assert!(matches!(machine::implementation(h.id), Some(Implementation::Plain(_))), "{}", h.name);
         }
     }

@@ -115,7 +115,7 @@ fn borrows(call: &Call) -> bool {
     entries::on_stack(call.proto.id).is_some() && memory.all(|(_, place)| is_stack(place))
 }
 
-/// The ways of helpers about maps that hold no values by key, and of look-ups for other CPUs.
+/// The ways of helpers about maps that hold no values by key, and of look-ups for other CPUs: whichever map it is, the run says.
 fn of_map(call: &Call) -> Option<(Entry, &'static [Reg])> {
     let (address, params) = match call.proto.id {
         25 if is_stack(&call.args[3]) => (maps::perf_output as *const (), 5),
@@ -135,6 +135,9 @@ fn of_map(call: &Call) -> Option<(Entry, &'static [Reg])> {
 
 /// A shorter way in for this use of a helper, with the registers that it takes.
 pub(crate) fn typed(call: &Call, maps: &[Arc<Map>]) -> Option<(Entry, &'static [Reg])> {
+    if let Some(way) = of_map(call) {
+        return Some(way);
+    }
     let (id, args) = (call.proto.id, &call.args);
     let entry = |name, address: *const ()| Entry { name, address: address as usize };
     let map = call.map.and_then(|m| maps.get(m as usize));
@@ -150,7 +153,6 @@ pub(crate) fn typed(call: &Call, maps: &[Arc<Map>]) -> Option<(Entry, &'static [
         },
         (2, Some(map)) if is_stack(&args[1]) && is_stack(&args[2]) && map.prog_writable() => Some(map_update()),
         (3, Some(map)) if is_stack(&args[1]) && map.prog_writable() => Some(map_delete()),
-        (25 | 87..=89 | 130 | 131 | 134 | 195, Some(_)) | (132 | 133, None) if of_map(call).is_some() => of_map(call),
         (51, Some(_)) => Some((entry("redirect_map", entries::redirect_map as *const ()), &ARGS[..3])),
         // Lengths are proved. Whose memory it is does not matter: each byte is read once, as others may write it.
         (28, _) => Some((entry(call.proto.name, entries::csum_diff as *const ()), &ARGS)),
