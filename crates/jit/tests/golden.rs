@@ -237,6 +237,15 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
             ),
             None,
         ),
+        // The sum has less than 32 bits, and of its fold no more than 16 are stored.
+        (
+            "lanes.fold",
+            packet(
+                "r1 = *(u32 *)(r2 +0)\nr4 = *(u16 *)(r2 +4)\nr5 = r1\nr5 &= 0xffff\nr5 += r4\nr1 >>= 16\nr5 += r1\nr1 = r5\n\
+                 r1 >>= 16\nr5 &= 0xffff\nr5 += r1\nr1 = r5\nr1 >>= 16\nr1 += r5\nr1 ^= -1\n*(u16 *)(r2 +10) = r1",
+            ),
+            None,
+        ),
         (
             "lanes",
             packet(
@@ -251,6 +260,14 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
                 "r5 = *(u16 *)(r2 +12)\nif r5 != 8 goto out\nr4 = r2\nr4 += 34\nif r4 > r3 goto out\n\
                     r5 = *(u8 *)(r2 +14)\nr5 &= 15\nif r5 != 5 goto out\nr0 = *(u8 *)(r2 +23)",
             ),
+            None,
+        ),
+        // One way out sets the answer in a block of its own, the other one has it already.
+        (
+            "checks.through",
+            "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = r2\nr4 += 14\nif r4 > r3 goto none\nr5 = *(u16 *)(r2 +12)\nif r5 == 8 goto on\n\
+             none: r0 = 2\nout: exit\non: r0 = 2\nr4 = r2\nr4 += 34\nif r4 > r3 goto out\nr0 = *(u8 *)(r2 +23)\nexit"
+                .into(),
             None,
         ),
         // Of what is used once more each byte is read once: no word is loaded.

@@ -32,7 +32,7 @@ use rustc_hash::FxHashMap;
 use xway_packet::descriptor;
 
 use super::fields::Fields;
-use super::known::{Incoming, upper_bound_in};
+use super::known::{Incoming, through, upper_bound_in};
 use super::value::constant;
 use super::{Uses, memory};
 use crate::lower::region;
@@ -43,6 +43,8 @@ const EARLY_MAX: usize = 8;
 const BODY_MAX: usize = 48;
 /// Checks in a row that are looked at.
 const CHAIN_MAX: usize = 24;
+/// Blocks that hold nothing but constants, one behind the other, that a way out is followed through.
+const THROUGH_MAX: usize = 3;
 /// What a pointer into a packet is moved by stays below.
 const DISTANCE_MAX: u64 = 1 << 32;
 /// Steps of a walk to where a pointer comes from: blocks that some hundred others lead to would make it long.
@@ -153,13 +155,13 @@ impl<'a> Pass<'a> {
                 }
                 let Some(check) = self::check(func, next) else { break };
                 let Some(leads_on) = [0, 1].into_iter().find(|on| same(func, check.edges[1 - on], out)) else { break };
+                next = check.edges[leads_on].to;
                 if let Some(l) = self.length(func, check.condition, leads_on == 0)
                     && (l.at, l.end) == (first.at, first.end)
                 {
                     longest = longest.max(l.len);
-                    found.push((check.inst, check.edges[leads_on]));
+                    found.push((check, leads_on));
                 }
-                next = check.edges[leads_on].to;
             }
             if found.is_empty() {
                 continue;
@@ -168,14 +170,16 @@ impl<'a> Pass<'a> {
             let (on_args, out_args) = (on.args(func), out.args(func));
             let mut at = before(func, check.inst);
             let last = at.ins().iadd_imm_s(first.at, longest);
-            let long = at.ins().icmp(IntCC::UnsignedLessThanOrEqual, last, first.end);
-            at.ins().brif(long, on.to, &on_args, out.to, &out_args);
+            let short = at.ins().icmp(IntCC::UnsignedGreaterThan, last, first.end);
+            // Cranelift puts the way that stands first behind the other one: the usual one falls through.
+            at.ins().brif(short, out.to, &out_args, on.to, &on_args);
             func.layout.remove_inst(check.inst);
-            for (inst, edge) in found {
+            for (check, leads_on) in found {
+                let (edge, gone) = (check.edges[leads_on], check.edges[1 - leads_on]);
                 let args = edge.args(func);
-                before(func, inst).ins().jump(edge.to, &args);
-                func.layout.remove_inst(inst);
-                self.fewer(out.to, block);
+                before(func, check.inst).ins().jump(edge.to, &args);
+                func.layout.remove_inst(check.inst);
+                self.fewer(gone, out, block);
             }
             return;
         }
@@ -230,10 +234,13 @@ impl<'a> Pass<'a> {
         Some(moved)
     }
 
-    /// One edge less to a block that this one leads to as well.
-    fn fewer(&mut self, to: Block, from: Block) {
-        let entry = &mut self.entries[to];
-        *entry = (entry.0 - 1, from.into());
+    /// An edge has gone, and a block's way out leads there too. What that comes to by way of another block counts the edge still: which is
+    /// left of those that lead there is not known here.
+    fn fewer(&mut self, gone: Edge, out: Edge, from: Block) {
+        if gone.to == out.to {
+            let entry = &mut self.entries[out.to];
+            *entry = (entry.0 - 1, from.into());
+        }
     }
 
     /// A block has another's end now.
@@ -270,7 +277,7 @@ impl<'a> Pass<'a> {
                 func.layout.remove_inst(inst);
                 func.layout.insert_inst(inst, first.inst);
             }
-            let on = second.edges[leads_on];
+            let (on, gone) = (second.edges[leads_on], second.edges[1 - leads_on]);
             let (on_args, out_args) = (on.args(func), out.args(func));
             let mut at = before(func, first.inst);
             let any = match fields {
@@ -284,7 +291,7 @@ impl<'a> Pass<'a> {
             func.layout.remove_inst(first.inst);
             func.layout.remove_inst(second.inst);
             func.layout.remove_block(next);
-            self.fewer(out.to, block);
+            self.fewer(gone, out, block);
             self.leads(func, block);
             return true;
         }
@@ -411,8 +418,9 @@ fn edges(func: &ir::Function, block: Block) -> impl Iterator<Item = Block> {
     calls.iter().map(|call| call.block(&dfg.value_lists))
 }
 
-/// Whether two edges lead to the same place with the same values.
+/// Whether two edges lead to the same place with the same values, be it through blocks that make the values.
 fn same(func: &ir::Function, a: Edge, b: Edge) -> bool {
+    let [a, b] = [a, b].map(|edge| (0..THROUGH_MAX).fold(edge.call, |call, _| through(func, call)));
     let equal = |(x, y): (BlockArg, BlockArg)| match (x, y) {
         (BlockArg::Value(x), BlockArg::Value(y)) => {
             let (x, y) = (func.dfg.resolve_aliases(x), func.dfg.resolve_aliases(y));
@@ -424,7 +432,7 @@ fn same(func: &ir::Function, a: Edge, b: Edge) -> bool {
         _ => false,
     };
     let lists = &func.dfg.value_lists;
-    a.to == b.to && a.call.len(lists) == b.call.len(lists) && a.call.args(lists).zip(b.call.args(lists)).all(equal)
+    a.block(lists) == b.block(lists) && a.len(lists) == b.len(lists) && a.args(lists).zip(b.args(lists)).all(equal)
 }
 
 fn before(func: &mut ir::Function, inst: Inst) -> FuncCursor<'_> {

@@ -1,7 +1,7 @@
 //! Folds of one's complement sums (RFC 1071) as compilers write them: halves added again and again until 16 bits are left.
 //!
 //! Each step `(x & mask) + (x >> bits)` waits for the one before it and is three or four instructions. A number added to itself with
-//! its halves exchanged has their sum in its upper half, carry included, so two such additions take 64 bits to 16.
+//! its halves exchanged has their sum in its upper half, carry included, so two such additions take 64 bits to 16, and one takes 32.
 //!
 //! Both give the same: every step keeps what is left of the number when divided by 65,535, and keeps zero apart from everything
 //! else. Between 0 and 65,535 that is one number.
@@ -9,6 +9,7 @@
 use cranelift_codegen::ir::{self, Block, Inst, InstBuilder, InstructionData, Opcode, Value, ValueDef, types};
 use rustc_hash::FxHashMap;
 
+use super::known::upper_bound;
 use super::value::constant;
 use super::{Pass, before, replace};
 
@@ -20,22 +21,27 @@ const STEPS_MAX: usize = 16;
 impl Pass {
     /// Folds that end in a block.
     pub(super) fn folds(&mut self, func: &mut ir::Function, block: Block) {
-        let ends: Vec<(Inst, Value)> =
-            func.layout.block_insts(block).filter_map(|inst| Some((inst, self.folded(func, inst)?))).collect();
+        let ends: Vec<(Inst, Sum)> =
+            func.layout.block_insts(block).filter_map(|inst| Some((inst, folded(func, inst)?))).collect();
         if ends.is_empty() {
             return;
         }
-        let masks = masks(func, block);
+        let lower = self.lower_halves(func, block);
         // The longest first: what it makes superfluous is not looked at again.
-        for (inst, sum) in ends.into_iter().rev() {
+        for (inst, Sum { value: sum, long }) in ends.into_iter().rev() {
             // A whole step has no more than 16 bits.
             let uses = self.uses[func.dfg.first_result(inst)];
-            let of_low_half = || masks.get(&func.dfg.first_result(inst)).copied().unwrap_or(0) == uses;
+            let of_low_half = || lower.get(&func.dfg.first_result(inst)).copied().unwrap_or(0) == uses;
             if func.layout.inst_block(inst).is_some() && (step(func, inst).is_some() || of_low_half()) {
                 let mut at = before(func, inst);
-                let turned = at.ins().rotl_imm_u(sum, 32);
-                let both = at.ins().iadd(sum, turned);
-                let word = at.ins().ushr_imm_u(both, 32);
+                let word = match long {
+                    true => {
+                        let turned = at.ins().rotl_imm_u(sum, 32);
+                        let both = at.ins().iadd(sum, turned);
+                        at.ins().ushr_imm_u(both, 32)
+                    }
+                    false => sum,
+                };
                 let word = at.ins().ireduce(types::I32, word);
                 let turned = at.ins().rotl_imm_u(word, 16);
                 let both = at.ins().iadd(word, turned);
@@ -46,19 +52,72 @@ impl Pass {
         }
     }
 
-    /// The sum that an instruction folds to 16 bits, or to what has them in its lower half.
-    fn folded(&self, func: &ir::Function, end: Inst) -> Option<Value> {
-        let last = match step(func, end) {
-            Some((last, 16)) => last,
-            Some(_) => return None,
-            None => half_step(func, end)?,
-        };
-        let (v, steps) = steps(func, last);
-        // Fewer are as cheap as they are.
-        let after = |most: u64, bits: &u32| most.min((1 << bits) - 1) + (most >> bits);
-        let bound = steps.iter().rev().fold(u64::MAX, after);
-        (steps.len() >= 2 && bound <= NEARLY).then_some(v)
+    /// How often uses in a block take no more than the lower 16 bits of a value: a mask, a store, a cut, what shifts all others out, or
+    /// what turns bits over of which no more is taken.
+    fn lower_halves(&self, func: &ir::Function, block: Block) -> FxHashMap<Value, u32> {
+        let mut lower: FxHashMap<Value, u32> = FxHashMap::default();
+        let mut next = func.layout.last_inst(block);
+        // From the end: what becomes of a result is known then.
+        while let Some(inst) = next {
+            next = func.layout.prev_inst(inst);
+            let result = func.dfg.inst_results(inst).first().copied();
+            let half = |v: Value| func.dfg.value_type(v) == types::I64;
+            let is_mask = |v: Value| constant(func, v).is_some_and(|m| (0..=0xffff).contains(&m));
+            let taken: &[Value] = match &func.dfg.insts[inst] {
+                InstructionData::Binary { opcode: Opcode::Band, args: [a, b] } if is_mask(*b) && !is_mask(*a) => &[*a],
+                InstructionData::Binary { opcode: Opcode::Band, args: [a, b] } if is_mask(*a) && !is_mask(*b) => &[*b],
+                InstructionData::Binary { opcode: Opcode::Ishl, args: [a, by] }
+                    if half(*a) && constant(func, *by).is_some_and(|by| (48..64).contains(&by)) =>
+                {
+                    &[*a]
+                }
+                InstructionData::Store { opcode: Opcode::Istore8 | Opcode::Istore16, args: [v, _], .. } => &[*v],
+                InstructionData::Unary { opcode: Opcode::Ireduce, arg }
+                    if result.is_some_and(|r| func.dfg.value_type(r).bits() <= 16) =>
+                {
+                    &[*arg]
+                }
+                InstructionData::Binary { opcode: Opcode::Bxor, args } if self.takes_half(&lower, result) => args,
+                InstructionData::Unary { opcode: Opcode::Bnot, arg } if self.takes_half(&lower, result) => &[*arg],
+                _ => &[],
+            };
+            for v in taken {
+                *lower.entry(func.dfg.resolve_aliases(*v)).or_default() += 1;
+            }
+        }
+        lower
     }
+
+    /// Whether no more is taken of a result.
+    fn takes_half(&self, lower: &FxHashMap<Value, u32>, result: Option<Value>) -> bool {
+        result.is_some_and(|v| lower.get(&v) == Some(&self.uses[v]))
+    }
+}
+
+/// A number that is folded.
+struct Sum {
+    value: Value,
+    /// It may have more than 32 bits.
+    long: bool,
+}
+
+/// The sum that an instruction folds to 16 bits, or to what has them in its lower half.
+fn folded(func: &ir::Function, end: Inst) -> Option<Sum> {
+    let last = match step(func, end) {
+        Some((last, 16)) => last,
+        Some(_) => return None,
+        None => half_step(func, end)?,
+    };
+    let (value, steps) = steps(func, last);
+    if steps.is_empty() {
+        return None;
+    }
+    let largest = upper_bound(func, value);
+    let after = |most: u64, bits: &u32| most.min((1 << bits) - 1) + (most >> bits);
+    let bound = steps.iter().rev().fold(largest, after);
+    let long = largest > u64::from(u32::MAX);
+    // Fewer steps are as cheap as they are.
+    (steps.len() > usize::from(long) && bound <= NEARLY).then_some(Sum { value, long })
 }
 
 /// The number that so many steps make another of, and the bits of each, the last first.
@@ -139,21 +198,6 @@ fn unary(func: &ir::Function, v: Value, wanted: Opcode) -> Option<Value> {
     }
 }
 
-/// How often each number has all but 16 bits taken away in a block.
-fn masks(func: &ir::Function, block: Block) -> FxHashMap<Value, u32> {
-    let mut masks = FxHashMap::default();
-    for inst in func.layout.block_insts(block) {
-        let Some([a, b]) = operands(func, inst, Opcode::Band) else { continue };
-        let is_mask = |v: Value| constant(func, v).is_some_and(|m| m as u64 <= 0xffff);
-        for (v, mask) in [(a, b), (b, a)] {
-            if v != mask && is_mask(mask) {
-                *masks.entry(v).or_default() += 1;
-            }
-        }
-    }
-    masks
-}
-
 #[cfg(test)]
 mod tests {
     use cranelift_codegen::cursor::{Cursor, FuncCursor};
@@ -178,6 +222,5 @@ mod tests {
         let walked: usize = all.iter().map(|last| steps(&func, *last).1.len()).sum();
         assert!(walked <= STEPS_MAX * all.len(), "{walked}");
         assert_eq!(steps(&func, all[4]), (first, vec![16; 5]), "five are all followed");
-        assert_eq!(masks(&func, block).len(), all.len());
     }
 }

@@ -409,7 +409,7 @@ fn meet(func: &ir::Function, edges: [BlockCall; 2]) -> Option<(Block, Vec<(Value
 }
 
 /// Where an edge leads through blocks that hold constants and a jump only.
-fn through(func: &ir::Function, edge: BlockCall) -> BlockCall {
+pub(super) fn through(func: &ir::Function, edge: BlockCall) -> BlockCall {
     let lists = &func.dfg.value_lists;
     let block = edge.block(lists);
     let only = |inst: &Inst| {

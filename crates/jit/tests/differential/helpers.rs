@@ -207,25 +207,46 @@ fn folds_of_sums_are_what_the_steps_give() {
     let step = |bits: u32| format!("r2 = r1\nr2 >>= {bits}\nr3 = {:#x} ll\nr1 &= r3\nr1 += r2\n", (1u64 << bits) - 1);
     let cut = "r2 = r1\nr2 >>= 32\nw1 = w1\nr1 += r2\n".to_owned();
     let up_and_down = "r2 = r1\nr2 >>= 32\nr1 <<= 32\nr1 >>= 32\nr1 += r2\n".to_owned();
-    let last = "r0 = r1\nr0 >>= 16\nr0 += r1\nr0 &= 0xffff\n".to_owned();
-    let odd = "r0 = r1\nr0 >>= 16\nr0 += r1\nr0 &= 1\n".to_owned();
-    let whole = "r0 = r1\nr0 >>= 16\nr0 += r1\n".to_owned();
-    let all = "r0 = r1\n".to_owned();
-    for ways in [
-        [step(32), step(16), step(16), last.clone()],
-        [cut, step(16), step(16), odd.clone()],
-        [up_and_down, step(16), step(16), last.clone()],
-        // Too few steps, and others in between: what is left has more bits.
-        [step(32), step(16), all.clone(), last],
-        [step(16), step(16), step(16), all.clone()],
-        [step(32), step(16), step(16), whole],
-        [step(16), step(16), all.clone(), odd],
-        [step(32), format!("{}{}", step(16), step(16)), step(16), all],
-    ] {
+    // Sums of up to 64, 32, 33 and 17 bits.
+    let sums = [
+        "r1 = *(u64 *)(r5 +0)\n",
+        "r1 = *(u32 *)(r5 +0)\n",
+        "r1 = *(u32 *)(r5 +0)\nr3 = *(u32 *)(r5 +4)\nr1 += r3\n",
+        "r1 = *(u16 *)(r5 +0)\nr3 = *(u16 *)(r5 +2)\nr1 += r3\nr1 += 6283\n",
+    ];
+    let steps = [
+        [step(32), step(16), step(16)].concat(),
+        [cut, step(16), step(16)].concat(),
+        [up_and_down, step(16), step(16)].concat(),
+        [step(16), step(16), step(16)].concat(),
+        [step(32), step(16), step(16), step(16)].concat(),
+        // Too few for the longest sums: what is left has more bits.
+        [step(32), step(16)].concat(),
+        [step(16), step(16)].concat(),
+        step(16),
+        step(32),
+    ];
+    // What is taken of the sum, whole or with its upper bits added once more: all, the lower half, less, and more.
+    let whole = "r0 = r1\n";
+    let half = "r0 = r1\nr0 >>= 16\nr0 += r1\n";
+    let taken = [
+        "",
+        "r0 &= 0xffff\n",
+        "r0 &= 1\n",
+        "r0 &= 0x1ffff\n",
+        "r0 ^= -1\n*(u16 *)(r5 +8) = r0\nr0 = 2\n",
+        "r0 ^= -1\n*(u32 *)(r5 +8) = r0\nr0 = 2\n",
+        "r0 ^= -1\n*(u16 *)(r5 +8) = r0\n",
+        "*(u8 *)(r5 +8) = r0\nr0 <<= 48\nr0 >>= 48\n",
+        "*(u16 *)(r5 +8) = r0\nr0 <<= 40\nr0 >>= 40\n",
+        "r0 = be16 r0\n*(u16 *)(r5 +8) = r0\nr0 = 2\n",
+        "r0 ^= r1\nr0 &= 0xffff\n",
+    ];
+    let ends = [whole, half].into_iter().flat_map(|end| taken.map(|taken| [end, taken].concat()));
+    let all = sums.into_iter().flat_map(|sum| steps.iter().map(move |steps| [sum, steps].concat()));
+    for (sum, end) in all.flat_map(|sum| ends.clone().map(move |end| (sum.clone(), end))) {
         let text = format!(
-            "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = r2\nr4 += 14\nr0 = 1\nif r4 > r3 goto out\n\
-             r1 = *(u64 *)(r2 +0)\n{}out: exit",
-            ways.concat()
+            "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = r2\nr4 += 14\nr0 = 1\nif r4 > r3 goto out\nr5 = r2\n{sum}{end}out: exit"
         );
         let insns = xway_isa::assemble(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let image = Program { name: "fold".into(), section: "xdp".into(), insns, ..Program::default() };
