@@ -15,6 +15,9 @@ pub enum Fill {
     None,
     /// `numbers`: 64 numbers.
     Numbers,
+    /// What `bpf/bench/map_helpers.bpf.c` looks at: `numbers` and `numbers_by_cpu`, 16 numbers each, one in `table_by_cpu` behind 7, and
+    /// bytes that count up in `block`.
+    Few,
     /// `ports`: the loop-back interface at every odd number.
     Ports,
     /// `tunnels`: one.
@@ -133,6 +136,18 @@ impl Fill {
                 let mut numbers = Content::new("numbers");
                 (0..64).for_each(|n| numbers.push(&n32(n), &u64::from(mix32(n)).to_ne_bytes()));
                 vec![numbers]
+            }
+            Fill::Few => {
+                let number = |n: u32| u64::from(mix32(n)).to_ne_bytes();
+                let of_array = |map: &str| {
+                    let mut numbers = Content::new(map);
+                    (0..16).for_each(|n| numbers.push(&n32(n), &number(n)));
+                    numbers
+                };
+                let (mut table, mut block) = (Content::new("table_by_cpu"), Content::new("block"));
+                table.push(&7u64.to_ne_bytes(), &number(7));
+                block.push(&n32(0), &(0..=255).collect::<Vec<u8>>());
+                vec![of_array("numbers"), of_array("numbers_by_cpu"), table, block]
             }
             Fill::Ports => {
                 let mut ports = Content::new("ports");

@@ -16,7 +16,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`suite`] | the built-in cases, from `bpf/bench` |
+//! | [`suite`] | the built-in cases, from `bpf/bench`; those of single helpers are a suite of their own |
 //! | [`flows`], [`packet`], [`fill`] | packets and map contents |
 //! | [`given`] | what a user's maps are to hold |
 //! | [`driver`], [`kernel`] | the kernel's side |

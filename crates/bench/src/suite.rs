@@ -8,18 +8,24 @@ use crate::flows::{Pattern, Space};
 use crate::given::Given;
 use crate::user::BURST;
 
+pub mod helpers;
+
 mod embedded {
     include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 }
 
-/// The object file of this name (`hash` of `bpf/bench/hash.bpf.c`).
+/// The object file of this name (`hash` of `bpf/bench/hash.bpf.c`), of either suite.
 pub fn object(name: &str) -> Option<&'static [u8]> {
-    embedded::OBJECTS.iter().find(|(n, _)| *n == name).map(|(_, bytes)| *bytes)
+    embedded().find(|(n, _)| *n == name).map(|(_, bytes)| bytes)
 }
 
-/// All object files: name and bytes.
-pub fn objects() -> impl Iterator<Item = (&'static str, &'static [u8])> {
+fn embedded() -> impl Iterator<Item = (&'static str, &'static [u8])> {
     embedded::OBJECTS.iter().map(|(name, bytes)| (*name, *bytes))
+}
+
+/// All object files but those of [`helpers`]: name and bytes.
+pub fn objects() -> impl Iterator<Item = (&'static str, &'static [u8])> {
+    embedded().filter(|(name, _)| !helpers::OBJECTS.contains(name))
 }
 
 /// Why there are no built-in programs, when there are none.
@@ -131,7 +137,7 @@ impl Case {
     }
 }
 
-/// Every built-in case, in the order of the table.
+/// Every built-in case but those of [`helpers`], in the order of the table.
 pub fn cases() -> Vec<Case> {
     let mut all = plain();
     all.extend(hashes());
@@ -285,7 +291,7 @@ mod tests {
 
     #[test]
     fn cases_name_what_exists_and_each_is_named_once() {
-        let all = cases();
+        let all = [cases(), helpers::cases()].concat();
         let mut names: Vec<_> = all.iter().map(|c| &c.name).collect();
         names.sort();
         names.dedup();
@@ -301,8 +307,27 @@ mod tests {
             let bytes = object(&case.object).unwrap_or_else(|| panic!("{}", case.object));
             let object = xway_object::Object::parse(bytes, &Default::default()).expect("the suite loads");
             assert!(object.program(&case.program).is_ok(), "{}: {}", case.name, case.program);
-            if let Some((map, _)) = &case.table {
+            for (map, _) in case.table.iter().chain(&case.sizes) {
                 assert!(object.map_index(map).is_some(), "{}: {map}", case.name);
+            }
+        }
+    }
+
+    /// The two suites share no object, and each program of the helpers' is a case.
+    #[test]
+    fn suites_are_told_apart() {
+        assert!(cases().iter().all(|case| !helpers::OBJECTS.contains(&case.object.as_str())));
+        assert!(helpers::cases().iter().all(|case| helpers::OBJECTS.contains(&case.object.as_str())));
+        if missing().is_some() {
+            return;
+        }
+        assert_eq!(objects().count() + helpers::objects().count(), embedded().count());
+        assert_eq!(helpers::objects().count(), helpers::OBJECTS.len());
+        for (name, bytes) in helpers::objects() {
+            let object = Object::parse(bytes, &Default::default()).expect("the suite loads");
+            for program in object.programs.iter().filter(|program| program.kind.is_xdp()) {
+                let is_it = |case: &Case| (&*case.object, &*case.program) == (name, &*program.name);
+                assert_eq!(helpers::cases().iter().filter(|case| is_it(case)).count(), 1, "{name}: {}", program.name);
             }
         }
     }
