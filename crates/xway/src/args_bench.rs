@@ -457,10 +457,13 @@ pub struct BenchMachine {
 /// `xway bench prog`
 #[derive(Args, Debug)]
 pub struct BenchProg {
-    /// Object files, whose maps begin as their objects describe them, and with what --fill puts into them; without any, the built-in suite
+    /// Object files, whose maps begin as their objects describe them, and with what --fill puts into them; without any, a built-in suite
     #[arg(value_name = "OBJ")]
     pub objects: Vec<PathBuf>,
-    /// Only cases whose name contains this (of objects: programs); may be given more than once
+    /// Which of the built-in suites
+    #[arg(long, value_enum, default_value_t = Suite::Programs, conflicts_with = "objects")]
+    pub suite: Suite,
+    /// Only cases of the suite whose name contains this (of objects: programs); may be given more than once
     #[arg(long, value_name = "TEXT")]
     pub filter: Vec<String>,
     /// Only list the cases
@@ -503,6 +506,15 @@ pub struct BenchProg {
     /// Print the table as Markdown, when all is measured
     #[arg(long)]
     pub markdown: bool,
+}
+
+/// What is built in.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Suite {
+    /// What programs do: parsing, tables, checksums, balancing
+    Programs,
+    /// Helpers that none of these calls, each in a program that does little else
+    Helpers,
 }
 
 /// An argument of `--table`.
@@ -714,6 +726,7 @@ Examples:
   xway bench prog --list
   xway bench prog --vs kernel
   xway bench prog --vs kernel --filter hash --plot hash.svg
+  xway bench prog --suite helpers --filter bpf_strncmp
   xway bench prog filter.o --vs kernel --flows 100000 --pattern zipf -j
   xway bench prog filter.o --vs kernel --fill blocked=blocked.json  # on both sides
   xway bench prog filter.o --vs kernel --flows 100000 --table blocked=200000 --fill blocked=flows

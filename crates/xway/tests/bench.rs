@@ -254,6 +254,32 @@ fn what_cannot_be_measured_is_said() {
     assert!(list["cases"].as_array().unwrap().len() > 30, "{list}");
 }
 
+/// Helpers are cases of their own, where they are asked for.
+#[test]
+fn a_suite_is_chosen() {
+    if !clang("bench::a_suite_is_chosen") {
+        return;
+    }
+    let names = |args: &[&str]| {
+        let doc = xway(&[&["bench", "prog", "--list", "-j"][..], args].concat()).exits(0).json();
+        let cases = doc["cases"].as_array().unwrap().iter();
+        cases.map(|case| case["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let (programs, helpers) = (names(&[]), names(&["--suite", "helpers"]));
+    assert_eq!(programs, names(&["--suite", "programs"]));
+    assert!(helpers.len() > 30 && helpers.iter().all(|name| !programs.contains(name)), "{helpers:?}");
+    let strncmp = ["bpf_strncmp, 5 bytes", "bpf_strncmp, 23 bytes"];
+    assert_eq!(names(&["--suite", "helpers", "--filter", "strncmp"]), strncmp);
+    let mac = ["bench", "prog", "--suite", "helpers", "--filter", "MAC swap"];
+    xway(&mac).exits(2).says("no case of this name").says("--suite helpers --list");
+    let both = xway(&["bench", "prog", "--suite", "helpers", "/none/x.o"]).exits(2);
+    assert!(both.err.contains("cannot be used with"), "{}", both.err);
+    let one = ["bench", "prog", "--suite", "helpers", "--filter", strncmp[0], "--rounds", "1", "-j"];
+    let row = &xway(&one).exits(0).json()["rows"][0];
+    assert_eq!((row["object"].as_str(), row["program"].as_str()), (Some("helpers"), Some("strncmp_5")));
+    assert_eq!((row["checked"]["exact"].as_bool(), row["wanted_ratio_net"].is_null()), (Some(true), true), "{row}");
+}
+
 #[test]
 fn a_map_can_be_worked_on_by_several_cores() {
     let args =

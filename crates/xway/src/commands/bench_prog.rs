@@ -14,7 +14,7 @@ use xway_object::Object;
 use xway_vm::InstanceError;
 
 use crate::args::Engine;
-use crate::args_bench::{BenchProg, FlowPattern, Versus};
+use crate::args_bench::{BenchProg, FlowPattern, Suite, Versus};
 use crate::commands::{bench_counters, bench_fill, bench_kernel, bench_verify};
 use crate::failure::Failure;
 use crate::load;
@@ -206,7 +206,11 @@ fn chosen(args: &BenchProg) -> Result<(Vec<Chosen>, Unread), Failure> {
         return Err(failure.clone());
     }
     if cases.is_empty() {
-        return Err(Failure::usage("no case of this name").hint("xway bench prog --list"));
+        let list = match (args.objects.is_empty(), args.suite) {
+            (true, Suite::Helpers) => "xway bench prog --suite helpers --list",
+            _ => "xway bench prog --list; those of helpers: --suite helpers",
+        };
+        return Err(Failure::usage("no case of this name").hint(list));
     }
     if whole_table(args).is_some() && cases.iter().all(|(case, _)| case.table.is_none()) {
         return Err(Failure::usage("--table: no chosen case has a table").hint("xway bench prog --list names tables"));
@@ -244,7 +248,7 @@ fn of_objects(args: &BenchProg) -> Result<(Vec<Chosen>, Unread), Failure> {
     Ok((cases, unread))
 }
 
-/// The suite.
+/// A suite.
 fn built_in(args: &BenchProg) -> Result<Vec<Chosen>, Failure> {
     if let Some(why) = suite::missing() {
         return Err(Failure::needs(format!("there are no built-in programs: {why}"))
@@ -258,7 +262,11 @@ fn built_in(args: &BenchProg) -> Result<Vec<Chosen>, Failure> {
         let why = format!("--table {name}=N: names are for objects of one's own");
         return Err(Failure::usage(why).hint("--table N is the size of the table that the chosen cases have"));
     }
-    Ok(suite::cases().into_iter().map(|case| (case, None)).collect())
+    let cases = match args.suite {
+        Suite::Programs => suite::cases(),
+        Suite::Helpers => suite::helpers::cases(),
+    };
+    Ok(cases.into_iter().map(|case| (case, None)).collect())
 }
 
 /// `--table N`: the size of the table, where it is clear which that is.
