@@ -41,9 +41,9 @@ $(TARGET)/bpf/bench/%.o: bpf/bench/%.bpf.c $(wildcard bpf/include/*.h bpf/bench/
 bench:  ## measure; nothing here passes or fails
 	cargo bench --workspace
 
-bench-docs:  ## measure and write the tables of docs/performance.md; PARTS="prog techniques compile native dispatch path levels cpu wire map threads memory machine", CPU=n, ROUNDS=7
+bench-docs:  ## measure and write the tables of docs/performance.md; PARTS="prog helpers techniques compile native dispatch path levels cpu wire map threads memory machine", CPU=n, ROUNDS=7
 	cargo build --release -p xway
-	@scripts/bench-docs $(TARGET)/release/xway $(or $(PARTS),prog techniques compile native dispatch path levels cpu wire map threads memory machine)
+	@scripts/bench-docs $(TARGET)/release/xway $(or $(PARTS),prog helpers techniques compile native dispatch path levels cpu wire map threads memory machine)
 
 native: $(TARGET)/bench-native/parse $(TARGET)/bench-native/tuple $(TARGET)/bench-native/lines  ## measure two programs compiled for the machine itself, without BPF
 	$(TARGET)/bench-native/parse $(CPU)
