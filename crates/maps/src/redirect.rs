@@ -233,6 +233,8 @@ impl DevHash {
         Ok(DevHash { value_size: spec.value_size, handles: env.handles.clone(), table: Table::new(shape)?, slots })
     }
 
+    /// Compiled for itself where programs ask, with the key's length as a constant.
+    #[inline(always)]
     fn entry<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<&'g Entry> {
         let hash = self.table.hash(key);
         loop {
