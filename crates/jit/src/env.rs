@@ -3,13 +3,14 @@
 //! Generated code takes a pointer to it as first argument and reads the few fields at the front by offset; nothing of a worker
 //! or of a burst is a constant in the code, so workers share it.
 
-use xway_maps::{Guard, RingRecord};
+use xway_maps::Guard;
 use xway_packet::{Frame, Redirect};
 use xway_vm::host::Ticks;
 use xway_vm::host::route::Link;
 use xway_vm::machine::FaultKind;
 use xway_vm::{Host, Program, Random, Timers};
 
+use crate::records::Records;
 use crate::stage::Answer;
 
 /// Surroundings of compiled runs. Made once per burst: the guard must be as old as the environment.
@@ -51,8 +52,8 @@ pub struct RunEnv<'e> {
     pub(crate) chosen: Redirect,
     /// A program that is not compiled, on its way into the interpreter.
     pub(crate) next: Option<&'e Program>,
-    /// Ring records that were reserved and not yet given back, by address.
-    pub(crate) records: Vec<(u64, RingRecord<'e>)>,
+    /// Ring records that were reserved and not yet given back.
+    pub(crate) records: Records<'e>,
     /// Copies for callbacks, by depth of callbacks.
     pub(crate) copies: Vec<Vec<u8>>,
     pub(crate) depth: usize,
@@ -112,7 +113,7 @@ impl<'e> RunEnv<'e> {
             timers: Timers::shared(),
             chosen: Redirect::None,
             next: None,
-            records: Vec::new(),
+            records: Records::default(),
             copies: Vec::new(),
             depth: 0,
             lock: 0,

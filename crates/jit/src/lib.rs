@@ -25,6 +25,7 @@
 //! | `calls/*` | what generated code calls |
 //! | `clock` | time from the processor's counter |
 //! | `env`, `native` | the worker's environment; helpers on real addresses |
+//! | `records` | records of rings that a run holds |
 //! | `branches` | where jumps lie, on processors that mind |
 //! | `link`, `code` | relocations; memory that is never writable and executable at once |
 //! | `units` | what is compiled together |
@@ -63,6 +64,7 @@ mod options;
 mod outcome;
 mod plan;
 pub mod profile;
+mod records;
 mod refusal;
 mod same;
 mod scratch;

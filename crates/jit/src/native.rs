@@ -164,23 +164,15 @@ impl<'e> Native<'_, 'e> {
     }
 
     /// Gives the program a ring record; its address.
-    #[inline]
+    #[inline(always)]
     pub fn hand_out(&mut self, record: RingRecord<'e>) -> u64 {
-        let addr = record.value().addr() as u64;
-        self.env_mut().records.push((addr, record));
-        addr
+        self.env_mut().records.put(record)
     }
 
     /// Takes a ring record back that the program was given.
-    #[inline]
+    #[inline(always)]
     pub fn take_back(&mut self, addr: u64) -> Option<RingRecord<'e>> {
-        let records = &mut self.env_mut().records;
-        // The usual case: the only one.
-        if records.last().is_some_and(|last| last.0 == addr) {
-            return records.pop().map(|last| last.1);
-        }
-        let at = records.iter().rposition(|record| record.0 == addr)?;
-        Some(records.swap_remove(at).1)
+        self.env_mut().records.take(addr)
     }
 
     fn handle(&self, reg: u64) -> &'e Handle {

@@ -61,7 +61,7 @@ pub use memory::Memory;
 pub use objects::stands_for;
 pub use perf::{PERF_CURRENT_CPU, PERF_INDEX_MASK, PerfArray, PerfReader, PerfRecord};
 pub use redirect::Target;
-pub use ringbuf::{RingBuf, RingRecord, ringbuf_flags, ringbuf_query};
+pub use ringbuf::{HeldRecord, RingBuf, RingRecord, ringbuf_flags, ringbuf_query};
 pub use user::{BatchDone, BatchRead};
 pub use value::{AccessError, Rmw, ValueRef};
 pub use xway_numa::Placement;

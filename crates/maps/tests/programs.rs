@@ -355,12 +355,11 @@ fn queues_and_stacks() {
 fn ring_records_come_in_order_and_fold_at_the_end() {
     let map = map(MapType::Ringbuf, 0, 0, 4096);
     let ring = map.ringbuf().unwrap();
-    let guard = Guard::pin();
     let mut expected = Vec::new();
     let mut seen = Vec::new();
     for n in 0..if cfg!(miri) { 60u32 } else { 3000 } {
         let len = 1 + (n as usize * 37) % 700;
-        let record = ring.reserve(len as u64, 0, &guard).unwrap();
+        let record = ring.reserve(len as u64, 0).unwrap();
         record.value().write_bytes(0, &vec![n as u8; len]).unwrap();
         if n % 5 == 0 {
             record.discard(0);
@@ -385,8 +384,7 @@ fn ring_records_come_in_order_and_fold_at_the_end() {
 fn a_busy_ring_record_holds_back_those_after_it() {
     let map = map(MapType::Ringbuf, 0, 0, 4096);
     let ring = map.ringbuf().unwrap();
-    let guard = Guard::pin();
-    let first = ring.reserve(8, 0, &guard).unwrap();
+    let first = ring.reserve(8, 0).unwrap();
     ring.output(b"second", 0).unwrap();
     assert_eq!(ring.consume(9, &mut |_| panic!("nothing can be read yet")), Ok(0));
     assert!(!ring.wait(Duration::from_millis(1)));
@@ -396,12 +394,12 @@ fn a_busy_ring_record_holds_back_those_after_it() {
     let mut seen = Vec::new();
     assert_eq!(ring.consume(9, &mut |bytes| seen.push(bytes.to_vec())), Ok(1));
     assert_eq!(seen, [b"second"]);
-    assert_eq!(ring.reserve(4089, 0, &guard).err(), Some(Errno::E2BIG));
-    assert_eq!(ring.reserve(8, 1, &guard).err(), Some(Errno::EINVAL));
-    assert_eq!(ring.reserve(u64::MAX, 0, &guard).err(), Some(Errno::E2BIG));
+    assert_eq!(ring.reserve(4089, 0).err(), Some(Errno::E2BIG));
+    assert_eq!(ring.reserve(8, 1).err(), Some(Errno::EINVAL));
+    assert_eq!(ring.reserve(u64::MAX, 0).err(), Some(Errno::E2BIG));
     // All of the ring but its last byte can be in use, so a record that fills it never finds room.
-    assert_eq!(ring.reserve(4088, 0, &guard).err(), Some(Errno::EAGAIN));
-    ring.reserve(4080, 0, &guard).unwrap().submit(ringbuf_flags::NO_WAKEUP);
+    assert_eq!(ring.reserve(4088, 0).err(), Some(Errno::EAGAIN));
+    ring.reserve(4080, 0).unwrap().submit(ringbuf_flags::NO_WAKEUP);
     assert_eq!(ring.output(&[], 0), Err(Errno::EAGAIN));
     assert_eq!(ring.output(&[], 4), Err(Errno::EINVAL));
 }

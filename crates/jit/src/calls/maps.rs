@@ -77,8 +77,7 @@ pub(super) extern "C" fn ring_query(env: *mut RunEnv<'_>, map: u64, what: u64) -
 pub(super) extern "C" fn ring_reserve(env: *mut RunEnv<'_>, map: u64, size: u64, flags: u64) -> u64 {
     // SAFETY: called by generated code with the run's environment.
     let mut native = unsafe { Native::new(env) };
-    let (ring, guard) = (machine::ring(native.map(map)), native.guard());
-    match ring.map(|ring| ring.reserve(size, flags, guard)) {
+    match machine::ring(native.map(map)).map(|ring| ring.reserve(size, flags)) {
         Some(Ok(record)) => native.hand_out(record),
         _ => 0,
     }

@@ -37,7 +37,7 @@ fn reserve_record<'e, M: Machine<'e>>(
 ) -> Result<Option<u64>, Trap> {
     let map = vm.map_arg(proto, 0, map)?;
     let ring = ring(map).ok_or_else(|| bad(proto, 0, format!("is a map of type {}", map.map_type().name())))?;
-    match ring.reserve(size, flags, vm.guard()) {
+    match ring.reserve(size, flags) {
         Ok(record) => vm.grant_record(record).map(Some),
         Err(_) => Ok(None),
     }
