@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use cranelift_codegen::CodegenError;
 use cranelift_codegen::isa::{OwnedTargetIsa, TargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
 use xway_abi::{MapSpec, MapType, map_flags};
@@ -260,7 +261,7 @@ fn emit(around: &Surroundings<'_>, scratch: &mut Scratch) -> Result<Emitted, Ref
     if let Some(insn) = around.units.iter().filter(|_| asks).find_map(|unit| unit.plan.atomic_of_any_alignment()) {
         return Err(Refusal::Alignment { insn });
     }
-    let Scratch { builder, context, control } = scratch;
+    let Scratch { builder, context, control, registers } = scratch;
     let mut linker = link::Linker::new(aligns_branches(around));
     let mut texts = vec![];
     let mut back_end = Duration::ZERO;
@@ -299,26 +300,28 @@ fn emit(around: &Surroundings<'_>, scratch: &mut Scratch) -> Result<Emitted, Ref
                 n => format!("; {n} parts of its stack stay in memory, values would cost more than they gain\n"),
             };
             texts.push(format!("; {} as {shape:?}, u1:n are {names:?}\n{left}{}", func.name, context.func.display()));
-            context.set_disasm(true);
         }
         let failed = |why: String| Refusal::BackEnd { name: func.name.clone(), why };
         let names: Vec<_> = context.func.params.user_named_funcs().values().cloned().collect();
         let started = Instant::now();
-        let long = means::optimize_long(around, context, control).map_err(|e| failed(format!("{e:?}")))?;
-        let isa = long.as_ref().map_or(around.isa, |long| &*long.isa);
-        let done = context.compile(isa, control).map_err(|e| failed(format!("{:?}", e.inner)))?;
+        let (isa, disasm) = (around.isa, around.options.keep_text);
+        let mut back_end_of = || {
+            let optimized = means::optimize(around, context, control)?;
+            let done = isa.compile_function(&context.func, &context.domtree, registers, disasm, control)?;
+            Ok((optimized, done.apply_params(&context.func.params)))
+        };
+        let (optimized, done) = back_end_of().map_err(|e: CodegenError| failed(format!("{e:?}")))?;
         back_end += started.elapsed();
         texts.extend(done.vcode.clone());
         // What all links of a chain stand in has the names of all.
         let mains = || around.units[..around.links].iter().map(|u| u.plan.funcs[0].name.as_str()).collect::<Vec<_>>();
         let name = if shape == Shape::Burst { mains().join("+") } else { func.name.clone() };
-        linker.add(shape, &name, done, &names, &lowered.entries);
+        linker.add(shape, &name, &done, &names, &lowered.entries);
         if around.options.keep_text && around.options.optimize {
-            let passes = match long {
-                Some(means::Long { optimized: false, .. }) => {
-                    "without Cranelift's own passes, too much would live too long"
-                }
-                _ => "behind Cranelift's own passes",
+            let passes = match optimized {
+                means::Optimized::Numbered => "behind value numbering",
+                means::Optimized::ByCranelift => "behind Cranelift's own passes",
+                means::Optimized::No => "without a mid-end, too much would live too long",
             };
             let what = format!("; {} as {shape:?}, {passes}", func.name);
             texts.push(format!("{what}\n{}", context.func.display()));

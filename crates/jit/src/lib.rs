@@ -21,7 +21,8 @@
 //! | `plan/*` | the intermediate form, and how it is made from instructions and facts |
 //! | `lower/*` | from it to Cranelift's form |
 //! | `lanes/*` | wide accesses from narrow ones, on Cranelift's form |
-//! | `means` | functions too long for all of Cranelift's passes |
+//! | `numbering/*` | the mid-end: what is computed twice is computed once |
+//! | `means` | which mid-end, and functions too long for any |
 //! | `calls/*` | what generated code calls |
 //! | `clock` | time from the processor's counter |
 //! | `env`, `native` | the worker's environment; helpers on real addresses |
@@ -60,6 +61,7 @@ mod link;
 mod lower;
 mod means;
 mod native;
+mod numbering;
 mod options;
 mod outcome;
 mod plan;

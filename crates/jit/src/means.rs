@@ -1,4 +1,4 @@
-//! Long functions: whether what Cranelift's mid-end leaves is within the register allocator's means.
+//! The mid-end, and long functions: whether what it leaves of them is within the register allocator's means.
 //!
 //! What is computed or loaded twice is computed once there, however far apart the two are, and lives in between. That is a gain as long as
 //! few values do. A program that asks for the same thousand fields of a packet again and again has a thousand values that live through
@@ -9,13 +9,12 @@ use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::entity::SecondaryMap;
 use cranelift_codegen::flowgraph::ControlFlowGraph;
 use cranelift_codegen::ir::{self, Block, Opcode, Value, ValueDef};
-use cranelift_codegen::isa::{Builder, OwnedTargetIsa};
+use cranelift_codegen::isa::TargetIsa;
 use cranelift_codegen::{CodegenResult, Context};
 use rustc_hash::FxHashMap;
 
-use crate::Options;
-use crate::compiled::flags;
 use crate::lower::Surroundings;
+use crate::numbering;
 
 /// Blocks of a function that is looked at.
 const BLOCKS_MIN: usize = 100;
@@ -24,32 +23,63 @@ const LIVE_MAX: usize = 64;
 /// As many, in all blocks together, are always had.
 const LIVE_MIN: usize = 1 << 17;
 
-/// A long function that is ready for the back end.
-pub(crate) struct Long {
-    /// The machine whose mid-end does nothing; its back end is the same.
-    pub isa: OwnedTargetIsa,
-    pub optimized: bool,
+/// What has been made of a function in front of the back end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Optimized {
+    /// `value-numbering`.
+    Numbered,
+    /// Cranelift's mid-end.
+    ByCranelift,
+    /// Nothing.
+    No,
 }
 
-/// Takes a long function through Cranelift's mid-end, and leaves it as it was where that would be beyond the back end's means; `None`
-/// for all others.
-pub(crate) fn optimize_long(
+/// Takes a function through a mid-end, as far as the switches and the back end's means allow; what leaves it is ready for the back end.
+pub(crate) fn optimize(
     around: &Surroundings<'_>,
     context: &mut Context,
     control: &mut ControlPlane,
-) -> CodegenResult<Option<Long>> {
-    if !around.options.optimize || context.func.layout.blocks().nth(BLOCKS_MIN).is_none() {
-        return Ok(None);
+) -> CodegenResult<Optimized> {
+    let isa = around.isa;
+    context.verify_if(isa)?;
+    prepare(isa, context)?;
+    if !around.options.optimize {
+        return Ok(Optimized::No);
     }
-    let before = context.func.clone();
-    context.optimize(around.isa, control)?;
-    let optimized = is_affordable(&context.func);
-    if !optimized {
-        context.func = before;
+    let is_long = context.func.layout.blocks().nth(BLOCKS_MIN).is_some();
+    let before = is_long.then(|| context.func.clone());
+    let optimized = mid_end(around, context, control)?;
+    match before {
+        Some(before) if !is_affordable(&context.func) => {
+            context.func = before;
+            context.flowgraph();
+            Ok(Optimized::No)
+        }
+        _ => Ok(optimized),
     }
-    let plain = Options { optimize: false, ..around.options.clone() };
-    let isa = Builder::from_target_isa(around.isa).finish(flags(&plain))?;
-    Ok(Some(Long { isa, optimized }))
+}
+
+fn mid_end(around: &Surroundings<'_>, context: &mut Context, control: &mut ControlPlane) -> CodegenResult<Optimized> {
+    let numbered = if around.options.value_numbering { numbering::run(context) } else { None };
+    match numbered {
+        Some(numbering::Edges::Gone) => prepare(around.isa, context)?,
+        Some(numbering::Edges::AsTheyWere) => context.verify_if(around.isa)?,
+        None => {
+            context.remove_constant_phis(around.isa)?;
+            context.func.dfg.resolve_all_aliases();
+            context.egraph_pass(around.isa, control)?;
+            return Ok(Optimized::ByCranelift);
+        }
+    }
+    Ok(Optimized::Numbered)
+}
+
+/// What mid-end and back end ask of a function: no aliases, and nothing that no run comes to.
+fn prepare(isa: &dyn TargetIsa, context: &mut Context) -> CodegenResult<()> {
+    context.flowgraph();
+    context.eliminate_unreachable_code(isa)?;
+    context.func.dfg.resolve_all_aliases();
+    Ok(())
 }
 
 /// Whether fewer values live through the blocks of a function than would be beyond all means.

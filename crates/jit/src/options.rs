@@ -69,7 +69,10 @@ pub struct Options {
     /// `inline-tail-targets`: the program that a PROG_ARRAY holds at a constant index stands in the burst function of the one that
     /// calls it, behind a look whether it is still there.
     pub inline_tail_targets: bool,
-    /// `optimize`: Cranelift's own mid-end (value numbering, constant folding, redundant loads).
+    /// `value-numbering`: our own mid-end stands in the place of Cranelift's, but for functions that divide and those with loops of several
+    /// ways in. Not without `optimize`.
+    pub value_numbering: bool,
+    /// `optimize`: a mid-end at all (value numbering, constant folding, redundant loads).
     pub optimize: bool,
     /// `align-branches`: on processors that keep nothing decoded of 32 bytes at whose end a jump lies, none lies there.
     pub align_branches: bool,
@@ -119,6 +122,7 @@ impl Default for Options {
             inline_helpers: true,
             packet_bounds: true,
             inline_tail_targets: true,
+            value_numbering: true,
             optimize: true,
             align_branches: true,
             jcc_erratum: None,
@@ -161,6 +165,7 @@ impl Options {
             inline_helpers: false,
             packet_bounds: false,
             inline_tail_targets: false,
+            value_numbering: false,
             optimize: false,
             align_branches: false,
             ..Options::default()
@@ -197,6 +202,7 @@ impl Options {
             "inline-helpers" => &mut self.inline_helpers,
             "packet-bounds" => &mut self.packet_bounds,
             "inline-tail-targets" => &mut self.inline_tail_targets,
+            "value-numbering" => &mut self.value_numbering,
             "optimize" => &mut self.optimize,
             "align-branches" => &mut self.align_branches,
             _ => return false,
@@ -206,7 +212,7 @@ impl Options {
     }
 
     /// Names of the passes, in the order in which they run.
-    pub const PASSES: [&'static str; 29] = [
+    pub const PASSES: [&'static str; 30] = [
         "decided",
         "frozen",
         "constant-keys",
@@ -234,6 +240,7 @@ impl Options {
         "dead-loads",
         "in-place",
         "interleave",
+        "value-numbering",
         "optimize",
         "align-branches",
     ];

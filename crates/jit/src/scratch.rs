@@ -18,6 +18,7 @@ pub(crate) struct Scratch {
     pub builder: FunctionBuilderContext,
     pub context: Context,
     pub control: ControlPlane,
+    pub registers: regalloc2::Ctx,
 }
 
 thread_local! {
@@ -30,8 +31,12 @@ pub(crate) fn with<T, E>(insns: usize, compile: impl FnOnce(&mut Scratch) -> Res
     // A thread that ends has none and keeps none.
     let kept = KEPT.try_with(Cell::take).ok().flatten();
     let mut scratch = kept.unwrap_or_else(|| {
-        let (builder, context) = (FunctionBuilderContext::new(), Context::new());
-        Box::new(Scratch { builder, context, control: ControlPlane::default() })
+        Box::new(Scratch {
+            builder: FunctionBuilderContext::new(),
+            context: Context::new(),
+            control: ControlPlane::default(),
+            registers: regalloc2::Ctx::default(),
+        })
     });
     let made = compile(&mut scratch)?;
     if insns <= KEPT_MAX {

@@ -20,8 +20,12 @@ const LOOK_UP: &str = "*(u32 *)(r10 -4) = 1\nr2 = r10\nr2 += -4\nr1 = map[idx:0]
 const HASH: &str = "r2 = r10\nr2 += -4\nr1 = map[idx:0]\ncall 1\nif r0 == 0 goto none\nr0 = 2\nexit\nnone: r0 = 1";
 const TAIL: &str = "r2 = map[idx:0]\nr3 = 1\ncall 12\nr0 = 2\nexit";
 
-/// In the first line of a form that Cranelift's mid-end has been over.
-const BEHIND: &str = "behind Cranelift's own passes";
+/// In the first line of a form that a mid-end has been over.
+const BEHIND: [&str; 2] = ["behind Cranelift's own passes", "behind value numbering"];
+
+fn is_behind(text: &str) -> bool {
+    BEHIND.iter().any(|behind| text.contains(behind))
+}
 
 /// Pass, with what of it is shown behind a dot; program; and the type of its only map.
 fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
@@ -290,6 +294,14 @@ fn cases() -> Vec<(&'static str, String, Option<MapType>)> {
         ),
         ("dead-loads", packet("r1 = *(u8 *)(r2 +3)\nr0 = 2"), None),
         ("stage", packet(&format!("r1 = *(u32 *)(r2 +12)\n*(u32 *)(r10 -4) = r1\n{HASH}")), Some(MapType::Hash)),
+        (
+            "value-numbering",
+            packet(
+                "r3 = *(u16 *)(r2 +12)\nr4 = r3\nr4 *= 8\nr4 += 5\nr5 = r3\nr5 *= 8\nr5 += 9\nr0 = 2\nif r3 == 7 goto out\n\
+                 r4 ^= r5\nr4 += r3\nr0 = r4\nr0 &= 3",
+            ),
+            None,
+        ),
         ("optimize", "r0 = 3\nr0 *= 4\nr1 = 7\nr0 += r1\nr0 &= 3\nr0 ^= 0\nexit".into(), None),
     ]
 }
@@ -325,7 +337,7 @@ fn passes_do_what_the_files_show() {
 fn stores_to_maps_are_all_made() {
     let stores = |text: &str| {
         let form = form("optimize", text, Some(MapType::Array), true);
-        assert!(form.contains(BEHIND), "{form}");
+        assert!(is_behind(&form), "{form}");
         form.lines().filter(|l| l.contains(" store") || l.contains(" istore")).count()
     };
     let text = |body: &str| {
@@ -401,13 +413,16 @@ fn form(pass: &str, text: &str, map: Option<MapType>, on: bool) -> String {
     let stage_from = (pass == "stage").then_some(0);
     let mut options = Options { keep_text: true, check: true, single: false, stage_from, ..Options::default() };
     assert!(options.set(pass, on));
+    options.value_numbering &= pass != "optimize";
     let code = compile(&program, program.proof().unwrap(), &options).unwrap_or_else(|e| panic!("{pass}: {e}"));
     maps.iter().for_each(|m| m.clear_programs());
     // Assembly, which is another one on each machine, stands between the forms.
     let forms: Vec<&str> = code.texts().iter().map(String::as_str).filter(|text| text.starts_with("; ")).collect();
     let shown = match pass {
-        "stage" => forms.iter().filter(|text| !text.contains(BEHIND)).copied().collect::<Vec<_>>().join("\n"),
-        "optimize" if on => forms.iter().find(|text| text.contains(BEHIND)).expect("the form behind it").to_string(),
+        "stage" => forms.iter().filter(|text| !is_behind(text)).copied().collect::<Vec<_>>().join("\n"),
+        "optimize" | "value-numbering" if on => {
+            forms.iter().find(|text| is_behind(text)).expect("the form behind it").to_string()
+        }
         _ => forms[0].to_owned(),
     };
     without_addresses(&shown)

@@ -1,6 +1,6 @@
 //! `known-branches`: branches that go one way, by what the values say themselves.
 //!
-//! Cranelift's mid-end folds branches on constants only. Two kinds stand in nearly every program and are decided by how their
+//! The mid-end folds branches on constants only. Two kinds stand in nearly every program and are decided by how their
 //! operands were made: a pointer into the packet is compared with null (clang does not know that a packet is never at
 //! address zero), and an index is compared with the size of a table that its type or a mask keeps it below.
 //!

@@ -1,5 +1,5 @@
 //! `wide-numbers`, `lanes`, `known-branches`, `checks`, `dead-loads`, `in-place` and `interleave`: passes over Cranelift's intermediate form,
-//! behind lowering and in front of its own mid-end.
+//! behind lowering and in front of the mid-end.
 //!
 //! clang copies packed headers byte by byte, and puts numbers together from bytes. The kernel's compilers keep that, and so
 //! does Cranelift. Here every value is looked at as eight *lanes*: which byte of which other value, or which constant, each of
@@ -170,7 +170,7 @@ fn successors(func: &ir::Function, block: Block, out: &mut Vec<Block>) {
 type Uses = SecondaryMap<Value, u32>;
 
 /// A map with room for all values: it would grow by one at a time.
-fn for_values<T: Clone + Default>(func: &ir::Function) -> SecondaryMap<Value, T> {
+pub(crate) fn for_values<T: Clone + Default>(func: &ir::Function) -> SecondaryMap<Value, T> {
     let mut map = SecondaryMap::new();
     map.resize(func.dfg.num_values());
     map
