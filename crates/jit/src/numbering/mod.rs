@@ -74,7 +74,7 @@ pub(crate) fn run(context: &mut Context) -> Option<Edges> {
         pass.block(func, *block, &loops);
     }
     let edges = pass.edges;
-    place::run(func, &order, &loops);
+    place::run(func, domtree, &order, &loops);
     Some(edges)
 }
 
