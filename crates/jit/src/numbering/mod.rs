@@ -319,6 +319,7 @@ impl Pass<'_> {
         dfg.insts[inst].map_values(&mut dfg.value_lists, &mut dfg.jump_tables, &mut dfg.exception_tables, |v| {
             instead[v].expand().unwrap_or(v)
         });
+        self.made_here(func, inst);
         let mut data = func.dfg.insts[inst];
         let opcode = data.opcode();
         if let InstructionData::Brif { arg, blocks, .. } = data {
@@ -443,6 +444,38 @@ impl Pass<'_> {
         self.found.insert(key, Found { value: v, block });
     }
 
+    /// Makes operands again that another block has made, where that costs less than a register from there to here: where the stack is, and
+    /// numbers that are no part of an instruction.
+    fn made_here(&mut self, func: &mut ir::Function, inst: Inst) {
+        for n in 0..func.dfg.inst_args(inst).len() {
+            let v = func.dfg.inst_args(inst)[n];
+            let ValueDef::Result(from, 0) = func.dfg.value_def(v) else { continue };
+            let data = func.dfg.insts[from];
+            let again = match data {
+                InstructionData::StackAddr { .. } => true,
+                InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => i32::try_from(imm.bits()).is_err(),
+                _ => false,
+            };
+            if !again || func.layout.inst_block(from).is_none_or(|block| block == self.here) {
+                continue;
+            }
+            let ty = func.dfg.value_type(v);
+            let key = self.keyed(func, data, ty);
+            let here = self.found.get(&key).filter(|found| found.block == self.here).map(|found| found.value);
+            let own = here.unwrap_or_else(|| {
+                let copy = func.dfg.clone_inst(from);
+                let loc = func.srcloc(inst);
+                func.set_srcloc(copy, loc);
+                func.layout.insert_inst(copy, inst);
+                let own = func.dfg.first_result(copy);
+                self.numbers[own] = self.numbers[v].expand().unwrap_or(v).into();
+                self.found.insert(key, Found { value: own, block: self.here });
+                own
+            });
+            func.dfg.inst_args_mut(inst)[n] = own;
+        }
+    }
+
     fn replace(&mut self, func: &mut ir::Function, inst: Inst, by: Value) {
         let v = func.dfg.first_result(inst);
         self.instead[v] = by.into();
@@ -485,11 +518,11 @@ fn constant(func: &ir::Function, v: Value) -> Option<i64> {
     }
 }
 
-/// What costs nothing to be made in each block that asks for it, where a register that keeps it would: constants, and what is computed with
-/// one.
+/// What costs nothing to be made in each block that asks for it, where a register that keeps it would: constants, what is computed with one,
+/// and where the stack is.
 fn is_made_again(func: &ir::Function, data: InstructionData) -> bool {
     match data {
-        InstructionData::UnaryImm { .. } => true,
+        InstructionData::UnaryImm { .. } | InstructionData::StackAddr { .. } => true,
         InstructionData::Unary { opcode: Opcode::Bnot, .. } => true,
         InstructionData::Binary {
             opcode: Opcode::Iadd | Opcode::Isub | Opcode::Band | Opcode::Bor | Opcode::Bxor,
