@@ -444,17 +444,21 @@ impl Pass<'_> {
         self.found.insert(key, Found { value: v, block });
     }
 
-    /// Makes operands again that another block has made, where that costs less than a register from there to here: where the stack is, and
-    /// numbers that are no part of an instruction.
+    /// Makes operands again that another block has made, where that costs less than a register from there to here: where the stack is,
+    /// numbers that are no part of an instruction, and for calls, whose arguments are registers, all that is cheap. Calls stand beside the
+    /// way that most packets take.
     fn made_here(&mut self, func: &mut ir::Function, inst: Inst) {
+        let is_call = func.dfg.insts[inst].opcode().is_call();
         for n in 0..func.dfg.inst_args(inst).len() {
             let v = func.dfg.inst_args(inst)[n];
             let ValueDef::Result(from, 0) = func.dfg.value_def(v) else { continue };
             let data = func.dfg.insts[from];
             let again = match data {
                 InstructionData::StackAddr { .. } => true,
-                InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => i32::try_from(imm.bits()).is_err(),
-                _ => false,
+                InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } if !is_call => {
+                    i32::try_from(imm.bits()).is_err()
+                }
+                data => is_call && is_made_again(func, data),
             };
             if !again || func.layout.inst_block(from).is_none_or(|block| block == self.here) {
                 continue;
@@ -467,6 +471,7 @@ impl Pass<'_> {
                 let loc = func.srcloc(inst);
                 func.set_srcloc(copy, loc);
                 func.layout.insert_inst(copy, inst);
+                self.made_here(func, copy);
                 let own = func.dfg.first_result(copy);
                 self.numbers[own] = self.numbers[v].expand().unwrap_or(v).into();
                 self.found.insert(key, Found { value: own, block: self.here });
