@@ -165,7 +165,7 @@ fn a_of(func: &ir::Function, compare: Inst) -> Value {
 }
 
 /// Both operands as numbers of so many bits.
-fn compare(cond: IntCC, a: u64, b: u64, bits: u32) -> bool {
+pub(crate) fn compare(cond: IntCC, a: u64, b: u64, bits: u32) -> bool {
     let signed = |v: u64| (v << (64 - bits)) as i64;
     match cond {
         IntCC::Equal => a == b,

@@ -65,9 +65,10 @@ use cranelift_codegen::ir::{self, Block, Inst, InstBuilder, InstructionData, Opc
 use rustc_hash::FxHashMap;
 
 use known::Incoming;
-pub(crate) use known::upper_bound;
+pub(crate) use known::{compare, upper_bound};
 use memory::{Access, Effect, Known};
 pub(crate) use sum::{Run, word_sum};
+pub(crate) use value::constant;
 use value::{Lane, Lanes};
 
 use crate::Options;

@@ -104,7 +104,7 @@ impl Pass {
 }
 
 /// A value that is one constant.
-pub(super) fn constant(func: &ir::Function, v: Value) -> Option<i64> {
+pub(crate) fn constant(func: &ir::Function, v: Value) -> Option<i64> {
     let ValueDef::Result(inst, 0) = func.dfg.value_def(func.dfg.resolve_aliases(v)) else { return None };
     match func.dfg.insts[inst] {
         InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => Some(imm.bits()),

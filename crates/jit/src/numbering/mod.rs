@@ -8,7 +8,8 @@
 //! - operations on constants, and those that change nothing, are what they give (`simplify`);
 //! - an operation that stands on every way here already is that one, loads of memory that nobody has written since among them;
 //! - what the loop over frames does not change is computed in front of it;
-//! - what one other block asks for alone is computed there, and what nobody asks for not at all (`place`).
+//! - what one other block asks for alone, or two that do not lead to one another, is computed there, and what nobody asks for not at all
+//!   (`place`).
 //!
 //! **Functions that divide are Cranelift's**, which multiplies instead, and those with loops that have several ways in.
 //!
@@ -29,7 +30,7 @@ use cranelift_codegen::ir::{self, Block, Inst, InstructionData, Opcode, Type, Va
 use cranelift_codegen::loop_analysis::{Loop, LoopAnalysis};
 use rustc_hash::FxHashMap;
 
-use crate::lanes::for_values;
+use crate::lanes::{constant, for_values};
 
 use simplify::{Simpler, number};
 
@@ -511,15 +512,6 @@ impl Pass<'_> {
         func.layout.remove_inst(inst);
         func.layout.insert_inst(inst, last);
         true
-    }
-}
-
-/// The number that a value is.
-fn constant(func: &ir::Function, v: Value) -> Option<i64> {
-    let ValueDef::Result(inst, 0) = func.dfg.value_def(v) else { return None };
-    match func.dfg.insts[inst] {
-        InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => Some(imm.bits()),
-        _ => None,
     }
 }
 

@@ -4,7 +4,8 @@ use cranelift_codegen::cursor::{Cursor, FuncCursor};
 use cranelift_codegen::ir::condcodes::{CondCode, IntCC};
 use cranelift_codegen::ir::{self, Inst, InstBuilder, InstructionData, Opcode, Type, Value, ValueDef, types};
 
-use super::{Pass, commutes, constant};
+use super::{Pass, commutes};
+use crate::lanes::{self, constant};
 
 /// What may stand in the place of an operation.
 pub(super) enum Simpler {
@@ -211,7 +212,7 @@ fn compare(func: &ir::Function, cond: IntCC, a: Value, b: Value) -> Option<Simpl
     }
     let y = number(func, b)?;
     if let Some(x) = number(func, a) {
-        return Some(iconst(types::I8, u64::from(holds(cond, x, y, ty))));
+        return Some(iconst(types::I8, u64::from(lanes::compare(cond, x, y, ty.bits()))));
     }
     // An outcome that is compared with zero is that outcome, or the other one.
     if y == 0
@@ -224,22 +225,6 @@ fn compare(func: &ir::Function, cond: IntCC, a: Value, b: Value) -> Option<Simpl
     None
 }
 
-fn holds(cond: IntCC, a: u64, b: u64, ty: Type) -> bool {
-    let (x, y) = (signed(a, ty), signed(b, ty));
-    match cond {
-        IntCC::Equal => a == b,
-        IntCC::NotEqual => a != b,
-        IntCC::UnsignedLessThan => a < b,
-        IntCC::UnsignedLessThanOrEqual => a <= b,
-        IntCC::UnsignedGreaterThan => a > b,
-        IntCC::UnsignedGreaterThanOrEqual => a >= b,
-        IntCC::SignedLessThan => x < y,
-        IntCC::SignedLessThanOrEqual => x <= y,
-        IntCC::SignedGreaterThan => x > y,
-        IntCC::SignedGreaterThanOrEqual => x >= y,
-    }
-}
-
 impl Pass<'_> {
     /// Whether two values are one number.
     pub(super) fn same(&self, a: Value, b: Value) -> bool {
@@ -250,13 +235,10 @@ impl Pass<'_> {
     /// A number in front of an instruction.
     pub(super) fn constant(&mut self, func: &mut ir::Function, inst: Inst, ty: Type, n: u64) -> Value {
         let loc = func.srcloc(inst);
-        let at = FuncCursor::new(func).at_inst(inst).with_srcloc(loc);
-        let imm = (n & all(ty)) as i64;
-        let mut at = at;
-        let v = at.ins().iconst(ty, imm);
+        let v = FuncCursor::new(func).at_inst(inst).with_srcloc(loc).ins().iconst(ty, (n & all(ty)) as i64);
         let made = func.dfg.value_def(v).unwrap_inst();
         let key = self.keyed(func, func.dfg.insts[made], ty);
-        match self.found.get_mut(&key) {
+        match self.found.get(&key) {
             Some(before) if before.block == self.here => {
                 let value = before.value;
                 func.layout.remove_inst(made);
